@@ -1,0 +1,165 @@
+//! The contract of one forward pass: plain data between the engine and the model.
+//!
+//! `Batch` = segments; the rows of all segments lie packed, without padding. Per layer the
+//! executor first writes every row's K/V to its slot, then every row attends to the slots
+//! `[0, visible)` of its segment. `visible` alone expresses full, block-causal and causal
+//! attention: no mask tensor exists.
+#![deny(missing_docs)]
+
+use std::ops::Range;
+
+pub use decode::{Candidate, TokenId};
+
+/// A physical KV page, in `0..ExecutorSpec::pages`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageId(pub u32);
+
+/// What an executor computes for a row besides its K/V.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Score {
+    /// Nothing: the row is there for its K/V only and never reaches the LM head.
+    None,
+    /// One [`Candidate`].
+    Candidate,
+}
+
+/// One query position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Input token (often the mask token).
+    pub token: TokenId,
+    /// Logical position, for RoPE and for the sampling noise.
+    pub position: u32,
+    /// Slot of the segment's page table that this row's K/V is written to: slot `s` lies in
+    /// the table's page `s / page_size` at index `s % page_size`.
+    pub slot: u32,
+    /// The row attends to slots `[0, visible)` of its segment, `visible > slot` not required.
+    pub visible: u32,
+    /// Whether a candidate is wanted.
+    pub score: Score,
+    /// Range of [`Batch::biases`] added to this row's logits (rows may share one).
+    pub biases: Range<u32>,
+}
+
+/// An amount added to one token's logit; `f32::NEG_INFINITY` bans the token before the softmax.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bias {
+    /// Whose logit.
+    pub token: TokenId,
+    /// What is added.
+    pub amount: f32,
+}
+
+/// How the token of a candidate is drawn. The noise of a row is a function of
+/// (`seed`, `clock`, position, token id) alone, never of the batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// 0 = argmax; else Gumbel-max over `logits / temperature`.
+    pub temperature: f32,
+    /// Nucleus mass in `0.0..=1.0`; 1 = off.
+    pub top_p: f32,
+    /// Only tokens with at least this share of the best token's probability; 0 = off.
+    pub min_p: f32,
+    /// Only the k most probable tokens; 0 = off.
+    pub top_k: u32,
+    /// The sequence's seed.
+    pub seed: u64,
+    /// The sequence's step count.
+    pub clock: u32,
+}
+
+impl Sampling {
+    /// Temperature 0: no noise, no filters.
+    pub const GREEDY: Self =
+        Self { temperature: 0.0, top_p: 1.0, min_p: 0.0, top_k: 0, seed: 0, clock: 0 };
+}
+
+/// The rows of one sequence under one page table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Segment {
+    /// Range of [`Batch::rows`].
+    pub rows: Range<u32>,
+    /// Range of [`Batch::pages`]: the page table, logical order.
+    pub pages: Range<u32>,
+    /// How candidates of this segment are drawn.
+    pub sampling: Sampling,
+}
+
+/// A page whose whole content is copied before any row of the batch is written (copy on write).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageCopy {
+    /// Source page.
+    pub from: PageId,
+    /// Destination page, written by some row of the same batch.
+    pub to: PageId,
+}
+
+/// Everything one forward pass needs. Reused between steps: [`Batch::clear`] keeps capacity.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    /// All rows, segment after segment.
+    pub rows: Vec<Row>,
+    /// The segments, covering `rows` without gap.
+    pub segments: Vec<Segment>,
+    /// Page tables of all segments.
+    pub pages: Vec<PageId>,
+    /// Biases referred to by rows.
+    pub biases: Vec<Bias>,
+    /// Copies to perform first, in order.
+    pub copies: Vec<PageCopy>,
+}
+
+impl Batch {
+    /// Empties the batch, keeping its allocations.
+    pub fn clear(&mut self) {
+        self.rows.clear();
+        self.segments.clear();
+        self.pages.clear();
+        self.biases.clear();
+        self.copies.clear();
+    }
+
+    /// Number of rows with a candidate wanted, the length of [`BatchOutput::candidates`].
+    pub fn scored(&self) -> usize {
+        self.rows.iter().filter(|row| row.score == Score::Candidate).count()
+    }
+}
+
+/// What one forward pass returns.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BatchOutput {
+    /// One candidate per scored row, in row order.
+    pub candidates: Vec<Candidate>,
+}
+
+/// What an executor can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecutorSpec {
+    /// Slots per KV page.
+    pub page_size: u32,
+    /// Number of KV pages.
+    pub pages: u32,
+    /// Number of tokens with a logit.
+    pub vocab_size: u32,
+    /// Positions the model was built for (prompt plus generation).
+    pub max_positions: u32,
+    /// The mask token, never a candidate.
+    pub mask: TokenId,
+}
+
+/// A forward pass that did not happen; the K/V of the batch's rows are undefined.
+#[derive(Debug, thiserror::Error)]
+#[error("forward pass failed: {0}")]
+pub struct ExecuteError(pub String);
+
+/// Runs forward passes. Owned by the engine thread.
+pub trait Executor: Send {
+    /// Sizes that do not change.
+    fn spec(&self) -> ExecutorSpec;
+
+    /// Runs `batch` and replaces the content of `output`.
+    ///
+    /// # Errors
+    /// If the pass failed; the batch's sequences cannot go on, others can.
+    fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError>;
+}
