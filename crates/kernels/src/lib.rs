@@ -1,1 +1,29 @@
-//! Placeholder.
+//! Device operations as candle custom ops, each with a CPU implementation.
+//!
+//! One rule holds for all of them: **a row's result never depends on the other rows of the
+//! batch**. No reduction is split by the number of rows, threads or segments, so the same row
+//! yields the same bits alone and among three hundred others.
+//!
+//! Letters in shapes: `r` rows of the batch, `h` query heads, `g` key/value heads, `c` head
+//! width, `d` model width, `v` vocabulary, `s` slots of the KV pool.
+#![deny(missing_docs)]
+
+mod attention;
+mod cache;
+mod gemm;
+mod linear;
+mod norm;
+mod parallel;
+mod rope;
+mod sample;
+mod score;
+mod simd;
+mod storage;
+
+pub use attention::{AttentionSegment, PagedAttention};
+pub use cache::{CopyPages, WriteRows};
+pub use linear::{Epilogue, Linear};
+pub use norm::rms_norm;
+pub use rope::{Rope, RopeTable};
+pub use score::{Draw, Scored, Scorer, ScorerRow, score};
+pub use simd::InstructionSet;

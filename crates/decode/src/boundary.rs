@@ -1,0 +1,100 @@
+//! Where a generate lane may fork: the last valid delimiter of its known text (AsyncLane §3.2).
+
+use core::ops::Range;
+
+use crate::canvas::Canvas;
+use crate::config::{Boundary, NumericPeriod};
+use crate::token_class::TokenClasses;
+
+/// Finds delimiters in one sequence's canvas.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Finder<'a> {
+    pub(crate) canvas: &'a Canvas,
+    pub(crate) classes: &'a TokenClasses,
+    pub(crate) boundary: Boundary,
+    /// The prompt is code-shaped (read by `auto` only).
+    pub(crate) code: bool,
+}
+
+impl Finder<'_> {
+    /// The last valid delimiter of `range` left of its first stop token.
+    pub(crate) fn last(&self, range: Range<u32>) -> Option<u32> {
+        let end = range.end.min(self.canvas.len());
+        let stop = (range.start..end).find(|offset| self.canvas.is_stop_at(*offset));
+        (range.start..stop.unwrap_or(end)).rev().find(|offset| self.is_valid(*offset))
+    }
+
+    /// Whether the token at `offset` is a valid delimiter.
+    pub(crate) fn is_valid(&self, offset: u32) -> bool {
+        match self.boundary {
+            Boundary::Sentence(numeric) => self.ends_sentence(offset, numeric),
+            Boundary::Newline => self.ends_code_line(offset),
+            Boundary::Auto(numeric) => {
+                if self.in_code(offset) {
+                    self.ends_code_line(offset)
+                } else {
+                    self.ends_sentence(offset, numeric)
+                }
+            }
+        }
+    }
+
+    fn ends_sentence(&self, offset: u32, numeric: NumericPeriod) -> bool {
+        let Some(token) = self.canvas.get(offset) else { return false };
+        let class = self.classes.get(token);
+        if !class.period {
+            return false;
+        }
+        let left = offset.checked_sub(1).and_then(|left| self.canvas.get(left));
+        let bare = !class.digit_before_period;
+        let after_digit = class.digit_before_period
+            || (bare && left.is_some_and(|left| self.classes.get(left).ends_with_digit));
+        if !after_digit {
+            return true;
+        }
+        match numeric {
+            NumericPeriod::Strict => false,
+            NumericPeriod::Next => {
+                let right = offset + 1;
+                if right >= self.canvas.len() || self.canvas.is_stop_at(right) {
+                    return true;
+                }
+                let next = self.canvas.get(right);
+                next.is_some_and(|token| !self.classes.get(token).starts_with_digit)
+            }
+        }
+    }
+
+    fn ends_code_line(&self, offset: u32) -> bool {
+        let Some(token) = self.canvas.get(offset) else { return false };
+        let class = self.classes.get(token);
+        if !class.newline {
+            return false;
+        }
+        // The delimiter's own text before its line feed belongs to the line as well.
+        let mut last_text = (!class.blank).then_some(class);
+        for left in (0..offset).rev() {
+            let Some(token) = self.canvas.get(left) else { return false };
+            let class = self.classes.get(token);
+            if class.newline {
+                break;
+            }
+            if !class.blank && last_text.is_none() {
+                last_text = Some(class);
+            }
+        }
+        last_text.is_some_and(|class| !class.continues_line) && self.brackets(offset) == 0
+    }
+
+    /// Opening minus closing brackets of the known text up to and including `offset`.
+    fn brackets(&self, offset: u32) -> i32 {
+        let known = (0..=offset).filter_map(|offset| self.canvas.get(offset));
+        known.map(|token| i32::from(self.classes.get(token).brackets)).sum()
+    }
+
+    fn in_code(&self, offset: u32) -> bool {
+        let known = (0..offset).filter_map(|offset| self.canvas.get(offset));
+        let fences = known.filter(|token| self.classes.get(*token).fence).count();
+        if fences > 0 { fences % 2 == 1 } else { self.code }
+    }
+}

@@ -1,0 +1,96 @@
+//! What a decoder is made of: schedule, commit rule and the stop behaviour, all validated.
+
+/// Everything `decode` needs to know of a decoder.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecoderConfig {
+    /// Which lanes exist and run.
+    pub schedule: ScheduleConfig,
+    /// Which candidates are committed.
+    pub commit: CommitConfig,
+    /// Whether a committed stop token cuts the canvas behind it (AsyncLane §2.5).
+    pub prune: bool,
+    /// Whether the sequence ends once its emitted prefix reaches a stop token; off only for the
+    /// published form of the block-wise samplers, which fill the whole canvas.
+    pub early_stop: bool,
+}
+
+/// The lane schedule and its parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ScheduleConfig {
+    /// Semi-autoregressive blocks, left to right (LLaDA, Fast-dLLM).
+    BlockWise {
+        /// Positions per block, `>= 1`; the last block may be shorter.
+        block_length: u32,
+    },
+    /// Asynchronous lanes (arXiv 2606.08411).
+    AsyncLane(AsyncLaneConfig),
+}
+
+/// Parameters of the AsyncLane schedule. The paper prints none of these constants; defaults
+/// are in the presets of the crate `engine`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AsyncLaneConfig {
+    /// B: length of a generate lane, `>= 1`.
+    pub block_length: u32,
+    /// w: positions behind the generate lane that are scored and may be drafted.
+    pub lookahead: u32,
+    /// τ_draft: confidence a draft needs; `None` commits no drafts.
+    pub draft_threshold: Option<f64>,
+    /// Where a generate lane may fork; `None` = never.
+    pub fork: Option<Boundary>,
+    /// ρ_min: share of the lane that must be filled before it forks, in `0.0..=1.0`.
+    pub min_fill: f64,
+    /// t_min: steps the lane must have run before it forks.
+    pub min_clock: u32,
+    /// Whether a lane that is already full forks at its last delimiter too.
+    pub fork_when_complete: bool,
+    /// Most lanes active at once, `>= 1`; a fork that would exceed it waits.
+    pub max_lanes: u32,
+    /// Ablation: the continuation waits until its refine lane has finished.
+    pub coupled: bool,
+}
+
+/// The delimiter rule of a fork (AsyncLane §3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boundary {
+    /// A full stop that is not a numeric period.
+    Sentence(NumericPeriod),
+    /// The end of a settled code line.
+    Newline,
+    /// Newline inside a code fence or after a code-shaped prompt, else sentence.
+    Auto(NumericPeriod),
+}
+
+/// When a full stop behind a digit ends a sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumericPeriod {
+    /// Once the next token is known and does not start with a digit.
+    Next,
+    /// Never (the paper's predicate read literally).
+    Strict,
+}
+
+/// The commit rule and its parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CommitConfig {
+    /// The k most confident masks of a lane in every step.
+    TopK {
+        /// k, `>= 1`.
+        tokens_per_step: u32,
+    },
+    /// Every mask whose confidence reaches the threshold, at least the best one.
+    Threshold {
+        /// τ in `0.0..=1.0`.
+        threshold: f64,
+    },
+}
+
+impl DecoderConfig {
+    /// Most lanes active at once.
+    pub fn max_lanes(&self) -> u32 {
+        match &self.schedule {
+            ScheduleConfig::BlockWise { .. } => 1,
+            ScheduleConfig::AsyncLane(config) => config.max_lanes,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Lanes and the tree they form.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::effect::{LaneId, Role};
+
+/// A range of generated offsets that is denoised with its own clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// Its number.
+    pub id: LaneId,
+    /// What it is for.
+    pub role: Role,
+    /// s: first offset.
+    pub start: u32,
+    /// b: offsets owned; after [`Status::Finished`] the valid ones.
+    pub len: u32,
+    /// t: steps it took part in.
+    pub clock: u32,
+    /// Who forked or spawned it.
+    pub parent: Option<LaneId>,
+    /// Refine child first, so that depth-first order is output order.
+    pub children: [Option<LaneId>; 2],
+    /// Where it stands in its life.
+    pub status: Status,
+}
+
+/// Where a lane stands in its life (AsyncLane §3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Takes part in every step.
+    Active,
+    /// A coupled continuation whose refine sibling still works.
+    Waiting,
+    /// Became an inner node, owns nothing.
+    Forked,
+    /// Done.
+    Finished,
+}
+
+impl Lane {
+    /// The offsets it owns.
+    pub fn range(&self) -> Range<u32> {
+        self.start..self.start + self.len
+    }
+}
+
+/// All lanes of a sequence, parents before children.
+///
+/// Invariants (see [`LaneTree::validate`]): the leaves in depth-first order tile
+/// `[0, end of the last leaf)`; at most one generate lane is active and it is the last leaf.
+#[derive(Clone, Debug, Default)]
+pub struct LaneTree {
+    lanes: Vec<Lane>,
+    /// Active lanes by start.
+    active: Vec<LaneId>,
+}
+
+impl LaneTree {
+    /// All lanes in order of birth.
+    pub fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// The lane `id` of this tree.
+    pub fn get(&self, id: LaneId) -> &Lane {
+        &self.lanes[id.0 as usize]
+    }
+
+    /// Active lanes, left to right: refine lanes, then at most one generate lane.
+    pub fn active(&self) -> &[LaneId] {
+        &self.active
+    }
+
+    /// The active generate lane, if there is one.
+    pub fn generate(&self) -> Option<&Lane> {
+        let last = self.get(*self.active.last()?);
+        (last.role == Role::Generate).then_some(last)
+    }
+
+    /// Leaves in depth-first order, which is output order.
+    pub fn leaves(&self) -> Vec<LaneId> {
+        let mut leaves = Vec::new();
+        let mut stack: Vec<LaneId> = self.lanes.first().map(|root| root.id).into_iter().collect();
+        while let Some(id) = stack.pop() {
+            let lane = self.get(id);
+            if lane.status != Status::Forked {
+                leaves.push(id);
+            }
+            stack.extend(lane.children.iter().rev().flatten());
+        }
+        leaves
+    }
+
+    /// Adds a lane under `parent`.
+    pub(crate) fn add(
+        &mut self,
+        role: Role,
+        parent: Option<LaneId>,
+        range: Range<u32>,
+        status: Status,
+    ) -> LaneId {
+        let id = LaneId(self.lanes.len() as u32);
+        if let Some(parent) = parent {
+            let children = &mut self.lanes[parent.0 as usize].children;
+            let slot = usize::from(children[0].is_some());
+            children[slot] = Some(id);
+        }
+        self.lanes.push(Lane {
+            id,
+            role,
+            start: range.start,
+            len: range.end - range.start,
+            clock: 0,
+            parent,
+            children: [None; 2],
+            status,
+        });
+        if status == Status::Active {
+            self.activate(id);
+        }
+        id
+    }
+
+    pub(crate) fn set_status(&mut self, id: LaneId, status: Status) {
+        let lane = &mut self.lanes[id.0 as usize];
+        let was = core::mem::replace(&mut lane.status, status);
+        if was == Status::Active && status != Status::Active {
+            self.active.retain(|active| *active != id);
+        } else if was != Status::Active && status == Status::Active {
+            self.activate(id);
+        }
+    }
+
+    pub(crate) fn set_len(&mut self, id: LaneId, len: u32) {
+        self.lanes[id.0 as usize].len = len;
+    }
+
+    pub(crate) fn tick(&mut self) {
+        for index in 0..self.active.len() {
+            let id = self.active[index];
+            self.lanes[id.0 as usize].clock += 1;
+        }
+    }
+
+    pub(crate) fn drop_active(&mut self) {
+        while let Some(id) = self.active.last().copied() {
+            self.set_status(id, Status::Finished);
+        }
+    }
+
+    fn activate(&mut self, id: LaneId) {
+        let start = self.get(id).start;
+        let at = self.active.partition_point(|other| self.lanes[other.0 as usize].start < start);
+        self.active.insert(at, id);
+    }
+
+    /// Checks every invariant; for tests.
+    ///
+    /// # Errors
+    /// The first broken one, in words.
+    pub fn validate(&self) -> Result<(), &'static str> {
+        let mut end = 0;
+        for id in self.leaves() {
+            let lane = self.get(id);
+            if lane.start != end {
+                return Err("leaves in depth-first order leave a gap or overlap");
+            }
+            end = lane.range().end;
+        }
+        let generating = self.active.iter().filter(|id| self.get(**id).role == Role::Generate);
+        if generating.count() > 1 {
+            return Err("two generate lanes are active");
+        }
+        if let Some(lane) = self.generate()
+            && self.leaves().last() != Some(&lane.id)
+        {
+            return Err("the active generate lane is not the last leaf");
+        }
+        let ordered = self.active.windows(2).all(|two| self.get(two[0]).start < self.get(two[1]).start);
+        if ordered { Ok(()) } else { Err("active lanes are out of order") }
+    }
+}

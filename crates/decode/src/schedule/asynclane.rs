@@ -1,0 +1,165 @@
+//! AsyncLane schedule (arXiv 2606.08411, Alg. 1): fork at a boundary, refine behind, go on ahead.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::{LaneSchedule, NewLane, State};
+use crate::boundary::Finder;
+use crate::config::AsyncLaneConfig;
+use crate::effect::{Birth, Effect, LaneId, Role};
+use crate::lane::{Lane, Status};
+
+/// A generate lane advances; where its known text holds a delimiter it forks into a refine lane
+/// that finishes the prefix and a continuation that goes on right away.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AsyncLane {
+    config: AsyncLaneConfig,
+}
+
+impl AsyncLane {
+    /// See [`AsyncLaneConfig`].
+    pub fn new(config: AsyncLaneConfig) -> Self {
+        Self { config }
+    }
+}
+
+impl LaneSchedule for AsyncLane {
+    fn start(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
+        state.start_root(self.config.block_length, effects);
+    }
+
+    fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
+        let mut step = Advance { config: &self.config, state, effects };
+        step.finish_refined();
+        let Some(lane) = step.state.tree.generate() else { return };
+        let id = lane.id;
+        match step.split(lane) {
+            Some(split) => step.fork(id, split),
+            None => step.settle(id),
+        }
+    }
+
+    fn lookahead(&self, lane: &Lane) -> Range<u32> {
+        let end = lane.range().end;
+        match lane.role {
+            Role::Generate => end..end + self.config.lookahead,
+            Role::Refine => end..end,
+        }
+    }
+
+    fn draft_threshold(&self) -> Option<f64> {
+        self.config.draft_threshold
+    }
+}
+
+/// Alg. 1 of one step, after the commits.
+struct Advance<'a> {
+    config: &'a AsyncLaneConfig,
+    state: &'a mut State,
+    effects: &'a mut Vec<Effect>,
+}
+
+impl Advance<'_> {
+    /// Finishes refine lanes without masks, wakes continuations that waited for them.
+    fn finish_refined(&mut self) {
+        let mut index = 0;
+        while let Some(&id) = self.state.tree.active().get(index) {
+            let lane = self.state.tree.get(id);
+            let open = self.state.canvas.first_mask(lane.range()).is_some();
+            if lane.role == Role::Generate || open {
+                index += 1;
+                continue;
+            }
+            let (parent, len) = (lane.parent, lane.len);
+            self.state.finish_lane(id, len, self.effects);
+            let sibling = parent.and_then(|parent| self.state.tree.get(parent).children[1]);
+            if let Some(lane) = sibling
+                && self.state.tree.get(lane).status == Status::Waiting
+            {
+                self.state.tree.set_status(lane, Status::Active);
+                self.effects.push(Effect::Wake { lane });
+            }
+        }
+    }
+
+    /// p of the fork condition (AsyncLane §3.2), if it holds for `lane`.
+    fn split(&self, lane: &Lane) -> Option<u32> {
+        let boundary = self.config.fork?;
+        let canvas = &self.state.canvas;
+        let range = lane.start..lane.range().end.min(canvas.len());
+        let len = range.end.saturating_sub(range.start);
+        let filled = len - canvas.masks(range.clone());
+        if len == 0
+            || f64::from(filled) < self.config.min_fill * f64::from(len)
+            || lane.clock < self.config.min_clock
+            || (!self.config.fork_when_complete && self.is_complete(range.clone()))
+        {
+            return None;
+        }
+        let code = self.state.code_prompt;
+        let finder = Finder { canvas, classes: &self.state.classes, boundary, code };
+        let split = finder.last(range.clone())? + 1 - range.start;
+        let refines = canvas.first_mask(range.start..range.start + split).is_some();
+        let room = (self.state.tree.active().len() as u32) < self.config.max_lanes;
+        (room || !refines).then_some(split)
+    }
+
+    /// Turns the lane into an inner node with a refine child of `split` offsets and, if offsets
+    /// are left behind it, a continuation.
+    fn fork(&mut self, id: LaneId, split: u32) {
+        let start = self.state.tree.get(id).start;
+        let border = start + split;
+        self.state.tree.set_status(id, Status::Forked);
+        self.effects.push(Effect::Fork { lane: id, split });
+        let open = self.state.canvas.first_mask(start..border).is_some();
+        let birth = if open { Birth::Active } else { Birth::Finished };
+        let (role, parent, range) = (Role::Refine, Some(id), start..border);
+        self.state.start_lane(NewLane { role, parent, range, birth }, self.effects);
+        if border < self.state.canvas.len() {
+            self.start_generate(id, border, open && self.config.coupled);
+        }
+    }
+
+    /// Starts a generate lane; one that drafts have filled already finishes at once.
+    fn start_generate(&mut self, parent: LaneId, start: u32, waits: bool) {
+        let end = (start + self.config.block_length).min(self.state.canvas.len());
+        let (range, birth) = if waits {
+            (start..end, Birth::Waiting)
+        } else if self.is_complete(start..end) {
+            (start..self.state.canvas.first_open(start..end), Birth::Finished)
+        } else {
+            (start..end, Birth::Active)
+        };
+        let (role, parent) = (Role::Generate, Some(parent));
+        let lane = self.state.start_lane(NewLane { role, parent, range, birth }, self.effects);
+        if birth == Birth::Finished {
+            self.spawn(lane);
+        }
+    }
+
+    /// Finishes the generate lane if it is complete and starts its successor.
+    fn settle(&mut self, id: LaneId) {
+        let range = self.state.tree.get(id).range();
+        if self.is_complete(range.clone()) {
+            let valid = self.state.canvas.first_open(range.clone()) - range.start;
+            self.state.finish_lane(id, valid, self.effects);
+            self.spawn(id);
+        }
+    }
+
+    /// Starts the successor of a finished generate lane, unless generation has ended with it.
+    fn spawn(&mut self, id: LaneId) {
+        let end = self.state.tree.get(id).range().end;
+        let ended = end >= self.state.canvas.len() || self.state.canvas.is_stop_at(end);
+        if !ended {
+            self.start_generate(id, end, false);
+        }
+    }
+
+    /// No mask before the end of `range` or before its first stop token.
+    fn is_complete(&self, range: Range<u32>) -> bool {
+        let canvas = &self.state.canvas;
+        let open = canvas.first_open(range.clone());
+        open >= range.end.min(canvas.len()) || canvas.is_stop_at(open)
+    }
+}

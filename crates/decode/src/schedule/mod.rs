@@ -1,0 +1,99 @@
+//! Lane schedules: which lanes exist and run, when one forks, spawns a successor or stops.
+
+mod asynclane;
+mod block_wise;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::canvas::Canvas;
+use crate::config::ScheduleConfig;
+use crate::effect::{Birth, Effect, LaneId, Role};
+use crate::lane::{Lane, LaneTree, Status};
+use crate::token_class::TokenClasses;
+
+pub use asynclane::AsyncLane;
+pub use block_wise::BlockWise;
+
+/// What a schedule reads and changes.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// The generated tokens.
+    pub canvas: Canvas,
+    /// The lanes.
+    pub tree: LaneTree,
+    /// Delimiter facts of the vocabulary.
+    pub classes: Arc<TokenClasses>,
+    /// The prompt is code-shaped.
+    pub code_prompt: bool,
+}
+
+/// Decides which lanes exist. Called once at the start and once after every step's commits.
+pub trait LaneSchedule: core::fmt::Debug + Send {
+    /// Starts the root lane.
+    fn start(&mut self, state: &mut State, effects: &mut Vec<Effect>);
+
+    /// Forks, finishes, spawns and wakes lanes after a step's commits; clocks already count the
+    /// step.
+    fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>);
+
+    /// The positions behind `lane` that are scored as right context, empty for most schedules.
+    fn lookahead(&self, lane: &Lane) -> Range<u32> {
+        let end = lane.range().end;
+        end..end
+    }
+
+    /// The confidence that commits a mask of the lookahead as a draft; `None` = no drafts.
+    fn draft_threshold(&self) -> Option<f64> {
+        None
+    }
+}
+
+/// The schedule `config` describes.
+pub(crate) fn build(config: &ScheduleConfig) -> Box<dyn LaneSchedule> {
+    match config {
+        ScheduleConfig::BlockWise { block_length } => Box::new(BlockWise::new(*block_length)),
+        ScheduleConfig::AsyncLane(config) => Box::new(AsyncLane::new(config.clone())),
+    }
+}
+
+/// A lane about to be born.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NewLane {
+    pub(crate) role: Role,
+    pub(crate) parent: Option<LaneId>,
+    pub(crate) range: Range<u32>,
+    pub(crate) birth: Birth,
+}
+
+impl State {
+    /// Starts a lane and reports it.
+    pub(crate) fn start_lane(&mut self, new: NewLane, effects: &mut Vec<Effect>) -> LaneId {
+        let NewLane { role, parent, range, birth } = new;
+        let status = match birth {
+            Birth::Active => Status::Active,
+            Birth::Waiting => Status::Waiting,
+            Birth::Finished => Status::Finished,
+        };
+        let (start, len) = (range.start, range.end - range.start);
+        let lane = self.tree.add(role, parent, range, status);
+        effects.push(Effect::Start { lane, role, parent, start, len, birth });
+        lane
+    }
+
+    /// Starts the first generate lane, `[0, block_length)`.
+    pub(crate) fn start_root(&mut self, block_length: u32, effects: &mut Vec<Effect>) {
+        let range = 0..block_length.min(self.canvas.len());
+        let root = NewLane { role: Role::Generate, parent: None, range, birth: Birth::Active };
+        self.start_lane(root, effects);
+    }
+
+    /// Finishes `lane` with `valid` offsets and reports it.
+    pub(crate) fn finish_lane(&mut self, lane: LaneId, valid: u32, effects: &mut Vec<Effect>) {
+        self.tree.set_len(lane, valid);
+        self.tree.set_status(lane, Status::Finished);
+        effects.push(Effect::Finish { lane, valid });
+    }
+}

@@ -1,0 +1,89 @@
+//! A decoder as a composition: lane schedule × commit rule × cache policy.
+
+mod field;
+mod presets;
+mod spec;
+
+use decode::DecoderConfig;
+
+pub use field::{FIELDS, Field, FieldKind, Value};
+pub use presets::{DEFAULT as DEFAULT_PRESET, NAMES as PRESET_NAMES, PRESETS, Preset, preset};
+pub use spec::{DecodingSpec, SpecError, SpecFault};
+
+/// A fully resolved decoder. Build one with [`DecodingSpec::resolve`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoding {
+    /// Lanes and commits.
+    pub decoder: DecoderConfig,
+    /// Cached K/V.
+    pub cache: CacheConfig,
+    /// Most forward passes; the sequence ends with what is committed.
+    pub max_forwards: Option<u32>,
+    /// `schedule+commit+cache`, for usage and logs.
+    pub label: String,
+}
+
+/// Which cached K/V a forward may read, and when it is renewed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CacheConfig {
+    /// Every forward computes the whole canvas.
+    None,
+    /// Fast-dLLM: K/V left of the block from a full forward at its start; the rest recomputed.
+    Prefix,
+    /// Fast-dLLM: K/V of the whole canvas from a full forward; only the block recomputed.
+    Dual,
+    /// AsyncLane §4: a fork clones the page table, lanes write to private pages.
+    Snapshot(Compact),
+    /// One page table per sequence; a lane sees the slots up to the end of its own run.
+    Fresh(Compact),
+    /// One page table per sequence; every row sees every written slot.
+    Fused {
+        /// When and how far K/V are renewed.
+        compact: Compact,
+        /// Which rows are forwarded.
+        rows: RowSelection,
+    },
+}
+
+impl CacheConfig {
+    /// The public name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Prefix => "prefix",
+            Self::Dual => "dual",
+            Self::Snapshot(_) => "snapshot",
+            Self::Fresh(_) => "fresh",
+            Self::Fused { .. } => "fused",
+        }
+    }
+}
+
+/// Compact refresh (AsyncLane eq. 12): renews `[0, P + Leff + margin)` only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compact {
+    /// When.
+    pub refresh: Refresh,
+    /// m: positions behind the furthest lane's valid tokens, `>= block_length + lookahead`.
+    pub margin: u32,
+}
+
+/// When cached K/V are renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refresh {
+    /// Whenever a generate lane starts, by fork or spawn.
+    Lane,
+    /// When this many forwards have passed since the last refresh; 1 = every forward.
+    Every(u32),
+    /// Only the first forward.
+    Never,
+}
+
+/// Which rows of the active lanes are forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowSelection {
+    /// Every position of the lanes and of the lookahead.
+    All,
+    /// Masks, and tokens committed in the last step; the rest is read from the cache.
+    Open,
+}

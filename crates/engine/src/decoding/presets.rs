@@ -1,0 +1,144 @@
+//! Named decoders: full settings that a request starts from.
+
+use super::field::Value::{self, Flag, Integer, Name, Number};
+
+/// A named, full setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, one line.
+    pub summary: &'static str,
+    /// Its settings.
+    pub fields: &'static [(&'static str, Value<'static>)],
+}
+
+/// The preset of a request that names none.
+pub const DEFAULT: &str = "balanced";
+
+/// Names of [`PRESETS`], in order.
+pub const NAMES: &[&str] = &[
+    "balanced",
+    "fast",
+    "quality",
+    "asynclane_paper",
+    "vanilla",
+    "fast_dllm",
+    "fast_dllm_prefix",
+    "fast_dllm_dual",
+    "fast_dllm_dual_published",
+];
+
+/// Every preset. The first three are tuned for serving; the others are the published forms that
+/// comparisons need.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "balanced",
+        summary: "AsyncLane, one shared KV table, open rows, a refresh every 32 steps",
+        fields: &[
+            ("schedule", Name("asynclane")),
+            ("commit", Name("threshold")),
+            ("cache", Name("fused")),
+            ("rows", Name("open")),
+            ("refresh", Integer(32)),
+            ("threshold", Number(0.9)),
+        ],
+    },
+    Preset {
+        name: "fast",
+        summary: "balanced with a lower threshold: fewer forwards, more mistakes",
+        fields: &[
+            ("schedule", Name("asynclane")),
+            ("commit", Name("threshold")),
+            ("cache", Name("fused")),
+            ("rows", Name("open")),
+            ("refresh", Integer(32)),
+            ("threshold", Number(0.8)),
+            ("draft_threshold", Number(0.8)),
+        ],
+    },
+    Preset {
+        name: "quality",
+        summary: "balanced with a higher threshold: more forwards, fewer mistakes",
+        fields: &[
+            ("schedule", Name("asynclane")),
+            ("commit", Name("threshold")),
+            ("cache", Name("fused")),
+            ("rows", Name("open")),
+            ("refresh", Integer(32)),
+            ("threshold", Number(0.97)),
+            ("draft_threshold", Number(0.97)),
+        ],
+    },
+    Preset {
+        name: "asynclane_paper",
+        summary: "AsyncLane with fork snapshots and a refresh at every lane start",
+        fields: &[
+            ("schedule", Name("asynclane")),
+            ("commit", Name("threshold")),
+            ("cache", Name("snapshot")),
+            ("rows", Name("all")),
+            ("refresh", Name("lane")),
+            ("threshold", Number(0.9)),
+        ],
+    },
+    Preset {
+        name: "vanilla",
+        summary: "LLaDA: one token per forward, the whole canvas in every forward",
+        fields: &[
+            ("schedule", Name("block_wise")),
+            ("commit", Name("top_k")),
+            ("cache", Name("none")),
+            ("tokens_per_step", Integer(1)),
+        ],
+    },
+    Preset {
+        name: "fast_dllm",
+        summary: "Fast-dLLM's threshold rule without a cache",
+        fields: FAST_DLLM_NONE,
+    },
+    Preset {
+        name: "fast_dllm_prefix",
+        summary: "Fast-dLLM with the prefix cache",
+        fields: &[
+            ("schedule", Name("block_wise")),
+            ("commit", Name("threshold")),
+            ("cache", Name("prefix")),
+            ("threshold", Number(0.9)),
+        ],
+    },
+    Preset {
+        name: "fast_dllm_dual",
+        summary: "Fast-dLLM with the dual cache, ended at the first stop token",
+        fields: &[
+            ("schedule", Name("block_wise")),
+            ("commit", Name("threshold")),
+            ("cache", Name("dual")),
+            ("threshold", Number(0.9)),
+        ],
+    },
+    Preset {
+        name: "fast_dllm_dual_published",
+        summary: "Fast-dLLM with the dual cache as published: fills the whole canvas",
+        fields: &[
+            ("schedule", Name("block_wise")),
+            ("commit", Name("threshold")),
+            ("cache", Name("dual")),
+            ("threshold", Number(0.9)),
+            ("prune", Flag(false)),
+            ("early_stop", Flag(false)),
+        ],
+    },
+];
+
+const FAST_DLLM_NONE: &[(&str, Value<'static>)] = &[
+    ("schedule", Name("block_wise")),
+    ("commit", Name("threshold")),
+    ("cache", Name("none")),
+    ("threshold", Number(0.9)),
+];
+
+/// The preset called `name`.
+pub fn preset(name: &str) -> Option<&'static Preset> {
+    PRESETS.iter().find(|preset| preset.name == name)
+}

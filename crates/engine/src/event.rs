@@ -1,0 +1,118 @@
+//! What the engine tells the caller of one sequence.
+
+use decode::{Effect, ForwardKind, LaneId, TokenId};
+
+/// What happened to a sequence. Order: `Started`, any of `Tokens` and `Step`, then exactly one
+/// of `Finished` and `Failed`.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The sequence left the queue and has its first forward in the coming step.
+    Started,
+    /// The frontier moved: the next committed tokens in output order. Final.
+    Tokens(TokenChunk),
+    /// One step of a traced sequence.
+    Step(Box<StepTrace>),
+    /// The last event of a sequence that was generated.
+    Finished(Finished),
+    /// The last event of a sequence whose step failed.
+    Failed {
+        /// What went wrong, one line.
+        message: String,
+    },
+}
+
+/// A few tokens, stored inline so that the step loop allocates nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenChunk {
+    len: u8,
+    tokens: [TokenId; Self::CAPACITY],
+}
+
+impl TokenChunk {
+    /// Most tokens of one chunk.
+    pub const CAPACITY: usize = 14;
+
+    /// The first [`Self::CAPACITY`] tokens of `tokens`.
+    pub fn new(tokens: &[TokenId]) -> Self {
+        let len = tokens.len().min(Self::CAPACITY);
+        let mut chunk = Self { len: len as u8, tokens: [0; Self::CAPACITY] };
+        chunk.tokens[..len].copy_from_slice(&tokens[..len]);
+        chunk
+    }
+
+    /// The tokens.
+    pub fn as_slice(&self) -> &[TokenId] {
+        &self.tokens[..usize::from(self.len)]
+    }
+}
+
+/// Why a generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FinishReason {
+    /// A stop token follows the emitted tokens.
+    Stop,
+    /// The budget (or `max_forwards`) is used up.
+    Length,
+}
+
+/// The end of a generated sequence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Finished {
+    /// Why.
+    pub reason: FinishReason,
+    /// Its cost.
+    pub stats: SequenceStats,
+}
+
+/// The cost of one sequence, as `usage.diffusion` reports it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SequenceStats {
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+    /// Tokens emitted: left of the frontier and of the first stop token.
+    pub emitted_tokens: u32,
+    /// First forward (0 or 1).
+    pub prefill_forwards: u32,
+    /// Forwards over lane rows.
+    pub decode_forwards: u32,
+    /// Refreshes after the first forward.
+    pub refresh_forwards: u32,
+    /// Rows computed in all forwards.
+    pub positions: u64,
+    /// All commits, drafts and edits included, those behind the end too.
+    pub committed_tokens: u32,
+    /// Commits in a lookahead window.
+    pub drafts: u32,
+    /// Tokens rewritten by an edit rule.
+    pub edits: u32,
+    /// Lanes that ever existed.
+    pub lanes: u32,
+    /// Forks.
+    pub forks: u32,
+}
+
+impl SequenceStats {
+    /// NFE: forward passes the sequence took part in.
+    pub fn forwards(&self) -> u32 {
+        self.prefill_forwards + self.decode_forwards + self.refresh_forwards
+    }
+}
+
+/// One step of a traced sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepTrace {
+    /// The sequence's step, from 1.
+    pub step: u32,
+    /// What the forward was.
+    pub kind: ForwardKind,
+    /// Lanes that took part.
+    pub lanes: Vec<LaneId>,
+    /// Rows forwarded, absolute positions, per segment.
+    pub rows: Vec<Vec<u32>>,
+    /// Everything that changed, in order.
+    pub effects: Vec<Effect>,
+    /// First offset without a committed token, after the step.
+    pub frontier: u32,
+    /// Offsets of the canvas, after the step.
+    pub canvas: u32,
+}

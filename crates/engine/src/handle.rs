@@ -1,0 +1,148 @@
+//! The async side of the engine: submit requests, read their events.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use crate::event::Event;
+use crate::limits::Limits;
+use crate::request::{Refusal, Request};
+
+/// A cheap, cloneable sender of requests to the engine thread. The thread ends once every
+/// handle is gone and its last sequence is done.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    inbox: mpsc::Sender<Submission>,
+    places: Arc<Semaphore>,
+    shared: Arc<Shared>,
+    limits: Limits,
+}
+
+/// Counters that the engine thread publishes once a step.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) running: AtomicU32,
+    pub(crate) waiting: AtomicU32,
+    pub(crate) pages_used: AtomicU32,
+}
+
+/// One sequence on its way to the engine thread.
+#[derive(Debug)]
+pub(crate) struct Submission {
+    pub(crate) request: Request,
+    pub(crate) events: mpsc::Sender<Event>,
+    /// Given back when the sequence leaves the queue.
+    pub(crate) place: OwnedSemaphorePermit,
+}
+
+/// Why a submission was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// The queue has no room for all of its sequences; try again later.
+    #[error("{waiting} sequences are waiting, the queue is full")]
+    Overloaded {
+        /// Sequences in the queue.
+        waiting: u32,
+    },
+    /// The engine thread is gone.
+    #[error("the engine has stopped")]
+    Stopped,
+    /// A sequence that can never be served.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+/// The engine's load, as of its last step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Sequences with a place in the batch.
+    pub running: u32,
+    /// Sequences accepted but without a place.
+    pub waiting: u32,
+    /// KV pages in use.
+    pub pages_used: u32,
+}
+
+impl Handle {
+    pub(crate) fn new(limits: Limits) -> (Self, mpsc::Receiver<Submission>, Arc<Shared>) {
+        let queue = limits.max_waiting as usize;
+        let (inbox, outbox) = mpsc::channel(queue.max(1));
+        let shared = Arc::new(Shared::default());
+        let places = Arc::new(Semaphore::new(queue));
+        (Self { inbox, places, shared: Arc::clone(&shared), limits }, outbox, shared)
+    }
+
+    /// Queues all of `requests`, or none. Streams come back in the same order.
+    ///
+    /// # Errors
+    /// The queue is full, the engine has stopped, or one request can never be served.
+    pub fn submit(&self, requests: Vec<Request>) -> Result<Vec<EventStream>, SubmitError> {
+        for request in &requests {
+            self.limits.admit(request)?;
+        }
+        let mut streams = Vec::with_capacity(requests.len());
+        let count = u32::try_from(requests.len()).unwrap_or(u32::MAX);
+        let overloaded = || SubmitError::Overloaded { waiting: self.load().waiting };
+        let mut places = Arc::clone(&self.places)
+            .try_acquire_many_owned(count)
+            .map_err(|_| overloaded())?;
+        let slots = self.inbox.try_reserve_many(requests.len()).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(()) => overloaded(),
+            mpsc::error::TrySendError::Closed(()) => SubmitError::Stopped,
+        })?;
+        for (request, slot) in requests.into_iter().zip(slots) {
+            // Every event but these few carries at least one token or one step of progress, so
+            // the queue never overflows and the engine never waits for a reader.
+            let room = request.max_tokens as usize * (1 + usize::from(request.trace)) + 8;
+            let (events, stream) = mpsc::channel(room);
+            let place = places.split(1).expect("one place was acquired per request");
+            slot.send(Submission { request, events, place });
+            streams.push(EventStream { events: stream });
+        }
+        Ok(streams)
+    }
+
+    /// What a single request may ask for.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The load as of the last step.
+    pub fn load(&self) -> Load {
+        let read = |counter: &AtomicU32| counter.load(Ordering::Relaxed);
+        Load {
+            running: read(&self.shared.running),
+            waiting: read(&self.shared.waiting),
+            pages_used: read(&self.shared.pages_used),
+        }
+    }
+
+    /// Whether the engine thread lives.
+    pub fn is_alive(&self) -> bool {
+        !self.inbox.is_closed()
+    }
+}
+
+/// The events of one sequence. Dropping it cancels the sequence at the next step boundary.
+#[derive(Debug)]
+pub struct EventStream {
+    events: mpsc::Receiver<Event>,
+}
+
+impl EventStream {
+    /// The next event; `None` after the last one, or if the engine died.
+    pub async fn next(&mut self) -> Option<Event> {
+        self.events.recv().await
+    }
+
+    /// The next event if there is one already.
+    pub fn try_next(&mut self) -> Option<Event> {
+        self.events.try_recv().ok()
+    }
+
+    /// The next event, blocking the thread; not for async code.
+    pub fn blocking_next(&mut self) -> Option<Event> {
+        self.events.blocking_recv()
+    }
+}

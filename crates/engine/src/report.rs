@@ -1,0 +1,134 @@
+//! The facts of one step, from which every metric is computed at the edge.
+
+use std::time::Duration;
+
+use crate::event::{FinishReason, SequenceStats};
+
+/// Counts per forward kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByKind {
+    /// First forwards.
+    pub prefill: u64,
+    /// Lane forwards.
+    pub decode: u64,
+    /// Refreshes.
+    pub refresh: u64,
+}
+
+/// Counts per lane role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByRole {
+    /// Generate lanes.
+    pub generate: u32,
+    /// Refine lanes.
+    pub refine: u32,
+}
+
+/// Wall time of a step's phases; all zero where nobody measures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PhaseTimes {
+    /// Choosing rows and packing the batch.
+    pub plan: Duration,
+    /// The forward pass.
+    pub execute: Duration,
+    /// Commits, lanes, pages.
+    pub apply: Duration,
+    /// Handing events to the callers.
+    pub emit: Duration,
+}
+
+/// Everything one step did. Reused between steps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepReport {
+    /// Whether a forward pass ran (a pass that only cancels or finishes sequences runs none).
+    pub executed: bool,
+    /// The forward pass failed; its sequences did too.
+    pub failed: bool,
+    /// Sequences in the forward pass.
+    pub sequences: u32,
+    /// Sequence forwards by kind.
+    pub forwards: ByKind,
+    /// Rows by kind.
+    pub positions: ByKind,
+    /// Commits of lane masks.
+    pub masked_commits: u32,
+    /// Commits in lookahead windows.
+    pub draft_commits: u32,
+    /// Rewritten tokens.
+    pub edit_commits: u32,
+    /// Lanes born.
+    pub lanes_started: ByRole,
+    /// Lanes forked (always generate lanes).
+    pub lanes_forked: u32,
+    /// Lanes that finished or were dropped with their sequence.
+    pub lanes_finished: ByRole,
+    /// For every refine lane that finished: its last step minus its sibling's first.
+    pub fork_leads: Vec<i32>,
+    /// For every commit: time since the position was first scored.
+    pub commit_latency: Vec<Duration>,
+    /// For every emitted token: time since it was committed.
+    pub emit_lag: Vec<Duration>,
+    /// Sequences that ended well in this step.
+    pub finished: Vec<FinishedSequence>,
+    /// Sequences cancelled before this step.
+    pub cancelled: u32,
+    /// State after the step.
+    pub gauges: Gauges,
+    /// Wall time per phase.
+    pub times: PhaseTimes,
+}
+
+/// One sequence that ended well.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FinishedSequence {
+    /// Why.
+    pub reason: FinishReason,
+    /// Its cost.
+    pub stats: SequenceStats,
+    /// Drafts among the emitted tokens.
+    pub accepted_drafts: u32,
+}
+
+/// The engine's state after a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gauges {
+    /// Sequences with a place in the batch.
+    pub running: u32,
+    /// Sequences accepted but without a place.
+    pub waiting: u32,
+    /// Active lanes.
+    pub lanes: ByRole,
+    /// KV pages in use.
+    pub pages_used: u32,
+    /// KV pages in all.
+    pub pages_total: u32,
+}
+
+impl StepReport {
+    /// Empties the report, keeping its allocations.
+    pub fn clear(&mut self) {
+        let mut lists = std::mem::take(self);
+        lists.fork_leads.clear();
+        lists.commit_latency.clear();
+        lists.emit_lag.clear();
+        lists.finished.clear();
+        *self = Self {
+            fork_leads: lists.fork_leads,
+            commit_latency: lists.commit_latency,
+            emit_lag: lists.emit_lag,
+            finished: lists.finished,
+            ..Self::default()
+        };
+    }
+}
+
+/// Receives the facts of every step on the engine thread; must not block.
+pub trait Observer: Send {
+    /// One step is over.
+    fn on_step(&mut self, report: &StepReport);
+}
+
+/// Ignores everything.
+impl Observer for () {
+    fn on_step(&mut self, _report: &StepReport) {}
+}

@@ -1,0 +1,57 @@
+//! What a caller asks of the engine: one sequence to generate.
+
+use step::{Bias, Sampling, TokenId};
+
+use crate::decoding::Decoding;
+
+/// One sequence to generate, in tokens.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Prompt ids; never touched, whatever ids it holds. May be empty.
+    pub prompt: Vec<TokenId>,
+    /// L, the generation budget in tokens; 0 finishes at once without a forward.
+    pub max_tokens: u32,
+    /// Schedule, commit rule and cache policy.
+    pub decoding: Decoding,
+    /// How tokens are drawn; its `clock` is set by the engine.
+    pub sampling: Sampling,
+    /// E: every id that ends the generation (the model's and the request's).
+    pub stop_tokens: Vec<TokenId>,
+    /// Stop tokens are barred as candidates at offsets below this (`max_tokens` = ignore EOS).
+    pub min_tokens: u32,
+    /// Biases added to every row of the sequence.
+    pub biases: Vec<Bias>,
+    /// The prompt is code-shaped: `fork = auto` starts with the newline rule.
+    pub code_prompt: bool,
+    /// Whether [`crate::Event::Step`] events are wanted.
+    pub trace: bool,
+}
+
+/// Why a request can never be served here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Prompt plus budget exceed the model's or the engine's length.
+    #[error("{tokens} tokens of prompt and max_tokens exceed the limit of {limit}")]
+    TooLong {
+        /// Prompt length plus budget.
+        tokens: u32,
+        /// Most positions a sequence may have.
+        limit: u32,
+    },
+    /// Its KV pages would not fit even an empty pool.
+    #[error("the sequence needs {pages} KV pages, the pool has {limit}")]
+    TooManyPages {
+        /// Worst case of the sequence.
+        pages: u32,
+        /// Pages of the pool.
+        limit: u32,
+    },
+    /// A token id outside the vocabulary.
+    #[error("token id {token} is outside the vocabulary of {vocab_size}")]
+    UnknownToken {
+        /// The offending id.
+        token: TokenId,
+        /// Size of the vocabulary.
+        vocab_size: u32,
+    },
+}

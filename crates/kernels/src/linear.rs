@@ -1,0 +1,144 @@
+//! A linear layer whose weights are packed once.
+
+use crate::gemm::{Finish, Packed, Product};
+use crate::simd::InstructionSet;
+use crate::storage::f32s;
+use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Result, Shape, Tensor, bail};
+
+/// What happens to the product before it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Epilogue {
+    /// `y = x W' + b`.
+    None,
+    /// The weights are a gate matrix above an up matrix, `[2 n, k]`:
+    /// `y = silu(x gate') * (x up')`, `[r, n]`. Biases are added before the activation.
+    SiluGate,
+}
+
+/// `y = x W' + b` for `x [r, k]`, `W [n, k]`, `b [n]`, all f32.
+pub struct Linear {
+    weights: Packed,
+    /// In the order of the packed columns, padded.
+    bias: Option<Vec<f32>>,
+    epilogue: Epilogue,
+    /// Width of the result.
+    n: usize,
+}
+
+impl Linear {
+    /// Packs row-major `weight [rows, k]` and `bias [rows]`.
+    ///
+    /// # Errors
+    /// If the lengths do not fit together.
+    pub fn new(weight: &[f32], k: usize, bias: Option<&[f32]>, epilogue: Epilogue) -> Result<Self> {
+        if k == 0 || !weight.len().is_multiple_of(k) {
+            bail!("linear: {} weights are not rows of {k}", weight.len());
+        }
+        let rows = weight.len() / k;
+        if bias.is_some_and(|bias| bias.len() != rows) {
+            bail!("linear: a bias is needed for each of {rows} rows");
+        }
+        if epilogue == Epilogue::SiluGate && !rows.is_multiple_of(2) {
+            bail!("linear: gate and up together have an odd number of rows, {rows}");
+        }
+        let set = InstructionSet::detect();
+        let width = set.panel();
+        let n = if epilogue == Epilogue::None { rows } else { rows / 2 };
+        // The weight row of packed column j; a gated panel is half gate, half up.
+        let source = |j: usize| match epilogue {
+            Epilogue::None => (j < n).then_some(j),
+            Epilogue::SiluGate => {
+                let (panel, lane) = (j / width, j % width);
+                let column = panel * (width / 2) + lane % (width / 2);
+                let row = if lane < width / 2 { column } else { n + column };
+                (column < n).then_some(row)
+            }
+        };
+        let columns = match epilogue {
+            Epilogue::None => n.next_multiple_of(width),
+            Epilogue::SiluGate => n.next_multiple_of(width / 2) * 2,
+        };
+        let weights =
+            Packed::new(set, k, columns, |j| source(j).map(|row| &weight[row * k..(row + 1) * k]));
+        let bias = bias
+            .map(|bias| (0..columns).map(|j| source(j).map_or(0.0, |row| bias[row])).collect());
+        Ok(Self { weights, bias, epilogue, n })
+    }
+
+    /// `x [r, k]` to `[r, n]`.
+    ///
+    /// # Errors
+    /// If `x` has another shape, dtype or device.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.apply_op1_no_bwd(&Forward(self))
+    }
+
+    /// `x [r, k]` to `[r, n]`, plus `residual [r, n]`.
+    ///
+    /// # Errors
+    /// If an argument has another shape, dtype or device.
+    pub fn forward_add(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
+        x.apply_op2_no_bwd(residual, &ForwardAdd(self))
+    }
+
+    fn run(&self, x: &[f32], layout: &Layout, residual: Option<&[f32]>) -> Result<CpuOutput> {
+        let (m, k) = layout.shape().dims2()?;
+        if k != self.weights.k() {
+            bail!("linear: expected rows of {}, found {k}", self.weights.k());
+        }
+        let finish = match (self.epilogue, residual) {
+            (Epilogue::None, None) => Finish::Store,
+            (Epilogue::None, Some(residual)) if residual.len() == m * self.n => {
+                Finish::Add(residual)
+            }
+            (Epilogue::SiluGate, None) => Finish::Gate,
+            _ => bail!("linear: a residual is added to a plain product of its own shape"),
+        };
+        let mut out = vec![0.0; m * self.n];
+        let product = Product {
+            x,
+            m,
+            weights: &self.weights,
+            bias: self.bias.as_deref(),
+            finish,
+            n: self.n,
+        };
+        product.run(&mut out);
+        Ok((CpuStorage::F32(out), Shape::from((m, self.n))))
+    }
+}
+
+type CpuOutput = (CpuStorage, Shape);
+
+/// The product.
+struct Forward<'a>(&'a Linear);
+
+impl CustomOp1 for Forward<'_> {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<CpuOutput> {
+        self.0.run(f32s(self.name(), x, layout)?, layout, None)
+    }
+}
+
+/// The product plus a residual.
+struct ForwardAdd<'a>(&'a Linear);
+
+impl CustomOp2 for ForwardAdd<'_> {
+    fn name(&self) -> &'static str {
+        "linear-add"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        layout: &Layout,
+        residual: &CpuStorage,
+        residual_layout: &Layout,
+    ) -> Result<CpuOutput> {
+        let residual = f32s(self.name(), residual, residual_layout)?;
+        self.0.run(f32s(self.name(), x, layout)?, layout, Some(residual))
+    }
+}

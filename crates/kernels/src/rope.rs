@@ -1,0 +1,83 @@
+//! Rotary position embedding, each row at its own position.
+
+use crate::storage::f32s_mut;
+use candle_core::{CpuStorage, InplaceOp1, Layout, Result, bail};
+
+/// Cosines and sines of every position.
+pub struct RopeTable {
+    /// `[positions, 2, half]`: a position's cosines, then its sines.
+    table: Vec<f32>,
+    half: usize,
+}
+
+impl RopeTable {
+    /// Angles `position * theta^(-2 i / width)`, formed in f32 as the reference code does.
+    /// `width` is the rotated part of a head, an even number.
+    #[must_use]
+    pub fn new(theta: f64, width: usize, positions: usize) -> Self {
+        let half = width / 2;
+        let mut table = Vec::with_capacity(positions * width);
+        let frequencies: Vec<f32> = (0..half)
+            .map(|i| {
+                let exponent = (2 * i) as f32 / width as f32;
+                1.0 / (theta as f32).powf(exponent)
+            })
+            .collect();
+        for position in 0..positions {
+            let angles = frequencies.iter().map(|f| f64::from(position as f32 * f));
+            table.extend(angles.clone().map(|angle| angle.cos() as f32));
+            table.extend(angles.map(|angle| angle.sin() as f32));
+        }
+        Self { table, half }
+    }
+
+    /// Positions it holds.
+    #[must_use]
+    pub fn positions(&self) -> usize {
+        self.table.len().checked_div(2 * self.half).unwrap_or(usize::MAX)
+    }
+}
+
+/// Rotates in place the first `heads` heads of every row of a tensor `[r, >= heads * c]`:
+/// `(a, b) -> (a cos - b sin, b cos + a sin)` for the two halves `a`, `b` of a head.
+pub struct Rope<'a> {
+    /// Cosines and sines.
+    pub table: &'a RopeTable,
+    /// Position of each row, `[r]`.
+    pub positions: &'a [u32],
+    /// Heads to rotate: the query heads and the key heads behind them.
+    pub heads: usize,
+}
+
+impl InplaceOp1 for Rope<'_> {
+    fn name(&self) -> &'static str {
+        "rope"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
+        let (rows, width) = layout.shape().dims2()?;
+        let data = f32s_mut(self.name(), storage, layout)?;
+        let half = self.table.half;
+        if self.positions.len() != rows || self.heads * 2 * half > width {
+            bail!("rope: {} positions, {} heads for [{rows}, {width}]", self.positions.len(), {
+                self.heads
+            });
+        }
+        for (row, &position) in data.chunks_exact_mut(width).zip(self.positions) {
+            let at = position as usize * 2 * half;
+            let Some(angles) = self.table.table.get(at..at + 2 * half) else {
+                bail!("rope: position {position} of {}", self.table.positions());
+            };
+            let (cos, sin) = angles.split_at(half);
+            for head in row[..self.heads * 2 * half].chunks_exact_mut(2 * half) {
+                let (low, high) = head.split_at_mut(half);
+                for i in 0..half {
+                    let (a, b) = (low[i], high[i]);
+                    low[i] = a * cos[i] - b * sin[i];
+                    high[i] = b * cos[i] + a * sin[i];
+                }
+            }
+        }
+        Ok(())
+    }
+}

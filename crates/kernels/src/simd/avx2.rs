@@ -1,0 +1,119 @@
+//! AVX2 with FMA: eight `f32` lanes.
+
+use super::Simd;
+use std::arch::x86_64::*;
+
+/// Proof that the processor has AVX2 and FMA.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2(());
+
+impl Avx2 {
+    /// The token, obtainable only where the instructions are.
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn here() -> Self {
+        Self(())
+    }
+}
+
+/// Wraps intrinsics: the token proves that they exist.
+macro_rules! safe {
+    ($e:expr) => {
+        // SAFETY: `self` proves the instruction set; pointers are the caller's promise.
+        unsafe { $e }
+    };
+}
+
+impl Simd for Avx2 {
+    type F = __m256;
+    type D = __m256d;
+    const LANES: usize = 8;
+    const TILE_ROWS: usize = 6;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m256 {
+        safe!(_mm256_set1_ps(x))
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> __m256 {
+        safe!(_mm256_loadu_ps(p))
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, x: __m256) {
+        safe!(_mm256_storeu_ps(p, x));
+    }
+    #[inline(always)]
+    fn add(self, a: __m256, b: __m256) -> __m256 {
+        safe!(_mm256_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        safe!(_mm256_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        safe!(_mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: __m256, b: __m256) -> __m256 {
+        safe!(_mm256_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn max(self, a: __m256, b: __m256) -> __m256 {
+        safe!(_mm256_max_ps(a, b))
+    }
+    #[inline(always)]
+    fn min(self, a: __m256, b: __m256) -> __m256 {
+        safe!(_mm256_min_ps(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        safe!(_mm256_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn exp2_biased(self, biased: __m256) -> __m256 {
+        safe!({
+            let exponent = _mm256_add_epi32(_mm256_castps_si256(biased), _mm256_set1_epi32(127));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
+        })
+    }
+
+    #[inline(always)]
+    fn splat_d(self, x: f64) -> __m256d {
+        safe!(_mm256_set1_pd(x))
+    }
+    #[inline(always)]
+    unsafe fn load_widen(self, p: *const f32) -> __m256d {
+        safe!(_mm256_cvtps_pd(_mm_loadu_ps(p)))
+    }
+    #[inline(always)]
+    unsafe fn store_d(self, p: *mut f64, x: __m256d) {
+        safe!(_mm256_storeu_pd(p, x));
+    }
+    #[inline(always)]
+    fn add_d(self, a: __m256d, b: __m256d) -> __m256d {
+        safe!(_mm256_add_pd(a, b))
+    }
+    #[inline(always)]
+    fn sub_d(self, a: __m256d, b: __m256d) -> __m256d {
+        safe!(_mm256_sub_pd(a, b))
+    }
+    #[inline(always)]
+    fn mul_d(self, a: __m256d, b: __m256d) -> __m256d {
+        safe!(_mm256_mul_pd(a, b))
+    }
+    #[inline(always)]
+    fn max_d(self, a: __m256d, b: __m256d) -> __m256d {
+        safe!(_mm256_max_pd(a, b))
+    }
+    #[inline(always)]
+    fn fma_d(self, a: __m256d, b: __m256d, c: __m256d) -> __m256d {
+        safe!(_mm256_fmadd_pd(a, b, c))
+    }
+    #[inline(always)]
+    fn exp2_biased_d(self, biased: __m256d) -> __m256d {
+        safe!({
+            let exponent = _mm256_add_epi64(_mm256_castpd_si256(biased), _mm256_set1_epi64x(1023));
+            _mm256_castsi256_pd(_mm256_slli_epi64::<52>(exponent))
+        })
+    }
+}

@@ -1,0 +1,167 @@
+//! Vector instructions behind one trait, chosen once at run time.
+//!
+//! A kernel is written once against [`Simd`] and compiled for every instruction set; a token of
+//! an instruction set exists only on a processor that has it, which makes its methods safe.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+pub(crate) mod math;
+mod portable;
+pub(crate) mod tile;
+
+#[cfg(target_arch = "x86_64")]
+use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+use avx512::Avx512;
+use portable::Portable;
+
+/// The widest vector of any instruction set, in `f32` lanes.
+pub(crate) const MAX_LANES: usize = 16;
+
+/// Vectors of one instruction set. A value of an implementing type proves that the processor
+/// has the instructions.
+pub(crate) trait Simd: Copy {
+    /// `LANES` values of `f32`.
+    type F: Copy;
+    /// `LANES / 2` values of `f64`.
+    type D: Copy;
+    /// Lanes of `F`.
+    const LANES: usize;
+    /// Rows of a register tile of `2 * LANES` columns.
+    const TILE_ROWS: usize;
+
+    fn splat(self, x: f32) -> Self::F;
+    /// # Safety
+    /// `LANES` values from `p` on are readable.
+    unsafe fn load(self, p: *const f32) -> Self::F;
+    /// # Safety
+    /// `LANES` values from `p` on are writable.
+    unsafe fn store(self, p: *mut f32, x: Self::F);
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, fused where the instruction set has it.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `2^n` where `biased` is `n + 1.5 * 2^23`, `n` a whole number in `-126..=127`.
+    fn exp2_biased(self, biased: Self::F) -> Self::F;
+
+    fn splat_d(self, x: f64) -> Self::D;
+    /// Reads `LANES / 2` values of `f32` and widens them.
+    ///
+    /// # Safety
+    /// `LANES / 2` values from `p` on are readable.
+    unsafe fn load_widen(self, p: *const f32) -> Self::D;
+    /// # Safety
+    /// `LANES / 2` values from `p` on are writable.
+    unsafe fn store_d(self, p: *mut f64, x: Self::D);
+    fn add_d(self, a: Self::D, b: Self::D) -> Self::D;
+    fn sub_d(self, a: Self::D, b: Self::D) -> Self::D;
+    fn mul_d(self, a: Self::D, b: Self::D) -> Self::D;
+    fn max_d(self, a: Self::D, b: Self::D) -> Self::D;
+    /// `a * b + c`, fused where the instruction set has it.
+    fn fma_d(self, a: Self::D, b: Self::D, c: Self::D) -> Self::D;
+    /// `2^n` where `biased` is `n + 1.5 * 2^52`, `n` a whole number in `-1022..=1023`.
+    fn exp2_biased_d(self, biased: Self::D) -> Self::D;
+}
+
+/// Work that is compiled once per instruction set.
+pub(crate) trait Kernel {
+    /// What it yields.
+    type Output;
+    /// Runs it; must be `#[inline(always)]` so that the caller's instruction set applies.
+    fn run<S: Simd>(self, simd: S) -> Self::Output;
+}
+
+/// An instruction set this crate has code for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstructionSet {
+    /// AVX-512 F and DQ.
+    Avx512,
+    /// AVX2 and FMA.
+    Avx2,
+    /// Whatever the target guarantees.
+    Portable,
+}
+
+impl InstructionSet {
+    /// The widest one that this processor has.
+    #[must_use]
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
+                return Self::Avx512;
+            }
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                return Self::Avx2;
+            }
+        }
+        Self::Portable
+    }
+
+    /// Those that this processor has, widest first.
+    #[must_use]
+    pub fn available() -> Vec<Self> {
+        let widest = Self::detect();
+        let all = [Self::Avx512, Self::Avx2, Self::Portable];
+        all.into_iter().skip_while(|&set| set != widest).collect()
+    }
+
+    /// Its name in logs and benchmark labels.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Avx512 => "avx512",
+            Self::Avx2 => "avx2",
+            Self::Portable => "portable",
+        }
+    }
+
+    /// Columns of one packed weight panel: two vectors.
+    pub(crate) fn panel(self) -> usize {
+        match self {
+            Self::Avx512 => 32,
+            Self::Avx2 | Self::Portable => 16,
+        }
+    }
+}
+
+/// Runs `kernel` with the widest instruction set.
+pub(crate) fn dispatch<K: Kernel>(kernel: K) -> K::Output {
+    dispatch_on(InstructionSet::detect(), kernel)
+}
+
+/// Runs `kernel` with `set`, or with the portable code where the processor lacks it.
+pub(crate) fn dispatch_on<K: Kernel>(set: InstructionSet, kernel: K) -> K::Output {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let widest = InstructionSet::detect();
+        if set == InstructionSet::Avx512 && widest == set {
+            // SAFETY: the processor has AVX-512 F and DQ.
+            return unsafe { run_avx512(kernel) };
+        }
+        if set == InstructionSet::Avx2 && widest != InstructionSet::Portable {
+            // SAFETY: the processor has AVX2 and FMA (every AVX-512 one does).
+            return unsafe { run_avx2(kernel) };
+        }
+    }
+    debug_assert_eq!(set, InstructionSet::Portable, "asked for instructions that are not here");
+    kernel.run(Portable)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
+fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512::here())
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx2::here())
+}

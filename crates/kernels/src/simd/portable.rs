@@ -1,0 +1,111 @@
+//! Plain arrays: what the compiler makes of eight `f32` lanes on the build target.
+
+use super::Simd;
+
+/// No instruction beyond the target's baseline.
+#[derive(Clone, Copy)]
+pub(super) struct Portable;
+
+/// Lanes of a vector.
+const N: usize = 8;
+/// Lanes of a double-precision vector.
+const H: usize = N / 2;
+
+#[inline(always)]
+fn zip<T: Copy, const L: usize>(a: [T; L], b: [T; L], f: impl Fn(T, T) -> T) -> [T; L] {
+    std::array::from_fn(|i| f(a[i], b[i]))
+}
+
+impl Simd for Portable {
+    type F = [f32; N];
+    type D = [f64; H];
+    const LANES: usize = N;
+    const TILE_ROWS: usize = 3;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        [x; N]
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> Self::F {
+        // SAFETY: the caller promises N readable values; an array of f32 needs f32's alignment.
+        unsafe { *p.cast() }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, x: Self::F) {
+        // SAFETY: the caller promises N writable values.
+        unsafe { *p.cast() = x }
+    }
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |x, y| x + y)
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |x, y| x - y)
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |x, y| x * y)
+    }
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |x, y| x / y)
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |x, y| if x > y { x } else { y })
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |x, y| if x < y { x } else { y })
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        std::array::from_fn(|i| a[i] * b[i] + c[i])
+    }
+    #[inline(always)]
+    fn exp2_biased(self, biased: Self::F) -> Self::F {
+        biased.map(|x| f32::from_bits(x.to_bits().wrapping_add(127) << 23))
+    }
+
+    #[inline(always)]
+    fn splat_d(self, x: f64) -> Self::D {
+        [x; H]
+    }
+    #[inline(always)]
+    unsafe fn load_widen(self, p: *const f32) -> Self::D {
+        // SAFETY: the caller promises H readable values.
+        let narrow: [f32; H] = unsafe { *p.cast() };
+        narrow.map(f64::from)
+    }
+    #[inline(always)]
+    unsafe fn store_d(self, p: *mut f64, x: Self::D) {
+        // SAFETY: the caller promises H writable values.
+        unsafe { *p.cast() = x }
+    }
+    #[inline(always)]
+    fn add_d(self, a: Self::D, b: Self::D) -> Self::D {
+        zip(a, b, |x, y| x + y)
+    }
+    #[inline(always)]
+    fn sub_d(self, a: Self::D, b: Self::D) -> Self::D {
+        zip(a, b, |x, y| x - y)
+    }
+    #[inline(always)]
+    fn mul_d(self, a: Self::D, b: Self::D) -> Self::D {
+        zip(a, b, |x, y| x * y)
+    }
+    #[inline(always)]
+    fn max_d(self, a: Self::D, b: Self::D) -> Self::D {
+        zip(a, b, |x, y| if x > y { x } else { y })
+    }
+    #[inline(always)]
+    fn fma_d(self, a: Self::D, b: Self::D, c: Self::D) -> Self::D {
+        std::array::from_fn(|i| a[i] * b[i] + c[i])
+    }
+    #[inline(always)]
+    fn exp2_biased_d(self, biased: Self::D) -> Self::D {
+        biased.map(|x| f64::from_bits(x.to_bits().wrapping_add(1023) << 52))
+    }
+}

@@ -1,0 +1,106 @@
+//! The register tile: a few rows times two vectors of columns.
+
+use super::Simd;
+
+/// Sums of `R` rows by `2 * LANES` columns, held in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Tile<S: Simd, const R: usize> {
+    /// Per row the two vectors.
+    pub(crate) sums: [[S::F; 2]; R],
+}
+
+impl<S: Simd, const R: usize> Tile<S, R> {
+    /// All zeros.
+    #[inline(always)]
+    pub(crate) fn zero(s: S) -> Self {
+        Self { sums: [[s.splat(0.0); 2]; R] }
+    }
+
+    /// Reads `R` rows of `2 * LANES` values lying one after another.
+    #[inline(always)]
+    pub(crate) fn load(&mut self, s: S, from: &[f32]) {
+        assert!(from.len() >= R * 2 * S::LANES, "a tile's worth of values");
+        for r in 0..R {
+            for half in 0..2 {
+                // SAFETY: in bounds, checked above.
+                self.sums[r][half] = unsafe { s.load(from.as_ptr().add((2 * r + half) * S::LANES)) };
+            }
+        }
+    }
+
+    /// Writes what [`Tile::load`] reads.
+    #[inline(always)]
+    pub(crate) fn store(&self, s: S, to: &mut [f32]) {
+        assert!(to.len() >= R * 2 * S::LANES, "a tile's worth of values");
+        for r in 0..R {
+            for half in 0..2 {
+                // SAFETY: in bounds, checked above.
+                unsafe { s.store(to.as_mut_ptr().add((2 * r + half) * S::LANES), self.sums[r][half]) };
+            }
+        }
+    }
+
+    /// Adds one value per column to every row.
+    #[inline(always)]
+    pub(crate) fn add_columns(&mut self, s: S, columns: &[f32]) {
+        assert!(columns.len() >= 2 * S::LANES, "a value per column");
+        for half in 0..2 {
+            // SAFETY: in bounds, checked above.
+            let values = unsafe { s.load(columns.as_ptr().add(half * S::LANES)) };
+            for row in &mut self.sums {
+                row[half] = s.add(row[half], values);
+            }
+        }
+    }
+
+    /// Adds `a [R, k]` (rows `stride` apart) times `b [k, 2 * LANES]`, k ascending.
+    ///
+    /// # Safety
+    /// `a` has `R` readable rows of `k` values, `b` has `k` rows of two vectors.
+    #[inline(always)]
+    pub(crate) unsafe fn accumulate(
+        &mut self,
+        s: S,
+        k: usize,
+        (a, stride): (*const f32, usize),
+        b: *const f32,
+    ) {
+        let mut sums = self.sums;
+        // SAFETY: the first value of each row is readable.
+        let rows: [*const f32; R] = std::array::from_fn(|r| unsafe { a.add(r * stride) });
+        for p in 0..k {
+            // SAFETY: p < k.
+            unsafe {
+                let low = s.load(b.add(p * 2 * S::LANES));
+                let high = s.load(b.add(p * 2 * S::LANES + S::LANES));
+                for r in 0..R {
+                    let x = s.splat(*rows[r].add(p));
+                    sums[r][0] = s.fma(x, low, sums[r][0]);
+                    sums[r][1] = s.fma(x, high, sums[r][1]);
+                }
+            }
+        }
+        self.sums = sums;
+    }
+}
+
+/// Calls a method generic over the tile height with `$height` (1..=12) as its last parameter.
+macro_rules! by_height {
+    ($height:expr, $this:ident.$f:ident::<$s:ident, _>($($arg:expr),*)) => {
+        match $height {
+            1 => $this.$f::<$s, 1>($($arg),*),
+            2 => $this.$f::<$s, 2>($($arg),*),
+            3 => $this.$f::<$s, 3>($($arg),*),
+            4 => $this.$f::<$s, 4>($($arg),*),
+            5 => $this.$f::<$s, 5>($($arg),*),
+            6 => $this.$f::<$s, 6>($($arg),*),
+            7 => $this.$f::<$s, 7>($($arg),*),
+            8 => $this.$f::<$s, 8>($($arg),*),
+            9 => $this.$f::<$s, 9>($($arg),*),
+            10 => $this.$f::<$s, 10>($($arg),*),
+            11 => $this.$f::<$s, 11>($($arg),*),
+            _ => $this.$f::<$s, 12>($($arg),*),
+        }
+    };
+}
+pub(crate) use by_height;

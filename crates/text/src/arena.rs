@@ -1,0 +1,35 @@
+//! Byte strings by token id, in one allocation.
+
+/// Immutable byte strings, indexed by `0..len`, some of them absent.
+#[derive(Debug, Default)]
+pub(crate) struct Arena {
+    bytes: Vec<u8>,
+    /// End of each string in `bytes`; a string starts where the one before it ends.
+    ends: Vec<u32>,
+    present: Vec<bool>,
+}
+
+impl Arena {
+    /// Appends the string of the next id.
+    pub(crate) fn push(&mut self, string: Option<&[u8]>) {
+        self.bytes.extend_from_slice(string.unwrap_or_default());
+        let end = u32::try_from(self.bytes.len()).expect("a vocabulary has less than 4 GiB");
+        self.ends.push(end);
+        self.present.push(string.is_some());
+    }
+
+    /// The string of `id`; `None` for an id that is absent or out of range.
+    pub(crate) fn get(&self, id: u32) -> Option<&[u8]> {
+        let id = id as usize;
+        if !self.present.get(id)? {
+            return None;
+        }
+        let start = if id == 0 { 0 } else { self.ends[id - 1] as usize };
+        Some(&self.bytes[start..self.ends[id] as usize])
+    }
+
+    /// Number of ids, absent ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+}

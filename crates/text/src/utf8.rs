@@ -1,0 +1,48 @@
+//! UTF-8 that arrives in pieces, made text without ever splitting a character.
+
+/// Incremental form of `String::from_utf8_lossy`: the joined output equals that of the
+/// joined input, and a character leaves only when its last byte is there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Utf8Tail {
+    /// The beginning of a character that may still be completed: at most three bytes.
+    pending: Vec<u8>,
+}
+
+impl Utf8Tail {
+    /// Appends to `out` what `bytes` completes; ill-formed parts become U+FFFD at once.
+    pub(crate) fn push(&mut self, bytes: &[u8], out: &mut String) {
+        if self.pending.is_empty()
+            && let Ok(text) = std::str::from_utf8(bytes)
+        {
+            out.push_str(text);
+            return;
+        }
+        self.pending.extend_from_slice(bytes);
+        let mut start = 0;
+        loop {
+            let rest = &self.pending[start..];
+            let Err(error) = std::str::from_utf8(rest) else {
+                out.push_str(&String::from_utf8_lossy(rest));
+                self.pending.clear();
+                return;
+            };
+            let valid = error.valid_up_to();
+            out.push_str(&String::from_utf8_lossy(&rest[..valid]));
+            start += valid;
+            let Some(bad) = error.error_len() else {
+                self.pending.drain(..start);
+                return;
+            };
+            out.push(char::REPLACEMENT_CHARACTER);
+            start += bad;
+        }
+    }
+
+    /// Appends U+FFFD if a character was begun and never completed.
+    pub(crate) fn finish(&mut self, out: &mut String) {
+        if !self.pending.is_empty() {
+            self.pending.clear();
+            out.push(char::REPLACEMENT_CHARACTER);
+        }
+    }
+}
