@@ -93,4 +93,9 @@ impl DecoderConfig {
             ScheduleConfig::AsyncLane(config) => config.max_lanes,
         }
     }
+
+    /// Whether continuations wait for their refine lanes.
+    pub fn is_coupled(&self) -> bool {
+        matches!(&self.schedule, ScheduleConfig::AsyncLane(config) if config.coupled)
+    }
 }

@@ -2,15 +2,25 @@
 //! that drives them.
 #![deny(missing_docs)]
 
+mod apply;
+mod cache;
 pub mod decoding;
+mod driver;
+mod engine;
 mod event;
 mod handle;
 mod limits;
+mod pages;
+mod plan;
 mod report;
 mod request;
+mod sequence;
 
+pub use driver::spawn;
+pub use engine::{Engine, EngineConfig};
 pub use event::{Event, FinishReason, Finished, SequenceStats, StepTrace, TokenChunk};
 pub use handle::{EventStream, Handle, Load, SubmitError};
 pub use limits::Limits;
 pub use report::{ByKind, ByRole, FinishedSequence, Gauges, Observer, PhaseTimes, StepReport};
 pub use request::{Refusal, Request};
+pub use sequence::SequenceId;

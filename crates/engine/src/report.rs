@@ -24,6 +24,16 @@ pub struct ByRole {
     pub refine: u32,
 }
 
+impl ByRole {
+    /// The count of `role`.
+    pub fn of(&mut self, role: decode::Role) -> &mut u32 {
+        match role {
+            decode::Role::Generate => &mut self.generate,
+            decode::Role::Refine => &mut self.refine,
+        }
+    }
+}
+
 /// Wall time of a step's phases; all zero where nobody measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseTimes {

@@ -29,17 +29,18 @@ impl InplaceOp2 for WriteRows<'_> {
         let pool = f32s_mut(self.name(), pool, pool_layout)?;
         let rows = f32s(self.name(), rows, rows_layout)?;
         if self.slots.len() != count || self.column + part > width {
-            bail!("write-rows: {} slots, {part} columns from {} on for [{count}, {width}]", {
-                self.slots.len()
-            }, self.column);
+            bail!(
+                "write-rows: {} slots, {part} columns from {} on for [{count}, {width}]",
+                { self.slots.len() },
+                self.column
+            );
         }
         for (row, &slot) in rows.chunks_exact(width).zip(self.slots) {
             let at = slot as usize;
             if at >= slots {
                 bail!("write-rows: slot {slot} of {slots}");
             }
-            pool[at * part..(at + 1) * part]
-                .copy_from_slice(&row[self.column..self.column + part]);
+            pool[at * part..(at + 1) * part].copy_from_slice(&row[self.column..self.column + part]);
         }
         Ok(())
     }

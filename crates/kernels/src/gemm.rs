@@ -37,20 +37,32 @@ impl Packed {
         set: InstructionSet,
         k: usize,
         columns: usize,
-        column: impl Fn(usize) -> Option<&'a [f32]>,
+        column: impl Fn(usize) -> Option<&'a [f32]> + Sync,
     ) -> Self {
         let width = set.panel();
         let panels = columns.div_ceil(width);
-        let mut lines = vec![Line([0.0; 16]); (panels * k * width).div_ceil(16)];
-        for j in 0..panels * width {
-            let Some(weights) = column(j) else { continue };
-            let (panel, lane) = (j / width, j % width);
-            for (p, &weight) in weights.iter().enumerate() {
-                let at = (panel * k + p) * width + lane;
-                lines[at / 16].0[at % 16] = weight;
+        let per_panel = k * width / 16;
+        let mut lines = vec![Line([0.0; 16]); panels * per_panel];
+        let shared = Shared::new(&mut lines);
+        parallel::for_each(panels, |panel| {
+            // SAFETY: one task per panel.
+            let lines = unsafe { shared.part(panel * per_panel, per_panel) };
+            let sources: Vec<_> = (0..width)
+                .filter_map(|j| Some((j, column(panel * width + j)?)))
+                .collect();
+            for p in 0..k {
+                for &(lane, weights) in &sources {
+                    let at = p * width + lane;
+                    lines[at / 16].0[at % 16] = weights[p];
+                }
             }
+        });
+        Self {
+            lines,
+            set,
+            k,
+            panels,
         }
-        Self { lines, set, k, panels }
     }
 
     /// Inner dimension.
@@ -61,7 +73,12 @@ impl Packed {
     fn panel(&self, index: usize) -> *const f32 {
         debug_assert!(index < self.panels);
         // SAFETY: in bounds by construction.
-        unsafe { self.lines.as_ptr().cast::<f32>().add(index * self.k * self.set.panel()) }
+        unsafe {
+            self.lines
+                .as_ptr()
+                .cast::<f32>()
+                .add(index * self.k * self.set.panel())
+        }
     }
 }
 
@@ -93,13 +110,18 @@ impl Product<'_> {
     /// Computes the product.
     pub(crate) fn run(&self, out: &mut [f32]) {
         let (m, k) = (self.m, self.weights.k);
-        assert!(self.x.len() == m * k && out.len() == m * self.n, "shapes of a product");
+        assert!(
+            self.x.len() == m * k && out.len() == m * self.n,
+            "shapes of a product"
+        );
         if m == 0 {
             return;
         }
         // Rows a power of two apart fall into the same cache sets: give them another stride.
         let padded = (k % 1024 == 0 && m > 1).then(|| pad(self.x, k));
-        let (x, stride) = padded.as_ref().map_or((self.x, k), |x| (x.as_slice(), k + 16));
+        let (x, stride) = padded
+            .as_ref()
+            .map_or((self.x, k), |x| (x.as_slice(), k + 16));
         let rows = m.div_ceil(ROW_BLOCK);
         let panels = self.weights.panels;
         let wanted = if m * k * panels * self.weights.set.panel() < SERIAL_WORK {
@@ -213,7 +235,11 @@ impl Block<'_> {
     #[inline(always)]
     fn finish<S: Simd, const R: usize>(&self, s: S, tile: &Tile<S, R>, row: usize, panel: usize) {
         let n = self.product.n;
-        let width = if let Finish::Gate = self.product.finish { S::LANES } else { 2 * S::LANES };
+        let width = if let Finish::Gate = self.product.finish {
+            S::LANES
+        } else {
+            2 * S::LANES
+        };
         let column = panel * width;
         let count = width.min(n - column);
         for r in 0..R {
@@ -225,7 +251,9 @@ impl Block<'_> {
                 Finish::Store => write(s, out, [low, high]),
                 Finish::Add(residual) => {
                     write(s, out, [low, high]);
-                    out.iter_mut().zip(&residual[at..at + count]).for_each(|(o, x)| *o += x);
+                    out.iter_mut()
+                        .zip(&residual[at..at + count])
+                        .for_each(|(o, x)| *o += x);
                 }
                 Finish::Gate => {
                     let denominator = s.add(s.splat(1.0), math::exp(s, s.sub(s.splat(0.0), low)));

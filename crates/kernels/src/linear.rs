@@ -43,7 +43,11 @@ impl Linear {
         }
         let set = InstructionSet::detect();
         let width = set.panel();
-        let n = if epilogue == Epilogue::None { rows } else { rows / 2 };
+        let n = if epilogue == Epilogue::None {
+            rows
+        } else {
+            rows / 2
+        };
         // The weight row of packed column j; a gated panel is half gate, half up.
         let source = |j: usize| match epilogue {
             Epilogue::None => (j < n).then_some(j),
@@ -58,11 +62,20 @@ impl Linear {
             Epilogue::None => n.next_multiple_of(width),
             Epilogue::SiluGate => n.next_multiple_of(width / 2) * 2,
         };
-        let weights =
-            Packed::new(set, k, columns, |j| source(j).map(|row| &weight[row * k..(row + 1) * k]));
-        let bias = bias
-            .map(|bias| (0..columns).map(|j| source(j).map_or(0.0, |row| bias[row])).collect());
-        Ok(Self { weights, bias, epilogue, n })
+        let weights = Packed::new(set, k, columns, |j| {
+            source(j).map(|row| &weight[row * k..(row + 1) * k])
+        });
+        let bias = bias.map(|bias| {
+            (0..columns)
+                .map(|j| source(j).map_or(0.0, |row| bias[row]))
+                .collect()
+        });
+        Ok(Self {
+            weights,
+            bias,
+            epilogue,
+            n,
+        })
     }
 
     /// `x [r, k]` to `[r, n]`.
@@ -139,6 +152,7 @@ impl CustomOp2 for ForwardAdd<'_> {
         residual_layout: &Layout,
     ) -> Result<CpuOutput> {
         let residual = f32s(self.name(), residual, residual_layout)?;
-        self.0.run(f32s(self.name(), x, layout)?, layout, Some(residual))
+        self.0
+            .run(f32s(self.name(), x, layout)?, layout, Some(residual))
     }
 }

@@ -41,13 +41,22 @@ impl CustomOp2 for RmsNorm {
             bail!("rms-norm: {} weights for rows of {d}", weight.len());
         }
         let mut out = vec![0.0; rows * d];
-        let block = if rows * d < SERIAL_ELEMENTS { rows.max(1) } else { ROW_BLOCK };
+        let block = if rows * d < SERIAL_ELEMENTS {
+            rows.max(1)
+        } else {
+            ROW_BLOCK
+        };
         let shared = Shared::new(&mut out);
         parallel::for_each(rows.div_ceil(block), |task| {
             let (from, to) = (task * block, ((task + 1) * block).min(rows));
             // SAFETY: tasks own disjoint rows.
             let out = unsafe { shared.part(from * d, (to - from) * d) };
-            dispatch(Rows { x: &x[from * d..to * d], weight, eps: self.eps, out });
+            dispatch(Rows {
+                x: &x[from * d..to * d],
+                weight,
+                eps: self.eps,
+                out,
+            });
         });
         Ok((CpuStorage::F32(out), layout.shape().clone()))
     }

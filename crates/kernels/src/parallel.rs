@@ -21,7 +21,10 @@ pub(crate) fn for_each_with<T: Send>(
         let mut one = scratch();
         (0..tasks).for_each(|i| task(&mut one, i));
     } else {
-        (0..tasks).into_par_iter().with_max_len(1).for_each_init(scratch, task);
+        (0..tasks)
+            .into_par_iter()
+            .with_max_len(1)
+            .for_each_init(scratch, task);
     }
 }
 
@@ -45,14 +48,20 @@ unsafe impl<T: Send> Sync for Shared<T> {}
 impl<T> Shared<T> {
     /// Shares `slice` for as long as no one else uses it.
     pub(crate) fn new(slice: &mut [T]) -> Self {
-        Self { start: slice.as_mut_ptr(), len: slice.len() }
+        Self {
+            start: slice.as_mut_ptr(),
+            len: slice.len(),
+        }
     }
 
     /// `len` elements from `from` on.
     ///
     /// # Safety
     /// The shared slice is alive, and no other part in use overlaps this one.
-    #[expect(clippy::mut_from_ref, reason = "parts are disjoint by the caller's promise")]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "parts are disjoint by the caller's promise"
+    )]
     pub(crate) unsafe fn part(&self, from: usize, len: usize) -> &mut [T] {
         assert!(from + len <= self.len, "part {from}+{len} of {}", self.len);
         // SAFETY: in bounds; disjoint by the caller's promise.

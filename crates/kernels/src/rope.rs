@@ -34,7 +34,10 @@ impl RopeTable {
     /// Positions it holds.
     #[must_use]
     pub fn positions(&self) -> usize {
-        self.table.len().checked_div(2 * self.half).unwrap_or(usize::MAX)
+        self.table
+            .len()
+            .checked_div(2 * self.half)
+            .unwrap_or(usize::MAX)
     }
 }
 
@@ -59,9 +62,11 @@ impl InplaceOp1 for Rope<'_> {
         let data = f32s_mut(self.name(), storage, layout)?;
         let half = self.table.half;
         if self.positions.len() != rows || self.heads * 2 * half > width {
-            bail!("rope: {} positions, {} heads for [{rows}, {width}]", self.positions.len(), {
-                self.heads
-            });
+            bail!(
+                "rope: {} positions, {} heads for [{rows}, {width}]",
+                self.positions.len(),
+                { self.heads }
+            );
         }
         for (row, &position) in data.chunks_exact_mut(width).zip(self.positions) {
             let at = position as usize * 2 * half;

@@ -3,11 +3,7 @@
 use candle_core::{CpuStorage, Layout, Result, bail};
 
 /// The elements of a contiguous f32 tensor.
-pub(crate) fn f32s<'a>(
-    op: &str,
-    storage: &'a CpuStorage,
-    layout: &Layout,
-) -> Result<&'a [f32]> {
+pub(crate) fn f32s<'a>(op: &str, storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
     let (from, to) = contiguous(op, layout)?;
     match storage {
         CpuStorage::F32(data) => Ok(&data[from..to]),

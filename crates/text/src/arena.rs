@@ -21,7 +21,7 @@ impl Arena {
     /// The string of `id`; `None` for an id that is absent or out of range.
     pub(crate) fn get(&self, id: u32) -> Option<&[u8]> {
         let id = id as usize;
-        if !self.present.get(id)? {
+        if !*self.present.get(id)? {
             return None;
         }
         let start = if id == 0 { 0 } else { self.ends[id - 1] as usize };

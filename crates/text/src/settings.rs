@@ -194,17 +194,21 @@ impl<'a> Object<'a> {
             Some(Value::Array(templates)) => templates,
             _ => return self.string(key),
         };
-        let named = |template: &&Value| template.get("name").and_then(Value::as_str);
         let default = match templates.as_slice() {
             [only] => Some(only),
-            many => many.iter().find(|template| named(template) == Some("default")),
+            many => many.iter().find(|template| name(template) == Some("default")),
         };
         let source = default.and_then(|template| template.get("template")?.as_str());
         let expected = "a string, or a list with a template named default";
-        let names: Vec<_> = templates.iter().filter_map(|template| named(&template)).collect();
+        let names: Vec<_> = templates.iter().filter_map(name).collect();
         let source = source.ok_or_else(|| {
             TextError::value(self.file, key, expected, format!("the names {names:?}"))
         })?;
         Ok(Some(source.to_owned()))
     }
+}
+
+/// The name of a named template.
+fn name(template: &Value) -> Option<&str> {
+    template.get("name").and_then(Value::as_str)
 }

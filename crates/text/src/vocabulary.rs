@@ -22,22 +22,21 @@ pub(crate) struct Vocabulary {
     /// The same for the first token of a text, where that differs.
     first: Option<Arena>,
     special: Vec<bool>,
-    /// The token that never shows in generated text.
-    pub(crate) mask: Option<TokenId>,
 }
 
 impl Vocabulary {
-    /// The table of `tokenizer`; shared, and changed no more once detokenizers use it.
+    /// The table of `tokenizer`, to be shared by all detokenizers.
     ///
     /// # Errors
     /// A decoder that has no plan, or an id of 2^24 and above.
     pub(crate) fn new(tokenizer: &HfTokenizer) -> Result<Arc<Self>, TextError> {
         let plan = DecoderPlan::new(tokenizer)?;
-        let len = tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id.max(1) + 1);
-        if len > ID_LIMIT {
+        let largest = tokenizer.get_vocab(true).into_values().max();
+        if let Some(id) = largest.filter(|id| *id >= ID_LIMIT) {
             let expected = "token ids below 2^24";
-            return Err(TextError::value("tokenizer.json", "model.vocab", expected, len - 1));
+            return Err(TextError::value("tokenizer.json", "model.vocab", expected, id));
         }
+        let len = largest.map_or(0, |id| id + 1);
         let added = tokenizer.get_added_vocabulary();
         let mut first = plan.first_differs().then(Arena::default);
         let mut rest = Arena::default();
@@ -51,15 +50,7 @@ impl Vocabulary {
                 first.push(piece(true).as_deref());
             }
         }
-        Ok(Arc::new(Self { plan, rest, first, special, mask: None }))
-    }
-
-    /// The same vocabulary with another mask token.
-    pub(crate) fn with_mask(&mut self, mask: TokenId) {
-        self.mask = Some(mask);
-        if let Some(special) = self.special.get_mut(mask as usize) {
-            *special = true;
-        }
+        Ok(Arc::new(Self { plan, rest, first, special }))
     }
 
     /// One more than the largest id.

@@ -39,18 +39,33 @@ fn naive(x: &[f32], w: &[f32], (m, n, k): (usize, usize, usize)) -> Vec<f64> {
 #[test]
 fn equals_plain_loops_on_every_instruction_set() {
     for set in InstructionSet::available() {
-        for (m, n, k) in [(1, 1, 1), (5, 40, 72), (13, 33, 19), (64, 96, 192), (3, 20, 9000)] {
+        for (m, n, k) in [
+            (1, 1, 1),
+            (5, 40, 72),
+            (13, 33, 19),
+            (64, 96, 192),
+            (3, 20, 9000),
+        ] {
             let (x, w) = (noise(1, m * k), noise(2, n * k));
             let (bias, residual) = (noise(3, n.next_multiple_of(32)), noise(4, m * n));
             let weights = pack(set, &w, n, k);
             let finish = Finish::Add(&residual);
-            let got =
-                run(&Product { x: &x, m, weights: &weights, bias: Some(&bias), finish, n });
+            let got = run(&Product {
+                x: &x,
+                m,
+                weights: &weights,
+                bias: Some(&bias),
+                finish,
+                n,
+            });
             let want = naive(&x, &w, (m, n, k));
             for (i, (&got, want)) in got.iter().zip(want).enumerate() {
                 let want = want + f64::from(bias[i % n]) + f64::from(residual[i]);
                 let error = (f64::from(got) - want).abs();
-                assert!(error < 1e-6 * k as f64 + 1e-6, "{set:?} {m}x{n}x{k} at {i}: {error}");
+                assert!(
+                    error < 1e-6 * k as f64 + 1e-6,
+                    "{set:?} {m}x{n}x{k} at {i}: {error}"
+                );
             }
         }
     }
@@ -64,7 +79,14 @@ fn a_row_has_the_same_bits_in_every_product() {
             let weights = pack(set, &w, n, k);
             let rows = |from: usize, m: usize| {
                 let x = &x[from * k..(from + m) * k];
-                run(&Product { x, m, weights: &weights, bias: None, finish: Finish::Store, n })
+                run(&Product {
+                    x,
+                    m,
+                    weights: &weights,
+                    bias: None,
+                    finish: Finish::Store,
+                    n,
+                })
             };
             let all = rows(0, 400);
             for m in (1..=70).chain([191, 192, 193, 385]) {

@@ -12,8 +12,16 @@ const LN2_LO: f32 = -2.121_944_4e-4;
 const LN2_HI_D: f64 = 0.693_147_180_369_123_8;
 const LN2_LO_D: f64 = 1.908_214_929_270_587_7e-10;
 /// Reciprocal factorials 1/7! .. 1/0!, highest power first.
-const TAYLOR: [f32; 8] =
-    [1.984_127e-4, 1.388_888_9e-3, 8.333_334e-3, 4.166_666_8e-2, 0.166_666_67, 0.5, 1.0, 1.0];
+const TAYLOR: [f32; 8] = [
+    1.984_127e-4,
+    1.388_888_9e-3,
+    8.333_334e-3,
+    4.166_666_8e-2,
+    0.166_666_67,
+    0.5,
+    1.0,
+    1.0,
+];
 /// The smallest argument with a normal result.
 const EXP_MIN: f32 = -87.0;
 const EXP_MAX: f32 = 88.0;
@@ -22,7 +30,8 @@ const EXP_MIN_D: f64 = -708.0;
 /// `e^x` within about 2 ulp; `x` is clamped to `-87..=88`.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
-    let x = s.min(s.max(x, s.splat(EXP_MIN)), s.splat(EXP_MAX));
+    // Bounds first: these instructions return their second operand if one is not a number.
+    let x = s.min(s.splat(EXP_MAX), s.max(s.splat(EXP_MIN), x));
     let biased = s.fma(x, s.splat(std::f32::consts::LOG2_E), s.splat(ROUND));
     let n = s.sub(biased, s.splat(ROUND));
     let r = s.fma(n, s.splat(-LN2_HI), x);
@@ -49,10 +58,10 @@ pub(crate) fn exp_d<S: Simd>(s: S, x: S::D) -> S::D {
     s.mul_d(poly, s.exp2_biased_d(biased))
 }
 
-/// Clamps an argument of [`exp_d`].
+/// Clamps an argument of [`exp_d`]; what is not a number stays so.
 #[inline(always)]
 pub(crate) fn clamp_d<S: Simd>(s: S, x: S::D) -> S::D {
-    s.max_d(x, s.splat_d(EXP_MIN_D))
+    s.max_d(s.splat_d(EXP_MIN_D), x)
 }
 
 /// 1/i!

@@ -150,7 +150,11 @@ pub(crate) fn dispatch_on<K: Kernel>(set: InstructionSet, kernel: K) -> K::Outpu
             return unsafe { run_avx2(kernel) };
         }
     }
-    debug_assert_eq!(set, InstructionSet::Portable, "asked for instructions that are not here");
+    debug_assert_eq!(
+        set,
+        InstructionSet::Portable,
+        "asked for instructions that are not here"
+    );
     kernel.run(Portable)
 }
 

@@ -13,7 +13,9 @@ impl<S: Simd, const R: usize> Tile<S, R> {
     /// All zeros.
     #[inline(always)]
     pub(crate) fn zero(s: S) -> Self {
-        Self { sums: [[s.splat(0.0); 2]; R] }
+        Self {
+            sums: [[s.splat(0.0); 2]; R],
+        }
     }
 
     /// Reads `R` rows of `2 * LANES` values lying one after another.
@@ -23,7 +25,8 @@ impl<S: Simd, const R: usize> Tile<S, R> {
         for r in 0..R {
             for half in 0..2 {
                 // SAFETY: in bounds, checked above.
-                self.sums[r][half] = unsafe { s.load(from.as_ptr().add((2 * r + half) * S::LANES)) };
+                self.sums[r][half] =
+                    unsafe { s.load(from.as_ptr().add((2 * r + half) * S::LANES)) };
             }
         }
     }
@@ -35,7 +38,12 @@ impl<S: Simd, const R: usize> Tile<S, R> {
         for r in 0..R {
             for half in 0..2 {
                 // SAFETY: in bounds, checked above.
-                unsafe { s.store(to.as_mut_ptr().add((2 * r + half) * S::LANES), self.sums[r][half]) };
+                unsafe {
+                    s.store(
+                        to.as_mut_ptr().add((2 * r + half) * S::LANES),
+                        self.sums[r][half],
+                    )
+                };
             }
         }
     }

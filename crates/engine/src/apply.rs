@@ -1,0 +1,91 @@
+//! From candidates to effects: commits, lanes, pages and client events of one step.
+
+use std::time::Duration;
+
+use decode::{Effect, Proposal};
+use step::BatchOutput;
+
+use crate::engine::Engine;
+use crate::event::{Event, TokenChunk};
+use crate::sequence::Sequence;
+
+/// Hands every planned sequence its candidates and performs the effects.
+pub(crate) fn apply(engine: &mut Engine, output: &BatchOutput, now: Duration) {
+    if output.candidates.len() != engine.scored.len() {
+        let (got, expected) = (output.candidates.len(), engine.scored.len());
+        return fail(engine, &format!("the model returned {got} candidates for {expected} rows"));
+    }
+    engine.report.executed = true;
+    let mut begin = 0;
+    for at in 0..engine.planned.len() {
+        let index = engine.planned[at].index;
+        let end = engine.planned[at].scored_end as usize;
+        let sequence = &mut engine.running[index];
+        engine.proposals.clear();
+        for (offset, candidate) in engine.scored[begin..end].iter().zip(&output.candidates[begin..])
+        {
+            sequence.note_scored(*offset, now);
+            engine.proposals.push(Proposal { offset: *offset, candidate: *candidate });
+        }
+        begin = end;
+        sequence.effects.clear();
+        sequence.decoder.apply(&engine.proposals, &mut sequence.effects);
+        sequence.count_effects(now, &mut engine.report);
+        sequence.tables.observe(&sequence.effects, &sequence.decoder, &mut engine.pool);
+        let id = sequence.id;
+        emit(sequence, |event| engine.events.push_back((id, event)));
+        if let Some(mut trace) = engine.planned[at].trace.take() {
+            trace.effects.clone_from(&sequence.effects);
+            trace.frontier = sequence.decoder.canvas().frontier();
+            trace.canvas = sequence.decoder.canvas().len();
+            engine.events.push_back((id, Event::Step(trace)));
+        }
+    }
+    retire_finished(engine);
+}
+
+/// Ends every planned sequence with `message`.
+pub(crate) fn fail(engine: &mut Engine, message: &str) {
+    engine.report.failed = true;
+    let mut failed: Vec<usize> = engine.planned.drain(..).map(|planned| planned.index).collect();
+    // From the back, because retiring moves the last sequence into the gap.
+    failed.sort_unstable_by(|a, b| b.cmp(a));
+    for index in failed {
+        let id = engine.running[index].id;
+        engine.retire(index);
+        engine.events.push_back((id, Event::Failed { message: message.to_owned() }));
+    }
+}
+
+fn emit(sequence: &Sequence, mut send: impl FnMut(Event)) {
+    let canvas = sequence.decoder.canvas();
+    for effect in &sequence.effects {
+        if let Effect::Advance { from, to } = *effect {
+            let mut chunk = [0; TokenChunk::CAPACITY];
+            let mut next = from;
+            while next < to {
+                let count = ((to - next) as usize).min(TokenChunk::CAPACITY);
+                for slot in &mut chunk[..count] {
+                    *slot = canvas.get(next).expect("emitted offsets are committed");
+                    next += 1;
+                }
+                send(Event::Tokens(TokenChunk::new(&chunk[..count])));
+            }
+        }
+    }
+}
+
+fn retire_finished(engine: &mut Engine) {
+    for index in (0..engine.running.len()).rev() {
+        let sequence = &engine.running[index];
+        // A sequence that has not run in this step has not ended in it either.
+        if sequence.last_run != engine.step {
+            continue;
+        }
+        if let Some(finished) = sequence.finished() {
+            engine.report.finished.push(sequence.summary(finished));
+            engine.events.push_back((sequence.id, Event::Finished(finished)));
+            engine.retire(index);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Cache policies of the block-wise schedule: none, prefix and dual (Fast-dLLM §3.2).
+
+use decode::ForwardKind;
+
+use super::{CachePolicy, ForwardPlan, Tables, View};
+
+/// Every forward computes the whole canvas.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoCache;
+
+impl CachePolicy for NoCache {
+    fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
+        plan.full(view, view.end(), Tables::SHARED);
+        if !view.first {
+            plan.kind = ForwardKind::Decode;
+        }
+    }
+}
+
+/// A full forward when a block starts; then the block and everything behind it, reading the
+/// K/V left of the block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prefix;
+
+impl CachePolicy for Prefix {
+    fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
+        block(view, plan, |_block_end| view.end());
+    }
+}
+
+/// A full forward when a block starts; then the block alone, reading the K/V of the whole
+/// canvas.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dual;
+
+impl CachePolicy for Dual {
+    fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
+        block(view, plan, |block_end| block_end);
+    }
+}
+
+fn block(view: &View<'_>, plan: &mut ForwardPlan, rows_end: impl Fn(u32) -> u32) {
+    if view.lane_started {
+        return plan.full(view, view.end(), Tables::SHARED);
+    }
+    plan.begin(ForwardKind::Decode);
+    for lane in view.decoder.lanes() {
+        let start = view.prompt + lane.range.start;
+        let end = rows_end(view.prompt + lane.range.end);
+        plan.push_range(start..end, view.end());
+    }
+    plan.close(Tables::SHARED);
+}

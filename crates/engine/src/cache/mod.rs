@@ -1,0 +1,128 @@
+//! Cache policies: which rows a forward computes, what they see, and under which page table.
+
+mod block;
+mod compact;
+mod tables;
+
+use decode::{Decoder, Effect, ForwardKind, LaneId};
+
+use crate::decoding::{CacheConfig, RowSelection};
+
+pub(crate) use tables::Tables;
+
+/// What a policy may know of its sequence when it plans a forward.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    /// P, tokens of the prompt.
+    pub(crate) prompt: u32,
+    /// Lanes and canvas.
+    pub(crate) decoder: &'a Decoder,
+    /// No forward has run yet.
+    pub(crate) first: bool,
+    /// Forwards since the last refresh, that one included; 0 before the first.
+    pub(crate) since_refresh: u32,
+    /// A generate lane has started since the last forward.
+    pub(crate) lane_started: bool,
+    /// Absolute end of the last refresh or of the rightmost row forwarded since.
+    pub(crate) written: u32,
+}
+
+impl View<'_> {
+    /// P + canvas, the absolute end of everything.
+    fn end(&self) -> u32 {
+        self.prompt + self.decoder.canvas().len()
+    }
+}
+
+/// One forward of one sequence. Rows of all segments lie packed, by position within a segment;
+/// no position occurs twice.
+#[derive(Clone, Debug)]
+pub(crate) struct ForwardPlan {
+    pub(crate) kind: ForwardKind,
+    /// The rows are `[0, end)` of the sequence: no older K/V is read.
+    pub(crate) rewrites: bool,
+    /// Rows as (absolute position, visible slots); a row's slot is its position.
+    pub(crate) rows: Vec<(u32, u32)>,
+    pub(crate) segments: Vec<PlanSegment>,
+}
+
+/// Rows under one page table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlanSegment {
+    /// Whose table; [`Tables::SHARED`] where a sequence has only one.
+    pub(crate) table: LaneId,
+    /// End of its rows in [`ForwardPlan::rows`]; they begin where the last segment ended.
+    pub(crate) end: u32,
+}
+
+impl Default for ForwardPlan {
+    fn default() -> Self {
+        Self { kind: ForwardKind::Decode, rewrites: false, rows: Vec::new(), segments: Vec::new() }
+    }
+}
+
+impl ForwardPlan {
+    fn begin(&mut self, kind: ForwardKind) {
+        self.kind = kind;
+        self.rewrites = false;
+        self.rows.clear();
+        self.segments.clear();
+    }
+
+    fn push_range(&mut self, positions: std::ops::Range<u32>, visible: u32) {
+        self.rows.extend(positions.map(|position| (position, visible)));
+    }
+
+    fn close(&mut self, table: LaneId) {
+        let end = self.rows.len() as u32;
+        let begin = self.segments.last().map_or(0, |segment| segment.end);
+        if end > begin {
+            self.segments.push(PlanSegment { table, end });
+        }
+    }
+
+    /// A forward over `[0, end)` in which every row sees every other.
+    fn full(&mut self, view: &View<'_>, end: u32, table: LaneId) {
+        self.begin(if view.first { ForwardKind::Prefill } else { ForwardKind::Refresh });
+        self.rewrites = true;
+        self.push_range(0..end, end);
+        self.close(table);
+    }
+}
+
+/// Decides the rows of a sequence's next forward. Planning twice without an effect in between
+/// gives the same plan: a sequence that does not fit into a step is planned again.
+pub(crate) trait CachePolicy: std::fmt::Debug + Send {
+    /// The next forward, into `plan`.
+    fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan);
+
+    /// Whether lanes own page tables (fork snapshots); else all of a sequence share one.
+    fn private_tables(&self) -> bool {
+        false
+    }
+}
+
+/// The policy `config` describes.
+pub(crate) fn build(config: &CacheConfig) -> Box<dyn CachePolicy> {
+    match *config {
+        CacheConfig::None => Box::new(block::NoCache),
+        CacheConfig::Prefix => Box::new(block::Prefix),
+        CacheConfig::Dual => Box::new(block::Dual),
+        CacheConfig::Snapshot(compact) => Box::new(compact::Snapshot(compact)),
+        CacheConfig::Fresh(compact) => Box::new(compact::Fresh(compact)),
+        CacheConfig::Fused { compact, rows } => {
+            Box::new(compact::Fused { compact, open: rows == RowSelection::Open })
+        }
+    }
+}
+
+/// Whether `effects` start a generate lane (also one born finished: its successor's prefix is
+/// as new as that of any other) or wake one.
+pub(crate) fn starts_generate_lane(effects: &[Effect]) -> bool {
+    use decode::{Birth, Role};
+    effects.iter().any(|effect| match effect {
+        Effect::Start { role, birth, .. } => *role == Role::Generate && *birth != Birth::Waiting,
+        Effect::Wake { .. } => true,
+        _ => false,
+    })
+}

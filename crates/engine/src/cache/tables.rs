@@ -1,0 +1,118 @@
+//! The page tables of one sequence: one for all, or one per lane under fork snapshots.
+
+use std::ops::Range;
+
+use decode::{Decoder, Effect, LaneId, Role, Status};
+use step::{PageCopy, PageId};
+
+use crate::pages::{OutOfPages, PagePool, PageTable};
+
+/// Page tables by lane, in order of birth; never empty. With one table for all lanes its key
+/// is [`Tables::SHARED`].
+#[derive(Debug)]
+pub(crate) struct Tables {
+    tables: Vec<(LaneId, PageTable)>,
+    private: bool,
+    prompt: u32,
+}
+
+impl Tables {
+    /// Key of the only table; the root lane's table under fork snapshots.
+    pub(crate) const SHARED: LaneId = LaneId(0);
+
+    /// No pages yet. `private`: lanes own tables; `prompt`: P.
+    pub(crate) fn new(private: bool, prompt: u32) -> Self {
+        Self { tables: vec![(Self::SHARED, PageTable::default())], private, prompt }
+    }
+
+    /// All tables, for checks.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PageTable> {
+        self.tables.iter().map(|(_, table)| table)
+    }
+
+    /// Gives every page back.
+    pub(crate) fn release(&mut self, pool: &mut PagePool) {
+        for (_, table) in &mut self.tables {
+            table.release(pool);
+        }
+    }
+
+    /// Follows births and deaths of lanes: a child begins with its parent's K/V, a refine child
+    /// with those up to its own end.
+    pub(crate) fn observe(&mut self, effects: &[Effect], decoder: &Decoder, pool: &mut PagePool) {
+        if !self.private || decoder.is_done() {
+            return;
+        }
+        for effect in effects {
+            if let Effect::Start { lane, parent: Some(parent), .. } = *effect {
+                let slots = self.slots(lane, decoder);
+                let (_, inherited) = &self.tables[self.index(parent)];
+                let table = inherited.share(slots, pool);
+                self.tables.push((lane, table));
+            }
+        }
+        self.tables.retain_mut(|(lane, table)| {
+            let status = decoder.tree().get(*lane).status;
+            let live = matches!(status, Status::Active | Status::Waiting);
+            if !live {
+                table.release(pool);
+            }
+            live
+        });
+    }
+
+    /// The table for a forward that rewrites `[0, end)`. No page is copied: all other tables
+    /// give theirs back first, and share the rewritten pages afterwards.
+    ///
+    /// # Errors
+    /// If the sequence took more pages than it was promised.
+    pub(crate) fn rewrite(
+        &mut self,
+        end: u32,
+        decoder: &Decoder,
+        pool: &mut PagePool,
+    ) -> Result<&[PageId], OutOfPages> {
+        let last = self.tables.len() - 1;
+        for (_, table) in &mut self.tables[..last] {
+            table.release(pool);
+        }
+        self.tables[last].1.grow(end, pool)?;
+        for index in 0..last {
+            let slots = self.slots(self.tables[index].0, decoder);
+            self.tables[index].1 = self.tables[last].1.share(slots, pool);
+        }
+        Ok(self.tables[last].1.pages())
+    }
+
+    /// The table of `lane` for rows that write into `slots` and see no further than its end.
+    ///
+    /// # Errors
+    /// If the sequence took more pages than it was promised.
+    pub(crate) fn write(
+        &mut self,
+        lane: LaneId,
+        slots: Range<u32>,
+        pool: &mut PagePool,
+        copies: &mut Vec<PageCopy>,
+    ) -> Result<&[PageId], OutOfPages> {
+        let index = self.index(lane);
+        let table = &mut self.tables[index].1;
+        table.grow(slots.end, pool)?;
+        table.own(slots, pool, copies)?;
+        Ok(table.pages())
+    }
+
+    /// Slots that a lane can ever see: a refine lane nothing right of itself.
+    fn slots(&self, lane: LaneId, decoder: &Decoder) -> u32 {
+        let lane = decoder.tree().get(lane);
+        match lane.role {
+            Role::Refine => self.prompt + lane.range().end,
+            Role::Generate => u32::MAX,
+        }
+    }
+
+    fn index(&self, lane: LaneId) -> usize {
+        let found = self.tables.iter().position(|(key, _)| *key == lane);
+        found.expect("every live lane has a table, by `observe`")
+    }
+}

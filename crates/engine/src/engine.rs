@@ -1,0 +1,218 @@
+//! Continuous batching: owns sequences, pages and the batch of the coming step.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use decode::{Proposal, TokenClasses};
+use step::{Batch, BatchOutput, ExecutorSpec, TokenId};
+
+use crate::cache::ForwardPlan;
+use crate::event::Event;
+use crate::limits::Limits;
+use crate::pages::PagePool;
+use crate::report::{ByRole, Gauges, StepReport};
+use crate::request::{Refusal, Request};
+use crate::sequence::{Sequence, SequenceId};
+
+/// What the engine is told about its work.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Most sequences in the batch, `>= 1`.
+    pub max_running: u32,
+    /// Most sequences that wait for a place.
+    pub max_waiting: u32,
+    /// Most rows of a step, `>= 1`; a single sequence's forward is never split and may exceed it.
+    pub row_budget: u32,
+    /// Most positions of a sequence; `None` = what the model was built for.
+    pub max_model_len: Option<u32>,
+    /// Delimiter facts of the vocabulary.
+    pub classes: Arc<TokenClasses>,
+}
+
+/// The engine without a clock, a thread or a device: `plan` a step, run it elsewhere, `apply`
+/// its output.
+///
+/// Invariants: a running sequence holds at most the pages promised to it; a sequence that is
+/// not running holds none; between `plan` and `apply` (or `fail`) nothing else is called but
+/// `poll_event`.
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) limits: Limits,
+    pub(crate) row_budget: u32,
+    pub(crate) mask: TokenId,
+    classes: Arc<TokenClasses>,
+    pub(crate) pool: PagePool,
+    pub(crate) waiting: VecDeque<Sequence>,
+    pub(crate) running: Vec<Sequence>,
+    pub(crate) events: VecDeque<(SequenceId, Event)>,
+    pub(crate) step: u64,
+    next_id: u64,
+    pub(crate) batch: Batch,
+    pub(crate) planned: Vec<Planned>,
+    pub(crate) scored: Vec<u32>,
+    pub(crate) order: Vec<usize>,
+    pub(crate) forward: ForwardPlan,
+    pub(crate) proposals: Vec<Proposal>,
+    pub(crate) report: StepReport,
+}
+
+/// A sequence of the coming step.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    /// Index into `running`.
+    pub(crate) index: usize,
+    /// End of its offsets in `scored`; they begin where the last sequence's ended.
+    pub(crate) scored_end: u32,
+    /// What a traced sequence reports of this forward.
+    pub(crate) trace: Option<Box<crate::event::StepTrace>>,
+}
+
+impl Engine {
+    /// An idle engine over the executor's pages.
+    pub fn new(config: &EngineConfig, spec: ExecutorSpec) -> Self {
+        let model = spec.max_positions;
+        let limits = Limits {
+            max_model_len: config.max_model_len.map_or(model, |len| len.min(model)),
+            vocab_size: spec.vocab_size,
+            page_size: spec.page_size,
+            pages: spec.pages,
+            max_running: config.max_running.max(1),
+            max_waiting: config.max_waiting,
+        };
+        Self {
+            limits,
+            row_budget: config.row_budget.max(1),
+            mask: spec.mask,
+            classes: Arc::clone(&config.classes),
+            pool: PagePool::new(spec.pages, spec.page_size),
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            events: VecDeque::new(),
+            step: 0,
+            next_id: 0,
+            batch: Batch::default(),
+            planned: Vec::new(),
+            scored: Vec::new(),
+            order: Vec::new(),
+            forward: ForwardPlan::default(),
+            proposals: Vec::new(),
+            report: StepReport::default(),
+        }
+    }
+
+    /// What a single request may ask for.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Queues a request.
+    ///
+    /// # Errors
+    /// If it can never be served here.
+    pub fn submit(&mut self, request: Request) -> Result<SequenceId, Refusal> {
+        self.limits.admit(&request)?;
+        let id = SequenceId(self.next_id);
+        self.next_id += 1;
+        self.waiting.push_back(Sequence::new(id, request, Arc::clone(&self.classes)));
+        Ok(id)
+    }
+
+    /// Drops a sequence in any state; no event follows. False if it is not there any more.
+    pub fn cancel(&mut self, id: SequenceId) -> bool {
+        if let Some(index) = self.waiting.iter().position(|sequence| sequence.id == id) {
+            self.waiting.remove(index);
+            self.report.cancelled += 1;
+            return true;
+        }
+        let Some(index) = self.running.iter().position(|sequence| sequence.id == id) else {
+            return false;
+        };
+        self.retire(index);
+        self.report.cancelled += 1;
+        true
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.running.is_empty()
+    }
+
+    /// The next event of any sequence, in order.
+    pub fn poll_event(&mut self) -> Option<(SequenceId, Event)> {
+        self.events.pop_front()
+    }
+
+    /// The facts since the last [`Engine::clear_report`].
+    pub fn report(&mut self) -> &mut StepReport {
+        self.report.gauges = self.gauges();
+        &mut self.report
+    }
+
+    /// Starts a new report.
+    pub fn clear_report(&mut self) {
+        self.report.clear();
+    }
+
+    /// The batch of the coming step: see [`Engine::plan`].
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    fn gauges(&self) -> Gauges {
+        let mut lanes = ByRole::default();
+        for sequence in &self.running {
+            for lane in sequence.decoder.lanes() {
+                *lanes.of(lane.role) += 1;
+            }
+        }
+        Gauges {
+            running: self.running.len() as u32,
+            waiting: self.waiting.len() as u32,
+            lanes,
+            pages_used: self.pool.used(),
+            pages_total: self.pool.total(),
+        }
+    }
+
+    /// Takes a sequence out of the batch and gives its pages back.
+    pub(crate) fn retire(&mut self, index: usize) {
+        let mut sequence = self.running.swap_remove(index);
+        for lane in sequence.decoder.lanes() {
+            *self.report.lanes_finished.of(lane.role) += 1;
+        }
+        sequence.tables.release(&mut self.pool);
+        self.pool.unreserve(sequence.reserved);
+    }
+
+    /// Checks every invariant; for tests.
+    ///
+    /// # Errors
+    /// The first broken one, in words.
+    pub fn validate(&self) -> Result<(), String> {
+        let tables = self.running.iter().flat_map(|sequence| sequence.tables.iter());
+        self.pool.validate(tables)?;
+        for sequence in &self.running {
+            sequence.decoder.tree().validate()?;
+        }
+        if self.running.len() > self.limits.max_running as usize {
+            return Err("more sequences run than allowed".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Applies the output of the planned batch. `now` is the time since any fixed moment.
+    pub fn apply(&mut self, output: &BatchOutput, now: Duration) {
+        crate::apply::apply(self, output, now);
+    }
+
+    /// The planned batch failed: its sequences end with `message`, others go on.
+    pub fn fail(&mut self, message: &str) {
+        crate::apply::fail(self, message);
+    }
+
+    /// Admits waiting sequences and packs the coming step; false if there is nothing to run.
+    pub fn plan(&mut self) -> bool {
+        crate::plan::plan(self)
+    }
+}

@@ -1,0 +1,165 @@
+//! KV pages: a free list with reference counts, and page tables that copy on write.
+
+use std::ops::Range;
+
+use step::{PageCopy, PageId};
+
+/// The physical pages of the executor. Pages are promised to a sequence when it is admitted, so
+/// that taking one never fails and no sequence ever waits for a page in the middle of its life.
+#[derive(Clone, Debug)]
+pub struct PagePool {
+    free: Vec<PageId>,
+    references: Vec<u32>,
+    reserved: u32,
+    page_size: u32,
+}
+
+impl PagePool {
+    /// `pages` free pages of `page_size` slots.
+    pub fn new(pages: u32, page_size: u32) -> Self {
+        Self {
+            free: (0..pages).rev().map(PageId).collect(),
+            references: vec![0; pages as usize],
+            reserved: 0,
+            page_size,
+        }
+    }
+
+    /// All pages.
+    pub fn total(&self) -> u32 {
+        self.references.len() as u32
+    }
+
+    /// Pages that hold something.
+    pub fn used(&self) -> u32 {
+        self.total() - self.free.len() as u32
+    }
+
+    /// Promises `pages` pages, or says that they are not there.
+    pub fn reserve(&mut self, pages: u32) -> bool {
+        let fits = self.reserved + pages <= self.total();
+        if fits {
+            self.reserved += pages;
+        }
+        fits
+    }
+
+    /// Takes a promise back.
+    pub fn unreserve(&mut self, pages: u32) {
+        self.reserved -= pages;
+    }
+
+    fn take(&mut self) -> Result<PageId, OutOfPages> {
+        let page = self.free.pop().ok_or(OutOfPages)?;
+        self.references[page.0 as usize] = 1;
+        Ok(page)
+    }
+
+    fn retain(&mut self, page: PageId) {
+        self.references[page.0 as usize] += 1;
+    }
+
+    fn release(&mut self, page: PageId) {
+        let count = &mut self.references[page.0 as usize];
+        *count -= 1;
+        if *count == 0 {
+            self.free.push(page);
+        }
+    }
+
+    /// Checks the reference counts against the tables that exist; for tests.
+    ///
+    /// # Errors
+    /// The first disagreement, in words.
+    pub fn validate<'a>(
+        &self,
+        tables: impl Iterator<Item = &'a PageTable>,
+    ) -> Result<(), &'static str> {
+        let mut counted = vec![0; self.references.len()];
+        for page in tables.flat_map(|table| &table.pages) {
+            counted[page.0 as usize] += 1;
+        }
+        if counted != self.references {
+            return Err("reference counts differ from the tables that exist");
+        }
+        let unused = counted.iter().filter(|count| **count == 0).count();
+        if unused != self.free.len() {
+            return Err("the free list does not hold exactly the pages without reference");
+        }
+        if self.used() > self.reserved {
+            return Err("more pages are in use than were promised");
+        }
+        Ok(())
+    }
+}
+
+/// A broken promise: a sequence took more pages than its worst case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the sequence outgrew the KV pages reserved for it")]
+pub struct OutOfPages;
+
+/// Slots of one sequence (or lane) to physical pages, in logical order. It must be given back
+/// with [`PageTable::release`].
+#[derive(Debug, Default)]
+pub struct PageTable {
+    pages: Vec<PageId>,
+}
+
+impl PageTable {
+    /// The physical pages.
+    pub fn pages(&self) -> &[PageId] {
+        &self.pages
+    }
+
+    /// A table that shares the pages of the first `slots` slots.
+    pub fn share(&self, slots: u32, pool: &mut PagePool) -> Self {
+        let count = (slots.div_ceil(pool.page_size) as usize).min(self.pages.len());
+        let pages = self.pages[..count].to_vec();
+        for page in &pages {
+            pool.retain(*page);
+        }
+        Self { pages }
+    }
+
+    /// Gives every page back.
+    pub fn release(&mut self, pool: &mut PagePool) {
+        for page in self.pages.drain(..) {
+            pool.release(page);
+        }
+    }
+
+    /// Makes `[0, slots)` addressable.
+    ///
+    /// # Errors
+    /// If the sequence took more pages than it was promised.
+    pub fn grow(&mut self, slots: u32, pool: &mut PagePool) -> Result<(), OutOfPages> {
+        while (self.pages.len() as u32) * pool.page_size < slots {
+            self.pages.push(pool.take()?);
+        }
+        Ok(())
+    }
+
+    /// Makes the pages under `slots` this table's own: a shared page is replaced by a fresh one,
+    /// with a copy of its content in `copies`.
+    ///
+    /// # Errors
+    /// If the sequence took more pages than it was promised.
+    pub fn own(
+        &mut self,
+        slots: Range<u32>,
+        pool: &mut PagePool,
+        copies: &mut Vec<PageCopy>,
+    ) -> Result<(), OutOfPages> {
+        let first = slots.start / pool.page_size;
+        let last = slots.end.div_ceil(pool.page_size);
+        for page in &mut self.pages[first as usize..last as usize] {
+            if pool.references[page.0 as usize] > 1 {
+                let fresh = pool.take()?;
+                copies.push(PageCopy { from: *page, to: fresh });
+                pool.release(*page);
+                *page = fresh;
+            }
+        }
+        Ok(())
+    }
+}

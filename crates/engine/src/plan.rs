@@ -1,0 +1,231 @@
+//! Which sequences run in the coming step, and how their rows are packed.
+
+use std::ops::Range;
+
+use decode::{LaneId, Role};
+use step::{Batch, Bias, PageId, Row, Score, Segment};
+
+use crate::cache::ForwardPlan;
+use crate::engine::{Engine, Planned};
+use crate::event::{Event, StepTrace};
+use crate::pages::{OutOfPages, PagePool};
+use crate::sequence::Sequence;
+
+/// Admits waiting sequences, then packs sequences under the row budget, those first that waited
+/// longest. Returns whether there is a batch to run.
+pub(crate) fn plan(engine: &mut Engine) -> bool {
+    admit(engine);
+    engine.batch.clear();
+    engine.planned.clear();
+    engine.scored.clear();
+    engine.step += 1;
+    engine.order.clear();
+    engine.order.extend(0..engine.running.len());
+    let running = &engine.running;
+    engine.order.sort_unstable_by_key(|index| (running[*index].last_run, running[*index].id));
+    let mut broken = None;
+    for at in 0..engine.order.len() {
+        let index = engine.order[at];
+        let sequence = &mut engine.running[index];
+        sequence.plan(&mut engine.forward);
+        let rows = engine.batch.rows.len() + engine.forward.rows.len();
+        if rows > engine.row_budget as usize && !engine.planned.is_empty() {
+            continue;
+        }
+        let mut packer = Packer {
+            batch: &mut engine.batch,
+            scored: &mut engine.scored,
+            pool: &mut engine.pool,
+            mask: engine.mask,
+        };
+        if let Err(error) = packer.pack(sequence, &engine.forward) {
+            broken = Some((index, error));
+            break;
+        }
+        sequence.last_run = engine.step;
+        sequence.count_forward(&engine.forward, &mut engine.report);
+        let trace = sequence.request.trace.then(|| Box::new(trace(sequence, &engine.forward)));
+        let scored_end = engine.scored.len() as u32;
+        engine.planned.push(Planned { index, scored_end, trace });
+    }
+    if let Some((index, error)) = broken {
+        return abandon(engine, index, error);
+    }
+    engine.report.sequences = engine.planned.len() as u32;
+    !engine.planned.is_empty()
+}
+
+/// A sequence outgrew its promise, which is a bug: it fails alone and the step is planned anew
+/// without it.
+fn abandon(engine: &mut Engine, index: usize, error: OutOfPages) -> bool {
+    debug_assert!(false, "{error}");
+    let id = engine.running[index].id;
+    engine.retire(index);
+    engine.events.push_back((id, Event::Failed { message: error.to_string() }));
+    plan(engine)
+}
+
+/// Gives waiting sequences a place in the batch, first come first served, while places and
+/// pages last.
+fn admit(engine: &mut Engine) {
+    while let Some(sequence) = engine.waiting.front() {
+        let request = &sequence.request;
+        let limits = &engine.limits;
+        let pages =
+            limits.worst_case_pages(sequence.prompt(), request.max_tokens, &request.decoding);
+        let empty = sequence.decoder.is_done();
+        if !empty
+            && (engine.running.len() >= limits.max_running as usize || !engine.pool.reserve(pages))
+        {
+            return;
+        }
+        let Some(mut sequence) = engine.waiting.pop_front() else { return };
+        engine.events.push_back((sequence.id, Event::Started));
+        if let Some(finished) = sequence.finished() {
+            engine.report.finished.push(sequence.summary(finished));
+            engine.events.push_back((sequence.id, Event::Finished(finished)));
+            continue;
+        }
+        sequence.reserved = pages;
+        sequence.report_births(&mut engine.report);
+        engine.running.push(sequence);
+    }
+}
+
+struct Packer<'a> {
+    batch: &'a mut Batch,
+    scored: &'a mut Vec<u32>,
+    pool: &'a mut PagePool,
+    mask: step::TokenId,
+}
+
+/// The biases of a sequence's rows in the batch.
+struct RowBiases {
+    plain: Range<u32>,
+    /// With the stop set banned.
+    unstopped: Range<u32>,
+}
+
+impl Packer<'_> {
+    /// Appends one sequence's forward to the batch; on an error the batch must not run.
+    fn pack(&mut self, sequence: &mut Sequence, plan: &ForwardPlan) -> Result<(), OutOfPages> {
+        let biases = self.push_biases(sequence);
+        let mut begin = 0;
+        for segment in &plan.segments {
+            let rows = &plan.rows[begin as usize..segment.end as usize];
+            let pages = if plan.rewrites {
+                self.rewrite(sequence, rows)?
+            } else {
+                self.write(sequence, segment.table, rows)?
+            };
+            let first_row = self.batch.rows.len() as u32;
+            for (position, visible) in rows {
+                self.push_row(sequence, *position, *visible, &biases);
+            }
+            let sampling =
+                step::Sampling { clock: sequence.decoder.step(), ..sequence.request.sampling };
+            let rows = first_row..self.batch.rows.len() as u32;
+            self.batch.segments.push(Segment { rows, pages, sampling });
+            begin = segment.end;
+        }
+        Ok(())
+    }
+
+    fn push_biases(&mut self, sequence: &Sequence) -> RowBiases {
+        let biases = &mut self.batch.biases;
+        let start = biases.len() as u32;
+        biases.extend_from_slice(&sequence.request.biases);
+        let plain = start..biases.len() as u32;
+        let ban = |token: &u32| Bias { token: *token, amount: f32::NEG_INFINITY };
+        biases.extend(sequence.decoder.canvas().stops().iter().map(ban));
+        RowBiases { plain, unstopped: start..biases.len() as u32 }
+    }
+
+    fn rewrite(
+        &mut self,
+        sequence: &mut Sequence,
+        rows: &[(u32, u32)],
+    ) -> Result<Range<u32>, OutOfPages> {
+        let end = rows.last().map_or(0, |row| row.0 + 1);
+        let pages = sequence.tables.rewrite(end, &sequence.decoder, self.pool)?;
+        Ok(push_table(self.batch, pages))
+    }
+
+    fn write(
+        &mut self,
+        sequence: &mut Sequence,
+        lane: LaneId,
+        rows: &[(u32, u32)],
+    ) -> Result<Range<u32>, OutOfPages> {
+        let slots = rows.first().map_or(0, |row| row.0)..rows.last().map_or(0, |row| row.0 + 1);
+        let copies = &mut self.batch.copies;
+        let pages = sequence.tables.write(lane, slots, self.pool, copies)?;
+        Ok(push_table(self.batch, pages))
+    }
+
+    fn push_row(
+        &mut self,
+        sequence: &Sequence,
+        position: u32,
+        visible: u32,
+        biases: &RowBiases,
+    ) {
+        let offset = position.checked_sub(sequence.prompt());
+        let scorer = offset.and_then(|offset| scorer(sequence, offset));
+        let unstopped = match (scorer, offset) {
+            (Some(Role::Refine), _) => true,
+            (_, Some(offset)) => offset < sequence.request.min_tokens,
+            _ => false,
+        };
+        let biases = if unstopped { &biases.unstopped } else { &biases.plain };
+        if let (Some(_), Some(offset)) = (scorer, offset) {
+            self.scored.push(offset);
+        }
+        self.batch.rows.push(Row {
+            token: sequence.token(position, self.mask),
+            position,
+            slot: position,
+            visible,
+            score: if scorer.is_some() { Score::Candidate } else { Score::None },
+            biases: biases.clone(),
+        });
+    }
+}
+
+fn push_table(batch: &mut Batch, pages: &[PageId]) -> Range<u32> {
+    let begin = batch.pages.len() as u32;
+    batch.pages.extend_from_slice(pages);
+    begin..batch.pages.len() as u32
+}
+
+/// The role of the lane that wants a candidate for the mask at `offset`, if one does.
+fn scorer(sequence: &Sequence, offset: u32) -> Option<Role> {
+    if !sequence.decoder.canvas().is_mask(offset) {
+        return None;
+    }
+    let mut lanes = sequence.decoder.lanes();
+    lanes.find_map(|lane| {
+        let wanted = lane.range.contains(&offset)
+            || (lane.drafts && lane.lookahead.contains(&offset));
+        wanted.then_some(lane.role)
+    })
+}
+
+fn trace(sequence: &Sequence, plan: &ForwardPlan) -> StepTrace {
+    let mut begin = 0;
+    let mut rows = Vec::with_capacity(plan.segments.len());
+    for segment in &plan.segments {
+        let part = &plan.rows[begin as usize..segment.end as usize];
+        rows.push(part.iter().map(|row| row.0).collect());
+        begin = segment.end;
+    }
+    StepTrace {
+        step: sequence.decoder.step() + 1,
+        kind: plan.kind,
+        lanes: sequence.decoder.lanes().map(|lane| lane.id).collect(),
+        rows,
+        effects: Vec::new(),
+        frontier: 0,
+        canvas: 0,
+    }
+}

@@ -1,0 +1,230 @@
+//! One request's life in tokens: prompt, decoding state, pages, cost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use decode::{CommitKind, Decoder, Effect, ForwardKind, Input, Role, TokenClasses, TokenId};
+
+use crate::cache::{self, CachePolicy, ForwardPlan, Tables, View};
+use crate::event::{FinishReason, Finished, SequenceStats};
+use crate::report::{FinishedSequence, StepReport};
+use crate::request::Request;
+
+/// A sequence's number, ascending in order of submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SequenceId(pub u64);
+
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    pub(crate) id: SequenceId,
+    pub(crate) request: Request,
+    pub(crate) decoder: Decoder,
+    pub(crate) policy: Box<dyn CachePolicy>,
+    pub(crate) tables: Tables,
+    pub(crate) stats: SequenceStats,
+    /// Pages promised at admission.
+    pub(crate) reserved: u32,
+    /// Engine step of the last forward; sequences that waited longest go first.
+    pub(crate) last_run: u64,
+    since_refresh: u32,
+    lane_started: bool,
+    written: u32,
+    /// Per offset: when it was first scored, when it was committed.
+    times: Vec<(Option<Duration>, Duration)>,
+    /// What the last step changed; also the births before the first step.
+    pub(crate) effects: Vec<Effect>,
+}
+
+impl Sequence {
+    pub(crate) fn new(id: SequenceId, request: Request, classes: Arc<TokenClasses>) -> Self {
+        let mut effects = Vec::new();
+        let input = Input {
+            budget: request.max_tokens,
+            stops: &request.stop_tokens,
+            classes,
+            code_prompt: request.code_prompt,
+        };
+        let decoder = Decoder::new(&request.decoding.decoder, input, &mut effects);
+        let policy = cache::build(&request.decoding.cache);
+        let prompt = request.prompt.len() as u32;
+        Self {
+            id,
+            decoder,
+            tables: Tables::new(policy.private_tables(), prompt),
+            policy,
+            stats: SequenceStats { prompt_tokens: prompt, ..SequenceStats::default() },
+            reserved: 0,
+            last_run: 0,
+            since_refresh: 0,
+            lane_started: true,
+            written: 0,
+            times: vec![(None, Duration::ZERO); request.max_tokens as usize],
+            effects,
+            request,
+        }
+    }
+
+    /// P.
+    pub(crate) fn prompt(&self) -> u32 {
+        self.stats.prompt_tokens
+    }
+
+    /// The next forward, into `plan`.
+    pub(crate) fn plan(&self, plan: &mut ForwardPlan) {
+        let view = View {
+            prompt: self.prompt(),
+            decoder: &self.decoder,
+            first: self.stats.forwards() == 0,
+            since_refresh: self.since_refresh,
+            lane_started: self.lane_started,
+            written: self.written,
+        };
+        self.policy.plan(&view, plan);
+    }
+
+    /// The input token at an absolute position.
+    pub(crate) fn token(&self, position: u32, mask: TokenId) -> TokenId {
+        match position.checked_sub(self.prompt()) {
+            Some(offset) => self.decoder.canvas().get(offset).unwrap_or(mask),
+            None => self.request.prompt[position as usize],
+        }
+    }
+
+    /// Counts the births before the first step.
+    pub(crate) fn report_births(&mut self, report: &mut StepReport) {
+        self.count_lanes(report);
+    }
+
+    /// Books a planned forward.
+    pub(crate) fn count_forward(&mut self, plan: &ForwardPlan, report: &mut StepReport) {
+        let rows = plan.rows.len() as u64;
+        let (own, forwards, positions) = match plan.kind {
+            ForwardKind::Prefill => (
+                &mut self.stats.prefill_forwards,
+                &mut report.forwards.prefill,
+                &mut report.positions.prefill,
+            ),
+            ForwardKind::Decode => (
+                &mut self.stats.decode_forwards,
+                &mut report.forwards.decode,
+                &mut report.positions.decode,
+            ),
+            ForwardKind::Refresh => (
+                &mut self.stats.refresh_forwards,
+                &mut report.forwards.refresh,
+                &mut report.positions.refresh,
+            ),
+        };
+        *own += 1;
+        *forwards += 1;
+        *positions += rows;
+        self.stats.positions += rows;
+        let end = plan.rows.last().map_or(0, |(position, _)| position + 1);
+        if plan.kind == ForwardKind::Decode {
+            self.since_refresh += 1;
+            self.written = self.written.max(end);
+        } else {
+            self.since_refresh = 1;
+            self.written = end;
+        }
+        self.lane_started = false;
+    }
+
+    /// Notes when the scored offsets were first scored.
+    pub(crate) fn note_scored(&mut self, offset: u32, now: Duration) {
+        self.times[offset as usize].0.get_or_insert(now);
+    }
+
+    /// Books what a step changed.
+    pub(crate) fn count_effects(&mut self, now: Duration, report: &mut StepReport) {
+        for effect in &self.effects {
+            match *effect {
+                Effect::Commit { offset, kind, .. } => {
+                    let (own, all) = match kind {
+                        CommitKind::Masked => (None, &mut report.masked_commits),
+                        CommitKind::Draft => {
+                            (Some(&mut self.stats.drafts), &mut report.draft_commits)
+                        }
+                        CommitKind::Edit => (Some(&mut self.stats.edits), &mut report.edit_commits),
+                    };
+                    *all += 1;
+                    if let Some(own) = own {
+                        *own += 1;
+                    }
+                    self.stats.committed_tokens += 1;
+                    let (scored, committed) = &mut self.times[offset as usize];
+                    *committed = now;
+                    report.commit_latency.push(now - scored.unwrap_or(now));
+                }
+                Effect::Advance { from, to } => {
+                    self.stats.emitted_tokens = to;
+                    let waited = |offset: u32| now - self.times[offset as usize].1;
+                    report.emit_lag.extend((from..to).map(waited));
+                }
+                _ => {}
+            }
+        }
+        self.count_lanes(report);
+        self.lane_started |= cache::starts_generate_lane(&self.effects);
+    }
+
+    fn count_lanes(&mut self, report: &mut StepReport) {
+        use decode::Birth;
+        for effect in &self.effects {
+            match *effect {
+                Effect::Start { role, parent, birth, .. } => {
+                    self.stats.lanes += 1;
+                    *report.lanes_started.of(role) += 1;
+                    if birth == Birth::Finished {
+                        *report.lanes_finished.of(role) += 1;
+                        if role == Role::Refine && self.continues(parent) {
+                            report.fork_leads.push(0);
+                        }
+                    }
+                }
+                Effect::Fork { .. } => {
+                    self.stats.forks += 1;
+                    report.lanes_forked += 1;
+                }
+                Effect::Finish { lane, .. } => {
+                    let lane = self.decoder.tree().get(lane);
+                    *report.lanes_finished.of(lane.role) += 1;
+                    if lane.role == Role::Refine && self.continues(lane.parent) {
+                        // The continuation ran in all of the refine lane's steps, or (coupled)
+                        // begins in the step behind its last one.
+                        let coupled = self.request.decoding.decoder.is_coupled();
+                        report.fork_leads.push(if coupled { -1 } else { lane.clock as i32 - 1 });
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a fork of `parent` left a continuation.
+    fn continues(&self, parent: Option<decode::LaneId>) -> bool {
+        let tree = self.decoder.tree();
+        parent.is_some_and(|parent| tree.get(parent).children[1].is_some())
+    }
+
+    /// The end of this sequence, if it has come.
+    pub(crate) fn finished(&self) -> Option<Finished> {
+        let exhausted =
+            self.request.decoding.max_forwards.is_some_and(|most| self.stats.forwards() >= most);
+        if !self.decoder.is_done() && !exhausted {
+            return None;
+        }
+        let canvas = self.decoder.canvas();
+        let stopped = canvas.is_stop_at(canvas.emitted());
+        let reason = if stopped { FinishReason::Stop } else { FinishReason::Length };
+        Some(Finished { reason, stats: self.stats })
+    }
+
+    /// The facts of this sequence for the report.
+    pub(crate) fn summary(&self, finished: Finished) -> FinishedSequence {
+        let canvas = self.decoder.canvas();
+        let accepted = (0..canvas.emitted()).filter(|offset| canvas.is_draft(*offset)).count();
+        let Finished { reason, stats } = finished;
+        FinishedSequence { reason, stats, accepted_drafts: accepted as u32 }
+    }
+}

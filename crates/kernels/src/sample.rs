@@ -1,0 +1,251 @@
+//! Drawing a token: filters, then the Gumbel-max trick with counter-based noise.
+
+use crate::score::Draw;
+use std::cmp::Ordering;
+
+/// No Gumbel variate made from 53 bits is larger.
+const GUMBEL_MAX: f64 = 37.5;
+/// Tempered logits this far below the best carry no mass that `top_p` could miss.
+const NEGLIGIBLE: f64 = 30.0;
+
+/// Draws one of the tokens whose logit is finite, or `best` if there is no other.
+///
+/// The distribution is `softmax(logits / temperature)` over the tokens kept by, in this order,
+/// `min_p`, `top_k` and `top_p` (each on what the one before left, ties to the lower id).
+/// `best` is the argmax of `logits [v]`; `kept` is scratch space.
+pub(crate) fn draw(
+    logits: &[f32],
+    best: u32,
+    draw: &Draw,
+    position: u32,
+    kept: &mut Vec<(u32, f64)>,
+) -> u32 {
+    let inverse = 1.0 / f64::from(draw.temperature);
+    let top = f64::from(logits[best as usize]);
+    // Relative to the best, so that a tiny temperature cannot overflow.
+    let tempered = |x: f32| (f64::from(x) - top) * inverse;
+    let noise = Noise::new(draw, position);
+    let mut winner = (noise.gumbel(best), best);
+    let mut offer = |token: u32, x: f64| {
+        if x + GUMBEL_MAX >= winner.0 && token != best {
+            let score = x + noise.gumbel(token);
+            if score > winner.0 || (score == winner.0 && token < winner.1) {
+                winner = (score, token);
+            }
+        }
+    };
+    if draw.min_p <= 0.0 && draw.top_k == 0 && draw.top_p >= 1.0 {
+        for (token, &x) in logits.iter().enumerate() {
+            if x > f32::NEG_INFINITY {
+                offer(token as u32, tempered(x));
+            }
+        }
+    } else {
+        let all = logits
+            .iter()
+            .enumerate()
+            .map(|(token, &x)| (token as u32, tempered(x)));
+        filter(all, draw, kept);
+        kept.iter().for_each(|&(token, x)| offer(token, x));
+    }
+    winner.1
+}
+
+/// Fills `kept` with the tokens that pass the filters.
+fn filter(all: impl Iterator<Item = (u32, f64)>, draw: &Draw, kept: &mut Vec<(u32, f64)>) {
+    let least = if draw.min_p > 0.0 {
+        f64::from(draw.min_p).ln()
+    } else {
+        f64::NEG_INFINITY
+    };
+    kept.clear();
+    kept.extend(all.filter(|&(_, x)| x > f64::NEG_INFINITY && x >= least));
+    let likelier = |a: &(u32, f64), b: &(u32, f64)| {
+        b.1.partial_cmp(&a.1)
+            .unwrap_or(Ordering::Equal)
+            .then(a.0.cmp(&b.0))
+    };
+    let top_k = draw.top_k as usize;
+    if top_k > 0 && top_k < kept.len() {
+        kept.select_nth_unstable_by(top_k - 1, likelier);
+        kept.truncate(top_k);
+    }
+    if draw.top_p < 1.0 {
+        let wanted = f64::from(draw.top_p) * kept.iter().map(|&(_, x)| x.exp()).sum::<f64>();
+        kept.retain(|&(_, x)| x >= -NEGLIGIBLE);
+        kept.sort_unstable_by(likelier);
+        let mut mass = 0.0;
+        let enough = kept.iter().position(|&(_, x)| {
+            mass += x.exp();
+            mass >= wanted
+        });
+        kept.truncate(enough.map_or(kept.len(), |last| last + 1));
+    }
+}
+
+/// Noise of one row: a pure function of (seed, clock, position, token).
+struct Noise(u64);
+
+impl Noise {
+    fn new(draw: &Draw, position: u32) -> Self {
+        let place = u64::from(draw.clock) << 32 | u64::from(position);
+        Self(mix(
+            mix(draw.seed).wrapping_add(mix(place ^ 0xA5A5_A5A5_5A5A_5A5A))
+        ))
+    }
+
+    /// A standard Gumbel variate.
+    fn gumbel(&self, token: u32) -> f64 {
+        let bits = mix(self.0 ^ mix(u64::from(token)));
+        // The middle of one of 2^53 equal parts of (0, 1): neither 0 nor 1.
+        let uniform = ((bits >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+        -(-uniform.ln()).ln()
+    }
+}
+
+/// The finaliser of the splitmix64 generator after one increment.
+fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Draw, draw};
+
+    const PLAIN: Draw = Draw {
+        temperature: 1.0,
+        top_p: 1.0,
+        min_p: 0.0,
+        top_k: 0,
+        seed: 1,
+        clock: 0,
+    };
+
+    fn counts(logits: &[f32], settings: Draw) -> Vec<usize> {
+        let best = (0..logits.len())
+            .rev()
+            .max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
+        let mut counts = vec![0; logits.len()];
+        for seed in 0..20_000u64 {
+            let settings = Draw {
+                seed: seed / 100,
+                clock: (seed % 10) as u32,
+                ..settings
+            };
+            let position = (seed / 10 % 10) as u32;
+            let best = best.unwrap() as u32;
+            counts[draw(logits, best, &settings, position, &mut Vec::new()) as usize] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn draws_follow_the_tempered_softmax() {
+        let logits = [0.0, 1.0, f32::NEG_INFINITY, 2.0, -1.0];
+        for temperature in [0.5, 1.0, 2.0] {
+            let counts = counts(
+                &logits,
+                Draw {
+                    temperature,
+                    ..PLAIN
+                },
+            );
+            let weights = logits.map(|x| f64::from(x / temperature).exp());
+            let total: f64 = weights.iter().sum();
+            for (count, weight) in counts.iter().zip(weights) {
+                let (got, want) = (*count as f64 / 20_000.0, weight / total);
+                assert!(
+                    (got - want).abs() < 0.015,
+                    "{temperature}: {got} for {want}"
+                );
+            }
+            assert_eq!(counts[2], 0);
+        }
+    }
+
+    #[test]
+    fn filters_keep_what_they_say() {
+        // Probabilities 0.1, 0.2, 0.3, 0.4.
+        let logits = [1.0f32, 2.0, 3.0, 4.0].map(f32::ln);
+        let kept = |settings| {
+            counts(&logits, settings)
+                .iter()
+                .map(|&n| n > 0)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(kept(Draw { top_k: 2, ..PLAIN }), [false, false, true, true]);
+        assert_eq!(
+            kept(Draw {
+                top_p: 0.65,
+                ..PLAIN
+            }),
+            [false, false, true, true]
+        );
+        assert_eq!(
+            kept(Draw {
+                top_p: 0.75,
+                ..PLAIN
+            }),
+            [false, true, true, true]
+        );
+        assert_eq!(
+            kept(Draw {
+                top_p: 0.0,
+                ..PLAIN
+            }),
+            [false, false, false, true]
+        );
+        assert_eq!(
+            kept(Draw {
+                min_p: 0.6,
+                ..PLAIN
+            }),
+            [false, false, true, true]
+        );
+        // top_p acts on what top_k left: 0.4 of 0.7 is enough for 0.55.
+        let both = Draw {
+            top_k: 2,
+            top_p: 0.55,
+            ..PLAIN
+        };
+        assert_eq!(kept(both), [false, false, false, true]);
+    }
+
+    #[test]
+    fn equal_keys_draw_equal_tokens_and_every_key_part_counts() {
+        let logits = vec![0.0; 4096];
+        let base = Draw {
+            seed: 7,
+            clock: 3,
+            ..PLAIN
+        };
+        let one = |settings: Draw, position| draw(&logits, 0, &settings, position, &mut Vec::new());
+        assert_eq!(one(base, 5), one(base, 5));
+        let others = [
+            one(Draw { seed: 8, ..base }, 5),
+            one(Draw { clock: 4, ..base }, 5),
+            one(base, 6),
+            one(Draw { clock: 5, ..base }, 3),
+        ];
+        assert!(
+            others.iter().all(|&token| token != one(base, 5)),
+            "{others:?}"
+        );
+    }
+
+    #[test]
+    fn a_tiny_temperature_is_the_argmax() {
+        let logits = [0.0, 0.5, 0.25];
+        let counts = counts(
+            &logits,
+            Draw {
+                temperature: 1e-30,
+                ..PLAIN
+            },
+        );
+        assert_eq!(counts, [0, 20_000, 0]);
+    }
+}

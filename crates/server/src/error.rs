@@ -1,0 +1,185 @@
+//! Everything that can go wrong with a request, and the only table of status codes.
+
+use axum::Json;
+use axum::http::header::{ALLOW, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+/// Most characters of a message.
+const MESSAGE_CHARS: usize = 500;
+/// Most characters of a caller's text that come back in a message.
+const INPUT_CHARS: usize = 64;
+
+/// The kinds of fault; each is one row of the error table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorCode {
+    /// The body is not one JSON object.
+    InvalidJson,
+    /// A required field is absent.
+    MissingRequiredParameter,
+    /// A field has the wrong JSON type.
+    InvalidType,
+    /// A value is outside its range, or does not go with another field.
+    InvalidValue,
+    /// A key of the `diffusion` object that does not exist.
+    UnknownParameter,
+    /// A known field that this server does not implement.
+    UnsupportedParameter,
+    /// A known field with a value that this server does not implement.
+    UnsupportedValue,
+    /// Prompt plus budget exceed the model's length.
+    ContextLengthExceeded,
+    /// No such model.
+    ModelNotFound,
+    /// No such path.
+    UnknownUrl,
+    /// The path exists, the method does not.
+    MethodNotAllowed,
+    /// The body did not arrive in time.
+    RequestTimeout,
+    /// The body is too large.
+    RequestTooLarge,
+    /// A content type or encoding that is not read here.
+    UnsupportedMediaType,
+    /// The queue is full.
+    Overloaded,
+    /// A fault of the server.
+    InternalError,
+    /// The model is not loaded yet.
+    Loading,
+    /// The server no longer takes requests.
+    ShuttingDown,
+}
+
+impl ErrorCode {
+    /// HTTP status, error type and code string.
+    pub fn row(self) -> (StatusCode, &'static str, &'static str) {
+        const INVALID: &str = "invalid_request_error";
+        const SERVER: &str = "server_error";
+        let bad = |code| (StatusCode::BAD_REQUEST, INVALID, code);
+        match self {
+            Self::InvalidJson => bad("invalid_json"),
+            Self::MissingRequiredParameter => bad("missing_required_parameter"),
+            Self::InvalidType => bad("invalid_type"),
+            Self::InvalidValue => bad("invalid_value"),
+            Self::UnknownParameter => bad("unknown_parameter"),
+            Self::UnsupportedParameter => bad("unsupported_parameter"),
+            Self::UnsupportedValue => bad("unsupported_value"),
+            Self::ContextLengthExceeded => bad("context_length_exceeded"),
+            Self::ModelNotFound => (StatusCode::NOT_FOUND, INVALID, "model_not_found"),
+            Self::UnknownUrl => (StatusCode::NOT_FOUND, INVALID, "unknown_url"),
+            Self::MethodNotAllowed => {
+                (StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed")
+            }
+            Self::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, INVALID, "request_timeout"),
+            Self::RequestTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, INVALID, "request_too_large"),
+            Self::UnsupportedMediaType => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, INVALID, "unsupported_media_type")
+            }
+            Self::Overloaded => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "overloaded"),
+            Self::InternalError => (StatusCode::INTERNAL_SERVER_ERROR, SERVER, "internal_error"),
+            Self::Loading => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "loading"),
+            Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "shutting_down"),
+        }
+    }
+}
+
+/// One error as the client sees it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// The row of the table.
+    pub code: ErrorCode,
+    /// One readable line.
+    pub message: String,
+    /// The field at fault.
+    pub param: Option<String>,
+    /// Seconds after which a retry makes sense.
+    pub retry_after: Option<u32>,
+    /// The methods of the path, for [`ErrorCode::MethodNotAllowed`].
+    pub allow: Option<&'static str>,
+}
+
+impl ApiError {
+    /// An error without a field.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        if let Some((end, _)) = message.char_indices().nth(MESSAGE_CHARS) {
+            message.truncate(end);
+        }
+        Self { code, message, param: None, retry_after: None, allow: None }
+    }
+
+    /// A fault of the field `param`; `rest` reads on from the field's name.
+    pub fn field(code: ErrorCode, param: impl Into<String>, rest: impl AsRef<str>) -> Self {
+        let param = param.into();
+        let error = Self::new(code, format!("{param} {}", rest.as_ref()));
+        Self { param: Some(param), ..error }
+    }
+
+    /// The model is not loaded yet.
+    pub fn loading() -> Self {
+        let error = Self::new(ErrorCode::Loading, "the model is still loading");
+        Self { retry_after: Some(2), ..error }
+    }
+
+    /// The server no longer takes requests.
+    pub fn shutting_down() -> Self {
+        let error = Self::new(ErrorCode::ShuttingDown, "the server is shutting down");
+        Self { retry_after: Some(5), ..error }
+    }
+
+    /// The queue is full; `seconds` is clamped to 1..=30.
+    pub fn overloaded(seconds: u32) -> Self {
+        let error = Self::new(ErrorCode::Overloaded, "too many sequences are waiting, retry later");
+        Self { retry_after: Some(seconds.clamp(1, 30)), ..error }
+    }
+
+    /// A fault of the server; what exactly stays in the log.
+    pub fn internal() -> Self {
+        Self::new(ErrorCode::InternalError, "the server failed to process the request")
+    }
+
+    /// The object `{"error": {..}}` of every error answer and of errors inside a stream.
+    pub fn body(&self) -> ErrorBody<'_> {
+        let (_, kind, code) = self.code.row();
+        let param = self.param.as_deref();
+        ErrorBody { error: ErrorObject { message: &self.message, kind, param, code } }
+    }
+}
+
+/// `{"error": {..}}`.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ErrorBody<'a> {
+    error: ErrorObject<'a>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct ErrorObject<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    param: Option<&'a str>,
+    code: &'static str,
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let (status, _, _) = self.code.row();
+        let mut response = (status, Json(self.body())).into_response();
+        let headers = response.headers_mut();
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(methods) = self.allow {
+            headers.insert(ALLOW, HeaderValue::from_static(methods));
+        }
+        response
+    }
+}
+
+/// At most 64 characters of a caller's text, for a message.
+pub fn clip(text: &str) -> String {
+    text.chars().take(INPUT_CHARS).collect()
+}

@@ -1,0 +1,230 @@
+//! A generation request, parsed and checked, before anything is encoded.
+
+mod chat;
+mod common;
+mod completions;
+mod diffusion;
+mod may;
+
+use engine::decoding::{Decoding, DecodingSpec};
+use text::Message;
+
+use crate::error::{ApiError, ErrorCode};
+use crate::fields::Fields;
+use crate::json::{Object, parse_object};
+use step::TokenId;
+
+/// Most sequences of one request: prompts times `n`.
+pub const MAX_SEQUENCES: usize = 1024;
+
+/// The two generation endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// `POST /v1/completions`.
+    Completions,
+    /// `POST /v1/chat/completions`.
+    Chat,
+}
+
+impl Endpoint {
+    /// Both, in the order of [`Endpoint::index`].
+    pub const ALL: [Self; 2] = [Self::Completions, Self::Chat];
+
+    /// Its path.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Completions => "/v1/completions",
+            Self::Chat => "/v1/chat/completions",
+        }
+    }
+
+    /// Its place in [`Endpoint::ALL`].
+    pub fn index(self) -> usize {
+        match self {
+            Self::Completions => 0,
+            Self::Chat => 1,
+        }
+    }
+
+    /// The field that holds the prompt.
+    pub fn prompt_field(self) -> &'static str {
+        match self {
+            Self::Completions => "prompt",
+            Self::Chat => "messages",
+        }
+    }
+}
+
+/// Everything a request asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerationRequest {
+    /// Where it came in.
+    pub endpoint: Endpoint,
+    /// The model's name.
+    pub model: String,
+    /// What to continue.
+    pub input: Input,
+    /// Budget in tokens; `None` = the rest of the context, at most 1,024.
+    pub max_tokens: Option<u32>,
+    /// The field that gave it, for errors.
+    pub max_tokens_field: &'static str,
+    /// How tokens are drawn.
+    pub sampling: SamplingFields,
+    /// Seed; `None` = random.
+    pub seed: Option<i64>,
+    /// Choices per prompt.
+    pub n: u32,
+    /// What ends a choice early.
+    pub stops: Stops,
+    /// How the answer is shaped.
+    pub output: Output,
+    /// The decoder.
+    pub decoding: Decoding,
+}
+
+/// The prompts, at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Texts, still to be encoded.
+    Texts(Vec<String>),
+    /// Ids as they are.
+    Ids(Vec<Vec<TokenId>>),
+    /// One chat.
+    Chat(Vec<Message>),
+}
+
+impl Input {
+    /// Number of prompts.
+    pub fn prompts(&self) -> usize {
+        match self {
+            Self::Texts(texts) => texts.len(),
+            Self::Ids(lists) => lists.len(),
+            Self::Chat(_) => 1,
+        }
+    }
+}
+
+/// Sampling as requested; `None` = the model's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SamplingFields {
+    /// 0..2.
+    pub temperature: Option<f64>,
+    /// 0..1.
+    pub top_p: Option<f64>,
+    /// 0..1.
+    pub min_p: Option<f64>,
+    /// -1 and 0 = off.
+    pub top_k: Option<i64>,
+}
+
+/// What ends a choice before its budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stops {
+    /// Stop strings, none empty.
+    pub strings: Vec<String>,
+    /// Stop ids besides the model's.
+    pub tokens: Vec<TokenId>,
+    /// The model's own stop ids are barred as candidates.
+    pub ignore_eos: bool,
+    /// No stop of any kind before this many tokens.
+    pub min_tokens: u32,
+}
+
+/// How the answer is shaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Stop strings stay in the text.
+    pub include_stop: bool,
+    /// Choices carry token ids.
+    pub return_token_ids: bool,
+    /// Special tokens are left out of the text.
+    pub skip_special_tokens: bool,
+    /// The prompt precedes the text.
+    pub echo: bool,
+    /// As a stream, or in one piece.
+    pub stream: Option<StreamFields>,
+}
+
+/// `stream_options` of a streamed request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamFields {
+    /// A last chunk carries the usage.
+    pub include_usage: bool,
+    /// Every chunk carries the running totals.
+    pub continuous: bool,
+}
+
+/// What checking needs to know of the model.
+#[derive(Clone, Copy, Debug)]
+pub struct Checks<'a> {
+    /// The served name.
+    pub model: &'a str,
+    /// Tokens with a logit.
+    pub vocab_size: u32,
+    /// Settings of a request that names no preset.
+    pub decoding: &'a DecodingSpec,
+}
+
+/// Parses and checks `body`, in the order JSON, types and ranges, combinations, support, model.
+///
+/// # Errors
+/// The first fault.
+pub fn parse(
+    endpoint: Endpoint,
+    body: &[u8],
+    checks: Checks<'_>,
+) -> Result<GenerationRequest, ApiError> {
+    let object = parse_object(body)?;
+    check(endpoint, &object, checks)
+}
+
+fn check(
+    endpoint: Endpoint,
+    object: &Object,
+    checks: Checks<'_>,
+) -> Result<GenerationRequest, ApiError> {
+    let fields = Fields::new(object, "");
+    let vocab_size = checks.vocab_size;
+    // Types and ranges.
+    let model = fields.required("model")?;
+    let model = crate::fields::text(model, || "model".to_owned())?.to_owned();
+    let input = match endpoint {
+        Endpoint::Completions => completions::input(fields, vocab_size)?,
+        Endpoint::Chat => chat::input(fields)?,
+    };
+    let common = common::read(endpoint, fields, vocab_size)?;
+    let (echo, suffix) = match endpoint {
+        Endpoint::Completions => completions::extras(fields)?,
+        Endpoint::Chat => (false, None),
+    };
+    let spec = diffusion::read(fields, checks.decoding)?;
+    let may = may::read(endpoint, fields, vocab_size)?;
+    // Combinations.
+    let stream = common::stream(fields, common.stream)?;
+    common.combinations(endpoint, input.prompts())?;
+    may.combinations(echo, common.n)?;
+    let decoding = diffusion::resolve(&spec)?;
+    // Support.
+    suffix.map_or(Ok(()), Err)?;
+    may.support()?;
+    // Model.
+    if model != checks.model {
+        let message = format!("the model '{}' does not exist", crate::error::clip(&model));
+        let error = ApiError::new(ErrorCode::ModelNotFound, message);
+        return Err(ApiError { param: Some("model".to_owned()), ..error });
+    }
+    let output = Output { echo, stream, ..common.output };
+    Ok(GenerationRequest {
+        endpoint,
+        model,
+        input,
+        max_tokens: common.max_tokens,
+        max_tokens_field: common.max_tokens_field,
+        sampling: common.sampling,
+        seed: common.seed,
+        n: common.n,
+        stops: common.stops,
+        output,
+        decoding,
+    })
+}

@@ -1,0 +1,81 @@
+//! The shape of a batch: ranges, pages, slots and tokens a real executor would rely on.
+
+use step::{Batch, ExecuteError, ExecutorSpec, PageId, Row, Segment};
+
+/// Checks everything that can be seen without the KV store.
+///
+/// # Errors
+/// The first thing that is out of range.
+pub(crate) fn check_shape(batch: &Batch, spec: &ExecutorSpec) -> Result<(), ExecuteError> {
+    let mut next = 0;
+    for (number, segment) in batch.segments.iter().enumerate() {
+        let (rows, pages) = (&segment.rows, &segment.pages);
+        if rows.start != next || rows.end < rows.start || rows.end as usize > batch.rows.len() {
+            return error(format!(
+                "segment {number}: rows {rows:?} do not follow row {next}"
+            ));
+        }
+        next = rows.end;
+        if pages.end < pages.start || pages.end as usize > batch.pages.len() {
+            return error(format!(
+                "segment {number}: page range {pages:?} is out of range"
+            ));
+        }
+        for row in rows_of(batch, segment) {
+            check_row(row, segment, batch, spec)
+                .or_else(|what| error(format!("segment {number}, {row:?}: {what}")))?;
+        }
+    }
+    if next as usize != batch.rows.len() {
+        return error(format!("rows from {next} on belong to no segment"));
+    }
+    let copied = batch.copies.iter().flat_map(|copy| [copy.from, copy.to]);
+    for page in copied.chain(batch.pages.iter().copied()) {
+        if page.0 >= spec.pages {
+            return error(format!("page {} of {}", page.0, spec.pages));
+        }
+    }
+    for bias in &batch.biases {
+        if bias.token >= spec.vocab_size || !(bias.amount < f32::INFINITY) {
+            return error(format!("{bias:?} is out of range"));
+        }
+    }
+    Ok(())
+}
+
+/// The rows of a segment whose ranges were checked.
+pub(crate) fn rows_of<'a>(batch: &'a Batch, segment: &Segment) -> &'a [Row] {
+    &batch.rows[segment.rows.start as usize..segment.rows.end as usize]
+}
+
+/// The page table of a segment whose ranges were checked.
+pub(crate) fn table_of<'a>(batch: &'a Batch, segment: &Segment) -> &'a [PageId] {
+    &batch.pages[segment.pages.start as usize..segment.pages.end as usize]
+}
+
+/// An [`ExecuteError`] as a result.
+pub(crate) fn error<T>(what: String) -> Result<T, ExecuteError> {
+    Err(ExecuteError(what))
+}
+
+fn check_row(
+    row: &Row,
+    segment: &Segment,
+    batch: &Batch,
+    spec: &ExecutorSpec,
+) -> Result<(), String> {
+    let slots = segment.pages.len() as u64 * u64::from(spec.page_size);
+    if u64::from(row.slot) >= slots || u64::from(row.visible) > slots {
+        return Err(format!("the page table has {slots} slots"));
+    }
+    if row.position >= spec.max_positions {
+        return Err(format!("the model has {} positions", spec.max_positions));
+    }
+    if row.token >= spec.vocab_size && row.token != spec.mask {
+        return Err(format!("the model has {} tokens", spec.vocab_size));
+    }
+    if row.biases.end < row.biases.start || row.biases.end as usize > batch.biases.len() {
+        return Err(format!("the batch has {} biases", batch.biases.len()));
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! What the simulated model is like.
+
+use std::ops::Range;
+
+use step::{ExecutorSpec, TokenId};
+
+/// How faithfully a forward pass is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fidelity {
+    /// The KV store is kept, and a batch that reads what its sequence never wrote, or writes a
+    /// slot twice, is an error.
+    Strict,
+    /// The KV store is kept; such a batch only gets other candidates, as from a real model.
+    Lenient,
+    /// Next to no work, to measure what lies above the executor: no KV store; in every segment
+    /// the first [`SimConfig::free_width`] masked rows are confident, the others are not; the
+    /// text depends on positions alone and has no stop token.
+    Free,
+}
+
+/// How the gap between the best logit and the runner-up's comes about, in nats:
+/// `base + left * L + right * R - difficulty * u + jitter * v`, at least [`Self::least`].
+///
+/// `L` and `R` in `0..1` are the known tokens among the eight positions on either side, nearer
+/// ones weighing more by `decay`; `u` in `0..1` is the position's own difficulty; `v` in
+/// `-1..1` is a hash of everything the row sees.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConfidenceLaw {
+    /// Gap of a position of no difficulty that sees nothing near it.
+    pub base: f64,
+    /// What known tokens on the left add.
+    pub left: f64,
+    /// What known tokens on the right add.
+    pub right: f64,
+    /// Weight of a neighbour relative to the next nearer one, in `0.0..1.0`.
+    pub decay: f64,
+    /// What the hardest position loses.
+    pub difficulty: f64,
+    /// What the content of the visible slots adds or takes away at most.
+    pub jitter: f64,
+    /// Smallest gap, `> 0`: the hidden text is always the argmax.
+    pub least: f64,
+}
+
+impl Default for ConfidenceLaw {
+    /// Two to four tokens per forward pass under a threshold of 0.9 in blocks of 32.
+    fn default() -> Self {
+        Self {
+            base: 1.5,
+            left: 6.5,
+            right: 3.0,
+            decay: 0.75,
+            difficulty: 5.0,
+            jitter: 0.3,
+            least: 0.1,
+        }
+    }
+}
+
+/// A simulated model: sizes, hidden text, confidence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SimConfig {
+    /// Slots per KV page, `>= 1`.
+    pub page_size: u32,
+    /// Number of KV pages.
+    pub pages: u32,
+    /// Number of tokens with a logit.
+    pub vocab_size: u32,
+    /// Positions a sequence may have.
+    pub max_positions: u32,
+    /// The mask token, never proposed.
+    pub mask: TokenId,
+    /// Seed of the hidden texts and of the difficulty of positions.
+    pub seed: u64,
+    /// The token at and behind the end of a hidden text.
+    pub stop_token: TokenId,
+    /// Length of the hidden texts in tokens before the stop token, drawn per prompt; a start at
+    /// or beyond `max_positions` means that they never end.
+    pub text_len: Range<u32>,
+    /// A token that ends sentences, if any.
+    pub period: Option<TokenId>,
+    /// Mean distance between two periods in tokens, `>= 2`.
+    pub period_every: u32,
+    /// The tokens of which texts are made; empty means every other one than mask, stop and
+    /// period.
+    pub words: Vec<TokenId>,
+    /// How confident the model is.
+    pub law: ConfidenceLaw,
+    /// How faithfully passes are simulated.
+    pub fidelity: Fidelity,
+    /// Confident rows per segment under [`Fidelity::Free`].
+    pub free_width: u32,
+}
+
+impl Default for SimConfig {
+    /// 512 tokens (0 mask, 1 stop, 2 period), 1,024 pages of 16 slots, 4,096 positions, texts of
+    /// 40 to 119 tokens with a period about every 12, strict.
+    fn default() -> Self {
+        Self {
+            page_size: 16,
+            pages: 1024,
+            vocab_size: 512,
+            max_positions: 4096,
+            mask: 0,
+            seed: 0,
+            stop_token: 1,
+            text_len: 40..120,
+            period: Some(2),
+            period_every: 12,
+            words: Vec::new(),
+            law: ConfidenceLaw::default(),
+            fidelity: Fidelity::Strict,
+            free_width: 3,
+        }
+    }
+}
+
+/// A configuration no model could have.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("simulated model: {key}: expected {expected}, found {found}")]
+pub struct SimConfigError {
+    /// Field of [`SimConfig`].
+    pub key: &'static str,
+    /// What it must be.
+    pub expected: String,
+    /// What it is.
+    pub found: String,
+}
+
+impl SimConfig {
+    /// The sizes an engine sees.
+    pub fn spec(&self) -> ExecutorSpec {
+        ExecutorSpec {
+            page_size: self.page_size,
+            pages: self.pages,
+            vocab_size: self.vocab_size,
+            max_positions: self.max_positions,
+            mask: self.mask,
+        }
+    }
+
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// The first field that is out of range.
+    pub fn validate(&self) -> Result<(), SimConfigError> {
+        at_least("page_size", self.page_size, 1)?;
+        at_least("pages", self.pages, 1)?;
+        at_least("max_positions", self.max_positions, 1)?;
+        at_least("vocab_size", self.vocab_size, 4)?;
+        at_least("period_every", self.period_every, 2)?;
+        self.special("mask", self.mask)?;
+        self.special("stop_token", self.stop_token)?;
+        if self.stop_token == self.mask {
+            return Err(problem(
+                "stop_token",
+                "another token than the mask",
+                self.mask,
+            ));
+        }
+        if let Some(period) = self.period {
+            self.special("period", period)?;
+            if period == self.mask || period == self.stop_token {
+                return Err(problem("period", "neither mask nor stop_token", period));
+            }
+        }
+        if self.text_len.is_empty() {
+            return Err(problem(
+                "text_len",
+                "a range that is not empty",
+                "an empty one",
+            ));
+        }
+        for &word in &self.words {
+            self.special("words", word)?;
+            if word == self.mask || word == self.stop_token {
+                return Err(problem("words", "neither mask nor stop_token", word));
+            }
+        }
+        self.law.validate()
+    }
+
+    fn special(&self, key: &'static str, token: TokenId) -> Result<(), SimConfigError> {
+        if token < self.vocab_size {
+            return Ok(());
+        }
+        Err(problem(
+            key,
+            format!("a token below {}", self.vocab_size),
+            token,
+        ))
+    }
+}
+
+impl ConfidenceLaw {
+    fn validate(&self) -> Result<(), SimConfigError> {
+        let terms = [
+            self.base,
+            self.left,
+            self.right,
+            self.difficulty,
+            self.jitter,
+            self.least,
+        ];
+        if terms.iter().any(|term| !term.is_finite()) {
+            return Err(problem("law", "finite numbers", format!("{self:?}")));
+        }
+        if !(0.0..1.0).contains(&self.decay) {
+            return Err(problem("law.decay", "a number in 0.0..1.0", self.decay));
+        }
+        if self.least <= 0.0 {
+            return Err(problem("law.least", "a positive number", self.least));
+        }
+        Ok(())
+    }
+}
+
+fn at_least(key: &'static str, found: u32, least: u32) -> Result<(), SimConfigError> {
+    if found >= least {
+        return Ok(());
+    }
+    Err(problem(key, format!("at least {least}"), found))
+}
+
+fn problem(key: &'static str, expected: impl Into<String>, found: impl ToString) -> SimConfigError {
+    SimConfigError {
+        key,
+        expected: expected.into(),
+        found: found.to_string(),
+    }
+}

@@ -1,0 +1,298 @@
+//! The simulated forward pass: copy, write, attend, propose.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use step::{
+    Batch, BatchOutput, Candidate, ExecuteError, Executor, ExecutorSpec, PageCopy, Row, Score,
+    Segment, TokenId,
+};
+
+use crate::check::{check_shape, error, rows_of, table_of};
+use crate::context::Context;
+use crate::hash::mix;
+use crate::kv::KvStore;
+use crate::law::{Proposed, TAIL, propose};
+use crate::text::HiddenText;
+use crate::{Fidelity, SimConfig, SimConfigError};
+
+/// Gap of a confident row under [`Fidelity::Free`], and of any other.
+const FREE_GAPS: (f64, f64) = (6.0, 0.5);
+
+/// Called with the number of the pass (from 0) and its batch before it runs. An error makes the
+/// pass fail; the records of its rows are lost, as those of a real failed pass may be.
+pub type StepHook = Box<dyn FnMut(u64, &Batch) -> Result<(), ExecuteError> + Send>;
+
+/// What has been executed so far; readable from other threads while the executor runs.
+#[derive(Debug, Default)]
+pub struct SimCounters {
+    steps: AtomicU64,
+    failed: AtomicU64,
+    rows: AtomicU64,
+    scored: AtomicU64,
+    copies: AtomicU64,
+}
+
+impl SimCounters {
+    /// Forward passes asked for, failed ones included.
+    pub fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    /// Forward passes that returned an error.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Rows of all passes.
+    pub fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Rows of all passes with a candidate wanted.
+    pub fn scored(&self) -> u64 {
+        self.scored.load(Ordering::Relaxed)
+    }
+
+    /// Page copies of all passes.
+    pub fn copies(&self) -> u64 {
+        self.copies.load(Ordering::Relaxed)
+    }
+}
+
+/// A deterministic executor without a model.
+pub struct SimExecutor {
+    config: SimConfig,
+    text: HiddenText,
+    kv: KvStore,
+    context: Context,
+    counters: Arc<SimCounters>,
+    hook: Option<StepHook>,
+}
+
+impl std::fmt::Debug for SimExecutor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimExecutor")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SimExecutor {
+    /// A simulated model with an empty KV store.
+    ///
+    /// # Errors
+    /// If the configuration is not valid.
+    pub fn new(config: SimConfig) -> Result<Self, SimConfigError> {
+        config.validate()?;
+        let pages = if config.fidelity == Fidelity::Free {
+            0
+        } else {
+            config.pages
+        };
+        Ok(Self {
+            text: HiddenText::new(&config),
+            kv: KvStore::new(pages, config.page_size, config.mask),
+            context: Context::default(),
+            counters: Arc::default(),
+            hook: None,
+            config,
+        })
+    }
+
+    /// Calls `hook` before every pass.
+    #[must_use]
+    pub fn with_hook(
+        mut self,
+        hook: impl FnMut(u64, &Batch) -> Result<(), ExecuteError> + Send + 'static,
+    ) -> Self {
+        self.hook = Some(Box::new(hook));
+        self
+    }
+
+    /// Makes the passes with these numbers (from 0) fail.
+    #[must_use]
+    pub fn fail_on(self, steps: impl IntoIterator<Item = u64>) -> Self {
+        let steps: Vec<u64> = steps.into_iter().collect();
+        self.with_hook(move |step, _| match steps.contains(&step) {
+            true => error(format!("pass {step} was told to fail")),
+            false => Ok(()),
+        })
+    }
+
+    /// A handle on the counters that stays valid when the executor moves to its engine.
+    pub fn counters(&self) -> Arc<SimCounters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// What any schedule must generate after `prompt` at temperature 0 if no bias stands in its
+    /// way: at most `budget` tokens, the stop token included if it is reached. Not for
+    /// [`Fidelity::Free`].
+    pub fn hidden_text(&self, prompt: &[TokenId], budget: u32) -> Vec<TokenId> {
+        let mut origin = self.text.origin();
+        for (position, &token) in (0..).zip(prompt) {
+            if token != self.config.mask {
+                origin = self.text.read(origin, position, token);
+            }
+        }
+        let mut tokens = Vec::new();
+        for position in (prompt.len() as u32..).take(budget as usize) {
+            tokens.push(self.text.token(origin, position));
+            if tokens.last() == Some(&self.config.stop_token) {
+                break;
+            }
+        }
+        tokens
+    }
+
+    fn simulate(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
+        let pass = self.counters.steps();
+        let strict = self.config.fidelity == Fidelity::Strict;
+        for &copy in &batch.copies {
+            if strict && !writes(batch, copy, self.config.page_size) {
+                return error(format!(
+                    "{copy:?}: no row of the batch writes the destination"
+                ));
+            }
+            self.kv.copy(copy);
+        }
+        for segment in &batch.segments {
+            self.kv.write(
+                rows_of(batch, segment),
+                table_of(batch, segment),
+                pass,
+                strict,
+            )?;
+        }
+        for segment in &batch.segments {
+            self.kv
+                .deepen(rows_of(batch, segment), table_of(batch, segment));
+        }
+        for segment in &batch.segments {
+            if strict {
+                self.kv.check_reads(batch, segment)?;
+            }
+            self.score(batch, segment, output)?;
+        }
+        Ok(())
+    }
+
+    fn score(
+        &mut self,
+        batch: &Batch,
+        segment: &Segment,
+        output: &mut BatchOutput,
+    ) -> Result<(), ExecuteError> {
+        let (rows, table) = (rows_of(batch, segment), table_of(batch, segment));
+        if rows.iter().all(|row| row.score == Score::None) {
+            return Ok(());
+        }
+        let contents = self.kv.contents(rows, table);
+        let mut filled = None;
+        for row in rows.iter().filter(|row| row.score == Score::Candidate) {
+            if filled != Some(row.visible) {
+                self.context
+                    .fill(&self.text, self.kv.known(table, row.visible));
+                filled = Some(row.visible);
+            }
+            let own = mix(u64::from(row.position), u64::from(row.token));
+            let content = mix(own, contents[row.visible as usize]);
+            let (law, context) = (&self.config.law, &self.context);
+            let proposed = propose(law, &self.text, context, row.position, content);
+            output
+                .candidates
+                .push(self.reduce(proposed, batch, segment, row)?);
+        }
+        Ok(())
+    }
+
+    /// [`Fidelity::Free`]: candidates from positions alone.
+    fn score_free(&self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
+        let origin = self.text.origin();
+        for segment in &batch.segments {
+            let mut confident = self.config.free_width;
+            let scored = rows_of(batch, segment).iter();
+            for row in scored.filter(|row| row.score == Score::Candidate) {
+                let mut gap = FREE_GAPS.0;
+                if row.token == self.config.mask {
+                    gap = if confident > 0 {
+                        FREE_GAPS.0
+                    } else {
+                        FREE_GAPS.1
+                    };
+                    confident = confident.saturating_sub(1);
+                }
+                let token = self.text.token(origin, row.position);
+                let logits = vec![(token, gap), (self.config.stop_token, 0.0)];
+                let proposed = Proposed { logits, tail: TAIL };
+                output
+                    .candidates
+                    .push(self.reduce(proposed, batch, segment, row)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn reduce(
+        &self,
+        proposed: Proposed,
+        batch: &Batch,
+        segment: &Segment,
+        row: &Row,
+    ) -> Result<Candidate, ExecuteError> {
+        let mut distribution = proposed.over(self.config.vocab_size, self.config.mask);
+        for &bias in &batch.biases[row.biases.start as usize..row.biases.end as usize] {
+            distribution.bias(bias);
+        }
+        distribution
+            .candidate(&segment.sampling, row.position, row.token)
+            .ok_or_else(|| ExecuteError(format!("{row:?}: its biases ban every token")))
+    }
+}
+
+impl Executor for SimExecutor {
+    fn spec(&self) -> ExecutorSpec {
+        self.config.spec()
+    }
+
+    fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
+        output.candidates.clear();
+        let step = self.counters.steps.fetch_add(1, Ordering::Relaxed);
+        self.counters
+            .rows
+            .fetch_add(batch.rows.len() as u64, Ordering::Relaxed);
+        self.counters
+            .scored
+            .fetch_add(batch.scored() as u64, Ordering::Relaxed);
+        self.counters
+            .copies
+            .fetch_add(batch.copies.len() as u64, Ordering::Relaxed);
+        let free = self.config.fidelity == Fidelity::Free;
+        let mut result = check_shape(batch, &self.config.spec());
+        let sound = result.is_ok();
+        if let (Ok(()), Some(hook)) = (&result, &mut self.hook) {
+            result = hook(step, batch);
+        }
+        let result = result.and_then(|()| match free {
+            true => self.score_free(batch, output),
+            false => self.simulate(batch, output),
+        });
+        if result.is_err() {
+            self.counters.failed.fetch_add(1, Ordering::Relaxed);
+            output.candidates.clear();
+            if sound && !free {
+                self.kv.poison(batch);
+            }
+        }
+        result
+    }
+}
+
+fn writes(batch: &Batch, copy: PageCopy, page_size: u32) -> bool {
+    batch.segments.iter().any(|segment| {
+        let table = table_of(batch, segment);
+        let rows = rows_of(batch, segment).iter();
+        rows.map(|row| table[(row.slot / page_size) as usize])
+            .any(|page| page == copy.to)
+    })
+}

@@ -1,0 +1,112 @@
+//! The hidden text: what the simulated model would write after the tokens it sees.
+//!
+//! A reader goes over the known tokens in order of position. A token that the hidden text itself
+//! has there changes nothing; any other one (a prompt token, a sampled or biased one) is a
+//! surprise, and a new text starts behind it, chosen by all surprises so far. So the text after
+//! a prompt is a function of the prompt, generated tokens that follow it keep it, masks are
+//! skipped, and no marker between prompt and generation is needed.
+
+use step::TokenId;
+
+use crate::hash::{mix, mix_all, unit};
+use crate::{Fidelity, SimConfig};
+
+/// Where a reader stands: which text, begun at which position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// Hash of the surprises so far.
+    pub key: u64,
+    /// Position behind the last surprise.
+    pub start: u32,
+}
+
+/// All hidden texts of one simulated model.
+#[derive(Debug)]
+pub(crate) struct HiddenText {
+    words: Vec<TokenId>,
+    stop_token: TokenId,
+    period: Option<TokenId>,
+    period_every: u32,
+    text_len: std::ops::Range<u32>,
+    endless: bool,
+    seed: u64,
+}
+
+impl HiddenText {
+    pub(crate) fn new(config: &SimConfig) -> Self {
+        let special = [Some(config.mask), Some(config.stop_token), config.period];
+        let words = if config.words.is_empty() {
+            (0..config.vocab_size)
+                .filter(|token| !special.contains(&Some(*token)))
+                .collect()
+        } else {
+            config.words.clone()
+        };
+        Self {
+            words,
+            stop_token: config.stop_token,
+            period: config.period,
+            period_every: config.period_every,
+            text_len: config.text_len.clone(),
+            endless: config.fidelity == Fidelity::Free
+                || config.text_len.start >= config.max_positions,
+            seed: mix(0x7E47, config.seed),
+        }
+    }
+
+    /// Where a reader stands that has seen nothing.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin {
+            key: self.seed,
+            start: 0,
+        }
+    }
+
+    /// Where a reader stands after one more known token.
+    pub(crate) fn read(&self, origin: Origin, position: u32, token: TokenId) -> Origin {
+        if self.token(origin, position) == token {
+            return origin;
+        }
+        Origin {
+            key: mix_all(origin.key, &[u64::from(position), u64::from(token)]),
+            start: position + 1,
+        }
+    }
+
+    /// The token of the text at a position (not left of its start).
+    pub(crate) fn token(&self, origin: Origin, position: u32) -> TokenId {
+        let offset = position - origin.start.min(position);
+        if !self.endless && offset >= self.len(origin) {
+            return self.stop_token;
+        }
+        match self.period {
+            Some(period) if self.ends_sentence(origin, offset) => period,
+            _ => self.word(origin, position, 0),
+        }
+    }
+
+    /// What else could stand at a position: a word by rank, possibly the text's own token.
+    pub(crate) fn word(&self, origin: Origin, position: u32, rank: u64) -> TokenId {
+        let hash = mix_all(origin.key, &[u64::from(position), rank, 0x3014]);
+        self.words[(hash % self.words.len() as u64) as usize]
+    }
+
+    /// How hard the position is in this text, in `0..1`.
+    pub(crate) fn difficulty(&self, origin: Origin, position: u32) -> f64 {
+        unit(mix_all(origin.key, &[u64::from(position), 0xD1FF]))
+    }
+
+    /// Tokens of the text before its stop token.
+    fn len(&self, origin: Origin) -> u32 {
+        let choices = u64::from(self.text_len.end - self.text_len.start);
+        self.text_len.start + (mix(origin.key, 0x1E4) % choices) as u32
+    }
+
+    /// One period per cell of `period_every` tokens, somewhere in the cell's second half.
+    fn ends_sentence(&self, origin: Origin, offset: u32) -> bool {
+        let (cell, place) = (offset / self.period_every, offset % self.period_every);
+        let half = self.period_every / 2;
+        let choices = u64::from(self.period_every - half);
+        place == half + (mix_all(origin.key, &[u64::from(cell), 0xD07]) % choices) as u32
+    }
+}

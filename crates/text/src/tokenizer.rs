@@ -1,0 +1,307 @@
+//! The tokenizer of a checkpoint: text to token ids and back.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use decode::{TokenClass, TokenClasses};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use tokenizers::{AddedToken, Tokenizer as HfTokenizer};
+
+use crate::classify::classify;
+use crate::detokenizer::{Detokenizer, SpecialTokens};
+use crate::settings::Settings;
+use crate::vocabulary::Vocabulary;
+use crate::{ChatTemplate, TextError, TokenId, TokenizerFiles, split_files};
+
+/// The tokenizer of one checkpoint with its special tokens and chat template; immutable once
+/// set up, cheap to share behind an `Arc`.
+#[derive(Debug)]
+pub struct Tokenizer {
+    hf: HfTokenizer,
+    vocabulary: Arc<Vocabulary>,
+    classes: Arc<TokenClasses>,
+    bos: Option<Role>,
+    eos: Option<Role>,
+    pad: Option<Role>,
+    mask: Option<Role>,
+    eos_ids: Vec<TokenId>,
+    /// What `encode` adds beside what tokenizer.json itself adds.
+    prepend: Option<TokenId>,
+    append: Option<TokenId>,
+    chat: Result<ChatTemplate, TextError>,
+}
+
+/// A special token with a role; without an id if the vocabulary lacks it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Role {
+    text: String,
+    id: Option<TokenId>,
+}
+
+impl Tokenizer {
+    /// Reads the tokenizer files of a checkpoint's folder.
+    ///
+    /// # Errors
+    /// A file that is missing, unreadable or not as its format demands.
+    pub fn from_folder(folder: &Path) -> Result<Self, TextError> {
+        Self::new(&TokenizerFiles::read(folder)?)
+    }
+
+    /// Builds the tokenizer that `files` describe.
+    ///
+    /// # Errors
+    /// A file that is missing or not as its format demands: the file, the key, what was
+    /// expected and what was found. A chat template is compiled but not judged here:
+    /// [`Self::chat_template`] tells whether there is a usable one.
+    pub fn new(files: &TokenizerFiles) -> Result<Self, TextError> {
+        let settings = Settings::read(files)?;
+        let mut hf = match &files.tokenizer {
+            Some(bytes) => parse(bytes)?,
+            None => parse(&split_files::join(files, settings.class.as_deref())?)?,
+        };
+        hf.with_padding(None);
+        hf.with_truncation(None).map_err(|e| TextError::malformed("tokenizer.json", e))?;
+        add_tokens(&mut hf, &settings)?;
+        let vocabulary = Vocabulary::new(&hf)?;
+        let role = |name, ids: &[TokenId]| find_role(&hf, settings.role(name), ids);
+        let (bos, eos) =
+            (role("bos_token", &settings.bos_ids), role("eos_token", &settings.eos_ids));
+        let (pad, mask) = (role("pad_token", &settings.pad_ids), role("mask_token", &[]));
+        let mut eos_ids = settings.eos_ids.clone();
+        eos_ids.extend(id(&eos).filter(|id| !settings.eos_ids.contains(id)));
+        let added = hf.encode_fast("", true).map_err(|e| TextError::Encode(e.to_string()))?;
+        let prepend = id(&bos).filter(|id| added.get_ids().first() != Some(id));
+        let append = id(&eos).filter(|id| added.get_ids().last() != Some(id));
+        let chat = match settings.template {
+            None => Err(TextError::NoChatTemplate),
+            Some((file, source)) => ChatTemplate::new(file, source, &settings.roles),
+        };
+        Ok(Self {
+            classes: Arc::new(classes(&vocabulary)),
+            prepend: prepend.filter(|_| settings.add_bos),
+            append: append.filter(|_| settings.add_eos),
+            hf,
+            vocabulary,
+            bos,
+            eos,
+            pad,
+            mask,
+            eos_ids,
+            chat,
+        })
+    }
+
+    /// Names the mask token where the tokenizer files do not: some families have it in
+    /// `config.json` alone. It counts as special from here on.
+    pub fn set_mask_id(&mut self, id: TokenId) {
+        let text = self.hf.id_to_token(id).unwrap_or_default();
+        self.mask = Some(Role { text, id: Some(id) });
+    }
+
+    /// The token ids of `text`. Special tokens that stand in the text as text become their
+    /// ids in any case; `add_special_tokens` adds those the checkpoint puts around a text.
+    /// A rendered chat is encoded without.
+    ///
+    /// # Errors
+    /// [`TextError::Encode`] if the vocabulary has no token for a part of the text.
+    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TextError> {
+        let encoding = self.hf.encode_fast(text, add_special_tokens);
+        let encoding = encoding.map_err(|error| TextError::Encode(error.to_string()))?;
+        let mut ids = Vec::with_capacity(encoding.len() + 2);
+        ids.extend(self.prepend.filter(|_| add_special_tokens));
+        ids.extend_from_slice(encoding.get_ids());
+        ids.extend(self.append.filter(|_| add_special_tokens));
+        Ok(ids)
+    }
+
+    /// The text of `ids`, nothing cleaned; `skip_special` leaves special tokens out. Ids
+    /// without a token add nothing, bytes that are no UTF-8 become U+FFFD.
+    pub fn decode(&self, ids: &[TokenId], skip_special: bool) -> String {
+        let specials = if skip_special { SpecialTokens::Skip } else { SpecialTokens::Keep };
+        let mut detokenizer = self.detokenizer(specials);
+        let mut text = detokenizer.push(ids);
+        text.push_str(&detokenizer.finish());
+        text
+    }
+
+    /// A detokenizer for one sequence of tokens.
+    pub fn detokenizer(&self, specials: SpecialTokens) -> Detokenizer {
+        Detokenizer::new(Arc::clone(&self.vocabulary), specials, self.mask_id())
+    }
+
+    /// The id of the token that is written `token` in the vocabulary.
+    pub fn token_to_id(&self, token: &str) -> Option<TokenId> {
+        self.hf.token_to_id(token)
+    }
+
+    /// The token as written in the vocabulary (`Ġthe`, `▁the`, `<|endoftext|>`).
+    pub fn id_to_token(&self, id: TokenId) -> Option<String> {
+        self.hf.id_to_token(id)
+    }
+
+    /// The bytes that `id` adds to a text which it does not begin; `None` for an id without
+    /// a token.
+    pub fn token_bytes(&self, id: TokenId) -> Option<Vec<u8>> {
+        self.vocabulary.bytes(id)
+    }
+
+    /// [`Self::token_bytes`] as text, with U+FFFD for parts of characters; empty for an id
+    /// without a token.
+    pub fn token_text(&self, id: TokenId) -> String {
+        let bytes = self.token_bytes(id).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// One more than the largest token id. The model's own vocabulary may be larger.
+    pub fn vocab_size(&self) -> usize {
+        self.vocabulary.len()
+    }
+
+    /// Whether `id` is a special token (start, end, header, mask ...).
+    pub fn is_special(&self, id: TokenId) -> bool {
+        self.vocabulary.is_special(id) || self.mask_id() == Some(id)
+    }
+
+    /// What boundary rules need to know of every token; special tokens have no class.
+    pub fn classes(&self) -> Arc<TokenClasses> {
+        Arc::clone(&self.classes)
+    }
+
+    /// The chat template.
+    ///
+    /// # Errors
+    /// [`TextError::NoChatTemplate`], or why the template does not compile.
+    pub fn chat_template(&self) -> Result<&ChatTemplate, TextError> {
+        self.chat.as_ref().map_err(Clone::clone)
+    }
+
+    /// Text of the token that begins a text.
+    pub fn bos_token(&self) -> Option<&str> {
+        text(&self.bos)
+    }
+
+    /// Id of the token that begins a text.
+    pub fn bos_id(&self) -> Option<TokenId> {
+        id(&self.bos)
+    }
+
+    /// Text of the token that ends a text.
+    pub fn eos_token(&self) -> Option<&str> {
+        text(&self.eos)
+    }
+
+    /// Id of the token that ends a text.
+    pub fn eos_id(&self) -> Option<TokenId> {
+        id(&self.eos)
+    }
+
+    /// All ids that end a text, by generation_config.json and the eos token; no id twice.
+    pub fn eos_ids(&self) -> &[TokenId] {
+        &self.eos_ids
+    }
+
+    /// Text of the padding token.
+    pub fn pad_token(&self) -> Option<&str> {
+        text(&self.pad)
+    }
+
+    /// Id of the padding token.
+    pub fn pad_id(&self) -> Option<TokenId> {
+        id(&self.pad)
+    }
+
+    /// Text of the mask token.
+    pub fn mask_token(&self) -> Option<&str> {
+        text(&self.mask)
+    }
+
+    /// Id of the mask token.
+    pub fn mask_id(&self) -> Option<TokenId> {
+        id(&self.mask)
+    }
+}
+
+/// The parts of a tokenizer.json whose parsers panic on what is no JSON.
+#[derive(Deserialize)]
+struct Skeleton {
+    #[serde(rename = "normalizer")]
+    _normalizer: Option<Value>,
+    #[serde(rename = "pre_tokenizer")]
+    _pre_tokenizer: Option<Value>,
+    #[serde(rename = "post_processor")]
+    _post_processor: Option<Value>,
+    #[serde(rename = "decoder")]
+    _decoder: Option<Value>,
+    #[serde(rename = "model")]
+    _model: IgnoredAny,
+}
+
+fn parse(bytes: &[u8]) -> Result<HfTokenizer, TextError> {
+    let file = "tokenizer.json";
+    serde_json::from_slice::<Skeleton>(bytes).map_err(|e| TextError::malformed(file, e))?;
+    HfTokenizer::from_bytes(bytes).map_err(|e| TextError::malformed(file, e))
+}
+
+/// Adds the tokens that the settings know and tokenizer.json does not, and the flag of those
+/// that only the settings call special.
+fn add_tokens(hf: &mut HfTokenizer, settings: &Settings) -> Result<(), TextError> {
+    let known = hf.get_added_tokens_decoder();
+    let is_new = |id: &TokenId, token: &AddedToken| {
+        known.get(id).is_none_or(|known| known.content != token.content)
+    };
+    let added = settings.added.iter().filter(|(id, token)| is_new(id, token));
+    let added: Vec<AddedToken> = added.map(|(_, token)| token.clone()).collect();
+    hf.add_tokens(&added);
+    for (id, token) in &settings.added {
+        let found = hf.token_to_id(&token.content);
+        if found != Some(*id) {
+            let key = format!("added_tokens_decoder.{id}");
+            let expected = format!("the id of {:?} in tokenizer.json", token.content);
+            let found = found.map_or("none".to_owned(), |id| id.to_string());
+            return Err(TextError::value("tokenizer_config.json", &key, &expected, found));
+        }
+    }
+    let known = hf.get_added_tokens_decoder();
+    let flagged = settings.added.iter().filter(|(_, token)| token.special);
+    let flagged = flagged.map(|(_, token)| token.content.as_str());
+    let named = settings.roles.iter().map(|(_, text)| text.as_str());
+    let extra = settings.extra_special.iter().map(String::as_str);
+    let mut special = Vec::new();
+    for content in named.chain(extra).chain(flagged) {
+        let Some(id) = hf.token_to_id(content) else { continue };
+        match known.get(&id) {
+            Some(token) if token.special => {}
+            Some(token) => special.push(token.clone().special(true)),
+            None => special.push(AddedToken::from(content, true)),
+        }
+    }
+    hf.add_special_tokens(&special);
+    Ok(())
+}
+
+/// The token with a role: by its text, else by the first of `ids`.
+fn find_role(hf: &HfTokenizer, text: Option<&str>, ids: &[TokenId]) -> Option<Role> {
+    match text {
+        Some(text) => Some(Role { text: text.to_owned(), id: hf.token_to_id(text) }),
+        None => ids.iter().find_map(|&id| Some(Role { text: hf.id_to_token(id)?, id: Some(id) })),
+    }
+}
+
+fn text(role: &Option<Role>) -> Option<&str> {
+    role.as_ref().map(|role| role.text.as_str())
+}
+
+fn id(role: &Option<Role>) -> Option<TokenId> {
+    role.as_ref()?.id
+}
+
+fn classes(vocabulary: &Vocabulary) -> TokenClasses {
+    let class = |id: TokenId| match vocabulary.bytes(id) {
+        Some(bytes) if !vocabulary.is_special(id) => classify(&String::from_utf8_lossy(&bytes)),
+        _ => TokenClass::default(),
+    };
+    let len = TokenId::try_from(vocabulary.len()).expect("ids are below 2^24");
+    TokenClasses::new((0..len).map(class).collect())
+}
