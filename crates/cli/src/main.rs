@@ -1,1 +1,40 @@
-fn main() {}
+//! The binary `asynclane`.
+
+mod args;
+mod bench;
+mod config;
+mod exit;
+mod generate;
+mod inspect;
+mod load;
+mod serve;
+
+use std::process::ExitCode;
+
+use args::{Cli, Command};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            // --help and --version are answers, not mistakes.
+            return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    let result = match cli.command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Generate(args) => generate::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::CheckConfig(args) => config::check(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("asynclane: {error:#}");
+            exit::code(&error)
+        }
+    }
+}

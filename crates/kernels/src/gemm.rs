@@ -285,4 +285,4 @@ fn write<S: Simd>(s: S, out: &mut [f32], [low, high]: [S::F; 2]) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

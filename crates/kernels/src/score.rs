@@ -309,21 +309,26 @@ impl Kernel for Exponentials<'_> {
         let (vectors, tail) = self.x.split_at(self.x.len() / lanes * lanes);
         let mut padded = [f32::NEG_INFINITY; MAX_LANES];
         padded[..tail.len()].copy_from_slice(tail);
-        let (mut total, mut weighted) = (s.splat_d(0.0), s.splat_d(0.0));
+        let mut sums = (s.splat_d(0.0), s.splat_d(0.0));
         let max = s.splat_d(self.max);
-        let starts = (0..vectors.len())
-            .step_by(lanes)
-            .map(|i| vectors[i..].as_ptr());
-        for start in starts.chain(std::iter::once(padded.as_ptr())) {
-            // SAFETY: half a vector from `start` on lies in `vectors` or `padded`.
-            let x = unsafe { s.load_widen(start) };
-            let x = math::clamp_d(s, s.sub_d(x, max));
-            let e = math::exp_d(s, x);
-            total = s.add_d(total, e);
-            weighted = s.fma_d(x, e, weighted);
+        for i in (0..vectors.len()).step_by(lanes) {
+            // SAFETY: i + lanes <= vectors.len().
+            let x = unsafe { s.load_widen(vectors.as_ptr().add(i)) };
+            sums = fold(s, sums, s.sub_d(x, max));
         }
+        // SAFETY: half a vector fits into `padded`.
+        let x = unsafe { s.load_widen(padded.as_ptr()) };
+        let (total, weighted) = fold(s, sums, s.sub_d(x, max));
         (math::sum_d(s, total), math::sum_d(s, weighted))
     }
+}
+
+/// Adds `e^x` to the first sum and `x e^x` to the second.
+#[inline(always)]
+fn fold<S: Simd>(s: S, (total, weighted): (S::D, S::D), x: S::D) -> (S::D, S::D) {
+    let x = math::clamp_d(s, x);
+    let e = math::exp_d(s, x);
+    (s.add_d(total, e), s.fma_d(x, e, weighted))
 }
 
 #[cfg(test)]

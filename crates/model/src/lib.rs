@@ -1,1 +1,28 @@
-//! Placeholder.
+//! Checkpoints, layers, architectures and the executor that runs them.
+//!
+//! A [`Checkpoint`] is a Hugging Face folder (or the same files in memory); [`Model::load`]
+//! chooses the architecture by its `config.json`; a [`ModelExecutor`] owns the model, the
+//! physical KV pool and the threads, and runs one batch at a time.
+//!
+//! Letters in shapes: `r` rows of the batch, `h` query heads, `g` key/value heads, `c` head
+//! width, `d` model width, `m` MLP width, `v` vocabulary, `s` slots of the KV pool.
+#![deny(missing_docs)]
+
+mod arch;
+mod checkpoint;
+mod config;
+mod error;
+mod executor;
+mod files;
+mod inputs;
+mod layers;
+mod model;
+mod pool;
+mod sampler;
+mod weights;
+
+pub use checkpoint::Checkpoint;
+pub use error::{ForwardError, LoadError};
+pub use executor::{ExecutorConfig, ModelExecutor};
+pub use files::Files;
+pub use model::{Model, ModelInfo};

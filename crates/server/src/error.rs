@@ -50,6 +50,8 @@ pub enum ErrorCode {
     Loading,
     /// The server no longer takes requests.
     ShuttingDown,
+    /// The engine thread is gone.
+    EngineStopped,
 }
 
 impl ErrorCode {
@@ -81,6 +83,7 @@ impl ErrorCode {
             Self::InternalError => (StatusCode::INTERNAL_SERVER_ERROR, SERVER, "internal_error"),
             Self::Loading => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "loading"),
             Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "shutting_down"),
+            Self::EngineStopped => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "internal_error"),
         }
     }
 }
@@ -139,6 +142,11 @@ impl ApiError {
     /// A fault of the server; what exactly stays in the log.
     pub fn internal() -> Self {
         Self::new(ErrorCode::InternalError, "the server failed to process the request")
+    }
+
+    /// The engine thread is gone; only a restart helps.
+    pub fn engine_stopped() -> Self {
+        Self::new(ErrorCode::EngineStopped, "the engine has stopped")
     }
 
     /// The object `{"error": {..}}` of every error answer and of errors inside a stream.

@@ -1,1 +1,36 @@
-//! Placeholder.
+//! The HTTP server: OpenAI shapes, streaming, limits, errors, metrics, graceful shutdown.
+//!
+//! A request goes `routes::generate` → `body` → `request` (JSON ends here) → `admit` (ids, limits,
+//! submit) → `choice` and `assemble` (events to text) → `response` or `stream`. [`error`] is the
+//! only table of status codes, [`metrics`] names every metric once.
+
+mod admit;
+mod assemble;
+mod body;
+mod choice;
+mod code;
+pub mod error;
+mod fields;
+mod generation;
+mod ids;
+mod json;
+pub mod metrics;
+mod record;
+mod request;
+mod request_id;
+mod response;
+mod routes;
+mod serve;
+mod shutdown;
+mod stall;
+mod state;
+mod stream;
+mod usage;
+
+pub use code::is_code_shaped;
+pub use ids::choice_seed;
+pub use metrics::{Metrics, MetricsConfig};
+pub use routes::router;
+pub use serve::serve;
+pub use shutdown::{Phase, Shutdown};
+pub use state::{AppState, Backend, SamplingDefaults, ServedModel, Settings};

@@ -7,6 +7,7 @@ use engine::Handle;
 use engine::decoding::DecodingSpec;
 use step::TokenId;
 use text::Tokenizer;
+use tokio::sync::Semaphore;
 
 use crate::error::ApiError;
 use crate::ids::Ids;
@@ -30,7 +31,7 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// Whether browsers of any origin may read answers.
     pub cors: bool,
-    /// Prompts longer than this many bytes are encoded off the async threads.
+    /// Bodies longer than this many bytes are parsed and encoded off the async threads.
     pub inline_encode_bytes: usize,
 }
 
@@ -114,13 +115,21 @@ struct Inner {
     backend: OnceLock<Backend>,
     shutdown: Shutdown,
     ids: Ids,
+    encoders: Semaphore,
 }
 
 impl AppState {
     /// A server that is still loading: probes answer, generation is refused with `loading`.
     pub fn new(settings: Settings) -> Self {
-        let (backend, shutdown, ids) = (OnceLock::new(), Shutdown::new(), Ids::new());
-        Self { inner: Arc::new(Inner { settings, backend, shutdown, ids }) }
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let inner = Inner {
+            settings,
+            backend: OnceLock::new(),
+            shutdown: Shutdown::new(),
+            ids: Ids::new(),
+            encoders: Semaphore::new(cores),
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Starts serving `backend`. A second call changes nothing and returns its argument.
@@ -147,6 +156,11 @@ impl AppState {
     /// Draining and requests in flight.
     pub fn shutdown(&self) -> &Shutdown {
         &self.inner.shutdown
+    }
+
+    /// Permits to parse and encode long bodies, one per core.
+    pub(crate) fn encoders(&self) -> &Semaphore {
+        &self.inner.encoders
     }
 
     pub(crate) fn ids(&self) -> &Ids {

@@ -36,7 +36,7 @@ pub(crate) fn check_shape(batch: &Batch, spec: &ExecutorSpec) -> Result<(), Exec
         }
     }
     for bias in &batch.biases {
-        if bias.token >= spec.vocab_size || !(bias.amount < f32::INFINITY) {
+        if bias.token >= spec.vocab_size || bias.amount.is_nan() || bias.amount == f32::INFINITY {
             return error(format!("{bias:?} is out of range"));
         }
     }

@@ -19,7 +19,8 @@ pub enum Fidelity {
 }
 
 /// How the gap between the best logit and the runner-up's comes about, in nats:
-/// `base + left * L + right * R - difficulty * u + jitter * v`, at least [`Self::least`].
+/// `base + left * L + right * R - difficulty * u + jitter * v`, at least [`Self::least`], plus
+/// `present` where the row already carries the token.
 ///
 /// `L` and `R` in `0..1` are the known tokens among the eight positions on either side, nearer
 /// ones weighing more by `decay`; `u` in `0..1` is the position's own difficulty; `v` in
@@ -38,6 +39,8 @@ pub struct ConfidenceLaw {
     pub difficulty: f64,
     /// What the content of the visible slots adds or takes away at most.
     pub jitter: f64,
+    /// What it adds that the row's own token is the right one already.
+    pub present: f64,
     /// Smallest gap, `> 0`: the hidden text is always the argmax.
     pub least: f64,
 }
@@ -46,12 +49,13 @@ impl Default for ConfidenceLaw {
     /// Two to four tokens per forward pass under a threshold of 0.9 in blocks of 32.
     fn default() -> Self {
         Self {
-            base: 1.5,
+            base: 2.25,
             left: 6.5,
             right: 3.0,
             decay: 0.75,
             difficulty: 5.0,
             jitter: 0.3,
+            present: 3.0,
             least: 0.1,
         }
     }
@@ -194,15 +198,9 @@ impl SimConfig {
 
 impl ConfidenceLaw {
     fn validate(&self) -> Result<(), SimConfigError> {
-        let terms = [
-            self.base,
-            self.left,
-            self.right,
-            self.difficulty,
-            self.jitter,
-            self.least,
-        ];
-        if terms.iter().any(|term| !term.is_finite()) {
+        let sides = [self.base, self.left, self.right];
+        let own = [self.difficulty, self.jitter, self.present, self.least];
+        if sides.iter().chain(&own).any(|term| !term.is_finite()) {
             return Err(problem("law", "finite numbers", format!("{self:?}")));
         }
         if !(0.0..1.0).contains(&self.decay) {

@@ -198,7 +198,7 @@ impl SimExecutor {
             let own = mix(u64::from(row.position), u64::from(row.token));
             let content = mix(own, contents[row.visible as usize]);
             let (law, context) = (&self.config.law, &self.context);
-            let proposed = propose(law, &self.text, context, row.position, content);
+            let proposed = propose(law, &self.text, context, row, content);
             output
                 .candidates
                 .push(self.reduce(proposed, batch, segment, row)?);

@@ -1,5 +1,7 @@
 //! From what a row sees to the logits of the few tokens that matter there.
 
+use step::{Row, TokenId};
+
 use crate::ConfidenceLaw;
 use crate::context::Context;
 use crate::distribution::Distribution;
@@ -12,14 +14,15 @@ const ALTERNATIVES: [f64; 3] = [0.0, -1.5, -2.5];
 /// Logit of all remaining tokens together.
 pub(crate) const TAIL: f64 = -4.0;
 
-/// The distribution at `position`, `content` being a hash of all that the row sees.
+/// The logits for a row, `content` being a hash of all that it sees.
 pub(crate) fn propose(
     law: &ConfidenceLaw,
     text: &HiddenText,
     context: &Context,
-    position: u32,
+    row: &Row,
     content: u64,
 ) -> Proposed {
+    let position = row.position;
     let origin = context.origin(position);
     let (left, right) = context.support(position, law.decay);
     let jitter = 2.0 * unit(mix(content, 0x717)) - 1.0;
@@ -27,7 +30,8 @@ pub(crate) fn propose(
         - law.difficulty * text.difficulty(origin, position)
         + law.jitter * jitter;
     let token = text.token(origin, position);
-    let mut logits = vec![(token, gap.max(law.least))];
+    let bonus = if row.token == token { law.present } else { 0.0 };
+    let mut logits = vec![(token, gap.max(law.least) + bonus)];
     for (rank, logit) in (1..).zip(ALTERNATIVES) {
         let other = text.word(origin, position, rank);
         if logits.iter().all(|&(token, _)| token != other) {
@@ -41,14 +45,14 @@ pub(crate) fn propose(
 #[derive(Debug)]
 pub(crate) struct Proposed {
     /// Distinct tokens and their logits.
-    pub logits: Vec<(step::TokenId, f64)>,
+    pub logits: Vec<(TokenId, f64)>,
     /// Logit of all other tokens together.
     pub tail: f64,
 }
 
 impl Proposed {
     /// The distribution over the vocabulary without the mask.
-    pub(crate) fn over(self, vocab_size: u32, mask: step::TokenId) -> Distribution {
+    pub(crate) fn over(self, vocab_size: u32, mask: TokenId) -> Distribution {
         Distribution::new(self.logits, self.tail, vocab_size, mask)
     }
 }

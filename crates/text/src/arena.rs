@@ -24,7 +24,11 @@ impl Arena {
         if !*self.present.get(id)? {
             return None;
         }
-        let start = if id == 0 { 0 } else { self.ends[id - 1] as usize };
+        let start = if id == 0 {
+            0
+        } else {
+            self.ends[id - 1] as usize
+        };
         Some(&self.bytes[start..self.ends[id] as usize])
     }
 

@@ -40,12 +40,14 @@ impl ChatTemplate {
         roles: &[(&'static str, String)],
     ) -> Result<Self, TextError> {
         let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build();
         environment.set_syntax(syntax.map_err(|e| TextError::malformed(file, e))?);
         environment.set_auto_escape_callback(|_| AutoEscape::None);
-        environment.set_unknown_method_callback(
-            minijinja_contrib::pycompat::unknown_method_callback,
-        );
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.set_fuel(Some(FUEL));
         environment.add_function("raise_exception", raise_exception);
         environment.add_filter("tojson", tojson);
@@ -55,7 +57,10 @@ impl ChatTemplate {
         environment
             .add_template_owned(NAME, source.clone())
             .map_err(|e| TextError::malformed(file, describe(&e)))?;
-        Ok(Self { source, environment })
+        Ok(Self {
+            source,
+            environment,
+        })
     }
 
     /// The template as it stands in the file.
@@ -84,11 +89,13 @@ impl ChatTemplate {
         let context = context! {
             messages,
             add_generation_prompt,
-            tools => nothing,
+            tools => nothing.clone(),
             documents => nothing,
         };
         let template = self.environment.get_template(NAME);
-        template.and_then(|template| template.render(context)).map_err(|e| failure(&e))
+        template
+            .and_then(|template| template.render(context))
+            .map_err(|e| failure(&e))
     }
 }
 

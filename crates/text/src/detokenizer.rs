@@ -102,7 +102,9 @@ impl Detokenizer {
             return;
         }
         let vocabulary = Arc::clone(&self.vocabulary);
-        let Some(piece) = vocabulary.piece(token, !self.token_seen) else { return };
+        let Some(piece) = vocabulary.piece(token, !self.token_seen) else {
+            return;
+        };
         self.token_seen = true;
         match vocabulary.plan.assembly {
             Assembly::Plain => self.emit(&String::from_utf8_lossy(piece), self.pushed, out),
@@ -115,7 +117,11 @@ impl Detokenizer {
                 Some(byte) => self.run.push((byte, self.pushed)),
                 None => {
                     self.flush_run(out);
-                    self.emit_item(String::from_utf8_lossy(piece).into_owned(), self.pushed, out);
+                    self.emit_item(
+                        String::from_utf8_lossy(piece).into_owned(),
+                        self.pushed,
+                        out,
+                    );
                 }
             },
         }
@@ -171,7 +177,8 @@ impl Detokenizer {
             [] => out.text.push_str(text),
             strips => {
                 let strip = |text: String, strip: &mut EdgeStrip| strip.push(&text);
-                out.text.push_str(&strips.iter_mut().fold(text.to_owned(), strip));
+                out.text
+                    .push_str(&strips.iter_mut().fold(text.to_owned(), strip));
             }
         }
         if out.text.len() > before {

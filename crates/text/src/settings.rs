@@ -70,7 +70,10 @@ impl Settings {
 
     /// The text of the token with `role`.
     pub(crate) fn role(&self, role: &str) -> Option<&str> {
-        self.roles.iter().find(|(name, _)| *name == role).map(|(_, text)| text.as_str())
+        self.roles
+            .iter()
+            .find(|(name, _)| *name == role)
+            .map(|(_, text)| text.as_str())
     }
 
     fn read_config(&mut self, object: &Object<'_>) -> Result<(), TextError> {
@@ -78,7 +81,9 @@ impl Settings {
         self.add_bos = object.flag("add_bos_token")?;
         self.add_eos = object.flag("add_eos_token")?;
         self.class = object.string("tokenizer_class")?;
-        self.template = object.template()?.map(|source| ("tokenizer_config.json", source));
+        self.template = object
+            .template()?
+            .map(|source| ("tokenizer_config.json", source));
         if let Some(value) = object.get("added_tokens_decoder") {
             let Value::Object(entries) = value else {
                 return Err(object.wrong("added_tokens_decoder", "an object", value));
@@ -139,7 +144,9 @@ impl<'a> Object<'a> {
     fn flag(&self, key: &str) -> Result<bool, TextError> {
         match self.get(key) {
             None => Ok(false),
-            Some(value) => value.as_bool().ok_or_else(|| self.wrong(key, "true or false", value)),
+            Some(value) => value
+                .as_bool()
+                .ok_or_else(|| self.wrong(key, "true or false", value)),
         }
     }
 
@@ -161,8 +168,9 @@ impl<'a> Object<'a> {
     /// An entry of `added_tokens_decoder`; flags that are left out are false.
     fn added_token(&self, id: &str, entry: &Value) -> Result<(TokenId, AddedToken), TextError> {
         let key = format!("added_tokens_decoder.{id}");
-        let number: TokenId =
-            id.parse().map_err(|_| TextError::value(self.file, &key, "an id as key", id))?;
+        let number: TokenId = id
+            .parse()
+            .map_err(|_| TextError::value(self.file, &key, "an id as key", id))?;
         let flag = |name: &str| entry.get(name).and_then(Value::as_bool).unwrap_or(false);
         let token = AddedToken::from(self.token(&key, entry)?, flag("special"))
             .single_word(flag("single_word"))
@@ -196,7 +204,9 @@ impl<'a> Object<'a> {
         };
         let default = match templates.as_slice() {
             [only] => Some(only),
-            many => many.iter().find(|template| name(template) == Some("default")),
+            many => many
+                .iter()
+                .find(|template| name(template) == Some("default")),
         };
         let source = default.and_then(|template| template.get("template")?.as_str());
         let expected = "a string, or a list with a template named default";

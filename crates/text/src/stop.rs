@@ -67,7 +67,10 @@ impl StopMatcher {
         }
         if self.stops.is_empty() {
             self.released += text.len();
-            return Released { text: text.to_owned(), matched: None };
+            return Released {
+                text: text.to_owned(),
+                matched: None,
+            };
         }
         for (index, byte) in text.bytes().enumerate() {
             if let Some((stop, len)) = self.step(byte) {
@@ -76,7 +79,12 @@ impl StopMatcher {
             }
         }
         self.held.push_str(text);
-        let open = self.stops.iter().map(|stop| stop.matched).max().unwrap_or(0);
+        let open = self
+            .stops
+            .iter()
+            .map(|stop| stop.matched)
+            .max()
+            .unwrap_or(0);
         self.release(self.held.len() - open)
     }
 
@@ -109,7 +117,11 @@ impl StopMatcher {
     fn complete(&mut self, stop: usize, len: usize) -> Released {
         self.done = true;
         let end = self.released + self.held.len();
-        let kept = if self.include { self.held.len() } else { self.held.len() - len };
+        let kept = if self.include {
+            self.held.len()
+        } else {
+            self.held.len() - len
+        };
         let mut released = self.release(kept);
         self.held.clear();
         released.matched = Some(StopMatch { stop, end });
@@ -118,7 +130,10 @@ impl StopMatcher {
 
     fn release(&mut self, len: usize) -> Released {
         self.released += len;
-        Released { text: self.held.drain(..len).collect(), matched: None }
+        Released {
+            text: self.held.drain(..len).collect(),
+            matched: None,
+        }
     }
 }
 
@@ -145,12 +160,18 @@ impl Stop {
             border += usize::from(bytes[border] == bytes[end]);
             borders[end] = border;
         }
-        Self { bytes, borders, matched: 0 }
+        Self {
+            bytes,
+            borders,
+            matched: 0,
+        }
     }
 
     /// Takes the next byte of the text; true if it completes the string.
     fn step(&mut self, byte: u8) -> bool {
-        let Some(&last) = self.borders.last() else { return false };
+        let Some(&last) = self.borders.last() else {
+            return false;
+        };
         while self.matched > 0 && self.bytes[self.matched] != byte {
             self.matched = self.borders[self.matched - 1];
         }

@@ -62,16 +62,24 @@ impl Tokenizer {
             None => parse(&split_files::join(files, settings.class.as_deref())?)?,
         };
         hf.with_padding(None);
-        hf.with_truncation(None).map_err(|e| TextError::malformed("tokenizer.json", e))?;
+        hf.with_truncation(None)
+            .map_err(|e| TextError::malformed("tokenizer.json", e))?;
         add_tokens(&mut hf, &settings)?;
         let vocabulary = Vocabulary::new(&hf)?;
         let role = |name, ids: &[TokenId]| find_role(&hf, settings.role(name), ids);
-        let (bos, eos) =
-            (role("bos_token", &settings.bos_ids), role("eos_token", &settings.eos_ids));
-        let (pad, mask) = (role("pad_token", &settings.pad_ids), role("mask_token", &[]));
+        let (bos, eos) = (
+            role("bos_token", &settings.bos_ids),
+            role("eos_token", &settings.eos_ids),
+        );
+        let (pad, mask) = (
+            role("pad_token", &settings.pad_ids),
+            role("mask_token", &[]),
+        );
         let mut eos_ids = settings.eos_ids.clone();
         eos_ids.extend(id(&eos).filter(|id| !settings.eos_ids.contains(id)));
-        let added = hf.encode_fast("", true).map_err(|e| TextError::Encode(e.to_string()))?;
+        let added = hf
+            .encode_fast("", true)
+            .map_err(|e| TextError::Encode(e.to_string()))?;
         let prepend = id(&bos).filter(|id| added.get_ids().first() != Some(id));
         let append = id(&eos).filter(|id| added.get_ids().last() != Some(id));
         let chat = match settings.template {
@@ -119,7 +127,11 @@ impl Tokenizer {
     /// The text of `ids`, nothing cleaned; `skip_special` leaves special tokens out. Ids
     /// without a token add nothing, bytes that are no UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[TokenId], skip_special: bool) -> String {
-        let specials = if skip_special { SpecialTokens::Skip } else { SpecialTokens::Keep };
+        let specials = if skip_special {
+            SpecialTokens::Skip
+        } else {
+            SpecialTokens::Keep
+        };
         let mut detokenizer = self.detokenizer(specials);
         let mut text = detokenizer.push(ids);
         text.push_str(&detokenizer.finish());
@@ -249,9 +261,14 @@ fn parse(bytes: &[u8]) -> Result<HfTokenizer, TextError> {
 fn add_tokens(hf: &mut HfTokenizer, settings: &Settings) -> Result<(), TextError> {
     let known = hf.get_added_tokens_decoder();
     let is_new = |id: &TokenId, token: &AddedToken| {
-        known.get(id).is_none_or(|known| known.content != token.content)
+        known
+            .get(id)
+            .is_none_or(|known| known.content != token.content)
     };
-    let added = settings.added.iter().filter(|(id, token)| is_new(id, token));
+    let added = settings
+        .added
+        .iter()
+        .filter(|(id, token)| is_new(id, token));
     let added: Vec<AddedToken> = added.map(|(_, token)| token.clone()).collect();
     hf.add_tokens(&added);
     for (id, token) in &settings.added {
@@ -260,7 +277,12 @@ fn add_tokens(hf: &mut HfTokenizer, settings: &Settings) -> Result<(), TextError
             let key = format!("added_tokens_decoder.{id}");
             let expected = format!("the id of {:?} in tokenizer.json", token.content);
             let found = found.map_or("none".to_owned(), |id| id.to_string());
-            return Err(TextError::value("tokenizer_config.json", &key, &expected, found));
+            return Err(TextError::value(
+                "tokenizer_config.json",
+                &key,
+                &expected,
+                found,
+            ));
         }
     }
     let known = hf.get_added_tokens_decoder();
@@ -270,7 +292,9 @@ fn add_tokens(hf: &mut HfTokenizer, settings: &Settings) -> Result<(), TextError
     let extra = settings.extra_special.iter().map(String::as_str);
     let mut special = Vec::new();
     for content in named.chain(extra).chain(flagged) {
-        let Some(id) = hf.token_to_id(content) else { continue };
+        let Some(id) = hf.token_to_id(content) else {
+            continue;
+        };
         match known.get(&id) {
             Some(token) if token.special => {}
             Some(token) => special.push(token.clone().special(true)),
@@ -284,8 +308,16 @@ fn add_tokens(hf: &mut HfTokenizer, settings: &Settings) -> Result<(), TextError
 /// The token with a role: by its text, else by the first of `ids`.
 fn find_role(hf: &HfTokenizer, text: Option<&str>, ids: &[TokenId]) -> Option<Role> {
     match text {
-        Some(text) => Some(Role { text: text.to_owned(), id: hf.token_to_id(text) }),
-        None => ids.iter().find_map(|&id| Some(Role { text: hf.id_to_token(id)?, id: Some(id) })),
+        Some(text) => Some(Role {
+            text: text.to_owned(),
+            id: hf.token_to_id(text),
+        }),
+        None => ids.iter().find_map(|&id| {
+            Some(Role {
+                text: hf.id_to_token(id)?,
+                id: Some(id),
+            })
+        }),
     }
 }
 

@@ -34,7 +34,12 @@ impl Vocabulary {
         let largest = tokenizer.get_vocab(true).into_values().max();
         if let Some(id) = largest.filter(|id| *id >= ID_LIMIT) {
             let expected = "token ids below 2^24";
-            return Err(TextError::value("tokenizer.json", "model.vocab", expected, id));
+            return Err(TextError::value(
+                "tokenizer.json",
+                "model.vocab",
+                expected,
+                id,
+            ));
         }
         let len = largest.map_or(0, |id| id + 1);
         let added = tokenizer.get_added_vocabulary();
@@ -43,14 +48,23 @@ impl Vocabulary {
         let mut special = Vec::with_capacity(len as usize);
         for id in 0..len {
             let token = tokenizer.id_to_token(id);
-            special.push(token.as_deref().is_some_and(|token| added.is_special_token(token)));
+            special.push(
+                token
+                    .as_deref()
+                    .is_some_and(|token| added.is_special_token(token)),
+            );
             let piece = |is_first| token.as_ref().map(|token| piece(&plan, token, is_first));
             rest.push(piece(false).as_deref());
             if let Some(first) = &mut first {
                 first.push(piece(true).as_deref());
             }
         }
-        Ok(Arc::new(Self { plan, rest, first, special }))
+        Ok(Arc::new(Self {
+            plan,
+            rest,
+            first,
+            special,
+        }))
     }
 
     /// One more than the largest id.
@@ -87,7 +101,9 @@ impl Vocabulary {
 
 /// `item` through all `stages`.
 pub(crate) fn apply(stages: &[ItemStage], item: String, first: bool) -> String {
-    stages.iter().fold(item, |item, stage| stage.apply(item, first))
+    stages
+        .iter()
+        .fold(item, |item, stage| stage.apply(item, first))
 }
 
 fn piece(plan: &DecoderPlan, token: &str, first: bool) -> Vec<u8> {

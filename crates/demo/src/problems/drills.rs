@@ -47,7 +47,7 @@ fn equation(rng: &mut Rng) -> (String, u32) {
         }
         2 => {
             let right = rng.between(2, 6);
-            let left = rng.between(2, 60 / right);
+            let left = rng.between(2, 20.min(60 / right));
             (format!("{left} * {right}"), left * right)
         }
         _ => {

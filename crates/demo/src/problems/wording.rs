@@ -10,7 +10,7 @@ pub(crate) type Wording = Vec<Vec<String>>;
 pub(crate) fn write(wording: &Wording, rng: &mut Rng) -> String {
     wording
         .iter()
-        .map(|alternatives| rng.pick(alternatives).as_str())
+        .map(|alternatives| alternatives[rng.below(alternatives.len() as u32) as usize].as_str())
         .collect()
 }
 

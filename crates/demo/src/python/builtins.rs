@@ -7,7 +7,7 @@ use super::value::Number;
 use super::{Fault, Value};
 
 /// Most items of a container and most characters of a string.
-pub(super) const LARGEST: usize = 10_000;
+pub(super) const LARGEST: usize = 1_000;
 
 const FUNCTIONS: [&str; 10] = [
     "sum", "len", "sorted", "min", "max", "abs", "range", "list", "reversed", "int",
@@ -60,7 +60,7 @@ pub(super) fn method(object: &Value, name: &str, arguments: &[Value]) -> Result<
             if list.borrow().len() >= LARGEST {
                 return Err(TOO_LARGE);
             }
-            list.borrow_mut().push(item.clone());
+            list.borrow_mut().push(item.clone().contained()?);
         }
         (Value::List(list), "extend", [more]) => {
             let more = items(more)?;
@@ -134,6 +134,15 @@ pub(super) fn arithmetic(
         (Some(Number::Int(left)), Some(Number::Int(right))) => integers(operator, left, right),
         (Some(left), Some(right)) => floats(operator, left.as_float(), right.as_float()),
         _ => Err(refused(left.kind(), right)),
+    }
+}
+
+/// `-operand`.
+pub(super) fn negative(operand: &Value) -> Result<Value, Fault> {
+    match operand.number() {
+        Some(Number::Int(number)) => number.checked_neg().map(Value::Int).ok_or(TOO_LARGE),
+        Some(Number::Float(number)) => Ok(Value::Float(-number)),
+        None => Err(refused("minus", operand)),
     }
 }
 

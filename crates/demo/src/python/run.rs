@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::ast::{Comprehension, Expression, Statement, Target};
+use super::ast::{Comparison, Comprehension, Expression, Statement, Target};
 use super::builtins;
-use super::value::Number;
 use super::{Fault, Value};
 
 /// Statements and expressions that one call may evaluate.
-const MOST_STEPS: u32 = 100_000;
+const MOST_STEPS: u32 = 50_000;
+
+/// Deepest nesting of expressions under evaluation, so that no text can exhaust the stack.
+const DEEPEST: u32 = 200;
 
 /// Runs `body` with the parameters bound to the arguments.
 pub(super) fn call(
@@ -21,7 +23,11 @@ pub(super) fn call(
         .cloned()
         .zip(arguments.iter().cloned())
         .collect();
-    let mut frame = Frame { locals, steps: 0 };
+    let mut frame = Frame {
+        locals,
+        steps: 0,
+        depth: 0,
+    };
     match frame.block(body)? {
         Flow::Return(value) => Ok(value),
         Flow::Next | Flow::Break | Flow::Continue => Ok(Value::None),
@@ -39,6 +45,7 @@ enum Flow {
 struct Frame {
     locals: BTreeMap<String, Value>,
     steps: u32,
+    depth: u32,
 }
 
 impl Frame {
@@ -119,6 +126,7 @@ impl Frame {
             }
             Target::Item { container, index } => (self.value(container)?, self.value(index)?),
         };
+        let (index, value) = (index.contained()?, value.contained()?);
         match container {
             Value::List(items) => {
                 let position = builtins::position(&index, items.borrow().len())?;
@@ -139,33 +147,26 @@ impl Frame {
 
     fn value(&mut self, expression: &Expression) -> Result<Value, Fault> {
         self.charge(1)?;
+        if self.depth == DEEPEST {
+            return Err(Fault::Limit("nesting"));
+        }
+        self.depth += 1;
+        let value = self.nested_value(expression);
+        self.depth -= 1;
+        value
+    }
+
+    fn nested_value(&mut self, expression: &Expression) -> Result<Value, Fault> {
         match expression {
             Expression::Constant(value) => Ok(value.clone()),
             Expression::Name(name) => self.local(name),
-            Expression::List(items) => Ok(Value::list(self.values(items)?)),
-            Expression::Dict(entries) => {
-                let mut pairs = Vec::with_capacity(entries.len());
-                for (key, value) in entries {
-                    let key = self.value(key)?;
-                    if matches!(key, Value::List(_) | Value::Dict(_)) {
-                        return Err(Fault::Runtime(format!("a key that is a {}", key.kind())));
-                    }
-                    pairs.push((key, self.value(value)?));
-                }
-                Ok(Value::dict(pairs))
+            Expression::List(items) => {
+                let items = items.iter().map(|item| self.value(item)?.contained());
+                Ok(Value::list(items.collect::<Result<Vec<_>, _>>()?))
             }
+            Expression::Dict(entries) => self.dict(entries),
             Expression::Comprehension(comprehension) => self.comprehension(comprehension),
-            Expression::Negative(operand) => {
-                let operand = self.value(operand)?;
-                match operand.number() {
-                    Some(Number::Float(number)) => Ok(Value::Float(-number)),
-                    Some(Number::Int(number)) => {
-                        let negative = number.checked_neg().map(Value::Int);
-                        negative.ok_or(Fault::Limit("size of a value"))
-                    }
-                    None => Err(Fault::Runtime(format!("minus with {}", operand.kind()))),
-                }
-            }
+            Expression::Negative(operand) => builtins::negative(&self.value(operand)?),
             Expression::Not(operand) => Ok(Value::Bool(!self.value(operand)?.truth())),
             Expression::Arithmetic(operator, left, right) => {
                 let (left, right) = (self.value(left)?, self.value(right)?);
@@ -187,17 +188,7 @@ impl Frame {
                     self.value(right)
                 }
             }
-            Expression::Compare(first, rest) => {
-                let mut left = self.value(first)?;
-                for (comparison, right) in rest {
-                    let right = self.value(right)?;
-                    if !builtins::compare(*comparison, &left, &right)? {
-                        return Ok(Value::Bool(false));
-                    }
-                    left = right;
-                }
-                Ok(Value::Bool(true))
-            }
+            Expression::Compare(first, rest) => self.compare(first, rest),
             Expression::Choose {
                 condition,
                 then,
@@ -223,6 +214,34 @@ impl Frame {
             Expression::Item { container, index } => self.item(container, index),
             Expression::Slice { container, bounds } => self.slice(container, bounds),
         }
+    }
+
+    fn dict(&mut self, entries: &[(Expression, Expression)]) -> Result<Value, Fault> {
+        let mut pairs = Vec::with_capacity(entries.len());
+        for (key, value) in entries {
+            pairs.push((
+                self.value(key)?.contained()?,
+                self.value(value)?.contained()?,
+            ));
+        }
+        Ok(Value::dict(pairs))
+    }
+
+    /// A chain of comparisons ends at the first that does not hold.
+    fn compare(
+        &mut self,
+        first: &Expression,
+        rest: &[(Comparison, Expression)],
+    ) -> Result<Value, Fault> {
+        let mut left = self.value(first)?;
+        for (comparison, right) in rest {
+            let right = self.value(right)?;
+            if !builtins::compare(*comparison, &left, &right)? {
+                return Ok(Value::Bool(false));
+            }
+            left = right;
+        }
+        Ok(Value::Bool(true))
     }
 
     fn values(&mut self, expressions: &[Expression]) -> Result<Vec<Value>, Fault> {
@@ -261,7 +280,7 @@ impl Frame {
                     continue 'items;
                 }
             }
-            results.push(self.value(element)?);
+            results.push(self.value(element)?.contained()?);
         }
         match hidden {
             Some(value) => self.locals.insert(name.clone(), value),

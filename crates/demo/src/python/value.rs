@@ -3,11 +3,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Deepest nesting that equality looks into; deeper containers, and those that hold themselves,
-/// are unequal.
-const DEEPEST: usize = 16;
+use super::Fault;
 
-/// A value of the interpreter. Clones of a list or dictionary share their content.
+/// A value of the interpreter. Clones of a list or dictionary share their content. Code can put no
+/// container into another, so comparing and dropping a value need no bound of their own.
 #[derive(Debug, Clone)]
 pub enum Value {
     /// `None`.
@@ -83,6 +82,14 @@ impl Value {
         }
     }
 
+    /// The value as content of a container.
+    pub(super) fn contained(self) -> Result<Self, Fault> {
+        match self {
+            Value::List(_) | Value::Dict(_) => Err(Fault::Limit("containers in containers")),
+            value => Ok(value),
+        }
+    }
+
     pub(super) fn truth(&self) -> bool {
         match self {
             Value::None => false,
@@ -98,37 +105,19 @@ impl Value {
 
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
-        equal(self, other, DEEPEST)
-    }
-}
-
-fn equal(left: &Value, right: &Value, depth: usize) -> bool {
-    if depth == 0 {
-        return false;
-    }
-    match (left, right) {
-        (Value::None, Value::None) => true,
-        (Value::Str(left), Value::Str(right)) => left == right,
-        (Value::List(left), Value::List(right)) => {
-            let (left, right) = (left.borrow(), right.borrow());
-            left.len() == right.len()
-                && left
-                    .iter()
-                    .zip(right.iter())
-                    .all(|(l, r)| equal(l, r, depth - 1))
+        match (self, other) {
+            (Value::None, Value::None) => true,
+            (Value::Str(left), Value::Str(right)) => left == right,
+            (Value::List(left), Value::List(right)) => left == right,
+            (Value::Dict(left), Value::Dict(right)) => {
+                let (left, right) = (left.borrow(), right.borrow());
+                left.len() == right.len() && left.iter().all(|entry| right.contains(entry))
+            }
+            _ => match (self.number(), other.number()) {
+                (Some(Number::Int(left)), Some(Number::Int(right))) => left == right,
+                (Some(left), Some(right)) => left.as_float() == right.as_float(),
+                _ => false,
+            },
         }
-        (Value::Dict(left), Value::Dict(right)) => {
-            let (left, right) = (left.borrow(), right.borrow());
-            left.len() == right.len()
-                && left.iter().all(|(key, value)| {
-                    let other = right.iter().find(|(known, _)| equal(known, key, depth - 1));
-                    other.is_some_and(|(_, other)| equal(value, other, depth - 1))
-                })
-        }
-        _ => match (left.number(), right.number()) {
-            (Some(Number::Int(left)), Some(Number::Int(right))) => left == right,
-            (Some(left), Some(right)) => left.as_float() == right.as_float(),
-            _ => false,
-        },
     }
 }

@@ -1,1 +1,279 @@
-//! x
+//! Ragged batches against plain loops, and the bits of rows against themselves.
+
+use super::{AttentionSegment, PagedAttention, View};
+use crate::gemm::tests::noise;
+use crate::parallel::Shared;
+use crate::simd::InstructionSet;
+use candle_core::{Device, Tensor};
+
+/// Slots of a page; small, so that tables are long and rows end at page borders.
+const PAGE: usize = 16;
+
+/// A batch with its pools.
+struct Case {
+    heads: usize,
+    groups: usize,
+    c: usize,
+    /// Rows and slots of each segment.
+    segments: Vec<AttentionSegment>,
+    pages: Vec<u32>,
+    visible: Vec<u32>,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+}
+
+/// Segments of `(rows, slots)`; what a row sees is drawn, or all of it if `full`.
+fn case(seed: u64, shape: (usize, usize, usize), sizes: &[(usize, usize)], full: bool) -> Case {
+    let (heads, groups, c) = shape;
+    let rows: usize = sizes.iter().map(|s| s.0).sum();
+    let count: usize = sizes.iter().map(|s| s.1.div_ceil(PAGE)).sum();
+    let mut pages: Vec<u32> = (0..count as u32).collect();
+    let order = noise(seed ^ 77, count);
+    pages.sort_by(|&a, &b| order[a as usize].total_cmp(&order[b as usize]));
+    let pool = (count + 1) * PAGE * groups * c;
+    let (mut segments, mut visible, mut page) = (Vec::new(), Vec::new(), 0);
+    let share = noise(seed ^ 78, rows);
+    for &(rows, slots) in sizes {
+        let start = visible.len();
+        for row in start..start + rows {
+            let drawn = ((share[row] + 1.0) / 2.0 * slots as f32) as u32 + 1;
+            visible.push(if full {
+                slots as u32
+            } else {
+                drawn.min(slots as u32)
+            });
+        }
+        let end = page + slots.div_ceil(PAGE) as u32;
+        segments.push(AttentionSegment {
+            rows: start as u32..visible.len() as u32,
+            pages: page..end,
+        });
+        page = end;
+    }
+    let q = noise(seed + 1, rows * heads * c);
+    let (k, v) = (noise(seed + 2, pool), noise(seed + 3, pool));
+    let mut case = Case {
+        heads,
+        groups,
+        c,
+        segments,
+        pages,
+        visible,
+        q,
+        k,
+        v,
+    };
+    case.poison();
+    case
+}
+
+impl Case {
+    /// Makes every slot that no row sees not a number.
+    fn poison(&mut self) {
+        let part = self.groups * self.c;
+        let mut used = vec![false; self.k.len() / part];
+        for segment in &self.segments {
+            let rows = segment.rows.start as usize..segment.rows.end as usize;
+            for row in rows {
+                for slot in 0..self.visible[row] as usize {
+                    used[self.physical(segment, slot)] = true;
+                }
+            }
+        }
+        for slot in (0..used.len()).filter(|&slot| !used[slot]) {
+            self.k[slot * part..(slot + 1) * part].fill(f32::NAN);
+            self.v[slot * part..(slot + 1) * part].fill(f32::NAN);
+        }
+    }
+
+    fn physical(&self, segment: &AttentionSegment, slot: usize) -> usize {
+        self.pages[segment.pages.start as usize + slot / PAGE] as usize * PAGE + slot % PAGE
+    }
+
+    fn op(&self) -> PagedAttention<'_> {
+        PagedAttention {
+            segments: &self.segments,
+            pages: &self.pages,
+            visible: &self.visible,
+            page_size: PAGE,
+            heads: self.heads,
+            scale: 1.0 / (self.c as f32).sqrt(),
+        }
+    }
+
+    fn run(&self, set: InstructionSet) -> Vec<f32> {
+        let mut out = vec![f32::NAN; self.q.len()];
+        let view = View {
+            op: &self.op(),
+            q: &self.q,
+            stride: self.heads * self.c,
+            k: &self.k,
+            v: &self.v,
+            groups: self.groups,
+            c: self.c,
+            out: Shared::new(&mut out),
+        };
+        view.run(set);
+        out
+    }
+
+    /// The same batch with only some of the segments' rows.
+    fn only(&self, rows: &[std::ops::Range<u32>]) -> Case {
+        let width = self.heads * self.c;
+        let (mut segments, mut visible, mut q) = (Vec::new(), Vec::new(), Vec::new());
+        for rows in rows {
+            let from = visible.len() as u32;
+            let home = self
+                .segments
+                .iter()
+                .find(|s| s.rows.contains(&rows.start))
+                .unwrap();
+            for row in rows.clone() {
+                visible.push(self.visible[row as usize]);
+                q.extend_from_slice(&self.q[row as usize * width..(row as usize + 1) * width]);
+            }
+            let pages = home.pages.clone();
+            segments.push(AttentionSegment {
+                rows: from..visible.len() as u32,
+                pages,
+            });
+        }
+        let (k, v, pages) = (self.k.clone(), self.v.clone(), self.pages.clone());
+        Case {
+            segments,
+            visible,
+            q,
+            k,
+            v,
+            pages,
+            ..*self
+        }
+    }
+
+    fn naive(&self) -> Vec<f64> {
+        let mut out = vec![0.0; self.q.len()];
+        let (c, share) = (self.c, self.heads / self.groups);
+        for segment in &self.segments {
+            for row in segment.rows.start as usize..segment.rows.end as usize {
+                for head in 0..self.heads {
+                    let at = (row * self.heads + head) * c;
+                    let place =
+                        |slot| (self.physical(segment, slot) * self.groups + head / share) * c;
+                    let dot = |slot: usize| -> f64 {
+                        let k = &self.k[place(slot)..][..c];
+                        let pairs = self.q[at..at + c].iter().zip(k);
+                        pairs.map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+                    };
+                    let weights: Vec<f64> = (0..self.visible[row] as usize)
+                        .map(|slot| (dot(slot) / (c as f64).sqrt()).exp())
+                        .collect();
+                    let total: f64 = weights.iter().sum();
+                    for (slot, weight) in weights.iter().enumerate() {
+                        for i in 0..c {
+                            out[at + i] += weight / total * f64::from(self.v[place(slot) + i]);
+                        }
+                    }
+                }
+            }
+        }
+        out
+    }
+}
+
+const SHAPES: [(usize, usize, usize); 4] = [(6, 6, 32), (6, 2, 12), (4, 1, 72), (2, 2, 128)];
+const SIZES: [&[(usize, usize)]; 4] = [
+    &[(1, 1)],
+    &[(1, 16), (3, 17), (16, 15), (2, 64), (5, 65), (1, 63)],
+    &[(113, 113), (1, 200), (33, 48)],
+    &[(200, 131)],
+];
+
+#[test]
+fn ragged_batches_equal_plain_loops() {
+    for set in InstructionSet::available() {
+        for (seed, shape) in SHAPES.into_iter().enumerate() {
+            for (sizes, full) in SIZES.into_iter().flat_map(|s| [(s, true), (s, false)]) {
+                let case = case(seed as u64, shape, sizes, full);
+                for (i, (got, want)) in case.run(set).iter().zip(case.naive()).enumerate() {
+                    let error = (f64::from(*got) - want).abs();
+                    assert!(
+                        error < 3e-6,
+                        "{set:?} {shape:?} {sizes:?} at {i}: {got} for {want}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_has_the_same_bits_in_every_batch() {
+    for set in InstructionSet::available() {
+        for shape in SHAPES {
+            let case = case(9, shape, &[(70, 131), (40, 64), (190, 190)], false);
+            let width = shape.0 * shape.2;
+            let all = case.run(set);
+            for parts in [
+                vec![0..1],
+                vec![69..70],
+                vec![3..4, 5..6],
+                vec![110..300],
+                vec![200..217, 70..110, 1..7, 7..70],
+            ] {
+                let some = case.only(&parts).run(set);
+                for (i, row) in parts.iter().cloned().flatten().enumerate() {
+                    let (a, b) = (
+                        &some[i * width..(i + 1) * width],
+                        &all[row as usize * width..],
+                    );
+                    let same = a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
+                    assert!(same, "{set:?} {shape:?} row {row} of {parts:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_op_checks_what_it_will_index() {
+    let case = case(1, (2, 1, 8), &[(2, 20)], true);
+    let device = Device::Cpu;
+    let q = Tensor::from_slice(&case.q, (2, 16), &device).unwrap();
+    let k = Tensor::from_slice(&case.k, (case.k.len() / 8, 1, 8), &device).unwrap();
+    let apply = |op: &PagedAttention<'_>| q.apply_op3_no_bwd(&k, &k, op).map_err(|e| e.to_string());
+    assert_eq!(apply(&case.op()).unwrap().dims(), [2, 16]);
+    let far = [33, 33];
+    let error = apply(&PagedAttention {
+        visible: &far,
+        ..case.op()
+    })
+    .unwrap_err();
+    assert!(error.contains("more slots than its page table"), "{error}");
+    let outside = [0, 3];
+    let error = apply(&PagedAttention {
+        pages: &outside,
+        ..case.op()
+    })
+    .unwrap_err();
+    assert!(error.contains("page 3 lies outside"), "{error}");
+    let short = [AttentionSegment {
+        rows: 0..1,
+        pages: 0..2,
+    }];
+    let error = apply(&PagedAttention {
+        segments: &short,
+        ..case.op()
+    })
+    .unwrap_err();
+    assert!(error.contains("end at row 1 of 2"), "{error}");
+    let blind = [0, 20];
+    let out = apply(&PagedAttention {
+        visible: &blind,
+        ..case.op()
+    })
+    .unwrap();
+    let out = out.to_vec2::<f32>().unwrap();
+    assert_eq!(out[0], [0.0; 16]);
+    assert!(out[1].iter().all(|x| x.is_finite()));
+}

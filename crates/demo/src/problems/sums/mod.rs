@@ -52,6 +52,8 @@ const LOSSES: [&str; 2] = ["loses", "sells"];
 const FACTORS: [(&str, u32); 2] = [("doubles", 2), ("triples", 3)];
 /// No quantity of a drawn problem is larger.
 const CEILING: Amount = Amount::whole(60);
+/// Only quantities up to here are multiplied: the products that a small model can learn by heart.
+const MULTIPLIED: Amount = Amount::whole(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Person {
@@ -163,6 +165,9 @@ impl Sum {
         let mut steps = Vec::with_capacity(length);
         while steps.len() < length {
             let step = draw_step(object, rng);
+            if matches!(step, Step::Multiply { .. }) && amount > MULTIPLIED {
+                continue;
+            }
             let fits = |after: &Amount| (Amount::whole(1)..=CEILING).contains(after);
             if let Some(after) = step.apply(amount).filter(fits) {
                 amount = after;
@@ -219,7 +224,7 @@ impl Sum {
 /// Money is found, got and lost, never traded or multiplied: its halves must stay halves.
 fn draw_step(object: &str, rng: &mut Rng) -> Step {
     let money = object == MONEY;
-    match rng.weighted(if money { &[1, 1] } else { &[42, 42, 11, 5] }) {
+    match rng.weighted(if money { &[1, 1] } else { &[42, 42, 13, 3] }) {
         0 => Step::Gain {
             verb: rng.pick(if money { &GAINS[..2] } else { &GAINS[..] }),
             count: rng.between(1, 9),

@@ -1,8 +1,6 @@
 //! From logits to candidates: biases, bans, ties and sampling.
 
-mod common;
-
-use common::{batch, config, executor, pages, rows, run};
+use crate::common::{batch, config, executor, pages, rows, run};
 use step::{Batch, Bias, Candidate, Sampling, TokenId};
 
 const BAN: f32 = f32::NEG_INFINITY;

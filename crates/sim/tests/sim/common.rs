@@ -1,7 +1,6 @@
 //! Batches by hand: one sequence under one page table, decoded block after block.
-#![allow(dead_code, reason = "every test file uses a part of it")]
 
-use sim::{SimConfig, SimExecutor};
+use asynclane_sim::{SimConfig, SimExecutor};
 use step::{
     Batch, BatchOutput, Candidate, ExecuteError, Executor, PageId, Row, Sampling, Score, Segment,
     TokenId,

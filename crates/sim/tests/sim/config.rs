@@ -1,6 +1,6 @@
 //! Configurations that no model could have are refused by name.
 
-use sim::{ConfidenceLaw, SimConfig, SimExecutor};
+use asynclane_sim::{ConfidenceLaw, SimConfig, SimExecutor};
 
 #[test]
 fn every_field_is_checked() {

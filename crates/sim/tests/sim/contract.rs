@@ -1,11 +1,9 @@
 //! The KV store as a real model's: what is read must have been written, by the same sequence.
 
-mod common;
-
 use std::ops::Range;
 
-use common::{Decoder, batch, config, executor, pages, push, row, rows, run};
-use sim::{Fidelity, SimConfig, SimExecutor};
+use crate::common::{Decoder, batch, config, executor, pages, push, row, rows, run};
+use asynclane_sim::{Fidelity, SimConfig, SimExecutor};
 use step::{Batch, PageCopy, PageId, Row, Score};
 
 /// A prompt of four tokens and four masks, under full attention.
@@ -228,7 +226,7 @@ fn a_failed_pass_loses_its_rows_and_nothing_else() {
     );
     let before = run(&mut executor, &mine).unwrap();
     assert!(refused(&mut executor, &yours).contains("pass 1"));
-    let step = |table| batch(vec![row(config().mask, 4, 8)], &table);
+    let step = |table: Vec<PageId>| batch(vec![row(config().mask, 4, 8)], &table);
     let next = run(&mut executor, &step(pages([0, 1]))).unwrap();
     assert_eq!(next[0], before[4]);
     assert!(refused(&mut executor, &step(pages([2, 3]))).contains("never written"));
@@ -266,10 +264,13 @@ fn only_scored_rows_have_candidates_in_row_order() {
     assert!(run(&mut executor(), &Batch::default()).unwrap().is_empty());
 }
 
+/// Breaks a sound batch.
+type Break = fn(&mut Batch);
+
 #[test]
 fn shapes_out_of_range_are_errors_and_not_panics() {
     let good = batch(prefill([9, 10, 11, 12]), &pages([0, 1]));
-    let broken: [(&str, fn(&mut Batch)); 11] = [
+    let broken: [(&str, Break); 11] = [
         ("page 256", |batch| batch.pages[1] = PageId(256)),
         ("slots", |batch| batch.rows[0].slot = 8),
         ("slots", |batch| batch.rows[0].visible = 9),

@@ -1,0 +1,33 @@
+# syntax=docker/dockerfile:1
+# The CPU image: one binary on a runtime without a shell.
+ARG RUST_IMAGE=rust:1.95-slim-bookworm
+ARG RUNTIME_IMAGE=gcr.io/distroless/cc-debian12:nonroot
+
+FROM ${RUST_IMAGE} AS builder
+WORKDIR /src
+COPY . .
+ENV CARGO_PROFILE_RELEASE_STRIP=symbols \
+    RUSTFLAGS="--remap-path-prefix=/src=asynclane --remap-path-prefix=/usr/local/cargo=cargo"
+# The cache mounts vanish after the step, so the binary is copied out of them here.
+RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
+    --mount=type=cache,target=/src/target,sharing=locked \
+    cargo build --release --locked --package asynclane-cli --bin asynclane \
+    && install -D --mode=0755 target/release/asynclane /out/asynclane
+
+FROM ${RUNTIME_IMAGE}
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="asynclane" \
+      org.opencontainers.image.description="OpenAI-compatible inference server for diffusion language models" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=builder /out/asynclane /asynclane
+COPY LICENSE /LICENSE
+USER 65532
+EXPOSE 8000
+# Until the model is loaded the server answers `/health` too; readiness is `/ready`.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
+    CMD ["/asynclane", "inspect", "health"]
+ENTRYPOINT ["/asynclane"]
+CMD ["serve", "--listen", "0.0.0.0:8000"]

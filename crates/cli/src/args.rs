@@ -1,0 +1,172 @@
+//! Command-line arguments. A flag given wins over its environment variable, that over the
+//! configuration files, those over the defaults.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// An OpenAI-compatible inference server for diffusion language models.
+#[derive(Debug, Parser)]
+#[command(name = "asynclane", version, about)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve a model over HTTP (no argument: the embedded demo model on 127.0.0.1:8000).
+    Serve(ServeArgs),
+    /// Answer one prompt on the terminal.
+    Generate(GenerateArgs),
+    /// Compare decoders on the demo problems: accuracy, forwards, positions, speed.
+    Bench(BenchArgs),
+    /// Look at a model or a running server.
+    Inspect(InspectArgs),
+    /// Check configuration files and print what they resolve to.
+    CheckConfig(CheckConfigArgs),
+}
+
+/// What every command that loads a model understands.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ModelArgs {
+    /// Configuration files; later ones win.
+    #[arg(long, value_name = "FILE", env = "ASYNCLANE_CONFIG", value_delimiter = ',')]
+    pub config: Vec<PathBuf>,
+    /// A Hugging Face folder, or `demo` for the embedded model.
+    #[arg(long, env = "ASYNCLANE_MODEL")]
+    pub model: Option<String>,
+    /// Decoder: a preset's name, and `key=value` settings, separated by commas.
+    #[arg(long, env = "ASYNCLANE_DECODER")]
+    pub decoder: Option<String>,
+    /// Most positions of a sequence, prompt plus budget.
+    #[arg(long, env = "ASYNCLANE_MAX_MODEL_LEN")]
+    pub max_model_len: Option<u32>,
+    /// Memory for KV pages, such as `512MiB` or `4GiB`.
+    #[arg(long, env = "ASYNCLANE_KV_MEMORY")]
+    pub kv_memory: Option<String>,
+    /// Most rows of a step.
+    #[arg(long, env = "ASYNCLANE_ROW_BUDGET")]
+    pub row_budget: Option<u32>,
+    /// Most sequences in the batch.
+    #[arg(long, env = "ASYNCLANE_MAX_RUNNING")]
+    pub max_running: Option<u32>,
+}
+
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The name that requests give; the folder's name by default.
+    #[arg(long, env = "ASYNCLANE_SERVED_MODEL_NAME")]
+    pub served_model_name: Option<String>,
+    /// Address and port to listen on; port 0 takes a free one.
+    #[arg(long, env = "ASYNCLANE_LISTEN")]
+    pub listen: Option<String>,
+    /// Most sequences that wait for a place in the batch.
+    #[arg(long, env = "ASYNCLANE_MAX_WAITING")]
+    pub max_waiting: Option<u32>,
+    /// Seconds that accepted requests have to finish after SIGTERM.
+    #[arg(long, env = "ASYNCLANE_DRAIN_TIMEOUT")]
+    pub drain_timeout: Option<u64>,
+    /// Log filter, such as `info` or `server=debug`.
+    #[arg(long, env = "ASYNCLANE_LOG", default_value = "info")]
+    pub log: String,
+}
+
+#[derive(Args, Debug)]
+pub struct GenerateArgs {
+    /// The prompt; standard input if it is absent.
+    pub prompt: Option<String>,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Generation budget in tokens.
+    #[arg(long, default_value_t = 256)]
+    pub max_tokens: u32,
+    /// Seed of the sampling noise.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// 0 = greedy.
+    #[arg(long, default_value_t = 0.0)]
+    pub temperature: f32,
+    /// Take the prompt as it is, without the chat template.
+    #[arg(long)]
+    pub raw: bool,
+    /// Draw every step and the lane tree of the answer.
+    #[arg(long)]
+    pub trace: bool,
+    /// Print the cost of the answer.
+    #[arg(long)]
+    pub stats: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Decoders side by side, separated by blanks or semicolons: a preset, or settings as for
+    /// `--decoder`. The first is the one the others are compared with.
+    #[arg(
+        long,
+        default_value = "vanilla fast_dllm_dual_published fast_dllm_dual asynclane_paper balanced"
+    )]
+    pub decoders: String,
+    /// Problem family: sums, snippets or lists.
+    #[arg(long, default_value = "sums")]
+    pub task: String,
+    /// Held-out problems.
+    #[arg(long, default_value_t = 300)]
+    pub problems: usize,
+    /// Rounds that the problems are split into; decoders take turns within a round, and ratios
+    /// are medians over rounds.
+    #[arg(long, default_value_t = 5)]
+    pub rounds: usize,
+    /// Generation budget in tokens.
+    #[arg(long, default_value_t = 256)]
+    pub max_tokens: u32,
+    /// Sequences in flight at once.
+    #[arg(long, default_value_t = 1)]
+    pub concurrency: usize,
+    /// Seed of the problem generator.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Where to write the result as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub struct InspectArgs {
+    #[command(subcommand)]
+    pub what: Option<InspectCommand>,
+    #[command(flatten)]
+    pub model: ModelArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum InspectCommand {
+    /// What was detected in a checkpoint (the default).
+    Model,
+    /// Logits of one full forward, as a safetensors file.
+    Logits {
+        /// Token ids, separated by commas.
+        #[arg(long, value_delimiter = ',', required = true)]
+        tokens: Vec<u32>,
+        /// The file to write: one f32 tensor `logits` of shape [tokens, vocab].
+        #[arg(long)]
+        out: PathBuf,
+    },
+    /// Whether a running server is healthy (exit code 0 or 69).
+    Health {
+        /// Its address.
+        #[arg(long, env = "ASYNCLANE_LISTEN", default_value = "127.0.0.1:8000")]
+        address: String,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct CheckConfigArgs {
+    /// The files, in order of precedence; later ones win.
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+}

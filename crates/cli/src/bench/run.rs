@@ -1,0 +1,153 @@
+//! One decoder over a set of problems, closed loop, in process.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use demo::grade::grade;
+use demo::problems::Problem;
+use engine::decoding::Decoding;
+use engine::{Engine, Event, Request, SequenceId, SequenceStats};
+use step::{BatchOutput, Executor, Sampling};
+use text::Tokenizer;
+
+use super::prompt_ids;
+use crate::args::BenchArgs;
+use crate::config::Config;
+use crate::exit;
+use crate::load::{self, Loaded};
+
+/// What one decoder did in one round.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Problems run.
+    pub problems: u64,
+    /// Right by the end of the answer.
+    pub end: u64,
+    /// Right in the whole text.
+    pub strict: u64,
+    /// Output tokens up to the first stop token.
+    pub tokens: u64,
+    /// Forward passes, summed over sequences.
+    pub forwards: u64,
+    /// Rows computed.
+    pub positions: u64,
+    /// Wall time.
+    pub wall: Duration,
+    /// Wall time inside the executor.
+    pub execute: Duration,
+}
+
+impl Tally {
+    /// Output tokens per second.
+    pub fn tps(&self) -> f64 {
+        self.tokens as f64 / self.wall.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Owns the model between rounds.
+pub struct Runner {
+    engine: Engine,
+    executor: Box<dyn Executor>,
+    tokenizer: std::sync::Arc<Tokenizer>,
+    stop_tokens: Vec<u32>,
+    max_tokens: u32,
+    concurrency: usize,
+}
+
+impl Runner {
+    /// A runner over a loaded model.
+    ///
+    /// # Errors
+    /// A concurrency of 0.
+    pub fn new(loaded: Loaded, config: &Config, args: &BenchArgs) -> Result<Self> {
+        if args.concurrency == 0 {
+            return Err(exit::failure(exit::USAGE, "--concurrency: expected at least 1, found 0"));
+        }
+        let engine = Engine::new(&load::engine_config(config, &loaded), loaded.executor.spec());
+        Ok(Self {
+            engine,
+            executor: loaded.executor,
+            tokenizer: loaded.tokenizer,
+            stop_tokens: loaded.stop_tokens,
+            max_tokens: args.max_tokens,
+            concurrency: args.concurrency,
+        })
+    }
+
+    /// Answers all `problems`, `concurrency` at a time, and grades the answers afterwards.
+    ///
+    /// # Errors
+    /// A problem that does not fit the context, a failed step.
+    pub fn run(&mut self, decoding: &Decoding, problems: &[Problem]) -> Result<Tally> {
+        let mut requests = Vec::with_capacity(problems.len());
+        for problem in problems {
+            requests.push(self.request(problem, decoding)?);
+        }
+        let mut queue = requests.into_iter().enumerate();
+        let mut answers: Vec<Vec<u32>> = vec![Vec::new(); problems.len()];
+        let mut owners: HashMap<SequenceId, usize> = HashMap::new();
+        let mut tally = Tally { problems: problems.len() as u64, ..Tally::default() };
+        let mut output = BatchOutput::default();
+        let started = Instant::now();
+        loop {
+            while owners.len() < self.concurrency
+                && let Some((index, request)) = queue.next()
+            {
+                let id = self.engine.submit(request);
+                let id = id.map_err(|e| exit::failure(exit::USAGE, e.to_string()))?;
+                owners.insert(id, index);
+            }
+            if owners.is_empty() {
+                break;
+            }
+            if self.engine.plan() {
+                let executing = Instant::now();
+                self.executor.execute(self.engine.batch(), &mut output)?;
+                tally.execute += executing.elapsed();
+                self.engine.apply(&output, started.elapsed());
+            }
+            while let Some((id, event)) = self.engine.poll_event() {
+                match event {
+                    Event::Tokens(chunk) => {
+                        answers[owners[&id]].extend_from_slice(chunk.as_slice());
+                    }
+                    Event::Finished(finished) => {
+                        count(&mut tally, &finished.stats);
+                        owners.remove(&id);
+                    }
+                    Event::Failed { message } => return Err(exit::failure(exit::ENGINE, message)),
+                    Event::Started | Event::Step(_) => {}
+                }
+            }
+            self.engine.clear_report();
+        }
+        tally.wall = started.elapsed();
+        for (problem, answer) in problems.iter().zip(&answers) {
+            let grade = grade(problem, &self.tokenizer.decode(answer, true));
+            tally.end += u64::from(grade.end);
+            tally.strict += u64::from(grade.strict);
+        }
+        Ok(tally)
+    }
+
+    fn request(&self, problem: &Problem, decoding: &Decoding) -> Result<Request> {
+        Ok(Request {
+            prompt: prompt_ids(problem, &self.tokenizer)?,
+            max_tokens: self.max_tokens,
+            decoding: decoding.clone(),
+            sampling: Sampling::GREEDY,
+            stop_tokens: self.stop_tokens.clone(),
+            min_tokens: 0,
+            biases: Vec::new(),
+            code_prompt: server::is_code_shaped(&problem.prompt),
+            trace: false,
+        })
+    }
+}
+
+fn count(tally: &mut Tally, stats: &SequenceStats) {
+    tally.tokens += u64::from(stats.emitted_tokens);
+    tally.forwards += u64::from(stats.forwards());
+    tally.positions += stats.positions;
+}

@@ -1,0 +1,121 @@
+//! The lane tree of an answer, drawn with box characters.
+
+use std::fmt::Write;
+
+use decode::{Effect, LaneId, Role};
+use engine::StepTrace;
+
+use super::canvas::Canvas;
+
+/// The lanes of one answer, collected from its steps.
+#[derive(Debug, Default)]
+pub struct Lanes {
+    lanes: Vec<Lane>,
+    root: Option<LaneId>,
+}
+
+#[derive(Debug)]
+struct Lane {
+    id: LaneId,
+    role: Role,
+    parent: Option<LaneId>,
+    start: u32,
+    len: u32,
+    /// First and last step it took part in.
+    steps: Option<(u32, u32)>,
+    split: Option<u32>,
+}
+
+impl Lanes {
+    /// Follows one step.
+    pub fn apply(&mut self, step: &StepTrace) {
+        for id in &step.lanes {
+            if self.root.is_none() {
+                self.root = Some(*id);
+                self.lanes.push(Lane {
+                    id: *id,
+                    role: Role::Generate,
+                    parent: None,
+                    start: 0,
+                    len: step.canvas,
+                    steps: None,
+                    split: None,
+                });
+            }
+            if let Some(lane) = self.find(*id) {
+                lane.steps = Some((lane.steps.map_or(step.step, |(first, _)| first), step.step));
+            }
+        }
+        for effect in &step.effects {
+            match *effect {
+                Effect::Start { lane: id, role, parent, start, len, .. } => {
+                    self.lanes.push(Lane { id, role, parent, start, len, steps: None, split: None });
+                }
+                Effect::Fork { lane, split } => {
+                    if let Some(lane) = self.find(lane) {
+                        lane.split = Some(split);
+                    }
+                }
+                Effect::Finish { lane, valid } => {
+                    if let Some(lane) = self.find(lane) {
+                        lane.len = valid;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The tree; every leaf with the text it owns.
+    pub fn draw(&self, canvas: &Canvas<'_>) -> String {
+        let mut out = String::from("lane tree (refine child first = output order)\n");
+        if let Some(root) = self.lanes.first() {
+            self.draw_lane(root, "", "", canvas, &mut out);
+        }
+        out
+    }
+
+    fn draw_lane(
+        &self,
+        lane: &Lane,
+        first: &str,
+        rest: &str,
+        canvas: &Canvas<'_>,
+        out: &mut String,
+    ) {
+        let role = match lane.role {
+            Role::Generate => "generate",
+            Role::Refine => "refine",
+        };
+        let steps = match lane.steps {
+            Some((from, to)) if from == to => format!("step {from}"),
+            Some((from, to)) => format!("steps {from}-{to}"),
+            None => "born finished".to_owned(),
+        };
+        let what = match lane.split {
+            Some(split) => format!("forked at {}", lane.start + split),
+            None => canvas.text(lane.start, lane.len),
+        };
+        let end = lane.start + lane.split.unwrap_or(lane.len);
+        let (id, start) = (lane.id.0, lane.start);
+        let _ = writeln!(out, "{first}{role} {id} [{start}, {end}) {steps}: {what}");
+        let children: Vec<&Lane> =
+            self.lanes.iter().filter(|child| child.parent == Some(lane.id)).collect();
+        for (index, child) in children.iter().enumerate() {
+            let last = index + 1 == children.len();
+            // A successor that was spawned, not forked, goes on at its parent's level.
+            let (branch, below) = match (lane.split, last) {
+                (None, _) => ("", ""),
+                (Some(_), false) => ("├─ ", "│  "),
+                (Some(_), true) => ("└─ ", "   "),
+            };
+            let first = format!("{rest}{branch}");
+            let below = format!("{rest}{below}");
+            self.draw_lane(child, &first, &below, canvas, out);
+        }
+    }
+
+    fn find(&mut self, id: LaneId) -> Option<&mut Lane> {
+        self.lanes.iter_mut().find(|lane| lane.id == id)
+    }
+}

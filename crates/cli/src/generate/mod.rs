@@ -1,0 +1,155 @@
+//! `asynclane generate`: one prompt, its tokens as they commit, and the lane tree behind them.
+
+mod canvas;
+mod lanes;
+
+use std::io::{IsTerminal, Read, Write};
+
+use anyhow::Result;
+use engine::{Event, EventStream, Finished, Request, StepTrace};
+use step::Sampling;
+use text::{Message, StreamOptions, TextStream};
+
+use crate::args::GenerateArgs;
+use crate::config::Config;
+use crate::exit;
+use crate::load::{self, Loaded};
+
+use canvas::Canvas;
+
+/// Answers the prompt on standard output; everything else goes to standard error.
+///
+/// # Errors
+/// A model that does not load, a prompt that does not fit, a failed step.
+pub fn run(args: &GenerateArgs) -> Result<()> {
+    let config = Config::resolve(&args.model, None)?;
+    let prompt = match &args.prompt {
+        Some(prompt) => prompt.clone(),
+        None => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text)?;
+            text
+        }
+    };
+    let loaded = load::load(&config)?;
+    let request = request(args, &config, &loaded, &prompt)?;
+    let tokenizer = loaded.tokenizer.clone();
+    let live = std::io::stdout().is_terminal();
+    let engine_config = load::engine_config(&config, &loaded);
+    let (handle, thread) = engine::spawn(&engine_config, loaded.executor, Box::new(()))?;
+    let streams = handle.submit(vec![request]);
+    let mut streams = streams.map_err(|error| exit::failure(exit::USAGE, error.to_string()))?;
+    let stream = streams.pop().expect("one stream per request");
+    drop(handle);
+    let canvas = Canvas::new(&tokenizer, args.max_tokens);
+    let result = Show { args, canvas, text: TextStream::new(&tokenizer, &StreamOptions::default()), live }
+        .follow(stream);
+    let _ = thread.join();
+    result
+}
+
+fn request(args: &GenerateArgs, config: &Config, loaded: &Loaded, prompt: &str) -> Result<Request> {
+    let text = if args.raw {
+        prompt.to_owned()
+    } else {
+        let message = Message { role: "user".to_owned(), content: prompt.trim().to_owned() };
+        loaded.tokenizer.chat_template()?.render(&[message], true)?
+    };
+    let limit = loaded.max_model_len(config);
+    let prompt_ids = loaded.tokenizer.encode(&text, args.raw)?;
+    let room = limit.saturating_sub(prompt_ids.len() as u32);
+    if room == 0 {
+        let message = format!("the prompt has {} tokens, the context {limit}", prompt_ids.len());
+        return Err(exit::failure(exit::USAGE, message));
+    }
+    Ok(Request {
+        max_tokens: args.max_tokens.min(room),
+        decoding: config.decoding()?.resolve()?,
+        sampling: Sampling { temperature: args.temperature, seed: args.seed, ..Sampling::GREEDY },
+        stop_tokens: loaded.stop_tokens.clone(),
+        min_tokens: 0,
+        biases: Vec::new(),
+        code_prompt: server::is_code_shaped(prompt),
+        trace: true,
+        prompt: prompt_ids,
+    })
+}
+
+struct Show<'a> {
+    args: &'a GenerateArgs,
+    canvas: Canvas<'a>,
+    text: TextStream,
+    live: bool,
+}
+
+impl Show<'_> {
+    fn follow(mut self, mut stream: EventStream) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        let mut lanes = lanes::Lanes::default();
+        while let Some(event) = stream.blocking_next() {
+            match event {
+                Event::Started => {}
+                Event::Tokens(chunk) => {
+                    let piece = self.text.push(chunk.as_slice());
+                    if !self.live {
+                        write!(out, "{}", piece.text)?;
+                        out.flush()?;
+                    }
+                }
+                Event::Step(step) => {
+                    self.canvas.apply(&step);
+                    lanes.apply(&step);
+                    self.draw(&step, &mut out)?;
+                }
+                Event::Finished(finished) => {
+                    let rest = self.text.finish();
+                    if self.live {
+                        self.canvas.finish(&mut out)?;
+                    } else {
+                        writeln!(out, "{}", rest.text)?;
+                    }
+                    return self.conclude(finished, &lanes);
+                }
+                Event::Failed { message } => return Err(exit::failure(exit::ENGINE, message)),
+            }
+        }
+        Err(exit::failure(exit::ENGINE, "the engine stopped before the answer was complete"))
+    }
+
+    fn draw(&mut self, step: &StepTrace, out: &mut impl Write) -> Result<()> {
+        if self.args.trace {
+            let mut err = std::io::stderr().lock();
+            writeln!(err, "{}", self.canvas.step_line(step))?;
+        } else if self.live {
+            self.canvas.redraw(out)?;
+        }
+        Ok(())
+    }
+
+    fn conclude(&self, finished: Finished, lanes: &lanes::Lanes) -> Result<()> {
+        let mut err = std::io::stderr().lock();
+        let stats = finished.stats;
+        if self.args.trace {
+            write!(err, "\n{}", lanes.draw(&self.canvas))?;
+        }
+        if self.args.stats || self.args.trace {
+            let tokens = f64::from(stats.emitted_tokens.max(1));
+            writeln!(
+                err,
+                "{} tokens, {} forwards ({} prefill, {} decode, {} refresh), {:.2} tokens per \
+                 forward, {:.1} positions per token, {} lanes, {} forks, {} drafts",
+                stats.emitted_tokens,
+                stats.forwards(),
+                stats.prefill_forwards,
+                stats.decode_forwards,
+                stats.refresh_forwards,
+                f64::from(stats.emitted_tokens) / f64::from(stats.forwards().max(1)),
+                stats.positions as f64 / tokens,
+                stats.lanes,
+                stats.forks,
+                stats.drafts,
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! A decoder driven by hand: every step says what the model proposes where.
+
+use asynclane_decode::{
+    AsyncLaneConfig, Boundary, CommitConfig, Decoder, DecoderConfig, Effect, Input, NumericPeriod,
+    Proposal, ScheduleConfig,
+};
+
+use super::{STOPS, candidate, classes, id, text, wanted};
+
+/// AsyncLane with blocks of 8, no lookahead, no drafts, forks at full stops from the first step.
+pub fn asynclane() -> AsyncLaneConfig {
+    AsyncLaneConfig {
+        block_length: 8,
+        lookahead: 0,
+        draft_threshold: None,
+        fork: Some(Boundary::Sentence(NumericPeriod::Next)),
+        min_fill: 0.0,
+        min_clock: 0,
+        fork_when_complete: true,
+        max_lanes: 4,
+        coupled: false,
+    }
+}
+
+/// Blocks one after the other.
+pub fn block_wise(block_length: u32) -> DecoderConfig {
+    with_schedule(ScheduleConfig::BlockWise { block_length })
+}
+
+/// A threshold of 0.9, pruning and early stop.
+pub fn with_schedule(schedule: ScheduleConfig) -> DecoderConfig {
+    let commit = CommitConfig::Threshold { threshold: 0.9 };
+    DecoderConfig { schedule, commit, prune: true, early_stop: true }
+}
+
+impl From<AsyncLaneConfig> for Bench {
+    /// A budget of 24.
+    fn from(config: AsyncLaneConfig) -> Self {
+        Self::new(&with_schedule(ScheduleConfig::AsyncLane(config)), 24)
+    }
+}
+
+/// A decoder under test.
+#[derive(Debug)]
+pub struct Bench {
+    pub decoder: Decoder,
+    /// Effects of its birth.
+    pub born: Vec<Effect>,
+}
+
+impl Bench {
+    /// A decoder before its first step, after a prompt that is not code.
+    pub fn new(config: &DecoderConfig, budget: u32) -> Self {
+        Self::after(config, budget, false)
+    }
+
+    /// A decoder before its first step.
+    pub fn after(config: &DecoderConfig, budget: u32, code_prompt: bool) -> Self {
+        let mut born = Vec::new();
+        let input = Input { budget, stops: STOPS, classes: classes(), code_prompt };
+        let decoder = Decoder::new(config, input, &mut born);
+        Self { decoder, born }
+    }
+
+    /// One step. The model says the given texts with the given probabilities, and of every
+    /// other position an "a" of 0.1.
+    pub fn step(&mut self, said: &[(u32, &str, f64)]) -> Vec<Effect> {
+        let offsets: Vec<u32> = wanted(&self.decoder).into_iter().map(|(at, _)| at).collect();
+        for (offset, ..) in said {
+            assert!(offsets.contains(offset), "nobody asks for {offset}, only for {offsets:?}");
+        }
+        let says = |offset| {
+            let (_, text, probability) =
+                *said.iter().find(|(at, ..)| *at == offset).unwrap_or(&(offset, "a", 0.1));
+            Proposal { offset, candidate: candidate(id(text), probability) }
+        };
+        let proposals: Vec<Proposal> = offsets.into_iter().map(says).collect();
+        let mut effects = Vec::new();
+        self.decoder.apply(&proposals, &mut effects);
+        self.decoder.tree().validate().expect("the lane tree is sound");
+        effects
+    }
+
+    /// The canvas as text, `_` for masks.
+    pub fn canvas(&self) -> String {
+        let canvas = self.decoder.canvas();
+        (0..canvas.len()).map(|at| canvas.get(at).map_or("_", text)).collect()
+    }
+}

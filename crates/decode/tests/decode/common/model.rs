@@ -1,0 +1,70 @@
+//! Which positions a decoder asks for, and candidates for them.
+
+use asynclane_decode::{Candidate, Decoder, Role, TokenId};
+
+/// Every offset the decoder wants a candidate for, ascending, with the role of its lane.
+pub fn wanted(decoder: &Decoder) -> Vec<(u32, Role)> {
+    let canvas = decoder.canvas();
+    let mut offsets = Vec::new();
+    for lane in decoder.lanes() {
+        let drafts = if lane.drafts { lane.lookahead.clone() } else { 0..0 };
+        let all = lane.range.clone().chain(drafts);
+        offsets.extend(all.filter(|at| canvas.is_mask(*at)).map(|at| (at, lane.role)));
+    }
+    offsets
+}
+
+/// A candidate of which only token and probability matter.
+pub fn candidate(token: TokenId, probability: f64) -> Candidate {
+    Candidate {
+        token,
+        probability,
+        runner_up: 0,
+        runner_up_probability: (1.0 - probability) / 2.0,
+        entropy: 1.0,
+        gap: 1.0,
+        present: 0.0,
+    }
+}
+
+/// A random but reproducible model: what it says of an offset depends on its seed, the offset
+/// and (for some offsets) on the step.
+#[derive(Clone, Copy, Debug)]
+pub struct Model {
+    pub seed: u64,
+    /// One candidate in this many is a stop token; 0 = none.
+    pub stop_every: u64,
+    /// Number of distinct probabilities, `>= 2`: few make many ties.
+    pub levels: u64,
+}
+
+/// Tokens that are no stop tokens, those that make boundaries interesting several times.
+const WORDS: &[&str] = &[
+    "a", " b", "c", "a", " b", "c", "7", " 42", "7", ".", ".", ".", ".", " .", ").", "5.", ".\n",
+    "\n", "\n", "\n", "\n\n", "(", ")", ")", ":", " ", "```", " =", "。", ":\n", ")\n",
+];
+
+impl Model {
+    /// What the model says of `offset` in `step`; `ban` excludes the stop tokens.
+    pub fn says(&self, offset: u32, step: u32, ban: bool) -> Candidate {
+        let steady = mix(self.seed, u64::from(offset));
+        let moody = mix(steady, u64::from(step));
+        let choice = if steady.is_multiple_of(4) { moody } else { mix(steady, 1) };
+        let stops = self.stop_every > 0 && choice.is_multiple_of(self.stop_every);
+        let token = if stops && !ban {
+            super::STOPS[(choice >> 20) as usize % super::STOPS.len()]
+        } else {
+            super::id(WORDS[(choice >> 24) as usize % WORDS.len()])
+        };
+        let level = (mix(moody, 2) >> 8) % self.levels;
+        candidate(token, level as f64 / (self.levels - 1) as f64)
+    }
+}
+
+/// The finalizer of splitmix64 over both words.
+fn mix(a: u64, b: u64) -> u64 {
+    let mut z = a.rotate_left(29).wrapping_add(b).wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,62 @@
+//! The delimiter rules once more, on plain text instead of token classes.
+
+use asynclane_decode::{Boundary, Canvas, NumericPeriod};
+
+use super::text;
+
+/// Stands for a mask in a canvas rendered as text.
+const MASK: char = '\u{1}';
+
+/// Whether the token at `offset` is a valid delimiter by the words of AsyncLane §3.
+pub fn is_valid_delimiter(canvas: &Canvas, offset: u32, boundary: Boundary, code: bool) -> bool {
+    if canvas.is_mask(offset) {
+        return false;
+    }
+    match boundary {
+        Boundary::Sentence(numeric) => sentence(canvas, offset, numeric),
+        Boundary::Newline => newline(canvas, offset),
+        Boundary::Auto(numeric) => {
+            let fences = known(canvas, 0, offset).matches("```").count();
+            if fences % 2 == 1 || (fences == 0 && code) {
+                newline(canvas, offset)
+            } else {
+                sentence(canvas, offset, numeric)
+            }
+        }
+    }
+}
+
+/// A full stop; behind a digit only if what follows is known and no digit.
+fn sentence(canvas: &Canvas, offset: u32, numeric: NumericPeriod) -> bool {
+    let all = known(canvas, 0, offset + 1);
+    let Some(before) = all.trim_end().strip_suffix(['.', '。']) else { return false };
+    let own = text(canvas.get(offset).expect("not a mask"));
+    if own.trim().is_empty() {
+        return false;
+    }
+    let numeric_period = before.ends_with(|c: char| c.is_ascii_digit());
+    let ended = offset + 1 >= canvas.len() || canvas.is_stop_at(offset + 1);
+    let next = known(canvas, offset + 1, offset + 2);
+    let goes_on = next.starts_with(|c: char| c == MASK || c.is_ascii_digit());
+    !numeric_period || (numeric == NumericPeriod::Next && (ended || !goes_on))
+}
+
+/// The end of a settled, balanced, finished line of code.
+fn newline(canvas: &Canvas, offset: u32) -> bool {
+    let own = text(canvas.get(offset).expect("not a mask"));
+    let Some(head) = own.find('\n').map(|at| &own[..at]) else { return false };
+    let before = known(canvas, 0, offset);
+    let line = format!("{}{head}", before.rsplit('\n').next().unwrap_or_default());
+    let all = format!("{before}{own}");
+    let count = |brackets: &str| all.chars().filter(|c| brackets.contains(*c)).count();
+    let end = line.trim_end().chars().last();
+    !line.contains(MASK)
+        && end.is_some_and(|c| !":,\\=+-*/(".contains(c))
+        && count("([{") == count(")]}")
+}
+
+/// Offsets `from..to` as text, masks and all.
+fn known(canvas: &Canvas, from: u32, to: u32) -> String {
+    let offsets = from..to.min(canvas.len());
+    offsets.map(|at| canvas.get(at).map_or(MASK.to_string(), |token| text(token).to_owned())).collect()
+}

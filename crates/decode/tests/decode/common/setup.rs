@@ -1,0 +1,123 @@
+//! Random decoders and budgets.
+
+use asynclane_decode::{
+    AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, NumericPeriod, ScheduleConfig,
+};
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+use super::model::Model;
+
+/// One random sequence: everything a walk depends on.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub config: DecoderConfig,
+    pub budget: u32,
+    pub code_prompt: bool,
+    pub model: Model,
+}
+
+/// The same cases in every run, no files.
+pub fn cases() -> ProptestConfig {
+    ProptestConfig {
+        cases: 256,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(0x00A5_71CA),
+        ..ProptestConfig::default()
+    }
+}
+
+/// Any schedule.
+pub fn setup() -> impl Strategy<Value = Setup> {
+    prop_oneof![3 => asynclane_setup(), 1 => block_wise_setup()]
+}
+
+/// AsyncLane with any of its options.
+pub fn asynclane_setup() -> impl Strategy<Value = Setup> {
+    (asynclane_schedule(), any::<bool>(), rest()).prop_map(|(schedule, prune, rest)| {
+        let schedule = ScheduleConfig::AsyncLane(schedule);
+        rest.with(schedule, prune, true)
+    })
+}
+
+/// BlockWise, also in its published form that fills the whole canvas.
+pub fn block_wise_setup() -> impl Strategy<Value = Setup> {
+    let stops = prop_oneof![Just((true, true)), Just((false, true)), Just((false, false))];
+    (1..40u32, stops, rest()).prop_map(|(block_length, (prune, early_stop), rest)| {
+        rest.with(ScheduleConfig::BlockWise { block_length }, prune, early_stop)
+    })
+}
+
+/// What does not depend on the schedule.
+#[derive(Clone, Debug)]
+struct Rest {
+    commit: CommitConfig,
+    budget: u32,
+    code_prompt: bool,
+    model: Model,
+}
+
+impl Rest {
+    fn with(self, schedule: ScheduleConfig, prune: bool, early_stop: bool) -> Setup {
+        let Self { commit, budget, code_prompt, model } = self;
+        let config = DecoderConfig { schedule, commit, prune, early_stop };
+        Setup { config, budget, code_prompt, model }
+    }
+}
+
+fn rest() -> impl Strategy<Value = Rest> {
+    let budget = prop_oneof![1..=12u32, 1..=200u32];
+    let model = (any::<u64>(), prop::sample::select(vec![0, 4, 30, 200]), 2..20u64);
+    let model = model.prop_map(|(seed, stop_every, levels)| Model { seed, stop_every, levels });
+    (commit(), budget, any::<bool>(), model).prop_map(|(commit, budget, code_prompt, model)| Rest {
+        commit,
+        budget,
+        code_prompt,
+        model,
+    })
+}
+
+fn commit() -> impl Strategy<Value = CommitConfig> {
+    prop_oneof![
+        (1..=5u32).prop_map(|tokens_per_step| CommitConfig::TopK { tokens_per_step }),
+        probability().prop_map(|threshold| CommitConfig::Threshold { threshold }),
+    ]
+}
+
+/// A probability that is often one of the model's own, so that `>=` and `>` differ.
+fn probability() -> impl Strategy<Value = f64> {
+    prop_oneof![0.0..=1.0f64, Just(0.0), Just(0.5), Just(1.0)]
+}
+
+fn boundary() -> impl Strategy<Value = Boundary> {
+    let numeric = prop_oneof![Just(NumericPeriod::Next), Just(NumericPeriod::Strict)];
+    numeric.prop_flat_map(|numeric| {
+        prop_oneof![
+            Just(Boundary::Sentence(numeric)),
+            Just(Boundary::Newline),
+            Just(Boundary::Auto(numeric))
+        ]
+    })
+}
+
+fn asynclane_schedule() -> impl Strategy<Value = AsyncLaneConfig> {
+    let sizes = (1..40u32, prop_oneof![Just(0), 0..40u32], 1..=6u32);
+    let drafts = prop_oneof![1 => Just(None), 3 => probability().prop_map(Some)];
+    let forks = prop_oneof![1 => Just(None), 6 => boundary().prop_map(Some)];
+    let when = (probability(), 0..4u32, any::<bool>(), any::<bool>());
+    (sizes, drafts, forks, when).prop_map(|(sizes, draft_threshold, fork, when)| {
+        let (block_length, lookahead, max_lanes) = sizes;
+        let (min_fill, min_clock, fork_when_complete, coupled) = when;
+        AsyncLaneConfig {
+            block_length,
+            lookahead,
+            draft_threshold,
+            fork,
+            min_fill,
+            min_clock,
+            fork_when_complete,
+            max_lanes,
+            coupled,
+        }
+    })
+}

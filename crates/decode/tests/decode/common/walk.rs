@@ -1,0 +1,95 @@
+//! A sequence decoded from birth to end, with everything recorded.
+
+use asynclane_decode::{
+    AsyncLaneConfig, Canvas, Decoder, Effect, Input, LaneTree, LaneView, Proposal, Role,
+    ScheduleConfig, TokenId,
+};
+
+use super::{STOPS, Setup, classes, wanted};
+
+/// One step: what was there, what the model said, what changed, what is there now.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Lanes of the step, as the decoder asked for them.
+    pub lanes: Vec<LaneView>,
+    pub tree_before: LaneTree,
+    pub canvas_before: Canvas,
+    pub proposals: Vec<Proposal>,
+    pub effects: Vec<Effect>,
+    pub tree: LaneTree,
+    pub canvas: Canvas,
+}
+
+/// All steps of one sequence.
+#[derive(Debug)]
+pub struct Walk {
+    pub setup: Setup,
+    /// Effects of the birth.
+    pub born: Vec<Effect>,
+    pub steps: Vec<Record>,
+    /// The decoder as it is in the end.
+    pub decoder: Decoder,
+}
+
+impl Walk {
+    /// Decodes until done, or one step longer than any decoder may take.
+    pub fn run(setup: &Setup) -> Self {
+        let mut born = Vec::new();
+        let input = Input {
+            budget: setup.budget,
+            stops: STOPS,
+            classes: classes(),
+            code_prompt: setup.code_prompt,
+        };
+        let mut decoder = Decoder::new(&setup.config, input, &mut born);
+        let mut steps = Vec::new();
+        while !decoder.is_done() && decoder.step() <= setup.budget {
+            steps.push(step(&mut decoder, setup));
+        }
+        Self { setup: setup.clone(), born, steps, decoder }
+    }
+
+    /// The schedule's parameters, if it is AsyncLane.
+    pub fn asynclane(&self) -> Option<&AsyncLaneConfig> {
+        match &self.setup.config.schedule {
+            ScheduleConfig::AsyncLane(config) => Some(config),
+            ScheduleConfig::BlockWise { .. } => None,
+        }
+    }
+
+    /// The emitted tokens in the end.
+    pub fn output(&self) -> Vec<TokenId> {
+        let canvas = self.decoder.canvas();
+        (0..canvas.emitted()).map(|at| canvas.get(at).expect("emitted, hence committed")).collect()
+    }
+
+    /// All effects in order.
+    pub fn effects(&self) -> impl Iterator<Item = &Effect> {
+        self.born.iter().chain(self.steps.iter().flat_map(|record| &record.effects))
+    }
+}
+
+impl Record {
+    /// Offsets and tokens committed in this step.
+    pub fn commits(&self) -> impl Iterator<Item = (u32, TokenId)> {
+        self.effects.iter().filter_map(|effect| match effect {
+            Effect::Commit { offset, token, .. } => Some((*offset, *token)),
+            _ => None,
+        })
+    }
+}
+
+fn step(decoder: &mut Decoder, setup: &Setup) -> Record {
+    let now = decoder.step() + 1;
+    let says = |(offset, role)| Proposal {
+        offset,
+        candidate: setup.model.says(offset, now, role == Role::Refine),
+    };
+    let proposals: Vec<Proposal> = wanted(decoder).into_iter().map(says).collect();
+    let (lanes, tree_before) = (decoder.lanes().collect(), decoder.tree().clone());
+    let canvas_before = decoder.canvas().clone();
+    let mut effects = Vec::new();
+    decoder.apply(&proposals, &mut effects);
+    let (tree, canvas) = (decoder.tree().clone(), decoder.canvas().clone());
+    Record { lanes, tree_before, canvas_before, proposals, effects, tree, canvas }
+}

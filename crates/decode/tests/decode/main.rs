@@ -1,0 +1,16 @@
+//! The decoding algorithms, from outside: properties, edge cases, walks to read.
+
+#[cfg(test)]
+mod boundaries;
+#[cfg(test)]
+mod commits;
+#[cfg(test)]
+mod common;
+#[cfg(test)]
+mod edges;
+#[cfg(test)]
+mod lanes;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod scripts;

@@ -1,0 +1,83 @@
+"""Accuracy of a checkpoint on held-out problems, graded twice: by the end and strictly.
+
+    python evaluate.py --model ../checkpoint --count 100 --json accuracy.json
+
+Block-wise decoding in f32 at temperature 0: by default the most confident position, one token per
+forward; with --threshold every position at least that confident as well.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+import model as llada
+from problems import FAMILIES, grades, problems
+from tokenizer import END, END_OF_TURN, MASK, chat
+
+
+@torch.inference_mode()
+def decode(net, prompt, budget, block, threshold):
+    """Output ids of one prompt up to its first stop token, and the forward passes it took."""
+    canvas = torch.tensor([prompt + [MASK] * budget])
+    forwards = 0
+    for start in range(len(prompt), len(prompt) + budget, block):
+        stop = min(start + block, canvas.shape[1])
+        while (open_places := (canvas[0, start:stop] == MASK).nonzero().flatten()).numel():
+            scored = torch.zeros_like(canvas, dtype=torch.bool)
+            scored[0, start + open_places] = True
+            confidence, token = net(canvas, scored=scored).softmax(-1).max(-1)
+            forwards += 1
+            chosen = confidence >= threshold
+            chosen[confidence.argmax()] = True
+            canvas[0, start + open_places[chosen]] = token[chosen]
+        output = canvas[0, len(prompt) : stop].tolist()
+        ends = [place for place, token in enumerate(output) if token in (END, END_OF_TURN)]
+        if ends:
+            return output[: ends[0]], forwards
+    return output, forwards
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--count", type=int, default=100, help="problems of each family")
+    parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument("--budget", type=int, default=128)
+    parser.add_argument("--block", type=int, default=32)
+    parser.add_argument("--threshold", type=float, default=2.0, help="above 1: one token a forward")
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="file to write the figures to")
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    net = llada.load(options.model).eval()
+    tokenizer = Tokenizer.from_file(str(options.model / "tokenizer.json"))
+    table = {}
+    for task in FAMILIES:
+        drawn = problems(task, options.seed, options.count, "eval")
+        outputs, tokens, forwards = [], 0, 0
+        for problem in drawn:
+            prompt = tokenizer.encode(chat(problem["prompt"]), add_special_tokens=False).ids
+            ids, passes = decode(net, prompt, options.budget, options.block, options.threshold)
+            outputs.append(tokenizer.decode(ids, skip_special_tokens=False))
+            tokens, forwards = tokens + len(ids), forwards + passes
+        judged = grades([problem["prompt"] for problem in drawn], outputs)
+        share = {key: sum(grade[key] for grade in judged) / len(judged) for key in ("end", "strict")}
+        table[task] = {
+            "problems": len(judged),
+            "end": round(100 * share["end"], 1),
+            "strict": round(100 * share["strict"], 1),
+            "tokens_per_forward": round(tokens / forwards, 2),
+        }
+        print(f"{task:9}", table[task], flush=True)
+    if options.json:
+        settings = {"seed": options.seed, "budget": options.budget, "block_length": options.block}
+        settings["threshold"] = options.threshold if options.threshold <= 1 else None
+        options.json.write_text(json.dumps({"settings": settings, "families": table}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+//! The small ops against plain loops: linear, norm, rope, pool writes.
+
+use asynclane_kernels::{CopyPages, Epilogue, Linear, Rope, RopeTable, WriteRows, rms_norm};
+use candle_core::{Device, Tensor};
+
+/// Deterministic values in -1..1.
+fn noise(seed: u32, len: usize) -> Vec<f32> {
+    (0..len as u32)
+        .map(|i| {
+            let x = (i.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)).wrapping_mul(97);
+            (x.wrapping_mul(x | 1) >> 8) as f32 / (1u32 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+fn tensor(data: &[f32], rows: usize) -> Tensor {
+    Tensor::from_slice(data, (rows, data.len() / rows), &Device::Cpu).unwrap()
+}
+
+fn values(tensor: &Tensor) -> Vec<f32> {
+    tensor.flatten_all().unwrap().to_vec1().unwrap()
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    a.iter()
+        .zip(b)
+        .map(|(&a, &b)| f64::from(a) * f64::from(b))
+        .sum()
+}
+
+#[test]
+fn a_gated_linear_is_silu_of_the_gate_times_up() {
+    for (rows, k, n) in [(1, 8, 3), (5, 72, 40), (65, 192, 512)] {
+        let (x, w, b) = (noise(1, rows * k), noise(2, 2 * n * k), noise(3, 2 * n));
+        let layer = Linear::new(&w, k, Some(&b), Epilogue::SiluGate).unwrap();
+        let got = values(&layer.forward(&tensor(&x, rows)).unwrap());
+        for i in 0..rows {
+            for j in 0..n {
+                let x = &x[i * k..(i + 1) * k];
+                let gate = dot(x, &w[j * k..(j + 1) * k]) + f64::from(b[j]);
+                let up = dot(x, &w[(n + j) * k..(n + j + 1) * k]) + f64::from(b[n + j]);
+                let want = gate / (1.0 + (-gate).exp()) * up;
+                let error = (f64::from(got[i * n + j]) - want).abs();
+                assert!(
+                    error < 1e-4 * (1.0 + want.abs()),
+                    "{rows}x{k}x{n} at {i},{j}: {error}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_linear_adds_bias_and_residual() {
+    let (rows, k, n) = (7, 33, 70);
+    let (x, w, b, r) = (
+        noise(1, rows * k),
+        noise(2, n * k),
+        noise(3, n),
+        noise(4, rows * n),
+    );
+    let layer = Linear::new(&w, k, Some(&b), Epilogue::None).unwrap();
+    let got = values(
+        &layer
+            .forward_add(&tensor(&x, rows), &tensor(&r, rows))
+            .unwrap(),
+    );
+    for (at, got) in got.iter().enumerate() {
+        let (i, j) = (at / n, at % n);
+        let product = dot(&x[i * k..(i + 1) * k], &w[j * k..(j + 1) * k]);
+        let want = product + f64::from(b[j]) + f64::from(r[at]);
+        assert!(
+            (f64::from(*got) - want).abs() < 1e-5,
+            "{i},{j}: {got} for {want}"
+        );
+    }
+    assert!(Linear::new(&w[1..], k, None, Epilogue::None).is_err());
+    assert!(layer.forward(&tensor(&noise(0, 34), 1)).is_err());
+}
+
+#[test]
+fn rms_norm_divides_by_the_root_of_the_mean_square() {
+    for (rows, d) in [(1, 1), (3, 72), (400, 192), (2, 37)] {
+        let (x, w) = (noise(5, rows * d), noise(6, d));
+        let weight = Tensor::from_slice(&w, d, &Device::Cpu).unwrap();
+        let got = values(&rms_norm(&tensor(&x, rows), &weight, 1e-5).unwrap());
+        for (i, x) in x.chunks(d).enumerate() {
+            let scale = (dot(x, x) / d as f64 + 1e-5).sqrt();
+            for j in 0..d {
+                let want = f64::from(x[j]) / scale * f64::from(w[j]);
+                assert!(
+                    (f64::from(got[i * d + j]) - want).abs() < 1e-5,
+                    "{rows}x{d} {i},{j}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn rope_turns_halves_by_the_rows_own_position() {
+    let (heads, c) = (3, 8);
+    let positions = [0u32, 9, 3];
+    let width = (heads + 1) * c;
+    let before = noise(7, positions.len() * width);
+    let x = tensor(&before, positions.len());
+    let table = RopeTable::new(10_000.0, c, 10);
+    assert_eq!(table.positions(), 10);
+    x.inplace_op1(&Rope {
+        table: &table,
+        positions: &positions,
+        heads,
+    })
+    .unwrap();
+    let got = values(&x);
+    for (row, &position) in positions.iter().enumerate() {
+        for j in 0..width {
+            let at = row * width + j;
+            let (i, high) = (j % c % (c / 2), j % c >= c / 2);
+            let angle = f64::from(position) * 10_000f64.powf(-2.0 * i as f64 / c as f64);
+            let other = f64::from(before[if high { at - c / 2 } else { at + c / 2 }]);
+            let turned = if high { other } else { -other } * angle.sin();
+            let want = f64::from(before[at]) * angle.cos() + turned;
+            let want = if j < heads * c {
+                want
+            } else {
+                f64::from(before[at])
+            };
+            assert!(
+                (f64::from(got[at]) - want).abs() < 1e-5,
+                "row {row} column {j}"
+            );
+        }
+    }
+    let far = Rope {
+        table: &table,
+        positions: &[10, 0, 0],
+        heads,
+    };
+    assert!(
+        x.inplace_op1(&far)
+            .unwrap_err()
+            .to_string()
+            .contains("position 10 of 10")
+    );
+}
+
+#[test]
+fn pool_writes_touch_their_slots_alone() {
+    let pool = Tensor::full(-1.0f32, (8, 2, 3), &Device::Cpu).unwrap();
+    let rows = noise(9, 2 * 20);
+    let write = WriteRows {
+        slots: &[6, 1],
+        column: 5,
+    };
+    pool.inplace_op2(&tensor(&rows, 2), &write).unwrap();
+    let got = values(&pool);
+    for slot in 0..8 {
+        let want = match slot {
+            6 => rows[5..11].to_vec(),
+            1 => rows[25..31].to_vec(),
+            _ => vec![-1.0; 6],
+        };
+        assert_eq!(got[slot * 6..(slot + 1) * 6], want, "slot {slot}");
+    }
+    pool.inplace_op1(&CopyPages {
+        pages: &[(3, 0), (0, 2)],
+        page_size: 2,
+    })
+    .unwrap();
+    let copied = values(&pool);
+    assert_eq!(copied[..12], got[36..48]);
+    assert_eq!(copied[24..36], got[36..48]);
+    assert_eq!(copied[12..24], got[12..24]);
+    let bad = WriteRows {
+        slots: &[8, 1],
+        column: 0,
+    };
+    assert!(pool.inplace_op2(&tensor(&rows, 2), &bad).is_err());
+    assert!(
+        pool.inplace_op1(&CopyPages {
+            pages: &[(4, 0)],
+            page_size: 2
+        })
+        .is_err()
+    );
+}

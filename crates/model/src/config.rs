@@ -1,0 +1,106 @@
+//! Reading `config.json`: typed keys, with errors that name them.
+
+use crate::LoadError;
+use serde_json::{Map, Value};
+
+/// The object of a JSON file. A key whose value is null counts as absent.
+pub(crate) struct Keys {
+    file: String,
+    map: Map<String, Value>,
+}
+
+impl Keys {
+    pub(crate) fn parse(file: &str, text: &[u8]) -> Result<Self, LoadError> {
+        let corrupt = |reason: String| LoadError::Corrupt { file: file.to_owned(), reason };
+        match serde_json::from_slice(text) {
+            Ok(Value::Object(map)) => Ok(Self { file: file.to_owned(), map }),
+            Ok(_) => Err(corrupt("expected a JSON object".to_owned())),
+            Err(error) => Err(corrupt(error.to_string())),
+        }
+    }
+
+    /// The error of an unusable value.
+    pub(crate) fn refuse(&self, key: &str, expected: impl Into<String>) -> LoadError {
+        LoadError::Key {
+            file: self.file.clone(),
+            key: key.to_owned(),
+            expected: expected.into(),
+            found: self.get(key).map_or_else(|| "nothing".to_owned(), Value::to_string),
+        }
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    /// A positive whole number that fits 32 bits, if the key is there.
+    pub(crate) fn optional_count(&self, key: &str) -> Result<Option<usize>, LoadError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_u64().and_then(|n| u32::try_from(n).ok()) {
+            Some(n) if n > 0 => Ok(Some(n as usize)),
+            _ => Err(self.refuse(key, "a positive whole number")),
+        }
+    }
+
+    /// A positive whole number.
+    pub(crate) fn count(&self, key: &str) -> Result<usize, LoadError> {
+        self.optional_count(key)?.ok_or_else(|| self.refuse(key, "a positive whole number"))
+    }
+
+    /// A positive number, if the key is there.
+    pub(crate) fn optional_number(&self, key: &str) -> Result<Option<f64>, LoadError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_f64() {
+            Some(x) if x > 0.0 && x.is_finite() => Ok(Some(x)),
+            _ => Err(self.refuse(key, "a positive number")),
+        }
+    }
+
+    /// A flag, with the value of an absent one.
+    pub(crate) fn flag(&self, key: &str, absent: bool) -> Result<bool, LoadError> {
+        let Some(value) = self.get(key) else { return Ok(absent) };
+        value.as_bool().ok_or_else(|| self.refuse(key, "true or false"))
+    }
+
+    /// A token id below `limit`, or `absent`.
+    pub(crate) fn token(&self, key: &str, absent: u32, limit: usize) -> Result<u32, LoadError> {
+        let ids = self.tokens(key, absent, limit)?;
+        match ids.as_slice() {
+            &[id] => Ok(id),
+            _ => Err(self.refuse(key, "one token id")),
+        }
+    }
+
+    /// One token id or a list of them, each below `limit`, or `absent`.
+    pub(crate) fn tokens(
+        &self,
+        key: &str,
+        absent: u32,
+        limit: usize,
+    ) -> Result<Vec<u32>, LoadError> {
+        let refuse = || self.refuse(key, format!("a token id below {limit}"));
+        let id = |value: &Value| {
+            let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+            id.filter(|&id| (id as usize) < limit).ok_or_else(refuse)
+        };
+        match self.get(key) {
+            None if (absent as usize) < limit => Ok(vec![absent]),
+            None => Err(refuse()),
+            Some(Value::Array(list)) if !list.is_empty() => list.iter().map(id).collect(),
+            Some(value) => Ok(vec![id(value)?]),
+        }
+    }
+
+    /// The text of a key.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        self.get(key).and_then(Value::as_str)
+    }
+
+    /// Refuses a key that is there and does not have the one supported value.
+    pub(crate) fn only(&self, key: &str, supported: &Value) -> Result<(), LoadError> {
+        match self.get(key) {
+            Some(value) if value != supported => Err(self.refuse(key, supported.to_string())),
+            _ => Ok(()),
+        }
+    }
+}

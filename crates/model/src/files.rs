@@ -1,0 +1,102 @@
+//! Where a checkpoint's files come from: a folder, mapped, or bytes already in memory.
+
+use crate::LoadError;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::path::PathBuf;
+
+/// The files of one checkpoint, by name.
+#[derive(Clone, Debug)]
+pub struct Files(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    Folder(PathBuf),
+    Memory(BTreeMap<String, Cow<'static, [u8]>>),
+}
+
+/// The content of a file; as long as it lives the file must not change.
+pub(crate) enum Bytes {
+    Mapped(memmap2::Mmap),
+    Memory(Cow<'static, [u8]>),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Memory(bytes) => bytes,
+        }
+    }
+}
+
+impl Files {
+    /// The files of a folder; weights are mapped, not read.
+    #[must_use]
+    pub fn folder(path: impl Into<PathBuf>) -> Self {
+        Self(Source::Folder(path.into()))
+    }
+
+    /// Files in memory: names and contents, for example of `include_bytes!`.
+    #[must_use]
+    pub fn memory<N: Into<String>, B: Into<Cow<'static, [u8]>>>(
+        files: impl IntoIterator<Item = (N, B)>,
+    ) -> Self {
+        let files = files.into_iter().map(|(name, bytes)| (name.into(), bytes.into()));
+        Self(Source::Memory(files.collect()))
+    }
+
+    /// The folder, or a word for memory.
+    pub(crate) fn place(&self) -> String {
+        match &self.0 {
+            Source::Folder(path) => path.display().to_string(),
+            Source::Memory(_) => "the embedded files".to_owned(),
+        }
+    }
+
+    /// Whether there is a file of this name.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        match &self.0 {
+            Source::Folder(path) => path.join(name).is_file(),
+            Source::Memory(files) => files.contains_key(name),
+        }
+    }
+
+    /// The content of a file.
+    pub(crate) fn open(&self, name: &str) -> Result<Bytes, LoadError> {
+        let missing = || LoadError::MissingFile { file: name.to_owned(), place: self.place() };
+        match &self.0 {
+            Source::Memory(files) => {
+                files.get(name).cloned().map(Bytes::Memory).ok_or_else(missing)
+            }
+            Source::Folder(folder) => {
+                let path = folder.join(name);
+                let unreadable = |error: std::io::Error| match error.kind() {
+                    std::io::ErrorKind::NotFound => missing(),
+                    _ => LoadError::Unreadable {
+                        file: path.display().to_string(),
+                        reason: error.to_string(),
+                    },
+                };
+                let file = std::fs::File::open(&path).map_err(unreadable)?;
+                // An empty file cannot be mapped.
+                if file.metadata().map_err(unreadable)?.len() == 0 {
+                    return Ok(Bytes::Memory(Cow::Borrowed(&[])));
+                }
+                map(&file).map(Bytes::Mapped).map_err(unreadable)
+            }
+        }
+    }
+}
+
+/// Maps a file for reading.
+#[expect(unsafe_code, reason = "the one memory map: weights are read without copying the file")]
+fn map(file: &std::fs::File) -> std::io::Result<memmap2::Mmap> {
+    // SAFETY: the map is only read, as bytes. If another process truncates the file meanwhile,
+    // the system ends this one; every program that maps weights shares this.
+    unsafe { memmap2::Mmap::map(file) }
+}

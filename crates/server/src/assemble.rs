@@ -1,0 +1,121 @@
+//! One choice of an answer, from the events of its sequence: text, ids, the end.
+
+use engine::{Event, FinishReason, SequenceStats};
+use step::TokenId;
+use text::TextStream;
+
+/// What some events add to a choice. The deltas of a choice, joined, are its plain answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Delta {
+    /// Index of the choice.
+    pub index: usize,
+    /// Text to show; held-back text comes with a later delta.
+    pub text: String,
+    /// Ids of the tokens delivered.
+    pub token_ids: Vec<TokenId>,
+    /// Set once, when nothing more will be delivered.
+    pub finish: Option<FinishReason>,
+    /// The sequence has a place in the batch.
+    pub started: bool,
+    /// Set once, when the sequence has left the engine; the last delta.
+    pub stats: Option<SequenceStats>,
+}
+
+impl Delta {
+    /// Whether there is anything a client would see.
+    pub fn is_visible(&self) -> bool {
+        !self.text.is_empty() || self.finish.is_some()
+    }
+}
+
+/// A sequence that failed; what exactly is for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure(pub String);
+
+/// Turns the events of one sequence into the deltas of one choice.
+#[derive(Clone, Debug)]
+pub struct ChoiceAssembler {
+    index: usize,
+    stream: TextStream,
+    /// Text before the answer (`echo`), until it is delivered.
+    echo: String,
+    /// Ids that belong to the answer and are not delivered.
+    held: Vec<TokenId>,
+    /// Tokens pushed so far that belong to the answer.
+    used: usize,
+    ended: bool,
+}
+
+impl ChoiceAssembler {
+    /// Choice `index` with `echo` before its text.
+    pub fn new(index: usize, stream: TextStream, echo: String) -> Self {
+        Self { index, stream, echo, held: Vec::new(), used: 0, ended: false }
+    }
+
+    /// An empty delta of this choice.
+    pub fn delta(&self) -> Delta {
+        Delta { index: self.index, ..Delta::default() }
+    }
+
+    /// Adds `event` to `delta`.
+    ///
+    /// # Errors
+    /// The sequence failed.
+    pub fn take(&mut self, event: Event, delta: &mut Delta) -> Result<(), Failure> {
+        match event {
+            Event::Started => delta.started = true,
+            Event::Tokens(chunk) => self.push(chunk.as_slice(), delta),
+            Event::Step(_) => {}
+            Event::Finished(finished) => {
+                self.finish(finished.reason, delta);
+                delta.stats = Some(finished.stats);
+            }
+            Event::Failed { message } => return Err(Failure(message)),
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, tokens: &[TokenId], delta: &mut Delta) {
+        // Behind a stop string the sequence goes on only for its stats.
+        if self.ended {
+            return;
+        }
+        let piece = self.stream.push(tokens);
+        let fresh = piece.tokens_used - self.used;
+        self.used = piece.tokens_used;
+        self.held.extend_from_slice(&tokens[..fresh]);
+        self.deliver(&piece.text, delta);
+        if piece.stopped {
+            self.end(FinishReason::Stop, delta);
+        }
+    }
+
+    fn finish(&mut self, reason: FinishReason, delta: &mut Delta) {
+        if self.ended {
+            return;
+        }
+        let piece = self.stream.finish();
+        // A stop string may complete in what was held back: later ids then do not belong.
+        let unused = self.used.saturating_sub(piece.tokens_used);
+        self.held.truncate(self.held.len().saturating_sub(unused));
+        self.used = piece.tokens_used;
+        self.deliver(&piece.text, delta);
+        self.end(if piece.stopped { FinishReason::Stop } else { reason }, delta);
+    }
+
+    /// Delivers text with the ids so far; ids without text wait for the next text.
+    fn deliver(&mut self, text: &str, delta: &mut Delta) {
+        if !text.is_empty() {
+            delta.text.push_str(&std::mem::take(&mut self.echo));
+            delta.text.push_str(text);
+            delta.token_ids.append(&mut self.held);
+        }
+    }
+
+    fn end(&mut self, reason: FinishReason, delta: &mut Delta) {
+        delta.text.push_str(&std::mem::take(&mut self.echo));
+        delta.token_ids.append(&mut self.held);
+        delta.finish = Some(reason);
+        self.ended = true;
+    }
+}

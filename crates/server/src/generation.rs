@@ -1,0 +1,149 @@
+//! A request in the engine: the deltas of all its choices, its usage and its end.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures_util::StreamExt;
+use futures_util::stream::SelectAll;
+use step::TokenId;
+
+use crate::admit::{Prepared, submit};
+use crate::assemble::Delta;
+use crate::choice::Choice;
+use crate::error::ApiError;
+use crate::record::Record;
+use crate::request::{Endpoint, Output};
+use crate::shutdown::Phase;
+use crate::state::{AppState, Backend};
+use crate::usage::{Usage, UsageSum};
+
+/// What is the same in every part of an answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Where the request came in.
+    pub endpoint: Endpoint,
+    /// Unique id with the endpoint's prefix.
+    pub id: String,
+    /// Unix time in seconds.
+    pub created: u64,
+    /// The model's name.
+    pub model: String,
+    /// `system_fingerprint`.
+    pub fingerprint: String,
+    /// How the answer is shaped.
+    pub output: Output,
+    /// Ids of every prompt.
+    pub prompts: Vec<Arc<[TokenId]>>,
+    /// Choices per prompt.
+    pub n: usize,
+}
+
+impl Answer {
+    /// Number of choices.
+    pub fn choices(&self) -> usize {
+        self.prompts.len() * self.n
+    }
+
+    /// The prompt's ids of choice `index`.
+    pub fn prompt_ids(&self, index: usize) -> &[TokenId] {
+        &self.prompts[index / self.n]
+    }
+}
+
+/// All choices of a request. Dropping it cancels what still runs.
+pub struct Generation {
+    answer: Answer,
+    choices: SelectAll<Choice>,
+    usage: UsageSum,
+    record: Record,
+    ending: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Generation {
+    /// Submits `prepared`.
+    ///
+    /// # Errors
+    /// As [`submit`], with the record, which has not ended.
+    pub fn start(
+        state: &AppState,
+        backend: &Backend,
+        prepared: Prepared,
+        mut record: Record,
+    ) -> Result<Self, (ApiError, Record)> {
+        let request = &prepared.request;
+        let seed = request.seed.unwrap_or_else(|| state.ids().seed());
+        let choices = match submit(backend, &prepared, seed) {
+            Ok(choices) => choices,
+            Err(error) => return Err((error, record)),
+        };
+        record.accepted(choices.len());
+        let prompt_tokens = prepared.prompts.iter().map(|prompt| prompt.ids.len() as u64).sum();
+        let usage = UsageSum::new(request.decoding.label.clone(), seed, prompt_tokens);
+        let prefix = match request.endpoint {
+            Endpoint::Completions => "cmpl",
+            Endpoint::Chat => "chatcmpl",
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let answer = Answer {
+            endpoint: request.endpoint,
+            id: format!("{prefix}-{:016x}", state.ids().next()),
+            created: now.map_or(0, |now| now.as_secs()),
+            model: backend.model.id.clone(),
+            fingerprint: backend.model.fingerprint.clone(),
+            output: request.output,
+            n: request.n as usize,
+            prompts: prepared.prompts.into_iter().map(|prompt| prompt.ids).collect(),
+        };
+        let ending = Box::pin(state.shutdown().reached(Phase::Ending));
+        Ok(Self { answer, choices: choices.into_iter().collect(), usage, record, ending })
+    }
+
+    /// What is the same in every part of the answer.
+    pub fn answer(&self) -> &Answer {
+        &self.answer
+    }
+
+    /// The next delta of any choice; `None` once all have ended.
+    ///
+    /// # Errors
+    /// A sequence failed, or the server ends what is left: nothing more follows.
+    pub async fn next(&mut self) -> Option<Result<Delta, ApiError>> {
+        let next = tokio::select! {
+            biased;
+            () = &mut self.ending => {
+                let error = ApiError::shutting_down();
+                self.record.fail(&error);
+                return Some(Err(error));
+            }
+            next = self.choices.next() => next?,
+        };
+        let delta = match next {
+            Ok(delta) => delta,
+            Err(failure) => {
+                self.record.span().in_scope(|| tracing::error!("{}", failure.0));
+                let error = ApiError::internal();
+                self.record.fail(&error);
+                return Some(Err(error));
+            }
+        };
+        self.usage.add_tokens(delta.token_ids.len());
+        if let Some(stats) = &delta.stats {
+            self.usage.add_sequence(stats);
+        }
+        self.record.observe(&delta);
+        Some(Ok(delta))
+    }
+
+    /// The request's totals so far.
+    pub fn running_usage(&self) -> Usage {
+        self.usage.running()
+    }
+
+    /// The final usage; the request counts as answered in full.
+    pub fn finish(&mut self) -> Usage {
+        let usage = self.usage.last();
+        self.record.succeed(&usage);
+        usage
+    }
+}

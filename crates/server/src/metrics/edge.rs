@@ -1,0 +1,179 @@
+//! Metrics of requests, on the server's own clock.
+
+use std::time::Duration;
+
+use engine::FinishReason;
+use prometheus::{Histogram, IntCounter};
+
+use super::register::Register;
+use super::seconds;
+use crate::error::ErrorCode;
+use crate::request::Endpoint;
+
+const LATENCY: &[f64] = &[
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
+];
+const GAPS: &[f64] =
+    &[0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+const TOKENS: &[f64] = &[
+    1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 50000.0,
+];
+const PER_FORWARD: &[f64] = &[0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 32.0];
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answered in full.
+    Ok,
+    /// The client's fault.
+    Invalid,
+    /// Not taken: overload, loading, shutdown.
+    Rejected,
+    /// The client went away.
+    Cancelled,
+    /// The server's fault.
+    Failed,
+}
+
+impl Outcome {
+    const NAMES: [&str; 5] = ["ok", "invalid", "rejected", "cancelled", "failed"];
+
+    /// The outcome of a request that ended with an error.
+    pub fn of(code: ErrorCode) -> Self {
+        match code {
+            ErrorCode::InternalError | ErrorCode::EngineStopped => Self::Failed,
+            ErrorCode::Overloaded | ErrorCode::Loading | ErrorCode::ShuttingDown => Self::Rejected,
+            _ => Self::Invalid,
+        }
+    }
+
+    /// The label's value.
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+/// The facts of a request that was answered in full.
+#[derive(Clone, Copy, Debug)]
+pub struct Success {
+    /// Why it ended; `length` if any choice ended so.
+    pub reason: FinishReason,
+    /// Its usage.
+    pub prompt_tokens: u64,
+    /// Its usage.
+    pub completion_tokens: u64,
+    /// NFE, over its sequences.
+    pub forwards: u64,
+    /// From arrival until it had a place in the batch.
+    pub queue: Duration,
+    /// From arrival to the first token, or to the end without any.
+    pub first_token: Duration,
+    /// From the first to the last token.
+    pub decode: Duration,
+    /// From arrival to the end.
+    pub total: Duration,
+}
+
+impl Success {
+    /// Time per token after the first.
+    pub fn per_token(&self) -> Duration {
+        let rest = self.completion_tokens.saturating_sub(1).max(1);
+        self.decode.div_f64(rest as f64)
+    }
+}
+
+/// Handles of the metrics.
+#[derive(Debug)]
+pub struct Edge {
+    requests: [[IntCounter; 5]; 2],
+    success: [IntCounter; 2],
+    prompt_tokens: IntCounter,
+    generation_tokens: IntCounter,
+    first_token: Histogram,
+    total: Histogram,
+    queue: Histogram,
+    decode: Histogram,
+    per_token: Histogram,
+    chunk_gap: Histogram,
+    request_prompt: Histogram,
+    request_generation: Histogram,
+    request_forwards: Histogram,
+    tokens_per_forward: Histogram,
+}
+
+impl Edge {
+    /// Registers them.
+    pub fn new(register: &Register<'_>) -> Self {
+        let time = |name, help| register.histogram(name, help, LATENCY);
+        let size = |name, help| register.histogram(name, help, TOKENS);
+        Self {
+            requests: register.counter_grid(
+                ("requests_total", "Generation requests, once each"),
+                ["endpoint", "outcome"],
+                (Endpoint::ALL.map(Endpoint::path), Outcome::NAMES),
+            ),
+            success: register.counters(
+                ("request_success_total", "Requests answered in full"),
+                "finished_reason",
+                ["stop", "length"],
+            ),
+            prompt_tokens: register
+                .counter("prompt_tokens_total", "Prompt tokens of requests answered in full"),
+            generation_tokens: register
+                .counter("generation_tokens_total", "Tokens delivered by those requests"),
+            first_token: time("time_to_first_token_seconds", "From arrival to the first token"),
+            total: time("e2e_request_latency_seconds", "From arrival to the end"),
+            queue: time("request_queue_time_seconds", "From arrival to a place in the batch"),
+            decode: time("request_decode_time_seconds", "From the first token to the last"),
+            per_token: register.histogram(
+                "request_time_per_output_token_seconds",
+                "Decode time per token after the first",
+                GAPS,
+            ),
+            chunk_gap: register.histogram(
+                "inter_chunk_latency_seconds",
+                "Between two frontier moves of a choice",
+                GAPS,
+            ),
+            request_prompt: size("request_prompt_tokens", "Prompt tokens of a request"),
+            request_generation: size("request_generation_tokens", "Tokens a request delivered"),
+            request_forwards: size("request_forwards", "Forward passes of a request (NFE)"),
+            tokens_per_forward: register.histogram(
+                "tokens_per_forward",
+                "Tokens delivered per forward pass of a request (TPF)",
+                PER_FORWARD,
+            ),
+        }
+    }
+
+    /// Counts a request that has ended.
+    pub fn ended(&self, endpoint: Endpoint, outcome: Outcome) {
+        self.requests[endpoint.index()][outcome as usize].inc();
+    }
+
+    /// Counts what a request that was answered in full has cost.
+    pub fn succeeded(&self, facts: &Success) {
+        let reason = match facts.reason {
+            FinishReason::Stop => 0,
+            FinishReason::Length => 1,
+        };
+        self.success[reason].inc();
+        self.prompt_tokens.inc_by(facts.prompt_tokens);
+        self.generation_tokens.inc_by(facts.completion_tokens);
+        self.first_token.observe(seconds(facts.first_token));
+        self.total.observe(seconds(facts.total));
+        self.queue.observe(seconds(facts.queue));
+        self.decode.observe(seconds(facts.decode));
+        self.per_token.observe(seconds(facts.per_token()));
+        self.request_prompt.observe(facts.prompt_tokens as f64);
+        self.request_generation.observe(facts.completion_tokens as f64);
+        self.request_forwards.observe(facts.forwards as f64);
+        let per_forward = facts.completion_tokens as f64 / facts.forwards.max(1) as f64;
+        self.tokens_per_forward.observe(per_forward);
+    }
+
+    /// Counts the time between two frontier moves of a choice.
+    pub fn chunk_gap(&self, gap: Duration) {
+        self.chunk_gap.observe(seconds(gap));
+    }
+}

@@ -1,0 +1,179 @@
+//! Every metric, by name: one registry, fed per step by the engine and per request at the edge.
+
+mod alias;
+mod edge;
+mod rates;
+mod register;
+mod steps;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use engine::{Load, Observer, StepReport};
+use prometheus::{Gauge, Registry, TextEncoder};
+
+pub use edge::{Edge, Outcome, Success};
+use rates::Rates;
+use register::Register;
+use steps::Steps;
+
+/// The media type of [`Metrics::render`].
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// What the labels say; fixed for the life of the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// Label `model_name` of every series.
+    pub model_name: String,
+    /// Label `backend` of `build_info`: device and number format.
+    pub backend: String,
+    /// Slots per KV page.
+    pub page_size: u32,
+    /// KV pages.
+    pub pages: u32,
+    /// Whether the metrics other servers have too are repeated under vLLM's names.
+    pub vllm_aliases: bool,
+}
+
+/// All metrics; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    aliases: bool,
+    pages: u32,
+    epoch: Instant,
+    edge: Edge,
+    steps: Steps,
+    gauges: ScrapeGauges,
+    /// Locked by the engine thread once a step and by a scrape, each for well under 1 µs.
+    rates: Mutex<Rates>,
+}
+
+/// Gauges that are only computed when somebody looks.
+#[derive(Debug)]
+struct ScrapeGauges {
+    running: Gauge,
+    waiting: Gauge,
+    usage: Gauge,
+    pages_used: Gauge,
+    generated: Gauge,
+    committed: Gauge,
+}
+
+impl Metrics {
+    /// Registers everything, so that all series exist from the first scrape.
+    pub fn new(config: &MetricsConfig) -> Self {
+        let registry = Registry::new();
+        let register = Register::new(&registry, &config.model_name);
+        let gauges = ScrapeGauges::new(&register);
+        constants(&register, config);
+        let inner = Inner {
+            edge: Edge::new(&register),
+            steps: Steps::new(&register),
+            gauges,
+            aliases: config.vllm_aliases,
+            pages: config.pages,
+            epoch: Instant::now(),
+            rates: Mutex::new(Rates::default()),
+            registry,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// What the engine thread reports its steps to.
+    pub fn observer(&self) -> Box<dyn Observer> {
+        Box::new(self.clone())
+    }
+
+    /// The metrics of requests.
+    pub fn edge(&self) -> &Edge {
+        &self.inner.edge
+    }
+
+    /// The exposition text, given the engine's load.
+    pub fn render(&self, load: Load) -> String {
+        let inner = &*self.inner;
+        let now = inner.epoch.elapsed();
+        inner.gauges.set(load, inner.pages, self.rates(|rates| rates.per_second(now)));
+        let mut families = inner.registry.gather();
+        if inner.aliases {
+            alias::append(&mut families);
+        }
+        TextEncoder::new()
+            .encode_to_string(&families)
+            .expect("every registered family holds a metric and writing to a string succeeds")
+    }
+
+    fn rates<T>(&self, action: impl FnOnce(&mut Rates) -> T) -> T {
+        action(&mut self.inner.rates.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Observer for Metrics {
+    fn on_step(&mut self, report: &StepReport) {
+        self.inner.steps.observe(report);
+        let generated = report.emit_lag.len() as u64;
+        let committed = u64::from(report.masked_commits)
+            + u64::from(report.draft_commits)
+            + u64::from(report.edit_commits);
+        if generated + committed > 0 {
+            let now = self.inner.epoch.elapsed();
+            self.rates(|rates| rates.record(now, generated, committed));
+        }
+    }
+}
+
+impl ScrapeGauges {
+    fn new(register: &Register<'_>) -> Self {
+        Self {
+            running: register.gauge("num_requests_running", "Sequences in the batch"),
+            waiting: register
+                .gauge("num_requests_waiting", "Sequences accepted but not in the batch"),
+            usage: register
+                .gauge("kv_cache_usage_perc", "Share of the KV pages in use, from 0 to 1"),
+            pages_used: register.gauge("kv_pages_used", "KV pages in use"),
+            generated: register.gauge(
+                "generation_tokens_per_second",
+                "Tokens handed to clients per second, over the last 10 seconds",
+            ),
+            committed: register.gauge(
+                "committed_tokens_per_second",
+                "Tokens committed per second, over the last 10 seconds",
+            ),
+        }
+    }
+
+    fn set(&self, load: Load, pages: u32, rates: (f64, f64)) {
+        self.running.set(load.running.into());
+        self.waiting.set(load.waiting.into());
+        self.usage.set(f64::from(load.pages_used) / f64::from(pages.max(1)));
+        self.pages_used.set(load.pages_used.into());
+        self.generated.set(rates.0);
+        self.committed.set(rates.1);
+    }
+}
+
+/// Gauges that never change.
+fn constants(register: &Register<'_>, config: &MetricsConfig) {
+    register.gauge("kv_pages_total", "KV pages of the pool").set(config.pages.into());
+    let geometry = [
+        ("block_size", config.page_size.to_string()),
+        ("num_gpu_blocks", config.pages.to_string()),
+    ];
+    register.info("cache_config_info", "Slots per KV page, and KV pages; always 1", &geometry);
+    let build = [
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("backend", config.backend.clone()),
+    ];
+    register.info("build_info", "Version and backend; always 1", &build);
+}
+
+/// A duration as the unit of every time metric.
+fn seconds(duration: Duration) -> f64 {
+    duration.as_secs_f64()
+}

@@ -1,0 +1,110 @@
+//! Creating metrics under the common prefix and label; the sets of labels are fixed.
+
+use prometheus::core::Collector;
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts,
+    Registry,
+};
+
+/// Prefix of every native name.
+pub const PREFIX: &str = "asynclane";
+
+/// Registers metrics that all carry the model's name.
+#[derive(Debug)]
+pub struct Register<'a> {
+    registry: &'a Registry,
+    model: &'a str,
+}
+
+impl<'a> Register<'a> {
+    /// Registers with `registry`.
+    pub fn new(registry: &'a Registry, model: &'a str) -> Self {
+        Self { registry, model }
+    }
+
+    /// A counter.
+    pub fn counter(&self, name: &str, help: &str) -> IntCounter {
+        self.add(IntCounter::with_opts(self.opts(name, help)))
+    }
+
+    /// One counter per value of `label`, in order.
+    pub fn counters<const N: usize>(
+        &self,
+        (name, help): (&str, &str),
+        label: &str,
+        values: [&str; N],
+    ) -> [IntCounter; N] {
+        let family = self.add(IntCounterVec::new(self.opts(name, help), &[label]));
+        values.map(|value| family.with_label_values(&[value]))
+    }
+
+    /// One counter per pair of values of two labels.
+    pub fn counter_grid<const N: usize, const M: usize>(
+        &self,
+        (name, help): (&str, &str),
+        labels: [&str; 2],
+        (rows, columns): ([&str; N], [&str; M]),
+    ) -> [[IntCounter; M]; N] {
+        let family = self.add(IntCounterVec::new(self.opts(name, help), &labels));
+        rows.map(|row| columns.map(|column| family.with_label_values(&[row, column])))
+    }
+
+    /// A gauge.
+    pub fn gauge(&self, name: &str, help: &str) -> Gauge {
+        self.add(Gauge::with_opts(self.opts(name, help)))
+    }
+
+    /// One gauge per value of `label`, in order.
+    pub fn gauges<const N: usize>(
+        &self,
+        (name, help): (&str, &str),
+        label: &str,
+        values: [&str; N],
+    ) -> [Gauge; N] {
+        let family = self.add(GaugeVec::new(self.opts(name, help), &[label]));
+        values.map(|value| family.with_label_values(&[value]))
+    }
+
+    /// A gauge of 1 whose labels tell something.
+    pub fn info(&self, name: &str, help: &str, labels: &[(&str, String)]) {
+        let opts = labels.iter().fold(self.opts(name, help), |opts, (label, value)| {
+            opts.const_label(*label, value.clone())
+        });
+        self.add(Gauge::with_opts(opts)).set(1.0);
+    }
+
+    /// A histogram with the given upper bounds.
+    pub fn histogram(&self, name: &str, help: &str, bounds: &[f64]) -> Histogram {
+        self.add(Histogram::with_opts(self.histogram_opts(name, help, bounds)))
+    }
+
+    /// One histogram per value of `label`, in order.
+    pub fn histograms<const N: usize>(
+        &self,
+        (name, help, bounds): (&str, &str, &[f64]),
+        label: &str,
+        values: [&str; N],
+    ) -> [Histogram; N] {
+        let opts = self.histogram_opts(name, help, bounds);
+        let family = self.add(HistogramVec::new(opts, &[label]));
+        values.map(|value| family.with_label_values(&[value]))
+    }
+
+    fn opts(&self, name: &str, help: &str) -> Opts {
+        Opts::new(name, help).namespace(PREFIX).const_label("model_name", self.model)
+    }
+
+    fn histogram_opts(&self, name: &str, help: &str, bounds: &[f64]) -> HistogramOpts {
+        HistogramOpts::new(name, help)
+            .namespace(PREFIX)
+            .const_label("model_name", self.model)
+            .buckets(bounds.to_vec())
+    }
+
+    fn add<M: Collector + Clone + 'static>(&self, metric: prometheus::Result<M>) -> M {
+        let metric = metric.expect("names, labels and bounds are literals of this crate");
+        let boxed = Box::new(metric.clone());
+        self.registry.register(boxed).expect("every name is registered once, by test");
+        metric
+    }
+}

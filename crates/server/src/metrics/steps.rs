@@ -1,0 +1,155 @@
+//! Metrics of the engine's steps.
+
+use engine::{ByKind, ByRole, StepReport};
+use prometheus::{Gauge, Histogram, IntCounter};
+
+use super::register::Register;
+use super::seconds;
+
+const KINDS: [&str; 3] = ["prefill", "decode", "refresh"];
+const ROLES: [&str; 2] = ["generate", "refine"];
+const COUNTS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+const ROWS: &[f64] =
+    &[1.0, 4.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
+const STEPS: &[f64] = &[-1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
+const SHORT: &[f64] = &[
+    0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0,
+];
+
+/// Handles of the metrics.
+#[derive(Debug)]
+pub struct Steps {
+    steps: IntCounter,
+    failures: IntCounter,
+    forwards: [IntCounter; 3],
+    positions: [IntCounter; 3],
+    committed: [IntCounter; 3],
+    drafts: [IntCounter; 2],
+    lanes_active: [Gauge; 2],
+    lanes_started: [IntCounter; 2],
+    lanes_forked: [IntCounter; 2],
+    lanes_finished: [IntCounter; 2],
+    rows: Histogram,
+    batch: Histogram,
+    durations: [Histogram; 4],
+    fork_lead: Histogram,
+    commit_latency: Histogram,
+    emit_lag: Histogram,
+}
+
+impl Steps {
+    /// Registers them.
+    pub fn new(register: &Register<'_>) -> Self {
+        let phases = ["plan", "execute", "apply", "emit"];
+        let duration = ("step_duration_seconds", "Wall time of a step's phases", SHORT);
+        Self {
+            steps: register.counter("engine_steps_total", "Forward passes of the device"),
+            failures: register.counter("step_failures_total", "Forward passes that failed"),
+            forwards: register.counters(
+                ("forwards_total", "Forward passes, counted once per sequence in them"),
+                "kind",
+                KINDS,
+            ),
+            positions: register.counters(
+                ("positions_total", "Query positions computed"),
+                "kind",
+                KINDS,
+            ),
+            committed: register.counters(
+                ("committed_tokens_total", "Tokens committed, those behind the end included"),
+                "kind",
+                ["masked", "draft", "edit"],
+            ),
+            drafts: register.counters(
+                ("drafts_total", "Lookahead tokens of finished sequences, by their fate"),
+                "result",
+                ["accepted", "rejected"],
+            ),
+            lanes_active: register.gauges(("lanes_active", "Active lanes"), "role", ROLES),
+            lanes_started: register.counters(
+                ("lanes_started_total", "Lanes born"),
+                "role",
+                ROLES,
+            ),
+            lanes_forked: register.counters(("lanes_forked_total", "Lanes forked"), "role", ROLES),
+            lanes_finished: register.counters(
+                ("lanes_finished_total", "Lanes finished or dropped with their sequence"),
+                "role",
+                ROLES,
+            ),
+            rows: register.histogram("positions_per_forward", "Query positions of a step", ROWS),
+            batch: register.histogram("batch_size", "Sequences of a step", COUNTS),
+            durations: register.histograms(duration, "phase", phases),
+            fork_lead: register.histogram(
+                "fork_lead_steps",
+                "A refine lane's last step minus its sibling's first",
+                STEPS,
+            ),
+            commit_latency: register.histogram(
+                "commit_latency_seconds",
+                "From a position's first score to its commit",
+                SHORT,
+            ),
+            emit_lag: register.histogram(
+                "emit_lag_seconds",
+                "From a token's commit until it lies left of the frontier",
+                SHORT,
+            ),
+        }
+    }
+
+    /// Counts one step.
+    pub fn observe(&self, report: &StepReport) {
+        if report.executed {
+            self.steps.inc();
+            self.batch.observe(report.sequences.into());
+            let rows = report.positions;
+            self.rows.observe((rows.prefill + rows.decode + rows.refresh) as f64);
+            let times = report.times;
+            let phases = [times.plan, times.execute, times.apply, times.emit];
+            for (histogram, time) in self.durations.iter().zip(phases) {
+                histogram.observe(seconds(time));
+            }
+        }
+        self.failures.inc_by(report.failed.into());
+        add(&self.forwards, by_kind(report.forwards));
+        add(&self.positions, by_kind(report.positions));
+        let commits = [report.masked_commits, report.draft_commits, report.edit_commits];
+        add(&self.committed, commits.map(u64::from));
+        for finished in &report.finished {
+            let accepted = u64::from(finished.accepted_drafts);
+            let rejected = u64::from(finished.stats.drafts).saturating_sub(accepted);
+            add(&self.drafts, [accepted, rejected]);
+        }
+        self.lanes(report);
+        report.fork_leads.iter().for_each(|lead| self.fork_lead.observe((*lead).into()));
+        for latency in &report.commit_latency {
+            self.commit_latency.observe(seconds(*latency));
+        }
+        report.emit_lag.iter().for_each(|lag| self.emit_lag.observe(seconds(*lag)));
+    }
+
+    fn lanes(&self, report: &StepReport) {
+        add(&self.lanes_started, by_role(report.lanes_started));
+        add(&self.lanes_forked, [u64::from(report.lanes_forked), 0]);
+        add(&self.lanes_finished, by_role(report.lanes_finished));
+        let active = by_role(report.gauges.lanes);
+        for (gauge, count) in self.lanes_active.iter().zip(active) {
+            gauge.set(count as f64);
+        }
+    }
+}
+
+fn add<const N: usize>(counters: &[IntCounter; N], counts: [u64; N]) {
+    for (counter, count) in counters.iter().zip(counts) {
+        counter.inc_by(count);
+    }
+}
+
+fn by_kind(counts: ByKind) -> [u64; 3] {
+    [counts.prefill, counts.decode, counts.refresh]
+}
+
+fn by_role(counts: ByRole) -> [u64; 2] {
+    [counts.generate.into(), counts.refine.into()]
+}

@@ -1,0 +1,158 @@
+//! The record of one request: its times, its outcome, its log line.
+
+use std::time::{Duration, Instant};
+
+use engine::FinishReason;
+use tracing::Span;
+
+use crate::assemble::Delta;
+use crate::error::ApiError;
+use crate::metrics::{Metrics, Outcome, Success};
+use crate::request::Endpoint;
+use crate::shutdown::InFlight;
+use crate::usage::Usage;
+
+/// Follows a request to its end. Dropped before an outcome is known, it counts as cancelled.
+#[derive(Debug)]
+pub struct Record {
+    metrics: Metrics,
+    endpoint: Endpoint,
+    span: Span,
+    arrival: Instant,
+    queue: Option<Duration>,
+    first: Option<Duration>,
+    last: Duration,
+    /// Last frontier move of every choice that has moved.
+    moves: Vec<Option<Duration>>,
+    reason: FinishReason,
+    outcome: Option<Outcome>,
+    in_flight: Option<InFlight>,
+}
+
+impl Record {
+    /// A request that arrives now.
+    pub fn new(metrics: Metrics, endpoint: Endpoint, request_id: &str) -> Self {
+        let route = endpoint.path();
+        Self {
+            metrics,
+            endpoint,
+            span: tracing::info_span!("request", request_id, route),
+            arrival: Instant::now(),
+            queue: None,
+            first: None,
+            last: Duration::ZERO,
+            moves: Vec::new(),
+            reason: FinishReason::Stop,
+            outcome: None,
+            in_flight: None,
+        }
+    }
+
+    /// The server counts the request as in flight until the record is dropped.
+    pub fn hold(&mut self, in_flight: InFlight) {
+        self.in_flight = Some(in_flight);
+    }
+
+    /// The request was accepted with `choices` sequences.
+    pub fn accepted(&mut self, choices: usize) {
+        self.moves = vec![None; choices];
+    }
+
+    /// Notes what `delta` tells about times and the end.
+    pub fn observe(&mut self, delta: &Delta) {
+        let now = self.arrival.elapsed();
+        if delta.started {
+            self.queue.get_or_insert(now);
+        }
+        if !delta.token_ids.is_empty() {
+            self.first.get_or_insert(now);
+            self.last = now;
+            if let Some(before) = self.moves[delta.index].replace(now) {
+                self.metrics.edge().chunk_gap(now.saturating_sub(before));
+            }
+        }
+        if delta.finish == Some(FinishReason::Length) {
+            self.reason = FinishReason::Length;
+        }
+    }
+
+    /// The request was answered in full.
+    pub fn succeed(&mut self, usage: &Usage) {
+        let total = self.arrival.elapsed();
+        let first = self.first.unwrap_or(total);
+        let diffusion = usage.diffusion.as_ref();
+        let facts = Success {
+            reason: self.reason,
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            forwards: diffusion.map_or(0, |diffusion| diffusion.forwards),
+            queue: self.queue.unwrap_or(total),
+            first_token: first,
+            decode: self.last.saturating_sub(first),
+            total,
+        };
+        self.metrics.edge().succeeded(&facts);
+        self.close(Outcome::Ok);
+        let _entered = self.span.enter();
+        tracing::info!(
+            status = 200,
+            finish_reason = reason_name(self.reason),
+            decoder = diffusion.map(|diffusion| diffusion.decoder.as_str()),
+            prompt_tokens = usage.prompt_tokens,
+            completion_tokens = usage.completion_tokens,
+            nfe = facts.forwards,
+            tpf = diffusion.map(|diffusion| diffusion.tokens_per_forward),
+            forks = diffusion.map(|diffusion| diffusion.forks),
+            queue_ms = millis(facts.queue),
+            ttft_ms = millis(facts.first_token),
+            tpot_ms = millis(facts.per_token()),
+            e2e_ms = millis(total),
+            "finished"
+        );
+    }
+
+    /// The request ended with `error`.
+    pub fn fail(&mut self, error: &ApiError) {
+        let outcome = Outcome::of(error.code);
+        self.close(outcome);
+        let (status, _, code) = error.code.row();
+        let e2e_ms = millis(self.arrival.elapsed());
+        let _entered = self.span.enter();
+        tracing::info!(status = status.as_u16(), code, e2e_ms, "{}", outcome.name());
+    }
+
+    /// The request's tracing span.
+    pub fn span(&self) -> &Span {
+        &self.span
+    }
+
+    fn close(&mut self, outcome: Outcome) {
+        if self.outcome.is_none() {
+            self.outcome = Some(outcome);
+            self.metrics.edge().ended(self.endpoint, outcome);
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if self.outcome.is_none() {
+            self.close(Outcome::Cancelled);
+            let e2e_ms = millis(self.arrival.elapsed());
+            let _entered = self.span.enter();
+            tracing::info!(disconnected = true, e2e_ms, "cancelled");
+        }
+    }
+}
+
+/// The name clients see.
+pub fn reason_name(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Stop => "stop",
+        FinishReason::Length => "length",
+    }
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

@@ -1,0 +1,90 @@
+//! `POST /v1/completions` and `/v1/chat/completions`: one path from request to answer.
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+
+use crate::admit;
+use crate::assemble::Delta;
+use crate::body;
+use crate::error::ApiError;
+use crate::generation::Generation;
+use crate::record::Record;
+use crate::request::Endpoint;
+use crate::request_id::RequestId;
+use crate::response::Whole;
+use crate::shutdown::Phase;
+use crate::state::{AppState, Backend};
+use crate::stream;
+
+/// Answers a generation request, whole or streamed.
+pub async fn generate(
+    endpoint: Endpoint,
+    State(state): State<AppState>,
+    request: Request,
+) -> Response {
+    let backend = match state.backend() {
+        Ok(backend) => backend.clone(),
+        Err(error) => return error.into_response(),
+    };
+    let id = request.extensions().get::<RequestId>().map_or("", RequestId::as_str);
+    let record = Record::new(backend.metrics.clone(), endpoint, id);
+    match accept(&state, &backend, (endpoint, request), record).await {
+        Ok(generation) => match generation.answer().output.stream {
+            Some(options) => stream::respond(generation, options),
+            None => whole(generation).await,
+        },
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Reads, checks and submits the request.
+async fn accept(
+    state: &AppState,
+    backend: &Backend,
+    (endpoint, request): (Endpoint, Request),
+    mut record: Record,
+) -> Result<Generation, ApiError> {
+    let Some(in_flight) = state.shutdown().enter() else {
+        let error = ApiError::shutting_down();
+        record.fail(&error);
+        return Err(error);
+    };
+    record.hold(in_flight);
+    let read = async {
+        let body = body::read(request, state.settings()).await?;
+        admit::prepare(state, endpoint, body).await
+    };
+    let prepared = tokio::select! {
+        prepared = read => prepared,
+        () = state.shutdown().reached(Phase::Ending) => Err(ApiError::shutting_down()),
+    };
+    let started = match prepared {
+        Ok(prepared) => Generation::start(state, backend, prepared, record),
+        Err(error) => Err((error, record)),
+    };
+    started.map_err(|(error, mut record)| {
+        record.fail(&error);
+        error
+    })
+}
+
+/// The join of all deltas, as one answer.
+async fn whole(mut generation: Generation) -> Response {
+    let choices = generation.answer().choices();
+    let mut joined: Vec<Delta> =
+        (0..choices).map(|index| Delta { index, ..Delta::default() }).collect();
+    while let Some(delta) = generation.next().await {
+        match delta {
+            Ok(delta) => {
+                let choice = &mut joined[delta.index];
+                choice.text.push_str(&delta.text);
+                choice.token_ids.extend(delta.token_ids);
+                choice.finish = choice.finish.or(delta.finish);
+            }
+            Err(error) => return error.into_response(),
+        }
+    }
+    let usage = generation.finish();
+    Json(Whole::new(generation.answer(), &joined, usage)).into_response()
+}

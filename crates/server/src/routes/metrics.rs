@@ -1,0 +1,16 @@
+//! `GET /metrics`.
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+
+use crate::error::ApiError;
+use crate::metrics;
+use crate::state::AppState;
+
+/// All metrics in the Prometheus text format. Never waits for the engine thread.
+pub async fn metrics(State(state): State<AppState>) -> Result<Response, ApiError> {
+    let backend = state.backend()?;
+    let text = backend.metrics.render(backend.engine.load());
+    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+}

@@ -1,0 +1,73 @@
+//! The paths of the server.
+
+mod generate;
+mod health;
+mod metrics;
+mod models;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::ALLOW;
+use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::cors::CorsLayer;
+
+use crate::error::{ApiError, ErrorCode, clip};
+use crate::request::Endpoint;
+use crate::request_id;
+use crate::state::AppState;
+
+const READ: &str = "GET, HEAD, OPTIONS";
+const WRITE: &str = "POST, OPTIONS";
+
+/// The whole server as a service.
+pub fn router(state: AppState) -> Router {
+    let generation = |endpoint: Endpoint| {
+        let handler = move |state: State<AppState>, request: Request| {
+            generate::generate(endpoint, state, request)
+        };
+        only(post(handler), WRITE)
+    };
+    let routes = Router::new()
+        .route(Endpoint::Completions.path(), generation(Endpoint::Completions))
+        .route(Endpoint::Chat.path(), generation(Endpoint::Chat))
+        .route("/v1/models", only(get(models::list), READ))
+        .route("/v1/models/{*id}", only(get(models::one), READ))
+        .route("/health", only(get(health::health), READ))
+        .route("/ping", only(get(health::health), READ))
+        .route("/ready", only(get(health::ready), READ))
+        .route("/version", only(get(health::version), READ))
+        .route("/load", only(get(health::load), READ))
+        .route("/metrics", only(get(metrics::metrics), READ))
+        .fallback(unknown);
+    let routes = if state.settings().cors {
+        routes.layer(CorsLayer::permissive())
+    } else {
+        routes
+    };
+    routes
+        .layer(CatchPanicLayer::custom(|_| ApiError::internal().into_response()))
+        .layer(from_fn_with_state(state.clone(), request_id::attach))
+        .with_state(state)
+}
+
+/// Answers OPTIONS with the methods of the path, and all others with 405.
+fn only(routes: MethodRouter<AppState>, methods: &'static str) -> MethodRouter<AppState> {
+    let options = move || async move {
+        (StatusCode::NO_CONTENT, [(ALLOW, HeaderValue::from_static(methods))])
+    };
+    let refused = move || async move {
+        let message = format!("the method is not allowed here; allowed are {methods}");
+        let error = ApiError::new(ErrorCode::MethodNotAllowed, message);
+        ApiError { allow: Some(methods), ..error }
+    };
+    routes.options(options).fallback(refused)
+}
+
+async fn unknown(uri: Uri) -> Response {
+    let message = format!("unknown path {}", clip(uri.path()));
+    ApiError::new(ErrorCode::UnknownUrl, message).into_response()
+}

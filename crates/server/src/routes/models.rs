@@ -1,0 +1,84 @@
+//! `GET /v1/models` and `/v1/models/{id}`.
+
+use axum::Json;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use engine::decoding::{PRESETS, Value};
+use serde::Serialize;
+use serde_json::{Map, Value as JsonValue, json};
+
+use crate::error::{ApiError, ErrorCode, clip};
+use crate::state::{AppState, Backend};
+
+#[derive(Debug, Serialize)]
+struct Model<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    owned_by: &'a str,
+    max_model_len: u32,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    demo: bool,
+    diffusion: JsonValue,
+}
+
+/// The list of models.
+pub async fn list(State(state): State<AppState>) -> Result<Response, ApiError> {
+    let backend = state.backend()?;
+    #[derive(Serialize)]
+    struct List<'a> {
+        object: &'static str,
+        data: [Model<'a>; 1],
+    }
+    Ok(Json(List { object: "list", data: [model(backend)] }).into_response())
+}
+
+/// One model; ids may hold `/`.
+pub async fn one(
+    State(state): State<AppState>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Response, ApiError> {
+    let backend = state.backend()?;
+    match id {
+        Ok(Path(id)) if id == backend.model.id => Ok(Json(model(backend)).into_response()),
+        Ok(Path(id)) => Err(not_found(&clip(&id))),
+        Err(_) => Err(not_found("?")),
+    }
+}
+
+fn model(backend: &Backend) -> Model<'_> {
+    let served = &backend.model;
+    Model {
+        id: &served.id,
+        object: "model",
+        created: served.created,
+        owned_by: &served.owner,
+        max_model_len: backend.engine.limits().max_model_len,
+        demo: served.is_demo,
+        diffusion: json!({ "presets": presets() }),
+    }
+}
+
+/// Every preset with its settings.
+fn presets() -> Map<String, JsonValue> {
+    let value = |value: &Value<'static>| match *value {
+        Value::Name(name) => json!(name),
+        Value::Integer(number) => json!(number),
+        Value::Number(number) => json!(number),
+        Value::Flag(flag) => json!(flag),
+    };
+    let settings = |fields: &[(&str, Value<'static>)]| {
+        fields.iter().map(|(name, set)| ((*name).to_owned(), value(set))).collect::<Map<_, _>>()
+    };
+    PRESETS
+        .iter()
+        .map(|preset| (preset.name.to_owned(), JsonValue::Object(settings(preset.fields))))
+        .collect()
+}
+
+fn not_found(id: &str) -> ApiError {
+    let error =
+        ApiError::new(ErrorCode::ModelNotFound, format!("the model '{id}' does not exist"));
+    ApiError { param: Some("model".to_owned()), ..error }
+}

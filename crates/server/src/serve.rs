@@ -1,0 +1,119 @@
+//! The accept loop: connections, their limits, and the graceful end.
+
+use std::io;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::routes::router;
+use crate::shutdown::Phase;
+use crate::stall::StallGuard;
+use crate::state::{AppState, Settings};
+
+/// Time for the error events of ended requests, and for the last bytes, to leave.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Pause after an accept that failed for want of resources, such as file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves `state` on `listener` until `shutdown` ends, then drains: new requests are refused,
+/// accepted ones finish, at latest after the drain timeout with an error.
+///
+/// # Errors
+/// None today: failing connections end alone. Kept for listeners that can fail for good.
+pub async fn serve(
+    listener: TcpListener,
+    state: AppState,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    let mut server = Server {
+        listener,
+        router: router(state.clone()),
+        settings: state.settings().clone(),
+        connections: JoinSet::new(),
+        close: watch::Sender::new(false),
+    };
+    server.accept_until(shutdown).await;
+    let stages = state.shutdown();
+    tracing::info!(in_flight = stages.in_flight(), "draining");
+    stages.advance(Phase::Draining);
+    let patience = state.settings().drain_timeout;
+    server.accept_until(at_most(patience, stages.drained())).await;
+    stages.advance(Phase::Ending);
+    server.accept_until(at_most(LAST_WORDS, stages.drained())).await;
+    server.close().await;
+    Ok(())
+}
+
+struct Server {
+    listener: TcpListener,
+    router: Router,
+    settings: Settings,
+    connections: JoinSet<()>,
+    /// True once connections shall end after their current answer.
+    close: watch::Sender<bool>,
+}
+
+impl Server {
+    async fn accept_until(&mut self, stop: impl Future<Output = ()>) {
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => return,
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => self.spawn(stream),
+                    // Only this connection failed, or resources are short for a while.
+                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                },
+                Some(_) = self.connections.join_next(), if !self.connections.is_empty() => {}
+            }
+        }
+    }
+
+    fn spawn(&mut self, stream: TcpStream) {
+        let (router, close) = (self.router.clone(), self.close.subscribe());
+        self.connections.spawn(connection(stream, router, self.settings.clone(), close));
+    }
+
+    async fn close(mut self) {
+        self.close.send_replace(true);
+        let all = async { while self.connections.join_next().await.is_some() {} };
+        at_most(LAST_WORDS, all).await;
+        self.connections.shutdown().await;
+    }
+}
+
+/// Answers the requests of one connection, one after the other.
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    settings: Settings,
+    mut close: watch::Receiver<bool>,
+) {
+    // Small chunks leave at once; a socket that refuses the option works without.
+    let _ = stream.set_nodelay(true);
+    let io = TokioIo::new(StallGuard::new(stream, settings.write_timeout));
+    let mut connection = std::pin::pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(settings.header_timeout)
+            .max_header_size(settings.max_header_bytes)
+            .serve_connection(io, TowerToHyperService::new(router))
+    );
+    tokio::select! {
+        // What goes wrong on a connection is the peer's affair.
+        _ = connection.as_mut() => return,
+        _ = close.wait_for(|close| *close) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+async fn at_most(limit: Duration, work: impl Future<Output = ()>) {
+    // Running out of time is one of the two ways to end here.
+    let _ = tokio::time::timeout(limit, work).await;
+}

@@ -1,0 +1,141 @@
+//! What a request has cost, summed over its prompts and choices.
+
+use engine::SequenceStats;
+use serde::Serialize;
+
+/// The sums of one request.
+#[derive(Clone, Debug)]
+pub struct UsageSum {
+    decoder: String,
+    seed: i64,
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    steps: u32,
+    stats: Totals,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    prefill_forwards: u64,
+    decode_forwards: u64,
+    refresh_forwards: u64,
+    positions: u64,
+    committed_tokens: u64,
+    drafts: u64,
+    edits: u64,
+    lanes: u64,
+    forks: u64,
+}
+
+/// `usage` of an answer or a chunk.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Usage {
+    /// Each prompt once.
+    pub prompt_tokens: u64,
+    /// Tokens delivered, over all choices.
+    pub completion_tokens: u64,
+    /// Their sum.
+    pub total_tokens: u64,
+    /// Only in a final usage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diffusion: Option<DiffusionUsage>,
+}
+
+/// `usage.diffusion`: the cost in forward passes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DiffusionUsage {
+    /// Schedule, commit rule and cache policy.
+    pub decoder: String,
+    /// Steps of the longest sequence.
+    pub steps: u32,
+    /// NFE: passes the sequences took part in.
+    pub forwards: u64,
+    /// First forwards.
+    pub prefill_forwards: u64,
+    /// Lane forwards.
+    pub decode_forwards: u64,
+    /// Refreshes.
+    pub refresh_forwards: u64,
+    /// TPF: tokens delivered per forward; 0 without forwards.
+    pub tokens_per_forward: f64,
+    /// Query positions computed.
+    pub positions: u64,
+    /// Tokens committed, those behind the end included.
+    pub committed_tokens: u64,
+    /// Commits beyond their lane.
+    pub drafts: u64,
+    /// Tokens rewritten.
+    pub edits: u64,
+    /// Lanes that existed.
+    pub lanes: u64,
+    /// Forks.
+    pub forks: u64,
+    /// The seed the choices drew from.
+    pub seed: i64,
+}
+
+impl UsageSum {
+    /// Nothing generated yet.
+    pub fn new(decoder: String, seed: i64, prompt_tokens: u64) -> Self {
+        let stats = Totals::default();
+        Self { decoder, seed, prompt_tokens, completion_tokens: 0, steps: 0, stats }
+    }
+
+    /// Counts tokens that were delivered.
+    pub fn add_tokens(&mut self, tokens: usize) {
+        self.completion_tokens += tokens as u64;
+    }
+
+    /// Counts the cost of a finished sequence.
+    pub fn add_sequence(&mut self, stats: &SequenceStats) {
+        self.steps = self.steps.max(stats.forwards());
+        let totals = &mut self.stats;
+        totals.prefill_forwards += u64::from(stats.prefill_forwards);
+        totals.decode_forwards += u64::from(stats.decode_forwards);
+        totals.refresh_forwards += u64::from(stats.refresh_forwards);
+        totals.positions += stats.positions;
+        totals.committed_tokens += u64::from(stats.committed_tokens);
+        totals.drafts += u64::from(stats.drafts);
+        totals.edits += u64::from(stats.edits);
+        totals.lanes += u64::from(stats.lanes);
+        totals.forks += u64::from(stats.forks);
+    }
+
+    /// NFE so far.
+    pub fn forwards(&self) -> u64 {
+        let stats = &self.stats;
+        stats.prefill_forwards + stats.decode_forwards + stats.refresh_forwards
+    }
+
+    /// The totals so far, without the cost.
+    pub fn running(&self) -> Usage {
+        Usage {
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.completion_tokens,
+            total_tokens: self.prompt_tokens + self.completion_tokens,
+            diffusion: None,
+        }
+    }
+
+    /// The totals with the cost.
+    pub fn last(&self) -> Usage {
+        let (stats, forwards) = (&self.stats, self.forwards());
+        let diffusion = DiffusionUsage {
+            decoder: self.decoder.clone(),
+            steps: self.steps,
+            forwards,
+            prefill_forwards: stats.prefill_forwards,
+            decode_forwards: stats.decode_forwards,
+            refresh_forwards: stats.refresh_forwards,
+            tokens_per_forward: self.completion_tokens as f64 / forwards.max(1) as f64,
+            positions: stats.positions,
+            committed_tokens: stats.committed_tokens,
+            drafts: stats.drafts,
+            edits: stats.edits,
+            lanes: stats.lanes,
+            forks: stats.forks,
+            seed: self.seed,
+        };
+        Usage { diffusion: Some(diffusion), ..self.running() }
+    }
+}

@@ -1,0 +1,162 @@
+//! Chat templates, on the demo's and on the constructs that others use.
+
+use asynclane_text::{Message, TextError, Tokenizer, TokenizerFiles};
+use serde_json::{Value, json};
+
+use crate::fixtures::{DEMO, DEMO_PAIR, bytes};
+
+fn message(role: &str, content: &str) -> Message {
+    Message {
+        role: role.to_owned(),
+        content: content.to_owned(),
+    }
+}
+
+/// The demo's tokenizer under another template.
+fn with_template(template: Value, file: Option<&str>) -> Result<Tokenizer, TextError> {
+    let config = json!({"chat_template": template, "bos_token": "<|startoftext|>"});
+    Tokenizer::new(&TokenizerFiles {
+        tokenizer: Some(std::fs::read(format!("{DEMO}/tokenizer.json")).unwrap()),
+        config: Some(bytes(&config)),
+        chat_template: file.map(|text| text.as_bytes().to_vec()),
+        ..Default::default()
+    })
+}
+
+fn render(template: &str, messages: &[Message]) -> Result<String, TextError> {
+    with_template(json!(template), None)
+        .unwrap()
+        .chat_template()?
+        .render(messages, true)
+}
+
+#[test]
+fn the_demo_renders_and_encodes_as_it_was_trained() {
+    let list: &[u32] = &[
+        0, 2, 836, 3, 204, 204, 497, 270, 307, 316, 17, 369, 17, 316, 17, 274, 17, 274, 17, 308,
+        19, 4, 2, 70, 819, 828, 89, 3, 204, 204,
+    ];
+    let sum: &[u32] = &[
+        0, 2, 836, 3, 204, 204, 455, 276, 472, 19, 26, 357, 19, 336, 288, 404, 286, 357, 19, 350,
+        288, 404, 286, 357, 19, 400, 401, 288, 404, 274, 357, 19, 392, 391, 357, 389, 477, 384,
+        327, 36, 4, 2, 70, 819, 828, 89, 3, 204, 204,
+    ];
+    let sum_text = "Ben has 15.5 dollars. Then he loses 3 dollars. Next he loses 3 dollars. After \
+                    that he loses 2 dollars. How many dollars does Ben have now?";
+    let tokenizer = &DEMO_PAIR.ours;
+    for (text, ids) in [("Sort the list 7, 0, 7, 2, 2, 9.", list), (sum_text, sum)] {
+        let chat = tokenizer.chat_template().unwrap();
+        let rendered = chat.render(&[message("user", text)], true).unwrap();
+        let expected = format!(
+            "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\n{text}<|eot_id|>\
+             <|start_header_id|>assistant<|end_header_id|>\n\n"
+        );
+        assert_eq!(rendered, expected);
+        assert_eq!(tokenizer.encode(&rendered, false).unwrap(), ids);
+    }
+}
+
+#[test]
+fn turns_follow_each_other_and_the_opening_is_optional() {
+    let chat = DEMO_PAIR.ours.chat_template().unwrap();
+    let messages = [
+        message("system", " s "),
+        message("user", "u"),
+        message("assistant", "a"),
+    ];
+    let turn = |role: &str, text: &str| {
+        format!("<|start_header_id|>{role}<|end_header_id|>\n\n{text}<|eot_id|>")
+    };
+    let expected = turn("system", "s") + &turn("user", "u") + &turn("assistant", "a");
+    let rendered = chat.render(&messages, false).unwrap();
+    assert_eq!(rendered, format!("<|startoftext|>{expected}"));
+    assert!(chat.source().starts_with("{{ '<|startoftext|>' }}"));
+}
+
+#[test]
+fn blocks_are_trimmed_as_in_hugging_face_templates() {
+    let template = "{% for m in messages %}\n    {% if m.role == 'user' %}\n[{{ m.content }}]\n    \
+                    {% endif %}\n{% endfor %}\n{{ bos_token }}\n";
+    let rendered = render(template, &[message("user", "<b> & \"c\"")]).unwrap();
+    assert_eq!(rendered, "[<b> & \"c\"]\n<|startoftext|>");
+}
+
+#[test]
+fn python_idioms_of_published_templates_work() {
+    let template = r#"
+{%- set ns = namespace(last=messages|length - 1, seen=false) %}
+{%- for m in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if not ns.seen and m.role == "user" and m.content is string
+        and not(m.content.startswith('<t>') and m.content.endswith('</t>')) %}
+        {%- set ns.seen = true %}{%- set ns.last = index %}
+    {%- endif %}
+{%- endfor %}
+{%- if tools %}no{% endif %}
+{%- if documents is not none %}no{% endif %}
+{%- for m in messages %}
+    {%- if m.reasoning_content is defined and m.reasoning_content is not none %}no{% endif %}
+    {%- set content = m.content.split('</think>')[-1].lstrip('\n') %}
+    {%- if loop.first and m['role'] != 'system' %}{%- continue %}{% endif %}
+    {{- '<' + m.role.upper() + '>' + content.strip() + ('!' if loop.last else ';') }}
+{%- endfor %}
+{{- ns.last ~ messages[0]["role"] ~ (messages[-1] | tojson) }}
+{%- if enable_thinking is defined and enable_thinking is false %}no{% endif %}
+{%- for k, v in messages[0].items() %}{{ k }}{% endfor %}
+{%- macro twice(x) %}{{ x }}{{ x }}{% endmacro %}{{ twice('z') }}"#;
+    let messages = [
+        message("system", "s"),
+        message("user", " u "),
+        message("assistant", "<think>x</think>\n\né'"),
+    ];
+    let json = r#"{"role": "assistant", "content": "<think>x</think>\n\né'"}"#;
+    let expected = format!("<SYSTEM>s;<USER>u;<ASSISTANT>é'!1system{json}rolecontentzz");
+    assert_eq!(render(template, &messages).unwrap(), expected);
+}
+
+#[test]
+fn a_template_can_refuse_and_its_words_reach_the_caller() {
+    let template = "{{ raise_exception('roles must alternate') }}";
+    assert_eq!(
+        render(template, &[]),
+        Err(TextError::Refused("roles must alternate".to_owned()))
+    );
+    let error = render("{{ messages.x.y }}", &[]).unwrap_err();
+    assert!(matches!(error, TextError::Render(_)), "{error}");
+}
+
+#[test]
+fn a_template_cannot_run_forever() {
+    let template = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
+    let error = render(template, &[]).unwrap_err();
+    assert!(error.to_string().contains("fuel"), "{error}");
+}
+
+#[test]
+fn only_chat_misses_a_missing_or_broken_template() {
+    let plain = with_template(Value::Null, None).unwrap();
+    assert_eq!(plain.encode("a", false).unwrap(), [70]);
+    assert_eq!(
+        plain.chat_template().unwrap_err(),
+        TextError::NoChatTemplate
+    );
+    let broken = with_template(json!("{% if %}"), None).unwrap();
+    let error = broken.chat_template().unwrap_err().to_string();
+    assert!(error.starts_with("tokenizer_config.json: "), "{error}");
+}
+
+#[test]
+fn the_template_comes_from_the_file_else_the_list_else_the_string() {
+    let named = |name: &str, text: &str| json!({"name": name, "template": text});
+    let list = json!([named("tool_use", "t"), named("default", "d")]);
+    let source = |template: Value, file: Option<&str>| {
+        with_template(template, file).map(|t| t.chat_template().unwrap().source().to_owned())
+    };
+    assert_eq!(source(list.clone(), Some("file")).unwrap(), "file");
+    assert_eq!(source(list, None).unwrap(), "d");
+    assert_eq!(source(json!([named("only", "o")]), None).unwrap(), "o");
+    let error = source(json!([named("a", "x"), named("b", "y")]), None).unwrap_err();
+    let expected = "tokenizer_config.json: chat_template: expected a string, or a list with a \
+                    template named default, found the names [\"a\", \"b\"]";
+    assert_eq!(error.to_string(), expected);
+}

@@ -1,0 +1,227 @@
+//! Tokenizers to test with: the demo's, a byte-level one, and a family with metaspace tokens.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use asynclane_text::{Tokenizer, TokenizerFiles};
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use serde_json::{Value, json};
+
+/// The demo checkpoint's folder.
+pub const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/checkpoint");
+
+/// A tokenizer of ours and the independent one that reads the same tokenizer.json.
+pub struct Pair {
+    pub ours: Tokenizer,
+    pub theirs: tokenizers::Tokenizer,
+}
+
+impl Pair {
+    fn new(tokenizer: Vec<u8>, config: Option<Vec<u8>>) -> Self {
+        let theirs = tokenizers::Tokenizer::from_bytes(&tokenizer).unwrap();
+        let files = TokenizerFiles {
+            tokenizer: Some(tokenizer),
+            config,
+            ..Default::default()
+        };
+        Self {
+            ours: Tokenizer::new(&files).unwrap(),
+            theirs,
+        }
+    }
+}
+
+/// The demo's tokenizer.
+pub static DEMO_PAIR: LazyLock<Pair> = LazyLock::new(|| {
+    let read = |name: &str| std::fs::read(format!("{DEMO}/{name}")).unwrap();
+    Pair::new(read("tokenizer.json"), Some(read("tokenizer_config.json")))
+});
+
+/// Byte-level BPE whose tokens cut emoji and CJK characters in odd places.
+pub static BYTE_LEVEL: LazyLock<Pair> =
+    LazyLock::new(|| Pair::new(bytes(&byte_level_json()), Some(bytes(&roles()))));
+
+/// Metaspace and byte-fallback tokens under each of [`decoders`].
+pub static METASPACE: LazyLock<Vec<Pair>> = LazyLock::new(|| {
+    let pair = |decoder: &Value| Pair::new(bytes(&metaspace_json(decoder)), Some(bytes(&roles())));
+    decoders().iter().map(pair).collect()
+});
+
+pub fn bytes(value: &Value) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap()
+}
+
+pub fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        rng_seed: RngSeed::Fixed(20_260_608),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
+fn roles() -> Value {
+    json!({
+        "bos_token": "<s>",
+        "eos_token": {"content": "</s>", "special": true},
+        "mask_token": "<mask>",
+        "pad_token": null,
+    })
+}
+
+fn special(id: usize, content: &str, special: bool) -> Value {
+    json!({
+        "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+        "normalized": false, "special": special,
+    })
+}
+
+/// The 256 characters that stand for bytes 0..=255 in byte-level vocabularies.
+pub fn byte_alphabet() -> Vec<char> {
+    let printable = |byte: u32| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
+    let mut next = 0x100;
+    let mut stand_in = |byte: u32| {
+        let code = if printable(byte) { byte } else { next };
+        next += u32::from(!printable(byte));
+        char::from_u32(code).unwrap()
+    };
+    (0..=255).map(&mut stand_in).collect()
+}
+
+fn byte_level_json() -> Value {
+    let mut tokens: Vec<String> = byte_alphabet().iter().map(char::to_string).collect();
+    // An emoji's first three bytes, the last two bytes of another, parts of a full stop
+    // in Chinese, and ordinary words.
+    let merges = [
+        ("ð", "Ł"),
+        ("ðŁ", "ĺ"),
+        ("Ĳ", "Ģ"),
+        ("ã", "Ģ"),
+        ("Ġ", "t"),
+        ("h", "e"),
+        ("Ġt", "he"),
+        ("Ġ", "."),
+        (".", "Ċ"),
+        (")", "."),
+        ("1", "2"),
+        ("Ġ", "5"),
+        (":", "Ċ"),
+    ];
+    tokens.extend(merges.map(|(left, right)| format!("{left}{right}")));
+    let vocab: BTreeMap<&String, usize> = tokens.iter().zip(0..).collect();
+    let merges = merges.map(|(left, right)| format!("{left} {right}"));
+    let first = tokens.len();
+    let added = ["<s>", "</s>", "<mask>", "\n\n", "<é>"];
+    let added: Vec<Value> = added
+        .iter()
+        .zip(first..)
+        .map(|(text, id)| special(id, text, id < first + 3))
+        .collect();
+    let byte_level = json!({
+        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true,
+    });
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
+        "normalizer": null, "pre_tokenizer": byte_level, "post_processor": null,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+    })
+}
+
+/// Decoders found with metaspace vocabularies, and stranger ones.
+pub fn decoders() -> Vec<Value> {
+    let replace = json!({"type": "Replace", "pattern": {"String": "▁"}, "content": " "});
+    let fallback = json!({"type": "ByteFallback"});
+    let fuse = json!({"type": "Fuse"});
+    let strip = json!({"type": "Strip", "content": " ", "start": 1, "stop": 0});
+    let metaspace =
+        json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false});
+    let sequence = |decoders: &[&Value]| json!({"type": "Sequence", "decoders": decoders});
+    vec![
+        sequence(&[&replace, &fallback, &fuse, &strip]),
+        sequence(&[&replace, &fallback, &fuse]),
+        sequence(&[&fallback, &metaspace]),
+        sequence(&[&metaspace, &fallback, &fuse]),
+        sequence(&[&fallback, &replace, &strip, &fuse]),
+        metaspace,
+        json!({"type": "WordPiece", "prefix": "##", "cleanup": true}),
+        Value::Null,
+    ]
+}
+
+/// Index of the decoder that Llama checkpoints have.
+pub const LLAMA: usize = 0;
+
+/// A vocabulary with metaspace and byte-fallback tokens under `decoder`.
+pub fn metaspace_json(decoder: &Value) -> Value {
+    let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>", "<mask>"]
+        .map(str::to_owned)
+        .to_vec();
+    tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
+    tokens.extend(
+        [
+            "▁", "t", "h", "e", "a", ".", ",", "1", "é", "。", "😀", "\u{fffd}", "##",
+        ]
+        .map(str::to_owned),
+    );
+    let merges = [
+        ("▁", "t"),
+        ("h", "e"),
+        ("▁t", "he"),
+        ("▁", "▁"),
+        ("▁", "."),
+        ("##", "he"),
+    ];
+    tokens.extend(merges.map(|(left, right)| format!("{left}{right}")));
+    let vocab: BTreeMap<&String, usize> = tokens.iter().zip(0..).collect();
+    let added: Vec<Value> = (0..4).map(|id| special(id, &tokens[id], true)).collect();
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Prepend", "prepend": "▁"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        ]},
+        "pre_tokenizer": null, "post_processor": null, "decoder": decoder,
+        "model": {
+            "type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true,
+            "vocab": vocab, "merges": merges.map(|(left, right)| format!("{left} {right}")),
+        },
+    })
+}
+
+/// Texts with characters of every UTF-8 length, blanks and special tokens.
+pub fn texts() -> impl Strategy<Value = String> {
+    let part = prop_oneof![
+        4 => "[a-z .,:()0-9]{0,6}",
+        2 => "\\PC{0,3}",
+        1 => Just("😀👩‍👩‍👧".to_owned()),
+        1 => Just("。é\u{fffd}".to_owned()),
+        1 => Just(" \n\n  \t".to_owned()),
+        1 => Just("<mask></s>".to_owned()),
+    ];
+    prop::collection::vec(part, 0..5).prop_map(|parts| parts.concat())
+}
+
+/// Token ids of `pair`: encoded texts, mixed with any ids, some of them without a token.
+pub fn ids(pair: &'static Pair) -> impl Strategy<Value = Vec<u32>> {
+    let size = u32::try_from(pair.ours.vocab_size()).unwrap();
+    let part = prop_oneof![
+        texts().prop_map(|text| pair.ours.encode(&text, false).unwrap()),
+        prop::collection::vec(0..size + 3, 0..6),
+    ];
+    prop::collection::vec(part, 0..5).prop_map(|parts| parts.concat())
+}
+
+/// `items` cut into pieces of the given sizes, the last one taking the rest.
+pub fn cut<'a, T>(items: &'a [T], sizes: &[usize]) -> Vec<&'a [T]> {
+    let mut rest = items;
+    let mut pieces = Vec::new();
+    for size in sizes {
+        let (piece, right) = rest.split_at((*size).min(rest.len()));
+        pieces.push(piece);
+        rest = right;
+    }
+    pieces.push(rest);
+    pieces
+}

@@ -1,0 +1,165 @@
+//! Loading: from folders, from split files, and what faults are told.
+
+use std::path::Path;
+
+use asynclane_text::{Tokenizer, TokenizerFiles};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::fixtures::{DEMO, DEMO_PAIR, byte_alphabet, bytes, config, metaspace_json};
+
+#[test]
+fn a_folder_loads_as_its_files_do() {
+    let tokenizer = Tokenizer::from_folder(Path::new(DEMO)).unwrap();
+    let text = "Mia has 12 eggs.";
+    assert_eq!(
+        tokenizer.encode(text, true).unwrap(),
+        DEMO_PAIR.ours.encode(text, true).unwrap()
+    );
+    assert!(tokenizer.chat_template().is_ok());
+}
+
+fn fault(files: TokenizerFiles) -> String {
+    let message = Tokenizer::new(&files).unwrap_err().to_string();
+    assert!(!message.contains('\n'), "{message}");
+    message
+}
+
+#[test]
+fn faults_name_the_file_the_key_and_what_was_found() {
+    let demo = || std::fs::read(format!("{DEMO}/tokenizer.json")).ok();
+    let with_config = |config: Value| {
+        let config = Some(bytes(&config));
+        fault(TokenizerFiles {
+            tokenizer: demo(),
+            config,
+            ..Default::default()
+        })
+    };
+    let missing = Tokenizer::from_folder(Path::new("/nonexistent"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        missing.starts_with("tokenizer.json: the file is missing"),
+        "{missing}"
+    );
+    assert_eq!(
+        with_config(json!({"eos_token": 7})),
+        "tokenizer_config.json: eos_token: expected a token's text, found 7"
+    );
+    assert_eq!(
+        with_config(json!({"add_bos_token": "yes"})),
+        "tokenizer_config.json: add_bos_token: expected true or false, found \"yes\""
+    );
+    assert_eq!(
+        with_config(json!({"added_tokens_decoder": {"3": {"content": "a"}}})),
+        "tokenizer_config.json: added_tokens_decoder.3: expected the id of \"a\" in \
+         tokenizer.json, found 70"
+    );
+    let generation_config = Some(bytes(&json!({"eos_token_id": [1, -1]})));
+    assert_eq!(
+        fault(TokenizerFiles {
+            tokenizer: demo(),
+            generation_config,
+            ..Default::default()
+        }),
+        "generation_config.json: eos_token_id: expected a token id or a list of them, found -1"
+    );
+    let broken = fault(TokenizerFiles {
+        tokenizer: Some(b"{".to_vec()),
+        ..Default::default()
+    });
+    assert!(broken.starts_with("tokenizer.json: EOF"), "{broken}");
+}
+
+#[test]
+fn decoders_and_ids_beyond_reason_are_refused() {
+    let load = |tokenizer: Value| {
+        fault(TokenizerFiles {
+            tokenizer: Some(bytes(&tokenizer)),
+            ..Default::default()
+        })
+    };
+    let ctc = json!({
+        "type": "CTC", "pad_token": "<pad>", "word_delimiter_token": "|", "cleanup": true,
+    });
+    let message = load(metaspace_json(&ctc));
+    assert!(
+        message.starts_with("tokenizer.json: decoder: expected ByteLevel"),
+        "{message}"
+    );
+    assert!(message.contains("CTC"), "{message}");
+    let mut large = metaspace_json(&Value::Null);
+    large["model"]["vocab"]["zz"] = json!(u32::MAX);
+    let expected = "tokenizer.json: model.vocab: expected token ids below 2^24, found 4294967295";
+    assert_eq!(load(large), expected);
+}
+
+/// vocab.json and merges.txt of a byte-level vocabulary with two merges.
+fn split_files(class: &str) -> TokenizerFiles {
+    let mut tokens: Vec<String> = byte_alphabet().iter().map(char::to_string).collect();
+    tokens.extend(["12", "Ġa"].map(str::to_owned));
+    let vocab: serde_json::Map<String, Value> =
+        tokens.into_iter().zip((0..).map(Value::from)).collect();
+    let special = |content: &str| json!({"content": content, "special": true});
+    let config = json!({
+        "tokenizer_class": class, "mask_token": "<|mask|>",
+        "added_tokens_decoder": {"259": special("<|mask|>"), "258": special("<|endoftext|>")},
+    });
+    TokenizerFiles {
+        config: Some(bytes(&config)),
+        vocab: Some(bytes(&Value::Object(vocab))),
+        merges: Some(b"#version: 0.2\n1 2\n\xc4\xa0 a\n".to_vec()),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn split_files_are_read_as_their_family_cuts_texts() {
+    let gpt2 = Tokenizer::new(&split_files("GPT2Tokenizer")).unwrap();
+    let dream = Tokenizer::new(&split_files("DreamTokenizer")).unwrap();
+    let text = "12 a\u{301}<|mask|>";
+    // GPT-2 keeps digits together; the Qwen2 family cuts between them and composes accents.
+    assert_eq!(
+        gpt2.encode(text, false).unwrap(),
+        [256, 257, 0xcc, 0x81, 259]
+    );
+    assert_eq!(
+        dream.encode(text, false).unwrap(),
+        [0x31, 0x32, 0x20, 0xc3, 0xa1, 259]
+    );
+    assert_eq!(gpt2.decode(&[256, 257, 259], false), "12 a<|mask|>");
+    assert_eq!(dream.mask_id(), Some(259));
+    let message = fault(split_files("LlamaTokenizer"));
+    assert!(
+        message.starts_with("tokenizer_config.json: tokenizer_class: "),
+        "{message}"
+    );
+}
+
+proptest! {
+    #![proptest_config(config(300))]
+
+    /// Whatever a file was cut or changed to, loading tells or succeeds, and never panics.
+    #[test]
+    fn damaged_files_do_no_harm(
+        at in 0_usize..1_000_000,
+        byte in any::<u8>(),
+        cut in any::<bool>(),
+    ) {
+        let mut tokenizer = bytes(&metaspace_json(&json!({"type": "Sequence", "decoders": [
+            {"type": "ByteFallback"}, {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+        ]})));
+        let at = at % tokenizer.len();
+        if cut {
+            tokenizer.truncate(at);
+        } else {
+            tokenizer[at] = byte;
+        }
+        let files = TokenizerFiles { tokenizer: Some(tokenizer), ..Default::default() };
+        if let Ok(tokenizer) = Tokenizer::new(&files) {
+            let _ = tokenizer.decode(&(0..300).collect::<Vec<_>>(), false);
+        }
+    }
+}

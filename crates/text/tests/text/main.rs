@@ -1,0 +1,11 @@
+//! What this crate promises of text, checked on the demo tokenizer and on small made ones.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod chat;
+mod classes;
+mod detokenize;
+mod encode;
+mod fixtures;
+mod load;
+mod stop;
+mod stream;

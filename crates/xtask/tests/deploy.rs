@@ -1,0 +1,85 @@
+//! Image, compose file and scrape configuration agree with each other and with the toolchain.
+
+use std::path::Path;
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The rest of the only line that starts with `key`, quotes left out.
+fn value(text: &str, key: &str) -> String {
+    let lines = text
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix(key));
+    let found: Vec<_> = lines.map(|rest| rest.trim().replace('"', "")).collect();
+    assert_eq!(found.len(), 1, "one line starts with {key:?}: {found:?}");
+    found[0].clone()
+}
+
+#[test]
+fn the_image_is_built_by_the_toolchain_of_the_repository() {
+    let image = value(&read("Dockerfile"), "ARG RUST_IMAGE=rust:");
+    let channel = value(&read("rust-toolchain.toml"), "channel =");
+    let (image, _) = image.split_once('-').expect("a version and a variant");
+    let minor = |version: &str| version.split('.').take(2).collect::<Vec<_>>().join(".");
+    assert_eq!(minor(image), minor(&channel));
+}
+
+#[test]
+fn the_image_has_no_root_no_shell_form_and_a_health_check() {
+    let text = read("Dockerfile");
+    let user = value(&text, "USER ");
+    assert!(
+        user.parse::<u32>().is_ok_and(|user| user > 0),
+        "a number for Kubernetes: {user}"
+    );
+    let exec_form = |key: &str| {
+        let lines = text
+            .lines()
+            .filter_map(|line| line.trim_start().strip_prefix(key));
+        lines
+            .collect::<Vec<_>>()
+            .iter()
+            .all(|rest| rest.trim().starts_with('['))
+    };
+    assert!(exec_form("CMD ") && exec_form("ENTRYPOINT "));
+    assert!(text.contains(r#"CMD ["/asynclane", "inspect", "health"]"#));
+}
+
+#[test]
+fn every_file_means_the_same_port() {
+    let (image, compose) = (read("Dockerfile"), read("deploy/compose.yaml"));
+    let port = value(&image, "EXPOSE ");
+    assert!(image.contains(&format!("\"--listen\", \"0.0.0.0:{port}\"")));
+    assert!(compose.contains(&format!("- \"127.0.0.1:{port}:{port}\"")));
+    let scraped = value(&read("deploy/prometheus.yml"), "- targets:");
+    assert_eq!(scraped, format!("[server:{port}]"));
+    assert!(
+        compose.contains("\n  server:\n"),
+        "the host that is scraped"
+    );
+}
+
+#[test]
+fn every_service_is_read_only_without_capabilities() {
+    let compose = read("deploy/compose.yaml");
+    let services = compose.matches("restart: unless-stopped").count();
+    assert_eq!(services, 2);
+    for line in [
+        "read_only: true",
+        "cap_drop: [ALL]",
+        "security_opt: [\"no-new-privileges:true\"]",
+    ] {
+        assert_eq!(compose.matches(line).count(), services, "{line}");
+    }
+}
+
+#[test]
+fn the_licence_is_the_one_the_manifest_names() {
+    assert_eq!(value(&read("Cargo.toml"), "license ="), "Apache-2.0");
+    assert!(read("LICENSE").contains("Apache License\n                           Version 2.0"));
+    assert!(read("Dockerfile").contains("org.opencontainers.image.licenses=\"Apache-2.0\""));
+}

@@ -1,0 +1,163 @@
+//! Token-exact outputs: the official Fast-dLLM samplers and a reference AsyncLane on the demo
+//! checkpoint, in f32 on the CPU.
+
+use asynclane_tests::golden::{self, Goldens, Row, Run};
+use asynclane_tests::run::{self, Outcome};
+use decode::{Effect, ForwardKind};
+
+/// Decisions closer than this may go the other way under another summation order.
+const SAFE_MARGIN: f64 = 1e-4;
+
+fn outcomes(goldens: &Goldens, name: &str, extra: &str) -> Vec<Outcome> {
+    let mut executor = run::executor(2048);
+    let requests = goldens.rows.iter().map(|row| {
+        let settings = golden::settings(name, &row.task).expect("a known run");
+        let settings = format!("{settings}{extra}");
+        run::request(&row.prompt_ids, goldens.budget, &goldens.stop_ids, &settings)
+    });
+    run::run(&mut *executor, requests.collect())
+}
+
+/// The expected text: up to the first stop token.
+fn expected<'a>(goldens: &Goldens, run: &'a Run) -> &'a [u32] {
+    let end = run.ids.iter().position(|id| goldens.stop_ids.contains(id));
+    &run.ids[..end.unwrap_or(run.ids.len())]
+}
+
+/// What differs between an outcome and its golden, in words.
+fn differences(goldens: &Goldens, run: &Run, outcome: &Outcome) -> Vec<String> {
+    let stats = outcome.finished.expect("every run finishes").stats;
+    let mut found = Vec::new();
+    let mut check = |what: &str, ours: u64, theirs: u64| {
+        if ours != theirs {
+            found.push(format!("{what} {ours}, expected {theirs}"));
+        }
+    };
+    // The official cached samplers issue one more, empty pass for a block that its first, full
+    // forward completes.
+    let completed_at_once = outcome.steps.iter().filter(|step| {
+        step.kind != ForwardKind::Decode
+            && step.effects.iter().any(|effect| matches!(effect, Effect::Finish { .. } | Effect::Done { .. }))
+    });
+    let empty_passes = if run.is_official() { completed_at_once.count() as u32 } else { 0 };
+    check("forwards", u64::from(stats.forwards() + empty_passes), u64::from(run.nfe));
+    if let Some(forks) = run.forks {
+        check("forks", u64::from(stats.forks), u64::from(forks));
+    }
+    if let Some(drafts) = run.drafts {
+        check("drafts", u64::from(stats.drafts), u64::from(drafts));
+    }
+    if let Some(refreshes) = run.refreshes {
+        check("refreshes", u64::from(stats.refresh_forwards), u64::from(refreshes));
+    }
+    if let Some(rows) = run.fwd_tokens {
+        check("rows", stats.positions, rows);
+    }
+    if let Some(splits) = &run.splits {
+        let effects = outcome.steps.iter().flat_map(|step| &step.effects);
+        let ours: Vec<u32> = effects
+            .filter_map(|effect| match effect {
+                Effect::Fork { split, .. } => Some(*split),
+                _ => None,
+            })
+            .collect();
+        if ours != *splits {
+            found.push(format!("splits {ours:?}, expected {splits:?}"));
+        }
+    }
+    let tokens = expected(goldens, run);
+    if outcome.tokens != tokens {
+        let at = outcome.tokens.iter().zip(tokens).position(|(a, b)| a != b);
+        found.push(format!("tokens differ from offset {at:?}"));
+    }
+    found
+}
+
+/// Compares all problems of one run; those with a tiny margin may differ and are listed.
+fn compare(name: &str, extra: &str) -> usize {
+    let goldens = golden::load();
+    let outcomes = outcomes(&goldens, name, extra);
+    let mut identical = 0;
+    let mut wrong = Vec::new();
+    for (row, outcome) in goldens.rows.iter().zip(&outcomes) {
+        let run = run_of(row, name);
+        let found = differences(&goldens, run, outcome);
+        if found.is_empty() {
+            identical += 1;
+        } else if run.margin < SAFE_MARGIN {
+            println!("{name} {}: margin {:.1e}: {}", row.id, run.margin, found.join("; "));
+        } else {
+            wrong.push(format!("{} ({}): {}", row.id, row.task, found.join("; ")));
+        }
+    }
+    println!("{name}: {identical} of {} identical", goldens.rows.len());
+    assert!(wrong.is_empty(), "{name}: {} rows differ:\n{}", wrong.len(), wrong.join("\n"));
+    identical
+}
+
+fn run_of<'a>(row: &'a Row, name: &str) -> &'a Run {
+    row.runs.get(name).expect("every problem has every run")
+}
+
+/// The published samplers fill the whole canvas.
+const PUBLISHED: &str = ",early_stop=false";
+
+#[test]
+fn vanilla() {
+    assert!(compare("vanilla_steps64", PUBLISHED) >= 45);
+}
+
+#[test]
+fn threshold() {
+    compare("threshold0.9", PUBLISHED);
+}
+
+#[test]
+fn prefix() {
+    compare("prefix0.9", PUBLISHED);
+}
+
+#[test]
+fn dual() {
+    compare("dual0.9", PUBLISHED);
+}
+
+#[test]
+fn snapshot() {
+    compare("asynclane_snapshot", "");
+}
+
+#[test]
+fn snapshot_strict() {
+    compare("asynclane_snapshot_strict", "");
+}
+
+#[test]
+fn snapshot_every_12() {
+    compare("asynclane_snapshot_every12", "");
+}
+
+#[test]
+fn fresh() {
+    compare("asynclane_fresh", "");
+}
+
+#[test]
+fn fresh_without_forks() {
+    compare("asynclane_fresh_nofork", "");
+}
+
+#[test]
+fn fresh_coupled() {
+    compare("asynclane_fresh_coupled", "");
+}
+
+#[test]
+fn fused() {
+    compare("asynclane_fused", "");
+}
+
+#[test]
+fn fused_open() {
+    compare("asynclane_fused_open", "");
+}

@@ -1,0 +1,87 @@
+//! Runs requests through an engine without a thread, to the end.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use engine::decoding::DecodingSpec;
+use engine::{Engine, EngineConfig, Event, Finished, Request, SequenceId, StepTrace};
+use step::{BatchOutput, Executor, Sampling};
+
+/// What became of one request.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Emitted tokens.
+    pub tokens: Vec<u32>,
+    /// The end.
+    pub finished: Option<Finished>,
+    /// Every step.
+    pub steps: Vec<StepTrace>,
+}
+
+/// The demo tokenizer.
+pub fn tokenizer() -> text::Tokenizer {
+    text::Tokenizer::from_files(&demo::checkpoint::files()).expect("the demo tokenizer loads")
+}
+
+/// The demo model with `pages` KV pages of 16 slots.
+pub fn executor(pages: u32) -> Box<dyn Executor> {
+    let files = demo::checkpoint::files().iter().map(|(name, bytes)| (*name, *bytes));
+    let checkpoint = model::Checkpoint::from_memory(files).expect("the demo checkpoint is valid");
+    let config = model::ExecutorConfig { page_size: 16, pages };
+    Box::new(model::CpuExecutor::new(&checkpoint, config).expect("the demo model loads"))
+}
+
+/// An engine over `executor` that runs everything at once.
+pub fn engine(executor: &dyn Executor) -> Engine {
+    let config = EngineConfig {
+        max_running: 256,
+        max_waiting: 1024,
+        row_budget: 4096,
+        max_model_len: None,
+        classes: tokenizer().classes(),
+    };
+    Engine::new(&config, executor.spec())
+}
+
+/// A greedy, traced request.
+pub fn request(prompt: &[u32], budget: u32, stops: &[u32], settings: &str) -> Request {
+    let decoding = DecodingSpec::parse(settings).and_then(|spec| spec.resolve());
+    Request {
+        prompt: prompt.to_vec(),
+        max_tokens: budget,
+        decoding: decoding.expect("the settings are valid"),
+        sampling: Sampling::GREEDY,
+        stop_tokens: stops.to_vec(),
+        min_tokens: 0,
+        biases: Vec::new(),
+        code_prompt: false,
+        trace: true,
+    }
+}
+
+/// Runs all of `requests` together; outcomes in the same order.
+pub fn run(executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Outcome> {
+    let mut engine = engine(executor);
+    let ids: Vec<SequenceId> =
+        requests.into_iter().map(|r| engine.submit(r).expect("the request fits")).collect();
+    let mut outcomes: HashMap<SequenceId, Outcome> = HashMap::new();
+    let mut output = BatchOutput::default();
+    while !engine.is_idle() {
+        if engine.plan() {
+            executor.execute(engine.batch(), &mut output).expect("the model runs");
+            engine.apply(&output, Duration::ZERO);
+        }
+        while let Some((id, event)) = engine.poll_event() {
+            let outcome = outcomes.entry(id).or_default();
+            match event {
+                Event::Started => {}
+                Event::Tokens(chunk) => outcome.tokens.extend_from_slice(chunk.as_slice()),
+                Event::Step(step) => outcome.steps.push(*step),
+                Event::Finished(finished) => outcome.finished = Some(finished),
+                Event::Failed { message } => panic!("a sequence failed: {message}"),
+            }
+        }
+        engine.validate().expect("the engine's invariants hold");
+    }
+    ids.iter().map(|id| outcomes.remove(id).expect("every sequence has events")).collect()
+}
