@@ -69,13 +69,19 @@ pub fn load() -> Goldens {
 }
 
 fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("goldens").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("goldens")
+        .join(name)
 }
 
 /// The `diffusion` object of a run, as `key=value` pairs.
 pub fn settings(run: &str, task: &str) -> Option<String> {
     let block = "schedule=block_wise,block_length=32,prune=false";
-    let fork = if task == "snippets" { "newline" } else { "sentence" };
+    let fork = if task == "snippets" {
+        "newline"
+    } else {
+        "sentence"
+    };
     let lanes = "schedule=asynclane,commit=threshold,threshold=0.9,draft_threshold=0.9,\
                  block_length=32,lookahead=32,min_fill=0.5,min_clock=2,refresh_margin=64";
     let asynclane = |rest: &str| format!("{lanes},fork={fork},{rest}");
@@ -89,9 +95,9 @@ pub fn settings(run: &str, task: &str) -> Option<String> {
         "asynclane_snapshot_strict" => {
             asynclane("cache=snapshot,rows=all,refresh=lane,numeric=strict")
         }
-        "asynclane_snapshot_every12" => asynclane(
-            "cache=snapshot,rows=all,refresh=12,numeric=next,fork_when_complete=false",
-        ),
+        "asynclane_snapshot_every12" => {
+            asynclane("cache=snapshot,rows=all,refresh=12,numeric=next,fork_when_complete=false")
+        }
         "asynclane_fresh" => asynclane("cache=fresh,rows=all,refresh=lane,numeric=next"),
         "asynclane_fresh_nofork" => {
             format!("{lanes},fork=off,cache=fresh,rows=all,refresh=lane,numeric=next")

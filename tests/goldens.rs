@@ -13,7 +13,12 @@ fn outcomes(goldens: &Goldens, name: &str, extra: &str) -> Vec<Outcome> {
     let requests = goldens.rows.iter().map(|row| {
         let settings = golden::settings(name, &row.task).expect("a known run");
         let settings = format!("{settings}{extra}");
-        run::request(&row.prompt_ids, goldens.budget, &goldens.stop_ids, &settings)
+        run::request(
+            &row.prompt_ids,
+            goldens.budget,
+            &goldens.stop_ids,
+            &settings,
+        )
     });
     run::run(&mut *executor, requests.collect())
 }
@@ -37,10 +42,21 @@ fn differences(goldens: &Goldens, run: &Run, outcome: &Outcome) -> Vec<String> {
     // forward completes.
     let completed_at_once = outcome.steps.iter().filter(|step| {
         step.kind != ForwardKind::Decode
-            && step.effects.iter().any(|effect| matches!(effect, Effect::Finish { .. } | Effect::Done { .. }))
+            && step
+                .effects
+                .iter()
+                .any(|effect| matches!(effect, Effect::Finish { .. } | Effect::Done { .. }))
     });
-    let empty_passes = if run.is_official() { completed_at_once.count() as u32 } else { 0 };
-    check("forwards", u64::from(stats.forwards() + empty_passes), u64::from(run.nfe));
+    let empty_passes = if run.is_official() {
+        completed_at_once.count() as u32
+    } else {
+        0
+    };
+    check(
+        "forwards",
+        u64::from(stats.forwards() + empty_passes),
+        u64::from(run.nfe),
+    );
     if let Some(forks) = run.forks {
         check("forks", u64::from(stats.forks), u64::from(forks));
     }
@@ -48,7 +64,11 @@ fn differences(goldens: &Goldens, run: &Run, outcome: &Outcome) -> Vec<String> {
         check("drafts", u64::from(stats.drafts), u64::from(drafts));
     }
     if let Some(refreshes) = run.refreshes {
-        check("refreshes", u64::from(stats.refresh_forwards), u64::from(refreshes));
+        check(
+            "refreshes",
+            u64::from(stats.refresh_forwards),
+            u64::from(refreshes),
+        );
     }
     if let Some(rows) = run.fwd_tokens {
         check("rows", stats.positions, rows);
@@ -85,13 +105,23 @@ fn compare(name: &str, extra: &str) -> usize {
         if found.is_empty() {
             identical += 1;
         } else if run.margin < SAFE_MARGIN {
-            println!("{name} {}: margin {:.1e}: {}", row.id, run.margin, found.join("; "));
+            println!(
+                "{name} {}: margin {:.1e}: {}",
+                row.id,
+                run.margin,
+                found.join("; ")
+            );
         } else {
             wrong.push(format!("{} ({}): {}", row.id, row.task, found.join("; ")));
         }
     }
     println!("{name}: {identical} of {} identical", goldens.rows.len());
-    assert!(wrong.is_empty(), "{name}: {} rows differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{name}: {} rows differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
     identical
 }
 

@@ -25,9 +25,14 @@ pub fn tokenizer() -> text::Tokenizer {
 
 /// The demo model with `pages` KV pages of 16 slots.
 pub fn executor(pages: u32) -> Box<dyn Executor> {
-    let files = demo::checkpoint::files().iter().map(|(name, bytes)| (*name, *bytes));
+    let files = demo::checkpoint::files()
+        .iter()
+        .map(|(name, bytes)| (*name, *bytes));
     let checkpoint = model::Checkpoint::from_memory(files).expect("the demo checkpoint is valid");
-    let config = model::ExecutorConfig { page_size: 16, pages };
+    let config = model::ExecutorConfig {
+        page_size: 16,
+        pages,
+    };
     Box::new(model::CpuExecutor::new(&checkpoint, config).expect("the demo model loads"))
 }
 
@@ -62,13 +67,17 @@ pub fn request(prompt: &[u32], budget: u32, stops: &[u32], settings: &str) -> Re
 /// Runs all of `requests` together; outcomes in the same order.
 pub fn run(executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Outcome> {
     let mut engine = engine(executor);
-    let ids: Vec<SequenceId> =
-        requests.into_iter().map(|r| engine.submit(r).expect("the request fits")).collect();
+    let ids: Vec<SequenceId> = requests
+        .into_iter()
+        .map(|r| engine.submit(r).expect("the request fits"))
+        .collect();
     let mut outcomes: HashMap<SequenceId, Outcome> = HashMap::new();
     let mut output = BatchOutput::default();
     while !engine.is_idle() {
         if engine.plan() {
-            executor.execute(engine.batch(), &mut output).expect("the model runs");
+            executor
+                .execute(engine.batch(), &mut output)
+                .expect("the model runs");
             engine.apply(&output, Duration::ZERO);
         }
         while let Some((id, event)) = engine.poll_event() {
@@ -83,5 +92,7 @@ pub fn run(executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Outcome> 
         }
         engine.validate().expect("the engine's invariants hold");
     }
-    ids.iter().map(|id| outcomes.remove(id).expect("every sequence has events")).collect()
+    ids.iter()
+        .map(|id| outcomes.remove(id).expect("every sequence has events"))
+        .collect()
 }

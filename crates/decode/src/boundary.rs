@@ -21,7 +21,9 @@ impl Finder<'_> {
     pub(crate) fn last(&self, range: Range<u32>) -> Option<u32> {
         let end = range.end.min(self.canvas.len());
         let stop = (range.start..end).find(|offset| self.canvas.is_stop_at(*offset));
-        (range.start..stop.unwrap_or(end)).rev().find(|offset| self.is_valid(*offset))
+        (range.start..stop.unwrap_or(end))
+            .rev()
+            .find(|offset| self.is_valid(*offset))
     }
 
     /// Whether the token at `offset` is a valid delimiter.
@@ -40,7 +42,9 @@ impl Finder<'_> {
     }
 
     fn ends_sentence(&self, offset: u32, numeric: NumericPeriod) -> bool {
-        let Some(token) = self.canvas.get(offset) else { return false };
+        let Some(token) = self.canvas.get(offset) else {
+            return false;
+        };
         let class = self.classes.get(token);
         if !class.period {
             return false;
@@ -66,7 +70,9 @@ impl Finder<'_> {
     }
 
     fn ends_code_line(&self, offset: u32) -> bool {
-        let Some(token) = self.canvas.get(offset) else { return false };
+        let Some(token) = self.canvas.get(offset) else {
+            return false;
+        };
         let class = self.classes.get(token);
         if !class.newline {
             return false;
@@ -74,7 +80,9 @@ impl Finder<'_> {
         // The delimiter's own text before its line feed belongs to the line as well.
         let mut last_text = (!class.blank).then_some(class);
         for left in (0..offset).rev() {
-            let Some(token) = self.canvas.get(left) else { return false };
+            let Some(token) = self.canvas.get(left) else {
+                return false;
+            };
             let class = self.classes.get(token);
             if class.newline {
                 break;
@@ -83,18 +91,25 @@ impl Finder<'_> {
                 last_text = Some(class);
             }
         }
-        last_text.is_some_and(|class| !class.continues_line) && self.brackets(offset) == 0
+        last_text.is_some_and(|class| !class.continues_line) && self.open_brackets(offset) == 0
     }
 
-    /// Opening minus closing brackets of the known text up to and including `offset`.
-    fn brackets(&self, offset: u32) -> i32 {
+    /// Brackets of the known text up to and including `offset` that are open there. A closing
+    /// bracket without an opening one counts nothing: its opening is still a mask.
+    fn open_brackets(&self, offset: u32) -> i32 {
         let known = (0..=offset).filter_map(|offset| self.canvas.get(offset));
-        known.map(|token| i32::from(self.classes.get(token).brackets)).sum()
+        known.fold(0, |open, token| {
+            (open + i32::from(self.classes.get(token).brackets)).max(0)
+        })
     }
 
     fn in_code(&self, offset: u32) -> bool {
         let known = (0..offset).filter_map(|offset| self.canvas.get(offset));
         let fences = known.filter(|token| self.classes.get(*token).fence).count();
-        if fences > 0 { fences % 2 == 1 } else { self.code }
+        if fences > 0 {
+            fences % 2 == 1
+        } else {
+            self.code
+        }
     }
 }

@@ -68,12 +68,17 @@ impl Canvas {
 
     /// The committed token at `offset`; `None` is a mask.
     pub fn get(&self, offset: u32) -> Option<TokenId> {
-        self.cells.get(offset as usize).filter(|cell| cell.step > 0).map(|cell| cell.token)
+        self.cells
+            .get(offset as usize)
+            .filter(|cell| cell.step > 0)
+            .map(|cell| cell.token)
     }
 
     /// Whether `offset` is still a mask.
     pub fn is_mask(&self, offset: u32) -> bool {
-        self.cells.get(offset as usize).is_some_and(|cell| cell.step == 0)
+        self.cells
+            .get(offset as usize)
+            .is_some_and(|cell| cell.step == 0)
     }
 
     /// The step of the last commit at `offset`, from 1; 0 for a mask.
@@ -83,7 +88,9 @@ impl Canvas {
 
     /// Whether `offset` was committed as a draft.
     pub fn is_draft(&self, offset: u32) -> bool {
-        self.cells.get(offset as usize).is_some_and(|cell| cell.draft)
+        self.cells
+            .get(offset as usize)
+            .is_some_and(|cell| cell.draft)
     }
 
     /// Whether `token` ends a generation.
@@ -123,8 +130,15 @@ impl Canvas {
     /// Writes a token. Only an edit may write where a token stands.
     pub(crate) fn commit(&mut self, offset: u32, token: TokenId, step: u32, kind: CommitKind) {
         let cell = &mut self.cells[offset as usize];
-        debug_assert!(cell.step == 0 || kind == CommitKind::Edit, "a commit is final");
-        *cell = Cell { token, step, draft: kind == CommitKind::Draft };
+        debug_assert!(
+            cell.step == 0 || kind == CommitKind::Edit,
+            "a commit is final"
+        );
+        *cell = Cell {
+            token,
+            step,
+            draft: kind == CommitKind::Draft,
+        };
     }
 
     /// Cuts the canvas to `len` offsets.

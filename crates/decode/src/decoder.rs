@@ -10,7 +10,7 @@ use crate::canvas::Canvas;
 use crate::commit::{self, CommitRule};
 use crate::config::DecoderConfig;
 use crate::effect::{CommitKind, DoneReason, Effect, LaneId, Role};
-use crate::lane::LaneTree;
+use crate::lane::{LaneTree, Status};
 use crate::schedule::{self, LaneSchedule, State};
 use crate::token_class::TokenClasses;
 
@@ -77,7 +77,9 @@ impl Decoder {
             chosen: Vec::new(),
         };
         if decoder.done {
-            effects.push(Effect::Done { reason: DoneReason::Budget });
+            effects.push(Effect::Done {
+                reason: DoneReason::Budget,
+            });
         } else {
             decoder.schedule.start(&mut decoder.state, effects);
         }
@@ -121,16 +123,30 @@ impl Decoder {
         })
     }
 
-    /// The furthest valid token of any active lane: max over lanes of s + v (AsyncLane eq. 12).
+    /// The furthest valid token of any unfinished lane: max over lanes of s + v (AsyncLane
+    /// eq. 12).
     pub fn effective_len(&self) -> u32 {
-        let lanes = self.state.tree.active().iter().map(|id| self.state.tree.get(*id));
-        lanes.map(|lane| self.state.canvas.first_open(lane.range())).max().unwrap_or(0)
+        let tree = &self.state.tree;
+        // A waiting continuation is the last leaf, so it was born last.
+        let waiting = tree
+            .lanes()
+            .last()
+            .filter(|lane| lane.status == Status::Waiting);
+        let lanes = tree.active().iter().map(|id| tree.get(*id)).chain(waiting);
+        lanes
+            .map(|lane| self.state.canvas.first_open(lane.range()))
+            .max()
+            .unwrap_or(0)
     }
 
     /// Applies one step. `proposals` holds one candidate for every mask of every active lane
     /// (and of the lookaheads with drafts), by offset.
     pub fn apply(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
-        debug_assert!(proposals.windows(2).all(|two| two[0].offset < two[1].offset));
+        debug_assert!(
+            proposals
+                .windows(2)
+                .all(|two| two[0].offset < two[1].offset)
+        );
         self.step += 1;
         let born = effects.len();
         for index in 0..self.state.tree.active().len() {
@@ -151,12 +167,17 @@ impl Decoder {
         let canvas = &self.state.canvas;
         let open = within(proposals, lane.range()).iter();
         self.masks.clear();
-        self.masks.extend(open.filter(|proposal| canvas.is_mask(proposal.offset)));
+        self.masks
+            .extend(open.filter(|proposal| canvas.is_mask(proposal.offset)));
         if self.masks.is_empty() {
             return;
         }
         let refine = lane.role == Role::Refine;
-        debug_assert_eq!(self.masks.len() as u32, canvas.masks(lane.range()), "every mask scored");
+        debug_assert_eq!(
+            self.masks.len() as u32,
+            canvas.masks(lane.range()),
+            "every mask scored"
+        );
         self.chosen.clear();
         self.rule.select(&self.masks, &mut self.chosen);
         if self.chosen.is_empty() {
@@ -193,9 +214,16 @@ impl Decoder {
 
     fn commit(&mut self, proposal: Proposal, kind: CommitKind, effects: &mut Vec<Effect>) {
         let Proposal { offset, candidate } = proposal;
-        self.state.canvas.commit(offset, candidate.token, self.step, kind);
+        self.state
+            .canvas
+            .commit(offset, candidate.token, self.step, kind);
         let (token, probability) = (candidate.token, candidate.probability);
-        effects.push(Effect::Commit { offset, token, probability, kind });
+        effects.push(Effect::Commit {
+            offset,
+            token,
+            probability,
+            kind,
+        });
     }
 
     /// Cuts the canvas behind the leftmost stop token that this step committed.
@@ -217,14 +245,21 @@ impl Decoder {
     fn emit(&mut self, effects: &mut Vec<Effect>) {
         let (fresh, stopped) = self.state.canvas.advance();
         if !fresh.is_empty() {
-            effects.push(Effect::Advance { from: fresh.start, to: fresh.end });
+            effects.push(Effect::Advance {
+                from: fresh.start,
+                to: fresh.end,
+            });
         }
         let full = self.state.canvas.frontier() == self.state.canvas.len();
-        let done = full || (stopped && self.early_stop);
-        if done {
+        let exhausted = self.state.tree.active().is_empty();
+        if full || exhausted || (stopped && self.early_stop) {
             self.done = true;
             self.state.tree.drop_active();
-            let reason = if stopped { DoneReason::StopToken } else { DoneReason::Budget };
+            let reason = match (stopped, full) {
+                (true, _) => DoneReason::StopToken,
+                (false, true) => DoneReason::Budget,
+                (false, false) => DoneReason::LaneBudget,
+            };
             effects.push(Effect::Done { reason });
         }
     }

@@ -44,6 +44,9 @@ pub enum DoneReason {
     StopToken,
     /// The budget is full.
     Budget,
+    /// The last lane used its budget up without settling its first offset; the output ends
+    /// before that offset.
+    LaneBudget,
 }
 
 /// One change of a sequence's decoding state.

@@ -152,7 +152,9 @@ impl LaneTree {
 
     fn activate(&mut self, id: LaneId) {
         let start = self.get(id).start;
-        let at = self.active.partition_point(|other| self.lanes[other.0 as usize].start < start);
+        let at = self
+            .active
+            .partition_point(|other| self.lanes[other.0 as usize].start < start);
         self.active.insert(at, id);
     }
 
@@ -169,7 +171,10 @@ impl LaneTree {
             }
             end = lane.range().end;
         }
-        let generating = self.active.iter().filter(|id| self.get(**id).role == Role::Generate);
+        let generating = self
+            .active
+            .iter()
+            .filter(|id| self.get(**id).role == Role::Generate);
         if generating.count() > 1 {
             return Err("two generate lanes are active");
         }
@@ -178,7 +183,14 @@ impl LaneTree {
         {
             return Err("the active generate lane is not the last leaf");
         }
-        let ordered = self.active.windows(2).all(|two| self.get(two[0]).start < self.get(two[1]).start);
-        if ordered { Ok(()) } else { Err("active lanes are out of order") }
+        let ordered = self
+            .active
+            .windows(2)
+            .all(|two| self.get(two[0]).start < self.get(two[1]).start);
+        if ordered {
+            Ok(())
+        } else {
+            Err("active lanes are out of order")
+        }
     }
 }

@@ -1,6 +1,6 @@
 """Accuracy of a checkpoint on held-out problems, graded twice: by the end and strictly.
 
-    python evaluate.py --model ../checkpoint --count 100 --json accuracy.json
+    python evaluate.py --model ../checkpoint --json accuracy.json
 
 Block-wise decoding in f32 at temperature 0: by default the most confident position, one token per
 forward; with --threshold every position at least that confident as well.
@@ -43,7 +43,7 @@ def decode(net, prompt, budget, block, threshold):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--count", type=int, default=100, help="problems of each family")
+    parser.add_argument("--count", type=int, default=60, help="problems of each family")
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--budget", type=int, default=128)
     parser.add_argument("--block", type=int, default=32)

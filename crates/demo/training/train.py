@@ -126,7 +126,7 @@ def main():
             for name, parameter in net.named_parameters():
                 average[name].lerp_(parameter, 1 - keep)
         recent.append(loss)
-        if step % 100 == 0 or step == 1:
+        if step % 20 == 0 or step == 1:
             minutes = (time.monotonic() - start) / 60
             mean = sum(recent) / len(recent)
             print(f"{minutes:6.1f} min  step {step:6d}  loss {mean:.4f}  rate {share:.3f}", flush=True)

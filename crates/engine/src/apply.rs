@@ -13,7 +13,10 @@ use crate::sequence::Sequence;
 pub(crate) fn apply(engine: &mut Engine, output: &BatchOutput, now: Duration) {
     if output.candidates.len() != engine.scored.len() {
         let (got, expected) = (output.candidates.len(), engine.scored.len());
-        return fail(engine, &format!("the model returned {got} candidates for {expected} rows"));
+        return fail(
+            engine,
+            &format!("the model returned {got} candidates for {expected} rows"),
+        );
     }
     engine.report.executed = true;
     let mut begin = 0;
@@ -22,16 +25,25 @@ pub(crate) fn apply(engine: &mut Engine, output: &BatchOutput, now: Duration) {
         let end = engine.planned[at].scored_end as usize;
         let sequence = &mut engine.running[index];
         engine.proposals.clear();
-        for (offset, candidate) in engine.scored[begin..end].iter().zip(&output.candidates[begin..])
+        for (offset, candidate) in engine.scored[begin..end]
+            .iter()
+            .zip(&output.candidates[begin..])
         {
             sequence.note_scored(*offset, now);
-            engine.proposals.push(Proposal { offset: *offset, candidate: *candidate });
+            engine.proposals.push(Proposal {
+                offset: *offset,
+                candidate: *candidate,
+            });
         }
         begin = end;
         sequence.effects.clear();
-        sequence.decoder.apply(&engine.proposals, &mut sequence.effects);
+        sequence
+            .decoder
+            .apply(&engine.proposals, &mut sequence.effects);
         sequence.count_effects(now, &mut engine.report);
-        sequence.tables.observe(&sequence.effects, &sequence.decoder, &mut engine.pool);
+        sequence
+            .tables
+            .observe(&sequence.effects, &sequence.decoder, &mut engine.pool);
         let id = sequence.id;
         emit(sequence, |event| engine.events.push_back((id, event)));
         if let Some(mut trace) = engine.planned[at].trace.take() {
@@ -47,13 +59,22 @@ pub(crate) fn apply(engine: &mut Engine, output: &BatchOutput, now: Duration) {
 /// Ends every planned sequence with `message`.
 pub(crate) fn fail(engine: &mut Engine, message: &str) {
     engine.report.failed = true;
-    let mut failed: Vec<usize> = engine.planned.drain(..).map(|planned| planned.index).collect();
+    let mut failed: Vec<usize> = engine
+        .planned
+        .drain(..)
+        .map(|planned| planned.index)
+        .collect();
     // From the back, because retiring moves the last sequence into the gap.
     failed.sort_unstable_by(|a, b| b.cmp(a));
     for index in failed {
         let id = engine.running[index].id;
         engine.retire(index);
-        engine.events.push_back((id, Event::Failed { message: message.to_owned() }));
+        engine.events.push_back((
+            id,
+            Event::Failed {
+                message: message.to_owned(),
+            },
+        ));
     }
 }
 
@@ -84,7 +105,9 @@ fn retire_finished(engine: &mut Engine) {
         }
         if let Some(finished) = sequence.finished() {
             engine.report.finished.push(sequence.summary(finished));
-            engine.events.push_back((sequence.id, Event::Finished(finished)));
+            engine
+                .events
+                .push_back((sequence.id, Event::Finished(finished)));
             engine.retire(index);
         }
     }

@@ -86,14 +86,26 @@ impl Driver {
     }
 
     fn accept(&mut self, submission: Submission) {
-        let Submission { request, events, place } = submission;
+        let Submission {
+            request,
+            events,
+            place,
+        } = submission;
         match self.engine.submit(request) {
             Ok(id) => {
-                self.clients.insert(id, Client { events, place: Some(place) });
+                self.clients.insert(
+                    id,
+                    Client {
+                        events,
+                        place: Some(place),
+                    },
+                );
             }
             // The handle has checked the same limits; should they ever differ, say so.
             Err(refusal) => {
-                let _ = events.try_send(Event::Failed { message: refusal.to_string() });
+                let _ = events.try_send(Event::Failed {
+                    message: refusal.to_string(),
+                });
             }
         }
     }
@@ -137,7 +149,9 @@ impl Driver {
     fn flush(&mut self) {
         let emitting = Instant::now();
         while let Some((id, event)) = self.engine.poll_event() {
-            let Some(client) = self.clients.get_mut(&id) else { continue };
+            let Some(client) = self.clients.get_mut(&id) else {
+                continue;
+            };
             if matches!(event, Event::Started) {
                 client.place = None;
             }
@@ -157,6 +171,8 @@ impl Driver {
         self.engine.clear_report();
         self.shared.running.store(gauges.running, Ordering::Relaxed);
         self.shared.waiting.store(gauges.waiting, Ordering::Relaxed);
-        self.shared.pages_used.store(gauges.pages_used, Ordering::Relaxed);
+        self.shared
+            .pages_used
+            .store(gauges.pages_used, Ordering::Relaxed);
     }
 }

@@ -114,7 +114,8 @@ impl Engine {
         self.limits.admit(&request)?;
         let id = SequenceId(self.next_id);
         self.next_id += 1;
-        self.waiting.push_back(Sequence::new(id, request, Arc::clone(&self.classes)));
+        self.waiting
+            .push_back(Sequence::new(id, request, Arc::clone(&self.classes)));
         Ok(id)
     }
 
@@ -178,9 +179,9 @@ impl Engine {
     /// Takes a sequence out of the batch and gives its pages back.
     pub(crate) fn retire(&mut self, index: usize) {
         let mut sequence = self.running.swap_remove(index);
-        for lane in sequence.decoder.lanes() {
-            *self.report.lanes_finished.of(lane.role) += 1;
-        }
+        // Whatever has not finished is dropped with its sequence.
+        self.report.lanes_finished.generate += sequence.open_lanes.generate;
+        self.report.lanes_finished.refine += sequence.open_lanes.refine;
         sequence.tables.release(&mut self.pool);
         self.pool.unreserve(sequence.reserved);
     }
@@ -190,7 +191,10 @@ impl Engine {
     /// # Errors
     /// The first broken one, in words.
     pub fn validate(&self) -> Result<(), String> {
-        let tables = self.running.iter().flat_map(|sequence| sequence.tables.iter());
+        let tables = self
+            .running
+            .iter()
+            .flat_map(|sequence| sequence.tables.iter());
         self.pool.validate(tables)?;
         for sequence in &self.running {
             sequence.decoder.tree().validate()?;

@@ -35,7 +35,10 @@ impl TokenChunk {
     /// The first [`Self::CAPACITY`] tokens of `tokens`.
     pub fn new(tokens: &[TokenId]) -> Self {
         let len = tokens.len().min(Self::CAPACITY);
-        let mut chunk = Self { len: len as u8, tokens: [0; Self::CAPACITY] };
+        let mut chunk = Self {
+            len: len as u8,
+            tokens: [0; Self::CAPACITY],
+        };
         chunk.tokens[..len].copy_from_slice(&tokens[..len]);
         chunk
     }

@@ -70,7 +70,16 @@ impl Handle {
         let (inbox, outbox) = mpsc::channel(queue.max(1));
         let shared = Arc::new(Shared::default());
         let places = Arc::new(Semaphore::new(queue));
-        (Self { inbox, places, shared: Arc::clone(&shared), limits }, outbox, shared)
+        (
+            Self {
+                inbox,
+                places,
+                shared: Arc::clone(&shared),
+                limits,
+            },
+            outbox,
+            shared,
+        )
     }
 
     /// Queues all of `requests`, or none. Streams come back in the same order.
@@ -83,21 +92,30 @@ impl Handle {
         }
         let mut streams = Vec::with_capacity(requests.len());
         let count = u32::try_from(requests.len()).unwrap_or(u32::MAX);
-        let overloaded = || SubmitError::Overloaded { waiting: self.load().waiting };
+        let overloaded = || SubmitError::Overloaded {
+            waiting: self.load().waiting,
+        };
         let mut places = Arc::clone(&self.places)
             .try_acquire_many_owned(count)
             .map_err(|_| overloaded())?;
-        let slots = self.inbox.try_reserve_many(requests.len()).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(()) => overloaded(),
-            mpsc::error::TrySendError::Closed(()) => SubmitError::Stopped,
-        })?;
+        let slots = self
+            .inbox
+            .try_reserve_many(requests.len())
+            .map_err(|error| match error {
+                mpsc::error::TrySendError::Full(()) => overloaded(),
+                mpsc::error::TrySendError::Closed(()) => SubmitError::Stopped,
+            })?;
         for (request, slot) in requests.into_iter().zip(slots) {
             // Every event but these few carries at least one token or one step of progress, so
             // the queue never overflows and the engine never waits for a reader.
             let room = request.max_tokens as usize * (1 + usize::from(request.trace)) + 8;
             let (events, stream) = mpsc::channel(room);
             let place = places.split(1).expect("one place was acquired per request");
-            slot.send(Submission { request, events, place });
+            slot.send(Submission {
+                request,
+                events,
+                place,
+            });
             streams.push(EventStream { events: stream });
         }
         Ok(streams)

@@ -29,16 +29,25 @@ impl Limits {
         let prompt = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
         let tokens = prompt.saturating_add(request.max_tokens);
         if tokens > self.max_model_len {
-            return Err(Refusal::TooLong { tokens, limit: self.max_model_len });
+            return Err(Refusal::TooLong {
+                tokens,
+                limit: self.max_model_len,
+            });
         }
         let pages = self.worst_case_pages(prompt, request.max_tokens, &request.decoding);
         if pages > self.pages {
-            return Err(Refusal::TooManyPages { pages, limit: self.pages });
+            return Err(Refusal::TooManyPages {
+                pages,
+                limit: self.pages,
+            });
         }
         let ids = request.prompt.iter().chain(&request.stop_tokens);
         let biased = request.biases.iter().map(|bias| &bias.token);
         match ids.chain(biased).find(|id| **id >= self.vocab_size) {
-            Some(&token) => Err(Refusal::UnknownToken { token, vocab_size: self.vocab_size }),
+            Some(&token) => Err(Refusal::UnknownToken {
+                token,
+                vocab_size: self.vocab_size,
+            }),
             None => Ok(()),
         }
     }

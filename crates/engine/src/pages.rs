@@ -155,7 +155,10 @@ impl PageTable {
         for page in &mut self.pages[first as usize..last as usize] {
             if pool.references[page.0 as usize] > 1 {
                 let fresh = pool.take()?;
-                copies.push(PageCopy { from: *page, to: fresh });
+                copies.push(PageCopy {
+                    from: *page,
+                    to: fresh,
+                });
                 pool.release(*page);
                 *page = fresh;
             }

@@ -22,7 +22,9 @@ pub(crate) fn plan(engine: &mut Engine) -> bool {
     engine.order.clear();
     engine.order.extend(0..engine.running.len());
     let running = &engine.running;
-    engine.order.sort_unstable_by_key(|index| (running[*index].last_run, running[*index].id));
+    engine
+        .order
+        .sort_unstable_by_key(|index| (running[*index].last_run, running[*index].id));
     let mut broken = None;
     for at in 0..engine.order.len() {
         let index = engine.order[at];
@@ -44,9 +46,16 @@ pub(crate) fn plan(engine: &mut Engine) -> bool {
         }
         sequence.last_run = engine.step;
         sequence.count_forward(&engine.forward, &mut engine.report);
-        let trace = sequence.request.trace.then(|| Box::new(trace(sequence, &engine.forward)));
+        let trace = sequence
+            .request
+            .trace
+            .then(|| Box::new(trace(sequence, &engine.forward)));
         let scored_end = engine.scored.len() as u32;
-        engine.planned.push(Planned { index, scored_end, trace });
+        engine.planned.push(Planned {
+            index,
+            scored_end,
+            trace,
+        });
     }
     if let Some((index, error)) = broken {
         return abandon(engine, index, error);
@@ -61,7 +70,12 @@ fn abandon(engine: &mut Engine, index: usize, error: OutOfPages) -> bool {
     debug_assert!(false, "{error}");
     let id = engine.running[index].id;
     engine.retire(index);
-    engine.events.push_back((id, Event::Failed { message: error.to_string() }));
+    engine.events.push_back((
+        id,
+        Event::Failed {
+            message: error.to_string(),
+        },
+    ));
     plan(engine)
 }
 
@@ -79,11 +93,15 @@ fn admit(engine: &mut Engine) {
         {
             return;
         }
-        let Some(mut sequence) = engine.waiting.pop_front() else { return };
+        let Some(mut sequence) = engine.waiting.pop_front() else {
+            return;
+        };
         engine.events.push_back((sequence.id, Event::Started));
         if let Some(finished) = sequence.finished() {
             engine.report.finished.push(sequence.summary(finished));
-            engine.events.push_back((sequence.id, Event::Finished(finished)));
+            engine
+                .events
+                .push_back((sequence.id, Event::Finished(finished)));
             continue;
         }
         sequence.reserved = pages;
@@ -122,10 +140,16 @@ impl Packer<'_> {
             for (position, visible) in rows {
                 self.push_row(sequence, *position, *visible, &biases);
             }
-            let sampling =
-                step::Sampling { clock: sequence.decoder.step(), ..sequence.request.sampling };
+            let sampling = step::Sampling {
+                clock: sequence.decoder.step(),
+                ..sequence.request.sampling
+            };
             let rows = first_row..self.batch.rows.len() as u32;
-            self.batch.segments.push(Segment { rows, pages, sampling });
+            self.batch.segments.push(Segment {
+                rows,
+                pages,
+                sampling,
+            });
             begin = segment.end;
         }
         Ok(())
@@ -136,9 +160,15 @@ impl Packer<'_> {
         let start = biases.len() as u32;
         biases.extend_from_slice(&sequence.request.biases);
         let plain = start..biases.len() as u32;
-        let ban = |token: &u32| Bias { token: *token, amount: f32::NEG_INFINITY };
+        let ban = |token: &u32| Bias {
+            token: *token,
+            amount: f32::NEG_INFINITY,
+        };
         biases.extend(sequence.decoder.canvas().stops().iter().map(ban));
-        RowBiases { plain, unstopped: start..biases.len() as u32 }
+        RowBiases {
+            plain,
+            unstopped: start..biases.len() as u32,
+        }
     }
 
     fn rewrite(
@@ -163,13 +193,7 @@ impl Packer<'_> {
         Ok(push_table(self.batch, pages))
     }
 
-    fn push_row(
-        &mut self,
-        sequence: &Sequence,
-        position: u32,
-        visible: u32,
-        biases: &RowBiases,
-    ) {
+    fn push_row(&mut self, sequence: &Sequence, position: u32, visible: u32, biases: &RowBiases) {
         let offset = position.checked_sub(sequence.prompt());
         let scorer = offset.and_then(|offset| scorer(sequence, offset));
         let unstopped = match (scorer, offset) {
@@ -177,7 +201,11 @@ impl Packer<'_> {
             (_, Some(offset)) => offset < sequence.request.min_tokens,
             _ => false,
         };
-        let biases = if unstopped { &biases.unstopped } else { &biases.plain };
+        let biases = if unstopped {
+            &biases.unstopped
+        } else {
+            &biases.plain
+        };
         if let (Some(_), Some(offset)) = (scorer, offset) {
             self.scored.push(offset);
         }
@@ -186,7 +214,11 @@ impl Packer<'_> {
             position,
             slot: position,
             visible,
-            score: if scorer.is_some() { Score::Candidate } else { Score::None },
+            score: if scorer.is_some() {
+                Score::Candidate
+            } else {
+                Score::None
+            },
             biases: biases.clone(),
         });
     }
@@ -205,8 +237,8 @@ fn scorer(sequence: &Sequence, offset: u32) -> Option<Role> {
     }
     let mut lanes = sequence.decoder.lanes();
     lanes.find_map(|lane| {
-        let wanted = lane.range.contains(&offset)
-            || (lane.drafts && lane.lookahead.contains(&offset));
+        let wanted =
+            lane.range.contains(&offset) || (lane.drafts && lane.lookahead.contains(&offset));
         wanted.then_some(lane.role)
     })
 }

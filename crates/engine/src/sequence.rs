@@ -7,7 +7,7 @@ use decode::{CommitKind, Decoder, Effect, ForwardKind, Input, Role, TokenClasses
 
 use crate::cache::{self, CachePolicy, ForwardPlan, Tables, View};
 use crate::event::{FinishReason, Finished, SequenceStats};
-use crate::report::{FinishedSequence, StepReport};
+use crate::report::{ByRole, FinishedSequence, StepReport};
 use crate::request::Request;
 
 /// A sequence's number, ascending in order of submission.
@@ -29,6 +29,8 @@ pub(crate) struct Sequence {
     since_refresh: u32,
     lane_started: bool,
     written: u32,
+    /// Lanes that were born and have neither forked nor finished.
+    pub(crate) open_lanes: ByRole,
     /// Per offset: when it was first scored, when it was committed.
     times: Vec<(Option<Duration>, Duration)>,
     /// What the last step changed; also the births before the first step.
@@ -52,12 +54,16 @@ impl Sequence {
             decoder,
             tables: Tables::new(policy.private_tables(), prompt),
             policy,
-            stats: SequenceStats { prompt_tokens: prompt, ..SequenceStats::default() },
+            stats: SequenceStats {
+                prompt_tokens: prompt,
+                ..SequenceStats::default()
+            },
             reserved: 0,
             last_run: 0,
             since_refresh: 0,
             lane_started: true,
             written: 0,
+            open_lanes: ByRole::default(),
             times: vec![(None, Duration::ZERO); request.max_tokens as usize],
             effects,
             request,
@@ -124,7 +130,7 @@ impl Sequence {
             self.since_refresh += 1;
             self.written = self.written.max(end);
         } else {
-            self.since_refresh = 1;
+            self.since_refresh = 0;
             self.written = end;
         }
         self.lane_started = false;
@@ -172,11 +178,18 @@ impl Sequence {
         use decode::Birth;
         for effect in &self.effects {
             match *effect {
-                Effect::Start { role, parent, birth, .. } => {
+                Effect::Start {
+                    role,
+                    parent,
+                    birth,
+                    ..
+                } => {
                     self.stats.lanes += 1;
                     *report.lanes_started.of(role) += 1;
+                    *self.open_lanes.of(role) += 1;
                     if birth == Birth::Finished {
                         *report.lanes_finished.of(role) += 1;
+                        *self.open_lanes.of(role) -= 1;
                         if role == Role::Refine && self.continues(parent) {
                             report.fork_leads.push(0);
                         }
@@ -184,16 +197,20 @@ impl Sequence {
                 }
                 Effect::Fork { .. } => {
                     self.stats.forks += 1;
+                    self.open_lanes.generate -= 1;
                     report.lanes_forked += 1;
                 }
                 Effect::Finish { lane, .. } => {
                     let lane = self.decoder.tree().get(lane);
                     *report.lanes_finished.of(lane.role) += 1;
+                    *self.open_lanes.of(lane.role) -= 1;
                     if lane.role == Role::Refine && self.continues(lane.parent) {
                         // The continuation ran in all of the refine lane's steps, or (coupled)
                         // begins in the step behind its last one.
                         let coupled = self.request.decoding.decoder.is_coupled();
-                        report.fork_leads.push(if coupled { -1 } else { lane.clock as i32 - 1 });
+                        report
+                            .fork_leads
+                            .push(if coupled { -1 } else { lane.clock as i32 - 1 });
                     }
                 }
                 _ => {}
@@ -209,22 +226,38 @@ impl Sequence {
 
     /// The end of this sequence, if it has come.
     pub(crate) fn finished(&self) -> Option<Finished> {
-        let exhausted =
-            self.request.decoding.max_forwards.is_some_and(|most| self.stats.forwards() >= most);
+        let exhausted = self
+            .request
+            .decoding
+            .max_forwards
+            .is_some_and(|most| self.stats.forwards() >= most);
         if !self.decoder.is_done() && !exhausted {
             return None;
         }
         let canvas = self.decoder.canvas();
         let stopped = canvas.is_stop_at(canvas.emitted());
-        let reason = if stopped { FinishReason::Stop } else { FinishReason::Length };
-        Some(Finished { reason, stats: self.stats })
+        let reason = if stopped {
+            FinishReason::Stop
+        } else {
+            FinishReason::Length
+        };
+        Some(Finished {
+            reason,
+            stats: self.stats,
+        })
     }
 
     /// The facts of this sequence for the report.
     pub(crate) fn summary(&self, finished: Finished) -> FinishedSequence {
         let canvas = self.decoder.canvas();
-        let accepted = (0..canvas.emitted()).filter(|offset| canvas.is_draft(*offset)).count();
+        let accepted = (0..canvas.emitted())
+            .filter(|offset| canvas.is_draft(*offset))
+            .count();
         let Finished { reason, stats } = finished;
-        FinishedSequence { reason, stats, accepted_drafts: accepted as u32 }
+        FinishedSequence {
+            reason,
+            stats,
+            accepted_drafts: accepted as u32,
+        }
     }
 }

@@ -22,7 +22,10 @@ impl Checkpoint {
     /// If a file is missing, unreadable or corrupt, or only pickled weights are there.
     pub fn open(files: &Files) -> Result<Self, LoadError> {
         let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
-        Ok(Self { config, weights: Weights::open(files)? })
+        Ok(Self {
+            config,
+            weights: Weights::open(files)?,
+        })
     }
 
     /// A checkpoint with the given `config.json` and random weights: right for measuring
@@ -32,6 +35,9 @@ impl Checkpoint {
     /// If the text is no JSON object.
     pub fn synthetic(config: &str, seed: u64) -> Result<Self, LoadError> {
         let config = Keys::parse(CONFIG, config.as_bytes())?;
-        Ok(Self { config, weights: Weights::random(seed) })
+        Ok(Self {
+            config,
+            weights: Weights::random(seed),
+        })
     }
 }

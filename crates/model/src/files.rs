@@ -45,7 +45,9 @@ impl Files {
     pub fn memory<N: Into<String>, B: Into<Cow<'static, [u8]>>>(
         files: impl IntoIterator<Item = (N, B)>,
     ) -> Self {
-        let files = files.into_iter().map(|(name, bytes)| (name.into(), bytes.into()));
+        let files = files
+            .into_iter()
+            .map(|(name, bytes)| (name.into(), bytes.into()));
         Self(Source::Memory(files.collect()))
     }
 
@@ -68,11 +70,16 @@ impl Files {
 
     /// The content of a file.
     pub(crate) fn open(&self, name: &str) -> Result<Bytes, LoadError> {
-        let missing = || LoadError::MissingFile { file: name.to_owned(), place: self.place() };
+        let missing = || LoadError::MissingFile {
+            file: name.to_owned(),
+            place: self.place(),
+        };
         match &self.0 {
-            Source::Memory(files) => {
-                files.get(name).cloned().map(Bytes::Memory).ok_or_else(missing)
-            }
+            Source::Memory(files) => files
+                .get(name)
+                .cloned()
+                .map(Bytes::Memory)
+                .ok_or_else(missing),
             Source::Folder(folder) => {
                 let path = folder.join(name);
                 let unreadable = |error: std::io::Error| match error.kind() {
@@ -94,7 +101,10 @@ impl Files {
 }
 
 /// Maps a file for reading.
-#[expect(unsafe_code, reason = "the one memory map: weights are read without copying the file")]
+#[expect(
+    unsafe_code,
+    reason = "the one memory map: weights are read without copying the file"
+)]
 fn map(file: &std::fs::File) -> std::io::Result<memmap2::Mmap> {
     // SAFETY: the map is only read, as bytes. If another process truncates the file meanwhile,
     // the system ends this one; every program that maps weights shares this.

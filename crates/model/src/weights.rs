@@ -12,8 +12,11 @@ const INDEX: &str = "model.safetensors.index.json";
 /// Bytes of the length in front of a safetensors header.
 const LENGTH_BYTES: usize = 8;
 /// What pickled checkpoints are called.
-const PICKLES: [&str; 3] =
-    ["pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth"];
+const PICKLES: [&str; 3] = [
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "consolidated.00.pth",
+];
 /// Ends of names of tensors that nothing needs: buffers that old exports stored.
 const HARMLESS: [&str; 2] = ["rotary_emb.inv_freq", "rotary_emb.sin_cached"];
 
@@ -49,9 +52,17 @@ struct Shard {
 impl Shard {
     fn open(files: &Files, name: &str) -> Result<Self, LoadError> {
         let bytes = files.open(name)?;
-        let (header, metadata) = SafeTensors::read_metadata(&bytes)
-            .map_err(|error| LoadError::Corrupt { file: name.to_owned(), reason: error.to_string() })?;
-        Ok(Self { name: name.to_owned(), bytes, metadata, start: LENGTH_BYTES + header })
+        let (header, metadata) =
+            SafeTensors::read_metadata(&bytes).map_err(|error| LoadError::Corrupt {
+                file: name.to_owned(),
+                reason: error.to_string(),
+            })?;
+        Ok(Self {
+            name: name.to_owned(),
+            bytes,
+            metadata,
+            start: LENGTH_BYTES + header,
+        })
     }
 }
 
@@ -60,35 +71,60 @@ impl Weights {
     pub(crate) fn open(files: &Files) -> Result<Self, LoadError> {
         if files.contains(SINGLE) {
             let shard = Shard::open(files, SINGLE)?;
-            let homes = shard.metadata.tensors().into_keys().map(|name| (name, 0)).collect();
-            return Ok(Self::new(Source::Shards { shards: vec![shard], homes }));
+            let homes = shard
+                .metadata
+                .tensors()
+                .into_keys()
+                .map(|name| (name, 0))
+                .collect();
+            return Ok(Self::new(Source::Shards {
+                shards: vec![shard],
+                homes,
+            }));
         }
         if files.contains(INDEX) {
             return Self::open_sharded(files);
         }
         if let Some(pickle) = PICKLES.into_iter().find(|name| files.contains(name)) {
-            return Err(LoadError::Pickle { file: pickle.to_owned() });
+            return Err(LoadError::Pickle {
+                file: pickle.to_owned(),
+            });
         }
         let file = format!("{SINGLE} or {INDEX}");
-        Err(LoadError::MissingFile { file, place: files.place() })
+        Err(LoadError::MissingFile {
+            file,
+            place: files.place(),
+        })
     }
 
     fn open_sharded(files: &Files) -> Result<Self, LoadError> {
-        let index: serde_json::Value = serde_json::from_slice(&files.open(INDEX)?)
-            .map_err(|error| LoadError::Corrupt { file: INDEX.to_owned(), reason: error.to_string() })?;
+        let index: serde_json::Value =
+            serde_json::from_slice(&files.open(INDEX)?).map_err(|error| LoadError::Corrupt {
+                file: INDEX.to_owned(),
+                reason: error.to_string(),
+            })?;
         let unfit = |found: &serde_json::Value| LoadError::Key {
             file: INDEX.to_owned(),
             key: "weight_map".to_owned(),
             expected: "an object from tensor names to file names".to_owned(),
-            found: if found.is_null() { "nothing".to_owned() } else { found.to_string() },
+            found: if found.is_null() {
+                "nothing".to_owned()
+            } else {
+                found.to_string()
+            },
         };
-        let map = index["weight_map"].as_object().ok_or_else(|| unfit(&index["weight_map"]))?;
+        let map = index["weight_map"]
+            .as_object()
+            .ok_or_else(|| unfit(&index["weight_map"]))?;
         let (mut shards, mut homes) = (Vec::<Shard>::new(), BTreeMap::new());
         for (tensor, file) in map {
             let file = file.as_str().ok_or_else(|| unfit(file))?;
             if !is_plain_name(file) {
                 let shard = file.to_owned();
-                return Err(LoadError::ShardOutside { file: INDEX.to_owned(), shard });
+                return Err(LoadError::ShardOutside {
+                    file: INDEX.to_owned(),
+                    shard,
+                });
             }
             let home = match shards.iter().position(|shard| shard.name == file) {
                 Some(home) => home,
@@ -109,7 +145,11 @@ impl Weights {
     }
 
     fn new(source: Source) -> Self {
-        Self { source, used: BTreeSet::new(), elements: 0 }
+        Self {
+            source,
+            used: BTreeSet::new(),
+            elements: 0,
+        }
     }
 
     /// The elements of a tensor in row-major order.
@@ -123,6 +163,11 @@ impl Weights {
         Ok(values)
     }
 
+    /// Takes note that a tensor may be stored although it is not needed.
+    pub(crate) fn ignore(&mut self, name: &str) {
+        self.used.insert(name.to_owned());
+    }
+
     /// Elements handed out so far.
     pub(crate) fn elements(&self) -> usize {
         self.elements
@@ -130,7 +175,9 @@ impl Weights {
 
     /// Names of tensors that were stored and never asked for, known harmless ones left out.
     pub(crate) fn unused(&self) -> Vec<String> {
-        let Source::Shards { homes, .. } = &self.source else { return Vec::new() };
+        let Source::Shards { homes, .. } = &self.source else {
+            return Vec::new();
+        };
         homes
             .keys()
             .filter(|name| !self.used.contains(*name))
@@ -161,22 +208,50 @@ fn stored(
         return Err(missing(only.map_or(INDEX, |shard| &shard.name)));
     };
     let shard = &shards[home];
-    let info = shard.metadata.info(name).ok_or_else(|| missing(&shard.name))?;
+    let info = shard
+        .metadata
+        .info(name)
+        .ok_or_else(|| missing(&shard.name))?;
     let (file, tensor) = (shard.name.clone(), name.to_owned());
     if info.shape != shape {
         let (expected, found) = (shape.to_vec(), info.shape.clone());
-        return Err(LoadError::Shape { file, tensor, expected, found });
+        return Err(LoadError::Shape {
+            file,
+            tensor,
+            expected,
+            found,
+        });
     }
     let (from, to) = info.data_offsets;
     let bytes = &shard.bytes[shard.start + from..shard.start + to];
     let values: Vec<f32> = match info.dtype {
-        Dtype::F32 => bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect(),
-        Dtype::BF16 => halves(bytes).map(|b| half::bf16::from_bits(b).to_f32()).collect(),
-        Dtype::F16 => halves(bytes).map(|b| half::f16::from_bits(b).to_f32()).collect(),
-        other => return Err(LoadError::Dtype { file, tensor, found: format!("{other:?}") }),
+        Dtype::F32 => bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&b| f32::from_le_bytes(b))
+            .collect(),
+        Dtype::BF16 => halves(bytes)
+            .map(|b| half::bf16::from_bits(b).to_f32())
+            .collect(),
+        Dtype::F16 => halves(bytes)
+            .map(|b| half::f16::from_bits(b).to_f32())
+            .collect(),
+        other => {
+            return Err(LoadError::Dtype {
+                file,
+                tensor,
+                found: format!("{other:?}"),
+            });
+        }
     };
     match values.iter().position(|x| !x.is_finite()) {
-        Some(index) => Err(LoadError::NotFinite { file, tensor, found: values[index], index }),
+        Some(index) => Err(LoadError::NotFinite {
+            file,
+            tensor,
+            found: values[index],
+            index,
+        }),
         None => Ok(values),
     }
 }
@@ -187,11 +262,16 @@ fn halves(bytes: &[u8]) -> impl Iterator<Item = u16> {
 
 fn random(seed: u64, name: &str, shape: &[usize]) -> Vec<f32> {
     let count = shape.iter().product();
-    let &[_, columns] = shape else { return vec![1.0; count] };
+    let &[_, columns] = shape else {
+        return vec![1.0; count];
+    };
     // FNV-1a over the name, then xorshift64.
-    let mut state = name.bytes().fold(seed ^ 0xCBF2_9CE4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-    }) | 1;
+    let mut state = name
+        .bytes()
+        .fold(seed ^ 0xCBF2_9CE4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+        })
+        | 1;
     // A uniform variable in -1..1 has variance 1/3.
     let scale = (3.0 / columns as f32).sqrt();
     (0..count)

@@ -55,21 +55,24 @@ pub async fn prepare(
         return prepare_now(&backend, endpoint, &body);
     }
     // A bound on the work at hand: short bodies overtake those that wait here.
-    let permit = state.encoders().acquire().await.map_err(|_| ApiError::internal())?;
+    let permit = state
+        .encoders()
+        .acquire()
+        .await
+        .map_err(|_| ApiError::internal())?;
     let work = move || prepare_now(&backend, endpoint, &body);
     let prepared = tokio::task::spawn_blocking(work).await;
     drop(permit);
     prepared.map_err(|_| ApiError::internal())?
 }
 
-fn prepare_now(
-    backend: &Backend,
-    endpoint: Endpoint,
-    body: &[u8],
-) -> Result<Prepared, ApiError> {
+fn prepare_now(backend: &Backend, endpoint: Endpoint, body: &[u8]) -> Result<Prepared, ApiError> {
     let (model, limits) = (&backend.model, backend.engine.limits());
-    let checks =
-        Checks { model: &model.id, vocab_size: limits.vocab_size, decoding: &model.decoding };
+    let checks = Checks {
+        model: &model.id,
+        vocab_size: limits.vocab_size,
+        decoding: &model.decoding,
+    };
     let request = request::parse(endpoint, body, checks)?;
     let prompts = encode(&backend.tokenizer, &request, limits)?;
     Ok(Prepared { request, prompts })
@@ -79,19 +82,23 @@ fn prepare_now(
 ///
 /// # Errors
 /// `overloaded`, or a sequence that can never be served.
-pub fn submit(
-    backend: &Backend,
-    prepared: &Prepared,
-    seed: i64,
-) -> Result<Vec<Choice>, ApiError> {
+pub fn submit(backend: &Backend, prepared: &Prepared, seed: i64) -> Result<Vec<Choice>, ApiError> {
     let request = &prepared.request;
     let mut requests = Vec::new();
     for prompt in &prepared.prompts {
         for choice in 0..request.n {
-            requests.push(sequence(backend, request, prompt, choice_seed(seed, choice)));
+            requests.push(sequence(
+                backend,
+                request,
+                prompt,
+                choice_seed(seed, choice),
+            ));
         }
     }
-    let streams = backend.engine.submit(requests).map_err(|error| refuse(backend, error, request))?;
+    let streams = backend
+        .engine
+        .submit(requests)
+        .map_err(|error| refuse(backend, error, request))?;
     let options = StreamOptions {
         skip_special_tokens: request.output.skip_special_tokens,
         stop: request.stops.strings.clone(),
@@ -115,9 +122,15 @@ fn sequence(
     let model = &backend.model;
     let (fields, defaults) = (request.sampling, model.defaults);
     let temperature = fields.temperature.unwrap_or(defaults.temperature);
-    let top_k = fields.top_k.map_or(defaults.top_k, |k| u32::try_from(k).unwrap_or(0));
+    let top_k = fields
+        .top_k
+        .map_or(defaults.top_k, |k| u32::try_from(k).unwrap_or(0));
     let sampling = Sampling {
-        temperature: if temperature < TINY_TEMPERATURE { 0.0 } else { temperature as f32 },
+        temperature: if temperature < TINY_TEMPERATURE {
+            0.0
+        } else {
+            temperature as f32
+        },
         top_p: fields.top_p.unwrap_or(defaults.top_p) as f32,
         min_p: fields.min_p.unwrap_or(defaults.min_p) as f32,
         top_k,
@@ -126,7 +139,10 @@ fn sequence(
     };
     // With ignore_eos the model's own stop ids never come up, those of the request still stop.
     let stops = &request.stops;
-    let ban = |token: &TokenId| Bias { token: *token, amount: f32::NEG_INFINITY };
+    let ban = |token: &TokenId| Bias {
+        token: *token,
+        amount: f32::NEG_INFINITY,
+    };
     let (own, biases) = if stops.ignore_eos {
         (&[][..], model.stop_tokens.iter().map(ban).collect())
     } else {
@@ -164,7 +180,12 @@ fn encode(
         let max_tokens = budget(request, ids.len(), limits)?;
         let code = is_code_shaped(&text);
         let echo = if echo { text } else { String::new() };
-        prompts.push(Prompt { ids: ids.into(), echo, code, max_tokens });
+        prompts.push(Prompt {
+            ids: ids.into(),
+            echo,
+            code,
+            max_tokens,
+        });
         Ok::<_, ApiError>(())
     };
     match &request.input {
@@ -197,7 +218,11 @@ fn encode(
 fn budget(request: &GenerationRequest, length: usize, limits: Limits) -> Result<u32, ApiError> {
     let field = request.endpoint.prompt_field();
     if length == 0 {
-        return Err(ApiError::field(ErrorCode::InvalidValue, field, "has no tokens"));
+        return Err(ApiError::field(
+            ErrorCode::InvalidValue,
+            field,
+            "has no tokens",
+        ));
     }
     let context = limits.max_model_len;
     let exceeded = |param, rest| ApiError::field(ErrorCode::ContextLengthExceeded, param, rest);
@@ -214,7 +239,10 @@ fn budget(request: &GenerationRequest, length: usize, limits: Limits) -> Result<
             );
             Err(exceeded(request.max_tokens_field, rest))
         }
-        _ => Err(exceeded(field, format!("has {used} tokens, max_model_len is {context}"))),
+        _ => Err(exceeded(
+            field,
+            format!("has {used} tokens, max_model_len is {context}"),
+        )),
     }
 }
 
@@ -228,12 +256,16 @@ fn encode_fault(error: TextError, field: &str) -> ApiError {
             let rest = format!("was refused by the chat template: {}", clip(&why));
             ApiError::field(ErrorCode::InvalidValue, field, rest)
         }
-        TextError::Encode(_) => {
-            ApiError::field(ErrorCode::InvalidValue, field, "cannot be encoded by this model")
-        }
-        TextError::Render(_) => {
-            ApiError::field(ErrorCode::InvalidValue, field, "cannot be put into the chat template")
-        }
+        TextError::Encode(_) => ApiError::field(
+            ErrorCode::InvalidValue,
+            field,
+            "cannot be encoded by this model",
+        ),
+        TextError::Render(_) => ApiError::field(
+            ErrorCode::InvalidValue,
+            field,
+            "cannot be put into the chat template",
+        ),
         TextError::Io { .. } | TextError::Malformed { .. } | TextError::Value { .. } => {
             tracing::error!(%error, "the chat template is unusable");
             ApiError::internal()
@@ -248,13 +280,23 @@ fn refuse(backend: &Backend, error: SubmitError, request: &GenerationRequest) ->
             ApiError::overloaded(waiting / running)
         }
         SubmitError::Stopped => ApiError::internal(),
-        SubmitError::Refused(refusal @ (Refusal::TooLong { .. } | Refusal::TooManyPages { .. })) => {
+        SubmitError::Refused(
+            refusal @ (Refusal::TooLong { .. } | Refusal::TooManyPages { .. }),
+        ) => {
             let rest = format!("does not fit: {refusal}");
-            ApiError::field(ErrorCode::ContextLengthExceeded, request.max_tokens_field, rest)
+            ApiError::field(
+                ErrorCode::ContextLengthExceeded,
+                request.max_tokens_field,
+                rest,
+            )
         }
         SubmitError::Refused(refusal @ Refusal::UnknownToken { .. }) => {
             let field = request.endpoint.prompt_field();
-            ApiError::field(ErrorCode::InvalidValue, field, format!("is refused: {refusal}"))
+            ApiError::field(
+                ErrorCode::InvalidValue,
+                field,
+                format!("is refused: {refusal}"),
+            )
         }
     }
 }

@@ -49,12 +49,22 @@ pub struct ChoiceAssembler {
 impl ChoiceAssembler {
     /// Choice `index` with `echo` before its text.
     pub fn new(index: usize, stream: TextStream, echo: String) -> Self {
-        Self { index, stream, echo, held: Vec::new(), used: 0, ended: false }
+        Self {
+            index,
+            stream,
+            echo,
+            held: Vec::new(),
+            used: 0,
+            ended: false,
+        }
     }
 
     /// An empty delta of this choice.
     pub fn delta(&self) -> Delta {
-        Delta { index: self.index, ..Delta::default() }
+        Delta {
+            index: self.index,
+            ..Delta::default()
+        }
     }
 
     /// Adds `event` to `delta`.
@@ -100,7 +110,14 @@ impl ChoiceAssembler {
         self.held.truncate(self.held.len().saturating_sub(unused));
         self.used = piece.tokens_used;
         self.deliver(&piece.text, delta);
-        self.end(if piece.stopped { FinishReason::Stop } else { reason }, delta);
+        self.end(
+            if piece.stopped {
+                FinishReason::Stop
+            } else {
+                reason
+            },
+            delta,
+        );
     }
 
     /// Delivers text with the ids so far; ids without text wait for the next text.

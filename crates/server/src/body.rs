@@ -22,11 +22,13 @@ pub async fn read(request: Request, settings: &Settings) -> Result<Vec<u8>, ApiE
         return Err(too_large(settings));
     }
     let all = collect(request.into_body(), settings);
-    tokio::time::timeout(settings.body_timeout, all).await.unwrap_or_else(|_| {
-        let seconds = settings.body_timeout.as_secs_f64();
-        let message = format!("the body did not arrive within {seconds} s");
-        Err(ApiError::new(ErrorCode::RequestTimeout, message))
-    })
+    tokio::time::timeout(settings.body_timeout, all)
+        .await
+        .unwrap_or_else(|_| {
+            let seconds = settings.body_timeout.as_secs_f64();
+            let message = format!("the body did not arrive within {seconds} s");
+            Err(ApiError::new(ErrorCode::RequestTimeout, message))
+        })
 }
 
 async fn collect(body: Body, settings: &Settings) -> Result<Vec<u8>, ApiError> {
@@ -34,7 +36,10 @@ async fn collect(body: Body, settings: &Settings) -> Result<Vec<u8>, ApiError> {
     let mut bytes = Vec::new();
     while let Some(frame) = frames.next().await {
         let frame = frame.map_err(|_| {
-            ApiError::new(ErrorCode::InvalidJson, "the body ended before it was complete")
+            ApiError::new(
+                ErrorCode::InvalidJson,
+                "the body ended before it was complete",
+            )
         })?;
         if bytes.len() + frame.len() > settings.max_body_bytes {
             return Err(too_large(settings));
@@ -62,6 +67,9 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 fn too_large(settings: &Settings) -> ApiError {
-    let message = format!("the body must have at most {} bytes", settings.max_body_bytes);
+    let message = format!(
+        "the body must have at most {} bytes",
+        settings.max_body_bytes
+    );
     ApiError::new(ErrorCode::RequestTooLarge, message)
 }

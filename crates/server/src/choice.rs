@@ -19,7 +19,11 @@ pub struct Choice {
 impl Choice {
     /// Reads `events` into `assembler`.
     pub fn new(events: EventStream, assembler: ChoiceAssembler) -> Self {
-        Self { events, assembler, done: false }
+        Self {
+            events,
+            assembler,
+            done: false,
+        }
     }
 }
 
@@ -34,7 +38,9 @@ impl Stream for Choice {
         let mut delta = this.assembler.delta();
         while !delta.started && !delta.is_visible() && delta.stats.is_none() {
             let first = pin!(this.events.next()).poll(context);
-            let Poll::Ready(first) = first else { return Poll::Pending };
+            let Poll::Ready(first) = first else {
+                return Poll::Pending;
+            };
             let mut next = match first {
                 Some(event) => Some(event),
                 None => {

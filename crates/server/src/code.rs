@@ -2,8 +2,23 @@
 
 /// Line beginnings that prose hardly ever has.
 const OPENINGS: &[&str] = &[
-    "def ", "class ", "import ", "from ", "fn ", "pub ", "func ", "function ", "const ", "let ",
-    "#include", "package ", "public ", "private ", "static ", "struct ", "impl ",
+    "def ",
+    "class ",
+    "import ",
+    "from ",
+    "fn ",
+    "pub ",
+    "func ",
+    "function ",
+    "const ",
+    "let ",
+    "#include",
+    "package ",
+    "public ",
+    "private ",
+    "static ",
+    "struct ",
+    "impl ",
 ];
 
 /// Line endings that go with them.

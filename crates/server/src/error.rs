@@ -71,15 +71,23 @@ impl ErrorCode {
             Self::ContextLengthExceeded => bad("context_length_exceeded"),
             Self::ModelNotFound => (StatusCode::NOT_FOUND, INVALID, "model_not_found"),
             Self::UnknownUrl => (StatusCode::NOT_FOUND, INVALID, "unknown_url"),
-            Self::MethodNotAllowed => {
-                (StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed")
-            }
+            Self::MethodNotAllowed => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                INVALID,
+                "method_not_allowed",
+            ),
             Self::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, INVALID, "request_timeout"),
             Self::RequestTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, INVALID, "request_too_large"),
-            Self::UnsupportedMediaType => {
-                (StatusCode::UNSUPPORTED_MEDIA_TYPE, INVALID, "unsupported_media_type")
-            }
-            Self::Overloaded => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "overloaded"),
+            Self::UnsupportedMediaType => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                INVALID,
+                "unsupported_media_type",
+            ),
+            Self::Overloaded => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "rate_limit_error",
+                "overloaded",
+            ),
             Self::InternalError => (StatusCode::INTERNAL_SERVER_ERROR, SERVER, "internal_error"),
             Self::Loading => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "loading"),
             Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "shutting_down"),
@@ -111,37 +119,61 @@ impl ApiError {
         if let Some((end, _)) = message.char_indices().nth(MESSAGE_CHARS) {
             message.truncate(end);
         }
-        Self { code, message, param: None, retry_after: None, allow: None }
+        Self {
+            code,
+            message,
+            param: None,
+            retry_after: None,
+            allow: None,
+        }
     }
 
     /// A fault of the field `param`; `rest` reads on from the field's name.
     pub fn field(code: ErrorCode, param: impl Into<String>, rest: impl AsRef<str>) -> Self {
         let param = param.into();
         let error = Self::new(code, format!("{param} {}", rest.as_ref()));
-        Self { param: Some(param), ..error }
+        Self {
+            param: Some(param),
+            ..error
+        }
     }
 
     /// The model is not loaded yet.
     pub fn loading() -> Self {
         let error = Self::new(ErrorCode::Loading, "the model is still loading");
-        Self { retry_after: Some(2), ..error }
+        Self {
+            retry_after: Some(2),
+            ..error
+        }
     }
 
     /// The server no longer takes requests.
     pub fn shutting_down() -> Self {
         let error = Self::new(ErrorCode::ShuttingDown, "the server is shutting down");
-        Self { retry_after: Some(5), ..error }
+        Self {
+            retry_after: Some(5),
+            ..error
+        }
     }
 
     /// The queue is full; `seconds` is clamped to 1..=30.
     pub fn overloaded(seconds: u32) -> Self {
-        let error = Self::new(ErrorCode::Overloaded, "too many sequences are waiting, retry later");
-        Self { retry_after: Some(seconds.clamp(1, 30)), ..error }
+        let error = Self::new(
+            ErrorCode::Overloaded,
+            "too many sequences are waiting, retry later",
+        );
+        Self {
+            retry_after: Some(seconds.clamp(1, 30)),
+            ..error
+        }
     }
 
     /// A fault of the server; what exactly stays in the log.
     pub fn internal() -> Self {
-        Self::new(ErrorCode::InternalError, "the server failed to process the request")
+        Self::new(
+            ErrorCode::InternalError,
+            "the server failed to process the request",
+        )
     }
 
     /// The engine thread is gone; only a restart helps.
@@ -153,7 +185,14 @@ impl ApiError {
     pub fn body(&self) -> ErrorBody<'_> {
         let (_, kind, code) = self.code.row();
         let param = self.param.as_deref();
-        ErrorBody { error: ErrorObject { message: &self.message, kind, param, code } }
+        ErrorBody {
+            error: ErrorObject {
+                message: &self.message,
+                kind,
+                param,
+                code,
+            },
+        }
     }
 }
 

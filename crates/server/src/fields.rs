@@ -56,31 +56,29 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// `invalid_type`.
     pub fn text(&self, name: &str) -> Result<Option<&'a str>, ApiError> {
-        self.get(name).map(|value| text(value, || self.param(name))).transpose()
+        self.get(name)
+            .map(|value| text(value, || self.param(name)))
+            .transpose()
     }
 
     /// An integer in `range`.
     ///
     /// # Errors
     /// `invalid_type`, `invalid_value`.
-    pub fn integer(
-        &self,
-        name: &str,
-        range: RangeInclusive<i64>,
-    ) -> Result<Option<i64>, ApiError> {
-        self.get(name).map(|value| integer(value, &range, || self.param(name))).transpose()
+    pub fn integer(&self, name: &str, range: RangeInclusive<i64>) -> Result<Option<i64>, ApiError> {
+        self.get(name)
+            .map(|value| integer(value, &range, || self.param(name)))
+            .transpose()
     }
 
     /// A number in `range`, however written.
     ///
     /// # Errors
     /// `invalid_type`, `invalid_value`.
-    pub fn number(
-        &self,
-        name: &str,
-        range: RangeInclusive<f64>,
-    ) -> Result<Option<f64>, ApiError> {
-        self.get(name).map(|value| number(value, &range, || self.param(name))).transpose()
+    pub fn number(&self, name: &str, range: RangeInclusive<f64>) -> Result<Option<f64>, ApiError> {
+        self.get(name)
+            .map(|value| number(value, &range, || self.param(name)))
+            .transpose()
     }
 
     /// A list; integers come as [`Json::Integer`] members.

@@ -78,7 +78,11 @@ impl Generation {
             Err(error) => return Err((error, record)),
         };
         record.accepted(choices.len());
-        let prompt_tokens = prepared.prompts.iter().map(|prompt| prompt.ids.len() as u64).sum();
+        let prompt_tokens = prepared
+            .prompts
+            .iter()
+            .map(|prompt| prompt.ids.len() as u64)
+            .sum();
         let usage = UsageSum::new(request.decoding.label.clone(), seed, prompt_tokens);
         let prefix = match request.endpoint {
             Endpoint::Completions => "cmpl",
@@ -93,10 +97,20 @@ impl Generation {
             fingerprint: backend.model.fingerprint.clone(),
             output: request.output,
             n: request.n as usize,
-            prompts: prepared.prompts.into_iter().map(|prompt| prompt.ids).collect(),
+            prompts: prepared
+                .prompts
+                .into_iter()
+                .map(|prompt| prompt.ids)
+                .collect(),
         };
         let ending = Box::pin(state.shutdown().reached(Phase::Ending));
-        Ok(Self { answer, choices: choices.into_iter().collect(), usage, record, ending })
+        Ok(Self {
+            answer,
+            choices: choices.into_iter().collect(),
+            usage,
+            record,
+            ending,
+        })
     }
 
     /// What is the same in every part of the answer.
@@ -121,7 +135,9 @@ impl Generation {
         let delta = match next {
             Ok(delta) => delta,
             Err(failure) => {
-                self.record.span().in_scope(|| tracing::error!("{}", failure.0));
+                self.record
+                    .span()
+                    .in_scope(|| tracing::error!("{}", failure.0));
                 let error = ApiError::internal();
                 self.record.fail(&error);
                 return Some(Err(error));

@@ -56,14 +56,23 @@ impl Json {
 pub fn parse_object(body: &[u8]) -> Result<Object, ApiError> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let mut values = MAX_VALUES;
-    let value = Seed { values: &mut values }
-        .deserialize(&mut reader)
-        .and_then(|value| reader.end().map(|()| value))
-        .map_err(|error| {
-            let at = format!("line {} column {}", error.line(), error.column());
-            let problem = if body.is_empty() { "it is empty".to_owned() } else { at };
-            ApiError::new(ErrorCode::InvalidJson, format!("the body is not valid JSON: {problem}"))
-        })?;
+    let value = Seed {
+        values: &mut values,
+    }
+    .deserialize(&mut reader)
+    .and_then(|value| reader.end().map(|()| value))
+    .map_err(|error| {
+        let at = format!("line {} column {}", error.line(), error.column());
+        let problem = if body.is_empty() {
+            "it is empty".to_owned()
+        } else {
+            at
+        };
+        ApiError::new(
+            ErrorCode::InvalidJson,
+            format!("the body is not valid JSON: {problem}"),
+        )
+    })?;
     match value {
         Json::Object(object) => Ok(object),
         other => {
@@ -124,7 +133,9 @@ impl<'de> Visitor<'de> for Seed<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Json, A::Error> {
         let mut integers = Vec::new();
         let mut items = Vec::new();
-        while let Some(item) = list.next_element_seed(Seed { values: self.values })? {
+        while let Some(item) = list.next_element_seed(Seed {
+            values: self.values,
+        })? {
             match item {
                 Json::Integer(value) if items.is_empty() => integers.push(value),
                 item => {
@@ -134,14 +145,20 @@ impl<'de> Visitor<'de> for Seed<'_> {
                 }
             }
         }
-        Ok(if integers.is_empty() { Json::List(items) } else { Json::Integers(integers) })
+        Ok(if integers.is_empty() {
+            Json::List(items)
+        } else {
+            Json::Integers(integers)
+        })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Json, A::Error> {
         let mut object = Object::new();
         while let Some(key) = map.next_key::<String>()? {
             take(self.values, 1)?;
-            let value = map.next_value_seed(Seed { values: self.values })?;
+            let value = map.next_value_seed(Seed {
+                values: self.values,
+            })?;
             if object.insert(key, value).is_some() {
                 return Err(A::Error::custom("duplicate key"));
             }
@@ -151,6 +168,8 @@ impl<'de> Visitor<'de> for Seed<'_> {
 }
 
 fn take<E: Error>(values: &mut usize, count: usize) -> Result<(), E> {
-    *values = values.checked_sub(count).ok_or_else(|| E::custom("too many values"))?;
+    *values = values
+        .checked_sub(count)
+        .ok_or_else(|| E::custom("too many values"))?;
     Ok(())
 }

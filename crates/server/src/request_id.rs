@@ -17,13 +17,18 @@ pub struct RequestId(HeaderValue);
 impl RequestId {
     /// The id as text.
     pub fn as_str(&self) -> &str {
-        self.0.to_str().expect("ids are checked or made to be visible ASCII")
+        self.0
+            .to_str()
+            .expect("ids are checked or made to be visible ASCII")
     }
 }
 
 /// Gives the request its id and repeats it on the response.
 pub async fn attach(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
-    let given = request.headers().get(HEADER).filter(|id| is_well_formed(id.as_bytes()));
+    let given = request
+        .headers()
+        .get(HEADER)
+        .filter(|id| is_well_formed(id.as_bytes()));
     let id = match given {
         Some(id) => id.clone(),
         None => {

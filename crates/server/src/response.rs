@@ -70,9 +70,10 @@ impl<'a> Whole<'a> {
             index: delta.index,
             content: match answer.endpoint {
                 Endpoint::Completions => Content::Text(&delta.text),
-                Endpoint::Chat => {
-                    Content::Message(Message { role: "assistant", content: &delta.text })
-                }
+                Endpoint::Chat => Content::Message(Message {
+                    role: "assistant",
+                    content: &delta.text,
+                }),
             },
             logprobs: None,
             finish_reason: delta.finish,
@@ -167,21 +168,32 @@ impl<'a> Chunk<'a> {
         };
         let content = match (answer.endpoint, kind) {
             (Endpoint::Completions, _) => Content::Text(text),
-            (Endpoint::Chat, ChunkKind::Role) => {
-                Content::Delta(Part { role: Some("assistant"), content: Some("") })
-            }
-            (Endpoint::Chat, ChunkKind::Text(text)) => {
-                Content::Delta(Part { role: None, content: Some(text) })
-            }
+            (Endpoint::Chat, ChunkKind::Role) => Content::Delta(Part {
+                role: Some("assistant"),
+                content: Some(""),
+            }),
+            (Endpoint::Chat, ChunkKind::Text(text)) => Content::Delta(Part {
+                role: None,
+                content: Some(text),
+            }),
             (Endpoint::Chat, ChunkKind::Finish(_)) => Content::Delta(Part::default()),
         };
         let prompt_token_ids = first.then(|| answer.prompt_ids(index));
         let ids = if answer.output.return_token_ids {
-            Ids { token_ids, prompt_token_ids }
+            Ids {
+                token_ids,
+                prompt_token_ids,
+            }
         } else {
             Ids::default()
         };
-        let choice = WholeChoice { index, content, logprobs: None, finish_reason, ids };
+        let choice = WholeChoice {
+            index,
+            content,
+            logprobs: None,
+            finish_reason,
+            ids,
+        };
         Self::around(answer, vec![choice], usage)
     }
 
@@ -196,13 +208,17 @@ impl<'a> Chunk<'a> {
             Endpoint::Chat => "chat.completion.chunk",
         };
         let (id, model) = (answer.id.as_str(), answer.model.as_str());
-        Self { id, object, created: answer.created, model, choices, usage }
+        Self {
+            id,
+            object,
+            created: answer.created,
+            model,
+            choices,
+            usage,
+        }
     }
 }
 
-fn reason<S: Serializer>(
-    reason: &Option<FinishReason>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
+fn reason<S: Serializer>(reason: &Option<FinishReason>, serializer: S) -> Result<S::Ok, S::Error> {
     reason.map(crate::record::reason_name).serialize(serializer)
 }

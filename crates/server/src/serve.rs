@@ -43,9 +43,13 @@ pub async fn serve(
     tracing::info!(in_flight = stages.in_flight(), "draining");
     stages.advance(Phase::Draining);
     let patience = state.settings().drain_timeout;
-    server.accept_until(at_most(patience, stages.drained())).await;
+    server
+        .accept_until(at_most(patience, stages.drained()))
+        .await;
     stages.advance(Phase::Ending);
-    server.accept_until(at_most(LAST_WORDS, stages.drained())).await;
+    server
+        .accept_until(at_most(LAST_WORDS, stages.drained()))
+        .await;
     server.close().await;
     Ok(())
 }
@@ -77,7 +81,8 @@ impl Server {
 
     fn spawn(&mut self, stream: TcpStream) {
         let (router, close) = (self.router.clone(), self.close.subscribe());
-        self.connections.spawn(connection(stream, router, self.settings.clone(), close));
+        self.connections
+            .spawn(connection(stream, router, self.settings.clone(), close));
     }
 
     async fn close(mut self) {

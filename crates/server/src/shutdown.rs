@@ -32,7 +32,10 @@ impl Shutdown {
     /// Serving, nothing in flight.
     pub(crate) fn new() -> Self {
         let (phase, in_flight) = (watch::Sender::new(Phase::Serving), watch::Sender::new(0));
-        Self { phase: Arc::new(phase), in_flight: Arc::new(in_flight) }
+        Self {
+            phase: Arc::new(phase),
+            in_flight: Arc::new(in_flight),
+        }
     }
 
     /// The current phase.
@@ -52,7 +55,9 @@ impl Shutdown {
     /// Counts a request in, unless the server no longer takes any.
     pub fn enter(&self) -> Option<InFlight> {
         // Counted first: whoever starts draining in between sees the request.
-        let guard = InFlight { count: Arc::clone(&self.in_flight) };
+        let guard = InFlight {
+            count: Arc::clone(&self.in_flight),
+        };
         self.in_flight.send_modify(|count| *count += 1);
         (self.phase() == Phase::Serving).then_some(guard)
     }

@@ -21,7 +21,11 @@ pub struct StallGuard {
 impl StallGuard {
     /// Guards `stream`.
     pub fn new(stream: TcpStream, limit: Duration) -> Self {
-        Self { stream, limit, deadline: None }
+        Self {
+            stream,
+            limit,
+            deadline: None,
+        }
     }
 
     fn guard<T>(
@@ -34,8 +38,9 @@ impl StallGuard {
             return written;
         }
         let limit = self.limit;
-        let deadline =
-            self.deadline.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + limit)));
+        let deadline = self
+            .deadline
+            .get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + limit)));
         ready!(deadline.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
@@ -74,17 +79,11 @@ impl AsyncWrite for StallGuard {
         self.stream.is_write_vectored()
     }
 
-    fn poll_flush(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
-    fn poll_shutdown(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

@@ -65,7 +65,12 @@ pub struct SamplingDefaults {
 
 impl Default for SamplingDefaults {
     fn default() -> Self {
-        Self { temperature: 0.0, top_p: 1.0, min_p: 0.0, top_k: 0 }
+        Self {
+            temperature: 0.0,
+            top_p: 1.0,
+            min_p: 0.0,
+            top_k: 0,
+        }
     }
 }
 
@@ -129,7 +134,9 @@ impl AppState {
             ids: Ids::new(),
             encoders: Semaphore::new(cores),
         };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(inner),
+        }
     }
 
     /// Starts serving `backend`. A second call changes nothing and returns its argument.
@@ -169,6 +176,9 @@ impl AppState {
 
     /// Whether the process is healthy: loading, or the engine thread lives.
     pub fn is_healthy(&self) -> bool {
-        self.inner.backend.get().is_none_or(|backend| backend.engine.is_alive())
+        self.inner
+            .backend
+            .get()
+            .is_none_or(|backend| backend.engine.is_alive())
     }
 }

@@ -19,7 +19,11 @@ const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering")
 /// The streamed answer. Dropping the body cancels what still runs.
 pub fn respond(generation: Generation, options: StreamFields) -> Response {
     let seen = vec![false; generation.answer().choices()];
-    let stream = EventWriter { generation, options, seen };
+    let stream = EventWriter {
+        generation,
+        options,
+        seen,
+    };
     let frames = futures_util::stream::unfold(Some(stream), |stream| async {
         let mut stream = stream?;
         let (frame, more) = stream.frame().await;
@@ -89,10 +93,13 @@ impl EventWriter {
 
     fn chunk(&self, delta: &Delta, kind: ChunkKind<'_>, first: bool, frame: &mut String) {
         let usage = match self.options {
-            StreamFields { continuous: true, .. } => {
-                ChunkUsage::Totals(self.generation.running_usage())
-            }
-            StreamFields { include_usage: true, .. } => ChunkUsage::Null,
+            StreamFields {
+                continuous: true, ..
+            } => ChunkUsage::Totals(self.generation.running_usage()),
+            StreamFields {
+                include_usage: true,
+                ..
+            } => ChunkUsage::Null,
             StreamFields { .. } => ChunkUsage::Absent,
         };
         // Ids ride on the text; without any text, on the end.
@@ -102,7 +109,10 @@ impl EventWriter {
             ChunkKind::Role | ChunkKind::Finish(_) => None,
         };
         let answer = self.generation.answer();
-        event(&Chunk::new(answer, delta.index, kind, (ids, first), usage), frame);
+        event(
+            &Chunk::new(answer, delta.index, kind, (ids, first), usage),
+            frame,
+        );
     }
 }
 

@@ -78,7 +78,14 @@ impl UsageSum {
     /// Nothing generated yet.
     pub fn new(decoder: String, seed: i64, prompt_tokens: u64) -> Self {
         let stats = Totals::default();
-        Self { decoder, seed, prompt_tokens, completion_tokens: 0, steps: 0, stats }
+        Self {
+            decoder,
+            seed,
+            prompt_tokens,
+            completion_tokens: 0,
+            steps: 0,
+            stats,
+        }
     }
 
     /// Counts tokens that were delivered.
@@ -136,6 +143,9 @@ impl UsageSum {
             forks: stats.forks,
             seed: self.seed,
         };
-        Usage { diffusion: Some(diffusion), ..self.running() }
+        Usage {
+            diffusion: Some(diffusion),
+            ..self.running()
+        }
     }
 }

@@ -49,11 +49,11 @@ impl Default for ConfidenceLaw {
     /// Two to four tokens per forward pass under a threshold of 0.9 in blocks of 32.
     fn default() -> Self {
         Self {
-            base: 2.25,
-            left: 6.5,
-            right: 3.0,
-            decay: 0.75,
-            difficulty: 5.0,
+            base: 1.0,
+            left: 8.5,
+            right: 3.5,
+            decay: 0.8,
+            difficulty: 4.5,
             jitter: 0.3,
             present: 3.0,
             least: 0.1,

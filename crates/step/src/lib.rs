@@ -70,8 +70,14 @@ pub struct Sampling {
 
 impl Sampling {
     /// Temperature 0: no noise, no filters.
-    pub const GREEDY: Self =
-        Self { temperature: 0.0, top_p: 1.0, min_p: 0.0, top_k: 0, seed: 0, clock: 0 };
+    pub const GREEDY: Self = Self {
+        temperature: 0.0,
+        top_p: 1.0,
+        min_p: 0.0,
+        top_k: 0,
+        seed: 0,
+        clock: 0,
+    };
 }
 
 /// The rows of one sequence under one page table.
@@ -121,7 +127,10 @@ impl Batch {
 
     /// Number of rows with a candidate wanted, the length of [`BatchOutput::candidates`].
     pub fn scored(&self) -> usize {
-        self.rows.iter().filter(|row| row.score == Score::Candidate).count()
+        self.rows
+            .iter()
+            .filter(|row| row.score == Score::Candidate)
+            .count()
     }
 }
 

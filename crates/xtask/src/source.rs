@@ -250,7 +250,7 @@ fn function(code: &str, start: usize) -> Option<Function> {
 /// The bodies of `impl Trait for Type`.
 fn trait_impls(code: &str) -> Vec<Range<usize>> {
     let bodies = words(code, "impl").filter_map(|start| {
-        let open = start + code[start..].find(['{', ';', ')'])?;
+        let open = start + code[start..].find('{')?;
         let header = &code[start..open];
         // The other `for` is that of a bound over lifetimes, `for<'a>`.
         let names_trait =

@@ -14,7 +14,9 @@ pub struct TopK {
 impl TopK {
     /// `tokens_per_step` k, at least 1.
     pub fn new(tokens_per_step: u32) -> Self {
-        Self { tokens_per_step: tokens_per_step.max(1) as usize }
+        Self {
+            tokens_per_step: tokens_per_step.max(1) as usize,
+        }
     }
 }
 
@@ -24,7 +26,9 @@ impl CommitRule for TopK {
         if masks.len() > self.tokens_per_step {
             let confidence = |index: &usize| masks[*index].candidate.probability;
             chosen.sort_unstable_by(|a, b| {
-                confidence(b).total_cmp(&confidence(a)).then_with(|| a.cmp(b))
+                confidence(b)
+                    .total_cmp(&confidence(a))
+                    .then_with(|| a.cmp(b))
             });
             chosen.truncate(self.tokens_per_step);
         }

@@ -29,9 +29,15 @@ impl LaneSchedule for AsyncLane {
     }
 
     fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
-        let mut step = Advance { config: &self.config, state, effects };
+        let mut step = Advance {
+            config: &self.config,
+            state,
+            effects,
+        };
         step.finish_refined();
-        let Some(lane) = step.state.tree.generate() else { return };
+        let Some(lane) = step.state.tree.generate() else {
+            return;
+        };
         let id = lane.id;
         match step.split(lane) {
             Some(split) => step.fork(id, split),
@@ -97,9 +103,16 @@ impl Advance<'_> {
             return None;
         }
         let code = self.state.code_prompt;
-        let finder = Finder { canvas, classes: &self.state.classes, boundary, code };
+        let finder = Finder {
+            canvas,
+            classes: &self.state.classes,
+            boundary,
+            code,
+        };
         let split = finder.last(range.clone())? + 1 - range.start;
-        let refines = canvas.first_mask(range.start..range.start + split).is_some();
+        let refines = canvas
+            .first_mask(range.start..range.start + split)
+            .is_some();
         let room = (self.state.tree.active().len() as u32) < self.config.max_lanes;
         (room || !refines).then_some(split)
     }
@@ -114,7 +127,15 @@ impl Advance<'_> {
         let open = self.state.canvas.first_mask(start..border).is_some();
         let birth = if open { Birth::Active } else { Birth::Finished };
         let (role, parent, range) = (Role::Refine, Some(id), start..border);
-        self.state.start_lane(NewLane { role, parent, range, birth }, self.effects);
+        self.state.start_lane(
+            NewLane {
+                role,
+                parent,
+                range,
+                birth,
+            },
+            self.effects,
+        );
         if border < self.state.canvas.len() {
             self.start_generate(id, border, open && self.config.coupled);
         }
@@ -126,24 +147,41 @@ impl Advance<'_> {
         let (range, birth) = if waits {
             (start..end, Birth::Waiting)
         } else if self.is_complete(start..end) {
-            (start..self.state.canvas.first_open(start..end), Birth::Finished)
+            (
+                start..self.state.canvas.first_open(start..end),
+                Birth::Finished,
+            )
         } else {
             (start..end, Birth::Active)
         };
         let (role, parent) = (Role::Generate, Some(parent));
-        let lane = self.state.start_lane(NewLane { role, parent, range, birth }, self.effects);
+        let lane = self.state.start_lane(
+            NewLane {
+                role,
+                parent,
+                range,
+                birth,
+            },
+            self.effects,
+        );
         if birth == Birth::Finished {
             self.spawn(lane);
         }
     }
 
-    /// Finishes the generate lane if it is complete and starts its successor.
+    /// Finishes the generate lane if it is complete, or has run as many steps as it has offsets
+    /// left on a canvas that was cut (t = budget), and starts its successor. A lane whose budget
+    /// ran out before its first offset was settled has none: generation ends there (§3.1, v = 0).
     fn settle(&mut self, id: LaneId) {
-        let range = self.state.tree.get(id).range();
-        if self.is_complete(range.clone()) {
+        let lane = self.state.tree.get(id);
+        let (range, clock) = (lane.range(), lane.clock);
+        let len = range.end.min(self.state.canvas.len()) - range.start;
+        if self.is_complete(range.clone()) || clock >= len {
             let valid = self.state.canvas.first_open(range.clone()) - range.start;
             self.state.finish_lane(id, valid, self.effects);
-            self.spawn(id);
+            if valid > 0 {
+                self.spawn(id);
+            }
         }
     }
 

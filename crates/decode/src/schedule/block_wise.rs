@@ -14,7 +14,9 @@ pub struct BlockWise {
 impl BlockWise {
     /// `block_length` B, at least 1.
     pub fn new(block_length: u32) -> Self {
-        Self { block_length: block_length.max(1) }
+        Self {
+            block_length: block_length.max(1),
+        }
     }
 }
 
@@ -24,7 +26,9 @@ impl LaneSchedule for BlockWise {
     }
 
     fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
-        let Some(lane) = state.tree.generate() else { return };
+        let Some(lane) = state.tree.generate() else {
+            return;
+        };
         let (id, range) = (lane.id, lane.range());
         if state.canvas.first_mask(range.clone()).is_some() {
             return;
@@ -34,7 +38,15 @@ impl LaneSchedule for BlockWise {
         if end < state.canvas.len() {
             let range = end..(end + self.block_length).min(state.canvas.len());
             let (role, parent, birth) = (Role::Generate, Some(id), Birth::Active);
-            state.start_lane(NewLane { role, parent, range, birth }, effects);
+            state.start_lane(
+                NewLane {
+                    role,
+                    parent,
+                    range,
+                    birth,
+                },
+                effects,
+            );
         }
     }
 }

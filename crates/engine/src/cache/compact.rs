@@ -110,9 +110,18 @@ fn refreshes(compact: &Compact, view: &View<'_>, plan: &mut ForwardPlan) -> bool
         plan.begin(ForwardKind::Decode);
         return false;
     }
-    let rows = view.decoder.lanes().map(|lane| lane.lookahead.end).max().unwrap_or(0);
+    let rows = view
+        .decoder
+        .lanes()
+        .map(|lane| lane.lookahead.end)
+        .max()
+        .unwrap_or(0);
     let reach = view.decoder.effective_len().saturating_add(compact.margin);
-    let end = if view.first { rows } else { reach.min(view.decoder.canvas().len()).max(rows) };
+    let end = if view.first {
+        rows
+    } else {
+        reach.min(view.decoder.canvas().len()).max(rows)
+    };
     plan.full(view, view.prompt + end, Tables::SHARED);
     true
 }

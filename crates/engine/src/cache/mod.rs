@@ -4,7 +4,7 @@ mod block;
 mod compact;
 mod tables;
 
-use decode::{Decoder, Effect, ForwardKind, LaneId};
+use decode::{Decoder, Effect, ForwardKind, LaneId, Role};
 
 use crate::decoding::{CacheConfig, RowSelection};
 
@@ -19,7 +19,7 @@ pub(crate) struct View<'a> {
     pub(crate) decoder: &'a Decoder,
     /// No forward has run yet.
     pub(crate) first: bool,
-    /// Forwards since the last refresh, that one included; 0 before the first.
+    /// Forwards since the last refresh.
     pub(crate) since_refresh: u32,
     /// A generate lane has started since the last forward.
     pub(crate) lane_started: bool,
@@ -57,7 +57,12 @@ pub(crate) struct PlanSegment {
 
 impl Default for ForwardPlan {
     fn default() -> Self {
-        Self { kind: ForwardKind::Decode, rewrites: false, rows: Vec::new(), segments: Vec::new() }
+        Self {
+            kind: ForwardKind::Decode,
+            rewrites: false,
+            rows: Vec::new(),
+            segments: Vec::new(),
+        }
     }
 }
 
@@ -70,7 +75,8 @@ impl ForwardPlan {
     }
 
     fn push_range(&mut self, positions: std::ops::Range<u32>, visible: u32) {
-        self.rows.extend(positions.map(|position| (position, visible)));
+        self.rows
+            .extend(positions.map(|position| (position, visible)));
     }
 
     fn close(&mut self, table: LaneId) {
@@ -83,7 +89,11 @@ impl ForwardPlan {
 
     /// A forward over `[0, end)` in which every row sees every other.
     fn full(&mut self, view: &View<'_>, end: u32, table: LaneId) {
-        self.begin(if view.first { ForwardKind::Prefill } else { ForwardKind::Refresh });
+        self.begin(if view.first {
+            ForwardKind::Prefill
+        } else {
+            ForwardKind::Refresh
+        });
         self.rewrites = true;
         self.push_range(0..end, end);
         self.close(table);
@@ -110,19 +120,23 @@ pub(crate) fn build(config: &CacheConfig) -> Box<dyn CachePolicy> {
         CacheConfig::Dual => Box::new(block::Dual),
         CacheConfig::Snapshot(compact) => Box::new(compact::Snapshot(compact)),
         CacheConfig::Fresh(compact) => Box::new(compact::Fresh(compact)),
-        CacheConfig::Fused { compact, rows } => {
-            Box::new(compact::Fused { compact, open: rows == RowSelection::Open })
-        }
+        CacheConfig::Fused { compact, rows } => Box::new(compact::Fused {
+            compact,
+            open: rows == RowSelection::Open,
+        }),
     }
 }
 
-/// Whether `effects` start a generate lane (also one born finished: its successor's prefix is
-/// as new as that of any other) or wake one.
+/// Whether `effects` start a generate lane, be it active, waiting or born finished.
 pub(crate) fn starts_generate_lane(effects: &[Effect]) -> bool {
-    use decode::{Birth, Role};
-    effects.iter().any(|effect| match effect {
-        Effect::Start { role, birth, .. } => *role == Role::Generate && *birth != Birth::Waiting,
-        Effect::Wake { .. } => true,
-        _ => false,
-    })
+    let starts = |effect: &Effect| {
+        matches!(
+            effect,
+            Effect::Start {
+                role: Role::Generate,
+                ..
+            }
+        )
+    };
+    effects.iter().any(starts)
 }

@@ -22,7 +22,11 @@ impl Tables {
 
     /// No pages yet. `private`: lanes own tables; `prompt`: P.
     pub(crate) fn new(private: bool, prompt: u32) -> Self {
-        Self { tables: vec![(Self::SHARED, PageTable::default())], private, prompt }
+        Self {
+            tables: vec![(Self::SHARED, PageTable::default())],
+            private,
+            prompt,
+        }
     }
 
     /// All tables, for checks.
@@ -44,7 +48,12 @@ impl Tables {
             return;
         }
         for effect in effects {
-            if let Effect::Start { lane, parent: Some(parent), .. } = *effect {
+            if let Effect::Start {
+                lane,
+                parent: Some(parent),
+                ..
+            } = *effect
+            {
                 let slots = self.slots(lane, decoder);
                 let (_, inherited) = &self.tables[self.index(parent)];
                 let table = inherited.share(slots, pool);

@@ -73,7 +73,7 @@ pub struct Compact {
 pub enum Refresh {
     /// Whenever a generate lane starts, by fork or spawn.
     Lane,
-    /// When this many forwards have passed since the last refresh; 1 = every forward.
+    /// After this many forwards without one; 0 = every forward is a refresh.
     Every(u32),
     /// Only the first forward.
     Never,

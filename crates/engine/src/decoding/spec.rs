@@ -53,10 +53,17 @@ impl DecodingSpec {
     /// # Errors
     /// Unknown field, wrong type, value out of range.
     pub fn set(&mut self, name: &str, value: Value<'_>) -> Result<(), SpecError> {
-        let field = FIELDS.iter().find(|field| field.name == name).ok_or_else(|| {
-            let known: Vec<_> = FIELDS.iter().map(|field| field.name).collect();
-            error(name, SpecFault::Unknown, format!("is not known; known are {}", known.join(", ")))
-        })?;
+        let field = FIELDS
+            .iter()
+            .find(|field| field.name == name)
+            .ok_or_else(|| {
+                let known: Vec<_> = FIELDS.iter().map(|field| field.name).collect();
+                error(
+                    name,
+                    SpecFault::Unknown,
+                    format!("is not known; known are {}", known.join(", ")),
+                )
+            })?;
         let setting = check(field, value)?;
         self.set.retain(|(known, _)| known.name != name);
         self.set.push((field, setting));
@@ -69,15 +76,20 @@ impl DecodingSpec {
     /// As [`Self::set`].
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let mut spec = Self::default();
-        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+        for item in text
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+        {
             let (name, value) = item.split_once('=').unwrap_or(("preset", item));
             let value = value.trim();
             let parsed = match value {
                 "true" => Value::Flag(true),
                 "false" => Value::Flag(false),
-                _ => value.parse().map(Value::Integer).unwrap_or_else(|_| {
-                    value.parse().map_or(Value::Name(value), Value::Number)
-                }),
+                _ => value
+                    .parse()
+                    .map(Value::Integer)
+                    .unwrap_or_else(|_| value.parse().map_or(Value::Name(value), Value::Number)),
             };
             spec.set(name.trim(), parsed)?;
         }
@@ -103,19 +115,27 @@ impl DecodingSpec {
     pub fn resolve(&self) -> Result<Decoding, SpecError> {
         let name = self.name("preset").unwrap_or(presets::DEFAULT);
         let preset = presets::preset(name).expect("preset names are checked when set");
-        Resolver { spec: self, preset: Self::of_preset(preset) }.resolve()
+        Resolver {
+            spec: self,
+            preset: Self::of_preset(preset),
+        }
+        .resolve()
     }
 
     fn of_preset(preset: &Preset) -> Self {
         let mut spec = Self::default();
         for (name, value) in preset.fields {
-            spec.set(name, *value).expect("presets hold valid settings, by test");
+            spec.set(name, *value)
+                .expect("presets hold valid settings, by test");
         }
         spec
     }
 
     fn get(&self, name: &str) -> Option<Setting> {
-        self.set.iter().find(|(field, _)| field.name == name).map(|(_, setting)| *setting)
+        self.set
+            .iter()
+            .find(|(field, _)| field.name == name)
+            .map(|(_, setting)| *setting)
     }
 
     fn name(&self, name: &str) -> Option<&'static str> {
@@ -162,7 +182,10 @@ impl Resolver<'_> {
             let cache = self.lane_cache(&config)?;
             (ScheduleConfig::AsyncLane(config), cache)
         } else {
-            (ScheduleConfig::BlockWise { block_length }, self.block_cache()?)
+            (
+                ScheduleConfig::BlockWise { block_length },
+                self.block_cache()?,
+            )
         };
         let prune = self.flag("prune", true);
         let early_stop = self.flag("early_stop", true);
@@ -175,17 +198,31 @@ impl Resolver<'_> {
             _ => None,
         };
         let label = format!("{schedule}+{commit_name}+{}", cache.name());
-        let decoder = DecoderConfig { schedule: schedule_config, commit, prune, early_stop };
-        Ok(Decoding { decoder, cache, max_forwards, label })
+        let decoder = DecoderConfig {
+            schedule: schedule_config,
+            commit,
+            prune,
+            early_stop,
+        };
+        Ok(Decoding {
+            decoder,
+            cache,
+            max_forwards,
+            label,
+        })
     }
 
     fn commit(&self, name: &str) -> Result<CommitConfig, SpecError> {
         if name == "top_k" {
             self.refuse(&["threshold"], "is read by commit threshold only")?;
-            Ok(CommitConfig::TopK { tokens_per_step: self.count("tokens_per_step", 1) })
+            Ok(CommitConfig::TopK {
+                tokens_per_step: self.count("tokens_per_step", 1),
+            })
         } else {
             self.refuse(&["tokens_per_step"], "is read by commit top_k only")?;
-            Ok(CommitConfig::Threshold { threshold: self.number("threshold", 0.9) })
+            Ok(CommitConfig::Threshold {
+                threshold: self.number("threshold", 0.9),
+            })
         }
     }
 
@@ -218,7 +255,8 @@ impl Resolver<'_> {
         let needed = config.block_length + config.lookahead;
         let margin = self.count("refresh_margin", i64::from(needed));
         if margin < needed {
-            let message = format!("must be at least block_length + lookahead = {needed}, got {margin}");
+            let message =
+                format!("must be at least block_length + lookahead = {needed}, got {margin}");
             return Err(error("refresh_margin", SpecFault::Combination, message));
         }
         let same = self.preset.name("cache") == Some(name);
@@ -238,7 +276,11 @@ impl Resolver<'_> {
         let compact = Compact { refresh, margin };
         match name {
             "fused" => {
-                let rows = if open { RowSelection::Open } else { RowSelection::All };
+                let rows = if open {
+                    RowSelection::Open
+                } else {
+                    RowSelection::All
+                };
                 Ok(CacheConfig::Fused { compact, rows })
             }
             _ if open => {
@@ -248,8 +290,9 @@ impl Resolver<'_> {
             "snapshot" => Ok(CacheConfig::Snapshot(compact)),
             "fresh" => Ok(CacheConfig::Fresh(compact)),
             other => {
-                let message =
-                    format!("{other} does not go with schedule asynclane: use snapshot, fresh or fused");
+                let message = format!(
+                    "{other} does not go with schedule asynclane: use snapshot, fresh or fused"
+                );
                 Err(error("cache", SpecFault::Combination, message))
             }
         }
@@ -261,8 +304,9 @@ impl Resolver<'_> {
             "prefix" => Ok(CacheConfig::Prefix),
             "dual" => Ok(CacheConfig::Dual),
             other => {
-                let message =
-                    format!("{other} does not go with schedule block_wise: use none, prefix or dual");
+                let message = format!(
+                    "{other} does not go with schedule block_wise: use none, prefix or dual"
+                );
                 Err(error("cache", SpecFault::Combination, message))
             }
         }
@@ -317,7 +361,11 @@ impl Resolver<'_> {
 
 fn check(field: &Field, value: Value<'_>) -> Result<Setting, SpecError> {
     let fault = |fault, found: String| {
-        Err(error(field.name, fault, format!("must be {}, got {found}", field.kind.describe())))
+        Err(error(
+            field.name,
+            fault,
+            format!("must be {}, got {found}", field.kind.describe()),
+        ))
     };
     let find = |names: &[&'static str], text: &str| names.iter().copied().find(|n| *n == text);
     match (field.kind, value) {
@@ -327,7 +375,10 @@ fn check(field: &Field, value: Value<'_>) -> Result<Setting, SpecError> {
                 None => fault(SpecFault::Value, format!("\"{}\"", clip(text))),
             }
         }
-        (FieldKind::Integer(min, max) | FieldKind::NameOrInteger(_, min, max), Value::Integer(n)) => {
+        (
+            FieldKind::Integer(min, max) | FieldKind::NameOrInteger(_, min, max),
+            Value::Integer(n),
+        ) => {
             if (min..=max).contains(&n) {
                 Ok(Setting::Integer(n))
             } else {
@@ -360,5 +411,9 @@ fn clip(text: &str) -> String {
 }
 
 fn error(field: &str, fault: SpecFault, message: String) -> SpecError {
-    SpecError { field: clip(field), fault, message }
+    SpecError {
+        field: clip(field),
+        fault,
+        message,
+    }
 }

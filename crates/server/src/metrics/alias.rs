@@ -16,12 +16,24 @@ const ALIASES: &[(&str, Option<&str>)] = &[
     ("request_queue_time_seconds", None),
     ("request_decode_time_seconds", None),
     ("request_time_per_output_token_seconds", None),
-    ("inter_chunk_latency_seconds", Some("inter_token_latency_seconds")),
+    (
+        "inter_chunk_latency_seconds",
+        Some("inter_token_latency_seconds"),
+    ),
     ("request_prompt_tokens", None),
     ("request_generation_tokens", None),
-    ("forwards_total", Some("diffusion_num_denoising_steps_total")),
-    ("positions_total", Some("diffusion_num_canvas_positions_total")),
-    ("committed_tokens_total", Some("diffusion_num_committed_tokens_total")),
+    (
+        "forwards_total",
+        Some("diffusion_num_denoising_steps_total"),
+    ),
+    (
+        "positions_total",
+        Some("diffusion_num_canvas_positions_total"),
+    ),
+    (
+        "committed_tokens_total",
+        Some("diffusion_num_committed_tokens_total"),
+    ),
     ("kv_cache_usage_perc", None),
     ("cache_config_info", None),
 ];

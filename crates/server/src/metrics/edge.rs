@@ -13,12 +13,15 @@ use crate::request::Endpoint;
 const LATENCY: &[f64] = &[
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
 ];
-const GAPS: &[f64] =
-    &[0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+const GAPS: &[f64] = &[
+    0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
+];
 const TOKENS: &[f64] = &[
     1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 50000.0,
 ];
-const PER_FORWARD: &[f64] = &[0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 32.0];
+const PER_FORWARD: &[f64] = &[
+    0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 32.0,
+];
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,14 +120,27 @@ impl Edge {
                 "finished_reason",
                 ["stop", "length"],
             ),
-            prompt_tokens: register
-                .counter("prompt_tokens_total", "Prompt tokens of requests answered in full"),
-            generation_tokens: register
-                .counter("generation_tokens_total", "Tokens delivered by those requests"),
-            first_token: time("time_to_first_token_seconds", "From arrival to the first token"),
+            prompt_tokens: register.counter(
+                "prompt_tokens_total",
+                "Prompt tokens of requests answered in full",
+            ),
+            generation_tokens: register.counter(
+                "generation_tokens_total",
+                "Tokens delivered by those requests",
+            ),
+            first_token: time(
+                "time_to_first_token_seconds",
+                "From arrival to the first token",
+            ),
             total: time("e2e_request_latency_seconds", "From arrival to the end"),
-            queue: time("request_queue_time_seconds", "From arrival to a place in the batch"),
-            decode: time("request_decode_time_seconds", "From the first token to the last"),
+            queue: time(
+                "request_queue_time_seconds",
+                "From arrival to a place in the batch",
+            ),
+            decode: time(
+                "request_decode_time_seconds",
+                "From the first token to the last",
+            ),
             per_token: register.histogram(
                 "request_time_per_output_token_seconds",
                 "Decode time per token after the first",
@@ -166,7 +182,8 @@ impl Edge {
         self.decode.observe(seconds(facts.decode));
         self.per_token.observe(seconds(facts.per_token()));
         self.request_prompt.observe(facts.prompt_tokens as f64);
-        self.request_generation.observe(facts.completion_tokens as f64);
+        self.request_generation
+            .observe(facts.completion_tokens as f64);
         self.request_forwards.observe(facts.forwards as f64);
         let per_forward = facts.completion_tokens as f64 / facts.forwards.max(1) as f64;
         self.tokens_per_forward.observe(per_forward);

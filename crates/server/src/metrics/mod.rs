@@ -82,7 +82,9 @@ impl Metrics {
             rates: Mutex::new(Rates::default()),
             registry,
         };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(inner),
+        }
     }
 
     /// What the engine thread reports its steps to.
@@ -99,7 +101,9 @@ impl Metrics {
     pub fn render(&self, load: Load) -> String {
         let inner = &*self.inner;
         let now = inner.epoch.elapsed();
-        inner.gauges.set(load, inner.pages, self.rates(|rates| rates.per_second(now)));
+        inner
+            .gauges
+            .set(load, inner.pages, self.rates(|rates| rates.per_second(now)));
         let mut families = inner.registry.gather();
         if inner.aliases {
             alias::append(&mut families);
@@ -110,7 +114,13 @@ impl Metrics {
     }
 
     fn rates<T>(&self, action: impl FnOnce(&mut Rates) -> T) -> T {
-        action(&mut self.inner.rates.lock().unwrap_or_else(PoisonError::into_inner))
+        action(
+            &mut self
+                .inner
+                .rates
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 }
 
@@ -132,10 +142,14 @@ impl ScrapeGauges {
     fn new(register: &Register<'_>) -> Self {
         Self {
             running: register.gauge("num_requests_running", "Sequences in the batch"),
-            waiting: register
-                .gauge("num_requests_waiting", "Sequences accepted but not in the batch"),
-            usage: register
-                .gauge("kv_cache_usage_perc", "Share of the KV pages in use, from 0 to 1"),
+            waiting: register.gauge(
+                "num_requests_waiting",
+                "Sequences accepted but not in the batch",
+            ),
+            usage: register.gauge(
+                "kv_cache_usage_perc",
+                "Share of the KV pages in use, from 0 to 1",
+            ),
             pages_used: register.gauge("kv_pages_used", "KV pages in use"),
             generated: register.gauge(
                 "generation_tokens_per_second",
@@ -151,7 +165,8 @@ impl ScrapeGauges {
     fn set(&self, load: Load, pages: u32, rates: (f64, f64)) {
         self.running.set(load.running.into());
         self.waiting.set(load.waiting.into());
-        self.usage.set(f64::from(load.pages_used) / f64::from(pages.max(1)));
+        self.usage
+            .set(f64::from(load.pages_used) / f64::from(pages.max(1)));
         self.pages_used.set(load.pages_used.into());
         self.generated.set(rates.0);
         self.committed.set(rates.1);
@@ -160,12 +175,18 @@ impl ScrapeGauges {
 
 /// Gauges that never change.
 fn constants(register: &Register<'_>, config: &MetricsConfig) {
-    register.gauge("kv_pages_total", "KV pages of the pool").set(config.pages.into());
+    register
+        .gauge("kv_pages_total", "KV pages of the pool")
+        .set(config.pages.into());
     let geometry = [
         ("block_size", config.page_size.to_string()),
         ("num_gpu_blocks", config.pages.to_string()),
     ];
-    register.info("cache_config_info", "Slots per KV page, and KV pages; always 1", &geometry);
+    register.info(
+        "cache_config_info",
+        "Slots per KV page, and KV pages; always 1",
+        &geometry,
+    );
     let build = [
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
         ("backend", config.backend.clone()),

@@ -23,7 +23,10 @@ impl Rates {
         let second = now.as_secs();
         let bucket = &mut self.buckets[(second % SECONDS as u64) as usize];
         if bucket.second != second {
-            *bucket = Bucket { second, ..Bucket::default() };
+            *bucket = Bucket {
+                second,
+                ..Bucket::default()
+            };
         }
         bucket.generated += generated;
         bucket.committed += committed;
@@ -37,7 +40,10 @@ impl Rates {
         let (generated, committed) = recent.fold((0, 0), |sum, bucket| {
             (sum.0 + bucket.generated, sum.1 + bucket.committed)
         });
-        (generated as f64 / SECONDS as f64, committed as f64 / SECONDS as f64)
+        (
+            generated as f64 / SECONDS as f64,
+            committed as f64 / SECONDS as f64,
+        )
     }
 }
 

@@ -67,15 +67,19 @@ impl<'a> Register<'a> {
 
     /// A gauge of 1 whose labels tell something.
     pub fn info(&self, name: &str, help: &str, labels: &[(&str, String)]) {
-        let opts = labels.iter().fold(self.opts(name, help), |opts, (label, value)| {
-            opts.const_label(*label, value.clone())
-        });
+        let opts = labels
+            .iter()
+            .fold(self.opts(name, help), |opts, (label, value)| {
+                opts.const_label(*label, value.clone())
+            });
         self.add(Gauge::with_opts(opts)).set(1.0);
     }
 
     /// A histogram with the given upper bounds.
     pub fn histogram(&self, name: &str, help: &str, bounds: &[f64]) -> Histogram {
-        self.add(Histogram::with_opts(self.histogram_opts(name, help, bounds)))
+        self.add(Histogram::with_opts(
+            self.histogram_opts(name, help, bounds),
+        ))
     }
 
     /// One histogram per value of `label`, in order.
@@ -91,7 +95,9 @@ impl<'a> Register<'a> {
     }
 
     fn opts(&self, name: &str, help: &str) -> Opts {
-        Opts::new(name, help).namespace(PREFIX).const_label("model_name", self.model)
+        Opts::new(name, help)
+            .namespace(PREFIX)
+            .const_label("model_name", self.model)
     }
 
     fn histogram_opts(&self, name: &str, help: &str, bounds: &[f64]) -> HistogramOpts {
@@ -104,7 +110,9 @@ impl<'a> Register<'a> {
     fn add<M: Collector + Clone + 'static>(&self, metric: prometheus::Result<M>) -> M {
         let metric = metric.expect("names, labels and bounds are literals of this crate");
         let boxed = Box::new(metric.clone());
-        self.registry.register(boxed).expect("every name is registered once, by test");
+        self.registry
+            .register(boxed)
+            .expect("every name is registered once, by test");
         metric
     }
 }

@@ -8,9 +8,12 @@ use super::seconds;
 
 const KINDS: [&str; 3] = ["prefill", "decode", "refresh"];
 const ROLES: [&str; 2] = ["generate", "refine"];
-const COUNTS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
-const ROWS: &[f64] =
-    &[1.0, 4.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
+const COUNTS: &[f64] = &[
+    1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0,
+];
+const ROWS: &[f64] = &[
+    1.0, 4.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0,
+];
 const STEPS: &[f64] = &[-1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
 const SHORT: &[f64] = &[
     0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0,
@@ -41,12 +44,19 @@ impl Steps {
     /// Registers them.
     pub fn new(register: &Register<'_>) -> Self {
         let phases = ["plan", "execute", "apply", "emit"];
-        let duration = ("step_duration_seconds", "Wall time of a step's phases", SHORT);
+        let duration = (
+            "step_duration_seconds",
+            "Wall time of a step's phases",
+            SHORT,
+        );
         Self {
             steps: register.counter("engine_steps_total", "Forward passes of the device"),
             failures: register.counter("step_failures_total", "Forward passes that failed"),
             forwards: register.counters(
-                ("forwards_total", "Forward passes, counted once per sequence in them"),
+                (
+                    "forwards_total",
+                    "Forward passes, counted once per sequence in them",
+                ),
                 "kind",
                 KINDS,
             ),
@@ -56,24 +66,29 @@ impl Steps {
                 KINDS,
             ),
             committed: register.counters(
-                ("committed_tokens_total", "Tokens committed, those behind the end included"),
+                (
+                    "committed_tokens_total",
+                    "Tokens committed, those behind the end included",
+                ),
                 "kind",
                 ["masked", "draft", "edit"],
             ),
             drafts: register.counters(
-                ("drafts_total", "Lookahead tokens of finished sequences, by their fate"),
+                (
+                    "drafts_total",
+                    "Lookahead tokens of finished sequences, by their fate",
+                ),
                 "result",
                 ["accepted", "rejected"],
             ),
             lanes_active: register.gauges(("lanes_active", "Active lanes"), "role", ROLES),
-            lanes_started: register.counters(
-                ("lanes_started_total", "Lanes born"),
-                "role",
-                ROLES,
-            ),
+            lanes_started: register.counters(("lanes_started_total", "Lanes born"), "role", ROLES),
             lanes_forked: register.counters(("lanes_forked_total", "Lanes forked"), "role", ROLES),
             lanes_finished: register.counters(
-                ("lanes_finished_total", "Lanes finished or dropped with their sequence"),
+                (
+                    "lanes_finished_total",
+                    "Lanes finished or dropped with their sequence",
+                ),
                 "role",
                 ROLES,
             ),
@@ -104,7 +119,8 @@ impl Steps {
             self.steps.inc();
             self.batch.observe(report.sequences.into());
             let rows = report.positions;
-            self.rows.observe((rows.prefill + rows.decode + rows.refresh) as f64);
+            self.rows
+                .observe((rows.prefill + rows.decode + rows.refresh) as f64);
             let times = report.times;
             let phases = [times.plan, times.execute, times.apply, times.emit];
             for (histogram, time) in self.durations.iter().zip(phases) {
@@ -114,7 +130,11 @@ impl Steps {
         self.failures.inc_by(report.failed.into());
         add(&self.forwards, by_kind(report.forwards));
         add(&self.positions, by_kind(report.positions));
-        let commits = [report.masked_commits, report.draft_commits, report.edit_commits];
+        let commits = [
+            report.masked_commits,
+            report.draft_commits,
+            report.edit_commits,
+        ];
         add(&self.committed, commits.map(u64::from));
         for finished in &report.finished {
             let accepted = u64::from(finished.accepted_drafts);
@@ -122,11 +142,17 @@ impl Steps {
             add(&self.drafts, [accepted, rejected]);
         }
         self.lanes(report);
-        report.fork_leads.iter().for_each(|lead| self.fork_lead.observe((*lead).into()));
+        report
+            .fork_leads
+            .iter()
+            .for_each(|lead| self.fork_lead.observe((*lead).into()));
         for latency in &report.commit_latency {
             self.commit_latency.observe(seconds(*latency));
         }
-        report.emit_lag.iter().for_each(|lag| self.emit_lag.observe(seconds(*lag)));
+        report
+            .emit_lag
+            .iter()
+            .for_each(|lag| self.emit_lag.observe(seconds(*lag)));
     }
 
     fn lanes(&self, report: &StepReport) {

@@ -14,12 +14,25 @@ use crate::json::Json;
 pub fn input(fields: Fields<'_>) -> Result<Input, ApiError> {
     let list = match fields.required("messages")? {
         Json::List(list) => list,
-        other => return Err(wrong_type("messages".to_owned(), "a list of messages", other)),
+        other => {
+            return Err(wrong_type(
+                "messages".to_owned(),
+                "a list of messages",
+                other,
+            ));
+        }
     };
     if list.is_empty() {
-        return Err(ApiError::field(ErrorCode::InvalidValue, "messages", "must not be empty"));
+        return Err(ApiError::field(
+            ErrorCode::InvalidValue,
+            "messages",
+            "must not be empty",
+        ));
     }
-    let messages = list.iter().enumerate().map(|(index, item)| message(index, item));
+    let messages = list
+        .iter()
+        .enumerate()
+        .map(|(index, item)| message(index, item));
     messages.collect::<Result<_, _>>().map(Input::Chat)
 }
 
@@ -37,7 +50,11 @@ fn message(index: usize, item: &Json) -> Result<Message, ApiError> {
             let found = clip(other);
             let rest =
                 format!("must be one of system, developer, user, assistant, got \"{found}\"");
-            return Err(ApiError::field(ErrorCode::InvalidValue, fields.param("role"), rest));
+            return Err(ApiError::field(
+                ErrorCode::InvalidValue,
+                fields.param("role"),
+                rest,
+            ));
         }
     };
     let content = match fields.get("content") {
@@ -45,10 +62,17 @@ fn message(index: usize, item: &Json) -> Result<Message, ApiError> {
         None if role == "assistant" => String::new(),
         None => {
             let code = ErrorCode::MissingRequiredParameter;
-            return Err(ApiError::field(code, fields.param("content"), "is required"));
+            return Err(ApiError::field(
+                code,
+                fields.param("content"),
+                "is required",
+            ));
         }
     };
-    Ok(Message { role: role.to_owned(), content })
+    Ok(Message {
+        role: role.to_owned(),
+        content,
+    })
 }
 
 /// A string, or text parts joined.
@@ -60,7 +84,11 @@ fn content_text(fields: Fields<'_>, content: &Json) -> Result<String, ApiError> 
         other => return Err(wrong_type(name, "a string or a list of text parts", other)),
     };
     if parts.is_empty() {
-        return Err(ApiError::field(ErrorCode::InvalidValue, name, "must not be an empty list"));
+        return Err(ApiError::field(
+            ErrorCode::InvalidValue,
+            name,
+            "must not be an empty list",
+        ));
     }
     let mut joined = String::new();
     for (index, part) in parts.iter().enumerate() {
@@ -73,7 +101,11 @@ fn content_text(fields: Fields<'_>, content: &Json) -> Result<String, ApiError> 
         let kind = text(fields.required("type")?, || fields.param("type"))?;
         if kind != "text" {
             let rest = format!("must be text, got \"{}\"", clip(kind));
-            return Err(ApiError::field(ErrorCode::InvalidValue, fields.param("type"), rest));
+            return Err(ApiError::field(
+                ErrorCode::InvalidValue,
+                fields.param("type"),
+                rest,
+            ));
         }
         joined.push_str(text(fields.required("text")?, || fields.param("text"))?);
     }

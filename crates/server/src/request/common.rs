@@ -48,7 +48,9 @@ pub fn read(endpoint: Endpoint, fields: Fields<'_>, vocab_size: u32) -> Result<C
         min_tokens: count(fields.integer("min_tokens", 0..=MAX_COUNT)?.unwrap_or(0)),
     };
     let output = Output {
-        include_stop: fields.boolean("include_stop_str_in_output")?.unwrap_or(false),
+        include_stop: fields
+            .boolean("include_stop_str_in_output")?
+            .unwrap_or(false),
         return_token_ids: fields.boolean("return_token_ids")?.unwrap_or(false),
         skip_special_tokens: fields.boolean("skip_special_tokens")?.unwrap_or(true),
         echo: false,
@@ -57,7 +59,16 @@ pub fn read(endpoint: Endpoint, fields: Fields<'_>, vocab_size: u32) -> Result<C
     let stream = fields.boolean("stream")?.unwrap_or(false);
     stream_fields(fields)?;
     fields.text("user")?;
-    Ok(Common { max_tokens, max_tokens_field, sampling, seed, n, stops, output, stream })
+    Ok(Common {
+        max_tokens,
+        max_tokens_field,
+        sampling,
+        seed,
+        n,
+        stops,
+        output,
+        stream,
+    })
 }
 
 /// How to stream, if at all.
@@ -70,7 +81,11 @@ pub fn stream(fields: Fields<'_>, stream: bool) -> Result<Option<StreamFields>, 
         (false, None) => Ok(None),
         (false, Some(_)) => {
             let rest = "is only allowed when stream is true";
-            Err(ApiError::field(ErrorCode::InvalidValue, "stream_options", rest))
+            Err(ApiError::field(
+                ErrorCode::InvalidValue,
+                "stream_options",
+                rest,
+            ))
         }
     }
 }
@@ -91,28 +106,37 @@ impl Common {
             return Err(ApiError::field(ErrorCode::InvalidValue, "min_tokens", rest));
         }
         if prompts * self.n as usize > MAX_SEQUENCES {
-            let param = if prompts > MAX_SEQUENCES { "prompt" } else { "n" };
-            let rest =
-                format!("allows at most {MAX_SEQUENCES} prompts times n, got {prompts} x {}", self.n);
+            let param = if prompts > MAX_SEQUENCES {
+                "prompt"
+            } else {
+                "n"
+            };
+            let rest = format!(
+                "allows at most {MAX_SEQUENCES} prompts times n, got {prompts} x {}",
+                self.n
+            );
             return Err(ApiError::field(ErrorCode::InvalidValue, param, rest));
         }
         Ok(())
     }
 }
 
-fn budget(
-    endpoint: Endpoint,
-    fields: Fields<'_>,
-) -> Result<(Option<u32>, &'static str), ApiError> {
+fn budget(endpoint: Endpoint, fields: Fields<'_>) -> Result<(Option<u32>, &'static str), ApiError> {
     match endpoint {
         Endpoint::Completions => {
-            let tokens = fields.integer("max_tokens", 0..=i64::MAX)?.map_or(COMPLETION_TOKENS, count);
+            let tokens = fields
+                .integer("max_tokens", 0..=i64::MAX)?
+                .map_or(COMPLETION_TOKENS, count);
             Ok((Some(tokens), "max_tokens"))
         }
         Endpoint::Chat => {
             let old = fields.integer("max_tokens", 1..=i64::MAX)?;
             let new = fields.integer("max_completion_tokens", 1..=i64::MAX)?;
-            let name = if new.is_some() { "max_completion_tokens" } else { "max_tokens" };
+            let name = if new.is_some() {
+                "max_completion_tokens"
+            } else {
+                "max_tokens"
+            };
             Ok((new.or(old).map(count), name))
         }
     }
@@ -128,10 +152,18 @@ fn stop_strings(fields: Fields<'_>) -> Result<Vec<String>, ApiError> {
             let check = |(index, item)| {
                 text(item, || name(index)).and_then(|stop| check_stop(stop, || name(index)))
             };
-            items.iter().enumerate().map(check).collect::<Result<_, _>>()?
+            items
+                .iter()
+                .enumerate()
+                .map(check)
+                .collect::<Result<_, _>>()?
         }
         Some(other) => {
-            return Err(wrong_type("stop".to_owned(), "a string or a list of strings", other));
+            return Err(wrong_type(
+                "stop".to_owned(),
+                "a string or a list of strings",
+                other,
+            ));
         }
     };
     Ok(items)
@@ -165,11 +197,16 @@ fn at_most(found: usize, param: &str) -> Result<(), ApiError> {
 }
 
 fn stream_fields(fields: Fields<'_>) -> Result<Option<StreamFields>, ApiError> {
-    let Some(object) = fields.object("stream_options")? else { return Ok(None) };
+    let Some(object) = fields.object("stream_options")? else {
+        return Ok(None);
+    };
     let inner = Fields::new(object, "stream_options.");
     let include_usage = inner.boolean("include_usage")?;
     let continuous = inner.boolean("continuous_usage_stats")?.unwrap_or(false);
-    Ok(Some(StreamFields { include_usage: include_usage.unwrap_or(false) || continuous, continuous }))
+    Ok(Some(StreamFields {
+        include_usage: include_usage.unwrap_or(false) || continuous,
+        continuous,
+    }))
 }
 
 /// An integer that was checked to be >= 0; what exceeds 32 bits exceeds every limit anyway.

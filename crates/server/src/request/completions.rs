@@ -46,7 +46,11 @@ pub fn input(fields: Fields<'_>, vocab_size: u32) -> Result<Input, ApiError> {
             })
             .collect::<Result<_, _>>()
             .map(Input::Ids),
-        Some(other) => Err(wrong_type(name(0), "a string or a list of token ids", other)),
+        Some(other) => Err(wrong_type(
+            name(0),
+            "a string or a list of token ids",
+            other,
+        )),
     }
 }
 
@@ -66,10 +70,13 @@ pub fn extras(fields: Fields<'_>) -> Result<(bool, Option<ApiError>), ApiError> 
 
 fn ids(list: &[i64], vocab_size: u32, param: &str) -> Result<Vec<TokenId>, ApiError> {
     let check = |(index, value): (usize, &i64)| {
-        TokenId::try_from(*value).ok().filter(|id| *id < vocab_size).ok_or_else(|| {
-            let rest = format!("must be a token id in 0..{}, got {value}", vocab_size - 1);
-            ApiError::field(ErrorCode::InvalidValue, format!("{param}[{index}]"), rest)
-        })
+        TokenId::try_from(*value)
+            .ok()
+            .filter(|id| *id < vocab_size)
+            .ok_or_else(|| {
+                let rest = format!("must be a token id in 0..{}, got {value}", vocab_size - 1);
+                ApiError::field(ErrorCode::InvalidValue, format!("{param}[{index}]"), rest)
+            })
     };
     list.iter().enumerate().map(check).collect()
 }

@@ -33,7 +33,11 @@ pub fn read(fields: Fields<'_>, default: &DecodingSpec) -> Result<DecodingSpec, 
         };
         spec.set(name, value).map_err(fault)?;
     }
-    Ok(if inner.get("preset").is_some() { spec } else { spec.over(default) })
+    Ok(if inner.get("preset").is_some() {
+        spec
+    } else {
+        spec.over(default)
+    })
 }
 
 /// The decoder that `spec` describes.

@@ -43,10 +43,19 @@ pub fn read(endpoint: Endpoint, fields: Fields<'_>, vocab_size: u32) -> Result<M
     }
     // Zero would divide by nothing: the smallest positive number stands for "greater than 0".
     let repetition = fields.number("repetition_penalty", f64::MIN_POSITIVE..=f64::INFINITY)?;
-    may.refuse(repetition.is_some_and(|penalty| penalty != 1.0), "repetition_penalty", "1");
-    let priority = fields.integer("priority", i64::MIN..=i64::MAX)?.unwrap_or(0);
+    may.refuse(
+        repetition.is_some_and(|penalty| penalty != 1.0),
+        "repetition_penalty",
+        "1",
+    );
+    let priority = fields
+        .integer("priority", i64::MIN..=i64::MAX)?
+        .unwrap_or(0);
     may.refuse(priority != 0, "priority", "0");
-    if fields.integer("truncate_prompt_tokens", -1..=i64::MAX)?.is_some() {
+    if fields
+        .integer("truncate_prompt_tokens", -1..=i64::MAX)?
+        .is_some()
+    {
         may.refused.push(unsupported("truncate_prompt_tokens"));
     }
     may.response_format(fields)?;
@@ -62,7 +71,11 @@ impl May {
     pub fn combinations(&self, echo: bool, n: u32) -> Result<(), ApiError> {
         if self.top_logprobs && !self.logprobs {
             let rest = "needs logprobs to be true";
-            return Err(ApiError::field(ErrorCode::InvalidValue, "top_logprobs", rest));
+            return Err(ApiError::field(
+                ErrorCode::InvalidValue,
+                "top_logprobs",
+                rest,
+            ));
         }
         if echo && self.logprobs {
             let rest = "is not supported with logprobs: prompts have no exact likelihood here";
@@ -75,7 +88,11 @@ impl May {
             }
             Some(best_of) if best_of > i64::from(n) => {
                 let rest = format!("is only supported equal to n ({n}), got {best_of}");
-                Err(ApiError::field(ErrorCode::UnsupportedValue, "best_of", rest))
+                Err(ApiError::field(
+                    ErrorCode::UnsupportedValue,
+                    "best_of",
+                    rest,
+                ))
             }
             _ => Ok(()),
         }
@@ -92,15 +109,22 @@ impl May {
     fn refuse(&mut self, refused: bool, name: &str, neutral: &str) {
         if refused {
             let rest = format!("is not supported by this server; only {neutral} is");
-            self.refused.push(ApiError::field(ErrorCode::UnsupportedValue, name, rest));
+            self.refused
+                .push(ApiError::field(ErrorCode::UnsupportedValue, name, rest));
         }
     }
 
     fn logit_bias(&mut self, fields: Fields<'_>, vocab_size: u32) -> Result<(), ApiError> {
-        let Some(biases) = fields.object("logit_bias")? else { return Ok(()) };
+        let Some(biases) = fields.object("logit_bias")? else {
+            return Ok(());
+        };
         for (token, bias) in biases {
             let param = || format!("logit_bias.{}", clip(token));
-            if token.parse::<u32>().ok().is_none_or(|token| token >= vocab_size) {
+            if token
+                .parse::<u32>()
+                .ok()
+                .is_none_or(|token| token >= vocab_size)
+            {
                 let rest = format!("must be a token id in 0..{}", vocab_size - 1);
                 return Err(ApiError::field(ErrorCode::InvalidValue, param(), rest));
             }
@@ -111,7 +135,9 @@ impl May {
     }
 
     fn response_format(&mut self, fields: Fields<'_>) -> Result<(), ApiError> {
-        let Some(object) = fields.object("response_format")? else { return Ok(()) };
+        let Some(object) = fields.object("response_format")? else {
+            return Ok(());
+        };
         let inner = Fields::new(object, "response_format.");
         inner.required("type")?;
         match inner.text("type")?.unwrap_or_default() {
@@ -119,11 +145,16 @@ impl May {
             "json_object" => self.refuse(true, "response_format", "type text"),
             "json_schema" => {
                 let schema = inner.object("json_schema")?;
-                if schema.is_none_or(|schema| !matches!(schema.get("schema"), Some(Json::Object(_))))
+                if schema
+                    .is_none_or(|schema| !matches!(schema.get("schema"), Some(Json::Object(_))))
                 {
                     let param = "response_format.json_schema.schema";
                     let code = ErrorCode::MissingRequiredParameter;
-                    return Err(ApiError::field(code, param, "is required and must be an object"));
+                    return Err(ApiError::field(
+                        code,
+                        param,
+                        "is required and must be an object",
+                    ));
                 }
                 self.refuse(true, "response_format", "type text");
             }
@@ -156,13 +187,22 @@ impl May {
                 "required" => self.refuse(true, "tool_choice", "none or auto"),
                 other => {
                     let found = clip(other);
-                    let rest = format!("must be none, auto, required or an object, got \"{found}\"");
-                    return Err(ApiError::field(ErrorCode::InvalidValue, "tool_choice", rest));
+                    let rest =
+                        format!("must be none, auto, required or an object, got \"{found}\"");
+                    return Err(ApiError::field(
+                        ErrorCode::InvalidValue,
+                        "tool_choice",
+                        rest,
+                    ));
                 }
             },
             Some(Json::Object(_)) => self.refuse(true, "tool_choice", "none or auto"),
             Some(other) => {
-                return Err(wrong_type("tool_choice".to_owned(), "a string or an object", other));
+                return Err(wrong_type(
+                    "tool_choice".to_owned(),
+                    "a string or an object",
+                    other,
+                ));
             }
         }
         Ok(())
@@ -170,5 +210,9 @@ impl May {
 }
 
 fn unsupported(name: &str) -> ApiError {
-    ApiError::field(ErrorCode::UnsupportedParameter, name, "is not supported by this server")
+    ApiError::field(
+        ErrorCode::UnsupportedParameter,
+        name,
+        "is not supported by this server",
+    )
 }

@@ -211,9 +211,16 @@ fn check(
     if model != checks.model {
         let message = format!("the model '{}' does not exist", crate::error::clip(&model));
         let error = ApiError::new(ErrorCode::ModelNotFound, message);
-        return Err(ApiError { param: Some("model".to_owned()), ..error });
+        return Err(ApiError {
+            param: Some("model".to_owned()),
+            ..error
+        });
     }
-    let output = Output { echo, stream, ..common.output };
+    let output = Output {
+        echo,
+        stream,
+        ..common.output
+    };
     Ok(GenerationRequest {
         endpoint,
         model,

@@ -27,7 +27,10 @@ pub async fn generate(
         Ok(backend) => backend.clone(),
         Err(error) => return error.into_response(),
     };
-    let id = request.extensions().get::<RequestId>().map_or("", RequestId::as_str);
+    let id = request
+        .extensions()
+        .get::<RequestId>()
+        .map_or("", RequestId::as_str);
     let record = Record::new(backend.metrics.clone(), endpoint, id);
     match accept(&state, &backend, (endpoint, request), record).await {
         Ok(generation) => match generation.answer().output.stream {
@@ -72,8 +75,12 @@ async fn accept(
 /// The join of all deltas, as one answer.
 async fn whole(mut generation: Generation) -> Response {
     let choices = generation.answer().choices();
-    let mut joined: Vec<Delta> =
-        (0..choices).map(|index| Delta { index, ..Delta::default() }).collect();
+    let mut joined: Vec<Delta> = (0..choices)
+        .map(|index| Delta {
+            index,
+            ..Delta::default()
+        })
+        .collect();
     while let Some(delta) = generation.next().await {
         match delta {
             Ok(delta) => {

@@ -32,7 +32,10 @@ pub fn router(state: AppState) -> Router {
         only(post(handler), WRITE)
     };
     let routes = Router::new()
-        .route(Endpoint::Completions.path(), generation(Endpoint::Completions))
+        .route(
+            Endpoint::Completions.path(),
+            generation(Endpoint::Completions),
+        )
         .route(Endpoint::Chat.path(), generation(Endpoint::Chat))
         .route("/v1/models", only(get(models::list), READ))
         .route("/v1/models/{*id}", only(get(models::one), READ))
@@ -49,7 +52,9 @@ pub fn router(state: AppState) -> Router {
         routes
     };
     routes
-        .layer(CatchPanicLayer::custom(|_| ApiError::internal().into_response()))
+        .layer(CatchPanicLayer::custom(|_| {
+            ApiError::internal().into_response()
+        }))
         .layer(from_fn_with_state(state.clone(), request_id::attach))
         .with_state(state)
 }
@@ -57,12 +62,18 @@ pub fn router(state: AppState) -> Router {
 /// Answers OPTIONS with the methods of the path, and all others with 405.
 fn only(routes: MethodRouter<AppState>, methods: &'static str) -> MethodRouter<AppState> {
     let options = move || async move {
-        (StatusCode::NO_CONTENT, [(ALLOW, HeaderValue::from_static(methods))])
+        (
+            StatusCode::NO_CONTENT,
+            [(ALLOW, HeaderValue::from_static(methods))],
+        )
     };
     let refused = move || async move {
         let message = format!("the method is not allowed here; allowed are {methods}");
         let error = ApiError::new(ErrorCode::MethodNotAllowed, message);
-        ApiError { allow: Some(methods), ..error }
+        ApiError {
+            allow: Some(methods),
+            ..error
+        }
     };
     routes.options(options).fallback(refused)
 }

@@ -31,7 +31,11 @@ pub async fn list(State(state): State<AppState>) -> Result<Response, ApiError> {
         object: &'static str,
         data: [Model<'a>; 1],
     }
-    Ok(Json(List { object: "list", data: [model(backend)] }).into_response())
+    Ok(Json(List {
+        object: "list",
+        data: [model(backend)],
+    })
+    .into_response())
 }
 
 /// One model; ids may hold `/`.
@@ -69,16 +73,29 @@ fn presets() -> Map<String, JsonValue> {
         Value::Flag(flag) => json!(flag),
     };
     let settings = |fields: &[(&str, Value<'static>)]| {
-        fields.iter().map(|(name, set)| ((*name).to_owned(), value(set))).collect::<Map<_, _>>()
+        fields
+            .iter()
+            .map(|(name, set)| ((*name).to_owned(), value(set)))
+            .collect::<Map<_, _>>()
     };
     PRESETS
         .iter()
-        .map(|preset| (preset.name.to_owned(), JsonValue::Object(settings(preset.fields))))
+        .map(|preset| {
+            (
+                preset.name.to_owned(),
+                JsonValue::Object(settings(preset.fields)),
+            )
+        })
         .collect()
 }
 
 fn not_found(id: &str) -> ApiError {
-    let error =
-        ApiError::new(ErrorCode::ModelNotFound, format!("the model '{id}' does not exist"));
-    ApiError { param: Some("model".to_owned()), ..error }
+    let error = ApiError::new(
+        ErrorCode::ModelNotFound,
+        format!("the model '{id}' does not exist"),
+    );
+    ApiError {
+        param: Some("model".to_owned()),
+        ..error
+    }
 }

@@ -30,7 +30,12 @@ pub fn block_wise(block_length: u32) -> DecoderConfig {
 /// A threshold of 0.9, pruning and early stop.
 pub fn with_schedule(schedule: ScheduleConfig) -> DecoderConfig {
     let commit = CommitConfig::Threshold { threshold: 0.9 };
-    DecoderConfig { schedule, commit, prune: true, early_stop: true }
+    DecoderConfig {
+        schedule,
+        commit,
+        prune: true,
+        early_stop: true,
+    }
 }
 
 impl From<AsyncLaneConfig> for Bench {
@@ -57,7 +62,12 @@ impl Bench {
     /// A decoder before its first step.
     pub fn after(config: &DecoderConfig, budget: u32, code_prompt: bool) -> Self {
         let mut born = Vec::new();
-        let input = Input { budget, stops: STOPS, classes: classes(), code_prompt };
+        let input = Input {
+            budget,
+            stops: STOPS,
+            classes: classes(),
+            code_prompt,
+        };
         let decoder = Decoder::new(config, input, &mut born);
         Self { decoder, born }
     }
@@ -65,25 +75,41 @@ impl Bench {
     /// One step. The model says the given texts with the given probabilities, and of every
     /// other position an "a" of 0.1.
     pub fn step(&mut self, said: &[(u32, &str, f64)]) -> Vec<Effect> {
-        let offsets: Vec<u32> = wanted(&self.decoder).into_iter().map(|(at, _)| at).collect();
+        let offsets: Vec<u32> = wanted(&self.decoder)
+            .into_iter()
+            .map(|(at, _)| at)
+            .collect();
         for (offset, ..) in said {
-            assert!(offsets.contains(offset), "nobody asks for {offset}, only for {offsets:?}");
+            assert!(
+                offsets.contains(offset),
+                "nobody asks for {offset}, only for {offsets:?}"
+            );
         }
         let says = |offset| {
-            let (_, text, probability) =
-                *said.iter().find(|(at, ..)| *at == offset).unwrap_or(&(offset, "a", 0.1));
-            Proposal { offset, candidate: candidate(id(text), probability) }
+            let (_, text, probability) = *said
+                .iter()
+                .find(|(at, ..)| *at == offset)
+                .unwrap_or(&(offset, "a", 0.1));
+            Proposal {
+                offset,
+                candidate: candidate(id(text), probability),
+            }
         };
         let proposals: Vec<Proposal> = offsets.into_iter().map(says).collect();
         let mut effects = Vec::new();
         self.decoder.apply(&proposals, &mut effects);
-        self.decoder.tree().validate().expect("the lane tree is sound");
+        self.decoder
+            .tree()
+            .validate()
+            .expect("the lane tree is sound");
         effects
     }
 
     /// The canvas as text, `_` for masks.
     pub fn canvas(&self) -> String {
         let canvas = self.decoder.canvas();
-        (0..canvas.len()).map(|at| canvas.get(at).map_or("_", text)).collect()
+        (0..canvas.len())
+            .map(|at| canvas.get(at).map_or("_", text))
+            .collect()
     }
 }

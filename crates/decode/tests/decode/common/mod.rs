@@ -1,6 +1,7 @@
 //! What every test here is made of: a tiny vocabulary, models, recorded walks.
 
 mod bench;
+mod effects;
 mod model;
 mod oracle;
 mod setup;
@@ -8,6 +9,7 @@ mod vocabulary;
 mod walk;
 
 pub use bench::{Bench, asynclane, block_wise, with_schedule};
+pub use effects::{advance, done, draft, finish, fork, generate, masked, refine, shorten, wake};
 pub use model::{candidate, wanted};
 pub use oracle::is_valid_delimiter;
 pub use setup::{Setup, asynclane_setup, block_wise_setup, cases, setup};

@@ -7,9 +7,16 @@ pub fn wanted(decoder: &Decoder) -> Vec<(u32, Role)> {
     let canvas = decoder.canvas();
     let mut offsets = Vec::new();
     for lane in decoder.lanes() {
-        let drafts = if lane.drafts { lane.lookahead.clone() } else { 0..0 };
+        let drafts = if lane.drafts {
+            lane.lookahead.clone()
+        } else {
+            0..0
+        };
         let all = lane.range.clone().chain(drafts);
-        offsets.extend(all.filter(|at| canvas.is_mask(*at)).map(|at| (at, lane.role)));
+        offsets.extend(
+            all.filter(|at| canvas.is_mask(*at))
+                .map(|at| (at, lane.role)),
+        );
     }
     offsets
 }
@@ -49,7 +56,11 @@ impl Model {
     pub fn says(&self, offset: u32, step: u32, ban: bool) -> Candidate {
         let steady = mix(self.seed, u64::from(offset));
         let moody = mix(steady, u64::from(step));
-        let choice = if steady.is_multiple_of(4) { moody } else { mix(steady, 1) };
+        let choice = if steady.is_multiple_of(4) {
+            moody
+        } else {
+            mix(steady, 1)
+        };
         let stops = self.stop_every > 0 && choice.is_multiple_of(self.stop_every);
         let token = if stops && !ban {
             super::STOPS[(choice >> 20) as usize % super::STOPS.len()]
@@ -63,7 +74,10 @@ impl Model {
 
 /// The finalizer of splitmix64 over both words.
 fn mix(a: u64, b: u64) -> u64 {
-    let mut z = a.rotate_left(29).wrapping_add(b).wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = a
+        .rotate_left(29)
+        .wrapping_add(b)
+        .wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)

@@ -29,7 +29,9 @@ pub fn is_valid_delimiter(canvas: &Canvas, offset: u32, boundary: Boundary, code
 /// A full stop; behind a digit only if what follows is known and no digit.
 fn sentence(canvas: &Canvas, offset: u32, numeric: NumericPeriod) -> bool {
     let all = known(canvas, 0, offset + 1);
-    let Some(before) = all.trim_end().strip_suffix(['.', '。']) else { return false };
+    let Some(before) = all.trim_end().strip_suffix(['.', '。']) else {
+        return false;
+    };
     let own = text(canvas.get(offset).expect("not a mask"));
     if own.trim().is_empty() {
         return false;
@@ -44,19 +46,34 @@ fn sentence(canvas: &Canvas, offset: u32, numeric: NumericPeriod) -> bool {
 /// The end of a settled, balanced, finished line of code.
 fn newline(canvas: &Canvas, offset: u32) -> bool {
     let own = text(canvas.get(offset).expect("not a mask"));
-    let Some(head) = own.find('\n').map(|at| &own[..at]) else { return false };
+    let Some(head) = own.find('\n').map(|at| &own[..at]) else {
+        return false;
+    };
     let before = known(canvas, 0, offset);
     let line = format!("{}{head}", before.rsplit('\n').next().unwrap_or_default());
-    let all = format!("{before}{own}");
-    let count = |brackets: &str| all.chars().filter(|c| brackets.contains(*c)).count();
     let end = line.trim_end().chars().last();
     !line.contains(MASK)
         && end.is_some_and(|c| !":,\\=+-*/(".contains(c))
-        && count("([{") == count(")]}")
+        && open_brackets(&format!("{before}{own}")) == 0
+}
+
+/// Brackets open at the end; a closing one whose opening one is unknown counts nothing.
+fn open_brackets(text: &str) -> u32 {
+    text.chars().fold(0, |open: u32, c| match c {
+        '(' | '[' | '{' => open + 1,
+        ')' | ']' | '}' => open.saturating_sub(1),
+        _ => open,
+    })
 }
 
 /// Offsets `from..to` as text, masks and all.
 fn known(canvas: &Canvas, from: u32, to: u32) -> String {
     let offsets = from..to.min(canvas.len());
-    offsets.map(|at| canvas.get(at).map_or(MASK.to_string(), |token| text(token).to_owned())).collect()
+    offsets
+        .map(|at| {
+            canvas
+                .get(at)
+                .map_or(MASK.to_string(), |token| text(token).to_owned())
+        })
+        .collect()
 }

@@ -42,9 +42,17 @@ pub fn asynclane_setup() -> impl Strategy<Value = Setup> {
 
 /// BlockWise, also in its published form that fills the whole canvas.
 pub fn block_wise_setup() -> impl Strategy<Value = Setup> {
-    let stops = prop_oneof![Just((true, true)), Just((false, true)), Just((false, false))];
+    let stops = prop_oneof![
+        Just((true, true)),
+        Just((false, true)),
+        Just((false, false))
+    ];
     (1..40u32, stops, rest()).prop_map(|(block_length, (prune, early_stop), rest)| {
-        rest.with(ScheduleConfig::BlockWise { block_length }, prune, early_stop)
+        rest.with(
+            ScheduleConfig::BlockWise { block_length },
+            prune,
+            early_stop,
+        )
     })
 }
 
@@ -59,16 +67,39 @@ struct Rest {
 
 impl Rest {
     fn with(self, schedule: ScheduleConfig, prune: bool, early_stop: bool) -> Setup {
-        let Self { commit, budget, code_prompt, model } = self;
-        let config = DecoderConfig { schedule, commit, prune, early_stop };
-        Setup { config, budget, code_prompt, model }
+        let Self {
+            commit,
+            budget,
+            code_prompt,
+            model,
+        } = self;
+        let config = DecoderConfig {
+            schedule,
+            commit,
+            prune,
+            early_stop,
+        };
+        Setup {
+            config,
+            budget,
+            code_prompt,
+            model,
+        }
     }
 }
 
 fn rest() -> impl Strategy<Value = Rest> {
-    let budget = prop_oneof![1..=12u32, 1..=200u32];
-    let model = (any::<u64>(), prop::sample::select(vec![0, 4, 30, 200]), 2..20u64);
-    let model = model.prop_map(|(seed, stop_every, levels)| Model { seed, stop_every, levels });
+    let budget = prop_oneof![1 => 1..=12u32, 3 => 1..=200u32];
+    let model = (
+        any::<u64>(),
+        prop::sample::select(vec![0, 5, 50, 200]),
+        2..20u64,
+    );
+    let model = model.prop_map(|(seed, stop_every, levels)| Model {
+        seed,
+        stop_every,
+        levels,
+    });
     (commit(), budget, any::<bool>(), model).prop_map(|(commit, budget, code_prompt, model)| Rest {
         commit,
         budget,
@@ -79,8 +110,10 @@ fn rest() -> impl Strategy<Value = Rest> {
 
 fn commit() -> impl Strategy<Value = CommitConfig> {
     prop_oneof![
-        (1..=5u32).prop_map(|tokens_per_step| CommitConfig::TopK { tokens_per_step }),
-        probability().prop_map(|threshold| CommitConfig::Threshold { threshold }),
+        2 => prop_oneof![1..=2u32, 1..=5u32]
+            .prop_map(|tokens_per_step| CommitConfig::TopK { tokens_per_step }),
+        3 => prop_oneof![probability(), 0.8..1.0f64]
+            .prop_map(|threshold| CommitConfig::Threshold { threshold }),
     ]
 }
 
@@ -104,7 +137,9 @@ fn asynclane_schedule() -> impl Strategy<Value = AsyncLaneConfig> {
     let sizes = (1..40u32, prop_oneof![Just(0), 0..40u32], 1..=6u32);
     let drafts = prop_oneof![1 => Just(None), 3 => probability().prop_map(Some)];
     let forks = prop_oneof![1 => Just(None), 6 => boundary().prop_map(Some)];
-    let when = (probability(), 0..4u32, any::<bool>(), any::<bool>());
+    // Early forks, so that refine lanes have something to do.
+    let min_fill = prop_oneof![3 => 0.0..0.3f64, 1 => probability()];
+    let when = (min_fill, 0..4u32, any::<bool>(), prop::bool::weighted(0.25));
     (sizes, drafts, forks, when).prop_map(|(sizes, draft_threshold, fork, when)| {
         let (block_length, lookahead, max_lanes) = sizes;
         let (min_fill, min_clock, fork_when_complete, coupled) = when;

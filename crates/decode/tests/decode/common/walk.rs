@@ -46,7 +46,12 @@ impl Walk {
         while !decoder.is_done() && decoder.step() <= setup.budget {
             steps.push(step(&mut decoder, setup));
         }
-        Self { setup: setup.clone(), born, steps, decoder }
+        Self {
+            setup: setup.clone(),
+            born,
+            steps,
+            decoder,
+        }
     }
 
     /// The schedule's parameters, if it is AsyncLane.
@@ -60,12 +65,16 @@ impl Walk {
     /// The emitted tokens in the end.
     pub fn output(&self) -> Vec<TokenId> {
         let canvas = self.decoder.canvas();
-        (0..canvas.emitted()).map(|at| canvas.get(at).expect("emitted, hence committed")).collect()
+        (0..canvas.emitted())
+            .map(|at| canvas.get(at).expect("emitted, hence committed"))
+            .collect()
     }
 
     /// All effects in order.
     pub fn effects(&self) -> impl Iterator<Item = &Effect> {
-        self.born.iter().chain(self.steps.iter().flat_map(|record| &record.effects))
+        self.born
+            .iter()
+            .chain(self.steps.iter().flat_map(|record| &record.effects))
     }
 }
 
@@ -91,5 +100,13 @@ fn step(decoder: &mut Decoder, setup: &Setup) -> Record {
     let mut effects = Vec::new();
     decoder.apply(&proposals, &mut effects);
     let (tree, canvas) = (decoder.tree().clone(), decoder.canvas().clone());
-    Record { lanes, tree_before, canvas_before, proposals, effects, tree, canvas }
+    Record {
+        lanes,
+        tree_before,
+        canvas_before,
+        proposals,
+        effects,
+        tree,
+        canvas,
+    }
 }

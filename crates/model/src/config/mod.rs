@@ -1,5 +1,9 @@
 //! Reading `config.json`: typed keys, with errors that name them.
 
+mod llada;
+
+pub(crate) use llada::LladaConfig;
+
 use crate::LoadError;
 use serde_json::{Map, Value};
 
@@ -11,9 +15,15 @@ pub(crate) struct Keys {
 
 impl Keys {
     pub(crate) fn parse(file: &str, text: &[u8]) -> Result<Self, LoadError> {
-        let corrupt = |reason: String| LoadError::Corrupt { file: file.to_owned(), reason };
+        let corrupt = |reason: String| LoadError::Corrupt {
+            file: file.to_owned(),
+            reason,
+        };
         match serde_json::from_slice(text) {
-            Ok(Value::Object(map)) => Ok(Self { file: file.to_owned(), map }),
+            Ok(Value::Object(map)) => Ok(Self {
+                file: file.to_owned(),
+                map,
+            }),
             Ok(_) => Err(corrupt("expected a JSON object".to_owned())),
             Err(error) => Err(corrupt(error.to_string())),
         }
@@ -25,7 +35,9 @@ impl Keys {
             file: self.file.clone(),
             key: key.to_owned(),
             expected: expected.into(),
-            found: self.get(key).map_or_else(|| "nothing".to_owned(), Value::to_string),
+            found: self
+                .get(key)
+                .map_or_else(|| "nothing".to_owned(), Value::to_string),
         }
     }
 
@@ -35,7 +47,9 @@ impl Keys {
 
     /// A positive whole number that fits 32 bits, if the key is there.
     pub(crate) fn optional_count(&self, key: &str) -> Result<Option<usize>, LoadError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
         match value.as_u64().and_then(|n| u32::try_from(n).ok()) {
             Some(n) if n > 0 => Ok(Some(n as usize)),
             _ => Err(self.refuse(key, "a positive whole number")),
@@ -44,12 +58,15 @@ impl Keys {
 
     /// A positive whole number.
     pub(crate) fn count(&self, key: &str) -> Result<usize, LoadError> {
-        self.optional_count(key)?.ok_or_else(|| self.refuse(key, "a positive whole number"))
+        self.optional_count(key)?
+            .ok_or_else(|| self.refuse(key, "a positive whole number"))
     }
 
     /// A positive number, if the key is there.
     pub(crate) fn optional_number(&self, key: &str) -> Result<Option<f64>, LoadError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
         match value.as_f64() {
             Some(x) if x > 0.0 && x.is_finite() => Ok(Some(x)),
             _ => Err(self.refuse(key, "a positive number")),
@@ -58,8 +75,12 @@ impl Keys {
 
     /// A flag, with the value of an absent one.
     pub(crate) fn flag(&self, key: &str, absent: bool) -> Result<bool, LoadError> {
-        let Some(value) = self.get(key) else { return Ok(absent) };
-        value.as_bool().ok_or_else(|| self.refuse(key, "true or false"))
+        let Some(value) = self.get(key) else {
+            return Ok(absent);
+        };
+        value
+            .as_bool()
+            .ok_or_else(|| self.refuse(key, "true or false"))
     }
 
     /// A token id below `limit`, or `absent`.

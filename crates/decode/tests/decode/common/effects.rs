@@ -1,0 +1,85 @@
+//! Effects in few words, for lists of expected values.
+
+use core::ops::Range;
+
+use asynclane_decode::{Birth, CommitKind, DoneReason, Effect, LaneId, Role};
+
+use super::id;
+
+/// A mask of a lane is committed.
+pub fn masked(offset: u32, text: &str, probability: f64) -> Effect {
+    Effect::Commit {
+        offset,
+        token: id(text),
+        probability,
+        kind: CommitKind::Masked,
+    }
+}
+
+/// A mask of the lookahead is committed.
+pub fn draft(offset: u32, text: &str, probability: f64) -> Effect {
+    Effect::Commit {
+        offset,
+        token: id(text),
+        probability,
+        kind: CommitKind::Draft,
+    }
+}
+
+/// The canvas is cut.
+pub fn shorten(len: u32) -> Effect {
+    Effect::Shorten { len }
+}
+
+/// A lane becomes an inner node.
+pub fn fork(lane: u32, split: u32) -> Effect {
+    Effect::Fork {
+        lane: LaneId(lane),
+        split,
+    }
+}
+
+/// A generate lane is born; `parent` is `None` for the root.
+pub fn generate(lane: u32, parent: Option<u32>, range: Range<u32>, birth: Birth) -> Effect {
+    start(lane, Role::Generate, parent, range, birth)
+}
+
+/// A refine lane is born.
+pub fn refine(lane: u32, parent: u32, range: Range<u32>, birth: Birth) -> Effect {
+    start(lane, Role::Refine, Some(parent), range, birth)
+}
+
+fn start(lane: u32, role: Role, parent: Option<u32>, range: Range<u32>, birth: Birth) -> Effect {
+    let (start, len) = (range.start, range.end - range.start);
+    Effect::Start {
+        lane: LaneId(lane),
+        role,
+        parent: parent.map(LaneId),
+        start,
+        len,
+        birth,
+    }
+}
+
+/// A waiting lane goes on.
+pub fn wake(lane: u32) -> Effect {
+    Effect::Wake { lane: LaneId(lane) }
+}
+
+/// A lane is done.
+pub fn finish(lane: u32, valid: u32) -> Effect {
+    Effect::Finish {
+        lane: LaneId(lane),
+        valid,
+    }
+}
+
+/// The emitted prefix grows.
+pub fn advance(from: u32, to: u32) -> Effect {
+    Effect::Advance { from, to }
+}
+
+/// The sequence is done.
+pub fn done(reason: DoneReason) -> Effect {
+    Effect::Done { reason }
+}

@@ -1,0 +1,50 @@
+//! Pruning: nothing behind a committed stop token is computed.
+
+use asynclane_decode::Effect;
+use proptest::prelude::*;
+
+use crate::common::{Setup, Walk, cases, setup};
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// AsyncLane §2.5: a committed stop token at e shortens the canvas to e + 1, a later one
+    /// further left shortens it again; lanes and lookahead end there from the next step on.
+    #[test]
+    fn a_stop_token_cuts_the_canvas(setup in setup()) {
+        check(&setup)?;
+    }
+}
+
+fn check(setup: &Setup) -> Result<(), TestCaseError> {
+    for record in &Walk::run(setup).steps {
+        let canvas = &record.canvas;
+        let first_stop = (0..setup.budget).find(|offset| canvas.is_stop_at(*offset));
+        let expected = match first_stop {
+            Some(offset) if setup.config.prune => offset + 1,
+            _ => setup.budget,
+        };
+        prop_assert_eq!(canvas.len(), expected);
+        let cut = record.effects.iter().find_map(|effect| match effect {
+            Effect::Shorten { len } => Some(*len),
+            _ => None,
+        });
+        let shorter = (canvas.len() < record.canvas_before.len()).then_some(canvas.len());
+        prop_assert_eq!(cut, shorter);
+        let limit = record.canvas_before.len();
+        for view in &record.lanes {
+            prop_assert!(
+                view.range.end <= limit && view.lookahead.end <= limit,
+                "{:?}",
+                view
+            );
+        }
+        prop_assert!(
+            record
+                .proposals
+                .iter()
+                .all(|proposal| proposal.offset < limit)
+        );
+    }
+    Ok(())
+}

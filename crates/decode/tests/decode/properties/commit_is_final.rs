@@ -1,0 +1,48 @@
+//! Property 1: commit is final.
+
+use asynclane_decode::CommitKind;
+use asynclane_decode::Effect;
+use proptest::prelude::*;
+
+use crate::common::{Setup, Walk, cases, setup};
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// AsyncLane §2: "a committed token is never rewritten by this schedule".
+    #[test]
+    fn a_committed_token_never_changes(setup in setup()) {
+        check(&setup)?;
+    }
+}
+
+fn check(setup: &Setup) -> Result<(), TestCaseError> {
+    for record in &Walk::run(setup).steps {
+        for offset in 0..setup.budget {
+            if let Some(token) = record.canvas_before.get(offset) {
+                prop_assert_eq!(record.canvas.get(offset), Some(token), "offset {}", offset);
+            }
+        }
+        for (offset, _) in record.commits() {
+            prop_assert!(
+                record.canvas_before.is_mask(offset),
+                "{} committed twice",
+                offset
+            );
+        }
+        let edits = |effect: &Effect| {
+            matches!(
+                effect,
+                Effect::Commit {
+                    kind: CommitKind::Edit,
+                    ..
+                }
+            )
+        };
+        prop_assert!(
+            !record.effects.iter().any(edits),
+            "no schedule here has an edit rule"
+        );
+    }
+    Ok(())
+}

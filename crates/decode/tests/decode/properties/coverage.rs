@@ -1,0 +1,80 @@
+//! The random walks reach what the properties speak of: none of them holds for want of cases.
+
+use std::collections::BTreeMap;
+
+use asynclane_decode::{Birth, CommitKind, DoneReason, Effect, Role};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+
+use crate::common::{STOPS, Walk, cases, setup};
+
+#[test]
+fn random_walks_reach_every_kind_of_effect() {
+    let mut runner = TestRunner::new(cases());
+    let mut counts = BTreeMap::<&str, u32>::new();
+    for _ in 0..256 {
+        let setup = setup()
+            .new_tree(&mut runner)
+            .expect("the strategy never rejects")
+            .current();
+        let walk = Walk::run(&setup);
+        for name in walk.effects().flat_map(names) {
+            *counts.entry(name).or_default() += 1;
+        }
+        let lanes = walk.steps.iter().map(|record| record.lanes.len()).max();
+        *counts.entry("three lanes at once").or_default() += u32::from(lanes >= Some(3));
+    }
+    let expected = [
+        "mask committed",
+        "draft committed",
+        "stop token committed",
+        "canvas cut",
+        "lane forked",
+        "refine lane active",
+        "refine lane born finished",
+        "generate lane active",
+        "generate lane waiting",
+        "generate lane born finished",
+        "lane woken",
+        "lane finished",
+        "stopped at a stop token",
+        "stopped at the budget",
+        "three lanes at once",
+    ];
+    for name in expected {
+        let count = counts.get(name).copied().unwrap_or(0);
+        assert!(count >= 10, "{name}: only {count} times in {counts:?}");
+    }
+}
+
+fn names(effect: &Effect) -> Vec<&'static str> {
+    match *effect {
+        Effect::Commit { token, kind, .. } => {
+            let kind = match kind {
+                CommitKind::Masked => "mask committed",
+                CommitKind::Draft => "draft committed",
+                CommitKind::Edit => "edit",
+            };
+            let stop = STOPS.contains(&token).then_some("stop token committed");
+            [kind].into_iter().chain(stop).collect()
+        }
+        Effect::Shorten { .. } => vec!["canvas cut"],
+        Effect::Fork { .. } => vec!["lane forked"],
+        Effect::Start { role, birth, .. } => vec![match (role, birth) {
+            (Role::Refine, Birth::Active) => "refine lane active",
+            (Role::Refine, Birth::Finished) => "refine lane born finished",
+            (Role::Refine, Birth::Waiting) => "refine lane waiting",
+            (Role::Generate, Birth::Active) => "generate lane active",
+            (Role::Generate, Birth::Waiting) => "generate lane waiting",
+            (Role::Generate, Birth::Finished) => "generate lane born finished",
+        }],
+        Effect::Wake { .. } => vec!["lane woken"],
+        Effect::Finish { .. } => vec!["lane finished"],
+        Effect::Advance { .. } => Vec::new(),
+        Effect::Done { reason } => vec![match reason {
+            DoneReason::StopToken => "stopped at a stop token",
+            DoneReason::Budget => "stopped at the budget",
+            DoneReason::LaneBudget => "stopped at a lane's budget",
+        }],
+    }
+}

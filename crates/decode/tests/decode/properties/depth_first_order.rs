@@ -1,0 +1,39 @@
+//! Property 4: depth-first order is position order.
+
+use asynclane_decode::Role;
+use proptest::prelude::*;
+
+use super::leaves_tile::leaves;
+use crate::common::{Record, Walk, cases, setup};
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// AsyncLane §5: depth-first, refine child before generate child, each leaf cut at its first
+    /// mask, generate leaves also at the first stop token. With forced progress this is the
+    /// prefix up to the first mask or stop token.
+    #[test]
+    fn depth_first_text_is_the_emitted_prefix(setup in setup()) {
+        for record in &Walk::run(&setup).steps {
+            let canvas = &record.canvas;
+            let prefix: Vec<_> = (0..canvas.emitted()).map(|at| canvas.get(at)).collect();
+            prop_assert_eq!(depth_first(record), prefix);
+        }
+    }
+}
+
+fn depth_first(record: &Record) -> Vec<Option<u32>> {
+    let mut text = Vec::new();
+    for leaf in leaves(&record.tree) {
+        let lane = record.tree.get(leaf);
+        for offset in lane.start..lane.start + lane.len {
+            let token = record.canvas.get(offset);
+            let stops = lane.role == Role::Generate && record.canvas.is_stop_at(offset);
+            if token.is_none() || stops {
+                return text;
+            }
+            text.push(token);
+        }
+    }
+    text
+}

@@ -1,0 +1,99 @@
+//! The effects of a step are the whole change of the state: the engine performs nothing else.
+
+use asynclane_decode::{Birth, Effect, Lane, LaneId, Role, Status, TokenId};
+use proptest::prelude::*;
+
+use crate::common::{Setup, Walk, cases, setup};
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// Replaying the effects rebuilds canvas and lanes.
+    #[test]
+    fn replayed_effects_give_the_same_state(setup in setup()) {
+        check(&setup)?;
+    }
+}
+
+/// Canvas and lanes as the effects alone tell them.
+#[derive(Default)]
+struct Replay {
+    cells: Vec<Option<TokenId>>,
+    /// Role, start, length and status by number.
+    lanes: Vec<(Role, u32, u32, Status)>,
+    emitted: u32,
+    done: bool,
+}
+
+impl Replay {
+    fn perform(&mut self, effect: &Effect) {
+        let status = |replay: &mut Self, lane: LaneId, status| {
+            replay.lanes[lane.0 as usize].3 = status;
+        };
+        match *effect {
+            Effect::Commit { offset, token, .. } => self.cells[offset as usize] = Some(token),
+            // The cells behind the cut keep what they hold; nobody looks there again.
+            Effect::Shorten { .. } => {}
+            Effect::Fork { lane, .. } => status(self, lane, Status::Forked),
+            Effect::Start {
+                lane,
+                role,
+                start,
+                len,
+                birth,
+                ..
+            } => {
+                assert_eq!(
+                    lane.0 as usize,
+                    self.lanes.len(),
+                    "lanes are numbered by birth"
+                );
+                let status = match birth {
+                    Birth::Active => Status::Active,
+                    Birth::Waiting => Status::Waiting,
+                    Birth::Finished => Status::Finished,
+                };
+                self.lanes.push((role, start, len, status));
+            }
+            Effect::Wake { lane } => status(self, lane, Status::Active),
+            Effect::Finish { lane, valid } => {
+                self.lanes[lane.0 as usize].2 = valid;
+                status(self, lane, Status::Finished);
+            }
+            Effect::Advance { to, .. } => self.emitted = to,
+            Effect::Done { .. } => {
+                self.done = true;
+                for lane in &mut self.lanes {
+                    if lane.3 == Status::Active {
+                        lane.3 = Status::Finished;
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn check(setup: &Setup) -> Result<(), TestCaseError> {
+    let walk = Walk::run(setup);
+    let mut replay = Replay {
+        cells: vec![None; setup.budget as usize],
+        ..Replay::default()
+    };
+    for effect in &walk.born {
+        replay.perform(effect);
+    }
+    for record in &walk.steps {
+        prop_assert!(!replay.done);
+        for effect in &record.effects {
+            replay.perform(effect);
+        }
+        let cells: Vec<_> = (0..setup.budget).map(|at| record.canvas.get(at)).collect();
+        prop_assert_eq!(&replay.cells, &cells);
+        let state = |lane: &Lane| (lane.role, lane.start, lane.len, lane.status);
+        let lanes: Vec<_> = record.tree.lanes().iter().map(state).collect();
+        prop_assert_eq!(&replay.lanes, &lanes);
+        prop_assert_eq!(replay.emitted, record.canvas.emitted());
+    }
+    prop_assert!(replay.done);
+    Ok(())
+}

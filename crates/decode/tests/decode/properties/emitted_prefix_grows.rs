@@ -1,0 +1,42 @@
+//! Property 2: the emitted prefix only grows.
+
+use asynclane_decode::Effect;
+use proptest::prelude::*;
+
+use crate::common::{Setup, Walk, cases, setup};
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// AsyncLane §2.5: the frontier is the first mask, the emitted prefix ends there or at the
+    /// first stop token; what was streamed is final.
+    #[test]
+    fn what_was_streamed_stays(setup in setup()) {
+        check(&setup)?;
+    }
+}
+
+fn check(setup: &Setup) -> Result<(), TestCaseError> {
+    let mut streamed = Vec::new();
+    for record in &Walk::run(setup).steps {
+        let canvas = &record.canvas;
+        for effect in &record.effects {
+            if let Effect::Advance { from, to } = *effect {
+                prop_assert!(from < to);
+                prop_assert_eq!(from as usize, streamed.len(), "no hole, no repetition");
+                streamed.extend((from..to).map(|at| canvas.get(at)));
+            }
+        }
+        prop_assert_eq!(streamed.len() as u32, canvas.emitted());
+        let now: Vec<_> = (0..canvas.emitted()).map(|at| canvas.get(at)).collect();
+        prop_assert_eq!(&streamed, &now);
+        let frontier = (0..canvas.len())
+            .find(|at| canvas.is_mask(*at))
+            .unwrap_or(canvas.len());
+        prop_assert_eq!(canvas.frontier(), frontier);
+        let stop = (0..frontier).find(|at| canvas.is_stop_at(*at));
+        prop_assert_eq!(canvas.emitted(), stop.unwrap_or(frontier));
+        prop_assert!(frontier >= record.canvas_before.frontier());
+    }
+    Ok(())
+}

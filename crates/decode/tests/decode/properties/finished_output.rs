@@ -1,0 +1,57 @@
+//! Property 11: what a finished output is.
+
+use asynclane_decode::{DoneReason, Effect};
+use proptest::prelude::*;
+
+use crate::common::{STOPS, Setup, Walk, cases, setup};
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// AsyncLane §6.11: no mask, no stop token, length <= L; `stop` iff a stop token follows.
+    #[test]
+    fn a_finished_output_is_whole(setup in setup()) {
+        check(&setup)?;
+    }
+}
+
+fn check(setup: &Setup) -> Result<(), TestCaseError> {
+    let walk = Walk::run(setup);
+    let canvas = walk.decoder.canvas();
+    let output = walk.output();
+    prop_assert!(
+        !output
+            .iter()
+            .any(|token| *token == 0 || STOPS.contains(token))
+    );
+    let end = output.len() as u32;
+    let reason = if canvas.is_stop_at(end) {
+        DoneReason::StopToken
+    } else if end == setup.budget {
+        DoneReason::Budget
+    } else {
+        // Only behind a cut can a lane run out of steps before its first offset is settled.
+        prop_assert!(setup.config.prune && canvas.is_stop_at(canvas.len() - 1));
+        prop_assert!(canvas.is_mask(end), "{:?}", output);
+        DoneReason::LaneBudget
+    };
+    let ends = walk
+        .effects()
+        .filter(|effect| matches!(effect, Effect::Done { .. }))
+        .count();
+    prop_assert_eq!(ends, 1, "exactly one end");
+    let last = walk.effects().last();
+    prop_assert_eq!(last, Some(&Effect::Done { reason }), "and it is last");
+    prop_assert!(
+        walk.decoder.lanes().next().is_none(),
+        "every lane was dropped"
+    );
+    if !setup.config.early_stop {
+        prop_assert_eq!(
+            canvas.frontier(),
+            setup.budget,
+            "the whole canvas is filled"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! Property 3: the leaves tile what the lanes have reached; drafts lie only in the lookahead.
+
+use asynclane_decode::{CommitKind, Effect, LaneId, LaneTree, Role, Status};
+use proptest::prelude::*;
+
+use crate::common::{Setup, Walk, cases, setup};
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// AsyncLane §6.3: leaves in depth-first order tile [0, frontier of lanes) without gap or
+    /// overlap.
+    #[test]
+    fn leaves_tile(setup in setup()) {
+        for record in &Walk::run(&setup).steps {
+            let mut end = 0;
+            for leaf in leaves(&record.tree) {
+                let lane = record.tree.get(leaf);
+                prop_assert_eq!(lane.start, end, "{:?}", leaf);
+                end += lane.len;
+            }
+            prop_assert!(end >= record.canvas.emitted());
+            prop_assert_eq!(record.tree.validate(), Ok(()));
+            prop_assert_eq!(record.tree.leaves(), leaves(&record.tree));
+        }
+    }
+
+    /// AsyncLane §2.3: drafts are committed in [s+b, s+b+w) of the generate lane, by nobody else
+    /// and nowhere else; whatever is committed behind the generate lane is a draft.
+    #[test]
+    fn drafts_lie_in_the_lookahead(setup in setup()) {
+        check_drafts(&setup)?;
+    }
+}
+
+/// Leaves by walking the children, without the tree's own iterator.
+pub fn leaves(tree: &LaneTree) -> Vec<LaneId> {
+    fn descend(tree: &LaneTree, id: LaneId, leaves: &mut Vec<LaneId>) {
+        let lane = tree.get(id);
+        if lane.status != Status::Forked {
+            leaves.push(id);
+        }
+        for child in lane.children.iter().flatten() {
+            descend(tree, *child, leaves);
+        }
+    }
+    let mut found = Vec::new();
+    if let Some(root) = tree.lanes().first() {
+        descend(tree, root.id, &mut found);
+    }
+    found
+}
+
+fn check_drafts(setup: &Setup) -> Result<(), TestCaseError> {
+    let walk = Walk::run(setup);
+    let lookahead = walk.asynclane().map_or(0, |config| config.lookahead);
+    for record in &walk.steps {
+        let lanes = record
+            .lanes
+            .iter()
+            .map(|view| record.tree_before.get(view.id));
+        let generate = lanes.clone().find(|lane| lane.role == Role::Generate);
+        let window = generate.map_or(0..0, |lane| {
+            let end = lane.start + lane.len;
+            end..end + lookahead
+        });
+        for effect in &record.effects {
+            let Effect::Commit {
+                offset,
+                kind,
+                probability,
+                ..
+            } = *effect
+            else {
+                continue;
+            };
+            prop_assert_eq!(
+                kind == CommitKind::Draft,
+                window.contains(&offset),
+                "at {}",
+                offset
+            );
+            prop_assert_eq!(record.canvas.is_draft(offset), kind == CommitKind::Draft);
+            if kind == CommitKind::Draft {
+                let least = walk.asynclane().and_then(|config| config.draft_threshold);
+                prop_assert!(least.is_some_and(|least| probability >= least));
+            }
+        }
+        let end = record
+            .tree
+            .generate()
+            .map_or(setup.budget, |lane| lane.range().end);
+        for offset in end..record.canvas.len() {
+            prop_assert!(record.canvas.is_mask(offset) || record.canvas.is_draft(offset));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! The properties of AsyncLane §6 that live in `decode`, one file each.
+
+mod canvas_is_cut;
+mod commit_is_final;
+mod coverage;
+mod delimiters_of_forks;
+mod depth_first_order;
+mod effects_tell_all;
+mod emitted_prefix_grows;
+mod finished_output;
+mod lane_limits;
+mod leaves_tile;
+mod one_generate_lane;
+mod progress;
+mod reduction_to_blocks;
+mod stop_tokens;

@@ -1,0 +1,39 @@
+//! Property 7: every active lane with a mask commits in every step, so steps <= L.
+
+use proptest::prelude::*;
+
+use crate::common::{Setup, Walk, cases, setup};
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// AsyncLane §6.7. A lane's clock counts the steps it took part in.
+    #[test]
+    fn every_lane_makes_progress_in_every_step(setup in setup()) {
+        check(&setup)?;
+    }
+}
+
+fn check(setup: &Setup) -> Result<(), TestCaseError> {
+    let walk = Walk::run(setup);
+    for record in &walk.steps {
+        prop_assert!(
+            !record.lanes.is_empty(),
+            "a sequence that is not done has an active lane"
+        );
+        for view in &record.lanes {
+            let open = record.canvas_before.masks(view.range.clone());
+            prop_assert!(open > 0, "{:?} is active without a mask", view);
+            let own = record
+                .commits()
+                .filter(|(offset, _)| view.range.contains(offset));
+            prop_assert!(own.count() > 0, "{:?} committed nothing", view);
+            let clock = |tree: &asynclane_decode::LaneTree| tree.get(view.id).clock;
+            prop_assert_eq!(clock(&record.tree), clock(&record.tree_before) + 1);
+        }
+    }
+    prop_assert!(walk.decoder.is_done());
+    prop_assert!(walk.steps.len() as u32 <= setup.budget);
+    prop_assert_eq!(walk.decoder.step() as usize, walk.steps.len());
+    Ok(())
+}

@@ -1,0 +1,283 @@
+//! An engine and a simulated model without a thread: every step is checked as it happens.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use asynclane_engine::{
+    ByRole, Engine, EngineConfig, Event, FinishReason, Finished, Refusal, Request, SequenceId,
+    SequenceStats, StepReport, StepTrace,
+};
+use sim::{SimConfig, SimExecutor};
+use step::{BatchOutput, Executor, TokenId};
+
+use super::config;
+
+/// What became of one sequence so far.
+#[derive(Clone, Debug, Default)]
+pub struct Log {
+    pub started: bool,
+    pub tokens: Vec<TokenId>,
+    pub steps: Vec<StepTrace>,
+    pub end: Option<End>,
+    /// Batches that held rows of it, and those rows, as the executor saw them.
+    pub forwards: u32,
+    pub positions: u64,
+}
+
+/// How a sequence ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    Finished(Finished),
+    Failed(String),
+    Cancelled,
+}
+
+/// What a finished sequence came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    pub tokens: Vec<TokenId>,
+    pub reason: FinishReason,
+    pub stats: SequenceStats,
+}
+
+/// The sums over all step reports.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    pub executed: u64,
+    pub failed: u64,
+    pub forwards: [u64; 3],
+    pub positions: [u64; 3],
+    pub commits: [u64; 3],
+    pub commit_latencies: u64,
+    pub emitted: u64,
+    pub lanes_started: ByRole,
+    pub lanes_forked: u32,
+    pub lanes_finished: ByRole,
+    pub cancelled: u32,
+    pub finished: u32,
+    pub most_refine_lanes: u32,
+    pub most_pages: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Lab {
+    pub engine: Engine,
+    pub executor: SimExecutor,
+    pub logs: BTreeMap<SequenceId, Log>,
+    pub totals: Totals,
+    /// By sampling seed, which every request here has of its own.
+    seeds: BTreeMap<u64, SequenceId>,
+    output: BatchOutput,
+    time: Duration,
+}
+
+impl Lab {
+    pub fn new(config: &EngineConfig, executor: SimExecutor) -> Self {
+        Self {
+            engine: Engine::new(config, executor.spec()),
+            executor,
+            logs: BTreeMap::new(),
+            totals: Totals::default(),
+            seeds: BTreeMap::new(),
+            output: BatchOutput::default(),
+            time: Duration::ZERO,
+        }
+    }
+
+    /// Submits a request whose sampling seed no other one has.
+    pub fn submit(&mut self, request: Request) -> Result<SequenceId, Refusal> {
+        let seed = request.sampling.seed;
+        let id = self.engine.submit(request)?;
+        assert_eq!(
+            self.seeds.insert(seed, id),
+            None,
+            "seeds tell sequences apart"
+        );
+        self.logs.insert(id, Log::default());
+        Ok(id)
+    }
+
+    /// Cancels; true if the sequence was still there.
+    pub fn cancel(&mut self, id: SequenceId) -> bool {
+        let log = self.logs.get_mut(&id).expect("a known sequence");
+        let cancelled = self.engine.cancel(id);
+        assert_eq!(
+            cancelled,
+            log.end.is_none(),
+            "{id:?} is there until it ends"
+        );
+        if cancelled {
+            log.end = Some(End::Cancelled);
+        }
+        self.engine.validate().expect("valid after a cancel");
+        cancelled
+    }
+
+    /// One step; false if there was nothing to run.
+    pub fn step(&mut self) -> bool {
+        let ready = self.engine.plan();
+        let mut batch_of = BTreeSet::new();
+        let mut rows = 0;
+        let mut failed = false;
+        if ready {
+            self.time += Duration::from_millis(10);
+            (batch_of, rows) = self.book();
+            match self.executor.execute(self.engine.batch(), &mut self.output) {
+                Ok(()) => self.engine.apply(&self.output, self.time),
+                Err(error) => {
+                    self.engine.fail(&error.to_string());
+                    failed = true;
+                }
+            }
+        }
+        self.engine.validate().expect("valid after a step");
+        let failures = self.drain();
+        if failed {
+            assert_eq!(
+                failures, batch_of,
+                "a failed step fails its sequences and no others"
+            );
+        } else {
+            assert!(failures.is_empty(), "{failures:?} failed: {:?}", self.logs);
+        }
+        let report = self.engine.report();
+        assert_eq!(report.sequences as usize, batch_of.len());
+        assert_eq!((report.executed, report.failed), (ready && !failed, failed));
+        let counts = report.positions;
+        assert_eq!(counts.prefill + counts.decode + counts.refresh, rows);
+        let report = report.clone();
+        self.engine.clear_report();
+        self.add_up(&report);
+        ready
+    }
+
+    /// Steps until nothing is left, then looks whether everything was given back.
+    pub fn finish(&mut self) {
+        let mut steps = 0;
+        while !self.engine.is_idle() {
+            self.step();
+            steps += 1;
+            assert!(steps < 100_000, "the engine never ends");
+        }
+        assert!(!self.step(), "an idle engine has nothing to run");
+        assert_eq!(
+            self.engine.report().gauges.pages_used,
+            0,
+            "all pages are free again"
+        );
+        for (id, log) in &self.logs {
+            assert!(log.end.is_some(), "{id:?} has no end");
+        }
+        let (born, dead) = (self.totals.lanes_started, self.totals.lanes_finished);
+        assert_eq!(
+            born.refine, dead.refine,
+            "refine lanes started and finished"
+        );
+        assert_eq!(
+            born.generate,
+            dead.generate + self.totals.lanes_forked,
+            "generate lanes started, and forked or finished"
+        );
+    }
+
+    /// The outcome of a sequence that finished.
+    pub fn outcome(&self, id: SequenceId) -> Option<Outcome> {
+        let log = &self.logs[&id];
+        match &log.end {
+            Some(End::Finished(Finished { reason, stats })) => Some(Outcome {
+                tokens: log.tokens.clone(),
+                reason: *reason,
+                stats: *stats,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Books the batch's rows on their sequences.
+    fn book(&mut self) -> (BTreeSet<SequenceId>, u64) {
+        let batch = self.engine.batch();
+        let mut sequences = BTreeSet::new();
+        for segment in &batch.segments {
+            let id = self.seeds[&segment.sampling.seed];
+            let log = self.logs.get_mut(&id).expect("a known sequence");
+            log.forwards += u32::from(sequences.insert(id));
+            log.positions += u64::from(segment.rows.end - segment.rows.start);
+        }
+        (sequences, batch.rows.len() as u64)
+    }
+
+    /// Takes all events; returns which sequences failed.
+    fn drain(&mut self) -> BTreeSet<SequenceId> {
+        let mut failures = BTreeSet::new();
+        while let Some((id, event)) = self.engine.poll_event() {
+            let log = self.logs.get_mut(&id).expect("a known sequence");
+            assert_eq!(log.end, None, "{id:?} has ended, yet there is {event:?}");
+            assert_eq!(
+                log.started,
+                !matches!(event, Event::Started),
+                "{id:?}: {event:?}"
+            );
+            match event {
+                Event::Started => log.started = true,
+                Event::Tokens(chunk) => {
+                    assert!(!chunk.as_slice().is_empty());
+                    log.tokens.extend(chunk.as_slice());
+                }
+                Event::Step(trace) => log.steps.push(*trace),
+                Event::Finished(finished) => {
+                    assert_eq!(finished.stats.forwards(), log.forwards, "{id:?}: NFE");
+                    assert_eq!(finished.stats.positions, log.positions, "{id:?}: rows");
+                    assert_eq!(finished.stats.emitted_tokens as usize, log.tokens.len());
+                    log.end = Some(End::Finished(finished));
+                }
+                Event::Failed { message } => {
+                    failures.insert(id);
+                    log.end = Some(End::Failed(message));
+                }
+            }
+        }
+        failures
+    }
+
+    fn add_up(&mut self, report: &StepReport) {
+        let all = &mut self.totals;
+        let kinds = |by: asynclane_engine::ByKind| [by.prefill, by.decode, by.refresh];
+        let commits = [
+            report.masked_commits,
+            report.draft_commits,
+            report.edit_commits,
+        ];
+        for index in 0..3 {
+            all.forwards[index] += kinds(report.forwards)[index];
+            all.positions[index] += kinds(report.positions)[index];
+            all.commits[index] += u64::from(commits[index]);
+        }
+        all.executed += u64::from(report.executed);
+        all.failed += u64::from(report.failed);
+        all.commit_latencies += report.commit_latency.len() as u64;
+        all.emitted += report.emit_lag.len() as u64;
+        all.lanes_started.generate += report.lanes_started.generate;
+        all.lanes_started.refine += report.lanes_started.refine;
+        all.lanes_finished.generate += report.lanes_finished.generate;
+        all.lanes_finished.refine += report.lanes_finished.refine;
+        all.lanes_forked += report.lanes_forked;
+        all.cancelled += report.cancelled;
+        all.finished += report.finished.len() as u32;
+        all.most_refine_lanes = all.most_refine_lanes.max(report.gauges.lanes.refine);
+        all.most_pages = all.most_pages.max(report.gauges.pages_used);
+    }
+}
+
+/// What a request comes to in an engine of its own, over the same model with large pages.
+pub fn alone(request: &Request, model: &SimConfig) -> Outcome {
+    let model = SimConfig {
+        pages: 512,
+        page_size: 16,
+        ..model.clone()
+    };
+    let mut lab = Lab::new(&config(), SimExecutor::new(model).expect("a valid model"));
+    let id = lab.submit(request.clone()).expect("there is room for one");
+    lab.finish();
+    lab.outcome(id).expect("nothing fails here")
+}

@@ -1,0 +1,13 @@
+//! What every test here is made of: requests, an engine in a lab, batches as text.
+
+mod lab;
+mod picture;
+mod requests;
+mod rng;
+
+pub use lab::{End, Lab, Outcome, alone};
+pub use picture::Scripted;
+pub use requests::{
+    LANE_DECODERS, STOP, classes, config, decoding, random_decoding, random_request, request, sim,
+};
+pub use rng::{Rng, ShowSeed, seeds};

@@ -1,0 +1,173 @@
+//! Simulated models, engines and requests.
+
+use std::sync::Arc;
+
+use asynclane_engine::decoding::{Decoding, DecodingSpec};
+use asynclane_engine::{EngineConfig, Request};
+use decode::{TokenClass, TokenClasses};
+use sim::SimConfig;
+use step::{Sampling, TokenId};
+
+use super::Rng;
+
+/// The simulated model's stop token.
+pub const STOP: TokenId = 1;
+
+const VOCAB: u32 = 64;
+
+/// A strict simulated model of short texts with many sentences.
+pub fn sim(pages: u32, page_size: u32) -> SimConfig {
+    SimConfig {
+        page_size,
+        pages,
+        vocab_size: VOCAB,
+        max_positions: 256,
+        text_len: 10..90,
+        period_every: 7,
+        seed: 11,
+        ..SimConfig::default()
+    }
+}
+
+/// Token 2 is a full stop, 3 to 7 are digits, 8 and 9 are line feeds, all others words.
+pub fn classes() -> Arc<TokenClasses> {
+    let class = |token| match token {
+        2 => TokenClass {
+            period: true,
+            ..TokenClass::default()
+        },
+        3..=7 => TokenClass {
+            starts_with_digit: true,
+            ends_with_digit: true,
+            ..TokenClass::default()
+        },
+        8 | 9 => TokenClass {
+            newline: true,
+            blank: true,
+            ..TokenClass::default()
+        },
+        _ => TokenClass::default(),
+    };
+    Arc::new(TokenClasses::new((0..VOCAB).map(class).collect()))
+}
+
+/// An engine with room for everything.
+pub fn config() -> EngineConfig {
+    EngineConfig {
+        max_running: 64,
+        max_waiting: 64,
+        row_budget: 100_000,
+        max_model_len: None,
+        classes: classes(),
+    }
+}
+
+/// A decoder as `key=value,key=value`.
+pub fn decoding(settings: &str) -> Decoding {
+    let spec = DecodingSpec::parse(settings).unwrap_or_else(|error| panic!("{settings}: {error}"));
+    spec.resolve()
+        .unwrap_or_else(|error| panic!("{settings}: {error}"))
+}
+
+/// A plain request.
+pub fn request(prompt: &[TokenId], max_tokens: u32, settings: &str) -> Request {
+    Request {
+        prompt: prompt.to_vec(),
+        max_tokens,
+        decoding: decoding(settings),
+        sampling: Sampling::GREEDY,
+        stop_tokens: vec![STOP],
+        min_tokens: 0,
+        biases: Vec::new(),
+        code_prompt: false,
+        trace: false,
+    }
+}
+
+/// Decoders of the AsyncLane schedule, one per cache policy and row selection.
+pub const LANE_DECODERS: [&str; 4] = [
+    "cache=snapshot,rows=all,refresh=lane",
+    "cache=fresh,rows=all,refresh=lane",
+    "cache=fused,rows=all,refresh=8",
+    "cache=fused,rows=open,refresh=32",
+];
+
+/// Any decoder.
+pub fn random_decoding(rng: &mut Rng) -> String {
+    let commit = match rng.chance(30) {
+        true => format!("commit=top_k,tokens_per_step={}", rng.range(1, 4)),
+        false => format!(
+            "commit=threshold,threshold={}",
+            rng.pick(&[0.3, 0.7, 0.9, 0.97])
+        ),
+    };
+    let block = rng.pick(&[1, 3, 4, 8, 16, 32]);
+    let limit = if rng.chance(10) {
+        ",max_forwards=3"
+    } else {
+        ""
+    };
+    let prune = rng.chance(70);
+    if rng.chance(25) {
+        let cache = rng.pick(&["none", "prefix", "dual"]);
+        let early = if !prune && rng.chance(50) {
+            ",early_stop=false"
+        } else {
+            ""
+        };
+        return format!(
+            "schedule=block_wise,{commit},cache={cache},block_length={block},prune={prune}\
+             {early}{limit}"
+        );
+    }
+    let (cache, rows) = rng.pick(&[
+        ("snapshot", "all"),
+        ("snapshot", "all"),
+        ("fresh", "all"),
+        ("fused", "all"),
+        ("fused", "open"),
+    ]);
+    let lookahead = rng.pick(&[0, 1, 5, 16, 32]);
+    let refresh = rng.pick(&["lane", "never", "1", "3", "32"]);
+    let margin = block + lookahead + rng.range(0, 20);
+    let fork = rng.pick(&["sentence", "sentence", "newline", "auto", "off"]);
+    let max_lanes = rng.pick(&[1, 2, 4, 16]);
+    let (fill, clock) = (rng.pick(&[0.0, 0.1, 0.5]), rng.range(0, 3));
+    let (complete, coupled) = (rng.chance(50), rng.chance(25));
+    let draft = rng.pick(&[0.5, 0.9, 1.0]);
+    format!(
+        "schedule=asynclane,{commit},block_length={block},cache={cache},rows={rows},\
+         refresh={refresh},refresh_margin={margin},lookahead={lookahead},fork={fork},\
+         max_lanes={max_lanes},min_fill={fill},min_clock={clock},fork_when_complete={complete},\
+         coupled={coupled},draft_threshold={draft},prune={prune}{limit}"
+    )
+}
+
+/// Any request; `number` makes its sampling seed, and so its segments, its own.
+pub fn random_request(rng: &mut Rng, number: u64) -> Request {
+    let settings = random_decoding(rng);
+    let length = rng.range(0, 20);
+    // Mask and stop ids may stand in a prompt as well.
+    let prompt: Vec<TokenId> = (0..length).map(|_| rng.range(0, VOCAB)).collect();
+    let mut request = request(&prompt, rng.range(0, 60), &settings);
+    request.sampling.seed = number;
+    request.trace = rng.chance(30);
+    request.code_prompt = rng.chance(20);
+    if rng.chance(20) {
+        request.sampling.temperature = 0.8;
+        request.sampling.top_p = rng.pick(&[0.9, 1.0]);
+    }
+    if rng.chance(15) {
+        request.min_tokens = rng.range(0, 60);
+    }
+    if rng.chance(15) {
+        request.stop_tokens.push(rng.range(10, VOCAB));
+    }
+    if rng.chance(10) {
+        request.biases.push(step::Bias {
+            token: rng.range(10, VOCAB),
+            amount: 3.0,
+        });
+    }
+    request
+}

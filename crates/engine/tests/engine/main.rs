@@ -1,0 +1,26 @@
+//! The engine, from outside: simulated lives, exact batches, the thread, decoder settings.
+
+#[cfg(test)]
+mod accounting;
+#[cfg(test)]
+mod admission;
+#[cfg(test)]
+mod common;
+#[cfg(test)]
+mod failures;
+#[cfg(test)]
+mod invariance;
+#[cfg(test)]
+mod pages;
+#[cfg(test)]
+mod plans_block;
+#[cfg(test)]
+mod plans_lanes;
+#[cfg(test)]
+mod plans_snapshot;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod spec;
+#[cfg(test)]
+mod threads;

@@ -1,0 +1,115 @@
+//! LLaDA: a pre-norm transformer of the OLMo lineage with full attention.
+
+use super::Network;
+use crate::config::{Keys, LladaConfig};
+use crate::inputs::Inputs;
+use crate::layers::{Attention, AttentionShape, Embedding, GatedMlp, Head, Matrix, RmsNorm, head};
+use crate::pool::KvPool;
+use crate::weights::Weights;
+use crate::{LoadError, ModelInfo};
+use candle_core::{Result, Tensor};
+use kernels::{Linear, RopeTable};
+use std::sync::Arc;
+
+struct Block {
+    attention_norm: RmsNorm,
+    attention: Attention,
+    mlp_norm: RmsNorm,
+    mlp: GatedMlp,
+}
+
+pub(super) struct Llada {
+    embedding: Embedding,
+    blocks: Vec<Block>,
+    norm: RmsNorm,
+    head: Linear,
+}
+
+impl Network for Llada {
+    fn hidden(&self, inputs: &Inputs, pool: &KvPool) -> Result<Tensor> {
+        let mut x = self.embedding.forward(&inputs.tokens)?;
+        for block in &self.blocks {
+            let normed = block.attention_norm.forward(&x)?;
+            x = block.attention.forward(&normed, &x, inputs, pool)?;
+            let normed = block.mlp_norm.forward(&x)?;
+            x = block.mlp.forward(&normed, &x)?;
+        }
+        Ok(x)
+    }
+
+    fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        self.head.forward(&self.norm.forward(hidden)?)
+    }
+}
+
+pub(super) fn load(
+    config: &Keys,
+    weights: &mut Weights,
+) -> std::result::Result<(Llada, ModelInfo), LoadError> {
+    let LladaConfig {
+        info,
+        norm_eps: eps,
+        rope_theta,
+        bias,
+        qkv_bias,
+        tied,
+    } = LladaConfig::read(config)?;
+    let shape = AttentionShape {
+        heads: info.heads,
+        groups: info.groups,
+        head_width: info.head_width,
+        width: info.width,
+        rope: Arc::new(RopeTable::new(
+            rope_theta,
+            info.head_width,
+            info.max_positions,
+        )),
+    };
+    let (d, m) = (info.width, info.mlp_width);
+    let (q, kv) = (info.heads * info.head_width, info.groups * info.head_width);
+    let root = "model.transformer";
+    let embedding = Embedding::load(weights, &format!("{root}.wte"), (info.embedding_size, d))?;
+    let mut blocks = Vec::with_capacity(info.layers);
+    for layer in 0..info.layers {
+        let name = |part: &str| format!("{root}.blocks.{layer}.{part}");
+        let matrix = |part, rows, bias| Matrix {
+            name: name(part),
+            rows,
+            bias,
+        };
+        let qkv = [("q_proj", q), ("k_proj", kv), ("v_proj", kv)]
+            .map(|(part, rows)| matrix(part, rows, qkv_bias));
+        let mlp = (
+            matrix("ff_proj", m, bias),
+            matrix("up_proj", m, bias),
+            matrix("ff_out", d, bias),
+        );
+        blocks.push(Block {
+            attention_norm: RmsNorm::load(weights, &name("attn_norm"), d, eps)?,
+            attention: Attention::load(weights, &shape, layer, (qkv, matrix("attn_out", d, bias)))?,
+            mlp_norm: RmsNorm::load(weights, &name("ff_norm"), d, eps)?,
+            mlp: GatedMlp::load(weights, mlp)?,
+        });
+    }
+    let norm = RmsNorm::load(weights, &format!("{root}.ln_f"), d, eps)?;
+    let head = if tied {
+        weights.ignore(&format!("{root}.ff_out.weight"));
+        head(weights, d, info.vocab_size, &Head::Tied(&embedding.rows()?))?
+    } else {
+        let own = Matrix {
+            name: format!("{root}.ff_out"),
+            rows: info.embedding_size,
+            bias,
+        };
+        head(weights, d, info.vocab_size, &Head::Own(own))?
+    };
+    Ok((
+        Llada {
+            embedding,
+            blocks,
+            norm,
+            head,
+        },
+        info,
+    ))
+}

@@ -1,0 +1,114 @@
+//! The configuration of the LLaDA family: keys of the OLMo lineage.
+
+use crate::config::Keys;
+use crate::{LoadError, ModelInfo};
+use serde_json::json;
+
+/// The published checkpoints' ids, for a configuration without them.
+const MASK: u32 = 126_336;
+const END_OF_TEXT: u32 = 126_081;
+
+/// What `config.json` says of a LLaDA checkpoint.
+pub(crate) struct LladaConfig {
+    /// Sizes and ids; parameters are not counted yet.
+    pub(crate) info: ModelInfo,
+    pub(crate) norm_eps: f32,
+    pub(crate) rope_theta: f64,
+    /// Biases on every matrix.
+    pub(crate) bias: bool,
+    /// Biases on query, key and value.
+    pub(crate) qkv_bias: bool,
+    /// Whether the embedding table is the LM head.
+    pub(crate) tied: bool,
+}
+
+impl LladaConfig {
+    /// Reads and checks the keys.
+    pub(crate) fn read(config: &Keys) -> Result<Self, LoadError> {
+        check(config)?;
+        let bias = config.flag("include_bias", false)?;
+        if bias && config.get("bias_for_layer_norm").is_none() {
+            return Err(config.refuse("bias_for_layer_norm", "false beside include_bias"));
+        }
+        Ok(Self {
+            info: geometry(config)?,
+            norm_eps: config.optional_number("rms_norm_eps")?.unwrap_or(1e-5) as f32,
+            rope_theta: config.optional_number("rope_theta")?.unwrap_or(10_000.0),
+            bias,
+            qkv_bias: bias || config.flag("include_qkv_bias", false)?,
+            tied: config.flag("weight_tying", false)?,
+        })
+    }
+}
+
+/// Switches of the lineage that no LLaDA checkpoint turns.
+fn check(config: &Keys) -> Result<(), LoadError> {
+    for (key, supported) in [
+        ("block_type", json!("llama")),
+        ("layer_norm_type", json!("rms")),
+        ("activation_type", json!("silu")),
+        ("rope", json!(true)),
+        ("layer_norm_with_affine", json!(true)),
+        ("attention_layer_norm", json!(false)),
+        ("bias_for_layer_norm", json!(false)),
+        ("input_emb_norm", json!(false)),
+        ("scale_logits", json!(false)),
+        ("alibi", json!(false)),
+        ("block_group_size", json!(1)),
+    ] {
+        config.only(key, &supported)?;
+    }
+    if let Some(key) = ["clip_qkv", "rope_scaling"]
+        .into_iter()
+        .find(|k| config.get(k).is_some())
+    {
+        return Err(config.refuse(key, "nothing"));
+    }
+    Ok(())
+}
+
+fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
+    let (width, heads) = (config.count("d_model")?, config.count("n_heads")?);
+    if !width.is_multiple_of(heads) || !(width / heads).is_multiple_of(2) {
+        return Err(config.refuse(
+            "n_heads",
+            format!("a divisor of d_model {width}, even heads"),
+        ));
+    }
+    let shared = if config.flag("multi_query_attention", false)? {
+        1
+    } else {
+        heads
+    };
+    let groups = config.optional_count("n_kv_heads")?.unwrap_or(shared);
+    if !heads.is_multiple_of(groups) {
+        return Err(config.refuse("n_kv_heads", format!("a divisor of n_heads {heads}")));
+    }
+    let mlp_width = match config.optional_count("mlp_hidden_size")? {
+        Some(width) => width,
+        None => config.count("mlp_ratio")? * width,
+    };
+    let vocab_size = config.count("vocab_size")?;
+    let embedding_size = config
+        .optional_count("embedding_size")?
+        .unwrap_or(vocab_size);
+    if embedding_size < vocab_size || vocab_size < 3 {
+        let expected = format!("3 to embedding_size {embedding_size}");
+        return Err(config.refuse("vocab_size", expected));
+    }
+    Ok(ModelInfo {
+        family: "llada",
+        layers: config.count("n_layers")?,
+        width,
+        heads,
+        groups,
+        head_width: width / heads,
+        mlp_width,
+        vocab_size,
+        embedding_size,
+        max_positions: config.count("max_sequence_length")?,
+        mask: config.token("mask_token_id", MASK, embedding_size)?,
+        end: config.tokens("eos_token_id", END_OF_TEXT, embedding_size)?,
+        parameters: 0,
+    })
+}

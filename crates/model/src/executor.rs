@@ -1,0 +1,140 @@
+//! The executor: owns the model, the KV pool and the threads, and runs one batch at a time.
+
+use crate::inputs::{Inputs, Limits};
+use crate::pool::KvPool;
+use crate::{LoadError, Model, sampler};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::num::NonZeroUsize;
+use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
+
+/// Sizes of an executor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecutorConfig {
+    /// Slots per KV page, at least 1.
+    pub page_size: u32,
+    /// KV pages, at least 1; all are allocated at once.
+    pub pages: u32,
+    /// Threads that compute; none = one per processor.
+    pub threads: Option<NonZeroUsize>,
+}
+
+/// Runs forward passes of one model on the CPU in f32.
+pub struct ModelExecutor {
+    model: Model,
+    pool: KvPool,
+    threads: ThreadPool,
+    spec: ExecutorSpec,
+    limits: Limits,
+    inputs: Inputs,
+}
+
+impl ModelExecutor {
+    /// Allocates the KV pool and starts the threads.
+    ///
+    /// # Errors
+    /// If a size is zero or too large, or the threads cannot be started.
+    pub fn new(model: Model, config: ExecutorConfig) -> Result<Self, LoadError> {
+        let info = model.info();
+        let slots = u64::from(config.page_size) * u64::from(config.pages);
+        if slots == 0 || slots > u64::from(u32::MAX) {
+            return Err(LoadError::Setup(format!(
+                "expected 1 to {} KV slots, found {} pages of {}",
+                u32::MAX,
+                config.pages,
+                config.page_size
+            )));
+        }
+        let spec = ExecutorSpec {
+            page_size: config.page_size,
+            pages: config.pages,
+            vocab_size: info.vocab_size as u32,
+            max_positions: info.max_positions as u32,
+            mask: info.mask,
+        };
+        let limits = Limits {
+            tokens: info.embedding_size,
+            vocab: info.vocab_size,
+            positions: info.max_positions,
+            page_size: config.page_size as usize,
+            pages: config.pages as usize,
+        };
+        let pool = model
+            .pool(limits.page_size, limits.pages)
+            .map_err(|error| LoadError::Setup(error.to_string()))?;
+        let threads = ThreadPoolBuilder::new()
+            .num_threads(config.threads.map_or(0, NonZeroUsize::get))
+            .thread_name(|index| format!("kernel-{index}"))
+            .build()
+            .map_err(|error| LoadError::Setup(error.to_string()))?;
+        Ok(Self {
+            model,
+            pool,
+            threads,
+            spec,
+            limits,
+            inputs: Inputs::default(),
+        })
+    }
+
+    /// The model it runs.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Threads that compute.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.threads.current_num_threads()
+    }
+
+    /// The instruction set in use, for logs and benchmark labels.
+    #[must_use]
+    pub fn instruction_set(&self) -> &'static str {
+        kernels::InstructionSet::detect().name()
+    }
+
+    /// [`Model::logits`] on this executor's threads; its KV pool is left alone.
+    ///
+    /// # Errors
+    /// As [`Model::logits`].
+    pub fn logits(&self, tokens: &[u32]) -> Result<Vec<f32>, crate::ForwardError> {
+        self.threads.install(|| self.model.logits(tokens))
+    }
+}
+
+impl Executor for ModelExecutor {
+    fn spec(&self) -> ExecutorSpec {
+        self.spec
+    }
+
+    fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
+        let Self {
+            model,
+            pool,
+            inputs,
+            ..
+        } = self;
+        inputs.fill(batch, &self.limits).map_err(ExecuteError)?;
+        let mask = self.spec.mask;
+        let pass = || {
+            pool.copy(&inputs.copies)?;
+            if inputs.tokens.is_empty() {
+                output.candidates.clear();
+                return Ok(());
+            }
+            let hidden = model.network.hidden(inputs, pool)?;
+            sampler::sample(
+                &*model.network,
+                &hidden,
+                inputs,
+                mask,
+                &mut output.candidates,
+            )
+        };
+        // One entry into the pool per pass: every kernel then starts on a worker that is awake.
+        self.threads
+            .install(pass)
+            .map_err(|error: candle_core::Error| ExecuteError(error.to_string()))
+    }
+}

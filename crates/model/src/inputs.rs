@@ -1,0 +1,204 @@
+//! A batch flattened for the kernels, with everything checked that they will index.
+
+use kernels::{AttentionSegment, Draw, ScorerRow};
+use step::{Batch, Row, Score, Segment};
+
+/// What a batch's indices must stay below.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Rows of the embedding table.
+    pub(crate) tokens: usize,
+    /// Tokens with a logit.
+    pub(crate) vocab: usize,
+    pub(crate) positions: usize,
+    pub(crate) page_size: usize,
+    pub(crate) pages: usize,
+}
+
+/// One entry per row of the batch unless said otherwise. Reused between steps.
+#[derive(Debug, Default)]
+pub(crate) struct Inputs {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) positions: Vec<u32>,
+    /// Physical slot.
+    pub(crate) slots: Vec<u32>,
+    pub(crate) visible: Vec<u32>,
+    pub(crate) segments: Vec<AttentionSegment>,
+    /// Page tables of all segments.
+    pub(crate) pages: Vec<u32>,
+    /// Indices of the rows that are scored.
+    pub(crate) scored: Vec<u32>,
+    /// One entry per scored row.
+    pub(crate) scorers: Vec<ScorerRow>,
+    /// One entry per segment.
+    pub(crate) draws: Vec<Draw>,
+    pub(crate) biases: Vec<(u32, f32)>,
+    pub(crate) copies: Vec<(u32, u32)>,
+}
+
+impl Inputs {
+    /// Replaces the content by `batch`, or says what is wrong with it.
+    pub(crate) fn fill(&mut self, batch: &Batch, limits: &Limits) -> Result<(), String> {
+        self.clear();
+        self.pages.extend(batch.pages.iter().map(|page| page.0));
+        self.copies
+            .extend(batch.copies.iter().map(|copy| (copy.from.0, copy.to.0)));
+        self.biases
+            .extend(batch.biases.iter().map(|bias| (bias.token, bias.amount)));
+        let copied = self.copies.iter().flat_map(|&(from, to)| [from, to]);
+        if let Some(page) = self
+            .pages
+            .iter()
+            .copied()
+            .chain(copied)
+            .find(|&p| p as usize >= limits.pages)
+        {
+            return Err(format!("page {page} of {}", limits.pages));
+        }
+        for segment in &batch.segments {
+            self.push_segment(batch, segment, limits)?;
+        }
+        if self.tokens.len() != batch.rows.len() {
+            return Err(format!(
+                "segments end at row {} of {}",
+                self.tokens.len(),
+                batch.rows.len()
+            ));
+        }
+        Ok(())
+    }
+
+    /// One sequence with full attention: row i at position and slot i, on one page.
+    pub(crate) fn full(tokens: &[u32]) -> Self {
+        let count = tokens.len() as u32;
+        Self {
+            tokens: tokens.to_vec(),
+            positions: (0..count).collect(),
+            slots: (0..count).collect(),
+            visible: vec![count; tokens.len()],
+            segments: vec![AttentionSegment {
+                rows: 0..count,
+                pages: 0..1,
+            }],
+            pages: vec![0],
+            ..Self::default()
+        }
+    }
+
+    fn clear(&mut self) {
+        self.tokens.clear();
+        self.positions.clear();
+        self.slots.clear();
+        self.visible.clear();
+        self.segments.clear();
+        self.pages.clear();
+        self.scored.clear();
+        self.scorers.clear();
+        self.draws.clear();
+        self.biases.clear();
+        self.copies.clear();
+    }
+
+    fn push_segment(
+        &mut self,
+        batch: &Batch,
+        segment: &Segment,
+        limits: &Limits,
+    ) -> Result<(), String> {
+        let (from, to) = (segment.rows.start as usize, segment.rows.end as usize);
+        let rows = batch
+            .rows
+            .get(from..to)
+            .filter(|_| from == self.tokens.len());
+        let Some(rows) = rows else {
+            return Err(format!(
+                "segment of rows {from}..{to} at row {}",
+                self.tokens.len()
+            ));
+        };
+        let (first, last) = (segment.pages.start as usize, segment.pages.end as usize);
+        if batch.pages.get(first..last).is_none() {
+            return Err(format!(
+                "page table {first}..{last} of {}",
+                batch.pages.len()
+            ));
+        }
+        for row in rows {
+            self.push_row(row, (first, last), limits)?;
+        }
+        self.segments.push(AttentionSegment {
+            rows: segment.rows.clone(),
+            pages: segment.pages.clone(),
+        });
+        let sampling = &segment.sampling;
+        self.draws.push(Draw {
+            temperature: sampling.temperature,
+            top_p: sampling.top_p,
+            min_p: sampling.min_p,
+            top_k: sampling.top_k,
+            seed: sampling.seed,
+            clock: sampling.clock,
+        });
+        Ok(())
+    }
+
+    fn push_row(
+        &mut self,
+        row: &Row,
+        (first, last): (usize, usize),
+        limits: &Limits,
+    ) -> Result<(), String> {
+        let index = self.tokens.len();
+        let slots = (last - first) * limits.page_size;
+        let (slot, visible) = (row.slot as usize, row.visible as usize);
+        if row.token as usize >= limits.tokens {
+            return Err(format!(
+                "row {index}: token {} of {}",
+                row.token, limits.tokens
+            ));
+        }
+        if row.position as usize >= limits.positions {
+            return Err(format!(
+                "row {index}: position {} of {}",
+                row.position, limits.positions
+            ));
+        }
+        if slot >= slots || visible > slots {
+            return Err(format!(
+                "row {index}: slot {slot}, {visible} visible, of {slots} slots"
+            ));
+        }
+        let page = self.pages[first + slot / limits.page_size] as usize;
+        self.tokens.push(row.token);
+        self.positions.push(row.position);
+        self.slots
+            .push((page * limits.page_size + slot % limits.page_size) as u32);
+        self.visible.push(row.visible);
+        if row.score == Score::Candidate {
+            let biases = self
+                .biases
+                .get(row.biases.start as usize..row.biases.end as usize);
+            let Some(biases) = biases else {
+                return Err(format!(
+                    "row {index}: biases {:?} of {}",
+                    row.biases,
+                    self.biases.len()
+                ));
+            };
+            if let Some((token, _)) = biases.iter().find(|bias| bias.0 as usize >= limits.vocab) {
+                return Err(format!(
+                    "row {index}: bias for token {token} of {}",
+                    limits.vocab
+                ));
+            }
+            self.scored.push(index as u32);
+            self.scorers.push(ScorerRow {
+                input: row.token,
+                position: row.position,
+                biases: row.biases.clone(),
+                draw: self.draws.len() as u32,
+            });
+        }
+        Ok(())
+    }
+}

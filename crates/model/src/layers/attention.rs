@@ -1,0 +1,87 @@
+//! Attention over the paged cache, with rotary positions.
+
+use crate::LoadError;
+use crate::inputs::Inputs;
+use crate::layers::linear::{Matrix, fused};
+use crate::pool::KvPool;
+use crate::weights::Weights;
+use candle_core::{Result, Tensor};
+use kernels::{Epilogue, Linear, PagedAttention, Rope, RopeTable};
+use std::sync::Arc;
+
+/// Sizes shared by all layers.
+#[derive(Clone)]
+pub(crate) struct AttentionShape {
+    /// Query heads `h`.
+    pub(crate) heads: usize,
+    /// Key/value heads `g`, which divide the query heads.
+    pub(crate) groups: usize,
+    /// Head width `c`.
+    pub(crate) head_width: usize,
+    /// Model width `d`.
+    pub(crate) width: usize,
+    pub(crate) rope: Arc<RopeTable>,
+}
+
+/// Query, key and value in one matrix; the output matrix.
+pub(crate) struct Attention {
+    shape: AttentionShape,
+    qkv: Linear,
+    out: Linear,
+    layer: usize,
+}
+
+impl Attention {
+    /// Loads query `[h c, d]`, key and value `[g c, d]` and output `[d, h c]`.
+    pub(crate) fn load(
+        weights: &mut Weights,
+        shape: &AttentionShape,
+        layer: usize,
+        (qkv, out): ([Matrix; 3], Matrix),
+    ) -> std::result::Result<Self, LoadError> {
+        let inner = shape.heads * shape.head_width;
+        Ok(Self {
+            qkv: fused(weights, shape.width, &qkv, Epilogue::None)?,
+            out: fused(weights, inner, &[out], Epilogue::None)?,
+            shape: shape.clone(),
+            layer,
+        })
+    }
+
+    /// Writes the rows' keys and values, then attends: `x [r, d]` to `[r, d]`, plus
+    /// `residual [r, d]`.
+    pub(crate) fn forward(
+        &self,
+        x: &Tensor,
+        residual: &Tensor,
+        inputs: &Inputs,
+        pool: &KvPool,
+    ) -> Result<Tensor> {
+        let AttentionShape {
+            heads,
+            groups,
+            head_width,
+            rope,
+            ..
+        } = &self.shape;
+        let qkv = self.qkv.forward(x)?;
+        qkv.inplace_op1(&Rope {
+            table: rope,
+            positions: &inputs.positions,
+            heads: heads + groups,
+        })?;
+        let (keys, values) = (heads * head_width, (heads + groups) * head_width);
+        pool.write(self.layer, &qkv, &inputs.slots, (keys, values))?;
+        let op = PagedAttention {
+            segments: &inputs.segments,
+            pages: &inputs.pages,
+            visible: &inputs.visible,
+            page_size: pool.page_size(),
+            heads: *heads,
+            scale: 1.0 / (*head_width as f32).sqrt(),
+        };
+        let (k, v) = pool.layer(self.layer);
+        self.out
+            .forward_add(&qkv.apply_op3_no_bwd(k, v, &op)?, residual)
+    }
+}

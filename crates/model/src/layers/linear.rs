@@ -1,0 +1,72 @@
+//! Loading linear layers: several stored matrices become one packed matrix.
+
+use crate::LoadError;
+use crate::weights::Weights;
+use kernels::{Epilogue, Linear};
+
+/// A stored matrix `[rows, k]`, named without its `.weight`.
+pub(crate) struct Matrix {
+    pub(crate) name: String,
+    pub(crate) rows: usize,
+    /// Whether a `.bias [rows]` is stored beside it.
+    pub(crate) bias: bool,
+}
+
+/// One layer of several matrices over the same input of width `k`, stacked in order.
+pub(crate) fn fused(
+    weights: &mut Weights,
+    k: usize,
+    matrices: &[Matrix],
+    epilogue: Epilogue,
+) -> Result<Linear, LoadError> {
+    let rows = matrices.iter().map(|m| m.rows).sum::<usize>();
+    let (mut stacked, mut bias) = (Vec::with_capacity(rows * k), Vec::new());
+    for m in matrices {
+        stacked.append(&mut weights.tensor(&format!("{}.weight", m.name), &[m.rows, k])?);
+        if m.bias {
+            bias.append(&mut weights.tensor(&format!("{}.bias", m.name), &[m.rows])?);
+        } else {
+            bias.resize(bias.len() + m.rows, 0.0);
+        }
+    }
+    let bias = matrices.iter().any(|m| m.bias).then_some(bias.as_slice());
+    linear(&stacked, k, bias, epilogue)
+}
+
+/// Where the LM head's matrix comes from.
+pub(crate) enum Head<'a> {
+    /// The embedding table, `[>= v, k]` row by row.
+    Tied(&'a [f32]),
+    /// A stored matrix of at least `v` rows.
+    Own(Matrix),
+}
+
+/// The LM head, `[v, k]`: rows beyond the vocabulary are padding and have no logit.
+pub(crate) fn head(
+    weights: &mut Weights,
+    k: usize,
+    vocab: usize,
+    source: &Head<'_>,
+) -> Result<Linear, LoadError> {
+    match source {
+        Head::Tied(table) => linear(&table[..vocab * k], k, None, Epilogue::None),
+        Head::Own(m) => {
+            let matrix = weights.tensor(&format!("{}.weight", m.name), &[m.rows, k])?;
+            let bias = match m.bias {
+                true => Some(weights.tensor(&format!("{}.bias", m.name), &[m.rows])?),
+                false => None,
+            };
+            let bias = bias.as_ref().map(|bias| &bias[..vocab]);
+            linear(&matrix[..vocab * k], k, bias, Epilogue::None)
+        }
+    }
+}
+
+fn linear(
+    weights: &[f32],
+    k: usize,
+    bias: Option<&[f32]>,
+    epilogue: Epilogue,
+) -> Result<Linear, LoadError> {
+    Linear::new(weights, k, bias, epilogue).map_err(|error| LoadError::Setup(error.to_string()))
+}

@@ -1,0 +1,13 @@
+//! The layers that architectures are made of.
+
+mod attention;
+mod embedding;
+mod linear;
+mod mlp;
+mod norm;
+
+pub(crate) use attention::{Attention, AttentionShape};
+pub(crate) use embedding::Embedding;
+pub(crate) use linear::{Head, Matrix, head};
+pub(crate) use mlp::GatedMlp;
+pub(crate) use norm::RmsNorm;

@@ -1,0 +1,126 @@
+//! A loaded model: its network and the facts about it.
+
+use crate::arch::{self, Network};
+use crate::inputs::Inputs;
+use crate::pool::{KvPool, PoolShape};
+use crate::{Checkpoint, ForwardError, LoadError};
+use candle_core::{Device, Tensor};
+
+/// What is known of a model besides its weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelInfo {
+    /// Name of the architecture family.
+    pub family: &'static str,
+    /// Transformer blocks.
+    pub layers: usize,
+    /// Model width `d`.
+    pub width: usize,
+    /// Query heads `h`.
+    pub heads: usize,
+    /// Key/value heads `g`.
+    pub groups: usize,
+    /// Head width `c`.
+    pub head_width: usize,
+    /// MLP width `m`.
+    pub mlp_width: usize,
+    /// Tokens with a logit `v`.
+    pub vocab_size: usize,
+    /// Rows of the embedding table, at least `vocab_size`.
+    pub embedding_size: usize,
+    /// Positions the model was built for.
+    pub max_positions: usize,
+    /// The mask token.
+    pub mask: u32,
+    /// Tokens that end a text; a chat's end of turn is the tokenizer's to add.
+    pub end: Vec<u32>,
+    /// Stored numbers, tied matrices counted once.
+    pub parameters: usize,
+}
+
+impl ModelInfo {
+    /// Bytes of keys and values per position, all layers, f32.
+    #[must_use]
+    pub fn kv_bytes_per_position(&self) -> usize {
+        2 * self.layers * self.groups * self.head_width * size_of::<f32>()
+    }
+}
+
+/// A model ready to run.
+pub struct Model {
+    pub(crate) network: Box<dyn Network>,
+    info: ModelInfo,
+    warnings: Vec<String>,
+}
+
+impl Model {
+    /// Converts and packs the weights of the architecture that the configuration names.
+    ///
+    /// # Errors
+    /// If the architecture or a setting is not supported, or a tensor is missing, has another
+    /// shape or type, or holds a number that is not finite.
+    pub fn load(mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
+        let (network, mut info) = arch::load(&checkpoint.config, &mut checkpoint.weights)?;
+        info.parameters = checkpoint.weights.elements();
+        let unused = checkpoint.weights.unused();
+        let warnings = unused
+            .iter()
+            .map(|name| format!("{name}: stored but not used"))
+            .collect();
+        Ok(Self {
+            network,
+            info,
+            warnings,
+        })
+    }
+
+    /// The facts about it.
+    #[must_use]
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// What was odd about the checkpoint and does not matter, one line each.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Logits `[tokens, v]`, row by row, of one sequence at positions 0, 1, .. under full
+    /// attention.
+    ///
+    /// # Errors
+    /// If there is no token, or a token or the length is out of range.
+    pub fn logits(&self, tokens: &[u32]) -> Result<Vec<f32>, ForwardError> {
+        let most = self.info.max_positions;
+        if tokens.is_empty() || tokens.len() > most {
+            return Err(ForwardError(format!(
+                "{} tokens, expected 1..={most}",
+                tokens.len()
+            )));
+        }
+        let size = self.info.embedding_size;
+        if let Some(token) = tokens.iter().find(|&&token| token as usize >= size) {
+            return Err(ForwardError(format!("token {token} of {size}")));
+        }
+        self.full(tokens)
+            .map_err(|error| ForwardError(error.to_string()))
+    }
+
+    fn full(&self, tokens: &[u32]) -> candle_core::Result<Vec<f32>> {
+        let pool = self.pool(tokens.len(), 1)?;
+        let hidden = self.network.hidden(&Inputs::full(tokens), &pool)?;
+        let logits: Tensor = self.network.logits(&hidden)?;
+        logits.flatten_all()?.to_vec1()
+    }
+
+    pub(crate) fn pool(&self, page_size: usize, pages: usize) -> candle_core::Result<KvPool> {
+        let shape = PoolShape {
+            layers: self.info.layers,
+            groups: self.info.groups,
+            head_width: self.info.head_width,
+            page_size,
+            pages,
+        };
+        KvPool::new(shape, &Device::Cpu)
+    }
+}

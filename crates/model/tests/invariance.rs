@@ -1,0 +1,185 @@
+//! Batch invariance, bit for bit: a row's result is a function of its own sequence alone.
+
+mod common;
+
+use common::{Noise, Tiny, execute, push, row};
+use serde_json::{Value, json};
+use step::{Batch, Bias, Candidate, Sampling};
+
+/// The demo model's geometry and an odd one with grouped heads.
+fn geometries() -> [Value; 2] {
+    [
+        json!({"d_model": 192, "n_heads": 6, "n_layers": 2, "mlp_hidden_size": 512,
+            "vocab_size": 1024, "embedding_size": 1024}),
+        json!({"d_model": 72, "n_heads": 6, "n_kv_heads": 2, "mlp_hidden_size": 200,
+            "vocab_size": 301, "embedding_size": 320}),
+    ]
+}
+
+/// A sequence of `count` rows under full attention with its own seed, on `pages`.
+fn sequence(batch: &mut Batch, seed: u64, count: usize, pages: &[u32]) {
+    let mut noise = Noise(seed);
+    let from = batch.biases.len() as u32;
+    batch.biases.push(Bias {
+        token: 7,
+        amount: f32::NEG_INFINITY,
+    });
+    batch.biases.push(Bias {
+        token: 9,
+        amount: noise.next(),
+    });
+    let rows = (0..count as u32)
+        .map(|i| step::Row {
+            biases: if i % 3 == 0 { from..from + 2 } else { 0..0 },
+            ..row(noise.below(300) as u32, i, count as u32)
+        })
+        .collect();
+    let temperature = if seed.is_multiple_of(2) { 0.0 } else { 0.8 };
+    let sampling = Sampling {
+        temperature,
+        top_p: 0.95,
+        seed,
+        clock: 4,
+        ..Sampling::GREEDY
+    };
+    push(batch, rows, pages, sampling);
+}
+
+/// Every bit of a candidate.
+fn bits(c: &Candidate) -> [u64; 7] {
+    [
+        u64::from(c.token),
+        c.probability.to_bits(),
+        u64::from(c.runner_up),
+        c.runner_up_probability.to_bits(),
+        u64::from(c.entropy.to_bits()),
+        u64::from(c.gap.to_bits()),
+        c.present.to_bits(),
+    ]
+}
+
+#[test]
+fn a_sequence_alone_in_pairs_and_in_a_crowd() {
+    for geometry in geometries() {
+        let tiny = Tiny::new(1, &geometry);
+        let mut executor = tiny.executor(80, 2);
+        let count = |i: usize| 1 + (i * 13) % 40;
+        // Ten pages of eight slots per sequence are more than enough.
+        let alone: Vec<Vec<_>> = (0..16)
+            .map(|i| {
+                let mut batch = Batch::default();
+                sequence(&mut batch, i as u64, count(i), &[11, 3, 70, 2, 41]);
+                execute(&mut executor, &batch)
+                    .candidates
+                    .iter()
+                    .map(bits)
+                    .collect()
+            })
+            .collect();
+        let orders: [Vec<usize>; 4] = [
+            vec![0, 1],
+            vec![15, 4],
+            (0..16).collect(),
+            (0..16).map(|i| (i * 7 + 5) % 16).collect(),
+        ];
+        for order in orders {
+            let mut batch = Batch::default();
+            for (place, &i) in order.iter().enumerate() {
+                let pages: Vec<u32> = (0..5).map(|p| (place * 5 + p) as u32).collect();
+                sequence(&mut batch, i as u64, count(i), &pages);
+            }
+            let together = execute(&mut executor, &batch).candidates;
+            let expected: Vec<_> = order.iter().flat_map(|&i| &alone[i]).copied().collect();
+            let together: Vec<_> = together.iter().map(bits).collect();
+            assert!(together == expected, "{geometry} in order {order:?}");
+        }
+    }
+}
+
+#[test]
+fn any_row_count_yields_the_same_bits() {
+    for geometry in geometries() {
+        let tiny = Tiny::new(2, &geometry);
+        let mut executor = tiny.executor(80, 2);
+        let mut fixed = Batch::default();
+        sequence(&mut fixed, 3, 5, &[79]);
+        let expected: Vec<_> = execute(&mut executor, &fixed)
+            .candidates
+            .iter()
+            .map(bits)
+            .collect();
+        let crowd: Vec<usize> = (0..70).chain([150, 295]).collect();
+        for others in crowd {
+            // The five rows behind `others` single rows of other sequences, which share pages
+            // with none of them.
+            let mut batch = Batch::default();
+            let mut noise = Noise(others as u64);
+            for _ in 0..others {
+                let token = noise.below(300) as u32;
+                push(
+                    &mut batch,
+                    vec![row(token, 0, 1)],
+                    &[noise.below(70) as u32],
+                    Sampling::GREEDY,
+                );
+            }
+            let base = batch.biases.len() as u32;
+            sequence(&mut batch, 3, 5, &[74]);
+            assert_eq!(base, 0);
+            let all = execute(&mut executor, &batch).candidates;
+            let got: Vec<_> = all[others..].iter().map(bits).collect();
+            assert!(got == expected, "{geometry} behind {others} rows");
+        }
+    }
+}
+
+#[test]
+fn threads_do_not_change_bits() {
+    let tiny = Tiny::new(3, &geometries()[0]);
+    let mut outputs = [1, 2, 3, 5].map(|threads| {
+        let mut executor = tiny.executor(40, threads);
+        let mut batch = Batch::default();
+        for i in 0..6 {
+            let pages: Vec<u32> = (0..5).map(|p| i * 5 + p).collect();
+            sequence(&mut batch, u64::from(i), 37, &pages);
+        }
+        execute(&mut executor, &batch)
+            .candidates
+            .iter()
+            .map(bits)
+            .collect::<Vec<_>>()
+    });
+    let first = std::mem::take(&mut outputs[0]);
+    assert!(outputs[1..].iter().all(|other| *other == first));
+}
+
+#[test]
+fn forwarding_in_pieces_yields_the_same_bits_as_at_once() {
+    // Causal rows: what is cached is what would be computed.
+    let tiny = Tiny::new(4, &geometries()[1]);
+    let mut executor = tiny.executor(40, 2);
+    let mut noise = Noise(9);
+    let rows: Vec<_> = (0..90)
+        .map(|i| row(noise.below(300) as u32, i, i + 1))
+        .collect();
+    let mut run = |pieces: &[usize]| {
+        let (mut from, mut all) = (0, Vec::new());
+        for piece in pieces {
+            let mut batch = Batch::default();
+            let table: Vec<u32> = (0..12).map(|p| (p * 7 + 2) % 40).collect();
+            push(
+                &mut batch,
+                rows[from..from + piece].to_vec(),
+                &table,
+                Sampling::GREEDY,
+            );
+            all.extend(execute(&mut executor, &batch).candidates.iter().map(bits));
+            from += piece;
+        }
+        all
+    };
+    let whole = run(&[90]);
+    assert!(run(&[1; 90]) == whole);
+    assert!(run(&[64, 1, 25]) == whole);
+    assert!(run(&[13, 70, 7]) == whole);
+}

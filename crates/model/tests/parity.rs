@@ -1,0 +1,205 @@
+//! Logits and candidates of random tiny checkpoints against a plain reference forward.
+
+mod common;
+
+use common::{Noise, Store, Tiny, execute, load, push, reference, row};
+use serde_json::{Value, json};
+use step::{Batch, Candidate, PageCopy, PageId, Sampling, Score};
+
+/// Odd sizes, grouped heads, tied weights, biases, padded vocabularies.
+fn variants() -> Vec<Value> {
+    vec![
+        json!({}),
+        json!({"d_model": 72, "n_heads": 6, "n_kv_heads": 2, "mlp_hidden_size": 130}),
+        json!({"d_model": 40, "n_heads": 2, "n_kv_heads": 1, "n_layers": 3, "rope_theta": 5e5}),
+        json!({"weight_tying": true, "embedding_size": 64, "vocab_size": 57}),
+        json!({"include_qkv_bias": true, "embedding_size": null, "rms_norm_eps": 1e-6}),
+        json!({"include_bias": true, "bias_for_layer_norm": false, "embedding_size": 96}),
+        json!({"mlp_hidden_size": null, "mlp_ratio": 4, "d_model": 36, "n_heads": 6}),
+        json!({"d_model": 256, "n_heads": 2, "n_layers": 1, "mlp_hidden_size": 34}),
+    ]
+}
+
+fn tokens(seed: u64, count: usize) -> Vec<u32> {
+    let mut noise = Noise(seed ^ 0xABCD);
+    (0..count).map(|_| noise.below(57) as u32).collect()
+}
+
+/// Largest error relative to the largest logit of the row.
+fn error(got: &[f32], want: &[Vec<f64>]) -> f64 {
+    let vocab = want[0].len();
+    assert_eq!(got.len(), want.len() * vocab);
+    let rows = got.chunks(vocab).zip(want);
+    rows.map(|(got, want)| {
+        let scale = want.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+        let worst = got.iter().zip(want).map(|(g, w)| (f64::from(*g) - w).abs());
+        worst.fold(0.0, f64::max) / scale
+    })
+    .fold(0.0, f64::max)
+}
+
+#[test]
+fn logits_agree_over_geometries_and_seeds() {
+    for overrides in variants() {
+        for seed in 1..=3 {
+            let tiny = Tiny::new(seed, &overrides);
+            for count in [1, 2, 33, 70] {
+                let tokens = tokens(seed, count);
+                let want = reference(&tiny, &tokens, &vec![count; count]);
+                let error = error(&tiny.model().logits(&tokens).unwrap(), &want);
+                assert!(
+                    error < 1e-4,
+                    "{overrides} seed {seed}, {count} tokens: {error}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn logits_agree_over_file_formats() {
+    for (seed, store) in [(4, Store::F32), (5, Store::Bf16), (6, Store::F16)] {
+        let overrides = json!({"d_model": 72, "n_heads": 6, "n_kv_heads": 3});
+        let tiny = Tiny::new(seed, &overrides).rounded(store);
+        let tokens = tokens(seed, 19);
+        let want = reference(&tiny, &tokens, &[19; 19]);
+        let single = load(tiny.files(store)).unwrap().logits(&tokens).unwrap();
+        let sharded = load(tiny.sharded(store)).unwrap().logits(&tokens).unwrap();
+        assert!(error(&single, &want) < 1e-4);
+        assert_eq!(single, sharded);
+    }
+}
+
+fn softmax(logits: &[f64]) -> Vec<f64> {
+    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let total: f64 = logits.iter().map(|x| (x - max).exp()).sum();
+    logits.iter().map(|x| (x - max).exp() / total).collect()
+}
+
+/// Whether a candidate is what the logits say (the mask is token 5).
+fn assert_candidate(got: &Candidate, logits: &[f64], input: u32) {
+    let p = softmax(logits);
+    let mut ids: Vec<usize> = (0..p.len()).filter(|&id| id != 5).collect();
+    ids.sort_by(|&a, &b| p[b].total_cmp(&p[a]));
+    let near = |got: f64, want: f64| assert!((got - want).abs() < 1e-4, "{got} for {want}");
+    // Near ties may fall either way: compare probabilities, and ids where they are clear.
+    near(got.probability, p[ids[0]]);
+    near(got.runner_up_probability, p[ids[1]]);
+    near(p[got.token as usize], p[ids[0]]);
+    near(got.present, p.get(input as usize).copied().unwrap_or(0.0));
+    let entropy = -p
+        .iter()
+        .map(|p| if *p > 0.0 { p * p.ln() } else { 0.0 })
+        .sum::<f64>();
+    near(f64::from(got.entropy), entropy);
+    near(f64::from(got.gap), logits[ids[0]] - logits[ids[1]]);
+}
+
+#[test]
+fn a_sequence_in_pieces_equals_the_whole_under_causal_and_block_causal_rows() {
+    for (seed, overrides) in variants().into_iter().enumerate() {
+        let tiny = Tiny::new(seed as u64, &overrides);
+        for block in [1, 4, 7] {
+            let tokens = tokens(seed as u64, 29);
+            let end = |row: usize| ((row / block + 1) * block).min(tokens.len());
+            let visible: Vec<usize> = (0..tokens.len()).map(end).collect();
+            let want = reference(&tiny, &tokens, &visible);
+            let mut executor = tiny.executor(12, 2);
+            // Out of order pages; a second sequence beside it in every batch.
+            let (table, other) = ([7, 2, 9, 0], [1, 3]);
+            let mut from = 0;
+            for blocks in [2, 1, 5, 40] {
+                let to = end((from + (blocks - 1) * block).min(tokens.len() - 1));
+                let mut batch = Batch::default();
+                let rows = (from..to)
+                    .map(|i| row(tokens[i], i as u32, visible[i] as u32))
+                    .collect::<Vec<_>>();
+                push(&mut batch, rows.clone(), &table, Sampling::GREEDY);
+                push(
+                    &mut batch,
+                    rows[..1].iter().map(|r| row(r.token, 0, 1)).collect(),
+                    &other,
+                    Sampling::GREEDY,
+                );
+                let output = execute(&mut executor, &batch);
+                assert_eq!(output.candidates.len(), to - from + 1);
+                for i in from..to {
+                    assert_candidate(&output.candidates[i - from], &want[i], tokens[i]);
+                }
+                from = to;
+                if from == tokens.len() {
+                    break;
+                }
+            }
+            assert_eq!(from, tokens.len());
+        }
+    }
+}
+
+#[test]
+fn rows_without_a_score_only_write_and_copies_come_first() {
+    let tiny = Tiny::new(3, &json!({"n_kv_heads": 2}));
+    let tokens = tokens(3, 12);
+    let visible: Vec<usize> = (1..=12).collect();
+    let want = reference(&tiny, &tokens, &visible);
+    let mut executor = tiny.executor(6, 1);
+    let rows = |range: std::ops::Range<usize>, score| {
+        let rows = range.map(|i| row(tokens[i], i as u32, i as u32 + 1));
+        rows.map(|r| step::Row { score, ..r }).collect::<Vec<_>>()
+    };
+    let mut batch = Batch::default();
+    push(
+        &mut batch,
+        rows(0..10, Score::None),
+        &[4, 5],
+        Sampling::GREEDY,
+    );
+    assert_eq!(execute(&mut executor, &batch).candidates, []);
+    // A clone of the second page goes on; the original is overwritten in the same batch.
+    let mut batch = Batch::default();
+    batch.copies.push(PageCopy {
+        from: PageId(5),
+        to: PageId(1),
+    });
+    push(
+        &mut batch,
+        vec![step::Row {
+            slot: 8,
+            ..row(9, 8, 9)
+        }],
+        &[4, 5],
+        Sampling::GREEDY,
+    );
+    push(
+        &mut batch,
+        rows(10..12, Score::Candidate),
+        &[4, 1],
+        Sampling::GREEDY,
+    );
+    let output = execute(&mut executor, &batch);
+    assert_eq!(output.candidates.len(), 3);
+    for i in 10..12 {
+        assert_candidate(&output.candidates[i - 9], &want[i], tokens[i]);
+    }
+}
+
+#[test]
+fn slots_and_positions_are_independent() {
+    // Rows in another order of slots, positions kept: attention over a set does not care.
+    let tiny = Tiny::new(8, &json!({}));
+    let tokens = tokens(8, 20);
+    let want = reference(&tiny, &tokens, &[20; 20]);
+    let mut executor = tiny.executor(4, 2);
+    let rows = (0..20u32)
+        .map(|i| step::Row {
+            slot: (i * 7 + 3) % 20,
+            ..row(tokens[i as usize], i, 20)
+        })
+        .collect();
+    let mut batch = Batch::default();
+    push(&mut batch, rows, &[3, 0, 2], Sampling::GREEDY);
+    let output = execute(&mut executor, &batch);
+    for (i, candidate) in output.candidates.iter().enumerate() {
+        assert_candidate(candidate, &want[i], tokens[i]);
+    }
+}

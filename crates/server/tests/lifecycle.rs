@@ -1,0 +1,246 @@
+//! Sequences and connections from beginning to end: disconnects, overload, drain, HTTP rules.
+
+mod common;
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use common::{
+    Gate, OpenAtEnd, Options, chat, completion, events, post_text, read_until, send, series,
+    server, server_with,
+};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::oneshot;
+
+fn gated(max_running: u32, max_waiting: u32) -> (common::Server, OpenAtEnd) {
+    let gate = Gate::default();
+    let options = Options {
+        gate: Some(gate.clone()),
+        max_running,
+        max_waiting,
+        ..Options::default()
+    };
+    (server_with(options), OpenAtEnd(gate))
+}
+
+const CANCELLED: &str = "asynclane_requests_total{endpoint=\"/v1/completions\",\
+                         model_name=\"org/demo\",outcome=\"cancelled\"}";
+
+#[tokio::test]
+async fn a_client_that_leaves_frees_its_sequence() {
+    for stream in [false, true] {
+        let (server, gate) = gated(8, 8);
+        let (address, _) = server.listen(std::future::pending()).await;
+        let body = completion(json!({"max_tokens": 300, "ignore_eos": true, "stream": stream}));
+        let connection = send(address, &post_text("/v1/completions", &body)).await;
+        // The first pass is held: the sequence is in the batch and can go nowhere.
+        server
+            .until(|server| server.counters.steps() == 1 || server.engine.load().running > 0)
+            .await;
+        server
+            .until(|server| server.state.shutdown().in_flight() == 1)
+            .await;
+        drop(connection);
+        server.state.shutdown().drained().await;
+        gate.0.open();
+        server.until_idle().await;
+        assert!(
+            server.counters.steps() <= 2,
+            "the sequence ended at a step boundary"
+        );
+        assert_eq!(series(&server.metrics().await, CANCELLED), 1.0);
+    }
+}
+
+#[tokio::test]
+async fn a_half_closed_connection_is_a_client_that_leaves() {
+    let (server, gate) = gated(8, 8);
+    let (address, _) = server.listen(std::future::pending()).await;
+    let body = completion(json!({"max_tokens": 300, "ignore_eos": true}));
+    let mut connection = send(address, &post_text("/v1/completions", &body)).await;
+    server.until(|server| server.counters.steps() == 1).await;
+    connection.shutdown().await.unwrap();
+    server.state.shutdown().drained().await;
+    gate.0.open();
+    server.until_idle().await;
+    assert!(server.counters.steps() <= 2);
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_whole_requests() {
+    let (server, gate) = gated(1, 3);
+    let router = server.router.clone();
+    let spawn = |fields: Value| {
+        let body = completion(fields).to_string();
+        let request = Request::post("/v1/completions")
+            .body(Body::from(body))
+            .unwrap();
+        tokio::spawn(tower::ServiceExt::oneshot(router.clone(), request))
+    };
+    let first = spawn(json!({"max_tokens": 4}));
+    server.until(|server| server.counters.steps() == 1).await;
+    let second = spawn(json!({"max_tokens": 4, "n": 2}));
+    server
+        .until(|server| server.state.shutdown().in_flight() == 2)
+        .await;
+    // Places of the queue are taken on submission, so this is known without the engine.
+    let body = completion(json!({"n": 4})).to_string();
+    let request = Request::post("/v1/completions")
+        .body(Body::from(body))
+        .unwrap();
+    let (status, headers, bytes) = server.call(request).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+    let seconds: u32 = headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=30).contains(&seconds));
+    let error: Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(error["error"]["type"], "rate_limit_error");
+    assert_eq!(error["error"]["code"], "overloaded");
+    gate.0.open();
+    for answer in [first, second] {
+        assert_eq!(answer.await.unwrap().unwrap().status(), StatusCode::OK);
+    }
+    server.until_idle().await;
+    server.complete(json!({"n": 3, "max_tokens": 2})).await;
+}
+
+#[tokio::test]
+async fn a_drain_lets_accepted_requests_finish() {
+    let (server, gate) = gated(8, 8);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (address, served) = server.listen(async { drop(stopped.await) }).await;
+    let body = completion(json!({"stream": true, "max_tokens": 30}));
+    let mut accepted = send(address, &post_text("/v1/completions", &body)).await;
+    server.until(|server| server.counters.steps() == 1).await;
+    stop.send(()).unwrap();
+    server
+        .state
+        .shutdown()
+        .reached(asynclane_server::Phase::Draining)
+        .await;
+    for (request, status) in [
+        (post_text("/v1/completions", &body), "503"),
+        (
+            "GET /ready HTTP/1.1\r\nhost: test\r\n\r\n".to_owned(),
+            "503",
+        ),
+        (
+            "GET /health HTTP/1.1\r\nhost: test\r\n\r\n".to_owned(),
+            "200",
+        ),
+    ] {
+        let mut connection = send(address, &request).await;
+        let answer = read_until(&mut connection, "}").await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{answer}"
+        );
+        assert_eq!(
+            answer.contains("shutting_down"),
+            status == "503",
+            "{answer}"
+        );
+    }
+    gate.0.open();
+    let answer = read_until(&mut accepted, "\r\n0\r\n\r\n").await;
+    assert!(answer.contains("\"finish_reason\":\"") && answer.contains("data: [DONE]"));
+    served.await.unwrap().unwrap();
+    assert!(
+        tokio::net::TcpStream::connect(address).await.is_err(),
+        "nobody listens any more"
+    );
+}
+
+#[tokio::test]
+async fn a_drain_ends_what_takes_too_long() {
+    let gate = Gate::default();
+    let mut options = Options {
+        gate: Some(gate.clone()),
+        ..Options::default()
+    };
+    options.settings.drain_timeout = Duration::ZERO;
+    let (server, _open) = (server_with(options), OpenAtEnd(gate));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (address, served) = server.listen(async { drop(stopped.await) }).await;
+    let streamed = chat(json!({"stream": true}));
+    let mut streamed = send(address, &post_text("/v1/chat/completions", &streamed)).await;
+    let mut plain = send(
+        address,
+        &post_text("/v1/completions", &completion(json!({}))),
+    )
+    .await;
+    server
+        .until(|server| server.state.shutdown().in_flight() == 2)
+        .await;
+    stop.send(()).unwrap();
+    let answer = read_until(&mut streamed, "[DONE]").await;
+    let (_, body) = answer.split_once("data: ").unwrap();
+    let error: Value = serde_json::from_str(body.lines().next().unwrap()).unwrap();
+    assert_eq!(error["error"]["code"], "shutting_down");
+    assert!(
+        read_until(&mut plain, "}}")
+            .await
+            .starts_with("HTTP/1.1 503")
+    );
+    served.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn connections_are_kept_and_answers_stay_in_order() {
+    let server = server();
+    let (address, _) = server.listen(std::future::pending()).await;
+    let good = post_text("/v1/completions", &completion(json!({"max_tokens": 3})));
+    let bad = post_text("/v1/completions", &json!({}));
+    let last = "GET /version HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+    let mut connection = send(address, &format!("{bad}{good}{last}")).await;
+    let answers = read_until(&mut connection, "{\"version\":").await;
+    let statuses: Vec<_> = answers
+        .match_indices("HTTP/1.1 ")
+        .map(|(at, found)| answers[at + found.len()..][..3].to_owned())
+        .collect();
+    assert_eq!(statuses, ["400", "200", "200"], "{answers}");
+}
+
+#[tokio::test]
+async fn old_clients_get_unchunked_streams() {
+    let server = server();
+    let (address, _) = server.listen(std::future::pending()).await;
+    let body = completion(json!({"stream": true, "max_tokens": 8})).to_string();
+    let length = body.len();
+    let request =
+        format!("POST /v1/completions HTTP/1.0\r\ncontent-length: {length}\r\n\r\n{body}");
+    let mut connection = send(address, &request).await;
+    let answer = read_until(&mut connection, "the end of the connection").await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.0 200"), "{head}");
+    assert!(!head.to_lowercase().contains("transfer-encoding"));
+    assert!(!events(body).is_empty());
+}
+
+#[tokio::test]
+async fn header_blocks_have_a_limit() {
+    let server = server();
+    let (address, _) = server.listen(std::future::pending()).await;
+    let padding = "x".repeat(70_000);
+    let request = format!("GET /health HTTP/1.1\r\nhost: test\r\nx-padding: {padding}\r\n\r\n");
+    let mut connection = send(address, &request).await;
+    let answer = read_until(&mut connection, "\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+}
+
+#[tokio::test]
+async fn other_requests_in_the_batch_change_nothing() {
+    let server = server();
+    let fields = json!({"temperature": 0.8, "seed": 4, "max_tokens": 40});
+    let alone = server.complete(fields.clone()).await;
+    let neighbours = async {
+        let others = (0..6).map(|seed| {
+            server.complete(json!({"temperature": 1.0, "seed": seed, "n": 2, "prompt": "Ben"}))
+        });
+        futures_util::future::join_all(others).await
+    };
+    let (_, together) = tokio::join!(neighbours, server.complete(fields));
+    assert_eq!(together["choices"], alone["choices"]);
+    assert_eq!(together["usage"], alone["usage"]);
+}

@@ -1,0 +1,244 @@
+//! Metrics: names, labels, constancy, and that they add up with the usages of answers.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::{MODEL, Server, completion, series, server};
+use serde_json::{Value, json};
+
+/// Every series but for the value.
+fn names(metrics: &str) -> BTreeSet<String> {
+    let lines = metrics.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| line.rsplit_once(' ').unwrap().0.to_owned())
+        .collect()
+}
+
+fn native(name: &str) -> String {
+    format!("asynclane_{name}{{model_name=\"{MODEL}\"}}")
+}
+
+#[tokio::test]
+async fn the_format_is_the_text_format() {
+    let server = server();
+    server.complete(json!({})).await;
+    let (_, headers, _) = server.get("/metrics").await;
+    assert_eq!(headers["content-type"], "text/plain; version=0.0.4");
+    let metrics = server.metrics().await;
+    assert!(metrics.ends_with('\n'));
+    let mut described = BTreeSet::new();
+    for line in metrics.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            assert!(
+                described.insert(rest.split(' ').next().unwrap().to_owned()),
+                "{line}"
+            );
+        } else if !line.starts_with('#') {
+            let value: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+            assert!(value.is_finite(), "{line}");
+            assert!(line.contains(&format!("model_name=\"{MODEL}\"")), "{line}");
+        }
+    }
+    let helped: BTreeSet<_> = metrics
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("# HELP ")?
+                .split(' ')
+                .next()
+                .map(str::to_owned)
+        })
+        .collect();
+    assert_eq!(helped, described);
+}
+
+#[tokio::test]
+async fn no_series_is_added_by_traffic() {
+    let server = server();
+    let before = names(&server.metrics().await);
+    server.complete(json!({"n": 2, "temperature": 1})).await;
+    server.chat(json!({"max_tokens": 3})).await;
+    server.post("/v1/completions", &json!({})).await;
+    assert_eq!(names(&server.metrics().await), before);
+}
+
+#[tokio::test]
+async fn every_documented_name_is_there() {
+    let metrics = server().metrics().await;
+    let families: BTreeSet<_> = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .collect();
+    let documented = [
+        ("num_requests_running gauge", true),
+        ("num_requests_waiting gauge", true),
+        ("requests_total counter", false),
+        ("request_success_total counter", true),
+        ("prompt_tokens_total counter", true),
+        ("generation_tokens_total counter", true),
+        ("time_to_first_token_seconds histogram", true),
+        ("e2e_request_latency_seconds histogram", true),
+        ("request_queue_time_seconds histogram", true),
+        ("request_decode_time_seconds histogram", true),
+        ("request_time_per_output_token_seconds histogram", true),
+        ("inter_chunk_latency_seconds histogram", false),
+        ("request_prompt_tokens histogram", true),
+        ("request_generation_tokens histogram", true),
+        ("request_forwards histogram", false),
+        ("tokens_per_forward histogram", false),
+        ("generation_tokens_per_second gauge", false),
+        ("committed_tokens_per_second gauge", false),
+        ("engine_steps_total counter", false),
+        ("forwards_total counter", false),
+        ("positions_total counter", false),
+        ("committed_tokens_total counter", false),
+        ("drafts_total counter", false),
+        ("positions_per_forward histogram", false),
+        ("batch_size histogram", false),
+        ("step_duration_seconds histogram", false),
+        ("lanes_active gauge", false),
+        ("lanes_started_total counter", false),
+        ("lanes_forked_total counter", false),
+        ("lanes_finished_total counter", false),
+        ("fork_lead_steps histogram", false),
+        ("commit_latency_seconds histogram", false),
+        ("emit_lag_seconds histogram", false),
+        ("kv_cache_usage_perc gauge", true),
+        ("kv_pages_used gauge", false),
+        ("kv_pages_total gauge", false),
+        ("cache_config_info gauge", true),
+        ("step_failures_total counter", false),
+        ("build_info gauge", false),
+    ];
+    let mut expected = BTreeSet::new();
+    for (name, aliased) in documented {
+        expected.insert(format!("asynclane_{name}"));
+        if aliased {
+            expected.insert(format!("vllm:{name}"));
+        }
+    }
+    expected.extend(
+        [
+            "vllm:inter_token_latency_seconds histogram",
+            "vllm:diffusion_num_denoising_steps_total counter",
+            "vllm:diffusion_num_canvas_positions_total counter",
+            "vllm:diffusion_num_committed_tokens_total counter",
+        ]
+        .map(str::to_owned),
+    );
+    let found: BTreeSet<_> = families.iter().map(|family| (*family).to_owned()).collect();
+    assert_eq!(found, expected);
+    let alias = format!("vllm:num_requests_waiting{{model_name=\"{MODEL}\",engine=\"0\"}}");
+    assert_eq!(series(&metrics, &alias), 0.0);
+}
+
+#[tokio::test]
+async fn consumers_that_match_suffixes_find_one_metric() {
+    let metrics = server().metrics().await;
+    let names: Vec<_> = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
+    for prefix in ["asynclane_", "vllm:"] {
+        let bare: Vec<_> = names
+            .iter()
+            .filter_map(|name| name.strip_prefix(prefix))
+            .collect();
+        assert!(!bare.is_empty());
+        for name in &bare {
+            let ends = bare.iter().filter(|other| other.ends_with(name)).count();
+            assert_eq!(ends, 1, "{name}");
+        }
+    }
+}
+
+async fn sum(server: &Server, answers: &[Value], field: &str) -> (f64, f64) {
+    let metrics = server.metrics().await;
+    let labelled =
+        |kind: &str| format!("asynclane_{field}_total{{kind=\"{kind}\",model_name=\"{MODEL}\"}}");
+    let counted = ["prefill", "decode", "refresh"].map(|kind| series(&metrics, &labelled(kind)));
+    let reported: f64 = answers
+        .iter()
+        .map(|answer| answer["usage"]["diffusion"][field].as_f64().unwrap())
+        .sum();
+    (counted.iter().sum(), reported)
+}
+
+#[tokio::test]
+async fn metrics_add_up_with_usage() {
+    let server = server();
+    let mut answers = vec![
+        server.complete(json!({"max_tokens": 64})).await,
+        server
+            .complete(json!({"max_tokens": 9, "n": 3, "temperature": 1, "seed": 2}))
+            .await,
+        server.complete(json!({"max_tokens": 0})).await,
+        server
+            .chat(json!({"max_tokens": 50, "stop": ["a", "e"]}))
+            .await,
+    ];
+    let streamed = completion(json!({"stream": true, "stream_options": {"include_usage": true}}));
+    let chunks = common::events(&server.stream("/v1/completions", &streamed).await);
+    answers.push(chunks.last().unwrap().clone());
+    // The last step is reported right after its events.
+    server.until_idle().await;
+    let metrics = server.metrics().await;
+    let total = |key: &str| {
+        answers
+            .iter()
+            .map(|answer| answer["usage"][key].as_f64().unwrap())
+            .sum::<f64>()
+    };
+    let count = answers.len() as f64;
+    for (name, expected) in [
+        ("prompt_tokens_total", total("prompt_tokens")),
+        ("generation_tokens_total", total("completion_tokens")),
+        ("request_prompt_tokens_sum", total("prompt_tokens")),
+        ("request_generation_tokens_sum", total("completion_tokens")),
+        ("time_to_first_token_seconds_count", count),
+        ("e2e_request_latency_seconds_count", count),
+        ("request_queue_time_seconds_count", count),
+        ("request_decode_time_seconds_count", count),
+        ("request_time_per_output_token_seconds_count", count),
+        ("request_forwards_count", count),
+        ("tokens_per_forward_count", count),
+        ("kv_pages_used", 0.0),
+        ("step_failures_total", 0.0),
+    ] {
+        assert_eq!(series(&metrics, &native(name)), expected, "{name}");
+    }
+    let success = ["stop", "length"].map(|reason| {
+        let labels = format!("finished_reason=\"{reason}\",model_name=\"{MODEL}\"");
+        series(
+            &metrics,
+            &format!("asynclane_request_success_total{{{labels}}}"),
+        )
+    });
+    assert_eq!(success.iter().sum::<f64>(), count);
+    for field in ["forwards", "positions"] {
+        let (counted, reported) = sum(&server, &answers, field).await;
+        assert_eq!(counted, reported, "{field}");
+    }
+}
+
+#[tokio::test]
+async fn outcomes_are_counted_once() {
+    let server = server();
+    server.complete(json!({})).await;
+    server.post("/v1/completions", &json!({})).await;
+    server
+        .post("/v1/completions", &completion(json!({"model": "x"})))
+        .await;
+    let metrics = server.metrics().await;
+    let outcome = |endpoint: &str, outcome: &str| {
+        let labels =
+            format!("endpoint=\"{endpoint}\",model_name=\"{MODEL}\",outcome=\"{outcome}\"");
+        series(&metrics, &format!("asynclane_requests_total{{{labels}}}"))
+    };
+    assert_eq!(outcome("/v1/completions", "ok"), 1.0);
+    assert_eq!(outcome("/v1/completions", "invalid"), 2.0);
+    for name in ["rejected", "cancelled", "failed"] {
+        assert_eq!(outcome("/v1/completions", name), 0.0, "{name}");
+    }
+    assert_eq!(outcome("/v1/chat/completions", "ok"), 0.0);
+}
