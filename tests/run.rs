@@ -20,20 +20,26 @@ pub struct Outcome {
 
 /// The demo tokenizer.
 pub fn tokenizer() -> text::Tokenizer {
-    text::Tokenizer::from_files(&demo::checkpoint::files()).expect("the demo tokenizer loads")
+    let file = |name| demo::checkpoint::file(name).map(<[u8]>::to_vec);
+    let files = text::TokenizerFiles {
+        tokenizer: file("tokenizer.json"),
+        config: file("tokenizer_config.json"),
+        ..text::TokenizerFiles::default()
+    };
+    text::Tokenizer::new(&files).expect("the demo tokenizer loads")
 }
 
 /// The demo model with `pages` KV pages of 16 slots.
 pub fn executor(pages: u32) -> Box<dyn Executor> {
-    let files = demo::checkpoint::files()
-        .iter()
-        .map(|(name, bytes)| (*name, *bytes));
-    let checkpoint = model::Checkpoint::from_memory(files).expect("the demo checkpoint is valid");
-    let config = model::ExecutorConfig {
+    let files = model::Files::memory(demo::checkpoint::files().iter().copied());
+    let checkpoint = model::Checkpoint::open(&files).expect("the demo checkpoint is valid");
+    let model = model::Model::load(checkpoint).expect("the demo model loads");
+    let sizes = model::ExecutorConfig {
         page_size: 16,
         pages,
+        threads: None,
     };
-    Box::new(model::CpuExecutor::new(&checkpoint, config).expect("the demo model loads"))
+    Box::new(model::ModelExecutor::new(model, sizes).expect("the pages fit into memory"))
 }
 
 /// An engine over `executor` that runs everything at once.

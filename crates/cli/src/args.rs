@@ -31,7 +31,12 @@ pub enum Command {
 #[derive(Args, Clone, Debug, Default)]
 pub struct ModelArgs {
     /// Configuration files; later ones win.
-    #[arg(long, value_name = "FILE", env = "ASYNCLANE_CONFIG", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "ASYNCLANE_CONFIG",
+        value_delimiter = ','
+    )]
     pub config: Vec<PathBuf>,
     /// A Hugging Face folder, or `demo` for the embedded model.
     #[arg(long, env = "ASYNCLANE_MODEL")]

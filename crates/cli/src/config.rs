@@ -129,7 +129,11 @@ impl Config {
                 exit::failure(exit::CONFIG, error.message().to_owned())
             });
         }
-        let code = if problems.iter().any(|p| p.missing) { exit::NO_INPUT } else { exit::CONFIG };
+        let code = if problems.iter().any(|p| p.missing) {
+            exit::NO_INPUT
+        } else {
+            exit::CONFIG
+        };
         let lines: Vec<_> = problems.into_iter().map(|problem| problem.line).collect();
         Err(exit::failure(code, lines.join("\n")))
     }
@@ -197,7 +201,10 @@ impl Config {
 /// # Errors
 /// Every problem of the files.
 pub fn check(args: &CheckConfigArgs) -> Result<()> {
-    let model = ModelArgs { config: args.files.clone(), ..ModelArgs::default() };
+    let model = ModelArgs {
+        config: args.files.clone(),
+        ..ModelArgs::default()
+    };
     let config = Config::resolve(&model, None)?;
     print!("{}", toml::to_string(&config)?);
     Ok(())
@@ -221,7 +228,10 @@ fn read_file(path: &Path) -> Result<toml::Table, Problem> {
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
         let message = error.message().replace('\n', " ");
-        Problem { line: format!("{name}:{line}:{column} {message}"), missing: false }
+        Problem {
+            line: format!("{name}:{line}:{column} {message}"),
+            missing: false,
+        }
     };
     toml::from_str::<Config>(&text).map_err(problem)?;
     toml::from_str(&text).map_err(problem)
@@ -247,13 +257,19 @@ fn set<T: Clone>(target: &mut T, value: &Option<T>) {
 /// `512MiB`, `4GiB`, `1000000`.
 fn bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let unit: u64 = match text[digits..].trim() {
         "" | "B" => 1,
         "KiB" => 1 << 10,
         "MiB" => 1 << 20,
         "GiB" => 1 << 30,
-        other => return Err(format!("expected a size such as 512MiB or 4GiB, found unit {other}")),
+        other => {
+            return Err(format!(
+                "expected a size such as 512MiB or 4GiB, found unit {other}"
+            ));
+        }
     };
     let number = text[..digits].parse::<u64>().ok();
     let size = number.and_then(|number| number.checked_mul(unit));
@@ -274,8 +290,14 @@ mod tests {
         let mut files = 0;
         for entry in std::fs::read_dir(folder()).unwrap() {
             let path = entry.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "toml") {
-                let args = ModelArgs { config: vec![path.clone()], ..ModelArgs::default() };
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "toml")
+            {
+                let args = ModelArgs {
+                    config: vec![path.clone()],
+                    ..ModelArgs::default()
+                };
                 Config::resolve(&args, None).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
                 files += 1;
             }
@@ -294,7 +316,10 @@ mod tests {
     #[test]
     fn later_files_win_key_by_key() {
         let mut base = toml::from_str("[engine]\nrow_budget = 1\npage_size = 8").unwrap();
-        merge(&mut base, toml::from_str("[engine]\nrow_budget = 2").unwrap());
+        merge(
+            &mut base,
+            toml::from_str("[engine]\nrow_budget = 2").unwrap(),
+        );
         let config: Config = base.try_into().unwrap();
         assert_eq!((config.engine.row_budget, config.engine.page_size), (2, 8));
     }
@@ -306,7 +331,11 @@ mod tests {
         config.engine.kv_memory = "much".to_owned();
         config.model.decoder = "balanced,treshold=0.5".to_owned();
         let message = config.validate().unwrap_err().to_string();
-        for key in ["engine.row_budget", "engine.kv_memory", "model.decoder: treshold"] {
+        for key in [
+            "engine.row_budget",
+            "engine.kv_memory",
+            "model.decoder: treshold",
+        ] {
             assert!(message.contains(key), "{message}");
         }
     }

@@ -34,10 +34,16 @@ impl std::error::Error for Failure {}
 
 /// An error that ends the process with `code`.
 pub fn failure(code: u8, message: impl Into<String>) -> anyhow::Error {
-    Failure { code, message: message.into() }.into()
+    Failure {
+        code,
+        message: message.into(),
+    }
+    .into()
 }
 
 /// The exit code of `error`: its own, or that of an unexpected failure.
 pub fn code(error: &anyhow::Error) -> ExitCode {
-    error.downcast_ref::<Failure>().map_or(ExitCode::FAILURE, |failure| failure.code.into())
+    error
+        .downcast_ref::<Failure>()
+        .map_or(ExitCode::FAILURE, |failure| failure.code.into())
 }

@@ -20,7 +20,11 @@ fn main() -> ExitCode {
         Err(error) => {
             let _ = error.print();
             // --help and --version are answers, not mistakes.
-            return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
+            return if error.use_stderr() {
+                exit::USAGE.into()
+            } else {
+                ExitCode::SUCCESS
+            };
         }
     };
     let result = match cli.command {

@@ -121,5 +121,7 @@ fn measure() -> Result<()> {
     linear(64, 4096, 1024, Epilogue::None)?;
     linear(64, 1024, 4096, Epilogue::None)?;
     linear(64, 4096, 4096, Epilogue::None)?;
+    linear(16, 16384, 4096, Epilogue::None)?;
+    linear(64, 16384, 4096, Epilogue::None)?;
     attention(512, 8, 128)
 }

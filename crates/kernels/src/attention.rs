@@ -14,8 +14,11 @@ use std::ops::Range;
 
 /// Slots folded at once. Part of the numerics: the running sums are rescaled per chunk.
 const CHUNK: usize = 64;
-/// Query heads times rows of one task; no part of the numerics.
-const QUERIES: usize = 96;
+/// Most and least query heads times rows of one task; no part of the numerics. Large tasks
+/// gather keys and values less often, small ones keep more threads busy.
+const QUERIES: (usize, usize) = (192, 48);
+/// Multiply-adds of the scores below which threads cost more than they save.
+const SERIAL_WORK: usize = 1 << 17;
 
 /// The rows of one sequence under one page table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +146,18 @@ struct View<'a> {
 impl View<'_> {
     fn run(&self, set: InstructionSet) {
         let share = self.op.heads / self.groups;
-        let block = (QUERIES / share).max(1);
+        let mut block = (QUERIES.0 / share).max(1);
+        let count = |block: usize| {
+            let rows = self
+                .op
+                .segments
+                .iter()
+                .map(|s| s.rows.len().div_ceil(block));
+            rows.sum::<usize>() * self.groups
+        };
+        while block * share > QUERIES.1 && block > 1 && count(block) < 3 * parallel::threads() {
+            block /= 2;
+        }
         let mut tasks = Vec::new();
         for (index, segment) in self.op.segments.iter().enumerate() {
             let rows = as_usize(&segment.rows);
@@ -152,21 +166,33 @@ impl View<'_> {
                 tasks.extend((0..self.groups).map(|group| (index, from..to, group)));
             }
         }
-        parallel::for_each_with(
-            tasks.len(),
-            || Scratch::new(set.panel(), self.c, block * share),
-            |scratch, task| {
-                let (segment, rows, group) = tasks[task].clone();
-                let task = Task {
+        let new_scratch = || Scratch::new(set.panel(), self.c, block * share);
+        let run = |scratch: &mut Scratch, (segment, rows, group)| {
+            dispatch_on(
+                set,
+                Task {
                     view: self,
                     segment,
                     rows,
                     group,
                     scratch,
-                };
-                dispatch_on(set, task);
-            },
-        );
+                },
+            );
+        };
+        let seen = self
+            .op
+            .visible
+            .iter()
+            .map(|&visible| visible as usize)
+            .sum::<usize>();
+        if seen * self.op.heads * self.c < SERIAL_WORK {
+            let mut scratch = new_scratch();
+            tasks.into_iter().for_each(|task| run(&mut scratch, task));
+        } else {
+            parallel::for_each_with(tasks.len(), new_scratch, |scratch, task| {
+                run(scratch, tasks[task].clone());
+            });
+        }
     }
 }
 
@@ -325,31 +351,39 @@ impl Task<'_> {
             return 1.0;
         }
         let p = &mut self.scratch.p[r * CHUNK..(r + 1) * CHUNK];
-        // Slots that are not seen: whatever lies there, their weight is exactly zero.
-        p[seen..].fill(f32::NEG_INFINITY);
+        // The vector with the last seen slots; behind them lies anything, of weight zero.
+        let last = (seen - 1) / S::LANES * S::LANES;
+        let end = last + S::LANES;
+        p[seen..end].fill(f32::NEG_INFINITY);
         let mut largest = s.splat(f32::NEG_INFINITY);
-        for i in (0..CHUNK).step_by(S::LANES) {
-            // SAFETY: i + LANES <= CHUNK.
+        for i in (0..end).step_by(S::LANES) {
+            // SAFETY: i + LANES <= end <= CHUNK.
             largest = s.max(largest, unsafe { s.load(p.as_ptr().add(i)) });
         }
         let before = self.scratch.max[query];
-        let max = math::max(s, largest).max(before);
+        let max = s.largest(largest).max(before);
         let mut total = s.splat(0.0);
-        for i in (0..seen.next_multiple_of(S::LANES)).step_by(S::LANES) {
-            // SAFETY: i + LANES <= CHUNK.
+        for i in (0..end).step_by(S::LANES) {
+            // SAFETY: as above.
             unsafe {
-                let x = s.load(p.as_ptr().add(i));
-                s.store(p.as_mut_ptr().add(i), math::exp(s, s.sub(x, s.splat(max))));
+                let x = s.sub(s.load(p.as_ptr().add(i)), s.splat(max));
+                let weight = math::exp(s, x);
+                s.store(p.as_mut_ptr().add(i), weight);
+                if i < last {
+                    total = s.add(total, weight);
+                }
             }
         }
-        p[seen..].fill(0.0);
-        for i in (0..CHUNK).step_by(S::LANES) {
-            // SAFETY: i + LANES <= CHUNK.
-            total = s.add(total, unsafe { s.load(p.as_ptr().add(i)) });
-        }
-        let factor = (before - max).exp();
+        p[seen..end].fill(0.0);
+        // SAFETY: as above.
+        total = s.add(total, unsafe { s.load(p.as_ptr().add(last)) });
+        let factor = if max == before {
+            1.0
+        } else {
+            (before - max).exp()
+        };
         self.scratch.max[query] = max;
-        self.scratch.sum[query] = self.scratch.sum[query] * factor + math::sum(s, total);
+        self.scratch.sum[query] = self.scratch.sum[query] * factor + s.sum(total);
         factor
     }
 
@@ -369,27 +403,20 @@ impl Task<'_> {
         let o = &mut o[(i * queries + query) * panel..(i * queries + query + R) * panel];
         let mut tile = Tile::<S, R>::zero(s);
         tile.load(s, o);
-        for r in 0..R {
-            let factor = s.splat(factors[r]);
-            let [low, high] = tile.sums[r];
-            tile.sums[r] = [s.mul(low, factor), s.mul(high, factor)];
+        for (sums, factor) in tile.sums.iter_mut().zip(factors) {
+            *sums = sums_times(s, *sums, factor);
         }
         // SAFETY: p has R rows of CHUNK weights, v has CHUNK rows of a panel.
         unsafe { tile.accumulate(s, common, (p.as_ptr(), CHUNK), v.as_ptr()) };
         // Rows that see further go on alone, in the same order of slots.
-        for r in 0..R {
+        for (r, &seen) in seen.iter().enumerate().filter(|&(_, &seen)| seen > common) {
             let mut row = Tile::<S, 1> {
                 sums: [tile.sums[r]],
             };
             // SAFETY: as above, from slot `common` on.
             unsafe {
                 let p = p.as_ptr().add(r * CHUNK + common);
-                row.accumulate(
-                    s,
-                    seen[r] - common,
-                    (p, CHUNK),
-                    v.as_ptr().add(common * panel),
-                );
+                row.accumulate(s, seen - common, (p, CHUNK), v.as_ptr().add(common * panel));
             }
             tile.sums[r] = row.sums[0];
         }
@@ -413,6 +440,12 @@ impl Task<'_> {
             }
         }
     }
+}
+
+/// Two vectors times one factor.
+#[inline(always)]
+fn sums_times<S: Simd>(s: S, [low, high]: [S::F; 2], factor: f32) -> [S::F; 2] {
+    [s.mul(low, s.splat(factor)), s.mul(high, s.splat(factor))]
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! RMS normalisation.
 
 use crate::parallel::{self, Shared};
-use crate::simd::{Kernel, MAX_LANES, Simd, dispatch, math};
+use crate::simd::{Kernel, MAX_LANES, Simd, dispatch};
 use crate::storage::f32s;
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
 
@@ -88,7 +88,7 @@ impl Kernel for Rows<'_> {
             tail[..d - vectors].copy_from_slice(&x[vectors..]);
             // SAFETY: LANES <= MAX_LANES.
             let v = unsafe { s.load(tail.as_ptr()) };
-            let sum = math::sum(s, s.fma(v, v, squares));
+            let sum = s.sum(s.fma(v, v, squares));
             let factor = 1.0 / (sum / d as f32 + self.eps).sqrt();
             for i in (0..vectors).step_by(S::LANES) {
                 // SAFETY: i + LANES <= d.

@@ -258,7 +258,7 @@ impl Kernel for Largest<'_> {
             // SAFETY: i + LANES <= vectors.len().
             largest = s.max(largest, unsafe { s.load(vectors.as_ptr().add(i)) });
         }
-        tail.iter().copied().fold(math::max(s, largest), f32::max)
+        tail.iter().copied().fold(s.largest(largest), f32::max)
     }
 }
 

@@ -14,11 +14,14 @@ fn noise(seed: u32, len: usize) -> Vec<f32> {
 }
 
 fn tensor(data: &[f32], rows: usize) -> Tensor {
-    Tensor::from_slice(data, (rows, data.len() / rows), &Device::Cpu).unwrap()
+    Tensor::from_slice(data, (rows, data.len() / rows), &Device::Cpu).expect("whole rows")
 }
 
 fn values(tensor: &Tensor) -> Vec<f32> {
-    tensor.flatten_all().unwrap().to_vec1().unwrap()
+    tensor
+        .flatten_all()
+        .and_then(|flat| flat.to_vec1())
+        .expect("f32 values")
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f64 {

@@ -231,11 +231,9 @@ fn budget(request: &GenerationRequest, length: usize, limits: Limits) -> Result<
     match (rest, request.max_tokens) {
         (Some(rest), Some(max_tokens)) if max_tokens <= rest => Ok(max_tokens),
         (Some(rest), None) if rest > 0 => Ok(rest.min(MAX_DEFAULT_TOKENS)),
-        (Some(rest), Some(max_tokens)) => {
-            let found = clip(&max_tokens.to_string());
+        (Some(rest), Some(_)) => {
             let rest = format!(
-                "must be at most {rest}: the prompt takes {used} of max_model_len {context} \
-                 tokens, got {found}"
+                "must be at most {rest}: the prompt takes {used} of max_model_len {context} tokens"
             );
             Err(exceeded(request.max_tokens_field, rest))
         }

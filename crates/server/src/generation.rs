@@ -61,22 +61,19 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Submits `prepared`.
+    /// Submits `prepared`; `record` ends with the error if that fails.
     ///
     /// # Errors
-    /// As [`submit`], with the record, which has not ended.
+    /// As [`submit`].
     pub fn start(
         state: &AppState,
         backend: &Backend,
         prepared: Prepared,
         mut record: Record,
-    ) -> Result<Self, (ApiError, Record)> {
+    ) -> Result<Self, ApiError> {
         let request = &prepared.request;
         let seed = request.seed.unwrap_or_else(|| state.ids().seed());
-        let choices = match submit(backend, &prepared, seed) {
-            Ok(choices) => choices,
-            Err(error) => return Err((error, record)),
-        };
+        let choices = submit(backend, &prepared, seed).inspect_err(|error| record.fail(error))?;
         record.accepted(choices.len());
         let prompt_tokens = prepared
             .prompts

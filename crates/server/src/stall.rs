@@ -87,3 +87,26 @@ impl AsyncWrite for StallGuard {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// The clock stands still but for what everybody waits for.
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_takes_nothing_is_cut() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let limit = Duration::from_secs(60);
+        let begin = Instant::now();
+        let mut guarded = StallGuard::new(accepted.unwrap().0, limit);
+        let error = guarded.write_all(&vec![0; 64 << 20]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(begin.elapsed() >= limit);
+        drop(peer);
+    }
+}

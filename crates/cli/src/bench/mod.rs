@@ -21,7 +21,10 @@ use run::{Runner, Tally};
 /// Unknown names, a model that does not load, a failed step.
 pub fn run(args: &BenchArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
-    let task: Task = args.task.parse().map_err(|e| exit::failure(exit::USAGE, format!("{e}")))?;
+    let task: Task = args
+        .task
+        .parse()
+        .map_err(|e| exit::failure(exit::USAGE, format!("{e}")))?;
     let decoders = decoders(&args.decoders)?;
     let problems = problems::generate(task, Split::Eval, args.seed, args.problems);
     let mut runner = Runner::new(load::load(&config)?, &config, args)?;
@@ -52,8 +55,8 @@ fn decoders(text: &str) -> Result<Vec<(String, Decoding)>> {
     let mut decoders = Vec::new();
     for name in text.split([' ', ';']).filter(|name| !name.is_empty()) {
         let decoding = DecodingSpec::parse(name).and_then(|spec| spec.resolve());
-        let decoding = decoding
-            .map_err(|e| exit::failure(exit::USAGE, format!("--decoders {name}: {e}")))?;
+        let decoding =
+            decoding.map_err(|e| exit::failure(exit::USAGE, format!("--decoders {name}: {e}")))?;
         decoders.push((name.to_owned(), decoding));
     }
     if decoders.is_empty() {
@@ -86,7 +89,10 @@ fn build(
 /// The prompts of a problem as the demo model expects them.
 fn prompt_ids(problem: &Problem, tokenizer: &text::Tokenizer) -> Result<Vec<u32>> {
     let content = problem.prompt.clone();
-    let message = text::Message { role: "user".to_owned(), content };
+    let message = text::Message {
+        role: "user".to_owned(),
+        content,
+    };
     let text = tokenizer.chat_template()?.render(&[message], true)?;
     Ok(tokenizer.encode(&text, false)?)
 }

@@ -59,7 +59,10 @@ impl Entry {
         let (problems, tokens) = (sum(|t| t.problems).max(1.0), sum(|t| t.tokens));
         let wall: f64 = rounds.iter().map(|t| t.wall.as_secs_f64()).sum();
         let execute: f64 = rounds.iter().map(|t| t.execute.as_secs_f64()).sum();
-        let ratios = rounds.iter().zip(baseline).map(|(ours, theirs)| ours.tps() / theirs.tps());
+        let ratios = rounds
+            .iter()
+            .zip(baseline)
+            .map(|(ours, theirs)| ours.tps() / theirs.tps());
         Self {
             name: name.to_owned(),
             label: label.to_owned(),
@@ -118,17 +121,31 @@ impl Report {
 
 /// The command line, with the binary's bare name.
 pub fn command() -> String {
-    let quote = |arg: String| if arg.contains([' ', ';']) { format!("\"{arg}\"") } else { arg };
+    let quote = |arg: String| {
+        if arg.contains([' ', ';']) {
+            format!("\"{arg}\"")
+        } else {
+            arg
+        }
+    };
     let args = std::env::args().skip(1).map(quote);
-    std::iter::once("asynclane".to_owned()).chain(args).collect::<Vec<_>>().join(" ")
+    std::iter::once("asynclane".to_owned())
+        .chain(args)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Processor name and threads.
 pub fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let name = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("{}, {threads} threads", name.unwrap_or(std::env::consts::ARCH).trim())
+    format!(
+        "{}, {threads} threads",
+        name.unwrap_or(std::env::consts::ARCH).trim()
+    )
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

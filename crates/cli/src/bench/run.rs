@@ -62,9 +62,15 @@ impl Runner {
     /// A concurrency of 0.
     pub fn new(loaded: Loaded, config: &Config, args: &BenchArgs) -> Result<Self> {
         if args.concurrency == 0 {
-            return Err(exit::failure(exit::USAGE, "--concurrency: expected at least 1, found 0"));
+            return Err(exit::failure(
+                exit::USAGE,
+                "--concurrency: expected at least 1, found 0",
+            ));
         }
-        let engine = Engine::new(&load::engine_config(config, &loaded), loaded.executor.spec());
+        let engine = Engine::new(
+            &load::engine_config(config, &loaded),
+            loaded.executor.spec(),
+        );
         Ok(Self {
             engine,
             executor: loaded.executor,
@@ -87,7 +93,10 @@ impl Runner {
         let mut queue = requests.into_iter().enumerate();
         let mut answers: Vec<Vec<u32>> = vec![Vec::new(); problems.len()];
         let mut owners: HashMap<SequenceId, usize> = HashMap::new();
-        let mut tally = Tally { problems: problems.len() as u64, ..Tally::default() };
+        let mut tally = Tally {
+            problems: problems.len() as u64,
+            ..Tally::default()
+        };
         let mut output = BatchOutput::default();
         let started = Instant::now();
         loop {

@@ -30,16 +30,29 @@ impl<'a> Canvas<'a> {
     /// `budget` masks.
     pub fn new(tokenizer: &'a Tokenizer, budget: u32) -> Self {
         let len = budget as usize;
-        Self { tokenizer, cells: vec![None; len], len, drawn: false }
+        Self {
+            tokenizer,
+            cells: vec![None; len],
+            len,
+            drawn: false,
+        }
     }
 
     /// Follows one step.
     pub fn apply(&mut self, step: &StepTrace) {
         for effect in &step.effects {
-            if let Effect::Commit { offset, token, kind, .. } = *effect
+            if let Effect::Commit {
+                offset,
+                token,
+                kind,
+                ..
+            } = *effect
                 && let Some(cell) = self.cells.get_mut(offset as usize)
             {
-                *cell = Some(Cell { token, draft: kind == CommitKind::Draft });
+                *cell = Some(Cell {
+                    token,
+                    draft: kind == CommitKind::Draft,
+                });
             }
         }
         self.len = step.canvas as usize;
@@ -69,8 +82,15 @@ impl<'a> Canvas<'a> {
         };
         let lanes: Vec<_> = step.lanes.iter().map(|lane| lane.0.to_string()).collect();
         let rows: usize = step.rows.iter().map(Vec::len).sum();
-        let commits = step.effects.iter().filter(|e| matches!(e, Effect::Commit { .. })).count();
-        let end = self.cells[..self.len].iter().rposition(Option::is_some).map_or(0, |at| at + 1);
+        let commits = step
+            .effects
+            .iter()
+            .filter(|e| matches!(e, Effect::Commit { .. }))
+            .count();
+        let end = self.cells[..self.len]
+            .iter()
+            .rposition(Option::is_some)
+            .map_or(0, |at| at + 1);
         let canvas = self.text(0, end as u32);
         format!(
             "step {:>3} {kind:<7} lanes {:<7} rows {rows:>4} commits {commits:>3} | {canvas}",
@@ -87,7 +107,10 @@ impl<'a> Canvas<'a> {
         // Save the cursor once; later drawings return to it and clear what lies below.
         let start = if self.drawn { "\x1b[u\x1b[J" } else { "\x1b[s" };
         self.drawn = true;
-        let end = self.cells[..self.len].iter().rposition(Option::is_some).map_or(0, |at| at + 1);
+        let end = self.cells[..self.len]
+            .iter()
+            .rposition(Option::is_some)
+            .map_or(0, |at| at + 1);
         let mut text = String::new();
         for cell in &self.cells[..end] {
             match cell {
@@ -109,8 +132,10 @@ impl<'a> Canvas<'a> {
     /// # Errors
     /// The terminal is gone.
     pub fn finish(&mut self, out: &mut impl Write) -> std::io::Result<()> {
-        let tokens: Vec<u32> =
-            self.cells[..self.len].iter().map_while(|cell| cell.map(|cell| cell.token)).collect();
+        let tokens: Vec<u32> = self.cells[..self.len]
+            .iter()
+            .map_while(|cell| cell.map(|cell| cell.token))
+            .collect();
         let text = self.tokenizer.decode(&tokens, true);
         let start = if self.drawn { "\x1b[u\x1b[J" } else { "" };
         writeln!(out, "{start}{text}")

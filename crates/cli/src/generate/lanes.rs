@@ -48,8 +48,23 @@ impl Lanes {
         }
         for effect in &step.effects {
             match *effect {
-                Effect::Start { lane: id, role, parent, start, len, .. } => {
-                    self.lanes.push(Lane { id, role, parent, start, len, steps: None, split: None });
+                Effect::Start {
+                    lane: id,
+                    role,
+                    parent,
+                    start,
+                    len,
+                    ..
+                } => {
+                    self.lanes.push(Lane {
+                        id,
+                        role,
+                        parent,
+                        start,
+                        len,
+                        steps: None,
+                        split: None,
+                    });
                 }
                 Effect::Fork { lane, split } => {
                     if let Some(lane) = self.find(lane) {
@@ -99,8 +114,11 @@ impl Lanes {
         let end = lane.start + lane.split.unwrap_or(lane.len);
         let (id, start) = (lane.id.0, lane.start);
         let _ = writeln!(out, "{first}{role} {id} [{start}, {end}) {steps}: {what}");
-        let children: Vec<&Lane> =
-            self.lanes.iter().filter(|child| child.parent == Some(lane.id)).collect();
+        let children: Vec<&Lane> = self
+            .lanes
+            .iter()
+            .filter(|child| child.parent == Some(lane.id))
+            .collect();
         for (index, child) in children.iter().enumerate() {
             let last = index + 1 == children.len();
             // A successor that was spawned, not forked, goes on at its parent's level.

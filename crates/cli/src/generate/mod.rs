@@ -42,8 +42,13 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     let stream = streams.pop().expect("one stream per request");
     drop(handle);
     let canvas = Canvas::new(&tokenizer, args.max_tokens);
-    let result = Show { args, canvas, text: TextStream::new(&tokenizer, &StreamOptions::default()), live }
-        .follow(stream);
+    let result = Show {
+        args,
+        canvas,
+        text: TextStream::new(&tokenizer, &StreamOptions::default()),
+        live,
+    }
+    .follow(stream);
     let _ = thread.join();
     result
 }
@@ -52,20 +57,30 @@ fn request(args: &GenerateArgs, config: &Config, loaded: &Loaded, prompt: &str) 
     let text = if args.raw {
         prompt.to_owned()
     } else {
-        let message = Message { role: "user".to_owned(), content: prompt.trim().to_owned() };
+        let message = Message {
+            role: "user".to_owned(),
+            content: prompt.trim().to_owned(),
+        };
         loaded.tokenizer.chat_template()?.render(&[message], true)?
     };
     let limit = loaded.max_model_len(config);
     let prompt_ids = loaded.tokenizer.encode(&text, args.raw)?;
     let room = limit.saturating_sub(prompt_ids.len() as u32);
     if room == 0 {
-        let message = format!("the prompt has {} tokens, the context {limit}", prompt_ids.len());
+        let message = format!(
+            "the prompt has {} tokens, the context {limit}",
+            prompt_ids.len()
+        );
         return Err(exit::failure(exit::USAGE, message));
     }
     Ok(Request {
         max_tokens: args.max_tokens.min(room),
         decoding: config.decoding()?.resolve()?,
-        sampling: Sampling { temperature: args.temperature, seed: args.seed, ..Sampling::GREEDY },
+        sampling: Sampling {
+            temperature: args.temperature,
+            seed: args.seed,
+            ..Sampling::GREEDY
+        },
         stop_tokens: loaded.stop_tokens.clone(),
         min_tokens: 0,
         biases: Vec::new(),
@@ -113,7 +128,10 @@ impl Show<'_> {
                 Event::Failed { message } => return Err(exit::failure(exit::ENGINE, message)),
             }
         }
-        Err(exit::failure(exit::ENGINE, "the engine stopped before the answer was complete"))
+        Err(exit::failure(
+            exit::ENGINE,
+            "the engine stopped before the answer was complete",
+        ))
     }
 
     fn draw(&mut self, step: &StepTrace, out: &mut impl Write) -> Result<()> {

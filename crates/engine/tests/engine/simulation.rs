@@ -7,7 +7,7 @@ use sim::{SimConfig, SimExecutor};
 use step::{Batch, ExecuteError};
 
 use crate::common::{
-    End, Lab, Outcome, Rng, STOP, ShowSeed, alone, config, random_request, seeds, sim,
+    End, Lab, Outcome, Rng, STOP, ShowSeed, alone, config, random_request, seeds, sim, stubborn,
 };
 
 /// Every accepted sequence has exactly one end; whatever finishes has the tokens and the cost
@@ -139,9 +139,9 @@ fn world(rng: &mut Rng) -> (EngineConfig, SimConfig) {
         ..config()
     };
     let mut model = sim(pages, page_size);
-    model.period_every = rng.pick(&[2, 3, 7]);
-    // How stubborn the hard positions are: the longer they stay open, the more lanes there are.
-    model.law.difficulty = rng.pick(&[5.0, 9.0, 15.0]);
+    if rng.chance(30) {
+        model = stubborn(pages, page_size);
+    }
     (config, model)
 }
 

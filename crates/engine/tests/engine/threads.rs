@@ -1,1 +1,411 @@
-//! x
+//! The engine thread: overload, cancelling by dropping, panics, the end. A gate in the model
+//! lets the test decide when a forward pass goes on, so nothing here waits for time.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use asynclane_engine::{
+    EngineConfig, Event, EventStream, FinishReason, Handle, Observer, Refusal, Request, StepReport,
+    SubmitError, spawn,
+};
+use sim::{SimCounters, SimExecutor};
+use step::{Batch, ExecuteError};
+
+use crate::common::{STOP, config, request, sim};
+
+/// A running engine with everything a test wants to look at.
+struct Rig {
+    handle: Handle,
+    thread: JoinHandle<()>,
+    reports: Receiver<StepReport>,
+    gate: Gate,
+    counters: Arc<SimCounters>,
+}
+
+/// Passes stop at the gate until they are let through, or it is open.
+struct Gate {
+    arrivals: Receiver<u64>,
+    permits: Option<Sender<()>>,
+}
+
+impl Gate {
+    /// Waits until a pass stands at the gate.
+    fn arrival(&self) -> u64 {
+        self.arrivals.recv().expect("the engine lives")
+    }
+
+    /// Lets the pass at the gate through.
+    fn let_through(&self) {
+        self.permits
+            .as_ref()
+            .expect("still shut")
+            .send(())
+            .expect("the engine lives");
+    }
+
+    /// Lets everything through from now on.
+    fn open(&mut self) {
+        self.permits = None;
+    }
+}
+
+struct Reports(Sender<StepReport>);
+
+impl Observer for Reports {
+    fn on_step(&mut self, report: &StepReport) {
+        // A test that looks at no reports has dropped the other end.
+        let _ = self.0.send(report.clone());
+    }
+}
+
+impl Rig {
+    /// An engine whose gate is shut; the model panics in the pass with the given number.
+    fn new(config: &EngineConfig, panics_at: Option<u64>) -> Self {
+        let (arrive, arrivals) = channel();
+        let (permits, permit) = channel::<()>();
+        let executor = SimExecutor::new(sim(500, 4)).expect("a valid model");
+        let executor = executor.with_hook(move |pass, _: &Batch| -> Result<(), ExecuteError> {
+            let _ = arrive.send(pass);
+            // An error means that the gate is open.
+            let _ = permit.recv();
+            assert_ne!(Some(pass), panics_at, "this panic is part of the test");
+            Ok(())
+        });
+        let counters = executor.counters();
+        let (report, reports) = channel();
+        let (handle, thread) = spawn(config, Box::new(executor), Box::new(Reports(report)))
+            .expect("the system gives a thread");
+        let gate = Gate {
+            arrivals,
+            permits: Some(permits),
+        };
+        Self {
+            handle,
+            thread,
+            reports,
+            gate,
+            counters,
+        }
+    }
+
+    fn open(config: &EngineConfig) -> Self {
+        let mut rig = Self::new(config, None);
+        rig.gate.open();
+        rig
+    }
+
+    fn submit(&self, number: u64) -> Result<EventStream, SubmitError> {
+        self.handle
+            .submit(vec![request_of(number)])
+            .map(|mut streams| streams.remove(0))
+    }
+
+    /// Lets the last handle go, waits for the thread, returns all reports.
+    fn end(self) -> Vec<StepReport> {
+        drop(self.gate);
+        drop(self.handle);
+        self.thread.join().expect("the engine thread ends well");
+        self.reports.iter().collect()
+    }
+}
+
+fn request_of(number: u64) -> Request {
+    let mut request = request(&[20 + number as u32, 30], 40, "balanced");
+    request.sampling.seed = number;
+    request
+}
+
+fn text_of(number: u64) -> Vec<u32> {
+    let executor = SimExecutor::new(sim(500, 4)).expect("a valid model");
+    let mut text = executor.hidden_text(&request_of(number).prompt, 40);
+    text.retain(|token| *token != STOP);
+    text
+}
+
+/// All events to the end: the tokens and the last event.
+fn read(stream: &mut EventStream) -> (Vec<u32>, Option<Event>) {
+    let (mut tokens, mut last) = (Vec::new(), None);
+    while let Some(event) = stream.blocking_next() {
+        if let Event::Tokens(chunk) = &event {
+            tokens.extend(chunk.as_slice());
+        }
+        last = Some(event);
+    }
+    (tokens, last)
+}
+
+fn assert_served(mut stream: EventStream, number: u64) {
+    let (tokens, last) = read(&mut stream);
+    assert_eq!(tokens, text_of(number));
+    assert!(matches!(last, Some(Event::Finished(_))), "{last:?}");
+}
+
+#[test]
+fn requests_of_several_threads_are_served() {
+    let rig = Rig::open(&config());
+    let clients: Vec<JoinHandle<()>> = (0..8)
+        .map(|number| {
+            let handle = rig.handle.clone();
+            std::thread::spawn(move || {
+                let mut streams = handle
+                    .submit(vec![request_of(number)])
+                    .expect("there is room");
+                assert_served(streams.remove(0), number);
+            })
+        })
+        .collect();
+    for client in clients {
+        client.join().expect("served");
+    }
+    let reports = rig.end();
+    let finished: usize = reports.iter().map(|report| report.finished.len()).sum();
+    assert_eq!(finished, 8);
+    assert_eq!(
+        reports.last().map(|report| report.gauges.pages_used),
+        Some(0)
+    );
+}
+
+#[test]
+fn streams_come_back_in_the_order_of_their_requests() {
+    let rig = Rig::open(&config());
+    let requests = [3, 1, 2].map(request_of).to_vec();
+    let streams = rig.handle.submit(requests).expect("there is room");
+    for (stream, number) in streams.into_iter().zip([3, 1, 2]) {
+        assert_served(stream, number);
+    }
+    rig.end();
+}
+
+/// A submission is taken as a whole or not at all, and a queue that is full says so at once.
+#[test]
+fn overload_is_all_or_nothing() {
+    let mut rig = Rig::new(
+        &EngineConfig {
+            max_waiting: 2,
+            ..config()
+        },
+        None,
+    );
+    let several = |numbers: &[u64]| numbers.iter().map(|number| request_of(*number)).collect();
+    let overloaded = |result: Result<Vec<EventStream>, SubmitError>| {
+        matches!(result, Err(SubmitError::Overloaded { .. }))
+    };
+    assert!(
+        overloaded(rig.handle.submit(several(&[5, 6, 7]))),
+        "never more than the queue"
+    );
+    let first = rig.submit(0).expect("the queue is empty");
+    rig.gate.arrival();
+    rig.gate.let_through();
+    // In the second pass the first sequence has left the queue for certain.
+    rig.gate.arrival();
+    assert!(
+        overloaded(rig.handle.submit(several(&[5, 6, 7]))),
+        "3 of 2 places"
+    );
+    let mut two = rig
+        .handle
+        .submit(several(&[1, 2]))
+        .expect("2 of 2 places are free");
+    assert!(
+        overloaded(rig.handle.submit(several(&[5]))),
+        "no place is left"
+    );
+    rig.gate.open();
+    assert_served(first, 0);
+    assert_served(two.remove(0), 1);
+    assert_served(two.remove(0), 2);
+    let finished: usize = rig.end().iter().map(|report| report.finished.len()).sum();
+    assert_eq!(finished, 3, "nothing of a refused submission was served");
+}
+
+#[test]
+fn one_impossible_request_refuses_the_whole_submission() {
+    let rig = Rig::open(&config());
+    let mut requests = [1, 2].map(request_of).to_vec();
+    requests[1].max_tokens = 1000;
+    let refused = rig.handle.submit(requests).expect_err("one is too long");
+    assert_eq!(
+        refused,
+        SubmitError::Refused(Refusal::TooLong {
+            tokens: 1002,
+            limit: 256
+        })
+    );
+    let counters = Arc::clone(&rig.counters);
+    assert!(rig.end().is_empty());
+    assert_eq!(counters.steps(), 0);
+}
+
+#[test]
+fn dropping_a_stream_cancels_its_sequence_and_frees_its_pages() {
+    let mut rig = Rig::new(&config(), None);
+    let stream = rig.submit(0).expect("there is room");
+    rig.gate.arrival();
+    rig.gate.let_through();
+    rig.gate.arrival();
+    // The sequence stands in its second pass. Its stream goes, and it has no third.
+    assert!(rig.handle.load().pages_used > 0);
+    assert_eq!(
+        (rig.handle.load().running, rig.handle.load().waiting),
+        (1, 0)
+    );
+    drop(stream);
+    let other = rig.submit(1).expect("there is room");
+    rig.gate.open();
+    assert_served(other, 1);
+    let reports = rig.end();
+    let cancelled: u32 = reports.iter().map(|report| report.cancelled).sum();
+    assert_eq!(cancelled, 1);
+    assert_eq!(reports[0].gauges.running, 1);
+    let sequences: Vec<u32> = reports.iter().map(|report| report.sequences).collect();
+    assert!(
+        sequences.iter().all(|count| *count <= 1),
+        "never two in a pass: {sequences:?}"
+    );
+    let prefills: Vec<u64> = reports
+        .iter()
+        .map(|report| report.forwards.prefill)
+        .collect();
+    assert_eq!(
+        prefills[..3],
+        [1, 0, 1],
+        "two passes of the first, then the other"
+    );
+    assert_eq!(
+        reports.last().map(|report| report.gauges.pages_used),
+        Some(0)
+    );
+}
+
+#[test]
+fn a_sequence_may_be_dropped_while_it_waits() {
+    let mut rig = Rig::new(
+        &EngineConfig {
+            max_running: 1,
+            ..config()
+        },
+        None,
+    );
+    let first = rig.submit(0).expect("there is room");
+    rig.gate.arrival();
+    let second = rig.submit(1).expect("there is room");
+    let third = rig.submit(2).expect("there is room");
+    drop(second);
+    rig.gate.open();
+    assert_served(first, 0);
+    assert_served(third, 2);
+    let reports = rig.end();
+    let prefills: u64 = reports.iter().map(|report| report.forwards.prefill).sum();
+    let cancelled: u32 = reports.iter().map(|report| report.cancelled).sum();
+    assert_eq!((prefills, cancelled), (2, 1));
+}
+
+#[test]
+fn a_reader_that_comes_late_loses_nothing() {
+    let rig = Rig::open(&config());
+    let mut request = request_of(0);
+    request.trace = true;
+    let mut streams = rig.handle.submit(vec![request]).expect("there is room");
+    let reports = rig.end();
+    // The engine is gone; every event is still there.
+    let mut steps = 0;
+    let (mut tokens, mut last) = (Vec::new(), None);
+    while let Some(event) = streams[0].try_next() {
+        match &event {
+            Event::Tokens(chunk) => tokens.extend_from_slice(chunk.as_slice()),
+            Event::Step(_) => steps += 1,
+            _ => {}
+        }
+        last = Some(event);
+    }
+    assert_eq!(tokens, text_of(0));
+    let Some(Event::Finished(finished)) = last else {
+        panic!("{last:?}")
+    };
+    let reason = if tokens.len() < 40 {
+        FinishReason::Stop
+    } else {
+        FinishReason::Length
+    };
+    assert_eq!(finished.reason, reason);
+    assert_eq!(steps, finished.stats.forwards());
+    assert_eq!(reports.len() as u32, finished.stats.forwards());
+}
+
+#[test]
+fn the_thread_ends_with_its_handles_but_not_before_its_sequences() {
+    let rig = Rig::new(&config(), None);
+    let clone = rig.handle.clone();
+    let stream = rig.submit(0).expect("there is room");
+    rig.gate.arrival();
+    drop(clone);
+    // `end` opens the gate, lets the last handle go and joins the thread.
+    let finished: usize = rig.end().iter().map(|report| report.finished.len()).sum();
+    assert_eq!(finished, 1);
+    assert_served(stream, 0);
+}
+
+#[test]
+fn an_idle_thread_ends_with_its_handles() {
+    let rig = Rig::open(&config());
+    assert!(rig.handle.is_alive());
+    assert!(rig.end().is_empty());
+}
+
+#[test]
+fn a_panicking_model_fails_its_sequences_and_nothing_else() {
+    let mut rig = Rig::new(&config(), Some(1));
+    let mut streams = rig
+        .handle
+        .submit(vec![request_of(0), request_of(1)])
+        .expect("room");
+    rig.gate.arrival();
+    rig.gate.let_through();
+    // Arrives behind the pass that is going to panic.
+    rig.gate.arrival();
+    let later = rig.submit(2).expect("there is room");
+    rig.gate.open();
+    for stream in &mut streams {
+        let (_, last) = read(stream);
+        let Some(Event::Failed { message }) = last else {
+            panic!("{last:?}")
+        };
+        assert_eq!(message, "forward pass failed: the model panicked");
+    }
+    assert_served(later, 2);
+    let reports = rig.end();
+    assert_eq!(reports.iter().filter(|report| report.failed).count(), 1);
+    assert_eq!(
+        reports.last().map(|report| report.gauges.pages_used),
+        Some(0)
+    );
+}
+
+/// An observer is not allowed to panic; should it, nobody waits for ever.
+#[test]
+fn streams_and_handles_notice_a_dead_engine() {
+    struct Panics;
+    impl Observer for Panics {
+        fn on_step(&mut self, _report: &StepReport) {
+            panic!("this panic is part of the test");
+        }
+    }
+    let executor = SimExecutor::new(sim(500, 4)).expect("a valid model");
+    let (handle, thread) =
+        spawn(&config(), Box::new(executor), Box::new(Panics)).expect("a thread");
+    let mut streams = handle.submit(vec![request_of(0)]).expect("there is room");
+    assert!(thread.join().is_err(), "it died");
+    let (_, last) = read(&mut streams[0]);
+    assert!(
+        !matches!(last, Some(Event::Finished(_) | Event::Failed { .. })),
+        "{last:?}"
+    );
+    assert!(!handle.is_alive());
+    let refused = handle
+        .submit(vec![request_of(1)])
+        .expect_err("nobody is there");
+    assert_eq!(refused, SubmitError::Stopped);
+}

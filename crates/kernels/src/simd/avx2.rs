@@ -42,6 +42,10 @@ impl Simd for Avx2 {
         safe!(_mm256_storeu_ps(p, x));
     }
     #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        safe!(_mm_prefetch::<_MM_HINT_T1>(p.cast()));
+    }
+    #[inline(always)]
     fn add(self, a: __m256, b: __m256) -> __m256 {
         safe!(_mm256_add_ps(a, b))
     }
@@ -68,6 +72,22 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn fma(self, a: __m256, b: __m256, c: __m256) -> __m256 {
         safe!(_mm256_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn sum(self, x: __m256) -> f32 {
+        safe!({
+            let four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        })
+    }
+    #[inline(always)]
+    fn largest(self, x: __m256) -> f32 {
+        safe!({
+            let four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        })
     }
     #[inline(always)]
     fn exp2_biased(self, biased: __m256) -> __m256 {

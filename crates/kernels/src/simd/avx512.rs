@@ -42,6 +42,10 @@ impl Simd for Avx512 {
         safe!(_mm512_storeu_ps(p, x));
     }
     #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        safe!(_mm_prefetch::<_MM_HINT_T1>(p.cast()));
+    }
+    #[inline(always)]
     fn add(self, a: __m512, b: __m512) -> __m512 {
         safe!(_mm512_add_ps(a, b))
     }
@@ -68,6 +72,14 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
         safe!(_mm512_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn sum(self, x: __m512) -> f32 {
+        safe!(_mm512_reduce_add_ps(x))
+    }
+    #[inline(always)]
+    fn largest(self, x: __m512) -> f32 {
+        safe!(_mm512_reduce_max_ps(x))
     }
     #[inline(always)]
     fn exp2_biased(self, biased: __m512) -> __m512 {

@@ -77,49 +77,19 @@ const FACTORIALS: [f64; 14] = {
     inverse
 };
 
-/// Sum of the lanes, always in the same order.
-#[inline(always)]
-pub(crate) fn sum<S: Simd>(s: S, x: S::F) -> f32 {
-    let mut lanes = [0.0f32; MAX_LANES];
-    // SAFETY: LANES <= MAX_LANES.
-    unsafe { s.store(lanes.as_mut_ptr(), x) };
-    fold(&mut lanes, S::LANES, |a, b| a + b)
-}
-
-/// The largest lane.
-#[inline(always)]
-pub(crate) fn max<S: Simd>(s: S, x: S::F) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; MAX_LANES];
-    // SAFETY: LANES <= MAX_LANES.
-    unsafe { s.store(lanes.as_mut_ptr(), x) };
-    fold(&mut lanes, S::LANES, f32::max)
-}
-
 /// Sum of the double-precision lanes, always in the same order.
 #[inline(always)]
 pub(crate) fn sum_d<S: Simd>(s: S, x: S::D) -> f64 {
     let mut lanes = [0.0f64; MAX_LANES / 2];
     // SAFETY: LANES / 2 <= MAX_LANES / 2.
     unsafe { s.store_d(lanes.as_mut_ptr(), x) };
-    fold(&mut lanes, S::LANES / 2, |a, b| a + b)
-}
-
-#[inline(always)]
-fn fold<T: Copy>(lanes: &mut [T], count: usize, f: impl Fn(T, T) -> T) -> T {
-    let mut half = count / 2;
-    while half > 0 {
-        for i in 0..half {
-            lanes[i] = f(lanes[i], lanes[i + half]);
-        }
-        half /= 2;
-    }
-    lanes[0]
+    lanes.into_iter().sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::{InstructionSet, Kernel, MAX_LANES, Simd, dispatch_on};
-    use super::{clamp_d, exp, exp_d, max, sum};
+    use super::{clamp_d, exp, exp_d};
 
     struct Exp<'a>(&'a [f32], &'a mut [f32], &'a mut [f64]);
 
@@ -144,7 +114,7 @@ mod tests {
                     }
                 }
             }
-            (sum(s, last), max(s, last))
+            (s.sum(last), s.largest(last))
         }
     }
 

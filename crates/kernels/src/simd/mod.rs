@@ -39,6 +39,8 @@ pub(crate) trait Simd: Copy {
     /// # Safety
     /// `LANES` values from `p` on are writable.
     unsafe fn store(self, p: *mut f32, x: Self::F);
+    /// Asks for the cache line at `p`, which need not be readable.
+    fn prefetch(self, p: *const f32);
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
@@ -47,6 +49,10 @@ pub(crate) trait Simd: Copy {
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a * b + c`, fused where the instruction set has it.
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// Sum of the lanes, always in the same order.
+    fn sum(self, x: Self::F) -> f32;
+    /// The largest lane.
+    fn largest(self, x: Self::F) -> f32;
     /// `2^n` where `biased` is `n + 1.5 * 2^23`, `n` a whole number in `-126..=127`.
     fn exp2_biased(self, biased: Self::F) -> Self::F;
 

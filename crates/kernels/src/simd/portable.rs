@@ -37,6 +37,8 @@ impl Simd for Portable {
         unsafe { *p.cast() = x }
     }
     #[inline(always)]
+    fn prefetch(self, _: *const f32) {}
+    #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         zip(a, b, |x, y| x + y)
     }
@@ -63,6 +65,15 @@ impl Simd for Portable {
     #[inline(always)]
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         std::array::from_fn(|i| a[i] * b[i] + c[i])
+    }
+    #[inline(always)]
+    fn sum(self, x: Self::F) -> f32 {
+        let four: [f32; H] = std::array::from_fn(|i| x[i] + x[i + H]);
+        (four[0] + four[2]) + (four[1] + four[3])
+    }
+    #[inline(always)]
+    fn largest(self, x: Self::F) -> f32 {
+        x.into_iter().fold(f32::NEG_INFINITY, f32::max)
     }
     #[inline(always)]
     fn exp2_biased(self, biased: Self::F) -> Self::F {

@@ -62,14 +62,8 @@ async fn accept(
         prepared = read => prepared,
         () = state.shutdown().reached(Phase::Ending) => Err(ApiError::shutting_down()),
     };
-    let started = match prepared {
-        Ok(prepared) => Generation::start(state, backend, prepared, record),
-        Err(error) => Err((error, record)),
-    };
-    started.map_err(|(error, mut record)| {
-        record.fail(&error);
-        error
-    })
+    let prepared = prepared.inspect_err(|error| record.fail(error))?;
+    Generation::start(state, backend, prepared, record)
 }
 
 /// The join of all deltas, as one answer.

@@ -7,7 +7,5 @@ mod rng;
 
 pub use lab::{End, Lab, Outcome, alone};
 pub use picture::Scripted;
-pub use requests::{
-    LANE_DECODERS, STOP, classes, config, decoding, random_decoding, random_request, request, sim,
-};
+pub use requests::{LANE_DECODERS, STOP, config, decoding, random_request, request, sim, stubborn};
 pub use rng::{Rng, ShowSeed, seeds};

@@ -1,2 +1,136 @@
-//! x
-pub struct Scripted;
+//! One sequence driven by hand, its batches as lines of text.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use asynclane_engine::{Engine, Event, Request, StepReport};
+use decode::{Candidate, TokenId};
+use step::{Batch, BatchOutput, ExecutorSpec, Row, Score};
+
+use super::config;
+
+/// The mask of the model that is not there.
+const MASK: TokenId = 0;
+
+/// An engine over 64 pages of 4 slots and one request; the test is the model.
+#[derive(Debug)]
+pub struct Scripted {
+    pub engine: Engine,
+    pub events: Vec<Event>,
+    prompt: u32,
+}
+
+impl Scripted {
+    pub fn new(request: Request) -> Self {
+        let spec = ExecutorSpec {
+            page_size: 4,
+            pages: 64,
+            vocab_size: 64,
+            max_positions: 64,
+            mask: MASK,
+        };
+        let mut engine = Engine::new(&config(), spec);
+        let prompt = request.prompt.len() as u32;
+        engine.submit(request).expect("there is room for one");
+        Self {
+            engine,
+            events: Vec::new(),
+            prompt,
+        }
+    }
+
+    /// One step. Says the given tokens with the given probabilities at generated offsets, and
+    /// token 63 with 0.1 everywhere else; returns the batch.
+    pub fn step(&mut self, said: &[(u32, TokenId, f64)]) -> Vec<String> {
+        self.engine.clear_report();
+        assert!(self.engine.plan(), "there is something to run");
+        let batch = self.engine.batch();
+        let lines = picture(batch);
+        let scored = batch
+            .rows
+            .iter()
+            .filter(|row| row.score == Score::Candidate);
+        let offsets: Vec<u32> = scored.map(|row| row.position - self.prompt).collect();
+        for (offset, ..) in said {
+            assert!(
+                offsets.contains(offset),
+                "{offset} is not scored, only {offsets:?}"
+            );
+        }
+        let says = |offset: &u32| {
+            let said = said.iter().find(|(at, ..)| at == offset);
+            let (_, token, probability) = *said.unwrap_or(&(0, 63, 0.1));
+            candidate(token, probability)
+        };
+        let output = BatchOutput {
+            candidates: offsets.iter().map(says).collect(),
+        };
+        self.engine.apply(&output, Duration::ZERO);
+        self.engine.validate().expect("valid after a step");
+        while let Some((_, event)) = self.engine.poll_event() {
+            self.events.push(event);
+        }
+        lines
+    }
+
+    /// The report of the last step.
+    pub fn report(&mut self) -> &StepReport {
+        self.engine.report()
+    }
+}
+
+/// One line per copy and per segment. A segment is its pages and its rows: positions, input
+/// tokens and how many slots they see. A scored mask is `?` (`?-` where stop tokens are banned),
+/// a mask that is not scored `_`.
+pub fn picture(batch: &Batch) -> Vec<String> {
+    let copies = batch
+        .copies
+        .iter()
+        .map(|copy| format!("copy {} -> {}", copy.from.0, copy.to.0));
+    let mut lines: Vec<String> = copies.collect();
+    for segment in &batch.segments {
+        let pages = &batch.pages[segment.pages.start as usize..segment.pages.end as usize];
+        let pages: Vec<String> = pages.iter().map(|page| page.0.to_string()).collect();
+        let mut line = format!("pages {}:", pages.join(" "));
+        let rows = &batch.rows[segment.rows.start as usize..segment.rows.end as usize];
+        let runs = rows.chunk_by(|a, b| a.position + 1 == b.position && a.visible == b.visible);
+        for run in runs {
+            let (first, last) = (&run[0], &run[run.len() - 1]);
+            write!(line, " {}..{} =", first.position, last.position + 1).expect("a string");
+            for row in run {
+                assert_eq!(
+                    row.slot, row.position,
+                    "rows lie at the slots of their positions"
+                );
+                write!(line, " {}", cell(row, batch)).expect("a string");
+            }
+            write!(line, " see {};", first.visible).expect("a string");
+        }
+        lines.push(line.trim_end_matches(';').to_owned());
+    }
+    lines
+}
+
+fn cell(row: &Row, batch: &Batch) -> String {
+    let biases = &batch.biases[row.biases.start as usize..row.biases.end as usize];
+    let banned = biases.iter().any(|bias| bias.amount == f32::NEG_INFINITY);
+    match (row.token, row.score) {
+        (MASK, Score::Candidate) if banned => "?-".to_owned(),
+        (MASK, Score::Candidate) => "?".to_owned(),
+        (MASK, Score::None) => "_".to_owned(),
+        (token, Score::None) => token.to_string(),
+        (token, Score::Candidate) => panic!("{token} is no mask, yet scored"),
+    }
+}
+
+fn candidate(token: TokenId, probability: f64) -> Candidate {
+    Candidate {
+        token,
+        probability,
+        runner_up: 62,
+        runner_up_probability: 0.0,
+        entropy: 0.0,
+        gap: 0.0,
+        present: 0.0,
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use asynclane_engine::decoding::{Decoding, DecodingSpec};
 use asynclane_engine::{EngineConfig, Request};
 use decode::{TokenClass, TokenClasses};
-use sim::SimConfig;
+use sim::{ConfidenceLaw, SimConfig};
 use step::{Sampling, TokenId};
 
 use super::Rng;
@@ -26,6 +26,24 @@ pub fn sim(pages: u32, page_size: u32) -> SimConfig {
         period_every: 7,
         seed: 11,
         ..SimConfig::default()
+    }
+}
+
+/// A model of short sentences that is sure of every fifth token and of little else, whatever it
+/// sees: holes stay open, so refine lanes live long and pile up.
+pub fn stubborn(pages: u32, page_size: u32) -> SimConfig {
+    let law = ConfidenceLaw {
+        base: 6.5,
+        left: 0.0,
+        right: 0.0,
+        difficulty: 20.0,
+        ..ConfidenceLaw::default()
+    };
+    SimConfig {
+        period_every: 2,
+        text_len: 1000..1001,
+        law,
+        ..sim(pages, page_size)
     }
 }
 
@@ -93,7 +111,7 @@ pub const LANE_DECODERS: [&str; 4] = [
 ];
 
 /// Any decoder.
-pub fn random_decoding(rng: &mut Rng) -> String {
+fn random_decoding(rng: &mut Rng) -> String {
     let commit = match rng.chance(30) {
         true => format!("commit=top_k,tokens_per_step={}", rng.range(1, 4)),
         false => format!(

@@ -1,10 +1,8 @@
 //! The shapes of answers: objects, choices, usage, options that change them.
 
-mod common;
-
+use crate::common::{CONTEXT, MODEL, Options, server, server_with};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
-use common::{CONTEXT, MODEL, Options, server, server_with};
 use serde_json::{Value, json};
 use sim::ConfidenceLaw;
 

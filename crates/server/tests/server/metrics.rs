@@ -1,10 +1,8 @@
 //! Metrics: names, labels, constancy, and that they add up with the usages of answers.
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::{MODEL, Server, completion, series, server};
+use crate::common::{MODEL, Server, completion, series, server};
 use serde_json::{Value, json};
 
 /// Every series but for the value.
@@ -178,7 +176,7 @@ async fn metrics_add_up_with_usage() {
             .await,
     ];
     let streamed = completion(json!({"stream": true, "stream_options": {"include_usage": true}}));
-    let chunks = common::events(&server.stream("/v1/completions", &streamed).await);
+    let chunks = crate::common::events(&server.stream("/v1/completions", &streamed).await);
     answers.push(chunks.last().unwrap().clone());
     // The last step is reported right after its events.
     server.until_idle().await;

@@ -1,10 +1,8 @@
 //! The error table, row by row: status, type, code, param, and what messages may hold.
 
-mod common;
-
+use crate::common::{CONTEXT, MODEL, Server, chat, completion, server};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
-use common::{CONTEXT, MODEL, Server, chat, completion, server};
 use serde_json::{Value, json};
 
 const COMPLETIONS: &str = "/v1/completions";
@@ -366,9 +364,9 @@ async fn paths_and_methods_have_error_objects() {
 
 #[tokio::test]
 async fn bodies_have_a_type_and_a_size() {
-    let mut options = common::Options::default();
+    let mut options = crate::common::Options::default();
     options.settings.max_body_bytes = 1000;
-    let server = common::server_with(options);
+    let server = crate::common::server_with(options);
     let with = async |header: (&str, &str), body: Body| {
         let request = Request::post(COMPLETIONS).header(header.0, header.1);
         let (status, _, bytes) = server.call(request.body(body).unwrap()).await;
@@ -461,11 +459,11 @@ async fn little_of_the_input_comes_back() {
 
 #[tokio::test]
 async fn a_failed_step_is_an_internal_error() {
-    let options = common::Options {
+    let options = crate::common::Options {
         failing: vec![0],
-        ..common::Options::default()
+        ..crate::common::Options::default()
     };
-    let server = common::server_with(options);
+    let server = crate::common::server_with(options);
     let (status, answer) = server.post(COMPLETIONS, &completion(json!({}))).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(fault(&answer), ("internal_error".to_owned(), None));

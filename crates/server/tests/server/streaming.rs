@@ -1,10 +1,8 @@
 //! Server-sent events: framing as bytes, chunk rules, equality with the plain answer.
 
-mod common;
-
+use crate::common::{Options, Server, chat, completion, events, server, server_with};
 use axum::body::Body;
 use axum::http::Request;
-use common::{Options, Server, chat, completion, events, server, server_with};
 use serde_json::{Value, json};
 
 /// The plain answer that a stream's chunks add up to: choices by index, and the last usage.

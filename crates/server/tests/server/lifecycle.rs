@@ -1,20 +1,18 @@
 //! Sequences and connections from beginning to end: disconnects, overload, drain, HTTP rules.
 
-mod common;
-
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{Request, StatusCode};
-use common::{
+use crate::common::{
     Gate, OpenAtEnd, Options, chat, completion, events, post_text, read_until, send, series,
     server, server_with,
 };
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
 
-fn gated(max_running: u32, max_waiting: u32) -> (common::Server, OpenAtEnd) {
+fn gated(max_running: u32, max_waiting: u32) -> (crate::common::Server, OpenAtEnd) {
     let gate = Gate::default();
     let options = Options {
         gate: Some(gate.clone()),
@@ -216,6 +214,20 @@ async fn old_clients_get_unchunked_streams() {
     assert!(head.starts_with("HTTP/1.0 200"), "{head}");
     assert!(!head.to_lowercase().contains("transfer-encoding"));
     assert!(!events(body).is_empty());
+}
+
+#[tokio::test]
+async fn half_sent_headers_are_cut() {
+    let mut options = Options::default();
+    options.settings.header_timeout = Duration::from_millis(5);
+    let server = server_with(options);
+    let (address, _) = server.listen(std::future::pending()).await;
+    for begun in ["", "GET /health HTTP/1.1\r\nhost: te"] {
+        let mut connection = send(address, begun).await;
+        // Ends only because the server closes the connection.
+        read_until(&mut connection, "never sent").await;
+    }
+    assert_eq!(server.get("/health").await.0, StatusCode::OK);
 }
 
 #[tokio::test]

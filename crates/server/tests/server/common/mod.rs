@@ -1,9 +1,4 @@
 //! A server over the simulated model, and clients for it.
-#![allow(
-    dead_code,
-    clippy::allow_attributes,
-    reason = "every test file is a crate of its own and uses a part of this one"
-)]
 
 use std::sync::{Arc, Condvar, Mutex};
 

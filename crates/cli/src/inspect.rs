@@ -1,0 +1,114 @@
+//! `asynclane inspect`: what a checkpoint holds, its raw logits, whether a server is healthy.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use safetensors::tensor::{Dtype, TensorView};
+
+use crate::args::{InspectArgs, InspectCommand};
+use crate::config::Config;
+use crate::exit;
+use crate::load;
+
+/// Time a server has to answer a probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Runs one of the inspections.
+///
+/// # Errors
+/// A model that does not load, tokens out of range, an unhealthy server.
+pub fn run(args: &InspectArgs) -> Result<()> {
+    match &args.what {
+        None | Some(InspectCommand::Model) => model(args),
+        Some(InspectCommand::Logits { tokens, out }) => logits(args, tokens, out),
+        Some(InspectCommand::Health { address }) => health(address),
+    }
+}
+
+fn model(args: &InspectArgs) -> Result<()> {
+    let config = Config::resolve(&args.model, None)?;
+    let (model, tokenizer) = load::open(&config.model.path)?;
+    let info = model.info();
+    println!("family           {}", info.family);
+    println!("parameters       {}", info.parameters);
+    println!("layers           {}", info.layers);
+    println!("width            {}", info.width);
+    println!(
+        "heads            {} ({} for keys and values)",
+        info.heads, info.groups
+    );
+    println!("head width       {}", info.head_width);
+    println!("MLP width        {}", info.mlp_width);
+    println!("vocabulary       {}", info.vocab_size);
+    println!("max positions    {}", info.max_positions);
+    println!("mask token       {}", info.mask);
+    println!("end tokens       {:?}", info.end);
+    println!(
+        "chat template    {}",
+        if tokenizer.chat_template().is_ok() {
+            "yes"
+        } else {
+            "no"
+        }
+    );
+    println!(
+        "KV per position  {} bytes (f32)",
+        info.kv_bytes_per_position()
+    );
+    Ok(())
+}
+
+fn logits(args: &InspectArgs, tokens: &[u32], out: &Path) -> Result<()> {
+    let config = Config::resolve(&args.model, None)?;
+    let (model, _) = load::open(&config.model.path)?;
+    let logits = model.logits(tokens);
+    let logits = logits.map_err(|error| exit::failure(exit::USAGE, error.to_string()))?;
+    let bytes: Vec<u8> = logits
+        .iter()
+        .flat_map(|logit| logit.to_le_bytes())
+        .collect();
+    let shape = vec![tokens.len(), model.info().vocab_size];
+    let view = TensorView::new(Dtype::F32, shape, &bytes)?;
+    let file = safetensors::serialize([("logits", view)], None)?;
+    std::fs::write(out, file).with_context(|| out.display().to_string())
+}
+
+/// Asks `/health` of a server; a container's health check.
+fn health(address: &str) -> Result<()> {
+    let unreachable =
+        |reason: String| exit::failure(exit::UNAVAILABLE, format!("{address}: {reason}"));
+    // A server that listens everywhere is asked on the loopback address.
+    let address = address
+        .replace("0.0.0.0:", "127.0.0.1:")
+        .replace("[::]:", "[::1]:");
+    let mut found = address
+        .to_socket_addrs()
+        .map_err(|error| unreachable(error.to_string()))?;
+    let socket = found
+        .next()
+        .ok_or_else(|| unreachable("no such address".to_owned()))?;
+    let answer = probe(&socket, &address).map_err(|error| unreachable(error.to_string()))?;
+    let status = answer.lines().next().unwrap_or_default();
+    if status.split(' ').nth(1) == Some("200") {
+        return Ok(());
+    }
+    Err(unreachable(format!(
+        "expected status 200, found {status:?}"
+    )))
+}
+
+fn probe(socket: &std::net::SocketAddr, host: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(socket, PROBE_TIMEOUT)?;
+    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+    stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
+    write!(
+        stream,
+        "GET /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut answer = String::new();
+    stream.take(64 << 10).read_to_string(&mut answer)?;
+    Ok(answer)
+}

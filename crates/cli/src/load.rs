@@ -1,0 +1,178 @@
+//! From a configuration to a model in memory: executor, tokenizer, stop set.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use engine::EngineConfig;
+use model::{Checkpoint, ExecutorConfig, Files, LoadError, Model, ModelExecutor, ModelInfo};
+use step::Executor;
+use text::{Tokenizer, TokenizerFiles};
+
+use crate::config::Config;
+use crate::exit;
+
+/// The name of the embedded model.
+pub const DEMO: &str = "demo";
+
+/// Tokens that end a chat turn in the families served here, beside the checkpoint's own.
+const TURN_ENDS: &[&str] = &["<|eot_id|>", "<|im_end|>"];
+
+/// A model ready to run.
+pub struct Loaded {
+    pub executor: Box<dyn Executor>,
+    pub tokenizer: Arc<Tokenizer>,
+    pub info: ModelInfo,
+    /// E: every id that ends a turn.
+    pub stop_tokens: Vec<u32>,
+    /// The name that requests give.
+    pub name: String,
+    pub is_demo: bool,
+    /// Threads that compute.
+    pub threads: usize,
+    /// Instruction set of the kernels.
+    pub kernels: &'static str,
+}
+
+impl Loaded {
+    /// Most positions of a sequence.
+    pub fn max_model_len(&self, config: &Config) -> u32 {
+        let built = self.info.max_positions as u32;
+        match config.model.max_model_len {
+            0 => built,
+            len => len.min(built),
+        }
+    }
+}
+
+/// Loads the configured model and allocates its KV pages.
+///
+/// # Errors
+/// One line naming the file, the key or tensor, what was expected and what was found.
+pub fn load(config: &Config) -> Result<Loaded> {
+    let (model, tokenizer) = open(&config.model.path)?;
+    let info = model.info().clone();
+    let tokenizer = Arc::new(prepare(tokenizer, &info));
+    let page = info.kv_bytes_per_position() as u64 * u64::from(config.engine.page_size);
+    let pages = u32::try_from(config.kv_bytes()? / page.max(1)).unwrap_or(u32::MAX);
+    let built = info.max_positions as u32;
+    let longest = if config.model.max_model_len == 0 {
+        built
+    } else {
+        config.model.max_model_len
+    };
+    let needed = longest.min(built).div_ceil(config.engine.page_size);
+    if pages < needed {
+        let message = format!(
+            "engine.kv_memory: expected at least {} KiB for one sequence of {} positions, found {}",
+            (u64::from(needed) * page).div_ceil(1024),
+            longest.min(built),
+            config.engine.kv_memory,
+        );
+        return Err(exit::failure(exit::CONFIG, message));
+    }
+    let sizes = ExecutorConfig {
+        page_size: config.engine.page_size,
+        pages,
+        threads: None,
+    };
+    for warning in model.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    let executor = ModelExecutor::new(model, sizes).map_err(refused)?;
+    let is_demo = config.model.path == DEMO;
+    let folder = Path::new(&config.model.path).file_name();
+    let name = match config.model.served_name.as_str() {
+        "" if is_demo => DEMO.to_owned(),
+        "" => folder.map_or_else(
+            || "model".to_owned(),
+            |name| name.to_string_lossy().into_owned(),
+        ),
+        name => name.to_owned(),
+    };
+    Ok(Loaded {
+        stop_tokens: stop_tokens(&tokenizer, &info),
+        threads: executor.threads(),
+        kernels: executor.instruction_set(),
+        executor: Box::new(executor),
+        tokenizer,
+        info,
+        name,
+        is_demo,
+    })
+}
+
+/// The weights and tokenizer files of `demo` or of a folder.
+///
+/// # Errors
+/// As [`load`].
+pub fn open(path: &str) -> Result<(Model, Tokenizer)> {
+    if path == DEMO {
+        let files = Files::memory(demo::checkpoint::files().iter().copied());
+        let model = Checkpoint::open(&files)
+            .and_then(Model::load)
+            .map_err(refused)?;
+        return Ok((model, tokenizer(&demo_files())?));
+    }
+    let folder = Path::new(path);
+    if !folder.is_dir() {
+        let message = format!("{path}: expected a Hugging Face folder or `demo`, found no folder");
+        return Err(exit::failure(exit::NO_INPUT, message));
+    }
+    let model = Checkpoint::open(&Files::folder(folder))
+        .and_then(Model::load)
+        .map_err(refused)?;
+    let files = TokenizerFiles::read(folder)
+        .map_err(|error| exit::failure(exit::CHECKPOINT, error.to_string()))?;
+    Ok((model, tokenizer(&files)?))
+}
+
+/// What the engine is told about this model and configuration.
+pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
+    EngineConfig {
+        max_running: config.engine.max_running,
+        max_waiting: config.engine.max_waiting,
+        row_budget: config.engine.row_budget,
+        max_model_len: Some(loaded.max_model_len(config)),
+        classes: loaded.tokenizer.classes(),
+    }
+}
+
+fn demo_files() -> TokenizerFiles {
+    let file = |name| demo::checkpoint::file(name).map(<[u8]>::to_vec);
+    TokenizerFiles {
+        tokenizer: file("tokenizer.json"),
+        config: file("tokenizer_config.json"),
+        special_tokens_map: file("special_tokens_map.json"),
+        generation_config: file("generation_config.json"),
+        ..TokenizerFiles::default()
+    }
+}
+
+fn tokenizer(files: &TokenizerFiles) -> Result<Tokenizer> {
+    Tokenizer::new(files).map_err(|error| exit::failure(exit::CHECKPOINT, error.to_string()))
+}
+
+/// The mask token is often known to config.json alone.
+fn prepare(mut tokenizer: Tokenizer, info: &ModelInfo) -> Tokenizer {
+    tokenizer.set_mask_id(info.mask);
+    tokenizer
+}
+
+fn stop_tokens(tokenizer: &Tokenizer, info: &ModelInfo) -> Vec<u32> {
+    let mut stops = info.end.clone();
+    stops.extend_from_slice(tokenizer.eos_ids());
+    stops.extend(
+        TURN_ENDS
+            .iter()
+            .filter_map(|token| tokenizer.token_to_id(token)),
+    );
+    stops.retain(|id| (*id as usize) < info.vocab_size);
+    stops.sort_unstable();
+    stops.dedup();
+    stops
+}
+
+fn refused(error: LoadError) -> anyhow::Error {
+    exit::failure(exit::CHECKPOINT, error.to_string())
+}

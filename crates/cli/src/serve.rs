@@ -1,0 +1,173 @@
+//! `asynclane serve`: the HTTP server over an engine thread.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use server::{AppState, Backend, Metrics, MetricsConfig, SamplingDefaults, ServedModel, Settings};
+use step::ExecutorSpec;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::ServeArgs;
+use crate::config::Config;
+use crate::exit;
+use crate::load::{self, Loaded};
+
+/// Serves until SIGTERM or SIGINT, drains, and returns.
+///
+/// # Errors
+/// A configuration, checkpoint or address that cannot be used.
+pub fn run(args: &ServeArgs) -> Result<()> {
+    let config = Config::resolve(&args.model, Some(args))?;
+    let filter = tracing_subscriber::EnvFilter::try_new(&args.log)
+        .map_err(|error| exit::failure(exit::USAGE, format!("--log: {error}")))?;
+    let ansi = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(ansi)
+        .init();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let listener = runtime
+        .block_on(TcpListener::bind(&config.server.listen))
+        .map_err(|error| {
+            exit::failure(
+                exit::IO,
+                format!("server.listen {}: {error}", config.server.listen),
+            )
+        })?;
+    let state = AppState::new(settings(&config));
+    let address = listener.local_addr()?;
+    // Probes answer while the model loads.
+    let serving = runtime.spawn(server::serve(listener, state.clone(), shutdown_signal()));
+    let loaded = load::load(&config)?;
+    announce(&loaded, &config, address);
+    let thread = install(&state, loaded, &config)?;
+    eprintln!("ready on http://{address}");
+    runtime.block_on(serving)??;
+    drop((runtime, state));
+    let _ = thread.join();
+    Ok(())
+}
+
+fn settings(config: &Config) -> Settings {
+    Settings {
+        max_body_bytes: config.server.max_body_bytes,
+        drain_timeout: Duration::from_secs(config.server.drain_timeout),
+        cors: config.server.cors,
+        ..Settings::default()
+    }
+}
+
+/// Starts the engine thread and hands it to the HTTP layer.
+fn install(
+    state: &AppState,
+    loaded: Loaded,
+    config: &Config,
+) -> Result<std::thread::JoinHandle<()>> {
+    let spec = loaded.executor.spec();
+    let metrics = Metrics::new(&MetricsConfig {
+        model_name: loaded.name.clone(),
+        backend: format!("cpu-f32-{}", loaded.kernels),
+        page_size: spec.page_size,
+        pages: spec.pages,
+        vllm_aliases: config.server.vllm_metrics,
+    });
+    let engine_config = load::engine_config(config, &loaded);
+    let model = served_model(&loaded, config)?;
+    let (engine, thread) = engine::spawn(&engine_config, loaded.executor, metrics.observer())?;
+    let backend = Backend {
+        engine,
+        tokenizer: loaded.tokenizer,
+        model: Arc::new(model),
+        metrics,
+    };
+    let installed = state.install(backend);
+    installed.map_err(|_| exit::failure(exit::ENGINE, "a model is served already"))?;
+    Ok(thread)
+}
+
+fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
+    let created = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
+    Ok(ServedModel {
+        id: loaded.name.clone(),
+        created,
+        owner: "asynclane".to_owned(),
+        is_demo: loaded.is_demo,
+        fingerprint: format!("{}-cpu-f32", env!("CARGO_PKG_VERSION")),
+        stop_tokens: loaded.stop_tokens.clone(),
+        defaults: SamplingDefaults::default(),
+        decoding: config.decoding()?,
+    })
+}
+
+/// What an operator wants to know before the first request.
+fn announce(loaded: &Loaded, config: &Config, address: std::net::SocketAddr) {
+    if !std::io::stderr().is_terminal() {
+        return;
+    }
+    let info = &loaded.info;
+    let ExecutorSpec {
+        page_size, pages, ..
+    } = loaded.executor.spec();
+    let bytes = info.kv_bytes_per_position() as u64 * u64::from(page_size) * u64::from(pages);
+    eprintln!("asynclane {}", env!("CARGO_PKG_VERSION"));
+    eprintln!(
+        "  model      {} ({}, {} parameters)",
+        loaded.name, info.family, info.parameters
+    );
+    eprintln!(
+        "  device     cpu, f32, {} kernels, {} threads",
+        loaded.kernels, loaded.threads
+    );
+    eprintln!("  context    {} positions", loaded.max_model_len(config));
+    eprintln!(
+        "  KV cache   {pages} pages of {page_size} slots, {} MiB",
+        bytes >> 20
+    );
+    eprintln!(
+        "  batch      {} rows a step, {} sequences, {} waiting",
+        config.engine.row_budget, config.engine.max_running, config.engine.max_waiting
+    );
+    eprintln!("  decoder    {}", config.model.decoder);
+    eprintln!(
+        "  prefix     no sharing across requests: under full attention K/V depend on what follows"
+    );
+    eprintln!("  keys       none: everybody who reaches the address may use it");
+    eprintln!("  metrics    http://{address}/metrics");
+    eprintln!(
+        "  try        curl -N http://{address}/v1/completions -H 'content-type: application/json' \\"
+    );
+    eprintln!(
+        "               -d '{{\"model\":\"{}\",\"prompt\":\"Hi\",\"stream\":true}}'",
+        loaded.name
+    );
+}
+
+/// Ends at the first SIGTERM or SIGINT; a second one ends the process at once.
+async fn shutdown_signal() {
+    let (Ok(mut term), Ok(mut int)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+        std::process::exit(130);
+    });
+}

@@ -1,0 +1,9 @@
+//! The HTTP server over the simulated model, from the outside.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+mod errors;
+mod lifecycle;
+mod metrics;
+mod shapes;
+mod streaming;
