@@ -90,7 +90,7 @@ pub fn run(executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Outcome> 
             let outcome = outcomes.entry(id).or_default();
             match event {
                 Event::Started => {}
-                Event::Tokens(chunk) => outcome.tokens.extend_from_slice(chunk.as_slice()),
+                Event::Tokens { chunk, .. } => outcome.tokens.extend_from_slice(chunk.as_slice()),
                 Event::Step(step) => outcome.steps.push(*step),
                 Event::Finished(finished) => outcome.finished = Some(finished),
                 Event::Failed { message } => panic!("a sequence failed: {message}"),

@@ -90,7 +90,8 @@ fn emit(sequence: &Sequence, mut send: impl FnMut(Event)) {
                     *slot = canvas.get(next).expect("emitted offsets are committed");
                     next += 1;
                 }
-                send(Event::Tokens(TokenChunk::new(&chunk[..count])));
+                let chunk = TokenChunk::new(&chunk[..count]);
+                send(Event::Tokens { chunk, stats: sequence.stats });
             }
         }
     }

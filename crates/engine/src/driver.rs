@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use step::{BatchOutput, ExecuteError, Executor};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -37,6 +37,7 @@ pub fn spawn(
         clients: HashMap::new(),
         output: BatchOutput::default(),
         started: Instant::now(),
+        emit_time: Duration::ZERO,
     };
     let thread = std::thread::Builder::new().name("engine".to_owned());
     let joined = thread.spawn(move || driver.run())?;
@@ -52,6 +53,8 @@ struct Driver {
     clients: HashMap<SequenceId, Client>,
     output: BatchOutput,
     started: Instant,
+    /// Time that handing out the last step's events took.
+    emit_time: Duration,
 }
 
 /// Who waits for a sequence's events.
@@ -66,8 +69,10 @@ impl Driver {
         while self.receive() {
             self.cancel_abandoned();
             self.step();
-            self.flush();
+            // Counted before the clients hear of it: whoever has its answer finds it in the
+            // metrics.
             self.publish();
+            self.flush();
         }
     }
 
@@ -161,11 +166,13 @@ impl Driver {
                 self.clients.remove(&id);
             }
         }
-        self.engine.report().times.emit = emitting.elapsed();
+        self.emit_time = emitting.elapsed();
     }
 
     fn publish(&mut self) {
+        let emit = std::mem::take(&mut self.emit_time);
         let report = self.engine.report();
+        report.times.emit = emit;
         let gauges = report.gauges;
         self.observer.on_step(report);
         self.engine.clear_report();

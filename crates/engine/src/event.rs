@@ -9,7 +9,13 @@ pub enum Event {
     /// The sequence left the queue and has its first forward in the coming step.
     Started,
     /// The frontier moved: the next committed tokens in output order. Final.
-    Tokens(TokenChunk),
+    Tokens {
+        /// The tokens.
+        chunk: TokenChunk,
+        /// The cost of the sequence up to and including the step that moved the frontier; the
+        /// final cost for a caller who wants no more (a stop string has completed).
+        stats: SequenceStats,
+    },
     /// One step of a traced sequence.
     Step(Box<StepTrace>),
     /// The last event of a sequence that was generated.

@@ -43,7 +43,7 @@ pub struct PhaseTimes {
     pub execute: Duration,
     /// Commits, lanes, pages.
     pub apply: Duration,
-    /// Handing events to the callers.
+    /// Handing the events of the step before to the callers.
     pub emit: Duration,
 }
 

@@ -6,15 +6,13 @@
 //! candle's own product picks other kernels, with other summation orders, by the row count.
 
 use crate::parallel::{self, Shared};
-use crate::simd::tile::{LINE, STRIDE, Tile, by_height};
+use crate::simd::tile::{Tile, by_height};
 use crate::simd::{InstructionSet, Kernel, MAX_LANES, Simd, dispatch_on, math};
 
 /// Inner dimension handled per pass, so that a panel of weights stays in the second-level cache.
 const K_BLOCK: usize = 4096;
 /// Rows that one task takes through a panel.
 const ROW_BLOCK: usize = 192;
-/// Matrices of at least as many cache lines stream from memory and are asked for ahead.
-const PREFETCH_LINES: usize = 1 << 15;
 /// Multiply-adds below which threads cost more than they save.
 const SERIAL_WORK: usize = 1 << 18;
 
@@ -218,21 +216,10 @@ impl Block<'_> {
         }
         let x = &self.x[row * self.stride + from..];
         assert!(x.len() >= (R - 1) * self.stride + to - from, "rows of x");
-        let x = (x.as_ptr(), self.stride);
         // SAFETY: x holds R rows (checked above); the panel holds k rows of two vectors.
         unsafe {
             let b = weights.panel(panel).add(from * width);
-            if weights.lines.len() < PREFETCH_LINES {
-                tile.accumulate(s, to - from, x, b);
-            } else {
-                // What this task reads next follows in memory: each tile asks for its share.
-                let tiles = (self.rows.1 - self.rows.0).div_ceil(S::TILE_ROWS);
-                let index = (row - self.rows.0) / S::TILE_ROWS;
-                let lines = (STRIDE * width / LINE).div_ceil(tiles);
-                let share = (to - from).div_ceil(STRIDE) * lines * LINE;
-                let next = b.wrapping_add((to - from) * width + index * share);
-                tile.accumulate_ahead(s, to - from, x, b, (next, lines));
-            }
+            tile.accumulate(s, to - from, (x.as_ptr(), self.stride), b);
         }
         if to < weights.k {
             tile.store(s, &mut partial[waiting..waiting + R * width]);

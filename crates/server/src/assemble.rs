@@ -17,7 +17,7 @@ pub struct Delta {
     pub finish: Option<FinishReason>,
     /// The sequence has a place in the batch.
     pub started: bool,
-    /// Set once, when the sequence has left the engine; the last delta.
+    /// Set once, in the last delta: the cost up to the step that ended the answer.
     pub stats: Option<SequenceStats>,
 }
 
@@ -74,7 +74,12 @@ impl ChoiceAssembler {
     pub fn take(&mut self, event: Event, delta: &mut Delta) -> Result<(), Failure> {
         match event {
             Event::Started => delta.started = true,
-            Event::Tokens(chunk) => self.push(chunk.as_slice(), delta),
+            Event::Tokens { chunk, stats } => {
+                self.push(chunk.as_slice(), delta);
+                if self.ended {
+                    delta.stats = Some(stats);
+                }
+            }
             Event::Step(_) => {}
             Event::Finished(finished) => {
                 self.finish(finished.reason, delta);
@@ -86,10 +91,6 @@ impl ChoiceAssembler {
     }
 
     fn push(&mut self, tokens: &[TokenId], delta: &mut Delta) {
-        // Behind a stop string the sequence goes on only for its stats.
-        if self.ended {
-            return;
-        }
         let piece = self.stream.push(tokens);
         let fresh = piece.tokens_used - self.used;
         self.used = piece.tokens_used;
@@ -101,9 +102,6 @@ impl ChoiceAssembler {
     }
 
     fn finish(&mut self, reason: FinishReason, delta: &mut Delta) {
-        if self.ended {
-            return;
-        }
         let piece = self.stream.finish();
         // A stop string may complete in what was held back: later ids then do not belong.
         let unused = self.used.saturating_sub(piece.tokens_used);

@@ -8,21 +8,21 @@ use futures_util::Stream;
 
 use crate::assemble::{ChoiceAssembler, Delta, Failure};
 
-/// A stream of deltas; the last one has stats. Dropping it cancels the sequence.
+/// A stream of deltas; the last one has stats. Dropping it, or a stop string, cancels the
+/// sequence.
 #[derive(Debug)]
 pub struct Choice {
-    events: EventStream,
+    /// None once nothing more is wanted.
+    events: Option<EventStream>,
     assembler: ChoiceAssembler,
-    done: bool,
 }
 
 impl Choice {
     /// Reads `events` into `assembler`.
     pub fn new(events: EventStream, assembler: ChoiceAssembler) -> Self {
         Self {
-            events,
+            events: Some(events),
             assembler,
-            done: false,
         }
     }
 }
@@ -32,32 +32,30 @@ impl Stream for Choice {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        if this.done {
+        let Some(events) = &mut this.events else {
             return Poll::Ready(None);
-        }
+        };
         let mut delta = this.assembler.delta();
         while !delta.started && !delta.is_visible() && delta.stats.is_none() {
-            let first = pin!(this.events.next()).poll(context);
-            let Poll::Ready(first) = first else {
+            let Poll::Ready(mut next) = pin!(events.next()).poll(context) else {
                 return Poll::Pending;
             };
-            let mut next = match first {
-                Some(event) => Some(event),
-                None => {
-                    this.done = true;
-                    return Poll::Ready(Some(Err(Failure("the engine has stopped".to_owned()))));
-                }
-            };
+            if next.is_none() {
+                this.events = None;
+                return Poll::Ready(Some(Err(Failure("the engine has stopped".to_owned()))));
+            }
             // Whatever is queued already goes into the same delta.
             while let Some(event) = next {
                 if let Err(failure) = this.assembler.take(event, &mut delta) {
-                    this.done = true;
+                    this.events = None;
                     return Poll::Ready(Some(Err(failure)));
                 }
-                next = this.events.try_next();
+                next = if delta.stats.is_none() { events.try_next() } else { None };
             }
         }
-        this.done = delta.stats.is_some();
+        if delta.stats.is_some() {
+            this.events = None;
+        }
         Poll::Ready(Some(Ok(delta)))
     }
 }

@@ -118,7 +118,7 @@ impl Runner {
             }
             while let Some((id, event)) = self.engine.poll_event() {
                 match event {
-                    Event::Tokens(chunk) => {
+                    Event::Tokens { chunk, .. } => {
                         answers[owners[&id]].extend_from_slice(chunk.as_slice());
                     }
                     Event::Finished(finished) => {

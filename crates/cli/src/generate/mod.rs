@@ -104,7 +104,7 @@ impl Show<'_> {
         while let Some(event) = stream.blocking_next() {
             match event {
                 Event::Started => {}
-                Event::Tokens(chunk) => {
+                Event::Tokens { chunk, .. } => {
                     let piece = self.text.push(chunk.as_slice());
                     if !self.live {
                         write!(out, "{}", piece.text)?;

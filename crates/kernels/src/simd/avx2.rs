@@ -42,10 +42,6 @@ impl Simd for Avx2 {
         safe!(_mm256_storeu_ps(p, x));
     }
     #[inline(always)]
-    fn prefetch(self, p: *const f32) {
-        safe!(_mm_prefetch::<_MM_HINT_T1>(p.cast()));
-    }
-    #[inline(always)]
     fn add(self, a: __m256, b: __m256) -> __m256 {
         safe!(_mm256_add_ps(a, b))
     }

@@ -42,10 +42,6 @@ impl Simd for Avx512 {
         safe!(_mm512_storeu_ps(p, x));
     }
     #[inline(always)]
-    fn prefetch(self, p: *const f32) {
-        safe!(_mm_prefetch::<_MM_HINT_T1>(p.cast()));
-    }
-    #[inline(always)]
     fn add(self, a: __m512, b: __m512) -> __m512 {
         safe!(_mm512_add_ps(a, b))
     }

@@ -39,8 +39,6 @@ pub(crate) trait Simd: Copy {
     /// # Safety
     /// `LANES` values from `p` on are writable.
     unsafe fn store(self, p: *mut f32, x: Self::F);
-    /// Asks for the cache line at `p`, which need not be readable.
-    fn prefetch(self, p: *const f32);
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;

@@ -37,8 +37,6 @@ impl Simd for Portable {
         unsafe { *p.cast() = x }
     }
     #[inline(always)]
-    fn prefetch(self, _: *const f32) {}
-    #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         zip(a, b, |x, y| x + y)
     }

@@ -78,69 +78,17 @@ impl<S: Simd, const R: usize> Tile<S, R> {
         let rows: [*const f32; R] = std::array::from_fn(|r| unsafe { a.add(r * stride) });
         for p in 0..k {
             // SAFETY: p < k.
-            unsafe { step(s, &mut sums, &rows, b, p) };
-        }
-        self.sums = sums;
-    }
-
-    /// [`Tile::accumulate`], asking for `ahead.1` cache lines from `ahead.0` on every
-    /// [`STRIDE`] steps.
-    ///
-    /// # Safety
-    /// As for [`Tile::accumulate`].
-    #[inline(always)]
-    pub(crate) unsafe fn accumulate_ahead(
-        &mut self,
-        s: S,
-        k: usize,
-        (a, stride): (*const f32, usize),
-        b: *const f32,
-        ahead: (*const f32, usize),
-    ) {
-        let mut sums = self.sums;
-        // SAFETY: the first value of each row is readable.
-        let rows: [*const f32; R] = std::array::from_fn(|r| unsafe { a.add(r * stride) });
-        let mut next = ahead.0;
-        for from in (0..k).step_by(STRIDE) {
-            for _ in 0..ahead.1 {
-                s.prefetch(next);
-                next = next.wrapping_add(LINE);
-            }
-            for p in from..(from + STRIDE).min(k) {
-                // SAFETY: p < k.
-                unsafe { step(s, &mut sums, &rows, b, p) };
+            unsafe {
+                let low = s.load(b.add(p * 2 * S::LANES));
+                let high = s.load(b.add(p * 2 * S::LANES + S::LANES));
+                for r in 0..R {
+                    let x = s.splat(*rows[r].add(p));
+                    sums[r][0] = s.fma(x, low, sums[r][0]);
+                    sums[r][1] = s.fma(x, high, sums[r][1]);
+                }
             }
         }
         self.sums = sums;
-    }
-}
-
-/// Steps of the inner dimension between two prefetches.
-pub(crate) const STRIDE: usize = 8;
-/// Values of one cache line.
-pub(crate) const LINE: usize = 16;
-
-/// One step of the inner dimension.
-///
-/// # Safety
-/// `p` is a step that `rows` and `b` have.
-#[inline(always)]
-unsafe fn step<S: Simd, const R: usize>(
-    s: S,
-    sums: &mut [[S::F; 2]; R],
-    rows: &[*const f32; R],
-    b: *const f32,
-    p: usize,
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let low = s.load(b.add(p * 2 * S::LANES));
-        let high = s.load(b.add(p * 2 * S::LANES + S::LANES));
-        for r in 0..R {
-            let x = s.splat(*rows[r].add(p));
-            sums[r][0] = s.fma(x, low, sums[r][0]);
-            sums[r][1] = s.fma(x, high, sums[r][1]);
-        }
     }
 }
 

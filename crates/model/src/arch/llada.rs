@@ -69,7 +69,7 @@ pub(super) fn load(
     let (q, kv) = (info.heads * info.head_width, info.groups * info.head_width);
     let root = "model.transformer";
     let embedding = Embedding::load(weights, &format!("{root}.wte"), (info.embedding_size, d))?;
-    let mut blocks = Vec::with_capacity(info.layers);
+    let mut blocks = Vec::new();
     for layer in 0..info.layers {
         let name = |part: &str| format!("{root}.blocks.{layer}.{part}");
         let matrix = |part, rows, bias| Matrix {

@@ -8,6 +8,9 @@ use serde_json::json;
 const MASK: u32 = 126_336;
 const END_OF_TEXT: u32 = 126_081;
 
+/// Bounds the table of rotary angles, which is built before any weight is seen.
+const MOST_POSITIONS: usize = 1 << 20;
+
 /// What `config.json` says of a LLaDA checkpoint.
 pub(crate) struct LladaConfig {
     /// Sizes and ids; parameters are not counted yet.
@@ -88,6 +91,10 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         Some(width) => width,
         None => config.count("mlp_ratio")? * width,
     };
+    let max_positions = config.count("max_sequence_length")?;
+    if max_positions > MOST_POSITIONS {
+        return Err(config.refuse("max_sequence_length", format!("at most {MOST_POSITIONS}")));
+    }
     let vocab_size = config.count("vocab_size")?;
     let embedding_size = config
         .optional_count("embedding_size")?
@@ -106,7 +113,7 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         mlp_width,
         vocab_size,
         embedding_size,
-        max_positions: config.count("max_sequence_length")?,
+        max_positions,
         mask: config.token("mask_token_id", MASK, embedding_size)?,
         end: config.tokens("eos_token_id", END_OF_TEXT, embedding_size)?,
         parameters: 0,

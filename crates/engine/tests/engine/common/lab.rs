@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use asynclane_engine::{
-    ByRole, Engine, EngineConfig, Event, FinishReason, Finished, Refusal, Request, SequenceId,
-    SequenceStats, StepReport, StepTrace,
+    ByKind, ByRole, Engine, EngineConfig, Event, FinishReason, Finished, Refusal, Request,
+    SequenceId, SequenceStats, StepReport, StepTrace,
 };
 use sim::{SimConfig, SimExecutor};
 use step::{BatchOutput, Executor, TokenId};
@@ -218,6 +218,11 @@ impl Lab {
             let id = self.seeds[&segment.sampling.seed];
             let log = self.logs.get_mut(&id).expect("a known sequence");
             log.forwards += u32::from(sequences.insert(id));
+            assert_eq!(
+                segment.sampling.clock + 1,
+                log.forwards,
+                "{id:?}: the clock of its noise"
+            );
             log.positions += u64::from(segment.rows.end - segment.rows.start);
         }
         (sequences, batch.rows.len() as u64)
@@ -236,9 +241,12 @@ impl Lab {
             );
             match event {
                 Event::Started => log.started = true,
-                Event::Tokens(chunk) => {
+                Event::Tokens { chunk, stats } => {
                     assert!(!chunk.as_slice().is_empty());
                     log.tokens.extend(chunk.as_slice());
+                    assert!(log.tokens.len() <= stats.emitted_tokens as usize);
+                    assert_eq!(stats.forwards(), log.forwards, "{id:?}: NFE so far");
+                    assert_eq!(stats.positions, log.positions, "{id:?}: rows so far");
                 }
                 Event::Step(trace) => log.steps.push(*trace),
                 Event::Finished(finished) => {
@@ -257,18 +265,21 @@ impl Lab {
     }
 
     fn add_up(&mut self, report: &StepReport) {
+        fn add(sums: &mut [u64; 3], more: [u64; 3]) {
+            sums.iter_mut()
+                .zip(more)
+                .for_each(|(sum, more)| *sum += more);
+        }
         let all = &mut self.totals;
-        let kinds = |by: asynclane_engine::ByKind| [by.prefill, by.decode, by.refresh];
+        let kinds = |by: ByKind| [by.prefill, by.decode, by.refresh];
         let commits = [
             report.masked_commits,
             report.draft_commits,
             report.edit_commits,
         ];
-        for index in 0..3 {
-            all.forwards[index] += kinds(report.forwards)[index];
-            all.positions[index] += kinds(report.positions)[index];
-            all.commits[index] += u64::from(commits[index]);
-        }
+        add(&mut all.forwards, kinds(report.forwards));
+        add(&mut all.positions, kinds(report.positions));
+        add(&mut all.commits, commits.map(u64::from));
         all.executed += u64::from(report.executed);
         all.failed += u64::from(report.failed);
         all.commit_latencies += report.commit_latency.len() as u64;

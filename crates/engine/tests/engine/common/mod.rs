@@ -3,9 +3,11 @@
 mod lab;
 mod picture;
 mod requests;
+mod rig;
 mod rng;
 
 pub use lab::{End, Lab, Outcome, alone};
 pub use picture::Scripted;
 pub use requests::{LANE_DECODERS, STOP, config, decoding, random_request, request, sim, stubborn};
+pub use rig::{Rig, read, request_of, text_of};
 pub use rng::{Rng, ShowSeed, seeds};

@@ -1,8 +1,6 @@
 //! Batch invariance, bit for bit: a row's result is a function of its own sequence alone.
 
-mod common;
-
-use common::{Noise, Tiny, execute, push, row};
+use crate::common::{Noise, Tiny, execute, push, row};
 use serde_json::{Value, json};
 use step::{Batch, Bias, Candidate, Sampling};
 

@@ -1,9 +1,4 @@
 //! Random tiny checkpoints and a plain reference forward in f64.
-#![allow(
-    dead_code,
-    clippy::allow_attributes,
-    reason = "each test file uses a part of it"
-)]
 
 use asynclane_model::{Checkpoint, ExecutorConfig, Files, LoadError, Model, ModelExecutor};
 use safetensors::tensor::{Dtype, TensorView, serialize};

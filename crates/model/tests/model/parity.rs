@@ -1,8 +1,6 @@
 //! Logits and candidates of random tiny checkpoints against a plain reference forward.
 
-mod common;
-
-use common::{Noise, Store, Tiny, execute, load, push, reference, row};
+use crate::common::{Noise, Store, Tiny, execute, load, push, reference, row};
 use serde_json::{Value, json};
 use step::{Batch, Candidate, PageCopy, PageId, Sampling, Score};
 

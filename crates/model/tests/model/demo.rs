@@ -1,9 +1,7 @@
 //! The shipped demo checkpoint against recorded steps of a reference implementation.
 
-mod common;
-
+use crate::common::{execute, push, row};
 use asynclane_model::{Checkpoint, ExecutorConfig, Files, Model, ModelExecutor};
-use common::{execute, push, row};
 use serde_json::Value;
 use step::{Batch, Executor, Sampling};
 

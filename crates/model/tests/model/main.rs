@@ -1,0 +1,14 @@
+//! The model crate from outside: checkpoints, parity, batch invariance, the demo checkpoint.
+
+#[cfg(test)]
+mod checkpoint;
+#[cfg(test)]
+mod common;
+#[cfg(test)]
+mod demo;
+#[cfg(test)]
+mod executor;
+#[cfg(test)]
+mod invariance;
+#[cfg(test)]
+mod parity;
