@@ -91,7 +91,10 @@ fn emit(sequence: &Sequence, mut send: impl FnMut(Event)) {
                     next += 1;
                 }
                 let chunk = TokenChunk::new(&chunk[..count]);
-                send(Event::Tokens { chunk, stats: sequence.stats });
+                send(Event::Tokens {
+                    chunk,
+                    stats: sequence.stats,
+                });
             }
         }
     }

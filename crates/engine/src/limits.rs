@@ -61,7 +61,8 @@ impl Limits {
         let all = (prompt + budget).div_ceil(self.page_size);
         match (&decoding.cache, decoding.decoder.max_lanes()) {
             (CacheConfig::Snapshot(_), lanes) => {
-                all + budget.div_ceil(self.page_size) + 2 * lanes + 2
+                // Every refine lane owns at least one offset.
+                all + budget.div_ceil(self.page_size) + 2 * lanes.min(budget) + 2
             }
             _ => all,
         }

@@ -3,7 +3,8 @@
 //! Every output element is one chain of fused multiply-adds over the whole inner dimension,
 //! from the first to the last: the tile height, the blocking of the inner dimension (partial
 //! sums are stored and reloaded exactly) and the split over threads leave the bits alone.
-//! candle's own product picks other kernels, with other summation orders, by the row count.
+//! candle's own product sums a single row in another order than several, packs the weights
+//! in every call, and was slower at every row count measured (`examples/kernels.rs`).
 
 use crate::parallel::{self, Shared};
 use crate::simd::tile::{Tile, by_height};

@@ -43,6 +43,28 @@ impl ModelInfo {
     pub fn kv_bytes_per_position(&self) -> usize {
         2 * self.layers * self.groups * self.head_width * size_of::<f32>()
     }
+
+    /// One line for people: family, parameters, geometry, memory, ids.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!(
+            "{}, {:.2} M parameters: {} layers of width {}, {} heads ({} key/value) of {}, \
+             MLP {}; vocabulary {}, {} positions, {} KV bytes each; mask {}, end {:?}",
+            self.family,
+            self.parameters as f64 / 1e6,
+            self.layers,
+            self.width,
+            self.heads,
+            self.groups,
+            self.head_width,
+            self.mlp_width,
+            self.vocab_size,
+            self.max_positions,
+            self.kv_bytes_per_position(),
+            self.mask,
+            self.end
+        )
+    }
 }
 
 /// A model ready to run.

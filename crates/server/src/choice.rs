@@ -50,7 +50,11 @@ impl Stream for Choice {
                     this.events = None;
                     return Poll::Ready(Some(Err(failure)));
                 }
-                next = if delta.stats.is_none() { events.try_next() } else { None };
+                next = if delta.stats.is_none() {
+                    events.try_next()
+                } else {
+                    None
+                };
             }
         }
         if delta.stats.is_some() {

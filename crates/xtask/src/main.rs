@@ -1,12 +1,13 @@
-//! The command line of the repository's rules: `verify` prints every violation.
+//! The command line of the repository's rules: `verify` prints every violation and writes
+//! nothing, `fix` renders the measured tables of the documents anew.
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use asynclane_xtask::{Repository, rules, verify};
 
-const USAGE: &str = "usage: cargo run -p asynclane-xtask -- verify";
+const USAGE: &str = "usage: cargo xtask verify | fix";
 
 fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -15,6 +16,7 @@ fn main() -> Result<ExitCode> {
         .canonicalize()?;
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["verify"] => report(&root),
+        ["fix"] => fix(&root),
         _ => bail!(USAGE),
     }
 }
@@ -29,4 +31,17 @@ fn report(root: &Path) -> Result<ExitCode> {
     }
     println!("{} problems", problems.len());
     Ok(ExitCode::from(u8::from(!problems.is_empty())))
+}
+
+fn fix(root: &Path) -> Result<ExitCode> {
+    let files = Repository::load(root)?.files;
+    for file in files.iter().filter(|file| file.path.ends_with(".md")) {
+        let text = rules::tables::rendered(&file.text, &files)
+            .map_err(|why| anyhow!("{}: {why}", file.path))?;
+        if text != file.text {
+            std::fs::write(root.join(&file.path), text).with_context(|| file.path.clone())?;
+            println!("{}: tables rendered", file.path);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -83,21 +83,28 @@ impl Lanes {
 
     /// The tree; every leaf with the text it owns.
     pub fn draw(&self, canvas: &Canvas<'_>) -> String {
-        let mut out = String::from("lane tree (refine child first = output order)\n");
+        let out = String::from("lane tree (refine child first = output order)\n");
+        let mut drawing = Drawing { lanes: &self.lanes, canvas, out };
         if let Some(root) = self.lanes.first() {
-            self.draw_lane(root, "", "", canvas, &mut out);
+            drawing.lane(root, "", "");
         }
-        out
+        drawing.out
     }
 
-    fn draw_lane(
-        &self,
-        lane: &Lane,
-        first: &str,
-        rest: &str,
-        canvas: &Canvas<'_>,
-        out: &mut String,
-    ) {
+    fn find(&mut self, id: LaneId) -> Option<&mut Lane> {
+        self.lanes.iter_mut().find(|lane| lane.id == id)
+    }
+}
+
+struct Drawing<'a> {
+    lanes: &'a [Lane],
+    canvas: &'a Canvas<'a>,
+    out: String,
+}
+
+impl Drawing<'_> {
+    /// Draws `lane` behind `branch` and its children behind `below`.
+    fn lane(&mut self, lane: &Lane, branch: &str, below: &str) {
         let role = match lane.role {
             Role::Generate => "generate",
             Role::Refine => "refine",
@@ -109,31 +116,22 @@ impl Lanes {
         };
         let what = match lane.split {
             Some(split) => format!("forked at {}", lane.start + split),
-            None => canvas.text(lane.start, lane.len),
+            None => self.canvas.text(lane.start, lane.len),
         };
         let end = lane.start + lane.split.unwrap_or(lane.len);
         let (id, start) = (lane.id.0, lane.start);
-        let _ = writeln!(out, "{first}{role} {id} [{start}, {end}) {steps}: {what}");
-        let children: Vec<&Lane> = self
-            .lanes
-            .iter()
-            .filter(|child| child.parent == Some(lane.id))
-            .collect();
-        for (index, child) in children.iter().enumerate() {
-            let last = index + 1 == children.len();
+        let _ = writeln!(self.out, "{branch}{role} {id} [{start}, {end}) {steps}: {what}");
+        let lanes = self.lanes;
+        let mut children =
+            lanes.iter().filter(|child| child.parent == Some(lane.id)).peekable();
+        while let Some(child) = children.next() {
             // A successor that was spawned, not forked, goes on at its parent's level.
-            let (branch, below) = match (lane.split, last) {
+            let (first, rest) = match (lane.split, children.peek()) {
                 (None, _) => ("", ""),
-                (Some(_), false) => ("├─ ", "│  "),
-                (Some(_), true) => ("└─ ", "   "),
+                (Some(_), Some(_)) => ("├─ ", "│  "),
+                (Some(_), None) => ("└─ ", "   "),
             };
-            let first = format!("{rest}{branch}");
-            let below = format!("{rest}{below}");
-            self.draw_lane(child, &first, &below, canvas, out);
+            self.lane(child, &format!("{below}{first}"), &format!("{below}{rest}"));
         }
-    }
-
-    fn find(&mut self, id: LaneId) -> Option<&mut Lane> {
-        self.lanes.iter_mut().find(|lane| lane.id == id)
     }
 }

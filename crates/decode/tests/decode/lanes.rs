@@ -290,6 +290,21 @@ fn effective_length_is_the_furthest_valid_token() {
     assert_eq!(bench.decoder.effective_len(), 6);
 }
 
+#[test]
+fn effective_length_counts_a_waiting_lane() {
+    let mut bench = Bench::from(AsyncLaneConfig {
+        coupled: true,
+        ..asynclane()
+    });
+    bench.step(&[(1, "a", 1.0), (3, ".", 1.0), (4, "c", 1.0), (5, "c", 1.0)]);
+    assert_eq!(active(&bench), [(1, Role::Refine)]);
+    assert_eq!(
+        bench.decoder.effective_len(),
+        6,
+        "of the waiting lane [4, 12)"
+    );
+}
+
 fn active(bench: &Bench) -> Vec<(u32, Role)> {
     bench
         .decoder

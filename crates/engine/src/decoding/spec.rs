@@ -70,7 +70,7 @@ impl DecodingSpec {
         Ok(())
     }
 
-    /// Reads `key=value,key=value`; a first item without `=` is a preset's name.
+    /// Reads `key=value,key=value`; an item without `=` is a preset's name.
     ///
     /// # Errors
     /// As [`Self::set`].

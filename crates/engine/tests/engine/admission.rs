@@ -224,3 +224,25 @@ fn places_are_given_in_order_of_arrival() {
     lab.finish();
     assert_eq!(ended(&lab), 4);
 }
+
+/// Under a row budget that fits one forward a step, those that waited longest go first.
+#[test]
+fn sequences_take_turns() {
+    let mut config = config();
+    config.row_budget = 1;
+    let mut lab = Lab::new(
+        &config,
+        SimExecutor::new(sim(2000, 4)).expect("a valid model"),
+    );
+    for seed in 0..3 {
+        let mut request = request(&[20; 10], 40, "vanilla");
+        request.sampling.seed = seed;
+        lab.submit(request).expect("there is room");
+    }
+    for turn in 0..15 {
+        assert!(lab.step());
+        let forwards: Vec<u32> = lab.logs.values().map(|log| log.forwards).collect();
+        let expected: Vec<u32> = (0..3).map(|at| (turn + 3 - at) / 3).collect();
+        assert_eq!(forwards, expected, "after {} steps", turn + 1);
+    }
+}

@@ -125,18 +125,24 @@ fn a_stop_token_cuts_lookahead_and_view() {
     );
 }
 
-/// Coupled: the waiting continuation has no rows until its refine lane has finished.
+/// Coupled: the waiting continuation has no rows until its refine lane has finished. The refine
+/// lane sees what was written right of it all the while.
 #[test]
 fn a_waiting_lane_has_no_rows() {
     let mut scripted = scripted("cache=fused,rows=all,refresh=never,coupled=true");
-    assert_eq!(scripted.step(FORK), [FIRST]);
+    let fork: &[(u32, u32, f64)] = &[(2, 2, 0.95), (3, 30, 0.95), (5, 40, 0.95)];
+    assert_eq!(scripted.step(fork), [FIRST]);
     assert_eq!(
         scripted.step(&[(0, 20, 0.5)]),
-        ["pages 0 1 2: 3..5 = ?- 2 see 9"]
+        ["pages 0 1 2: 3..6 = ?- ?- 2 see 9"]
+    );
+    assert_eq!(
+        scripted.step(&[(1, 21, 0.5)]),
+        ["pages 0 1 2: 3..6 = 20 ?- 2 see 9"]
     );
     assert_eq!(
         scripted.step(&[]),
-        ["pages 0 1 2: 5..11 = ? 30 ? 40 ? ? see 11"]
+        ["pages 0 1 2: 6..12 = 30 ? 40 ? ? ? see 12"]
     );
 }
 

@@ -100,4 +100,9 @@ fn its_facts_are_those_of_its_configuration() {
     assert_eq!(info.kv_bytes_per_position(), 2 * 6 * 192 * 4);
     let matrices = 6 * (4 * 192 * 192 + 3 * 192 * 512) + 2 * 1024 * 192;
     assert_eq!(info.parameters, matrices + 13 * 192);
+    assert_eq!(
+        info.describe(),
+        "llada, 3.05 M parameters: 6 layers of width 192, 6 heads (6 key/value) of 32, MLP 512; \
+         vocabulary 1024, 1024 positions, 9216 KV bytes each; mask 5, end [1]"
+    );
 }

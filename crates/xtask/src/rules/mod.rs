@@ -4,6 +4,7 @@ pub mod budgets;
 pub mod dependencies;
 pub mod layout;
 pub mod source;
+pub mod tables;
 
 use anyhow::Result;
 
@@ -35,6 +36,10 @@ pub const ALL: &[Rule] = &[
     Rule {
         name: "layout",
         check: layout::check,
+    },
+    Rule {
+        name: "tables",
+        check: |repository| Ok(tables::check(&repository.files)),
     },
     Rule {
         name: "words",

@@ -1,0 +1,99 @@
+//! The exact reductions of AsyncLane (§7): with its freedom taken away it is Fast-dLLM, token
+//! for token and forward for forward, on the demo model in f32.
+
+use asynclane_tests::golden;
+use asynclane_tests::run::{self, Outcome};
+use decode::{AsyncLaneConfig, ScheduleConfig};
+use engine::Request;
+use engine::decoding::{CacheConfig, Compact, Refresh};
+
+const BUDGET: u32 = 128;
+/// Enough rows behind any lane that every refresh covers the whole canvas.
+const EVERYTHING: u32 = 2 * BUDGET;
+
+/// Lanes without forks and drafts.
+fn plain_lanes(block_length: u32, lookahead: u32) -> AsyncLaneConfig {
+    AsyncLaneConfig {
+        block_length,
+        lookahead,
+        draft_threshold: None,
+        fork: None,
+        min_fill: 0.5,
+        min_clock: 2,
+        fork_when_complete: true,
+        max_lanes: 1,
+        coupled: false,
+    }
+}
+
+fn outcomes(settings: &str, change: impl Fn(&mut Request)) -> Vec<Outcome> {
+    let goldens = golden::load();
+    let mut executor = run::executor(1024);
+    let requests = goldens.rows.iter().step_by(2).map(|row| {
+        let mut request = run::request(&row.prompt_ids, BUDGET, &goldens.stop_ids, settings);
+        change(&mut request);
+        request
+    });
+    run::run(&mut *executor, requests.collect())
+}
+
+fn reduced(lanes: &AsyncLaneConfig, cache: &CacheConfig) -> Vec<Outcome> {
+    outcomes("schedule=asynclane,threshold=0.9,prune=false", |request| {
+        request.decoding.decoder.schedule = ScheduleConfig::AsyncLane(lanes.clone());
+        request.decoding.cache = cache.clone();
+    })
+}
+
+fn block_wise(block_length: u32, cache: &str) -> Vec<Outcome> {
+    let settings = format!(
+        "schedule=block_wise,block_length={block_length},threshold=0.9,cache={cache},prune=false"
+    );
+    outcomes(&settings, |_| {})
+}
+
+fn assert_same(ours: &[Outcome], theirs: &[Outcome]) {
+    assert_eq!(ours.len(), theirs.len());
+    for (index, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+        assert_eq!(ours.tokens, theirs.tokens, "problem {index}");
+        let end = |outcome: &Outcome| {
+            outcome
+                .finished
+                .map(|end| (end.reason, end.stats.forwards()))
+        };
+        assert_eq!(end(ours), end(theirs), "problem {index}");
+    }
+    assert!(
+        theirs.iter().any(|outcome| outcome.tokens.len() > 32),
+        "some answers span blocks"
+    );
+}
+
+#[test]
+fn r1_one_lane_of_the_whole_budget_is_fast_dllm_with_one_block() {
+    let compact = Compact {
+        refresh: Refresh::Every(0),
+        margin: EVERYTHING,
+    };
+    let ours = reduced(&plain_lanes(BUDGET, 0), &CacheConfig::Fresh(compact));
+    assert_same(&ours, &block_wise(BUDGET, "none"));
+}
+
+#[test]
+fn r2_lanes_of_32_with_full_lookahead_are_fast_dllm_with_blocks_of_32() {
+    let compact = Compact {
+        refresh: Refresh::Every(0),
+        margin: EVERYTHING,
+    };
+    let ours = reduced(&plain_lanes(32, BUDGET), &CacheConfig::Fresh(compact));
+    assert_same(&ours, &block_wise(32, "none"));
+}
+
+#[test]
+fn r3_snapshots_refreshed_on_spawn_are_the_prefix_cache() {
+    let compact = Compact {
+        refresh: Refresh::Lane,
+        margin: EVERYTHING,
+    };
+    let ours = reduced(&plain_lanes(32, BUDGET), &CacheConfig::Snapshot(compact));
+    assert_same(&ours, &block_wise(32, "prefix"));
+}
