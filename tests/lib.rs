@@ -1,4 +1,10 @@
-//! What the tests across crates share: the demo model in an engine, run to the end.
+//! What the tests across crates share: the demo model in an engine, behind a socket and in the
+//! binary.
 
+pub mod client;
 pub mod golden;
+pub mod process;
+pub mod reply;
 pub mod run;
+pub mod scrape;
+pub mod served;

@@ -84,7 +84,11 @@ impl Lanes {
     /// The tree; every leaf with the text it owns.
     pub fn draw(&self, canvas: &Canvas<'_>) -> String {
         let out = String::from("lane tree (refine child first = output order)\n");
-        let mut drawing = Drawing { lanes: &self.lanes, canvas, out };
+        let mut drawing = Drawing {
+            lanes: &self.lanes,
+            canvas,
+            out,
+        };
         if let Some(root) = self.lanes.first() {
             drawing.lane(root, "", "");
         }
@@ -120,10 +124,15 @@ impl Drawing<'_> {
         };
         let end = lane.start + lane.split.unwrap_or(lane.len);
         let (id, start) = (lane.id.0, lane.start);
-        let _ = writeln!(self.out, "{branch}{role} {id} [{start}, {end}) {steps}: {what}");
+        let _ = writeln!(
+            self.out,
+            "{branch}{role} {id} [{start}, {end}) {steps}: {what}"
+        );
         let lanes = self.lanes;
-        let mut children =
-            lanes.iter().filter(|child| child.parent == Some(lane.id)).peekable();
+        let mut children = lanes
+            .iter()
+            .filter(|child| child.parent == Some(lane.id))
+            .peekable();
         while let Some(child) = children.next() {
             // A successor that was spawned, not forked, goes on at its parent's level.
             let (first, rest) = match (lane.split, children.peek()) {

@@ -1,0 +1,243 @@
+//! A small blocking HTTP/1.1 client: one connection per request, plain or streamed answers.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::Value;
+
+use crate::scrape::Scrape;
+
+/// Asks one server.
+#[derive(Clone, Copy, Debug)]
+pub struct Client {
+    address: SocketAddr,
+}
+
+/// A whole answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Status code.
+    pub status: u16,
+    /// Headers, names in lower case.
+    pub headers: BTreeMap<String, String>,
+    /// The body without its framing.
+    pub body: Vec<u8>,
+}
+
+impl Client {
+    /// A client of the server at `address`.
+    pub fn new(address: SocketAddr) -> Self {
+        Self { address }
+    }
+
+    /// Where the server listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `GET path`.
+    ///
+    /// # Errors
+    /// No connection, or no whole answer.
+    pub fn try_get(&self, path: &str) -> io::Result<Answer> {
+        self.send("GET", path, b"")?.whole()
+    }
+
+    /// `GET path`, which must be answered.
+    pub fn get(&self, path: &str) -> Answer {
+        self.try_get(path).expect("the server answers")
+    }
+
+    /// `POST path` with any bytes as a body that claims to be JSON.
+    pub fn post_bytes(&self, path: &str, body: &[u8]) -> Answer {
+        self.send("POST", path, body)
+            .and_then(Response::whole)
+            .expect("the server answers")
+    }
+
+    /// `POST path` with a JSON body.
+    pub fn post(&self, path: &str, body: &Value) -> Answer {
+        self.post_bytes(path, body.to_string().as_bytes())
+    }
+
+    /// `POST path` with a JSON body, answered with 200 and server-sent events.
+    pub fn stream(&self, path: &str, body: &Value) -> Events {
+        let response = self.send("POST", path, body.to_string().as_bytes());
+        let response = response.expect("the server answers");
+        if response.status != 200 {
+            let answer = response.whole().expect("the server answers");
+            panic!("{body}: {} {}", answer.status, answer.text());
+        }
+        assert_eq!(response.headers["content-type"], "text/event-stream");
+        assert_eq!(response.headers["cache-control"], "no-cache");
+        Events {
+            response,
+            pending: Vec::new(),
+            done: false,
+        }
+    }
+
+    /// The metrics now.
+    pub fn metrics(&self) -> Scrape {
+        let answer = self.get("/metrics");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        Scrape::parse(&answer.text())
+    }
+
+    fn send(&self, method: &str, path: &str, body: &[u8]) -> io::Result<Response> {
+        let mut stream = TcpStream::connect(self.address)?;
+        let (address, length) = (self.address, body.len());
+        let mut request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        )
+        .into_bytes();
+        request.extend_from_slice(body);
+        stream.write_all(&request)?;
+        Response::read(BufReader::new(stream))
+    }
+}
+
+impl Answer {
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).expect("every body here is UTF-8")
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error} in {}", self.text()))
+    }
+}
+
+/// A server-sent answer: the events before the end mark. Panics where the framing is wrong.
+#[derive(Debug)]
+pub struct Events {
+    response: Response,
+    /// Payloads of the last chunk that were not taken yet, in reverse order.
+    pending: Vec<String>,
+    done: bool,
+}
+
+impl Iterator for Events {
+    type Item = Value;
+
+    fn next(&mut self) -> Option<Value> {
+        if self.done {
+            return None;
+        }
+        if self.pending.is_empty() {
+            let chunk = self.response.chunk().expect("the stream goes on");
+            let chunk = chunk.expect("the end mark comes before the end of the body");
+            self.pending = payloads(&chunk);
+        }
+        let payload = self.pending.pop().expect("a chunk holds an event");
+        if payload != "[DONE]" {
+            let event = serde_json::from_str(&payload);
+            return Some(event.unwrap_or_else(|error| panic!("{error} in {payload}")));
+        }
+        self.done = true;
+        let rest = self.response.chunk().expect("the body ends");
+        assert!(
+            self.pending.is_empty() && rest.is_none(),
+            "the end mark comes last"
+        );
+        None
+    }
+}
+
+/// The payloads of a chunk of whole events, in reverse order.
+fn payloads(chunk: &[u8]) -> Vec<String> {
+    let text = std::str::from_utf8(chunk).expect("events are UTF-8");
+    let events = text.strip_suffix("\n\n").expect("a write ends an event");
+    let payload = |event: &str| {
+        let payload = event.strip_prefix("data: ").expect("only data lines");
+        assert!(!payload.contains(['\n', '\r']), "{payload:?}");
+        payload.to_owned()
+    };
+    events.split("\n\n").map(payload).rev().collect()
+}
+
+/// An answer whose body has not been read yet.
+#[derive(Debug)]
+struct Response {
+    status: u16,
+    headers: BTreeMap<String, String>,
+    reader: BufReader<TcpStream>,
+}
+
+impl Response {
+    fn read(mut reader: BufReader<TcpStream>) -> io::Result<Self> {
+        let first = line(&mut reader)?;
+        let status = first.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let status = status.ok_or_else(|| broken(&first))?;
+        let mut headers = BTreeMap::new();
+        loop {
+            let header = line(&mut reader)?;
+            if header.is_empty() {
+                break;
+            }
+            let (name, value) = header.split_once(':').ok_or_else(|| broken(&header))?;
+            headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+        }
+        Ok(Self {
+            status,
+            headers,
+            reader,
+        })
+    }
+
+    fn whole(mut self) -> io::Result<Answer> {
+        let mut body = Vec::new();
+        if let Some(length) = self.headers.get("content-length") {
+            let length = length.parse().map_err(|_| broken(length))?;
+            body.resize(length, 0);
+            self.reader.read_exact(&mut body)?;
+        } else {
+            while let Some(chunk) = self.chunk()? {
+                body.extend_from_slice(&chunk);
+            }
+        }
+        let Self {
+            status, headers, ..
+        } = self;
+        Ok(Answer {
+            status,
+            headers,
+            body,
+        })
+    }
+
+    /// The next chunk of a chunked body.
+    fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let size = line(&mut self.reader)?;
+        let size = usize::from_str_radix(&size, 16).map_err(|_| broken(&size))?;
+        let mut chunk = vec![0; size];
+        self.reader.read_exact(&mut chunk)?;
+        let end = line(&mut self.reader)?;
+        if end.is_empty() {
+            Ok((size > 0).then_some(chunk))
+        } else {
+            Err(broken(&end))
+        }
+    }
+}
+
+/// The next line without its end.
+fn line(reader: &mut impl BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    match line.strip_suffix("\r\n") {
+        Some(line) => Ok(line.to_owned()),
+        None => Err(broken(&line)),
+    }
+}
+
+fn broken(found: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("broken HTTP: {found:?}"),
+    )
+}

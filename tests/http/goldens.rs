@@ -1,0 +1,196 @@
+//! The golden outputs, asked for over HTTP with the settings that the table beside them gives.
+
+use std::sync::OnceLock;
+
+use asynclane_tests::client::Client;
+use asynclane_tests::golden::{self, Goldens, Row, Run};
+use asynclane_tests::reply::Reply;
+use asynclane_tests::served::{MODEL, Served, in_parallel};
+use serde_json::{Map, Value, json};
+
+/// Decisions closer than this may go the other way under another summation order.
+const SAFE_MARGIN: f64 = 1e-4;
+/// Requests at once.
+const CONNECTIONS: usize = 16;
+/// Blocks of the budget: the most empty passes that the official cached samplers can issue.
+const BLOCKS: u64 = 4;
+
+/// One server for all runs; they do not know of each other.
+fn client() -> Client {
+    static SERVED: OnceLock<Served> = OnceLock::new();
+    SERVED.get_or_init(Served::start).client()
+}
+
+/// The `diffusion` object of a run.
+fn diffusion(name: &str, task: &str) -> Map<String, Value> {
+    let settings = golden::settings(name, task).expect("a known run");
+    let value = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| json!(text));
+    let pairs = settings.split(',').map(|pair| pair.split_once('='));
+    pairs
+        .map(|pair| pair.expect("settings are key=value"))
+        .map(|(key, text)| (key.trim().to_owned(), value(text)))
+        .collect()
+}
+
+fn ask(row: &Row, name: &str, budget: u32, whole_canvas: bool) -> Reply {
+    let mut diffusion = diffusion(name, &row.task);
+    if whole_canvas {
+        diffusion.insert("early_stop".to_owned(), json!(false));
+    }
+    let body = json!({
+        "model": MODEL,
+        "prompt": row.prompt_ids,
+        "max_tokens": budget,
+        "temperature": 0,
+        "return_token_ids": true,
+        "diffusion": diffusion,
+    });
+    let answer = client().post("/v1/completions", &body);
+    assert_eq!(answer.status, 200, "{name} {}: {}", row.id, answer.text());
+    Reply::of_answer(&answer.json())
+}
+
+/// What differs in the tokens and the end, in words.
+fn output(goldens: &Goldens, run: &Run, reply: &Reply) -> Vec<String> {
+    let end = run.ids.iter().position(|id| goldens.stop_ids.contains(id));
+    let tokens = &run.ids[..end.unwrap_or(run.ids.len())];
+    // The AsyncLane goldens hold no stop token: one that is shorter than the budget had one.
+    let stopped = end.is_some() || run.ids.len() < goldens.budget as usize;
+    let reason = if stopped { "stop" } else { "length" };
+    let choice = &reply.choices[0];
+    let mut found = Vec::new();
+    if choice.token_ids != tokens {
+        let same = choice.token_ids.iter().zip(tokens);
+        let at = same.take_while(|(ours, theirs)| ours == theirs).count();
+        found.push(format!("tokens differ from offset {at}"));
+    }
+    if choice.finish_reason != reason {
+        found.push(format!("{}, expected {reason}", choice.finish_reason));
+    }
+    found
+}
+
+/// What differs in the cost, in words.
+fn cost(name: &str, run: &Run, reply: &Reply, whole_canvas: bool) -> Vec<String> {
+    let forwards = reply.count("forwards");
+    let expected = u64::from(run.nfe);
+    if run.is_official() {
+        let cached = name.starts_with("prefix") || name.starts_with("dual");
+        let fits = match (whole_canvas, cached) {
+            // It ends with the answer, the official code with the canvas.
+            (false, _) => forwards <= expected,
+            // The official code has an empty pass for every block that its first pass fills.
+            (true, true) => (forwards..=forwards + BLOCKS).contains(&expected),
+            (true, false) => forwards == expected,
+        };
+        let found = format!("{forwards} forwards, official {expected}");
+        return if fits { Vec::new() } else { vec![found] };
+    }
+    let counts = [
+        ("forwards", Some(expected)),
+        ("forks", run.forks.map(u64::from)),
+        ("drafts", run.drafts.map(u64::from)),
+        ("refresh_forwards", run.refreshes.map(u64::from)),
+        ("positions", run.fwd_tokens),
+    ];
+    let differs = |(field, expected): (&str, Option<u64>)| {
+        let expected = expected.expect("AsyncLane goldens tell all of their cost");
+        let ours = reply.count(field);
+        (ours != expected).then(|| format!("{field} {ours}, expected {expected}"))
+    };
+    counts.into_iter().filter_map(differs).collect()
+}
+
+/// Compares all problems of one run; those with a tiny margin may differ and are listed.
+/// Returns how many are identical.
+fn compare(name: &str, whole_canvas: bool) -> usize {
+    let goldens = golden::load();
+    let budget = goldens.budget;
+    let replies = in_parallel(CONNECTIONS, &goldens.rows, |row| {
+        ask(row, name, budget, whole_canvas)
+    });
+    let (mut identical, mut wrong) = (0, Vec::new());
+    for (row, reply) in goldens.rows.iter().zip(&replies) {
+        let run = &row.runs[name];
+        let mut found = output(&goldens, run, reply);
+        found.extend(cost(name, run, reply, whole_canvas));
+        let found = format!("{name} {} ({}): {}", row.id, row.task, found.join("; "));
+        if found.ends_with(": ") {
+            identical += 1;
+        } else if run.margin < SAFE_MARGIN {
+            println!("{found}; margin {:.1e}", run.margin);
+        } else {
+            wrong.push(found);
+        }
+    }
+    println!("{name}: {identical} of {} identical", goldens.rows.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    identical
+}
+
+/// Both the answer alone and the whole canvas as published.
+fn official(name: &str) {
+    compare(name, false);
+    compare(name, true);
+}
+
+#[test]
+fn vanilla() {
+    // All its margins are tiny: it orders near-certain tokens.
+    assert!(compare("vanilla_steps64", true) >= 45);
+}
+
+#[test]
+fn threshold() {
+    official("threshold0.9");
+}
+
+#[test]
+fn prefix() {
+    official("prefix0.9");
+}
+
+#[test]
+fn dual() {
+    official("dual0.9");
+}
+
+#[test]
+fn snapshot() {
+    compare("asynclane_snapshot", false);
+}
+
+#[test]
+fn snapshot_strict() {
+    compare("asynclane_snapshot_strict", false);
+}
+
+#[test]
+fn snapshot_every_12() {
+    compare("asynclane_snapshot_every12", false);
+}
+
+#[test]
+fn fresh() {
+    compare("asynclane_fresh", false);
+}
+
+#[test]
+fn fresh_without_forks() {
+    compare("asynclane_fresh_nofork", false);
+}
+
+#[test]
+fn fresh_coupled() {
+    compare("asynclane_fresh_coupled", false);
+}
+
+#[test]
+fn fused() {
+    compare("asynclane_fused", false);
+}
+
+#[test]
+fn fused_open() {
+    compare("asynclane_fused_open", false);
+}

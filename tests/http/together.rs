@@ -1,0 +1,280 @@
+//! Many streams at once say what each says alone, and the metrics add up to what they cost.
+
+use std::sync::Barrier;
+
+use asynclane_tests::client::Client;
+use asynclane_tests::reply::Reply;
+use asynclane_tests::scrape::Scrape;
+use asynclane_tests::served::{MODEL, Served, in_parallel};
+use demo::problems::{Problem, Split, Task, generate};
+use serde_json::{Value, json};
+
+const STREAMS: usize = 32;
+const COMPLETIONS: &str = "/v1/completions";
+const CHAT: &str = "/v1/chat/completions";
+const BUDGETS: [usize; 8] = [8, 200, 17, 64, 33, 128, 48, 100];
+
+/// Presets, and every schedule, commit rule and cache policy in some other form.
+fn decoders() -> Vec<Value> {
+    vec![
+        json!({}),
+        json!({"preset": "fast"}),
+        json!({"preset": "quality"}),
+        json!({"preset": "asynclane_paper"}),
+        json!({"preset": "vanilla"}),
+        json!({"preset": "fast_dllm"}),
+        json!({"preset": "fast_dllm_prefix"}),
+        json!({"preset": "fast_dllm_dual"}),
+        json!({"preset": "fast_dllm_dual_published"}),
+        json!({"schedule": "asynclane", "cache": "fresh", "refresh": 8, "coupled": true}),
+        json!({"schedule": "asynclane", "cache": "snapshot", "fork": "off", "lookahead": 0}),
+        json!({"schedule": "asynclane", "cache": "fused", "rows": "all", "refresh": "lane"}),
+        json!({"schedule": "asynclane", "cache": "fused", "rows": "open", "refresh": "never",
+               "commit": "top_k", "tokens_per_step": 2}),
+        json!({"schedule": "block_wise", "commit": "top_k", "cache": "dual",
+               "tokens_per_step": 3, "block_length": 16}),
+        json!({"schedule": "block_wise", "commit": "threshold", "cache": "prefix",
+               "threshold": 0.7, "block_length": 8}),
+        json!({"schedule": "asynclane", "cache": "fused", "max_forwards": 6}),
+    ]
+}
+
+#[derive(Clone, Debug)]
+struct Request {
+    path: &'static str,
+    body: Value,
+}
+
+/// Request `index`: decoder, endpoint, problem, budget and sampling all change with it. None has
+/// a stop string: the pass that runs while one is found counts for the engine, not the answer.
+fn request(index: usize, decoder: Value, problem: &Problem) -> Request {
+    let mut body = json!({
+        "model": MODEL,
+        "max_tokens": BUDGETS[(index + index / 16) % BUDGETS.len()],
+        "seed": index,
+        "return_token_ids": true,
+        "diffusion": decoder,
+    });
+    let sampling = match index % 5 {
+        0 => json!({"temperature": 0.8, "top_p": 0.9}),
+        1 => json!({"temperature": 0.8, "top_k": 20, "n": 2}),
+        2 => json!({"temperature": 0.8, "min_p": 0.05, "ignore_eos": true}),
+        3 => json!({"temperature": 0, "ignore_eos": true}),
+        _ => json!({"temperature": 0}),
+    };
+    for (field, value) in sampling.as_object().into_iter().flatten() {
+        body[field] = value.clone();
+    }
+    let path = if (index + index / 16).is_multiple_of(2) {
+        body["messages"] = json!([{"role": "user", "content": problem.prompt}]);
+        CHAT
+    } else {
+        body["prompt"] = match index % 3 {
+            0 => json!([problem.prompt, "Reverse the list books, pens, eggs."]),
+            _ => json!(problem.prompt),
+        };
+        COMPLETIONS
+    };
+    Request { path, body }
+}
+
+fn requests() -> Vec<Request> {
+    let decoders = decoders();
+    let problems = Task::ALL.map(|task| generate(task, Split::Eval, 7, STREAMS));
+    let request = |index: usize| {
+        let problem = &problems[index % problems.len()][index];
+        request(index, decoders[index % decoders.len()].clone(), problem)
+    };
+    (0..STREAMS).map(request).collect()
+}
+
+fn plain(client: Client, request: &Request) -> Reply {
+    let answer = client.post(request.path, &request.body);
+    assert_eq!(answer.status, 200, "{}: {}", request.body, answer.text());
+    Reply::of_answer(&answer.json())
+}
+
+fn streamed(client: Client, request: &Request) -> Reply {
+    let mut body = request.body.clone();
+    body["stream"] = json!(true);
+    body["stream_options"] = json!({"include_usage": true});
+    Reply::of_events(client.stream(request.path, &body))
+}
+
+#[test]
+fn together_as_alone_and_the_metrics_add_up() {
+    let served = Served::start();
+    let client = served.client();
+    let requests = requests();
+    let alone: Vec<Reply> = requests.iter().map(|each| plain(client, each)).collect();
+    let steps_alone = client.metrics().sum("asynclane_engine_steps_total", &[]);
+
+    let start = Barrier::new(STREAMS);
+    let together = in_parallel(STREAMS, &requests, |request| {
+        start.wait();
+        streamed(client, request)
+    });
+    let metrics = client.metrics();
+
+    for ((request, alone), together) in requests.iter().zip(&alone).zip(&together) {
+        assert_eq!(alone, together, "{} {}", request.path, request.body);
+    }
+    let forwards: u64 = together.iter().map(|reply| reply.count("forwards")).sum();
+    let steps = metrics.sum("asynclane_engine_steps_total", &[]) - steps_alone;
+    println!("{STREAMS} streams: {forwards} forwards in {steps} steps");
+    assert!(
+        steps <= forwards as f64 / 2.0,
+        "the streams shared few steps"
+    );
+
+    let replies: Vec<&Reply> = alone.iter().chain(&together).collect();
+    covers_all(&replies);
+    requests_add_up(&metrics, &requests, &replies);
+    costs_add_up(&metrics, &replies);
+    lanes_add_up(&metrics, &replies);
+    histograms_add_up(&metrics, &replies);
+    is_idle(&metrics);
+    let rate = |name: &str| metrics.sum(name, &[]);
+    assert!(rate("asynclane_generation_tokens_per_second") > 0.0);
+    assert!(rate("asynclane_committed_tokens_per_second") > 0.0);
+}
+
+fn total(replies: &[&Reply], field: &str) -> f64 {
+    replies.iter().map(|reply| reply.count(field)).sum::<u64>() as f64
+}
+
+/// The requests are varied enough for the sums below to mean something.
+fn covers_all(replies: &[&Reply]) {
+    for field in ["forks", "drafts", "refresh_forwards", "decode_forwards"] {
+        assert!(total(replies, field) > 0.0, "no {field}");
+    }
+    for reason in ["stop", "length"] {
+        let mut choices = replies.iter().flat_map(|reply| &reply.choices);
+        assert!(choices.any(|choice| choice.finish_reason == reason));
+    }
+    for reply in replies {
+        let tokens: usize = reply.choices.iter().map(|c| c.token_ids.len()).sum();
+        assert_eq!(reply.count("completion_tokens"), tokens as u64);
+    }
+}
+
+fn requests_add_up(metrics: &Scrape, requests: &[Request], replies: &[&Reply]) {
+    for path in [COMPLETIONS, CHAT] {
+        let sent = 2 * requests.iter().filter(|each| each.path == path).count();
+        let labels = |outcome| [("endpoint", path), ("outcome", outcome)];
+        let count = |outcome| metrics.sum("asynclane_requests_total", &labels(outcome));
+        assert_eq!(count("ok"), sent as f64, "{path}");
+        for outcome in ["invalid", "rejected", "cancelled", "failed"] {
+            assert_eq!(count(outcome), 0.0, "{path} {outcome}");
+        }
+    }
+    let is_cut = |reply: &&&Reply| reply.choices.iter().any(|c| c.finish_reason == "length");
+    let cut = replies.iter().filter(is_cut).count();
+    let counts = [("length", cut), ("stop", replies.len() - cut)];
+    for (reason, count) in counts {
+        let labels = [("finished_reason", reason)];
+        let found = metrics.sum("asynclane_request_success_total", &labels);
+        assert_eq!(found, count as f64, "{reason}");
+    }
+}
+
+fn costs_add_up(metrics: &Scrape, replies: &[&Reply]) {
+    let expect = |name: &str, labels: &[(&str, &str)], field: &str| {
+        let found = metrics.sum(name, labels);
+        assert_eq!(found, total(replies, field), "{name} {labels:?} is {field}");
+    };
+    for prefix in ["asynclane_", "vllm:"] {
+        let prompt = format!("{prefix}prompt_tokens_total");
+        expect(&prompt, &[], "prompt_tokens");
+        let generation = format!("{prefix}generation_tokens_total");
+        expect(&generation, &[], "completion_tokens");
+    }
+    let forwards = "asynclane_forwards_total";
+    expect(forwards, &[("kind", "prefill")], "prefill_forwards");
+    expect(forwards, &[("kind", "decode")], "decode_forwards");
+    expect(forwards, &[("kind", "refresh")], "refresh_forwards");
+    expect("vllm:diffusion_num_denoising_steps_total", &[], "forwards");
+    expect("asynclane_positions_total", &[], "positions");
+    expect(
+        "vllm:diffusion_num_canvas_positions_total",
+        &[],
+        "positions",
+    );
+    let committed = "asynclane_committed_tokens_total";
+    expect(committed, &[], "committed_tokens");
+    expect(committed, &[("kind", "draft")], "drafts");
+    expect(committed, &[("kind", "edit")], "edits");
+    expect(
+        "vllm:diffusion_num_committed_tokens_total",
+        &[],
+        "committed_tokens",
+    );
+    expect("asynclane_drafts_total", &[], "drafts");
+    let steps = metrics.sum("asynclane_engine_steps_total", &[]);
+    assert!(steps <= total(replies, "forwards"));
+    assert_eq!(metrics.sum("asynclane_step_failures_total", &[]), 0.0);
+}
+
+fn lanes_add_up(metrics: &Scrape, replies: &[&Reply]) {
+    let lanes = total(replies, "lanes");
+    assert_eq!(metrics.sum("asynclane_lanes_started_total", &[]), lanes);
+    assert_eq!(metrics.sum("asynclane_lanes_finished_total", &[]), lanes);
+    let forks = total(replies, "forks");
+    assert_eq!(metrics.sum("asynclane_lanes_forked_total", &[]), forks);
+    let refine = [("role", "refine")];
+    let started = metrics.sum("asynclane_lanes_started_total", &refine);
+    assert_eq!(started, forks, "a fork has one refine child");
+}
+
+fn histograms_add_up(metrics: &Scrape, replies: &[&Reply]) {
+    for (name, field) in [
+        ("asynclane_request_prompt_tokens", "prompt_tokens"),
+        ("asynclane_request_generation_tokens", "completion_tokens"),
+        ("asynclane_request_forwards", "forwards"),
+    ] {
+        assert_eq!(
+            metrics.sum(&format!("{name}_sum"), &[]),
+            total(replies, field)
+        );
+        assert_eq!(
+            metrics.sum(&format!("{name}_count"), &[]),
+            replies.len() as f64
+        );
+    }
+    let per_forward = "asynclane_tokens_per_forward";
+    let expected: f64 = replies.iter().map(|reply| tokens_per_forward(reply)).sum();
+    let found = metrics.sum(&format!("{per_forward}_sum"), &[]);
+    assert!(
+        (found - expected).abs() < 1e-9 * expected,
+        "{found}, expected {expected}"
+    );
+    let count = metrics.sum(&format!("{per_forward}_count"), &[]);
+    assert_eq!(count, replies.len() as f64);
+    let steps = metrics.sum("asynclane_engine_steps_total", &[]);
+    let batch = |suffix: &str| metrics.sum(&format!("asynclane_batch_size_{suffix}"), &[]);
+    assert_eq!(batch("count"), steps);
+    assert_eq!(batch("sum"), total(replies, "forwards"));
+    let rows = metrics.sum("asynclane_positions_per_forward_sum", &[]);
+    assert_eq!(rows, total(replies, "positions"));
+}
+
+/// What the usage says, checked against its own counts.
+fn tokens_per_forward(reply: &Reply) -> f64 {
+    let said = reply.usage["diffusion"]["tokens_per_forward"].as_f64();
+    let said = said.expect("every final usage has it");
+    let counted = reply.count("completion_tokens") as f64 / reply.count("forwards") as f64;
+    assert!((said - counted).abs() < 1e-12, "{said}, counted {counted}");
+    said
+}
+
+fn is_idle(metrics: &Scrape) {
+    for gauge in [
+        "asynclane_num_requests_running",
+        "asynclane_num_requests_waiting",
+        "asynclane_kv_pages_used",
+        "asynclane_kv_cache_usage_perc",
+        "asynclane_lanes_active",
+    ] {
+        assert_eq!(metrics.sum(gauge, &[]), 0.0, "{gauge}");
+    }
+}

@@ -1,0 +1,120 @@
+//! The real server over the demo model in f32, on a free port of this machine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use server::{AppState, Backend, Metrics, MetricsConfig, SamplingDefaults, ServedModel, Settings};
+use step::ExecutorSpec;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::client::Client;
+use crate::run;
+
+/// The name that requests give.
+pub const MODEL: &str = "demo";
+
+/// A running server; ends when dropped.
+#[derive(Debug)]
+pub struct Served {
+    client: Client,
+    runtime: Option<Runtime>,
+}
+
+impl Served {
+    /// Starts a server with the settings that `asynclane serve` has by default.
+    pub fn start() -> Self {
+        let executor = run::executor(2048);
+        let tokenizer = Arc::new(run::tokenizer());
+        let ExecutorSpec {
+            page_size, pages, ..
+        } = executor.spec();
+        let metrics = Metrics::new(&MetricsConfig {
+            model_name: MODEL.to_owned(),
+            backend: "cpu-f32".to_owned(),
+            page_size,
+            pages,
+            vllm_aliases: true,
+        });
+        let config = engine::EngineConfig {
+            max_running: 64,
+            max_waiting: 1024,
+            row_budget: 2048,
+            max_model_len: None,
+            classes: tokenizer.classes(),
+        };
+        let decoding = engine::decoding::DecodingSpec::parse(engine::decoding::DEFAULT_PRESET);
+        let model = ServedModel {
+            id: MODEL.to_owned(),
+            created: 1_760_000_000,
+            owner: "asynclane".to_owned(),
+            is_demo: true,
+            fingerprint: "0.1.0-cpu-f32".to_owned(),
+            stop_tokens: vec![1, 4],
+            defaults: SamplingDefaults::default(),
+            decoding: decoding.expect("the default preset is valid"),
+        };
+        let (engine, _) = engine::spawn(&config, executor, metrics.observer())
+            .expect("the system gives a thread");
+        let backend = Backend {
+            engine,
+            tokenizer,
+            model: Arc::new(model),
+            metrics,
+        };
+        let state = AppState::new(Settings::default());
+        assert!(state.install(backend).is_ok(), "a new server has no model");
+        let runtime = Builder::new_multi_thread().enable_all().build();
+        let runtime = runtime.expect("the system gives threads");
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
+        let listener = listener.expect("a port is free");
+        let address = listener.local_addr().expect("the listener is bound");
+        runtime.spawn(server::serve(listener, state, std::future::pending()));
+        Self {
+            client: Client::new(address),
+            runtime: Some(runtime),
+        }
+    }
+
+    /// A client of this server.
+    pub fn client(&self) -> Client {
+        self.client
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // A failed test may leave requests behind; nobody waits for them.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Applies `work` to all `items`, `width` at a time; results in the same order.
+pub fn in_parallel<T: Sync, R: Send>(
+    width: usize,
+    items: &[T],
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            match items.get(index) {
+                Some(item) => done.push((index, work(item))),
+                None => return done,
+            }
+        }
+    };
+    let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..width).map(|_| scope.spawn(worker)).collect();
+        let joined = workers.into_iter().map(|worker| worker.join());
+        joined
+            .flat_map(|done| done.expect("the work does not panic"))
+            .collect()
+    });
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
