@@ -157,7 +157,7 @@ fn payloads(chunk: &[u8]) -> Vec<String> {
         assert!(!payload.contains(['\n', '\r']), "{payload:?}");
         payload.to_owned()
     };
-    events.split("\n\n").map(payload).rev().collect()
+    events.rsplit("\n\n").map(payload).collect()
 }
 
 /// An answer whose body has not been read yet.

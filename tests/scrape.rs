@@ -31,7 +31,10 @@ impl Scrape {
     /// The sum over all series called `name` that have these labels. Panics if there is none.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let has = |sample: &Sample, (label, value): &(&str, &str)| {
-            sample.labels.get(*label).is_some_and(|found| found == value)
+            sample
+                .labels
+                .get(*label)
+                .is_some_and(|found| found == value)
         };
         let matching = self
             .samples

@@ -92,17 +92,12 @@ pub(super) fn load(
         });
     }
     let norm = RmsNorm::load(weights, &format!("{root}.ln_f"), d, eps)?;
-    let head = if tied {
-        weights.ignore(&format!("{root}.ff_out.weight"));
-        head(weights, d, info.vocab_size, &Head::Tied(&embedding.rows()?))?
-    } else {
-        let own = Matrix {
-            name: format!("{root}.ff_out"),
-            rows: info.embedding_size,
-            bias,
-        };
-        head(weights, d, info.vocab_size, &Head::Own(own))?
-    };
+    let own = (!tied).then(|| Matrix {
+        name: format!("{root}.ff_out"),
+        rows: info.embedding_size,
+        bias,
+    });
+    let head = lm_head(weights, &info, &embedding, own)?;
     Ok((
         Llada {
             embedding,
@@ -112,4 +107,21 @@ pub(super) fn load(
         },
         info,
     ))
+}
+
+/// The LM head: `own`, or the embedding table where the two are tied.
+fn lm_head(
+    weights: &mut Weights,
+    info: &ModelInfo,
+    embedding: &Embedding,
+    own: Option<Matrix>,
+) -> std::result::Result<Linear, LoadError> {
+    let (width, vocab) = (info.width, info.vocab_size);
+    match own {
+        Some(own) => head(weights, width, vocab, &Head::Own(own)),
+        None => {
+            weights.ignore("model.transformer.ff_out.weight");
+            head(weights, width, vocab, &Head::Tied(&embedding.rows()?))
+        }
+    }
 }

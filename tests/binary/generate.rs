@@ -1,0 +1,60 @@
+//! `asynclane generate`: the answer on standard output, the lane tree on standard error.
+
+use asynclane_tests::process::{run, stderr, stdout};
+use demo::grade::grade;
+
+use crate::sum;
+
+#[test]
+fn answers_a_sum() {
+    let problem = sum();
+    let output = run(&["generate", &problem.prompt]);
+    let answer = stdout(&output);
+    assert!(grade(&problem, answer.trim_end()).end, "{answer}");
+    assert_eq!(stderr(&output), "", "nothing but the answer");
+}
+
+#[test]
+fn reference_decoder_answers_word_for_word() {
+    let problem = sum();
+    let output = run(&["generate", &problem.prompt, "--decoder", "vanilla"]);
+    let answer = stdout(&output);
+    assert!(grade(&problem, answer.trim_end()).strict, "{answer}");
+}
+
+#[test]
+fn trace_draws_the_lane_tree() {
+    let problem = sum();
+    let plain = stdout(&run(&["generate", &problem.prompt]));
+    let output = run(&["generate", &problem.prompt, "--trace"]);
+    assert_eq!(stdout(&output), plain, "a trace changes no token");
+    let trace = stderr(&output);
+    let (steps, rest) = trace.split_once("\nlane tree").expect("a lane tree");
+    let tree: Vec<&str> = rest.lines().skip(1).collect();
+    let (cost, tree) = tree.split_last().expect("the cost comes last");
+
+    let forwards: usize = number_before(cost, " forwards");
+    let forks: usize = number_before(cost, " forks");
+    assert_eq!(steps.lines().count(), forwards, "one line per forward");
+    assert!(tree[0].starts_with("generate 0 [0, "), "{trace}");
+    let forked = tree.iter().filter(|line| line.contains(": forked at "));
+    assert_eq!(forked.count(), forks, "{trace}");
+    assert!(forks > 0, "{trace}");
+    // Depth first, refine children first, is the order of the answer.
+    let leaves = tree.iter().filter(|line| !line.contains(": forked at "));
+    let text: String = leaves
+        .map(|line| line.split_once("): ").or_else(|| line.split_once(": ")))
+        .map(|parts| parts.expect("a lane has text").1.replace('⏎', "\n"))
+        .collect();
+    assert_eq!(text.trim_end(), plain.trim_end());
+}
+
+/// The number in front of the first `word`.
+fn number_before(text: &str, word: &str) -> usize {
+    let (before, _) = text.split_once(word).expect("the cost names it");
+    let digits = before
+        .rsplit([' ', ','])
+        .next()
+        .expect("split is not empty");
+    digits.parse().expect("a number")
+}

@@ -1,0 +1,58 @@
+//! `asynclane inspect`: logits of a checkpoint, health of a server.
+
+use std::net::TcpListener;
+
+use asynclane_tests::process::{Server, run, stderr, stdout};
+use safetensors::{Dtype, SafeTensors};
+
+use crate::folder;
+
+#[test]
+fn logits_are_those_of_the_model() {
+    let file = folder("logits").join("logits.safetensors");
+    let out = file.to_str().expect("the path is UTF-8");
+    let output = run(&["inspect", "logits", "--tokens", "1,2,3", "--out", out]);
+    assert_eq!(stdout(&output), "");
+    let bytes = std::fs::read(&file).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    assert_eq!(tensors.names(), ["logits"]);
+    let logits = tensors.tensor("logits").unwrap();
+    assert_eq!(
+        (logits.dtype(), logits.shape()),
+        (Dtype::F32, &[3, 1024][..])
+    );
+
+    let files = model::Files::memory(demo::checkpoint::files().iter().copied());
+    let model = model::Checkpoint::open(&files).and_then(model::Model::load);
+    let expected = model.unwrap().logits(&[1, 2, 3]).unwrap();
+    let expected: Vec<u8> = expected.iter().flat_map(|x| x.to_le_bytes()).collect();
+    assert!(logits.data() == expected, "bit for bit");
+}
+
+#[test]
+fn tokens_outside_the_vocabulary_are_refused() {
+    let file = folder("no-logits").join("logits.safetensors");
+    let out = file.to_str().expect("the path is UTF-8");
+    let output = run(&["inspect", "logits", "--tokens", "1,5000", "--out", out]);
+    assert_eq!(output.status.code(), Some(64));
+    assert!(stderr(&output).contains("5000"), "{}", stderr(&output));
+    assert!(!file.exists());
+}
+
+#[test]
+fn health_tells_a_server_from_a_closed_port() {
+    let server = Server::start(&[]);
+    let address = server.client().address().to_string();
+    let health = |address: &str| run(&["inspect", "health", "--address", address]);
+    assert_eq!(stdout(&health(&address)), "");
+
+    // Bound for a moment, so that the port was free and nobody listens.
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = closed.local_addr().unwrap().to_string();
+    drop(closed);
+    let output = health(&address);
+    assert_eq!(output.status.code(), Some(69));
+    let message = stderr(&output);
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(message.contains(&address), "{message}");
+}

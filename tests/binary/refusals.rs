@@ -1,0 +1,153 @@
+//! What cannot work ends with the right exit code and one readable line.
+
+use std::path::{Path, PathBuf};
+
+use asynclane_tests::process::{run, stderr};
+use serde_json::{Value, json};
+
+use crate::folder;
+
+/// Writes the demo checkpoint into a folder of its own, its configuration changed.
+fn checkpoint(name: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
+    let folder = folder(name);
+    for (file, content) in demo::checkpoint::files() {
+        std::fs::write(folder.join(file), content).unwrap();
+    }
+    let path = folder.join("config.json");
+    let mut config = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    change(&mut config);
+    std::fs::write(&path, config.to_string()).unwrap();
+    folder
+}
+
+/// The one line with which `asynclane serve` refuses a model folder.
+fn refusal(folder: &Path, code: i32) -> String {
+    let model = folder.to_str().expect("the path is UTF-8");
+    let output = run(&["serve", "--listen", "127.0.0.1:0", "--model", model]);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(output.stdout.is_empty());
+    message
+}
+
+/// Checks that `message` has all `parts`, in order.
+fn names(message: &str, parts: &[&str]) {
+    let mut rest = message;
+    for part in parts {
+        let at = rest.find(part);
+        let at = at.unwrap_or_else(|| panic!("expected {part:?} in {message:?}"));
+        rest = &rest[at + part.len()..];
+    }
+}
+
+#[test]
+fn an_unchanged_copy_of_the_checkpoint_is_accepted() {
+    let folder = checkpoint("whole", |_| {});
+    let model = folder.to_str().expect("the path is UTF-8");
+    let output = run(&["inspect", "model", "--model", model]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn a_folder_that_is_not_there() {
+    let message = refusal(&folder("empty").join("missing"), 66);
+    names(&message, &["missing", "expected", "found"]);
+}
+
+#[test]
+fn truncated_weights() {
+    let folder = checkpoint("truncated", |_| {});
+    let path = folder.join("model.safetensors");
+    let weights = std::fs::read(&path).unwrap();
+    for length in [0, 5, 2000, weights.len() / 2, weights.len() - 1] {
+        std::fs::write(&path, &weights[..length]).unwrap();
+        let message = refusal(&folder, 65);
+        names(&message, &["model.safetensors", "truncated"]);
+    }
+}
+
+#[test]
+fn a_tensor_of_another_shape() {
+    let folder = checkpoint("shape", |config| config["mlp_hidden_size"] = json!(500));
+    let message = refusal(&folder, 65);
+    let tensor = "model.transformer.blocks.0.ff_proj.weight";
+    let shapes = ["expected shape [500, 192]", "found [512, 192]"];
+    names(
+        &message,
+        &["model.safetensors", tensor, shapes[0], shapes[1]],
+    );
+}
+
+#[test]
+fn a_tensor_that_is_not_there() {
+    let folder = checkpoint("layers", |config| config["n_layers"] = json!(7));
+    let message = refusal(&folder, 65);
+    names(
+        &message,
+        &["model.safetensors", "blocks.6.", "expected", "found none"],
+    );
+}
+
+#[test]
+fn an_unknown_architecture() {
+    let folder = checkpoint("architecture", |config| {
+        config["model_type"] = json!("gpt2");
+        config["architectures"] = json!(["GPT2LMHeadModel"]);
+    });
+    let message = refusal(&folder, 65);
+    names(
+        &message,
+        &[
+            "config.json",
+            "expected",
+            "llada",
+            "found",
+            "GPT2LMHeadModel",
+        ],
+    );
+}
+
+#[test]
+fn a_value_of_the_wrong_type_in_a_configuration() {
+    let file = folder("config").join("broken.toml");
+    std::fs::write(&file, "[engine]\nrow_budget = \"many\"\n").unwrap();
+    let path = file.to_str().expect("the path is UTF-8");
+    for arguments in [
+        &["serve", "--listen", "127.0.0.1:0", "--config", path][..],
+        &["check-config", path],
+    ] {
+        let output = run(arguments);
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(78), "{message}");
+        names(&message, &[&format!("{path}:2:14"), "u32"]);
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+}
+
+#[test]
+fn an_unknown_key_in_a_configuration() {
+    let file = folder("key").join("broken.toml");
+    std::fs::write(&file, "[server]\n\n  lisen = \"127.0.0.1:0\"\n").unwrap();
+    let path = file.to_str().expect("the path is UTF-8");
+    let output = run(&["check-config", path]);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(78), "{message}");
+    names(&message, &[&format!("{path}:3:3"), "lisen"]);
+}
+
+#[test]
+fn a_configuration_that_is_not_there() {
+    let file = folder("no-config").join("missing.toml");
+    let path = file.to_str().expect("the path is UTF-8");
+    let output = run(&["check-config", path]);
+    assert_eq!(output.status.code(), Some(66));
+    names(&stderr(&output), &[path]);
+}
+
+#[test]
+fn an_unknown_flag() {
+    let output = run(&["serve", "--lisen", "127.0.0.1:0"]);
+    assert_eq!(output.status.code(), Some(64));
+    names(&stderr(&output), &["--lisen"]);
+}
