@@ -45,7 +45,7 @@ fn names(message: &str, parts: &[&str]) {
 fn an_unchanged_copy_of_the_checkpoint_is_accepted() {
     let folder = checkpoint("whole", |_| {});
     let model = folder.to_str().expect("the path is UTF-8");
-    let output = run(&["inspect", "model", "--model", model]);
+    let output = run(&["inspect", "--model", model]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 

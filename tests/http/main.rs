@@ -1,5 +1,4 @@
 //! The real server over the demo model, from a socket's far end.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod faults;
 mod freeing;

@@ -130,6 +130,9 @@ impl Driver {
     fn step(&mut self) {
         let planning = Instant::now();
         let ready = self.engine.plan();
+        let planned = Instant::now();
+        // Who left the queue hears of it before the forward pass, not behind it.
+        self.flush();
         let executing = Instant::now();
         if !ready {
             return;
@@ -144,7 +147,7 @@ impl Driver {
             Err(error) => self.engine.fail(&error.to_string()),
         }
         let times = &mut self.engine.report().times;
-        times.plan = executing - planning;
+        times.plan = planned - planning;
         times.execute = applying - executing;
         times.apply = applying.elapsed();
     }
@@ -166,7 +169,7 @@ impl Driver {
                 self.clients.remove(&id);
             }
         }
-        self.emit_time = emitting.elapsed();
+        self.emit_time += emitting.elapsed();
     }
 
     fn publish(&mut self) {

@@ -1,21 +1,17 @@
 //! From a request body to sequences in the engine: parse, encode, limits, submit.
 
-use std::sync::Arc;
-
-use engine::{EventStream, Limits, Refusal, SubmitError};
+use engine::{EventStream, Refusal, SubmitError};
 use step::{Bias, Sampling, TokenId};
-use text::{SpecialTokens, StreamOptions, TextError, TextStream, Tokenizer};
+use text::{StreamOptions, TextStream};
 
 use crate::assemble::ChoiceAssembler;
 use crate::choice::Choice;
-use crate::code::is_code_shaped;
-use crate::error::{ApiError, ErrorCode, clip};
+use crate::encode::{self, Prompt};
+use crate::error::{ApiError, ErrorCode};
 use crate::ids::choice_seed;
-use crate::request::{self, Checks, Endpoint, GenerationRequest, Input};
+use crate::request::{self, Checks, Endpoint, GenerationRequest};
 use crate::state::{AppState, Backend};
 
-/// Most tokens of a chat answer whose request sets no limit.
-pub const MAX_DEFAULT_TOKENS: u32 = 1024;
 /// Temperatures below this are greedy.
 const TINY_TEMPERATURE: f64 = 1e-5;
 
@@ -28,19 +24,6 @@ pub struct Prepared {
     pub prompts: Vec<Prompt>,
 }
 
-/// One encoded prompt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prompt {
-    /// Its ids, at least one.
-    pub ids: Arc<[TokenId]>,
-    /// Its text, empty unless asked for by `echo`.
-    pub echo: String,
-    /// Whether it asks for code.
-    pub code: bool,
-    /// Budget of its choices.
-    pub max_tokens: u32,
-}
-
 /// Parses and encodes `body`, off the async threads unless it is short.
 ///
 /// # Errors
@@ -51,8 +34,23 @@ pub async fn prepare(
     body: Vec<u8>,
 ) -> Result<Prepared, ApiError> {
     let backend = state.backend()?.clone();
-    if body.len() <= state.settings().inline_encode_bytes {
-        return prepare_now(&backend, endpoint, &body);
+    off_thread(state, body.len(), move || {
+        prepare_now(&backend, endpoint, &body)
+    })
+    .await
+}
+
+/// Runs `work` on a body of `bytes` bytes: here if it is short, else off the async threads.
+///
+/// # Errors
+/// Those of `work`.
+pub async fn off_thread<T: Send + 'static>(
+    state: &AppState,
+    bytes: usize,
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    if bytes <= state.settings().inline_encode_bytes {
+        return work();
     }
     // A bound on the work at hand: short bodies overtake those that wait here.
     let permit = state
@@ -60,10 +58,9 @@ pub async fn prepare(
         .acquire()
         .await
         .map_err(|_| ApiError::internal())?;
-    let work = move || prepare_now(&backend, endpoint, &body);
-    let prepared = tokio::task::spawn_blocking(work).await;
+    let done = tokio::task::spawn_blocking(work).await;
     drop(permit);
-    prepared.map_err(|_| ApiError::internal())?
+    done.map_err(|_| ApiError::internal())?
 }
 
 fn prepare_now(backend: &Backend, endpoint: Endpoint, body: &[u8]) -> Result<Prepared, ApiError> {
@@ -74,7 +71,7 @@ fn prepare_now(backend: &Backend, endpoint: Endpoint, body: &[u8]) -> Result<Pre
         decoding: &model.decoding,
     };
     let request = request::parse(endpoint, body, checks)?;
-    let prompts = encode(&backend.tokenizer, &request, limits)?;
+    let prompts = encode::prompts(&backend.tokenizer, &request, limits)?;
     Ok(Prepared { request, prompts })
 }
 
@@ -82,7 +79,12 @@ fn prepare_now(backend: &Backend, endpoint: Endpoint, body: &[u8]) -> Result<Pre
 ///
 /// # Errors
 /// `overloaded`, or a sequence that can never be served.
-pub fn submit(backend: &Backend, prepared: &Prepared, seed: i64) -> Result<Vec<Choice>, ApiError> {
+pub fn submit(
+    state: &AppState,
+    backend: &Backend,
+    prepared: &Prepared,
+    seed: i64,
+) -> Result<Vec<Choice>, ApiError> {
     let request = &prepared.request;
     let mut requests = Vec::new();
     for prompt in &prepared.prompts {
@@ -107,8 +109,10 @@ pub fn submit(backend: &Backend, prepared: &Prepared, seed: i64) -> Result<Vec<C
     };
     let text = TextStream::new(&backend.tokenizer, &options);
     let choice = |(index, events): (usize, EventStream)| {
-        let echo = prepared.prompts[index / request.n as usize].echo.clone();
-        Choice::new(events, ChoiceAssembler::new(index, text.clone(), echo))
+        let prompt = &prepared.prompts[index / request.n as usize];
+        let assembler = ChoiceAssembler::new(index, text.clone(), prompt.echo.clone());
+        let waiting = state.waiting_tokens().enter(prompt.ids.len() as u64);
+        Choice::new(events, assembler, waiting)
     };
     Ok(streams.into_iter().enumerate().map(choice).collect())
 }
@@ -164,110 +168,6 @@ fn sequence(
         biases,
         code_prompt: prompt.code,
         trace: false,
-    }
-}
-
-fn encode(
-    tokenizer: &Tokenizer,
-    request: &GenerationRequest,
-    limits: Limits,
-) -> Result<Vec<Prompt>, ApiError> {
-    let field = request.endpoint.prompt_field();
-    let echo = request.output.echo;
-    let fault = |error| encode_fault(error, field);
-    let mut prompts = Vec::with_capacity(request.input.prompts());
-    let mut push = |ids: Vec<TokenId>, text: String| {
-        let max_tokens = budget(request, ids.len(), limits)?;
-        let code = is_code_shaped(&text);
-        let echo = if echo { text } else { String::new() };
-        prompts.push(Prompt {
-            ids: ids.into(),
-            echo,
-            code,
-            max_tokens,
-        });
-        Ok::<_, ApiError>(())
-    };
-    match &request.input {
-        Input::Texts(texts) => {
-            for text in texts {
-                push(tokenizer.encode(text, true).map_err(fault)?, text.clone())?;
-            }
-        }
-        Input::Ids(lists) => {
-            let specials = match request.output.skip_special_tokens {
-                true => SpecialTokens::Skip,
-                false => SpecialTokens::KeepButMask,
-            };
-            for ids in lists {
-                let mut detokenizer = tokenizer.detokenizer(specials);
-                let text = detokenizer.push(ids) + &detokenizer.finish();
-                push(ids.clone(), text)?;
-            }
-        }
-        Input::Chat(messages) => {
-            let template = tokenizer.chat_template().map_err(fault)?;
-            let text = template.render(messages, true).map_err(fault)?;
-            push(tokenizer.encode(&text, false).map_err(fault)?, text)?;
-        }
-    }
-    Ok(prompts)
-}
-
-/// The budget of a prompt of `length` tokens, which must fit the context with it.
-fn budget(request: &GenerationRequest, length: usize, limits: Limits) -> Result<u32, ApiError> {
-    let field = request.endpoint.prompt_field();
-    if length == 0 {
-        return Err(ApiError::field(
-            ErrorCode::InvalidValue,
-            field,
-            "has no tokens",
-        ));
-    }
-    let context = limits.max_model_len;
-    let exceeded = |param, rest| ApiError::field(ErrorCode::ContextLengthExceeded, param, rest);
-    let used = u32::try_from(length).unwrap_or(u32::MAX);
-    let rest = context.checked_sub(used);
-    match (rest, request.max_tokens) {
-        (Some(rest), Some(max_tokens)) if max_tokens <= rest => Ok(max_tokens),
-        (Some(rest), None) if rest > 0 => Ok(rest.min(MAX_DEFAULT_TOKENS)),
-        (Some(rest), Some(_)) => {
-            let rest = format!(
-                "must be at most {rest}: the prompt takes {used} of max_model_len {context} tokens"
-            );
-            Err(exceeded(request.max_tokens_field, rest))
-        }
-        _ => Err(exceeded(
-            field,
-            format!("has {used} tokens, max_model_len is {context}"),
-        )),
-    }
-}
-
-fn encode_fault(error: TextError, field: &str) -> ApiError {
-    match error {
-        TextError::NoChatTemplate => {
-            let rest = "needs a chat template, which this model does not have";
-            ApiError::field(ErrorCode::UnsupportedParameter, field, rest)
-        }
-        TextError::Refused(why) => {
-            let rest = format!("was refused by the chat template: {}", clip(&why));
-            ApiError::field(ErrorCode::InvalidValue, field, rest)
-        }
-        TextError::Encode(_) => ApiError::field(
-            ErrorCode::InvalidValue,
-            field,
-            "cannot be encoded by this model",
-        ),
-        TextError::Render(_) => ApiError::field(
-            ErrorCode::InvalidValue,
-            field,
-            "cannot be put into the chat template",
-        ),
-        TextError::Io { .. } | TextError::Malformed { .. } | TextError::Value { .. } => {
-            tracing::error!(%error, "the chat template is unusable");
-            ApiError::internal()
-        }
     }
 }
 

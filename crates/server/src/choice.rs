@@ -7,6 +7,7 @@ use engine::EventStream;
 use futures_util::Stream;
 
 use crate::assemble::{ChoiceAssembler, Delta, Failure};
+use crate::waiting::Share;
 
 /// A stream of deltas; the last one has stats. Dropping it, or a stop string, cancels the
 /// sequence.
@@ -15,14 +16,17 @@ pub struct Choice {
     /// None once nothing more is wanted.
     events: Option<EventStream>,
     assembler: ChoiceAssembler,
+    /// Until the sequence has a place in the batch.
+    waiting: Option<Share>,
 }
 
 impl Choice {
-    /// Reads `events` into `assembler`.
-    pub fn new(events: EventStream, assembler: ChoiceAssembler) -> Self {
+    /// Reads `events` into `assembler`; `waiting` is given back at the start.
+    pub fn new(events: EventStream, assembler: ChoiceAssembler, waiting: Share) -> Self {
         Self {
             events: Some(events),
             assembler,
+            waiting: Some(waiting),
         }
     }
 }
@@ -59,6 +63,9 @@ impl Stream for Choice {
         }
         if delta.stats.is_some() {
             this.events = None;
+        }
+        if delta.started || this.events.is_none() {
+            this.waiting = None;
         }
         Poll::Ready(Some(Ok(delta)))
     }

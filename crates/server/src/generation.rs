@@ -73,7 +73,8 @@ impl Generation {
     ) -> Result<Self, ApiError> {
         let request = &prepared.request;
         let seed = request.seed.unwrap_or_else(|| state.ids().seed());
-        let choices = submit(backend, &prepared, seed).inspect_err(|error| record.fail(error))?;
+        let choices =
+            submit(state, backend, &prepared, seed).inspect_err(|error| record.fail(error))?;
         record.accepted(choices.len());
         let prompt_tokens = prepared
             .prompts

@@ -1,14 +1,15 @@
 //! The HTTP server: OpenAI shapes, streaming, limits, errors, metrics, graceful shutdown.
 //!
-//! A request goes `routes::generate` → `body` → `request` (JSON ends here) → `admit` (ids, limits,
-//! submit) → `choice` and `assemble` (events to text) → `response` or `stream`. [`error`] is the
-//! only table of status codes, [`metrics`] names every metric once.
+//! A request goes `routes::generate` → `body` → `request` (JSON ends here) → `admit` and `encode`
+//! (ids, limits, submit) → `choice` and `assemble` (events to text) → `response` or `stream`.
+//! [`error`] is the only table of status codes, [`metrics`] names every metric once.
 
 mod admit;
 mod assemble;
 mod body;
 mod choice;
 mod code;
+mod encode;
 pub mod error;
 mod fields;
 mod generation;
@@ -26,6 +27,7 @@ mod stall;
 mod state;
 mod stream;
 mod usage;
+mod waiting;
 
 pub use code::is_code_shaped;
 pub use ids::choice_seed;

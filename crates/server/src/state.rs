@@ -13,6 +13,7 @@ use crate::error::ApiError;
 use crate::ids::Ids;
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
+use crate::waiting::WaitingTokens;
 
 /// Limits, times and switches of the HTTP layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +122,7 @@ struct Inner {
     shutdown: Shutdown,
     ids: Ids,
     encoders: Semaphore,
+    waiting_tokens: WaitingTokens,
 }
 
 impl AppState {
@@ -133,6 +135,7 @@ impl AppState {
             shutdown: Shutdown::new(),
             ids: Ids::new(),
             encoders: Semaphore::new(cores),
+            waiting_tokens: WaitingTokens::default(),
         };
         Self {
             inner: Arc::new(inner),
@@ -168,6 +171,11 @@ impl AppState {
     /// Permits to parse and encode long bodies, one per core.
     pub(crate) fn encoders(&self) -> &Semaphore {
         &self.inner.encoders
+    }
+
+    /// Prompt tokens of sequences without a place in the batch.
+    pub(crate) fn waiting_tokens(&self) -> &WaitingTokens {
+        &self.inner.waiting_tokens
     }
 
     pub(crate) fn ids(&self) -> &Ids {

@@ -5,41 +5,34 @@ use decode::ForwardKind;
 use super::{CachePolicy, ForwardPlan, Tables, View};
 use crate::decoding::{Compact, Refresh};
 
-/// A fork clones the page table; a lane sees its prefix, itself and its lookahead.
+/// A lane sees its prefix, itself and its lookahead, nothing to the right.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Snapshot(pub(crate) Compact);
+pub(crate) struct Lanes {
+    pub(crate) compact: Compact,
+    /// Snapshot: a fork clones the page table and lanes write to pages of their own. Otherwise
+    /// (fresh) a lane reads the current K/V of a prefix that is still being refined.
+    pub(crate) private: bool,
+}
 
-impl CachePolicy for Snapshot {
+impl CachePolicy for Lanes {
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
-        if refreshes(&self.0, view, plan) {
+        if refreshes(&self.compact, view, plan) {
             return;
         }
         for lane in view.decoder.lanes() {
             let end = view.prompt + lane.lookahead.end;
             plan.push_range(view.prompt + lane.range.start..end, end);
-            plan.close(lane.id);
+            if self.private {
+                plan.close(lane.id);
+            }
+        }
+        if !self.private {
+            plan.close(Tables::SHARED);
         }
     }
 
     fn private_tables(&self) -> bool {
-        true
-    }
-}
-
-/// One table: a lane sees the current K/V of everything up to the end of its own run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fresh(pub(crate) Compact);
-
-impl CachePolicy for Fresh {
-    fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
-        if refreshes(&self.0, view, plan) {
-            return;
-        }
-        for lane in view.decoder.lanes() {
-            let end = view.prompt + lane.lookahead.end;
-            plan.push_range(view.prompt + lane.range.start..end, end);
-        }
-        plan.close(Tables::SHARED);
+        self.private
     }
 }
 

@@ -118,8 +118,14 @@ pub(crate) fn build(config: &CacheConfig) -> Box<dyn CachePolicy> {
         CacheConfig::None => Box::new(block::NoCache),
         CacheConfig::Prefix => Box::new(block::Prefix),
         CacheConfig::Dual => Box::new(block::Dual),
-        CacheConfig::Snapshot(compact) => Box::new(compact::Snapshot(compact)),
-        CacheConfig::Fresh(compact) => Box::new(compact::Fresh(compact)),
+        CacheConfig::Snapshot(compact) => Box::new(compact::Lanes {
+            compact,
+            private: true,
+        }),
+        CacheConfig::Fresh(compact) => Box::new(compact::Lanes {
+            compact,
+            private: false,
+        }),
         CacheConfig::Fused { compact, rows } => Box::new(compact::Fused {
             compact,
             open: rows == RowSelection::Open,

@@ -97,6 +97,12 @@ impl Metrics {
         &self.inner.edge
     }
 
+    /// Tokens handed to clients per second, over the last 10 seconds.
+    pub fn generated_per_second(&self) -> f64 {
+        let now = self.inner.epoch.elapsed();
+        self.rates(|rates| rates.per_second(now)).0
+    }
+
     /// The exposition text, given the engine's load.
     pub fn render(&self, load: Load) -> String {
         let inner = &*self.inner;

@@ -5,14 +5,17 @@ mod common;
 mod completions;
 mod diffusion;
 mod may;
+mod tokens;
 
 use engine::decoding::{Decoding, DecodingSpec};
 use text::Message;
 
-use crate::error::{ApiError, ErrorCode};
+use crate::error::{ApiError, ErrorCode, clip};
 use crate::fields::Fields;
 use crate::json::{Object, parse_object};
 use step::TokenId;
+
+pub use tokens::{TokenizeRequest, detokenize, tokenize};
 
 /// Most sequences of one request: prompts times `n`.
 pub const MAX_SEQUENCES: usize = 1024;
@@ -208,14 +211,7 @@ fn check(
     suffix.map_or(Ok(()), Err)?;
     may.support()?;
     // Model.
-    if model != checks.model {
-        let message = format!("the model '{}' does not exist", crate::error::clip(&model));
-        let error = ApiError::new(ErrorCode::ModelNotFound, message);
-        return Err(ApiError {
-            param: Some("model".to_owned()),
-            ..error
-        });
-    }
+    check_model(&model, checks.model)?;
     let output = Output {
         echo,
         stream,
@@ -233,5 +229,17 @@ fn check(
         stops: common.stops,
         output,
         decoding,
+    })
+}
+
+fn check_model(model: &str, served: &str) -> Result<(), ApiError> {
+    if model == served {
+        return Ok(());
+    }
+    let message = format!("the model '{}' does not exist", clip(model));
+    let error = ApiError::new(ErrorCode::ModelNotFound, message);
+    Err(ApiError {
+        param: Some("model".to_owned()),
+        ..error
     })
 }

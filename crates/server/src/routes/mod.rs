@@ -2,8 +2,10 @@
 
 mod generate;
 mod health;
+mod loads;
 mod metrics;
 mod models;
+mod tokens;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -39,6 +41,10 @@ pub fn router(state: AppState) -> Router {
         .route(Endpoint::Chat.path(), generation(Endpoint::Chat))
         .route("/v1/models", only(get(models::list), READ))
         .route("/v1/models/{*id}", only(get(models::one), READ))
+        .route("/tokenize", only(post(tokens::tokenize), WRITE))
+        .route("/detokenize", only(post(tokens::detokenize), WRITE))
+        .route("/tokenizer_info", only(get(tokens::info), READ))
+        .route("/v1/loads", only(get(loads::loads), READ))
         .route("/health", only(get(health::health), READ))
         .route("/ping", only(get(health::health), READ))
         .route("/ready", only(get(health::ready), READ))

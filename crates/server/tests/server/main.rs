@@ -7,3 +7,4 @@ mod lifecycle;
 mod metrics;
 mod shapes;
 mod streaming;
+mod tokens;

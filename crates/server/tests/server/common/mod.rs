@@ -26,18 +26,24 @@ pub const CONTEXT: u32 = 512;
 /// Lets forward passes through, or holds them.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
-    open: Arc<(Mutex<bool>, Condvar)>,
+    /// Passes that may go through.
+    open: Arc<(Mutex<u64>, Condvar)>,
 }
 
 impl Gate {
     pub fn open(&self) {
-        *self.open.0.lock().unwrap() = true;
+        self.admit(u64::MAX);
+    }
+
+    /// Lets so many passes through.
+    pub fn admit(&self, passes: u64) {
+        *self.open.0.lock().unwrap() = passes;
         self.open.1.notify_all();
     }
 
     fn pass(&self) {
         let open = self.open.0.lock().unwrap();
-        drop(self.open.1.wait_while(open, |open| !*open).unwrap());
+        *self.open.1.wait_while(open, |open| *open == 0).unwrap() -= 1;
     }
 }
 

@@ -1,0 +1,164 @@
+//! From the prompts of a request to token ids, within the model's context.
+
+use std::sync::Arc;
+
+use engine::Limits;
+use step::TokenId;
+use text::{Message, SpecialTokens, TextError, Tokenizer};
+
+use crate::code::is_code_shaped;
+use crate::error::{ApiError, ErrorCode, clip};
+use crate::request::{GenerationRequest, Input, TokenizeRequest};
+
+/// Most tokens of a chat answer whose request sets no limit.
+pub const MAX_DEFAULT_TOKENS: u32 = 1024;
+
+/// One encoded prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// Its ids, at least one.
+    pub ids: Arc<[TokenId]>,
+    /// Its text, empty unless asked for by `echo`.
+    pub echo: String,
+    /// Whether it asks for code.
+    pub code: bool,
+    /// Budget of its choices.
+    pub max_tokens: u32,
+}
+
+/// The prompts of `request` as ids, each with the budget of its choices.
+///
+/// # Errors
+/// Prompts without tokens, or that do not fit the context with their budget; faults of the chat
+/// template.
+pub fn prompts(
+    tokenizer: &Tokenizer,
+    request: &GenerationRequest,
+    limits: Limits,
+) -> Result<Vec<Prompt>, ApiError> {
+    let field = request.endpoint.prompt_field();
+    let echo = request.output.echo;
+    let fault = |error| encode_fault(error, field);
+    let mut prompts = Vec::with_capacity(request.input.prompts());
+    let mut push = |ids: Vec<TokenId>, text: String| {
+        let max_tokens = budget(request, ids.len(), limits)?;
+        let code = is_code_shaped(&text);
+        let echo = if echo { text } else { String::new() };
+        prompts.push(Prompt {
+            ids: ids.into(),
+            echo,
+            code,
+            max_tokens,
+        });
+        Ok::<_, ApiError>(())
+    };
+    match &request.input {
+        Input::Texts(texts) => {
+            for text in texts {
+                push(tokenizer.encode(text, true).map_err(fault)?, text.clone())?;
+            }
+        }
+        Input::Ids(lists) => {
+            let specials = match request.output.skip_special_tokens {
+                true => SpecialTokens::Skip,
+                false => SpecialTokens::KeepButMask,
+            };
+            for ids in lists {
+                let mut detokenizer = tokenizer.detokenizer(specials);
+                let text = detokenizer.push(ids) + &detokenizer.finish();
+                push(ids.clone(), text)?;
+            }
+        }
+        Input::Chat(messages) => {
+            let text = chat_text(tokenizer, messages).map_err(fault)?;
+            push(tokenizer.encode(&text, false).map_err(fault)?, text)?;
+        }
+    }
+    Ok(prompts)
+}
+
+/// The ids of the one text or chat of a `/tokenize` request.
+///
+/// # Errors
+/// Faults of the text or of the chat template.
+pub fn one(tokenizer: &Tokenizer, request: &TokenizeRequest) -> Result<Vec<TokenId>, ApiError> {
+    let (field, encoded) = match &request.input {
+        Input::Chat(messages) => {
+            let encoded =
+                chat_text(tokenizer, messages).and_then(|text| tokenizer.encode(&text, false));
+            ("messages", encoded)
+        }
+        Input::Texts(texts) => {
+            let text = texts.concat();
+            (
+                "prompt",
+                tokenizer.encode(&text, request.add_special_tokens),
+            )
+        }
+        Input::Ids(lists) => return Ok(lists.concat()),
+    };
+    encoded.map_err(|error| encode_fault(error, field))
+}
+
+/// A chat as the model was trained on it, up to the opening of the assistant's turn.
+fn chat_text(tokenizer: &Tokenizer, messages: &[Message]) -> Result<String, TextError> {
+    tokenizer.chat_template()?.render(messages, true)
+}
+
+/// The budget of a prompt of `length` tokens, which must fit the context with it.
+fn budget(request: &GenerationRequest, length: usize, limits: Limits) -> Result<u32, ApiError> {
+    let field = request.endpoint.prompt_field();
+    if length == 0 {
+        return Err(ApiError::field(
+            ErrorCode::InvalidValue,
+            field,
+            "has no tokens",
+        ));
+    }
+    let context = limits.max_model_len;
+    let exceeded = |param, rest| ApiError::field(ErrorCode::ContextLengthExceeded, param, rest);
+    let used = u32::try_from(length).unwrap_or(u32::MAX);
+    let rest = context.checked_sub(used);
+    match (rest, request.max_tokens) {
+        (Some(rest), Some(max_tokens)) if max_tokens <= rest => Ok(max_tokens),
+        (Some(rest), None) if rest > 0 => Ok(rest.min(MAX_DEFAULT_TOKENS)),
+        (Some(rest), Some(_)) => {
+            let rest = format!(
+                "must be at most {rest}: the prompt takes {used} of max_model_len {context} tokens"
+            );
+            Err(exceeded(request.max_tokens_field, rest))
+        }
+        _ => Err(exceeded(
+            field,
+            format!("has {used} tokens, max_model_len is {context}"),
+        )),
+    }
+}
+
+/// What a client hears of text that cannot be encoded; `field` held it.
+fn encode_fault(error: TextError, field: &str) -> ApiError {
+    match error {
+        TextError::NoChatTemplate => {
+            let rest = "needs a chat template, which this model does not have";
+            ApiError::field(ErrorCode::UnsupportedParameter, field, rest)
+        }
+        TextError::Refused(why) => {
+            let rest = format!("was refused by the chat template: {}", clip(&why));
+            ApiError::field(ErrorCode::InvalidValue, field, rest)
+        }
+        TextError::Encode(_) => ApiError::field(
+            ErrorCode::InvalidValue,
+            field,
+            "cannot be encoded by this model",
+        ),
+        TextError::Render(_) => ApiError::field(
+            ErrorCode::InvalidValue,
+            field,
+            "cannot be put into the chat template",
+        ),
+        TextError::Io { .. } | TextError::Malformed { .. } | TextError::Value { .. } => {
+            tracing::error!(%error, "the chat template is unusable");
+            ApiError::internal()
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! `/tokenize`, `/detokenize`, `/tokenizer_info` and `/v1/loads`.
+
+use crate::common::{
+    CONTEXT, Gate, MODEL, OpenAtEnd, Options, Server, completion, server, server_with,
+};
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+async fn tokenize(server: &Server, body: Value) -> Value {
+    let (status, answer) = server.post("/tokenize", &body).await;
+    assert_eq!(status, StatusCode::OK, "{body} → {answer}");
+    answer
+}
+
+#[tokio::test]
+async fn the_count_is_the_prompt_of_a_generation() {
+    let server = server();
+    let text = "Mia has 12 eggs.";
+    let answer = tokenize(&server, json!({"prompt": text, "model": MODEL})).await;
+    assert_eq!(answer["max_model_len"], CONTEXT);
+    assert_eq!(answer["count"], answer["tokens"].as_array().unwrap().len());
+    let plain = server
+        .complete(json!({"prompt": text, "return_token_ids": true}))
+        .await;
+    assert_eq!(plain["usage"]["prompt_tokens"], answer["count"]);
+    assert_eq!(plain["choices"][0]["prompt_token_ids"], answer["tokens"]);
+
+    let messages = json!([{"role": "developer", "content": [{"type": "text", "text": "Be kind"}]},
+        {"role": "user", "content": "Hi"}]);
+    let answer = tokenize(&server, json!({"messages": messages})).await;
+    let chat = server
+        .chat(json!({"messages": messages, "return_token_ids": true}))
+        .await;
+    assert_eq!(chat["usage"]["prompt_tokens"], answer["count"]);
+    assert_eq!(chat["choices"][0]["prompt_token_ids"], answer["tokens"]);
+}
+
+#[tokio::test]
+async fn every_text_comes_back() {
+    let server = server();
+    let texts = [
+        "",
+        " ",
+        "Mia has 12 eggs.",
+        "  two\n\n lines \t",
+        "<|eot_id|>a<|mdm_mask|>",
+        "<|endoftext|>",
+        "é\u{1F600}\u{200D}\u{1F525} ﷽ \u{0}",
+    ];
+    for text in texts {
+        let body = json!({"prompt": text, "add_special_tokens": false});
+        let tokens = tokenize(&server, body).await["tokens"].clone();
+        let (status, answer) = server
+            .post("/detokenize", &json!({"tokens": tokens, "model": MODEL}))
+            .await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        assert_eq!(answer, json!({"prompt": text}));
+    }
+}
+
+#[tokio::test]
+async fn faults_name_the_field() {
+    let server = server();
+    let cases = [
+        (
+            "/tokenize",
+            json!({}),
+            "missing_required_parameter",
+            "prompt",
+        ),
+        (
+            "/tokenize",
+            json!({"prompt": null}),
+            "missing_required_parameter",
+            "prompt",
+        ),
+        ("/tokenize", json!({"prompt": 1}), "invalid_type", "prompt"),
+        (
+            "/tokenize",
+            json!({"prompt": ["a"]}),
+            "invalid_type",
+            "prompt",
+        ),
+        (
+            "/tokenize",
+            json!({"messages": "a"}),
+            "invalid_type",
+            "messages",
+        ),
+        (
+            "/tokenize",
+            json!({"messages": []}),
+            "invalid_value",
+            "messages",
+        ),
+        (
+            "/tokenize",
+            json!({"messages": [1], "prompt": "a"}),
+            "invalid_value",
+            "messages",
+        ),
+        (
+            "/tokenize",
+            json!({"prompt": "a", "add_special_tokens": 1}),
+            "invalid_type",
+            "add_special_tokens",
+        ),
+        (
+            "/tokenize",
+            json!({"prompt": "a", "model": 1}),
+            "invalid_type",
+            "model",
+        ),
+        (
+            "/detokenize",
+            json!({}),
+            "missing_required_parameter",
+            "tokens",
+        ),
+        (
+            "/detokenize",
+            json!({"tokens": null}),
+            "missing_required_parameter",
+            "tokens",
+        ),
+        (
+            "/detokenize",
+            json!({"tokens": "1"}),
+            "invalid_type",
+            "tokens",
+        ),
+        (
+            "/detokenize",
+            json!({"tokens": [1, null]}),
+            "invalid_type",
+            "tokens[1]",
+        ),
+        (
+            "/detokenize",
+            json!({"tokens": [1, 2.0]}),
+            "invalid_type",
+            "tokens[1]",
+        ),
+        (
+            "/detokenize",
+            json!({"tokens": [842]}),
+            "invalid_value",
+            "tokens[0]",
+        ),
+        (
+            "/detokenize",
+            json!({"tokens": [-1]}),
+            "invalid_value",
+            "tokens[0]",
+        ),
+    ];
+    for (path, body, code, param) in cases {
+        let (status, answer) = server.post(path, &body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+        assert_eq!(answer["error"]["code"], code, "{body}");
+        assert_eq!(answer["error"]["param"], param, "{body}");
+    }
+    for (path, mut body) in [
+        ("/tokenize", json!({"prompt": "a"})),
+        ("/detokenize", json!({"tokens": []})),
+    ] {
+        body["model"] = json!("other");
+        let (status, answer) = server.post(path, &body).await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        assert_eq!(answer["error"]["code"], "model_not_found");
+    }
+}
+
+#[tokio::test]
+async fn the_tokenizer_tells_its_special_tokens() {
+    let server = server();
+    let (status, _, body) = server.get("/tokenizer_info").await;
+    assert_eq!(status, StatusCode::OK);
+    let info: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(info["bos_token"], "<|startoftext|>");
+    assert_eq!(info["eos_token"], "<|endoftext|>");
+    assert_eq!(info["pad_token"], "<|endoftext|>");
+    let template = info["chat_template"].as_str().unwrap();
+    assert!(template.contains("add_generation_prompt"));
+    assert_eq!(info.as_object().unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn loads_follow_the_engine() {
+    let gate = Gate::default();
+    let _open = OpenAtEnd(gate.clone());
+    let server = server_with(Options {
+        gate: Some(gate.clone()),
+        max_running: 2,
+        ..Options::default()
+    });
+    let loads = async || {
+        let (status, _, body) = server.get("/v1/loads?include=core").await;
+        assert_eq!(status, StatusCode::OK);
+        serde_json::from_slice::<Value>(&body).unwrap()
+    };
+    let idle = loads().await;
+    assert_eq!(idle["dp_rank_count"], 1);
+    let timestamp = idle["timestamp"].as_str().unwrap();
+    assert!(
+        timestamp.len() == 20 && timestamp.ends_with('Z'),
+        "{timestamp}"
+    );
+    let expected = json!({"dp_rank": 0, "num_running_reqs": 0, "num_waiting_reqs": 0,
+        "num_waiting_uncached_tokens": 0, "num_total_reqs": 0, "num_used_tokens": 0,
+        "max_total_num_tokens": 4096 * 16, "token_usage": 0.0, "gen_throughput": 0.0,
+        "cache_hit_rate": 0.0, "utilization": 0.0, "max_running_requests": 2});
+    assert_eq!(idle["loads"], json!([expected]));
+
+    let asking = server.clone();
+    let body = completion(json!({"n": 3, "prompt": [6, 7, 8, 9], "max_tokens": 12}));
+    let answer = tokio::spawn(async move { asking.post("/v1/completions", &body).await });
+    // The first step is over, the second is held: two sequences run, one waits.
+    gate.admit(1);
+    server
+        .until(|server| server.engine.load().running == 2)
+        .await;
+    let mut busy = loads().await;
+    while busy["loads"][0]["num_waiting_uncached_tokens"] != 4 {
+        tokio::task::yield_now().await;
+        busy = loads().await;
+    }
+    let busy = &busy["loads"][0];
+    let count = |key: &str| busy[key].as_u64().unwrap();
+    assert_eq!(count("num_running_reqs"), 2);
+    assert_eq!(count("num_waiting_reqs"), 1);
+    assert_eq!(count("num_total_reqs"), 3);
+    assert_eq!(busy["utilization"], 1.0);
+    let used = server.engine.load().pages_used;
+    assert!(used > 0);
+    assert_eq!(count("num_used_tokens"), u64::from(used) * 16);
+    assert_eq!(busy["token_usage"], f64::from(used) / 4096.0);
+    gate.open();
+    let (status, answer) = answer.await.unwrap();
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    server.until_idle().await;
+    assert_eq!(loads().await["loads"][0]["num_waiting_uncached_tokens"], 0);
+}
