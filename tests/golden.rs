@@ -68,6 +68,13 @@ pub fn load() -> Goldens {
     serde_json::from_str(&text).expect("the goldens are valid")
 }
 
+/// Reads `demo-traces.json`.
+pub fn traces() -> serde_json::Value {
+    let text =
+        std::fs::read_to_string(path("demo-traces.json")).expect("the traces are in the repo");
+    serde_json::from_str(&text).expect("the traces are valid")
+}
+
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("goldens")

@@ -3,6 +3,7 @@
 import os
 import unittest
 
+from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import HumanMessage, SystemMessage
 from langchain_openai import ChatOpenAI
 
@@ -59,8 +60,15 @@ class Chat(unittest.TestCase):
         self.assertNotIn("####", answers[0].content)
 
     def test_diffusion_settings(self):
-        answer = model(extra_body={"diffusion": {"preset": "vanilla"}}).invoke(SUM)
+        settings = {"diffusion": {"preset": "vanilla"}}
+        answer = model(max_tokens=96, extra_body=settings).invoke(SUM)
         self.assertIn("#### ", answer.content)
+        cost = answer.response_metadata["token_usage"]["diffusion"]
+        self.assertEqual(cost["decoder"].split("+")[0], "block_wise")
+
+    def test_too_long_for_the_context(self):
+        with self.assertRaises(ContextOverflowError):
+            model(max_tokens=1024).invoke(SUM)
 
 
 class Async(unittest.IsolatedAsyncioTestCase):

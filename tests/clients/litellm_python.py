@@ -41,8 +41,12 @@ class Completion(unittest.TestCase):
         self.assertEqual(built.usage.prompt_tokens, plain.usage.prompt_tokens)
 
     def test_diffusion_settings(self):
-        answer = litellm.completion(**REQUEST, extra_body={"diffusion": {"preset": "vanilla"}})
+        settings = {"diffusion": {"preset": "vanilla"}}
+        answer = litellm.completion(**REQUEST, max_tokens=96, extra_body=settings)
         self.assertIn("#### ", answer.choices[0].message.content)
+        self.assertGreaterEqual(
+            answer.usage.model_extra["diffusion"]["forwards"], answer.usage.completion_tokens
+        )
 
     def test_errors(self):
         with self.assertRaises(litellm.NotFoundError):

@@ -71,6 +71,7 @@ test("same seed, same text", async () => {
 test("diffusion settings", async () => {
   const answer = await client.chat.completions.create({
     ...CHAT,
+    max_tokens: 96,
     diffusion: { preset: "vanilla" },
   });
   assert.match(answer.usage.diffusion.decoder, /^block_wise\+top_k/);

@@ -133,7 +133,7 @@ class Plain(unittest.TestCase):
 
     def test_diffusion_through_extra_body(self):
         answer = self.client.chat.completions.create(
-            **CHAT, extra_body={"diffusion": {"preset": "vanilla"}}
+            **CHAT, max_tokens=96, extra_body={"diffusion": {"preset": "vanilla"}}
         )
         cost = answer.usage.model_extra["diffusion"]
         self.assertEqual(cost["decoder"].split("+")[:2], ["block_wise", "top_k"])

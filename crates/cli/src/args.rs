@@ -74,9 +74,37 @@ pub struct ServeArgs {
     /// Seconds that accepted requests have to finish after SIGTERM.
     #[arg(long, env = "ASYNCLANE_DRAIN_TIMEOUT")]
     pub drain_timeout: Option<u64>,
+    /// File with the API keys that are accepted: lines `name:key` or `name:sha256:hex`.
+    #[arg(long, value_name = "FILE", env = "ASYNCLANE_API_KEYS_FILE")]
+    pub api_keys_file: Option<String>,
+    /// One more API key that is accepted. As an argument every user of the machine can see it:
+    /// prefer the environment variable or a file.
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "ASYNCLANE_API_KEY",
+        hide_env_values = true
+    )]
+    pub api_key: Option<Secret>,
     /// Log filter, such as `info` or `server=debug`.
     #[arg(long, env = "ASYNCLANE_LOG", default_value = "info")]
     pub log: String,
+}
+
+/// Text that is never printed.
+#[derive(Clone)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("***")
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
 }
 
 #[derive(Args, Debug)]

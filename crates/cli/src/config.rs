@@ -28,6 +28,8 @@ pub struct Server {
     pub drain_timeout: u64,
     /// Most bytes of a request body.
     pub max_body_bytes: usize,
+    /// File with the API keys that are accepted; empty = everybody may use the server.
+    pub api_keys_file: String,
     /// Whether browsers of any origin may read answers.
     pub cors: bool,
     /// Whether metrics are exported under vLLM's names too.
@@ -70,6 +72,7 @@ impl Default for Server {
             listen: "127.0.0.1:8000".to_owned(),
             drain_timeout: 50,
             max_body_bytes: 16 << 20,
+            api_keys_file: String::new(),
             cors: false,
             vllm_metrics: true,
         }
@@ -152,6 +155,7 @@ impl Config {
         set(&mut self.server.listen, &args.listen);
         set(&mut self.engine.max_waiting, &args.max_waiting);
         set(&mut self.server.drain_timeout, &args.drain_timeout);
+        set(&mut self.server.api_keys_file, &args.api_keys_file);
     }
 
     fn validate(&self) -> Result<()> {

@@ -1,11 +1,14 @@
 //! `asynclane serve`: the HTTP server over an engine thread.
 
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use server::{AppState, Backend, Metrics, MetricsConfig, SamplingDefaults, ServedModel, Settings};
+use server::{
+    ApiKeys, AppState, Backend, Metrics, MetricsConfig, SamplingDefaults, ServedModel, Settings,
+};
 use step::ExecutorSpec;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,6 +24,7 @@ use crate::load::{self, Loaded};
 /// A configuration, checkpoint or address that cannot be used.
 pub fn run(args: &ServeArgs) -> Result<()> {
     let config = Config::resolve(&args.model, Some(args))?;
+    let keys = api_keys(&config, args)?;
     let filter = tracing_subscriber::EnvFilter::try_new(&args.log)
         .map_err(|error| exit::failure(exit::USAGE, format!("--log: {error}")))?;
     let ansi = std::io::stderr().is_terminal();
@@ -40,12 +44,12 @@ pub fn run(args: &ServeArgs) -> Result<()> {
                 format!("server.listen {}: {error}", config.server.listen),
             )
         })?;
-    let state = AppState::new(settings(&config));
+    let state = AppState::new(settings(&config, keys));
     let address = listener.local_addr()?;
     // Probes answer while the model loads.
     let serving = runtime.spawn(server::serve(listener, state.clone(), shutdown_signal()));
     let loaded = load::load(&config)?;
-    announce(&loaded, &config, address);
+    announce(&loaded, &config, (address, state.settings().keys.len()));
     let thread = install(&state, loaded, &config)?;
     eprintln!("ready on http://{address}");
     runtime.block_on(serving)??;
@@ -54,8 +58,45 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     Ok(())
 }
 
-fn settings(config: &Config) -> Settings {
+/// The keys of the file and of `--api-key`.
+fn api_keys(config: &Config, args: &ServeArgs) -> Result<ApiKeys> {
+    let path = config.server.api_keys_file.as_str();
+    let keys = if path.is_empty() {
+        ApiKeys::default()
+    } else {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let code = match error.kind() {
+                std::io::ErrorKind::NotFound => exit::NO_INPUT,
+                _ => exit::IO,
+            };
+            exit::failure(code, format!("server.api_keys_file {path}: {error}"))
+        })?;
+        let problem = |error| {
+            let message = format!("server.api_keys_file {path}: {error}");
+            exit::failure(exit::CONFIG, message)
+        };
+        ApiKeys::parse(&text).map_err(problem)?
+    };
+    let Some(key) = &args.api_key else {
+        return Ok(keys);
+    };
+    if key.0.trim().is_empty() {
+        let message = "--api-key: expected a key, found blanks only";
+        return Err(exit::failure(exit::USAGE, message));
+    }
+    let is_argument = |argument: std::ffi::OsString| {
+        let argument = argument.to_string_lossy();
+        argument == "--api-key" || argument.starts_with("--api-key=")
+    };
+    if std::env::args_os().any(is_argument) {
+        eprintln!("warning: --api-key shows in the list of processes, prefer ASYNCLANE_API_KEY");
+    }
+    Ok(keys.with_key("argument", key.0.trim()))
+}
+
+fn settings(config: &Config, keys: ApiKeys) -> Settings {
     Settings {
+        keys,
         max_body_bytes: config.server.max_body_bytes,
         drain_timeout: Duration::from_secs(config.server.drain_timeout),
         cors: config.server.cors,
@@ -109,7 +150,7 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
 }
 
 /// What an operator wants to know before the first request.
-fn announce(loaded: &Loaded, config: &Config, address: std::net::SocketAddr) {
+fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usize)) {
     if !std::io::stderr().is_terminal() {
         return;
     }
@@ -140,7 +181,10 @@ fn announce(loaded: &Loaded, config: &Config, address: std::net::SocketAddr) {
     eprintln!(
         "  prefix     no sharing across requests: under full attention K/V depend on what follows"
     );
-    eprintln!("  keys       none: everybody who reaches the address may use it");
+    match keys {
+        0 => eprintln!("  keys       none: everybody who reaches the address may use it"),
+        keys => eprintln!("  keys       {keys} accepted, as authorization: Bearer KEY"),
+    }
     eprintln!("  metrics    http://{address}/metrics");
     eprintln!(
         "  try        curl -N http://{address}/v1/completions -H 'content-type: application/json' \\"
@@ -170,4 +214,54 @@ async fn shutdown_signal() {
         }
         std::process::exit(130);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn serve(arguments: &[&str]) -> ServeArgs {
+        let cli = Cli::parse_from([&["asynclane", "serve"], arguments].concat());
+        let Command::Serve(args) = cli.command else {
+            panic!("not serve");
+        };
+        args
+    }
+
+    fn keys(arguments: &[&str]) -> Result<ApiKeys> {
+        let args = serve(arguments);
+        api_keys(&Config::resolve(&args.model, Some(&args))?, &args)
+    }
+
+    #[test]
+    fn keys_come_from_file_and_argument() {
+        assert!(keys(&[]).unwrap().is_empty());
+        let file = std::env::temp_dir().join(format!("asynclane-keys-{}", std::process::id()));
+        std::fs::write(&file, "# team\nalice:one\n").unwrap();
+        let path = file.to_str().unwrap();
+        let both = keys(&["--api-keys-file", path, "--api-key", "two"]).unwrap();
+        assert_eq!(both.name_of(b"one"), Some("alice"));
+        assert_eq!(both.name_of(b"two"), Some("argument"));
+        std::fs::write(&file, "# team\nalice\n").unwrap();
+        let message = keys(&["--api-keys-file", path]).unwrap_err().to_string();
+        assert!(
+            message.contains(path) && message.contains("line 2: expected"),
+            "{message}"
+        );
+        std::fs::write(&file, "# nobody\n").unwrap();
+        assert!(keys(&["--api-keys-file", path]).is_err());
+        std::fs::remove_file(&file).unwrap();
+        let message = keys(&["--api-keys-file", path]).unwrap_err().to_string();
+        assert!(message.starts_with("server.api_keys_file"), "{message}");
+        assert!(keys(&["--api-key", " "]).is_err());
+    }
+
+    #[test]
+    fn a_key_is_never_printed() {
+        let args = serve(&["--api-key", "canary"]);
+        assert!(!format!("{args:?}").contains("canary"));
+    }
 }

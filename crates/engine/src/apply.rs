@@ -48,7 +48,7 @@ pub(crate) fn apply(engine: &mut Engine, output: &BatchOutput, now: Duration) {
         emit(sequence, |event| engine.events.push_back((id, event)));
         if let Some(mut trace) = engine.planned[at].trace.take() {
             trace.effects.clone_from(&sequence.effects);
-            trace.frontier = sequence.decoder.canvas().frontier();
+            trace.frontier = sequence.decoder.canvas().emitted();
             trace.canvas = sequence.decoder.canvas().len();
             engine.events.push_back((id, Event::Step(trace)));
         }

@@ -120,7 +120,8 @@ pub struct StepTrace {
     pub rows: Vec<Vec<u32>>,
     /// Everything that changed, in order.
     pub effects: Vec<Effect>,
-    /// First offset without a committed token, after the step.
+    /// End of the emitted prefix after the step: the first offset that holds no committed token,
+    /// or the first stop token.
     pub frontier: u32,
     /// Offsets of the canvas, after the step.
     pub canvas: u32,

@@ -9,7 +9,7 @@ use crate::choice::Choice;
 use crate::encode::{self, Prompt};
 use crate::error::{ApiError, ErrorCode};
 use crate::ids::choice_seed;
-use crate::request::{self, Checks, Endpoint, GenerationRequest};
+use crate::request::{self, Checks, GenerationRequest, Route};
 use crate::state::{AppState, Backend};
 
 /// Temperatures below this are greedy.
@@ -28,14 +28,10 @@ pub struct Prepared {
 ///
 /// # Errors
 /// Every fault of the request.
-pub async fn prepare(
-    state: &AppState,
-    endpoint: Endpoint,
-    body: Vec<u8>,
-) -> Result<Prepared, ApiError> {
+pub async fn prepare(state: &AppState, route: Route, body: Vec<u8>) -> Result<Prepared, ApiError> {
     let backend = state.backend()?.clone();
     off_thread(state, body.len(), move || {
-        prepare_now(&backend, endpoint, &body)
+        prepare_now(&backend, route, &body)
     })
     .await
 }
@@ -63,14 +59,14 @@ pub async fn off_thread<T: Send + 'static>(
     done.map_err(|_| ApiError::internal())?
 }
 
-fn prepare_now(backend: &Backend, endpoint: Endpoint, body: &[u8]) -> Result<Prepared, ApiError> {
+fn prepare_now(backend: &Backend, route: Route, body: &[u8]) -> Result<Prepared, ApiError> {
     let (model, limits) = (&backend.model, backend.engine.limits());
     let checks = Checks {
         model: &model.id,
         vocab_size: limits.vocab_size,
         decoding: &model.decoding,
     };
-    let request = request::parse(endpoint, body, checks)?;
+    let request = request::parse(route, body, checks)?;
     let prompts = encode::prompts(&backend.tokenizer, &request, limits)?;
     Ok(Prepared { request, prompts })
 }
@@ -167,7 +163,7 @@ fn sequence(
         min_tokens: stops.min_tokens.min(prompt.max_tokens),
         biases,
         code_prompt: prompt.code,
-        trace: false,
+        trace: request.trace,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Everything that can go wrong with a request, and the only table of status codes.
 
 use axum::Json;
-use axum::http::header::{ALLOW, RETRY_AFTER};
+use axum::http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -30,6 +30,8 @@ pub enum ErrorCode {
     UnsupportedValue,
     /// Prompt plus budget exceed the model's length.
     ContextLengthExceeded,
+    /// No key, or one that is not accepted.
+    InvalidApiKey,
     /// No such model.
     ModelNotFound,
     /// No such path.
@@ -69,6 +71,7 @@ impl ErrorCode {
             Self::UnsupportedParameter => bad("unsupported_parameter"),
             Self::UnsupportedValue => bad("unsupported_value"),
             Self::ContextLengthExceeded => bad("context_length_exceeded"),
+            Self::InvalidApiKey => (StatusCode::UNAUTHORIZED, INVALID, "invalid_api_key"),
             Self::ModelNotFound => (StatusCode::NOT_FOUND, INVALID, "model_not_found"),
             Self::UnknownUrl => (StatusCode::NOT_FOUND, INVALID, "unknown_url"),
             Self::MethodNotAllowed => (
@@ -216,6 +219,9 @@ impl IntoResponse for ApiError {
         let (status, _, _) = self.code.row();
         let mut response = (status, Json(self.body())).into_response();
         let headers = response.headers_mut();
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if let Some(seconds) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }

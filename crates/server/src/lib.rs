@@ -15,6 +15,7 @@ mod fields;
 mod generation;
 mod ids;
 mod json;
+mod keys;
 pub mod metrics;
 mod record;
 mod request;
@@ -31,6 +32,7 @@ mod waiting;
 
 pub use code::is_code_shaped;
 pub use ids::choice_seed;
+pub use keys::{ApiKeys, KeysError};
 pub use metrics::{Metrics, MetricsConfig};
 pub use routes::router;
 pub use serve::serve;

@@ -8,7 +8,7 @@ use tracing::Span;
 use crate::assemble::Delta;
 use crate::error::ApiError;
 use crate::metrics::{Metrics, Outcome, Success};
-use crate::request::Endpoint;
+use crate::request::Route;
 use crate::shutdown::InFlight;
 use crate::usage::Usage;
 
@@ -16,7 +16,7 @@ use crate::usage::Usage;
 #[derive(Debug)]
 pub struct Record {
     metrics: Metrics,
-    endpoint: Endpoint,
+    route: Route,
     span: Span,
     arrival: Instant,
     queue: Option<Duration>,
@@ -30,13 +30,12 @@ pub struct Record {
 }
 
 impl Record {
-    /// A request that arrives now.
-    pub fn new(metrics: Metrics, endpoint: Endpoint, request_id: &str) -> Self {
-        let route = endpoint.path();
+    /// A request that arrives now, with the name of its key if it has one.
+    pub fn new(metrics: Metrics, route: Route, request_id: &str, key: Option<&str>) -> Self {
         Self {
             metrics,
-            endpoint,
-            span: tracing::info_span!("request", request_id, route),
+            route,
+            span: tracing::info_span!("request", request_id, route = route.path(), key),
             arrival: Instant::now(),
             queue: None,
             first: None,
@@ -129,7 +128,7 @@ impl Record {
     fn close(&mut self, outcome: Outcome) {
         if self.outcome.is_none() {
             self.outcome = Some(outcome);
-            self.metrics.edge().ended(self.endpoint, outcome);
+            self.metrics.edge().ended(self.route, outcome);
         }
     }
 }

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::error::ApiError;
 use crate::ids::Ids;
+use crate::keys::ApiKeys;
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
 use crate::waiting::WaitingTokens;
@@ -34,6 +35,8 @@ pub struct Settings {
     pub cors: bool,
     /// Bodies longer than this many bytes are parsed and encoded off the async threads.
     pub inline_encode_bytes: usize,
+    /// The keys that are accepted; none = everybody may use the server.
+    pub keys: ApiKeys,
 }
 
 impl Default for Settings {
@@ -47,6 +50,7 @@ impl Default for Settings {
             drain_timeout: Duration::from_secs(50),
             cors: false,
             inline_encode_bytes: 2 << 10,
+            keys: ApiKeys::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use prometheus::{Histogram, IntCounter};
 use super::register::Register;
 use super::seconds;
 use crate::error::ErrorCode;
-use crate::request::Endpoint;
+use crate::request::Route;
 
 const LATENCY: &[f64] = &[
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
@@ -88,7 +88,7 @@ impl Success {
 /// Handles of the metrics.
 #[derive(Debug)]
 pub struct Edge {
-    requests: [[IntCounter; 5]; 2],
+    requests: [[IntCounter; 5]; 3],
     success: [IntCounter; 2],
     prompt_tokens: IntCounter,
     generation_tokens: IntCounter,
@@ -113,7 +113,7 @@ impl Edge {
             requests: register.counter_grid(
                 ("requests_total", "Generation requests, once each"),
                 ["endpoint", "outcome"],
-                (Endpoint::ALL.map(Endpoint::path), Outcome::NAMES),
+                (Route::ALL.map(Route::path), Outcome::NAMES),
             ),
             success: register.counters(
                 ("request_success_total", "Requests answered in full"),
@@ -163,8 +163,8 @@ impl Edge {
     }
 
     /// Counts a request that has ended.
-    pub fn ended(&self, endpoint: Endpoint, outcome: Outcome) {
-        self.requests[endpoint.index()][outcome as usize].inc();
+    pub fn ended(&self, route: Route, outcome: Outcome) {
+        self.requests[route.index()][outcome as usize].inc();
     }
 
     /// Counts what a request that was answered in full has cost.

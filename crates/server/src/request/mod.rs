@@ -6,6 +6,7 @@ mod completions;
 mod diffusion;
 mod may;
 mod tokens;
+mod trace;
 
 use engine::decoding::{Decoding, DecodingSpec};
 use text::Message;
@@ -20,35 +21,50 @@ pub use tokens::{TokenizeRequest, detokenize, tokenize};
 /// Most sequences of one request: prompts times `n`.
 pub const MAX_SEQUENCES: usize = 1024;
 
-/// The two generation endpoints.
+/// The paths that generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Endpoint {
+pub enum Route {
     /// `POST /v1/completions`.
     Completions,
     /// `POST /v1/chat/completions`.
     Chat,
+    /// `POST /v1/diffusion/trace`, with a body of either of the others.
+    Trace,
 }
 
-impl Endpoint {
-    /// Both, in the order of [`Endpoint::index`].
-    pub const ALL: [Self; 2] = [Self::Completions, Self::Chat];
+impl Route {
+    /// All, in the order of [`Route::index`].
+    pub const ALL: [Self; 3] = [Self::Completions, Self::Chat, Self::Trace];
 
     /// Its path.
     pub fn path(self) -> &'static str {
         match self {
             Self::Completions => "/v1/completions",
             Self::Chat => "/v1/chat/completions",
+            Self::Trace => "/v1/diffusion/trace",
         }
     }
 
-    /// Its place in [`Endpoint::ALL`].
+    /// Its place in [`Route::ALL`].
     pub fn index(self) -> usize {
         match self {
             Self::Completions => 0,
             Self::Chat => 1,
+            Self::Trace => 2,
         }
     }
+}
 
+/// The two kinds of generation request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// As for `/v1/completions`.
+    Completions,
+    /// As for `/v1/chat/completions`.
+    Chat,
+}
+
+impl Endpoint {
     /// The field that holds the prompt.
     pub fn prompt_field(self) -> &'static str {
         match self {
@@ -61,8 +77,10 @@ impl Endpoint {
 /// Everything a request asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerationRequest {
-    /// Where it came in.
+    /// Which fields it has and how it is answered.
     pub endpoint: Endpoint,
+    /// Every step is reported.
+    pub trace: bool,
     /// The model's name.
     pub model: String,
     /// What to continue.
@@ -172,13 +190,13 @@ pub struct Checks<'a> {
 ///
 /// # Errors
 /// The first fault.
-pub fn parse(
-    endpoint: Endpoint,
-    body: &[u8],
-    checks: Checks<'_>,
-) -> Result<GenerationRequest, ApiError> {
+pub fn parse(route: Route, body: &[u8], checks: Checks<'_>) -> Result<GenerationRequest, ApiError> {
     let object = parse_object(body)?;
-    check(endpoint, &object, checks)
+    match route {
+        Route::Completions => check(Endpoint::Completions, &object, checks),
+        Route::Chat => check(Endpoint::Chat, &object, checks),
+        Route::Trace => trace::check(&object, checks),
+    }
 }
 
 fn check(
@@ -219,6 +237,7 @@ fn check(
     };
     Ok(GenerationRequest {
         endpoint,
+        trace: false,
         model,
         input,
         max_tokens: common.max_tokens,

@@ -9,8 +9,9 @@ use crate::assemble::Delta;
 use crate::body;
 use crate::error::ApiError;
 use crate::generation::Generation;
+use crate::keys::KeyName;
 use crate::record::Record;
-use crate::request::Endpoint;
+use crate::request::Route;
 use crate::request_id::RequestId;
 use crate::response::Whole;
 use crate::shutdown::Phase;
@@ -18,11 +19,7 @@ use crate::state::{AppState, Backend};
 use crate::stream;
 
 /// Answers a generation request, whole or streamed.
-pub async fn generate(
-    endpoint: Endpoint,
-    State(state): State<AppState>,
-    request: Request,
-) -> Response {
+pub async fn generate(route: Route, State(state): State<AppState>, request: Request) -> Response {
     let backend = match state.backend() {
         Ok(backend) => backend.clone(),
         Err(error) => return error.into_response(),
@@ -31,8 +28,10 @@ pub async fn generate(
         .extensions()
         .get::<RequestId>()
         .map_or("", RequestId::as_str);
-    let record = Record::new(backend.metrics.clone(), endpoint, id);
-    match accept(&state, &backend, (endpoint, request), record).await {
+    let key = request.extensions().get::<KeyName>();
+    let key = key.map(|name| &*name.0);
+    let record = Record::new(backend.metrics.clone(), route, id, key);
+    match accept(&state, &backend, (route, request), record).await {
         Ok(generation) => match generation.answer().output.stream {
             Some(options) => stream::respond(generation, options),
             None => whole(generation).await,
@@ -45,7 +44,7 @@ pub async fn generate(
 async fn accept(
     state: &AppState,
     backend: &Backend,
-    (endpoint, request): (Endpoint, Request),
+    (route, request): (Route, Request),
     mut record: Record,
 ) -> Result<Generation, ApiError> {
     let Some(in_flight) = state.shutdown().enter() else {
@@ -56,7 +55,7 @@ async fn accept(
     record.hold(in_flight);
     let read = async {
         let body = body::read(request, state.settings()).await?;
-        admit::prepare(state, endpoint, body).await
+        admit::prepare(state, route, body).await
     };
     let prepared = tokio::select! {
         prepared = read => prepared,

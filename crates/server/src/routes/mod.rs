@@ -15,10 +15,11 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::cors::CorsLayer;
+use tower_http::cors::{AllowHeaders, CorsLayer};
 
 use crate::error::{ApiError, ErrorCode, clip};
-use crate::request::Endpoint;
+use crate::keys;
+use crate::request::Route;
 use crate::request_id;
 use crate::state::AppState;
 
@@ -27,33 +28,10 @@ const WRITE: &str = "POST, OPTIONS";
 
 /// The whole server as a service.
 pub fn router(state: AppState) -> Router {
-    let generation = |endpoint: Endpoint| {
-        let handler = move |state: State<AppState>, request: Request| {
-            generate::generate(endpoint, state, request)
-        };
-        only(post(handler), WRITE)
-    };
-    let routes = Router::new()
-        .route(
-            Endpoint::Completions.path(),
-            generation(Endpoint::Completions),
-        )
-        .route(Endpoint::Chat.path(), generation(Endpoint::Chat))
-        .route("/v1/models", only(get(models::list), READ))
-        .route("/v1/models/{*id}", only(get(models::one), READ))
-        .route("/tokenize", only(post(tokens::tokenize), WRITE))
-        .route("/detokenize", only(post(tokens::detokenize), WRITE))
-        .route("/tokenizer_info", only(get(tokens::info), READ))
-        .route("/v1/loads", only(get(loads::loads), READ))
-        .route("/health", only(get(health::health), READ))
-        .route("/ping", only(get(health::health), READ))
-        .route("/ready", only(get(health::ready), READ))
-        .route("/version", only(get(health::version), READ))
-        .route("/load", only(get(health::load), READ))
-        .route("/metrics", only(get(metrics::metrics), READ))
-        .fallback(unknown);
+    let routes = keyed(&state).merge(open()).fallback(unknown);
     let routes = if state.settings().cors {
-        routes.layer(CorsLayer::permissive())
+        // A wildcard would not cover the authorization header.
+        routes.layer(CorsLayer::permissive().allow_headers(AllowHeaders::mirror_request()))
     } else {
         routes
     };
@@ -63,6 +41,37 @@ pub fn router(state: AppState) -> Router {
         }))
         .layer(from_fn_with_state(state.clone(), request_id::attach))
         .with_state(state)
+}
+
+/// Paths that need a key, if keys are configured.
+fn keyed(state: &AppState) -> Router<AppState> {
+    let generation = |route: Route| {
+        let handler = move |state: State<AppState>, request: Request| {
+            generate::generate(route, state, request)
+        };
+        only(post(handler), WRITE)
+    };
+    Router::new()
+        .route(Route::Completions.path(), generation(Route::Completions))
+        .route(Route::Chat.path(), generation(Route::Chat))
+        .route("/v1/models", only(get(models::list), READ))
+        .route("/v1/models/{*id}", only(get(models::one), READ))
+        .route("/tokenize", only(post(tokens::tokenize), WRITE))
+        .route("/detokenize", only(post(tokens::detokenize), WRITE))
+        .route("/tokenizer_info", only(get(tokens::info), READ))
+        .route_layer(from_fn_with_state(state.clone(), keys::check))
+}
+
+/// Paths for everybody: probes, and what load balancers read.
+fn open() -> Router<AppState> {
+    Router::new()
+        .route("/v1/loads", only(get(loads::loads), READ))
+        .route("/health", only(get(health::health), READ))
+        .route("/ping", only(get(health::health), READ))
+        .route("/ready", only(get(health::ready), READ))
+        .route("/version", only(get(health::version), READ))
+        .route("/load", only(get(health::load), READ))
+        .route("/metrics", only(get(metrics::metrics), READ))
 }
 
 /// Answers OPTIONS with the methods of the path, and all others with 405.

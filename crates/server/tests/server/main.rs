@@ -3,6 +3,7 @@
 
 mod common;
 mod errors;
+mod keys;
 mod lifecycle;
 mod metrics;
 mod shapes;

@@ -220,8 +220,14 @@ async fn loads_follow_the_engine() {
     server
         .until(|server| server.engine.load().running == 2)
         .await;
+    server
+        .until(|server| server.engine.load().waiting == 1)
+        .await;
     let mut busy = loads().await;
-    while busy["loads"][0]["num_waiting_uncached_tokens"] != 4 {
+    for _ in 0..1_000_000 {
+        if busy["loads"][0]["num_waiting_uncached_tokens"] == 4 {
+            break;
+        }
         tokio::task::yield_now().await;
         busy = loads().await;
     }
@@ -229,6 +235,7 @@ async fn loads_follow_the_engine() {
     let count = |key: &str| busy[key].as_u64().unwrap();
     assert_eq!(count("num_running_reqs"), 2);
     assert_eq!(count("num_waiting_reqs"), 1);
+    assert_eq!(count("num_waiting_uncached_tokens"), 4);
     assert_eq!(count("num_total_reqs"), 3);
     assert_eq!(busy["utilization"], 1.0);
     let used = server.engine.load().pages_used;

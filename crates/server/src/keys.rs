@@ -1,0 +1,197 @@
+//! API keys: who may use the server. Only digests are kept, only names are ever shown.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, Method};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use sha2::{Digest, Sha256};
+use subtle::{ConditionallySelectable, ConstantTimeEq};
+
+use crate::error::{ApiError, ErrorCode};
+use crate::metrics::Outcome;
+use crate::request::Route;
+use crate::request_id::RequestId;
+use crate::state::AppState;
+
+/// Marks a digest where a key could stand.
+const DIGEST_MARK: &str = "sha256:";
+
+/// The keys that are accepted; none = everybody may use the server.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ApiKeys {
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Entry {
+    name: Arc<str>,
+    /// SHA-256 of the key.
+    digest: [u8; 32],
+}
+
+/// A key file that cannot be used; never holds a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeysError {
+    /// A line that is no entry.
+    #[error("line {line}: expected {expected}")]
+    Line {
+        /// From 1.
+        line: usize,
+        /// What would be right.
+        expected: &'static str,
+    },
+    /// A file without a key would let everybody in.
+    #[error("expected at least one line `name:key`, found none")]
+    Empty,
+}
+
+impl ApiKeys {
+    /// Reads lines `name:key` or `name:sha256:hex`; blank lines and lines that begin with `#`
+    /// are skipped, blanks around a line are not part of it.
+    ///
+    /// # Errors
+    /// The first line that is no entry, or a text without any.
+    pub fn parse(text: &str) -> Result<Self, KeysError> {
+        let mut keys = Self::default();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let fault = |expected| KeysError::Line {
+                line: index + 1,
+                expected,
+            };
+            let (name, key) = line
+                .split_once(':')
+                .ok_or_else(|| fault("`name:key` or `name:sha256:hex`"))?;
+            let (name, key) = (name.trim(), key.trim());
+            if name.is_empty() || key.is_empty() {
+                return Err(fault("a name and a key, neither of them empty"));
+            }
+            let digest = match key.strip_prefix(DIGEST_MARK) {
+                Some(hex) => digest_of_hex(hex).ok_or_else(|| fault("64 hexadecimal digits"))?,
+                None => digest_of_key(key.as_bytes()),
+            };
+            keys.push(name, digest);
+        }
+        if keys.is_empty() {
+            return Err(KeysError::Empty);
+        }
+        Ok(keys)
+    }
+
+    /// Accepts `key` too, under `name`.
+    #[must_use]
+    pub fn with_key(mut self, name: &str, key: &str) -> Self {
+        self.push(name, digest_of_key(key.as_bytes()));
+        self
+    }
+
+    /// Whether everybody may use the server.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The name of `key`. Takes the same time whichever entry fits, if any.
+    pub fn name_of(&self, key: &[u8]) -> Option<&str> {
+        let digest = digest_of_key(key);
+        let mut found = u32::MAX;
+        for (index, entry) in (0u32..).zip(&self.entries) {
+            let equal = entry.digest.ct_eq(&digest);
+            found.conditional_assign(&index, equal);
+        }
+        let entry = self.entries.get(found as usize)?;
+        Some(&entry.name)
+    }
+
+    fn push(&mut self, name: &str, digest: [u8; 32]) {
+        let name = Arc::from(name);
+        self.entries.push(Entry { name, digest });
+    }
+}
+
+/// Names only.
+impl std::fmt::Debug for ApiKeys {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = self.entries.iter().map(|entry| &entry.name);
+        formatter.debug_list().entries(names).finish()
+    }
+}
+
+/// Whose key a request carried, in its extensions.
+#[derive(Clone, Debug)]
+pub struct KeyName(pub Arc<str>);
+
+/// Lets a request through if it carries a key that is accepted; its body has not been read yet.
+pub async fn check(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
+    let keys = &state.settings().keys;
+    // Asking for the methods of a path is no use of it; browsers ask without a key.
+    if keys.is_empty() || request.method() == Method::OPTIONS {
+        return next.run(request).await;
+    }
+    match bearer(request.headers()).and_then(|key| keys.name_of(key)) {
+        Some(name) => {
+            let name = KeyName(Arc::from(name));
+            request.extensions_mut().insert(name);
+            next.run(request).await
+        }
+        None => refuse(&state, &request),
+    }
+}
+
+/// Says no, in the log and in the metrics too.
+fn refuse(state: &AppState, request: &Request) -> Response {
+    let error = ApiError::new(
+        ErrorCode::InvalidApiKey,
+        "an API key is required: authorization: Bearer KEY",
+    );
+    let request_id = request.extensions().get::<RequestId>();
+    let request_id = request_id.map_or("", RequestId::as_str);
+    let path = request.uri().path();
+    let route = Route::ALL.into_iter().find(|route| route.path() == path);
+    if let (Some(route), Ok(backend)) = (route, state.backend()) {
+        backend.metrics.edge().ended(route, Outcome::Invalid);
+    }
+    let route = route.map(Route::path);
+    tracing::info!(request_id, route, status = 401, "no valid API key");
+    error.into_response()
+}
+
+/// The key of the one `authorization` header, if it has that form.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return None;
+    };
+    let value = value.as_bytes().trim_ascii();
+    let blank = value.iter().position(|byte| *byte == b' ')?;
+    let (scheme, key) = value.split_at(blank);
+    let key = key.trim_ascii_start();
+    (scheme.eq_ignore_ascii_case(b"bearer") && !key.is_empty()).then_some(key)
+}
+
+fn digest_of_key(key: &[u8]) -> [u8; 32] {
+    Sha256::digest(key).into()
+}
+
+fn digest_of_hex(hex: &str) -> Option<[u8; 32]> {
+    let digits = hex.as_bytes();
+    if digits.len() != 64 {
+        return None;
+    }
+    let nibble = |digit: u8| char::from(digit).to_digit(16);
+    let mut digest = [0; 32];
+    for (byte, pair) in digest.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = u8::try_from(nibble(pair[0])? * 16 + nibble(pair[1])?).ok()?;
+    }
+    Some(digest)
+}
