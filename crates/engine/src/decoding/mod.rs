@@ -2,6 +2,7 @@
 
 mod field;
 mod presets;
+mod resolve;
 mod spec;
 
 use decode::DecoderConfig;
