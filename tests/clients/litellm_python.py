@@ -53,6 +53,9 @@ class Completion(unittest.TestCase):
             litellm.completion(**{**REQUEST, "model": "hosted_vllm/nope"})
         with self.assertRaises(litellm.BadRequestError):
             litellm.completion(**{**REQUEST, "temperature": 3})
+
+    def test_too_long_for_the_context(self):
+        # The package sees this from the words of the message, to fall back to another model.
         with self.assertRaises(litellm.ContextWindowExceededError):
             litellm.completion(**REQUEST, max_tokens=1024)
 

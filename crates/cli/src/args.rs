@@ -33,28 +33,29 @@ pub struct ModelArgs {
     /// Configuration files; later ones win.
     #[arg(
         long,
+        global = true,
         value_name = "FILE",
         env = "ASYNCLANE_CONFIG",
         value_delimiter = ','
     )]
     pub config: Vec<PathBuf>,
     /// A Hugging Face folder, or `demo` for the embedded model.
-    #[arg(long, env = "ASYNCLANE_MODEL")]
+    #[arg(long, global = true, env = "ASYNCLANE_MODEL")]
     pub model: Option<String>,
     /// Decoder: a preset's name, and `key=value` settings, separated by commas.
-    #[arg(long, env = "ASYNCLANE_DECODER")]
+    #[arg(long, global = true, env = "ASYNCLANE_DECODER")]
     pub decoder: Option<String>,
     /// Most positions of a sequence, prompt plus budget.
-    #[arg(long, env = "ASYNCLANE_MAX_MODEL_LEN")]
+    #[arg(long, global = true, env = "ASYNCLANE_MAX_MODEL_LEN")]
     pub max_model_len: Option<u32>,
     /// Memory for KV pages, such as `512MiB` or `4GiB`.
-    #[arg(long, env = "ASYNCLANE_KV_MEMORY")]
+    #[arg(long, global = true, env = "ASYNCLANE_KV_MEMORY")]
     pub kv_memory: Option<String>,
     /// Most rows of a step.
-    #[arg(long, env = "ASYNCLANE_ROW_BUDGET")]
+    #[arg(long, global = true, env = "ASYNCLANE_ROW_BUDGET")]
     pub row_budget: Option<u32>,
     /// Most sequences in the batch.
-    #[arg(long, env = "ASYNCLANE_MAX_RUNNING")]
+    #[arg(long, global = true, env = "ASYNCLANE_MAX_RUNNING")]
     pub max_running: Option<u32>,
 }
 

@@ -224,7 +224,7 @@ mod tests {
     use crate::args::{Cli, Command};
 
     fn serve(arguments: &[&str]) -> ServeArgs {
-        let cli = Cli::parse_from([&["asynclane", "serve"], arguments].concat());
+        let cli = Cli::parse_from([&["asynclane", "serve"][..], arguments].concat());
         let Command::Serve(args) = cli.command else {
             panic!("not serve");
         };

@@ -143,10 +143,12 @@ fn sequence(
         token: *token,
         amount: f32::NEG_INFINITY,
     };
-    let (own, biases) = if stops.ignore_eos {
-        (&[][..], model.stop_tokens.iter().map(ban).collect())
+    let mut biases = request.biases.clone();
+    let own = if stops.ignore_eos {
+        biases.extend(model.stop_tokens.iter().map(ban));
+        &[][..]
     } else {
-        (&model.stop_tokens[..], Vec::new())
+        &model.stop_tokens[..]
     };
     let mut stop_tokens = own.to_vec();
     for token in &stops.tokens {

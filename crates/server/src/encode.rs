@@ -39,8 +39,20 @@ pub fn prompts(
     let field = request.endpoint.prompt_field();
     let echo = request.output.echo;
     let fault = |error| encode_fault(error, field);
+    let specials = match request.output.skip_special_tokens {
+        true => SpecialTokens::Skip,
+        false => SpecialTokens::KeepButMask,
+    };
+    let text_of = |ids: &[TokenId]| {
+        let mut detokenizer = tokenizer.detokenizer(specials);
+        detokenizer.push(ids) + &detokenizer.finish()
+    };
     let mut prompts = Vec::with_capacity(request.input.prompts());
-    let mut push = |ids: Vec<TokenId>, text: String| {
+    let mut push = |mut ids: Vec<TokenId>, mut text: String| {
+        if let Some(kept) = request.truncate.filter(|kept| *kept < ids.len()) {
+            ids.drain(..ids.len() - kept);
+            text = text_of(&ids);
+        }
         let max_tokens = budget(request, ids.len(), limits)?;
         let code = is_code_shaped(&text);
         let echo = if echo { text } else { String::new() };
@@ -59,18 +71,16 @@ pub fn prompts(
             }
         }
         Input::Ids(lists) => {
-            let specials = match request.output.skip_special_tokens {
-                true => SpecialTokens::Skip,
-                false => SpecialTokens::KeepButMask,
-            };
             for ids in lists {
-                let mut detokenizer = tokenizer.detokenizer(specials);
-                let text = detokenizer.push(ids) + &detokenizer.finish();
-                push(ids.clone(), text)?;
+                push(ids.clone(), text_of(ids))?;
             }
         }
         Input::Chat(messages) => {
-            let text = chat_text(tokenizer, messages).map_err(fault)?;
+            let text = match request.continued {
+                true => open_chat_text(tokenizer, messages),
+                false => chat_text(tokenizer, messages),
+            };
+            let text = text.map_err(fault)?;
             push(tokenizer.encode(&text, false).map_err(fault)?, text)?;
         }
     }
@@ -103,6 +113,24 @@ pub fn one(tokenizer: &Tokenizer, request: &TokenizeRequest) -> Result<Vec<Token
 /// A chat as the model was trained on it, up to the opening of the assistant's turn.
 fn chat_text(tokenizer: &Tokenizer, messages: &[Message]) -> Result<String, TextError> {
     tokenizer.chat_template()?.render(messages, true)
+}
+
+/// A chat whose final message is left open: without what the template writes behind it.
+fn open_chat_text(tokenizer: &Tokenizer, messages: &[Message]) -> Result<String, TextError> {
+    // A private character that no template writes.
+    const MARK: &str = "\u{F8FF}mark\u{F8FF}";
+    let template = tokenizer.chat_template()?;
+    let mut marked = messages.to_vec();
+    if let Some(last) = marked.last_mut() {
+        MARK.clone_into(&mut last.content);
+    }
+    let marked = template.render(&marked, false)?;
+    let text = template.render(messages, false)?;
+    let open = marked
+        .rsplit_once(MARK)
+        .and_then(|(_, closing)| text.strip_suffix(closing));
+    open.map(str::to_owned)
+        .ok_or_else(|| TextError::Refused("its final message cannot be continued".to_owned()))
 }
 
 /// The budget of a prompt of `length` tokens, which must fit the context with it.

@@ -1,7 +1,10 @@
-//! Known fields that this server does not implement: checked like all others, refused unless
-//! neutral.
+//! Optional fields: those that this server implements, and those that it checks like all others
+//! and refuses unless they are neutral.
 
-use super::Endpoint;
+use step::{Bias, TokenId};
+use text::Message;
+
+use super::{Endpoint, Input};
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::fields::{Fields, number, wrong_type};
 use crate::json::Json;
@@ -13,6 +16,9 @@ pub struct May {
     logprobs: bool,
     top_logprobs: bool,
     best_of: Option<i64>,
+    biases: Vec<Bias>,
+    truncate: Option<usize>,
+    continued: bool,
 }
 
 /// Reads the fields of this kind.
@@ -29,8 +35,7 @@ pub fn read(endpoint: Endpoint, fields: Fields<'_>, vocab_size: u32) -> Result<M
         Endpoint::Chat => {
             may.logprobs = fields.boolean("logprobs")?.unwrap_or(false);
             may.top_logprobs = fields.integer("top_logprobs", 0..=20)?.is_some();
-            let continued = fields.boolean("continue_final_message")?.unwrap_or(false);
-            may.refuse(continued, "continue_final_message", "false");
+            may.continued = fields.boolean("continue_final_message")?.unwrap_or(false);
         }
     }
     if may.logprobs {
@@ -52,12 +57,8 @@ pub fn read(endpoint: Endpoint, fields: Fields<'_>, vocab_size: u32) -> Result<M
         .integer("priority", i64::MIN..=i64::MAX)?
         .unwrap_or(0);
     may.refuse(priority != 0, "priority", "0");
-    if fields
-        .integer("truncate_prompt_tokens", -1..=i64::MAX)?
-        .is_some()
-    {
-        may.refused.push(unsupported("truncate_prompt_tokens"));
-    }
+    let truncate = fields.integer("truncate_prompt_tokens", 1..=i64::MAX)?;
+    may.truncate = truncate.map(|tokens| usize::try_from(tokens).unwrap_or(usize::MAX));
     may.response_format(fields)?;
     may.tools(fields)?;
     Ok(may)
@@ -98,12 +99,38 @@ impl May {
         }
     }
 
+    /// Only an answer can be continued.
+    ///
+    /// # Errors
+    /// `continue_final_message` where the final message is not the assistant's.
+    pub fn continuation(&self, input: &Input) -> Result<(), ApiError> {
+        let is_answer = |messages: &[Message]| {
+            let last = messages.last();
+            last.is_some_and(|message| message.role == "assistant")
+        };
+        match input {
+            Input::Chat(messages) if self.continued && !is_answer(messages) => {
+                let rest = "needs a final message of the assistant";
+                let code = ErrorCode::InvalidValue;
+                Err(ApiError::field(code, "continue_final_message", rest))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses what is not neutral.
     ///
     /// # Errors
     /// The first field that is not.
-    pub fn support(self) -> Result<(), ApiError> {
-        self.refused.into_iter().next().map_or(Ok(()), Err)
+    pub fn support(&self) -> Result<(), ApiError> {
+        self.refused
+            .first()
+            .map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// `logit_bias`, `truncate_prompt_tokens` and `continue_final_message`.
+    pub fn into_parts(self) -> (Vec<Bias>, Option<usize>, bool) {
+        (self.biases, self.truncate, self.continued)
     }
 
     fn refuse(&mut self, refused: bool, name: &str, neutral: &str) {
@@ -120,17 +147,18 @@ impl May {
         };
         for (token, bias) in biases {
             let param = || format!("logit_bias.{}", clip(token));
-            if token
-                .parse::<u32>()
-                .ok()
-                .is_none_or(|token| token >= vocab_size)
-            {
+            // One spelling per id, so that no id comes twice.
+            let id = token.parse::<TokenId>().ok();
+            let id = id.filter(|id| *id < vocab_size && id.to_string() == *token);
+            let Some(id) = id else {
                 let rest = format!("must be a token id in 0..{}", vocab_size - 1);
                 return Err(ApiError::field(ErrorCode::InvalidValue, param(), rest));
+            };
+            let amount = number(bias, &(-100.0..=100.0), param)? as f32;
+            if amount != 0.0 {
+                self.biases.push(Bias { token: id, amount });
             }
-            number(bias, &(-100.0..=100.0), param)?;
         }
-        self.refuse(!biases.is_empty(), "logit_bias", "{}");
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use text::Message;
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::fields::Fields;
 use crate::json::{Object, parse_object};
-use step::TokenId;
+use step::{Bias, TokenId};
 
 pub use tokens::{TokenizeRequest, detokenize, tokenize};
 
@@ -95,6 +95,12 @@ pub struct GenerationRequest {
     pub seed: Option<i64>,
     /// Choices per prompt.
     pub n: u32,
+    /// Added to the logits of single tokens, each at most once.
+    pub biases: Vec<Bias>,
+    /// Only so many tokens of every prompt are kept, its last ones.
+    pub truncate: Option<usize>,
+    /// The final message of a chat is an answer that has only begun.
+    pub continued: bool,
     /// What ends a choice early.
     pub stops: Stops,
     /// How the answer is shaped.
@@ -224,10 +230,12 @@ fn check(
     let stream = common::stream(fields, common.stream)?;
     common.combinations(endpoint, input.prompts())?;
     may.combinations(echo, common.n)?;
+    may.continuation(&input)?;
     let decoding = diffusion::resolve(&spec)?;
     // Support.
     suffix.map_or(Ok(()), Err)?;
     may.support()?;
+    let (biases, truncate, continued) = may.into_parts();
     // Model.
     check_model(&model, checks.model)?;
     let output = Output {
@@ -245,6 +253,9 @@ fn check(
         sampling: common.sampling,
         seed: common.seed,
         n: common.n,
+        biases,
+        truncate,
+        continued,
         stops: common.stops,
         output,
         decoding,

@@ -6,6 +6,7 @@ mod errors;
 mod keys;
 mod lifecycle;
 mod metrics;
+mod optional;
 mod shapes;
 mod streaming;
 mod tokens;
