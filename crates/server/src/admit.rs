@@ -11,6 +11,7 @@ use crate::error::{ApiError, ErrorCode};
 use crate::ids::choice_seed;
 use crate::request::{self, Checks, GenerationRequest, Route};
 use crate::state::{AppState, Backend};
+use crate::trace::Lanes;
 
 /// Temperatures below this are greedy.
 const TINY_TEMPERATURE: f64 = 1e-5;
@@ -71,6 +72,15 @@ fn prepare_now(backend: &Backend, route: Route, body: &[u8]) -> Result<Prepared,
     Ok(Prepared { request, prompts })
 }
 
+/// A request that the engine has taken.
+#[derive(Debug)]
+pub struct Submitted {
+    /// Its choices.
+    pub choices: Vec<Choice>,
+    /// The lanes that a traced sequence begins with; none for others.
+    pub lanes: Lanes,
+}
+
 /// The choices of a submitted request, in order: index = prompt × n + i.
 ///
 /// # Errors
@@ -80,7 +90,7 @@ pub fn submit(
     backend: &Backend,
     prepared: &Prepared,
     seed: i64,
-) -> Result<Vec<Choice>, ApiError> {
+) -> Result<Submitted, ApiError> {
     let request = &prepared.request;
     let mut requests = Vec::new();
     for prompt in &prepared.prompts {
@@ -93,6 +103,10 @@ pub fn submit(
             ));
         }
     }
+    let lanes = match requests.first() {
+        Some(first) if first.trace => Lanes::new(first),
+        _ => Lanes::default(),
+    };
     let streams = backend
         .engine
         .submit(requests)
@@ -106,11 +120,13 @@ pub fn submit(
     let text = TextStream::new(&backend.tokenizer, &options);
     let choice = |(index, events): (usize, EventStream)| {
         let prompt = &prepared.prompts[index / request.n as usize];
-        let assembler = ChoiceAssembler::new(index, text.clone(), prompt.echo.clone());
+        let assembler =
+            ChoiceAssembler::new(index, text.clone(), prompt.echo.clone()).traced(request.trace);
         let waiting = state.waiting_tokens().enter(prompt.ids.len() as u64);
         Choice::new(events, assembler, waiting)
     };
-    Ok(streams.into_iter().enumerate().map(choice).collect())
+    let choices = streams.into_iter().enumerate().map(choice).collect();
+    Ok(Submitted { choices, lanes })
 }
 
 fn sequence(

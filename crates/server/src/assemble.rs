@@ -1,6 +1,6 @@
 //! One choice of an answer, from the events of its sequence: text, ids, the end.
 
-use engine::{Event, FinishReason, SequenceStats};
+use engine::{Event, FinishReason, SequenceStats, StepTrace};
 use step::TokenId;
 use text::TextStream;
 
@@ -19,12 +19,19 @@ pub struct Delta {
     pub started: bool,
     /// Set once, in the last delta: the cost up to the step that ended the answer.
     pub stats: Option<SequenceStats>,
+    /// Steps of a traced sequence.
+    pub steps: Vec<StepTrace>,
 }
 
 impl Delta {
     /// Whether there is anything a client would see.
     pub fn is_visible(&self) -> bool {
         !self.text.is_empty() || self.finish.is_some()
+    }
+
+    /// Whether there is anything that somebody waits for.
+    pub fn is_news(&self) -> bool {
+        self.started || self.is_visible() || self.stats.is_some() || !self.steps.is_empty()
     }
 }
 
@@ -44,6 +51,9 @@ pub struct ChoiceAssembler {
     /// Tokens pushed so far that belong to the answer.
     used: usize,
     ended: bool,
+    /// The cost of a traced sequence that has ended, until the trace of its last step is here.
+    last_step: Option<SequenceStats>,
+    trace: bool,
 }
 
 impl ChoiceAssembler {
@@ -56,7 +66,15 @@ impl ChoiceAssembler {
             held: Vec::new(),
             used: 0,
             ended: false,
+            last_step: None,
+            trace: false,
         }
+    }
+
+    /// Expects the trace of every step, right behind the tokens of that step.
+    #[must_use]
+    pub fn traced(self, trace: bool) -> Self {
+        Self { trace, ..self }
     }
 
     /// An empty delta of this choice.
@@ -76,11 +94,16 @@ impl ChoiceAssembler {
             Event::Started => delta.started = true,
             Event::Tokens { chunk, stats } => {
                 self.push(chunk.as_slice(), delta);
-                if self.ended {
+                if self.ended && self.trace {
+                    self.last_step = Some(stats);
+                } else if self.ended {
                     delta.stats = Some(stats);
                 }
             }
-            Event::Step(_) => {}
+            Event::Step(step) => {
+                delta.steps.push(*step);
+                delta.stats = self.last_step.take();
+            }
             Event::Finished(finished) => {
                 self.finish(finished.reason, delta);
                 delta.stats = Some(finished.stats);

@@ -40,7 +40,7 @@ impl Stream for Choice {
             return Poll::Ready(None);
         };
         let mut delta = this.assembler.delta();
-        while !delta.started && !delta.is_visible() && delta.stats.is_none() {
+        while !delta.is_news() {
             let Poll::Ready(mut next) = pin!(events.next()).poll(context) else {
                 return Poll::Pending;
             };

@@ -67,7 +67,8 @@ pub fn prompts(
     match &request.input {
         Input::Texts(texts) => {
             for text in texts {
-                push(tokenizer.encode(text, true).map_err(fault)?, text.clone())?;
+                let ids = tokenizer.encode(text, request.add_special_tokens);
+                push(ids.map_err(fault)?, text.clone())?;
             }
         }
         Input::Ids(lists) => {
@@ -152,13 +153,14 @@ fn budget(request: &GenerationRequest, length: usize, limits: Limits) -> Result<
         (Some(rest), None) if rest > 0 => Ok(rest.min(MAX_DEFAULT_TOKENS)),
         (Some(rest), Some(_)) => {
             let rest = format!(
-                "must be at most {rest}: the prompt takes {used} of max_model_len {context} tokens"
+                "must be at most {rest}: this model's maximum context length is {context} tokens, of \
+                 which the prompt takes {used}"
             );
             Err(exceeded(request.max_tokens_field, rest))
         }
         _ => Err(exceeded(
             field,
-            format!("has {used} tokens, max_model_len is {context}"),
+            format!("has {used} tokens, this model's maximum context length is {context} tokens"),
         )),
     }
 }

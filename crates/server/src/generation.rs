@@ -16,6 +16,7 @@ use crate::record::Record;
 use crate::request::{Endpoint, Output};
 use crate::shutdown::Phase;
 use crate::state::{AppState, Backend};
+use crate::trace::Lanes;
 use crate::usage::{Usage, UsageSum};
 
 /// What is the same in every part of an answer.
@@ -37,6 +38,8 @@ pub struct Answer {
     pub prompts: Vec<Arc<[TokenId]>>,
     /// Choices per prompt.
     pub n: usize,
+    /// Budget of the choices of the first prompt.
+    pub budget: u32,
 }
 
 impl Answer {
@@ -55,6 +58,7 @@ impl Answer {
 pub struct Generation {
     answer: Answer,
     choices: SelectAll<Choice>,
+    lanes: Lanes,
     usage: UsageSum,
     record: Record,
     ending: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -73,18 +77,19 @@ impl Generation {
     ) -> Result<Self, ApiError> {
         let request = &prepared.request;
         let seed = request.seed.unwrap_or_else(|| state.ids().seed());
-        let choices =
+        let submitted =
             submit(state, backend, &prepared, seed).inspect_err(|error| record.fail(error))?;
-        record.accepted(choices.len());
+        record.accepted(submitted.choices.len());
         let prompt_tokens = prepared
             .prompts
             .iter()
             .map(|prompt| prompt.ids.len() as u64)
             .sum();
         let usage = UsageSum::new(request.decoding.label.clone(), seed, prompt_tokens);
-        let prefix = match request.endpoint {
-            Endpoint::Completions => "cmpl",
-            Endpoint::Chat => "chatcmpl",
+        let prefix = match (request.trace, request.endpoint) {
+            (true, _) => "trace",
+            (false, Endpoint::Completions) => "cmpl",
+            (false, Endpoint::Chat) => "chatcmpl",
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let answer = Answer {
@@ -95,6 +100,10 @@ impl Generation {
             fingerprint: backend.model.fingerprint.clone(),
             output: request.output,
             n: request.n as usize,
+            budget: prepared
+                .prompts
+                .first()
+                .map_or(0, |prompt| prompt.max_tokens),
             prompts: prepared
                 .prompts
                 .into_iter()
@@ -104,7 +113,8 @@ impl Generation {
         let ending = Box::pin(state.shutdown().reached(Phase::Ending));
         Ok(Self {
             answer,
-            choices: choices.into_iter().collect(),
+            choices: submitted.choices.into_iter().collect(),
+            lanes: submitted.lanes,
             usage,
             record,
             ending,
@@ -114,6 +124,11 @@ impl Generation {
     /// What is the same in every part of the answer.
     pub fn answer(&self) -> &Answer {
         &self.answer
+    }
+
+    /// The lanes that a traced sequence begins with.
+    pub fn lanes(&self) -> &Lanes {
+        &self.lanes
     }
 
     /// The next delta of any choice; `None` once all have ended.

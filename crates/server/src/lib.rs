@@ -1,8 +1,8 @@
 //! The HTTP server: OpenAI shapes, streaming, limits, errors, metrics, graceful shutdown.
 //!
 //! A request goes `routes::generate` → `body` → `request` (JSON ends here) → `admit` and `encode`
-//! (ids, limits, submit) → `choice` and `assemble` (events to text) → `response` or `stream`.
-//! [`error`] is the only table of status codes, [`metrics`] names every metric once.
+//! (ids, limits, submit) → `choice` and `assemble` (events to text) → `response`, `stream` or
+//! `trace`. [`error`] is the only table of status codes, [`metrics`] names every metric once.
 
 mod admit;
 mod assemble;
@@ -27,6 +27,7 @@ mod shutdown;
 mod stall;
 mod state;
 mod stream;
+mod trace;
 mod usage;
 mod waiting;
 

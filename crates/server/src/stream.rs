@@ -6,6 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
+use futures_util::{Stream, StreamExt};
 use serde::Serialize;
 
 use crate::assemble::Delta;
@@ -27,9 +28,14 @@ pub fn respond(generation: Generation, options: StreamFields) -> Response {
     let frames = futures_util::stream::unfold(Some(stream), |stream| async {
         let mut stream = stream?;
         let (frame, more) = stream.frame().await;
-        let frame = Ok::<_, Infallible>(Bytes::from(frame));
         Some((frame, more.then_some(stream)))
     });
+    response(frames)
+}
+
+/// An answer of server-sent events that leaves in the given frames.
+pub fn response(frames: impl Stream<Item = String> + Send + 'static) -> Response {
+    let frames = frames.map(|frame| Ok::<_, Infallible>(Bytes::from(frame)));
     let mut response = Response::new(Body::from_stream(frames));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -116,8 +122,8 @@ impl EventWriter {
     }
 }
 
-/// Appends one event. Characters that some line readers split at are escaped.
-fn event(value: &impl Serialize, frame: &mut String) {
+/// Appends the data of one event, and its end. Characters that some line readers split at are escaped.
+pub fn event(value: &impl Serialize, frame: &mut String) {
     let json = serde_json::to_string(value).expect("these shapes have string keys only");
     frame.push_str("data: ");
     for character in json.chars() {

@@ -85,6 +85,8 @@ pub struct GenerationRequest {
     pub model: String,
     /// What to continue.
     pub input: Input,
+    /// Whether texts get the tokens that the checkpoint puts around texts.
+    pub add_special_tokens: bool,
     /// Budget in tokens; `None` = the rest of the context, at most 1,024.
     pub max_tokens: Option<u32>,
     /// The field that gave it, for errors.
@@ -224,6 +226,11 @@ fn check(
         Endpoint::Completions => completions::extras(fields)?,
         Endpoint::Chat => (false, None),
     };
+    // A chat template writes its own.
+    let add_special_tokens = match endpoint {
+        Endpoint::Completions => fields.boolean("add_special_tokens")?.unwrap_or(true),
+        Endpoint::Chat => false,
+    };
     let spec = diffusion::read(fields, checks.decoding)?;
     let may = may::read(endpoint, fields, vocab_size)?;
     // Combinations.
@@ -248,6 +255,7 @@ fn check(
         trace: false,
         model,
         input,
+        add_special_tokens,
         max_tokens: common.max_tokens,
         max_tokens_field: common.max_tokens_field,
         sampling: common.sampling,

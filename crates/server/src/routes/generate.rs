@@ -1,4 +1,5 @@
-//! `POST /v1/completions` and `/v1/chat/completions`: one path from request to answer.
+//! `POST /v1/completions`, `/v1/chat/completions` and `/v1/diffusion/trace`: one path from request
+//! to answer.
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -17,6 +18,7 @@ use crate::response::Whole;
 use crate::shutdown::Phase;
 use crate::state::{AppState, Backend};
 use crate::stream;
+use crate::trace;
 
 /// Answers a generation request, whole or streamed.
 pub async fn generate(route: Route, State(state): State<AppState>, request: Request) -> Response {
@@ -32,6 +34,7 @@ pub async fn generate(route: Route, State(state): State<AppState>, request: Requ
     let key = key.map(|name| &*name.0);
     let record = Record::new(backend.metrics.clone(), route, id, key);
     match accept(&state, &backend, (route, request), record).await {
+        Ok(generation) if route == Route::Trace => trace::respond(generation, backend.tokenizer),
         Ok(generation) => match generation.answer().output.stream {
             Some(options) => stream::respond(generation, options),
             None => whole(generation).await,

@@ -54,6 +54,7 @@ fn keyed(state: &AppState) -> Router<AppState> {
     Router::new()
         .route(Route::Completions.path(), generation(Route::Completions))
         .route(Route::Chat.path(), generation(Route::Chat))
+        .route(Route::Trace.path(), generation(Route::Trace))
         .route("/v1/models", only(get(models::list), READ))
         .route("/v1/models/{*id}", only(get(models::one), READ))
         .route("/tokenize", only(post(tokens::tokenize), WRITE))

@@ -156,6 +156,7 @@ async fn types_are_strict() {
         (json!({"logit_bias": {"7": "1"}}), "logit_bias.7"),
         (json!({"tools": [1]}), "tools[0]"),
         (json!({"echo": 1}), "echo"),
+        (json!({"add_special_tokens": 1}), "add_special_tokens"),
         (json!({"suffix": 1}), "suffix"),
     ];
     assert_refused(&server, COMPLETIONS, "invalid_type", &cases).await;

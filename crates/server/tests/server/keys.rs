@@ -19,6 +19,7 @@ const OTHER_DIGEST: &str = "F397F260A275CC4D42E7965C556167BF3F068AED491D35A8F5B3
 const PATHS: &[(&str, &str, bool)] = &[
     ("POST", "/v1/completions", true),
     ("POST", "/v1/chat/completions", true),
+    ("POST", "/v1/diffusion/trace", true),
     ("GET", "/v1/models", true),
     ("GET", "/v1/models/org/demo", true),
     ("POST", "/tokenize", true),
@@ -171,7 +172,8 @@ async fn keys_show_nowhere_and_names_in_the_log() {
     let server = guarded();
     let mut answers = String::new();
     {
-        let _collect = tracing::subscriber::set_default(subscriber);
+        // For all threads: a default of this one alone could miss lines that others log first.
+        tracing::subscriber::set_global_default(subscriber).unwrap();
         let good = completion(Value::Null).to_string();
         let chat = chat(Value::Null).to_string();
         let right = format!("Bearer {CANARY}");

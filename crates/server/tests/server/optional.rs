@@ -20,7 +20,7 @@ async fn a_bias_bans_or_forces_a_token() {
     let mut forced = fields.clone();
     forced["logit_bias"] = json!({"77": 100, "5": 100.0});
     let answer = server.complete(forced).await;
-    assert_eq!(answer["choices"][0]["token_ids"], json!([77; 12]));
+    assert_eq!(answer["choices"][0]["token_ids"], json!(vec![77; 12]));
 
     let mut neutral = fields;
     neutral["logit_bias"] = json!({"77": 0});

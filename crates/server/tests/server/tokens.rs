@@ -215,13 +215,17 @@ async fn loads_follow_the_engine() {
     let asking = server.clone();
     let body = completion(json!({"n": 3, "prompt": [6, 7, 8, 9], "max_tokens": 12}));
     let answer = tokio::spawn(async move { asking.post("/v1/completions", &body).await });
-    // The first step is over, the second is held: two sequences run, one waits.
-    gate.admit(1);
+    // All three are submitted at once; by the second step the engine has seen them all. The
+    // third is held: two sequences run, one waits.
     server
-        .until(|server| server.engine.load().running == 2)
+        .until(|server| server.state.shutdown().in_flight() == 1)
         .await;
+    gate.admit(2);
     server
-        .until(|server| server.engine.load().waiting == 1)
+        .until(|server| {
+            let load = server.engine.load();
+            (load.running, load.waiting) == (2, 1)
+        })
         .await;
     let mut busy = loads().await;
     for _ in 0..1_000_000 {

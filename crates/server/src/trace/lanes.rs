@@ -1,0 +1,139 @@
+//! The lanes of a traced sequence, followed from step to step.
+
+use decode::{Decoder, Effect, Input, LaneId, Role};
+use engine::StepTrace;
+use serde::Serialize;
+
+/// One lane as clients see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Lane {
+    /// Its number, by birth; the root is 0.
+    pub id: u32,
+    /// Who forked or spawned it; null for the root.
+    pub parent: Option<u32>,
+    /// `generate` or `refine`.
+    pub role: &'static str,
+    /// First offset.
+    pub start: u32,
+    /// Offsets owned; once finished, the valid ones.
+    pub len: u32,
+    /// Steps it took part in.
+    pub clock: u32,
+    /// Where it stands.
+    pub state: LaneState,
+}
+
+/// Where a lane stands in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LaneState {
+    /// At work, or waiting for its sibling.
+    Active,
+    /// Its children have taken over.
+    Forked,
+    /// Done.
+    Finished,
+}
+
+/// All lanes so far, by number, and which of them changed.
+#[derive(Clone, Debug, Default)]
+pub struct Lanes {
+    lanes: Vec<Lane>,
+    changed: Vec<bool>,
+}
+
+impl Lanes {
+    /// The lanes of a sequence before its first step, as the engine's own decoder begins.
+    pub fn new(request: &engine::Request) -> Self {
+        let mut births = Vec::new();
+        let input = Input {
+            budget: request.max_tokens,
+            stops: &request.stop_tokens,
+            classes: std::sync::Arc::default(),
+            code_prompt: request.code_prompt,
+        };
+        Decoder::new(&request.decoding.decoder, input, &mut births);
+        let mut lanes = Self::default();
+        lanes.follow(&births);
+        lanes
+    }
+
+    /// Follows one step.
+    pub fn step(&mut self, step: &StepTrace) {
+        for id in &step.lanes {
+            self.change(*id, |lane| lane.clock += 1);
+        }
+        self.follow(&step.effects);
+    }
+
+    /// The lanes that changed since the last call, by number.
+    pub fn take_changed(&mut self) -> Vec<Lane> {
+        let changed = self.changed.iter_mut().map(std::mem::take);
+        let lanes = self.lanes.iter().zip(changed);
+        lanes
+            .filter_map(|(lane, changed)| changed.then_some(*lane))
+            .collect()
+    }
+
+    fn follow(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            match *effect {
+                Effect::Start {
+                    lane,
+                    role,
+                    parent,
+                    start,
+                    len,
+                    ..
+                } => self.push(Lane {
+                    id: lane.0,
+                    parent: parent.map(|parent| parent.0),
+                    role: match role {
+                        Role::Generate => "generate",
+                        Role::Refine => "refine",
+                    },
+                    start,
+                    len,
+                    clock: 0,
+                    state: LaneState::Active,
+                }),
+                Effect::Fork { lane, .. } => {
+                    self.change(lane, |lane| lane.state = LaneState::Forked);
+                }
+                Effect::Finish { lane, valid } => self.change(lane, |lane| {
+                    lane.state = LaneState::Finished;
+                    lane.len = valid;
+                }),
+                Effect::Done { .. } => self.finish_all(),
+                Effect::Commit { .. }
+                | Effect::Shorten { .. }
+                | Effect::Wake { .. }
+                | Effect::Advance { .. } => {}
+            }
+        }
+    }
+
+    fn push(&mut self, lane: Lane) {
+        self.lanes.push(lane);
+        self.changed.push(true);
+    }
+
+    fn change(&mut self, id: LaneId, change: impl FnOnce(&mut Lane)) {
+        let index = id.0 as usize;
+        if let (Some(lane), Some(changed)) =
+            (self.lanes.get_mut(index), self.changed.get_mut(index))
+        {
+            change(lane);
+            *changed = true;
+        }
+    }
+
+    fn finish_all(&mut self) {
+        for (lane, changed) in self.lanes.iter_mut().zip(&mut self.changed) {
+            if lane.state == LaneState::Active {
+                lane.state = LaneState::Finished;
+                *changed = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Steps on their way to a reader: those that it did not take in time become one.
+
+use std::collections::BTreeMap;
+
+use decode::{CommitKind, Effect, ForwardKind};
+use engine::StepTrace;
+use serde::Serialize;
+use step::TokenId;
+use text::Tokenizer;
+
+use super::lanes::{Lane, Lanes};
+
+/// A changed position: offset, token, its text, its probability, what became of it.
+pub type Cell = (u32, TokenId, String, f64, &'static str);
+
+/// The data of a `step` event.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepEvent {
+    /// Number of the last step in it, from 1.
+    pub step: u32,
+    /// What that step's forward was.
+    pub kind: &'static str,
+    /// First offset that is not committed.
+    pub frontier: u32,
+    /// Steps before the last one that are merged into it.
+    pub skipped: u32,
+    /// Positions that changed, by offset.
+    pub cells: Vec<Cell>,
+    /// Lanes that changed, by number.
+    pub lanes: Vec<Lane>,
+}
+
+/// Collects steps until they are taken.
+#[derive(Clone, Debug)]
+pub struct Steps {
+    lanes: Lanes,
+    /// The last commit of every offset.
+    cells: BTreeMap<u32, (TokenId, f64, CommitKind)>,
+    last: Option<(u32, ForwardKind, u32)>,
+    count: u32,
+}
+
+impl Steps {
+    /// No step yet.
+    pub fn new(lanes: Lanes) -> Self {
+        Self {
+            lanes,
+            cells: BTreeMap::new(),
+            last: None,
+            count: 0,
+        }
+    }
+
+    /// Adds a step.
+    pub fn push(&mut self, step: &StepTrace) {
+        self.lanes.step(step);
+        for effect in &step.effects {
+            match *effect {
+                Effect::Commit {
+                    offset,
+                    token,
+                    probability,
+                    kind,
+                } => {
+                    self.cells.insert(offset, (token, probability, kind));
+                }
+                // What lies behind a stop token is gone.
+                Effect::Shorten { len } => {
+                    self.cells.split_off(&len);
+                }
+                _ => {}
+            }
+        }
+        self.last = Some((step.step, step.kind, step.frontier));
+        self.count += 1;
+    }
+
+    /// Everything since the last call as one event, if there was a step.
+    pub fn take(&mut self, tokenizer: &Tokenizer) -> Option<StepEvent> {
+        let (step, kind, frontier) = self.last.take()?;
+        let cell = |(offset, (token, probability, kind))| {
+            let text = tokenizer.token_text(token);
+            (offset, token, text, probability, commit_name(kind))
+        };
+        let skipped = std::mem::take(&mut self.count).saturating_sub(1);
+        Some(StepEvent {
+            step,
+            kind: forward_name(kind),
+            frontier,
+            skipped,
+            cells: std::mem::take(&mut self.cells)
+                .into_iter()
+                .map(cell)
+                .collect(),
+            lanes: self.lanes.take_changed(),
+        })
+    }
+}
+
+fn commit_name(kind: CommitKind) -> &'static str {
+    match kind {
+        CommitKind::Masked => "committed",
+        CommitKind::Draft => "draft",
+        CommitKind::Edit => "edited",
+    }
+}
+
+fn forward_name(kind: ForwardKind) -> &'static str {
+    match kind {
+        ForwardKind::Prefill => "prefill",
+        ForwardKind::Decode => "decode",
+        ForwardKind::Refresh => "refresh",
+    }
+}
