@@ -186,12 +186,20 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
         keys => eprintln!("  keys       {keys} accepted, as authorization: Bearer KEY"),
     }
     eprintln!("  metrics    http://{address}/metrics");
+    // The demo model answers the phrasings it was trained on and nothing else.
+    let prompt = if loaded.is_demo {
+        demo::problems::EXAMPLES[0].1
+    } else {
+        "Hello"
+    };
+    let body = serde_json::json!({
+        "model": loaded.name,
+        "stream": true,
+        "messages": [{"role": "user", "content": prompt}],
+    });
     eprintln!(
-        "  try        curl -N http://{address}/v1/completions -H 'content-type: application/json' \\"
-    );
-    eprintln!(
-        "               -d '{{\"model\":\"{}\",\"prompt\":\"Hi\",\"stream\":true}}'",
-        loaded.name
+        "  try        curl -N http://{address}/v1/chat/completions \\\n               \
+         -H 'content-type: application/json' -d '{body}'"
     );
 }
 

@@ -225,8 +225,8 @@ pub fn generate(task: Task, split: Split, seed: u64, count: usize) -> Vec<Proble
 pub const EXAMPLES: [(Task, &str); 3] = [
     (
         Task::Sums,
-        "Mia has 12 eggs. Then she finds 5 more eggs. Next she loses 4 eggs. \
-         How many eggs does Mia have now?",
+        "Tom has 9 coins. Then he buys 6 more coins. Next he loses 3 coins. \
+         How many coins does Tom have now?",
     ),
     (
         Task::Snippets,
