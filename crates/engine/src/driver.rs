@@ -146,7 +146,7 @@ impl Driver {
             Ok(()) => self.engine.apply(&self.output, self.started.elapsed()),
             Err(error) => self.engine.fail(&error.to_string()),
         }
-        let times = &mut self.engine.report().times;
+        let times = &mut self.engine.report.times;
         times.plan = planned - planning;
         times.execute = applying - executing;
         times.apply = applying.elapsed();
@@ -174,8 +174,8 @@ impl Driver {
 
     fn publish(&mut self) {
         let emit = std::mem::take(&mut self.emit_time);
+        self.engine.report.times.emit = emit;
         let report = self.engine.report();
-        report.times.emit = emit;
         let gauges = report.gauges;
         self.observer.on_step(report);
         self.engine.clear_report();

@@ -35,40 +35,17 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "balanced",
         summary: "AsyncLane, one shared KV table, open rows, a refresh every 32 steps",
-        fields: &[
-            ("schedule", Name("asynclane")),
-            ("commit", Name("threshold")),
-            ("cache", Name("fused")),
-            ("rows", Name("open")),
-            ("refresh", Integer(32)),
-            ("threshold", Number(0.9)),
-        ],
+        fields: &fused(0.9),
     },
     Preset {
         name: "fast",
         summary: "balanced with a lower threshold: fewer forwards, more mistakes",
-        fields: &[
-            ("schedule", Name("asynclane")),
-            ("commit", Name("threshold")),
-            ("cache", Name("fused")),
-            ("rows", Name("open")),
-            ("refresh", Integer(32)),
-            ("threshold", Number(0.8)),
-            ("draft_threshold", Number(0.8)),
-        ],
+        fields: &fused(0.8),
     },
     Preset {
         name: "quality",
         summary: "balanced with a higher threshold: more forwards, fewer mistakes",
-        fields: &[
-            ("schedule", Name("asynclane")),
-            ("commit", Name("threshold")),
-            ("cache", Name("fused")),
-            ("rows", Name("open")),
-            ("refresh", Integer(32)),
-            ("threshold", Number(0.97)),
-            ("draft_threshold", Number(0.97)),
-        ],
+        fields: &fused(0.97),
     },
     Preset {
         name: "asynclane_paper",
@@ -95,27 +72,17 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "fast_dllm",
         summary: "Fast-dLLM's threshold rule without a cache",
-        fields: FAST_DLLM_NONE,
+        fields: &fast_dllm("none"),
     },
     Preset {
         name: "fast_dllm_prefix",
         summary: "Fast-dLLM with the prefix cache",
-        fields: &[
-            ("schedule", Name("block_wise")),
-            ("commit", Name("threshold")),
-            ("cache", Name("prefix")),
-            ("threshold", Number(0.9)),
-        ],
+        fields: &fast_dllm("prefix"),
     },
     Preset {
         name: "fast_dllm_dual",
         summary: "Fast-dLLM with the dual cache, ended at the first stop token",
-        fields: &[
-            ("schedule", Name("block_wise")),
-            ("commit", Name("threshold")),
-            ("cache", Name("dual")),
-            ("threshold", Number(0.9)),
-        ],
+        fields: &fast_dllm("dual"),
     },
     Preset {
         name: "fast_dllm_dual_published",
@@ -131,12 +98,30 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-const FAST_DLLM_NONE: &[(&str, Value<'static>)] = &[
-    ("schedule", Name("block_wise")),
-    ("commit", Name("threshold")),
-    ("cache", Name("none")),
-    ("threshold", Number(0.9)),
-];
+type Setting = (&'static str, Value<'static>);
+
+/// AsyncLane as this server runs it, drafts at the threshold of commits.
+const fn fused(threshold: f64) -> [Setting; 7] {
+    [
+        ("schedule", Name("asynclane")),
+        ("commit", Name("threshold")),
+        ("cache", Name("fused")),
+        ("rows", Name("open")),
+        ("refresh", Integer(32)),
+        ("threshold", Number(threshold)),
+        ("draft_threshold", Number(threshold)),
+    ]
+}
+
+/// Fast-dLLM at the threshold of its authors.
+const fn fast_dllm(cache: &'static str) -> [Setting; 4] {
+    [
+        ("schedule", Name("block_wise")),
+        ("commit", Name("threshold")),
+        ("cache", Name(cache)),
+        ("threshold", Number(0.9)),
+    ]
+}
 
 /// The preset called `name`.
 pub fn preset(name: &str) -> Option<&'static Preset> {
