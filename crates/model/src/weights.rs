@@ -55,7 +55,7 @@ impl Shard {
         let (header, metadata) =
             SafeTensors::read_metadata(&bytes).map_err(|error| LoadError::Corrupt {
                 file: name.to_owned(),
-                reason: error.to_string(),
+                reason: cut_short(&bytes).unwrap_or_else(|| error.to_string()),
             })?;
         Ok(Self {
             name: name.to_owned(),
@@ -282,4 +282,22 @@ fn random(seed: u64, name: &str, shape: &[usize]) -> Vec<f32> {
             ((state >> 40) as f32 / (1u64 << 23) as f32 - 1.0) * scale
         })
         .collect()
+}
+
+/// Of a safetensors file that ends before its tensors do: the tensor that reaches furthest, the
+/// length the file should have, and the length it has.
+fn cut_short(bytes: &[u8]) -> Option<String> {
+    let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
+    let header = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+    let header: serde_json::Value = serde_json::from_slice(rest.get(..header)?).ok()?;
+    let ends = header
+        .as_object()?
+        .iter()
+        .filter_map(|(tensor, entry)| Some((entry.get("data_offsets")?.get(1)?.as_u64()?, tensor)));
+    let (end, tensor) = ends.max()?;
+    let header = u64::from_le_bytes(*length).checked_add(LENGTH_BYTES as u64)?;
+    let expected = header.checked_add(end)?;
+    let found = bytes.len() as u64;
+    (found < expected)
+        .then(|| format!("{tensor}: expected a file of {expected} bytes, found {found}"))
 }
