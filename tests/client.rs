@@ -1,10 +1,12 @@
-//! A small blocking HTTP/1.1 client: one connection per request, plain or streamed answers.
+//! A small blocking HTTP/1.1 client: plain or streamed answers, a connection for each or one for
+//! many.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::scrape::Scrape;
 
@@ -63,7 +65,20 @@ impl Client {
 
     /// `POST path` with a JSON body, answered with 200 and server-sent events.
     pub fn stream(&self, path: &str, body: &Value) -> Events {
-        let response = self.send("POST", path, body.to_string().as_bytes());
+        self.stream_through(path, body, |stream| Box::new(stream))
+    }
+
+    /// As [`Client::stream`], but the answer is read through what `wrap` puts around the
+    /// connection.
+    pub fn stream_through(
+        &self,
+        path: &str,
+        body: &Value,
+        wrap: impl FnOnce(TcpStream) -> Box<dyn Source>,
+    ) -> Events {
+        let response = self
+            .begin(path, body)
+            .and_then(|stream| Response::read(BufReader::new(wrap(stream))));
         let response = response.expect("the server answers");
         if response.status != 200 {
             let answer = response.whole().expect("the server answers");
@@ -78,6 +93,33 @@ impl Client {
         }
     }
 
+    /// Sends `POST path` with a JSON body and leaves the answer unread.
+    ///
+    /// # Errors
+    /// No connection.
+    pub fn begin(&self, path: &str, body: &Value) -> io::Result<TcpStream> {
+        let mut stream = TcpStream::connect(self.address)?;
+        let body = body.to_string();
+        stream.write_all(&request(
+            self.address,
+            ("POST", path),
+            body.as_bytes(),
+            false,
+        ))?;
+        Ok(stream)
+    }
+
+    /// A connection for many requests.
+    ///
+    /// # Errors
+    /// No connection.
+    pub fn connect(&self) -> io::Result<Connection> {
+        Ok(Connection {
+            address: self.address,
+            stream: TcpStream::connect(self.address)?,
+        })
+    }
+
     /// The metrics now.
     pub fn metrics(&self) -> Scrape {
         let answer = self.get("/metrics");
@@ -87,17 +129,53 @@ impl Client {
 
     fn send(&self, method: &str, path: &str, body: &[u8]) -> io::Result<Response> {
         let mut stream = TcpStream::connect(self.address)?;
-        let (address, length) = (self.address, body.len());
-        let mut request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\
-             content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
-        )
-        .into_bytes();
-        request.extend_from_slice(body);
-        stream.write_all(&request)?;
-        Response::read(BufReader::new(stream))
+        stream.write_all(&request(self.address, (method, path), body, false))?;
+        Response::read(BufReader::new(Box::new(stream)))
     }
 }
+
+/// One request as bytes, after which the connection is kept or not.
+fn request(address: SocketAddr, (method, path): (&str, &str), body: &[u8], kept: bool) -> Vec<u8> {
+    let length = body.len();
+    let after = if kept { "keep-alive" } else { "close" };
+    let mut request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: {after}\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    )
+    .into_bytes();
+    request.extend_from_slice(body);
+    request
+}
+
+/// A connection that is kept from request to request.
+#[derive(Debug)]
+pub struct Connection {
+    address: SocketAddr,
+    stream: TcpStream,
+}
+
+impl Connection {
+    /// `POST path` with any bytes as a body that claims to be JSON.
+    ///
+    /// # Errors
+    /// No whole answer, or one after which the server closes the connection.
+    pub fn post_bytes(&mut self, path: &str, body: &[u8]) -> io::Result<Answer> {
+        let request = request(self.address, ("POST", path), body, true);
+        self.stream.write_all(&request)?;
+        // Nothing of the next answer can be there to be buffered: it was not asked for.
+        let answer = Response::read(BufReader::new(Box::new(self.stream.try_clone()?)))?;
+        let answer = answer.whole()?;
+        match answer.headers.get("connection") {
+            Some(found) => Err(broken(&format!("connection: {found}"))),
+            None => Ok(answer),
+        }
+    }
+}
+
+/// What an answer is read from.
+pub trait Source: Read + Send + fmt::Debug {}
+
+impl<T: Read + Send + fmt::Debug> Source for T {}
 
 impl Answer {
     /// The body as text.
@@ -109,6 +187,17 @@ impl Answer {
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error} in {}", self.text()))
+    }
+
+    /// The error object, which must have its four keys.
+    pub fn error(&self) -> Map<String, Value> {
+        let body = self.json();
+        let error = body["error"].as_object();
+        let error = error.unwrap_or_else(|| panic!("no error in {body}"));
+        let mut keys: Vec<_> = error.keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, ["code", "message", "param", "type"], "{body}");
+        error.clone()
     }
 }
 
@@ -165,11 +254,11 @@ fn payloads(chunk: &[u8]) -> Vec<String> {
 struct Response {
     status: u16,
     headers: BTreeMap<String, String>,
-    reader: BufReader<TcpStream>,
+    reader: BufReader<Box<dyn Source>>,
 }
 
 impl Response {
-    fn read(mut reader: BufReader<TcpStream>) -> io::Result<Self> {
+    fn read(mut reader: BufReader<Box<dyn Source>>) -> io::Result<Self> {
         let first = line(&mut reader)?;
         let status = first.split(' ').nth(1).and_then(|code| code.parse().ok());
         let status = status.ok_or_else(|| broken(&first))?;

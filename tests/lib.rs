@@ -2,8 +2,10 @@
 //! binary.
 
 pub mod client;
+pub mod crowd;
 pub mod golden;
 pub mod process;
+pub mod random;
 pub mod reply;
 pub mod run;
 pub mod scrape;

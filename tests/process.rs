@@ -10,8 +10,6 @@ use crate::client::Client;
 
 /// What the server says on standard error once requests are taken.
 const READY: &str = "ready on http://";
-/// Of this workspace's binary.
-const PACKAGE: &str = "asynclane-cli";
 
 /// The binary of the profile that this test was built with, brought up to date by Cargo where
 /// Cargo runs the test.
@@ -36,18 +34,14 @@ fn build(cargo: &std::ffi::OsStr, folder: &Path) {
         Some(name) => name,
     };
     let status = Command::new(cargo)
-        .args([
-            "build",
-            "--quiet",
-            "--package",
-            PACKAGE,
-            "--profile",
-            profile,
-        ])
+        // With all targets, crates have the features that the tests gave them: nothing but the
+        // binary itself is left to build.
+        .args(["build", "--quiet", "--workspace", "--all-targets"])
+        .args(["--profile", profile])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
     let status = status.expect("cargo runs");
-    assert!(status.success(), "{PACKAGE} does not build");
+    assert!(status.success(), "the workspace does not build");
 }
 
 fn command(arguments: &[&str]) -> Command {
@@ -123,6 +117,11 @@ impl Server {
     /// A client of this server.
     pub fn client(&self) -> Client {
         self.client
+    }
+
+    /// The folder in which Linux shows the process.
+    pub fn proc(&self) -> PathBuf {
+        Path::new("/proc").join(self.child.id().to_string())
     }
 
     /// Sends a signal by its name, such as `TERM`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use engine::decoding::DecodingSpec;
 use engine::{Engine, EngineConfig, Event, Finished, Request, SequenceId, StepTrace};
-use step::{BatchOutput, Executor, Sampling};
+use step::{BatchOutput, Executor};
 
 /// What became of one request.
 #[derive(Debug, Default)]
@@ -57,16 +57,11 @@ pub fn engine(executor: &dyn Executor) -> Engine {
 /// A greedy, traced request.
 pub fn request(prompt: &[u32], budget: u32, stops: &[u32], settings: &str) -> Request {
     let decoding = DecodingSpec::parse(settings).and_then(|spec| spec.resolve());
+    let decoding = decoding.expect("the settings are valid");
     Request {
-        prompt: prompt.to_vec(),
-        max_tokens: budget,
-        decoding: decoding.expect("the settings are valid"),
-        sampling: Sampling::GREEDY,
         stop_tokens: stops.to_vec(),
-        min_tokens: 0,
-        biases: Vec::new(),
-        code_prompt: false,
         trace: true,
+        ..Request::new(prompt.to_vec(), budget, decoding)
     }
 }
 

@@ -2,6 +2,15 @@
 
 use std::collections::BTreeMap;
 
+/// What a server holds for its requests.
+const GAUGES: [&str; 5] = [
+    "asynclane_num_requests_running",
+    "asynclane_num_requests_waiting",
+    "asynclane_kv_pages_used",
+    "asynclane_kv_cache_usage_perc",
+    "asynclane_lanes_active",
+];
+
 /// All samples of one scrape.
 #[derive(Clone, Debug)]
 pub struct Scrape {
@@ -43,6 +52,13 @@ impl Scrape {
         let values: Vec<f64> = matching.map(|sample| sample.value).collect();
         assert!(!values.is_empty(), "no series {name} {labels:?}");
         values.iter().sum()
+    }
+
+    /// The gauges of sequences, pages and lanes that are not zero.
+    pub fn busy(&self) -> Vec<&'static str> {
+        let mut gauges = GAUGES.to_vec();
+        gauges.retain(|gauge| self.sum(gauge, &[]) != 0.0);
+        gauges
     }
 }
 

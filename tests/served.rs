@@ -1,10 +1,11 @@
-//! The real server over the demo model in f32, on a free port of this machine.
+//! The real server over the demo model in f32, or over another executor with its tokenizer, on a
+//! free port of this machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use server::{AppState, Backend, Metrics, MetricsConfig, SamplingDefaults, ServedModel, Settings};
-use step::ExecutorSpec;
+use step::{Executor, ExecutorSpec};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
@@ -24,7 +25,12 @@ pub struct Served {
 impl Served {
     /// Starts a server with the settings that `asynclane serve` has by default.
     pub fn start() -> Self {
-        let executor = run::executor(2048);
+        Self::over(run::executor(2048), 64, 2048)
+    }
+
+    /// Starts a server that runs at most `max_running` sequences together, and at most
+    /// `row_budget` rows in a step.
+    pub fn over(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Self {
         let tokenizer = Arc::new(run::tokenizer());
         let ExecutorSpec {
             page_size, pages, ..
@@ -37,9 +43,9 @@ impl Served {
             vllm_aliases: true,
         });
         let config = engine::EngineConfig {
-            max_running: 64,
+            max_running,
             max_waiting: 1024,
-            row_budget: 2048,
+            row_budget,
             max_model_len: None,
             classes: tokenizer.classes(),
         };

@@ -3,6 +3,9 @@
 
 mod generate;
 mod inspect;
+// Reads what Linux tells of a process.
+#[cfg(target_os = "linux")]
+mod malformed;
 mod readme;
 mod refusals;
 mod serve;

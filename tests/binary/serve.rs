@@ -1,14 +1,19 @@
 //! `asynclane serve`: a streamed answer, and the end after a signal.
 
+use asynclane_tests::client::{Client, Events};
 use asynclane_tests::process::Server;
 use asynclane_tests::reply::Reply;
 use demo::grade::grade;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::sum;
 
 /// Requests until a test that waits in vain has failed.
 const MOST_REQUESTS: usize = 100_000;
+/// Streams under way when the signal comes.
+const STREAMS: usize = 4;
+const COMPLETIONS: &str = "/v1/completions";
+const CHAT: &str = "/v1/chat/completions";
 
 #[test]
 fn streams_a_correct_answer_and_ends_on_sigterm() {
@@ -21,7 +26,7 @@ fn streams_a_correct_answer_and_ends_on_sigterm() {
         "stream": true,
         "stream_options": {"include_usage": true},
     });
-    let events = server.client().stream("/v1/chat/completions", &body);
+    let events = server.client().stream(CHAT, &body);
     let reply = Reply::of_events(events);
     let choice = &reply.choices[0];
     assert!(grade(&problem, &choice.text).strict, "{}", choice.text);
@@ -32,36 +37,117 @@ fn streams_a_correct_answer_and_ends_on_sigterm() {
     assert_eq!(status.code(), Some(0), "{log}");
 }
 
+/// The streams that run when the signal comes: one token per forward over the whole canvas, slow
+/// enough to be under way then, and others of all lengths.
+fn running() -> Vec<(&'static str, Value)> {
+    let prompts = [
+        "Mia has 12 eggs.",
+        "Ben buys 3 pens.",
+        "Reverse the list eggs, pens.",
+    ];
+    let stream = |index: usize| {
+        let prompt = prompts[index % prompts.len()];
+        let mut body = json!({
+            "model": "demo",
+            "max_tokens": 96 - 16 * index,
+            "seed": index,
+            "temperature": 0.8 * (index % 2) as f64,
+            "ignore_eos": true,
+            "stream": true,
+            "stream_options": {"include_usage": true},
+            "diffusion": {"preset": "vanilla"},
+        });
+        if index.is_multiple_of(3) {
+            body["messages"] = json!([{"role": "user", "content": prompt}]);
+            (CHAT, body)
+        } else {
+            body["prompt"] = json!(prompt);
+            (COMPLETIONS, body)
+        }
+    };
+    (0..STREAMS).map(stream).collect()
+}
+
+/// Checks that `client` is refused because the server goes down.
+fn refused(client: Client) {
+    let prompt = json!({"model": "demo", "prompt": "Hi"});
+    let chat = json!({"model": "demo", "messages": [{"role": "user", "content": "Hi"}]});
+    let mut streamed = chat.clone();
+    streamed["stream"] = json!(true);
+    let answers = [
+        client.get("/ready"),
+        client.post(COMPLETIONS, &prompt),
+        client.post(CHAT, &chat),
+        client.post(CHAT, &streamed),
+        client.post("/v1/diffusion/trace", &chat),
+    ];
+    for answer in answers {
+        assert_eq!(answer.status, 503, "{}", answer.text());
+        let seconds = answer.headers["retry-after"].parse::<u32>();
+        assert!(seconds.is_ok_and(|seconds| seconds > 0));
+        let error = answer.error();
+        assert_eq!(error["code"], "shutting_down");
+        assert_eq!(error["type"], "server_error");
+        assert_eq!(error["param"], Value::Null);
+    }
+}
+
 #[test]
-fn sigterm_lets_an_accepted_stream_finish() {
+fn sigterm_under_load_cuts_nothing() {
     let server = Server::start(&[]);
     let client = server.client();
-    let budget = 256;
-    // One token per forward over the whole canvas: slow enough to be under way at the signal.
-    let body = json!({
-        "model": "demo",
-        "prompt": "Mia has 12 eggs.",
-        "max_tokens": budget,
-        "ignore_eos": true,
-        "stream": true,
-        "stream_options": {"include_usage": true},
-        "diffusion": {"preset": "vanilla"},
-    });
-    let mut events = client.stream("/v1/completions", &body);
-    let first = events.next().expect("a chunk");
+    let requests = running();
+    let undisturbed: Vec<Reply> = requests
+        .iter()
+        .map(|(path, body)| Reply::of_events(client.stream(path, body)))
+        .collect();
     assert_eq!(client.get("/ready").status, 200);
+
+    let mut streams: Vec<Events> = requests
+        .iter()
+        .map(|(path, body)| client.stream(path, body))
+        .collect();
+    let begun = |events: &mut Events| events.next().expect("a chunk");
+    let firsts: Vec<Value> = streams.iter_mut().map(begun).collect();
     server.signal("TERM");
     let mut probes = (0..MOST_REQUESTS).map(|_| client.get("/ready").status);
     assert!(probes.any(|status| status == 503), "the drain begins");
+    refused(client);
+    let load = &client.get("/load").json()["server_load"];
+    assert!(
+        load.as_u64().is_some_and(|load| load > 0),
+        "nothing was under way: {load}"
+    );
+    assert_eq!(client.get("/health").status, 200, "it still lives");
 
-    let refused = client.post("/v1/completions", &json!({"model": "demo", "prompt": "Hi"}));
-    assert_eq!(refused.status, 503, "{}", refused.text());
-    assert_eq!(refused.json()["error"]["code"], "shutting_down");
-    assert!(refused.headers.contains_key("retry-after"));
-
-    let reply = Reply::of_events(std::iter::once(first).chain(events));
-    assert_eq!(reply.count("completion_tokens"), budget);
-    assert_eq!(reply.choices[0].finish_reason, "length");
+    let finished = streams.into_iter().zip(firsts);
+    let finished = finished.map(|(events, first)| std::iter::once(first).chain(events));
+    let finished: Vec<Reply> = finished.map(Reply::of_events).collect();
+    assert_eq!(finished, undisturbed);
+    for (reply, (_, body)) in finished.iter().zip(&requests) {
+        assert_eq!(reply.count("completion_tokens"), body["max_tokens"]);
+    }
     let (status, log) = server.wait();
     assert_eq!(status.code(), Some(0), "{log}");
+    assert!(
+        client.try_get("/health").is_err(),
+        "nobody listens any more"
+    );
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let server = Server::start(&[]);
+    let client = server.client();
+    // Far more forwards than the signals take.
+    let (path, mut body) = running().swap_remove(0);
+    body["max_tokens"] = json!(900);
+    let mut events = client.stream(path, &body);
+    events.next().expect("a chunk");
+    server.signal("INT");
+    let mut probes = (0..MOST_REQUESTS).map(|_| client.get("/ready").status);
+    assert!(probes.any(|status| status == 503), "the drain begins");
+    server.signal("TERM");
+    let (status, log) = server.wait();
+    assert_eq!(status.code(), Some(130), "{log}");
 }

@@ -77,6 +77,45 @@ test("diffusion settings", async () => {
   assert.match(answer.usage.diffusion.decoder, /^block_wise\+top_k/);
 });
 
+test("log-probabilities", async () => {
+  const fields = { max_tokens: 8, logprobs: true, top_logprobs: 2 };
+  const answer = await client.chat.completions.create({ ...CHAT, ...fields });
+  const tokens = answer.choices[0].logprobs.content;
+  assert.equal(tokens.length, answer.usage.completion_tokens);
+  assert.equal(
+    tokens.map((token) => token.token).join(""),
+    answer.choices[0].message.content,
+  );
+  for (const token of tokens) {
+    assert.equal(token.top_logprobs.length, 2);
+    // Greedy: the chosen token is the most probable one.
+    assert.equal(token.top_logprobs[0].token, token.token);
+    assert.ok(token.logprob <= 0);
+  }
+});
+
+test("JSON schema", async () => {
+  const schema = {
+    type: "object",
+    properties: {
+      unit: { enum: ["coins", "eggs"] },
+      count: { type: "integer", minimum: 0, maximum: 99 },
+    },
+    required: ["unit", "count"],
+    additionalProperties: false,
+  };
+  const response_format = {
+    type: "json_schema",
+    json_schema: { name: "counted", strict: true, schema },
+  };
+  const answer = await client.chat.completions.create({ ...CHAT, response_format });
+  assert.equal(answer.choices[0].finish_reason, "stop");
+  const counted = JSON.parse(answer.choices[0].message.content);
+  assert.deepEqual(Object.keys(counted), ["unit", "count"]);
+  assert.ok(["coins", "eggs"].includes(counted.unit));
+  assert.ok(Number.isInteger(counted.count) && counted.count >= 0 && counted.count <= 99);
+});
+
 test("chat stream with usage equals the plain answer", async () => {
   const plain = await client.chat.completions.create(CHAT);
   const stream = await client.chat.completions.create({

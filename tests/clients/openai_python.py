@@ -1,12 +1,15 @@
 """The openai package for Python: every answer is validated strictly against its types."""
 
 import asyncio
+import json
 import os
 import time
+import typing
 import unittest
 import urllib.request
 
 import openai
+import pydantic
 
 URL = os.environ["SERVER_URL"]
 SUM = (
@@ -22,6 +25,13 @@ SETTINGS = {
     "timeout": 60,
     "_strict_response_validation": True,
 }
+
+
+class Counted(pydantic.BaseModel):
+    """The answer to a sum, as an object."""
+
+    unit: typing.Literal["coins", "eggs"]
+    count: int = pydantic.Field(ge=0, le=99)
 
 
 def get(path):
@@ -141,6 +151,51 @@ class Plain(unittest.TestCase):
         default = self.client.chat.completions.create(**CHAT).usage.model_extra["diffusion"]
         self.assertEqual(default["decoder"].split("+")[0], "asynclane")
         self.assertLess(default["forwards"], cost["forwards"])
+
+    def test_logprobs_of_a_chat(self):
+        answer = self.client.chat.completions.create(
+            **CHAT, max_tokens=8, logprobs=True, top_logprobs=2
+        )
+        choice = answer.choices[0]
+        tokens = choice.logprobs.content
+        self.assertEqual(len(tokens), answer.usage.completion_tokens)
+        self.assertEqual("".join(token.token for token in tokens), choice.message.content)
+        for token in tokens:
+            self.assertLessEqual(token.logprob, 0)
+            self.assertEqual(bytes(token.bytes).decode(), token.token)
+            self.assertEqual(len(token.top_logprobs), 2)
+            # Greedy: the chosen token is the most probable one.
+            self.assertEqual(token.top_logprobs[0].token, token.token)
+            self.assertGreaterEqual(token.logprob, token.top_logprobs[1].logprob)
+
+    def test_logprobs_of_a_completion(self):
+        answer = self.client.completions.create(
+            model="demo", prompt=SUM, max_tokens=8, temperature=0, logprobs=2
+        )
+        choice = answer.choices[0]
+        logprobs = choice.logprobs
+        self.assertEqual("".join(logprobs.tokens), choice.text)
+        self.assertEqual(len(logprobs.tokens), 8)
+        ends = zip(logprobs.text_offset, logprobs.tokens)
+        self.assertEqual([choice.text[at : at + len(token)] for at, token in ends], logprobs.tokens)
+        pairs = zip(logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs)
+        for token, logprob, top in pairs:
+            self.assertEqual(top[token], logprob)
+            self.assertTrue(2 <= len(top) <= 3)
+
+    def test_json_schema(self):
+        for temperature in (0, 1):
+            answer = self.client.chat.completions.parse(
+                model="demo",
+                messages=MESSAGES,
+                temperature=temperature,
+                seed=1,
+                response_format=Counted,
+            )
+            choice = answer.choices[0]
+            self.assertEqual(choice.finish_reason, "stop")
+            self.assertEqual(set(json.loads(choice.message.content)), {"unit", "count"})
+            self.assertIsInstance(choice.message.parsed, Counted)
 
     def test_models(self):
         models = self.client.models.list()

@@ -139,16 +139,18 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub model: ModelArgs,
     /// Decoders side by side, separated by blanks or semicolons: a preset, or settings as for
-    /// `--decoder`. The first is the one the others are compared with.
+    /// `--decoder`. The first is the one the others are compared with. `all` stands for vanilla,
+    /// every other preset, every commit rule on the lanes and on blocks, the other schedules, the
+    /// ablations and a row of thresholds.
     #[arg(
         long,
         default_value = "vanilla fast_dllm_dual_published fast_dllm_dual asynclane_paper balanced"
     )]
     pub decoders: String,
-    /// Problem family: sums, snippets or lists.
+    /// Problem families, separated by commas: sums, snippets, lists, or `all`.
     #[arg(long, default_value = "sums")]
     pub task: String,
-    /// Held-out problems.
+    /// Held-out problems per family.
     #[arg(long, default_value_t = 300)]
     pub problems: usize,
     /// Rounds that the problems are split into; decoders take turns within a round, and ratios
@@ -164,9 +166,20 @@ pub struct BenchArgs {
     /// Seed of the problem generator.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Hide a middle sentence of every reference answer and let the decoders write it, once
+    /// blind to what follows (plain completion) and once with it as the suffix (infilling). The
+    /// budget is the sentence's length; `--max-tokens` is not read.
+    #[arg(long)]
+    pub infill: bool,
     /// Where to write the result as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Where to draw accuracy (strict) against speed, as SVG.
+    #[arg(long, value_name = "FILE", conflicts_with = "infill")]
+    pub plot: Option<PathBuf>,
+    /// Run nothing: show, and draw, the result in a file that `--json` wrote.
+    #[arg(long, value_name = "FILE", conflicts_with = "infill")]
+    pub from: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -10,7 +10,8 @@ use crate::effect::CommitKind;
 /// The generated offsets `0..len` of one sequence; a prompt never appears here.
 ///
 /// Invariants: `emitted <= frontier <= len <= budget`; every offset left of `frontier` is
-/// committed; a committed token is never a mask again.
+/// committed; a committed token is never a mask again. A *provisional* token, which exists only
+/// under a grammar, is context for the model, not committed, and may become a mask again.
 #[derive(Clone, Debug)]
 pub struct Canvas {
     cells: Vec<Cell>,
@@ -20,13 +21,33 @@ pub struct Canvas {
     stops: Vec<TokenId>,
 }
 
-/// One committed offset.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// One offset.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Cell {
+    state: CellState,
     token: TokenId,
-    /// Step of the last commit, from 1; 0 = still a mask.
+    /// Step that wrote the token; 0 for a mask.
     step: u32,
     draft: bool,
+    /// Confidence of the candidate that wrote the token.
+    probability: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum CellState {
+    #[default]
+    Mask,
+    Provisional,
+    Committed,
+}
+
+/// A token on its way into the canvas.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Write {
+    pub(crate) offset: u32,
+    pub(crate) token: TokenId,
+    pub(crate) probability: f64,
+    pub(crate) kind: CommitKind,
 }
 
 impl Canvas {
@@ -66,31 +87,32 @@ impl Canvas {
         self.emitted
     }
 
-    /// The committed token at `offset`; `None` is a mask.
+    /// The token at `offset`, committed or provisional; `None` is a mask.
     pub fn get(&self, offset: u32) -> Option<TokenId> {
-        self.cells
-            .get(offset as usize)
-            .filter(|cell| cell.step > 0)
-            .map(|cell| cell.token)
+        let cell = self.cell(offset)?;
+        (cell.state != CellState::Mask).then_some(cell.token)
     }
 
-    /// Whether `offset` is still a mask.
+    /// Whether no token stands at `offset`.
     pub fn is_mask(&self, offset: u32) -> bool {
-        self.cells
-            .get(offset as usize)
-            .is_some_and(|cell| cell.step == 0)
+        self.cell(offset)
+            .is_some_and(|cell| cell.state == CellState::Mask)
     }
 
-    /// The step of the last commit at `offset`, from 1; 0 for a mask.
-    pub fn committed_at(&self, offset: u32) -> u32 {
-        self.cells.get(offset as usize).map_or(0, |cell| cell.step)
+    /// Whether the token at `offset` is final (but for an edit rule).
+    pub fn is_committed(&self, offset: u32) -> bool {
+        self.cell(offset)
+            .is_some_and(|cell| cell.state == CellState::Committed)
+    }
+
+    /// The step that wrote the token at `offset`, from 1; 0 for a mask.
+    pub fn written_at(&self, offset: u32) -> u32 {
+        self.cell(offset).map_or(0, |cell| cell.step)
     }
 
     /// Whether `offset` was committed as a draft.
     pub fn is_draft(&self, offset: u32) -> bool {
-        self.cells
-            .get(offset as usize)
-            .is_some_and(|cell| cell.draft)
+        self.is_committed(offset) && self.cells[offset as usize].draft
     }
 
     /// Whether `token` ends a generation.
@@ -98,7 +120,7 @@ impl Canvas {
         self.stops.contains(&token)
     }
 
-    /// Whether a stop token is committed at `offset`.
+    /// Whether a stop token stands at `offset`.
     pub fn is_stop_at(&self, offset: u32) -> bool {
         self.get(offset).is_some_and(|token| self.is_stop(token))
     }
@@ -108,9 +130,9 @@ impl Canvas {
         &self.stops
     }
 
-    /// The first mask in `range`, clipped to the canvas.
-    pub fn first_mask(&self, range: Range<u32>) -> Option<u32> {
-        (range.start..range.end.min(self.len)).find(|offset| self.is_mask(*offset))
+    /// The first offset of `range`, clipped to the canvas, that is not committed.
+    pub fn first_uncommitted(&self, range: Range<u32>) -> Option<u32> {
+        (range.start..range.end.min(self.len)).find(|offset| !self.is_committed(*offset))
     }
 
     /// Number of masks in `range`, clipped to the canvas.
@@ -119,26 +141,56 @@ impl Canvas {
         clipped.filter(|offset| self.is_mask(*offset)).count() as u32
     }
 
-    /// The first mask or stop token in `range`, clipped to the canvas (else the clipped end).
+    /// The first offset of `range`, clipped to the canvas, that is not committed or holds a stop
+    /// token (else the clipped end).
     pub fn first_open(&self, range: Range<u32>) -> u32 {
         let end = range.end.min(self.len).max(range.start);
         (range.start..end)
-            .find(|offset| self.is_mask(*offset) || self.is_stop_at(*offset))
+            .find(|offset| !self.is_committed(*offset) || self.is_stop_at(*offset))
             .unwrap_or(end)
     }
 
-    /// Writes a token. Only an edit may write where a token stands.
-    pub(crate) fn commit(&mut self, offset: u32, token: TokenId, step: u32, kind: CommitKind) {
-        let cell = &mut self.cells[offset as usize];
+    /// Writes a final token. Only an edit may write where one stands.
+    pub(crate) fn commit(&mut self, write: Write, step: u32) {
+        let cell = &mut self.cells[write.offset as usize];
         debug_assert!(
-            cell.step == 0 || kind == CommitKind::Edit,
+            cell.state != CellState::Committed || write.kind == CommitKind::Edit,
             "a commit is final"
         );
-        *cell = Cell {
-            token,
-            step,
-            draft: kind == CommitKind::Draft,
+        *cell = Cell::new(CellState::Committed, write, step);
+    }
+
+    /// Writes a provisional token where a mask stands.
+    pub(crate) fn place(&mut self, write: Write, step: u32) {
+        let cell = &mut self.cells[write.offset as usize];
+        debug_assert!(cell.state == CellState::Mask, "only masks are drafted");
+        *cell = Cell::new(CellState::Provisional, write, step);
+    }
+
+    /// The provisional token at `offset`.
+    pub(crate) fn provisional(&self, offset: u32) -> Option<Write> {
+        let cell = self.cell(offset)?;
+        let kind = if cell.draft {
+            CommitKind::Draft
+        } else {
+            CommitKind::Masked
         };
+        (cell.state == CellState::Provisional).then_some(Write {
+            offset,
+            token: cell.token,
+            probability: cell.probability,
+            kind,
+        })
+    }
+
+    /// Makes the provisional token at `offset` final; it was written when it was placed.
+    pub(crate) fn keep(&mut self, offset: u32) {
+        self.cells[offset as usize].state = CellState::Committed;
+    }
+
+    /// Makes the provisional token at `offset` a mask again.
+    pub(crate) fn revoke(&mut self, offset: u32) {
+        self.cells[offset as usize] = Cell::default();
     }
 
     /// Cuts the canvas to `len` offsets.
@@ -149,10 +201,28 @@ impl Canvas {
     /// Moves the frontier and the end of the emitted prefix to where they belong now; returns
     /// the newly emitted offsets and whether a stop token follows the prefix.
     pub(crate) fn advance(&mut self) -> (Range<u32>, bool) {
-        self.frontier = self.first_mask(self.frontier..self.len).unwrap_or(self.len);
+        self.frontier = self
+            .first_uncommitted(self.frontier..self.len)
+            .unwrap_or(self.len);
         let from = self.emitted;
         let to = (from..self.frontier).find(|offset| self.is_stop_at(*offset));
         self.emitted = to.unwrap_or(self.frontier);
         (from..self.emitted, to.is_some())
+    }
+
+    fn cell(&self, offset: u32) -> Option<&Cell> {
+        self.cells.get(offset as usize)
+    }
+}
+
+impl Cell {
+    fn new(state: CellState, write: Write, step: u32) -> Self {
+        Self {
+            state,
+            token: write.token,
+            step,
+            draft: write.kind == CommitKind::Draft,
+            probability: write.probability,
+        }
     }
 }

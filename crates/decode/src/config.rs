@@ -22,6 +22,29 @@ pub enum ScheduleConfig {
         /// Positions per block, `>= 1`; the last block may be shorter.
         block_length: u32,
     },
+    /// Blocks that end where the model expects a delimiter (AdaBlock-dLLM).
+    AdaptiveBlock {
+        /// Positions of a block without such a delimiter, `>= 1`.
+        block_length: u32,
+        /// Confidence that a delimiter needs, in `0.0..=1.0`.
+        delimiter_threshold: f64,
+    },
+    /// Several open blocks (d3LLM-TF).
+    MultiBlock {
+        /// Positions per block, `>= 1`.
+        block_length: u32,
+        /// Share of the last block that must be filled before the next one opens, in `0.0..=1.0`.
+        add_threshold: f64,
+    },
+    /// A sliding window (Window-Diffusion).
+    Window {
+        /// Masks that may be committed, `>= 1`.
+        active: u32,
+        /// Masks that are seen, `>= active`.
+        outer: u32,
+        /// Steps before everything is forwarded again, `>= 1`.
+        cycle: u32,
+    },
     /// Asynchronous lanes (arXiv 2606.08411).
     AsyncLane(AsyncLaneConfig),
 }
@@ -83,14 +106,56 @@ pub enum CommitConfig {
         /// τ in `0.0..=1.0`.
         threshold: f64,
     },
+    /// The n most confident masks with c_(n) >= 1 - f / (n + 1).
+    Factor {
+        /// f, above 0.
+        factor: f64,
+    },
+    /// Every mask whose entropy is at most the threshold.
+    Entropy {
+        /// θ in nats, `>= 0`.
+        threshold: f64,
+    },
+    /// The masks of the lowest entropies, as long as those before sum to at most the bound.
+    EntropyBound {
+        /// γ in nats, `>= 0`.
+        bound: f64,
+    },
+    /// Every mask whose best token leads by the threshold.
+    Margin {
+        /// τ in `0.0..=1.0`.
+        threshold: f64,
+    },
+    /// A threshold, and a most.
+    Capped {
+        /// θ in `0.0..=1.0`.
+        threshold: f64,
+        /// k, `>= 1`.
+        most: u32,
+    },
+    /// A threshold, and a lower one near what passes it.
+    LocalLeap {
+        /// τ of anchors, in `0.0..=1.0`.
+        threshold: f64,
+    },
+    /// A threshold, and the best of every run of masks.
+    Hierarchy {
+        /// τ in `0.0..=1.0`.
+        threshold: f64,
+    },
+    /// A threshold on confidences that grow while a token stays the favourite.
+    Credit {
+        /// τ in `0.0..=1.0`.
+        threshold: f64,
+    },
 }
 
 impl DecoderConfig {
     /// Most lanes active at once.
     pub fn max_lanes(&self) -> u32 {
         match &self.schedule {
-            ScheduleConfig::BlockWise { .. } => 1,
             ScheduleConfig::AsyncLane(config) => config.max_lanes,
+            _ => 1,
         }
     }
 

@@ -6,16 +6,18 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::candidate::{Proposal, TokenId};
-use crate::canvas::Canvas;
+use crate::canvas::{Canvas, Write};
 use crate::commit::{self, CommitRule};
-use crate::config::DecoderConfig;
+use crate::config::{DecoderConfig, ScheduleConfig};
+use crate::constraint::{Constraint, ConstraintError};
 use crate::effect::{CommitKind, DoneReason, Effect, LaneId, Role};
+use crate::guard::{Guard, Walk};
 use crate::lane::{LaneTree, Status};
 use crate::schedule::{self, LaneSchedule, State};
 use crate::token_class::TokenClasses;
 
 /// What a decoder needs to know of its sequence.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Input<'a> {
     /// L, the generation budget.
     pub budget: u32,
@@ -25,6 +27,8 @@ pub struct Input<'a> {
     pub classes: Arc<TokenClasses>,
     /// The prompt is code-shaped.
     pub code_prompt: bool,
+    /// What the emitted tokens must follow. Forks are off under one: a border must be final.
+    pub constraint: Option<Box<dyn Constraint>>,
 }
 
 /// The state machine of one sequence. Pure: the same proposals give the same effects.
@@ -35,8 +39,10 @@ pub struct Decoder {
     rule: Box<dyn CommitRule>,
     prune: bool,
     early_stop: bool,
+    guard: Option<Guard>,
+    failure: Option<ConstraintError>,
     step: u32,
-    done: bool,
+    done: Option<DoneReason>,
     /// Scratch of one step.
     masks: Vec<Proposal>,
     chosen: Vec<usize>,
@@ -60,30 +66,53 @@ pub struct LaneView {
 impl Decoder {
     /// A decoder before its first step, with the effects of its birth. A budget of 0 is done.
     pub fn new(config: &DecoderConfig, input: Input<'_>, effects: &mut Vec<Effect>) -> Self {
+        let canvas = Canvas::new(input.budget, input.stops);
+        let mut schedule = config.schedule.clone();
+        let guard = input.constraint.map(|constraint| {
+            if let ScheduleConfig::AsyncLane(config) = &mut schedule {
+                config.fork = None;
+            }
+            Guard::new(constraint, &canvas)
+        });
+        let (guard, failure) = match guard.transpose() {
+            Ok(guard) => (guard, None),
+            Err(error) => (None, Some(error)),
+        };
         let mut decoder = Self {
             state: State {
-                canvas: Canvas::new(input.budget, input.stops),
+                canvas,
                 tree: LaneTree::default(),
                 classes: input.classes,
                 code_prompt: input.code_prompt,
             },
-            schedule: schedule::build(&config.schedule),
+            schedule: schedule::build(&schedule),
             rule: commit::build(&config.commit),
             prune: config.prune,
-            early_stop: config.early_stop,
+            early_stop: config.early_stop || guard.is_some(),
+            guard,
+            failure,
             step: 0,
-            done: input.budget == 0,
+            done: None,
             masks: Vec::new(),
             chosen: Vec::new(),
         };
-        if decoder.done {
-            effects.push(Effect::Done {
-                reason: DoneReason::Budget,
-            });
+        let over = decoder.guard.as_ref().is_some_and(Guard::is_over);
+        if decoder.failure.is_some() {
+            decoder.end(DoneReason::Failed, effects);
+        } else if over {
+            decoder.end(DoneReason::Complete, effects);
+        } else if input.budget == 0 {
+            decoder.end(DoneReason::Budget, effects);
         } else {
             decoder.schedule.start(&mut decoder.state, effects);
         }
         decoder
+    }
+
+    /// The same decoder with a commit rule of the caller's.
+    #[must_use]
+    pub fn with_rule(self, rule: Box<dyn CommitRule>) -> Self {
+        Self { rule, ..self }
     }
 
     /// Steps applied.
@@ -93,7 +122,23 @@ impl Decoder {
 
     /// Whether the sequence needs no further step.
     pub fn is_done(&self) -> bool {
+        self.done.is_some()
+    }
+
+    /// Why the sequence needs no further step.
+    pub fn done(&self) -> Option<DoneReason> {
         self.done
+    }
+
+    /// What went wrong, behind [`DoneReason::Failed`].
+    pub fn failure(&self) -> Option<&ConstraintError> {
+        self.failure.as_ref()
+    }
+
+    /// Under a grammar: the tokens that may stand at the canvas's frontier, as a bit set (token t
+    /// is bit `t % 32` of word `t / 32`). The frontier's candidate must be one of them.
+    pub fn allowed(&self) -> Option<&[u32]> {
+        self.guard.as_ref().map(Guard::allowed)
     }
 
     /// The generated tokens.
@@ -149,11 +194,23 @@ impl Decoder {
         );
         self.step += 1;
         let born = effects.len();
+        let computed = self.lanes().map(|lane| lane.lookahead.end).max();
+        let computed = computed.unwrap_or(0);
+        self.schedule.observe(&mut self.state, proposals, effects);
         for index in 0..self.state.tree.active().len() {
             let id = self.state.tree.active()[index];
             self.commit_lane(id, proposals, effects);
         }
         self.commit_drafts(proposals, effects);
+        if let Some(guard) = &mut self.guard {
+            let walk = Walk {
+                canvas: &mut self.state.canvas,
+                step: self.step,
+                end: computed,
+                effects,
+            };
+            self.failure = guard.settle(walk, proposals).err();
+        }
         if self.prune {
             self.prune(born, effects);
         }
@@ -179,10 +236,8 @@ impl Decoder {
             "every mask scored"
         );
         self.chosen.clear();
-        self.rule.select(&self.masks, &mut self.chosen);
-        if self.chosen.is_empty() {
-            self.chosen.push(commit::most_confident(&self.masks));
-        }
+        self.rule.select(lane, &mut self.masks, &mut self.chosen);
+        self.choose_owed();
         self.chosen.sort_unstable();
         for index in 0..self.chosen.len() {
             let proposal = self.masks[self.chosen[index]];
@@ -191,6 +246,21 @@ impl Decoder {
                 "the engine bans stop tokens on refine rows"
             );
             self.commit(proposal, CommitKind::Masked, effects);
+        }
+    }
+
+    /// Adds the worthiest mask where the rule has chosen none and one is owed.
+    fn choose_owed(&mut self) {
+        let worth = |mask: &Proposal| self.rule.worth(mask);
+        if self.chosen.is_empty() {
+            self.chosen.push(commit::best_by(&self.masks, worth));
+        }
+        let owed = self.schedule.owed(&self.state);
+        let from = self.masks.partition_point(|mask| mask.offset < owed.start);
+        let range = from..from + within(&self.masks, owed).len();
+        if !range.is_empty() && !self.chosen.iter().any(|index| range.contains(index)) {
+            let best = commit::best_by(&self.masks[range], worth);
+            self.chosen.push(from + best);
         }
     }
 
@@ -214,10 +284,17 @@ impl Decoder {
 
     fn commit(&mut self, proposal: Proposal, kind: CommitKind, effects: &mut Vec<Effect>) {
         let Proposal { offset, candidate } = proposal;
-        self.state
-            .canvas
-            .commit(offset, candidate.token, self.step, kind);
         let (token, probability) = (candidate.token, candidate.probability);
+        let write = Write {
+            offset,
+            token,
+            probability,
+            kind,
+        };
+        if let Some(guard) = &mut self.guard {
+            return guard.choose(write);
+        }
+        self.state.canvas.commit(write, self.step);
         effects.push(Effect::Commit {
             offset,
             token,
@@ -252,16 +329,22 @@ impl Decoder {
         }
         let full = self.state.canvas.frontier() == self.state.canvas.len();
         let exhausted = self.state.tree.active().is_empty();
-        if full || exhausted || (stopped && self.early_stop) {
-            self.done = true;
-            self.state.tree.drop_active();
-            let reason = match (stopped, full) {
-                (true, _) => DoneReason::StopToken,
-                (false, true) => DoneReason::Budget,
-                (false, false) => DoneReason::LaneBudget,
-            };
-            effects.push(Effect::Done { reason });
-        }
+        let over = self.guard.as_ref().is_some_and(Guard::is_over);
+        let reason = match (stopped, full) {
+            (true, _) if full || exhausted || self.early_stop => DoneReason::StopToken,
+            _ if self.failure.is_some() => DoneReason::Failed,
+            _ if over => DoneReason::Complete,
+            (_, true) => DoneReason::Budget,
+            _ if exhausted => DoneReason::LaneBudget,
+            _ => return,
+        };
+        self.end(reason, effects);
+    }
+
+    fn end(&mut self, reason: DoneReason, effects: &mut Vec<Effect>) {
+        self.done = Some(reason);
+        self.state.tree.drop_active();
+        effects.push(Effect::Done { reason });
     }
 }
 

@@ -47,12 +47,16 @@ pub enum DoneReason {
     /// The last lane used its budget up without settling its first offset; the output ends
     /// before that offset.
     LaneBudget,
+    /// The grammar is fulfilled and nothing may follow.
+    Complete,
+    /// The grammar cannot be followed any further.
+    Failed,
 }
 
 /// One change of a sequence's decoding state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Effect {
-    /// A token was written at a generated offset.
+    /// A token was written at a generated offset, or a placed one became final.
     Commit {
         /// Where.
         offset: u32,
@@ -62,6 +66,20 @@ pub enum Effect {
         probability: f64,
         /// How.
         kind: CommitKind,
+    },
+    /// A token was written at a generated offset and may be revoked (under a grammar only).
+    Place {
+        /// Where.
+        offset: u32,
+        /// What.
+        token: TokenId,
+        /// Confidence of the candidate, in `0.0..=1.0`.
+        probability: f64,
+    },
+    /// A placed token is a mask again.
+    Revoke {
+        /// Where.
+        offset: u32,
     },
     /// A committed stop token cut the canvas: offsets `len..` are gone.
     Shorten {
@@ -90,6 +108,13 @@ pub enum Effect {
         /// Whether it takes part in the next step, or waits for its sibling (`coupled`), or was
         /// born without work to do.
         birth: Birth,
+    },
+    /// The end of an active lane moved.
+    Resize {
+        /// The lane.
+        lane: LaneId,
+        /// Offsets owned from now on.
+        len: u32,
     },
     /// A waiting lane takes part from the next step on.
     Wake {

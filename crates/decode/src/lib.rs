@@ -1,4 +1,5 @@
 //! The decoding algorithms as data: lanes, lane tree, lane schedules, commit rules, boundaries.
+#![doc = include_str!("../README.md")]
 #![no_std]
 #![deny(missing_docs)]
 
@@ -9,20 +10,26 @@ mod candidate;
 mod canvas;
 mod commit;
 mod config;
+mod constraint;
 mod decoder;
 mod effect;
+mod guard;
 mod lane;
 mod schedule;
 mod token_class;
 
 pub use candidate::{Candidate, Proposal, TokenId};
 pub use canvas::Canvas;
-pub use commit::{CommitRule, Threshold, TopK};
+pub use commit::{
+    Capped, CommitRule, Credit, Entropy, EntropyBound, Factor, Hierarchy, LocalLeap, Margin,
+    Threshold, TopK,
+};
 pub use config::{
     AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, NumericPeriod, ScheduleConfig,
 };
+pub use constraint::{Constraint, ConstraintError};
 pub use decoder::{Decoder, Input, LaneView};
 pub use effect::{Birth, CommitKind, DoneReason, Effect, ForwardKind, LaneId, Role};
 pub use lane::{Lane, LaneTree, Status};
-pub use schedule::{AsyncLane, BlockWise, LaneSchedule, State};
+pub use schedule::{AdaptiveBlock, AsyncLane, BlockWise, LaneSchedule, MultiBlock, State, Window};
 pub use token_class::{TokenClass, TokenClasses};

@@ -6,20 +6,24 @@ use decode::{Effect, Proposal};
 use step::BatchOutput;
 
 use crate::engine::Engine;
-use crate::event::{Event, TokenChunk};
+use crate::event::{Event, Finished, TokenChunk};
+use crate::logprobs::Said;
+use crate::report::StepReport;
 use crate::sequence::Sequence;
 
 /// Hands every planned sequence its candidates and performs the effects.
 pub(crate) fn apply(engine: &mut Engine, output: &BatchOutput, now: Duration) {
-    if output.candidates.len() != engine.scored.len() {
-        let (got, expected) = (output.candidates.len(), engine.scored.len());
-        return fail(
-            engine,
-            &format!("the model returned {got} candidates for {expected} rows"),
+    let scored = (engine.scored.len(), engine.tops);
+    let returned = (output.candidates.len(), output.tops.len());
+    if returned != scored {
+        let message = format!(
+            "the model returned {} candidates and {} tops, expected {} and {}",
+            returned.0, returned.1, scored.0, scored.1
         );
+        return fail(engine, &message);
     }
     engine.report.executed = true;
-    let mut begin = 0;
+    let (mut begin, mut tops) = (0, &output.tops[..]);
     for at in 0..engine.planned.len() {
         let index = engine.planned[at].index;
         let end = engine.planned[at].scored_end as usize;
@@ -41,6 +45,15 @@ pub(crate) fn apply(engine: &mut Engine, output: &BatchOutput, now: Duration) {
             .decoder
             .apply(&engine.proposals, &mut sequence.effects);
         sequence.count_effects(now, &mut engine.report);
+        if let Some(logprobs) = &mut sequence.logprobs {
+            let own;
+            (own, tops) = tops.split_at(engine.proposals.len() * logprobs.count());
+            let said = Said {
+                proposals: &engine.proposals,
+                tops: own,
+            };
+            logprobs.observe(&sequence.effects, said);
+        }
         sequence
             .tables
             .observe(&sequence.effects, &sequence.decoder, &mut engine.pool);
@@ -79,7 +92,7 @@ pub(crate) fn fail(engine: &mut Engine, message: &str) {
 }
 
 fn emit(sequence: &Sequence, mut send: impl FnMut(Event)) {
-    let canvas = sequence.decoder.canvas();
+    let (canvas, logprobs) = (sequence.decoder.canvas(), &sequence.logprobs);
     for effect in &sequence.effects {
         if let Effect::Advance { from, to } = *effect {
             let mut chunk = [0; TokenChunk::CAPACITY];
@@ -94,6 +107,9 @@ fn emit(sequence: &Sequence, mut send: impl FnMut(Event)) {
                 send(Event::Tokens {
                     chunk,
                     stats: sequence.stats,
+                    logprobs: logprobs
+                        .as_ref()
+                        .map(|known| known.of(next - count as u32..next)),
                 });
             }
         }
@@ -107,12 +123,25 @@ fn retire_finished(engine: &mut Engine) {
         if sequence.last_run != engine.step {
             continue;
         }
-        if let Some(finished) = sequence.finished() {
-            engine.report.finished.push(sequence.summary(finished));
-            engine
-                .events
-                .push_back((sequence.id, Event::Finished(finished)));
+        if let Some(end) = sequence.finished() {
+            let event = conclude(&mut engine.report, sequence, end);
+            engine.events.push_back((sequence.id, event));
             engine.retire(index);
         }
+    }
+}
+
+/// Books the end of a sequence and gives its last event.
+pub(crate) fn conclude(
+    report: &mut StepReport,
+    sequence: &Sequence,
+    end: Result<Finished, String>,
+) -> Event {
+    match end {
+        Ok(finished) => {
+            report.finished.push(sequence.summary(finished));
+            Event::Finished(finished)
+        }
+        Err(message) => Event::Failed { message },
     }
 }

@@ -51,6 +51,8 @@ pub struct Engine {
     pub(crate) batch: Batch,
     pub(crate) planned: Vec<Planned>,
     pub(crate) scored: Vec<u32>,
+    /// Entries of [`BatchOutput::tops`] that the batch asks for.
+    pub(crate) tops: usize,
     pub(crate) order: Vec<usize>,
     pub(crate) forward: ForwardPlan,
     pub(crate) proposals: Vec<Proposal>,
@@ -94,6 +96,7 @@ impl Engine {
             batch: Batch::default(),
             planned: Vec::new(),
             scored: Vec::new(),
+            tops: 0,
             order: Vec::new(),
             forward: ForwardPlan::default(),
             proposals: Vec::new(),

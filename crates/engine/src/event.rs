@@ -1,6 +1,7 @@
 //! What the engine tells the caller of one sequence.
 
 use decode::{Effect, ForwardKind, LaneId, TokenId};
+use step::TopToken;
 
 /// What happened to a sequence. Order: `Started`, any of `Tokens` and `Step`, then exactly one
 /// of `Finished` and `Failed`.
@@ -15,6 +16,8 @@ pub enum Event {
         /// The cost of the sequence up to and including the step that moved the frontier; the
         /// final cost for a caller who wants no more (a stop string has completed).
         stats: SequenceStats,
+        /// One entry per token, if the request wants probabilities.
+        logprobs: Option<Box<[TokenLogprob]>>,
     },
     /// One step of a traced sequence.
     Step(Box<StepTrace>),
@@ -25,6 +28,15 @@ pub enum Event {
         /// What went wrong, one line.
         message: String,
     },
+}
+
+/// The probability of one emitted token, of the forward that committed it; without noise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogprob {
+    /// Natural logarithm of the token's probability, `<= 0`; 0 for one that a grammar forces.
+    pub logprob: f32,
+    /// The most probable tokens, as many as the request wants, without those that cannot occur.
+    pub top: Box<[TopToken]>,
 }
 
 /// A few tokens, stored inline so that the step loop allocates nothing.

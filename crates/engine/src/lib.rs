@@ -10,7 +10,9 @@ mod engine;
 mod event;
 mod handle;
 mod limits;
+mod logprobs;
 mod pages;
+mod penalties;
 mod plan;
 mod report;
 mod request;
@@ -18,9 +20,11 @@ mod sequence;
 
 pub use driver::spawn;
 pub use engine::{Engine, EngineConfig};
-pub use event::{Event, FinishReason, Finished, SequenceStats, StepTrace, TokenChunk};
+pub use event::{
+    Event, FinishReason, Finished, SequenceStats, StepTrace, TokenChunk, TokenLogprob,
+};
 pub use handle::{EventStream, Handle, Load, SubmitError};
 pub use limits::Limits;
 pub use report::{ByKind, ByRole, FinishedSequence, Gauges, Observer, PhaseTimes, StepReport};
-pub use request::{Refusal, Request};
+pub use request::{Penalties, Refusal, Request};
 pub use sequence::SequenceId;

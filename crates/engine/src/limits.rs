@@ -26,7 +26,8 @@ impl Limits {
     /// # Errors
     /// The first reason why not.
     pub fn admit(&self, request: &Request) -> Result<(), Refusal> {
-        let prompt = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
+        let prompt = request.prompt.len() + request.suffix.len();
+        let prompt = u32::try_from(prompt).unwrap_or(u32::MAX);
         let tokens = prompt.saturating_add(request.max_tokens);
         if tokens > self.max_model_len {
             return Err(Refusal::TooLong {
@@ -41,7 +42,8 @@ impl Limits {
                 limit: self.pages,
             });
         }
-        let ids = request.prompt.iter().chain(&request.stop_tokens);
+        let read = request.prompt.iter().chain(&request.suffix);
+        let ids = read.chain(&request.stop_tokens);
         let biased = request.biases.iter().map(|bias| &bias.token);
         match ids.chain(biased).find(|id| **id >= self.vocab_size) {
             Some(&token) => Err(Refusal::UnknownToken {

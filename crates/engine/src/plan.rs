@@ -5,6 +5,7 @@ use std::ops::Range;
 use decode::{LaneId, Role};
 use step::{Batch, Bias, PageId, Row, Score, Segment};
 
+use crate::apply::conclude;
 use crate::cache::ForwardPlan;
 use crate::engine::{Engine, Planned};
 use crate::event::{Event, StepTrace};
@@ -18,6 +19,7 @@ pub(crate) fn plan(engine: &mut Engine) -> bool {
     engine.batch.clear();
     engine.planned.clear();
     engine.scored.clear();
+    engine.tops = 0;
     engine.step += 1;
     engine.order.clear();
     engine.order.extend(0..engine.running.len());
@@ -37,8 +39,10 @@ pub(crate) fn plan(engine: &mut Engine) -> bool {
         let mut packer = Packer {
             batch: &mut engine.batch,
             scored: &mut engine.scored,
+            tops: &mut engine.tops,
             pool: &mut engine.pool,
             mask: engine.mask,
+            set_words: step::set_words(engine.limits.vocab_size),
         };
         if let Err(error) = packer.pack(sequence, &engine.forward) {
             broken = Some((index, error));
@@ -97,11 +101,9 @@ fn admit(engine: &mut Engine) {
             return;
         };
         engine.events.push_back((sequence.id, Event::Started));
-        if let Some(finished) = sequence.finished() {
-            engine.report.finished.push(sequence.summary(finished));
-            engine
-                .events
-                .push_back((sequence.id, Event::Finished(finished)));
+        if let Some(end) = sequence.finished() {
+            let event = conclude(&mut engine.report, &sequence, end);
+            engine.events.push_back((sequence.id, event));
             continue;
         }
         sequence.reserved = pages;
@@ -113,21 +115,28 @@ fn admit(engine: &mut Engine) {
 struct Packer<'a> {
     batch: &'a mut Batch,
     scored: &'a mut Vec<u32>,
+    tops: &'a mut usize,
     pool: &'a mut PagePool,
     mask: step::TokenId,
+    /// Words of a set of allowed tokens.
+    set_words: usize,
 }
 
-/// The biases of a sequence's rows in the batch.
-struct RowBiases {
+/// What a sequence's rows are scored with.
+struct Scoring {
+    score: Score,
+    /// Biases in the batch.
     plain: Range<u32>,
     /// With the stop set banned.
     unstopped: Range<u32>,
+    /// The offset that a grammar speaks of, and its set in the batch.
+    allowed: Option<(u32, u32)>,
 }
 
 impl Packer<'_> {
     /// Appends one sequence's forward to the batch; on an error the batch must not run.
     fn pack(&mut self, sequence: &mut Sequence, plan: &ForwardPlan) -> Result<(), OutOfPages> {
-        let biases = self.push_biases(sequence);
+        let scoring = self.push_scoring(sequence);
         let mut begin = 0;
         for segment in &plan.segments {
             let rows = &plan.rows[begin as usize..segment.end as usize];
@@ -137,8 +146,8 @@ impl Packer<'_> {
                 self.write(sequence, segment.table, rows)?
             };
             let first_row = self.batch.rows.len() as u32;
-            for (position, visible) in rows {
-                self.push_row(sequence, *position, *visible, &biases);
+            for (slot, visible) in rows {
+                self.push_row(sequence, *slot, *visible, &scoring);
             }
             let sampling = step::Sampling {
                 clock: sequence.decoder.step(),
@@ -155,20 +164,35 @@ impl Packer<'_> {
         Ok(())
     }
 
-    fn push_biases(&mut self, sequence: &Sequence) -> RowBiases {
+    fn push_scoring(&mut self, sequence: &Sequence) -> Scoring {
         let biases = &mut self.batch.biases;
         let start = biases.len() as u32;
+        biases.extend_from_slice(sequence.penalties.as_slice());
         biases.extend_from_slice(&sequence.request.biases);
         let plain = start..biases.len() as u32;
-        let ban = |token: &u32| Bias {
-            token: *token,
-            amount: f32::NEG_INFINITY,
-        };
+        let ban = |token: &u32| Bias::ban(*token);
         biases.extend(sequence.decoder.canvas().stops().iter().map(ban));
-        RowBiases {
+        let unstopped = start..biases.len() as u32;
+        let frontier = sequence.decoder.canvas().frontier();
+        let allowed = sequence.decoder.allowed();
+        Scoring {
+            score: match sequence.request.logprobs {
+                None | Some(0) => Score::Candidate,
+                Some(count) => Score::Top(count),
+            },
             plain,
-            unstopped: start..biases.len() as u32,
+            unstopped,
+            allowed: allowed.map(|set| (frontier, self.push_set(set))),
         }
+    }
+
+    /// Appends a set of allowed tokens; returns its number.
+    fn push_set(&mut self, set: &[u32]) -> u32 {
+        let sets = &mut self.batch.allowed;
+        let number = sets.len() / self.set_words;
+        sets.extend_from_slice(&set[..set.len().min(self.set_words)]);
+        sets.resize((number + 1) * self.set_words, 0);
+        number as u32
     }
 
     fn rewrite(
@@ -193,34 +217,31 @@ impl Packer<'_> {
         Ok(push_table(self.batch, pages))
     }
 
-    fn push_row(&mut self, sequence: &Sequence, position: u32, visible: u32, biases: &RowBiases) {
-        let offset = position.checked_sub(sequence.prompt());
+    fn push_row(&mut self, sequence: &Sequence, slot: u32, visible: u32, scoring: &Scoring) {
+        let offset = slot.checked_sub(sequence.prompt());
         let scorer = offset.and_then(|offset| scorer(sequence, offset));
-        let unstopped = match (scorer, offset) {
-            (Some(Role::Refine), _) => true,
-            (_, Some(offset)) => offset < sequence.request.min_tokens,
-            _ => false,
-        };
-        let biases = if unstopped {
-            &biases.unstopped
-        } else {
-            &biases.plain
-        };
-        if let (Some(_), Some(offset)) = (scorer, offset) {
-            self.scored.push(offset);
-        }
-        self.batch.rows.push(Row {
-            token: sequence.token(position, self.mask),
-            position,
-            slot: position,
+        let mut row = Row {
+            token: sequence.token(slot, self.mask),
+            position: sequence.position(slot),
+            slot,
             visible,
-            score: if scorer.is_some() {
-                Score::Candidate
-            } else {
-                Score::None
-            },
-            biases: biases.clone(),
-        });
+            score: Score::None,
+            biases: scoring.plain.clone(),
+            allowed: None,
+        };
+        if let (Some(role), Some(offset)) = (scorer, offset) {
+            let allowed = scoring.allowed.filter(|(frontier, _)| *frontier == offset);
+            row.allowed = allowed.map(|(_, set)| set);
+            row.score = scoring.score;
+            // A grammar says itself where a text may end.
+            let early = offset < sequence.request.min_tokens && allowed.is_none();
+            if role == Role::Refine || early {
+                row.biases = scoring.unstopped.clone();
+            }
+            self.scored.push(offset);
+            *self.tops += row.score.tops();
+        }
+        self.batch.rows.push(row);
     }
 }
 
@@ -248,7 +269,7 @@ fn trace(sequence: &Sequence, plan: &ForwardPlan) -> StepTrace {
     let mut rows = Vec::with_capacity(plan.segments.len());
     for segment in &plan.segments {
         let part = &plan.rows[begin as usize..segment.end as usize];
-        rows.push(part.iter().map(|row| row.0).collect());
+        rows.push(part.iter().map(|row| sequence.position(row.0)).collect());
         begin = segment.end;
     }
     StepTrace {

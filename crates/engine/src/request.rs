@@ -1,5 +1,6 @@
 //! What a caller asks of the engine: one sequence to generate.
 
+use decode::Constraint;
 use step::{Bias, Sampling, TokenId};
 
 use crate::decoding::Decoding;
@@ -9,6 +10,9 @@ use crate::decoding::Decoding;
 pub struct Request {
     /// Prompt ids; never touched, whatever ids it holds. May be empty.
     pub prompt: Vec<TokenId>,
+    /// Ids that stand behind the generation, at the positions that follow its whole budget
+    /// (infilling); seen by every row and, like the prompt, never touched. Full attention only.
+    pub suffix: Vec<TokenId>,
     /// L, the generation budget in tokens; 0 finishes at once without a forward.
     pub max_tokens: u32,
     /// Schedule, commit rule and cache policy.
@@ -21,10 +25,61 @@ pub struct Request {
     pub min_tokens: u32,
     /// Biases added to every row of the sequence.
     pub biases: Vec<Bias>,
+    /// What tokens that occur already lose.
+    pub penalties: Penalties,
+    /// How many of the most probable tokens come with the probability of every emitted token;
+    /// `None` = no probabilities.
+    pub logprobs: Option<u8>,
+    /// A grammar that the emitted tokens follow. Forks are off under one.
+    pub constraint: Option<Box<dyn Constraint>>,
     /// The prompt is code-shaped: `fork = auto` starts with the newline rule.
     pub code_prompt: bool,
     /// Whether [`crate::Event::Step`] events are wanted.
     pub trace: bool,
+}
+
+impl Request {
+    /// A greedy request without stop tokens, biases or any other wish.
+    pub fn new(prompt: Vec<TokenId>, max_tokens: u32, decoding: Decoding) -> Self {
+        Self {
+            prompt,
+            suffix: Vec::new(),
+            max_tokens,
+            decoding,
+            sampling: Sampling::GREEDY,
+            stop_tokens: Vec::new(),
+            min_tokens: 0,
+            biases: Vec::new(),
+            penalties: Penalties::default(),
+            logprobs: None,
+            constraint: None,
+            code_prompt: false,
+            trace: false,
+        }
+    }
+}
+
+/// What tokens that occur already lose, as biases of every row. A step's commits count from the
+/// next step on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Penalties {
+    /// Taken from a token's logit for every time it is committed; 0 = off.
+    pub frequency: f32,
+    /// Taken once from the logit of a token that is committed; 0 = off.
+    pub presence: f32,
+    /// [`Bias::repetition`] of a token that is committed or stands in prompt or suffix, `> 0`;
+    /// 1 = off.
+    pub repetition: f32,
+}
+
+impl Default for Penalties {
+    fn default() -> Self {
+        Self {
+            frequency: 0.0,
+            presence: 0.0,
+            repetition: 1.0,
+        }
+    }
 }
 
 /// Why a request can never be served here.

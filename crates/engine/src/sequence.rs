@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use decode::{CommitKind, Decoder, Effect, ForwardKind, Input, Role, TokenClasses, TokenId};
+use decode::{
+    CommitKind, Decoder, DoneReason, Effect, ForwardKind, Input, Role, TokenClasses, TokenId,
+};
 
 use crate::cache::{self, CachePolicy, ForwardPlan, Tables, View};
 use crate::event::{FinishReason, Finished, SequenceStats};
+use crate::logprobs::Logprobs;
+use crate::penalties::PenaltyBiases;
 use crate::report::{ByRole, FinishedSequence, StepReport};
 use crate::request::Request;
 
@@ -33,22 +37,27 @@ pub(crate) struct Sequence {
     pub(crate) open_lanes: ByRole,
     /// Per offset: when it was first scored, when it was committed.
     times: Vec<(Option<Duration>, Duration)>,
+    /// Biases of the tokens that occur already.
+    pub(crate) penalties: PenaltyBiases,
+    /// Probabilities of the tokens that stand, if wanted.
+    pub(crate) logprobs: Option<Logprobs>,
     /// What the last step changed; also the births before the first step.
     pub(crate) effects: Vec<Effect>,
 }
 
 impl Sequence {
-    pub(crate) fn new(id: SequenceId, request: Request, classes: Arc<TokenClasses>) -> Self {
+    pub(crate) fn new(id: SequenceId, mut request: Request, classes: Arc<TokenClasses>) -> Self {
         let mut effects = Vec::new();
         let input = Input {
             budget: request.max_tokens,
             stops: &request.stop_tokens,
             classes,
             code_prompt: request.code_prompt,
+            constraint: request.constraint.take(),
         };
         let decoder = Decoder::new(&request.decoding.decoder, input, &mut effects);
         let policy = cache::build(&request.decoding.cache);
-        let prompt = request.prompt.len() as u32;
+        let prompt = (request.prompt.len() + request.suffix.len()) as u32;
         Self {
             id,
             decoder,
@@ -65,14 +74,29 @@ impl Sequence {
             written: 0,
             open_lanes: ByRole::default(),
             times: vec![(None, Duration::ZERO); request.max_tokens as usize],
+            penalties: PenaltyBiases::new(&request),
+            logprobs: request
+                .logprobs
+                .map(|count| Logprobs::new(count, request.max_tokens)),
             effects,
             request,
         }
     }
 
-    /// P.
+    /// P, tokens of prompt and suffix: the slots left of the generation.
     pub(crate) fn prompt(&self) -> u32 {
         self.stats.prompt_tokens
+    }
+
+    /// The logical position of a slot. The suffix has the slots behind the prompt's, so that
+    /// every run of lanes sees it, and the positions behind the whole budget.
+    pub(crate) fn position(&self, slot: u32) -> u32 {
+        let prompt = self.request.prompt.len() as u32;
+        match slot.checked_sub(self.prompt()) {
+            Some(offset) => prompt + offset,
+            None if slot < prompt => slot,
+            None => slot + self.request.max_tokens,
+        }
     }
 
     /// The next forward, into `plan`.
@@ -88,11 +112,14 @@ impl Sequence {
         self.policy.plan(&view, plan);
     }
 
-    /// The input token at an absolute position.
-    pub(crate) fn token(&self, position: u32, mask: TokenId) -> TokenId {
-        match position.checked_sub(self.prompt()) {
+    /// The input token at a slot.
+    pub(crate) fn token(&self, slot: u32, mask: TokenId) -> TokenId {
+        let Request { prompt, suffix, .. } = &self.request;
+        match slot.checked_sub(self.prompt()) {
             Some(offset) => self.decoder.canvas().get(offset).unwrap_or(mask),
-            None => self.request.prompt[position as usize],
+            None => *prompt
+                .get(slot as usize)
+                .unwrap_or_else(|| &suffix[slot as usize - prompt.len()]),
         }
     }
 
@@ -145,7 +172,13 @@ impl Sequence {
     pub(crate) fn count_effects(&mut self, now: Duration, report: &mut StepReport) {
         for effect in &self.effects {
             match *effect {
-                Effect::Commit { offset, kind, .. } => {
+                Effect::Commit {
+                    offset,
+                    token,
+                    kind,
+                    ..
+                } => {
+                    self.penalties.count(token);
                     let (own, all) = match kind {
                         CommitKind::Masked => (None, &mut report.masked_commits),
                         CommitKind::Draft => {
@@ -224,8 +257,11 @@ impl Sequence {
         parent.is_some_and(|parent| tree.get(parent).children[1].is_some())
     }
 
-    /// The end of this sequence, if it has come.
-    pub(crate) fn finished(&self) -> Option<Finished> {
+    /// The end of this sequence, if it has come; an error if its grammar failed.
+    pub(crate) fn finished(&self) -> Option<Result<Finished, String>> {
+        if let Some(failure) = self.decoder.failure() {
+            return Some(Err(failure.to_string()));
+        }
         let exhausted = self
             .request
             .decoding
@@ -235,16 +271,17 @@ impl Sequence {
             return None;
         }
         let canvas = self.decoder.canvas();
-        let stopped = canvas.is_stop_at(canvas.emitted());
+        let complete = self.decoder.done() == Some(DoneReason::Complete);
+        let stopped = complete || canvas.is_stop_at(canvas.emitted());
         let reason = if stopped {
             FinishReason::Stop
         } else {
             FinishReason::Length
         };
-        Some(Finished {
+        Some(Ok(Finished {
             reason,
             stats: self.stats,
-        })
+        }))
     }
 
     /// The facts of this sequence for the report.

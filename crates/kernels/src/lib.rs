@@ -25,5 +25,5 @@ pub use cache::{CopyPages, WriteRows};
 pub use linear::{Epilogue, Linear};
 pub use norm::rms_norm;
 pub use rope::{Rope, RopeTable};
-pub use score::{Draw, Scored, Scorer, ScorerRow, score};
+pub use score::{Draw, LogitBias, Scored, Scorer, ScorerRow, Scores, Top, score};
 pub use simd::InstructionSet;

@@ -1,16 +1,22 @@
 //! From rows of logits to one small record per row.
 
+mod adjust;
+mod maxima;
+mod row;
+mod softmax;
+
+pub use adjust::LogitBias;
+
 use crate::parallel::{self, Shared};
-use crate::sample;
-use crate::simd::{Kernel, MAX_LANES, Simd, dispatch, math};
 use crate::storage::f32s;
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
+use row::Scratch;
 use std::ops::Range;
 
-/// Logits whose maximum is remembered, so that finding a maximum again reads few of them.
-const BLOCK: usize = 256;
-/// Numbers per row that the op returns.
+/// Numbers per row that the op returns, those of the most probable tokens left out.
 const FIELDS: usize = 7;
+/// Numbers per most probable token: its id and the logarithm of its probability.
+const TOP_FIELDS: usize = 2;
 
 /// How tokens are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,8 +42,12 @@ pub struct ScorerRow {
     pub input: u32,
     /// Third part of the noise's key.
     pub position: u32,
-    /// Range of [`Scorer::biases`].
+    /// Range of [`Scorer::biases`], applied in order.
     pub biases: Range<u32>,
+    /// Number of a set of [`Scorer::allowed`]: tokens outside it are banned after the biases.
+    pub allowed: Option<u32>,
+    /// Most probable tokens wanted, `0..v`.
+    pub tops: u32,
     /// Index into [`Scorer::draws`].
     pub draw: u32,
 }
@@ -47,16 +57,19 @@ pub struct ScorerRow {
 pub struct Scorer<'a> {
     /// One entry per row of logits.
     pub rows: &'a [ScorerRow],
-    /// Token and amount added to its logit before the softmax; minus infinity bans it.
-    pub biases: &'a [(u32, f32)],
+    /// Changes of logits that rows refer to.
+    pub biases: &'a [LogitBias],
+    /// Sets of tokens that rows refer to, `v.div_ceil(32)` words each: token t is bit `t % 32`
+    /// of word `t / 32`. Bits beyond the vocabulary are ignored.
+    pub allowed: &'a [u32],
     /// Settings that rows refer to.
     pub draws: &'a [Draw],
-    /// Never chosen nor runner-up, but part of the softmax.
+    /// Never chosen, runner-up nor one of the most probable, but part of the softmax.
     pub mask: u32,
 }
 
-/// The record of one row. Probabilities are those of the softmax in f64 of the biased f32
-/// logits, without temperature, filters or noise.
+/// The record of one row. Probabilities are those of the softmax in f64 of the f32 logits after
+/// biases and allowed set, without temperature, filters or noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scored {
     /// The argmax at temperature 0 (lowest id on ties), the drawn token otherwise. If every
@@ -76,17 +89,38 @@ pub struct Scored {
     pub present: f64,
 }
 
-/// Scores `logits [r, v]`, f32, one record per row.
+/// One of a row's most probable tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Top {
+    /// The token, never the mask.
+    pub token: u32,
+    /// Natural logarithm of its probability (as in [`Scored`]), minus infinity once no token
+    /// that is not banned is left.
+    pub log_probability: f64,
+}
+
+/// What rows of logits reduce to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scores {
+    /// One record per row.
+    pub records: Vec<Scored>,
+    /// [`ScorerRow::tops`] entries per row, in row order, by falling logit, the lower id first
+    /// on ties.
+    pub tops: Vec<Top>,
+}
+
+/// Scores `logits [r, v]`, f32.
 ///
 /// # Errors
 /// If shapes or indices do not fit, or a row's logits are not numbers.
-pub fn score(logits: &Tensor, scorer: &Scorer<'_>) -> Result<Vec<Scored>> {
-    let records = logits
+pub fn score(logits: &Tensor, scorer: &Scorer<'_>) -> Result<Scores> {
+    let numbers = logits
         .apply_op1_no_bwd(&Score(*scorer))?
         .flatten_all()?
         .to_vec1::<f64>()?;
-    let mut scored = Vec::with_capacity(scorer.rows.len());
-    for (row, record) in records.chunks_exact(FIELDS).enumerate() {
+    let mut scores = Scores::default();
+    for (index, numbers) in numbers.chunks_exact(width(scorer)).enumerate() {
+        let (record, tops) = numbers.split_at(FIELDS);
         let &[
             token,
             probability,
@@ -100,9 +134,9 @@ pub fn score(logits: &Tensor, scorer: &Scorer<'_>) -> Result<Vec<Scored>> {
             bail!("score: a record has {FIELDS} fields");
         };
         if record.iter().any(|x| x.is_nan()) {
-            bail!("the logits of scored row {row} are not finite");
+            bail!("the logits of scored row {index} are not finite");
         }
-        scored.push(Scored {
+        scores.records.push(Scored {
             token: token as u32,
             probability,
             runner_up: runner_up as u32,
@@ -111,11 +145,24 @@ pub fn score(logits: &Tensor, scorer: &Scorer<'_>) -> Result<Vec<Scored>> {
             gap,
             present,
         });
+        let wanted = scorer.rows[index].tops as usize;
+        let tops = tops.chunks_exact(TOP_FIELDS).take(wanted);
+        scores.tops.extend(tops.map(|top| Top {
+            token: top[0] as u32,
+            log_probability: top[1],
+        }));
     }
-    Ok(scored)
+    Ok(scores)
 }
 
-/// Yields f64 `[r, FIELDS]`: on any device a few numbers per row leave it (ids are exact).
+/// Numbers per row of the op's output: the record, then room for the longest list of most
+/// probable tokens.
+fn width(scorer: &Scorer<'_>) -> usize {
+    let tops = scorer.rows.iter().map(|row| row.tops).max().unwrap_or(0);
+    FIELDS + TOP_FIELDS * tops as usize
+}
+
+/// Yields f64 `[r, width]`: on any device a few numbers per row leave it (ids are exact).
 struct Score<'a>(Scorer<'a>);
 
 impl CustomOp1 for Score<'_> {
@@ -127,208 +174,54 @@ impl CustomOp1 for Score<'_> {
         let (rows, vocab) = layout.shape().dims2()?;
         let logits = f32s(self.name(), logits, layout)?;
         self.check(rows, vocab)?;
-        let mut out = vec![0.0f64; rows * FIELDS];
+        let width = width(&self.0);
+        let mut out = vec![0.0f64; rows * width];
         let shared = Shared::new(&mut out);
         // Few tasks per thread: a row of a small vocabulary takes microseconds.
         let block = rows.div_ceil(4 * parallel::threads()).max(1);
         parallel::for_each_with(rows.div_ceil(block), Scratch::default, |scratch, task| {
             for row in task * block..((task + 1) * block).min(rows) {
                 // SAFETY: each row is written once.
-                let out = unsafe { shared.part(row * FIELDS, FIELDS) };
+                let out = unsafe { shared.part(row * width, width) };
                 let logits = &logits[row * vocab..(row + 1) * vocab];
-                out.copy_from_slice(&self.row(&self.0.rows[row], logits, scratch));
+                row::reduce(&self.0, &self.0.rows[row], logits, scratch, out);
             }
         });
-        Ok((CpuStorage::F64(out), Shape::from((rows, FIELDS))))
+        Ok((CpuStorage::F64(out), Shape::from((rows, width))))
     }
-}
-
-/// Buffers of one thread.
-#[derive(Default)]
-struct Scratch {
-    logits: Vec<f32>,
-    maxima: Vec<f32>,
-    kept: Vec<(u32, f64)>,
 }
 
 impl Score<'_> {
     fn check(&self, rows: usize, vocab: usize) -> Result<()> {
-        if self.0.rows.len() != rows {
-            bail!("score: {} rows described, {rows} given", self.0.rows.len());
+        let scorer = &self.0;
+        if scorer.rows.len() != rows {
+            bail!("score: {} rows described, {rows} given", scorer.rows.len());
         }
         if vocab < 3 {
             bail!("score: a vocabulary of {vocab} leaves no choice besides the mask");
         }
-        if let Some((token, _)) = self.0.biases.iter().find(|bias| bias.0 as usize >= vocab) {
-            bail!("score: bias for token {token} of {vocab}");
+        if let Some(bias) = scorer.biases.iter().find(|b| b.token as usize >= vocab) {
+            bail!("score: bias for token {} of {vocab}", bias.token);
         }
-        for row in self.0.rows {
+        let sets = scorer.allowed.len() / vocab.div_ceil(32);
+        for row in scorer.rows {
             let (from, to) = (row.biases.start as usize, row.biases.end as usize);
-            if self.0.biases.get(from..to).is_none() || row.draw as usize >= self.0.draws.len() {
+            if scorer.biases.get(from..to).is_none() || row.draw as usize >= scorer.draws.len() {
                 bail!(
                     "score: a row's biases {:?} or settings {} are missing",
                     row.biases,
                     { row.draw }
                 );
             }
+            if let Some(set) = row.allowed.filter(|&set| set as usize >= sets) {
+                bail!("score: allowed set {set} of {sets}");
+            }
+            if row.tops as usize >= vocab {
+                bail!("score: {} tops of {} tokens", row.tops, vocab - 1);
+            }
         }
         Ok(())
     }
-
-    fn row(&self, row: &ScorerRow, logits: &[f32], scratch: &mut Scratch) -> [f64; FIELDS] {
-        let Scratch {
-            logits: x,
-            maxima,
-            kept,
-        } = scratch;
-        x.clear();
-        x.extend_from_slice(logits);
-        for &(token, amount) in &self.0.biases[row.biases.start as usize..row.biases.end as usize] {
-            x[token as usize] += amount;
-        }
-        let mask = self.0.mask as usize;
-        let mask_logit = x.get(mask).copied().unwrap_or(f32::NEG_INFINITY);
-        let set_mask = |x: &mut [f32], value: f32| {
-            if let Some(logit) = x.get_mut(mask) {
-                *logit = value;
-            }
-        };
-        set_mask(x, f32::NEG_INFINITY);
-        maxima.clear();
-        maxima.extend(x.chunks(BLOCK).map(|block| dispatch(Largest(block))));
-        let best = first_largest(x, maxima, [mask, mask]);
-        let top = std::mem::replace(&mut x[best], f32::NEG_INFINITY);
-        let block = best / BLOCK;
-        let end = ((block + 1) * BLOCK).min(x.len());
-        maxima[block] = dispatch(Largest(&x[block * BLOCK..end]));
-        let second = first_largest(x, maxima, [best, mask]);
-        x[best] = top;
-        let draw = &self.0.draws[row.draw as usize];
-        let token = if draw.temperature > 0.0 && x[best] > f32::NEG_INFINITY {
-            sample::draw(x, best as u32, draw, row.position, kept) as usize
-        } else {
-            best
-        };
-        let runner_up = if token == best { second } else { best };
-        set_mask(x, mask_logit);
-        let softmax = Softmax::of(x, x[best].max(mask_logit));
-        let gap = (f64::from(x[best]) - f64::from(x[second])).max(0.0);
-        [
-            token as f64,
-            softmax.probability(x[token]),
-            runner_up as f64,
-            softmax.probability(x[runner_up]),
-            softmax.entropy,
-            if x[best] == f32::NEG_INFINITY {
-                0.0
-            } else {
-                gap
-            },
-            x.get(row.input as usize)
-                .map_or(0.0, |&logit| softmax.probability(logit)),
-        ]
-    }
-}
-
-/// The first index of the largest logit, those to `avoid` left out. `maxima` holds the largest
-/// of each block.
-fn first_largest(x: &[f32], maxima: &[f32], avoid: [usize; 2]) -> usize {
-    let largest = maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let blocks = maxima
-        .iter()
-        .enumerate()
-        .filter(|&(_, &max)| max == largest);
-    blocks
-        .flat_map(|(block, _)| block * BLOCK..((block + 1) * BLOCK).min(x.len()))
-        .find(|&i| x[i] == largest && !avoid.contains(&i))
-        .unwrap_or(0)
-}
-
-/// The largest of some logits, minus infinity of none.
-struct Largest<'a>(&'a [f32]);
-
-impl Kernel for Largest<'_> {
-    type Output = f32;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> f32 {
-        let mut largest = s.splat(f32::NEG_INFINITY);
-        let (vectors, tail) = self.0.split_at(self.0.len() / S::LANES * S::LANES);
-        for i in (0..vectors.len()).step_by(S::LANES) {
-            // SAFETY: i + LANES <= vectors.len().
-            largest = s.max(largest, unsafe { s.load(vectors.as_ptr().add(i)) });
-        }
-        tail.iter().copied().fold(s.largest(largest), f32::max)
-    }
-}
-
-/// The softmax of a row, reduced.
-struct Softmax {
-    max: f64,
-    total: f64,
-    entropy: f64,
-}
-
-impl Softmax {
-    /// Of the logits `x`, whose largest is `max`.
-    fn of(x: &[f32], max: f32) -> Self {
-        let max = f64::from(max);
-        if max == f64::NEG_INFINITY {
-            // Everything is banned: no probability anywhere.
-            return Self {
-                max: 0.0,
-                total: 1.0,
-                entropy: 0.0,
-            };
-        }
-        let (total, weighted) = dispatch(Exponentials { x, max });
-        Self {
-            max,
-            total,
-            entropy: (total.ln() - weighted / total).max(0.0),
-        }
-    }
-
-    fn probability(&self, logit: f32) -> f64 {
-        (f64::from(logit) - self.max).exp() / self.total
-    }
-}
-
-/// Sums of `e^(x - max)` and of `(x - max) e^(x - max)`.
-struct Exponentials<'a> {
-    x: &'a [f32],
-    max: f64,
-}
-
-impl Kernel for Exponentials<'_> {
-    type Output = (f64, f64);
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> (f64, f64) {
-        let lanes = S::LANES / 2;
-        let (vectors, tail) = self.x.split_at(self.x.len() / lanes * lanes);
-        let mut padded = [f32::NEG_INFINITY; MAX_LANES];
-        padded[..tail.len()].copy_from_slice(tail);
-        let mut sums = (s.splat_d(0.0), s.splat_d(0.0));
-        let max = s.splat_d(self.max);
-        for i in (0..vectors.len()).step_by(lanes) {
-            // SAFETY: i + lanes <= vectors.len().
-            let x = unsafe { s.load_widen(vectors.as_ptr().add(i)) };
-            sums = fold(s, sums, s.sub_d(x, max));
-        }
-        // SAFETY: half a vector fits into `padded`.
-        let x = unsafe { s.load_widen(padded.as_ptr()) };
-        let (total, weighted) = fold(s, sums, s.sub_d(x, max));
-        (math::sum_d(s, total), math::sum_d(s, weighted))
-    }
-}
-
-/// Adds `e^x` to the first sum and `x e^x` to the second.
-#[inline(always)]
-fn fold<S: Simd>(s: S, (total, weighted): (S::D, S::D), x: S::D) -> (S::D, S::D) {
-    let x = math::clamp_d(s, x);
-    let e = math::exp_d(s, x);
-    (s.add_d(total, e), s.fma_d(x, e, weighted))
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ fn batch(rows: u32, page_size: u32) -> Batch {
                 visible: rows,
                 score: Score::Candidate,
                 biases: 0..0,
+                allowed: None,
             })
             .collect(),
         segments: vec![Segment {

@@ -115,22 +115,17 @@ impl Executor for ModelExecutor {
             inputs,
             ..
         } = self;
+        output.candidates.clear();
+        output.tops.clear();
         inputs.fill(batch, &self.limits).map_err(ExecuteError)?;
         let mask = self.spec.mask;
         let pass = || {
             pool.copy(&inputs.copies)?;
             if inputs.tokens.is_empty() {
-                output.candidates.clear();
                 return Ok(());
             }
             let hidden = model.network.hidden(inputs, pool)?;
-            sampler::sample(
-                &*model.network,
-                &hidden,
-                inputs,
-                mask,
-                &mut output.candidates,
-            )
+            sampler::sample(&*model.network, &hidden, inputs, mask, output)
         };
         // One entry into the pool per pass: every kernel then starts on a worker that is awake.
         self.threads

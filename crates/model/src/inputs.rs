@@ -1,7 +1,7 @@
 //! A batch flattened for the kernels, with everything checked that they will index.
 
-use kernels::{AttentionSegment, Draw, ScorerRow};
-use step::{Batch, Row, Score, Segment};
+use kernels::{AttentionSegment, Draw, LogitBias, ScorerRow};
+use step::{Batch, Row, Segment, set_words};
 
 /// What a batch's indices must stay below.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,9 @@ pub(crate) struct Inputs {
     pub(crate) scorers: Vec<ScorerRow>,
     /// One entry per segment.
     pub(crate) draws: Vec<Draw>,
-    pub(crate) biases: Vec<(u32, f32)>,
+    pub(crate) biases: Vec<LogitBias>,
+    /// Sets of tokens, `set_words` of the vocabulary each.
+    pub(crate) allowed: Vec<u32>,
     pub(crate) copies: Vec<(u32, u32)>,
 }
 
@@ -44,7 +46,19 @@ impl Inputs {
         self.copies
             .extend(batch.copies.iter().map(|copy| (copy.from.0, copy.to.0)));
         self.biases
-            .extend(batch.biases.iter().map(|bias| (bias.token, bias.amount)));
+            .extend(batch.biases.iter().map(|bias| LogitBias {
+                token: bias.token,
+                repetition: bias.repetition,
+                amount: bias.amount,
+            }));
+        self.allowed.extend_from_slice(&batch.allowed);
+        let words = set_words(limits.vocab as u32);
+        if !self.allowed.len().is_multiple_of(words) {
+            return Err(format!(
+                "allowed sets of {} words, expected a multiple of {words}",
+                self.allowed.len()
+            ));
+        }
         let copied = self.copies.iter().flat_map(|&(from, to)| [from, to]);
         if let Some(page) = self
             .pages
@@ -96,6 +110,7 @@ impl Inputs {
         self.scorers.clear();
         self.draws.clear();
         self.biases.clear();
+        self.allowed.clear();
         self.copies.clear();
     }
 
@@ -174,31 +189,48 @@ impl Inputs {
         self.slots
             .push((page * limits.page_size + slot % limits.page_size) as u32);
         self.visible.push(row.visible);
-        if row.score == Score::Candidate {
-            let biases = self
-                .biases
-                .get(row.biases.start as usize..row.biases.end as usize);
-            let Some(biases) = biases else {
-                return Err(format!(
-                    "row {index}: biases {:?} of {}",
-                    row.biases,
-                    self.biases.len()
-                ));
-            };
-            if let Some((token, _)) = biases.iter().find(|bias| bias.0 as usize >= limits.vocab) {
-                return Err(format!(
-                    "row {index}: bias for token {token} of {}",
-                    limits.vocab
-                ));
-            }
+        if row.score.is_wanted() {
+            let scorer = self
+                .scorer(row, limits)
+                .map_err(|what| format!("row {index}: {what}"))?;
             self.scored.push(index as u32);
-            self.scorers.push(ScorerRow {
-                input: row.token,
-                position: row.position,
-                biases: row.biases.clone(),
-                draw: self.draws.len() as u32,
-            });
+            self.scorers.push(scorer);
         }
         Ok(())
+    }
+
+    /// What a row of the segment that comes next is scored with.
+    fn scorer(&self, row: &Row, limits: &Limits) -> Result<ScorerRow, String> {
+        let range = row.biases.start as usize..row.biases.end as usize;
+        let Some(biases) = self.biases.get(range) else {
+            return Err(format!("biases {:?} of {}", row.biases, self.biases.len()));
+        };
+        for bias in biases {
+            if bias.token as usize >= limits.vocab {
+                return Err(format!("bias for token {} of {}", bias.token, limits.vocab));
+            }
+            if !(bias.repetition > 0.0 && bias.repetition.is_finite()) {
+                return Err(format!(
+                    "repetition {} of token {}, expected a positive number",
+                    bias.repetition, bias.token
+                ));
+            }
+        }
+        let sets = self.allowed.len() / set_words(limits.vocab as u32);
+        if let Some(set) = row.allowed.filter(|&set| set as usize >= sets) {
+            return Err(format!("allowed set {set} of {sets}"));
+        }
+        let (tops, most) = (row.score.tops(), limits.vocab - 1);
+        if tops > most {
+            return Err(format!("{tops} most probable tokens of {most}"));
+        }
+        Ok(ScorerRow {
+            input: row.token,
+            position: row.position,
+            biases: row.biases.clone(),
+            allowed: row.allowed,
+            tops: tops as u32,
+            draw: self.draws.len() as u32,
+        })
     }
 }

@@ -1,23 +1,22 @@
-//! From hidden states to candidates: the LM head in bounded chunks, reduced at once.
+//! From hidden states to candidates and tops: the LM head in bounded chunks, reduced at once.
 
 use crate::arch::Network;
 use crate::inputs::Inputs;
 use candle_core::{Result, Tensor};
 use kernels::{Scorer, score};
-use step::{Candidate, TokenId};
+use step::{BatchOutput, Candidate, TokenId, TopToken};
 
 /// Rows whose logits exist at the same time; no part of the numerics.
 const CHUNK: usize = 64;
 
-/// Replaces `candidates` by one per scored row of `hidden [r, d]`, in row order.
+/// Appends to `output` what the scored rows of `hidden [r, d]` want, in row order.
 pub(crate) fn sample(
     network: &dyn Network,
     hidden: &Tensor,
     inputs: &Inputs,
     mask: TokenId,
-    candidates: &mut Vec<Candidate>,
+    output: &mut BatchOutput,
 ) -> Result<()> {
-    candidates.clear();
     let count = inputs.scored.len();
     if count == 0 {
         return Ok(());
@@ -34,22 +33,27 @@ pub(crate) fn sample(
         let scorer = Scorer {
             rows: &inputs.scorers[from..to],
             biases: &inputs.biases,
+            allowed: &inputs.allowed,
             draws: &inputs.draws,
             mask,
         };
-        candidates.extend(
-            score(&logits, &scorer)?
-                .into_iter()
-                .map(|scored| Candidate {
-                    token: scored.token,
-                    probability: scored.probability,
-                    runner_up: scored.runner_up,
-                    runner_up_probability: scored.runner_up_probability,
-                    entropy: scored.entropy as f32,
-                    gap: scored.gap as f32,
-                    present: scored.present,
-                }),
-        );
+        let scores = score(&logits, &scorer)?;
+        let records = scores.records.into_iter();
+        output.candidates.extend(records.map(|scored| Candidate {
+            token: scored.token,
+            probability: scored.probability,
+            runner_up: scored.runner_up,
+            runner_up_probability: scored.runner_up_probability,
+            entropy: scored.entropy as f32,
+            gap: scored.gap as f32,
+            present: scored.present,
+        }));
+        output
+            .tops
+            .extend(scores.tops.into_iter().map(|top| TopToken {
+                token: top.token,
+                logprob: top.log_probability as f32,
+            }));
     }
     Ok(())
 }

@@ -1,14 +1,16 @@
 //! From a request body to sequences in the engine: parse, encode, limits, submit.
 
+use decode::Constraint;
 use engine::{EventStream, Refusal, SubmitError};
 use step::{Bias, Sampling, TokenId};
-use text::{StreamOptions, TextStream};
+use text::{SpecialTokens, StreamOptions, TextStream};
 
 use crate::assemble::ChoiceAssembler;
 use crate::choice::Choice;
 use crate::encode::{self, Prompt};
 use crate::error::{ApiError, ErrorCode};
 use crate::ids::choice_seed;
+use crate::logprobs::Scorer;
 use crate::request::{self, Checks, GenerationRequest, Route};
 use crate::state::{AppState, Backend};
 use crate::trace::Lanes;
@@ -23,18 +25,28 @@ pub struct Prepared {
     pub request: GenerationRequest,
     /// One per prompt.
     pub prompts: Vec<Prompt>,
+    /// The grammar of every choice, at its start.
+    pub constraint: Option<Box<dyn Constraint>>,
 }
 
-/// Parses and encodes `body`, off the async threads unless it is short.
+/// Parses and encodes `body`, off the async threads unless it is short, and compiles its grammar.
 ///
 /// # Errors
 /// Every fault of the request.
 pub async fn prepare(state: &AppState, route: Route, body: Vec<u8>) -> Result<Prepared, ApiError> {
     let backend = state.backend()?.clone();
-    off_thread(state, body.len(), move || {
-        prepare_now(&backend, route, &body)
+    let bytes = body.len();
+    let parsing = backend.clone();
+    let prepared = off_thread(state, bytes, move || prepare_now(&parsing, route, &body)).await?;
+    let Some(structured) = prepared.request.structured.clone() else {
+        return Ok(prepared);
+    };
+    let grammars = state.grammars().clone();
+    let compile = move || grammars.compile(&backend, &structured);
+    Ok(Prepared {
+        constraint: Some(blocking(state, compile).await?),
+        ..prepared
     })
-    .await
 }
 
 /// Runs `work` on a body of `bytes` bytes: here if it is short, else off the async threads.
@@ -49,6 +61,14 @@ pub async fn off_thread<T: Send + 'static>(
     if bytes <= state.settings().inline_encode_bytes {
         return work();
     }
+    blocking(state, work).await
+}
+
+/// Runs `work` off the async threads.
+async fn blocking<T: Send + 'static>(
+    state: &AppState,
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
     // A bound on the work at hand: short bodies overtake those that wait here.
     let permit = state
         .encoders()
@@ -69,7 +89,11 @@ fn prepare_now(backend: &Backend, route: Route, body: &[u8]) -> Result<Prepared,
     };
     let request = request::parse(route, body, checks)?;
     let prompts = encode::prompts(&backend.tokenizer, &request, limits)?;
-    Ok(Prepared { request, prompts })
+    Ok(Prepared {
+        request,
+        prompts,
+        constraint: None,
+    })
 }
 
 /// A request that the engine has taken.
@@ -81,7 +105,7 @@ pub struct Submitted {
     pub lanes: Lanes,
 }
 
-/// The choices of a submitted request, in order: index = prompt × n + i.
+/// The sequences of a submitted request, in order: index = prompt × best_of + i.
 ///
 /// # Errors
 /// `overloaded`, or a sequence that can never be served.
@@ -94,13 +118,9 @@ pub fn submit(
     let request = &prepared.request;
     let mut requests = Vec::new();
     for prompt in &prepared.prompts {
-        for choice in 0..request.n {
-            requests.push(sequence(
-                backend,
-                request,
-                prompt,
-                choice_seed(seed, choice),
-            ));
+        for choice in 0..request.best_of {
+            let seed = choice_seed(seed, choice);
+            requests.push(sequence(backend, prepared, prompt, seed));
         }
     }
     let lanes = match requests.first() {
@@ -118,24 +138,35 @@ pub fn submit(
         min_tokens: request.stops.min_tokens as usize,
     };
     let text = TextStream::new(&backend.tokenizer, &options);
+    let scorer = logprobs(request).map(|_| {
+        let specials = match request.output.skip_special_tokens {
+            true => SpecialTokens::Skip,
+            false => SpecialTokens::KeepButMask,
+        };
+        Scorer::new(backend.tokenizer.detokenizer(specials))
+    });
     let choice = |(index, events): (usize, EventStream)| {
-        let prompt = &prepared.prompts[index / request.n as usize];
-        let assembler =
-            ChoiceAssembler::new(index, text.clone(), prompt.echo.clone()).traced(request.trace);
-        let waiting = state.waiting_tokens().enter(prompt.ids.len() as u64);
+        let prompt = &prepared.prompts[index / request.best_of as usize];
+        let assembler = ChoiceAssembler::new(index, text.clone(), prompt.echo.clone())
+            .traced(request.trace)
+            .scored(scorer.clone());
+        let waiting = state.waiting_tokens().enter(prompt.tokens());
         Choice::new(events, assembler, waiting)
     };
     let choices = streams.into_iter().enumerate().map(choice).collect();
     Ok(Submitted { choices, lanes })
 }
 
-fn sequence(
-    backend: &Backend,
-    request: &GenerationRequest,
-    prompt: &Prompt,
-    seed: u64,
-) -> engine::Request {
-    let model = &backend.model;
+/// The log-probabilities that the engine has to give: those asked for, and those that tell the
+/// best sequences. No event of a trace has a place for them.
+fn logprobs(request: &GenerationRequest) -> Option<u8> {
+    let ranked = (request.best_of > request.n).then_some(0);
+    let wanted = request.output.logprobs.or(ranked);
+    wanted.filter(|_| !request.trace)
+}
+
+fn sequence(backend: &Backend, prepared: &Prepared, prompt: &Prompt, seed: u64) -> engine::Request {
+    let (request, model) = (&prepared.request, &backend.model);
     let (fields, defaults) = (request.sampling, model.defaults);
     let temperature = fields.temperature.unwrap_or(defaults.temperature);
     let top_k = fields
@@ -155,10 +186,7 @@ fn sequence(
     };
     // With ignore_eos the model's own stop ids never come up, those of the request still stop.
     let stops = &request.stops;
-    let ban = |token: &TokenId| Bias {
-        token: *token,
-        amount: f32::NEG_INFINITY,
-    };
+    let ban = |token: &TokenId| Bias::ban(*token);
     let mut biases = request.biases.clone();
     let own = if stops.ignore_eos {
         biases.extend(model.stop_tokens.iter().map(ban));
@@ -172,16 +200,19 @@ fn sequence(
             stop_tokens.push(*token);
         }
     }
+    let decoding = request.decoding.clone();
     engine::Request {
-        prompt: prompt.ids.to_vec(),
-        max_tokens: prompt.max_tokens,
-        decoding: request.decoding.clone(),
         sampling,
         stop_tokens,
         min_tokens: stops.min_tokens.min(prompt.max_tokens),
         biases,
+        suffix: prompt.suffix.to_vec(),
+        penalties: request.penalties,
+        logprobs: logprobs(request),
+        constraint: prepared.constraint.clone(),
         code_prompt: prompt.code,
         trace: request.trace,
+        ..engine::Request::new(prompt.ids.to_vec(), prompt.max_tokens, decoding)
     }
 }
 

@@ -1,8 +1,10 @@
 //! One choice of an answer, from the events of its sequence: text, ids, the end.
 
-use engine::{Event, FinishReason, SequenceStats, StepTrace};
+use engine::{Event, FinishReason, SequenceStats, StepTrace, TokenLogprob};
 use step::TokenId;
 use text::TextStream;
+
+use crate::logprobs::{Scored, Scorer};
 
 /// What some events add to a choice. The deltas of a choice, joined, are its plain answer.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,6 +15,8 @@ pub struct Delta {
     pub text: String,
     /// Ids of the tokens delivered.
     pub token_ids: Vec<TokenId>,
+    /// The same tokens with their probabilities, if those are wanted.
+    pub scored: Vec<Scored>,
     /// Set once, when nothing more will be delivered.
     pub finish: Option<FinishReason>,
     /// The sequence has a place in the batch.
@@ -48,6 +52,9 @@ pub struct ChoiceAssembler {
     echo: String,
     /// Ids that belong to the answer and are not delivered.
     held: Vec<TokenId>,
+    /// The same with their probabilities, if those are wanted.
+    held_scored: Vec<Scored>,
+    scorer: Option<Scorer>,
     /// Tokens pushed so far that belong to the answer.
     used: usize,
     ended: bool,
@@ -64,6 +71,8 @@ impl ChoiceAssembler {
             stream,
             echo,
             held: Vec::new(),
+            held_scored: Vec::new(),
+            scorer: None,
             used: 0,
             ended: false,
             last_step: None,
@@ -75,6 +84,12 @@ impl ChoiceAssembler {
     #[must_use]
     pub fn traced(self, trace: bool) -> Self {
         Self { trace, ..self }
+    }
+
+    /// Delivers probabilities with the tokens, if `scorer` is there.
+    #[must_use]
+    pub fn scored(self, scorer: Option<Scorer>) -> Self {
+        Self { scorer, ..self }
     }
 
     /// An empty delta of this choice.
@@ -92,8 +107,12 @@ impl ChoiceAssembler {
     pub fn take(&mut self, event: Event, delta: &mut Delta) -> Result<(), Failure> {
         match event {
             Event::Started => delta.started = true,
-            Event::Tokens { chunk, stats } => {
-                self.push(chunk.as_slice(), delta);
+            Event::Tokens {
+                chunk,
+                stats,
+                logprobs,
+            } => {
+                self.push(chunk.as_slice(), logprobs.unwrap_or_default(), delta);
                 if self.ended && self.trace {
                     self.last_step = Some(stats);
                 } else if self.ended {
@@ -113,11 +132,15 @@ impl ChoiceAssembler {
         Ok(())
     }
 
-    fn push(&mut self, tokens: &[TokenId], delta: &mut Delta) {
+    fn push(&mut self, tokens: &[TokenId], logprobs: Box<[TokenLogprob]>, delta: &mut Delta) {
         let piece = self.stream.push(tokens);
         let fresh = piece.tokens_used - self.used;
         self.used = piece.tokens_used;
         self.held.extend_from_slice(&tokens[..fresh]);
+        if let Some(scorer) = &mut self.scorer {
+            self.held_scored
+                .extend(scorer.push(&tokens[..fresh], logprobs));
+        }
         self.deliver(&piece.text, delta);
         if piece.stopped {
             self.end(FinishReason::Stop, delta);
@@ -129,6 +152,7 @@ impl ChoiceAssembler {
         // A stop string may complete in what was held back: later ids then do not belong.
         let unused = self.used.saturating_sub(piece.tokens_used);
         self.held.truncate(self.held.len().saturating_sub(unused));
+        self.held_scored.truncate(self.held.len());
         self.used = piece.tokens_used;
         self.deliver(&piece.text, delta);
         self.end(
@@ -147,12 +171,14 @@ impl ChoiceAssembler {
             delta.text.push_str(&std::mem::take(&mut self.echo));
             delta.text.push_str(text);
             delta.token_ids.append(&mut self.held);
+            delta.scored.append(&mut self.held_scored);
         }
     }
 
     fn end(&mut self, reason: FinishReason, delta: &mut Delta) {
         delta.text.push_str(&std::mem::take(&mut self.echo));
         delta.token_ids.append(&mut self.held);
+        delta.scored.append(&mut self.held_scored);
         delta.finish = Some(reason);
         self.ended = true;
     }

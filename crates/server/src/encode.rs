@@ -18,12 +18,21 @@ pub const MAX_DEFAULT_TOKENS: u32 = 1024;
 pub struct Prompt {
     /// Its ids, at least one.
     pub ids: Arc<[TokenId]>,
+    /// What stands behind the generation, usually nothing.
+    pub suffix: Arc<[TokenId]>,
     /// Its text, empty unless asked for by `echo`.
     pub echo: String,
     /// Whether it asks for code.
     pub code: bool,
     /// Budget of its choices.
     pub max_tokens: u32,
+}
+
+impl Prompt {
+    /// Its tokens for usage: the suffix counts as prompt.
+    pub fn tokens(&self) -> u64 {
+        (self.ids.len() + self.suffix.len()) as u64
+    }
 }
 
 /// The prompts of `request` as ids, each with the budget of its choices.
@@ -47,17 +56,26 @@ pub fn prompts(
         let mut detokenizer = tokenizer.detokenizer(specials);
         detokenizer.push(ids) + &detokenizer.finish()
     };
+    let suffix: Arc<[TokenId]> = match &request.suffix {
+        Some(suffix) => {
+            let ids = tokenizer.encode(suffix, false);
+            ids.map_err(|error| encode_fault(error, "suffix"))?.into()
+        }
+        None => Arc::default(),
+    };
+    let code_suffix = request.suffix.as_deref().is_some_and(is_code_shaped);
     let mut prompts = Vec::with_capacity(request.input.prompts());
     let mut push = |mut ids: Vec<TokenId>, mut text: String| {
         if let Some(kept) = request.truncate.filter(|kept| *kept < ids.len()) {
             ids.drain(..ids.len() - kept);
             text = text_of(&ids);
         }
-        let max_tokens = budget(request, ids.len(), limits)?;
-        let code = is_code_shaped(&text);
+        let max_tokens = budget(request, (ids.len(), suffix.len()), limits)?;
+        let code = code_suffix || is_code_shaped(&text);
         let echo = if echo { text } else { String::new() };
         prompts.push(Prompt {
             ids: ids.into(),
+            suffix: Arc::clone(&suffix),
             echo,
             code,
             max_tokens,
@@ -134,8 +152,13 @@ fn open_chat_text(tokenizer: &Tokenizer, messages: &[Message]) -> Result<String,
         .ok_or_else(|| TextError::Refused("its final message cannot be continued".to_owned()))
 }
 
-/// The budget of a prompt of `length` tokens, which must fit the context with it.
-fn budget(request: &GenerationRequest, length: usize, limits: Limits) -> Result<u32, ApiError> {
+/// The budget of a prompt of `length` tokens, which must fit the context with it and with the
+/// `behind` tokens of the suffix.
+fn budget(
+    request: &GenerationRequest,
+    (length, behind): (usize, usize),
+    limits: Limits,
+) -> Result<u32, ApiError> {
     let field = request.endpoint.prompt_field();
     if length == 0 {
         return Err(ApiError::field(
@@ -146,21 +169,33 @@ fn budget(request: &GenerationRequest, length: usize, limits: Limits) -> Result<
     }
     let context = limits.max_model_len;
     let exceeded = |param, rest| ApiError::field(ErrorCode::ContextLengthExceeded, param, rest);
-    let used = u32::try_from(length).unwrap_or(u32::MAX);
+    let count = |tokens: usize| u32::try_from(tokens).unwrap_or(u32::MAX);
+    let (prompt, used) = (count(length), count(length.saturating_add(behind)));
     let rest = context.checked_sub(used);
     match (rest, request.max_tokens) {
         (Some(rest), Some(max_tokens)) if max_tokens <= rest => Ok(max_tokens),
         (Some(rest), None) if rest > 0 => Ok(rest.min(MAX_DEFAULT_TOKENS)),
         (Some(rest), Some(_)) => {
+            let takes = match behind {
+                0 => "the prompt takes",
+                _ => "prompt and suffix take",
+            };
             let rest = format!(
-                "must be at most {rest}: this model's maximum context length is {context} tokens, of \
-                 which the prompt takes {used}"
+                "must be at most {rest}: this model's maximum context length is {context} tokens, \
+                 of which {takes} {used}"
             );
             Err(exceeded(request.max_tokens_field, rest))
         }
+        (None, _) if prompt <= context => Err(exceeded(
+            "suffix",
+            format!(
+                "has {behind} tokens, which with the prompt's {prompt} exceed this model's maximum \
+                 context length of {context} tokens"
+            ),
+        )),
         _ => Err(exceeded(
             field,
-            format!("has {used} tokens, this model's maximum context length is {context} tokens"),
+            format!("has {prompt} tokens, this model's maximum context length is {context} tokens"),
         )),
     }
 }

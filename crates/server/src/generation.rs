@@ -7,10 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use futures_util::StreamExt;
 use futures_util::stream::SelectAll;
 use step::TokenId;
+use text::Tokenizer;
 
 use crate::admit::{Prepared, submit};
 use crate::assemble::Delta;
+use crate::best_of;
 use crate::choice::Choice;
+use crate::encode::Prompt;
 use crate::error::ApiError;
 use crate::record::Record;
 use crate::request::{Endpoint, Output};
@@ -38,11 +41,20 @@ pub struct Answer {
     pub prompts: Vec<Arc<[TokenId]>>,
     /// Choices per prompt.
     pub n: usize,
+    /// Sequences per prompt, of which the best are the choices.
+    pub best_of: usize,
     /// Budget of the choices of the first prompt.
     pub budget: u32,
+    /// For the texts of single tokens.
+    pub tokenizer: Arc<Tokenizer>,
 }
 
 impl Answer {
+    /// Number of sequences.
+    pub fn sequences(&self) -> usize {
+        self.prompts.len() * self.best_of
+    }
+
     /// Number of choices.
     pub fn choices(&self) -> usize {
         self.prompts.len() * self.n
@@ -80,11 +92,7 @@ impl Generation {
         let submitted =
             submit(state, backend, &prepared, seed).inspect_err(|error| record.fail(error))?;
         record.accepted(submitted.choices.len());
-        let prompt_tokens = prepared
-            .prompts
-            .iter()
-            .map(|prompt| prompt.ids.len() as u64)
-            .sum();
+        let prompt_tokens = prepared.prompts.iter().map(Prompt::tokens).sum();
         let usage = UsageSum::new(request.decoding.label.clone(), seed, prompt_tokens);
         let prefix = match (request.trace, request.endpoint) {
             (true, _) => "trace",
@@ -100,6 +108,8 @@ impl Generation {
             fingerprint: backend.model.fingerprint.clone(),
             output: request.output,
             n: request.n as usize,
+            best_of: request.best_of as usize,
+            tokenizer: Arc::clone(&backend.tokenizer),
             budget: prepared
                 .prompts
                 .first()
@@ -162,6 +172,20 @@ impl Generation {
         }
         self.record.observe(&delta);
         Some(Ok(delta))
+    }
+
+    /// The choices among `answers`, the joined deltas of every sequence, all ended. Only their
+    /// tokens count as delivered.
+    pub fn choose(&mut self, answers: Vec<Delta>) -> Vec<Delta> {
+        let (n, best_of) = (self.answer.n, self.answer.best_of);
+        if n == best_of {
+            return answers;
+        }
+        let chosen = best_of::choose(answers, n, best_of);
+        let tokens = chosen.iter().map(|choice| choice.token_ids.len()).sum();
+        self.usage.replace_tokens(tokens);
+        self.record.ended_as(&chosen);
+        chosen
     }
 
     /// The request's totals so far.

@@ -1,8 +1,8 @@
 //! One strict JSON value from a body: no duplicate keys, bounded size, integers kept apart.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
+use indexmap::IndexMap;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::error::{ApiError, ErrorCode};
@@ -31,8 +31,8 @@ pub enum Json {
     Object(Object),
 }
 
-/// The members of an object by key.
-pub type Object = BTreeMap<String, Json>;
+/// The members of an object by key, in the order of the body: a JSON schema's properties have one.
+pub type Object = IndexMap<String, Json>;
 
 impl Json {
     /// The type's name with an article, for messages.
@@ -45,6 +45,24 @@ impl Json {
             Self::Text(_) => "a string",
             Self::Integers(_) | Self::List(_) => "a list",
             Self::Object(_) => "an object",
+        }
+    }
+}
+
+impl From<&Json> for serde_json::Value {
+    fn from(json: &Json) -> Self {
+        match json {
+            Json::Null => Self::Null,
+            Json::Bool(value) => Self::from(*value),
+            Json::Integer(value) => Self::from(*value),
+            Json::Number(value) => Self::from(*value),
+            Json::Text(text) => Self::from(text.as_str()),
+            Json::Integers(items) => Self::from_iter(items.iter().copied()),
+            Json::List(items) => Self::from_iter(items),
+            Json::Object(object) => {
+                let members = object.iter();
+                Self::from_iter(members.map(|(key, value)| (key.as_str(), Self::from(value))))
+            }
         }
     }
 }

@@ -1,21 +1,26 @@
 //! The HTTP server: OpenAI shapes, streaming, limits, errors, metrics, graceful shutdown.
 //!
-//! A request goes `routes::generate` → `body` → `request` (JSON ends here) → `admit` and `encode`
-//! (ids, limits, submit) → `choice` and `assemble` (events to text) → `response`, `stream` or
-//! `trace`. [`error`] is the only table of status codes, [`metrics`] names every metric once.
+//! A request goes `routes::generate` → `body` → `request` (JSON ends here) → `admit`, `encode` and
+//! `grammar` (ids, limits, submit) → `choice` and `assemble` (events to text), `logprobs`,
+//! `best_of` → `response`, `stream` or `trace`. [`error`] is the only table of status codes,
+//! [`metrics`] names every metric once.
 
 mod admit;
 mod assemble;
+mod best_of;
 mod body;
 mod choice;
 mod code;
 mod encode;
 pub mod error;
 mod fields;
+mod framing;
 mod generation;
+mod grammar;
 mod ids;
 mod json;
 mod keys;
+mod logprobs;
 pub mod metrics;
 mod record;
 mod request;

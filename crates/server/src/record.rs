@@ -75,6 +75,15 @@ impl Record {
         }
     }
 
+    /// Only these of the sequences are answers.
+    pub fn ended_as(&mut self, choices: &[Delta]) {
+        let length = |choice: &Delta| choice.finish == Some(FinishReason::Length);
+        self.reason = match choices.iter().any(length) {
+            true => FinishReason::Length,
+            false => FinishReason::Stop,
+        };
+    }
+
     /// The request was answered in full.
     pub fn succeed(&mut self, usage: &Usage) {
         let total = self.arrival.elapsed();

@@ -6,6 +6,7 @@ use step::TokenId;
 
 use crate::assemble::Delta;
 use crate::generation::Answer;
+use crate::logprobs::{Logprobs, Scored};
 use crate::request::Endpoint;
 use crate::usage::Usage;
 
@@ -26,7 +27,7 @@ struct WholeChoice<'a> {
     index: usize,
     #[serde(flatten)]
     content: Content<'a>,
-    logprobs: Option<()>,
+    logprobs: Option<Logprobs<'a>>,
     #[serde(serialize_with = "reason")]
     finish_reason: Option<FinishReason>,
     #[serde(flatten)]
@@ -75,7 +76,7 @@ impl<'a> Whole<'a> {
                     content: &delta.text,
                 }),
             },
-            logprobs: None,
+            logprobs: logprobs(answer, &delta.scored),
             finish_reason: delta.finish,
             ids: if answer.output.return_token_ids {
                 Ids {
@@ -151,14 +152,24 @@ pub enum ChunkKind<'a> {
     Finish(FinishReason),
 }
 
+/// What rides on a chunk, as far as the request asked for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rides<'a> {
+    /// The ids of its text; left out where there are none.
+    pub token_ids: Option<&'a [TokenId]>,
+    /// The probabilities of the same tokens; null where there are none.
+    pub scored: &'a [Scored],
+    /// Whether the prompt's ids are with it.
+    pub prompt: bool,
+}
+
 impl<'a> Chunk<'a> {
-    /// A chunk of choice `index`. `token_ids` are the ids of its text, and are left out where
-    /// there are none; `first` adds the prompt's ids. Both only if the request asked for ids.
+    /// A chunk of choice `index` with what `rides` on it.
     pub fn new(
         answer: &'a Answer,
         index: usize,
         kind: ChunkKind<'a>,
-        (token_ids, first): (Option<&'a [TokenId]>, bool),
+        rides: Rides<'a>,
         usage: ChunkUsage,
     ) -> Self {
         let (text, finish_reason) = match kind {
@@ -178,10 +189,10 @@ impl<'a> Chunk<'a> {
             }),
             (Endpoint::Chat, ChunkKind::Finish(_)) => Content::Delta(Part::default()),
         };
-        let prompt_token_ids = first.then(|| answer.prompt_ids(index));
+        let prompt_token_ids = rides.prompt.then(|| answer.prompt_ids(index));
         let ids = if answer.output.return_token_ids {
             Ids {
-                token_ids,
+                token_ids: rides.token_ids,
                 prompt_token_ids,
             }
         } else {
@@ -190,7 +201,7 @@ impl<'a> Chunk<'a> {
         let choice = WholeChoice {
             index,
             content,
-            logprobs: None,
+            logprobs: logprobs(answer, rides.scored).filter(|_| !rides.scored.is_empty()),
             finish_reason,
             ids,
         };
@@ -217,6 +228,15 @@ impl<'a> Chunk<'a> {
             usage,
         }
     }
+}
+
+/// The probabilities of `scored`, if the request asked for them.
+fn logprobs<'a>(answer: &'a Answer, scored: &'a [Scored]) -> Option<Logprobs<'a>> {
+    answer.output.logprobs.map(|_| Logprobs {
+        scored,
+        tokenizer: &answer.tokenizer,
+        endpoint: answer.endpoint,
+    })
 }
 
 fn reason<S: Serializer>(reason: &Option<FinishReason>, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,16 +1,21 @@
 //! The accept loop: connections, their limits, and the graceful end.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::framing::{Ambiguous, Framing, TwoLengths};
 use crate::routes::router;
 use crate::shutdown::Phase;
 use crate::stall::StallGuard;
@@ -102,13 +107,24 @@ async fn connection(
 ) {
     // Small chunks leave at once; a socket that refuses the option works without.
     let _ = stream.set_nodelay(true);
-    let io = TokioIo::new(StallGuard::new(stream, settings.write_timeout));
+    let ambiguous = Ambiguous::default();
+    let framing = Framing::new(ambiguous.clone());
+    let io = TokioIo::new(StallGuard::new(stream, framing, settings.write_timeout));
+    let router = TowerToHyperService::new(router);
+    let requests = AtomicU64::new(0);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let number = requests.fetch_add(1, Ordering::Relaxed) + 1;
+        if ambiguous.is(number) {
+            request.extensions_mut().insert(TwoLengths);
+        }
+        router.call(request)
+    });
     let mut connection = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(settings.header_timeout)
             .max_header_size(settings.max_header_bytes)
-            .serve_connection(io, TowerToHyperService::new(router))
+            .serve_connection(io, service)
     );
     tokio::select! {
         // What goes wrong on a connection is the peer's affair.

@@ -1,4 +1,5 @@
-//! A socket that is cut when its peer takes no byte for too long.
+//! The socket of a connection: cut when its peer takes no byte for too long, followed on what
+//! it sends.
 
 use std::io;
 use std::pin::Pin;
@@ -9,20 +10,24 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::framing::Framing;
+
 /// Writes fail with `TimedOut` once they have made no progress for the limit.
 #[derive(Debug)]
 pub struct StallGuard {
     stream: TcpStream,
+    framing: Framing,
     limit: Duration,
     /// Set while a write waits for the peer.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl StallGuard {
-    /// Guards `stream`.
-    pub fn new(stream: TcpStream, limit: Duration) -> Self {
+    /// Guards `stream`, whose requests `framing` follows.
+    pub fn new(stream: TcpStream, framing: Framing, limit: Duration) -> Self {
         Self {
             stream,
+            framing,
             limit,
             deadline: None,
         }
@@ -52,7 +57,10 @@ impl AsyncRead for StallGuard {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.framing.follow(&buffer.filled()[before..]);
+        read
     }
 }
 
@@ -94,6 +102,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::framing::Ambiguous;
 
     /// The clock stands still but for what everybody waits for.
     #[tokio::test(start_paused = true)]
@@ -103,7 +112,8 @@ mod tests {
         let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         let limit = Duration::from_secs(60);
         let begin = Instant::now();
-        let mut guarded = StallGuard::new(accepted.unwrap().0, limit);
+        let framing = Framing::new(Ambiguous::default());
+        let mut guarded = StallGuard::new(accepted.unwrap().0, framing, limit);
         let error = guarded.write_all(&vec![0; 64 << 20]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(begin.elapsed() >= limit);

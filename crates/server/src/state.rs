@@ -10,6 +10,7 @@ use text::Tokenizer;
 use tokio::sync::Semaphore;
 
 use crate::error::ApiError;
+use crate::grammar::GrammarCache;
 use crate::ids::Ids;
 use crate::keys::ApiKeys;
 use crate::metrics::Metrics;
@@ -125,6 +126,7 @@ struct Inner {
     backend: OnceLock<Backend>,
     shutdown: Shutdown,
     ids: Ids,
+    grammars: GrammarCache,
     encoders: Semaphore,
     waiting_tokens: WaitingTokens,
 }
@@ -138,6 +140,7 @@ impl AppState {
             backend: OnceLock::new(),
             shutdown: Shutdown::new(),
             ids: Ids::new(),
+            grammars: GrammarCache::default(),
             encoders: Semaphore::new(cores),
             waiting_tokens: WaitingTokens::default(),
         };
@@ -180,6 +183,11 @@ impl AppState {
     /// Prompt tokens of sequences without a place in the batch.
     pub(crate) fn waiting_tokens(&self) -> &WaitingTokens {
         &self.inner.waiting_tokens
+    }
+
+    /// The grammars of the loaded model's tokens.
+    pub(crate) fn grammars(&self) -> &GrammarCache {
+        &self.inner.grammars
     }
 
     pub(crate) fn ids(&self) -> &Ids {

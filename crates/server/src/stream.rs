@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::assemble::Delta;
 use crate::generation::Generation;
 use crate::request::{Endpoint, StreamFields};
-use crate::response::{Chunk, ChunkKind, ChunkUsage};
+use crate::response::{Chunk, ChunkKind, ChunkUsage, Rides};
 
 const DONE: &str = "data: [DONE]\n\n";
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
@@ -108,17 +108,25 @@ impl EventWriter {
             } => ChunkUsage::Null,
             StreamFields { .. } => ChunkUsage::Absent,
         };
-        // Ids ride on the text; without any text, on the end.
-        let ids = match kind {
-            ChunkKind::Text(_) => Some(&delta.token_ids[..]),
-            ChunkKind::Finish(_) if delta.text.is_empty() => Some(&delta.token_ids[..]),
-            ChunkKind::Role | ChunkKind::Finish(_) => None,
+        // Tokens ride on the text; without any text, on the end.
+        let tokens = match kind {
+            ChunkKind::Text(_) => true,
+            ChunkKind::Finish(_) => delta.text.is_empty(),
+            ChunkKind::Role => false,
+        };
+        let rides = match tokens {
+            true => Rides {
+                token_ids: Some(&delta.token_ids),
+                scored: &delta.scored,
+                prompt: first,
+            },
+            false => Rides {
+                prompt: first,
+                ..Rides::default()
+            },
         };
         let answer = self.generation.answer();
-        event(
-            &Chunk::new(answer, delta.index, kind, (ids, first), usage),
-            frame,
-        );
+        event(&Chunk::new(answer, delta.index, kind, rides, usage), frame);
     }
 }
 

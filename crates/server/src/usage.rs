@@ -93,6 +93,11 @@ impl UsageSum {
         self.completion_tokens += tokens as u64;
     }
 
+    /// Counts `tokens` as all that were delivered.
+    pub fn replace_tokens(&mut self, tokens: usize) {
+        self.completion_tokens = tokens as u64;
+    }
+
     /// Counts the cost of a finished sequence.
     pub fn add_sequence(&mut self, stats: &SequenceStats) {
         self.steps = self.steps.max(stats.forwards());

@@ -1,6 +1,6 @@
 //! The shape of a batch: ranges, pages, slots and tokens a real executor would rely on.
 
-use step::{Batch, ExecuteError, ExecutorSpec, PageId, Row, Segment};
+use step::{Batch, ExecuteError, ExecutorSpec, PageId, Row, Segment, set_words};
 
 /// Checks everything that can be seen without the KV store.
 ///
@@ -36,9 +36,18 @@ pub(crate) fn check_shape(batch: &Batch, spec: &ExecutorSpec) -> Result<(), Exec
         }
     }
     for bias in &batch.biases {
-        if bias.token >= spec.vocab_size || bias.amount.is_nan() || bias.amount == f32::INFINITY {
+        let scale = bias.repetition > 0.0 && bias.repetition < f32::INFINITY;
+        let amount = bias.amount < f32::INFINITY;
+        if bias.token >= spec.vocab_size || !scale || !amount {
             return error(format!("{bias:?} is out of range"));
         }
+    }
+    let words = set_words(spec.vocab_size);
+    if !batch.allowed.len().is_multiple_of(words) {
+        return error(format!(
+            "allowed sets of {} words, expected a multiple of {words}",
+            batch.allowed.len()
+        ));
     }
     Ok(())
 }
@@ -76,6 +85,14 @@ fn check_row(
     }
     if row.biases.end < row.biases.start || row.biases.end as usize > batch.biases.len() {
         return Err(format!("the batch has {} biases", batch.biases.len()));
+    }
+    let sets = batch.allowed.len() / set_words(spec.vocab_size);
+    if row.allowed.is_some_and(|set| set as usize >= sets) {
+        return Err(format!("the batch has {sets} allowed sets"));
+    }
+    if row.score.tops() >= spec.vocab_size as usize {
+        let most = spec.vocab_size - 1;
+        return Err(format!("the model has {most} tokens besides the mask"));
     }
     Ok(())
 }

@@ -1,46 +1,74 @@
 //! Logits over the whole vocabulary, most of them equal, and the candidate they reduce to.
 
-use step::{Bias, Candidate, Sampling, TokenId};
+use std::cmp::Ordering;
 
+use step::{Bias, Candidate, Sampling, TokenId, TopToken};
+
+use crate::allowed::Allowed;
 use crate::hash::{mix_all, unit};
 
-/// A few tokens with their own logit, all others (the tail) with a common one.
+/// A few tokens with their own logit, all other allowed ones (the tail) with a common one.
 #[derive(Debug)]
-pub(crate) struct Distribution {
+pub(crate) struct Distribution<'a> {
     /// Tokens with their own logit, by id; minus infinity bans one. Always holds the mask.
-    own: Vec<(TokenId, f64)>,
+    own: Vec<Scored>,
     /// Logit of each token of the tail.
     tail_logit: f64,
+    /// Size of the tail.
+    tail_len: u32,
+    /// Tokens outside belong to no tail, and are banned if they have their own logit.
+    allowed: Allowed<'a>,
     vocab_size: u32,
 }
 
 /// One token with its logit.
 type Scored = (TokenId, f64);
 
-impl Distribution {
+impl<'a> Distribution<'a> {
     /// `logits` are of distinct tokens; `tail` is the logit of all others taken together.
     pub(crate) fn new(mut logits: Vec<Scored>, tail: f64, vocab_size: u32, mask: TokenId) -> Self {
         logits.push((mask, f64::NEG_INFINITY));
         logits.sort_unstable_by_key(|&(token, _)| token);
         let count = f64::from(vocab_size).max(2.0);
         Self {
+            tail_len: vocab_size - logits.len() as u32,
             own: logits,
             tail_logit: tail - count.ln(),
+            allowed: Allowed::all(vocab_size),
             vocab_size,
         }
     }
 
-    /// Adds an amount to one token's logit.
+    /// Changes one token's logit. Before [`Self::restrict`].
     pub(crate) fn bias(&mut self, bias: Bias) {
-        let amount = f64::from(bias.amount);
+        let (repetition, amount) = (f64::from(bias.repetition), f64::from(bias.amount));
+        let changed = |logit: f64| match logit > 0.0 {
+            true => logit / repetition + amount,
+            false => logit * repetition + amount,
+        };
         match self
             .own
             .binary_search_by_key(&bias.token, |&(token, _)| token)
         {
-            Ok(index) => self.own[index].1 += amount,
-            Err(index) => self
-                .own
-                .insert(index, (bias.token, self.tail_logit + amount)),
+            Ok(index) => self.own[index].1 = changed(self.own[index].1),
+            Err(index) => {
+                self.own
+                    .insert(index, (bias.token, changed(self.tail_logit)));
+                self.tail_len -= 1;
+            }
+        }
+    }
+
+    /// Bans the tokens outside a set of the batch.
+    pub(crate) fn restrict(&mut self, words: &'a [u32]) {
+        self.allowed = Allowed::set(self.vocab_size, words);
+        self.tail_len = self.allowed.count(0..self.vocab_size);
+        for (token, logit) in &mut self.own {
+            if self.allowed.contains(*token) {
+                self.tail_len -= 1;
+            } else {
+                *logit = f64::NEG_INFINITY;
+            }
         }
     }
 
@@ -73,23 +101,37 @@ impl Distribution {
         })
     }
 
+    /// The `count` most probable tokens, the lower id first on ties; entries for which none is
+    /// left name some other token than the mask.
+    pub(crate) fn tops(&self, count: usize, mask: TokenId) -> Vec<TopToken> {
+        let Some(top) = self.best(None).filter(|_| count > 0) else {
+            return Vec::new();
+        };
+        let norm = self.log_norm(top.1);
+        let mut ranked = self.ranked();
+        ranked.extend(
+            self.tail()
+                .take(count)
+                .map(|token| (token, self.tail_logit)),
+        );
+        ranked.sort_by(by_rank);
+        ranked.resize(count, (u32::from(mask == 0), f64::NEG_INFINITY));
+        let tops = ranked.iter().map(|&(token, logit)| TopToken {
+            token,
+            logprob: (logit - norm).min(0.0) as f32,
+        });
+        tops.collect()
+    }
+
     /// The best token other than `except`, the lowest id on ties.
     fn best(&self, except: Option<TokenId>) -> Option<Scored> {
-        let own = self
-            .own
-            .iter()
-            .copied()
-            .filter(|&(token, _)| Some(token) != except);
-        let tail = self
-            .tail_token(0, except)
-            .map(|token| (token, self.tail_logit));
-        let allowed = own
-            .chain(tail)
-            .filter(|&(_, logit)| logit > f64::NEG_INFINITY);
-        allowed.reduce(|best, other| {
-            let better = other.1 > best.1 || (other.1 == best.1 && other.0 < best.0);
-            if better { other } else { best }
-        })
+        let tail = self.tail().map(|token| (token, self.tail_logit));
+        let own = self.own.iter().copied();
+        let own = own.filter(|&(_, logit)| logit > f64::NEG_INFINITY);
+        let others = |&(token, _): &Scored| Some(token) != except;
+        own.filter(others)
+            .chain(tail.filter(others).take(1))
+            .min_by(by_rank)
     }
 
     /// Gumbel-max over the tokens that the filters leave, the tail drawn as a whole.
@@ -98,7 +140,7 @@ impl Distribution {
         let words = [u64::from(sampling.clock), u64::from(position)];
         let key = mix_all(sampling.seed, &words);
         let noise = |token: u64| -(-unit(mix_all(key, &[token])).ln()).ln();
-        let (kept, with_tail) = self.filtered(sampling, top);
+        let (kept, tail_len) = self.filtered(sampling, top);
         let mut best = (top, f64::NEG_INFINITY);
         for scored in kept {
             let value = scored.1 / temperature + noise(u64::from(scored.0));
@@ -106,62 +148,74 @@ impl Distribution {
                 best = (scored, value);
             }
         }
-        let start = mix_all(key, &[u64::MAX]) % u64::from(self.vocab_size);
-        if let Some(token) = self.tail_token(start as u32, None).filter(|_| with_tail) {
+        if tail_len > 0 {
             // The largest of n equal logits with Gumbel noise is one such draw, shifted by ln n.
-            let shift = f64::from(self.tail_len()).ln();
+            let shift = f64::from(tail_len).ln();
             if self.tail_logit / temperature + shift + noise(u64::MAX) > best.1 {
-                best.0 = (token, self.tail_logit);
+                let number = mix_all(key, &[u64::MAX]) % u64::from(tail_len);
+                if let Some(token) = self.tail_token(number as u32) {
+                    best.0 = (token, self.tail_logit);
+                }
             }
         }
         best.0
     }
 
-    /// The tokens with their own logit that top-k, top-p and min-p leave, and whether the tail
-    /// stays too.
-    fn filtered(&self, sampling: &Sampling, top: Scored) -> (Vec<Scored>, bool) {
-        let mut kept: Vec<_> = self
-            .own
-            .iter()
-            .copied()
-            .filter(|own| own.1 > f64::NEG_INFINITY)
-            .collect();
-        kept.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        let mut with_tail = true;
+    /// The tokens with their own logit that top-k, top-p and min-p leave, and how many of the
+    /// tail: its first ones.
+    fn filtered(&self, sampling: &Sampling, top: Scored) -> (Vec<Scored>, u32) {
+        let mut kept = self.ranked();
+        let mut tail_len = self.tail_len;
         if sampling.min_p > 0.0 {
             let least = top.1 + f64::from(sampling.min_p).ln();
             kept.retain(|own| own.1 >= least);
-            with_tail = self.tail_logit >= least;
+            if self.tail_logit < least {
+                tail_len = 0;
+            }
         }
-        if sampling.top_k > 0 && (sampling.top_k as usize) <= kept.len() {
-            kept.truncate(sampling.top_k as usize);
-            with_tail = false;
+        // From here on the tail lies between the likelier tokens and the others.
+        let mut others = kept.split_off(kept.partition_point(|own| own.1 >= self.tail_logit));
+        if sampling.top_k > 0 {
+            let mut left = sampling.top_k;
+            kept.truncate(left as usize);
+            left -= kept.len() as u32;
+            tail_len = tail_len.min(left);
+            left -= tail_len;
+            others.truncate(left as usize);
         }
         if sampling.top_p < 1.0 {
             let norm = self.log_norm(top.1);
-            let mut mass = 0.0;
-            let whole = kept.iter().position(|own| {
-                mass += (own.1 - norm).exp();
-                mass >= f64::from(sampling.top_p)
-            });
-            if let Some(last) = whole {
-                kept.truncate(last + 1);
-                with_tail = false;
-            }
+            // At least the best token stays.
+            let mut missing = f64::from(sampling.top_p).max(f64::MIN_POSITIVE);
+            keep_mass(&mut kept, norm, &mut missing);
+            let each = (self.tail_logit - norm).exp();
+            tail_len = tail_len.min((missing / each).ceil().max(0.0) as u32);
+            missing -= self.of_tail(tail_len, |_| each);
+            keep_mass(&mut others, norm, &mut missing);
         }
-        (kept, with_tail)
+        kept.append(&mut others);
+        (kept, tail_len)
+    }
+
+    /// The tokens with their own logit that are not banned, the likeliest first.
+    fn ranked(&self) -> Vec<Scored> {
+        let own = self.own.iter().copied();
+        let mut ranked: Vec<_> = own.filter(|own| own.1 > f64::NEG_INFINITY).collect();
+        ranked.sort_by(by_rank);
+        ranked
     }
 
     fn logit(&self, token: TokenId) -> f64 {
         match self.own.binary_search_by_key(&token, |&(token, _)| token) {
             Ok(index) => self.own[index].1,
-            Err(_) => self.tail_logit,
+            Err(_) if self.allowed.contains(token) => self.tail_logit,
+            Err(_) => f64::NEG_INFINITY,
         }
     }
 
     fn log_norm(&self, top: f64) -> f64 {
         let own: f64 = self.own.iter().map(|own| (own.1 - top).exp()).sum();
-        top + (own + f64::from(self.tail_len()) * (self.tail_logit - top).exp()).ln()
+        top + (own + self.of_tail(self.tail_len, |logit| (logit - top).exp())).ln()
     }
 
     fn entropy(&self, norm: f64) -> f64 {
@@ -174,23 +228,58 @@ impl Distribution {
             }
         };
         let own: f64 = self.own.iter().map(|own| term(own.1)).sum();
-        (own + f64::from(self.tail_len()) * term(self.tail_logit)).max(0.0)
+        (own + self.of_tail(self.tail_len, term)).max(0.0)
     }
 
-    fn tail_len(&self) -> u32 {
-        self.vocab_size - self.own.len() as u32
+    /// The sum of a term over `count` tokens of the tail; without any its logit means nothing.
+    fn of_tail(&self, count: u32, term: impl Fn(f64) -> f64) -> f64 {
+        match count {
+            0 => 0.0,
+            count => f64::from(count) * term(self.tail_logit),
+        }
     }
 
-    /// The first token of the tail at or (cyclically) after `start`, other than `except`.
-    fn tail_token(&self, start: TokenId, except: Option<TokenId>) -> Option<TokenId> {
-        let listed = |token: &TokenId| {
-            self.own
-                .binary_search_by_key(token, |&(own, _)| own)
-                .is_ok()
-        };
-        (start..self.vocab_size)
-            .chain(0..start)
-            .take(self.own.len() + 2)
-            .find(|token| !listed(token) && Some(*token) != except)
+    /// The tokens of the tail by id.
+    fn tail(&self) -> impl Iterator<Item = TokenId> + '_ {
+        let listed = |token: TokenId| self.own.binary_search_by_key(&token, |own| own.0);
+        let allowed = self.allowed.iter_from(0);
+        allowed
+            .filter(move |&token| listed(token).is_err())
+            .take(self.tail_len as usize)
+    }
+
+    /// The token of the tail with `number` smaller ones.
+    fn tail_token(&self, number: u32) -> Option<TokenId> {
+        let (mut from, mut left) = (0, number);
+        for &(token, _) in &self.own {
+            let between = self.allowed.count(from..token);
+            if left < between {
+                break;
+            }
+            left -= between;
+            from = token + 1;
+        }
+        self.allowed.nth(from, left)
     }
 }
+
+/// The likelier token first, the lower id on ties.
+fn by_rank(a: &Scored, b: &Scored) -> Ordering {
+    let likelier = b.1.partial_cmp(&a.1).unwrap_or(Ordering::Equal);
+    likelier.then(a.0.cmp(&b.0))
+}
+
+/// Keeps the first tokens while probability is `missing`, which theirs is taken from.
+fn keep_mass(ranked: &mut Vec<Scored>, norm: f64, missing: &mut f64) {
+    let enough = ranked.iter().position(|own| {
+        if *missing <= 0.0 {
+            return true;
+        }
+        *missing -= (own.1 - norm).exp();
+        false
+    });
+    ranked.truncate(enough.unwrap_or(ranked.len()));
+}
+
+#[cfg(test)]
+mod tests;

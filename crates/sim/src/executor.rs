@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use step::{
     Batch, BatchOutput, Candidate, ExecuteError, Executor, ExecutorSpec, PageCopy, Row, Score,
-    Segment, TokenId,
+    Segment, TokenId, TopToken, set_words,
 };
 
 use crate::check::{check_shape, error, rows_of, table_of};
@@ -125,9 +125,9 @@ impl SimExecutor {
         Arc::clone(&self.counters)
     }
 
-    /// What any schedule must generate after `prompt` at temperature 0 if no bias stands in its
-    /// way: at most `budget` tokens, the stop token included if it is reached. Not for
-    /// [`Fidelity::Free`].
+    /// What any schedule must generate after `prompt` at temperature 0 if neither a bias nor an
+    /// allowed set stands in its way: at most `budget` tokens, the stop token included if it is
+    /// reached. Not for [`Fidelity::Free`].
     pub fn hidden_text(&self, prompt: &[TokenId], budget: u32) -> Vec<TokenId> {
         let mut origin = self.text.origin();
         for (position, &token) in (0..).zip(prompt) {
@@ -189,7 +189,7 @@ impl SimExecutor {
         }
         let contents = self.kv.contents(rows, table);
         let mut filled = None;
-        for row in rows.iter().filter(|row| row.score == Score::Candidate) {
+        for row in rows.iter().filter(|row| row.score.is_wanted()) {
             if filled != Some(row.visible) {
                 self.context
                     .fill(&self.text, self.kv.known(table, row.visible));
@@ -199,9 +199,7 @@ impl SimExecutor {
             let content = mix(own, contents[row.visible as usize]);
             let (law, context) = (&self.config.law, &self.context);
             let proposed = propose(law, &self.text, context, row, content);
-            output
-                .candidates
-                .push(self.reduce(proposed, batch, segment, row)?);
+            push(output, self.reduce(proposed, batch, segment, row)?);
         }
         Ok(())
     }
@@ -212,7 +210,7 @@ impl SimExecutor {
         for segment in &batch.segments {
             let mut confident = self.config.free_width;
             let scored = rows_of(batch, segment).iter();
-            for row in scored.filter(|row| row.score == Score::Candidate) {
+            for row in scored.filter(|row| row.score.is_wanted()) {
                 let mut gap = FREE_GAPS.0;
                 if row.token == self.config.mask {
                     gap = if confident > 0 {
@@ -225,9 +223,7 @@ impl SimExecutor {
                 let token = self.text.token(origin, row.position);
                 let logits = vec![(token, gap), (self.config.stop_token, 0.0)];
                 let proposed = Proposed { logits, tail: TAIL };
-                output
-                    .candidates
-                    .push(self.reduce(proposed, batch, segment, row)?);
+                push(output, self.reduce(proposed, batch, segment, row)?);
             }
         }
         Ok(())
@@ -239,14 +235,22 @@ impl SimExecutor {
         batch: &Batch,
         segment: &Segment,
         row: &Row,
-    ) -> Result<Candidate, ExecuteError> {
-        let mut distribution = proposed.over(self.config.vocab_size, self.config.mask);
+    ) -> Result<(Candidate, Vec<TopToken>), ExecuteError> {
+        let (vocab_size, mask) = (self.config.vocab_size, self.config.mask);
+        let mut distribution = proposed.over(vocab_size, mask);
         for &bias in &batch.biases[row.biases.start as usize..row.biases.end as usize] {
             distribution.bias(bias);
         }
-        distribution
+        if let Some(set) = row.allowed {
+            let words = set_words(vocab_size);
+            distribution.restrict(&batch.allowed[set as usize * words..][..words]);
+        }
+        let candidate = distribution
             .candidate(&segment.sampling, row.position, row.token)
-            .ok_or_else(|| ExecuteError(format!("{row:?}: its biases ban every token")))
+            .ok_or_else(|| {
+                ExecuteError(format!("{row:?}: biases and allowed set ban every token"))
+            })?;
+        Ok((candidate, distribution.tops(row.score.tops(), mask)))
     }
 }
 
@@ -257,6 +261,7 @@ impl Executor for SimExecutor {
 
     fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
         output.candidates.clear();
+        output.tops.clear();
         let step = self.counters.steps.fetch_add(1, Ordering::Relaxed);
         self.counters
             .rows
@@ -280,12 +285,19 @@ impl Executor for SimExecutor {
         if result.is_err() {
             self.counters.failed.fetch_add(1, Ordering::Relaxed);
             output.candidates.clear();
+            output.tops.clear();
             if sound && !free {
                 self.kv.poison(batch);
             }
         }
         result
     }
+}
+
+/// Appends what a row reduces to.
+fn push(output: &mut BatchOutput, (candidate, tops): (Candidate, Vec<TopToken>)) {
+    output.candidates.push(candidate);
+    output.tops.extend(tops);
 }
 
 fn writes(batch: &Batch, copy: PageCopy, page_size: u32) -> bool {

@@ -52,7 +52,7 @@ pub(crate) struct Proposed {
 
 impl Proposed {
     /// The distribution over the vocabulary without the mask.
-    pub(crate) fn over(self, vocab_size: u32, mask: TokenId) -> Distribution {
+    pub(crate) fn over<'a>(self, vocab_size: u32, mask: TokenId) -> Distribution<'a> {
         Distribution::new(self.logits, self.tail, vocab_size, mask)
     }
 }

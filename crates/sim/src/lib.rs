@@ -8,6 +8,7 @@
 //! changes its output, or is refused as an error where it can be told for sure.
 #![deny(missing_docs)]
 
+mod allowed;
 mod check;
 mod config;
 mod context;

@@ -21,6 +21,23 @@ pub enum Score {
     None,
     /// One [`Candidate`].
     Candidate,
+    /// One [`Candidate`], and as many of the most probable tokens into [`BatchOutput::tops`].
+    Top(u8),
+}
+
+impl Score {
+    /// Whether a candidate is wanted.
+    pub fn is_wanted(self) -> bool {
+        self != Self::None
+    }
+
+    /// Entries of [`BatchOutput::tops`] wanted.
+    pub fn tops(self) -> usize {
+        match self {
+            Self::None | Self::Candidate => 0,
+            Self::Top(count) => usize::from(count),
+        }
+    }
 }
 
 /// One query position.
@@ -37,17 +54,45 @@ pub struct Row {
     pub visible: u32,
     /// Whether a candidate is wanted.
     pub score: Score,
-    /// Range of [`Batch::biases`] added to this row's logits (rows may share one).
+    /// Range of [`Batch::biases`] applied in order to this row's logits (rows may share one).
     pub biases: Range<u32>,
+    /// Number of a set of [`Batch::allowed`]: tokens outside it are banned. `None` = all allowed.
+    pub allowed: Option<u32>,
 }
 
-/// An amount added to one token's logit; `f32::NEG_INFINITY` bans the token before the softmax.
+/// A change of one token's logit: a positive logit is divided by `repetition`, any other
+/// multiplied with it; then `amount` is added. `f32::NEG_INFINITY` bans the token before the
+/// softmax.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bias {
     /// Whose logit.
     pub token: TokenId,
+    /// `> 0`; 1 changes nothing, more makes the token less likely.
+    pub repetition: f32,
     /// What is added.
     pub amount: f32,
+}
+
+impl Bias {
+    /// Adds `amount`.
+    pub const fn add(token: TokenId, amount: f32) -> Self {
+        let repetition = 1.0;
+        Self {
+            token,
+            repetition,
+            amount,
+        }
+    }
+
+    /// Makes `token` impossible.
+    pub const fn ban(token: TokenId) -> Self {
+        Self::add(token, f32::NEG_INFINITY)
+    }
+}
+
+/// Words of one set of [`Batch::allowed`] over `vocab_size` tokens.
+pub const fn set_words(vocab_size: u32) -> usize {
+    vocab_size.div_ceil(32) as usize
 }
 
 /// How the token of a candidate is drawn. The noise of a row is a function of
@@ -111,6 +156,8 @@ pub struct Batch {
     pub pages: Vec<PageId>,
     /// Biases referred to by rows.
     pub biases: Vec<Bias>,
+    /// Sets of tokens, [`set_words`] words each: token t is bit `t % 32` of word `t / 32`.
+    pub allowed: Vec<u32>,
     /// Copies to perform first, in order.
     pub copies: Vec<PageCopy>,
 }
@@ -122,15 +169,13 @@ impl Batch {
         self.segments.clear();
         self.pages.clear();
         self.biases.clear();
+        self.allowed.clear();
         self.copies.clear();
     }
 
     /// Number of rows with a candidate wanted, the length of [`BatchOutput::candidates`].
     pub fn scored(&self) -> usize {
-        self.rows
-            .iter()
-            .filter(|row| row.score == Score::Candidate)
-            .count()
+        self.rows.iter().filter(|row| row.score.is_wanted()).count()
     }
 }
 
@@ -139,6 +184,19 @@ impl Batch {
 pub struct BatchOutput {
     /// One candidate per scored row, in row order.
     pub candidates: Vec<Candidate>,
+    /// The most probable tokens of the rows that want them, in row order: exactly
+    /// [`Score::tops`] entries a row by falling probability, the lower id first on ties. Like a
+    /// candidate's probability they follow the biases and the allowed set and precede the noise.
+    pub tops: Vec<TopToken>,
+}
+
+/// One of a row's most probable tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TopToken {
+    /// The token; never the mask.
+    pub token: TokenId,
+    /// Natural logarithm of its probability; minus infinity once no allowed token is left.
+    pub logprob: f32,
 }
 
 /// What an executor can hold.

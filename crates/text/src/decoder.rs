@@ -59,6 +59,26 @@ impl DecoderPlan {
         Ok(builder.build())
     }
 
+    /// Whether a token adds the same bytes wherever it stands, the beginning of a text apart.
+    pub(crate) fn bytes_are_fixed(&self) -> bool {
+        let by_itself = |stage: &ItemStage| match stage {
+            ItemStage::Blank => false,
+            ItemStage::Strip(_) => true,
+            ItemStage::Decoder(decoder) => !matches!(decoder, DecoderWrapper::WordPiece(_)),
+        };
+        self.before.iter().all(by_itself)
+            && self.after.is_empty()
+            && self.strips.iter().all(|strip| strip.stop == 0)
+    }
+
+    /// Whether the beginning of a text loses `bytes` that it would keep elsewhere.
+    pub(crate) fn strips_start(&self, bytes: &[u8]) -> bool {
+        self.strips.iter().any(|strip| {
+            let mut content = [0; 4];
+            strip.start > 0 && bytes.starts_with(strip.content.encode_utf8(&mut content).as_bytes())
+        })
+    }
+
     /// Whether the first token or item is mapped differently from others.
     pub(crate) fn first_differs(&self) -> bool {
         self.before.iter().any(ItemStage::first_differs)

@@ -166,6 +166,11 @@ impl Tokenizer {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// The table behind all decoding.
+    pub(crate) fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
     /// One more than the largest token id. The model's own vocabulary may be larger.
     pub fn vocab_size(&self) -> usize {
         self.vocabulary.len()

@@ -85,6 +85,14 @@ impl Vocabulary {
         }
     }
 
+    /// Whether `id` adds the same bytes at the beginning of a text as elsewhere.
+    pub(crate) fn opens_unchanged(&self, id: TokenId) -> bool {
+        self.piece(id, true) == self.piece(id, false)
+            && !self
+                .bytes(id)
+                .is_some_and(|bytes| self.plan.strips_start(&bytes))
+    }
+
     /// The bytes that `id` adds to a text which it does not begin.
     pub(crate) fn bytes(&self, id: TokenId) -> Option<Vec<u8>> {
         let piece = self.piece(id, false)?;

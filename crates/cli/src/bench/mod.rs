@@ -1,89 +1,124 @@
 //! `asynclane bench`: decoders side by side on held-out demo problems.
 
+mod compare;
+mod decoders;
+mod infill;
+mod overall;
+mod plot;
 mod report;
 mod run;
+mod table;
 
 use anyhow::Result;
 use demo::problems::{self, Problem, Split, Task};
-use engine::decoding::{Decoding, DecodingSpec};
+use engine::decoding::Decoding;
 
 use crate::args::BenchArgs;
 use crate::config::Config;
 use crate::exit;
 use crate::load;
 
-use report::{Entry, Report};
-use run::{Runner, Tally};
+use decoders::Listed;
+use report::Report;
+use run::Runner;
 
-/// Runs every decoder over every problem, in rounds, and prints the table.
+/// Runs every decoder over every problem, in rounds, or reads an earlier result; prints the
+/// tables and draws the plot.
 ///
 /// # Errors
-/// Unknown names, a model that does not load, a failed step.
+/// Unknown names, a model that does not load, a failed step, a file that cannot be read or
+/// written.
 pub fn run(args: &BenchArgs) -> Result<()> {
-    let config = Config::resolve(&args.model, None)?;
-    let task: Task = args
-        .task
-        .parse()
-        .map_err(|e| exit::failure(exit::USAGE, format!("{e}")))?;
-    let decoders = decoders(&args.decoders)?;
-    let problems = problems::generate(task, Split::Eval, args.seed, args.problems);
-    let mut runner = Runner::new(load::load(&config)?, &config, args)?;
-    let rounds = args.rounds.clamp(1, problems.len().max(1));
-    let size = problems.len().div_ceil(rounds).max(1);
-    // The first forward touches every page of the weights; nobody should pay for that.
-    runner.run(&decoders[0].1, &problems[..problems.len().min(1)])?;
-    let mut tallies: Vec<Vec<Tally>> = vec![Vec::new(); decoders.len()];
-    for (round, part) in problems.chunks(size).enumerate() {
-        for at in 0..decoders.len() {
-            // Every round begins with another decoder, so that a drift of the machine's speed
-            // favours none.
-            let which = (at + round) % decoders.len();
-            let (name, decoding) = &decoders[which];
-            eprintln!("round {} of {rounds}: {name}", round + 1);
-            tallies[which].push(runner.run(decoding, part)?);
-        }
+    if let Some(path) = &args.from {
+        return show(args, &Report::load(path)?);
     }
-    let report = build(args, task, &decoders, &tallies);
-    print!("{}", report.table());
+    let config = Config::resolve(&args.model, None)?;
+    let tasks = tasks(&args.task)?;
+    let listed = decoders::parse(&args.decoders)?;
+    if args.problems == 0 {
+        let message = "--problems: expected at least 1, found 0";
+        return Err(exit::failure(exit::USAGE, message));
+    }
+    if args.infill && tasks.len() > 1 {
+        let message = format!("--infill: expected one --task, found {}", args.task);
+        return Err(exit::failure(exit::USAGE, message));
+    }
+    let mut runner = Runner::new(load::load(&config)?, &config, args)?;
+    let problems = problems::generate(tasks[0], Split::Eval, args.seed, args.problems);
+    let decoders = admitted(listed, &runner, &problems[0])?;
+    if args.infill {
+        let report = infill::run(args, &mut runner, &decoders, &problems)?;
+        print!("{}", report.table());
+        return args
+            .json
+            .as_ref()
+            .map_or(Ok(()), |path| report::write(&report, path));
+    }
+    show(args, &compare::run(args, &mut runner, &tasks, &decoders)?)
+}
+
+/// Prints the tables and writes the files that were asked for.
+fn show(args: &BenchArgs, report: &Report) -> Result<()> {
+    print!("{}", table::text(report));
     if let Some(path) = &args.json {
-        report.write(path)?;
+        report.save(path)?;
+    }
+    if let Some(path) = &args.plot {
+        report::write_text(&plot::svg(report), path)?;
     }
     Ok(())
 }
 
-fn decoders(text: &str) -> Result<Vec<(String, Decoding)>> {
-    let mut decoders = Vec::new();
-    for name in text.split([' ', ';']).filter(|name| !name.is_empty()) {
-        let decoding = DecodingSpec::parse(name).and_then(|spec| spec.resolve());
-        let decoding =
-            decoding.map_err(|e| exit::failure(exit::USAGE, format!("--decoders {name}: {e}")))?;
-        decoders.push((name.to_owned(), decoding));
+/// One or more families, separated by commas or blanks; `all` is every one.
+fn tasks(text: &str) -> Result<Vec<Task>> {
+    let mut tasks: Vec<Task> = Vec::new();
+    for name in text.split([',', ' ', ';']).filter(|name| !name.is_empty()) {
+        let named = match name {
+            decoders::ALL => Task::ALL.to_vec(),
+            _ => vec![
+                name.parse()
+                    .map_err(|e| exit::failure(exit::USAGE, format!("{e}")))?,
+            ],
+        };
+        for task in named {
+            if !tasks.contains(&task) {
+                tasks.push(task);
+            }
+        }
     }
-    if decoders.is_empty() {
-        return Err(exit::failure(exit::USAGE, "--decoders names no decoder"));
+    if tasks.is_empty() {
+        return Err(exit::failure(exit::USAGE, "--task names no family"));
     }
-    Ok(decoders)
+    Ok(tasks)
 }
 
-fn build(
-    args: &BenchArgs,
-    task: Task,
-    decoders: &[(String, Decoding)],
-    tallies: &[Vec<Tally>],
-) -> Report {
-    let baseline = &tallies[0];
-    let entry = |(index, (name, decoding)): (usize, &(String, Decoding))| {
-        Entry::new(name, &decoding.label, &tallies[index], baseline)
-    };
-    Report {
-        command: report::command(),
-        machine: report::machine(),
-        task: task.name().to_owned(),
-        problems: args.problems,
-        max_tokens: args.max_tokens,
-        concurrency: args.concurrency,
-        decoders: decoders.iter().enumerate().map(entry).collect(),
+/// The decoders that the loaded model can run; one that was named rather than listed by `all` is
+/// refused, not left out.
+fn admitted(
+    listed: Vec<Listed>,
+    runner: &Runner,
+    problem: &Problem,
+) -> Result<Vec<(String, Decoding)>> {
+    let mut decoders = Vec::new();
+    for Listed {
+        name,
+        decoding,
+        optional,
+    } in listed
+    {
+        match runner.admits(problem, &decoding) {
+            Ok(()) => decoders.push((name, decoding)),
+            Err(why) if optional => eprintln!("left out: {name}: {why}"),
+            Err(why) => return Err(exit::failure(exit::USAGE, format!("{name}: {why}"))),
+        }
     }
+    if decoders.is_empty() {
+        return Err(exit::failure(
+            exit::USAGE,
+            "the model runs none of --decoders",
+        ));
+    }
+    Ok(decoders)
 }
 
 /// The prompts of a problem as the demo model expects them.
@@ -95,4 +130,19 @@ fn prompt_ids(problem: &Problem, tokenizer: &text::Tokenizer) -> Result<Vec<u32>
     };
     let text = tokenizer.chat_template()?.render(&[message], true)?;
     Ok(tokenizer.encode(&text, false)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_named_one_by_one_or_all_at_once() {
+        let all = Task::ALL.to_vec();
+        assert_eq!(tasks("all").unwrap(), all);
+        assert_eq!(tasks("sums,snippets,lists").unwrap(), all);
+        assert_eq!(tasks("lists, sums").unwrap(), [Task::Lists, Task::Sums]);
+        assert_eq!(tasks("lists,all").unwrap()[..2], [Task::Lists, Task::Sums]);
+        assert!(tasks("poems").is_err() && tasks("").is_err());
+    }
 }

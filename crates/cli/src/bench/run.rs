@@ -8,7 +8,7 @@ use demo::grade::grade;
 use demo::problems::Problem;
 use engine::decoding::Decoding;
 use engine::{Engine, Event, Request, SequenceId, SequenceStats};
-use step::{BatchOutput, Executor, Sampling};
+use step::{BatchOutput, Executor};
 use text::Tokenizer;
 
 use super::prompt_ids;
@@ -26,6 +26,8 @@ pub struct Tally {
     pub end: u64,
     /// Right in the whole text.
     pub strict: u64,
+    /// Identical to the answer of the comparison's first decoder.
+    pub agreed: u64,
     /// Output tokens up to the first stop token.
     pub tokens: u64,
     /// Forward passes, summed over sequences.
@@ -81,22 +83,52 @@ impl Runner {
         })
     }
 
-    /// Answers all `problems`, `concurrency` at a time, and grades the answers afterwards.
+    /// Whether the engine takes `problem` with this decoder.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admits(&self, problem: &Problem, decoding: &Decoding) -> Result<()> {
+        Ok(self
+            .engine
+            .limits()
+            .admit(&self.request(problem, decoding)?)?)
+    }
+
+    /// Answers all `problems`, `concurrency` at a time, and grades the answers afterwards: the
+    /// cost, and every answer in tokens.
     ///
     /// # Errors
     /// A problem that does not fit the context, a failed step.
-    pub fn run(&mut self, decoding: &Decoding, problems: &[Problem]) -> Result<Tally> {
+    pub fn run(
+        &mut self,
+        decoding: &Decoding,
+        problems: &[Problem],
+    ) -> Result<(Tally, Vec<Vec<u32>>)> {
         let mut requests = Vec::with_capacity(problems.len());
         for problem in problems {
             requests.push(self.request(problem, decoding)?);
         }
-        let mut queue = requests.into_iter().enumerate();
-        let mut answers: Vec<Vec<u32>> = vec![Vec::new(); problems.len()];
-        let mut owners: HashMap<SequenceId, usize> = HashMap::new();
+        let (mut tally, answers) = self.answer(requests)?;
+        for (problem, answer) in problems.iter().zip(&answers) {
+            let grade = grade(problem, &self.tokenizer.decode(answer, true));
+            tally.end += u64::from(grade.end);
+            tally.strict += u64::from(grade.strict);
+        }
+        Ok((tally, answers))
+    }
+
+    /// Runs all `requests`, `concurrency` at a time: the cost, and every answer in tokens.
+    ///
+    /// # Errors
+    /// A request that does not fit the context, a failed step.
+    pub fn answer(&mut self, requests: Vec<Request>) -> Result<(Tally, Vec<Vec<u32>>)> {
+        let mut answers: Vec<Vec<u32>> = vec![Vec::new(); requests.len()];
         let mut tally = Tally {
-            problems: problems.len() as u64,
+            problems: requests.len() as u64,
             ..Tally::default()
         };
+        let mut queue = requests.into_iter().enumerate();
+        let mut owners: HashMap<SequenceId, usize> = HashMap::new();
         let mut output = BatchOutput::default();
         let started = Instant::now();
         loop {
@@ -132,25 +164,20 @@ impl Runner {
             self.engine.clear_report();
         }
         tally.wall = started.elapsed();
-        for (problem, answer) in problems.iter().zip(&answers) {
-            let grade = grade(problem, &self.tokenizer.decode(answer, true));
-            tally.end += u64::from(grade.end);
-            tally.strict += u64::from(grade.strict);
-        }
-        Ok(tally)
+        Ok((tally, answers))
+    }
+
+    /// Its tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
     }
 
     fn request(&self, problem: &Problem, decoding: &Decoding) -> Result<Request> {
+        let prompt = prompt_ids(problem, &self.tokenizer)?;
         Ok(Request {
-            prompt: prompt_ids(problem, &self.tokenizer)?,
-            max_tokens: self.max_tokens,
-            decoding: decoding.clone(),
-            sampling: Sampling::GREEDY,
             stop_tokens: self.stop_tokens.clone(),
-            min_tokens: 0,
-            biases: Vec::new(),
             code_prompt: server::is_code_shaped(&problem.prompt),
-            trace: false,
+            ..Request::new(prompt, self.max_tokens, decoding.clone())
         })
     }
 }

@@ -71,9 +71,9 @@ impl Lanes {
                         lane.split = Some(split);
                     }
                 }
-                Effect::Finish { lane, valid } => {
+                Effect::Resize { lane, len } | Effect::Finish { lane, valid: len } => {
                     if let Some(lane) = self.find(lane) {
-                        lane.len = valid;
+                        lane.len = len;
                     }
                 }
                 _ => {}

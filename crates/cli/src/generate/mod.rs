@@ -73,20 +73,17 @@ fn request(args: &GenerateArgs, config: &Config, loaded: &Loaded, prompt: &str) 
         );
         return Err(exit::failure(exit::USAGE, message));
     }
+    let decoding = config.decoding()?.resolve()?;
     Ok(Request {
-        max_tokens: args.max_tokens.min(room),
-        decoding: config.decoding()?.resolve()?,
         sampling: Sampling {
             temperature: args.temperature,
             seed: args.seed,
             ..Sampling::GREEDY
         },
         stop_tokens: loaded.stop_tokens.clone(),
-        min_tokens: 0,
-        biases: Vec::new(),
         code_prompt: server::is_code_shaped(prompt),
         trace: true,
-        prompt: prompt_ids,
+        ..Request::new(prompt_ids, args.max_tokens.min(room), decoding)
     })
 }
 

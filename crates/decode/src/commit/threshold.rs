@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::CommitRule;
 use crate::candidate::Proposal;
+use crate::lane::Lane;
 
 /// S = {i : c_i >= τ}; the shared progress rule adds the most confident mask if S is empty.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,7 +20,7 @@ impl Threshold {
 }
 
 impl CommitRule for Threshold {
-    fn select(&mut self, masks: &[Proposal], chosen: &mut Vec<usize>) {
+    fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
         let passes = |proposal: &Proposal| proposal.candidate.probability >= self.threshold;
         chosen.extend((0..masks.len()).filter(|index| passes(&masks[*index])));
     }

@@ -2,8 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::CommitRule;
+use super::{CommitRule, by_confidence};
 use crate::candidate::Proposal;
+use crate::lane::Lane;
 
 /// The k most confident masks, lower offsets first on ties.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,16 +22,8 @@ impl TopK {
 }
 
 impl CommitRule for TopK {
-    fn select(&mut self, masks: &[Proposal], chosen: &mut Vec<usize>) {
-        chosen.extend(0..masks.len());
-        if masks.len() > self.tokens_per_step {
-            let confidence = |index: &usize| masks[*index].candidate.probability;
-            chosen.sort_unstable_by(|a, b| {
-                confidence(b)
-                    .total_cmp(&confidence(a))
-                    .then_with(|| a.cmp(b))
-            });
-            chosen.truncate(self.tokens_per_step);
-        }
+    fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
+        by_confidence(masks, chosen);
+        chosen.truncate(self.tokens_per_step);
     }
 }

@@ -71,7 +71,7 @@ impl Advance<'_> {
         let mut index = 0;
         while let Some(&id) = self.state.tree.active().get(index) {
             let lane = self.state.tree.get(id);
-            let open = self.state.canvas.first_mask(lane.range()).is_some();
+            let open = self.state.canvas.first_uncommitted(lane.range()).is_some();
             if lane.role == Role::Generate || open {
                 index += 1;
                 continue;
@@ -111,7 +111,7 @@ impl Advance<'_> {
         };
         let split = finder.last(range.clone())? + 1 - range.start;
         let refines = canvas
-            .first_mask(range.start..range.start + split)
+            .first_uncommitted(range.start..range.start + split)
             .is_some();
         let room = (self.state.tree.active().len() as u32) < self.config.max_lanes;
         (room || !refines).then_some(split)
@@ -124,7 +124,7 @@ impl Advance<'_> {
         let border = start + split;
         self.state.tree.set_status(id, Status::Forked);
         self.effects.push(Effect::Fork { lane: id, split });
-        let open = self.state.canvas.first_mask(start..border).is_some();
+        let open = self.state.canvas.first_uncommitted(start..border).is_some();
         let birth = if open { Birth::Active } else { Birth::Finished };
         let (role, parent, range) = (Role::Refine, Some(id), start..border);
         self.state.start_lane(

@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::{LaneSchedule, NewLane, State};
-use crate::effect::{Birth, Effect, Role};
+use super::{LaneSchedule, State};
+use crate::effect::Effect;
 
 /// A generate lane of `block_length` offsets; its successor starts when no mask is left in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,27 +26,6 @@ impl LaneSchedule for BlockWise {
     }
 
     fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
-        let Some(lane) = state.tree.generate() else {
-            return;
-        };
-        let (id, range) = (lane.id, lane.range());
-        if state.canvas.first_mask(range.clone()).is_some() {
-            return;
-        }
-        let end = range.end.min(state.canvas.len());
-        state.finish_lane(id, end - range.start, effects);
-        if end < state.canvas.len() {
-            let range = end..(end + self.block_length).min(state.canvas.len());
-            let (role, parent, birth) = (Role::Generate, Some(id), Birth::Active);
-            state.start_lane(
-                NewLane {
-                    role,
-                    parent,
-                    range,
-                    birth,
-                },
-                effects,
-            );
-        }
+        state.follow_block(self.block_length, effects);
     }
 }

@@ -1,21 +1,28 @@
 //! Lane schedules: which lanes exist and run, when one forks, spawns a successor or stops.
 
+mod adaptive_block;
 mod asynclane;
 mod block_wise;
+mod multi_block;
+mod window;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use crate::candidate::Proposal;
 use crate::canvas::Canvas;
 use crate::config::ScheduleConfig;
 use crate::effect::{Birth, Effect, LaneId, Role};
 use crate::lane::{Lane, LaneTree, Status};
 use crate::token_class::TokenClasses;
 
+pub use adaptive_block::AdaptiveBlock;
 pub use asynclane::AsyncLane;
 pub use block_wise::BlockWise;
+pub use multi_block::MultiBlock;
+pub use window::Window;
 
 /// What a schedule reads and changes.
 #[derive(Clone, Debug)]
@@ -39,6 +46,14 @@ pub trait LaneSchedule: core::fmt::Debug + Send {
     /// step.
     fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>);
 
+    /// Looks at a step's proposals before its commits.
+    fn observe(&mut self, _state: &mut State, _proposals: &[Proposal], _: &mut Vec<Effect>) {}
+
+    /// Offsets in which a step must commit at least one mask, besides one per active lane.
+    fn owed(&self, _state: &State) -> Range<u32> {
+        0..0
+    }
+
     /// The positions behind `lane` that are scored as right context, empty for most schedules.
     fn lookahead(&self, lane: &Lane) -> Range<u32> {
         let end = lane.range().end;
@@ -55,6 +70,19 @@ pub trait LaneSchedule: core::fmt::Debug + Send {
 pub(crate) fn build(config: &ScheduleConfig) -> Box<dyn LaneSchedule> {
     match config {
         ScheduleConfig::BlockWise { block_length } => Box::new(BlockWise::new(*block_length)),
+        ScheduleConfig::AdaptiveBlock {
+            block_length,
+            delimiter_threshold,
+        } => Box::new(AdaptiveBlock::new(*block_length, *delimiter_threshold)),
+        ScheduleConfig::MultiBlock {
+            block_length,
+            add_threshold,
+        } => Box::new(MultiBlock::new(*block_length, *add_threshold)),
+        ScheduleConfig::Window {
+            active,
+            outer,
+            cycle,
+        } => Box::new(Window::new(*active, *outer, *cycle)),
         ScheduleConfig::AsyncLane(config) => Box::new(AsyncLane::new(config.clone())),
     }
 }
@@ -105,6 +133,48 @@ impl State {
             birth: Birth::Active,
         };
         self.start_lane(root, effects);
+    }
+
+    /// Starts the generate lane that follows `parent`.
+    pub(crate) fn start_block(
+        &mut self,
+        parent: LaneId,
+        range: Range<u32>,
+        effects: &mut Vec<Effect>,
+    ) -> LaneId {
+        let next = NewLane {
+            role: Role::Generate,
+            parent: Some(parent),
+            range,
+            birth: Birth::Active,
+        };
+        self.start_lane(next, effects)
+    }
+
+    /// Finishes the generate lane once it is full and starts the block of `length` offsets behind
+    /// it, if any are left; whether it did.
+    pub(crate) fn follow_block(&mut self, length: u32, effects: &mut Vec<Effect>) -> bool {
+        let Some(lane) = self.tree.generate() else {
+            return false;
+        };
+        let (id, range, len) = (lane.id, lane.range(), self.canvas.len());
+        if self.canvas.first_uncommitted(range.clone()).is_some() {
+            return false;
+        }
+        let end = range.end.min(len);
+        self.finish_lane(id, end - range.start, effects);
+        if end < len {
+            self.start_block(id, end..(end + length).min(len), effects);
+        }
+        end < len
+    }
+
+    /// Moves the end of an active lane and reports it, if it moves.
+    pub(crate) fn resize_lane(&mut self, lane: LaneId, len: u32, effects: &mut Vec<Effect>) {
+        if self.tree.get(lane).len != len {
+            self.tree.set_len(lane, len);
+            effects.push(Effect::Resize { lane, len });
+        }
     }
 
     /// Finishes `lane` with `valid` offsets and reports it.

@@ -1,8 +1,37 @@
 //! Commit rules by hand: which masks are chosen, and what happens on ties.
 
-use asynclane_decode::{CommitConfig, CommitRule, DecoderConfig, Proposal, Threshold, TopK};
+use asynclane_decode::{
+    Candidate, Capped, CommitConfig, CommitRule, Credit, DecoderConfig, Entropy, EntropyBound,
+    Factor, Hierarchy, Lane, LaneId, LocalLeap, Margin, Proposal, Role, Status, Threshold, TopK,
+};
 
 use crate::common::{Bench, advance, block_wise, candidate, masked};
+
+/// A lane of the offsets from 10 on.
+fn lane(id: u32) -> Lane {
+    Lane {
+        id: LaneId(id),
+        role: Role::Generate,
+        start: 10,
+        len: 20,
+        clock: 0,
+        parent: None,
+        children: [None; 2],
+        status: Status::Active,
+    }
+}
+
+/// The offsets that a rule chooses among some masks.
+fn chosen_of(rule: &mut impl CommitRule, masks: &mut [Proposal]) -> Vec<u32> {
+    let mut chosen = Vec::new();
+    rule.select(&lane(0), masks, &mut chosen);
+    let mut offsets: Vec<u32> = chosen
+        .into_iter()
+        .map(|index| masks[index].offset)
+        .collect();
+    offsets.sort_unstable();
+    offsets
+}
 
 /// The offsets that a rule chooses among masks with these probabilities at offsets 10, 11, ...
 fn chosen(mut rule: impl CommitRule, probabilities: &[f64]) -> Vec<u32> {
@@ -10,15 +39,8 @@ fn chosen(mut rule: impl CommitRule, probabilities: &[f64]) -> Vec<u32> {
         offset,
         candidate: candidate(3, *probability),
     };
-    let masks: Vec<Proposal> = (10..).zip(probabilities).map(propose).collect();
-    let mut chosen = Vec::new();
-    rule.select(&masks, &mut chosen);
-    let mut offsets: Vec<u32> = chosen
-        .into_iter()
-        .map(|index| masks[index].offset)
-        .collect();
-    offsets.sort_unstable();
-    offsets
+    let mut masks: Vec<Proposal> = (10..).zip(probabilities).map(propose).collect();
+    chosen_of(&mut rule, &mut masks)
 }
 
 #[test]
@@ -59,6 +81,174 @@ fn top_k_sees_differences_below_single_precision() {
     let close = [1.0 - 3e-10, 1.0 - 1e-10, 1.0 - 2e-10];
     assert_eq!(chosen(TopK::new(1), &close), [11]);
     assert_eq!(chosen(TopK::new(2), &close), [11, 12]);
+}
+
+/// 1 - 1/3 = 0.667 for two, 1 - 1/4 = 0.75 for three, 0.8 for four tokens at once.
+#[test]
+fn factor_asks_more_of_more_tokens() {
+    assert_eq!(chosen(Factor::new(1.0), &[0.7, 0.2, 0.9, 0.7]), [10, 12]);
+    assert_eq!(
+        chosen(Factor::new(1.0), &[0.76, 0.2, 0.9, 0.75]),
+        [10, 12, 13]
+    );
+    assert_eq!(
+        chosen(Factor::new(1.0), &[0.1, 0.3, 0.2]),
+        [11],
+        "one is always allowed"
+    );
+    assert_eq!(chosen(Factor::new(2.0), &[0.5, 0.3, 0.4]), [10, 12]);
+    // The third fails 0.75, so the fourth is not asked.
+    assert_eq!(
+        chosen(Factor::new(1.0), &[0.9, 0.8, 0.7, 0.99]),
+        [10, 11, 13]
+    );
+}
+
+/// Masks with these entropies at offsets 10, 11, ...
+fn narrow(entropies: &[f32]) -> Vec<Proposal> {
+    let propose = |(offset, entropy): (u32, &f32)| Proposal {
+        offset,
+        candidate: Candidate {
+            entropy: *entropy,
+            ..candidate(3, 0.5)
+        },
+    };
+    (10..).zip(entropies).map(propose).collect()
+}
+
+#[test]
+fn entropy_takes_every_narrow_mask_and_holds_the_narrowest_worthiest() {
+    let chosen = |entropies: &[f32]| chosen_of(&mut Entropy::new(0.5), &mut narrow(entropies));
+    assert_eq!(chosen(&[0.4, 0.6, 0.5]), [10, 12]);
+    assert_eq!(chosen(&[0.9, 0.6]), []);
+    let masks = narrow(&[0.9, 0.6]);
+    let rule = Entropy::new(0.5);
+    assert!(rule.worth(&masks[1]) > rule.worth(&masks[0]));
+}
+
+/// Sorted 0.05, 0.1, 0.2, 0.3: those before the third sum to 0.15, before the fourth to 0.35.
+#[test]
+fn entropy_bound_takes_what_the_budget_allows() {
+    let chosen =
+        |bound, entropies: &[f32]| chosen_of(&mut EntropyBound::new(bound), &mut narrow(entropies));
+    assert_eq!(chosen(0.16, &[0.3, 0.05, 0.2, 0.1]), [11, 12, 13]);
+    assert_eq!(chosen(0.36, &[0.3, 0.05, 0.2, 0.1]), [10, 11, 12, 13]);
+    assert_eq!(chosen(0.0, &[0.3, 0.2]), [11]);
+    assert_eq!(
+        chosen(0.0, &[0.0, 0.0, 0.2]),
+        [10, 11, 12],
+        "certain tokens cost nothing"
+    );
+}
+
+/// The runner-up of a candidate here has half of what is left.
+#[test]
+fn margin_takes_every_clear_lead_and_holds_the_clearest_worthiest() {
+    // Leads of 0.85 and 0.55.
+    assert_eq!(chosen(Margin::new(0.8), &[0.9, 0.7]), [10]);
+    assert_eq!(chosen(Margin::new(0.9), &[0.7, 0.9]), []);
+    let mask = |probability| Proposal {
+        offset: 10,
+        candidate: candidate(3, probability),
+    };
+    let rule = Margin::new(0.9);
+    assert!((rule.worth(&mask(0.9)) - 0.85).abs() < 1e-12);
+}
+
+#[test]
+fn capped_is_a_threshold_with_a_most() {
+    let all = [0.96, 0.99, 0.2, 0.97];
+    assert_eq!(chosen(Capped::new(0.95, 2), &all), [11, 13]);
+    assert_eq!(chosen(Capped::new(0.95, 8), &all), [10, 11, 13]);
+    assert_eq!(chosen(Capped::new(1.0, 8), &all), [11]);
+}
+
+#[test]
+fn local_leap_relaxes_within_four_positions_of_an_anchor() {
+    let mut all = [0.1; 12];
+    (all[3], all[7], all[8], all[0]) = (0.95, 0.8, 0.8, 0.74);
+    assert_eq!(chosen(LocalLeap::new(0.9), &all), [13, 17]);
+    all[3] = 0.85;
+    assert_eq!(chosen(LocalLeap::new(0.9), &all), [], "no anchor, no leap");
+}
+
+#[test]
+fn hierarchy_takes_the_best_of_every_run() {
+    let at = |offset, probability| Proposal {
+        offset,
+        candidate: candidate(3, probability),
+    };
+    let mut masks = [
+        at(10, 0.3),
+        at(11, 0.5),
+        at(12, 0.45),
+        at(20, 0.2),
+        at(21, 0.39),
+        at(25, 0.92),
+        at(26, 0.95),
+    ];
+    let mut rule = Hierarchy::new(0.9);
+    assert_eq!(chosen_of(&mut rule, &mut masks), [11, 25, 26]);
+}
+
+/// p 0.8 in every step: C = 0.9564 after one step, C = 0.8 C + 0.9564 after each further one.
+#[test]
+fn credit_grows_while_a_token_stays_the_favourite() {
+    let mut rule = Credit::new(0.9);
+    let mut confidences = Vec::new();
+    let chosen: Vec<_> = (0..4)
+        .map(|_| {
+            let mut masks = [Proposal {
+                offset: 10,
+                candidate: candidate(3, 0.8),
+            }];
+            let chosen = chosen_of(&mut rule, &mut masks);
+            confidences.push(masks[0].candidate.probability);
+            !chosen.is_empty()
+        })
+        .collect();
+    // (1 + C)^0.7 = 1.5996, 2.0154, 2.3230, ... over odds of 4.
+    let expected = |boost: f64| 4.0 * boost / (4.0 * boost + 1.0);
+    for (confidence, boost) in confidences.iter().zip([1.5996, 2.0154, 2.3230]) {
+        assert!(
+            (confidence - expected(boost)).abs() < 1e-4,
+            "{confidences:?}"
+        );
+    }
+    assert_eq!(chosen, [false, false, true, true]);
+}
+
+#[test]
+fn credit_lets_an_old_favourite_win_and_a_new_lane_forgets() {
+    let said = |token, probability, runner_up, second| Proposal {
+        offset: 10,
+        candidate: Candidate {
+            runner_up,
+            runner_up_probability: second,
+            ..candidate(token, probability)
+        },
+    };
+    let mut rule = Credit::new(0.9);
+    let run = |rule: &mut Credit, id: u32, proposal: Proposal| {
+        let mut masks = [proposal];
+        rule.select(&lane(id), &mut masks, &mut Vec::new());
+        masks[0].candidate
+    };
+    for _ in 0..4 {
+        run(&mut rule, 0, said(3, 0.6, 4, 0.3));
+    }
+    // Token 4 is ahead by little: the credits of token 3 outweigh that.
+    let close = said(4, 0.46, 3, 0.44);
+    assert_eq!(run(&mut rule.clone(), 0, close).token, 3);
+    assert_eq!(
+        run(&mut rule, 1, close).token,
+        4,
+        "another lane begins anew"
+    );
+    // What was drawn stays, even if it is not the likelier one.
+    let drawn = said(4, 0.2, 3, 0.7);
+    let mut rule = Credit::new(0.9);
+    assert_eq!(run(&mut rule, 0, drawn).token, 4);
 }
 
 #[test]

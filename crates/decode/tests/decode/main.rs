@@ -9,8 +9,12 @@ mod common;
 #[cfg(test)]
 mod edges;
 #[cfg(test)]
+mod grammars;
+#[cfg(test)]
 mod lanes;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod schedules;
 #[cfg(test)]
 mod scripts;

@@ -50,6 +50,7 @@ fn play(text: &str) {
         stops: &[1],
         classes: Arc::new(TokenClasses::new(classes)),
         code_prompt: false,
+        constraint: None,
     };
     let mut effects = Vec::new();
     let mut decoder = Decoder::new(&config, input, &mut effects);
@@ -218,6 +219,10 @@ impl<'a> Script<'a> {
                 };
                 format!("{verb} {offset} \"{}\"", self.text(token))
             }
+            Effect::Place { offset, token, .. } => {
+                format!("places {offset} \"{}\"", self.text(token))
+            }
+            Effect::Revoke { offset } => format!("revokes {offset}"),
             Effect::Shorten { len } => format!("cuts the canvas to {len}"),
             Effect::Fork { lane, split } => {
                 format!(
@@ -246,6 +251,7 @@ impl<'a> Script<'a> {
                 };
                 format!("lane {} {verb} {start}..{}{note}", lane.0, start + len)
             }
+            Effect::Resize { lane, len } => format!("lane {} owns {len} offsets", lane.0),
             Effect::Wake { lane } => format!("lane {} wakes", lane.0),
             Effect::Finish { lane, valid } => {
                 format!("lane {} finishes with {valid} offsets", lane.0)
@@ -259,6 +265,8 @@ impl<'a> Script<'a> {
                 DoneReason::StopToken => "done: stop token".to_owned(),
                 DoneReason::Budget => "done: budget".to_owned(),
                 DoneReason::LaneBudget => "done: lane budget".to_owned(),
+                DoneReason::Complete => "done: the grammar is fulfilled".to_owned(),
+                DoneReason::Failed => "done: the grammar failed".to_owned(),
             },
         }
     }

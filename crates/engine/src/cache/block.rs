@@ -1,4 +1,5 @@
-//! Cache policies of the block-wise schedule: none, prefix and dual (Fast-dLLM §3.2).
+//! Cache policies of schedules with one lane: none, prefix and dual (Fast-dLLM §3.2), and dual
+//! under a window.
 
 use decode::ForwardKind;
 
@@ -36,6 +37,25 @@ pub(crate) struct Dual;
 impl CachePolicy for Dual {
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
         block(view, plan, |block_end| block_end);
+    }
+}
+
+/// A full forward when a lane starts; then the lane alone, reading the K/V up to the end of its
+/// lookahead: masks further right are dropped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window;
+
+impl CachePolicy for Window {
+    fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
+        if view.lane_started {
+            return plan.full(view, view.end(), Tables::SHARED);
+        }
+        plan.begin(ForwardKind::Decode);
+        for lane in view.decoder.lanes() {
+            let rows = view.prompt + lane.range.start..view.prompt + lane.range.end;
+            plan.push_range(rows, view.prompt + lane.lookahead.end);
+        }
+        plan.close(Tables::SHARED);
     }
 }
 

@@ -73,15 +73,15 @@ fn open_rows(view: &View<'_>, plan: &mut ForwardPlan) {
     let step = view.decoder.step();
     let mut next = 0;
     let settle = |plan: &mut ForwardPlan, offsets: std::ops::Range<u32>| {
-        for offset in offsets.filter(|offset| canvas.committed_at(*offset) == step) {
+        for offset in offsets.filter(|offset| canvas.written_at(*offset) == step) {
             plan.rows.push((view.prompt + offset, 0));
         }
     };
     for lane in view.decoder.lanes() {
         settle(plan, next..lane.range.start);
         for offset in lane.range.start..lane.lookahead.end {
-            let committed = canvas.committed_at(offset);
-            if committed == 0 || committed == step {
+            let written = canvas.written_at(offset);
+            if written == 0 || written == step {
                 plan.rows.push((view.prompt + offset, 0));
             }
         }

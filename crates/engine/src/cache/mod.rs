@@ -13,7 +13,7 @@ pub(crate) use tables::Tables;
 /// What a policy may know of its sequence when it plans a forward.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
-    /// P, tokens of the prompt.
+    /// P, tokens of prompt and suffix: slots left of the generation.
     pub(crate) prompt: u32,
     /// Lanes and canvas.
     pub(crate) decoder: &'a Decoder,
@@ -34,14 +34,14 @@ impl View<'_> {
     }
 }
 
-/// One forward of one sequence. Rows of all segments lie packed, by position within a segment;
-/// no position occurs twice.
+/// One forward of one sequence. Rows of all segments lie packed, by slot within a segment; no slot
+/// occurs twice.
 #[derive(Clone, Debug)]
 pub(crate) struct ForwardPlan {
     pub(crate) kind: ForwardKind,
     /// The rows are `[0, end)` of the sequence: no older K/V is read.
     pub(crate) rewrites: bool,
-    /// Rows as (absolute position, visible slots); a row's slot is its position.
+    /// Rows as (slot, visible slots).
     pub(crate) rows: Vec<(u32, u32)>,
     pub(crate) segments: Vec<PlanSegment>,
 }
@@ -118,6 +118,7 @@ pub(crate) fn build(config: &CacheConfig) -> Box<dyn CachePolicy> {
         CacheConfig::None => Box::new(block::NoCache),
         CacheConfig::Prefix => Box::new(block::Prefix),
         CacheConfig::Dual => Box::new(block::Dual),
+        CacheConfig::Window => Box::new(block::Window),
         CacheConfig::Snapshot(compact) => Box::new(compact::Lanes {
             compact,
             private: true,

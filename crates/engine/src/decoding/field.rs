@@ -42,8 +42,8 @@ const MAX: i64 = u32::MAX as i64;
 /// Every field, in the order of the reference.
 pub const FIELDS: &[Field] = &[
     field("preset", FieldKind::Name(super::presets::NAMES)),
-    field("schedule", FieldKind::Name(&["asynclane", "block_wise"])),
-    field("commit", FieldKind::Name(&["threshold", "top_k"])),
+    field("schedule", FieldKind::Name(super::schedules::NAMES)),
+    field("commit", FieldKind::Name(super::commits::NAMES)),
     field(
         "cache",
         FieldKind::Name(&["none", "prefix", "dual", "snapshot", "fresh", "fused"]),
@@ -55,8 +55,14 @@ pub const FIELDS: &[Field] = &[
     ),
     field("refresh_margin", FieldKind::Integer(0, 1024)),
     field("block_length", FieldKind::Integer(1, 1024)),
+    field("window", FieldKind::Integer(1, 256)),
     field("threshold", FieldKind::Number(0.0, 1.0)),
     field("tokens_per_step", FieldKind::Integer(1, MAX)),
+    field("factor", FieldKind::Number(f64::MIN_POSITIVE, f64::MAX)),
+    field("entropy_threshold", FieldKind::Number(0.0, f64::MAX)),
+    field("margin_threshold", FieldKind::Number(0.0, 1.0)),
+    field("delimiter_threshold", FieldKind::Number(0.0, 1.0)),
+    field("add_block_threshold", FieldKind::Number(0.0, 1.0)),
     field("draft_threshold", FieldKind::Number(0.0, 1.0)),
     field("lookahead", FieldKind::Integer(0, 256)),
     field("max_lanes", FieldKind::Integer(1, 32)),
@@ -85,6 +91,8 @@ impl FieldKind {
             Self::Name(names) => format!("one of {}", names.join(", ")),
             Self::Integer(min, max) if *max == MAX => format!("an integer >= {min}"),
             Self::Integer(min, max) => format!("an integer in {min}..{max}"),
+            Self::Number(f64::MIN_POSITIVE, f64::MAX) => "a number > 0".to_owned(),
+            Self::Number(min, max) if *max == f64::MAX => format!("a number >= {min}"),
             Self::Number(min, max) => format!("a number in {min}..{max}"),
             Self::Flag => "true or false".to_owned(),
             Self::NameOrInteger(names, min, _) => {

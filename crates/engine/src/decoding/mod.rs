@@ -1,14 +1,18 @@
 //! A decoder as a composition: lane schedule × commit rule × cache policy.
 
+mod commits;
 mod field;
 mod presets;
 mod resolve;
+mod schedules;
 mod spec;
 
 use decode::DecoderConfig;
 
+pub use commits::{COMMITS, CommitInfo};
 pub use field::{FIELDS, Field, FieldKind, Value};
 pub use presets::{DEFAULT as DEFAULT_PRESET, NAMES as PRESET_NAMES, PRESETS, Preset, preset};
+pub use schedules::{SCHEDULES, ScheduleInfo};
 pub use spec::{DecodingSpec, SpecError, SpecFault};
 
 /// A fully resolved decoder. Build one with [`DecodingSpec::resolve`].
@@ -33,6 +37,9 @@ pub enum CacheConfig {
     Prefix,
     /// Fast-dLLM: K/V of the whole canvas from a full forward; only the block recomputed.
     Dual,
+    /// Window-Diffusion: as `Dual`, but a forward between two full ones sees no mask beyond the
+    /// outer window.
+    Window,
     /// AsyncLane §4: a fork clones the page table, lanes write to private pages.
     Snapshot(Compact),
     /// One page table per sequence; a lane sees the slots up to the end of its own run.
@@ -52,7 +59,7 @@ impl CacheConfig {
         match self {
             Self::None => "none",
             Self::Prefix => "prefix",
-            Self::Dual => "dual",
+            Self::Dual | Self::Window => "dual",
             Self::Snapshot(_) => "snapshot",
             Self::Fresh(_) => "fresh",
             Self::Fused { .. } => "fused",

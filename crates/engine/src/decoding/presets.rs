@@ -27,6 +27,9 @@ pub const NAMES: &[&str] = &[
     "fast_dllm_prefix",
     "fast_dllm_dual",
     "fast_dllm_dual_published",
+    "adablock",
+    "d3llm",
+    "window_diffusion",
 ];
 
 /// Every preset. The first three are tuned for serving; the others are the published forms that
@@ -94,6 +97,41 @@ pub const PRESETS: &[Preset] = &[
             ("threshold", Number(0.9)),
             ("prune", Flag(false)),
             ("early_stop", Flag(false)),
+        ],
+    },
+    Preset {
+        name: "adablock",
+        summary: "AdaBlock-dLLM: blocks that end at an expected delimiter, dual cache",
+        fields: &[
+            ("schedule", Name("adaptive_block")),
+            ("commit", Name("threshold")),
+            ("cache", Name("dual")),
+            ("threshold", Number(0.9)),
+            ("delimiter_threshold", Number(0.3)),
+        ],
+    },
+    Preset {
+        name: "d3llm",
+        summary: "d3LLM's multi-block decoding without training: entropy rule, dual cache",
+        fields: &[
+            ("schedule", Name("multi_block")),
+            ("commit", Name("entropy")),
+            ("cache", Name("dual")),
+            ("entropy_threshold", Number(0.45)),
+            ("add_block_threshold", Number(0.1)),
+        ],
+    },
+    Preset {
+        name: "window_diffusion",
+        summary: "Window-Diffusion: 16 active and 64 seen masks, everything anew every 32 steps",
+        fields: &[
+            ("schedule", Name("window")),
+            ("commit", Name("top_k")),
+            ("cache", Name("dual")),
+            ("tokens_per_step", Integer(1)),
+            ("block_length", Integer(16)),
+            ("window", Integer(64)),
+            ("refresh", Integer(31)),
         ],
     },
 ];

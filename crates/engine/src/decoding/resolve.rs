@@ -1,11 +1,10 @@
 //! Which of the settings apply, and which combinations of policies make sense.
 
-use decode::{
-    AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, NumericPeriod, ScheduleConfig,
-};
+use decode::DecoderConfig;
 
 use super::spec::{DecodingSpec, Setting, SpecError, SpecFault, error};
 use super::{CacheConfig, Compact, Decoding, Refresh, RowSelection};
+use super::{commits, schedules};
 
 /// A caller's settings over those of a preset.
 pub(super) struct Resolver<'a> {
@@ -13,45 +12,22 @@ pub(super) struct Resolver<'a> {
     pub(super) preset: DecodingSpec,
 }
 
-/// Fields that only the AsyncLane schedule reads.
-const ASYNCLANE: &[&str] = &[
-    "rows",
-    "refresh",
-    "refresh_margin",
-    "draft_threshold",
-    "lookahead",
-    "max_lanes",
-    "min_fill",
-    "min_clock",
-    "fork",
-    "numeric",
-    "fork_when_complete",
-    "coupled",
-];
-
 impl Resolver<'_> {
     pub(super) fn resolve(self) -> Result<Decoding, SpecError> {
         let schedule = self.name("schedule", "asynclane");
         let commit_name = self.name("commit", "threshold");
-        let asynclane = schedule == "asynclane";
-        if !asynclane {
-            self.refuse(ASYNCLANE, "is read by schedule asynclane only")?;
-        }
-        let commit = self.commit(commit_name)?;
-        let block_length = self.count("block_length", 32);
-        let (schedule_config, cache) = if asynclane {
-            let config = self.asynclane(block_length);
-            let cache = self.lane_cache(&config)?;
-            (ScheduleConfig::AsyncLane(config), cache)
-        } else {
-            (
-                ScheduleConfig::BlockWise { block_length },
-                self.block_cache()?,
-            )
+        let schedule_config = schedules::resolve(&self, schedule)?;
+        let commit = commits::resolve(&self, commit_name)?;
+        let cache = match schedules::cache(&self, schedule)? {
+            "none" => CacheConfig::None,
+            "prefix" => CacheConfig::Prefix,
+            "dual" if schedule == "window" => CacheConfig::Window,
+            "dual" => CacheConfig::Dual,
+            lanes => self.lane_cache(lanes)?,
         };
         let prune = self.flag("prune", true);
         let early_stop = self.flag("early_stop", true);
-        if !early_stop && (asynclane || prune) {
+        if !early_stop && (schedule != "block_wise" || prune) {
             let message = "false needs schedule block_wise and prune false".to_owned();
             return Err(error("early_stop", SpecFault::Combination, message));
         }
@@ -74,47 +50,9 @@ impl Resolver<'_> {
         })
     }
 
-    fn commit(&self, name: &str) -> Result<CommitConfig, SpecError> {
-        if name == "top_k" {
-            self.refuse(&["threshold"], "is read by commit threshold only")?;
-            Ok(CommitConfig::TopK {
-                tokens_per_step: self.count("tokens_per_step", 1),
-            })
-        } else {
-            self.refuse(&["tokens_per_step"], "is read by commit top_k only")?;
-            Ok(CommitConfig::Threshold {
-                threshold: self.number("threshold", 0.9),
-            })
-        }
-    }
-
-    fn asynclane(&self, block_length: u32) -> AsyncLaneConfig {
-        let numeric = match self.name("numeric", "next") {
-            "strict" => NumericPeriod::Strict,
-            _ => NumericPeriod::Next,
-        };
-        let fork = match self.name("fork", "auto") {
-            "off" => None,
-            "sentence" => Some(Boundary::Sentence(numeric)),
-            "newline" => Some(Boundary::Newline),
-            _ => Some(Boundary::Auto(numeric)),
-        };
-        AsyncLaneConfig {
-            block_length,
-            lookahead: self.count("lookahead", 32),
-            draft_threshold: Some(self.number("draft_threshold", 0.9)),
-            fork,
-            min_fill: self.number("min_fill", 0.5),
-            min_clock: self.count("min_clock", 2),
-            fork_when_complete: self.flag("fork_when_complete", true),
-            max_lanes: self.count("max_lanes", 16),
-            coupled: self.flag("coupled", false),
-        }
-    }
-
-    fn lane_cache(&self, config: &AsyncLaneConfig) -> Result<CacheConfig, SpecError> {
-        let name = self.name("cache", "fused");
-        let needed = config.block_length + config.lookahead;
+    /// The policy `name` of the AsyncLane schedule.
+    fn lane_cache(&self, name: &str) -> Result<CacheConfig, SpecError> {
+        let needed = self.count("block_length", 32) + self.count("lookahead", 32);
         let margin = self.count("refresh_margin", i64::from(needed));
         if margin < needed {
             let message =
@@ -150,73 +88,46 @@ impl Resolver<'_> {
                 Err(error("rows", SpecFault::Combination, message))
             }
             "snapshot" => Ok(CacheConfig::Snapshot(compact)),
-            "fresh" => Ok(CacheConfig::Fresh(compact)),
-            other => {
-                let message = format!(
-                    "{other} does not go with schedule asynclane: use snapshot, fresh or fused"
-                );
-                Err(error("cache", SpecFault::Combination, message))
-            }
-        }
-    }
-
-    fn block_cache(&self) -> Result<CacheConfig, SpecError> {
-        match self.name("cache", "dual") {
-            "none" => Ok(CacheConfig::None),
-            "prefix" => Ok(CacheConfig::Prefix),
-            "dual" => Ok(CacheConfig::Dual),
-            other => {
-                let message = format!(
-                    "{other} does not go with schedule block_wise: use none, prefix or dual"
-                );
-                Err(error("cache", SpecFault::Combination, message))
-            }
+            _ => Ok(CacheConfig::Fresh(compact)),
         }
     }
 
     /// The caller's setting, else the preset's where the preset is of the same schedule.
-    fn lookup(&self, name: &str) -> Option<Setting> {
+    pub(super) fn lookup(&self, name: &str) -> Option<Setting> {
         let schedule = self.spec.name("schedule");
         let same = schedule.is_none() || schedule == self.preset.name("schedule");
-        let commits = ["threshold", "tokens_per_step", "commit"].contains(&name);
+        let commits = name == "commit" || commits::is_setting(name);
         self.spec.get(name).or_else(|| {
             let applies = same || (commits && self.spec.get("commit").is_none());
             if applies { self.preset.get(name) } else { None }
         })
     }
 
-    fn name(&self, name: &str, default: &'static str) -> &'static str {
+    pub(super) fn name(&self, name: &str, default: &'static str) -> &'static str {
         match self.lookup(name) {
             Some(Setting::Name(value)) => value,
             _ => default,
         }
     }
 
-    fn count(&self, name: &str, default: i64) -> u32 {
+    pub(super) fn count(&self, name: &str, default: i64) -> u32 {
         match self.lookup(name) {
             Some(Setting::Integer(value)) => value as u32,
             _ => default as u32,
         }
     }
 
-    fn number(&self, name: &str, default: f64) -> f64 {
+    pub(super) fn number(&self, name: &str, default: f64) -> f64 {
         match self.lookup(name) {
             Some(Setting::Number(value)) => value,
             _ => default,
         }
     }
 
-    fn flag(&self, name: &str, default: bool) -> bool {
+    pub(super) fn flag(&self, name: &str, default: bool) -> bool {
         match self.lookup(name) {
             Some(Setting::Flag(value)) => value,
             _ => default,
-        }
-    }
-
-    fn refuse(&self, names: &[&str], why: &str) -> Result<(), SpecError> {
-        match names.iter().find(|name| self.spec.get(name).is_some()) {
-            Some(name) => Err(error(name, SpecFault::Combination, why.to_owned())),
-            None => Ok(()),
         }
     }
 }

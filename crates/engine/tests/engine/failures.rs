@@ -90,7 +90,7 @@ fn an_output_of_the_wrong_size_fails_the_pass() {
     };
     assert_eq!(*last, id);
     let expected = format!(
-        "the model returned {} candidates for {scored} rows",
+        "the model returned {} candidates and 0 tops, expected {scored} and 0",
         scored - 1
     );
     assert_eq!(*message, expected);

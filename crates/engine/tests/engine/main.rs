@@ -9,6 +9,8 @@ mod common;
 #[cfg(test)]
 mod failures;
 #[cfg(test)]
+mod infill;
+#[cfg(test)]
 mod invariance;
 #[cfg(test)]
 mod pages;
@@ -18,6 +20,8 @@ mod plans_block;
 mod plans_lanes;
 #[cfg(test)]
 mod plans_snapshot;
+#[cfg(test)]
+mod scoring;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use asynclane_engine::{EngineConfig, FinishReason, Refusal, Request};
+use asynclane_engine::{EngineConfig, FinishReason, Penalties, Refusal, Request};
 use sim::{SimConfig, SimExecutor};
 use step::{Batch, ExecuteError};
 
@@ -79,6 +79,7 @@ impl Lives {
                     assert_eq!(outcome, alone(request, &model), "{id:?}: {request:?}");
                     self.stopped += u32::from(outcome.reason == FinishReason::Stop);
                     check_text(&lab, request, &outcome);
+                    check_wishes(request, &outcome);
                 }
                 Some(End::Failed(message)) => {
                     self.failed += 1;
@@ -93,7 +94,7 @@ impl Lives {
 
     fn check_refusal(&mut self, refusal: Refusal, request: &Request, lab: &Lab, pages: u32) {
         self.refused += 1;
-        let prompt = request.prompt.len() as u32;
+        let prompt = (request.prompt.len() + request.suffix.len()) as u32;
         let limits = lab.engine.limits();
         let needed = limits.worst_case_pages(prompt, request.max_tokens, &request.decoding);
         assert_eq!(
@@ -145,10 +146,38 @@ fn world(rng: &mut Rng) -> (EngineConfig, SimConfig) {
     (config, model)
 }
 
+/// The output follows the grammar, and has probabilities if they were asked for.
+fn check_wishes(request: &Request, outcome: &Outcome) {
+    if let Some(mut grammar) = request.constraint.clone() {
+        for token in &outcome.tokens {
+            assert_eq!(grammar.accept(*token), Ok(true), "{request:?} {outcome:?}");
+        }
+        assert!(
+            grammar.may_end()
+                || outcome.reason == FinishReason::Length
+                || request.stop_tokens != [STOP],
+            "{request:?}"
+        );
+    }
+    let wanted = request.logprobs.map_or(0, |_| outcome.tokens.len());
+    assert_eq!(outcome.logprobs.len(), wanted);
+    for entry in &outcome.logprobs {
+        assert!(entry.logprob <= 0.0 && entry.top.len() <= request.logprobs.map_or(0, usize::from));
+        assert!(
+            entry
+                .top
+                .windows(2)
+                .all(|two| two[0].logprob >= two[1].logprob)
+        );
+    }
+}
+
 /// Without biases and noise every decoder writes the model's hidden text.
 fn check_text(lab: &Lab, request: &Request, outcome: &Outcome) {
     let plain = request.sampling.temperature == 0.0
         && request.biases.is_empty()
+        && request.penalties == Penalties::default()
+        && request.constraint.is_none()
         && request.min_tokens == 0
         && request.stop_tokens == [STOP]
         && request.decoding.max_forwards.is_none();

@@ -27,6 +27,9 @@ fn every_preset_resolves() {
         ("fast_dllm_prefix", "block_wise+threshold+prefix"),
         ("fast_dllm_dual", "block_wise+threshold+dual"),
         ("fast_dllm_dual_published", "block_wise+threshold+dual"),
+        ("adablock", "adaptive_block+threshold+dual"),
+        ("d3llm", "multi_block+entropy+dual"),
+        ("window_diffusion", "window+top_k+dual"),
     ];
     let found: Vec<_> = PRESETS
         .iter()
@@ -187,7 +190,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "schedule=3",
         SpecFault::Type,
-        "schedule must be one of asynclane, block_wise, got 3",
+        "schedule must be one of asynclane, block_wise, adaptive_block, multi_block, window, got 3",
     ),
     (
         "refresh=false",
@@ -257,22 +260,62 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "vanilla,threshold=0.5",
         SpecFault::Combination,
-        "threshold is read by commit threshold only",
+        "threshold is read by commit threshold, capped, credit, local_leap, hierarchy only",
     ),
     (
         "tokens_per_step=2",
         SpecFault::Combination,
-        "tokens_per_step is read by commit top_k only",
+        "tokens_per_step is read by commit top_k, capped only",
     ),
     (
         "cache=dual",
         SpecFault::Combination,
-        "cache dual does not go with schedule asynclane: use snapshot, fresh or fused",
+        "cache dual does not go with schedule asynclane: use fused, snapshot or fresh",
     ),
     (
         "schedule=block_wise,cache=fused",
         SpecFault::Combination,
-        "cache fused does not go with schedule block_wise: use none, prefix or dual",
+        "cache fused does not go with schedule block_wise: use dual, none or prefix",
+    ),
+    (
+        "schedule=window,cache=prefix",
+        SpecFault::Combination,
+        "cache prefix does not go with schedule window: use dual or none",
+    ),
+    (
+        "schedule=window,window=8",
+        SpecFault::Combination,
+        "window must be at least block_length = 16, got 8",
+    ),
+    (
+        "schedule=window,refresh=lane",
+        SpecFault::Combination,
+        "refresh must be an integer with schedule window",
+    ),
+    (
+        "schedule=multi_block,delimiter_threshold=0.5",
+        SpecFault::Combination,
+        "delimiter_threshold is read by schedule adaptive_block only",
+    ),
+    (
+        "add_block_threshold=0.5",
+        SpecFault::Combination,
+        "add_block_threshold is read by schedule multi_block only",
+    ),
+    (
+        "commit=entropy,margin_threshold=0.5",
+        SpecFault::Combination,
+        "margin_threshold is read by commit margin only",
+    ),
+    (
+        "commit=factor,factor=0",
+        SpecFault::Value,
+        "factor must be a number > 0, got 0",
+    ),
+    (
+        "commit=entropy,entropy_threshold=-1",
+        SpecFault::Value,
+        "entropy_threshold must be a number >= 0, got -1",
     ),
     (
         "cache=snapshot,rows=open",

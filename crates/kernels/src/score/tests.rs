@@ -1,6 +1,8 @@
 //! Records against plain loops.
 
-use super::{Draw, Scored, Scorer, ScorerRow, score};
+mod tops;
+
+use super::{Draw, LogitBias, Scored, Scorer, ScorerRow, Scores, score};
 use crate::gemm::tests::noise;
 use candle_core::{Device, Tensor};
 use std::ops::Range;
@@ -19,14 +21,29 @@ fn row(input: u32, biases: Range<u32>) -> ScorerRow {
         input,
         position: 0,
         biases,
+        allowed: None,
+        tops: 0,
         draw: 0,
     }
 }
 
-fn run(logits: &[f32], vocab: usize, scorer: &Scorer<'_>) -> Result<Vec<Scored>, String> {
+fn add(token: u32, amount: f32) -> LogitBias {
+    let repetition = 1.0;
+    LogitBias {
+        token,
+        repetition,
+        amount,
+    }
+}
+
+fn run_all(logits: &[f32], vocab: usize, scorer: &Scorer<'_>) -> Result<Scores, String> {
     let shape = (logits.len() / vocab, vocab);
     let logits = Tensor::from_slice(logits, shape, &Device::Cpu).unwrap();
     score(&logits, scorer).map_err(|error| error.to_string())
+}
+
+fn run(logits: &[f32], vocab: usize, scorer: &Scorer<'_>) -> Result<Vec<Scored>, String> {
+    run_all(logits, vocab, scorer).map(|scores| scores.records)
 }
 
 /// The record of one row by sorting and plain sums.
@@ -82,6 +99,7 @@ fn records_equal_plain_sums() {
         let scorer = Scorer {
             rows: &rows,
             biases: &[],
+            allowed: &[],
             draws: &[GREEDY],
             mask: 1,
         };
@@ -102,6 +120,7 @@ fn ties_go_to_the_lower_id_and_the_mask_is_never_chosen() {
     let scorer = Scorer {
         rows: &rows,
         biases: &[],
+        allowed: &[],
         draws: &[GREEDY],
         mask: 2,
     };
@@ -120,11 +139,12 @@ fn ties_go_to_the_lower_id_and_the_mask_is_never_chosen() {
 #[test]
 fn biases_act_before_the_softmax() {
     let logits: Vec<f32> = noise(3, 2 * 64);
-    let biases = [(9, 1.0), (9, f32::NEG_INFINITY), (4, 20.0)];
+    let biases = [add(9, 1.0), add(9, f32::NEG_INFINITY), add(4, 20.0)];
     let rows = [row(9, 1..3), row(9, 0..1)];
     let scorer = Scorer {
         rows: &rows,
         biases: &biases,
+        allowed: &[],
         draws: &[GREEDY],
         mask: 0,
     };
@@ -146,6 +166,7 @@ fn probabilities_near_one_keep_their_order() {
     let scorer = Scorer {
         rows: &rows,
         biases: &[],
+        allowed: &[],
         draws: &[GREEDY],
         mask: 2,
     };
@@ -176,6 +197,7 @@ fn a_drawn_token_reports_its_noise_free_probability() {
         let scorer = Scorer {
             rows: &rows,
             biases: &[],
+            allowed: &[],
             draws: &draws,
             mask: 0,
         };
@@ -218,6 +240,7 @@ fn rows_do_not_change_each_other() {
     let scorer = Scorer {
         rows: &rows,
         biases: &[],
+        allowed: &[],
         draws: &draws,
         mask: 5,
     };
@@ -245,6 +268,7 @@ fn a_fully_banned_row_has_no_probability_and_garbage_is_an_error() {
     let scorer = Scorer {
         rows: &rows,
         biases: &[],
+        allowed: &[],
         draws: &draws,
         mask: 0,
     };
@@ -262,7 +286,7 @@ fn a_fully_banned_row_has_no_probability_and_garbage_is_an_error() {
                 .contains("scored row 0 are not finite")
         );
     }
-    let far = [(8, 1.0)];
+    let far = [add(8, 1.0)];
     let error = run(
         &[0.0; 8],
         8,

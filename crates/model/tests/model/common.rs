@@ -374,6 +374,7 @@ pub fn row(token: u32, position: u32, visible: u32) -> Row {
         visible,
         score: Score::Candidate,
         biases: 0..0,
+        allowed: None,
     }
 }
 

@@ -3,7 +3,9 @@
 use crate::common::{Tiny, execute, push, row};
 use asynclane_model::{ExecutorConfig, ModelExecutor};
 use serde_json::json;
-use step::{Batch, BatchOutput, Bias, Executor, PageCopy, PageId, Row, Sampling};
+use step::{
+    Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Row, Sampling, Score, TopToken,
+};
 
 fn tiny() -> Tiny {
     Tiny::new(11, &json!({"vocab_size": 61, "embedding_size": 64}))
@@ -79,10 +81,10 @@ fn batches_that_index_beyond_a_limit_are_errors_and_the_next_one_works() {
         ),
         (
             Row {
-                biases: 0..2,
+                biases: 0..3,
                 ..good.clone()
             },
-            "row 0: biases 0..2 of 1",
+            "row 0: biases 0..3 of 2",
         ),
         (
             Row {
@@ -91,14 +93,37 @@ fn batches_that_index_beyond_a_limit_are_errors_and_the_next_one_works() {
             },
             "row 0: bias for token 61 of 61",
         ),
+        (
+            Row {
+                biases: 1..2,
+                ..good.clone()
+            },
+            "row 0: repetition 0 of token 3, expected a positive number",
+        ),
+        (
+            Row {
+                allowed: Some(1),
+                ..good.clone()
+            },
+            "row 0: allowed set 1 of 1",
+        ),
+        (
+            Row {
+                score: Score::Top(61),
+                ..good.clone()
+            },
+            "row 0: 61 most probable tokens of 60",
+        ),
     ];
     let mut output = BatchOutput::default();
     for (bad, message) in cases {
         let mut batch = Batch::default();
+        batch.biases.push(Bias::add(61, 1.0));
         batch.biases.push(Bias {
-            token: 61,
-            amount: 1.0,
+            repetition: 0.0,
+            ..Bias::add(3, 1.0)
         });
+        batch.allowed = vec![u32::MAX; 2];
         push(&mut batch, vec![bad], &[2, 3], Sampling::GREEDY);
         let error = executor
             .execute(&batch, &mut output)
@@ -113,6 +138,16 @@ fn batches_that_index_beyond_a_limit_are_errors_and_the_next_one_works() {
         .unwrap_err()
         .to_string();
     assert_eq!(error, "forward pass failed: page 4 of 4");
+    let mut batch = Batch::default();
+    batch.allowed.push(0);
+    let error = executor
+        .execute(&batch, &mut output)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "forward pass failed: allowed sets of 1 words, expected a multiple of 2"
+    );
     let mut batch = Batch::default();
     batch.copies.push(PageCopy {
         from: PageId(9),
@@ -171,10 +206,7 @@ fn a_ban_moves_the_argmax_and_raises_the_rest() {
         Sampling::GREEDY,
     );
     let plain = execute(&mut executor, &batch).candidates[0];
-    batch.biases.push(Bias {
-        token: plain.token,
-        amount: f32::NEG_INFINITY,
-    });
+    batch.biases.push(Bias::ban(plain.token));
     batch.rows[0].biases = 0..1;
     let output = execute(&mut executor, &batch);
     let (banned, free) = (output.candidates[0], output.candidates[1]);
@@ -182,6 +214,127 @@ fn a_ban_moves_the_argmax_and_raises_the_rest() {
     assert_eq!(banned.token, plain.runner_up);
     let expected = plain.runner_up_probability / (1.0 - plain.probability);
     assert!((banned.probability - expected).abs() < 1e-9);
+}
+
+/// A row at `position` on the first page that wants tops within a set.
+fn asking(position: u32, score: Score, allowed: Option<u32>) -> Row {
+    Row {
+        score,
+        allowed,
+        ..row(5, position, 8)
+    }
+}
+
+#[test]
+fn tops_belong_to_the_rows_that_want_them_and_follow_the_candidate() {
+    let mut executor = tiny().executor(1, 1);
+    let wanted = [3, 0, 60, 1, 0, 20, 2, 8].map(|count| match count {
+        0 => Score::Candidate,
+        count => Score::Top(count),
+    });
+    let run = |executor: &mut ModelExecutor, scores: [Score; 8]| {
+        let mut batch = Batch::default();
+        let rows = (0..).zip(scores).map(|(i, score)| asking(i, score, None));
+        push(&mut batch, rows.collect(), &[0], Sampling::GREEDY);
+        execute(executor, &batch)
+    };
+    let output = run(&mut executor, wanted);
+    let plain = run(&mut executor, [Score::Candidate; 8]);
+    assert_eq!(output.candidates, plain.candidates);
+    assert_eq!(plain.tops, []);
+    let mut tops = &output.tops[..];
+    for (score, candidate) in wanted.iter().zip(&output.candidates) {
+        let (own, rest) = tops.split_at(score.tops());
+        check_tops(own, candidate);
+        tops = rest;
+    }
+    assert_eq!(tops, []);
+    // All tokens but the mask: with its probability they sum to one.
+    let all: f64 = output.tops[3..63].iter().map(probability).sum();
+    assert!((all + output.candidates[2].present - 1.0).abs() < 1e-6);
+}
+
+fn probability(top: &TopToken) -> f64 {
+    f64::from(top.logprob).exp()
+}
+
+/// Distinct tokens by falling probability, the first of them those of a greedy candidate.
+fn check_tops(tops: &[TopToken], candidate: &Candidate) {
+    assert!(tops.is_sorted_by(|a, b| a.logprob >= b.logprob));
+    let tokens: std::collections::BTreeSet<_> = tops.iter().map(|top| top.token).collect();
+    assert!(tokens.len() == tops.len() && !tokens.contains(&5));
+    let firsts = [
+        (candidate.token, candidate.probability),
+        (candidate.runner_up, candidate.runner_up_probability),
+    ];
+    for (top, (token, expected)) in tops.iter().zip(firsts) {
+        assert_eq!(top.token, token);
+        assert!((f64::from(top.logprob) - expected.ln()).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn a_set_leaves_its_tokens_alone_and_rows_choose_their_own() {
+    let mut executor = tiny().executor(1, 1);
+    let mut batch = Batch::default();
+    let hot = Sampling {
+        temperature: 3.0,
+        seed: 2,
+        ..Sampling::GREEDY
+    };
+    // Tokens 8..12 (and one beyond the vocabulary), none, all.
+    batch.allowed = vec![0xF00, 1 << 31, 0, 0, u32::MAX, u32::MAX];
+    let sets = [Some(0), Some(1), Some(2), None, Some(0)];
+    let rows = (0..).zip(sets);
+    let rows = rows.map(|(i, set)| asking(i, Score::Top(6), set)).collect();
+    push(&mut batch, rows, &[0], hot);
+    let restricted = execute(&mut executor, &batch);
+    for i in [0, 4] {
+        let candidate = restricted.candidates[i];
+        assert!((8..12).contains(&candidate.token) && (8..12).contains(&candidate.runner_up));
+        assert_eq!(candidate.present, 0.0);
+        let tops = &restricted.tops[6 * i..6 * i + 6];
+        assert!(tops[..4].iter().all(|top| (8..12).contains(&top.token)));
+        let total: f64 = tops.iter().map(probability).sum();
+        assert!((total - 1.0).abs() < 1e-6);
+        assert_eq!(tops[4].logprob, f32::NEG_INFINITY);
+    }
+    let nothing = restricted.candidates[1];
+    assert_eq!((nothing.probability, nothing.entropy), (0.0, 0.0));
+    // The set of everything and no set at all.
+    batch.rows.iter_mut().for_each(|row| row.allowed = None);
+    let free = execute(&mut executor, &batch);
+    assert_eq!(free.candidates[2..4], restricted.candidates[2..4]);
+    assert_eq!(free.tops[12..24], restricted.tops[12..24]);
+}
+
+#[test]
+fn repetition_moves_a_logit_towards_unlikely() {
+    let mut executor = tiny().executor(1, 1);
+    let mut batch = Batch::default();
+    push(
+        &mut batch,
+        (0..8).map(|i| asking(i, Score::Top(60), None)).collect(),
+        &[0],
+        Sampling::GREEDY,
+    );
+    let plain = execute(&mut executor, &batch);
+    // The most probable token's logit is positive, the least probable one's is not.
+    for token in [plain.tops[0].token, plain.tops[59].token] {
+        batch.biases = vec![Bias {
+            token,
+            repetition: 2.0,
+            amount: 0.0,
+        }];
+        batch.rows[0].biases = 0..1;
+        let penalised = execute(&mut executor, &batch);
+        let log = |output: &BatchOutput| {
+            let top = output.tops[..60].iter().find(|top| top.token == token);
+            top.expect("all tokens are listed").logprob
+        };
+        assert!(log(&penalised) < log(&plain), "token {token}");
+        assert_eq!(penalised.candidates[1..], plain.candidates[1..]);
+    }
 }
 
 #[test]

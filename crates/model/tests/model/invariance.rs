@@ -2,7 +2,7 @@
 
 use crate::common::{Noise, Tiny, execute, push, row};
 use serde_json::{Value, json};
-use step::{Batch, Bias, Candidate, Sampling};
+use step::{Batch, BatchOutput, Bias, Sampling, Score, set_words};
 
 /// The demo model's geometry and an odd one with grouped heads.
 fn geometries() -> [Value; 2] {
@@ -14,21 +14,31 @@ fn geometries() -> [Value; 2] {
     ]
 }
 
-/// A sequence of `count` rows under full attention with its own seed, on `pages`.
-fn sequence(batch: &mut Batch, seed: u64, count: usize, pages: &[u32]) {
+/// A sequence of `count` rows under full attention with its own seed, on `pages`; some of them
+/// are biased, want their most probable tokens or may only choose from a set.
+fn sequence(batch: &mut Batch, vocab: u32, seed: u64, count: usize, pages: &[u32]) {
     let mut noise = Noise(seed);
     let from = batch.biases.len() as u32;
+    batch.biases.push(Bias::ban(7));
+    batch.biases.push(Bias::add(9, noise.next()));
     batch.biases.push(Bias {
-        token: 7,
-        amount: f32::NEG_INFINITY,
+        token: 11,
+        repetition: 1.3,
+        amount: 0.1,
     });
-    batch.biases.push(Bias {
-        token: 9,
-        amount: noise.next(),
-    });
+    let words = set_words(vocab);
+    let set = (batch.allowed.len() / words) as u32;
+    batch
+        .allowed
+        .extend((0..words).map(|_| noise.next().to_bits()));
     let rows = (0..count as u32)
         .map(|i| step::Row {
-            biases: if i % 3 == 0 { from..from + 2 } else { 0..0 },
+            biases: if i % 3 == 0 { from..from + 3 } else { 0..0 },
+            allowed: (i % 5 == 1).then_some(set),
+            score: match i % 4 {
+                2 => Score::Top((i % 20) as u8 + 1),
+                _ => Score::Candidate,
+            },
             ..row(noise.below(300) as u32, i, count as u32)
         })
         .collect();
@@ -43,17 +53,31 @@ fn sequence(batch: &mut Batch, seed: u64, count: usize, pages: &[u32]) {
     push(batch, rows, pages, sampling);
 }
 
-/// Every bit of a candidate.
-fn bits(c: &Candidate) -> [u64; 7] {
-    [
-        u64::from(c.token),
-        c.probability.to_bits(),
-        u64::from(c.runner_up),
-        c.runner_up_probability.to_bits(),
-        u64::from(c.entropy.to_bits()),
-        u64::from(c.gap.to_bits()),
-        c.present.to_bits(),
-    ]
+/// Every bit of the candidate of each row and of its most probable tokens, all rows being scored.
+fn bits(batch: &Batch, output: &BatchOutput) -> Vec<Vec<u64>> {
+    let mut tops = output.tops.iter();
+    let rows = batch.rows.iter().zip(&output.candidates);
+    rows.map(|(row, c)| {
+        let mut bits = vec![
+            u64::from(c.token),
+            c.probability.to_bits(),
+            u64::from(c.runner_up),
+            c.runner_up_probability.to_bits(),
+            u64::from(c.entropy.to_bits()),
+            u64::from(c.gap.to_bits()),
+            c.present.to_bits(),
+        ];
+        for top in tops.by_ref().take(row.score.tops()) {
+            bits.extend([u64::from(top.token), u64::from(top.logprob.to_bits())]);
+        }
+        bits
+    })
+    .collect()
+}
+
+/// Tokens with a logit.
+fn vocab(geometry: &Value) -> u32 {
+    geometry["vocab_size"].as_u64().unwrap() as u32
 }
 
 #[test]
@@ -66,12 +90,14 @@ fn a_sequence_alone_in_pairs_and_in_a_crowd() {
         let alone: Vec<Vec<_>> = (0..16)
             .map(|i| {
                 let mut batch = Batch::default();
-                sequence(&mut batch, i as u64, count(i), &[11, 3, 70, 2, 41]);
-                execute(&mut executor, &batch)
-                    .candidates
-                    .iter()
-                    .map(bits)
-                    .collect()
+                sequence(
+                    &mut batch,
+                    vocab(&geometry),
+                    i as u64,
+                    count(i),
+                    &[11, 3, 70, 2, 41],
+                );
+                bits(&batch, &execute(&mut executor, &batch))
             })
             .collect();
         let orders: [Vec<usize>; 4] = [
@@ -84,11 +110,10 @@ fn a_sequence_alone_in_pairs_and_in_a_crowd() {
             let mut batch = Batch::default();
             for (place, &i) in order.iter().enumerate() {
                 let pages: Vec<u32> = (0..5).map(|p| (place * 5 + p) as u32).collect();
-                sequence(&mut batch, i as u64, count(i), &pages);
+                sequence(&mut batch, vocab(&geometry), i as u64, count(i), &pages);
             }
-            let together = execute(&mut executor, &batch).candidates;
-            let expected: Vec<_> = order.iter().flat_map(|&i| &alone[i]).copied().collect();
-            let together: Vec<_> = together.iter().map(bits).collect();
+            let together = bits(&batch, &execute(&mut executor, &batch));
+            let expected: Vec<_> = order.iter().flat_map(|&i| &alone[i]).cloned().collect();
             assert!(together == expected, "{geometry} in order {order:?}");
         }
     }
@@ -100,12 +125,8 @@ fn any_row_count_yields_the_same_bits() {
         let tiny = Tiny::new(2, &geometry);
         let mut executor = tiny.executor(80, 2);
         let mut fixed = Batch::default();
-        sequence(&mut fixed, 3, 5, &[79]);
-        let expected: Vec<_> = execute(&mut executor, &fixed)
-            .candidates
-            .iter()
-            .map(bits)
-            .collect();
+        sequence(&mut fixed, vocab(&geometry), 3, 5, &[79]);
+        let expected = bits(&fixed, &execute(&mut executor, &fixed));
         let crowd: Vec<usize> = (0..70).chain([150, 295]).collect();
         for others in crowd {
             // The five rows behind `others` single rows of other sequences, which share pages
@@ -122,11 +143,10 @@ fn any_row_count_yields_the_same_bits() {
                 );
             }
             let base = batch.biases.len() as u32;
-            sequence(&mut batch, 3, 5, &[74]);
+            sequence(&mut batch, vocab(&geometry), 3, 5, &[74]);
             assert_eq!(base, 0);
-            let all = execute(&mut executor, &batch).candidates;
-            let got: Vec<_> = all[others..].iter().map(bits).collect();
-            assert!(got == expected, "{geometry} behind {others} rows");
+            let all = bits(&batch, &execute(&mut executor, &batch));
+            assert!(all[others..] == expected, "{geometry} behind {others} rows");
         }
     }
 }
@@ -139,13 +159,9 @@ fn threads_do_not_change_bits() {
         let mut batch = Batch::default();
         for i in 0..6 {
             let pages: Vec<u32> = (0..5).map(|p| i * 5 + p).collect();
-            sequence(&mut batch, u64::from(i), 37, &pages);
+            sequence(&mut batch, 1024, u64::from(i), 37, &pages);
         }
-        execute(&mut executor, &batch)
-            .candidates
-            .iter()
-            .map(bits)
-            .collect::<Vec<_>>()
+        bits(&batch, &execute(&mut executor, &batch))
     });
     let first = std::mem::take(&mut outputs[0]);
     assert!(outputs[1..].iter().all(|other| *other == first));
@@ -171,7 +187,7 @@ fn forwarding_in_pieces_yields_the_same_bits_as_at_once() {
                 &table,
                 Sampling::GREEDY,
             );
-            all.extend(execute(&mut executor, &batch).candidates.iter().map(bits));
+            all.extend(bits(&batch, &execute(&mut executor, &batch)));
             from += piece;
         }
         all

@@ -2,14 +2,13 @@
 
 use step::TokenId;
 
-use super::{Endpoint, MAX_SEQUENCES, Output, SamplingFields, Stops, StreamFields};
+use super::{CHOICES, Endpoint, MAX_SEQUENCES, Output, SamplingFields, Stops, StreamFields};
 use crate::error::{ApiError, ErrorCode};
 use crate::fields::{Fields, integer, text, wrong_type};
 use crate::json::Json;
 
 const MAX_STOPS: usize = 64;
 const MAX_STOP_CHARS: usize = 1024;
-const MAX_CHOICES: i64 = 128;
 const MAX_COUNT: i64 = u32::MAX as i64;
 /// Budget of a completion that names none.
 const COMPLETION_TOKENS: u32 = 16;
@@ -40,7 +39,7 @@ pub fn read(endpoint: Endpoint, fields: Fields<'_>, vocab_size: u32) -> Result<C
         top_k: fields.integer("top_k", -1..=MAX_COUNT)?,
     };
     let seed = fields.integer("seed", i64::MIN..=i64::MAX)?;
-    let n = count(fields.integer("n", 1..=MAX_CHOICES)?.unwrap_or(1));
+    let n = count(fields.integer("n", CHOICES)?.unwrap_or(1));
     let stops = Stops {
         strings: stop_strings(fields)?,
         tokens: stop_tokens(fields, vocab_size)?,
@@ -53,6 +52,7 @@ pub fn read(endpoint: Endpoint, fields: Fields<'_>, vocab_size: u32) -> Result<C
             .unwrap_or(false),
         return_token_ids: fields.boolean("return_token_ids")?.unwrap_or(false),
         skip_special_tokens: fields.boolean("skip_special_tokens")?.unwrap_or(true),
+        logprobs: None,
         echo: false,
         stream: None,
     };
@@ -95,7 +95,12 @@ impl Common {
     ///
     /// # Errors
     /// The first fault.
-    pub fn combinations(&self, endpoint: Endpoint, prompts: usize) -> Result<(), ApiError> {
+    pub fn combinations(
+        &self,
+        endpoint: Endpoint,
+        prompts: usize,
+        best_of: Option<u32>,
+    ) -> Result<(), ApiError> {
         let most = self.max_tokens.unwrap_or(match endpoint {
             Endpoint::Completions => COMPLETION_TOKENS,
             Endpoint::Chat => crate::encode::MAX_DEFAULT_TOKENS,
@@ -105,15 +110,18 @@ impl Common {
             let rest = format!("must be in 0..max_tokens ({most}), got {min_tokens}");
             return Err(ApiError::field(ErrorCode::InvalidValue, "min_tokens", rest));
         }
-        if prompts * self.n as usize > MAX_SEQUENCES {
+        let (name, choices) = match best_of {
+            Some(best_of) if best_of > self.n => ("best_of", best_of),
+            _ => ("n", self.n),
+        };
+        if prompts * choices as usize > MAX_SEQUENCES {
             let param = if prompts > MAX_SEQUENCES {
                 "prompt"
             } else {
-                "n"
+                name
             };
             let rest = format!(
-                "allows at most {MAX_SEQUENCES} prompts times n, got {prompts} x {}",
-                self.n
+                "allows at most {MAX_SEQUENCES} prompts times {name}, got {prompts} x {choices}"
             );
             return Err(ApiError::field(ErrorCode::InvalidValue, param, rest));
         }

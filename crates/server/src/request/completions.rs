@@ -54,18 +54,14 @@ pub fn input(fields: Fields<'_>, vocab_size: u32) -> Result<Input, ApiError> {
     }
 }
 
-/// `echo`, and why `suffix` is refused if it is there.
+/// `echo`, and what stands behind the generation if anything does.
 ///
 /// # Errors
 /// Type faults.
-pub fn extras(fields: Fields<'_>) -> Result<(bool, Option<ApiError>), ApiError> {
+pub fn extras(fields: Fields<'_>) -> Result<(bool, Option<String>), ApiError> {
     let echo = fields.boolean("echo")?.unwrap_or(false);
     let suffix = fields.text("suffix")?.filter(|suffix| !suffix.is_empty());
-    let refusal = suffix.map(|_| {
-        let code = ErrorCode::UnsupportedParameter;
-        ApiError::field(code, "suffix", "is not supported by this server")
-    });
-    Ok((echo, refusal))
+    Ok((echo, suffix.map(str::to_owned)))
 }
 
 fn ids(list: &[i64], vocab_size: u32, param: &str) -> Result<Vec<TokenId>, ApiError> {

@@ -1,24 +1,40 @@
 //! Optional fields: those that this server implements, and those that it checks like all others
 //! and refuses unless they are neutral.
 
+use std::ops::RangeInclusive;
+
+use engine::Penalties;
 use step::{Bias, TokenId};
 use text::Message;
 
-use super::{Endpoint, Input};
+use super::{CHOICES, Endpoint, Input};
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::fields::{Fields, number, wrong_type};
 use crate::json::Json;
+
+/// Range of the counts of most probable tokens.
+const TOPS: RangeInclusive<i64> = 0..=20;
+/// Weights of `repetition_penalty`, > 0: far enough from it that no logit leaves its number
+/// format.
+const REPETITION: RangeInclusive<f64> = 0.01..=100.0;
 
 /// The fields of this kind that a request set.
 #[derive(Debug, Default)]
 pub struct May {
     refused: Vec<ApiError>,
-    logprobs: bool,
-    top_logprobs: bool,
-    best_of: Option<i64>,
-    biases: Vec<Bias>,
-    truncate: Option<usize>,
-    continued: bool,
+    needs_logprobs: bool,
+    /// Log-probabilities, with so many of the most probable tokens.
+    pub logprobs: Option<u8>,
+    /// Sequences per prompt, of which the `n` best are returned.
+    pub best_of: Option<u32>,
+    /// Added to the logits of single tokens.
+    pub biases: Vec<Bias>,
+    /// What tokens that occur already lose.
+    pub penalties: Penalties,
+    /// Only so many tokens of every prompt are kept.
+    pub truncate: Option<usize>,
+    /// The final message of a chat is left open.
+    pub continued: bool,
 }
 
 /// Reads the fields of this kind.
@@ -27,73 +43,65 @@ pub struct May {
 /// Type and range faults.
 pub fn read(endpoint: Endpoint, fields: Fields<'_>, vocab_size: u32) -> Result<May, ApiError> {
     let mut may = May::default();
+    // Both checked to lie within 0..=255.
+    let small = |count: i64| u8::try_from(count).unwrap_or(u8::MAX);
     match endpoint {
         Endpoint::Completions => {
-            may.logprobs = fields.integer("logprobs", 0..=20)?.is_some();
-            may.best_of = fields.integer("best_of", 1..=128)?;
+            may.logprobs = fields.integer("logprobs", TOPS)?.map(small);
+            let best_of = fields.integer("best_of", CHOICES)?;
+            may.best_of = best_of.map(small).map(u32::from);
         }
         Endpoint::Chat => {
-            may.logprobs = fields.boolean("logprobs")?.unwrap_or(false);
-            may.top_logprobs = fields.integer("top_logprobs", 0..=20)?.is_some();
+            let wanted = fields.boolean("logprobs")?.unwrap_or(false);
+            let tops = fields.integer("top_logprobs", TOPS)?;
+            may.logprobs = wanted.then(|| tops.map_or(0, small));
+            may.needs_logprobs = tops.is_some() && !wanted;
             may.continued = fields.boolean("continue_final_message")?.unwrap_or(false);
         }
     }
-    if may.logprobs {
-        may.refused.push(unsupported("logprobs"));
-    }
     may.logit_bias(fields, vocab_size)?;
-    for name in ["frequency_penalty", "presence_penalty"] {
-        let penalty = fields.number(name, -2.0..=2.0)?.unwrap_or(0.0);
-        may.refuse(penalty != 0.0, name, "0");
-    }
-    // Zero would divide by nothing: the smallest positive number stands for "greater than 0".
-    let repetition = fields.number("repetition_penalty", f64::MIN_POSITIVE..=f64::INFINITY)?;
-    may.refuse(
-        repetition.is_some_and(|penalty| penalty != 1.0),
-        "repetition_penalty",
-        "1",
-    );
+    let penalty = |name, range, neutral: f32| {
+        let given = fields.number(name, range)?;
+        Ok::<_, ApiError>(given.map_or(neutral, |penalty| penalty as f32))
+    };
+    may.penalties = Penalties {
+        frequency: penalty("frequency_penalty", -2.0..=2.0, 0.0)?,
+        presence: penalty("presence_penalty", -2.0..=2.0, 0.0)?,
+        repetition: penalty("repetition_penalty", REPETITION, 1.0)?,
+    };
     let priority = fields
         .integer("priority", i64::MIN..=i64::MAX)?
         .unwrap_or(0);
     may.refuse(priority != 0, "priority", "0");
     let truncate = fields.integer("truncate_prompt_tokens", 1..=i64::MAX)?;
     may.truncate = truncate.map(|tokens| usize::try_from(tokens).unwrap_or(usize::MAX));
-    may.response_format(fields)?;
     may.tools(fields)?;
     Ok(may)
 }
 
 impl May {
-    /// Checks that need more than one field.
+    /// Checks that need more than one field; `stream` if the answer is one.
     ///
     /// # Errors
     /// The first fault.
-    pub fn combinations(&self, echo: bool, n: u32) -> Result<(), ApiError> {
-        if self.top_logprobs && !self.logprobs {
-            let rest = "needs logprobs to be true";
-            return Err(ApiError::field(
-                ErrorCode::InvalidValue,
-                "top_logprobs",
-                rest,
-            ));
+    pub fn combinations(&self, echo: bool, n: u32, stream: bool) -> Result<(), ApiError> {
+        let invalid =
+            |param: &str, rest: &str| Err(ApiError::field(ErrorCode::InvalidValue, param, rest));
+        if self.needs_logprobs {
+            return invalid("top_logprobs", "needs logprobs to be true");
         }
-        if echo && self.logprobs {
+        if echo && self.logprobs.is_some() {
             let rest = "is not supported with logprobs: prompts have no exact likelihood here";
             return Err(ApiError::field(ErrorCode::UnsupportedValue, "echo", rest));
         }
         match self.best_of {
-            Some(best_of) if best_of < i64::from(n) => {
-                let rest = format!("must be at least n ({n}), got {best_of}");
-                Err(ApiError::field(ErrorCode::InvalidValue, "best_of", rest))
-            }
-            Some(best_of) if best_of > i64::from(n) => {
-                let rest = format!("is only supported equal to n ({n}), got {best_of}");
-                Err(ApiError::field(
-                    ErrorCode::UnsupportedValue,
-                    "best_of",
-                    rest,
-                ))
+            Some(best_of) if best_of < n => invalid(
+                "best_of",
+                &format!("must be at least n ({n}), got {best_of}"),
+            ),
+            Some(best_of) if best_of > n && stream => {
+                let rest = "must be n where stream is true: the best are known only at the end";
+                invalid("best_of", rest)
             }
             _ => Ok(()),
         }
@@ -128,11 +136,6 @@ impl May {
             .map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// `logit_bias`, `truncate_prompt_tokens` and `continue_final_message`.
-    pub fn into_parts(self) -> (Vec<Bias>, Option<usize>, bool) {
-        (self.biases, self.truncate, self.continued)
-    }
-
     fn refuse(&mut self, refused: bool, name: &str, neutral: &str) {
         if refused {
             let rest = format!("is not supported by this server; only {neutral} is");
@@ -156,45 +159,7 @@ impl May {
             };
             let amount = number(bias, &(-100.0..=100.0), param)? as f32;
             if amount != 0.0 {
-                self.biases.push(Bias { token: id, amount });
-            }
-        }
-        Ok(())
-    }
-
-    fn response_format(&mut self, fields: Fields<'_>) -> Result<(), ApiError> {
-        let Some(object) = fields.object("response_format")? else {
-            return Ok(());
-        };
-        let inner = Fields::new(object, "response_format.");
-        inner.required("type")?;
-        match inner.text("type")?.unwrap_or_default() {
-            "text" => {}
-            "json_object" => self.refuse(true, "response_format", "type text"),
-            "json_schema" => {
-                let schema = inner.object("json_schema")?;
-                if schema
-                    .is_none_or(|schema| !matches!(schema.get("schema"), Some(Json::Object(_))))
-                {
-                    let param = "response_format.json_schema.schema";
-                    let code = ErrorCode::MissingRequiredParameter;
-                    return Err(ApiError::field(
-                        code,
-                        param,
-                        "is required and must be an object",
-                    ));
-                }
-                self.refuse(true, "response_format", "type text");
-            }
-            other => {
-                let found = clip(other);
-                let rest =
-                    format!("must be one of text, json_object, json_schema, got \"{found}\"");
-                return Err(ApiError::field(
-                    ErrorCode::InvalidValue,
-                    "response_format.type",
-                    rest,
-                ));
+                self.biases.push(Bias::add(id, amount));
             }
         }
         Ok(())
@@ -235,12 +200,4 @@ impl May {
         }
         Ok(())
     }
-}
-
-fn unsupported(name: &str) -> ApiError {
-    ApiError::field(
-        ErrorCode::UnsupportedParameter,
-        name,
-        "is not supported by this server",
-    )
 }

@@ -5,9 +5,13 @@ mod common;
 mod completions;
 mod diffusion;
 mod may;
+mod structured;
 mod tokens;
 mod trace;
 
+use std::ops::RangeInclusive;
+
+use engine::Penalties;
 use engine::decoding::{Decoding, DecodingSpec};
 use text::Message;
 
@@ -16,10 +20,14 @@ use crate::fields::Fields;
 use crate::json::{Object, parse_object};
 use step::{Bias, TokenId};
 
+pub use structured::Structured;
 pub use tokens::{TokenizeRequest, detokenize, tokenize};
 
-/// Most sequences of one request: prompts times `n`.
+/// Most sequences of one request: prompts times `best_of`.
 pub const MAX_SEQUENCES: usize = 1024;
+
+/// Range of `n` and `best_of`.
+const CHOICES: RangeInclusive<i64> = 1..=128;
 
 /// The paths that generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,6 +93,8 @@ pub struct GenerationRequest {
     pub model: String,
     /// What to continue.
     pub input: Input,
+    /// What stands behind the generation (infilling).
+    pub suffix: Option<String>,
     /// Whether texts get the tokens that the checkpoint puts around texts.
     pub add_special_tokens: bool,
     /// Budget in tokens; `None` = the rest of the context, at most 1,024.
@@ -97,8 +107,14 @@ pub struct GenerationRequest {
     pub seed: Option<i64>,
     /// Choices per prompt.
     pub n: u32,
+    /// Sequences per prompt, at least `n`: the best of them are the choices.
+    pub best_of: u32,
     /// Added to the logits of single tokens, each at most once.
     pub biases: Vec<Bias>,
+    /// What tokens that occur already lose.
+    pub penalties: Penalties,
+    /// What every choice follows.
+    pub structured: Option<Structured>,
     /// Only so many tokens of every prompt are kept, its last ones.
     pub truncate: Option<usize>,
     /// The final message of a chat is an answer that has only begun.
@@ -166,6 +182,8 @@ pub struct Output {
     pub include_stop: bool,
     /// Choices carry token ids.
     pub return_token_ids: bool,
+    /// Choices carry log-probabilities, with so many of the most probable tokens.
+    pub logprobs: Option<u8>,
     /// Special tokens are left out of the text.
     pub skip_special_tokens: bool,
     /// The prompt precedes the text.
@@ -232,21 +250,22 @@ fn check(
         Endpoint::Chat => false,
     };
     let spec = diffusion::read(fields, checks.decoding)?;
+    let structured = structured::read(fields)?;
     let may = may::read(endpoint, fields, vocab_size)?;
     // Combinations.
     let stream = common::stream(fields, common.stream)?;
-    common.combinations(endpoint, input.prompts())?;
-    may.combinations(echo, common.n)?;
+    common.combinations(endpoint, input.prompts(), may.best_of)?;
+    may.combinations(echo, common.n, common.stream)?;
     may.continuation(&input)?;
+    let structured = structured.combinations(&common.stops)?;
     let decoding = diffusion::resolve(&spec)?;
     // Support.
-    suffix.map_or(Ok(()), Err)?;
     may.support()?;
-    let (biases, truncate, continued) = may.into_parts();
     // Model.
     check_model(&model, checks.model)?;
     let output = Output {
         echo,
+        logprobs: may.logprobs,
         stream,
         ..common.output
     };
@@ -255,15 +274,19 @@ fn check(
         trace: false,
         model,
         input,
+        suffix,
         add_special_tokens,
         max_tokens: common.max_tokens,
         max_tokens_field: common.max_tokens_field,
         sampling: common.sampling,
         seed: common.seed,
         n: common.n,
-        biases,
-        truncate,
-        continued,
+        best_of: may.best_of.unwrap_or(common.n),
+        biases: may.biases,
+        penalties: may.penalties,
+        structured,
+        truncate: may.truncate,
+        continued: may.continued,
         stops: common.stops,
         output,
         decoding,

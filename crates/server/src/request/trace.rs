@@ -23,12 +23,21 @@ pub fn check(object: &Object, checks: Checks<'_>) -> Result<GenerationRequest, A
         Endpoint::Completions
     };
     let request = super::check(endpoint, object, checks)?;
-    let (prompts, choices) = (request.input.prompts(), request.n as usize);
-    for (param, count) in [("prompt", prompts), ("n", choices)] {
+    let counts = [
+        ("prompt", request.input.prompts()),
+        ("n", request.n as usize),
+        ("best_of", request.best_of as usize),
+    ];
+    for (param, count) in counts {
         if count != 1 {
             let rest = format!("must ask for one sequence to be traced, got {count}");
             return Err(ApiError::field(ErrorCode::InvalidValue, param, rest));
         }
+    }
+    if request.output.logprobs.is_some() {
+        let rest = "is not supported here: cells have the probability of their token";
+        let code = ErrorCode::UnsupportedParameter;
+        return Err(ApiError::field(code, "logprobs", rest));
     }
     Ok(GenerationRequest {
         trace: true,

@@ -34,7 +34,7 @@ pub async fn generate(route: Route, State(state): State<AppState>, request: Requ
     let key = key.map(|name| &*name.0);
     let record = Record::new(backend.metrics.clone(), route, id, key);
     match accept(&state, &backend, (route, request), record).await {
-        Ok(generation) if route == Route::Trace => trace::respond(generation, backend.tokenizer),
+        Ok(generation) if route == Route::Trace => trace::respond(generation),
         Ok(generation) => match generation.answer().output.stream {
             Some(options) => stream::respond(generation, options),
             None => whole(generation).await,
@@ -68,10 +68,10 @@ async fn accept(
     Generation::start(state, backend, prepared, record)
 }
 
-/// The join of all deltas, as one answer.
+/// The join of all deltas, as one answer; of more sequences than choices the best.
 async fn whole(mut generation: Generation) -> Response {
-    let choices = generation.answer().choices();
-    let mut joined: Vec<Delta> = (0..choices)
+    let sequences = generation.answer().sequences();
+    let mut joined: Vec<Delta> = (0..sequences)
         .map(|index| Delta {
             index,
             ..Delta::default()
@@ -83,11 +83,13 @@ async fn whole(mut generation: Generation) -> Response {
                 let choice = &mut joined[delta.index];
                 choice.text.push_str(&delta.text);
                 choice.token_ids.extend(delta.token_ids);
+                choice.scored.extend(delta.scored);
                 choice.finish = choice.finish.or(delta.finish);
             }
             Err(error) => return error.into_response(),
         }
     }
+    let choices = generation.choose(joined);
     let usage = generation.finish();
-    Json(Whole::new(generation.answer(), &joined, usage)).into_response()
+    Json(Whole::new(generation.answer(), &choices, usage)).into_response()
 }

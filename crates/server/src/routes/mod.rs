@@ -11,13 +11,14 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::ALLOW;
 use axum::http::{HeaderValue, StatusCode, Uri};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, CorsLayer};
 
 use crate::error::{ApiError, ErrorCode, clip};
+use crate::framing;
 use crate::keys;
 use crate::request::Route;
 use crate::request_id;
@@ -39,6 +40,7 @@ pub fn router(state: AppState) -> Router {
         .layer(CatchPanicLayer::custom(|_| {
             ApiError::internal().into_response()
         }))
+        .layer(from_fn(framing::refuse))
         .layer(from_fn_with_state(state.clone(), request_id::attach))
         .with_state(state)
 }

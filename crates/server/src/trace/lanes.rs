@@ -51,6 +51,7 @@ impl Lanes {
             stops: &request.stop_tokens,
             classes: std::sync::Arc::default(),
             code_prompt: request.code_prompt,
+            constraint: request.constraint.clone(),
         };
         Decoder::new(&request.decoding.decoder, input, &mut births);
         let mut lanes = Self::default();
@@ -100,12 +101,15 @@ impl Lanes {
                 Effect::Fork { lane, .. } => {
                     self.change(lane, |lane| lane.state = LaneState::Forked);
                 }
+                Effect::Resize { lane, len } => self.change(lane, |lane| lane.len = len),
                 Effect::Finish { lane, valid } => self.change(lane, |lane| {
                     lane.state = LaneState::Finished;
                     lane.len = valid;
                 }),
                 Effect::Done { .. } => self.finish_all(),
                 Effect::Commit { .. }
+                | Effect::Place { .. }
+                | Effect::Revoke { .. }
                 | Effect::Shorten { .. }
                 | Effect::Wake { .. }
                 | Effect::Advance { .. } => {}

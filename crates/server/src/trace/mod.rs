@@ -4,13 +4,11 @@ mod lanes;
 mod steps;
 
 use std::fmt::Write;
-use std::sync::Arc;
 
 use axum::response::Response;
 use engine::FinishReason;
 use serde::Serialize;
 use serde_json::json;
-use text::Tokenizer;
 
 pub use lanes::Lanes;
 use steps::Steps;
@@ -21,11 +19,10 @@ use crate::record::reason_name;
 use crate::stream;
 
 /// The streamed trace. Dropping the body cancels the sequence.
-pub fn respond(generation: Generation, tokenizer: Arc<Tokenizer>) -> Response {
+pub fn respond(generation: Generation) -> Response {
     let lanes = generation.lanes().clone();
     let trace = Trace {
         generation,
-        tokenizer,
         steps: Steps::new(lanes),
         text: String::new(),
         reason: FinishReason::Stop,
@@ -42,7 +39,6 @@ pub fn respond(generation: Generation, tokenizer: Arc<Tokenizer>) -> Response {
 /// Writes the events of one sequence; every frame holds whole events.
 struct Trace {
     generation: Generation,
-    tokenizer: Arc<Tokenizer>,
     steps: Steps,
     /// Text of the steps that are still collected.
     text: String,
@@ -85,7 +81,7 @@ impl Trace {
             "id": answer.id,
             "object": "diffusion.trace",
             "model": answer.model,
-            "prompt_tokens": answer.prompt_ids(0).len(),
+            "prompt_tokens": self.generation.running_usage().prompt_tokens,
             "budget": answer.budget,
         });
         event("open", &open, frame);
@@ -96,7 +92,7 @@ impl Trace {
         delta.steps.iter().for_each(|step| self.steps.push(step));
         self.text.push_str(&delta.text);
         self.reason = delta.finish.unwrap_or(self.reason);
-        if let Some(step) = self.steps.take(&self.tokenizer) {
+        if let Some(step) = self.steps.take(&self.generation.answer().tokenizer) {
             event("step", &step, frame);
             self.flush_text(frame);
         }

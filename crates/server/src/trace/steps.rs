@@ -24,18 +24,27 @@ pub struct StepEvent {
     pub frontier: u32,
     /// Steps before the last one that are merged into it.
     pub skipped: u32,
-    /// Positions that changed, by offset.
+    /// Positions that changed, by offset; one that is a mask again has no text.
     pub cells: Vec<Cell>,
     /// Lanes that changed, by number.
     pub lanes: Vec<Lane>,
+}
+
+/// What became of a position.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Change {
+    /// It holds a token, of this probability.
+    Token(TokenId, f64, &'static str),
+    /// It is a mask again.
+    Masked,
 }
 
 /// Collects steps until they are taken.
 #[derive(Clone, Debug)]
 pub struct Steps {
     lanes: Lanes,
-    /// The last commit of every offset.
-    cells: BTreeMap<u32, (TokenId, f64, CommitKind)>,
+    /// The last change of every offset.
+    cells: BTreeMap<u32, Change>,
     last: Option<(u32, ForwardKind, u32)>,
     count: u32,
 }
@@ -62,7 +71,19 @@ impl Steps {
                     probability,
                     kind,
                 } => {
-                    self.cells.insert(offset, (token, probability, kind));
+                    let change = Change::Token(token, probability, commit_name(kind));
+                    self.cells.insert(offset, change);
+                }
+                Effect::Place {
+                    offset,
+                    token,
+                    probability,
+                } => {
+                    let change = Change::Token(token, probability, "provisional");
+                    self.cells.insert(offset, change);
+                }
+                Effect::Revoke { offset } => {
+                    self.cells.insert(offset, Change::Masked);
                 }
                 // What lies behind a stop token is gone.
                 Effect::Shorten { len } => {
@@ -78,9 +99,13 @@ impl Steps {
     /// Everything since the last call as one event, if there was a step.
     pub fn take(&mut self, tokenizer: &Tokenizer) -> Option<StepEvent> {
         let (step, kind, frontier) = self.last.take()?;
-        let cell = |(offset, (token, probability, kind))| {
-            let text = tokenizer.token_text(token);
-            (offset, token, text, probability, commit_name(kind))
+        let mask = tokenizer.mask_id().unwrap_or_default();
+        let cell = |(offset, change)| match change {
+            Change::Token(token, probability, kind) => {
+                let text = tokenizer.token_text(token);
+                (offset, token, text, probability, kind)
+            }
+            Change::Masked => (offset, mask, String::new(), 0.0, "masked"),
         };
         let skipped = std::mem::take(&mut self.count).saturating_sub(1);
         Some(StepEvent {
@@ -112,3 +137,6 @@ fn forward_name(kind: ForwardKind) -> &'static str {
         ForwardKind::Refresh => "refresh",
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,14 +1,19 @@
 //! The HTTP server over the simulated model, from the outside.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod best_of;
 mod common;
 mod errors;
+mod http;
+mod infill;
 mod keys;
 mod lifecycle;
-mod malformed;
+mod logprobs;
 mod metrics;
 mod optional;
+mod penalties;
 mod shapes;
 mod streaming;
+mod structured;
 mod tokens;
 mod trace;

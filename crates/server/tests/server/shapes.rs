@@ -262,6 +262,50 @@ async fn stop_strings_and_ids_end_an_answer() {
 }
 
 #[tokio::test]
+async fn nothing_stops_before_min_tokens() {
+    let server = server();
+    let fields = json!({"max_tokens": 60, "return_token_ids": true});
+    let whole = server.complete(fields.clone()).await;
+    let ids = whole["choices"][0]["token_ids"].as_array().unwrap();
+    let length = ids.len();
+    assert!(length < 60, "it ends by itself");
+    let early = ids[2].clone();
+    let with = async |extra: Value| {
+        let mut body = fields.clone();
+        body.as_object_mut()
+            .unwrap()
+            .extend(extra.as_object().unwrap().clone());
+        let answer = server.complete(body).await;
+        answer["choices"][0]["token_ids"].as_array().unwrap().len()
+    };
+    assert!(with(json!({"stop_token_ids": [early]})).await <= 2);
+    for least in [5, length, length + 3, 60] {
+        let stops = json!({"stop_token_ids": [early], "min_tokens": least});
+        assert!(with(stops).await >= least, "{least}");
+        assert!(with(json!({"min_tokens": least})).await >= least, "{least}");
+    }
+}
+
+#[tokio::test]
+async fn special_tokens_show_when_asked_for() {
+    let server = server();
+    // A special token that stops nothing, and a plain one.
+    let special = server.tokenizer.decode(&[2], false);
+    let fields = json!({"max_tokens": 6, "logit_bias": {"2": 100}, "return_token_ids": true});
+    for (skip, text) in [
+        (json!(null), ""),
+        (json!(true), ""),
+        (json!(false), &*special.repeat(6)),
+    ] {
+        let mut body = fields.clone();
+        body["skip_special_tokens"] = skip;
+        let answer = server.complete(body).await;
+        assert_eq!(answer["choices"][0]["token_ids"], json!([2, 2, 2, 2, 2, 2]));
+        assert_eq!(answer["choices"][0]["text"], text);
+    }
+}
+
+#[tokio::test]
 async fn neutral_values_pass_and_change_nothing() {
     let server = server();
     let plain = server.complete(json!({})).await;

@@ -218,6 +218,8 @@ async fn a_trace_is_of_one_sequence() {
         (completion(json!({"messages": []})), "messages"),
         (json!({"model": MODEL}), "prompt"),
         (chat(json!({"temperature": 3})), "temperature"),
+        (completion(json!({"logprobs": 0})), "logprobs"),
+        (chat(json!({"logprobs": true})), "logprobs"),
     ];
     for (body, param) in cases {
         let (status, answer) = server.post(TRACE, &body).await;

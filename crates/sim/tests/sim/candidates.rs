@@ -12,7 +12,7 @@ fn biased(biases: &[(TokenId, f32)]) -> Batch {
     let mut batch = batch(rows(&tokens, 0, 8), &pages([0, 1]));
     batch.biases = biases
         .iter()
-        .map(|&(token, amount)| Bias { token, amount })
+        .map(|&(token, amount)| Bias::add(token, amount))
         .collect();
     batch.rows[7].biases = 0..biases.len() as u32;
     batch

@@ -29,6 +29,7 @@ pub fn row(token: TokenId, position: u32, visible: u32) -> Row {
         visible,
         score: Score::Candidate,
         biases: 0..0,
+        allowed: None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::common::{Decoder, batch, config, executor, pages, push, row, rows, run};
 use asynclane_sim::{Fidelity, SimConfig, SimExecutor};
-use step::{Batch, PageCopy, PageId, Row, Score};
+use step::{Batch, Bias, PageCopy, PageId, Row, Score};
 
 /// A prompt of four tokens and four masks, under full attention.
 fn prefill(prompt: [u32; 4]) -> Vec<Row> {
@@ -270,13 +270,30 @@ type Break = fn(&mut Batch);
 #[test]
 fn shapes_out_of_range_are_errors_and_not_panics() {
     let good = batch(prefill([9, 10, 11, 12]), &pages([0, 1]));
-    let broken: [(&str, Break); 11] = [
+    let broken: [(&str, Break); 15] = [
         ("page 256", |batch| batch.pages[1] = PageId(256)),
         ("slots", |batch| batch.rows[0].slot = 8),
         ("slots", |batch| batch.rows[0].visible = 9),
         ("positions", |batch| batch.rows[0].position = 4096),
         ("tokens", |batch| batch.rows[0].token = 512),
         ("biases", |batch| batch.rows[0].biases = 0..1),
+        ("repetition: 0.0", |batch| {
+            batch.biases.push(Bias {
+                repetition: 0.0,
+                ..Bias::add(9, 1.0)
+            });
+        }),
+        ("1 allowed sets", |batch| {
+            batch.allowed = vec![u32::MAX; 16];
+            batch.rows[0].allowed = Some(1);
+        }),
+        ("17 words, expected a multiple of 16", |batch| {
+            batch.allowed = vec![u32::MAX; 17];
+        }),
+        ("ban every token", |batch| {
+            batch.allowed = vec![0; 16];
+            batch.rows[4].allowed = Some(0);
+        }),
         ("page range", |batch| batch.segments[0].pages = 0..3),
         ("rows 1..8", |batch| batch.segments[0].rows = 1..8),
         ("rows 0..9", |batch| batch.segments[0].rows = 0..9),

@@ -9,4 +9,6 @@ mod config;
 #[cfg(test)]
 mod contract;
 #[cfg(test)]
+mod sets;
+#[cfg(test)]
 mod text;

@@ -1,7 +1,7 @@
 //! Tokenizers to test with: the demo's, a byte-level one, and a family with metaspace tokens.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use asynclane_text::{Tokenizer, TokenizerFiles};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ pub const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/checkpoint"
 
 /// A tokenizer of ours and the independent one that reads the same tokenizer.json.
 pub struct Pair {
-    pub ours: Tokenizer,
+    pub ours: Arc<Tokenizer>,
     pub theirs: tokenizers::Tokenizer,
 }
 
@@ -26,7 +26,7 @@ impl Pair {
             ..Default::default()
         };
         Self {
-            ours: Tokenizer::new(&files).unwrap(),
+            ours: Arc::new(Tokenizer::new(&files).unwrap()),
             theirs,
         }
     }

@@ -6,6 +6,8 @@ mod classes;
 mod detokenize;
 mod encode;
 mod fixtures;
+mod grammar;
 mod load;
+mod schema;
 mod stop;
 mod stream;

@@ -18,7 +18,8 @@ pub struct Wall {
     /// The crates of ours it may import.
     pub ours: &'static [&'static str],
     /// Crates of others that neither it nor a crate of ours below it imports: `"candle"` stands
-    /// for `candle` and everything named `candle-...`; `"*"` for all.
+    /// for `candle` and everything named `candle-...`; `"*"` for all but `libm`, the mathematics that
+    /// `core` lacks.
     pub never: &'static [&'static str],
 }
 
@@ -202,7 +203,7 @@ fn matches(never: &str, name: &str) -> bool {
     let longer = name
         .strip_prefix(never)
         .is_some_and(|rest| rest.starts_with('-'));
-    never == "*" || never == name || longer
+    (never == "*" && name != "libm") || never == name || longer
 }
 
 fn folder(package: &str) -> &str {

@@ -18,7 +18,16 @@ const END: &str = "<!-- end of table -->";
 
 /// A result of `asynclane bench`, as far as a document shows it.
 #[derive(Debug, Deserialize)]
-struct Report {
+#[serde(untagged)]
+enum Report {
+    Several(Several),
+    Decoders(Decoders),
+    Infill(Infill),
+}
+
+/// Decoders side by side.
+#[derive(Debug, Deserialize)]
+struct Decoders {
     command: String,
     machine: String,
     task: String,
@@ -37,6 +46,66 @@ struct Entry {
     positions_per_token: f64,
     tps: f64,
     ratio: f64,
+}
+
+/// Decoders side by side on several problem sets; all lists of decoders have the same order.
+#[derive(Debug, Deserialize)]
+struct Several {
+    command: String,
+    machine: String,
+    problems: u64,
+    max_tokens: u64,
+    concurrency: u64,
+    tasks: Vec<Task>,
+    overall: Vec<Overall>,
+    derived: Vec<Derived>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Task {
+    task: String,
+    decoders: Vec<Entry>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Overall {
+    name: String,
+    end: f64,
+    strict: f64,
+    nfe_per_token: f64,
+    positions_per_token: f64,
+    agreement: Option<f64>,
+    ratio: f64,
+    pareto: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Derived {
+    preset: String,
+    within: f64,
+    decoder: String,
+    ratio: f64,
+}
+
+/// Decoders that fill a gap, blind to what follows and with it as the suffix.
+#[derive(Debug, Deserialize)]
+struct Infill {
+    command: String,
+    machine: String,
+    task: String,
+    problems: u64,
+    hidden_tokens: f64,
+    infill: Vec<InfillEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+struct InfillEntry {
+    name: String,
+    plain_strict: f64,
+    plain_exact: f64,
+    infill_strict: f64,
+    infill_exact: f64,
+    infill_nfe_per_token: f64,
 }
 
 /// One problem per table that is not what its result file says.
@@ -101,6 +170,105 @@ fn marker(text: &str) -> Option<usize> {
 }
 
 fn table(report: &Report) -> String {
+    match report {
+        Report::Several(report) => several(report),
+        Report::Decoders(report) => decoders(report),
+        Report::Infill(report) => infill(report),
+    }
+}
+
+/// The fastest decoder first, a mark on the Pareto front, accuracies per problem set behind.
+fn several(report: &Several) -> String {
+    let names: Vec<&str> = report.tasks.iter().map(|task| task.task.as_str()).collect();
+    let mut out = format!(
+        "{} held-out problems each of {}, budget {}, concurrency {}, {}: `{}`\n\n",
+        report.problems,
+        names.join(", "),
+        report.max_tokens,
+        report.concurrency,
+        report.machine,
+        report.command,
+    );
+    out.push_str("| decoder | front | ratio | end % | strict % | NFE/token | positions/token ");
+    out.push_str("| same answer % |");
+    for name in &names {
+        let _ = write!(out, " {name}: end / strict % |");
+    }
+    let _ = writeln!(out, "\n{}|", "|---".repeat(8 + names.len()));
+    let mut sorted: Vec<usize> = (0..report.overall.len()).collect();
+    let ratio = |index: &usize| report.overall[*index].ratio;
+    sorted.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)));
+    for index in sorted {
+        let row = &report.overall[index];
+        let agreement = row.agreement.map(|share| format!("{share:.1}"));
+        let _ = write!(
+            out,
+            "| `{}` | {} | {:.2}x | {:.1} | {:.1} | {:.3} | {:.1} | {} |",
+            row.name,
+            if row.pareto { "●" } else { "" },
+            row.ratio,
+            row.end,
+            row.strict,
+            row.nfe_per_token,
+            row.positions_per_token,
+            agreement.as_deref().unwrap_or("–"),
+        );
+        for task in &report.tasks {
+            let of_task = task.decoders.get(index);
+            let _ = match of_task {
+                Some(entry) => write!(out, " {:.1} / {:.1} |", entry.end, entry.strict),
+                None => write!(out, " – |"),
+            };
+        }
+        out.push('\n');
+    }
+    derived(&mut out, report);
+    out
+}
+
+/// What the presets would be by the rule of the comparison.
+fn derived(out: &mut String, report: &Several) {
+    let Some(first) = report.overall.first() else {
+        return;
+    };
+    let rows = report.derived.iter().map(|row| {
+        format!(
+            "*{}* (within {} points) is `{}` at {:.2}x",
+            row.preset, row.within, row.decoder, row.ratio
+        )
+    });
+    let _ = writeln!(
+        out,
+        "\nThe fastest that lose no more than so many points against `{}`, end and strict: {}.",
+        first.name,
+        rows.collect::<Vec<_>>().join(", ")
+    );
+}
+
+fn infill(report: &Infill) -> String {
+    let mut out = format!(
+        "{} held-out {}, a hidden sentence of {} tokens on average, {}: `{}`\n\n",
+        report.problems, report.task, report.hidden_tokens, report.machine, report.command,
+    );
+    out.push_str("| decoder | plain: strict % | same sentence % ");
+    out.push_str("| with suffix: strict % | same sentence % | NFE/token |\n");
+    out.push_str("|---|---|---|---|---|---|\n");
+    for entry in &report.infill {
+        let _ = writeln!(
+            out,
+            "| `{}` | {:.1} | {:.1} | {:.1} | {:.1} | {:.3} |",
+            entry.name,
+            entry.plain_strict,
+            entry.plain_exact,
+            entry.infill_strict,
+            entry.infill_exact,
+            entry.infill_nfe_per_token,
+        );
+    }
+    out
+}
+
+fn decoders(report: &Decoders) -> String {
     let mut out = format!(
         "{} held-out {}, budget {}, concurrency {}, {}: `{}`\n\n",
         report.problems,
@@ -151,6 +319,62 @@ mod tests {
         let problems =
             |text: &str| check(&[File::new("README.md", text), File::new("r.json", RESULT)]).len();
         assert_eq!((problems(&full), problems(&changed)), (0, 1));
+    }
+
+    #[test]
+    fn an_infilling_result_has_a_table_of_its_own() {
+        let result = r#"{"command":"asynclane bench --infill","machine":"m","task":"sums",
+            "problems":2,"hidden_tokens":14.5,"infill":[{"name":"vanilla","plain_strict":20.0,
+            "plain_exact":10.0,"infill_strict":60.0,"infill_exact":50.0,
+            "infill_nfe_per_token":1.0}]}"#;
+        let empty = format!("{START}r.json -->\n{END}\n");
+        let full = rendered(&empty, &[File::new("r.json", result)]).unwrap();
+        assert!(
+            full.contains("| `vanilla` | 20.0 | 10.0 | 60.0 | 50.0 | 1.000 |"),
+            "{full}"
+        );
+    }
+
+    #[test]
+    fn several_problem_sets_make_one_table_the_fastest_decoder_first() {
+        let entry = |name: &str, end: f64, strict: f64| {
+            format!(
+                r#"{{"name":"{name}","label":"l","end":{end},"strict":{strict},"tokens":3,
+                "nfe_per_token":1.0,"positions_per_token":2.0,"tps":4.0,"ratio":1.0,
+                "overhead":0.1}}"#
+            )
+        };
+        let result = format!(
+            r#"{{"command":"asynclane bench","machine":"m","problems":2,"max_tokens":8,
+            "concurrency":1,"tasks":[{{"task":"sums","decoders":[{},{}]}},
+            {{"task":"lists","decoders":[{},{}]}}],"overall":[
+            {{"name":"vanilla","label":"l","end":90.0,"strict":80.0,"nfe_per_token":1.0,
+            "positions_per_token":2.0,"agreement":100.0,"ratio":1.0,"pareto":true}},
+            {{"name":"fast","label":"l","end":70.0,"strict":60.0,"nfe_per_token":0.5,
+            "positions_per_token":1.5,"ratio":3.0,"pareto":false}}],"derived":[
+            {{"preset":"quality","within":0.5,"decoder":"vanilla","ratio":1.0}}]}}"#,
+            entry("vanilla", 91.0, 81.0),
+            entry("fast", 71.0, 61.0),
+            entry("vanilla", 89.0, 79.0),
+            entry("fast", 69.0, 59.0),
+        );
+        let empty = format!("{START}r.json -->\n{END}\n");
+        let full = rendered(&empty, &[File::new("r.json", &result)]).unwrap();
+        let rows: Vec<&str> = full.lines().filter(|line| line.starts_with('|')).collect();
+        let columns = |row: &str| row.matches('|').count();
+        assert!(rows.iter().all(|row| columns(row) == 11), "{full}");
+        assert_eq!(
+            rows[2..],
+            [
+                "| `fast` |  | 3.00x | 70.0 | 60.0 | 0.500 | 1.5 | – | 71.0 / 61.0 | 69.0 / 59.0 |",
+                "| `vanilla` | ● | 1.00x | 90.0 | 80.0 | 1.000 | 2.0 | 100.0 | 91.0 / 81.0 \
+                 | 89.0 / 79.0 |",
+            ]
+        );
+        assert!(
+            full.contains("*quality* (within 0.5 points) is `vanilla` at 1.00x."),
+            "{full}"
+        );
     }
 
     #[test]

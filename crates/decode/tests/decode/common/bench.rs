@@ -1,8 +1,8 @@
 //! A decoder driven by hand: every step says what the model proposes where.
 
 use asynclane_decode::{
-    AsyncLaneConfig, Boundary, CommitConfig, Decoder, DecoderConfig, Effect, Input, NumericPeriod,
-    Proposal, ScheduleConfig,
+    AsyncLaneConfig, Boundary, CommitConfig, Constraint, Decoder, DecoderConfig, Effect, Input,
+    NumericPeriod, Proposal, ScheduleConfig,
 };
 
 use super::{STOPS, candidate, classes, id, text, wanted};
@@ -61,12 +61,27 @@ impl Bench {
 
     /// A decoder before its first step.
     pub fn after(config: &DecoderConfig, budget: u32, code_prompt: bool) -> Self {
+        Self::born(config, budget, code_prompt, None)
+    }
+
+    /// A decoder under a grammar, before its first step.
+    pub fn under(grammar: impl Constraint + 'static, config: &DecoderConfig, budget: u32) -> Self {
+        Self::born(config, budget, false, Some(Box::new(grammar)))
+    }
+
+    fn born(
+        config: &DecoderConfig,
+        budget: u32,
+        code_prompt: bool,
+        constraint: Option<Box<dyn Constraint>>,
+    ) -> Self {
         let mut born = Vec::new();
         let input = Input {
             budget,
             stops: STOPS,
             classes: classes(),
             code_prompt,
+            constraint,
         };
         let decoder = Decoder::new(config, input, &mut born);
         Self { decoder, born }

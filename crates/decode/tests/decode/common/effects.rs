@@ -26,6 +26,27 @@ pub fn draft(offset: u32, text: &str, probability: f64) -> Effect {
     }
 }
 
+/// A provisional token is placed.
+pub fn place(offset: u32, text: &str, probability: f64) -> Effect {
+    let token = id(text);
+    Effect::Place {
+        offset,
+        token,
+        probability,
+    }
+}
+
+/// A provisional token is a mask again.
+pub fn revoke(offset: u32) -> Effect {
+    Effect::Revoke { offset }
+}
+
+/// The end of a lane moves.
+pub fn resize(lane: u32, len: u32) -> Effect {
+    let lane = LaneId(lane);
+    Effect::Resize { lane, len }
+}
+
 /// The canvas is cut.
 pub fn shorten(len: u32) -> Effect {
     Effect::Shorten { len }

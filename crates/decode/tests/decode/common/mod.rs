@@ -2,6 +2,7 @@
 
 mod bench;
 mod effects;
+mod grammar;
 mod model;
 mod oracle;
 mod setup;
@@ -9,9 +10,13 @@ mod vocabulary;
 mod walk;
 
 pub use bench::{Bench, asynclane, block_wise, with_schedule};
-pub use effects::{advance, done, draft, finish, fork, generate, masked, refine, shorten, wake};
-pub use model::{candidate, wanted};
+pub use effects::{
+    advance, done, draft, finish, fork, generate, masked, place, refine, resize, revoke, shorten,
+    wake,
+};
+pub use grammar::Slots;
+pub use model::{candidate, mix, wanted};
 pub use oracle::is_valid_delimiter;
-pub use setup::{Setup, asynclane_setup, block_wise_setup, cases, setup};
+pub use setup::{Setup, asynclane_setup, block_wise_setup, cases, guarded_setup, setup};
 pub use vocabulary::*;
 pub use walk::{Record, Walk};

@@ -73,7 +73,7 @@ impl Model {
 }
 
 /// The finalizer of splitmix64 over both words.
-fn mix(a: u64, b: u64) -> u64 {
+pub fn mix(a: u64, b: u64) -> u64 {
     let mut z = a
         .rotate_left(29)
         .wrapping_add(b)

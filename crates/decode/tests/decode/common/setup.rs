@@ -6,6 +6,7 @@ use asynclane_decode::{
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
+use super::grammar::Toy;
 use super::model::Model;
 
 /// One random sequence: everything a walk depends on.
@@ -15,6 +16,7 @@ pub struct Setup {
     pub budget: u32,
     pub code_prompt: bool,
     pub model: Model,
+    pub grammar: Option<Toy>,
 }
 
 /// The same cases in every run, no files.
@@ -29,7 +31,15 @@ pub fn cases() -> ProptestConfig {
 
 /// Any schedule.
 pub fn setup() -> impl Strategy<Value = Setup> {
-    prop_oneof![3 => asynclane_setup(), 1 => block_wise_setup()]
+    prop_oneof![3 => asynclane_setup(), 1 => block_wise_setup(), 1 => other_setup()]
+}
+
+/// Any schedule under a grammar.
+pub fn guarded_setup() -> impl Strategy<Value = Setup> {
+    (setup(), any::<u64>()).prop_map(|(setup, seed)| Setup {
+        grammar: Some(Toy::new(seed)),
+        ..setup
+    })
 }
 
 /// AsyncLane with any of its options.
@@ -54,6 +64,31 @@ pub fn block_wise_setup() -> impl Strategy<Value = Setup> {
             early_stop,
         )
     })
+}
+
+/// The schedules of one lane beside BlockWise.
+pub fn other_setup() -> impl Strategy<Value = Setup> {
+    let sizes = (1..40u32, 0..60u32, 1..12u32);
+    let schedule = (0..3u32, sizes, probability()).prop_map(|(kind, sizes, threshold)| {
+        let (block_length, more, cycle) = sizes;
+        match kind {
+            0 => ScheduleConfig::AdaptiveBlock {
+                block_length,
+                delimiter_threshold: threshold,
+            },
+            1 => ScheduleConfig::MultiBlock {
+                block_length,
+                add_threshold: threshold,
+            },
+            _ => ScheduleConfig::Window {
+                active: block_length,
+                outer: block_length + more,
+                cycle,
+            },
+        }
+    });
+    (schedule, any::<bool>(), rest())
+        .prop_map(|(schedule, prune, rest)| rest.with(schedule, prune, true))
 }
 
 /// What does not depend on the schedule.
@@ -84,6 +119,7 @@ impl Rest {
             budget,
             code_prompt,
             model,
+            grammar: None,
         }
     }
 }
@@ -114,7 +150,30 @@ fn commit() -> impl Strategy<Value = CommitConfig> {
             .prop_map(|tokens_per_step| CommitConfig::TopK { tokens_per_step }),
         3 => prop_oneof![probability(), 0.8..1.0f64]
             .prop_map(|threshold| CommitConfig::Threshold { threshold }),
+        4 => other_commit(),
     ]
+}
+
+fn other_commit() -> impl Strategy<Value = CommitConfig> {
+    (0..8u32, probability(), 1..6u32).prop_map(|(rule, number, most)| match rule {
+        0 => CommitConfig::Factor {
+            factor: 2.0 * number + 0.1,
+        },
+        1 => CommitConfig::Entropy {
+            threshold: 2.0 * number,
+        },
+        2 => CommitConfig::EntropyBound {
+            bound: 4.0 * number,
+        },
+        3 => CommitConfig::Margin { threshold: number },
+        4 => CommitConfig::Capped {
+            threshold: number,
+            most,
+        },
+        5 => CommitConfig::LocalLeap { threshold: number },
+        6 => CommitConfig::Hierarchy { threshold: number },
+        _ => CommitConfig::Credit { threshold: number },
+    })
 }
 
 /// A probability that is often one of the model's own, so that `>=` and `>` differ.

@@ -1,11 +1,11 @@
 //! A sequence decoded from birth to end, with everything recorded.
 
 use asynclane_decode::{
-    AsyncLaneConfig, Canvas, Decoder, Effect, Input, LaneTree, LaneView, Proposal, Role,
-    ScheduleConfig, TokenId,
+    AsyncLaneConfig, Candidate, Canvas, Constraint, Decoder, Effect, Input, LaneTree, LaneView,
+    Proposal, Role, ScheduleConfig, TokenId,
 };
 
-use super::{STOPS, Setup, classes, wanted};
+use super::{STOPS, Setup, TEXTS, classes, wanted};
 
 /// One step: what was there, what the model said, what changed, what is there now.
 #[derive(Clone, Debug)]
@@ -40,6 +40,9 @@ impl Walk {
             stops: STOPS,
             classes: classes(),
             code_prompt: setup.code_prompt,
+            constraint: setup
+                .grammar
+                .map(|toy| Box::new(toy) as Box<dyn Constraint>),
         };
         let mut decoder = Decoder::new(&setup.config, input, &mut born);
         let mut steps = Vec::new();
@@ -58,7 +61,7 @@ impl Walk {
     pub fn asynclane(&self) -> Option<&AsyncLaneConfig> {
         match &self.setup.config.schedule {
             ScheduleConfig::AsyncLane(config) => Some(config),
-            ScheduleConfig::BlockWise { .. } => None,
+            _ => None,
         }
     }
 
@@ -88,11 +91,30 @@ impl Record {
     }
 }
 
+/// At the frontier the executor chooses among the allowed tokens.
+fn guided(decoder: &Decoder, offset: u32, mut candidate: Candidate) -> Candidate {
+    let Some(allowed) = decoder.allowed() else {
+        return candidate;
+    };
+    let is_allowed = |token: TokenId| allowed[token as usize / 32] >> (token % 32) & 1 == 1;
+    if offset == decoder.canvas().frontier() && !is_allowed(candidate.token) {
+        let tokens: Vec<TokenId> = (0..TEXTS.len() as TokenId)
+            .filter(|token| is_allowed(*token))
+            .collect();
+        candidate.token = tokens[candidate.token as usize % tokens.len()];
+    }
+    candidate
+}
+
 fn step(decoder: &mut Decoder, setup: &Setup) -> Record {
     let now = decoder.step() + 1;
     let says = |(offset, role)| Proposal {
         offset,
-        candidate: setup.model.says(offset, now, role == Role::Refine),
+        candidate: guided(
+            decoder,
+            offset,
+            setup.model.says(offset, now, role == Role::Refine),
+        ),
     };
     let proposals: Vec<Proposal> = wanted(decoder).into_iter().map(says).collect();
     let (lanes, tree_before) = (decoder.lanes().collect(), decoder.tree().clone());

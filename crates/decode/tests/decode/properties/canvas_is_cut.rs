@@ -16,7 +16,7 @@ proptest! {
     }
 }
 
-fn check(setup: &Setup) -> Result<(), TestCaseError> {
+pub fn check(setup: &Setup) -> Result<(), TestCaseError> {
     for record in &Walk::run(setup).steps {
         let canvas = &record.canvas;
         let first_stop = (0..setup.budget).find(|offset| canvas.is_stop_at(*offset));

@@ -31,7 +31,10 @@ impl Replay {
             replay.lanes[lane.0 as usize].3 = status;
         };
         match *effect {
-            Effect::Commit { offset, token, .. } => self.cells[offset as usize] = Some(token),
+            Effect::Commit { offset, token, .. } | Effect::Place { offset, token, .. } => {
+                self.cells[offset as usize] = Some(token);
+            }
+            Effect::Revoke { offset } => self.cells[offset as usize] = None,
             // The cells behind the cut keep what they hold; nobody looks there again.
             Effect::Shorten { .. } => {}
             Effect::Fork { lane, .. } => status(self, lane, Status::Forked),
@@ -55,6 +58,7 @@ impl Replay {
                 };
                 self.lanes.push((role, start, len, status));
             }
+            Effect::Resize { lane, len } => self.lanes[lane.0 as usize].2 = len,
             Effect::Wake { lane } => status(self, lane, Status::Active),
             Effect::Finish { lane, valid } => {
                 self.lanes[lane.0 as usize].2 = valid;
@@ -73,7 +77,7 @@ impl Replay {
     }
 }
 
-fn check(setup: &Setup) -> Result<(), TestCaseError> {
+pub fn check(setup: &Setup) -> Result<(), TestCaseError> {
     let walk = Walk::run(setup);
     let mut replay = Replay {
         cells: vec![None; setup.budget as usize],

@@ -8,6 +8,7 @@ mod depth_first_order;
 mod effects_tell_all;
 mod emitted_prefix_grows;
 mod finished_output;
+mod grammar;
 mod lane_limits;
 mod leaves_tile;
 mod one_generate_lane;

@@ -14,7 +14,7 @@ proptest! {
     }
 }
 
-fn check(setup: &Setup) -> Result<(), TestCaseError> {
+pub fn check(setup: &Setup) -> Result<(), TestCaseError> {
     let walk = Walk::run(setup);
     for record in &walk.steps {
         prop_assert!(

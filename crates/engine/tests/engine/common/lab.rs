@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use asynclane_engine::{
     ByKind, ByRole, Engine, EngineConfig, Event, FinishReason, Finished, Refusal, Request,
-    SequenceId, SequenceStats, StepReport, StepTrace,
+    SequenceId, SequenceStats, StepReport, StepTrace, TokenLogprob,
 };
 use sim::{SimConfig, SimExecutor};
 use step::{BatchOutput, Executor, TokenId};
@@ -17,6 +17,7 @@ use super::config;
 pub struct Log {
     pub started: bool,
     pub tokens: Vec<TokenId>,
+    pub logprobs: Vec<TokenLogprob>,
     pub steps: Vec<StepTrace>,
     pub end: Option<End>,
     /// Batches that held rows of it, and those rows, as the executor saw them.
@@ -36,6 +37,7 @@ pub enum End {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub tokens: Vec<TokenId>,
+    pub logprobs: Vec<TokenLogprob>,
     pub reason: FinishReason,
     pub stats: SequenceStats,
 }
@@ -203,6 +205,7 @@ impl Lab {
         match &log.end {
             Some(End::Finished(Finished { reason, stats })) => Some(Outcome {
                 tokens: log.tokens.clone(),
+                logprobs: log.logprobs.clone(),
                 reason: *reason,
                 stats: *stats,
             }),
@@ -241,8 +244,16 @@ impl Lab {
             );
             match event {
                 Event::Started => log.started = true,
-                Event::Tokens { chunk, stats } => {
+                Event::Tokens {
+                    chunk,
+                    stats,
+                    logprobs,
+                } => {
                     assert!(!chunk.as_slice().is_empty());
+                    if let Some(logprobs) = logprobs {
+                        assert_eq!(logprobs.len(), chunk.as_slice().len());
+                        log.logprobs.extend(logprobs);
+                    }
                     log.tokens.extend(chunk.as_slice());
                     assert!(log.tokens.len() <= stats.emitted_tokens as usize);
                     assert_eq!(stats.forwards(), log.forwards, "{id:?}: NFE so far");
@@ -306,5 +317,6 @@ pub fn alone(request: &Request, model: &SimConfig) -> Outcome {
     let mut lab = Lab::new(&config(), SimExecutor::new(model).expect("a valid model"));
     let id = lab.submit(request.clone()).expect("there is room for one");
     lab.finish();
-    lab.outcome(id).expect("nothing fails here")
+    lab.outcome(id)
+        .unwrap_or_else(|| panic!("{request:?} {:?}", lab.logs))
 }

@@ -1,11 +1,13 @@
 //! What every test here is made of: requests, an engine in a lab, batches as text.
 
+mod grammar;
 mod lab;
 mod picture;
 mod requests;
 mod rig;
 mod rng;
 
+pub use grammar::Automaton;
 pub use lab::{End, Lab, Outcome, alone};
 pub use picture::Scripted;
 pub use requests::{LANE_DECODERS, STOP, config, decoding, random_request, request, sim, stubborn};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use asynclane_engine::{Engine, Event, Request, StepReport};
 use decode::{Candidate, TokenId};
-use step::{Batch, BatchOutput, ExecutorSpec, Row, Score};
+use step::{Batch, BatchOutput, ExecutorSpec, Row, Score, TopToken};
 
 use super::config;
 
@@ -46,10 +46,7 @@ impl Scripted {
         assert!(self.engine.plan(), "there is something to run");
         let batch = self.engine.batch();
         let lines = picture(batch);
-        let scored = batch
-            .rows
-            .iter()
-            .filter(|row| row.score == Score::Candidate);
+        let scored = batch.rows.iter().filter(|row| row.score.is_wanted());
         let offsets: Vec<u32> = scored.map(|row| row.position - self.prompt).collect();
         for (offset, ..) in said {
             assert!(
@@ -62,8 +59,20 @@ impl Scripted {
             let (_, token, probability) = *said.unwrap_or(&(0, 63, 0.1));
             candidate(token, probability)
         };
+        let candidates: Vec<Candidate> = offsets.iter().map(says).collect();
+        let scored = batch.rows.iter().filter(|row| row.score.is_wanted());
+        let tops = scored.zip(&candidates).flat_map(|(row, said)| {
+            let all = [(said.token, said.probability), (62, 0.001)];
+            let top = |(token, probability): (TokenId, f64)| TopToken {
+                token,
+                logprob: probability.ln() as f32,
+            };
+            assert!(row.score.tops() <= all.len(), "no more tops than these");
+            all.into_iter().take(row.score.tops()).map(top)
+        });
         let output = BatchOutput {
-            candidates: offsets.iter().map(says).collect(),
+            tops: tops.collect(),
+            candidates,
         };
         self.engine.apply(&output, Duration::ZERO);
         self.engine.validate().expect("valid after a step");
@@ -79,8 +88,8 @@ impl Scripted {
     }
 }
 
-/// One line per copy and per segment. A segment is its pages and its rows: positions, input
-/// tokens and how many slots they see. A scored mask is `?` (`?-` where stop tokens are banned),
+/// One line per copy and per segment. A segment is its pages and its rows: positions (and the
+/// first slot, where it is another), input tokens and how many slots they see. A scored mask is `?` (`?-` where stop tokens are banned),
 /// a mask that is not scored `_`.
 pub fn picture(batch: &Batch) -> Vec<String> {
     let copies = batch
@@ -93,15 +102,17 @@ pub fn picture(batch: &Batch) -> Vec<String> {
         let pages: Vec<String> = pages.iter().map(|page| page.0.to_string()).collect();
         let mut line = format!("pages {}:", pages.join(" "));
         let rows = &batch.rows[segment.rows.start as usize..segment.rows.end as usize];
-        let runs = rows.chunk_by(|a, b| a.position + 1 == b.position && a.visible == b.visible);
+        let runs = rows.chunk_by(|a, b| {
+            a.position + 1 == b.position && a.slot + 1 == b.slot && a.visible == b.visible
+        });
         for run in runs {
             let (first, last) = (&run[0], &run[run.len() - 1]);
-            write!(line, " {}..{} =", first.position, last.position + 1).expect("a string");
+            write!(line, " {}..{}", first.position, last.position + 1).expect("a string");
+            if first.slot != first.position {
+                write!(line, " at {}", first.slot).expect("a string");
+            }
+            line.push_str(" =");
             for row in run {
-                assert_eq!(
-                    row.slot, row.position,
-                    "rows lie at the slots of their positions"
-                );
                 write!(line, " {}", cell(row, batch)).expect("a string");
             }
             write!(line, " see {};", first.visible).expect("a string");
@@ -115,11 +126,11 @@ fn cell(row: &Row, batch: &Batch) -> String {
     let biases = &batch.biases[row.biases.start as usize..row.biases.end as usize];
     let banned = biases.iter().any(|bias| bias.amount == f32::NEG_INFINITY);
     match (row.token, row.score) {
-        (MASK, Score::Candidate) if banned => "?-".to_owned(),
-        (MASK, Score::Candidate) => "?".to_owned(),
         (MASK, Score::None) => "_".to_owned(),
         (token, Score::None) => token.to_string(),
-        (token, Score::Candidate) => panic!("{token} is no mask, yet scored"),
+        (MASK, _) if banned => "?-".to_owned(),
+        (MASK, _) => "?".to_owned(),
+        (token, _) => panic!("{token} is no mask, yet scored"),
     }
 }
 

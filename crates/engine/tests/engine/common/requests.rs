@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use asynclane_engine::decoding::{Decoding, DecodingSpec};
-use asynclane_engine::{EngineConfig, Request};
+use asynclane_engine::{EngineConfig, Penalties, Request};
 use decode::{TokenClass, TokenClasses};
 use sim::{ConfidenceLaw, SimConfig};
-use step::{Sampling, TokenId};
+use step::TokenId;
 
-use super::Rng;
+use super::{Automaton, Rng};
 
 /// The simulated model's stop token.
 pub const STOP: TokenId = 1;
@@ -90,15 +90,8 @@ pub fn decoding(settings: &str) -> Decoding {
 /// A plain request.
 pub fn request(prompt: &[TokenId], max_tokens: u32, settings: &str) -> Request {
     Request {
-        prompt: prompt.to_vec(),
-        max_tokens,
-        decoding: decoding(settings),
-        sampling: Sampling::GREEDY,
         stop_tokens: vec![STOP],
-        min_tokens: 0,
-        biases: Vec::new(),
-        code_prompt: false,
-        trace: false,
+        ..Request::new(prompt.to_vec(), max_tokens, decoding(settings))
     }
 }
 
@@ -112,7 +105,18 @@ pub const LANE_DECODERS: [&str; 4] = [
 
 /// Any decoder.
 fn random_decoding(rng: &mut Rng) -> String {
+    let others = [
+        "factor",
+        "entropy",
+        "entropy_bound",
+        "margin",
+        "capped",
+        "credit",
+        "local_leap",
+        "hierarchy",
+    ];
     let commit = match rng.chance(30) {
+        _ if rng.chance(30) => format!("commit={}", rng.pick(&others)),
         true => format!("commit=top_k,tokens_per_step={}", rng.range(1, 4)),
         false => format!(
             "commit=threshold,threshold={}",
@@ -137,6 +141,17 @@ fn random_decoding(rng: &mut Rng) -> String {
             "schedule=block_wise,{commit},cache={cache},block_length={block},prune={prune}\
              {early}{limit}"
         );
+    }
+    if rng.chance(25) {
+        let schedule = rng.pick(&[
+            "schedule=adaptive_block,delimiter_threshold=0.3,cache=dual",
+            "schedule=adaptive_block,delimiter_threshold=0.9,cache=prefix",
+            "schedule=multi_block,add_block_threshold=0.1,cache=dual",
+            "schedule=multi_block,add_block_threshold=0.6,cache=none",
+            "schedule=window,window=40,refresh=5,cache=dual",
+            "schedule=window,window=32,refresh=31,cache=none",
+        ]);
+        return format!("{schedule},{commit},block_length={block},prune={prune}{limit}");
     }
     let (cache, rows) = rng.pick(&[
         ("snapshot", "all"),
@@ -182,10 +197,24 @@ pub fn random_request(rng: &mut Rng, number: u64) -> Request {
         request.stop_tokens.push(rng.range(10, VOCAB));
     }
     if rng.chance(10) {
-        request.biases.push(step::Bias {
-            token: rng.range(10, VOCAB),
-            amount: 3.0,
-        });
+        let bias = step::Bias::add(rng.range(10, VOCAB), 3.0);
+        request.biases.push(bias);
+    }
+    if rng.chance(15) {
+        request.suffix = (0..rng.range(1, 8)).map(|_| rng.range(0, VOCAB)).collect();
+    }
+    if rng.chance(15) {
+        request.logprobs = Some(rng.pick(&[0, 1, 5]));
+    }
+    if rng.chance(10) {
+        request.penalties = Penalties {
+            frequency: rng.pick(&[0.0, 0.5]),
+            presence: rng.pick(&[0.0, -1.0]),
+            repetition: rng.pick(&[1.0, 1.3]),
+        };
+    }
+    if rng.chance(20) {
+        request.constraint = Some(Box::new(Automaton::new(number % 7)));
     }
     request
 }

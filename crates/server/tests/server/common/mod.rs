@@ -8,7 +8,7 @@ use asynclane_server::{
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
-use engine::{EngineConfig, Handle, spawn};
+use engine::{EngineConfig, Handle, Observer, StepReport, spawn};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use sim::{SimConfig, SimCounters, SimExecutor};
@@ -65,6 +65,8 @@ pub struct Options {
     pub gate: Option<Gate>,
     /// Passes that fail.
     pub failing: Vec<u64>,
+    /// The engine thread ends after its first pass.
+    pub engine_dies: bool,
     pub max_running: u32,
     pub max_waiting: u32,
     pub sim: SimConfig,
@@ -76,6 +78,7 @@ impl Default for Options {
             settings: Settings::default(),
             gate: None,
             failing: Vec::new(),
+            engine_dies: false,
             max_running: 8,
             max_waiting: 1024,
             sim: SimConfig {
@@ -90,6 +93,16 @@ impl Default for Options {
                 ..SimConfig::default()
             },
         }
+    }
+}
+
+/// Panics on the engine thread, beyond what it guards against.
+#[derive(Debug)]
+struct Broken;
+
+impl Observer for Broken {
+    fn on_step(&mut self, _: &StepReport) {
+        panic!("told to end the engine thread");
     }
 }
 
@@ -146,7 +159,11 @@ pub fn server_with(options: Options) -> Server {
         max_model_len: None,
         classes: tokenizer.classes(),
     };
-    let (engine, _) = spawn(&config, Box::new(executor), metrics.observer()).unwrap();
+    let observer = match options.engine_dies {
+        true => Box::new(Broken),
+        false => metrics.observer(),
+    };
+    let (engine, _) = spawn(&config, Box::new(executor), observer).unwrap();
     let model = ServedModel {
         id: MODEL.to_owned(),
         created: 1_760_000_000,

@@ -1,0 +1,250 @@
+//! The decoders of a comparison: those named, and everything that `all` stands for.
+
+use anyhow::Result;
+use engine::decoding::{
+    COMMITS, DEFAULT_PRESET, Decoding, DecodingSpec, FIELDS, FieldKind, PRESET_NAMES,
+};
+
+use crate::exit;
+
+/// What stands for every preset, commit rule and ablation.
+pub const ALL: &str = "all";
+
+/// The reference of every comparison that names none.
+const VANILLA: &str = "vanilla";
+
+/// The preset whose schedule is the second one that every commit rule runs on.
+const BASELINE: &str = "fast_dllm_dual";
+
+/// The default preset with one thing changed.
+const ABLATIONS: &[&str] = &[
+    "fork=off",
+    "coupled=true",
+    "cache=snapshot,rows=all,refresh=lane",
+    "cache=fresh",
+    "cache=fused,rows=all",
+];
+
+/// Thresholds of commits and of drafts that the default preset is tried with.
+const THRESHOLDS: [f64; 7] = [0.8, 0.9, 0.95, 0.97, 0.99, 0.995, 0.999];
+
+/// A decoder of the comparison.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// A preset's name or the settings, as a user would pass them.
+    pub name: String,
+    /// What they resolve to.
+    pub decoding: Decoding,
+    /// Whether it stands in the list because of [`ALL`], and may be left out where it does not go
+    /// with the model.
+    pub optional: bool,
+}
+
+/// Reads names and settings separated by blanks or semicolons. [`ALL`] adds what is not yet
+/// there; what it would list and cannot be composed is told on standard error.
+///
+/// # Errors
+/// An unknown name, a combination that makes no sense, an empty list.
+pub fn parse(text: &str) -> Result<Vec<Listed>> {
+    let mut listed = Vec::new();
+    for name in text.split([' ', ';']).filter(|name| !name.is_empty()) {
+        if name == ALL {
+            for why in add_all(&mut listed) {
+                eprintln!("left out: {why}");
+            }
+            continue;
+        }
+        let decoding = resolve(name)
+            .map_err(|why| exit::failure(exit::USAGE, format!("--decoders {name}: {why}")))?;
+        listed.push(Listed {
+            name: name.to_owned(),
+            decoding,
+            optional: false,
+        });
+    }
+    if listed.is_empty() {
+        return Err(exit::failure(exit::USAGE, "--decoders names no decoder"));
+    }
+    Ok(listed)
+}
+
+/// Adds every candidate that resolves to a composition not listed yet; returns those that do not
+/// resolve, with the reason.
+fn add_all(listed: &mut Vec<Listed>) -> Vec<String> {
+    let mut refused = Vec::new();
+    for name in candidates() {
+        match resolve(&name) {
+            Ok(decoding) if listed.iter().any(|known| known.decoding == decoding) => {}
+            Ok(decoding) => listed.push(Listed {
+                name,
+                decoding,
+                optional: true,
+            }),
+            Err(why) => refused.push(format!("{name}: {why}")),
+        }
+    }
+    refused
+}
+
+/// Presets, every commit rule on two schedules, the other schedules, ablations, thresholds.
+fn candidates() -> Vec<String> {
+    let presets = PRESET_NAMES.iter().filter(|name| **name != VANILLA);
+    let mut names: Vec<String> = std::iter::once(&VANILLA)
+        .chain(presets)
+        .map(|name| (*name).to_owned())
+        .collect();
+    let default = schedule(DEFAULT_PRESET);
+    let baseline = schedule(BASELINE);
+    for schedule in [&default, &baseline] {
+        names.extend(
+            COMMITS
+                .iter()
+                .map(|rule| with_defaults(schedule, rule.name)),
+        );
+    }
+    let others = schedules()
+        .iter()
+        .filter(|name| **name != default && **name != baseline);
+    names.extend(others.map(|name| format!("schedule={name}")));
+    names.extend(
+        ABLATIONS
+            .iter()
+            .map(|change| format!("{DEFAULT_PRESET},{change}")),
+    );
+    names.extend(
+        THRESHOLDS
+            .iter()
+            .map(|at| format!("{DEFAULT_PRESET},threshold={at},draft_threshold={at}")),
+    );
+    names
+}
+
+/// Settings for a commit rule on a schedule with the rule's own defaults. A preset of the same
+/// schedule would lend its threshold, so one of another schedule stands behind where that makes
+/// a difference.
+fn with_defaults(on: &str, commit: &str) -> String {
+    if schedule(DEFAULT_PRESET) != on {
+        return format!("schedule={on},commit={commit}");
+    }
+    let short = format!("commit={commit}");
+    let foreign = PRESET_NAMES.iter().find(|name| schedule(name) != on);
+    let Some(foreign) = foreign else {
+        return short;
+    };
+    let long = format!("{foreign},schedule={on},commit={commit}");
+    match (resolve(&short), resolve(&long)) {
+        (Ok(with_preset), Ok(alone)) if with_preset != alone => long,
+        _ => short,
+    }
+}
+
+fn resolve(name: &str) -> Result<Decoding, String> {
+    DecodingSpec::parse(name)
+        .and_then(|spec| spec.resolve())
+        .map_err(|error| error.to_string())
+}
+
+/// Every schedule that a request may name.
+fn schedules() -> &'static [&'static str] {
+    let field = FIELDS.iter().find(|field| field.name == "schedule");
+    match field.map(|field| field.kind) {
+        Some(FieldKind::Name(names)) => names,
+        _ => &[],
+    }
+}
+
+/// The schedule of a preset, the first part of its label.
+fn schedule(preset: &str) -> String {
+    let label = resolve(preset).map(|decoding| decoding.label);
+    let label = label.unwrap_or_default();
+    label.split('+').next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(listed: &[Listed]) -> Vec<&str> {
+        listed.iter().map(|one| one.name.as_str()).collect()
+    }
+
+    #[test]
+    fn all_begins_with_vanilla_and_holds_every_preset_and_rule() {
+        let mut listed = Vec::new();
+        let refused = add_all(&mut listed);
+        assert_eq!(listed[0].name, VANILLA);
+        for preset in PRESET_NAMES {
+            assert!(names(&listed).contains(preset), "{preset}");
+        }
+        for on in [schedule(DEFAULT_PRESET), schedule(BASELINE)] {
+            for rule in COMMITS {
+                let start = format!("{on}+{}+", rule.name);
+                let present = listed
+                    .iter()
+                    .any(|one| one.decoding.label.starts_with(&start));
+                let told = refused.iter().any(|why| why.contains(rule.name));
+                assert!(present || told, "{start}");
+            }
+        }
+        for schedule in schedules() {
+            let start = format!("{schedule}+");
+            let present = listed
+                .iter()
+                .any(|one| one.decoding.label.starts_with(&start));
+            let told = refused.iter().any(|why| why.contains(schedule));
+            assert!(present || told, "{schedule}");
+        }
+    }
+
+    #[test]
+    fn no_ablation_and_no_threshold_is_refused_and_none_is_run_twice() {
+        let mut listed = Vec::new();
+        let refused = add_all(&mut listed);
+        assert!(
+            !refused.iter().any(|why| why.starts_with(DEFAULT_PRESET)),
+            "{refused:?}"
+        );
+        for (at, one) in listed.iter().enumerate() {
+            assert!(one.optional);
+            let twin = listed[..at]
+                .iter()
+                .find(|other| other.decoding == one.decoding);
+            assert!(twin.is_none(), "{} = {:?}", one.name, twin);
+        }
+    }
+
+    #[test]
+    fn every_name_of_all_is_a_setting_that_a_user_can_pass() {
+        let mut listed = Vec::new();
+        add_all(&mut listed);
+        for one in &listed {
+            let again = parse(&one.name).unwrap();
+            assert_eq!(again.len(), 1, "{}", one.name);
+            assert_eq!(again[0].decoding, one.decoding);
+        }
+    }
+
+    #[test]
+    fn a_rule_has_its_own_defaults_rather_than_the_presets() {
+        let capped = with_defaults(&schedule(DEFAULT_PRESET), "capped");
+        let commit = resolve(&capped).unwrap().decoder.commit;
+        let own = decode::CommitConfig::Capped {
+            threshold: 0.95,
+            most: 32,
+        };
+        assert_eq!(commit, own, "{capped}");
+    }
+
+    #[test]
+    fn all_adds_to_what_is_named_first() {
+        let listed = parse("balanced,lookahead=16 all").unwrap();
+        assert_eq!(names(&listed)[..2], ["balanced,lookahead=16", VANILLA]);
+        assert!(!listed[0].optional && listed[1].optional);
+    }
+
+    #[test]
+    fn an_unknown_name_and_an_empty_list_are_refused() {
+        assert!(parse("vanilla slow").is_err());
+        assert!(parse(" ; ").is_err());
+    }
+}

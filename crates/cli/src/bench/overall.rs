@@ -1,0 +1,137 @@
+//! What follows from all problem sets together: means, the Pareto front, the derived presets.
+
+use serde::{Deserialize, Serialize};
+
+use super::report::{Entry, TaskReport, round};
+
+/// The presets that a comparison derives, and how many points each may lose against the first
+/// decoder, by the end and strictly.
+pub const MAY_LOSE: [(&str, f64); 3] = [("quality", 0.5), ("balanced", 1.5), ("fast", 5.0)];
+
+/// Accuracies have one decimal: what differs by less is equal.
+const EQUAL: f64 = 1e-6;
+
+/// One decoder over all problem sets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Overall {
+    /// As in the tasks.
+    pub name: String,
+    /// schedule+commit+cache
+    pub label: String,
+    /// Mean over the sets, in percent.
+    pub end: f64,
+    /// Mean over the sets, in percent.
+    pub strict: f64,
+    /// Mean over the sets.
+    pub nfe_per_token: f64,
+    /// Mean over the sets.
+    pub positions_per_token: f64,
+    /// Mean over the sets, in percent; absent where a set does not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<f64>,
+    /// Geometric mean over the sets of TPS over the first decoder's.
+    pub ratio: f64,
+    /// No other decoder is at least as good in both `strict` and `ratio` and better in one.
+    pub pareto: bool,
+}
+
+/// A preset that the measured rows lead to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Derived {
+    /// The preset's name.
+    pub preset: String,
+    /// Points that it may lose against the first decoder, in `end` and in `strict`.
+    pub within: f64,
+    /// The fastest decoder that loses no more.
+    pub decoder: String,
+    /// Its ratio.
+    pub ratio: f64,
+}
+
+/// One row per decoder, in the order of the tasks' rows.
+pub fn overall(tasks: &[TaskReport]) -> Vec<Overall> {
+    let first = tasks.first().map_or(&[][..], |task| &task.decoders);
+    let mut rows: Vec<Overall> = first
+        .iter()
+        .enumerate()
+        .map(|(index, entry)| {
+            let all: Vec<&Entry> = tasks
+                .iter()
+                .filter_map(|task| task.decoders.get(index))
+                .collect();
+            let mean_of = |of: fn(&Entry) -> f64| mean(all.iter().map(|entry| of(entry)));
+            let agreement: Option<Vec<f64>> = all.iter().map(|entry| entry.agreement).collect();
+            let ratios: Vec<f64> = all.iter().map(|entry| entry.ratio).collect();
+            Overall {
+                name: entry.name.clone(),
+                label: entry.label.clone(),
+                end: round(mean_of(|entry| entry.end), 1),
+                strict: round(mean_of(|entry| entry.strict), 1),
+                nfe_per_token: round(mean_of(|entry| entry.nfe_per_token), 3),
+                positions_per_token: round(mean_of(|entry| entry.positions_per_token), 1),
+                agreement: agreement.map(|all| round(mean(all.into_iter()), 1)),
+                ratio: round(geometric_mean(&ratios), 2),
+                pareto: false,
+            }
+        })
+        .collect();
+    let points: Vec<(f64, f64)> = rows.iter().map(|row| (row.strict, row.ratio)).collect();
+    for (row, front) in rows.iter_mut().zip(pareto(&points)) {
+        row.pareto = front;
+    }
+    rows
+}
+
+/// For every preset of [`MAY_LOSE`] the fastest row that loses no more than it may; the first of
+/// equals. The first row, which loses nothing, is what remains if no other qualifies.
+pub fn derived<'a>(rows: &'a [Overall]) -> Vec<Derived> {
+    let Some(reference) = rows.first() else {
+        return Vec::new();
+    };
+    let derive = |(preset, within): (&str, f64)| {
+        let qualifies = |row: &&Overall| {
+            reference.end - row.end <= within + EQUAL
+                && reference.strict - row.strict <= within + EQUAL
+        };
+        let faster = |best: &'a Overall, row: &'a Overall| {
+            if row.ratio > best.ratio { row } else { best }
+        };
+        let best = rows.iter().filter(qualifies).fold(reference, faster);
+        Derived {
+            preset: preset.to_owned(),
+            within,
+            decoder: best.name.clone(),
+            ratio: best.ratio,
+        }
+    };
+    MAY_LOSE.into_iter().map(derive).collect()
+}
+
+/// Which of the points (accuracy, speed) no other point beats: at least as good in both and
+/// better in one. Equal points beat each other not.
+pub fn pareto(points: &[(f64, f64)]) -> Vec<bool> {
+    let beats = |(accuracy, speed): (f64, f64), (other, slower): (f64, f64)| {
+        accuracy >= other && speed >= slower && (accuracy > other || speed > slower)
+    };
+    points
+        .iter()
+        .map(|point| !points.iter().any(|other| beats(*other, *point)))
+        .collect()
+}
+
+/// The n-th root of the product; 0 without values.
+pub fn geometric_mean(values: &[f64]) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    let logarithms = values.iter().map(|value| value.ln()).sum::<f64>();
+    (logarithms / values.len() as f64).exp()
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len().max(1) as f64;
+    values.sum::<f64>() / count
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Sums over rounds, and files that are written and read back.
+
+use std::time::Duration;
+
+use super::*;
+
+fn tally(tokens: u64, seconds: u64, right: u64) -> Tally {
+    Tally {
+        problems: 4,
+        end: right,
+        strict: right / 2,
+        agreed: 1,
+        tokens,
+        forwards: tokens / 2,
+        positions: 10 * tokens,
+        wall: Duration::from_secs(seconds),
+        execute: Duration::from_secs(seconds) * 3 / 4,
+    }
+}
+
+fn report(tasks: &[&str]) -> Report {
+    let rounds = [tally(100, 1, 4), tally(200, 4, 2), tally(300, 1, 4)];
+    let slow = [tally(100, 2, 4), tally(200, 2, 4), tally(300, 3, 4)];
+    let decoders = vec![
+        Entry::new("vanilla", "a+b+c", &slow, &slow),
+        Entry::new("other", "a+b+c", &rounds, &slow),
+    ];
+    Report {
+        setup: Setup {
+            command: "asynclane bench".to_owned(),
+            machine: "m".to_owned(),
+            problems: 12,
+            max_tokens: 256,
+            concurrency: 1,
+        },
+        tasks: tasks
+            .iter()
+            .map(|task| TaskReport {
+                task: (*task).to_owned(),
+                decoders: decoders.clone(),
+            })
+            .collect(),
+    }
+}
+
+/// A path of this process in the system's folder for temporary files.
+fn scratch(name: &str) -> std::path::PathBuf {
+    std::env::temp_dir().join(format!("asynclane-bench-{}-{name}", std::process::id()))
+}
+
+#[test]
+fn accuracies_are_sums_over_rounds_and_speeds_medians() {
+    let report = report(&["sums"]);
+    let entry = &report.tasks[0].decoders[1];
+    // 10, 5 and 3 of 12 problems.
+    assert_eq!(
+        (entry.end, entry.strict, entry.agreement),
+        (83.3, 41.7, Some(25.0))
+    );
+    // 300 forwards and 6,000 rows for 600 tokens.
+    assert_eq!(
+        (entry.nfe_per_token, entry.positions_per_token),
+        (0.5, 10.0)
+    );
+    // 100, 50 and 300 TPS against 50, 100 and 100: ratios 2, 0.5 and 3.
+    assert_eq!((entry.tps, entry.ratio), (100.0, 2.0));
+    assert_eq!((entry.tokens, entry.overhead), (600, 25.0));
+}
+
+#[test]
+fn what_is_saved_is_read_back() {
+    for (name, tasks) in [
+        ("one", &["sums"][..]),
+        ("three", &["sums", "snippets", "lists"]),
+    ] {
+        let path = scratch(name);
+        let report = report(tasks);
+        report.save(&path).unwrap();
+        let read = Report::load(&path);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(read.unwrap(), report);
+        assert_eq!(text.contains("\"derived\""), tasks.len() > 1);
+        assert_eq!(text.contains("\"tasks\""), tasks.len() > 1);
+    }
+}
+
+#[test]
+fn a_result_of_an_earlier_version_is_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/bench/epyc-2-threads/sums-256.json");
+    let report = Report::load(&path).unwrap();
+    assert_eq!(report.tasks.len(), 1);
+    assert_eq!(report.tasks[0].decoders[0].name, "vanilla");
+}
+
+#[test]
+fn what_is_no_comparison_is_refused() {
+    let path = scratch("foreign");
+    for text in ["", "{}", r#"{"command": "c", "infill": []}"#] {
+        std::fs::write(&path, text).unwrap();
+        assert!(Report::load(&path).is_err(), "{text}");
+    }
+    let mut odd = report(&["sums", "lists"]);
+    odd.tasks[1].decoders.pop();
+    odd.save(&path).unwrap();
+    let message = Report::load(&path).unwrap_err().to_string();
+    std::fs::remove_file(&path).unwrap();
+    assert!(message.contains("others in lists"), "{message}");
+    assert!(Report::load(&path).is_err());
+}

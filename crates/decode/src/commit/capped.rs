@@ -1,0 +1,33 @@
+//! Capped rule (CD4LM, arXiv 2601.02236, confidence-adaptive decoding): a threshold with a limit.
+
+use alloc::vec::Vec;
+
+use super::{CommitRule, by_confidence};
+use crate::candidate::Proposal;
+use crate::lane::Lane;
+
+/// The n most confident masks, n = clamp(|{i : c_i >= θ}|, 1, k).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capped {
+    threshold: f64,
+    most: usize,
+}
+
+impl Capped {
+    /// `threshold` θ in `0.0..=1.0`; `most` k, at least 1.
+    pub fn new(threshold: f64, most: u32) -> Self {
+        Self {
+            threshold,
+            most: most.max(1) as usize,
+        }
+    }
+}
+
+impl CommitRule for Capped {
+    fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
+        let passes = |proposal: &&Proposal| proposal.candidate.probability >= self.threshold;
+        let count = masks.iter().filter(passes).count();
+        by_confidence(masks, chosen);
+        chosen.truncate(count.clamp(1, self.most));
+    }
+}

@@ -1,0 +1,40 @@
+//! Hierarchy rule (dInfer): breaks runs of masks in the middle, so that the rest of a run has
+//! known neighbours on both sides.
+
+use alloc::vec::Vec;
+
+use super::{CommitRule, best_by};
+use crate::candidate::Proposal;
+use crate::lane::Lane;
+
+/// The confidence that the best of a run needs.
+const LOW: f64 = 0.4;
+
+/// S = {best of each maximal run of masks, if its c > 0.4} and {i : c_i > τ}.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hierarchy {
+    threshold: f64,
+}
+
+impl Hierarchy {
+    /// `threshold` τ in `0.0..=1.0`.
+    pub fn new(threshold: f64) -> Self {
+        Self { threshold }
+    }
+}
+
+impl CommitRule for Hierarchy {
+    fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
+        let confidence = |proposal: &Proposal| proposal.candidate.probability;
+        let mut begin = 0;
+        for run in masks.chunk_by(|left, right| left.offset + 1 == right.offset) {
+            let best = begin + best_by(run, confidence);
+            let passes = |index: &usize| {
+                let own = confidence(&masks[*index]);
+                own > self.threshold || (*index == best && own > LOW)
+            };
+            chosen.extend((begin..begin + run.len()).filter(passes));
+            begin += run.len();
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Local leap (arXiv 2510.07081): near a sure token a less sure one is sure enough.
+
+use alloc::vec::Vec;
+
+use super::CommitRule;
+use crate::candidate::Proposal;
+use crate::lane::Lane;
+
+/// How far from an anchor the lower threshold holds, in positions.
+const RADIUS: u32 = 4;
+/// The confidence that is enough there.
+const RELAXED: f64 = 0.75;
+
+/// Anchors A = {i : c_i >= τ}; S = A and every mask within four positions of an anchor with a
+/// confidence of at least 0.75.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LocalLeap {
+    threshold: f64,
+}
+
+impl LocalLeap {
+    /// `threshold` τ of anchors, in `0.0..=1.0`.
+    pub fn new(threshold: f64) -> Self {
+        Self { threshold }
+    }
+}
+
+impl CommitRule for LocalLeap {
+    fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
+        let confidence = |index: usize| masks[index].candidate.probability;
+        let is_anchor = |index: usize| confidence(index) >= self.threshold;
+        let near = |index: usize| {
+            let offset = masks[index].offset;
+            let others = masks.iter().enumerate();
+            others
+                .filter(|(_, other)| other.offset.abs_diff(offset) <= RADIUS)
+                .any(|(other, _)| is_anchor(other))
+        };
+        let passes =
+            |index: &usize| is_anchor(*index) || (confidence(*index) >= RELAXED && near(*index));
+        chosen.extend((0..masks.len()).filter(passes));
+    }
+}

@@ -1,0 +1,254 @@
+//! Commits under a grammar: final from the frontier rightwards, provisional beyond.
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use crate::TokenId;
+use crate::candidate::Proposal;
+use crate::canvas::{Canvas, Write};
+use crate::constraint::{Constraint, ConstraintError};
+use crate::effect::{CommitKind, Effect};
+
+/// Keeps the committed prefix inside a grammar.
+///
+/// What the commit rule chooses becomes final only as far as it continues the prefix without a
+/// gap and the grammar accepts it. The rest is provisional: context for the next forwards, taken
+/// when the frontier arrives there, or given up from the first token on that does not fit.
+/// Tokens that the grammar forces are committed without a forward. The frontier is a mask after
+/// every step, and its row is scored with [`Guard::allowed`], so every step commits a token.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    constraint: Box<dyn Constraint>,
+    allowed: Vec<u32>,
+    /// What the rule chose in this step, by offset.
+    chosen: Vec<Write>,
+    forced: Vec<TokenId>,
+    over: bool,
+}
+
+/// One step's walk along the canvas.
+pub(crate) struct Walk<'a> {
+    pub(crate) canvas: &'a mut Canvas,
+    pub(crate) step: u32,
+    /// End of the offsets that the step's forward computed: K/V of a token beyond would be
+    /// missing.
+    pub(crate) end: u32,
+    pub(crate) effects: &'a mut Vec<Effect>,
+}
+
+impl Guard {
+    /// Guards an empty canvas.
+    pub(crate) fn new(
+        constraint: Box<dyn Constraint>,
+        canvas: &Canvas,
+    ) -> Result<Self, ConstraintError> {
+        let mut guard = Self {
+            constraint,
+            allowed: Vec::new(),
+            chosen: Vec::new(),
+            forced: Vec::new(),
+            over: false,
+        };
+        guard.look_ahead(canvas)?;
+        Ok(guard)
+    }
+
+    /// The tokens that may stand at the frontier, stop tokens included where the text may end.
+    pub(crate) fn allowed(&self) -> &[u32] {
+        &self.allowed
+    }
+
+    /// Whether the text is complete and nothing may follow.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Notes what the commit rule chose; offsets ascend within a step.
+    pub(crate) fn choose(&mut self, write: Write) {
+        self.chosen.push(write);
+    }
+
+    /// Commits and places what was chosen. `proposals` holds the frontier's.
+    pub(crate) fn settle(
+        &mut self,
+        mut walk: Walk<'_>,
+        proposals: &[Proposal],
+    ) -> Result<(), ConstraintError> {
+        let mut offset = walk.canvas.frontier();
+        self.choose_frontier(offset, proposals);
+        while offset < walk.end {
+            let next = self.at(offset, walk.canvas);
+            let fits = match next {
+                Some(write) => self.accept(write.token, walk.canvas)?,
+                None => false,
+            };
+            match next {
+                Some(write) if fits => {
+                    walk.commit(write);
+                    offset += 1;
+                    if walk.canvas.is_stop(write.token) {
+                        self.chosen.clear();
+                        return Ok(());
+                    }
+                }
+                _ => {
+                    if next.is_some() {
+                        self.give_up(offset, &mut walk);
+                    }
+                    let end = self.force(offset, &mut walk)?;
+                    if end == offset {
+                        break;
+                    }
+                    offset = end;
+                }
+            }
+        }
+        if offset == walk.canvas.frontier() {
+            let message = "the model proposed a token that the grammar does not allow".to_string();
+            return Err(ConstraintError(message));
+        }
+        self.place(offset, &mut walk);
+        if offset < walk.canvas.len() {
+            return self.look_ahead(walk.canvas);
+        }
+        self.over = self.constraint.is_over();
+        Ok(())
+    }
+
+    /// The frontier is committed whatever the rule says: its row knows the grammar.
+    fn choose_frontier(&mut self, frontier: u32, proposals: &[Proposal]) {
+        let found = proposals.binary_search_by_key(&frontier, |proposal| proposal.offset);
+        let at = self.chosen.partition_point(|write| write.offset < frontier);
+        let chosen = self.chosen.get(at);
+        if let Ok(index) = found
+            && chosen.is_none_or(|write| write.offset != frontier)
+        {
+            let candidate = proposals[index].candidate;
+            let write = Write {
+                offset: frontier,
+                token: candidate.token,
+                probability: candidate.probability,
+                kind: CommitKind::Masked,
+            };
+            self.chosen.insert(at, write);
+        }
+    }
+
+    /// The token that stands at `offset` provisionally, or was chosen for it.
+    fn at(&self, offset: u32, canvas: &Canvas) -> Option<Write> {
+        canvas.provisional(offset).or_else(|| {
+            let found = self
+                .chosen
+                .binary_search_by_key(&offset, |write| write.offset);
+            found.ok().map(|index| self.chosen[index])
+        })
+    }
+
+    fn accept(&mut self, token: TokenId, canvas: &Canvas) -> Result<bool, ConstraintError> {
+        // A request may name a word of the grammar as a stop token: it stops wherever it may stand.
+        let ends = canvas.is_stop(token) && self.constraint.may_end();
+        Ok(ends || self.constraint.accept(token)?)
+    }
+
+    /// Drops everything from `offset` on that is not final: it continued another text.
+    fn give_up(&mut self, offset: u32, walk: &mut Walk<'_>) {
+        self.chosen.retain(|write| write.offset < offset);
+        for offset in offset..walk.canvas.len() {
+            if walk.canvas.provisional(offset).is_some() {
+                walk.canvas.revoke(offset);
+                walk.effects.push(Effect::Revoke { offset });
+            }
+        }
+    }
+
+    /// Commits from `offset` on what must come next; returns the offset behind it.
+    fn force(&mut self, offset: u32, walk: &mut Walk<'_>) -> Result<u32, ConstraintError> {
+        let mut forced = core::mem::take(&mut self.forced);
+        self.constraint.forced(&mut forced);
+        let mut next = offset;
+        for &token in &forced {
+            if next >= walk.end || !self.constraint.accept(token)? {
+                break;
+            }
+            let standing = self.at(next, walk.canvas);
+            if standing.is_some_and(|write| write.token != token) {
+                self.give_up(next, walk);
+            }
+            let standing = standing.filter(|write| write.token == token);
+            walk.commit(standing.unwrap_or(Write {
+                offset: next,
+                token,
+                probability: 1.0,
+                kind: CommitKind::Masked,
+            }));
+            next += 1;
+        }
+        self.forced = forced;
+        Ok(next)
+    }
+
+    /// Places what was chosen beyond the new frontier.
+    fn place(&mut self, frontier: u32, walk: &mut Walk<'_>) {
+        for write in self.chosen.drain(..) {
+            let beyond = write.offset > frontier && write.offset < walk.end;
+            if beyond && walk.canvas.is_mask(write.offset) && !walk.canvas.is_stop(write.token) {
+                walk.canvas.place(write, walk.step);
+                let Write {
+                    offset,
+                    token,
+                    probability,
+                    ..
+                } = write;
+                walk.effects.push(Effect::Place {
+                    offset,
+                    token,
+                    probability,
+                });
+            }
+        }
+    }
+
+    /// What may stand at the frontier of the coming step.
+    fn look_ahead(&mut self, canvas: &Canvas) -> Result<(), ConstraintError> {
+        self.over = self.constraint.is_over();
+        if self.over {
+            return Ok(());
+        }
+        self.constraint.allowed(&mut self.allowed)?;
+        if self.constraint.may_end() {
+            for &stop in canvas.stops() {
+                if let Some(word) = self.allowed.get_mut(stop as usize / 32) {
+                    *word |= 1 << (stop % 32);
+                }
+            }
+        }
+        if self.allowed.iter().all(|word| *word == 0) {
+            let message = "no token of the vocabulary can continue the text".to_string();
+            return Err(ConstraintError(message));
+        }
+        Ok(())
+    }
+}
+
+impl Walk<'_> {
+    fn commit(&mut self, write: Write) {
+        let Write {
+            offset,
+            token,
+            probability,
+            kind,
+        } = write;
+        if self.canvas.provisional(offset).is_some() {
+            self.canvas.keep(offset);
+        } else {
+            self.canvas.commit(write, self.step);
+        }
+        self.effects.push(Effect::Commit {
+            offset,
+            token,
+            probability,
+            kind,
+        });
+    }
+}

@@ -1,0 +1,85 @@
+//! Adaptive blocks (AdaBlock-dLLM): a block ends where the model expects a delimiter.
+
+use alloc::vec::Vec;
+
+use super::{LaneSchedule, State};
+use crate::candidate::Proposal;
+use crate::effect::Effect;
+
+/// The share of the canvas in which a delimiter is looked for.
+const WINDOW: f64 = 0.25;
+
+/// Block-wise, with the length of every block found in its first forward: up to the most
+/// confident delimiter (a full stop or a newline) of the first quarter of the budget, if its
+/// confidence reaches τ_D, else `block_length`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdaptiveBlock {
+    block_length: u32,
+    delimiter_threshold: f64,
+    /// The active lane has not been forwarded yet.
+    fresh: bool,
+}
+
+impl AdaptiveBlock {
+    /// `block_length` B0, at least 1; `delimiter_threshold` τ_D in `0.0..=1.0`.
+    pub fn new(block_length: u32, delimiter_threshold: f64) -> Self {
+        Self {
+            block_length: block_length.max(1),
+            delimiter_threshold,
+            fresh: true,
+        }
+    }
+
+    /// Offsets that the first forward of a block looks at.
+    fn window(state: &State) -> u32 {
+        (WINDOW * f64::from(state.canvas.budget())) as u32
+    }
+
+    fn tentative(&self, state: &State) -> u32 {
+        Self::window(state).max(self.block_length)
+    }
+
+    /// Offsets of the block that begins at `start`.
+    fn length(&self, state: &State, start: u32, proposals: &[Proposal]) -> u32 {
+        let end = start + Self::window(state);
+        let ends = |proposal: &&Proposal| {
+            let class = state.classes.get(proposal.candidate.token);
+            (start..end).contains(&proposal.offset) && (class.newline || class.period)
+        };
+        let mut best: Option<&Proposal> = None;
+        for proposal in proposals.iter().filter(ends) {
+            let confidence = proposal.candidate.probability;
+            if best.is_none_or(|best| confidence > best.candidate.probability) {
+                best = Some(proposal);
+            }
+        }
+        match best {
+            Some(best) if best.candidate.probability >= self.delimiter_threshold => {
+                best.offset + 1 - start
+            }
+            _ => self.block_length,
+        }
+    }
+}
+
+impl LaneSchedule for AdaptiveBlock {
+    fn start(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
+        let length = self.tentative(state);
+        state.start_root(length, effects);
+    }
+
+    fn observe(&mut self, state: &mut State, proposals: &[Proposal], effects: &mut Vec<Effect>) {
+        let Some(lane) = state.tree.generate().filter(|_| self.fresh) else {
+            return;
+        };
+        let (id, start, end) = (lane.id, lane.start, lane.range().end);
+        let length = self.length(state, start, proposals);
+        self.fresh = false;
+        state.resize_lane(id, length.min(end - start), effects);
+    }
+
+    fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
+        let length = self.tentative(state);
+        self.fresh |= state.follow_block(length, effects);
+    }
+}

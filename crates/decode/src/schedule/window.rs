@@ -1,0 +1,81 @@
+//! A sliding window (Window-Diffusion, arXiv 2601.20332): only the first masks are active.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::{LaneSchedule, State};
+use crate::effect::{Effect, LaneId};
+use crate::lane::Lane;
+
+/// One lane over the first `active` masks, sliding right as they are filled; behind it the masks
+/// up to the `outer`-th are context. After `cycle` steps a new lane begins at the frontier. Every
+/// commit lies in the active part, those of a cycle's first step too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    active: u32,
+    outer: u32,
+    cycle: u32,
+    /// Offset behind the outer window.
+    seen: u32,
+}
+
+impl Window {
+    /// `active` masks, at least 1; `outer` masks as context, at least `active`; `cycle` steps, at
+    /// least 1.
+    pub fn new(active: u32, outer: u32, cycle: u32) -> Self {
+        Self {
+            active: active.max(1),
+            outer: outer.max(active),
+            cycle: cycle.max(1),
+            seen: 0,
+        }
+    }
+
+    /// Moves the end of the lane behind its `active`-th mask.
+    fn slide(&mut self, id: LaneId, state: &mut State, effects: &mut Vec<Effect>) {
+        let start = state.tree.get(id).start;
+        let end = behind_masks(state, start, self.active);
+        self.seen = behind_masks(state, start, self.outer);
+        state.resize_lane(id, end - start, effects);
+    }
+}
+
+/// The offset behind the `count`-th mask from `start` on, the canvas's end if there are fewer.
+fn behind_masks(state: &State, start: u32, count: u32) -> u32 {
+    let canvas = &state.canvas;
+    let mut masks = (start..canvas.len()).filter(|offset| !canvas.is_committed(*offset));
+    masks
+        .nth(count as usize - 1)
+        .map_or(canvas.len(), |offset| offset + 1)
+}
+
+impl LaneSchedule for Window {
+    fn start(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
+        self.seen = self.outer.min(state.canvas.len());
+        state.start_root(self.active, effects);
+    }
+
+    fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
+        let Some(lane) = state.tree.generate() else {
+            return;
+        };
+        let (id, start, clock) = (lane.id, lane.start, lane.clock);
+        let end = state.canvas.len();
+        let frontier = state.canvas.first_uncommitted(start..end);
+        match frontier {
+            None => state.finish_lane(id, end - start, effects),
+            Some(_) if clock < self.cycle => self.slide(id, state, effects),
+            Some(frontier) => {
+                state.finish_lane(id, frontier - start, effects);
+                let next = frontier..behind_masks(state, frontier, self.active);
+                let id = state.start_block(id, next, effects);
+                self.slide(id, state, effects);
+            }
+        }
+    }
+
+    fn lookahead(&self, lane: &Lane) -> Range<u32> {
+        let end = lane.range().end;
+        end..self.seen.max(end)
+    }
+}

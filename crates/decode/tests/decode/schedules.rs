@@ -1,0 +1,146 @@
+//! The schedules of one lane, step by step, with the exact effects.
+
+use asynclane_decode::{Birth, CommitConfig, DecoderConfig, ScheduleConfig};
+
+use crate::common::{Bench, advance, finish, generate, masked, resize, shorten, with_schedule};
+
+fn adaptive(budget: u32) -> Bench {
+    let schedule = ScheduleConfig::AdaptiveBlock {
+        block_length: 3,
+        delimiter_threshold: 0.5,
+    };
+    Bench::new(&with_schedule(schedule), budget)
+}
+
+/// A quarter of a budget of 32: the first forward of a block looks at eight offsets.
+#[test]
+fn an_adaptive_block_ends_at_the_surest_delimiter() {
+    let mut bench = adaptive(32);
+    assert_eq!(bench.born, [generate(0, None, 0..8, Birth::Active)]);
+    let said = [(2, ".", 0.6), (4, "\n", 0.7), (6, ".", 0.7), (7, "a", 0.95)];
+    // Of equals the left one; the sure token behind it is not committed.
+    let expected = [resize(0, 5), masked(4, "\n", 0.7)];
+    assert_eq!(bench.step(&said), expected);
+    let said = [
+        (0, "a", 0.95),
+        (1, "a", 0.95),
+        (2, "a", 0.95),
+        (3, "a", 0.95),
+    ];
+    let effects = bench.step(&said);
+    let expected = [
+        finish(0, 5),
+        generate(1, Some(0), 5..13, Birth::Active),
+        advance(0, 5),
+    ];
+    assert_eq!(effects[4..], expected);
+    // No delimiter that is sure enough: the default length.
+    let effects = bench.step(&[(5, "a", 0.95), (9, ".", 0.49)]);
+    assert_eq!(effects[..2], [resize(1, 3), masked(5, "a", 0.95)]);
+}
+
+#[test]
+fn an_adaptive_block_never_outgrows_the_budget() {
+    let mut bench = adaptive(4);
+    assert_eq!(bench.born, [generate(0, None, 0..3, Birth::Active)]);
+    // The window has one offset; a delimiter there makes a block of one.
+    let expected = [
+        resize(0, 1),
+        masked(0, ".", 0.6),
+        finish(0, 1),
+        generate(1, Some(0), 1..4, Birth::Active),
+        advance(0, 1),
+    ];
+    assert_eq!(bench.step(&[(0, ".", 0.6)]), expected);
+}
+
+fn multi(add_threshold: f64) -> Bench {
+    let schedule = ScheduleConfig::MultiBlock {
+        block_length: 4,
+        add_threshold,
+    };
+    Bench::new(&with_schedule(schedule), 16)
+}
+
+/// Blocks of four: the second opens at two filled offsets of the first.
+#[test]
+fn a_block_opens_before_the_last_one_is_full() {
+    let mut bench = multi(0.5);
+    assert_eq!(bench.born, [generate(0, None, 0..4, Birth::Active)]);
+    let effects = bench.step(&[(0, "a", 0.95)]);
+    assert_eq!(effects, [masked(0, "a", 0.95), advance(0, 1)]);
+    let effects = bench.step(&[(3, "a", 0.95)]);
+    assert_eq!(effects, [masked(3, "a", 0.95), resize(0, 8)]);
+    // The first open block has a commit in every step, whatever is surer elsewhere.
+    let effects = bench.step(&[(1, "c", 0.3), (6, "a", 0.95), (7, "a", 0.95)]);
+    let expected = [
+        masked(1, "c", 0.3),
+        masked(6, "a", 0.95),
+        masked(7, "a", 0.95),
+        resize(0, 12),
+        advance(1, 2),
+    ];
+    assert_eq!(effects, expected);
+    // A full block leaves; the lane goes on with the open ones.
+    let effects = bench.step(&[(2, "a", 0.95)]);
+    let expected = [
+        masked(2, "a", 0.95),
+        finish(0, 4),
+        generate(1, Some(0), 4..12, Birth::Active),
+        advance(2, 4),
+    ];
+    assert_eq!(effects, expected);
+}
+
+#[test]
+fn a_stop_token_cuts_open_blocks() {
+    let mut bench = multi(0.0);
+    bench.step(&[(0, "a", 0.95)]);
+    let effects = bench.step(&[(1, "a", 0.95), (5, "<eos>", 0.95)]);
+    let expected = [
+        masked(1, "a", 0.95),
+        masked(5, "<eos>", 0.95),
+        shorten(6),
+        advance(1, 2),
+    ];
+    assert_eq!(effects, expected);
+    let mut lanes = bench.decoder.lanes();
+    assert_eq!(lanes.next().map(|lane| lane.range), Some(0..6));
+    assert_eq!(lanes.next(), None);
+}
+
+/// Two active masks, four seen, three steps a cycle.
+#[test]
+fn a_window_slides_with_its_masks() {
+    let schedule = ScheduleConfig::Window {
+        active: 2,
+        outer: 4,
+        cycle: 3,
+    };
+    let config = DecoderConfig {
+        commit: CommitConfig::TopK { tokens_per_step: 1 },
+        ..with_schedule(schedule)
+    };
+    let mut bench = Bench::new(&config, 12);
+    let seen = |bench: &Bench| {
+        let lane = bench.decoder.lanes().next().expect("a lane");
+        (lane.range, lane.lookahead)
+    };
+    assert_eq!(seen(&bench), (0..2, 2..4));
+    // Offset 1 is filled: the two first masks are 0 and 2, the fourth is 4.
+    let effects = bench.step(&[(0, "a", 0.2), (1, "c", 0.3)]);
+    assert_eq!(effects, [masked(1, "c", 0.3), resize(0, 3)]);
+    assert_eq!(seen(&bench), (0..3, 3..5));
+    let effects = bench.step(&[(0, "a", 0.2), (2, "c", 0.3)]);
+    assert_eq!(effects, [masked(2, "c", 0.3), resize(0, 4)]);
+    // The third step ends the cycle; the next begins at the frontier.
+    let effects = bench.step(&[(0, "a", 0.5), (3, "c", 0.3)]);
+    let expected = [
+        masked(0, "a", 0.5),
+        finish(0, 3),
+        generate(1, Some(0), 3..5, Birth::Active),
+        advance(0, 3),
+    ];
+    assert_eq!(effects, expected);
+    assert_eq!(seen(&bench), (3..5, 5..7));
+}

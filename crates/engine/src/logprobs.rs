@@ -1,0 +1,100 @@
+//! The probabilities of the tokens that stand in a canvas.
+
+use decode::{Effect, Proposal};
+use step::TopToken;
+
+use crate::event::TokenLogprob;
+
+/// Log-probabilities by offset, of the forward that wrote the token there.
+#[derive(Clone, Debug)]
+pub(crate) struct Logprobs {
+    /// Most probable tokens per offset.
+    count: usize,
+    tokens: Vec<Option<f32>>,
+    /// `count` per offset.
+    tops: Vec<TopToken>,
+}
+
+/// What the model said in one step: `count` tops per proposal, in the same order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Said<'a> {
+    pub(crate) proposals: &'a [Proposal],
+    pub(crate) tops: &'a [TopToken],
+}
+
+const NONE: TopToken = TopToken {
+    token: 0,
+    logprob: f32::NEG_INFINITY,
+};
+
+impl Logprobs {
+    /// Room for `budget` offsets with `count` tops each.
+    pub(crate) fn new(count: u8, budget: u32) -> Self {
+        let (count, budget) = (usize::from(count), budget as usize);
+        Self {
+            count,
+            tokens: vec![None; budget],
+            tops: vec![NONE; budget * count],
+        }
+    }
+
+    /// Most probable tokens per offset.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Follows what a step wrote.
+    pub(crate) fn observe(&mut self, effects: &[Effect], said: Said<'_>) {
+        for effect in effects {
+            match *effect {
+                Effect::Place {
+                    offset,
+                    token,
+                    probability,
+                }
+                | Effect::Commit {
+                    offset,
+                    token,
+                    probability,
+                    ..
+                } => {
+                    let proposals = said.proposals;
+                    let found = proposals.binary_search_by_key(&offset, |said| said.offset);
+                    let found = found
+                        .ok()
+                        .filter(|at| proposals[*at].candidate.token == token);
+                    let at = offset as usize;
+                    let own = &mut self.tops[at * self.count..(at + 1) * self.count];
+                    if let Some(row) = found {
+                        self.tokens[at] = Some(probability.ln() as f32);
+                        own.copy_from_slice(&said.tops[row * self.count..(row + 1) * self.count]);
+                    } else if self.tokens[at].is_none() {
+                        // Forced: there is nothing else that could stand here.
+                        self.tokens[at] = Some(0.0);
+                        own.fill(NONE);
+                        if let Some(first) = own.first_mut() {
+                            let logprob = 0.0;
+                            *first = TopToken { token, logprob };
+                        }
+                    }
+                }
+                Effect::Revoke { offset } => self.tokens[offset as usize] = None,
+                _ => {}
+            }
+        }
+    }
+
+    /// The entries of committed offsets.
+    pub(crate) fn of(&self, offsets: std::ops::Range<u32>) -> Box<[TokenLogprob]> {
+        let entry = |offset: u32| {
+            let at = offset as usize;
+            let tops = &self.tops[at * self.count..(at + 1) * self.count];
+            let possible = tops.iter().filter(|top| top.logprob > f32::NEG_INFINITY);
+            TokenLogprob {
+                logprob: self.tokens[at].unwrap_or(f32::NEG_INFINITY),
+                top: possible.copied().collect(),
+            }
+        };
+        offsets.map(entry).collect()
+    }
+}

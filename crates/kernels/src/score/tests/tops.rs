@@ -1,0 +1,340 @@
+//! Allowed sets, repetition and most probable tokens against sorting and plain sums.
+
+use super::{GREEDY, add, naive, noise, row, run, run_all};
+use crate::score::{Draw, LogitBias, Scored, Scorer, ScorerRow, Top};
+
+const BANNED: f32 = f32::NEG_INFINITY;
+
+/// A scorer of `rows` with neither biases nor sets, the mask being token 1.
+fn plain<'a>(rows: &'a [ScorerRow], draws: &'a [Draw]) -> Scorer<'a> {
+    Scorer {
+        rows,
+        biases: &[],
+        allowed: &[],
+        draws,
+        mask: 1,
+    }
+}
+
+fn wanting(tops: u32) -> ScorerRow {
+    ScorerRow {
+        tops,
+        ..row(0, 0..0)
+    }
+}
+
+/// Logits with many ties and bans.
+fn rough(seed: u64, vocab: usize, scale: f32) -> Vec<f32> {
+    let noise = noise(seed, 2 * vocab);
+    let (values, fates) = noise.split_at(vocab);
+    let steps = values.iter().map(|x| (x * scale).round() / 2.0);
+    steps
+        .zip(fates)
+        .map(|(x, &fate)| if fate > 0.7 { BANNED } else { x })
+        .collect()
+}
+
+/// Words of the set of the tokens that pass `test`.
+fn set(vocab: usize, test: impl Fn(usize) -> bool) -> Vec<u32> {
+    let mut words = vec![0; vocab.div_ceil(32)];
+    (0..vocab)
+        .filter(|&token| test(token))
+        .for_each(|token| words[token / 32] |= 1 << (token % 32));
+    words
+}
+
+/// The most probable tokens by sorting all of them.
+fn sorted(logits: &[f32], mask: usize, count: usize) -> Vec<Top> {
+    let max = logits.iter().copied().fold(BANNED, f32::max);
+    let total: f64 = logits.iter().map(|&x| f64::from(x - max).exp()).sum();
+    let mut ids: Vec<usize> = (0..logits.len())
+        .filter(|&i| i != mask && logits[i] > BANNED)
+        .collect();
+    // A stable sort: ties, 0 and -0 among them, keep the order of ids.
+    ids.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).expect("no logit is NaN"));
+    let tops = ids.iter().map(|&id| Top {
+        token: id as u32,
+        log_probability: f64::from(logits[id] - max) - total.ln(),
+    });
+    tops.take(count).collect()
+}
+
+fn assert_tops(got: &[Top], want: &[Top], count: usize, mask: u32) {
+    assert_eq!(got.len(), count);
+    for (got, want) in got.iter().zip(want) {
+        assert_eq!(got.token, want.token);
+        let error = (got.log_probability - want.log_probability).abs();
+        assert!(error < 1e-12, "{got:?} for {want:?}");
+    }
+    for rest in &got[want.len().min(count)..] {
+        assert_eq!(rest.log_probability, f64::NEG_INFINITY);
+        assert_ne!(rest.token, mask);
+    }
+}
+
+#[test]
+fn tops_equal_a_sort_with_ties_bans_and_any_count() {
+    for (vocab, scale) in [(3, 2.0), (31, 9.0), (256, 4.0), (1000, 30.0), (5003, 300.0)] {
+        let logits: Vec<f32> = (0..12).flat_map(|seed| rough(seed, vocab, scale)).collect();
+        let counts = [0, 1, 2, 3, 20, 300].map(|count: u32| count.min(vocab as u32 - 1));
+        let rows: Vec<_> = (0..12).map(|i| wanting(counts[i % 6])).collect();
+        let scores = run_all(&logits, vocab, &plain(&rows, &[GREEDY])).unwrap();
+        let mut tops = &scores.tops[..];
+        for (row, logits) in rows.iter().zip(logits.chunks(vocab)) {
+            let (own, rest) = tops.split_at(row.tops as usize);
+            assert_tops(own, &sorted(logits, 1, own.len()), own.len(), 1);
+            tops = rest;
+        }
+        assert_eq!(tops, []);
+    }
+}
+
+#[test]
+fn the_first_tops_are_token_and_runner_up_at_temperature_zero() {
+    let vocab = 700;
+    let logits: Vec<f32> = noise(5, vocab).iter().map(|x| 6.0 * x).collect();
+    let scores = run_all(&logits, vocab, &plain(&[wanting(2)], &[GREEDY])).unwrap();
+    let (record, tops) = (scores.records[0], &scores.tops);
+    assert_eq!(
+        (record.token, record.runner_up),
+        (tops[0].token, tops[1].token)
+    );
+    assert!((record.probability.ln() - tops[0].log_probability).abs() < 1e-12);
+    assert!((record.runner_up_probability.ln() - tops[1].log_probability).abs() < 1e-12);
+}
+
+#[test]
+fn a_logarithm_outlives_its_probability() {
+    let logits = [0.0, 0.0, -2000.0, -3000.0];
+    let scores = run_all(&logits, 4, &plain(&[wanting(3)], &[GREEDY])).unwrap();
+    let logs: Vec<_> = scores.tops.iter().map(|top| top.log_probability).collect();
+    let half = 2f64.ln();
+    assert_eq!(logs, [-half, -2000.0 - half, -3000.0 - half]);
+    assert_eq!(scores.records[0].runner_up_probability, 0.0);
+}
+
+#[test]
+fn a_set_is_a_ban_of_everything_outside_it() {
+    for vocab in [3, 31, 64, 65, 1000] {
+        let logits: Vec<f32> = noise(vocab as u64, vocab).iter().map(|x| 5.0 * x).collect();
+        let sets = [
+            set(vocab, |t| t % 3 != 1),
+            set(vocab, |t| t / 32 % 2 == 0 || t % 5 == 0),
+            set(vocab, |t| t == vocab - 1 || t == 0),
+            vec![u32::MAX; vocab.div_ceil(32)],
+        ];
+        let words = sets.concat();
+        let draws = [
+            GREEDY,
+            Draw {
+                temperature: 1.5,
+                top_k: 7,
+                ..GREEDY
+            },
+        ];
+        let biases = [add(0, 0.75), add(1, 3.0)];
+        for (number, set) in sets.iter().enumerate() {
+            let outside = |token: &u32| set[*token as usize / 32] >> (token % 32) & 1 == 0;
+            let bans: Vec<_> = (0..vocab as u32).filter(outside).collect();
+            let all = [
+                &biases[..],
+                &bans.iter().map(|&t| add(t, BANNED)).collect::<Vec<_>>(),
+            ];
+            let all = all.concat();
+            for draw in [0, 1] {
+                let wanted = ScorerRow {
+                    tops: (vocab as u32 - 1).min(20),
+                    draw,
+                    ..row(2, 0..all.len() as u32)
+                };
+                let rows = [wanted.clone()];
+                let banned = Scorer {
+                    biases: &all,
+                    ..plain(&rows, &draws)
+                };
+                let rows = [ScorerRow {
+                    biases: 0..2,
+                    allowed: Some(number as u32),
+                    ..wanted
+                }];
+                let restricted = Scorer {
+                    biases: &biases,
+                    allowed: &words,
+                    ..plain(&rows, &draws)
+                };
+                assert_eq!(
+                    run_all(&logits, vocab, &restricted).unwrap(),
+                    run_all(&logits, vocab, &banned).unwrap(),
+                    "set {number} of {vocab} tokens"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn draws_stay_within_the_set() {
+    let vocab = 200;
+    let logits = noise(2, vocab);
+    let words = set(vocab, |t| t % 7 == 3);
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..300 {
+        let draws = [Draw {
+            temperature: 2.0,
+            seed,
+            ..GREEDY
+        }];
+        let rows = [ScorerRow {
+            allowed: Some(0),
+            ..row(0, 0..0)
+        }];
+        let scorer = Scorer {
+            allowed: &words,
+            ..plain(&rows, &draws)
+        };
+        let got = run(&logits, vocab, &scorer).unwrap()[0];
+        assert_eq!((got.token % 7, got.runner_up % 7), (3, 3));
+        seen.insert(got.token);
+    }
+    assert!(seen.len() > 20, "{seen:?}");
+}
+
+#[test]
+fn an_empty_set_leaves_no_probability_but_an_answer() {
+    for mask in [0, 1, 9] {
+        let rows = [ScorerRow {
+            allowed: Some(1),
+            ..wanting(3)
+        }];
+        let scorer = Scorer {
+            allowed: &[u32::MAX, 0],
+            mask,
+            ..plain(&rows, &[GREEDY])
+        };
+        let scores = run_all(&[1.0; 8], 8, &scorer).unwrap();
+        let record = scores.records[0];
+        assert_eq!(
+            (record.probability, record.runner_up_probability),
+            (0.0, 0.0)
+        );
+        assert!(record.token != mask && record.entropy == 0.0);
+        assert_tops(&scores.tops, &[], 3, mask);
+    }
+}
+
+#[test]
+fn a_set_may_leave_the_mask_alone() {
+    let rows = [ScorerRow {
+        allowed: Some(0),
+        ..wanting(2)
+    }];
+    let scorer = Scorer {
+        allowed: &[0b10],
+        ..plain(&rows, &[GREEDY])
+    };
+    let scores = run_all(&[1.0; 8], 8, &scorer).unwrap();
+    assert_eq!(scores.records[0].probability, 0.0);
+    assert_tops(&scores.tops, &[], 2, 1);
+}
+
+#[test]
+fn repetition_divides_positive_logits_and_multiplies_others() {
+    let logits = [3.0, 0.0, -2.0, 0.5, BANNED, 1.0];
+    let repeated = |token, repetition, amount| LogitBias {
+        token,
+        repetition,
+        amount,
+    };
+    let biases = [
+        repeated(0, 1.5, 0.25),
+        repeated(1, 1.5, -1.0),
+        repeated(2, 1.5, 0.5),
+        repeated(3, 0.5, 0.0),
+        repeated(4, 2.0, 50.0),
+        // In order: 1 - 3 = -2, then -2 * 2 = -4.
+        repeated(5, 1.0, -3.0),
+        repeated(5, 2.0, 0.0),
+    ];
+    let rows = [ScorerRow {
+        tops: 4,
+        ..row(5, 0..7)
+    }];
+    let scorer = Scorer {
+        biases: &biases,
+        mask: 6,
+        ..plain(&rows, &[GREEDY])
+    };
+    let scores = run_all(&logits, 6, &scorer).unwrap();
+    let changed = [2.25, -1.0, -2.5, 1.0, BANNED, -4.0];
+    let record: Scored = scores.records[0];
+    assert_eq!((record.token, record.gap), (0, 1.25));
+    let want = sorted(&changed, 6, 4);
+    assert_tops(&scores.tops, &want, 4, 6);
+    // Without a mask in the vocabulary the reference needs none either.
+    assert!((record.present - naive(&changed, 6, 5).present).abs() < 1e-13);
+}
+
+#[test]
+fn what_other_rows_want_changes_no_record() {
+    let vocab = 300;
+    let logits = noise(6, 4 * vocab);
+    let words = set(vocab, |t| t % 2 == 0);
+    let hot = Draw {
+        temperature: 0.9,
+        top_p: 0.8,
+        seed: 4,
+        ..GREEDY
+    };
+    let draws = [hot];
+    let of = |tops, allowed| ScorerRow {
+        tops,
+        allowed,
+        ..row(3, 0..0)
+    };
+    let rows = [of(0, None), of(5, Some(0)), of(20, None), of(0, Some(0))];
+    let scorer = Scorer {
+        allowed: &words,
+        ..plain(&rows, &draws)
+    };
+    let together = run_all(&logits, vocab, &scorer).unwrap();
+    let mut from = 0;
+    for (i, logits) in logits.chunks(vocab).enumerate() {
+        let wanted = rows[i].tops as usize;
+        let alone = Scorer {
+            rows: &rows[i..=i],
+            ..scorer
+        };
+        let alone = run_all(logits, vocab, &alone).unwrap();
+        assert_eq!(alone.records[0], together.records[i]);
+        assert_eq!(alone.tops, together.tops[from..from + wanted]);
+        let without = [ScorerRow {
+            tops: 0,
+            ..rows[i].clone()
+        }];
+        let without = Scorer {
+            rows: &without,
+            ..scorer
+        };
+        let records = run(logits, vocab, &without).unwrap();
+        assert_eq!(records[0], together.records[i]);
+        from += wanted;
+    }
+}
+
+#[test]
+fn sets_and_counts_that_do_not_exist_are_errors() {
+    let error = |row: ScorerRow| {
+        let rows = [row];
+        let scorer = Scorer {
+            allowed: &[0, 0, 0],
+            ..plain(&rows, &[GREEDY])
+        };
+        run_all(&[0.0; 40], 40, &scorer).unwrap_err()
+    };
+    let far = ScorerRow {
+        allowed: Some(1),
+        ..row(0, 0..0)
+    };
+    assert!(error(far).contains("allowed set 1 of 1"));
+    assert!(error(wanting(40)).contains("40 tops of 39 tokens"));
+}

@@ -1,0 +1,85 @@
+//! What a reader hears of a position that changes more than once.
+
+use decode::{CommitKind, Effect, ForwardKind};
+use engine::StepTrace;
+use text::{Tokenizer, TokenizerFiles};
+
+use super::{Cell, Lanes, Steps};
+
+const MASK: u32 = 5;
+
+fn tokenizer() -> Tokenizer {
+    let file = |name| demo::checkpoint::file(name).map(<[u8]>::to_vec);
+    let files = TokenizerFiles {
+        tokenizer: file("tokenizer.json"),
+        config: file("tokenizer_config.json"),
+        ..TokenizerFiles::default()
+    };
+    let mut tokenizer = Tokenizer::new(&files).expect("the demo's files are in order");
+    tokenizer.set_mask_id(MASK);
+    tokenizer
+}
+
+fn step(number: u32, effects: &[Effect]) -> StepTrace {
+    StepTrace {
+        step: number,
+        kind: ForwardKind::Decode,
+        lanes: Vec::new(),
+        rows: Vec::new(),
+        effects: effects.to_vec(),
+        frontier: 0,
+        canvas: 8,
+    }
+}
+
+fn place(offset: u32, token: u32) -> Effect {
+    Effect::Place {
+        offset,
+        token,
+        probability: 0.5,
+    }
+}
+
+fn commit(offset: u32, token: u32) -> Effect {
+    Effect::Commit {
+        offset,
+        token,
+        probability: 0.75,
+        kind: CommitKind::Masked,
+    }
+}
+
+#[test]
+fn a_position_is_what_its_last_change_made_it() {
+    let tokenizer = tokenizer();
+    let text = |token| tokenizer.token_text(token);
+    let mut steps = Steps::new(Lanes::default());
+    let mut cells = |effects: &[Effect]| {
+        steps.push(&step(1, effects));
+        steps.take(&tokenizer).map(|event| event.cells)
+    };
+    let provisional: Cell = (2, 70, text(70), 0.5, "provisional");
+    assert_eq!(cells(&[place(2, 70)]), Some(vec![provisional.clone()]));
+    let masked: Cell = (2, MASK, String::new(), 0.0, "masked");
+    assert_eq!(cells(&[Effect::Revoke { offset: 2 }]), Some(vec![masked]));
+    let committed: Cell = (2, 71, text(71), 0.75, "committed");
+    let again = [place(2, 71), commit(2, 71), place(4, 70)];
+    let other: Cell = (4, 70, text(70), 0.5, "provisional");
+    assert_eq!(cells(&again), Some(vec![committed, other]));
+}
+
+#[test]
+fn merged_steps_tell_the_last_change_too() {
+    let tokenizer = tokenizer();
+    let mut steps = Steps::new(Lanes::default());
+    steps.push(&step(1, &[place(2, 70), place(3, 71)]));
+    steps.push(&step(2, &[Effect::Revoke { offset: 2 }]));
+    let event = steps.take(&tokenizer).expect("two steps were pushed");
+    assert_eq!((event.step, event.skipped), (2, 1));
+    let kinds: Vec<_> = event
+        .cells
+        .iter()
+        .map(|cell| (cell.0, cell.1, cell.4))
+        .collect();
+    assert_eq!(kinds, [(2, MASK, "masked"), (3, 71, "provisional")]);
+}

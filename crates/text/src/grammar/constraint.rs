@@ -1,0 +1,150 @@
+//! A compiled grammar at one point of a text.
+
+use std::sync::Arc;
+
+use decode::{Constraint, ConstraintError};
+use llguidance::Matcher;
+use llguidance::api::StopReason;
+
+use super::limits::one_line;
+use super::table::{TokenTable, contains};
+use crate::TokenId;
+
+/// The state of a grammar behind the tokens accepted so far.
+pub(super) struct GrammarConstraint {
+    matcher: Matcher,
+    table: Arc<TokenTable>,
+    /// The token accepted last.
+    last: Option<TokenId>,
+    /// What `allowed` answers here, once it was asked.
+    allowed: Option<Vec<u32>>,
+}
+
+impl GrammarConstraint {
+    pub(super) fn new(matcher: Matcher, table: Arc<TokenTable>) -> Self {
+        Self {
+            matcher,
+            table,
+            last: None,
+            allowed: None,
+        }
+    }
+
+    /// Whether any text can begin here at all.
+    pub(super) fn check_start(&mut self) -> Result<(), ConstraintError> {
+        self.allowed_here().map(|_| ())
+    }
+
+    fn allowed_here(&mut self) -> Result<&[u32], ConstraintError> {
+        let set = match self.allowed.take() {
+            Some(set) => set,
+            None => self.compute_allowed()?,
+        };
+        Ok(self.allowed.insert(set))
+    }
+
+    fn compute_allowed(&mut self) -> Result<Vec<u32>, ConstraintError> {
+        let usable = self.table.usable(self.last.is_none());
+        if self.is_complete() {
+            return Ok(vec![0; usable.len()]);
+        }
+        let mask = self.matcher.compute_mask();
+        let mask = mask.map_err(|error| match self.matcher.stop_reason() {
+            StopReason::LexerTooComplex | StopReason::ParserTooComplex => {
+                ConstraintError("the grammar is too complex".to_owned())
+            }
+            _ => failed(&error),
+        })?;
+        let both = |(mask, usable): (&u32, &u32)| mask & usable;
+        let set: Vec<u32> = mask.as_slice().iter().zip(usable).map(both).collect();
+        if set.iter().all(|word| *word == 0) && !self.may_end() {
+            return Err(dead_end());
+        }
+        Ok(set)
+    }
+
+    /// Whether the text is complete and the grammar knows that nothing can follow.
+    fn is_complete(&self) -> bool {
+        self.matcher.stop_reason() == StopReason::NoExtension
+    }
+}
+
+impl std::fmt::Debug for GrammarConstraint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GrammarConstraint")
+            .field("last", &self.last)
+            .field("stop_reason", &self.matcher.stop_reason())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Constraint for GrammarConstraint {
+    fn allowed(&mut self, set: &mut Vec<u32>) -> Result<(), ConstraintError> {
+        let allowed = self.allowed_here()?;
+        set.clear();
+        set.extend_from_slice(allowed);
+        Ok(())
+    }
+
+    fn accept(&mut self, token: TokenId) -> Result<bool, ConstraintError> {
+        let candidates = match &self.allowed {
+            Some(allowed) => allowed,
+            None => self.table.usable(self.last.is_none()),
+        };
+        if !contains(candidates, token) || self.is_complete() {
+            return Ok(false);
+        }
+        let consumed = self.matcher.try_consume_tokens(&[token]);
+        if consumed.map_err(|error| failed(&error))? == 0 {
+            return Ok(false);
+        }
+        self.last = Some(token);
+        self.allowed = None;
+        Ok(true)
+    }
+
+    fn forced(&mut self, tokens: &mut Vec<TokenId>) {
+        tokens.clear();
+        if self.is_complete() {
+            return;
+        }
+        let bytes = self.matcher.compute_ff_bytes();
+        let forced = self.table.tokenize_forced(self.last, &bytes);
+        let usable = self.table.usable(self.last.is_none());
+        if forced.first().is_some_and(|first| contains(usable, *first)) {
+            tokens.extend(forced);
+        }
+    }
+
+    fn may_end(&mut self) -> bool {
+        self.is_complete() || self.matcher.is_accepting().unwrap_or(false)
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.may_end()
+            && self
+                .allowed_here()
+                .is_ok_and(|allowed| allowed.iter().all(|word| *word == 0))
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Constraint> {
+        Box::new(Self {
+            matcher: self.matcher.deep_clone(),
+            table: Arc::clone(&self.table),
+            last: self.last,
+            allowed: self.allowed.clone(),
+        })
+    }
+}
+
+fn failed(error: &dyn std::fmt::Display) -> ConstraintError {
+    let reason = one_line(error);
+    if reason == StopReason::NoExtensionBias.to_string() {
+        return dead_end();
+    }
+    ConstraintError(format!("the grammar cannot be followed: {reason}"))
+}
+
+fn dead_end() -> ConstraintError {
+    ConstraintError("no token of the vocabulary can continue the text".to_owned())
+}

@@ -1,0 +1,203 @@
+//! What a specification may ask for: sizes, depths, and the work of its compilation.
+
+use std::collections::HashSet;
+use std::fmt::Display;
+
+use llguidance::api::ParserLimits;
+use serde_json::Value;
+
+use super::{GrammarError, GrammarSpec};
+
+/// Bytes of a regex, a Lark grammar, or of all choices.
+const SOURCE_BYTES: usize = 64 * 1024;
+/// Bytes of a schema, written as compact JSON.
+const SCHEMA_BYTES: usize = 1024 * 1024;
+/// Bytes of a name or value in a schema, texts for readers apart.
+const STRING_BYTES: usize = 16 * 1024;
+/// Levels of a schema, and of brackets in a regex or Lark grammar.
+const DEPTH: usize = 128;
+/// Values in a schema: objects, lists and scalars.
+const SCHEMA_VALUES: usize = 20_000;
+/// Members of one object and items of one list of a schema, and texts of a choice.
+const CHILDREN: usize = 1_000;
+/// Different references in a schema.
+const REFERENCES: usize = 1_000;
+/// Common multiple of all `multipleOf` of a schema, in units of their last decimal: a lexer
+/// has that many states.
+const MULTIPLE: u64 = 100_000;
+/// Characters of an error message.
+const MESSAGE_CHARS: usize = 300;
+/// Stack of the compiler, bytes; only what is used of it is ever backed by memory.
+pub(super) const STACK_BYTES: usize = 256 * 1024 * 1024;
+
+/// Bounds on the work of the parser.
+pub(super) fn parser_limits() -> ParserLimits {
+    ParserLimits {
+        // An object of optional members has four for each of them.
+        max_items_in_row: 4 * CHILDREN,
+        // About 2 kB each.
+        max_lexer_states: 50_000,
+        verbose_errors: false,
+        ..ParserLimits::default()
+    }
+}
+
+impl GrammarSpec {
+    /// `reason` as an error about this kind of specification, cut to its length.
+    pub(super) fn error(&self, reason: &str) -> GrammarError {
+        let what = match self {
+            Self::JsonObject => "JSON objects",
+            Self::JsonSchema(_) => "the JSON schema",
+            Self::Regex(_) => "the regex",
+            Self::Lark(_) => "the Lark grammar",
+            Self::Choice(_) => "the choice",
+        };
+        let mut line = format!("{what} cannot be followed: {reason}");
+        if let Some((cut, _)) = line.char_indices().nth(MESSAGE_CHARS - 3) {
+            line.truncate(cut);
+            line.push_str("...");
+        }
+        GrammarError(line)
+    }
+}
+
+/// What `error` says in one line: that of a regex parser is its last, of others the first.
+pub(super) fn one_line(error: &dyn Display) -> String {
+    let text = error.to_string();
+    let parser_says = text.lines().find_map(|line| line.strip_prefix("error: "));
+    let first = text.lines().find(|line| !line.trim().is_empty());
+    let line = parser_says.or(first).unwrap_or("the reason is unknown");
+    if line.starts_with("panic: ") {
+        return "the grammar compiler failed".to_owned();
+    }
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether `spec` is within all sizes.
+pub(super) fn check(spec: &GrammarSpec) -> Result<(), GrammarError> {
+    let checked = match spec {
+        GrammarSpec::JsonObject => Ok(()),
+        GrammarSpec::JsonSchema(schema) => check_schema(schema),
+        GrammarSpec::Regex(source) => check_source(source),
+        GrammarSpec::Lark(source) => check_source(source).and_then(|()| check_embedded(source)),
+        GrammarSpec::Choice(choices) => {
+            let bytes = choices.iter().map(String::len).sum();
+            at_most("bytes", bytes, SOURCE_BYTES)
+                .and_then(|()| at_most("texts", choices.len(), CHILDREN))
+        }
+    };
+    checked.map_err(|reason| spec.error(&reason))
+}
+
+fn check_source(source: &str) -> Result<(), String> {
+    at_most("bytes", source.len(), SOURCE_BYTES)?;
+    at_most("levels of brackets", depth(source), DEPTH)
+}
+
+/// The one keyword of an embedded schema whose cost the size of the source does not bound.
+fn check_embedded(source: &str) -> Result<(), String> {
+    if source.contains("multipleOf") {
+        return Err("multipleOf is not supported in %json".to_owned());
+    }
+    Ok(())
+}
+
+fn at_most(what: &str, found: usize, limit: usize) -> Result<(), String> {
+    if found <= limit {
+        return Ok(());
+    }
+    Err(format!("expected at most {limit} {what}, found {found}"))
+}
+
+/// How deep brackets nest in `source`, those in quotes included.
+fn depth(source: &str) -> usize {
+    let mut open = 0_usize;
+    source.bytes().fold(0, |deepest, byte| {
+        match byte {
+            b'(' | b'[' | b'{' => open += 1,
+            b')' | b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        deepest.max(open)
+    })
+}
+
+/// Walks the schema without recursion: it may be nested to any depth.
+fn check_schema(schema: &Value) -> Result<(), String> {
+    let mut values = 0;
+    let mut references = HashSet::new();
+    let mut steps = Vec::new();
+    let mut open = vec![(schema, 1)];
+    while let Some((value, level)) = open.pop() {
+        values += 1;
+        at_most("values", values, SCHEMA_VALUES)?;
+        at_most("levels", level, DEPTH)?;
+        match value {
+            Value::String(text) => at_most("bytes in one string", text.len(), STRING_BYTES)?,
+            Value::Array(items) => {
+                at_most("items in one list", items.len(), CHILDREN)?;
+                open.extend(items.iter().map(|item| (item, level + 1)));
+            }
+            Value::Object(members) => {
+                at_most("members of one object", members.len(), CHILDREN)?;
+                if let Some(Value::String(reference)) = members.get("$ref") {
+                    local(reference)?;
+                    references.insert(reference);
+                    at_most("references", references.len(), REFERENCES)?;
+                }
+                steps.extend(members.get("multipleOf").and_then(Value::as_f64));
+                for (name, member) in members {
+                    at_most("bytes in one name", name.len(), STRING_BYTES)?;
+                    let for_readers = matches!(name.as_str(), "description" | "$comment");
+                    if !(for_readers && member.is_string()) {
+                        open.push((member, level + 1));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    check_steps(&steps)?;
+    at_most("bytes", schema.to_string().len(), SCHEMA_BYTES)
+}
+
+fn local(reference: &str) -> Result<(), String> {
+    if reference.starts_with('#') {
+        return Ok(());
+    }
+    let shown: String = reference.chars().take(80).collect();
+    Err(format!(
+        "expected $ref only into the schema itself (#/$defs/...), found {shown:?}; nothing is \
+         ever fetched"
+    ))
+}
+
+/// Whether the common multiple of `steps`, which any of them may have to share, is small.
+fn check_steps(steps: &[f64]) -> Result<(), String> {
+    let texts: Vec<String> = steps.iter().map(|step| step.abs().to_string()).collect();
+    let decimals = |text: &String| text.split_once('.').map_or(0, |(_, digits)| digits.len());
+    let most = texts.iter().map(decimals).max().unwrap_or(0);
+    let units = |text: &String| {
+        let zeros = "0".repeat(most - decimals(text));
+        format!("{}{zeros}", text.replace('.', ""))
+            .parse::<u64>()
+            .ok()
+    };
+    let common = texts.iter().try_fold(1, |common: u64, text| {
+        let units = units(text).filter(|units| (1..=MULTIPLE).contains(units))?;
+        let multiple = common / divisor(common, units) * units;
+        (multiple <= MULTIPLE).then_some(multiple)
+    });
+    match common {
+        Some(_) => Ok(()),
+        None => Err(format!(
+            "expected multipleOf above 0 with a common multiple of at most {MULTIPLE} (in units \
+             of the last decimal)"
+        )),
+    }
+}
+
+/// Greatest common divisor.
+fn divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { divisor(b, a % b) }
+}

@@ -1,0 +1,211 @@
+//! The tokens of a vocabulary as the bytes they stand for.
+
+use std::sync::Arc;
+
+use llguidance::toktrie::{TokRxInfo, TokTrie, TokenizerEnv};
+
+use crate::{TextError, TokenId, Tokenizer};
+
+/// The end of a text in the trie: written as a special token, of a name that no grammar can
+/// speak of.
+const END: &[u8] = b"\xff<>";
+/// Tokens of more bytes are not used: the trie has a limit on its depth.
+const TOKEN_BYTES: usize = 512;
+/// All tokens together, bytes: the trie has a limit on its nodes.
+const VOCABULARY_BYTES: usize = 4_000_000;
+/// Ids from here on are refused: the trie keeps 24 bits of an id.
+const ID_LIMIT: u32 = (1 << 24) - 2;
+/// How many forced bytes become tokens at once.
+const FORCED_BYTES: usize = 512;
+
+/// The usable tokens by their bytes, and as sets.
+pub(super) struct TokenTable {
+    tokenizer: Arc<Tokenizer>,
+    /// Bytes of each id, empty for those that are not usable. One more id than the model has
+    /// stands for the end of the text, which the grammar compiler insists on.
+    trie: TokTrie,
+    vocab_size: u32,
+    /// Tokens that may be allowed at all, and those that may be the first one: bit `t % 32` of
+    /// word `t / 32`.
+    usable: Vec<u32>,
+    opening: Vec<u32>,
+}
+
+impl TokenTable {
+    pub(super) fn new(tokenizer: Arc<Tokenizer>, vocab_size: u32) -> Result<Self, TextError> {
+        if !tokenizer.vocabulary().plan.bytes_are_fixed() {
+            return Err(TextError::value(
+                "tokenizer.json",
+                "decoder",
+                "one under which each token stands for the same bytes in every text",
+                "another one; structured output is not possible",
+            ));
+        }
+        if vocab_size >= ID_LIMIT {
+            let expected = format!("a vocabulary of less than {ID_LIMIT} ids");
+            return Err(TextError::value(
+                "config.json",
+                "vocab_size",
+                &expected,
+                vocab_size,
+            ));
+        }
+        let words = (vocab_size as usize).div_ceil(32);
+        let (mut usable, mut opening) = (vec![0; words], vec![0; words]);
+        let bytes = |id| usable_bytes(&tokenizer, id).unwrap_or_default();
+        let mut tokens: Vec<Vec<u8>> = (0..vocab_size).map(bytes).collect();
+        for (id, _) in (0..).zip(&tokens).filter(|(_, bytes)| !bytes.is_empty()) {
+            insert(&mut usable, id);
+            if tokenizer.vocabulary().opens_unchanged(id) {
+                insert(&mut opening, id);
+            }
+        }
+        let total: usize = tokens.iter().map(Vec::len).sum();
+        if total >= VOCABULARY_BYTES {
+            let expected = format!("tokens of less than {VOCABULARY_BYTES} bytes in all");
+            return Err(TextError::value(
+                "tokenizer.json",
+                "model.vocab",
+                &expected,
+                total,
+            ));
+        }
+        tokens.push(END.to_vec());
+        Ok(Self {
+            trie: TokTrie::from(&TokRxInfo::new(vocab_size + 1, vocab_size), &tokens),
+            tokenizer,
+            vocab_size,
+            usable,
+            opening,
+        })
+    }
+
+    pub(super) fn vocab_size(&self) -> u32 {
+        self.vocab_size
+    }
+
+    /// The tokens that may come next in any grammar: first in a text, or later.
+    pub(super) fn usable(&self, is_first: bool) -> &[u32] {
+        if is_first {
+            &self.opening
+        } else {
+            &self.usable
+        }
+    }
+
+    /// The tokens of the `forced` bytes that come behind `last`, up to where a longer token
+    /// could take their place; none if the bytes are not a text or no such tokens exist.
+    pub(super) fn tokenize_forced(&self, last: Option<TokenId>, forced: &[u8]) -> Vec<TokenId> {
+        let forced = whole_text(&forced[..forced.len().min(FORCED_BYTES)]);
+        if forced.is_empty() {
+            return Vec::new();
+        }
+        let text_of = |token| std::str::from_utf8(self.trie.token(token)).ok();
+        let behind = last.and_then(|last| Some((last, text_of(last)?)));
+        let mut tokens = self.encode(behind, forced);
+        if tokens.is_empty() {
+            tokens = self.encode(None, forced);
+        }
+        if tokens.is_empty() {
+            tokens = self.greedy(forced.as_bytes());
+        }
+        let open = self.extensible_suffix(forced.as_bytes());
+        let mut fixed = forced.len();
+        while fixed > forced.len() - open
+            && let Some(token) = tokens.pop()
+        {
+            fixed -= self.trie.token_len(token);
+        }
+        tokens
+    }
+
+    /// The tokenizer's tokens of `text` behind a token and its text; none if it would cut that
+    /// token differently, or if they have other bytes than `text` (special tokens, blanks
+    /// added).
+    fn encode(&self, behind: Option<(TokenId, &str)>, text: &str) -> Vec<TokenId> {
+        let before = behind.map_or("", |(_, before)| before);
+        let Ok(mut tokens) = self.tokenizer.encode(&format!("{before}{text}"), false) else {
+            return Vec::new();
+        };
+        if let Some((last, _)) = behind {
+            if tokens.first() != Some(&last) {
+                return Vec::new();
+            }
+            tokens.remove(0);
+        }
+        let fits = tokens.iter().all(|token| contains(&self.usable, *token));
+        if !fits || self.trie.decode_raw(&tokens) != text.as_bytes() {
+            return Vec::new();
+        }
+        tokens
+    }
+
+    /// The longest tokens from left to right; none if a byte has no token.
+    fn greedy(&self, bytes: &[u8]) -> Vec<TokenId> {
+        let mut tokens = Vec::new();
+        let mut at = 0;
+        while at < bytes.len() {
+            let (token, len) = self.trie.prefix_token_id(&bytes[at..]);
+            if len == 0 {
+                return Vec::new();
+            }
+            tokens.push(token);
+            at += len;
+        }
+        tokens
+    }
+
+    /// Length of the longest end of `bytes` that a token begins with and goes beyond.
+    fn extensible_suffix(&self, bytes: &[u8]) -> usize {
+        let longest = bytes.len().min(self.trie.max_token_len());
+        let extensible = |len: &usize| self.trie.has_extensions(&bytes[bytes.len() - len..]);
+        (1..=longest).rev().find(extensible).unwrap_or(0)
+    }
+}
+
+/// The table as the grammar compiler sees it.
+pub(super) struct Env(pub(super) Arc<TokenTable>);
+
+impl TokenizerEnv for Env {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.0.trie
+    }
+
+    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
+        self.0.greedy(bytes)
+    }
+
+    /// Forced tokens are computed here, not by the compiler, so that every tokenization of a
+    /// valid text is allowed.
+    fn tokenize_is_canonical(&self) -> bool {
+        false
+    }
+}
+
+/// Adds `id` to a set.
+fn insert(set: &mut [u32], id: TokenId) {
+    set[id as usize / 32] |= 1 << (id % 32);
+}
+
+/// Whether `id` is in a set.
+pub(super) fn contains(set: &[u32], id: TokenId) -> bool {
+    let word = set.get(id as usize / 32);
+    word.is_some_and(|word| word >> (id % 32) & 1 == 1)
+}
+
+/// What `id` adds to a text, if a grammar may use it: no special token, none that ends a text,
+/// and none with a byte 0xff, which no text has and which means a special token to the trie.
+fn usable_bytes(tokenizer: &Tokenizer, id: TokenId) -> Option<Vec<u8>> {
+    if tokenizer.is_special(id) || tokenizer.eos_ids().contains(&id) {
+        return None;
+    }
+    let marker = TokTrie::SPECIAL_TOKEN_MARKER;
+    let bytes = tokenizer.token_bytes(id)?;
+    (bytes.len() <= TOKEN_BYTES && !bytes.contains(&marker)).then_some(bytes)
+}
+
+/// The part of `bytes` up to the first that is not text.
+fn whole_text(bytes: &[u8]) -> &str {
+    let chunk = bytes.utf8_chunks().next();
+    chunk.map(|chunk| chunk.valid()).unwrap_or_default()
+}

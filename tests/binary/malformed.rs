@@ -1,0 +1,210 @@
+//! Ten thousand malformed bodies: every one is refused with a complete error, and the process
+//! holds afterwards what it held before.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use asynclane_tests::client::{Answer, Client, Connection};
+use asynclane_tests::process::Server;
+use asynclane_tests::random::Random;
+use serde_json::{Value, json};
+
+/// Bodies to start from, one a line.
+const CORPUS: &str = include_str!("../corpus/bodies.txt");
+const BODIES: u64 = 10_000;
+/// Bodies after which the process has all the memory that it keeps for such requests.
+const WARM_UP: u64 = 1_000;
+/// What the resident memory may grow by: less than half a KiB for each body.
+const GROWTH_KIB: u64 = 4 << 10;
+/// Looks at the process until a test that waits in vain has failed.
+const MOST_LOOKS: usize = 1_000_000;
+const PATHS: [&str; 5] = [
+    "/v1/completions",
+    "/v1/chat/completions",
+    "/v1/diffusion/trace",
+    "/tokenize",
+    "/detokenize",
+];
+/// Values that are hardly ever right.
+const VALUES: [&str; 16] = [
+    "null",
+    "true",
+    "-1",
+    "0",
+    "1.5",
+    "1e400",
+    "9223372036854775808",
+    "-1e-320",
+    "\"\"",
+    "\"\\u0000\"",
+    "[]",
+    "{}",
+    "[[[[[[]]]]]]",
+    "[1,\"a\",null]",
+    "{\"a\":{}}",
+    "NaN",
+];
+/// Pieces that break a text in the middle.
+const PIECES: [&[u8]; 14] = [
+    b"\"",
+    b"\\",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b":",
+    b"\0",
+    b"\xff",
+    b"\xed\xa0\x80",
+    b"\\ud800",
+    b"/**/",
+    b"\xef\xbb\xbf",
+];
+
+/// A malformed body: a seed of the corpus with a few faults. What is still an object afterwards
+/// asks for a model that is not served.
+fn malformed(random: &mut Random) -> Vec<u8> {
+    let seeds: Vec<&str> = CORPUS.lines().collect();
+    let mut body = random.pick(&seeds).as_bytes().to_vec();
+    for _ in 0..=random.below(3) {
+        damage(&mut body, random);
+    }
+    match serde_json::from_slice::<Value>(&body) {
+        Ok(Value::Object(mut object)) => {
+            let model = random.pick(&["other", "", "org/demo ", "DEMO"]);
+            object.insert("model".to_owned(), json!(model));
+            Value::Object(object).to_string().into_bytes()
+        }
+        _ => body,
+    }
+}
+
+fn damage(body: &mut Vec<u8>, random: &mut Random) {
+    let at = random.below(body.len() + 1);
+    match random.below(10) {
+        0 => body.truncate(at),
+        1 => drop(body.splice(at..at, random.pick(&PIECES).iter().copied())),
+        2 if at < body.len() => body[at] ^= 1 << random.below(8),
+        3 => {
+            let end = (at + 1 + random.below(8)).min(body.len());
+            body.drain(at..end);
+        }
+        4..=8 => replace_value(body, random),
+        _ => {
+            let end = (at + random.below(40)).min(body.len());
+            let part = body[at..end].to_vec();
+            body.splice(at..at, part);
+        }
+    }
+}
+
+/// Puts an unlikely value where one stands, which keeps most bodies well-formed.
+fn replace_value(body: &mut Vec<u8>, random: &mut Random) {
+    let colons: Vec<usize> = (0..body.len()).filter(|at| body[*at] == b':').collect();
+    if colons.is_empty() {
+        return;
+    }
+    let start = colons[random.below(colons.len())] + 1;
+    let ends = |byte: &u8| b",}]".contains(byte);
+    let length = body[start..].iter().position(ends);
+    let end = length.map_or(body.len(), |length| start + length);
+    body.splice(start..end, random.pick(&VALUES).bytes());
+}
+
+/// Checks the refusal of `body` and returns its code.
+fn check(body: &[u8], answer: &Answer) -> String {
+    let shown = String::from_utf8_lossy(body);
+    let error = answer.error();
+    assert_eq!(error["type"], "invalid_request_error", "{shown}");
+    let message = error["message"].as_str().unwrap();
+    assert!((1..=500).contains(&message.chars().count()), "{shown}");
+    assert!(!message.contains(".rs"), "{shown}: {message}");
+    let code = error["code"].as_str().unwrap();
+    let param = error["param"].as_str();
+    let status = if code == "model_not_found" { 404 } else { 400 };
+    assert_eq!(answer.status, status, "{shown}: {error:?}");
+    match param {
+        None => assert_eq!(code, "invalid_json", "{shown}: {error:?}"),
+        Some("model") if code == "model_not_found" => {}
+        Some(param) => assert!(message.contains(param), "{shown}: {error:?}"),
+    }
+    code.to_owned()
+}
+
+/// Sends bodies `seeds`, all on one connection; how often each code was the answer.
+fn refuse(connection: &mut Connection, seeds: std::ops::Range<u64>) -> BTreeMap<String, u64> {
+    let mut codes = BTreeMap::new();
+    for seed in seeds {
+        let mut random = Random::new(seed);
+        let path = random.pick(&PATHS);
+        let body = malformed(&mut random);
+        let answer = connection.post_bytes(path, &body);
+        let answer = answer.unwrap_or_else(|error| panic!("{path} {body:?}: {error}"));
+        *codes.entry(check(&body, &answer)).or_default() += 1;
+    }
+    codes
+}
+
+/// A process as the system shows it.
+struct Process(PathBuf);
+
+impl Process {
+    /// Resident memory in KiB.
+    fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(self.0.join("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let (kib, unit) = line.unwrap().trim().split_once(' ').unwrap();
+        assert_eq!(unit, "kB");
+        kib.parse().unwrap()
+    }
+
+    fn open_files(&self) -> usize {
+        std::fs::read_dir(self.0.join("fd")).unwrap().count()
+    }
+
+    /// Waits until so many files are open: connections end after their last answer.
+    fn until_open(&self, files: usize) {
+        let mut looks = (0..MOST_LOOKS).map(|_| self.open_files());
+        assert!(
+            looks.any(|open| open == files),
+            "{} files are open",
+            self.open_files()
+        );
+    }
+}
+
+fn answer(client: Client) -> Value {
+    let body = json!({"model": "demo", "prompt": "Mia has 12 eggs.", "max_tokens": 20});
+    let answer = client.post("/v1/completions", &body);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.json()["choices"].clone()
+}
+
+#[test]
+fn ten_thousand_malformed_bodies_are_refused_and_leave_nothing() {
+    let server = Server::start(&[]);
+    let (client, process) = (server.client(), Process(server.proc()));
+    let files = process.open_files();
+    let before = answer(client);
+    let steps = || client.metrics().sum("asynclane_engine_steps_total", &[]);
+    let steps_before = steps();
+    refuse(&mut client.connect().unwrap(), BODIES..BODIES + WARM_UP);
+    process.until_open(files);
+    let memory = process.memory();
+
+    let codes = refuse(&mut client.connect().unwrap(), 0..BODIES);
+    println!("{codes:?}");
+    assert_eq!(codes.values().sum::<u64>(), BODIES);
+    assert!(codes.len() >= 6, "the faults are of few kinds: {codes:?}");
+    process.until_open(files);
+    let grown = process.memory().saturating_sub(memory);
+    println!("{memory} KiB resident, {grown} KiB more after {BODIES} bodies");
+    assert!(grown <= GROWTH_KIB, "{memory} KiB grew by {grown}");
+
+    assert_eq!(steps(), steps_before, "a malformed body was run");
+    let metrics = client.metrics();
+    assert!(metrics.busy().is_empty(), "{:?}", metrics.busy());
+    assert_eq!(client.get("/load").json()["server_load"], 0);
+    assert_eq!(answer(client), before);
+}

@@ -1,0 +1,120 @@
+//! Five hundred clients at once, of whom a third leave early and a tenth read a byte at a time.
+
+use demo::problems::{Split, Task, generate};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::{Value, json};
+use sim::SimConfig;
+
+use crate::random::Random;
+use crate::served::MODEL;
+
+/// All clients.
+pub const CLIENTS: usize = 500;
+/// Requests that differ; every one is made by several clients.
+pub const REQUESTS: usize = 50;
+/// Sockets on both ends of every connection, and some files.
+const OPEN_FILES: u64 = 2 * CLIENTS as u64 + 200;
+/// Events after which the last clients leave.
+const LATEST: usize = 24;
+const TEMPERATURES: [f64; 3] = [0.0, 0.8, 1.2];
+const BUDGETS: [usize; 8] = [32, 120, 60, 96, 48, 110, 80, 24];
+
+/// How a client takes its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// As it comes.
+    Well,
+    /// Closes its connection after so many events; with none it does not wait for the answer.
+    Leaves(usize),
+    /// One byte at a time.
+    Slow,
+}
+
+/// A request for a stream.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Of the endpoint.
+    pub path: &'static str,
+    /// With `stream` and a last chunk that has the usage.
+    pub body: Value,
+}
+
+/// The manner of every client: a third leave, half of them before their first event, a tenth are
+/// slow.
+pub fn manners(seed: u64) -> Vec<Manner> {
+    let mut random = Random::new(seed);
+    let manner = |client: usize| match client {
+        _ if client < CLIENTS / 6 => Manner::Leaves(0),
+        _ if client < CLIENTS / 3 => Manner::Leaves(1 + random.below(LATEST)),
+        _ if client < CLIENTS / 3 + CLIENTS / 10 => Manner::Slow,
+        _ => Manner::Well,
+    };
+    let mut manners: Vec<Manner> = (0..CLIENTS).map(manner).collect();
+    random.shuffle(&mut manners);
+    manners
+}
+
+/// [`REQUESTS`] requests: prompt, endpoint, length, sampling and decoder change from one to the
+/// next.
+pub fn requests() -> Vec<Request> {
+    let problems = Task::ALL.map(|task| generate(task, Split::Eval, 11, REQUESTS));
+    let decoders = [
+        json!({}),
+        json!({"preset": "fast"}),
+        json!({"schedule": "block_wise", "cache": "dual", "block_length": 16}),
+        json!({"schedule": "asynclane", "cache": "snapshot"}),
+        json!({"preset": "quality"}),
+    ];
+    let request = |index: usize| {
+        let prompt = &problems[index % problems.len()][index].prompt;
+        let mut body = json!({
+            "model": MODEL,
+            "max_tokens": BUDGETS[index % BUDGETS.len()],
+            "temperature": TEMPERATURES[index % TEMPERATURES.len()],
+            "seed": index,
+            "ignore_eos": index.is_multiple_of(4),
+            "stream": true,
+            "stream_options": {"include_usage": true},
+            "diffusion": decoders[index % decoders.len()],
+        });
+        let path = if index.is_multiple_of(2) {
+            body["messages"] = json!([{"role": "user", "content": prompt}]);
+            "/v1/chat/completions"
+        } else {
+            body["prompt"] = json!(prompt);
+            "/v1/completions"
+        };
+        Request { path, body }
+    };
+    (0..REQUESTS).map(request).collect()
+}
+
+/// A simulated model with the tokens of the demo tokenizer.
+pub fn model() -> SimConfig {
+    SimConfig {
+        pages: 16_384,
+        vocab_size: 842,
+        max_positions: 1024,
+        mask: 5,
+        stop_token: 1,
+        text_len: 40..160,
+        period: None,
+        words: (6..842).collect(),
+        ..SimConfig::default()
+    }
+}
+
+/// Lets this process have as many sockets as both ends of the crowd need. Panics where the
+/// system does not allow them.
+pub fn allow_sockets() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= OPEN_FILES) {
+        return;
+    }
+    let raised = Rlimit {
+        current: Some(OPEN_FILES),
+        ..limit
+    };
+    let raised = setrlimit(Resource::Nofile, raised);
+    raised.unwrap_or_else(|error| panic!("{OPEN_FILES} open files: {error}"));
+}

@@ -1,0 +1,227 @@
+//! The table of request fields in the README is complete, and its tests exist.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use asynclane_tests::client::Connection;
+use asynclane_tests::crowd::model;
+use asynclane_tests::served::{MODEL, Served};
+use serde_json::{Value, json};
+use sim::SimExecutor;
+
+/// The endpoints as the table names them, and a body that each accepts.
+fn endpoints() -> [(&'static str, &'static str, Value); 4] {
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    [
+        (
+            "C",
+            "/v1/completions",
+            json!({"model": MODEL, "prompt": "Hi", "max_tokens": 1}),
+        ),
+        (
+            "H",
+            "/v1/chat/completions",
+            json!({"model": MODEL, "messages": messages, "max_tokens": 1}),
+        ),
+        ("T", "/tokenize", json!({"prompt": "Hi"})),
+        ("D", "/detokenize", json!({"tokens": [7]})),
+    ]
+}
+
+/// A row of the table.
+#[derive(Debug)]
+struct Row {
+    /// `C`, `H`, `T`, `D`.
+    endpoints: BTreeSet<String>,
+    level: String,
+    /// `file::function`, several with commas.
+    tests: Vec<String>,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The table by field.
+fn table() -> BTreeMap<String, Row> {
+    let readme = read(&root().join("tests/README.md"));
+    let mut lines = readme.lines();
+    assert!(
+        lines.any(|line| line == "| field | endpoints | level | tests |"),
+        "the README has the table"
+    );
+    let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
+    let mut table = BTreeMap::new();
+    for row in rows {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [field, endpoints, level, tests] = cells[..] else {
+            panic!("expected four cells, found {row}");
+        };
+        let field = field.trim_matches('`').to_owned();
+        let parsed = Row {
+            endpoints: endpoints.split(' ').map(str::to_owned).collect(),
+            level: level.to_owned(),
+            tests: tests
+                .split(", ")
+                .map(|test| test.trim_matches('`').to_owned())
+                .collect(),
+        };
+        assert!(
+            table.insert(field, parsed).is_none(),
+            "twice in the table: {row}"
+        );
+    }
+    table
+}
+
+/// All names in quotes in the server's sources, whatever they are.
+fn words() -> BTreeSet<String> {
+    let mut words = BTreeSet::new();
+    let mut folders = vec![root().join("crates/server/src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("the sources are there") {
+            let path = entry.expect("the folder can be read").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let source = read(&path);
+                let quoted = source.split('"').filter(|word| is_name(word));
+                words.extend(quoted.map(str::to_owned));
+            }
+        }
+    }
+    words
+}
+
+fn is_name(word: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    !word.is_empty() && word.bytes().all(is_part)
+}
+
+/// Asks the server itself what it reads: a field is known if some value of it is refused by
+/// name.
+struct Probe {
+    connection: Connection,
+    path: &'static str,
+    body: Value,
+}
+
+impl Probe {
+    fn knows(&mut self, field: &str) -> bool {
+        // One of these has the wrong type, whatever the right one is.
+        [json!(-1.5), json!(true)].into_iter().any(|value| {
+            let mut body = self.body.clone();
+            match field.split_once('.') {
+                None => body[field] = value,
+                Some((parent, child)) => body[parent] = json!({child: value}),
+            }
+            if field.starts_with("stream_options.") {
+                body["stream"] = json!(true);
+            }
+            let sent = self
+                .connection
+                .post_bytes(self.path, body.to_string().as_bytes());
+            let answer = sent.expect("the server answers");
+            if answer.status == 200 {
+                return false;
+            }
+            let error = &answer.json()["error"];
+            error["param"] == field && error["code"] != "unknown_parameter"
+        })
+    }
+}
+
+#[test]
+fn the_table_has_the_fields_that_the_server_reads() {
+    let executor = SimExecutor::new(model()).expect("the model is possible");
+    let served = Served::over(Box::new(executor), 64, 2048);
+    let table = table();
+    let parents: BTreeSet<_> = table
+        .keys()
+        .filter_map(|field| field.split_once('.'))
+        .collect();
+    let parents: BTreeSet<_> = parents.into_iter().map(|(parent, _)| parent).collect();
+    let mut names: BTreeSet<String> = words();
+    let settings = engine::decoding::FIELDS
+        .iter()
+        .map(|field| field.name.to_owned());
+    names.extend(settings);
+    let nested = parents.iter().flat_map(|parent| {
+        let child = move |name: &String| format!("{parent}.{name}");
+        names.iter().map(child).collect::<Vec<_>>()
+    });
+    let candidates: BTreeSet<String> = nested.chain(table.keys().cloned()).collect();
+    let candidates: BTreeSet<String> = candidates.into_iter().chain(names.clone()).collect();
+    let mut wrong = Vec::new();
+    for (name, path, body) in endpoints() {
+        let connection = served.client().connect().expect("the server listens");
+        let mut probe = Probe {
+            connection,
+            path,
+            body,
+        };
+        for field in &candidates {
+            let listed = table
+                .get(field)
+                .is_some_and(|row| row.endpoints.contains(name));
+            match (listed, probe.knows(field)) {
+                (true, false) => wrong.push(format!("{path} does not read the listed {field}")),
+                (false, true) => wrong.push(format!("{path} reads {field}, which is not listed")),
+                _ => {}
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Whether `function` is a test in the source `file`.
+fn find_test(file: &str, function: &str) -> bool {
+    let Some(start) = file.find(&format!("fn {function}(")) else {
+        return false;
+    };
+    let before = file[..start].trim_end_matches("async ").trim_end();
+    let attribute = before.lines().next_back().unwrap_or_default().trim();
+    attribute.starts_with("#[") && attribute.contains("test")
+}
+
+/// Names as they are spelled in any case: of a field, a type, a function.
+fn plain(text: &str) -> String {
+    text.replace('_', "").to_lowercase()
+}
+
+#[test]
+fn every_field_is_covered_by_the_named_tests() {
+    let mut wrong = Vec::new();
+    for (field, row) in table() {
+        if !["must", "may"].contains(&row.level.as_str()) {
+            wrong.push(format!(
+                "{field}: expected must or may, found {}",
+                row.level
+            ));
+        }
+        let name = field
+            .split_once('.')
+            .map_or(field.as_str(), |(_, child)| child);
+        let mut is_named = false;
+        for test in &row.tests {
+            let Some((file, function)) = test.split_once("::") else {
+                wrong.push(format!("{field}: expected FILE::TEST, found {test}"));
+                continue;
+            };
+            let path = root().join(file);
+            let source = std::fs::read_to_string(&path).unwrap_or_default();
+            if !find_test(&source, function) {
+                wrong.push(format!("{field}: there is no test {test}"));
+            }
+            is_named |= plain(&source).contains(&plain(name));
+        }
+        if !is_named {
+            wrong.push(format!("{field}: no file of its tests names it"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,132 @@
+//! Structured output on the demo model, which has never seen JSON: every text is valid all the
+//! same, under every decoder, with every budget.
+
+use asynclane_tests::client::Client;
+use asynclane_tests::served::{MODEL, Served};
+use serde_json::{Value, json};
+
+const DECODERS: [&str; 6] = [
+    "balanced",
+    "fast",
+    "asynclane_paper",
+    "fast_dllm_dual",
+    "adablock",
+    "vanilla",
+];
+
+/// A schema whose texts all end: nested objects, lists, enums, bounds, references.
+fn schema() -> Value {
+    json!({
+        "$defs": {"count": {"type": "integer", "minimum": 0, "maximum": 99}},
+        "type": "object",
+        "properties": {
+            "name": {"enum": ["Tom", "Mia", "Zoe"]},
+            "before": {"$ref": "#/$defs/count"},
+            "steps": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": 3,
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "kind": {"enum": ["gain", "lose"]},
+                        "count": {"$ref": "#/$defs/count"},
+                    },
+                    "required": ["kind", "count"],
+                    "additionalProperties": false,
+                },
+            },
+            "done": {"type": "boolean"},
+        },
+        "required": ["name", "before", "steps", "done"],
+        "additionalProperties": false,
+    })
+}
+
+/// What the schema says, by hand.
+fn conforms(value: &Value) -> bool {
+    let is_count = |value: &Value| value.as_u64().is_some_and(|count| count <= 99);
+    let one_of = |value: &Value, texts: &[&str]| value.as_str().is_some_and(|t| texts.contains(&t));
+    let is_step = |step: &Value| {
+        let members = step.as_object().map_or(0, serde_json::Map::len);
+        members == 2 && one_of(&step["kind"], &["gain", "lose"]) && is_count(&step["count"])
+    };
+    let steps = value["steps"].as_array().map_or(&[][..], Vec::as_slice);
+    value.as_object().is_some_and(|object| object.len() == 4)
+        && one_of(&value["name"], &["Tom", "Mia", "Zoe"])
+        && is_count(&value["before"])
+        && (1..=3).contains(&steps.len())
+        && steps.iter().all(is_step)
+        && value["done"].is_boolean()
+}
+
+fn ask(client: Client, format: &Value, more: &Value) -> (String, String) {
+    let mut body = json!({
+        "model": MODEL,
+        "response_format": format,
+        "messages": [{"role": "user", "content": "Tom has 9 coins. Then he buys 6 more coins. \
+            How many coins does Tom have now?"}],
+    });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        body[field] = value.clone();
+    }
+    let answer = client.post("/v1/chat/completions", &body);
+    assert_eq!(answer.status, 200, "{body}: {}", answer.text());
+    let choice = &answer.json()["choices"][0];
+    let text = choice["message"]["content"].as_str().unwrap().to_owned();
+    (text, choice["finish_reason"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn the_demo_model_writes_valid_json_only() {
+    let served = Served::start();
+    let client = served.client();
+    let format = json!({"type": "json_schema",
+        "json_schema": {"name": "answer", "schema": schema()}});
+    let mut texts = Vec::new();
+    for preset in DECODERS {
+        for temperature in [0.0, 1.0] {
+            let more = json!({"max_tokens": 300, "temperature": temperature, "seed": 5,
+                "diffusion": {"preset": preset}});
+            let (text, reason) = ask(client, &format, &more);
+            let value: Value = serde_json::from_str(&text).expect("valid JSON");
+            assert!(conforms(&value), "{preset}: {text}");
+            assert_eq!(reason, "stop", "{preset}: {text}");
+            texts.push((more, text));
+        }
+    }
+    // The same request, the same text; a budget that runs out leaves its beginning and says so.
+    let (more, whole) = &texts[0];
+    assert_eq!(&ask(client, &format, more).0, whole);
+    let mut cut = 0;
+    for budget in [1, 2, 3, 5, 8, 13, 21, 34] {
+        let mut more = more.clone();
+        more["max_tokens"] = json!(budget);
+        let (text, reason) = ask(client, &format, &more);
+        match reason.as_str() {
+            "stop" => assert!(conforms(&serde_json::from_str(&text).expect("valid JSON"))),
+            _ => {
+                cut += 1;
+                assert!(text.starts_with("{\"name\":") || "{\"name\":".starts_with(&text));
+            }
+        }
+    }
+    assert!(cut >= 4, "small budgets run out");
+}
+
+#[test]
+fn any_json_object_is_valid_or_says_that_it_was_cut() {
+    let served = Served::start();
+    for seed in 0..4 {
+        let more = json!({"max_tokens": 120, "temperature": 0.7, "seed": seed});
+        let format = json!({"type": "json_object"});
+        let (text, reason) = ask(served.client(), &format, &more);
+        assert!(text.starts_with('{'), "{text}");
+        if reason == "stop" {
+            let value: Value = serde_json::from_str(&text).expect("valid JSON");
+            assert!(value.is_object());
+        } else {
+            assert_eq!(reason, "length");
+        }
+    }
+}
