@@ -8,16 +8,17 @@ use demo::grade::grade;
 use demo::problems::Problem;
 use serde_json::{Value, json};
 
-/// How the command begins.
-const COMMAND: &str = "curl -N http://127.0.0.1:8000";
-/// What it asks.
-const PATH: &str = "/v1/chat/completions";
+/// How a command that streams begins, and one that does not.
+const STREAM: &str = "curl -N http://127.0.0.1:8000";
+const PLAIN: &str = "curl http://127.0.0.1:8000";
+const CHAT: &str = "/v1/chat/completions";
+const COMPLETIONS: &str = "/v1/completions";
 
-/// The JSON body of the README's command: what stands in single quotes after `-d`.
-fn body() -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-    let readme = std::fs::read_to_string(&path).expect("the README is there");
-    let begin = format!("\n{COMMAND}{PATH}");
+/// The JSON body of a command of the README: what stands in single quotes after `-d`.
+fn body(command: &str, path: &str) -> Value {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let readme = std::fs::read_to_string(&file).expect("the README is there");
+    let begin = format!("\n{command}{path} ");
     let (_, command) = readme
         .split_once(&begin)
         .expect("the README has the command");
@@ -29,7 +30,7 @@ fn body() -> Value {
 
 #[test]
 fn the_first_command_streams_a_correct_answer() {
-    let mut body = body();
+    let mut body = body(STREAM, CHAT);
     assert_eq!(body["stream"], true, "curl -N is for streams");
     let prompt = body["messages"][0]["content"].as_str().expect("a prompt");
     let problem = Problem::from_prompt(prompt).expect("a problem of the demo model");
@@ -37,7 +38,37 @@ fn the_first_command_streams_a_correct_answer() {
     let server = Server::start(&[]);
     // The only change: a last chunk with the usage, which ends the reply.
     body["stream_options"] = json!({"include_usage": true});
-    let reply = Reply::of_events(server.client().stream(PATH, &body));
+    let reply = Reply::of_events(server.client().stream(CHAT, &body));
     let text = &reply.choices[0].text;
     assert!(grade(&problem, text).strict, "{text}");
+}
+
+#[test]
+fn the_structured_command_answers_in_the_schema() {
+    let server = Server::start(&[]);
+    let answer = server.client().post(CHAT, &body(PLAIN, CHAT)).json();
+    let choice = &answer["choices"][0];
+    let text = choice["message"]["content"].as_str().expect("a text");
+    let value: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert_eq!(value.as_object().map(serde_json::Map::len), Some(2));
+    assert!(["Tom", "Ana"].contains(&value["name"].as_str().expect("a name")));
+    assert!(value["coins"].as_u64().is_some_and(|coins| coins <= 99));
+    assert_eq!(choice["finish_reason"], "stop");
+}
+
+#[test]
+fn the_infilling_command_completes_a_valid_answer() {
+    let body = body(PLAIN, COMPLETIONS);
+    let server = Server::start(&[]);
+    let answer = server.client().post(COMPLETIONS, &body).json();
+    let middle = answer["choices"][0]["text"].as_str().expect("a text");
+    let prompt = body["prompt"].as_str().expect("a prompt");
+    let suffix = body["suffix"].as_str().expect("a suffix");
+    let (question, begin) = prompt
+        .split_once("<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n")
+        .expect("a chat");
+    let (_, question) = question.split_once("\n\n").expect("a chat");
+    let problem = Problem::from_prompt(question).expect("a problem of the demo model");
+    let whole = format!("{begin}{middle}{suffix}");
+    assert!(grade(&problem, &whole).strict, "{whole}");
 }

@@ -13,6 +13,8 @@ mod infill;
 #[cfg(test)]
 mod invariance;
 #[cfg(test)]
+mod matrix;
+#[cfg(test)]
 mod pages;
 #[cfg(test)]
 mod plans_block;

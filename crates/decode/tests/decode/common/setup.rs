@@ -22,7 +22,7 @@ pub struct Setup {
 /// The same cases in every run, no files.
 pub fn cases() -> ProptestConfig {
     ProptestConfig {
-        cases: 256,
+        cases: 1024,
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(0x00A5_71CA),
         ..ProptestConfig::default()

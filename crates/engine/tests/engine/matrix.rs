@@ -1,0 +1,87 @@
+//! Every schedule with every commit rule and every cache policy that it goes with.
+
+use asynclane_engine::FinishReason;
+use asynclane_engine::decoding::{COMMITS, DecodingSpec, SCHEDULES};
+use sim::SimExecutor;
+
+use crate::common::{Lab, STOP, config, request, sim, stubborn};
+
+const PROMPTS: [&[u32]; 3] = [&[20, 21], &[30, 2, 40, 9], &[55]];
+
+/// All combinations, as settings.
+fn combinations() -> Vec<String> {
+    let mut all = Vec::new();
+    for schedule in SCHEDULES {
+        for commit in COMMITS {
+            for cache in schedule.caches {
+                let settings = format!(
+                    "vanilla,schedule={},commit={},cache={cache}",
+                    schedule.name, commit.name
+                );
+                all.push(settings.clone());
+                if *cache == "fused" {
+                    all.push(format!("{settings},rows=all"));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// A model whose text is always the likeliest is read alike by all of them: they differ in cost
+/// alone. `Lab::step` checks every step on the way.
+#[test]
+fn every_combination_writes_the_text_of_the_model() {
+    let all = combinations();
+    println!("{} combinations", all.len());
+    assert!(all.len() > 100);
+    let mut costs = std::collections::BTreeSet::new();
+    for settings in &all {
+        for model in [sim(2000, 4), stubborn(2000, 4)] {
+            let executor = SimExecutor::new(model).expect("a valid model");
+            let mut lab = Lab::new(&config(), executor);
+            let ids: Vec<_> = (0..)
+                .zip(PROMPTS)
+                .map(|(seed, prompt)| {
+                    let mut request = request(prompt, 60, settings);
+                    request.sampling.seed = seed;
+                    lab.submit(request).expect("there is room")
+                })
+                .collect();
+            lab.finish();
+            for (id, prompt) in ids.into_iter().zip(PROMPTS) {
+                let outcome = lab.outcome(id).expect("it finishes");
+                let mut text = lab.executor.hidden_text(prompt, 60);
+                let stops = text.last() == Some(&STOP);
+                text.retain(|token| *token != STOP);
+                // A lane that runs out of steps behind a cut ends before the stop token.
+                let short = outcome.reason == FinishReason::Length
+                    && stops
+                    && settings.contains("asynclane")
+                    && text.starts_with(&outcome.tokens);
+                assert!(short || outcome.tokens == text, "{settings}: {outcome:?}");
+                assert!(short || (outcome.reason == FinishReason::Stop) == stops);
+                costs.insert((outcome.stats.forwards(), outcome.stats.positions));
+            }
+        }
+    }
+    assert!(costs.len() > 100, "they do differ: {}", costs.len());
+}
+
+#[test]
+fn every_other_combination_is_refused() {
+    let mut refused = 0;
+    for schedule in SCHEDULES {
+        for cache in ["none", "prefix", "dual", "snapshot", "fresh", "fused"] {
+            let settings = format!("vanilla,schedule={},cache={cache}", schedule.name);
+            let resolved = DecodingSpec::parse(&settings).and_then(|spec| spec.resolve());
+            assert_eq!(
+                resolved.is_ok(),
+                schedule.caches.contains(&cache),
+                "{settings}"
+            );
+            refused += usize::from(resolved.is_err());
+        }
+    }
+    assert!(refused >= SCHEDULES.len());
+}
