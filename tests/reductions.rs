@@ -21,6 +21,7 @@ fn plain_lanes(block_length: u32, lookahead: u32) -> AsyncLaneConfig {
         min_fill: 0.5,
         min_clock: 2,
         fork_when_complete: true,
+        lane_budget: true,
         max_lanes: 1,
         coupled: false,
     }

@@ -69,6 +69,10 @@ pub struct AsyncLaneConfig {
     pub fork_when_complete: bool,
     /// Most lanes active at once, `>= 1`; a fork that would exceed it waits.
     pub max_lanes: u32,
+    /// Whether a generate lane ends after as many steps as it has offsets left on a canvas that
+    /// was cut, whatever is still open in it (§3.1, t = budget); if that is its first offset,
+    /// generation ends there. Without it such a lane goes on until it is complete.
+    pub lane_budget: bool,
     /// Ablation: the continuation waits until its refine lane has finished.
     pub coupled: bool,
 }

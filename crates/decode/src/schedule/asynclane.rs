@@ -169,14 +169,15 @@ impl Advance<'_> {
         }
     }
 
-    /// Finishes the generate lane if it is complete, or has run as many steps as it has offsets
-    /// left on a canvas that was cut (t = budget), and starts its successor. A lane whose budget
-    /// ran out before its first offset was settled has none: generation ends there (§3.1, v = 0).
+    /// Finishes the generate lane if it is complete, or (`lane_budget`) has run as many steps as it
+    /// has offsets left on a canvas that was cut, and starts its successor. A lane whose budget ran
+    /// out before its first offset was settled has none: generation ends there (§3.1, v = 0).
     fn settle(&mut self, id: LaneId) {
         let lane = self.state.tree.get(id);
         let (range, clock) = (lane.range(), lane.clock);
         let len = range.end.min(self.state.canvas.len()) - range.start;
-        if self.is_complete(range.clone()) || clock >= len {
+        let spent = self.config.lane_budget && clock >= len;
+        if self.is_complete(range.clone()) || spent {
             let valid = self.state.canvas.first_open(range.clone()) - range.start;
             self.state.finish_lane(id, valid, self.effects);
             if valid > 0 {

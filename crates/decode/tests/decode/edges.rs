@@ -297,3 +297,26 @@ fn a_lane_that_runs_out_of_steps_before_its_first_offset_ends_the_sequence() {
     assert_eq!(bench.step(&[(1, "<eos>", 0.5)]), expected);
     assert_eq!(bench.decoder.canvas().emitted(), 0);
 }
+
+/// The same lane without a budget: it settles what is open before the stop token.
+#[test]
+fn without_a_lane_budget_a_lane_on_a_cut_canvas_goes_on() {
+    let mut bench = bench(
+        AsyncLaneConfig {
+            block_length: 4,
+            lane_budget: false,
+            ..asynclane()
+        },
+        4,
+    );
+    assert_eq!(bench.step(&[(3, "c", 0.5)]), [masked(3, "c", 0.5)]);
+    let expected = [masked(1, "<eos>", 0.5), shorten(2)];
+    assert_eq!(bench.step(&[(1, "<eos>", 0.5)]), expected);
+    let expected = [
+        masked(0, "c", 0.2),
+        finish(0, 1),
+        advance(0, 1),
+        done(DoneReason::StopToken),
+    ];
+    assert_eq!(bench.step(&[(0, "c", 0.2)]), expected);
+}

@@ -74,6 +74,7 @@ pub const FIELDS: &[Field] = &[
     ),
     field("numeric", FieldKind::Name(&["next", "strict"])),
     field("fork_when_complete", FieldKind::Flag),
+    field("lane_budget", FieldKind::Flag),
     field("coupled", FieldKind::Flag),
     field("prune", FieldKind::Flag),
     field("early_stop", FieldKind::Flag),

@@ -60,6 +60,7 @@ pub const PRESETS: &[Preset] = &[
             ("rows", Name("all")),
             ("refresh", Name("lane")),
             ("threshold", Number(0.9)),
+            ("lane_budget", Flag(true)),
         ],
     },
     Preset {

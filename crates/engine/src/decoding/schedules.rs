@@ -36,6 +36,7 @@ const SETTINGS: &[&str] = &[
     "fork",
     "numeric",
     "fork_when_complete",
+    "lane_budget",
     "coupled",
 ];
 
@@ -65,6 +66,7 @@ pub const SCHEDULES: &[ScheduleInfo] = &[
             "fork",
             "numeric",
             "fork_when_complete",
+            "lane_budget",
             "coupled",
         ],
         caches: &["fused", "snapshot", "fresh"],
@@ -169,6 +171,7 @@ fn asynclane(of: &Resolver<'_>) -> Result<ScheduleConfig, SpecError> {
         min_fill: of.number("min_fill", 0.5),
         min_clock: of.count("min_clock", 2),
         fork_when_complete: of.flag("fork_when_complete", true),
+        lane_budget: of.flag("lane_budget", false),
         max_lanes: of.count("max_lanes", 16),
         coupled: of.flag("coupled", false),
     }))

@@ -17,6 +17,7 @@ pub fn asynclane() -> AsyncLaneConfig {
         min_fill: 0.0,
         min_clock: 0,
         fork_when_complete: true,
+        lane_budget: true,
         max_lanes: 4,
         coupled: false,
     }

@@ -198,10 +198,11 @@ fn asynclane_schedule() -> impl Strategy<Value = AsyncLaneConfig> {
     let forks = prop_oneof![1 => Just(None), 6 => boundary().prop_map(Some)];
     // Early forks, so that refine lanes have something to do.
     let min_fill = prop_oneof![3 => 0.0..0.3f64, 1 => probability()];
-    let when = (min_fill, 0..4u32, any::<bool>(), prop::bool::weighted(0.25));
+    let ends = (any::<bool>(), any::<bool>());
+    let when = (min_fill, 0..4u32, ends, prop::bool::weighted(0.25));
     (sizes, drafts, forks, when).prop_map(|(sizes, draft_threshold, fork, when)| {
         let (block_length, lookahead, max_lanes) = sizes;
-        let (min_fill, min_clock, fork_when_complete, coupled) = when;
+        let (min_fill, min_clock, (fork_when_complete, lane_budget), coupled) = when;
         AsyncLaneConfig {
             block_length,
             lookahead,
@@ -210,6 +211,7 @@ fn asynclane_schedule() -> impl Strategy<Value = AsyncLaneConfig> {
             min_fill,
             min_clock,
             fork_when_complete,
+            lane_budget,
             max_lanes,
             coupled,
         }

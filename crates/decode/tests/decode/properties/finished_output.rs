@@ -33,6 +33,8 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
         // Only behind a cut can a lane run out of steps before its first offset is settled.
         prop_assert!(setup.config.prune && canvas.is_stop_at(canvas.len() - 1));
         prop_assert!(canvas.is_mask(end), "{:?}", output);
+        let lanes = walk.asynclane().expect("only lanes have budgets");
+        prop_assert!(lanes.lane_budget);
         DoneReason::LaneBudget
     };
     let ends = walk

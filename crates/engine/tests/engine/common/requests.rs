@@ -167,11 +167,13 @@ fn random_decoding(rng: &mut Rng) -> String {
     let max_lanes = rng.pick(&[1, 2, 4, 16]);
     let (fill, clock) = (rng.pick(&[0.0, 0.1, 0.5]), rng.range(0, 3));
     let (complete, coupled) = (rng.chance(50), rng.chance(25));
+    let budget = rng.chance(50);
     let draft = rng.pick(&[0.5, 0.9, 1.0]);
     format!(
         "schedule=asynclane,{commit},block_length={block},cache={cache},rows={rows},\
          refresh={refresh},refresh_margin={margin},lookahead={lookahead},fork={fork},\
          max_lanes={max_lanes},min_fill={fill},min_clock={clock},fork_when_complete={complete},\
+         lane_budget={budget},\
          coupled={coupled},draft_threshold={draft},prune={prune}{limit}"
     )
 }
