@@ -51,8 +51,11 @@ impl Credit {
         };
         let range = lane.range();
         self.credits.retain_mut(|entry| {
+            if !range.contains(&entry.offset) {
+                return true;
+            }
             entry.credit *= DECAY;
-            !range.contains(&entry.offset) || (entry.lane == lane.id && is_mask(entry.offset))
+            entry.lane == lane.id && is_mask(entry.offset)
         });
     }
 

@@ -218,6 +218,32 @@ fn credit_grows_while_a_token_stays_the_favourite() {
     assert_eq!(chosen, [false, false, true, true]);
 }
 
+/// Lanes of one sequence share the rule, not the clock of their credits.
+#[test]
+fn credit_decays_once_a_step_whatever_other_lanes_do() {
+    let at = |offset| Proposal {
+        offset,
+        candidate: candidate(3, 0.8),
+    };
+    let other = Lane {
+        start: 40,
+        ..lane(1)
+    };
+    let run = |lanes: &[&Lane]| {
+        let mut rule = Credit::new(0.9);
+        let mut last = 0.0;
+        for _ in 0..3 {
+            for lane in lanes {
+                let mut masks = [at(lane.start)];
+                rule.select(lane, &mut masks, &mut Vec::new());
+                last = masks[0].candidate.probability;
+            }
+        }
+        last
+    };
+    assert_eq!(run(&[&other, &lane(0)]), run(&[&lane(0)]));
+}
+
 #[test]
 fn credit_lets_an_old_favourite_win_and_a_new_lane_forgets() {
     let said = |token, probability, runner_up, second| Proposal {
