@@ -194,8 +194,10 @@ impl Decoder {
         );
         self.step += 1;
         let born = effects.len();
-        let computed = self.lanes().map(|lane| lane.lookahead.end).max();
-        let computed = computed.unwrap_or(0);
+        let computed = match self.guard {
+            Some(_) => self.lanes().map(|lane| lane.lookahead.end).max(),
+            None => None,
+        };
         self.schedule.observe(&mut self.state, proposals, effects);
         for index in 0..self.state.tree.active().len() {
             let id = self.state.tree.active()[index];
@@ -206,7 +208,7 @@ impl Decoder {
             let walk = Walk {
                 canvas: &mut self.state.canvas,
                 step: self.step,
-                end: computed,
+                end: computed.unwrap_or(0),
                 effects,
             };
             self.failure = guard.settle(walk, proposals).err();

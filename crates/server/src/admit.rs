@@ -3,7 +3,7 @@
 use decode::Constraint;
 use engine::{EventStream, Refusal, SubmitError};
 use step::{Bias, Sampling, TokenId};
-use text::{SpecialTokens, StreamOptions, TextStream};
+use text::{StreamOptions, TextStream};
 
 use crate::assemble::ChoiceAssembler;
 use crate::choice::Choice;
@@ -139,10 +139,7 @@ pub fn submit(
     };
     let text = TextStream::new(&backend.tokenizer, &options);
     let scorer = logprobs(request).map(|_| {
-        let specials = match request.output.skip_special_tokens {
-            true => SpecialTokens::Skip,
-            false => SpecialTokens::KeepButMask,
-        };
+        let specials = request.output.special_tokens();
         Scorer::new(backend.tokenizer.detokenizer(specials))
     });
     let choice = |(index, events): (usize, EventStream)| {
@@ -158,11 +155,10 @@ pub fn submit(
 }
 
 /// The log-probabilities that the engine has to give: those asked for, and those that tell the
-/// best sequences. No event of a trace has a place for them.
+/// best sequences.
 fn logprobs(request: &GenerationRequest) -> Option<u8> {
     let ranked = (request.best_of > request.n).then_some(0);
-    let wanted = request.output.logprobs.or(ranked);
-    wanted.filter(|_| !request.trace)
+    request.output.logprobs.or(ranked)
 }
 
 fn sequence(backend: &Backend, prepared: &Prepared, prompt: &Prompt, seed: u64) -> engine::Request {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::Limits;
 use step::TokenId;
-use text::{Message, SpecialTokens, TextError, Tokenizer};
+use text::{Message, TextError, Tokenizer};
 
 use crate::code::is_code_shaped;
 use crate::error::{ApiError, ErrorCode, clip};
@@ -48,10 +48,7 @@ pub fn prompts(
     let field = request.endpoint.prompt_field();
     let echo = request.output.echo;
     let fault = |error| encode_fault(error, field);
-    let specials = match request.output.skip_special_tokens {
-        true => SpecialTokens::Skip,
-        false => SpecialTokens::KeepButMask,
-    };
+    let specials = request.output.special_tokens();
     let text_of = |ids: &[TokenId]| {
         let mut detokenizer = tokenizer.detokenizer(specials);
         detokenizer.push(ids) + &detokenizer.finish()

@@ -3,42 +3,22 @@
 use decode::CommitConfig;
 
 use super::resolve::Resolver;
-use super::spec::{SpecError, SpecFault, error};
+use super::spec::SpecError;
 
 /// A commit rule by its public name.
 #[derive(Clone, Copy)]
 pub struct CommitInfo {
     /// `commit` of a request.
     pub name: &'static str,
-    /// The settings it reads, of [`SETTINGS`].
+    /// The settings it reads.
     pub reads: &'static [&'static str],
     /// What it commits, one line.
     pub summary: &'static str,
     build: fn(&Resolver<'_>) -> CommitConfig,
 }
 
-/// Every setting that some commit rule reads.
-const SETTINGS: &[&str] = &[
-    "threshold",
-    "tokens_per_step",
-    "factor",
-    "entropy_threshold",
-    "margin_threshold",
-];
-
 /// Names of [`COMMITS`], in order.
-pub(super) const NAMES: &[&str] = &[
-    "threshold",
-    "top_k",
-    "factor",
-    "entropy",
-    "entropy_bound",
-    "margin",
-    "capped",
-    "credit",
-    "local_leap",
-    "hierarchy",
-];
+pub(super) const NAMES: &[&str] = names!(COMMITS);
 
 /// Every commit rule, with the defaults of its authors.
 pub const COMMITS: &[CommitInfo] = &[
@@ -127,7 +107,7 @@ pub const COMMITS: &[CommitInfo] = &[
 
 /// Whether some commit rule reads `name`.
 pub(super) fn is_setting(name: &str) -> bool {
-    SETTINGS.contains(&name)
+    COMMITS.iter().any(|rule| rule.reads.contains(&name))
 }
 
 /// The commit rule called `name`, and the refusal of settings that it does not read.
@@ -136,26 +116,7 @@ pub(super) fn resolve(of: &Resolver<'_>, name: &str) -> Result<CommitConfig, Spe
         .iter()
         .find(|rule| rule.name == name)
         .expect("names are checked when set");
-    let foreign = |setting: &&&str| !rule.reads.contains(setting) && of.spec.get(setting).is_some();
-    if let Some(setting) = SETTINGS.iter().find(foreign) {
-        let readers = COMMITS.iter().filter(|rule| rule.reads.contains(setting));
-        let readers: Vec<&str> = readers.map(|rule| rule.name).collect();
-        let message = format!("is read by commit {} only", readers.join(", "));
-        return Err(error(setting, SpecFault::Combination, message));
-    }
+    let members = COMMITS.iter().map(|rule| (rule.name, rule.reads));
+    of.refuse_foreign("commit", rule.reads, members)?;
     Ok((rule.build)(of))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{COMMITS, NAMES, SETTINGS};
-
-    #[test]
-    fn the_registry_is_complete() {
-        let names: Vec<&str> = COMMITS.iter().map(|rule| rule.name).collect();
-        assert_eq!(names, NAMES);
-        let read: Vec<&&str> = COMMITS.iter().flat_map(|rule| rule.reads).collect();
-        assert!(SETTINGS.iter().all(|setting| read.contains(&setting)));
-        assert!(read.iter().all(|setting| SETTINGS.contains(setting)));
-    }
 }

@@ -1,5 +1,20 @@
 //! A decoder as a composition: lane schedule × commit rule × cache policy.
 
+/// The names of a registry's members, in order, as a constant.
+macro_rules! names {
+    ($registry:ident) => {
+        &{
+            let mut names = [""; $registry.len()];
+            let mut at = 0;
+            while at < names.len() {
+                names[at] = $registry[at].name;
+                at += 1;
+            }
+            names
+        }
+    };
+}
+
 mod commits;
 mod field;
 mod presets;

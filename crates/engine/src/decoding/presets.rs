@@ -17,20 +17,7 @@ pub struct Preset {
 pub const DEFAULT: &str = "balanced";
 
 /// Names of [`PRESETS`], in order.
-pub const NAMES: &[&str] = &[
-    "balanced",
-    "fast",
-    "quality",
-    "asynclane_paper",
-    "vanilla",
-    "fast_dllm",
-    "fast_dllm_prefix",
-    "fast_dllm_dual",
-    "fast_dllm_dual_published",
-    "adablock",
-    "d3llm",
-    "window_diffusion",
-];
+pub const NAMES: &[&str] = names!(PRESETS);
 
 /// Every preset. The first three are tuned for serving; the others are the published forms that
 /// comparisons need.

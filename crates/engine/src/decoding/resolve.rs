@@ -92,6 +92,25 @@ impl Resolver<'_> {
         }
     }
 
+    /// Refuses a setting that `members` of a registry (names and what they read) read, but the
+    /// chosen one, which reads `own`, does not.
+    pub(super) fn refuse_foreign(
+        &self,
+        kind: &str,
+        own: &[&str],
+        members: impl Iterator<Item = (&'static str, &'static [&'static str])> + Clone,
+    ) -> Result<(), SpecError> {
+        let foreign = |setting: &&str| !own.contains(setting) && self.spec.get(setting).is_some();
+        let mut read = members.clone().flat_map(|(_, reads)| reads).copied();
+        let Some(setting) = read.find(foreign) else {
+            return Ok(());
+        };
+        let readers = members.filter(|(_, reads)| reads.contains(&setting));
+        let readers: Vec<&str> = readers.map(|(name, _)| name).collect();
+        let message = format!("is read by {kind} {} only", readers.join(", "));
+        Err(error(setting, SpecFault::Combination, message))
+    }
+
     /// The caller's setting, else the preset's where the preset is of the same schedule.
     pub(super) fn lookup(&self, name: &str) -> Option<Setting> {
         let schedule = self.spec.name("schedule");

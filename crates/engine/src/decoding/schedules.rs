@@ -10,7 +10,7 @@ use super::spec::{Setting, SpecError, SpecFault, error};
 pub struct ScheduleInfo {
     /// `schedule` of a request.
     pub name: &'static str,
-    /// The settings it reads, of [`SETTINGS`].
+    /// The settings that it, or a cache policy on its behalf, reads.
     pub reads: &'static [&'static str],
     /// The cache policies it goes with, the default first.
     pub caches: &'static [&'static str],
@@ -19,35 +19,8 @@ pub struct ScheduleInfo {
     build: fn(&Resolver<'_>) -> Result<ScheduleConfig, SpecError>,
 }
 
-/// Every setting that some schedule, or a cache policy on its behalf, reads.
-const SETTINGS: &[&str] = &[
-    "rows",
-    "refresh",
-    "refresh_margin",
-    "block_length",
-    "window",
-    "delimiter_threshold",
-    "add_block_threshold",
-    "draft_threshold",
-    "lookahead",
-    "max_lanes",
-    "min_fill",
-    "min_clock",
-    "fork",
-    "numeric",
-    "fork_when_complete",
-    "lane_budget",
-    "coupled",
-];
-
 /// Names of [`SCHEDULES`], in order.
-pub(super) const NAMES: &[&str] = &[
-    "asynclane",
-    "block_wise",
-    "adaptive_block",
-    "multi_block",
-    "window",
-];
+pub(super) const NAMES: &[&str] = names!(SCHEDULES);
 
 /// Every lane schedule, with the defaults of its authors.
 pub const SCHEDULES: &[ScheduleInfo] = &[
@@ -119,16 +92,8 @@ pub const SCHEDULES: &[ScheduleInfo] = &[
 /// The schedule called `name`, and the refusal of settings that it does not read.
 pub(super) fn resolve(of: &Resolver<'_>, name: &str) -> Result<ScheduleConfig, SpecError> {
     let schedule = info(name);
-    let foreign =
-        |setting: &&&str| !schedule.reads.contains(setting) && of.spec.get(setting).is_some();
-    if let Some(setting) = SETTINGS.iter().find(foreign) {
-        let readers = SCHEDULES
-            .iter()
-            .filter(|other| other.reads.contains(setting));
-        let readers: Vec<&str> = readers.map(|other| other.name).collect();
-        let message = format!("is read by schedule {} only", readers.join(", "));
-        return Err(error(setting, SpecFault::Combination, message));
-    }
+    let members = SCHEDULES.iter().map(|other| (other.name, other.reads));
+    of.refuse_foreign("schedule", schedule.reads, members)?;
     (schedule.build)(of)
 }
 
@@ -196,18 +161,4 @@ fn window(of: &Resolver<'_>) -> Result<ScheduleConfig, SpecError> {
         outer,
         cycle: between.saturating_add(1),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{NAMES, SCHEDULES, SETTINGS};
-
-    #[test]
-    fn the_registry_is_complete() {
-        let names: Vec<&str> = SCHEDULES.iter().map(|schedule| schedule.name).collect();
-        assert_eq!(names, NAMES);
-        let read: Vec<&&str> = SCHEDULES.iter().flat_map(|info| info.reads).collect();
-        assert!(SETTINGS.iter().all(|setting| read.contains(&setting)));
-        assert!(read.iter().all(|setting| SETTINGS.contains(setting)));
-    }
 }

@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 
 use engine::Penalties;
 use engine::decoding::{Decoding, DecodingSpec};
-use text::Message;
+use text::{Message, SpecialTokens};
 
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::fields::Fields;
@@ -190,6 +190,17 @@ pub struct Output {
     pub echo: bool,
     /// As a stream, or in one piece.
     pub stream: Option<StreamFields>,
+}
+
+impl Output {
+    /// Which special tokens show in texts.
+    pub fn special_tokens(&self) -> SpecialTokens {
+        if self.skip_special_tokens {
+            SpecialTokens::Skip
+        } else {
+            SpecialTokens::KeepButMask
+        }
+    }
 }
 
 /// `stream_options` of a streamed request.

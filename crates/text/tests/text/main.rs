@@ -7,6 +7,7 @@ mod detokenize;
 mod encode;
 mod fixtures;
 mod grammar;
+mod grammar_limits;
 mod load;
 mod schema;
 mod stop;

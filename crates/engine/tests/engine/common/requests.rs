@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use asynclane_engine::decoding::{Decoding, DecodingSpec};
+use asynclane_engine::decoding::{COMMITS, Decoding, DecodingSpec};
 use asynclane_engine::{EngineConfig, Penalties, Request};
 use decode::{TokenClass, TokenClasses};
 use sim::{ConfidenceLaw, SimConfig};
@@ -105,18 +105,8 @@ pub const LANE_DECODERS: [&str; 4] = [
 
 /// Any decoder.
 fn random_decoding(rng: &mut Rng) -> String {
-    let others = [
-        "factor",
-        "entropy",
-        "entropy_bound",
-        "margin",
-        "capped",
-        "credit",
-        "local_leap",
-        "hierarchy",
-    ];
     let commit = match rng.chance(30) {
-        _ if rng.chance(30) => format!("commit={}", rng.pick(&others)),
+        _ if rng.chance(30) => format!("commit={}", rng.pick(COMMITS).name),
         true => format!("commit=top_k,tokens_per_step={}", rng.range(1, 4)),
         false => format!(
             "commit=threshold,threshold={}",

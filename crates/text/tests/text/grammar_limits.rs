@@ -1,0 +1,174 @@
+//! What no grammar may be: impossible, unsupported, too large, too deep.
+
+use asynclane_text::GrammarSpec;
+use serde_json::{Value, json};
+
+use crate::grammar::{DEMO, Random, allowed, forced};
+
+#[test]
+fn what_cannot_be_followed_is_refused_in_one_line() {
+    let schema = |value| GrammarSpec::JsonSchema(value);
+    let cases = [
+        (schema(json!({"type": "nothing"})), "Invalid type"),
+        (
+            schema(json!({"not": {"type": "null"}})),
+            "Unimplemented keys",
+        ),
+        (
+            schema(json!({"$ref": "http://example.com/a.json"})),
+            "found \"http://example.com",
+        ),
+        (schema(json!({"$ref": "#/$defs/missing"})), "missing"),
+        (
+            schema(json!({"type": "object", "properties": []})),
+            "properties",
+        ),
+        (
+            schema(json!({"type": "string", "pattern": "("})),
+            "unclosed",
+        ),
+        (
+            schema(json!({"type": "integer", "minimum": 5, "maximum": 4})),
+            "minimum",
+        ),
+        (schema(json!([])), "an object or a boolean"),
+        (schema(json!(false)), "no value"),
+        (schema(json!({"anyOf": []})), "anyOf"),
+        (GrammarSpec::Regex("a(".to_owned()), "the regex"),
+        (GrammarSpec::Regex("a\\".to_owned()), "last backslash"),
+        (
+            GrammarSpec::Regex("a".repeat(70_000)),
+            "at most 65536 bytes",
+        ),
+        (GrammarSpec::Lark("begin: \"a\"".to_owned()), "start"),
+        (GrammarSpec::Lark("start: other".to_owned()), "other"),
+        (GrammarSpec::Lark("start: <mask>".to_owned()), "mask"),
+        (GrammarSpec::Lark("start: <[843]>".to_owned()), "no token"),
+        (GrammarSpec::Lark(String::new()), "Lark"),
+        (GrammarSpec::Choice(Vec::new()), "at least one"),
+    ];
+    for (spec, part) in cases {
+        let line = DEMO.refusal(&spec);
+        assert!(line.contains(part), "{line}");
+    }
+}
+
+/// A schema whose references form a chain, each link wrapped `depth` times.
+fn chain(links: usize, depth: usize, wrap: &dyn Fn(Value) -> Value) -> Value {
+    let link = |at: usize| {
+        let next = json!({"$ref": format!("#/$defs/d{}", at + 1)});
+        (
+            format!("d{at}"),
+            (0..depth).fold(next, |link, _| wrap(link)),
+        )
+    };
+    let mut defs: serde_json::Map<String, Value> = (0..links).map(link).collect();
+    defs.insert(format!("d{links}"), json!({"type": "null"}));
+    json!({"$ref": "#/$defs/d0", "$defs": defs})
+}
+
+/// An object with `count` members.
+fn members(count: usize, required: usize) -> Value {
+    let names: Vec<String> = (0..count).map(|at| format!("member{at}")).collect();
+    let member = |name: &String| (name.clone(), json!({"type": "integer"}));
+    let members: serde_json::Map<String, Value> = names.iter().map(member).collect();
+    json!({"type": "object", "properties": members, "required": names[..required],
+        "additionalProperties": false})
+}
+
+#[test]
+fn neither_size_nor_depth_overflows() {
+    let list = |item: Value| json!({"type": "array", "items": item});
+    let any = |option: Value| json!({"anyOf": [option]});
+    let all = |part: Value| json!({"allOf": [part]});
+    let object = |member: Value| json!({"type": "object", "properties": {"a": member}});
+    let nested = |levels: usize| (0..levels).fold(json!({"type": "null"}), |item, _| list(item));
+    let pattern = |text: &str| json!({"type": "string", "pattern": text});
+    let followed = [
+        nested(60),
+        chain(900, 3, &list),
+        chain(300, 3, &object),
+        chain(300, 30, &any),
+        chain(300, 30, &all),
+        members(1000, 1000),
+        members(1000, 0),
+        json!({"type": "string", "minLength": 1_000_000_000_u64}),
+        json!({"type": "array", "minItems": 1_000_000_000_u64}),
+        json!({"type": "array", "prefixItems": vec![json!({"type": "null"}); 1000]}),
+        json!({"enum": (0..1000).map(|n| json!({"v": n})).collect::<Vec<_>>()}),
+        json!({"type": "integer", "multipleOf": 1_009}),
+        json!({"items": {"multipleOf": 0.01}, "additionalProperties": {"multipleOf": 100}}),
+        json!({"const": "é".repeat(8_000)}),
+        pattern("^(((a{1,1000}){1,1000}){1,1000})$"),
+    ];
+    for schema in followed {
+        let mut constraint = DEMO.compile(&GrammarSpec::JsonSchema(schema));
+        let mut random = Random(1);
+        for _ in 0..40 {
+            let choices = allowed(&mut *constraint, DEMO.ids);
+            if choices.is_empty() {
+                break;
+            }
+            let token = choices[random.below(choices.len())];
+            assert_eq!(constraint.accept(token), Ok(true));
+            forced(&mut *constraint);
+        }
+    }
+    let refused = [
+        nested(128),
+        chain(1100, 0, &list),
+        chain(900, 12, &list),
+        members(1100, 0),
+        json!({"$ref": "#"}),
+        json!({"allOf": [{"$ref": "#"}], "type": "object"}),
+        json!({"multipleOf": 1_000_003}),
+        json!({"allOf": [{"multipleOf": 9_973}, {"multipleOf": 9_967}]}),
+        json!({"multipleOf": 1e-300}),
+        json!({"multipleOf": -0.0}),
+        json!({"const": "é".repeat(9_000)}),
+        json!({"description": "é".repeat(600_000)}),
+        json!({"minimum": "é".repeat(60)}),
+        pattern(&"(".repeat(300)),
+    ];
+    for schema in refused {
+        DEMO.refusal(&GrammarSpec::JsonSchema(schema));
+    }
+    let deep = (0..200_000).fold(Value::Null, |item, _| Value::Array(vec![item]));
+    let deep = GrammarSpec::JsonSchema(Value::Array(vec![deep]));
+    assert!(DEMO.refusal(&deep).contains("at most 128 levels"));
+    // To drop it would overflow the stack of the test.
+    std::mem::forget(deep);
+}
+
+#[test]
+fn sources_are_bounded_in_size_and_depth() {
+    let lines =
+        |count: usize, line: &dyn Fn(usize) -> String| -> String { (0..count).map(line).collect() };
+    let rules = lines(2500, &|at| format!("r{at}: \"x\" r{}\n", at + 1));
+    let terms = lines(2500, &|at| format!("T{at}: \"x\" T{} \"y\"\n", at + 1));
+    let followed = [
+        format!("start: r0\n{rules}r2500: \"a\"\n"),
+        format!("start: T0\n{terms}T2500: \"a\"\n"),
+        "start: start start | \"a\" | \"\"".to_owned(),
+        "start: /(a|b)*a(a|b){200}c/".to_owned(),
+    ];
+    for source in followed {
+        let mut constraint = DEMO.compile(&GrammarSpec::Lark(source));
+        for _ in 0..40 {
+            let choices = allowed(&mut *constraint, DEMO.ids);
+            assert_eq!(constraint.accept(choices[0]), Ok(true));
+        }
+    }
+    let doubled = lines(40, &|at| format!("T{at}: T{0} T{0}\n", at + 1));
+    let refused = [
+        format!("start: T0\n{doubled}T40: \"a\"\n"),
+        format!("start: {}\"a\"{}", "(".repeat(100), ")".repeat(100)),
+        format!("start: {}\"a\"{}", "(".repeat(9_000), ")".repeat(9_000)),
+        "start: %json {\"$ref\": \"http://example.com/x.json\"}".to_owned(),
+        "start: %json {\"multipleOf\": 1000003}".to_owned(),
+        "start: start".to_owned(),
+    ];
+    for source in refused {
+        DEMO.refusal(&GrammarSpec::Lark(source));
+    }
+}
