@@ -1,5 +1,6 @@
-//! The exact reductions of AsyncLane (§7): with its freedom taken away it is Fast-dLLM, token
-//! for token and forward for forward, on the demo model in f32.
+//! Decoders that are others in disguise, on the demo model in f32: AsyncLane with its freedom
+//! taken away is Fast-dLLM, token for token and forward for forward (§7); draft-and-verify writes
+//! what its static order writes.
 
 use asynclane_tests::golden;
 use asynclane_tests::run::{self, Outcome};
@@ -97,4 +98,29 @@ fn r3_snapshots_refreshed_on_spawn_are_the_prefix_cache() {
     };
     let ours = reduced(&plain_lanes(32, BUDGET), &CacheConfig::Snapshot(compact));
     assert_same(&ours, &block_wise(32, "prefix"));
+}
+
+/// FreeDave: the same tokens, and every guess that came true saves a forward.
+#[test]
+fn draft_and_verify_is_its_static_order_in_fewer_forwards() {
+    for (cache, tokens_per_step, draft_steps) in [("dual", 1, 4), ("prefix", 2, 3)] {
+        let settings = |commit: &str| {
+            format!(
+                "schedule=block_wise,cache={cache},commit={commit},\
+                 tokens_per_step={tokens_per_step}"
+            )
+        };
+        let fixed = outcomes(&settings("top_k"), |_| {});
+        let drafted = format!("{},draft_steps={draft_steps}", settings("draft_verify"));
+        let drafted = outcomes(&drafted, |_| {});
+        let forwards = |outcomes: &[Outcome]| -> u32 {
+            let ends = outcomes.iter().filter_map(|outcome| outcome.finished);
+            ends.map(|end| end.stats.forwards()).sum()
+        };
+        for (index, (ours, theirs)) in drafted.iter().zip(&fixed).enumerate() {
+            assert_eq!(ours.tokens, theirs.tokens, "{cache}: problem {index}");
+        }
+        let (fewer, all) = (forwards(&drafted), forwards(&fixed));
+        assert!(fewer * 3 < all * 2, "{cache}: {fewer} of {all} forwards");
+    }
 }

@@ -50,6 +50,7 @@ pub fn engine(executor: &dyn Executor) -> Engine {
         row_budget: 4096,
         max_model_len: None,
         classes: tokenizer().classes(),
+        skills: engine::Skills::default(),
     };
     Engine::new(&config, executor.spec())
 }

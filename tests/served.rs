@@ -48,6 +48,7 @@ impl Served {
             row_budget,
             max_model_len: None,
             classes: tokenizer.classes(),
+            skills: engine::Skills::default(),
         };
         let decoding = engine::decoding::DecodingSpec::parse(engine::decoding::DEFAULT_PRESET);
         let model = ServedModel {

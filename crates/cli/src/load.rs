@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use engine::EngineConfig;
+use engine::{EngineConfig, Skills};
 use model::{Checkpoint, ExecutorConfig, Files, LoadError, Model, ModelExecutor, ModelInfo};
 use step::Executor;
 use text::{Tokenizer, TokenizerFiles};
@@ -135,6 +135,7 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
         row_budget: config.engine.row_budget,
         max_model_len: Some(loaded.max_model_len(config)),
         classes: loaded.tokenizer.classes(),
+        skills: Skills::default(),
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a decoder is made of: schedule, commit rule and the stop behaviour, all validated.
 
+use crate::commit::AnswerSpan;
+
 /// Everything `decode` needs to know of a decoder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecoderConfig {
@@ -151,6 +153,35 @@ pub enum CommitConfig {
     Credit {
         /// τ in `0.0..=1.0`.
         threshold: f64,
+    },
+    /// Top-k, until the answer's place is certain; then everything at once.
+    EarlyCommit {
+        /// k, `>= 1`.
+        tokens_per_step: u32,
+        /// Where the answer stands.
+        answer: AnswerSpan,
+    },
+    /// What a small trained network accepts; needs [`Input::filter`](crate::Input::filter).
+    LearnedFilter {
+        /// τ_acc in `0.0..=1.0`.
+        threshold: f64,
+    },
+    /// Top-k, with the following steps guessed and verified in the same forward.
+    DraftVerify {
+        /// k, `>= 1`.
+        tokens_per_step: u32,
+        /// D: canvases of a forward, `>= 1`.
+        draft_steps: u32,
+    },
+    /// A threshold for masks, and another one at which committed tokens of the block are
+    /// rewritten.
+    Edit {
+        /// τ_mask in `0.0..=1.0`.
+        threshold: f64,
+        /// τ_edit in `0.0..=1.0`; 0 = whenever the favourite differs.
+        edit_threshold: f64,
+        /// Most forwards of a block after its last mask, `>= 1`.
+        most_passes: u32,
     },
 }
 

@@ -1,16 +1,18 @@
 //! One sequence's decoding state: candidates in, effects out.
 
+mod commits;
+
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::candidate::{Proposal, TokenId};
-use crate::canvas::{Canvas, Write};
-use crate::commit::{self, CommitRule};
+use crate::canvas::Canvas;
+use crate::commit::{self, CommitRule, Filter, Guesses, Reads};
 use crate::config::{DecoderConfig, ScheduleConfig};
 use crate::constraint::{Constraint, ConstraintError};
-use crate::effect::{CommitKind, DoneReason, Effect, LaneId, Role};
+use crate::effect::{DoneReason, Effect, LaneId, Role};
 use crate::guard::{Guard, Walk};
 use crate::lane::{LaneTree, Status};
 use crate::schedule::{self, LaneSchedule, State};
@@ -29,6 +31,8 @@ pub struct Input<'a> {
     pub code_prompt: bool,
     /// What the emitted tokens must follow. Forks are off under one: a border must be final.
     pub constraint: Option<Box<dyn Constraint>>,
+    /// The network of the rule `LearnedFilter`; without one that rule commits one mask a step.
+    pub filter: Option<Arc<Filter>>,
 }
 
 /// The state machine of one sequence. Pure: the same proposals give the same effects.
@@ -46,6 +50,8 @@ pub struct Decoder {
     /// Scratch of one step.
     masks: Vec<Proposal>,
     chosen: Vec<usize>,
+    /// The guesses of the forward.
+    tried: Vec<Proposal>,
 }
 
 /// What one active lane wants computed.
@@ -61,6 +67,8 @@ pub struct LaneView {
     pub lookahead: Range<u32>,
     /// Whether the masks of the lookahead are scored (drafts may be committed).
     pub drafts: bool,
+    /// Whether the committed tokens of the range are scored too.
+    pub committed: bool,
 }
 
 impl Decoder {
@@ -86,7 +94,7 @@ impl Decoder {
                 code_prompt: input.code_prompt,
             },
             schedule: schedule::build(&schedule),
-            rule: commit::build(&config.commit),
+            rule: commit::build(&config.commit, input.filter),
             prune: config.prune,
             early_stop: config.early_stop || guard.is_some(),
             guard,
@@ -95,6 +103,7 @@ impl Decoder {
             done: None,
             masks: Vec::new(),
             chosen: Vec::new(),
+            tried: Vec::new(),
         };
         let over = decoder.guard.as_ref().is_some_and(Guard::is_over);
         if decoder.failure.is_some() {
@@ -154,18 +163,54 @@ impl Decoder {
     /// The active lanes, left to right; their ranges and lookaheads are disjoint and ascending.
     pub fn lanes(&self) -> impl Iterator<Item = LaneView> {
         let len = self.state.canvas.len();
-        let drafts = self.schedule.draft_threshold().is_some();
+        let reads = self.rule.reads();
+        let drafts = self.schedule.draft_threshold().is_some() || reads == Reads::Canvas;
         self.state.tree.active().iter().map(move |id| {
             let lane = self.state.tree.get(*id);
             let clip = |range: Range<u32>| range.start.min(len)..range.end.min(len);
+            let lookahead = match reads {
+                Reads::Canvas => lane.range().end..len,
+                Reads::Masks | Reads::Lane => self.schedule.lookahead(lane),
+            };
             LaneView {
                 id: *id,
                 role: lane.role,
                 range: clip(lane.range()),
-                lookahead: clip(self.schedule.lookahead(lane)),
+                lookahead: clip(lookahead),
                 drafts,
+                committed: reads == Reads::Lane,
             }
         })
+    }
+
+    /// What the next forward may try out besides the canvas as it stands; none under a grammar.
+    pub fn guesses(&self) -> Guesses<'_> {
+        if self.guard.is_some() {
+            return Guesses::default();
+        }
+        let all = self.rule.guesses();
+        let canvas = &self.state.canvas;
+        // What a stop token cuts off would be seen by a guessed canvas.
+        let holds = |guess: &&Proposal| {
+            let inside = guess.offset < canvas.len() && canvas.is_mask(guess.offset);
+            inside && !canvas.is_stop(guess.candidate.token)
+        };
+        let count = all.proposals.iter().take_while(holds).count();
+        // A canvas without masks has nothing to say.
+        let masks = self
+            .lanes()
+            .map(|lane| canvas.masks(lane.range))
+            .sum::<u32>() as usize;
+        let count = count.min(masks.saturating_sub(1));
+        let whole = if count < all.proposals.len() {
+            count - count % all.step.max(1)
+        } else {
+            count
+        };
+        Guesses {
+            proposals: &all.proposals[..whole],
+            ..all
+        }
     }
 
     /// The furthest valid token of any unfinished lane: max over lanes of s + v (AsyncLane
@@ -185,14 +230,18 @@ impl Decoder {
     }
 
     /// Applies one step. `proposals` holds one candidate for every mask of every active lane
-    /// (and of the lookaheads with drafts), by offset.
+    /// (and of the lookaheads with drafts, and for its committed tokens where [`LaneView`] asks
+    /// for them), by offset; then the same for every branch of [`Self::guesses`] that the forward
+    /// has tried. A branch begins where the offsets do not ascend.
     pub fn apply(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
-        debug_assert!(
-            proposals
-                .windows(2)
-                .all(|two| two[0].offset < two[1].offset)
-        );
         self.step += 1;
+        let (proposals, branches) = commits::first_branch(proposals);
+        self.tried.clear();
+        if !branches.is_empty() {
+            let mut tried = core::mem::take(&mut self.tried);
+            tried.extend_from_slice(self.guesses().proposals);
+            self.tried = tried;
+        }
         let born = effects.len();
         let computed = match self.guard {
             Some(_) => self.lanes().map(|lane| lane.lookahead.end).max(),
@@ -203,6 +252,8 @@ impl Decoder {
             let id = self.state.tree.active()[index];
             self.commit_lane(id, proposals, effects);
         }
+        self.commit_branches(branches, effects);
+        self.fill(proposals, effects);
         self.commit_drafts(proposals, effects);
         if let Some(guard) = &mut self.guard {
             let walk = Walk {
@@ -213,111 +264,14 @@ impl Decoder {
             };
             self.failure = guard.settle(walk, proposals).err();
         }
-        if self.prune {
+        let settled = self.guard.is_some() || self.rule.is_settled();
+        if self.prune && settled {
             self.prune(born, effects);
         }
         self.state.tree.tick();
-        self.schedule.advance(&mut self.state, effects);
-        self.emit(effects);
-    }
-
-    fn commit_lane(&mut self, id: LaneId, proposals: &[Proposal], effects: &mut Vec<Effect>) {
-        let lane = self.state.tree.get(id);
-        let canvas = &self.state.canvas;
-        let open = within(proposals, lane.range()).iter();
-        self.masks.clear();
-        self.masks
-            .extend(open.filter(|proposal| canvas.is_mask(proposal.offset)));
-        if self.masks.is_empty() {
-            return;
-        }
-        let refine = lane.role == Role::Refine;
-        debug_assert_eq!(
-            self.masks.len() as u32,
-            canvas.masks(lane.range()),
-            "every mask scored"
-        );
-        self.chosen.clear();
-        self.rule.select(lane, &mut self.masks, &mut self.chosen);
-        self.choose_owed();
-        self.chosen.sort_unstable();
-        for index in 0..self.chosen.len() {
-            let proposal = self.masks[self.chosen[index]];
-            debug_assert!(
-                !refine || !self.state.canvas.is_stop(proposal.candidate.token),
-                "the engine bans stop tokens on refine rows"
-            );
-            self.commit(proposal, CommitKind::Masked, effects);
-        }
-    }
-
-    /// Adds the worthiest mask where the rule has chosen none and one is owed.
-    fn choose_owed(&mut self) {
-        let worth = |mask: &Proposal| self.rule.worth(mask);
-        if self.chosen.is_empty() {
-            self.chosen.push(commit::best_by(&self.masks, worth));
-        }
-        let owed = self.schedule.owed(&self.state);
-        let from = self.masks.partition_point(|mask| mask.offset < owed.start);
-        let range = from..from + within(&self.masks, owed).len();
-        if !range.is_empty() && !self.chosen.iter().any(|index| range.contains(index)) {
-            let best = commit::best_by(&self.masks[range], worth);
-            self.chosen.push(from + best);
-        }
-    }
-
-    fn commit_drafts(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
-        let (Some(threshold), Some(lane)) =
-            (self.schedule.draft_threshold(), self.state.tree.generate())
-        else {
-            return;
-        };
-        let window = self.schedule.lookahead(lane);
-        for proposal in within(proposals, window) {
-            let candidate = proposal.candidate;
-            if self.state.canvas.is_mask(proposal.offset)
-                && candidate.probability >= threshold
-                && !self.state.canvas.is_stop(candidate.token)
-            {
-                self.commit(*proposal, CommitKind::Draft, effects);
-            }
-        }
-    }
-
-    fn commit(&mut self, proposal: Proposal, kind: CommitKind, effects: &mut Vec<Effect>) {
-        let Proposal { offset, candidate } = proposal;
-        let (token, probability) = (candidate.token, candidate.probability);
-        let write = Write {
-            offset,
-            token,
-            probability,
-            kind,
-        };
-        if let Some(guard) = &mut self.guard {
-            return guard.choose(write);
-        }
-        self.state.canvas.commit(write, self.step);
-        effects.push(Effect::Commit {
-            offset,
-            token,
-            probability,
-            kind,
-        });
-    }
-
-    /// Cuts the canvas behind the leftmost stop token that this step committed.
-    fn prune(&mut self, born: usize, effects: &mut Vec<Effect>) {
-        let stop = effects[born..].iter().find_map(|effect| match effect {
-            Effect::Commit { offset, token, .. } if self.state.canvas.is_stop(*token) => {
-                Some(*offset)
-            }
-            _ => None,
-        });
-        if let Some(offset) = stop
-            && offset + 1 < self.state.canvas.len()
-        {
-            self.state.canvas.shorten(offset + 1);
-            effects.push(Effect::Shorten { len: offset + 1 });
+        if settled {
+            self.schedule.advance(&mut self.state, effects);
+            self.emit(effects);
         }
     }
 
@@ -348,11 +302,4 @@ impl Decoder {
         self.state.tree.drop_active();
         effects.push(Effect::Done { reason });
     }
-}
-
-/// The proposals whose offset lies in `range`.
-fn within(proposals: &[Proposal], range: Range<u32>) -> &[Proposal] {
-    let from = proposals.partition_point(|proposal| proposal.offset < range.start);
-    let to = proposals.partition_point(|proposal| proposal.offset < range.end);
-    &proposals[from..to.max(from)]
 }

@@ -21,8 +21,9 @@ mod token_class;
 pub use candidate::{Candidate, Proposal, TokenId};
 pub use canvas::Canvas;
 pub use commit::{
-    Capped, CommitRule, Credit, Entropy, EntropyBound, Factor, Hierarchy, LocalLeap, Margin,
-    Threshold, TopK,
+    AnswerSpan, Capped, CommitRule, Credit, DraftVerify, EarlyCommit, Edit, Entropy, EntropyBound,
+    Factor, Filter, FilterError, Guesses, Hierarchy, LearnedFilter, LocalLeap, Margin, Reads,
+    Scene, Threshold, TopK, Weights,
 };
 pub use config::{
     AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, NumericPeriod, ScheduleConfig,

@@ -45,6 +45,10 @@ pub(crate) fn apply(engine: &mut Engine, output: &BatchOutput, now: Duration) {
             .decoder
             .apply(&engine.proposals, &mut sequence.effects);
         sequence.count_effects(now, &mut engine.report);
+        let kind = engine.planned[at].kind;
+        sequence
+            .policy
+            .observe(kind, &sequence.decoder, &engine.proposals);
         if let Some(logprobs) = &mut sequence.logprobs {
             let own;
             (own, tops) = tops.split_at(engine.proposals.len() * logprobs.count());

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use decode::{Proposal, TokenClasses};
+use decode::{Filter, ForwardKind, Proposal, TokenClasses};
 use step::{Batch, BatchOutput, ExecutorSpec, TokenId};
 
 use crate::cache::ForwardPlan;
@@ -28,6 +28,17 @@ pub struct EngineConfig {
     pub max_model_len: Option<u32>,
     /// Delimiter facts of the vocabulary.
     pub classes: Arc<TokenClasses>,
+    /// What the model brings for commit rules that need more than any model has.
+    pub skills: Skills,
+}
+
+/// What a model brings for commit rules that need more than any model has.
+#[derive(Clone, Debug, Default)]
+pub struct Skills {
+    /// The network of `learned_filter`.
+    pub filter: Option<Arc<Filter>>,
+    /// The weights were trained to rewrite committed tokens (`edit`).
+    pub edits: bool,
 }
 
 /// The engine without a clock, a thread or a device: `plan` a step, run it elsewhere, `apply`
@@ -42,6 +53,7 @@ pub struct Engine {
     pub(crate) row_budget: u32,
     pub(crate) mask: TokenId,
     classes: Arc<TokenClasses>,
+    filter: Option<Arc<Filter>>,
     pub(crate) pool: PagePool,
     pub(crate) waiting: VecDeque<Sequence>,
     pub(crate) running: Vec<Sequence>,
@@ -66,6 +78,8 @@ pub(crate) struct Planned {
     pub(crate) index: usize,
     /// End of its offsets in `scored`; they begin where the last sequence's ended.
     pub(crate) scored_end: u32,
+    /// What its forward is.
+    pub(crate) kind: ForwardKind,
     /// What a traced sequence reports of this forward.
     pub(crate) trace: Option<Box<crate::event::StepTrace>>,
 }
@@ -81,12 +95,15 @@ impl Engine {
             pages: spec.pages,
             max_running: config.max_running.max(1),
             max_waiting: config.max_waiting,
+            filter: config.skills.filter.as_ref().map(|filter| filter.size()),
+            edits: config.skills.edits,
         };
         Self {
             limits,
             row_budget: config.row_budget.max(1),
             mask: spec.mask,
             classes: Arc::clone(&config.classes),
+            filter: config.skills.filter.clone(),
             pool: PagePool::new(spec.pages, spec.page_size),
             waiting: VecDeque::new(),
             running: Vec::new(),
@@ -117,8 +134,9 @@ impl Engine {
         self.limits.admit(&request)?;
         let id = SequenceId(self.next_id);
         self.next_id += 1;
-        self.waiting
-            .push_back(Sequence::new(id, request, Arc::clone(&self.classes)));
+        let classes = Arc::clone(&self.classes);
+        let sequence = Sequence::new(id, request, classes, self.filter.clone());
+        self.waiting.push_back(sequence);
         Ok(id)
     }
 

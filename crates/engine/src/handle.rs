@@ -37,7 +37,7 @@ pub(crate) struct Submission {
 }
 
 /// Why a submission was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// The queue has no room for all of its sequences; try again later.
     #[error("{waiting} sequences are waiting, the queue is full")]

@@ -19,7 +19,7 @@ mod request;
 mod sequence;
 
 pub use driver::spawn;
-pub use engine::{Engine, EngineConfig};
+pub use engine::{Engine, EngineConfig, Skills};
 pub use event::{
     Event, FinishReason, Finished, SequenceStats, StepTrace, TokenChunk, TokenLogprob,
 };

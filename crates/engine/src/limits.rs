@@ -1,7 +1,9 @@
 //! What a single request may ask of this engine.
 
-use crate::decoding::{CacheConfig, Decoding};
-use crate::request::{Refusal, Request};
+use decode::{CommitConfig, ScheduleConfig};
+
+use crate::decoding::{CacheConfig, Decoding, Need};
+use crate::request::{Penalties, Refusal, Request};
 
 /// Bounds that follow from the executor and the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +20,10 @@ pub struct Limits {
     pub max_running: u32,
     /// Most sequences that wait for a place in the batch.
     pub max_waiting: u32,
+    /// Block length of the network of `learned_filter`, if there is one.
+    pub filter: Option<u32>,
+    /// The weights were trained to rewrite committed tokens.
+    pub edits: bool,
 }
 
 impl Limits {
@@ -42,6 +48,7 @@ impl Limits {
                 limit: self.pages,
             });
         }
+        self.admit_rule(request)?;
         let read = request.prompt.iter().chain(&request.suffix);
         let ids = read.chain(&request.stop_tokens);
         let biased = request.biases.iter().map(|bias| &bias.token);
@@ -54,11 +61,51 @@ impl Limits {
         }
     }
 
+    /// Whether the model brings what a commit rule needs.
+    pub fn has(&self, need: Need) -> bool {
+        match need {
+            Need::Filter => self.filter.is_some(),
+            Need::Edits => self.edits,
+        }
+    }
+
+    /// Whether model and request go with the commit rule.
+    fn admit_rule(&self, request: &Request) -> Result<(), Refusal> {
+        let Decoding { decoder, force, .. } = &request.decoding;
+        let refuse = |field, message: String| Err(Refusal::Rule { field, message });
+        let lacks = |name: &str, need: Need| refuse("commit", format!("{name} {}", need.refusal()));
+        let wish = Wish::of(request);
+        match (&decoder.commit, wish) {
+            (CommitConfig::LearnedFilter { .. }, _) => match (self.filter, &decoder.schedule) {
+                (None, _) => lacks("learned_filter", Need::Filter),
+                (Some(size), ScheduleConfig::BlockWise { block_length })
+                    if *block_length != size =>
+                {
+                    let message = format!(
+                        "must be {size}, the block length of the model's filter, got {block_length}"
+                    );
+                    refuse("block_length", message)
+                }
+                _ => Ok(()),
+            },
+            (CommitConfig::Edit { .. }, _) if !self.edits && !force => lacks("edit", Need::Edits),
+            (CommitConfig::Edit { .. }, Some(wish @ (Wish::Grammar | Wish::Penalties))) => {
+                refuse("commit", format!("edit does not go with {}", wish.words()))
+            }
+            (CommitConfig::DraftVerify { .. }, Some(wish)) => refuse(
+                "commit",
+                format!("draft_verify does not go with {}", wish.words()),
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Most pages that a sequence can ever hold, reserved at admission so that a running
     /// sequence never waits for a page (waiting would make its result depend on its neighbours).
     ///
     /// Under fork snapshots a slot of the generation lives in at most two versions, the lane's
-    /// own and the one its successors read, and every lane may own one more page at its border.
+    /// own and the one its successors read, and every lane may own one more page at its border. A
+    /// guessed canvas has a version of everything that its rows write.
     pub fn worst_case_pages(&self, prompt: u32, budget: u32, decoding: &Decoding) -> u32 {
         let all = (prompt + budget).div_ceil(self.page_size);
         match (&decoding.cache, decoding.decoder.max_lanes()) {
@@ -66,7 +113,53 @@ impl Limits {
                 // Every refine lane owns at least one offset.
                 all + budget.div_ceil(self.page_size) + 2 * lanes.min(budget) + 2
             }
-            _ => all,
+            (cache, _) => all + self.branch_pages(all, budget, decoding, cache),
+        }
+    }
+
+    /// Pages of the guessed canvases of a forward.
+    fn branch_pages(&self, all: u32, budget: u32, of: &Decoding, cache: &CacheConfig) -> u32 {
+        let CommitConfig::DraftVerify { draft_steps, .. } = of.decoder.commit else {
+            return 0;
+        };
+        let written = match (cache, &of.decoder.schedule) {
+            (CacheConfig::None, _) => return (draft_steps - 1) * all,
+            (CacheConfig::Dual, ScheduleConfig::BlockWise { block_length }) => {
+                budget.min(*block_length)
+            }
+            _ => budget,
+        };
+        (draft_steps - 1) * (written.div_ceil(self.page_size) + 1)
+    }
+}
+
+/// What of a request not every commit rule goes with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Grammar,
+    Penalties,
+    Noise,
+    Logprobs,
+}
+
+impl Wish {
+    fn of(request: &Request) -> Option<Self> {
+        let wishes = [
+            (Self::Grammar, request.constraint.is_some()),
+            (Self::Penalties, request.penalties != Penalties::default()),
+            (Self::Noise, request.sampling.temperature > 0.0),
+            (Self::Logprobs, request.logprobs.is_some()),
+        ];
+        let wish = wishes.into_iter().find(|(_, wanted)| *wanted);
+        wish.map(|(wish, _)| wish)
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Grammar => "a grammar",
+            Self::Penalties => "penalties",
+            Self::Noise => "a temperature above 0",
+            Self::Logprobs => "log-probabilities",
         }
     }
 }

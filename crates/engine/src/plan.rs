@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use decode::{LaneId, Role};
+use decode::{Proposal, Role};
 use step::{Batch, Bias, PageId, Row, Score, Segment};
 
 use crate::apply::conclude;
-use crate::cache::ForwardPlan;
+use crate::cache::{ForwardPlan, PlanSegment};
 use crate::engine::{Engine, Planned};
 use crate::event::{Event, StepTrace};
 use crate::pages::{OutOfPages, PagePool};
@@ -58,6 +58,7 @@ pub(crate) fn plan(engine: &mut Engine) -> bool {
         engine.planned.push(Planned {
             index,
             scored_end,
+            kind: engine.forward.kind,
             trace,
         });
     }
@@ -123,7 +124,8 @@ struct Packer<'a> {
 }
 
 /// What a sequence's rows are scored with.
-struct Scoring {
+#[derive(Clone)]
+struct Scoring<'a> {
     score: Score,
     /// Biases in the batch.
     plain: Range<u32>,
@@ -131,19 +133,29 @@ struct Scoring {
     unstopped: Range<u32>,
     /// The offset that a grammar speaks of, and its set in the batch.
     allowed: Option<(u32, u32)>,
+    /// What the segment's canvas has more than the sequence's.
+    guesses: &'a [Proposal],
+    /// Committed offsets that are scored for the cache policy.
+    tracked: &'a [u32],
 }
 
 impl Packer<'_> {
     /// Appends one sequence's forward to the batch; on an error the batch must not run.
     fn pack(&mut self, sequence: &mut Sequence, plan: &ForwardPlan) -> Result<(), OutOfPages> {
-        let scoring = self.push_scoring(sequence);
+        let biases = self.push_biases(sequence);
         let mut begin = 0;
         for segment in &plan.segments {
             let rows = &plan.rows[begin as usize..segment.end as usize];
-            let pages = if plan.rewrites {
+            let pages = if plan.rewrites && segment.branch == 0 {
                 self.rewrite(sequence, rows)?
             } else {
-                self.write(sequence, segment.table, rows)?
+                self.write(sequence, segment, rows)?
+            };
+            let guesses = sequence.decoder.guesses();
+            let scoring = Scoring {
+                guesses: &guesses.proposals[..guesses.filled(segment.branch as usize)],
+                tracked: &plan.tracked,
+                ..biases.clone()
             };
             let first_row = self.batch.rows.len() as u32;
             for (slot, visible) in rows {
@@ -164,7 +176,7 @@ impl Packer<'_> {
         Ok(())
     }
 
-    fn push_scoring(&mut self, sequence: &Sequence) -> Scoring {
+    fn push_biases(&mut self, sequence: &Sequence) -> Scoring<'static> {
         let biases = &mut self.batch.biases;
         let start = biases.len() as u32;
         biases.extend_from_slice(sequence.penalties.as_slice());
@@ -183,6 +195,8 @@ impl Packer<'_> {
             plain,
             unstopped,
             allowed: allowed.map(|set| (frontier, self.push_set(set))),
+            guesses: &[],
+            tracked: &[],
         }
     }
 
@@ -208,20 +222,28 @@ impl Packer<'_> {
     fn write(
         &mut self,
         sequence: &mut Sequence,
-        lane: LaneId,
+        segment: &PlanSegment,
         rows: &[(u32, u32)],
     ) -> Result<Range<u32>, OutOfPages> {
         let slots = rows.first().map_or(0, |row| row.0)..rows.last().map_or(0, |row| row.0 + 1);
         let copies = &mut self.batch.copies;
-        let pages = sequence.tables.write(lane, slots, self.pool, copies)?;
+        let tables = &mut sequence.tables;
+        let pages = match segment.branch {
+            0 => tables.write(segment.table, slots, self.pool, copies)?,
+            _ => tables.branch(slots, self.pool, copies)?,
+        };
         Ok(push_table(self.batch, pages))
     }
 
-    fn push_row(&mut self, sequence: &Sequence, slot: u32, visible: u32, scoring: &Scoring) {
+    fn push_row(&mut self, sequence: &Sequence, slot: u32, visible: u32, scoring: &Scoring<'_>) {
         let offset = slot.checked_sub(sequence.prompt());
-        let scorer = offset.and_then(|offset| scorer(sequence, offset));
+        let token = sequence.token(slot, scoring.guesses);
+        let scorer = offset.and_then(|offset| match token {
+            None => mask_scorer(sequence, offset),
+            Some(_) => token_scorer(sequence, offset, scoring.tracked),
+        });
         let mut row = Row {
-            token: sequence.token(slot, self.mask),
+            token: token.unwrap_or(self.mask),
             position: sequence.position(slot),
             slot,
             visible,
@@ -252,14 +274,25 @@ fn push_table(batch: &mut Batch, pages: &[PageId]) -> Range<u32> {
 }
 
 /// The role of the lane that wants a candidate for the mask at `offset`, if one does.
-fn scorer(sequence: &Sequence, offset: u32) -> Option<Role> {
-    if !sequence.decoder.canvas().is_mask(offset) {
-        return None;
-    }
+fn mask_scorer(sequence: &Sequence, offset: u32) -> Option<Role> {
     let mut lanes = sequence.decoder.lanes();
     lanes.find_map(|lane| {
         let wanted =
             lane.range.contains(&offset) || (lane.drafts && lane.lookahead.contains(&offset));
+        wanted.then_some(lane.role)
+    })
+}
+
+/// The role under which the token at `offset` is scored, if the commit rule or the cache policy
+/// wants to know what the model thinks of it.
+fn token_scorer(sequence: &Sequence, offset: u32, tracked: &[u32]) -> Option<Role> {
+    if tracked.contains(&offset) {
+        return Some(Role::Generate);
+    }
+    let canvas = sequence.decoder.canvas();
+    let mut lanes = sequence.decoder.lanes();
+    lanes.find_map(|lane| {
+        let wanted = lane.committed && lane.range.contains(&offset) && canvas.is_committed(offset);
         wanted.then_some(lane.role)
     })
 }

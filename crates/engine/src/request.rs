@@ -83,7 +83,7 @@ impl Default for Penalties {
 }
 
 /// Why a request can never be served here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Prompt plus budget exceed the model's or the engine's length.
     #[error("{tokens} tokens of prompt and max_tokens exceed the limit of {limit}")]
@@ -108,5 +108,13 @@ pub enum Refusal {
         token: TokenId,
         /// Size of the vocabulary.
         vocab_size: u32,
+    },
+    /// Model or request do not go with the commit rule.
+    #[error("{field}: {message}")]
+    Rule {
+        /// The setting of the decoder.
+        field: &'static str,
+        /// Why not; reads on from the field's name.
+        message: String,
     },
 }

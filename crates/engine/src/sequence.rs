@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use decode::{
-    CommitKind, Decoder, DoneReason, Effect, ForwardKind, Input, Role, TokenClasses, TokenId,
+    CommitKind, Decoder, DoneReason, Effect, Filter, ForwardKind, Input, Proposal, Role,
+    TokenClasses, TokenId,
 };
 
 use crate::cache::{self, CachePolicy, ForwardPlan, Tables, View};
@@ -46,7 +47,12 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    pub(crate) fn new(id: SequenceId, mut request: Request, classes: Arc<TokenClasses>) -> Self {
+    pub(crate) fn new(
+        id: SequenceId,
+        mut request: Request,
+        classes: Arc<TokenClasses>,
+        filter: Option<Arc<Filter>>,
+    ) -> Self {
         let mut effects = Vec::new();
         let input = Input {
             budget: request.max_tokens,
@@ -54,6 +60,7 @@ impl Sequence {
             classes,
             code_prompt: request.code_prompt,
             constraint: request.constraint.take(),
+            filter,
         };
         let decoder = Decoder::new(&request.decoding.decoder, input, &mut effects);
         let policy = cache::build(&request.decoding.cache);
@@ -112,14 +119,19 @@ impl Sequence {
         self.policy.plan(&view, plan);
     }
 
-    /// The input token at a slot.
-    pub(crate) fn token(&self, slot: u32, mask: TokenId) -> TokenId {
+    /// The input token at a slot, on the canvas with `guesses` filled in.
+    pub(crate) fn token(&self, slot: u32, guesses: &[Proposal]) -> Option<TokenId> {
         let Request { prompt, suffix, .. } = &self.request;
         match slot.checked_sub(self.prompt()) {
-            Some(offset) => self.decoder.canvas().get(offset).unwrap_or(mask),
-            None => *prompt
-                .get(slot as usize)
-                .unwrap_or_else(|| &suffix[slot as usize - prompt.len()]),
+            Some(offset) => self.decoder.canvas().get(offset).or_else(|| {
+                let guess = guesses.iter().find(|guess| guess.offset == offset)?;
+                Some(guess.candidate.token)
+            }),
+            None => {
+                let read = prompt.get(slot as usize);
+                read.or_else(|| suffix.get(slot as usize - prompt.len()))
+                    .copied()
+            }
         }
     }
 

@@ -237,5 +237,10 @@ fn refuse(backend: &Backend, error: SubmitError, request: &GenerationRequest) ->
                 format!("is refused: {refusal}"),
             )
         }
+        SubmitError::Refused(Refusal::Rule { field, message }) => ApiError::field(
+            ErrorCode::InvalidValue,
+            format!("diffusion.{field}"),
+            message,
+        ),
     }
 }

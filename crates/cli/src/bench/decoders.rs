@@ -23,6 +23,15 @@ const ABLATIONS: &[&str] = &[
     "cache=snapshot,rows=all,refresh=lane",
     "cache=fresh",
     "cache=fused,rows=all",
+    "cache=elastic",
+];
+
+/// Compositions that the lists above do not reach with their defaults.
+const OTHERS: &[&str] = &[
+    "schedule=block_wise,cache=elastic",
+    "schedule=window,cache=elastic",
+    "schedule=block_wise,commit=early_commit,cache=prefix",
+    "schedule=block_wise,commit=edit,force=true",
 ];
 
 /// Thresholds of commits and of drafts that the default preset is tried with.
@@ -111,6 +120,7 @@ fn candidates() -> Vec<String> {
             .iter()
             .map(|change| format!("{DEFAULT_PRESET},{change}")),
     );
+    names.extend(OTHERS.iter().map(|name| (*name).to_owned()));
     names.extend(
         THRESHOLDS
             .iter()

@@ -2,28 +2,38 @@
 
 mod capped;
 mod credit;
+mod draft_verify;
+mod early_commit;
+mod edit;
 mod entropy;
 mod entropy_bound;
 mod factor;
 mod hierarchy;
+mod learned_filter;
 mod local_leap;
 mod margin;
 mod threshold;
 mod top_k;
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::candidate::Proposal;
+use crate::canvas::Canvas;
 use crate::config::CommitConfig;
 use crate::lane::Lane;
 
 pub use capped::Capped;
 pub use credit::Credit;
+pub use draft_verify::DraftVerify;
+pub use early_commit::{AnswerSpan, EarlyCommit};
+pub use edit::Edit;
 pub use entropy::Entropy;
 pub use entropy_bound::EntropyBound;
 pub use factor::Factor;
 pub use hierarchy::Hierarchy;
+pub use learned_filter::{Filter, FilterError, LearnedFilter, Weights};
 pub use local_leap::LocalLeap;
 pub use margin::Margin;
 pub use threshold::Threshold;
@@ -44,10 +54,82 @@ pub trait CommitRule: core::fmt::Debug + Send {
     fn worth(&self, mask: &Proposal) -> f64 {
         mask.candidate.probability
     }
+
+    /// What the rule reads besides the masks of its lane.
+    fn reads(&self) -> Reads {
+        Reads::Masks
+    }
+
+    /// Looks at a lane's step before [`Self::select`]; called for lanes without masks too.
+    fn observe(&mut self, _scene: &Scene<'_>) {}
+
+    /// Committed tokens of the lane to rewrite, found by [`Self::observe`].
+    fn edits(&self) -> &[Proposal] {
+        &[]
+    }
+
+    /// Whether the lane may finish and its tokens are final; an editing rule holds it back.
+    fn is_settled(&self) -> bool {
+        true
+    }
+
+    /// Whether every scored mask is committed in this step, whatever was chosen.
+    fn fills(&self) -> bool {
+        false
+    }
+
+    /// Masks to try out in the next forward beside the canvas as it stands, nested.
+    fn guesses(&self) -> Guesses<'_> {
+        Guesses::default()
+    }
+}
+
+/// What a rule reads besides the masks of its lane; it is scored for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reads {
+    /// Nothing.
+    #[default]
+    Masks,
+    /// The committed tokens of its lane.
+    Lane,
+    /// The masks behind its lane.
+    Canvas,
+}
+
+/// A lane's step, for rules that read more than its masks.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene<'a> {
+    /// The lane.
+    pub lane: &'a Lane,
+    /// The generated tokens.
+    pub canvas: &'a Canvas,
+    /// Everything that was scored, by offset; masks and committed tokens alike.
+    pub proposals: &'a [Proposal],
+}
+
+/// Masks that a forward is tried with: branch b is the canvas with the first b * `step` filled.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Guesses<'a> {
+    /// What is put where, in the order of filling.
+    pub proposals: &'a [Proposal],
+    /// Guesses that a branch has more than the one before, `>= 1` where there are any.
+    pub step: usize,
+}
+
+impl Guesses<'_> {
+    /// Branches beside the canvas as it stands.
+    pub fn branches(&self) -> usize {
+        self.proposals.len().div_ceil(self.step.max(1))
+    }
+
+    /// Number of guesses in branch `branch`, counted from 1.
+    pub fn filled(&self, branch: usize) -> usize {
+        (branch * self.step).min(self.proposals.len())
+    }
 }
 
 /// The rule `config` describes.
-pub(crate) fn build(config: &CommitConfig) -> Box<dyn CommitRule> {
+pub(crate) fn build(config: &CommitConfig, filter: Option<Arc<Filter>>) -> Box<dyn CommitRule> {
     match *config {
         CommitConfig::TopK { tokens_per_step } => Box::new(TopK::new(tokens_per_step)),
         CommitConfig::Threshold { threshold } => Box::new(Threshold::new(threshold)),
@@ -59,6 +141,22 @@ pub(crate) fn build(config: &CommitConfig) -> Box<dyn CommitRule> {
         CommitConfig::LocalLeap { threshold } => Box::new(LocalLeap::new(threshold)),
         CommitConfig::Hierarchy { threshold } => Box::new(Hierarchy::new(threshold)),
         CommitConfig::Credit { threshold } => Box::new(Credit::new(threshold)),
+        CommitConfig::EarlyCommit {
+            tokens_per_step,
+            answer,
+        } => Box::new(EarlyCommit::new(tokens_per_step, answer)),
+        CommitConfig::LearnedFilter { threshold } => {
+            Box::new(LearnedFilter::new(filter.unwrap_or_default(), threshold))
+        }
+        CommitConfig::DraftVerify {
+            tokens_per_step,
+            draft_steps,
+        } => Box::new(DraftVerify::new(tokens_per_step, draft_steps)),
+        CommitConfig::Edit {
+            threshold,
+            edit_threshold,
+            most_passes,
+        } => Box::new(Edit::new(threshold, edit_threshold, most_passes)),
     }
 }
 

@@ -152,21 +152,22 @@ impl State {
     }
 
     /// Finishes the generate lane once it is full and starts the block of `length` offsets behind
-    /// it, if any are left; whether it did.
+    /// it, if any are left, and so on; whether a block was started.
     pub(crate) fn follow_block(&mut self, length: u32, effects: &mut Vec<Effect>) -> bool {
-        let Some(lane) = self.tree.generate() else {
-            return false;
-        };
-        let (id, range, len) = (lane.id, lane.range(), self.canvas.len());
-        if self.canvas.first_uncommitted(range.clone()).is_some() {
-            return false;
+        let mut started = false;
+        while let Some(lane) = self.tree.generate() {
+            let (id, range, len) = (lane.id, lane.range(), self.canvas.len());
+            if self.canvas.first_uncommitted(range.clone()).is_some() {
+                break;
+            }
+            let end = range.end.min(len);
+            self.finish_lane(id, end - range.start, effects);
+            if end < len {
+                self.start_block(id, end..(end + length).min(len), effects);
+                started = true;
+            }
         }
-        let end = range.end.min(len);
-        self.finish_lane(id, end - range.start, effects);
-        if end < len {
-            self.start_block(id, end..(end + length).min(len), effects);
-        }
-        end < len
+        started
     }
 
     /// Moves the end of an active lane and reports it, if it moves.

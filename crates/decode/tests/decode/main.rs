@@ -15,6 +15,7 @@ mod lanes;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+mod rules_of_blocks;
 mod schedules;
 #[cfg(test)]
 mod scripts;

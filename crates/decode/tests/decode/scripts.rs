@@ -51,6 +51,7 @@ fn play(text: &str) {
         classes: Arc::new(TokenClasses::new(classes)),
         code_prompt: false,
         constraint: None,
+        filter: None,
     };
     let mut effects = Vec::new();
     let mut decoder = Decoder::new(&config, input, &mut effects);

@@ -14,6 +14,7 @@ impl CachePolicy for NoCache {
         plan.full(view, view.end(), Tables::SHARED);
         if !view.first {
             plan.kind = ForwardKind::Decode;
+            plan.push_branches(view);
         }
     }
 }
@@ -70,4 +71,5 @@ fn block(view: &View<'_>, plan: &mut ForwardPlan, rows_end: impl Fn(u32) -> u32)
         plan.push_range(start..end, view.end());
     }
     plan.close(Tables::SHARED);
+    plan.push_branches(view);
 }

@@ -50,30 +50,38 @@ impl CachePolicy for Fused {
             return;
         }
         if self.open {
-            open_rows(view, plan);
+            open_rows(view, &[], plan);
         } else {
             for lane in view.decoder.lanes() {
                 let rows = view.prompt + lane.range.start..view.prompt + lane.lookahead.end;
                 plan.push_range(rows, 0);
             }
         }
-        let last = plan.rows.last().map_or(0, |(position, _)| position + 1);
-        let visible = last.max(view.written).min(view.end());
-        for row in &mut plan.rows {
-            row.1 = visible;
-        }
-        plan.close(Tables::SHARED);
+        see_written(view, plan);
     }
 }
 
-/// Masks of the lanes and their lookaheads, and tokens committed in the last step: each
-/// committed token is forwarded exactly once, so that its K/V hold the token and not the mask.
-fn open_rows(view: &View<'_>, plan: &mut ForwardPlan) {
+/// Lets every row see every written slot, and ends the only segment.
+pub(super) fn see_written(view: &View<'_>, plan: &mut ForwardPlan) {
+    let last = plan.rows.last().map_or(0, |(position, _)| position + 1);
+    let visible = last.max(view.written).min(view.end());
+    for row in &mut plan.rows {
+        row.1 = visible;
+    }
+    plan.close(Tables::SHARED);
+}
+
+/// Masks of the lanes and their lookaheads, tokens committed in the last step (each committed
+/// token is forwarded once, so that its K/V hold the token and not the mask), and the offsets
+/// `tracked`, ascending.
+pub(super) fn open_rows(view: &View<'_>, tracked: &[u32], plan: &mut ForwardPlan) {
     let canvas = view.decoder.canvas();
     let step = view.decoder.step();
     let mut next = 0;
+    let is_tracked = |offset: u32| tracked.binary_search(&offset).is_ok();
     let settle = |plan: &mut ForwardPlan, offsets: std::ops::Range<u32>| {
-        for offset in offsets.filter(|offset| canvas.written_at(*offset) == step) {
+        let fresh = |offset: &u32| canvas.written_at(*offset) == step || is_tracked(*offset);
+        for offset in offsets.filter(fresh) {
             plan.rows.push((view.prompt + offset, 0));
         }
     };
@@ -81,7 +89,7 @@ fn open_rows(view: &View<'_>, plan: &mut ForwardPlan) {
         settle(plan, next..lane.range.start);
         for offset in lane.range.start..lane.lookahead.end {
             let written = canvas.written_at(offset);
-            if written == 0 || written == step {
+            if written == 0 || written == step || is_tracked(offset) {
                 plan.rows.push((view.prompt + offset, 0));
             }
         }
@@ -93,28 +101,32 @@ fn open_rows(view: &View<'_>, plan: &mut ForwardPlan) {
 /// Plans a refresh if one is due (eq. 12); its logits serve the step's commits. Otherwise
 /// begins a decode forward.
 fn refreshes(compact: &Compact, view: &View<'_>, plan: &mut ForwardPlan) -> bool {
-    let due = view.first
-        || match compact.refresh {
-            Refresh::Lane => view.lane_started,
-            Refresh::Every(steps) => view.since_refresh >= steps,
-            Refresh::Never => false,
-        };
-    if !due {
-        plan.begin(ForwardKind::Decode);
-        return false;
+    let due = match compact.refresh {
+        Refresh::Lane => view.lane_started,
+        Refresh::Every(steps) => view.since_refresh >= steps,
+        Refresh::Never => false,
+    };
+    if view.first || due {
+        refresh(compact.margin, view, plan);
+        return true;
     }
+    plan.begin(ForwardKind::Decode);
+    false
+}
+
+/// Plans a refresh of `[0, P + Leff + margin)`, the first forward up to the last lane's end.
+pub(super) fn refresh(margin: u32, view: &View<'_>, plan: &mut ForwardPlan) {
     let rows = view
         .decoder
         .lanes()
         .map(|lane| lane.lookahead.end)
         .max()
         .unwrap_or(0);
-    let reach = view.decoder.effective_len().saturating_add(compact.margin);
+    let reach = view.decoder.effective_len().saturating_add(margin);
     let end = if view.first {
         rows
     } else {
         reach.min(view.decoder.canvas().len()).max(rows)
     };
     plan.full(view, view.prompt + end, Tables::SHARED);
-    true
 }

@@ -2,9 +2,10 @@
 
 mod block;
 mod compact;
+mod elastic;
 mod tables;
 
-use decode::{Decoder, Effect, ForwardKind, LaneId, Role};
+use decode::{Decoder, Effect, ForwardKind, LaneId, Proposal, Role};
 
 use crate::decoding::{CacheConfig, RowSelection};
 
@@ -44,6 +45,8 @@ pub(crate) struct ForwardPlan {
     /// Rows as (slot, visible slots).
     pub(crate) rows: Vec<(u32, u32)>,
     pub(crate) segments: Vec<PlanSegment>,
+    /// Offsets of committed tokens that are scored for the policy, ascending.
+    pub(crate) tracked: Vec<u32>,
 }
 
 /// Rows under one page table.
@@ -53,6 +56,9 @@ pub(crate) struct PlanSegment {
     pub(crate) table: LaneId,
     /// End of its rows in [`ForwardPlan::rows`]; they begin where the last segment ended.
     pub(crate) end: u32,
+    /// Branch of [`Decoder::guesses`]; 0 = the canvas as it stands. A branch has a table of its
+    /// own for the time of the forward.
+    pub(crate) branch: u32,
 }
 
 impl Default for ForwardPlan {
@@ -62,6 +68,7 @@ impl Default for ForwardPlan {
             rewrites: false,
             rows: Vec::new(),
             segments: Vec::new(),
+            tracked: Vec::new(),
         }
     }
 }
@@ -72,6 +79,7 @@ impl ForwardPlan {
         self.rewrites = false;
         self.rows.clear();
         self.segments.clear();
+        self.tracked.clear();
     }
 
     fn push_range(&mut self, positions: std::ops::Range<u32>, visible: u32) {
@@ -83,7 +91,18 @@ impl ForwardPlan {
         let end = self.rows.len() as u32;
         let begin = self.segments.last().map_or(0, |segment| segment.end);
         if end > begin {
-            self.segments.push(PlanSegment { table, end });
+            let branch = 0;
+            self.segments.push(PlanSegment { table, end, branch });
+        }
+    }
+
+    /// Repeats the only segment for every branch that the decoder wants tried.
+    fn push_branches(&mut self, view: &View<'_>) {
+        let rows = self.rows.len();
+        for branch in 1..=view.decoder.guesses().branches() as u32 {
+            self.rows.extend_from_within(..rows);
+            let (table, end) = (Tables::SHARED, self.rows.len() as u32);
+            self.segments.push(PlanSegment { table, end, branch });
         }
     }
 
@@ -105,6 +124,9 @@ impl ForwardPlan {
 pub(crate) trait CachePolicy: std::fmt::Debug + Send {
     /// The next forward, into `plan`.
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan);
+
+    /// Looks at what a forward of `kind` said, after the decoder has taken its step.
+    fn observe(&mut self, _kind: ForwardKind, _decoder: &Decoder, _said: &[Proposal]) {}
 
     /// Whether lanes own page tables (fork snapshots); else all of a sequence share one.
     fn private_tables(&self) -> bool {
@@ -131,6 +153,9 @@ pub(crate) fn build(config: &CacheConfig) -> Box<dyn CachePolicy> {
             compact,
             open: rows == RowSelection::Open,
         }),
+        CacheConfig::Elastic { margin, threshold } => {
+            Box::new(elastic::Elastic::new(margin, threshold))
+        }
     }
 }
 

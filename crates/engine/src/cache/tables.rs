@@ -12,6 +12,8 @@ use crate::pages::{OutOfPages, PagePool, PageTable};
 #[derive(Debug)]
 pub(crate) struct Tables {
     tables: Vec<(LaneId, PageTable)>,
+    /// Those of the branches of a forward that is under way.
+    branches: Vec<PageTable>,
     private: bool,
     prompt: u32,
 }
@@ -24,6 +26,7 @@ impl Tables {
     pub(crate) fn new(private: bool, prompt: u32) -> Self {
         Self {
             tables: vec![(Self::SHARED, PageTable::default())],
+            branches: Vec::new(),
             private,
             prompt,
         }
@@ -31,7 +34,8 @@ impl Tables {
 
     /// All tables, for checks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &PageTable> {
-        self.tables.iter().map(|(_, table)| table)
+        let tables = self.tables.iter().map(|(_, table)| table);
+        tables.chain(&self.branches)
     }
 
     /// Gives every page back.
@@ -39,11 +43,19 @@ impl Tables {
         for (_, table) in &mut self.tables {
             table.release(pool);
         }
+        self.release_branches(pool);
+    }
+
+    fn release_branches(&mut self, pool: &mut PagePool) {
+        for mut table in self.branches.drain(..) {
+            table.release(pool);
+        }
     }
 
     /// Follows births and deaths of lanes: a child begins with its parent's K/V, a refine child
     /// with those up to its own end.
     pub(crate) fn observe(&mut self, effects: &[Effect], decoder: &Decoder, pool: &mut PagePool) {
+        self.release_branches(pool);
         if !self.private || decoder.is_done() {
             return;
         }
@@ -106,6 +118,29 @@ impl Tables {
     ) -> Result<&[PageId], OutOfPages> {
         let index = self.index(lane);
         let table = &mut self.tables[index].1;
+        table.grow(slots.end, pool)?;
+        table.own(slots, pool, copies)?;
+        Ok(table.pages())
+    }
+
+    /// A table for the rows of a branch, which write into `slots`: it shares what they do not
+    /// write, and is given back with the step.
+    ///
+    /// # Errors
+    /// If the sequence took more pages than it was promised.
+    pub(crate) fn branch(
+        &mut self,
+        slots: Range<u32>,
+        pool: &mut PagePool,
+        copies: &mut Vec<PageCopy>,
+    ) -> Result<&[PageId], OutOfPages> {
+        let mut table = PageTable::default();
+        if slots.start > 0 {
+            table = self.tables[0].1.share(u32::MAX, pool);
+        }
+        self.branches.push(table);
+        let last = self.branches.len() - 1;
+        let table = &mut self.branches[last];
         table.grow(slots.end, pool)?;
         table.own(slots, pool, copies)?;
         Ok(table.pages())

@@ -15,6 +15,7 @@ macro_rules! names {
     };
 }
 
+mod caches;
 mod commits;
 mod field;
 mod presets;
@@ -24,7 +25,8 @@ mod spec;
 
 use decode::DecoderConfig;
 
-pub use commits::{COMMITS, CommitInfo};
+pub use caches::{CACHES, CacheInfo};
+pub use commits::{COMMITS, CommitInfo, Need};
 pub use field::{FIELDS, Field, FieldKind, Value};
 pub use presets::{DEFAULT as DEFAULT_PRESET, NAMES as PRESET_NAMES, PRESETS, Preset, preset};
 pub use schedules::{SCHEDULES, ScheduleInfo};
@@ -39,6 +41,8 @@ pub struct Decoding {
     pub cache: CacheConfig,
     /// Most forward passes; the sequence ends with what is committed.
     pub max_forwards: Option<u32>,
+    /// Run commit rules that the model was not trained for.
+    pub force: bool,
     /// `schedule+commit+cache`, for usage and logs.
     pub label: String,
 }
@@ -66,6 +70,13 @@ pub enum CacheConfig {
         /// Which rows are forwarded.
         rows: RowSelection,
     },
+    /// Elastic-Cache: as `Fused` with open rows, renewed when K/V have drifted.
+    Elastic {
+        /// As [`Compact::margin`].
+        margin: u32,
+        /// γ: similarity of a watched token's answer below which K/V are renewed, in `0.0..=1.0`.
+        threshold: f64,
+    },
 }
 
 impl CacheConfig {
@@ -78,6 +89,7 @@ impl CacheConfig {
             Self::Snapshot(_) => "snapshot",
             Self::Fresh(_) => "fresh",
             Self::Fused { .. } => "fused",
+            Self::Elastic { .. } => "elastic",
         }
     }
 }

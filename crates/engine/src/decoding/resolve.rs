@@ -3,8 +3,7 @@
 use decode::DecoderConfig;
 
 use super::spec::{DecodingSpec, Setting, SpecError, SpecFault, error};
-use super::{CacheConfig, Compact, Decoding, Refresh, RowSelection};
-use super::{commits, schedules};
+use super::{Decoding, caches, commits, schedules};
 
 /// A caller's settings over those of a preset.
 pub(super) struct Resolver<'a> {
@@ -18,13 +17,9 @@ impl Resolver<'_> {
         let commit_name = self.name("commit", "threshold");
         let schedule_config = schedules::resolve(&self, schedule)?;
         let commit = commits::resolve(&self, commit_name)?;
-        let cache = match schedules::cache(&self, schedule)? {
-            "none" => CacheConfig::None,
-            "prefix" => CacheConfig::Prefix,
-            "dual" if schedule == "window" => CacheConfig::Window,
-            "dual" => CacheConfig::Dual,
-            lanes => self.lane_cache(lanes)?,
-        };
+        let cache_name = schedules::cache(&self, schedule)?;
+        commits::refuse_company(commit_name, schedule, cache_name)?;
+        let cache = caches::resolve(&self, cache_name, schedule)?;
         let prune = self.flag("prune", true);
         let early_stop = self.flag("early_stop", true);
         if !early_stop && (schedule != "block_wise" || prune) {
@@ -46,49 +41,17 @@ impl Resolver<'_> {
             decoder,
             cache,
             max_forwards,
+            force: self.flag("force", false),
             label,
         })
     }
 
-    /// The policy `name` of the AsyncLane schedule.
-    fn lane_cache(&self, name: &str) -> Result<CacheConfig, SpecError> {
-        let needed = self.count("block_length", 32) + self.count("lookahead", 32);
-        let margin = self.count("refresh_margin", i64::from(needed));
-        if margin < needed {
-            let message =
-                format!("must be at least block_length + lookahead = {needed}, got {margin}");
-            return Err(error("refresh_margin", SpecFault::Combination, message));
-        }
-        let same = self.preset.name("cache") == Some(name);
-        let (refresh, rows) = if same {
-            (self.lookup("refresh"), self.lookup("rows"))
-        } else {
-            (self.spec.get("refresh"), self.spec.get("rows"))
-        };
-        let refresh = match refresh {
-            Some(Setting::Name("never")) => Refresh::Never,
-            Some(Setting::Integer(steps)) => Refresh::Every(steps as u32),
-            Some(Setting::Name(_)) => Refresh::Lane,
-            _ if name == "fused" => Refresh::Every(32),
-            _ => Refresh::Lane,
-        };
-        let open = rows == Some(Setting::Name("open")) || (rows.is_none() && name == "fused");
-        let compact = Compact { refresh, margin };
-        match name {
-            "fused" => {
-                let rows = if open {
-                    RowSelection::Open
-                } else {
-                    RowSelection::All
-                };
-                Ok(CacheConfig::Fused { compact, rows })
-            }
-            _ if open => {
-                let message = format!("open needs cache fused, got cache {name}");
-                Err(error("rows", SpecFault::Combination, message))
-            }
-            "snapshot" => Ok(CacheConfig::Snapshot(compact)),
-            _ => Ok(CacheConfig::Fresh(compact)),
+    /// A setting of the cache policy `name`: the caller's, else the preset's where the preset is
+    /// of the same policy.
+    pub(super) fn cache_setting(&self, name: &str, setting: &str) -> Option<Setting> {
+        match self.preset.name("cache") == Some(name) {
+            true => self.lookup(setting),
+            false => self.spec.get(setting),
         }
     }
 

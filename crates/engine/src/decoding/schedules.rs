@@ -30,6 +30,7 @@ pub const SCHEDULES: &[ScheduleInfo] = &[
             "rows",
             "refresh",
             "refresh_margin",
+            "drift_threshold",
             "block_length",
             "draft_threshold",
             "lookahead",
@@ -42,14 +43,14 @@ pub const SCHEDULES: &[ScheduleInfo] = &[
             "lane_budget",
             "coupled",
         ],
-        caches: &["fused", "snapshot", "fresh"],
+        caches: &["fused", "snapshot", "fresh", "elastic"],
         summary: "lanes that fork at the end of a sentence: one refines, one goes on",
         build: asynclane,
     },
     ScheduleInfo {
         name: "block_wise",
-        reads: &["block_length"],
-        caches: &["dual", "none", "prefix"],
+        reads: &["block_length", "refresh_margin", "drift_threshold"],
+        caches: &["dual", "none", "prefix", "elastic"],
         summary: "one block after the other",
         build: |of| {
             let block_length = of.count("block_length", 32);
@@ -82,8 +83,14 @@ pub const SCHEDULES: &[ScheduleInfo] = &[
     },
     ScheduleInfo {
         name: "window",
-        reads: &["block_length", "window", "refresh"],
-        caches: &["dual", "none"],
+        reads: &[
+            "block_length",
+            "window",
+            "refresh",
+            "refresh_margin",
+            "drift_threshold",
+        ],
+        caches: &["dual", "none", "elastic"],
         summary: "the first masks, sliding; far masks are dropped between refreshes",
         build: window,
     },

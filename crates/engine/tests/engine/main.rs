@@ -19,6 +19,7 @@ mod pages;
 #[cfg(test)]
 mod plans_block;
 #[cfg(test)]
+mod plans_branches;
 mod plans_lanes;
 #[cfg(test)]
 mod plans_snapshot;

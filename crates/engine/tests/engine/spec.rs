@@ -5,7 +5,8 @@ use asynclane_engine::decoding::{
     Refresh, RowSelection, SpecError, SpecFault, Value,
 };
 use decode::{
-    AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, NumericPeriod, ScheduleConfig,
+    AnswerSpan, AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, NumericPeriod,
+    ScheduleConfig,
 };
 
 use crate::common::decoding;
@@ -251,7 +252,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "cache=lru",
         SpecFault::Value,
-        "cache must be one of none, prefix, dual, snapshot, fresh, fused, got \"lru\"",
+        "cache must be one of none, prefix, dual, snapshot, fresh, fused, elastic, got \"lru\"",
     ),
     (
         "schedule=block_wise,lookahead=4",
@@ -261,27 +262,27 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "vanilla,threshold=0.5",
         SpecFault::Combination,
-        "threshold is read by commit threshold, capped, credit, local_leap, hierarchy only",
+        "threshold is read by commit threshold, capped, credit, local_leap, hierarchy, edit only",
     ),
     (
         "tokens_per_step=2",
         SpecFault::Combination,
-        "tokens_per_step is read by commit top_k, capped only",
+        "tokens_per_step is read by commit top_k, capped, early_commit, draft_verify only",
     ),
     (
         "cache=dual",
         SpecFault::Combination,
-        "cache dual does not go with schedule asynclane: use fused, snapshot or fresh",
+        "cache dual does not go with schedule asynclane: use fused, snapshot, fresh or elastic",
     ),
     (
         "schedule=block_wise,cache=fused",
         SpecFault::Combination,
-        "cache fused does not go with schedule block_wise: use dual, none or prefix",
+        "cache fused does not go with schedule block_wise: use dual, none, prefix or elastic",
     ),
     (
         "schedule=window,cache=prefix",
         SpecFault::Combination,
-        "cache prefix does not go with schedule window: use dual or none",
+        "cache prefix does not go with schedule window: use dual, none or elastic",
     ),
     (
         "schedule=window,window=8",
@@ -337,6 +338,26 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
         "fast_dllm,early_stop=false",
         SpecFault::Combination,
         "early_stop false needs schedule block_wise and prune false",
+    ),
+    (
+        "commit=edit",
+        SpecFault::Combination,
+        "commit edit does not go with schedule asynclane: it needs block_wise",
+    ),
+    (
+        "fast_dllm_dual,commit=early_commit",
+        SpecFault::Combination,
+        "commit early_commit does not go with cache dual: it needs none or prefix",
+    ),
+    (
+        "fast_dllm_dual,force=true",
+        SpecFault::Combination,
+        "force is read by commit edit only",
+    ),
+    (
+        "balanced,drift_threshold=0.5",
+        SpecFault::Combination,
+        "drift_threshold is read by cache elastic only",
     ),
 ];
 
@@ -406,6 +427,43 @@ fn fields_that_nobody_reads_are_refused() {
             .is_err_and(|error| error.fault == SpecFault::Combination);
         assert_eq!(refused, !read, "{}", field.name);
     }
+}
+
+/// Each of these settings has a place of its own.
+#[test]
+fn the_rules_of_blocks_read_their_settings() {
+    let commit = |settings: &str| {
+        let spec = DecodingSpec::parse(&format!("schedule=block_wise,{settings}"));
+        let decoding = spec.and_then(|spec| spec.resolve());
+        decoding.expect("valid settings").decoder.commit
+    };
+    let answer = |start, len| CommitConfig::EarlyCommit {
+        tokens_per_step: 1,
+        answer: AnswerSpan { start, len },
+    };
+    let early = "cache=prefix,commit=early_commit";
+    assert_eq!(commit(early), answer(0, 5));
+    let placed = format!("{early},answer_start=200,answer_length=7");
+    assert_eq!(commit(&placed), answer(200, 7));
+    let filter = |threshold| CommitConfig::LearnedFilter { threshold };
+    assert_eq!(commit("commit=learned_filter"), filter(0.96));
+    let loose = "commit=learned_filter,filter_threshold=0.9";
+    assert_eq!(commit(loose), filter(0.9));
+    assert_eq!(
+        commit("commit=draft_verify,tokens_per_step=2,draft_steps=8"),
+        CommitConfig::DraftVerify {
+            tokens_per_step: 2,
+            draft_steps: 8
+        }
+    );
+    assert_eq!(
+        commit("commit=edit,edit_threshold=0,edit_passes=3"),
+        CommitConfig::Edit {
+            threshold: 0.7,
+            edit_threshold: 0.0,
+            most_passes: 3
+        }
+    );
 }
 
 /// A caller's text comes back clipped, whatever its length.

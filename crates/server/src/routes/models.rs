@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use engine::decoding::{PRESETS, Value};
+use engine::decoding::{CACHES, COMMITS, PRESETS, SCHEDULES, Value};
 use serde::Serialize;
 use serde_json::{Map, Value as JsonValue, json};
 
@@ -60,8 +60,44 @@ fn model(backend: &Backend) -> Model<'_> {
         owned_by: &served.owner,
         max_model_len: backend.engine.limits().max_model_len,
         demo: served.is_demo,
-        diffusion: json!({ "presets": presets() }),
+        diffusion: diffusion(&backend.engine.limits()),
     }
+}
+
+/// Everything that `diffusion` of a request may name, and what this model cannot do.
+fn diffusion(limits: &engine::Limits) -> JsonValue {
+    let schedules = SCHEDULES.iter().map(|schedule| {
+        json!({
+            "name": schedule.name,
+            "summary": schedule.summary,
+            "settings": schedule.reads,
+            "caches": schedule.caches,
+        })
+    });
+    let commits = COMMITS.iter().map(|rule| {
+        let lack = rule.needs.filter(|need| !limits.has(*need));
+        json!({
+            "name": rule.name,
+            "summary": rule.summary,
+            "settings": rule.reads,
+            "schedules": rule.schedules,
+            "caches": rule.caches,
+            "unavailable": lack.map(|need| need.refusal()),
+        })
+    });
+    let caches = CACHES.iter().map(|cache| {
+        json!({
+            "name": cache.name,
+            "summary": cache.summary,
+            "settings": cache.reads,
+        })
+    });
+    json!({
+        "presets": presets(),
+        "schedules": schedules.collect::<JsonValue>(),
+        "commits": commits.collect::<JsonValue>(),
+        "caches": caches.collect::<JsonValue>(),
+    })
 }
 
 /// Every preset with its settings.

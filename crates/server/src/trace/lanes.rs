@@ -52,6 +52,7 @@ impl Lanes {
             classes: std::sync::Arc::default(),
             code_prompt: request.code_prompt,
             constraint: request.constraint.clone(),
+            filter: None,
         };
         Decoder::new(&request.decoding.decoder, input, &mut births);
         let mut lanes = Self::default();

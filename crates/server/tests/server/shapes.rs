@@ -336,6 +336,22 @@ async fn models_are_listed_and_found() {
         model["diffusion"]["presets"]["balanced"]["schedule"],
         "asynclane"
     );
+    let find = |registry: &str, name: &str| {
+        let members = model["diffusion"][registry].as_array().unwrap();
+        let found = members.iter().find(|member| member["name"] == name);
+        found
+            .unwrap_or_else(|| panic!("{registry}: {name}"))
+            .clone()
+    };
+    assert_eq!(find("schedules", "window")["caches"][0], "dual");
+    assert_eq!(find("caches", "elastic")["settings"][1], "drift_threshold");
+    let threshold = find("commits", "threshold");
+    assert_eq!(threshold["settings"], json!(["threshold"]));
+    assert_eq!(threshold["unavailable"], Value::Null);
+    let edit = find("commits", "edit");
+    assert_eq!(edit["schedules"], json!(["block_wise"]));
+    let why = edit["unavailable"].as_str().unwrap();
+    assert!(why.starts_with("needs weights that were trained"), "{why}");
     for path in ["/v1/models/org/demo", "/v1/models/org%2Fdemo"] {
         let (status, _, one) = server.get(path).await;
         assert_eq!(status, StatusCode::OK, "{path}");

@@ -5,7 +5,7 @@ use asynclane_decode::{
     NumericPeriod, Proposal, ScheduleConfig,
 };
 
-use super::{STOPS, candidate, classes, id, text, wanted};
+use super::{STOPS, branches, candidate, classes, filter, id, text, wanted};
 
 /// AsyncLane with blocks of 8, no lookahead, no drafts, forks at full stops from the first step.
 pub fn asynclane() -> AsyncLaneConfig {
@@ -83,6 +83,7 @@ impl Bench {
             classes: classes(),
             code_prompt,
             constraint,
+            filter: Some(filter(8)),
         };
         let decoder = Decoder::new(config, input, &mut born);
         Self { decoder, born }
@@ -111,7 +112,11 @@ impl Bench {
                 candidate: candidate(id(text), probability),
             }
         };
-        let proposals: Vec<Proposal> = offsets.into_iter().map(says).collect();
+        let mut proposals: Vec<Proposal> = offsets.iter().copied().map(says).collect();
+        for guesses in branches(&self.decoder) {
+            let is_open = |at: &&u32| guesses.iter().all(|guess| guess.offset != **at);
+            proposals.extend(offsets.iter().filter(is_open).copied().map(says));
+        }
         let mut effects = Vec::new();
         self.decoder.apply(&proposals, &mut effects);
         self.decoder

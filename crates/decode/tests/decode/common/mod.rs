@@ -15,8 +15,10 @@ pub use effects::{
     wake,
 };
 pub use grammar::Slots;
-pub use model::{candidate, mix, wanted};
+pub use model::{branches, candidate, mix, wanted};
 pub use oracle::is_valid_delimiter;
-pub use setup::{Setup, asynclane_setup, block_wise_setup, cases, guarded_setup, setup};
+pub use setup::{
+    Setup, asynclane_setup, block_wise_setup, cases, edit_setup, filter, guarded_setup, setup,
+};
 pub use vocabulary::*;
 pub use walk::{Record, Walk};

@@ -1,6 +1,6 @@
 //! Which positions a decoder asks for, and candidates for them.
 
-use asynclane_decode::{Candidate, Decoder, Role, TokenId};
+use asynclane_decode::{Candidate, Decoder, Proposal, Role, TokenId};
 
 /// Every offset the decoder wants a candidate for, ascending, with the role of its lane.
 pub fn wanted(decoder: &Decoder) -> Vec<(u32, Role)> {
@@ -14,11 +14,19 @@ pub fn wanted(decoder: &Decoder) -> Vec<(u32, Role)> {
         };
         let all = lane.range.clone().chain(drafts);
         offsets.extend(
-            all.filter(|at| canvas.is_mask(*at))
+            all.filter(|at| canvas.is_mask(*at) || (lane.committed && lane.range.contains(at)))
                 .map(|at| (at, lane.role)),
         );
     }
     offsets
+}
+
+/// The guesses of every branch the decoder wants tried, in order.
+pub fn branches(decoder: &Decoder) -> Vec<Vec<Proposal>> {
+    let guesses = decoder.guesses();
+    (1..=guesses.branches())
+        .map(|branch| guesses.proposals[..guesses.filled(branch)].to_vec())
+        .collect()
 }
 
 /// A candidate of which only token and probability matter.

@@ -1,7 +1,10 @@
 //! Random decoders and budgets.
 
+use std::sync::Arc;
+
 use asynclane_decode::{
-    AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, NumericPeriod, ScheduleConfig,
+    AnswerSpan, AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, Filter, NumericPeriod,
+    ScheduleConfig, Weights,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -19,6 +22,40 @@ pub struct Setup {
     pub grammar: Option<Toy>,
 }
 
+impl Setup {
+    /// One commit a step at least; an edit rule may look at every block some more times.
+    pub fn most_steps(&self) -> u32 {
+        match (&self.config.commit, &self.config.schedule) {
+            (
+                CommitConfig::Edit { most_passes, .. },
+                ScheduleConfig::BlockWise { block_length },
+            ) => self.budget + self.budget.div_ceil(*block_length) * most_passes,
+            _ => self.budget,
+        }
+    }
+}
+
+/// A filter that follows the confidences of the positions themselves.
+pub fn filter(size: usize) -> Arc<Filter> {
+    let identity = |scale: f32| -> Vec<f32> {
+        let one = |at: usize| {
+            if at.is_multiple_of(size + 1) {
+                scale
+            } else {
+                0.0
+            }
+        };
+        (0..size * size).map(one).collect()
+    };
+    let weights = Weights {
+        first: identity(1.0),
+        first_bias: vec![0.0; size],
+        second: identity(8.0),
+        second_bias: vec![-4.0; size],
+    };
+    Arc::new(Filter::new(weights).expect("square layers"))
+}
+
 /// The same cases in every run, no files.
 pub fn cases() -> ProptestConfig {
     ProptestConfig {
@@ -31,7 +68,12 @@ pub fn cases() -> ProptestConfig {
 
 /// Any schedule.
 pub fn setup() -> impl Strategy<Value = Setup> {
-    prop_oneof![3 => asynclane_setup(), 1 => block_wise_setup(), 1 => other_setup()]
+    prop_oneof![
+        3 => asynclane_setup(),
+        1 => block_wise_setup(),
+        1 => other_setup(),
+        1 => block_rule_setup(),
+    ]
 }
 
 /// Any schedule under a grammar.
@@ -58,11 +100,53 @@ pub fn block_wise_setup() -> impl Strategy<Value = Setup> {
         Just((false, false))
     ];
     (1..40u32, stops, rest()).prop_map(|(block_length, (prune, early_stop), rest)| {
-        rest.with(
-            ScheduleConfig::BlockWise { block_length },
-            prune,
-            early_stop,
-        )
+        let schedule = ScheduleConfig::BlockWise { block_length };
+        rest.with(schedule, prune, early_stop)
+    })
+}
+
+/// BlockWise with the rules that go with it alone.
+pub fn block_rule_setup() -> impl Strategy<Value = Setup> {
+    (block_wise_setup(), block_commit()).prop_map(|(setup, commit)| with_commit(setup, commit))
+}
+
+fn with_commit(setup: Setup, commit: CommitConfig) -> Setup {
+    let config = DecoderConfig {
+        commit,
+        ..setup.config
+    };
+    Setup { config, ..setup }
+}
+
+/// Blocks whose committed tokens may be rewritten until the block is settled.
+pub fn edit_setup() -> impl Strategy<Value = Setup> {
+    let edit = (probability(), probability(), 1..6u32);
+    (block_wise_setup(), edit).prop_map(|(setup, (threshold, edit_threshold, most_passes))| {
+        let commit = CommitConfig::Edit {
+            threshold,
+            edit_threshold,
+            most_passes,
+        };
+        with_commit(setup, commit)
+    })
+}
+
+/// The rules that go with BlockWise alone.
+fn block_commit() -> impl Strategy<Value = CommitConfig> {
+    let sizes = (1..=3u32, 0..60u32, 1..8u32);
+    (0..3u32, probability(), sizes).prop_map(|(rule, threshold, sizes)| {
+        let (tokens_per_step, start, len) = sizes;
+        match rule {
+            0 => CommitConfig::EarlyCommit {
+                tokens_per_step,
+                answer: AnswerSpan { start, len },
+            },
+            1 => CommitConfig::LearnedFilter { threshold },
+            _ => CommitConfig::DraftVerify {
+                tokens_per_step,
+                draft_steps: len,
+            },
+        }
     })
 }
 

@@ -5,7 +5,7 @@ use asynclane_decode::{
     Proposal, Role, ScheduleConfig, TokenId,
 };
 
-use super::{STOPS, Setup, TEXTS, classes, wanted};
+use super::{STOPS, Setup, TEXTS, branches, classes, filter, wanted};
 
 /// One step: what was there, what the model said, what changed, what is there now.
 #[derive(Clone, Debug)]
@@ -43,10 +43,11 @@ impl Walk {
             constraint: setup
                 .grammar
                 .map(|toy| Box::new(toy) as Box<dyn Constraint>),
+            filter: Some(filter(8)),
         };
         let mut decoder = Decoder::new(&setup.config, input, &mut born);
         let mut steps = Vec::new();
-        while !decoder.is_done() && decoder.step() <= setup.budget {
+        while !decoder.is_done() && decoder.step() <= setup.most_steps() {
             steps.push(step(&mut decoder, setup));
         }
         Self {
@@ -116,7 +117,12 @@ fn step(decoder: &mut Decoder, setup: &Setup) -> Record {
             setup.model.says(offset, now, role == Role::Refine),
         ),
     };
-    let proposals: Vec<Proposal> = wanted(decoder).into_iter().map(says).collect();
+    let mut proposals: Vec<Proposal> = wanted(decoder).into_iter().map(says).collect();
+    for guesses in branches(decoder) {
+        let open = wanted(decoder).into_iter();
+        let open = open.filter(|(at, _)| guesses.iter().all(|guess| guess.offset != *at));
+        proposals.extend(open.map(says));
+    }
     let (lanes, tree_before) = (decoder.lanes().collect(), decoder.tree().clone());
     let canvas_before = decoder.canvas().clone();
     let mut effects = Vec::new();

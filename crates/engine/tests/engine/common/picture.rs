@@ -90,7 +90,7 @@ impl Scripted {
 
 /// One line per copy and per segment. A segment is its pages and its rows: positions (and the
 /// first slot, where it is another), input tokens and how many slots they see. A scored mask is `?` (`?-` where stop tokens are banned),
-/// a mask that is not scored `_`.
+/// a mask that is not scored `_`, a scored token has an exclamation mark.
 pub fn picture(batch: &Batch) -> Vec<String> {
     let copies = batch
         .copies
@@ -130,7 +130,7 @@ fn cell(row: &Row, batch: &Batch) -> String {
         (token, Score::None) => token.to_string(),
         (MASK, _) if banned => "?-".to_owned(),
         (MASK, _) => "?".to_owned(),
-        (token, _) => panic!("{token} is no mask, yet scored"),
+        (token, _) => format!("{token}!"),
     }
 }
 

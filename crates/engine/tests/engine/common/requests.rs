@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use asynclane_engine::decoding::{COMMITS, Decoding, DecodingSpec};
-use asynclane_engine::{EngineConfig, Penalties, Request};
-use decode::{TokenClass, TokenClasses};
+use asynclane_engine::decoding::{COMMITS, CommitInfo, Decoding, DecodingSpec, SCHEDULES};
+use asynclane_engine::{EngineConfig, Penalties, Request, Skills};
+use decode::{CommitConfig, Filter, TokenClass, TokenClasses, Weights};
 use sim::{ConfidenceLaw, SimConfig};
 use step::TokenId;
 
@@ -77,7 +77,26 @@ pub fn config() -> EngineConfig {
         row_budget: 100_000,
         max_model_len: None,
         classes: classes(),
+        skills: Skills {
+            filter: Some(filter()),
+            edits: true,
+        },
     }
+}
+
+/// Blocks of 32; a position passes when its own confidence does.
+fn filter() -> Arc<Filter> {
+    let identity = |scale: f32| -> Vec<f32> {
+        let one = |at: usize| if at.is_multiple_of(33) { scale } else { 0.0 };
+        (0..32 * 32).map(one).collect()
+    };
+    let weights = Weights {
+        first: identity(1.0),
+        first_bias: vec![0.0; 32],
+        second: identity(20.0),
+        second_bias: vec![-14.0; 32],
+    };
+    Arc::new(Filter::new(weights).expect("square layers"))
 }
 
 /// A decoder as `key=value,key=value`.
@@ -106,7 +125,13 @@ pub const LANE_DECODERS: [&str; 4] = [
 /// Any decoder.
 fn random_decoding(rng: &mut Rng) -> String {
     let commit = match rng.chance(30) {
-        _ if rng.chance(30) => format!("commit={}", rng.pick(COMMITS).name),
+        _ if rng.chance(30) => {
+            let rule = rng.pick(COMMITS);
+            if rule.schedules.len() < SCHEDULES.len() {
+                return block_rule(rng, &rule);
+            }
+            format!("commit={}", rule.name)
+        }
         true => format!("commit=top_k,tokens_per_step={}", rng.range(1, 4)),
         false => format!(
             "commit=threshold,threshold={}",
@@ -143,6 +168,13 @@ fn random_decoding(rng: &mut Rng) -> String {
         ]);
         return format!("{schedule},{commit},block_length={block},prune={prune}{limit}");
     }
+    if rng.chance(10) {
+        let schedule = rng.pick(&["asynclane", "block_wise", "window"]);
+        let drift = rng.pick(&[0.0, 0.9, 0.999, 1.0]);
+        return format!(
+            "schedule={schedule},{commit},cache=elastic,drift_threshold={drift},prune={prune}"
+        );
+    }
     let (cache, rows) = rng.pick(&[
         ("snapshot", "all"),
         ("snapshot", "all"),
@@ -166,6 +198,47 @@ fn random_decoding(rng: &mut Rng) -> String {
          lane_budget={budget},\
          coupled={coupled},draft_threshold={draft},prune={prune}{limit}"
     )
+}
+
+/// A rule that goes with blocks alone.
+fn block_rule(rng: &mut Rng, rule: &CommitInfo) -> String {
+    let cache = rng.pick(rule.caches);
+    let more = match rule.name {
+        "learned_filter" => "block_length=32".to_owned(),
+        "early_commit" => format!(
+            "block_length={},answer_start={}",
+            rng.pick(&[4, 32]),
+            rng.range(0, 70)
+        ),
+        "draft_verify" => format!(
+            "block_length={},draft_steps={},tokens_per_step={}",
+            rng.pick(&[3, 16, 32]),
+            rng.range(1, 6),
+            rng.range(1, 3)
+        ),
+        _ => format!(
+            "block_length={},edit_threshold={},edit_passes={}",
+            rng.pick(&[3, 16]),
+            rng.pick(&[0.0, 0.3, 0.8]),
+            rng.range(1, 5)
+        ),
+    };
+    let (name, prune) = (rule.name, rng.chance(70));
+    format!("schedule=block_wise,commit={name},cache={cache},{more},prune={prune}")
+}
+
+/// Drops the wishes that the request's commit rule does not go with.
+fn drop_refused_wishes(request: &mut Request) {
+    let commit = &request.decoding.decoder.commit;
+    let drafts = matches!(commit, CommitConfig::DraftVerify { .. });
+    if drafts || matches!(commit, CommitConfig::Edit { .. }) {
+        request.constraint = None;
+        request.penalties = Penalties::default();
+    }
+    if drafts {
+        request.sampling.temperature = 0.0;
+        request.logprobs = None;
+    }
 }
 
 /// Any request; `number` makes its sampling seed, and so its segments, its own.
@@ -208,5 +281,6 @@ pub fn random_request(rng: &mut Rng, number: u64) -> Request {
     if rng.chance(20) {
         request.constraint = Some(Box::new(Automaton::new(number % 7)));
     }
+    drop_refused_wishes(&mut request);
     request
 }

@@ -158,6 +158,7 @@ pub fn server_with(options: Options) -> Server {
         row_budget: 4096,
         max_model_len: None,
         classes: tokenizer.classes(),
+        skills: engine::Skills::default(),
     };
     let observer = match options.engine_dies {
         true => Box::new(Broken),

@@ -1,0 +1,51 @@
+//! Draft and verify (FreeDave, arXiv 2510.00294): the static top-k order in fewer forwards.
+
+use alloc::vec::Vec;
+
+use super::{CommitRule, Guesses, by_confidence};
+use crate::candidate::Proposal;
+use crate::lane::Lane;
+
+/// Commits the k most confident masks a step, like [`TopK`](super::TopK), and guesses the
+/// following steps: the next masks by the same confidences. The next forward runs over D nested
+/// canvases, each with one more step guessed. While what it says of a canvas chooses exactly the
+/// next guess, its word on the next canvas counts as a step of its own. So the tokens are those of
+/// the static order, with fewer forwards of D times the rows.
+///
+/// Lossless as long as candidates depend on the tokens alone: temperature 0, no penalties.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DraftVerify {
+    tokens_per_step: usize,
+    draft_steps: usize,
+    guesses: Vec<Proposal>,
+}
+
+impl DraftVerify {
+    /// `tokens_per_step` k, `draft_steps` D; both at least 1.
+    pub fn new(tokens_per_step: u32, draft_steps: u32) -> Self {
+        Self {
+            tokens_per_step: tokens_per_step.max(1) as usize,
+            draft_steps: draft_steps.max(1) as usize,
+            guesses: Vec::new(),
+        }
+    }
+}
+
+impl CommitRule for DraftVerify {
+    fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
+        by_confidence(masks, chosen);
+        let next = self.tokens_per_step.min(chosen.len());
+        let last = (self.tokens_per_step * self.draft_steps).min(chosen.len());
+        self.guesses.clear();
+        let guessed = chosen[next..last].iter();
+        self.guesses.extend(guessed.map(|index| masks[*index]));
+        chosen.truncate(next);
+    }
+
+    fn guesses(&self) -> Guesses<'_> {
+        Guesses {
+            proposals: &self.guesses,
+            step: self.tokens_per_step,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Early commit (Prophet, arXiv 2508.19982, answer-span form): all at once when the answer is clear.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::{CommitRule, Reads, Scene, by_confidence};
+use crate::candidate::Proposal;
+use crate::lane::Lane;
+
+/// Share of the steps up to which the gap of the same row is asked for (Prophet §4.2).
+const EARLY: f64 = 0.33;
+const MIDDLE: f64 = 0.67;
+/// Mean logit gaps θ of the three phases.
+const GAPS: [f64; 3] = [7.5, 5.0, 2.5];
+
+/// Offsets at which the answer of a text of known form stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerSpan {
+    /// First offset.
+    pub start: u32,
+    /// Number of offsets, `>= 1`.
+    pub len: u32,
+}
+
+impl AnswerSpan {
+    fn range(self) -> Range<u32> {
+        self.start..self.start.saturating_add(self.len)
+    }
+}
+
+/// The k most confident masks of a lane in every step. As soon as the mean gap between the two
+/// largest logits over the masks of the answer reaches θ (7.5 in the first third of the steps,
+/// then 5.0, then 2.5), every mask of the canvas is filled with its favourite. Positions of the
+/// answer that are committed count as decided; an answer without masks is certain.
+///
+/// The progress p is the share of the budget that is committed, which is step / steps of the
+/// static order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EarlyCommit {
+    tokens_per_step: usize,
+    answer: AnswerSpan,
+    certain: bool,
+}
+
+impl EarlyCommit {
+    /// `tokens_per_step` k, at least 1; `answer`: where the answer stands.
+    pub fn new(tokens_per_step: u32, answer: AnswerSpan) -> Self {
+        Self {
+            tokens_per_step: tokens_per_step.max(1) as usize,
+            answer,
+            certain: false,
+        }
+    }
+
+    fn needed(progress: f64) -> f64 {
+        match progress {
+            early if early < EARLY => GAPS[0],
+            middle if middle < MIDDLE => GAPS[1],
+            _ => GAPS[2],
+        }
+    }
+}
+
+impl CommitRule for EarlyCommit {
+    fn reads(&self) -> Reads {
+        Reads::Canvas
+    }
+
+    fn observe(&mut self, scene: &Scene<'_>) {
+        let canvas = scene.canvas;
+        let (answer, budget) = (self.answer.range(), canvas.budget());
+        let is_asked =
+            |said: &&Proposal| answer.contains(&said.offset) && canvas.is_mask(said.offset);
+        let (mut sum, mut count) = (0.0, 0);
+        for said in scene.proposals.iter().filter(is_asked) {
+            sum += f64::from(said.candidate.gap);
+            count += 1;
+        }
+        let committed = budget - canvas.masks(0..budget).min(budget);
+        // The step that is being taken counts: step is counted from 1.
+        let step = f64::from(committed) + self.tokens_per_step as f64;
+        let needed = Self::needed(step / f64::from(budget.max(1)));
+        // An answer beyond the canvas is none.
+        self.certain = answer.start < canvas.len() && sum >= needed * f64::from(count);
+    }
+
+    fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
+        by_confidence(masks, chosen);
+        if !self.certain {
+            chosen.truncate(self.tokens_per_step);
+        }
+    }
+
+    fn fills(&self) -> bool {
+        self.certain
+    }
+}

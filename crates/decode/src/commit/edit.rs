@@ -1,0 +1,82 @@
+//! Editing (LLaDA2.1, arXiv 2602.08676, joint threshold decoding): committed tokens of a block may
+//! change until it is settled.
+
+use alloc::vec::Vec;
+
+use super::{CommitRule, Reads, Scene};
+use crate::candidate::Proposal;
+use crate::effect::LaneId;
+use crate::lane::Lane;
+
+/// In every step Γ = {masks with p > τ_mask} are committed (at least the best) and Δ = {committed
+/// tokens of the block whose favourite is another token, with p > τ_edit} rewritten, from the same
+/// logits. A block is settled after a step without masks that edits nothing, or after
+/// `most_passes` steps without masks. Only settled tokens are emitted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edit {
+    threshold: f64,
+    edit_threshold: f64,
+    most_passes: u32,
+    lane: Option<LaneId>,
+    /// Steps of the lane without masks.
+    passes: u32,
+    edits: Vec<Proposal>,
+    settled: bool,
+}
+
+impl Edit {
+    /// `threshold` τ_mask and `edit_threshold` τ_edit in `0.0..=1.0`; `most_passes` at least 1.
+    pub fn new(threshold: f64, edit_threshold: f64, most_passes: u32) -> Self {
+        Self {
+            threshold,
+            edit_threshold,
+            most_passes: most_passes.max(1),
+            lane: None,
+            passes: 0,
+            edits: Vec::new(),
+            settled: false,
+        }
+    }
+}
+
+impl CommitRule for Edit {
+    fn reads(&self) -> Reads {
+        Reads::Lane
+    }
+
+    fn observe(&mut self, scene: &Scene<'_>) {
+        let Scene {
+            lane,
+            canvas,
+            proposals,
+        } = *scene;
+        if self.lane != Some(lane.id) {
+            self.lane = Some(lane.id);
+            self.passes = 0;
+        }
+        let differs = |said: &&Proposal| {
+            let stands = canvas.get(said.offset);
+            lane.range().contains(&said.offset)
+                && stands.is_some_and(|token| token != said.candidate.token)
+                && said.candidate.probability > self.edit_threshold
+        };
+        self.edits.clear();
+        self.edits.extend(proposals.iter().filter(differs));
+        let full = canvas.masks(lane.range()) == 0;
+        self.passes += u32::from(full);
+        self.settled = full && (self.edits.is_empty() || self.passes >= self.most_passes);
+    }
+
+    fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
+        let passes = |index: &usize| masks[*index].candidate.probability > self.threshold;
+        chosen.extend((0..masks.len()).filter(passes));
+    }
+
+    fn edits(&self) -> &[Proposal] {
+        &self.edits
+    }
+
+    fn is_settled(&self) -> bool {
+        self.settled
+    }
+}

@@ -1,0 +1,160 @@
+//! Learned filter (Learn2PD, arXiv 2509.25188): a small network says which masks are right already.
+
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{CommitRule, Reads, Scene, best_by};
+use crate::candidate::Proposal;
+use crate::lane::Lane;
+
+/// A network B -> H -> B with biases and ReLU between: the confidences of a block's positions in,
+/// one logit per position out. The default accepts nothing and has size 0.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filter {
+    size: usize,
+    hidden: usize,
+    weights: Weights,
+}
+
+/// Two linear layers, weights row by row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Weights {
+    /// [H, B].
+    pub first: Vec<f32>,
+    /// [H].
+    pub first_bias: Vec<f32>,
+    /// [B, H].
+    pub second: Vec<f32>,
+    /// [B].
+    pub second_bias: Vec<f32>,
+}
+
+/// Weights that do not form a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilterError {
+    /// Values that the first and the second layer should have.
+    pub expected: usize,
+    /// Values that one of them has.
+    pub found: usize,
+}
+
+impl core::fmt::Display for FilterError {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { expected, found } = self;
+        write!(
+            out,
+            "a layer of the filter needs {expected} weights, found {found}"
+        )
+    }
+}
+
+impl core::error::Error for FilterError {}
+
+impl Filter {
+    /// A filter of the given weights; B and H are the lengths of the biases.
+    ///
+    /// # Errors
+    /// If a layer has not B x H weights, or there are none.
+    pub fn new(weights: Weights) -> Result<Self, FilterError> {
+        let (size, hidden) = (weights.second_bias.len(), weights.first_bias.len());
+        let expected = size * hidden;
+        let layers = [&weights.first, &weights.second];
+        match layers
+            .iter()
+            .find(|layer| layer.len() != expected || expected == 0)
+        {
+            Some(layer) => Err(FilterError {
+                expected,
+                found: layer.len(),
+            }),
+            None => Ok(Self {
+                size,
+                hidden,
+                weights,
+            }),
+        }
+    }
+
+    /// B: positions of a block.
+    pub fn size(&self) -> u32 {
+        self.size as u32
+    }
+
+    /// One logit per position of `confidences`, both of length B, into `logits`.
+    pub fn logits(&self, confidences: &[f32], logits: &mut Vec<f32>) {
+        let Weights {
+            first,
+            first_bias,
+            second,
+            second_bias,
+        } = &self.weights;
+        let mut hidden = vec![0.0; self.hidden];
+        for (unit, (row, bias)) in first.chunks(self.size).zip(first_bias).enumerate() {
+            hidden[unit] = (dot(row, confidences) + bias).max(0.0);
+        }
+        let rows = second.chunks(self.hidden.max(1)).zip(second_bias);
+        logits.clear();
+        logits.extend(rows.map(|(row, bias)| dot(row, &hidden) + bias));
+    }
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// S = {masks that the filter accepts: sigmoid(u_i) > τ}, and the most confident mask. The filter
+/// sees the confidence of every position of the lane, committed ones included (that of the
+/// model's favourite there); positions that a shorter last lane does not have count as certain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LearnedFilter {
+    filter: Arc<Filter>,
+    threshold: f64,
+    confidences: Vec<f32>,
+    logits: Vec<f32>,
+}
+
+impl LearnedFilter {
+    /// `threshold` τ_acc in `0.0..=1.0`.
+    pub fn new(filter: Arc<Filter>, threshold: f64) -> Self {
+        Self {
+            confidences: vec![1.0; filter.size],
+            logits: Vec::new(),
+            filter,
+            threshold,
+        }
+    }
+}
+
+impl CommitRule for LearnedFilter {
+    fn reads(&self) -> Reads {
+        Reads::Lane
+    }
+
+    fn observe(&mut self, scene: &Scene<'_>) {
+        self.confidences.fill(1.0);
+        for said in scene.proposals {
+            let at = said.offset.checked_sub(scene.lane.start);
+            if let Some(slot) = at.and_then(|at| self.confidences.get_mut(at as usize)) {
+                *slot = said.candidate.probability as f32;
+            }
+        }
+        self.filter.logits(&self.confidences, &mut self.logits);
+    }
+
+    fn select(&mut self, lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
+        let accepts = |mask: &Proposal| {
+            let logit = self.logits.get((mask.offset - lane.start) as usize);
+            logit.is_some_and(|logit| sigmoid(f64::from(*logit)) > self.threshold)
+        };
+        chosen.extend((0..masks.len()).filter(|index| accepts(&masks[*index])));
+        let best = best_by(masks, |mask| mask.candidate.probability);
+        if !chosen.contains(&best) {
+            chosen.push(best);
+        }
+    }
+}
+
+fn sigmoid(logit: f64) -> f64 {
+    1.0 / (1.0 + libm::exp(-logit))
+}

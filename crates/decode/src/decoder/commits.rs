@@ -1,0 +1,213 @@
+//! A step's commits: what the rule chooses, drafts, verified guesses, edits, and what a stop token
+//! cuts off.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::Decoder;
+use crate::candidate::Proposal;
+use crate::canvas::Write;
+use crate::commit::{self, Reads, Scene};
+use crate::effect::{CommitKind, Effect, LaneId, Role};
+
+impl Decoder {
+    pub(super) fn commit_lane(
+        &mut self,
+        id: LaneId,
+        proposals: &[Proposal],
+        effects: &mut Vec<Effect>,
+    ) {
+        let lane = self.state.tree.get(id);
+        let canvas = &self.state.canvas;
+        self.rule.observe(&Scene {
+            lane,
+            canvas,
+            proposals,
+        });
+        let open = within(proposals, lane.range()).iter();
+        self.masks.clear();
+        self.masks
+            .extend(open.filter(|proposal| canvas.is_mask(proposal.offset)));
+        if self.masks.is_empty() {
+            return self.edit(effects);
+        }
+        let refine = lane.role == Role::Refine;
+        debug_assert_eq!(
+            self.masks.len() as u32,
+            canvas.masks(lane.range()),
+            "every mask scored"
+        );
+        self.chosen.clear();
+        self.rule.select(lane, &mut self.masks, &mut self.chosen);
+        self.choose_owed();
+        self.chosen.sort_unstable();
+        for index in 0..self.chosen.len() {
+            let proposal = self.masks[self.chosen[index]];
+            debug_assert!(
+                !refine || !self.state.canvas.is_stop(proposal.candidate.token),
+                "the engine bans stop tokens on refine rows"
+            );
+            self.commit(proposal, CommitKind::Masked, effects);
+        }
+        self.edit(effects);
+    }
+
+    /// Rewrites what the rule wants rewritten. Under a grammar a committed token is final.
+    fn edit(&mut self, effects: &mut Vec<Effect>) {
+        if self.guard.is_some() {
+            return;
+        }
+        for index in 0..self.rule.edits().len() {
+            let proposal = self.rule.edits()[index];
+            self.commit(proposal, CommitKind::Edit, effects);
+        }
+    }
+
+    /// Takes further steps from the forward's word on guessed canvases, as far as the guesses
+    /// have come true.
+    pub(super) fn commit_branches(&mut self, mut branches: &[Proposal], effects: &mut Vec<Effect>) {
+        let mut tried = 0;
+        while !branches.is_empty() && !self.has_stopped() {
+            let Some(true_until) = self.verified(tried) else {
+                return;
+            };
+            tried = true_until;
+            let Some(id) = self.state.tree.active().last().copied() else {
+                return;
+            };
+            let said;
+            (said, branches) = first_branch(branches);
+            self.commit_lane(id, said, effects);
+        }
+    }
+
+    /// End of the guesses that the last choice of the rule has made true, if it chose exactly
+    /// the next ones behind `from`.
+    fn verified(&self, from: usize) -> Option<usize> {
+        let end = from + self.chosen.len();
+        let next = self.tried.get(from..end)?;
+        let is_guessed = |index: &usize| {
+            let Proposal { offset, candidate } = self.masks[*index];
+            let same = |guess: &Proposal| {
+                guess.offset == offset && guess.candidate.token == candidate.token
+            };
+            next.iter().any(same)
+        };
+        self.chosen.iter().all(is_guessed).then_some(end)
+    }
+
+    /// Whether the sequence ends with what is committed by now.
+    fn has_stopped(&self) -> bool {
+        let canvas = &self.state.canvas;
+        let open = canvas.first_open(canvas.frontier()..canvas.len());
+        self.early_stop && canvas.is_stop_at(open)
+    }
+
+    /// Commits every scored mask if the rule is done with all of them.
+    pub(super) fn fill(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
+        if !self.rule.fills() {
+            return;
+        }
+        // Those of the lanes are committed by now.
+        let lanes = self.lanes().map(|lane| lane.range.end).max().unwrap_or(0);
+        for proposal in within(proposals, lanes..u32::MAX) {
+            if self.state.canvas.is_mask(proposal.offset) {
+                self.commit(*proposal, CommitKind::Masked, effects);
+            }
+        }
+    }
+
+    /// Adds the worthiest mask where the rule has chosen none and one is owed.
+    fn choose_owed(&mut self) {
+        let worth = |mask: &Proposal| self.rule.worth(mask);
+        if self.chosen.is_empty() {
+            self.chosen.push(commit::best_by(&self.masks, worth));
+        }
+        let owed = self.schedule.owed(&self.state);
+        let from = self.masks.partition_point(|mask| mask.offset < owed.start);
+        let range = from..from + within(&self.masks, owed).len();
+        if !range.is_empty() && !self.chosen.iter().any(|index| range.contains(index)) {
+            let best = commit::best_by(&self.masks[range], worth);
+            self.chosen.push(from + best);
+        }
+    }
+
+    pub(super) fn commit_drafts(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
+        let (Some(threshold), Some(lane)) =
+            (self.schedule.draft_threshold(), self.state.tree.generate())
+        else {
+            return;
+        };
+        let window = self.schedule.lookahead(lane);
+        for proposal in within(proposals, window) {
+            let candidate = proposal.candidate;
+            if self.state.canvas.is_mask(proposal.offset)
+                && candidate.probability >= threshold
+                && !self.state.canvas.is_stop(candidate.token)
+            {
+                self.commit(*proposal, CommitKind::Draft, effects);
+            }
+        }
+    }
+
+    fn commit(&mut self, proposal: Proposal, kind: CommitKind, effects: &mut Vec<Effect>) {
+        let Proposal { offset, candidate } = proposal;
+        let (token, probability) = (candidate.token, candidate.probability);
+        let write = Write {
+            offset,
+            token,
+            probability,
+            kind,
+        };
+        if let Some(guard) = &mut self.guard {
+            return guard.choose(write);
+        }
+        self.state.canvas.commit(write, self.step);
+        effects.push(Effect::Commit {
+            offset,
+            token,
+            probability,
+            kind,
+        });
+    }
+
+    /// Cuts the canvas behind the leftmost stop token that this step committed.
+    pub(super) fn prune(&mut self, born: usize, effects: &mut Vec<Effect>) {
+        let canvas = &self.state.canvas;
+        let stop = match self.rule.reads() {
+            // What was committed in earlier steps has not been final before.
+            Reads::Lane => {
+                let mut lanes = self.lanes().flat_map(|lane| lane.range);
+                lanes.find(|offset| canvas.is_stop_at(*offset))
+            }
+            Reads::Masks | Reads::Canvas => {
+                let stops = effects[born..].iter().filter_map(|effect| match effect {
+                    Effect::Commit { offset, token, .. } if canvas.is_stop(*token) => Some(*offset),
+                    _ => None,
+                });
+                stops.min()
+            }
+        };
+        if let Some(offset) = stop
+            && offset + 1 < self.state.canvas.len()
+        {
+            self.state.canvas.shorten(offset + 1);
+            effects.push(Effect::Shorten { len: offset + 1 });
+        }
+    }
+}
+
+/// The proposals of the first branch, and those of the others.
+pub(super) fn first_branch(proposals: &[Proposal]) -> (&[Proposal], &[Proposal]) {
+    let border = proposals
+        .windows(2)
+        .position(|two| two[1].offset <= two[0].offset);
+    proposals.split_at(border.map_or(proposals.len(), |last| last + 1))
+}
+
+/// The proposals whose offset lies in `range`.
+fn within(proposals: &[Proposal], range: Range<u32>) -> &[Proposal] {
+    let from = proposals.partition_point(|proposal| proposal.offset < range.start);
+    let to = proposals.partition_point(|proposal| proposal.offset < range.end);
+    &proposals[from..to.max(from)]
+}

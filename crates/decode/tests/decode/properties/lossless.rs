@@ -1,0 +1,125 @@
+//! Draft-and-verify takes the static order's steps, in at most as many forwards.
+
+use asynclane_decode::{
+    Canvas, CommitConfig, Decoder, DecoderConfig, Effect, Input, Proposal, ScheduleConfig, TokenId,
+};
+use proptest::prelude::*;
+
+use crate::common::{STOPS, branches, candidate, cases, classes, id, mix, wanted};
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// FreeDave: every candidate depends on the whole canvas, so a guess that came false must
+    /// leave no trace.
+    #[test]
+    fn the_order_of_commits_is_the_static_one(
+        seed in any::<u64>(),
+        sizes in (1..20u32, 1..80u32, 1..4u32, 1..7u32),
+        steady in 0..20u64,
+        prune in any::<bool>(),
+    ) {
+        let (block_length, budget, tokens_per_step, draft_steps) = sizes;
+        let decode = |commit| {
+            let config = DecoderConfig {
+                schedule: ScheduleConfig::BlockWise { block_length },
+                commit,
+                prune,
+                early_stop: true,
+            };
+            run(&config, budget, &|canvas: &[Option<TokenId>], at| says(seed, steady, canvas, at))
+        };
+        let fixed = decode(CommitConfig::TopK { tokens_per_step });
+        let drafted = decode(CommitConfig::DraftVerify { tokens_per_step, draft_steps });
+        prop_assert_eq!(&drafted.commits, &fixed.commits);
+        prop_assert_eq!(drafted.emitted, fixed.emitted);
+        prop_assert!(drafted.forwards <= fixed.forwards);
+    }
+}
+
+/// A model that answers the same whatever stands around makes every guess come true.
+#[test]
+fn guesses_that_come_true_save_forwards() {
+    let config = |commit| DecoderConfig {
+        schedule: ScheduleConfig::BlockWise { block_length: 16 },
+        commit,
+        prune: true,
+        early_stop: true,
+    };
+    let fixed = |_: &[Option<TokenId>], at: u32| (id("a"), 0.9 - f64::from(at) / 1000.0);
+    let top_k = CommitConfig::TopK { tokens_per_step: 1 };
+    assert_eq!(run(&config(top_k), 32, &fixed).forwards, 32);
+    let drafted = CommitConfig::DraftVerify {
+        tokens_per_step: 1,
+        draft_steps: 4,
+    };
+    // Per block: one forward without guesses, then four tokens each for 15 masks.
+    assert_eq!(run(&config(drafted), 32, &fixed).forwards, 2 * (1 + 4));
+}
+
+type Says<'a> = &'a dyn Fn(&[Option<TokenId>], u32) -> (TokenId, f64);
+
+struct Outcome {
+    commits: Vec<(u32, TokenId)>,
+    emitted: u32,
+    forwards: u32,
+}
+
+/// What the model says of `at` on this canvas: some positions depend on all of it.
+fn says(seed: u64, steady: u64, canvas: &[Option<TokenId>], at: u32) -> (TokenId, f64) {
+    let own = mix(seed, u64::from(at));
+    let known = |hash, (at, token): (usize, &Option<TokenId>)| {
+        token.map_or(hash, |token| {
+            mix(hash, (at as u64) << 32 | u64::from(token))
+        })
+    };
+    let all = canvas.iter().enumerate().fold(own, known);
+    let choice = if own % 20 < steady { own } else { all };
+    let token = 1 + (choice % 20) as TokenId;
+    (token, ((choice >> 8) % 1000) as f64 / 1000.0)
+}
+
+fn filled(canvas: &Canvas, guesses: &[Proposal]) -> Vec<Option<TokenId>> {
+    let mut cells: Vec<_> = (0..canvas.len()).map(|at| canvas.get(at)).collect();
+    for guess in guesses {
+        assert_eq!(cells[guess.offset as usize], None, "only masks are guessed");
+        cells[guess.offset as usize] = Some(guess.candidate.token);
+    }
+    cells
+}
+
+fn run(config: &DecoderConfig, budget: u32, says: Says<'_>) -> Outcome {
+    let mut effects = Vec::new();
+    let input = Input {
+        budget,
+        stops: STOPS,
+        classes: classes(),
+        code_prompt: false,
+        constraint: None,
+        filter: None,
+    };
+    let mut decoder = Decoder::new(config, input, &mut effects);
+    while !decoder.is_done() {
+        let mut proposals = Vec::new();
+        for guesses in std::iter::once(Vec::new()).chain(branches(&decoder)) {
+            let cells = filled(decoder.canvas(), &guesses);
+            for (offset, _) in wanted(&decoder) {
+                if cells[offset as usize].is_none() {
+                    let (token, probability) = says(&cells, offset);
+                    let candidate = candidate(token, probability);
+                    proposals.push(Proposal { offset, candidate });
+                }
+            }
+        }
+        decoder.apply(&proposals, &mut effects);
+    }
+    let commits = effects.iter().filter_map(|effect| match effect {
+        Effect::Commit { offset, token, .. } => Some((*offset, *token)),
+        _ => None,
+    });
+    Outcome {
+        commits: commits.collect(),
+        emitted: decoder.canvas().emitted(),
+        forwards: decoder.step(),
+    }
+}

@@ -1,0 +1,185 @@
+//! The rules that speak of a block as a whole, by hand.
+
+use asynclane_decode::{
+    AnswerSpan, CommitConfig, CommitKind, DecoderConfig, Effect, Filter, Weights,
+};
+
+use crate::common::{Bench, advance, block_wise, id, masked};
+
+fn bench(commit: CommitConfig, block_length: u32, budget: u32) -> Bench {
+    let config = DecoderConfig {
+        commit,
+        ..block_wise(block_length)
+    };
+    Bench::new(&config, budget)
+}
+
+fn edited(offset: u32, text: &str, probability: f64) -> Effect {
+    Effect::Commit {
+        offset,
+        token: id(text),
+        probability,
+        kind: CommitKind::Edit,
+    }
+}
+
+/// Whatever is committed in a step, as offsets.
+fn committed(effects: &[Effect]) -> Vec<u32> {
+    let offsets = effects.iter().filter_map(|effect| match effect {
+        Effect::Commit { offset, .. } => Some(*offset),
+        _ => None,
+    });
+    offsets.collect()
+}
+
+/// The gap of every candidate here is 1: below every θ, so only an answer without masks is clear.
+#[test]
+fn early_commit_fills_the_canvas_once_the_answer_is_there() {
+    let answer = AnswerSpan { start: 4, len: 2 };
+    let commit = CommitConfig::EarlyCommit {
+        tokens_per_step: 2,
+        answer,
+    };
+    let mut bench = bench(commit, 6, 8);
+    let effects = bench.step(&[(4, "7", 0.9), (0, "a", 0.8), (5, "7", 0.7)]);
+    assert_eq!(committed(&effects), [0, 4]);
+    let effects = bench.step(&[(5, "7", 0.7), (1, "c", 0.6)]);
+    assert_eq!(committed(&effects), [1, 5]);
+    // Nothing of the answer is open: the masks behind the block go with the rest.
+    let effects = bench.step(&[(6, "c", 0.3)]);
+    assert_eq!(committed(&effects), [2, 3, 6, 7]);
+    assert_eq!(bench.canvas(), "acaa77ca");
+    assert!(bench.decoder.is_done());
+}
+
+#[test]
+fn early_commit_without_an_answer_on_the_canvas_is_top_k() {
+    let answer = AnswerSpan { start: 8, len: 5 };
+    let commit = CommitConfig::EarlyCommit {
+        tokens_per_step: 1,
+        answer,
+    };
+    let mut bench = bench(commit, 4, 8);
+    for step in 1..=8 {
+        assert_eq!(committed(&bench.step(&[])).len(), 1, "step {step}");
+    }
+    assert!(bench.decoder.is_done());
+}
+
+#[test]
+fn a_filter_is_two_layers() {
+    let weights = Weights {
+        first: vec![1.0, -1.0, 0.0, 2.0],
+        first_bias: vec![0.0, -0.5],
+        second: vec![1.0, 0.0, 1.0, -1.0],
+        second_bias: vec![0.25, 0.5],
+    };
+    let filter = Filter::new(weights.clone()).expect("two layers of 2 x 2");
+    let mut logits = Vec::new();
+    filter.logits(&[0.75, 0.5], &mut logits);
+    // Hidden: 0.75 - 0.5 = 0.25 and 2 * 0.5 - 0.5 = 0.5.
+    assert_eq!(logits, [0.25 + 0.25, 0.25 - 0.5 + 0.5]);
+    filter.logits(&[0.0, 1.0], &mut logits);
+    // Hidden: relu(-1) = 0 and 1.5.
+    assert_eq!(logits, [0.25, -1.5 + 0.5]);
+    let ragged = Weights {
+        first: vec![0.0; 3],
+        ..weights
+    };
+    let error = Filter::new(ragged).expect_err("three weights");
+    assert_eq!((error.expected, error.found), (4, 3));
+    let message = "a layer of the filter needs 4 weights, found 3";
+    assert_eq!(error.to_string(), message);
+    assert!(Filter::new(Weights::default()).is_err());
+}
+
+/// The filter of these tests accepts what has a confidence above 0.5 (its logit is 8 c - 4); the
+/// confidences of committed tokens are asked for as well.
+#[test]
+fn a_learned_filter_commits_what_it_accepts_and_the_best() {
+    let commit = CommitConfig::LearnedFilter { threshold: 0.5 };
+    let mut bench = bench(commit, 8, 8);
+    let effects = bench.step(&[(1, "c", 0.6), (3, "7", 0.5), (6, "a", 0.9)]);
+    assert_eq!(committed(&effects), [1, 6]);
+    let effects = bench.step(&[(1, "a", 0.2), (3, "7", 0.4)]);
+    assert_eq!(effects, [masked(3, "7", 0.4)]);
+}
+
+#[test]
+fn draft_verify_takes_two_steps_from_one_forward_if_its_guess_was_right() {
+    let commit = CommitConfig::DraftVerify {
+        tokens_per_step: 1,
+        draft_steps: 2,
+    };
+    let said = [(0, "a", 0.9), (1, "c", 0.8), (2, "7", 0.7), (3, "a", 0.6)];
+    let mut right = bench(commit.clone(), 4, 4);
+    assert_eq!(right.step(&said)[0], masked(0, "a", 0.9));
+    let guesses = right.decoder.guesses();
+    assert_eq!((guesses.branches(), guesses.proposals[0].offset), (1, 1));
+    // The canvas with the guess says the same: two steps.
+    let rest = &said[1..];
+    let effects = right.step(rest);
+    assert_eq!(effects[..2], [masked(1, "c", 0.8), masked(2, "7", 0.7)]);
+    // Another mask is the best now: the guess counts for nothing.
+    let mut wrong = bench(commit, 4, 4);
+    wrong.step(&said);
+    let effects = wrong.step(&[(1, "c", 0.5), (2, "7", 0.7), (3, "a", 0.6)]);
+    assert_eq!(effects, [masked(2, "7", 0.7)]);
+}
+
+#[test]
+fn an_edit_rule_emits_a_block_when_it_is_settled() {
+    let commit = CommitConfig::Edit {
+        threshold: 0.7,
+        edit_threshold: 0.5,
+        most_passes: 16,
+    };
+    let mut bench = bench(commit, 3, 6);
+    let effects = bench.step(&[(0, "a", 0.9), (1, "c", 0.8), (2, "7", 0.3)]);
+    assert_eq!(effects, [masked(0, "a", 0.9), masked(1, "c", 0.8)]);
+    // The last mask falls (the best, as none passes) and offset 0 changes in the same step.
+    let effects = bench.step(&[(0, "7", 0.6), (1, "c", 0.9), (2, "7", 0.6)]);
+    assert_eq!(effects, [masked(2, "7", 0.6), edited(0, "7", 0.6)]);
+    // A pass that changes one more token; 0.5 itself is too little.
+    let effects = bench.step(&[(0, "a", 0.5), (1, "a", 0.51), (2, "7", 0.9)]);
+    assert_eq!(effects, [edited(1, "a", 0.51)]);
+    let effects = bench.step(&[(0, "7", 0.9), (1, "a", 0.9), (2, "7", 0.9)]);
+    assert!(effects.contains(&advance(0, 3)), "{effects:?}");
+    assert_eq!(bench.canvas(), "7a7___");
+}
+
+#[test]
+fn an_edit_rule_that_finds_no_end_is_given_one() {
+    let commit = CommitConfig::Edit {
+        threshold: 0.0,
+        edit_threshold: 0.0,
+        most_passes: 2,
+    };
+    let mut bench = bench(commit, 2, 2);
+    bench.step(&[(0, "a", 0.9), (1, "a", 0.9)]);
+    assert_eq!(bench.step(&[(0, "c", 0.9)]), [edited(0, "c", 0.9)]);
+    let effects = bench.step(&[(0, "7", 0.9)]);
+    assert_eq!(effects[0], edited(0, "7", 0.9));
+    assert!(effects.contains(&advance(0, 2)) && bench.decoder.is_done());
+}
+
+/// A stop token may be edited away as long as its block is not settled.
+#[test]
+fn an_edit_rule_cuts_the_canvas_with_settled_stop_tokens_only() {
+    let commit = CommitConfig::Edit {
+        threshold: 0.5,
+        edit_threshold: 0.5,
+        most_passes: 16,
+    };
+    let stop = crate::common::text(crate::common::STOPS[0]);
+    let mut bench = bench(commit, 3, 9);
+    let effects = bench.step(&[(0, "a", 0.9), (1, stop, 0.9), (2, "c", 0.9)]);
+    assert_eq!(
+        (committed(&effects).len(), bench.decoder.canvas().len()),
+        (3, 9)
+    );
+    bench.step(&[(0, "a", 0.9), (1, "c", 0.9), (2, stop, 0.9)]);
+    let effects = bench.step(&[(0, "a", 0.9), (1, "c", 0.9), (2, stop, 0.9)]);
+    assert_eq!(bench.decoder.canvas().len(), 3);
+    assert!(effects.contains(&advance(0, 2)) && bench.decoder.is_done());
+}
