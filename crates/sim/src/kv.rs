@@ -21,7 +21,8 @@ pub(crate) struct Record {
     deep: u64,
     /// How many slots its row saw, and the sum of their first-layer contents.
     saw: (u32, u64),
-    /// Who wrote it: a number given to a table whenever its slot 0 is written anew.
+    /// Who wrote it: a number given to a table whenever its slots are written anew from 0 on,
+    /// without a gap.
     lineage: u64,
     /// The forward pass that wrote it.
     pass: u64,
@@ -167,7 +168,7 @@ impl KvStore {
     /// contradict what stands in the slots of its former owner.
     fn lineage_of(&mut self, rows: &[Row], table: &[PageId]) -> u64 {
         let former = table.first().and_then(|_| self.slots[self.index(table, 0)]);
-        let starts = rows.iter().any(|row| row.slot == 0);
+        let starts = (0..).zip(rows).all(|(slot, row)| row.slot == slot);
         let contradicts = |row: &Row, lineage: u64| {
             self.slots[self.index(table, row.slot)].is_some_and(|old| {
                 old.lineage == lineage

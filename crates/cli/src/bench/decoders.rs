@@ -26,6 +26,10 @@ const ABLATIONS: &[&str] = &[
     "cache=elastic",
 ];
 
+/// Entropy bounds that the default preset's schedule is tried with; drafts, which answer to no
+/// bound, at 0.99.
+const BOUNDS: [f64; 5] = [0.1, 0.15, 0.25, 0.4, 0.6];
+
 /// Compositions that the lists above do not reach with their defaults.
 const OTHERS: &[&str] = &[
     "schedule=block_wise,cache=elastic",
@@ -121,6 +125,11 @@ fn candidates() -> Vec<String> {
             .map(|change| format!("{DEFAULT_PRESET},{change}")),
     );
     names.extend(OTHERS.iter().map(|name| (*name).to_owned()));
+    names.extend(BOUNDS.iter().map(|bound| {
+        format!(
+            "{DEFAULT_PRESET},commit=entropy_bound,entropy_threshold={bound},draft_threshold=0.99"
+        )
+    }));
     names.extend(
         THRESHOLDS
             .iter()

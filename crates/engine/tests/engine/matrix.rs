@@ -4,7 +4,7 @@ use asynclane_engine::FinishReason;
 use asynclane_engine::decoding::{CACHES, COMMITS, DecodingSpec, SCHEDULES};
 use sim::SimExecutor;
 
-use crate::common::{Lab, STOP, config, request, sim, stubborn};
+use crate::common::{Lab, Rng, STOP, alone, config, random_wishes, request, sim, stubborn};
 
 const PROMPTS: [&[u32]; 3] = [&[20, 21], &[30, 2, 40, 9], &[55]];
 
@@ -64,6 +64,41 @@ fn every_combination_writes_the_text_of_the_model() {
         }
     }
     assert!(costs.len() > 100, "they do differ: {}", costs.len());
+}
+
+/// Random requests of every combination, all in one batch: each has the outcome that it has
+/// alone, whatever noise, grammar, penalty or suffix it brings. `Lab::step` checks the lane trees,
+/// the pages, the order of events and the accounting after every step.
+#[test]
+fn every_combination_keeps_its_promises() {
+    const EACH: u64 = 56;
+    let all = combinations();
+    let model = sim(4000, 4);
+    let mut cases = 0;
+    for (number, settings) in (0..).zip(&all) {
+        let mut rng = Rng::new(number);
+        let executor = SimExecutor::new(model.clone()).expect("a valid model");
+        let mut lab = Lab::new(&config(), executor);
+        let mut requests = Vec::new();
+        for seed in 0..EACH {
+            let request = random_wishes(&mut rng, seed, settings);
+            let id = lab.submit(request.clone()).expect("there is room");
+            requests.push((id, request));
+            if rng.chance(30) {
+                lab.step();
+            }
+        }
+        lab.finish();
+        for (id, request) in &requests {
+            let outcome = lab.outcome(*id);
+            let outcome = outcome
+                .unwrap_or_else(|| panic!("{settings}: {:?}: {request:?}", lab.logs[id].end));
+            assert_eq!(outcome, alone(request, &model), "{settings}: {request:?}");
+            cases += 1;
+        }
+    }
+    println!("{} combinations, {cases} cases", all.len());
+    assert!(cases >= 10_000, "{cases}");
 }
 
 #[test]

@@ -244,10 +244,15 @@ fn drop_refused_wishes(request: &mut Request) {
 /// Any request; `number` makes its sampling seed, and so its segments, its own.
 pub fn random_request(rng: &mut Rng, number: u64) -> Request {
     let settings = random_decoding(rng);
+    random_wishes(rng, number, &settings)
+}
+
+/// Any request for this decoder, but for wishes that its commit rule does not go with.
+pub fn random_wishes(rng: &mut Rng, number: u64, settings: &str) -> Request {
     let length = rng.range(0, 20);
     // Mask and stop ids may stand in a prompt as well.
     let prompt: Vec<TokenId> = (0..length).map(|_| rng.range(0, VOCAB)).collect();
-    let mut request = request(&prompt, rng.range(0, 60), &settings);
+    let mut request = request(&prompt, rng.range(0, 60), settings);
     request.sampling.seed = number;
     request.trace = rng.chance(30);
     request.code_prompt = rng.chance(20);
