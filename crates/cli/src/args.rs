@@ -21,6 +21,8 @@ pub enum Command {
     Generate(GenerateArgs),
     /// Compare decoders on the demo problems: accuracy, forwards, positions, speed.
     Bench(BenchArgs),
+    /// Train the filter of the commit rule `learned_filter` for a model (Learn2PD).
+    TrainFilter(TrainFilterArgs),
     /// Look at a model or a running server.
     Inspect(InspectArgs),
     /// Check configuration files and print what they resolve to.
@@ -45,6 +47,10 @@ pub struct ModelArgs {
     /// Decoder: a preset's name, and `key=value` settings, separated by commas.
     #[arg(long, global = true, env = "ASYNCLANE_DECODER")]
     pub decoder: Option<String>,
+    /// The filter of the commit rule `learned_filter`, a safetensors file; the demo model brings
+    /// its own.
+    #[arg(long, global = true, value_name = "FILE", env = "ASYNCLANE_FILTER")]
+    pub filter: Option<String>,
     /// Most positions of a sequence, prompt plus budget.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_MODEL_LEN")]
     pub max_model_len: Option<u32>,
@@ -180,6 +186,46 @@ pub struct BenchArgs {
     /// Run nothing: show, and draw, the result in a file that `--json` wrote.
     #[arg(long, value_name = "FILE", conflicts_with = "infill")]
     pub from: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub struct TrainFilterArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The safetensors file to write.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Text file with the prompts to answer, one per line, instead of the demo's.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["task", "problems"])]
+    pub prompts: Option<PathBuf>,
+    /// Families of the demo's training problems, separated by commas: sums, snippets, lists, or
+    /// `all`.
+    #[arg(long, default_value = "all")]
+    pub task: String,
+    /// Problems per family, at least 10.
+    #[arg(long, default_value_t = 300)]
+    pub problems: usize,
+    /// Generation budget in tokens.
+    #[arg(long, default_value_t = 256)]
+    pub max_tokens: u32,
+    /// Block length that the filter is for.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub block_length: u32,
+    /// Hidden units.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub hidden: u32,
+    /// Passes over all examples.
+    #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub epochs: u32,
+    /// AdamW's learning rate.
+    #[arg(long, default_value_t = 0.003)]
+    pub learning_rate: f32,
+    /// Sequences in flight at once while the answers are generated.
+    #[arg(long, default_value_t = 1)]
+    pub concurrency: usize,
+    /// Seed of the problem generator and of the initial weights.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
 }
 
 #[derive(Args, Debug)]

@@ -48,6 +48,9 @@ pub struct Model {
     pub max_model_len: u32,
     /// Decoder of a request that names none.
     pub decoder: String,
+    /// Safetensors file with the filter of the commit rule `learned_filter`; empty = the demo
+    /// model's own, none for other models.
+    pub filter: String,
 }
 
 /// `[engine]`
@@ -86,6 +89,7 @@ impl Default for Model {
             served_name: String::new(),
             max_model_len: 0,
             decoder: engine::decoding::DEFAULT_PRESET.to_owned(),
+            filter: String::new(),
         }
     }
 }
@@ -144,6 +148,7 @@ impl Config {
     fn apply_model(&mut self, args: &ModelArgs) {
         set(&mut self.model.path, &args.model);
         set(&mut self.model.decoder, &args.decoder);
+        set(&mut self.model.filter, &args.filter);
         set(&mut self.model.max_model_len, &args.max_model_len);
         set(&mut self.engine.kv_memory, &args.kv_memory);
         set(&mut self.engine.row_budget, &args.row_budget);

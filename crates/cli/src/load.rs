@@ -4,8 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
+use decode::{Filter, Weights};
 use engine::{EngineConfig, Skills};
-use model::{Checkpoint, ExecutorConfig, Files, LoadError, Model, ModelExecutor, ModelInfo};
+use model::{
+    Checkpoint, ExecutorConfig, Files, FilterWeights, LoadError, Model, ModelExecutor, ModelInfo,
+};
 use step::Executor;
 use text::{Tokenizer, TokenizerFiles};
 
@@ -23,6 +26,8 @@ pub struct Loaded {
     pub executor: Box<dyn Executor>,
     pub tokenizer: Arc<Tokenizer>,
     pub info: ModelInfo,
+    /// The network of `learned_filter`.
+    pub filter: Option<Arc<Filter>>,
     /// E: every id that ends a turn.
     pub stop_tokens: Vec<u32>,
     /// The name that requests give.
@@ -50,6 +55,7 @@ impl Loaded {
 /// # Errors
 /// One line naming the file, the key or tensor, what was expected and what was found.
 pub fn load(config: &Config) -> Result<Loaded> {
+    let filter = filter(config)?;
     let (model, tokenizer) = open(&config.model.path)?;
     let info = model.info().clone();
     let tokenizer = Arc::new(prepare(tokenizer, &info));
@@ -97,6 +103,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
         executor: Box::new(executor),
         tokenizer,
         info,
+        filter,
         name,
         is_demo,
     })
@@ -135,8 +142,41 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
         row_budget: config.engine.row_budget,
         max_model_len: Some(loaded.max_model_len(config)),
         classes: loaded.tokenizer.classes(),
-        skills: Skills::default(),
+        skills: Skills {
+            filter: loaded.filter.clone(),
+            ..Skills::default()
+        },
     }
+}
+
+/// The configured filter; the demo model has one of its own.
+fn filter(config: &Config) -> Result<Option<Arc<Filter>>> {
+    let file = match config.model.filter.as_str() {
+        "" if config.model.path == DEMO => {
+            let files = Files::memory(demo::checkpoint::files().iter().copied());
+            FilterWeights::open(&files, demo::checkpoint::FILTER)
+        }
+        "" => return Ok(None),
+        path => FilterWeights::read(Path::new(path)),
+    };
+    let file = file.map_err(|error| match error {
+        LoadError::MissingFile { .. } => exit::failure(exit::NO_INPUT, error.to_string()),
+        _ => refused(error),
+    })?;
+    Ok(Some(Arc::new(network(file)?)))
+}
+
+/// The network of these weights.
+///
+/// # Errors
+/// Layers that do not fit each other.
+pub fn network(weights: FilterWeights) -> Result<Filter> {
+    Ok(Filter::new(Weights {
+        first: weights.first,
+        first_bias: weights.first_bias,
+        second: weights.second,
+        second_bias: weights.second_bias,
+    })?)
 }
 
 fn demo_files() -> TokenizerFiles {

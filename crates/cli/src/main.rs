@@ -8,6 +8,7 @@ mod generate;
 mod inspect;
 mod load;
 mod serve;
+mod train_filter;
 
 use std::process::ExitCode;
 
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::TrainFilter(args) => train_filter::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::CheckConfig(args) => config::check(&args),
     };

@@ -14,6 +14,7 @@ fn the_files_are_those_of_a_model_folder() {
         names,
         [
             "config.json",
+            "filter.safetensors",
             "generation_config.json",
             "model.safetensors",
             "special_tokens_map.json",

@@ -101,6 +101,18 @@ pub enum LoadError {
         /// Its index in row-major order.
         index: usize,
     },
+    /// A file of filter weights has another form than two linear layers.
+    #[error("{file}: {tensor}: expected {expected}, found {found}")]
+    Filter {
+        /// Its name.
+        file: String,
+        /// The tensor.
+        tensor: String,
+        /// What would be accepted.
+        expected: &'static str,
+        /// What there is.
+        found: String,
+    },
     /// The executor could not be set up.
     #[error("executor: {0}")]
     Setup(String),

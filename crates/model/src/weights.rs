@@ -70,17 +70,7 @@ impl Weights {
     /// The weights of a checkpoint.
     pub(crate) fn open(files: &Files) -> Result<Self, LoadError> {
         if files.contains(SINGLE) {
-            let shard = Shard::open(files, SINGLE)?;
-            let homes = shard
-                .metadata
-                .tensors()
-                .into_keys()
-                .map(|name| (name, 0))
-                .collect();
-            return Ok(Self::new(Source::Shards {
-                shards: vec![shard],
-                homes,
-            }));
+            return Self::open_single(files, SINGLE);
         }
         if files.contains(INDEX) {
             return Self::open_sharded(files);
@@ -95,6 +85,17 @@ impl Weights {
             file,
             place: files.place(),
         })
+    }
+
+    /// The tensors of one file.
+    pub(crate) fn open_single(files: &Files, name: &str) -> Result<Self, LoadError> {
+        let shard = Shard::open(files, name)?;
+        let names = shard.metadata.tensors().into_keys();
+        let homes = names.map(|name| (name, 0)).collect();
+        Ok(Self::new(Source::Shards {
+            shards: vec![shard],
+            homes,
+        }))
     }
 
     fn open_sharded(files: &Files) -> Result<Self, LoadError> {
@@ -161,6 +162,15 @@ impl Weights {
         };
         self.elements += values.len();
         Ok(values)
+    }
+
+    /// The shape that a tensor is stored with, `None` if it is not stored.
+    pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
+        let Source::Shards { shards, homes } = &self.source else {
+            return None;
+        };
+        let info = shards[*homes.get(name)?].metadata.info(name)?;
+        Some(&info.shape)
     }
 
     /// Takes note that a tensor may be stored although it is not needed.

@@ -20,7 +20,7 @@ use crate::load;
 
 use decoders::Listed;
 use report::Report;
-use run::Runner;
+pub use run::{Load, Runner};
 
 /// Runs every decoder over every problem, in rounds, or reads an earlier result; prints the
 /// tables and draws the plot.
@@ -43,7 +43,11 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         let message = format!("--infill: expected one --task, found {}", args.task);
         return Err(exit::failure(exit::USAGE, message));
     }
-    let mut runner = Runner::new(load::load(&config)?, &config, args)?;
+    let load = Load {
+        max_tokens: args.max_tokens,
+        concurrency: args.concurrency,
+    };
+    let mut runner = Runner::new(load::load(&config)?, &config, load)?;
     let problems = problems::generate(tasks[0], Split::Eval, args.seed, args.problems);
     let decoders = admitted(listed, &runner, &problems[0])?;
     if args.infill {
@@ -70,7 +74,7 @@ fn show(args: &BenchArgs, report: &Report) -> Result<()> {
 }
 
 /// One or more families, separated by commas or blanks; `all` is every one.
-fn tasks(text: &str) -> Result<Vec<Task>> {
+pub fn tasks(text: &str) -> Result<Vec<Task>> {
     let mut tasks: Vec<Task> = Vec::new();
     for name in text.split([',', ' ', ';']).filter(|name| !name.is_empty()) {
         let named = match name {
@@ -121,12 +125,11 @@ fn admitted(
     Ok(decoders)
 }
 
-/// The prompts of a problem as the demo model expects them.
-fn prompt_ids(problem: &Problem, tokenizer: &text::Tokenizer) -> Result<Vec<u32>> {
-    let content = problem.prompt.clone();
+/// A user's text as a chat's first message.
+fn prompt_ids(content: &str, tokenizer: &text::Tokenizer) -> Result<Vec<u32>> {
     let message = text::Message {
         role: "user".to_owned(),
-        content,
+        content: content.to_owned(),
     };
     let text = tokenizer.chat_template()?.render(&[message], true)?;
     Ok(tokenizer.encode(&text, false)?)

@@ -12,7 +12,6 @@ use step::{BatchOutput, Executor};
 use text::Tokenizer;
 
 use super::prompt_ids;
-use crate::args::BenchArgs;
 use crate::config::Config;
 use crate::exit;
 use crate::load::{self, Loaded};
@@ -53,8 +52,16 @@ pub struct Runner {
     executor: Box<dyn Executor>,
     tokenizer: std::sync::Arc<Tokenizer>,
     stop_tokens: Vec<u32>,
-    max_tokens: u32,
-    concurrency: usize,
+    load: Load,
+}
+
+/// What a runner is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Generation budget of a problem in tokens.
+    pub max_tokens: u32,
+    /// Sequences in flight at once, `>= 1`.
+    pub concurrency: usize,
 }
 
 impl Runner {
@@ -62,8 +69,8 @@ impl Runner {
     ///
     /// # Errors
     /// A concurrency of 0.
-    pub fn new(loaded: Loaded, config: &Config, args: &BenchArgs) -> Result<Self> {
-        if args.concurrency == 0 {
+    pub fn new(loaded: Loaded, config: &Config, load: Load) -> Result<Self> {
+        if load.concurrency == 0 {
             return Err(exit::failure(
                 exit::USAGE,
                 "--concurrency: expected at least 1, found 0",
@@ -78,8 +85,7 @@ impl Runner {
             executor: loaded.executor,
             tokenizer: loaded.tokenizer,
             stop_tokens: loaded.stop_tokens,
-            max_tokens: args.max_tokens,
-            concurrency: args.concurrency,
+            load,
         })
     }
 
@@ -132,7 +138,7 @@ impl Runner {
         let mut output = BatchOutput::default();
         let started = Instant::now();
         loop {
-            while owners.len() < self.concurrency
+            while owners.len() < self.load.concurrency
                 && let Some((index, request)) = queue.next()
             {
                 let id = self.engine.submit(request);
@@ -167,17 +173,30 @@ impl Runner {
         Ok((tally, answers))
     }
 
+    /// Its executor; all pages are free between two runs.
+    pub fn executor(&mut self) -> &mut dyn Executor {
+        &mut *self.executor
+    }
+
     /// Its tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }
 
     fn request(&self, problem: &Problem, decoding: &Decoding) -> Result<Request> {
-        let prompt = prompt_ids(problem, &self.tokenizer)?;
+        self.ask(&problem.prompt, decoding)
+    }
+
+    /// A request for the answer to a user's text.
+    ///
+    /// # Errors
+    /// A text that cannot be encoded.
+    pub fn ask(&self, text: &str, decoding: &Decoding) -> Result<Request> {
+        let prompt = prompt_ids(text, &self.tokenizer)?;
         Ok(Request {
             stop_tokens: self.stop_tokens.clone(),
-            code_prompt: server::is_code_shaped(&problem.prompt),
-            ..Request::new(prompt, self.max_tokens, decoding.clone())
+            code_prompt: server::is_code_shaped(text),
+            ..Request::new(prompt, self.load.max_tokens, decoding.clone())
         })
     }
 }

@@ -1,0 +1,138 @@
+//! Filter weights: what is read, and what is refused in which words.
+
+use asynclane_model::{Files, FilterWeights, LoadError};
+use half::{bf16, f16};
+use safetensors::tensor::{Dtype, TensorView, serialize};
+
+const NAME: &str = "filter.safetensors";
+
+/// A tensor as it is stored.
+type Stored = (&'static str, Vec<usize>, Dtype, Vec<u8>);
+
+/// 3 -> 2 -> 3, values that every type holds exactly.
+fn filter() -> FilterWeights {
+    let values = |count, from: f32| (0..count).map(|at| from + at as f32 / 4.0).collect();
+    FilterWeights {
+        first: values(6, -1.0),
+        first_bias: values(2, 0.25),
+        second: values(6, 1.0),
+        second_bias: values(3, -2.0),
+    }
+}
+
+fn stored(dtype: Dtype) -> Vec<Stored> {
+    let FilterWeights {
+        first,
+        first_bias,
+        second,
+        second_bias,
+    } = filter();
+    let bytes = |values: Vec<f32>| -> Vec<u8> {
+        let bytes = values.into_iter().map(|x| match dtype {
+            Dtype::F32 => x.to_le_bytes().to_vec(),
+            Dtype::BF16 => bf16::from_f32(x).to_le_bytes().to_vec(),
+            Dtype::F16 => f16::from_f32(x).to_le_bytes().to_vec(),
+            _ => f64::from(x).to_le_bytes().to_vec(),
+        });
+        bytes.flatten().collect()
+    };
+    vec![
+        ("0.weight", vec![2, 3], dtype, bytes(first)),
+        ("0.bias", vec![2], dtype, bytes(first_bias)),
+        ("2.weight", vec![3, 2], dtype, bytes(second)),
+        ("2.bias", vec![3], dtype, bytes(second_bias)),
+    ]
+}
+
+fn open(bytes: Vec<u8>) -> Result<FilterWeights, LoadError> {
+    FilterWeights::open(&Files::memory([(NAME, bytes)]), NAME)
+}
+
+fn load(tensors: &[Stored]) -> Result<FilterWeights, LoadError> {
+    let view = |(name, shape, dtype, bytes): &'_ Stored| {
+        let view = TensorView::new(*dtype, shape.clone(), bytes.clone().leak());
+        (*name, view.expect("bytes of that shape"))
+    };
+    let views: Vec<_> = tensors.iter().map(view).collect();
+    open(serialize(views, None).expect("a file"))
+}
+
+/// The one-line refusal of the file once `change` went over it.
+fn refusal(change: impl FnOnce(&mut Vec<Stored>)) -> String {
+    let mut tensors = stored(Dtype::F32);
+    change(&mut tensors);
+    let message = load(&tensors).expect_err("refused").to_string();
+    assert!(!message.contains('\n'), "{message}");
+    message
+}
+
+#[test]
+fn every_type_is_read_and_what_is_written_is_read_again() {
+    for dtype in [Dtype::F32, Dtype::BF16, Dtype::F16] {
+        assert_eq!(load(&stored(dtype)).unwrap(), filter(), "{dtype:?}");
+    }
+    assert_eq!(open(filter().to_file().unwrap()).unwrap(), filter());
+    let mut uneven = filter();
+    uneven.second.pop();
+    assert!(uneven.to_file().is_err());
+}
+
+#[test]
+fn a_file_is_read_from_its_path() {
+    let name = format!("asynclane-{}-{NAME}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, filter().to_file().unwrap()).unwrap();
+    let read = FilterWeights::read(&path);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(read.unwrap(), filter());
+    let gone = FilterWeights::read(std::path::Path::new("no-such.safetensors"));
+    let message = gone.expect_err("it is not there").to_string();
+    assert_eq!(message, "no-such.safetensors: not found in .");
+    let nowhere = FilterWeights::read(std::path::Path::new("/no/such/filter"));
+    let message = nowhere.expect_err("it is not there").to_string();
+    assert_eq!(message, "filter: not found in /no/such");
+}
+
+#[test]
+fn what_is_no_filter_is_refused() {
+    assert_eq!(
+        refusal(|tensors| drop(tensors.remove(0))),
+        "filter.safetensors: 0.weight: expected a matrix [hidden, block length], found none"
+    );
+    assert_eq!(
+        refusal(|tensors| tensors[0].1 = vec![6]),
+        "filter.safetensors: 0.weight: expected a matrix [hidden, block length], found shape [6]"
+    );
+    assert_eq!(
+        refusal(|tensors| tensors[2].1 = vec![2, 3]),
+        "filter.safetensors: 2.weight: expected shape [3, 2], found [2, 3]"
+    );
+    assert_eq!(
+        refusal(|tensors| drop(tensors.remove(3))),
+        "filter.safetensors: 2.bias: expected a tensor of shape [3], found none"
+    );
+    assert_eq!(
+        refusal(|tensors| tensors.push(("4.bias", vec![1], Dtype::F32, vec![0; 4]))),
+        "filter.safetensors: 4.bias: expected two linear layers, 0 and 2, found a third"
+    );
+    assert_eq!(
+        refusal(|tensors| *tensors = stored(Dtype::F64)),
+        "filter.safetensors: 0.weight: expected BF16, F16 or F32, found F64"
+    );
+    let nan = f32::NAN.to_le_bytes();
+    assert_eq!(
+        refusal(|tensors| tensors[1].3[4..].copy_from_slice(&nan)),
+        "filter.safetensors: 0.bias: expected finite numbers, found NaN at element 1"
+    );
+}
+
+#[test]
+fn what_is_no_safetensors_file_is_refused() {
+    let whole = filter().to_file().unwrap();
+    for length in [0, 5, whole.len() - 1] {
+        let error = open(whole[..length].to_vec()).expect_err("it is cut");
+        let message = error.to_string();
+        let begin = "filter.safetensors: corrupt or truncated: ";
+        assert!(message.starts_with(begin), "{message}");
+    }
+}
