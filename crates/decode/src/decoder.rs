@@ -86,10 +86,12 @@ impl Decoder {
             Ok(guard) => (guard, None),
             Err(error) => (None, Some(error)),
         };
+        // Steps allocate nothing as long as no lane is longer.
+        let room = input.budget.min(256) as usize;
         let mut decoder = Self {
             state: State {
                 canvas,
-                tree: LaneTree::default(),
+                tree: LaneTree::with_room(input.budget),
                 classes: input.classes,
                 code_prompt: input.code_prompt,
             },
@@ -101,8 +103,8 @@ impl Decoder {
             failure,
             step: 0,
             done: None,
-            masks: Vec::new(),
-            chosen: Vec::new(),
+            masks: Vec::with_capacity(room),
+            chosen: Vec::with_capacity(room),
             tried: Vec::new(),
         };
         let over = decoder.guard.as_ref().is_some_and(Guard::is_over);

@@ -58,6 +58,15 @@ pub struct LaneTree {
 }
 
 impl LaneTree {
+    /// No lanes, with room for those that a budget of so many offsets usually sees.
+    pub(crate) fn with_room(budget: u32) -> Self {
+        let lanes = budget as usize / 4 + 4;
+        Self {
+            lanes: Vec::with_capacity(lanes),
+            active: Vec::with_capacity(lanes.min(32)),
+        }
+    }
+
     /// All lanes in order of birth.
     pub fn lanes(&self) -> &[Lane] {
         &self.lanes

@@ -113,12 +113,18 @@ impl PageTable {
 
     /// A table that shares the pages of the first `slots` slots.
     pub fn share(&self, slots: u32, pool: &mut PagePool) -> Self {
-        let count = (slots.div_ceil(pool.page_size) as usize).min(self.pages.len());
-        let pages = self.pages[..count].to_vec();
-        for page in &pages {
+        let mut table = Self::default();
+        table.take_over(self, slots, pool);
+        table
+    }
+
+    /// Puts the pages of the first `slots` slots of `other` into this table, which must be empty.
+    pub fn take_over(&mut self, other: &Self, slots: u32, pool: &mut PagePool) {
+        let count = (slots.div_ceil(pool.page_size) as usize).min(other.pages.len());
+        self.pages.extend_from_slice(&other.pages[..count]);
+        for page in &self.pages {
             pool.retain(*page);
         }
-        Self { pages }
     }
 
     /// Gives every page back.
@@ -126,6 +132,11 @@ impl PageTable {
         for page in self.pages.drain(..) {
             pool.release(page);
         }
+    }
+
+    /// Makes room for the addresses of `pages` pages.
+    pub fn reserve(&mut self, pages: u32) {
+        self.pages.reserve(pages as usize);
     }
 
     /// Makes `[0, slots)` addressable.

@@ -108,6 +108,7 @@ fn admit(engine: &mut Engine) {
             continue;
         }
         sequence.reserved = pages;
+        sequence.tables.reserve(pages);
         sequence.report_births(&mut engine.report);
         engine.running.push(sequence);
     }

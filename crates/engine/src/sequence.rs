@@ -15,6 +15,9 @@ use crate::penalties::PenaltyBiases;
 use crate::report::{ByRole, FinishedSequence, StepReport};
 use crate::request::Request;
 
+/// Effects of a step that a sequence has room for from the beginning.
+const EFFECTS: usize = 128;
+
 /// A sequence's number, ascending in order of submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SequenceId(pub u64);
@@ -53,7 +56,7 @@ impl Sequence {
         classes: Arc<TokenClasses>,
         filter: Option<Arc<Filter>>,
     ) -> Self {
-        let mut effects = Vec::new();
+        let mut effects = Vec::with_capacity(EFFECTS);
         let input = Input {
             budget: request.max_tokens,
             stops: &request.stop_tokens,

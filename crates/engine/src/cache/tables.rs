@@ -12,8 +12,10 @@ use crate::pages::{OutOfPages, PagePool, PageTable};
 #[derive(Debug)]
 pub(crate) struct Tables {
     tables: Vec<(LaneId, PageTable)>,
-    /// Those of the branches of a forward that is under way.
+    /// Those of the branches of a forward that is under way, then empty ones to be used again.
     branches: Vec<PageTable>,
+    /// Branches of the forward.
+    tried: usize,
     private: bool,
     prompt: u32,
 }
@@ -27,9 +29,15 @@ impl Tables {
         Self {
             tables: vec![(Self::SHARED, PageTable::default())],
             branches: Vec::new(),
+            tried: 0,
             private,
             prompt,
         }
+    }
+
+    /// Makes room for the addresses of `pages` pages, so that growing allocates nothing.
+    pub(crate) fn reserve(&mut self, pages: u32) {
+        self.tables[0].1.reserve(pages);
     }
 
     /// All tables, for checks.
@@ -47,9 +55,10 @@ impl Tables {
     }
 
     fn release_branches(&mut self, pool: &mut PagePool) {
-        for mut table in self.branches.drain(..) {
+        for table in &mut self.branches[..self.tried] {
             table.release(pool);
         }
+        self.tried = 0;
     }
 
     /// Follows births and deaths of lanes: a child begins with its parent's K/V, a refine child
@@ -134,13 +143,14 @@ impl Tables {
         pool: &mut PagePool,
         copies: &mut Vec<PageCopy>,
     ) -> Result<&[PageId], OutOfPages> {
-        let mut table = PageTable::default();
-        if slots.start > 0 {
-            table = self.tables[0].1.share(u32::MAX, pool);
+        if self.tried == self.branches.len() {
+            self.branches.push(PageTable::default());
         }
-        self.branches.push(table);
-        let last = self.branches.len() - 1;
-        let table = &mut self.branches[last];
+        let table = &mut self.branches[self.tried];
+        self.tried += 1;
+        if slots.start > 0 {
+            table.take_over(&self.tables[0].1, u32::MAX, pool);
+        }
         table.grow(slots.end, pool)?;
         table.own(slots, pool, copies)?;
         Ok(table.pages())

@@ -1,0 +1,97 @@
+//! The scheduler's side of a step asks the allocator for nothing in the steady state.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asynclane_engine::decoding::DecodingSpec;
+use asynclane_engine::{Engine, EngineConfig, Request, Skills};
+use sim::{Fidelity, SimConfig, SimExecutor};
+use step::{BatchOutput, Executor};
+
+/// Tokens of every answer: the texts of this model never end.
+const BUDGET: u32 = 256;
+/// Sequences in the batch.
+const SEQUENCES: u32 = 64;
+
+fn engine() -> (Engine, SimExecutor) {
+    let model = SimConfig {
+        pages: 4096,
+        fidelity: Fidelity::Free,
+        text_len: 4096..4097,
+        ..SimConfig::default()
+    };
+    let executor = SimExecutor::new(model).expect("a valid model");
+    let config = EngineConfig {
+        max_running: SEQUENCES,
+        max_waiting: SEQUENCES,
+        row_budget: 100_000,
+        max_model_len: None,
+        classes: Arc::default(),
+        skills: Skills::default(),
+    };
+    (Engine::new(&config, executor.spec()), executor)
+}
+
+fn submit(engine: &mut Engine, settings: &str) {
+    let decoding = DecodingSpec::parse(settings).and_then(|spec| spec.resolve());
+    let decoding = decoding.expect("valid settings");
+    for seed in 0..SEQUENCES {
+        let mut request = Request::new(vec![20, 21, 22 + seed], BUDGET, decoding.clone());
+        request.sampling.seed = u64::from(seed);
+        engine.submit(request).expect("there is room");
+    }
+}
+
+/// Steps, and allocations of plan, apply, events and report, from the batch's fourth step to its
+/// last one. A batch of the same kind has run before: the lists have their sizes.
+fn measure(settings: &str) -> (u32, u64) {
+    let (mut engine, mut executor) = engine();
+    let mut output = BatchOutput::default();
+    let (mut steps, mut count) = (0, 0);
+    for measured in [false, true] {
+        submit(&mut engine, settings);
+        for step in 0.. {
+            let mut planned = false;
+            let plan = allocation_counter::measure(|| {
+                engine.clear_report();
+                planned = engine.plan();
+            });
+            if !planned {
+                break;
+            }
+            executor
+                .execute(engine.batch(), &mut output)
+                .expect("a sound batch");
+            let apply = allocation_counter::measure(|| {
+                engine.apply(&output, Duration::from_millis(step));
+                while engine.poll_event().is_some() {}
+                engine.report();
+            });
+            if measured && step > 2 {
+                steps += 1;
+                count += plan.count_total + apply.count_total;
+            }
+        }
+    }
+    (steps, count)
+}
+
+#[test]
+fn a_step_allocates_nothing_once_its_lists_have_their_sizes() {
+    let decoders = [
+        "balanced",
+        "vanilla",
+        "fast_dllm_dual",
+        "adablock",
+        "d3llm",
+        "window_diffusion",
+        "balanced,cache=elastic",
+        "fast_dllm_dual,commit=entropy_bound",
+        "fast_dllm_dual,commit=draft_verify",
+    ];
+    for settings in decoders {
+        let (steps, count) = measure(settings);
+        println!("{settings}: {count} allocations in {steps} steps");
+        assert!(count == 0 && steps > 10, "{settings}: {count} in {steps}");
+    }
+}
