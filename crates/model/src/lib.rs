@@ -18,6 +18,7 @@ mod inputs;
 mod layers;
 mod model;
 mod pool;
+mod profile;
 mod sampler;
 mod weights;
 
@@ -26,3 +27,4 @@ pub use error::{ForwardError, LoadError};
 pub use executor::{ExecutorConfig, ModelExecutor};
 pub use files::Files;
 pub use model::{Model, ModelInfo};
+pub use profile::{Part, Profile};

@@ -1,8 +1,9 @@
 //! A loaded model: its network and the facts about it.
 
-use crate::arch::{self, Network};
+use crate::arch::{self, Network, Pass};
 use crate::inputs::Inputs;
 use crate::pool::{KvPool, PoolShape};
+use crate::profile::Clock;
 use crate::{Checkpoint, ForwardError, LoadError};
 use candle_core::{Device, Tensor};
 
@@ -130,8 +131,14 @@ impl Model {
 
     fn full(&self, tokens: &[u32]) -> candle_core::Result<Vec<f32>> {
         let pool = self.pool(tokens.len(), 1)?;
-        let hidden = self.network.hidden(&Inputs::full(tokens), &pool)?;
-        let logits: Tensor = self.network.logits(&hidden)?;
+        let inputs = Inputs::full(tokens);
+        let pass = Pass {
+            inputs: &inputs,
+            pool: &pool,
+        };
+        let mut clock = Clock::start(None);
+        let hidden = self.network.hidden(&pass, &mut clock)?;
+        let logits: Tensor = self.network.logits(&hidden, &mut clock)?;
         logits.flatten_all()?.to_vec1()
     }
 
