@@ -45,6 +45,9 @@ pub struct ModelArgs {
     /// Decoder: a preset's name, and `key=value` settings, separated by commas.
     #[arg(long, global = true, env = "ASYNCLANE_DECODER")]
     pub decoder: Option<String>,
+    /// How matrices are kept and multiplied: f32, bf16 or int8.
+    #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]
+    pub dtype: Option<String>,
     /// Most positions of a sequence, prompt plus budget.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_MODEL_LEN")]
     pub max_model_len: Option<u32>,
@@ -194,6 +197,8 @@ pub struct InspectArgs {
 pub enum InspectCommand {
     /// What was detected in a checkpoint (the default).
     Model,
+    /// Processor, threads, and what multiplies each dtype here.
+    Device,
     /// Logits of one full forward, as a safetensors file.
     Logits {
         /// Token ids, separated by commas.

@@ -1,8 +1,13 @@
 //! Times single kernels beside the machine's peak: the products of the demo model's geometry and
 //! of one of 300 million parameters, and what surrounds them.
+//!
+//! `cargo run --release -p asynclane-kernels --example kernels [-- f32 | bf16 | int8]`: all dtypes
+//! or one.
 
-use asynclane_kernels::{AttentionSegment, Draw, Epilogue, Linear, PagedAttention, rms_norm};
-use asynclane_kernels::{InstructionSet, Scorer, ScorerRow, peak, score};
+use asynclane_kernels::{
+    AttentionSegment, Draw, PagedAttention, Scorer, ScorerRow, rms_norm, score,
+};
+use asynclane_kernels::{Epilogue, Linear, Matrix, WeightDtype, peak};
 use candle_core::{Device, Result, Tensor};
 use std::time::Instant;
 
@@ -49,11 +54,16 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// One line per matrix: for each row count the rate, its share of the peak and its ratio to
-/// candle's.
-fn linears(shapes: &[(&str, usize, usize, Epilogue)]) -> Result<()> {
+/// candle's in f32.
+fn linears(dtype: WeightDtype, shapes: &[(&str, usize, usize, Epilogue)]) -> Result<()> {
     for &(name, n, k, epilogue) in shapes {
         let weight = random((n, k))?;
-        let layer = Linear::new(&weight.flatten_all()?.to_vec1::<f32>()?, k, None, epilogue)?;
+        let matrix = Matrix {
+            weight: &weight.flatten_all()?.to_vec1::<f32>()?,
+            k,
+            bias: None,
+        };
+        let layer = Linear::new(matrix, dtype, epilogue)?;
         let transposed = weight.t()?;
         print!("{name:>8} {n}x{k}:");
         for m in ROWS {
@@ -62,7 +72,7 @@ fn linears(shapes: &[(&str, usize, usize, Epilogue)]) -> Result<()> {
             let runs = (0.2 / operations).clamp(1.0, 50.0) as usize;
             let (mut rates, mut shares, mut ratios) = (vec![], vec![], vec![]);
             for _ in 0..ROUNDS {
-                let peak = peak();
+                let peak = peak(dtype);
                 let ours = best(runs, || drop(layer.forward(&x).expect("shapes fit")));
                 let candle = best(runs.div_ceil(4), || {
                     drop(x.matmul(&transposed).expect("shapes fit"));
@@ -169,14 +179,20 @@ fn main() -> Result<()> {
 }
 
 fn measure() -> Result<()> {
-    let (threads, set) = (
-        rayon::current_num_threads(),
-        InstructionSet::detect().name(),
-    );
-    println!("{set}, {threads} threads, peak {:.1} GFLOP/s", peak());
-    println!("rows: GFLOP/s (share of the peak, times candle's rate)");
-    linears(DEMO)?;
-    linears(LLADA_300M)?;
+    let only = std::env::args().find_map(|arg| WeightDtype::named(&arg));
+    let dtypes = WeightDtype::ALL.into_iter();
+    for dtype in dtypes.filter(|&dtype| only.is_none_or(|only| only == dtype)) {
+        println!(
+            "{} by {}, {} threads, peak {:.1} GFLOP/s; rows: GFLOP/s (share of the peak, times \
+             candle's rate in f32)",
+            dtype.name(),
+            dtype.instructions(),
+            rayon::current_num_threads(),
+            peak(dtype)
+        );
+        linears(dtype, DEMO)?;
+        linears(dtype, LLADA_300M)?;
+    }
     for rows in [1, 12, 64, 170] {
         small(rows)?;
         scoring(rows, 1024)?;

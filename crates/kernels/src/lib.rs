@@ -23,9 +23,10 @@ mod storage;
 
 pub use attention::{AttentionSegment, PagedAttention};
 pub use cache::{CopyPages, WriteRows};
-pub use linear::{Epilogue, Linear};
+pub use linear::{Epilogue, Linear, Matrix};
 pub use norm::rms_norm;
 pub use peak::peak;
 pub use rope::{Rope, RopeTable};
 pub use score::{Draw, LogitBias, Scored, Scorer, ScorerRow, Scores, Top, score};
 pub use simd::InstructionSet;
+pub use simd::unit::WeightDtype;

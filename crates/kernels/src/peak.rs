@@ -1,7 +1,9 @@
 //! What the processor can multiply at most, measured.
 
 use crate::parallel;
-use crate::simd::{InstructionSet, Kernel, MAX_LANES, Simd, dispatch};
+use crate::simd::dot::Dot;
+use crate::simd::unit::{DotKernel, Unit, WeightDtype, dispatch_unit};
+use crate::simd::{MAX_LANES, Simd};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -11,39 +13,61 @@ const CHAINS: usize = 12;
 /// Steps of all chains, a millisecond or two.
 const STEPS: usize = 1 << 18;
 
-/// Floating-point operations per second, in 10^9, of multiply-adds on registers on all threads of
-/// the current pool, at this moment: what [`crate::Linear`] is measured against. It takes a
-/// millisecond or two; where the processor has other work or changes its clock, measure it in
-/// turn with what is compared.
+/// Operations per second, in 10^9, of multiply-adds of `dtype` on registers on all threads of the
+/// current pool, at this moment: what [`crate::Linear`] is measured against. A multiply-add is two
+/// operations. It takes a millisecond or two; where the processor has other work or changes its
+/// clock, measure it in turn with what is compared.
 #[must_use]
-pub fn peak() -> f64 {
-    let threads = parallel::threads();
-    let lanes = InstructionSet::detect().panel() / 2;
-    let operations = (2 * lanes * CHAINS * STEPS * threads) as f64;
+pub fn peak(dtype: WeightDtype) -> f64 {
+    let (threads, unit) = (parallel::threads(), Unit::detect(dtype));
     let start = Instant::now();
-    parallel::for_each(threads, |_| {
-        black_box(dispatch(Chains));
+    let mut counts = vec![0; threads];
+    let shared = parallel::Shared::new(&mut counts);
+    parallel::for_each(threads, |thread| {
+        // SAFETY: each task has its own count.
+        let count = unsafe { shared.part(thread, 1) };
+        count[0] = dispatch_unit(unit, Chains);
     });
-    1e-9 * operations / start.elapsed().as_secs_f64()
+    1e-9 * counts.iter().sum::<usize>() as f64 / start.elapsed().as_secs_f64()
 }
 
-/// One thread's share.
+/// One thread's share; yields the operations done.
 struct Chains;
 
-impl Kernel for Chains {
-    type Output = f32;
+impl DotKernel for Chains {
+    type Output = usize;
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> f32 {
-        let values = black_box([[0.999f32; MAX_LANES], [1e-3; MAX_LANES]]);
+    fn run<D: Dot>(self, d: D) -> usize {
+        // Small numbers in every dtype.
+        let words = black_box([0x3F01_3F01u32; MAX_LANES]);
         // SAFETY: LANES <= MAX_LANES.
-        let [x, y] = values.map(|values| unsafe { s.load(values.as_ptr()) });
-        let mut chains = [y; CHAINS];
+        let (row, columns) = (d.row(words[0], 0), unsafe { d.columns(words.as_ptr(), 0) });
+        let mut chains = [d.zero(); CHAINS];
         for _ in 0..STEPS {
             for chain in &mut chains {
-                *chain = s.fma(*chain, x, y);
+                *chain = d.multiply(row, columns, *chain);
             }
         }
-        chains.into_iter().map(|chain| s.sum(chain)).sum()
+        for chain in chains {
+            let mut sums = [0u32; MAX_LANES];
+            // SAFETY: LANES <= MAX_LANES.
+            unsafe { d.store(sums.as_mut_ptr(), chain) };
+            black_box(sums);
+        }
+        2 * STEPS * CHAINS * D::S::LANES * D::NUMBERS / D::PARTS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_dtype_has_a_peak() {
+        for dtype in WeightDtype::ALL {
+            let peak = peak(dtype);
+            assert!(peak.is_finite() && peak > 0.0, "{}: {peak}", dtype.name());
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! Times forward passes and shows where their time goes, beside the machine's peak.
 //!
-//! `cargo run --release -p asynclane-model --example forward [-- llada-300m]`: the demo model's
-//! geometry, or one of 300 million parameters, with random weights.
+//! `cargo run --release -p asynclane-model --example forward [-- llada-300m] [bf16 | int8]`: the
+//! demo model's geometry, or one of 300 million parameters, with random weights.
 
-use asynclane_model::{Checkpoint, ExecutorConfig, Model, ModelExecutor, Part};
+use asynclane_model::{Checkpoint, ExecutorConfig, Model, ModelExecutor, Part, WeightDtype};
 use std::time::Instant;
 use step::{Batch, BatchOutput, Executor, PageId, Row, Sampling, Score, Segment};
 
@@ -139,7 +139,10 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let large = std::env::args().any(|arg| arg == "llada-300m");
     let geometry = if large { LLADA_300M } else { DEMO };
-    let model = Model::load(Checkpoint::synthetic(&geometry.config(), 1)?)?;
+    let dtype = std::env::args().find_map(|arg| WeightDtype::named(&arg));
+    let dtype = dtype.unwrap_or_default();
+    let checkpoint = Checkpoint::synthetic(&geometry.config(), 1)?.with_dtype(dtype);
+    let model = Model::load(checkpoint)?;
     let parameters = model.info().parameters;
     let config = ExecutorConfig {
         page_size: PAGE,
@@ -148,9 +151,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let mut executor = ModelExecutor::new(model, config)?;
     println!(
-        "{parameters} parameters, {} threads, {}, peak {:.1} GFLOP/s",
+        "{parameters} parameters, {} threads, {} by {}, peak {:.1} GFLOP/s",
         executor.threads(),
-        executor.instruction_set(),
+        dtype.name(),
+        executor.instructions(),
         executor.peak()
     );
     println!("one sequence of as many rows:");

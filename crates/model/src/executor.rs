@@ -20,7 +20,7 @@ pub struct ExecutorConfig {
     pub threads: Option<NonZeroUsize>,
 }
 
-/// Runs forward passes of one model on the CPU in f32.
+/// Runs forward passes of one model on the CPU.
 pub struct ModelExecutor {
     model: Model,
     pool: KvPool,
@@ -93,17 +93,18 @@ impl ModelExecutor {
         self.threads.current_num_threads()
     }
 
-    /// The instruction set in use, for logs and benchmark labels.
+    /// The instructions that multiply the matrices, for logs and benchmark labels.
     #[must_use]
-    pub fn instruction_set(&self) -> &'static str {
-        kernels::InstructionSet::detect().name()
+    pub fn instructions(&self) -> &'static str {
+        self.model.info().dtype.instructions()
     }
 
-    /// Billions of operations per second that the threads reach at most, measured now; see
-    /// [`kernels::peak`].
+    /// Billions of operations per second that the threads reach at most in the model's dtype,
+    /// measured now; see [`kernels::peak`].
     #[must_use]
     pub fn peak(&self) -> f64 {
-        self.threads.install(kernels::peak)
+        self.threads
+            .install(|| kernels::peak(self.model.info().dtype))
     }
 
     /// Starts a new profile, to which every later forward pass adds its times.

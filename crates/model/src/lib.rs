@@ -26,5 +26,6 @@ pub use checkpoint::Checkpoint;
 pub use error::{ForwardError, LoadError};
 pub use executor::{ExecutorConfig, ModelExecutor};
 pub use files::Files;
+pub use kernels::WeightDtype;
 pub use model::{Model, ModelInfo};
 pub use profile::{Part, Profile};

@@ -6,6 +6,7 @@ use crate::pool::{KvPool, PoolShape};
 use crate::profile::Clock;
 use crate::{Checkpoint, ForwardError, LoadError};
 use candle_core::{Device, Tensor};
+use kernels::WeightDtype;
 
 /// What is known of a model besides its weights.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +37,8 @@ pub struct ModelInfo {
     pub end: Vec<u32>,
     /// Stored numbers, tied matrices counted once.
     pub parameters: usize,
+    /// What matrices are kept and multiplied as.
+    pub dtype: WeightDtype,
 }
 
 impl ModelInfo {
@@ -84,6 +87,7 @@ impl Model {
     pub fn load(mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
         let (network, mut info) = arch::load(&checkpoint.config, &mut checkpoint.weights)?;
         info.parameters = checkpoint.weights.elements();
+        info.dtype = checkpoint.weights.dtype;
         let unused = checkpoint.weights.unused();
         let warnings = unused
             .iter()

@@ -52,6 +52,7 @@ pub struct Runner {
     engine: Engine,
     executor: Box<dyn Executor>,
     tokenizer: std::sync::Arc<Tokenizer>,
+    kernels: String,
     stop_tokens: Vec<u32>,
     max_tokens: u32,
     concurrency: usize,
@@ -77,6 +78,7 @@ impl Runner {
             engine,
             executor: loaded.executor,
             tokenizer: loaded.tokenizer,
+            kernels: loaded.kernels,
             stop_tokens: loaded.stop_tokens,
             max_tokens: args.max_tokens,
             concurrency: args.concurrency,
@@ -165,6 +167,11 @@ impl Runner {
         }
         tally.wall = started.elapsed();
         Ok((tally, answers))
+    }
+
+    /// Processor, threads, and what multiplies the matrices.
+    pub fn machine(&self) -> String {
+        format!("{}, {}", super::report::machine(), self.kernels)
     }
 
     /// Its tokenizer.
