@@ -30,6 +30,28 @@ fn logits_are_those_of_the_model() {
 }
 
 #[test]
+fn a_device_names_what_multiplies_each_dtype() {
+    let output = run(&["inspect", "device"]);
+    let text = stdout(&output);
+    assert!(text.lines().next().unwrap().ends_with(" threads"), "{text}");
+    for dtype in model::WeightDtype::ALL {
+        let line = format!("{} by {}", dtype.name(), dtype.instructions());
+        assert!(text.lines().any(|other| other == line), "{text}");
+        let output = run(&["inspect", "model", "--dtype", dtype.name()]);
+        let line = format!("matrices         {line}");
+        let text = stdout(&output);
+        assert!(text.lines().any(|other| other == line), "{text}");
+    }
+    let output = run(&["inspect", "model", "--dtype", "fp8"]);
+    assert_eq!(output.status.code(), Some(78));
+    let message = stderr(&output);
+    assert!(
+        message.contains("model.dtype: expected one of f32, bf16, int8"),
+        "{message}"
+    );
+}
+
+#[test]
 fn tokens_outside_the_vocabulary_are_refused() {
     let file = folder("no-logits").join("logits.safetensors");
     let out = file.to_str().expect("the path is UTF-8");

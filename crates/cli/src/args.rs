@@ -51,6 +51,9 @@ pub struct ModelArgs {
     /// its own.
     #[arg(long, global = true, value_name = "FILE", env = "ASYNCLANE_FILTER")]
     pub filter: Option<String>,
+    /// How matrices are kept and multiplied: f32, bf16 or int8.
+    #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]
+    pub dtype: Option<String>,
     /// Most positions of a sequence, prompt plus budget.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_MODEL_LEN")]
     pub max_model_len: Option<u32>,
@@ -150,7 +153,7 @@ pub struct BenchArgs {
     /// ablations and a row of thresholds.
     #[arg(
         long,
-        default_value = "vanilla fast_dllm_dual_published fast_dllm_dual asynclane_paper balanced"
+        default_value = "vanilla fast_dllm_dual_published fast_dllm_dual asynclane_paper asynclane balanced"
     )]
     pub decoders: String,
     /// Problem families, separated by commas: sums, snippets, lists, or `all`.
@@ -240,6 +243,8 @@ pub struct InspectArgs {
 pub enum InspectCommand {
     /// What was detected in a checkpoint (the default).
     Model,
+    /// Processor, threads, and what multiplies each dtype here.
+    Device,
     /// Logits of one full forward, as a safetensors file.
     Logits {
         /// Token ids, separated by commas.

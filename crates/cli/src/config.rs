@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use engine::decoding::DecodingSpec;
+use model::WeightDtype;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{CheckConfigArgs, ModelArgs, ServeArgs};
@@ -44,6 +45,8 @@ pub struct Model {
     pub path: String,
     /// The name that requests give; empty = the folder's name.
     pub served_name: String,
+    /// How matrices are kept and multiplied: `f32`, `bf16` or `int8`.
+    pub dtype: String,
     /// Most positions of a sequence; 0 = what the model was built for.
     pub max_model_len: u32,
     /// Decoder of a request that names none.
@@ -87,6 +90,7 @@ impl Default for Model {
         Self {
             path: "demo".to_owned(),
             served_name: String::new(),
+            dtype: WeightDtype::F32.name().to_owned(),
             max_model_len: 0,
             decoder: engine::decoding::DEFAULT_PRESET.to_owned(),
             filter: String::new(),
@@ -149,6 +153,7 @@ impl Config {
         set(&mut self.model.path, &args.model);
         set(&mut self.model.decoder, &args.decoder);
         set(&mut self.model.filter, &args.filter);
+        set(&mut self.model.dtype, &args.dtype);
         set(&mut self.model.max_model_len, &args.max_model_len);
         set(&mut self.engine.kv_memory, &args.kv_memory);
         set(&mut self.engine.row_budget, &args.row_budget);
@@ -178,6 +183,9 @@ impl Config {
         if let Err(problem) = bytes(&self.engine.kv_memory) {
             problems.push(format!("engine.kv_memory: {problem}"));
         }
+        if let Err(problem) = dtype(&self.model.dtype) {
+            problems.push(format!("model.dtype: {problem}"));
+        }
         if let Err(error) = self.decoding().and_then(|spec| Ok(spec.resolve()?)) {
             problems.push(format!("model.decoder: {error}"));
         }
@@ -193,6 +201,15 @@ impl Config {
     /// A setting that is unknown or out of range.
     pub fn decoding(&self) -> Result<DecodingSpec> {
         Ok(DecodingSpec::parse(&self.model.decoder)?)
+    }
+
+    /// How matrices are kept and multiplied.
+    ///
+    /// # Errors
+    /// No such dtype.
+    pub fn dtype(&self) -> Result<WeightDtype> {
+        dtype(&self.model.dtype)
+            .map_err(|problem| exit::failure(exit::CONFIG, format!("model.dtype: {problem}")))
     }
 
     /// Bytes for KV pages.
@@ -261,6 +278,13 @@ fn set<T: Clone>(target: &mut T, value: &Option<T>) {
     if let Some(value) = value {
         target.clone_from(value);
     }
+}
+
+fn dtype(name: &str) -> Result<WeightDtype, String> {
+    WeightDtype::named(name).ok_or_else(|| {
+        let names = WeightDtype::ALL.map(WeightDtype::name).join(", ");
+        format!("expected one of {names}, found {name:?}")
+    })
 }
 
 /// `512MiB`, `4GiB`, `1000000`.
@@ -339,11 +363,13 @@ mod tests {
         config.engine.row_budget = 0;
         config.engine.kv_memory = "much".to_owned();
         config.model.decoder = "balanced,treshold=0.5".to_owned();
+        config.model.dtype = "fp8".to_owned();
         let message = config.validate().unwrap_err().to_string();
         for key in [
             "engine.row_budget",
             "engine.kv_memory",
             "model.decoder: treshold",
+            "model.dtype: expected one of f32, bf16, int8, found \"fp8\"",
         ] {
             assert!(message.contains(key), "{message}");
         }

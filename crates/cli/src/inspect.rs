@@ -6,9 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use model::WeightDtype;
 use safetensors::tensor::{Dtype, TensorView};
 
 use crate::args::{InspectArgs, InspectCommand};
+use crate::bench::report::machine;
 use crate::config::Config;
 use crate::exit;
 use crate::load;
@@ -23,6 +25,10 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 pub fn run(args: &InspectArgs) -> Result<()> {
     match &args.what {
         None | Some(InspectCommand::Model) => model(args),
+        Some(InspectCommand::Device) => {
+            device();
+            Ok(())
+        }
         Some(InspectCommand::Logits { tokens, out }) => logits(args, tokens, out),
         Some(InspectCommand::Health { address }) => health(address),
     }
@@ -30,12 +36,13 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 
 fn model(args: &InspectArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
-    let (model, tokenizer) = load::open(&config.model.path)?;
+    let (model, tokenizer) = load::open(&config.model.path, config.dtype()?)?;
     let info = model.info();
     println!("family           {}", info.family);
     println!("parameters       {}", info.parameters);
     println!("layers           {}", info.layers);
     println!("width            {}", info.width);
+    println!("matrices         {}", load::kernels(info.dtype));
     println!(
         "heads            {} ({} for keys and values)",
         info.heads, info.groups
@@ -61,9 +68,17 @@ fn model(args: &InspectArgs) -> Result<()> {
     Ok(())
 }
 
+/// What this machine computes with.
+fn device() {
+    println!("{}", machine());
+    for dtype in WeightDtype::ALL {
+        println!("{}", load::kernels(dtype));
+    }
+}
+
 fn logits(args: &InspectArgs, tokens: &[u32], out: &Path) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
-    let (model, _) = load::open(&config.model.path)?;
+    let (model, _) = load::open(&config.model.path, config.dtype()?)?;
     let logits = model.logits(tokens);
     let logits = logits.map_err(|error| exit::failure(exit::USAGE, error.to_string()))?;
     let bytes: Vec<u8> = logits

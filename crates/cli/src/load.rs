@@ -8,6 +8,7 @@ use decode::{Filter, Weights};
 use engine::{EngineConfig, Skills};
 use model::{
     Checkpoint, ExecutorConfig, Files, FilterWeights, LoadError, Model, ModelExecutor, ModelInfo,
+    WeightDtype,
 };
 use step::Executor;
 use text::{Tokenizer, TokenizerFiles};
@@ -35,8 +36,8 @@ pub struct Loaded {
     pub is_demo: bool,
     /// Threads that compute.
     pub threads: usize,
-    /// Instruction set of the kernels.
-    pub kernels: &'static str,
+    /// Dtype of the matrices and the instructions that multiply them: `bf16 by avx512-bf16`.
+    pub kernels: String,
 }
 
 impl Loaded {
@@ -56,7 +57,7 @@ impl Loaded {
 /// One line naming the file, the key or tensor, what was expected and what was found.
 pub fn load(config: &Config) -> Result<Loaded> {
     let filter = filter(config)?;
-    let (model, tokenizer) = open(&config.model.path)?;
+    let (model, tokenizer) = open(&config.model.path, config.dtype()?)?;
     let info = model.info().clone();
     let tokenizer = Arc::new(prepare(tokenizer, &info));
     let page = info.kv_bytes_per_position() as u64 * u64::from(config.engine.page_size);
@@ -99,7 +100,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     Ok(Loaded {
         stop_tokens: stop_tokens(&tokenizer, &info),
         threads: executor.threads(),
-        kernels: executor.instruction_set(),
+        kernels: kernels(info.dtype),
         executor: Box::new(executor),
         tokenizer,
         info,
@@ -113,12 +114,11 @@ pub fn load(config: &Config) -> Result<Loaded> {
 ///
 /// # Errors
 /// As [`load`].
-pub fn open(path: &str) -> Result<(Model, Tokenizer)> {
+pub fn open(path: &str, dtype: WeightDtype) -> Result<(Model, Tokenizer)> {
+    let load = |checkpoint: Checkpoint| Model::load(checkpoint.with_dtype(dtype));
     if path == DEMO {
         let files = Files::memory(demo::checkpoint::files().iter().copied());
-        let model = Checkpoint::open(&files)
-            .and_then(Model::load)
-            .map_err(refused)?;
+        let model = Checkpoint::open(&files).and_then(load).map_err(refused)?;
         return Ok((model, tokenizer(&demo_files())?));
     }
     let folder = Path::new(path);
@@ -127,11 +127,16 @@ pub fn open(path: &str) -> Result<(Model, Tokenizer)> {
         return Err(exit::failure(exit::NO_INPUT, message));
     }
     let model = Checkpoint::open(&Files::folder(folder))
-        .and_then(Model::load)
+        .and_then(load)
         .map_err(refused)?;
     let files = TokenizerFiles::read(folder)
         .map_err(|error| exit::failure(exit::CHECKPOINT, error.to_string()))?;
     Ok((model, tokenizer(&files)?))
+}
+
+/// What multiplies a dtype on this processor, for logs and labels.
+pub fn kernels(dtype: WeightDtype) -> String {
+    format!("{} by {}", dtype.name(), dtype.instructions())
 }
 
 /// What the engine is told about this model and configuration.

@@ -113,7 +113,11 @@ fn install(
     let spec = loaded.executor.spec();
     let metrics = Metrics::new(&MetricsConfig {
         model_name: loaded.name.clone(),
-        backend: format!("cpu-f32-{}", loaded.kernels),
+        backend: format!(
+            "cpu-{}-{}",
+            loaded.info.dtype.name(),
+            loaded.info.dtype.instructions()
+        ),
         page_size: spec.page_size,
         pages: spec.pages,
         vllm_aliases: config.server.vllm_metrics,
@@ -142,7 +146,11 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
         created,
         owner: "asynclane".to_owned(),
         is_demo: loaded.is_demo,
-        fingerprint: format!("{}-cpu-f32", env!("CARGO_PKG_VERSION")),
+        fingerprint: format!(
+            "{}-cpu-{}",
+            env!("CARGO_PKG_VERSION"),
+            loaded.info.dtype.name()
+        ),
         stop_tokens: loaded.stop_tokens.clone(),
         defaults: SamplingDefaults::default(),
         decoding: config.decoding()?,
@@ -151,6 +159,7 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
 
 /// What an operator wants to know before the first request.
 fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usize)) {
+    tracing::info!(kernels = loaded.kernels, threads = loaded.threads, "device");
     if !std::io::stderr().is_terminal() {
         return;
     }
@@ -165,7 +174,7 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
         loaded.name, info.family, info.parameters
     );
     eprintln!(
-        "  device     cpu, f32, {} kernels, {} threads",
+        "  device     cpu, {}, {} threads",
         loaded.kernels, loaded.threads
     );
     eprintln!("  context    {} positions", loaded.max_model_len(config));

@@ -1,7 +1,13 @@
-//! Times single kernels at the demo geometry beside the machine's multiply-add peak.
+//! Times single kernels beside the machine's peak: the products of the demo model's geometry and
+//! of one of 300 million parameters, and what surrounds them.
+//!
+//! `cargo run --release -p asynclane-kernels --example kernels [-- f32 | bf16 | int8]`: all dtypes
+//! or one.
 
-use asynclane_kernels::{AttentionSegment, Draw, Epilogue, Linear, PagedAttention, rms_norm};
-use asynclane_kernels::{InstructionSet, Scorer, ScorerRow, score};
+use asynclane_kernels::{
+    AttentionSegment, Draw, PagedAttention, Scorer, ScorerRow, rms_norm, score,
+};
+use asynclane_kernels::{Epilogue, Linear, Matrix, WeightDtype, peak};
 use candle_core::{Device, Result, Tensor};
 use std::time::Instant;
 
@@ -19,21 +25,71 @@ fn random(shape: (usize, usize)) -> Result<Tensor> {
     Tensor::randn(0f32, 1.0, shape, &Device::Cpu)
 }
 
-fn linear(m: usize, n: usize, k: usize, epilogue: Epilogue) -> Result<()> {
-    let weight = random((n, k))?;
-    let x = random((m, k))?;
-    let layer = Linear::new(&weight.flatten_all()?.to_vec1::<f32>()?, k, None, epilogue)?;
-    let ours = best(400, || drop(layer.forward(&x).expect("shapes fit")));
-    let transposed = weight.t()?;
-    let candle = best(100, || drop(x.matmul(&transposed).expect("shapes fit")));
-    let rate = |time: f64| 2e-9 * (m * n * k) as f64 / time;
-    println!(
-        "linear {m}x{n}x{k} {epilogue:?}: {:.1} us, {:.1} GFLOP/s; candle {:.1} us, {:.1} GFLOP/s",
-        ours * 1e6,
-        rate(ours),
-        candle * 1e6,
-        rate(candle)
-    );
+/// Rows in a step.
+const ROWS: [usize; 7] = [1, 4, 16, 32, 64, 128, 256];
+
+/// Matrices `[n, k]` of a layer and the LM head: the demo model's.
+const DEMO: &[(&str, usize, usize, Epilogue)] = &[
+    ("qkv", 576, 192, Epilogue::None),
+    ("out", 192, 192, Epilogue::None),
+    ("gate+up", 1024, 192, Epilogue::SiluGate),
+    ("down", 192, 512, Epilogue::None),
+    ("head", 1024, 192, Epilogue::None),
+];
+/// Those of a model of 300 million parameters.
+const LLADA_300M: &[(&str, usize, usize, Epilogue)] = &[
+    ("qkv", 3072, 1024, Epilogue::None),
+    ("out", 1024, 1024, Epilogue::None),
+    ("gate+up", 5632, 1024, Epilogue::SiluGate),
+    ("down", 1024, 2816, Epilogue::None),
+    ("head", 32_000, 1024, Epilogue::None),
+];
+
+/// Rounds in which ours, candle's and the peak take turns; medians count.
+const ROUNDS: usize = 9;
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// One line per matrix: for each row count the rate, its share of the peak and its ratio to
+/// candle's in f32.
+fn linears(dtype: WeightDtype, shapes: &[(&str, usize, usize, Epilogue)]) -> Result<()> {
+    for &(name, n, k, epilogue) in shapes {
+        let weight = random((n, k))?;
+        let matrix = Matrix {
+            weight: &weight.flatten_all()?.to_vec1::<f32>()?,
+            k,
+            bias: None,
+        };
+        let layer = Linear::new(matrix, dtype, epilogue)?;
+        let transposed = weight.t()?;
+        print!("{name:>8} {n}x{k}:");
+        for m in ROWS {
+            let x = random((m, k))?;
+            let operations = 2e-9 * (m * n * k) as f64;
+            let runs = (0.2 / operations).clamp(1.0, 50.0) as usize;
+            let (mut rates, mut shares, mut ratios) = (vec![], vec![], vec![]);
+            for _ in 0..ROUNDS {
+                let peak = peak(dtype);
+                let ours = best(runs, || drop(layer.forward(&x).expect("shapes fit")));
+                let candle = best(runs.div_ceil(4), || {
+                    drop(x.matmul(&transposed).expect("shapes fit"));
+                });
+                rates.push(operations / ours);
+                shares.push(100.0 * operations / ours / peak);
+                ratios.push(candle / ours);
+            }
+            print!(
+                " {m}: {:.0} ({:.0} %, {:.1}x)",
+                median(rates),
+                median(shares),
+                median(ratios)
+            );
+        }
+        println!();
+    }
     Ok(())
 }
 
@@ -123,22 +179,25 @@ fn main() -> Result<()> {
 }
 
 fn measure() -> Result<()> {
-    let threads = rayon::current_num_threads();
-    println!("{}, {threads} threads", InstructionSet::detect().name());
-    for m in [1, 12, 64, 170] {
-        linear(m, 576, 192, Epilogue::None)?;
-        linear(m, 192, 192, Epilogue::None)?;
-        linear(m, 1024, 192, Epilogue::SiluGate)?;
-        linear(m, 192, 512, Epilogue::None)?;
-        small(m)?;
-        scoring(m, 1024)?;
-        attention(m, 6, 32)?;
+    let only = std::env::args().find_map(|arg| WeightDtype::named(&arg));
+    let dtypes = WeightDtype::ALL.into_iter();
+    for dtype in dtypes.filter(|&dtype| only.is_none_or(|only| only == dtype)) {
+        println!(
+            "{} by {}, {} threads, peak {:.1} GFLOP/s; rows: GFLOP/s (share of the peak, times \
+             candle's rate in f32)",
+            dtype.name(),
+            dtype.instructions(),
+            rayon::current_num_threads(),
+            peak(dtype)
+        );
+        linears(dtype, DEMO)?;
+        linears(dtype, LLADA_300M)?;
+    }
+    for rows in [1, 12, 64, 170] {
+        small(rows)?;
+        scoring(rows, 1024)?;
+        attention(rows, 6, 32)?;
     }
     scoring(12, 126_464)?;
-    linear(64, 4096, 1024, Epilogue::None)?;
-    linear(64, 1024, 4096, Epilogue::None)?;
-    linear(64, 4096, 4096, Epilogue::None)?;
-    linear(16, 16384, 4096, Epilogue::None)?;
-    linear(64, 16384, 4096, Epilogue::None)?;
     attention(512, 8, 128)
 }

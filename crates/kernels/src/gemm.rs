@@ -1,87 +1,29 @@
 //! Matrix product with weights packed once, for few rows.
 //!
-//! Every output element is one chain of fused multiply-adds over the whole inner dimension,
-//! from the first to the last: the tile height, the blocking of the inner dimension (partial
-//! sums are stored and reloaded exactly) and the split over threads leave the bits alone.
+//! Every output element is one chain of multiply-adds over the whole inner dimension, from the
+//! first to the last: the tile height, the blocking of the inner dimension (partial sums are
+//! stored and reloaded exactly) and the split over threads leave the bits alone.
 //! candle's own product sums a single row in another order than several, packs the weights
 //! in every call, and was slower at every row count measured (`examples/kernels.rs`).
 
-use crate::parallel::{self, Shared};
-use crate::simd::tile::{Tile, by_height};
-use crate::simd::{InstructionSet, Kernel, MAX_LANES, Simd, dispatch_on, math};
+mod encode;
+mod packed;
 
-/// Inner dimension handled per pass, so that a panel of weights stays in the second-level cache.
+use crate::parallel::{self, Shared};
+use crate::simd::dot::{Dot, accumulate};
+use crate::simd::tile::by_height;
+use crate::simd::unit::{DotKernel, dispatch_unit};
+use crate::simd::{MAX_LANES, Simd, math};
+use encode::Rows;
+pub(crate) use packed::Packed;
+
+/// Words of the inner dimension handled per pass, so that a panel of weights stays in the
+/// second-level cache.
 const K_BLOCK: usize = 4096;
 /// Rows that one task takes through a panel.
 const ROW_BLOCK: usize = 192;
-/// Multiply-adds below which threads cost more than they save.
+/// Multiply-adds of words below which threads cost more than they save.
 const SERIAL_WORK: usize = 1 << 18;
-
-/// Sixteen f32 on their own cache line.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([f32; 16]);
-
-/// A weight matrix `[n, k]` in panels of `2 * LANES` columns of the product: panel by panel,
-/// for each k the panel's columns side by side, the last panel padded with zeros.
-pub(crate) struct Packed {
-    lines: Vec<Line>,
-    set: InstructionSet,
-    k: usize,
-    panels: usize,
-}
-
-impl Packed {
-    /// Packs panels of columns; `column(j)` is the weight row (length `k`) of packed column
-    /// `j`, or none for padding. `columns` counts packed columns with padding.
-    pub(crate) fn new<'a>(
-        set: InstructionSet,
-        k: usize,
-        columns: usize,
-        column: impl Fn(usize) -> Option<&'a [f32]> + Sync,
-    ) -> Self {
-        let width = set.panel();
-        let panels = columns.div_ceil(width);
-        let per_panel = k * width / 16;
-        let mut lines = vec![Line([0.0; 16]); panels * per_panel];
-        let shared = Shared::new(&mut lines);
-        parallel::for_each(panels, |panel| {
-            // SAFETY: one task per panel.
-            let lines = unsafe { shared.part(panel * per_panel, per_panel) };
-            let sources: Vec<_> = (0..width)
-                .filter_map(|j| Some((j, column(panel * width + j)?)))
-                .collect();
-            for p in 0..k {
-                for &(lane, weights) in &sources {
-                    let at = p * width + lane;
-                    lines[at / 16].0[at % 16] = weights[p];
-                }
-            }
-        });
-        Self {
-            lines,
-            set,
-            k,
-            panels,
-        }
-    }
-
-    /// Inner dimension.
-    pub(crate) fn k(&self) -> usize {
-        self.k
-    }
-
-    fn panel(&self, index: usize) -> *const f32 {
-        debug_assert!(index < self.panels);
-        // SAFETY: in bounds by construction.
-        unsafe {
-            self.lines
-                .as_ptr()
-                .cast::<f32>()
-                .add(index * self.k * self.set.panel())
-        }
-    }
-}
 
 /// What is done with a finished tile.
 #[derive(Clone, Copy)]
@@ -110,22 +52,18 @@ pub(crate) struct Product<'a> {
 impl Product<'_> {
     /// Computes the product.
     pub(crate) fn run(&self, out: &mut [f32]) {
-        let (m, k) = (self.m, self.weights.k);
+        let (m, weights) = (self.m, self.weights);
         assert!(
-            self.x.len() == m * k && out.len() == m * self.n,
+            self.x.len() == m * weights.k() && out.len() == m * self.n,
             "shapes of a product"
         );
         if m == 0 {
             return;
         }
-        // Rows a power of two apart fall into the same cache sets: give them another stride.
-        let padded = (k % 1024 == 0 && m > 1).then(|| pad(self.x, k));
-        let (x, stride) = padded
-            .as_ref()
-            .map_or((self.x, k), |x| (x.as_slice(), k + 16));
+        let x = Rows::new(weights.unit(), self.x, weights.k());
         let rows = m.div_ceil(ROW_BLOCK);
-        let panels = self.weights.panels;
-        let wanted = if m * k * panels * self.weights.set.panel() < SERIAL_WORK {
+        let panels = weights.panels();
+        let wanted = if m * weights.words() * panels * weights.unit().panel() < SERIAL_WORK {
             1
         } else {
             (4 * parallel::threads()).div_ceil(rows).min(panels)
@@ -137,51 +75,40 @@ impl Product<'_> {
             let (group, block) = (task / rows, task % rows);
             let kernel = Block {
                 product: self,
-                x,
-                stride,
+                x: &x,
                 rows: (block * ROW_BLOCK, ((block + 1) * ROW_BLOCK).min(m)),
                 panels: (group * per_task, ((group + 1) * per_task).min(panels)),
                 out: shared,
             };
-            dispatch_on(self.weights.set, kernel);
+            dispatch_unit(weights.unit(), kernel);
         });
     }
-}
-
-fn pad(x: &[f32], k: usize) -> Vec<f32> {
-    let mut padded = Vec::with_capacity(x.len() / k * (k + 16));
-    for row in x.chunks_exact(k) {
-        padded.extend_from_slice(row);
-        padded.extend_from_slice(&[0.0; 16]);
-    }
-    padded
 }
 
 /// Some rows times some panels: one task.
 struct Block<'a> {
     product: &'a Product<'a>,
-    x: &'a [f32],
-    stride: usize,
+    x: &'a Rows<'a>,
     rows: (usize, usize),
     panels: (usize, usize),
     out: Shared<f32>,
 }
 
-impl Kernel for Block<'_> {
+impl DotKernel for Block<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let k = self.product.weights.k;
-        if k <= K_BLOCK {
+    fn run<D: Dot>(self, d: D) {
+        let words = self.product.weights.words();
+        if words <= K_BLOCK {
             for panel in self.panels.0..self.panels.1 {
-                self.pass(s, panel, (0, k), &mut []);
+                self.pass(d, panel, (0, words), &mut []);
             }
         } else {
-            let mut partial = vec![0.0; (self.rows.1 - self.rows.0) * 2 * S::LANES];
+            let mut partial = vec![0; (self.rows.1 - self.rows.0) * 2 * D::S::LANES];
             for panel in self.panels.0..self.panels.1 {
-                for from in (0..k).step_by(K_BLOCK) {
-                    self.pass(s, panel, (from, (from + K_BLOCK).min(k)), &mut partial);
+                for from in (0..words).step_by(K_BLOCK) {
+                    self.pass(d, panel, (from, (from + K_BLOCK).min(words)), &mut partial);
                 }
             }
         }
@@ -189,65 +116,109 @@ impl Kernel for Block<'_> {
 }
 
 impl Block<'_> {
-    /// One panel over inner indices `span`; unfinished sums wait in `partial`.
+    /// One panel over the words `span`; unfinished sums wait in `partial`.
     #[inline(always)]
-    fn pass<S: Simd>(&self, s: S, panel: usize, span: (usize, usize), partial: &mut [f32]) {
+    fn pass<D: Dot>(&self, d: D, panel: usize, span: (usize, usize), partial: &mut [u32]) {
         let mut row = self.rows.0;
         while row < self.rows.1 {
-            let height = S::TILE_ROWS.min(self.rows.1 - row);
-            by_height!(height, self.tile::<S, _>(s, (row, panel), span, partial));
+            let height = D::TILE_ROWS.min(self.rows.1 - row);
+            by_height!(height, self.tile::<D, _>(d, (row, panel), span, partial));
             row += height;
         }
     }
 
     /// `R` rows from `row` on times one panel.
     #[inline(always)]
-    fn tile<S: Simd, const R: usize>(
+    fn tile<D: Dot, const R: usize>(
         &self,
-        s: S,
+        d: D,
         (row, panel): (usize, usize),
         (from, to): (usize, usize),
-        partial: &mut [f32],
+        partial: &mut [u32],
     ) {
-        let (width, weights) = (2 * S::LANES, self.product.weights);
-        let mut tile = Tile::<S, R>::zero(s);
+        let (width, weights) = (2 * D::S::LANES, self.product.weights);
+        let (start, words) = weights.panel(panel);
         let waiting = (row - self.rows.0) * width;
-        if from > 0 {
-            tile.load(s, &partial[waiting..waiting + R * width]);
+        let mut tile = [[d.zero(); 2]; R];
+        for (r, sums) in tile.iter_mut().enumerate() {
+            for (half, sum) in sums.iter_mut().enumerate() {
+                if from > 0 {
+                    let at = waiting + r * width + half * D::S::LANES;
+                    // SAFETY: a slice of one vector.
+                    *sum = unsafe { d.load(partial[at..at + D::S::LANES].as_ptr()) };
+                } else if D::STARTS {
+                    // SAFETY: a panel's start values are two vectors.
+                    *sum = unsafe { d.load(start.add(half * D::S::LANES)) };
+                }
+            }
         }
-        let x = &self.x[row * self.stride + from..];
-        assert!(x.len() >= (R - 1) * self.stride + to - from, "rows of x");
-        // SAFETY: x holds R rows (checked above); the panel holds k rows of two vectors.
+        let stride = self.x.stride;
+        let x = &self.x.words[row * stride + from..];
+        assert!(x.len() >= (R - 1) * stride + to - from, "rows of x");
+        // SAFETY: x holds R rows (checked above); the panel holds its words of two vectors.
         unsafe {
-            let b = weights.panel(panel).add(from * width);
-            tile.accumulate(s, to - from, (x.as_ptr(), self.stride), b);
+            let b = words.add(from * width);
+            accumulate(d, &mut tile, to - from, (x.as_ptr(), stride), b);
         }
-        if to < weights.k {
-            tile.store(s, &mut partial[waiting..waiting + R * width]);
+        if to < weights.words() {
+            let vectors = tile.into_iter().flatten();
+            let waiting = partial[waiting..].chunks_exact_mut(D::S::LANES);
+            for (sum, to) in vectors.zip(waiting) {
+                // SAFETY: a slice of one vector.
+                unsafe { d.store(to.as_mut_ptr(), sum) };
+            }
             return;
         }
-        if let Some(bias) = self.product.bias {
-            tile.add_columns(s, &bias[panel * width..(panel + 1) * width]);
+        self.finish(d, &tile, row, panel);
+    }
+
+    /// Scales and bias of a finished row of a tile.
+    #[inline(always)]
+    fn values<D: Dot>(
+        &self,
+        d: D,
+        sums: [D::Sum; 2],
+        row: usize,
+        panel: usize,
+    ) -> [<D::S as Simd>::F; 2] {
+        let (s, lanes) = (d.simd(), D::S::LANES);
+        let (scale, scales) = (self.x.scale(row), self.product.weights.scales(panel));
+        // A loop, as a closure would not be compiled for the multiplier's instructions.
+        let mut values = [s.splat(0.0); 2];
+        for (half, value) in values.iter_mut().enumerate() {
+            // SAFETY: two vectors of scales belong to a panel if there are any.
+            *value = unsafe { d.value(sums[half], scale, scales.wrapping_add(half * lanes)) };
+            if let Some(bias) = self.product.bias {
+                let bias = &bias[(2 * panel + half) * lanes..][..lanes];
+                // SAFETY: a slice of one vector.
+                *value = s.add(*value, unsafe { s.load(bias.as_ptr()) });
+            }
         }
-        self.finish(s, &tile, row, panel);
+        values
     }
 
     /// Writes a finished tile.
     #[inline(always)]
-    fn finish<S: Simd, const R: usize>(&self, s: S, tile: &Tile<S, R>, row: usize, panel: usize) {
-        let n = self.product.n;
+    fn finish<D: Dot, const R: usize>(
+        &self,
+        d: D,
+        tile: &[[D::Sum; 2]; R],
+        row: usize,
+        panel: usize,
+    ) {
+        let (s, n) = (d.simd(), self.product.n);
         let width = if let Finish::Gate = self.product.finish {
-            S::LANES
+            D::S::LANES
         } else {
-            2 * S::LANES
+            2 * D::S::LANES
         };
         let column = panel * width;
         let count = width.min(n - column);
-        for r in 0..R {
+        for (r, &sums) in tile.iter().enumerate() {
             let at = (row + r) * n + column;
             // SAFETY: tasks own disjoint rows or panels.
             let out = unsafe { self.out.part(at, count) };
-            let [low, high] = tile.sums[r];
+            let [low, high] = self.values(d, sums, row + r, panel);
             match self.product.finish {
                 Finish::Store => write(s, out, [low, high]),
                 Finish::Add(residual) => {

@@ -1,7 +1,7 @@
 //! A linear layer whose weights are packed once.
 
 use crate::gemm::{Finish, Packed, Product};
-use crate::simd::InstructionSet;
+use crate::simd::unit::{Unit, WeightDtype};
 use crate::storage::f32s;
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Result, Shape, Tensor, bail};
 
@@ -15,7 +15,21 @@ pub enum Epilogue {
     SiluGate,
 }
 
-/// `y = x W' + b` for `x [r, k]`, `W [n, k]`, `b [n]`, all f32.
+/// Longest inner dimension: sums of 8-bit products still fit into 32 bits.
+const LONGEST: usize = 1 << 17;
+
+/// What [`Linear::new`] packs.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a> {
+    /// Row-major, `[rows, k]`.
+    pub weight: &'a [f32],
+    /// Inner dimension, `1..=2^17`.
+    pub k: usize,
+    /// `[rows]`; stays f32.
+    pub bias: Option<&'a [f32]>,
+}
+
+/// `y = x W' + b` for `x [r, k]`, `W [n, k]`, `b [n]`: f32 outside, the product as its dtype says.
 pub struct Linear {
     weights: Packed,
     /// In the order of the packed columns, padded.
@@ -26,12 +40,17 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Packs row-major `weight [rows, k]` and `bias [rows]`.
+    /// Packs a matrix.
     ///
     /// # Errors
     /// If the lengths do not fit together.
-    pub fn new(weight: &[f32], k: usize, bias: Option<&[f32]>, epilogue: Epilogue) -> Result<Self> {
-        if k == 0 || !weight.len().is_multiple_of(k) {
+    pub fn new(matrix: Matrix<'_>, dtype: WeightDtype, epilogue: Epilogue) -> Result<Self> {
+        Self::on(Unit::detect(dtype), matrix, epilogue)
+    }
+
+    fn on(unit: Unit, matrix: Matrix<'_>, epilogue: Epilogue) -> Result<Self> {
+        let Matrix { weight, k, bias } = matrix;
+        if k == 0 || k > LONGEST || !weight.len().is_multiple_of(k) {
             bail!("linear: {} weights are not rows of {k}", weight.len());
         }
         let rows = weight.len() / k;
@@ -41,8 +60,7 @@ impl Linear {
         if epilogue == Epilogue::SiluGate && !rows.is_multiple_of(2) {
             bail!("linear: gate and up together have an odd number of rows, {rows}");
         }
-        let set = InstructionSet::detect();
-        let width = set.panel();
+        let width = unit.panel();
         let n = if epilogue == Epilogue::None {
             rows
         } else {
@@ -62,7 +80,7 @@ impl Linear {
             Epilogue::None => n.next_multiple_of(width),
             Epilogue::SiluGate => n.next_multiple_of(width / 2) * 2,
         };
-        let weights = Packed::new(set, k, columns, |j| {
+        let weights = Packed::new(unit, k, columns, |j| {
             source(j).map(|row| &weight[row * k..(row + 1) * k])
         });
         let bias = bias.map(|bias| {
@@ -76,6 +94,12 @@ impl Linear {
             epilogue,
             n,
         })
+    }
+
+    /// Bytes of the packed weights.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.weights.bytes()
     }
 
     /// `x [r, k]` to `[r, n]`.

@@ -1,6 +1,7 @@
 //! The small ops against plain loops: linear, norm, rope, pool writes.
 
-use asynclane_kernels::{CopyPages, Epilogue, Linear, Rope, RopeTable, WriteRows, rms_norm};
+use asynclane_kernels::{CopyPages, Rope, RopeTable, WriteRows, rms_norm};
+use asynclane_kernels::{Epilogue, Linear, Matrix, WeightDtype};
 use candle_core::{Device, Tensor};
 
 /// Deterministic values in -1..1.
@@ -31,11 +32,17 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
         .sum()
 }
 
+fn linear(weight: &[f32], k: usize, bias: &[f32], epilogue: Epilogue) -> Linear {
+    let bias = Some(bias);
+    let matrix = Matrix { weight, k, bias };
+    Linear::new(matrix, WeightDtype::F32, epilogue).expect("shapes fit")
+}
+
 #[test]
 fn a_gated_linear_is_silu_of_the_gate_times_up() {
     for (rows, k, n) in [(1, 8, 3), (5, 72, 40), (65, 192, 512)] {
         let (x, w, b) = (noise(1, rows * k), noise(2, 2 * n * k), noise(3, 2 * n));
-        let layer = Linear::new(&w, k, Some(&b), Epilogue::SiluGate).unwrap();
+        let layer = linear(&w, k, &b, Epilogue::SiluGate);
         let got = values(&layer.forward(&tensor(&x, rows)).unwrap());
         for i in 0..rows {
             for j in 0..n {
@@ -62,7 +69,7 @@ fn a_linear_adds_bias_and_residual() {
         noise(3, n),
         noise(4, rows * n),
     );
-    let layer = Linear::new(&w, k, Some(&b), Epilogue::None).unwrap();
+    let layer = linear(&w, k, &b, Epilogue::None);
     let got = values(
         &layer
             .forward_add(&tensor(&x, rows), &tensor(&r, rows))
@@ -77,7 +84,12 @@ fn a_linear_adds_bias_and_residual() {
             "{i},{j}: {got} for {want}"
         );
     }
-    assert!(Linear::new(&w[1..], k, None, Epilogue::None).is_err());
+    let cut = Matrix {
+        weight: &w[1..],
+        k,
+        bias: None,
+    };
+    assert!(Linear::new(cut, WeightDtype::F32, Epilogue::None).is_err());
     assert!(layer.forward(&tensor(&noise(0, 34), 1)).is_err());
 }
 

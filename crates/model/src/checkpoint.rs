@@ -4,6 +4,7 @@ use crate::LoadError;
 use crate::config::Keys;
 use crate::files::Files;
 use crate::weights::Weights;
+use kernels::WeightDtype;
 
 /// The configuration file's name.
 const CONFIG: &str = "config.json";
@@ -26,6 +27,14 @@ impl Checkpoint {
             config,
             weights: Weights::open(files)?,
         })
+    }
+
+    /// The same checkpoint, its matrices kept and multiplied as `dtype` when it is loaded (f32
+    /// unless said otherwise). Embedding table, norms and biases stay f32.
+    #[must_use]
+    pub fn with_dtype(mut self, dtype: WeightDtype) -> Self {
+        self.weights.dtype = dtype;
+        self
     }
 
     /// A checkpoint with the given `config.json` and random weights: right for measuring

@@ -1,7 +1,9 @@
 //! The executor: owns the model, the KV pool and the threads, and runs one batch at a time.
 
+use crate::arch::Pass;
 use crate::inputs::{Inputs, Limits};
 use crate::pool::KvPool;
+use crate::profile::{Clock, Part, Profile};
 use crate::{LoadError, Model, sampler};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::num::NonZeroUsize;
@@ -18,7 +20,7 @@ pub struct ExecutorConfig {
     pub threads: Option<NonZeroUsize>,
 }
 
-/// Runs forward passes of one model on the CPU in f32.
+/// Runs forward passes of one model on the CPU.
 pub struct ModelExecutor {
     model: Model,
     pool: KvPool,
@@ -26,6 +28,7 @@ pub struct ModelExecutor {
     spec: ExecutorSpec,
     limits: Limits,
     inputs: Inputs,
+    profile: Option<Profile>,
 }
 
 impl ModelExecutor {
@@ -55,6 +58,7 @@ impl ModelExecutor {
             tokens: info.embedding_size,
             vocab: info.vocab_size,
             positions: info.max_positions,
+            mask: info.mask,
             page_size: config.page_size as usize,
             pages: config.pages as usize,
         };
@@ -73,6 +77,7 @@ impl ModelExecutor {
             spec,
             limits,
             inputs: Inputs::default(),
+            profile: None,
         })
     }
 
@@ -88,10 +93,28 @@ impl ModelExecutor {
         self.threads.current_num_threads()
     }
 
-    /// The instruction set in use, for logs and benchmark labels.
+    /// The instructions that multiply the matrices, for logs and benchmark labels.
     #[must_use]
-    pub fn instruction_set(&self) -> &'static str {
-        kernels::InstructionSet::detect().name()
+    pub fn instructions(&self) -> &'static str {
+        self.model.info().dtype.instructions()
+    }
+
+    /// Billions of operations per second that the threads reach at most in the model's dtype,
+    /// measured now; see [`kernels::peak`].
+    #[must_use]
+    pub fn peak(&self) -> f64 {
+        self.threads
+            .install(|| kernels::peak(self.model.info().dtype))
+    }
+
+    /// Starts a new profile, to which every later forward pass adds its times.
+    pub fn start_profile(&mut self) {
+        self.profile = Some(Profile::default());
+    }
+
+    /// The profile since [`Self::start_profile`], which ends it.
+    pub fn take_profile(&mut self) -> Option<Profile> {
+        self.profile.take()
     }
 
     /// [`Model::logits`] on this executor's threads; its KV pool is left alone.
@@ -113,19 +136,24 @@ impl Executor for ModelExecutor {
             model,
             pool,
             inputs,
+            profile,
             ..
         } = self;
         output.candidates.clear();
         output.tops.clear();
+        let mut clock = Clock::start(profile.as_mut());
         inputs.fill(batch, &self.limits).map_err(ExecuteError)?;
-        let mask = self.spec.mask;
         let pass = || {
             pool.copy(&inputs.copies)?;
+            clock.lap(Part::Inputs);
             if inputs.tokens.is_empty() {
                 return Ok(());
             }
-            let hidden = model.network.hidden(inputs, pool)?;
-            sampler::sample(&*model.network, &hidden, inputs, mask, output)
+            let pass = Pass { inputs, pool };
+            let hidden = model.network.hidden(&pass, &mut clock)?;
+            sampler::sample(&*model.network, &hidden, inputs, &mut clock, output)?;
+            clock.pass();
+            Ok(())
         };
         // One entry into the pool per pass: every kernel then starts on a worker that is awake.
         self.threads

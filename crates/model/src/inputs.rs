@@ -11,6 +11,8 @@ pub(crate) struct Limits {
     /// Tokens with a logit.
     pub(crate) vocab: usize,
     pub(crate) positions: usize,
+    /// The mask token, as fixed as the others although it bounds nothing.
+    pub(crate) mask: u32,
     pub(crate) page_size: usize,
     pub(crate) pages: usize,
 }
@@ -36,12 +38,15 @@ pub(crate) struct Inputs {
     /// Sets of tokens, `set_words` of the vocabulary each.
     pub(crate) allowed: Vec<u32>,
     pub(crate) copies: Vec<(u32, u32)>,
+    /// The mask token.
+    pub(crate) mask: u32,
 }
 
 impl Inputs {
     /// Replaces the content by `batch`, or says what is wrong with it.
     pub(crate) fn fill(&mut self, batch: &Batch, limits: &Limits) -> Result<(), String> {
         self.clear();
+        self.mask = limits.mask;
         self.pages.extend(batch.pages.iter().map(|page| page.0));
         self.copies
             .extend(batch.copies.iter().map(|copy| (copy.from.0, copy.to.0)));

@@ -19,6 +19,7 @@ mod inputs;
 mod layers;
 mod model;
 mod pool;
+mod profile;
 mod sampler;
 mod weights;
 
@@ -27,4 +28,6 @@ pub use error::{ForwardError, LoadError};
 pub use executor::{ExecutorConfig, ModelExecutor};
 pub use files::Files;
 pub use filter::FilterWeights;
+pub use kernels::WeightDtype;
 pub use model::{Model, ModelInfo};
+pub use profile::{Part, Profile};

@@ -1,10 +1,12 @@
 //! A loaded model: its network and the facts about it.
 
-use crate::arch::{self, Network};
+use crate::arch::{self, Network, Pass};
 use crate::inputs::Inputs;
 use crate::pool::{KvPool, PoolShape};
+use crate::profile::Clock;
 use crate::{Checkpoint, ForwardError, LoadError};
 use candle_core::{Device, Tensor};
+use kernels::WeightDtype;
 
 /// What is known of a model besides its weights.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +37,8 @@ pub struct ModelInfo {
     pub end: Vec<u32>,
     /// Stored numbers, tied matrices counted once.
     pub parameters: usize,
+    /// What matrices are kept and multiplied as.
+    pub dtype: WeightDtype,
 }
 
 impl ModelInfo {
@@ -83,6 +87,7 @@ impl Model {
     pub fn load(mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
         let (network, mut info) = arch::load(&checkpoint.config, &mut checkpoint.weights)?;
         info.parameters = checkpoint.weights.elements();
+        info.dtype = checkpoint.weights.dtype;
         let unused = checkpoint.weights.unused();
         let warnings = unused
             .iter()
@@ -130,8 +135,14 @@ impl Model {
 
     fn full(&self, tokens: &[u32]) -> candle_core::Result<Vec<f32>> {
         let pool = self.pool(tokens.len(), 1)?;
-        let hidden = self.network.hidden(&Inputs::full(tokens), &pool)?;
-        let logits: Tensor = self.network.logits(&hidden)?;
+        let inputs = Inputs::full(tokens);
+        let pass = Pass {
+            inputs: &inputs,
+            pool: &pool,
+        };
+        let mut clock = Clock::start(None);
+        let hidden = self.network.hidden(&pass, &mut clock)?;
+        let logits: Tensor = self.network.logits(&hidden, &mut clock)?;
         logits.flatten_all()?.to_vec1()
     }
 

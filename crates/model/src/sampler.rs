@@ -2,9 +2,10 @@
 
 use crate::arch::Network;
 use crate::inputs::Inputs;
+use crate::profile::{Clock, Part};
 use candle_core::{Result, Tensor};
 use kernels::{Scorer, score};
-use step::{BatchOutput, Candidate, TokenId, TopToken};
+use step::{BatchOutput, Candidate, TopToken};
 
 /// Rows whose logits exist at the same time; no part of the numerics.
 const CHUNK: usize = 64;
@@ -14,7 +15,7 @@ pub(crate) fn sample(
     network: &dyn Network,
     hidden: &Tensor,
     inputs: &Inputs,
-    mask: TokenId,
+    clock: &mut Clock<'_>,
     output: &mut BatchOutput,
 ) -> Result<()> {
     let count = inputs.scored.len();
@@ -29,13 +30,13 @@ pub(crate) fn sample(
     };
     for from in (0..count).step_by(CHUNK) {
         let to = (from + CHUNK).min(count);
-        let logits = network.logits(&scored.narrow(0, from, to - from)?)?;
+        let logits = network.logits(&scored.narrow(0, from, to - from)?, clock)?;
         let scorer = Scorer {
             rows: &inputs.scorers[from..to],
             biases: &inputs.biases,
             allowed: &inputs.allowed,
             draws: &inputs.draws,
-            mask,
+            mask: inputs.mask,
         };
         let scores = score(&logits, &scorer)?;
         let records = scores.records.into_iter();
@@ -54,6 +55,7 @@ pub(crate) fn sample(
                 token: top.token,
                 logprob: top.log_probability as f32,
             }));
+        clock.lap(Part::Score);
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::LoadError;
 use crate::files::{Bytes, Files};
+use kernels::WeightDtype;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +28,8 @@ pub(crate) struct Weights {
     used: BTreeSet<String>,
     /// Elements handed out so far.
     elements: usize,
+    /// What matrices are kept as.
+    pub(crate) dtype: WeightDtype,
 }
 
 enum Source {
@@ -150,6 +153,7 @@ impl Weights {
             source,
             used: BTreeSet::new(),
             elements: 0,
+            dtype: WeightDtype::F32,
         }
     }
 

@@ -4,7 +4,7 @@ use anyhow::Result;
 use demo::problems::{self, Problem, Split, Task};
 use engine::decoding::Decoding;
 
-use super::report::{Entry, Report, Setup, TaskReport, command, machine};
+use super::report::{Entry, Report, Setup, TaskReport, command};
 use super::run::{Runner, Tally};
 use crate::args::BenchArgs;
 
@@ -60,7 +60,7 @@ pub fn run(
     Ok(Report {
         setup: Setup {
             command: command(),
-            machine: machine(),
+            machine: runner.machine(),
             problems: args.problems,
             max_tokens: args.max_tokens,
             concurrency: args.concurrency,

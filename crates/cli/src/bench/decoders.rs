@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use engine::decoding::{
-    COMMITS, DEFAULT_PRESET, Decoding, DecodingSpec, FIELDS, FieldKind, PRESET_NAMES,
+    COMMITS, Decoding, DecodingSpec, FIELDS, FieldKind, PRESET_NAMES, TUNED_PRESETS,
 };
 
 use crate::exit;
@@ -13,10 +13,14 @@ pub const ALL: &str = "all";
 /// The reference of every comparison that names none.
 const VANILLA: &str = "vanilla";
 
+/// The preset that ablations and rules vary. The tuned presets come from the comparison, so they
+/// cannot name its rows.
+const REFERENCE: &str = "asynclane";
+
 /// The preset whose schedule is the second one that every commit rule runs on.
 const BASELINE: &str = "fast_dllm_dual";
 
-/// The default preset with one thing changed.
+/// The reference with one thing changed.
 const ABLATIONS: &[&str] = &[
     "fork=off",
     "coupled=true",
@@ -26,7 +30,7 @@ const ABLATIONS: &[&str] = &[
     "cache=elastic",
 ];
 
-/// Entropy bounds that the default preset's schedule is tried with; drafts, which answer to no
+/// Entropy bounds that the reference's schedule is tried with; drafts, which answer to no
 /// bound, at 0.99.
 const BOUNDS: [f64; 5] = [0.1, 0.15, 0.25, 0.4, 0.6];
 
@@ -38,7 +42,7 @@ const OTHERS: &[&str] = &[
     "schedule=block_wise,commit=edit,force=true",
 ];
 
-/// Thresholds of commits and of drafts that the default preset is tried with.
+/// Thresholds of commits and of drafts that the reference is tried with.
 const THRESHOLDS: [f64; 7] = [0.8, 0.9, 0.95, 0.97, 0.99, 0.995, 0.999];
 
 /// A decoder of the comparison.
@@ -101,12 +105,13 @@ fn add_all(listed: &mut Vec<Listed>) -> Vec<String> {
 
 /// Presets, every commit rule on two schedules, the other schedules, ablations, thresholds.
 fn candidates() -> Vec<String> {
-    let presets = PRESET_NAMES.iter().filter(|name| **name != VANILLA);
+    let published = |name: &&&str| **name != VANILLA && !TUNED_PRESETS.contains(name);
+    let presets = PRESET_NAMES.iter().filter(published);
     let mut names: Vec<String> = std::iter::once(&VANILLA)
         .chain(presets)
         .map(|name| (*name).to_owned())
         .collect();
-    let default = schedule(DEFAULT_PRESET);
+    let default = schedule(REFERENCE);
     let baseline = schedule(BASELINE);
     for schedule in [&default, &baseline] {
         names.extend(
@@ -122,19 +127,18 @@ fn candidates() -> Vec<String> {
     names.extend(
         ABLATIONS
             .iter()
-            .map(|change| format!("{DEFAULT_PRESET},{change}")),
+            .map(|change| format!("{REFERENCE},{change}")),
     );
     names.extend(OTHERS.iter().map(|name| (*name).to_owned()));
     names.extend(BOUNDS.iter().map(|bound| {
-        format!(
-            "{DEFAULT_PRESET},commit=entropy_bound,entropy_threshold={bound},draft_threshold=0.99"
-        )
+        format!("{REFERENCE},commit=entropy_bound,entropy_threshold={bound},draft_threshold=0.99")
     }));
     names.extend(
         THRESHOLDS
             .iter()
-            .map(|at| format!("{DEFAULT_PRESET},threshold={at},draft_threshold={at}")),
+            .map(|at| format!("{REFERENCE},threshold={at},draft_threshold={at}")),
     );
+    names.extend(TUNED_PRESETS.iter().map(|name| (*name).to_owned()));
     names
 }
 
@@ -142,10 +146,10 @@ fn candidates() -> Vec<String> {
 /// schedule would lend its threshold, so one of another schedule stands behind where that makes
 /// a difference.
 fn with_defaults(on: &str, commit: &str) -> String {
-    if schedule(DEFAULT_PRESET) != on {
+    if schedule(REFERENCE) != on {
         return format!("schedule={on},commit={commit}");
     }
-    let short = format!("commit={commit}");
+    let short = format!("{REFERENCE},commit={commit}");
     let foreign = PRESET_NAMES.iter().find(|name| schedule(name) != on);
     let Some(foreign) = foreign else {
         return short;
@@ -193,9 +197,11 @@ mod tests {
         let refused = add_all(&mut listed);
         assert_eq!(listed[0].name, VANILLA);
         for preset in PRESET_NAMES {
-            assert!(names(&listed).contains(preset), "{preset}");
+            let decoding = resolve(preset).unwrap();
+            let present = listed.iter().any(|one| one.decoding == decoding);
+            assert!(present, "{preset}");
         }
-        for on in [schedule(DEFAULT_PRESET), schedule(BASELINE)] {
+        for on in [schedule(REFERENCE), schedule(BASELINE)] {
             for rule in COMMITS {
                 let start = format!("{on}+{}+", rule.name);
                 let present = listed
@@ -220,8 +226,8 @@ mod tests {
         let mut listed = Vec::new();
         let refused = add_all(&mut listed);
         assert!(
-            !refused.iter().any(|why| why.starts_with(DEFAULT_PRESET)),
-            "{refused:?}"
+            refused.iter().all(|why| why.contains(" commit ")),
+            "only rules that do not go with a schedule: {refused:?}"
         );
         for (at, one) in listed.iter().enumerate() {
             assert!(one.optional);
@@ -245,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_rule_has_its_own_defaults_rather_than_the_presets() {
-        let capped = with_defaults(&schedule(DEFAULT_PRESET), "capped");
+        let capped = with_defaults(&schedule(REFERENCE), "capped");
         let commit = resolve(&capped).unwrap().decoder.commit;
         let own = decode::CommitConfig::Capped {
             threshold: 0.95,

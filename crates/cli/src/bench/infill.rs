@@ -10,7 +10,7 @@ use engine::decoding::Decoding;
 use serde::Serialize;
 
 use super::prompt_ids;
-use super::report::{command, machine, round};
+use super::report::{command, round};
 use super::run::Runner;
 use crate::args::BenchArgs;
 
@@ -95,7 +95,7 @@ pub fn run(
     }
     Ok(InfillReport {
         command: command(),
-        machine: machine(),
+        machine: runner.machine(),
         task: args.task.clone(),
         problems: gaps.len(),
         hidden_tokens: round(hidden as f64 / gaps.len().max(1) as f64, 1),

@@ -5,7 +5,7 @@ mod decoders;
 mod infill;
 mod overall;
 mod plot;
-mod report;
+pub mod report;
 mod run;
 mod table;
 

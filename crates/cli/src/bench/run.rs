@@ -51,6 +51,7 @@ pub struct Runner {
     engine: Engine,
     executor: Box<dyn Executor>,
     tokenizer: std::sync::Arc<Tokenizer>,
+    kernels: String,
     stop_tokens: Vec<u32>,
     load: Load,
 }
@@ -84,6 +85,7 @@ impl Runner {
             engine,
             executor: loaded.executor,
             tokenizer: loaded.tokenizer,
+            kernels: loaded.kernels,
             stop_tokens: loaded.stop_tokens,
             load,
         })
@@ -176,6 +178,11 @@ impl Runner {
     /// Its executor; all pages are free between two runs.
     pub fn executor(&mut self) -> &mut dyn Executor {
         &mut *self.executor
+    }
+
+    /// Processor, threads, and what multiplies the matrices.
+    pub fn machine(&self) -> String {
+        format!("{}, {}", super::report::machine(), self.kernels)
     }
 
     /// Its tokenizer.

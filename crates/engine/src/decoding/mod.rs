@@ -28,7 +28,10 @@ use decode::DecoderConfig;
 pub use caches::{CACHES, CacheInfo};
 pub use commits::{COMMITS, CommitInfo, Need};
 pub use field::{FIELDS, Field, FieldKind, Value};
-pub use presets::{DEFAULT as DEFAULT_PRESET, NAMES as PRESET_NAMES, PRESETS, Preset, preset};
+pub use presets::{
+    DEFAULT as DEFAULT_PRESET, NAMES as PRESET_NAMES, PRESETS, Preset, TUNED as TUNED_PRESETS,
+    preset,
+};
 pub use schedules::{SCHEDULES, ScheduleInfo};
 pub use spec::{DecodingSpec, SpecError, SpecFault};
 

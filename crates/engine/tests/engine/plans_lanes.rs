@@ -5,7 +5,7 @@
 
 use crate::common::{STOP, Scripted, request};
 
-const LANES: &str = "schedule=asynclane,commit=threshold,threshold=0.9,block_length=4,lookahead=2,\
+const LANES: &str = "asynclane,commit=threshold,threshold=0.9,block_length=4,lookahead=2,\
                      fork=sentence,min_fill=0,min_clock=0";
 
 fn scripted(cache: &str) -> Scripted {

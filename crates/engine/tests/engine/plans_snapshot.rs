@@ -10,7 +10,7 @@ use crate::common::{Scripted, request};
 
 fn scripted(refresh: &str) -> Scripted {
     let settings = format!(
-        "schedule=asynclane,commit=threshold,threshold=0.9,block_length=4,lookahead=2,\
+        "asynclane,commit=threshold,threshold=0.9,block_length=4,lookahead=2,\
          fork=sentence,min_fill=0,min_clock=0,cache=snapshot,rows=all,refresh={refresh}"
     );
     let mut request = request(&[10, 11, 12], 16, &settings);

@@ -22,6 +22,7 @@ fn every_preset_resolves() {
         ("balanced", "asynclane+threshold+fused"),
         ("fast", "asynclane+threshold+fused"),
         ("quality", "asynclane+threshold+fused"),
+        ("asynclane", "asynclane+threshold+fused"),
         ("asynclane_paper", "asynclane+threshold+snapshot"),
         ("vanilla", "block_wise+top_k+none"),
         ("fast_dllm", "block_wise+threshold+none"),
@@ -56,7 +57,7 @@ fn nothing_set_is_the_default_preset() {
     let schedule = ScheduleConfig::AsyncLane(AsyncLaneConfig {
         block_length: 32,
         lookahead: 32,
-        draft_threshold: Some(0.9),
+        draft_threshold: Some(0.97),
         fork: Some(Boundary::Auto(NumericPeriod::Next)),
         min_fill: 0.5,
         min_clock: 2,
@@ -65,7 +66,7 @@ fn nothing_set_is_the_default_preset() {
         max_lanes: 16,
         coupled: false,
     });
-    let commit = CommitConfig::Threshold { threshold: 0.9 };
+    let commit = CommitConfig::Threshold { threshold: 0.97 };
     let decoder = DecoderConfig {
         schedule,
         commit,
@@ -115,7 +116,7 @@ fn fields_override_their_preset() {
         panic!("{fast:?}")
     };
     assert_eq!((lanes.block_length, lanes.lookahead), (8, 0));
-    assert_eq!(lanes.draft_threshold, Some(0.8), "the preset's");
+    assert_eq!(lanes.draft_threshold, Some(0.95), "the preset's");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The packed product against plain loops, and its bits against themselves.
 
 use super::{Finish, Packed, Product};
-use crate::simd::InstructionSet;
+use crate::simd::unit::{Unit, WeightDtype};
 
 /// Deterministic values in -1..1.
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
@@ -15,8 +15,16 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
     (0..len).map(|_| next()).collect()
 }
 
-fn pack(set: InstructionSet, w: &[f32], n: usize, k: usize) -> Packed {
-    Packed::new(set, k, n, |j| (j < n).then(|| &w[j * k..(j + 1) * k]))
+/// Every multiplier of every dtype that this processor has.
+fn units() -> Vec<Unit> {
+    WeightDtype::ALL
+        .into_iter()
+        .flat_map(Unit::available)
+        .collect()
+}
+
+fn pack(unit: Unit, w: &[f32], n: usize, k: usize) -> Packed {
+    Packed::new(unit, k, n, |j| (j < n).then(|| &w[j * k..(j + 1) * k]))
 }
 
 fn run(product: &Product<'_>) -> Vec<f32> {
@@ -25,12 +33,36 @@ fn run(product: &Product<'_>) -> Vec<f32> {
     out
 }
 
-fn naive(x: &[f32], w: &[f32], (m, n, k): (usize, usize, usize)) -> Vec<f64> {
+/// Rows of `k` as the dtype keeps them.
+fn rounded(dtype: WeightDtype, x: &[f32], k: usize) -> Vec<f64> {
+    let row = |x: &[f32]| -> Vec<f64> {
+        let largest = x.iter().fold(0f32, |most, x| most.max(x.abs()));
+        let step = f64::from(largest) / 127.0;
+        let round = |&x: &f32| match dtype {
+            WeightDtype::F32 => f64::from(x),
+            WeightDtype::Bf16 => {
+                // Eight bits of mantissa, to nearest even.
+                let (bits, half) = (x.to_bits(), 1u32 << 15);
+                let even = (bits & !0xFFFF).wrapping_add(match bits & 0xFFFF {
+                    rest if rest > half || (rest == half && bits & 0x1_0000 != 0) => 0x1_0000,
+                    _ => 0,
+                });
+                f64::from(f32::from_bits(even))
+            }
+            WeightDtype::Int8 if step == 0.0 => 0.0,
+            WeightDtype::Int8 => (f64::from(x) / step).round() * step,
+        };
+        x.iter().map(round).collect()
+    };
+    x.chunks_exact(k).flat_map(row).collect()
+}
+
+fn naive(x: &[f64], w: &[f64], (m, n, k): (usize, usize, usize)) -> Vec<f64> {
     let mut out = Vec::new();
     for i in 0..m {
         for j in 0..n {
             let pairs = x[i * k..][..k].iter().zip(&w[j * k..][..k]);
-            out.push(pairs.map(|(&a, &b)| f64::from(a) * f64::from(b)).sum());
+            out.push(pairs.map(|(&a, &b)| a * b).sum());
         }
     }
     out
@@ -38,17 +70,18 @@ fn naive(x: &[f32], w: &[f32], (m, n, k): (usize, usize, usize)) -> Vec<f64> {
 
 #[test]
 fn equals_plain_loops_on_every_instruction_set() {
-    for set in InstructionSet::available() {
+    for unit in units() {
         for (m, n, k) in [
             (1, 1, 1),
             (5, 40, 72),
             (13, 33, 19),
             (64, 96, 192),
-            (3, 20, 9000),
+            (3, 20, 17_001),
         ] {
-            let (x, w) = (noise(1, m * k), noise(2, n * k));
+            let (mut x, w) = (noise(1, m * k), noise(2, n * k));
+            x[..k].fill(0.0);
             let (bias, residual) = (noise(3, n.next_multiple_of(32)), noise(4, m * n));
-            let weights = pack(set, &w, n, k);
+            let weights = pack(unit, &w, n, k);
             let finish = Finish::Add(&residual);
             let got = run(&Product {
                 x: &x,
@@ -58,13 +91,21 @@ fn equals_plain_loops_on_every_instruction_set() {
                 finish,
                 n,
             });
-            let want = naive(&x, &w, (m, n, k));
+            let dtype = unit.dtype();
+            let (kept_x, kept_w) = (rounded(dtype, &x, k), rounded(dtype, &w, k));
+            let want = naive(&kept_x, &kept_w, (m, n, k));
+            // A value halfway between two 8-bit integers may fall to either side of this check.
+            let slack = if dtype == WeightDtype::Int8 {
+                2.0 / 127.0
+            } else {
+                0.0
+            };
             for (i, (&got, want)) in got.iter().zip(want).enumerate() {
                 let want = want + f64::from(bias[i % n]) + f64::from(residual[i]);
                 let error = (f64::from(got) - want).abs();
                 assert!(
-                    error < 1e-6 * k as f64 + 1e-6,
-                    "{set:?} {m}x{n}x{k} at {i}: {error}"
+                    error < 1e-6 * k as f64 + 1e-6 + slack,
+                    "{unit:?} {m}x{n}x{k} at {i}: {error}"
                 );
             }
         }
@@ -73,10 +114,11 @@ fn equals_plain_loops_on_every_instruction_set() {
 
 #[test]
 fn a_row_has_the_same_bits_in_every_product() {
-    for set in InstructionSet::available() {
-        for (n, k) in [(96, 192), (72, 72), (40, 1024), (24, 5000)] {
-            let (x, w) = (noise(5, 400 * k), noise(6, n * k));
-            let weights = pack(set, &w, n, k);
+    for unit in units() {
+        for (n, k) in [(96, 192), (72, 72), (40, 1024), (24, 5000), (20, 16_500)] {
+            let count = if k > 10_000 { 70 } else { 400 };
+            let (x, w) = (noise(5, count * k), noise(6, n * k));
+            let weights = pack(unit, &w, n, k);
             let rows = |from: usize, m: usize| {
                 let x = &x[from * k..(from + m) * k];
                 run(&Product {
@@ -88,17 +130,100 @@ fn a_row_has_the_same_bits_in_every_product() {
                     n,
                 })
             };
-            let all = rows(0, 400);
-            for m in (1..=70).chain([191, 192, 193, 385]) {
-                for from in [0, 7, 400 - m] {
+            let all = rows(0, count);
+            let some = (1..=70).chain([191, 192, 193, 256, 385]);
+            for m in some.filter(|&m| m <= count) {
+                for from in [0, 7, count - m] {
+                    let from = from.min(count - m);
                     let some = rows(from, m);
                     let same = some
                         .iter()
                         .zip(&all[from * n..])
                         .all(|(a, b)| a.to_bits() == b.to_bits());
-                    assert!(same, "{set:?} n {n} k {k}: {m} rows from {from}");
+                    assert!(same, "{unit:?} n {n} k {k}: {m} rows from {from}");
                 }
             }
         }
+    }
+}
+
+#[test]
+fn eight_bit_products_have_the_same_bits_on_every_instruction_set() {
+    let (m, n, k) = (37, 70, 203);
+    let (x, w) = (noise(7, m * k), noise(8, n * k));
+    let products = Unit::available(WeightDtype::Int8).into_iter().map(|unit| {
+        let weights = pack(unit, &w, n, k);
+        let bits = run(&Product {
+            x: &x,
+            m,
+            weights: &weights,
+            bias: None,
+            finish: Finish::Store,
+            n,
+        });
+        bits.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+    });
+    let products: Vec<_> = products.collect();
+    assert!(products.iter().all(|other| *other == products[0]));
+}
+
+#[test]
+fn largest_magnitudes_fill_the_range_and_do_not_overflow() {
+    let k = 1 << 17;
+    for unit in Unit::available(WeightDtype::Int8) {
+        for (x, w) in [(1.0, 1.0), (1.0, -1.0), (-1.0, -1.0), (-1.0, 1.0)] {
+            let weights = pack(unit, &vec![w; k], 1, k);
+            let got = run(&Product {
+                x: &vec![x; k],
+                m: 1,
+                weights: &weights,
+                bias: None,
+                finish: Finish::Store,
+                n: 1,
+            });
+            let error = (got[0] / (x * w * k as f32) - 1.0).abs();
+            assert!(error < 1e-6, "{unit:?} {x} * {w}: {}", got[0]);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_stays_so() {
+    let k = 24;
+    let w = noise(9, 3 * k);
+    for unit in units() {
+        for bad in [f32::NAN, f32::INFINITY, -f32::NAN] {
+            let mut x = noise(10, k);
+            x[5] = bad;
+            let weights = pack(unit, &w, 3, k);
+            let got = run(&Product {
+                x: &x,
+                m: 1,
+                weights: &weights,
+                bias: None,
+                finish: Finish::Store,
+                n: 3,
+            });
+            assert!(
+                got.iter().all(|x| !x.is_finite()),
+                "{unit:?} {bad}: {got:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn weights_take_as_many_bytes_as_their_dtype_says() {
+    let (n, k) = (64, 256);
+    let w = noise(11, n * k);
+    for unit in units() {
+        let bytes = pack(unit, &w, n, k).bytes();
+        let want = match unit.dtype() {
+            WeightDtype::F32 => 4 * n * k,
+            WeightDtype::Bf16 => 2 * n * k,
+            // A scale and a start value per column.
+            WeightDtype::Int8 => n * k + 8 * n,
+        };
+        assert_eq!(bytes, want, "{unit:?}");
     }
 }

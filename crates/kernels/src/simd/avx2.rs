@@ -94,6 +94,18 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u32, upper: bool) -> __m256 {
+        safe!({
+            let words = _mm256_loadu_si256(p.cast());
+            _mm256_castsi256_ps(if upper {
+                _mm256_and_si256(words, _mm256_set1_epi32(!0xFFFF))
+            } else {
+                _mm256_slli_epi32::<16>(words)
+            })
+        })
+    }
+
+    #[inline(always)]
     fn splat_d(self, x: f64) -> __m256d {
         safe!(_mm256_set1_pd(x))
     }

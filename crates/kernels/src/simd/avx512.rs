@@ -86,6 +86,18 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u32, upper: bool) -> __m512 {
+        safe!({
+            let words = _mm512_loadu_si512(p.cast());
+            _mm512_castsi512_ps(if upper {
+                _mm512_and_si512(words, _mm512_set1_epi32(!0xFFFF))
+            } else {
+                _mm512_slli_epi32::<16>(words)
+            })
+        })
+    }
+
+    #[inline(always)]
     fn splat_d(self, x: f64) -> __m512d {
         safe!(_mm512_set1_pd(x))
     }

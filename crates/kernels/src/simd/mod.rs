@@ -7,9 +7,14 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod bf16;
+mod bytes;
+pub(crate) mod dot;
 pub(crate) mod math;
 mod portable;
 pub(crate) mod tile;
+pub(crate) mod unit;
 
 #[cfg(target_arch = "x86_64")]
 use avx2::Avx2;
@@ -53,6 +58,11 @@ pub(crate) trait Simd: Copy {
     fn largest(self, x: Self::F) -> f32;
     /// `2^n` where `biased` is `n + 1.5 * 2^23`, `n` a whole number in `-126..=127`.
     fn exp2_biased(self, biased: Self::F) -> Self::F;
+    /// Reads `LANES` pairs of `bf16` and widens the upper or the lower half of each.
+    ///
+    /// # Safety
+    /// `LANES` words from `p` on are readable.
+    unsafe fn load_bf16(self, p: *const u32, upper: bool) -> Self::F;
 
     fn splat_d(self, x: f64) -> Self::D;
     /// Reads `LANES / 2` values of `f32` and widens them.
@@ -96,16 +106,13 @@ impl InstructionSet {
     /// The widest one that this processor has.
     #[must_use]
     pub fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
-                return Self::Avx512;
-            }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                return Self::Avx2;
-            }
+        if is_avx512() {
+            Self::Avx512
+        } else if is_avx2() {
+            Self::Avx2
+        } else {
+            Self::Portable
         }
-        Self::Portable
     }
 
     /// Those that this processor has, widest first.
@@ -133,6 +140,24 @@ impl InstructionSet {
             Self::Avx2 | Self::Portable => 16,
         }
     }
+}
+
+/// Whether this processor has what [`InstructionSet::Avx512`] uses.
+fn is_avx512() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_avx2()
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512dq");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Whether this processor has what [`InstructionSet::Avx2`] uses.
+fn is_avx2() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// Runs `kernel` with the widest instruction set.

@@ -79,6 +79,19 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u32, upper: bool) -> Self::F {
+        // SAFETY: the caller promises N readable words.
+        let words: [u32; N] = unsafe { *p.cast() };
+        words.map(|word| {
+            f32::from_bits(if upper {
+                word & 0xFFFF_0000
+            } else {
+                word << 16
+            })
+        })
+    }
+
+    #[inline(always)]
     fn splat_d(self, x: f64) -> Self::D {
         [x; H]
     }

@@ -1,6 +1,7 @@
 //! The register tile: a few rows times two vectors of columns.
 
 use super::Simd;
+use super::dot::{F32, accumulate};
 
 /// Sums of `R` rows by `2 * LANES` columns, held in registers.
 #[derive(Clone, Copy)]
@@ -48,19 +49,6 @@ impl<S: Simd, const R: usize> Tile<S, R> {
         }
     }
 
-    /// Adds one value per column to every row.
-    #[inline(always)]
-    pub(crate) fn add_columns(&mut self, s: S, columns: &[f32]) {
-        assert!(columns.len() >= 2 * S::LANES, "a value per column");
-        for half in 0..2 {
-            // SAFETY: in bounds, checked above.
-            let values = unsafe { s.load(columns.as_ptr().add(half * S::LANES)) };
-            for row in &mut self.sums {
-                row[half] = s.add(row[half], values);
-            }
-        }
-    }
-
     /// Adds `a [R, k]` (rows `stride` apart) times `b [k, 2 * LANES]`, k ascending.
     ///
     /// # Safety
@@ -73,22 +61,8 @@ impl<S: Simd, const R: usize> Tile<S, R> {
         (a, stride): (*const f32, usize),
         b: *const f32,
     ) {
-        let mut sums = self.sums;
-        // SAFETY: the first value of each row is readable.
-        let rows: [*const f32; R] = std::array::from_fn(|r| unsafe { a.add(r * stride) });
-        for p in 0..k {
-            // SAFETY: p < k.
-            unsafe {
-                let low = s.load(b.add(p * 2 * S::LANES));
-                let high = s.load(b.add(p * 2 * S::LANES + S::LANES));
-                for r in 0..R {
-                    let x = s.splat(*rows[r].add(p));
-                    sums[r][0] = s.fma(x, low, sums[r][0]);
-                    sums[r][1] = s.fma(x, high, sums[r][1]);
-                }
-            }
-        }
-        self.sums = sums;
+        // SAFETY: the caller's promise; every f32 is a word.
+        unsafe { accumulate(F32(s), &mut self.sums, k, (a.cast(), stride), b.cast()) };
     }
 }
 

@@ -1,10 +1,9 @@
 //! LLaDA: a pre-norm transformer of the OLMo lineage with full attention.
 
-use super::Network;
+use super::{Network, Pass};
 use crate::config::{Keys, LladaConfig};
-use crate::inputs::Inputs;
 use crate::layers::{Attention, AttentionShape, Embedding, GatedMlp, Head, Matrix, RmsNorm, head};
-use crate::pool::KvPool;
+use crate::profile::{Clock, Part};
 use crate::weights::Weights;
 use crate::{LoadError, ModelInfo};
 use candle_core::{Result, Tensor};
@@ -26,19 +25,27 @@ pub(super) struct Llada {
 }
 
 impl Network for Llada {
-    fn hidden(&self, inputs: &Inputs, pool: &KvPool) -> Result<Tensor> {
-        let mut x = self.embedding.forward(&inputs.tokens)?;
+    fn hidden(&self, pass: &Pass<'_>, clock: &mut Clock<'_>) -> Result<Tensor> {
+        let mut x = self.embedding.forward(&pass.inputs.tokens)?;
+        clock.lap(Part::Embedding);
         for block in &self.blocks {
             let normed = block.attention_norm.forward(&x)?;
-            x = block.attention.forward(&normed, &x, inputs, pool)?;
+            clock.lap(Part::Norm);
+            x = block.attention.forward(&normed, &x, pass, clock)?;
             let normed = block.mlp_norm.forward(&x)?;
+            clock.lap(Part::Norm);
             x = block.mlp.forward(&normed, &x)?;
+            clock.lap(Part::Linear);
         }
         Ok(x)
     }
 
-    fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        self.head.forward(&self.norm.forward(hidden)?)
+    fn logits(&self, hidden: &Tensor, clock: &mut Clock<'_>) -> Result<Tensor> {
+        let normed = self.norm.forward(hidden)?;
+        clock.lap(Part::Norm);
+        let logits = self.head.forward(&normed)?;
+        clock.lap(Part::Head);
+        Ok(logits)
     }
 }
 

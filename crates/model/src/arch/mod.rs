@@ -5,6 +5,7 @@ mod llada;
 use crate::config::Keys;
 use crate::inputs::Inputs;
 use crate::pool::KvPool;
+use crate::profile::Clock;
 use crate::weights::Weights;
 use crate::{LoadError, ModelInfo};
 use candle_core::{Result, Tensor};
@@ -13,10 +14,17 @@ use candle_core::{Result, Tensor};
 pub(crate) trait Network: Send + Sync {
     /// Runs all layers on a batch, writing its keys and values: hidden states `[r, d]` before
     /// the final norm.
-    fn hidden(&self, inputs: &Inputs, pool: &KvPool) -> Result<Tensor>;
+    fn hidden(&self, pass: &Pass<'_>, clock: &mut Clock<'_>) -> Result<Tensor>;
 
     /// Final norm and LM head: `[n, d]` to `[n, v]`.
-    fn logits(&self, hidden: &Tensor) -> Result<Tensor>;
+    fn logits(&self, hidden: &Tensor, clock: &mut Clock<'_>) -> Result<Tensor>;
+}
+
+/// One batch and where its keys and values live.
+#[derive(Clone, Copy)]
+pub(crate) struct Pass<'a> {
+    pub(crate) inputs: &'a Inputs,
+    pub(crate) pool: &'a KvPool,
 }
 
 /// What is supported, as `architectures` / `model_type`.

@@ -117,5 +117,6 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         mask: config.token("mask_token_id", MASK, embedding_size)?,
         end: config.tokens("eos_token_id", END_OF_TEXT, embedding_size)?,
         parameters: 0,
+        dtype: kernels::WeightDtype::F32,
     })
 }

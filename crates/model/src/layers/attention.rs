@@ -1,9 +1,9 @@
 //! Attention over the paged cache, with rotary positions.
 
 use crate::LoadError;
-use crate::inputs::Inputs;
+use crate::arch::Pass;
 use crate::layers::linear::{Matrix, fused};
-use crate::pool::KvPool;
+use crate::profile::{Clock, Part};
 use crate::weights::Weights;
 use candle_core::{Result, Tensor};
 use kernels::{Epilogue, Linear, PagedAttention, Rope, RopeTable};
@@ -54,8 +54,8 @@ impl Attention {
         &self,
         x: &Tensor,
         residual: &Tensor,
-        inputs: &Inputs,
-        pool: &KvPool,
+        Pass { inputs, pool }: &Pass<'_>,
+        clock: &mut Clock<'_>,
     ) -> Result<Tensor> {
         let AttentionShape {
             heads,
@@ -65,13 +65,16 @@ impl Attention {
             ..
         } = &self.shape;
         let qkv = self.qkv.forward(x)?;
+        clock.lap(Part::Linear);
         qkv.inplace_op1(&Rope {
             table: rope,
             positions: &inputs.positions,
             heads: heads + groups,
         })?;
+        clock.lap(Part::Rope);
         let (keys, values) = (heads * head_width, (heads + groups) * head_width);
         pool.write(self.layer, &qkv, &inputs.slots, (keys, values))?;
+        clock.lap(Part::Write);
         let op = PagedAttention {
             segments: &inputs.segments,
             pages: &inputs.pages,
@@ -81,7 +84,10 @@ impl Attention {
             scale: 1.0 / (*head_width as f32).sqrt(),
         };
         let (k, v) = pool.layer(self.layer);
-        self.out
-            .forward_add(&qkv.apply_op3_no_bwd(k, v, &op)?, residual)
+        let attended = qkv.apply_op3_no_bwd(k, v, &op)?;
+        clock.lap(Part::Attention);
+        let out = self.out.forward_add(&attended, residual)?;
+        clock.lap(Part::Linear);
+        Ok(out)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::LoadError;
 use crate::weights::Weights;
-use kernels::{Epilogue, Linear};
+use kernels::{Epilogue, Linear, WeightDtype};
 
 /// A stored matrix `[rows, k]`, named without its `.weight`.
 pub(crate) struct Matrix {
@@ -30,7 +30,12 @@ pub(crate) fn fused(
         }
     }
     let bias = matrices.iter().any(|m| m.bias).then_some(bias.as_slice());
-    linear(&stacked, k, bias, epilogue)
+    let matrix = kernels::Matrix {
+        weight: &stacked,
+        k,
+        bias,
+    };
+    linear(matrix, weights.dtype, epilogue)
 }
 
 /// Where the LM head's matrix comes from.
@@ -49,24 +54,34 @@ pub(crate) fn head(
     source: &Head<'_>,
 ) -> Result<Linear, LoadError> {
     match source {
-        Head::Tied(table) => linear(&table[..vocab * k], k, None, Epilogue::None),
+        Head::Tied(table) => {
+            let matrix = kernels::Matrix {
+                weight: &table[..vocab * k],
+                k,
+                bias: None,
+            };
+            linear(matrix, weights.dtype, Epilogue::None)
+        }
         Head::Own(m) => {
             let matrix = weights.tensor(&format!("{}.weight", m.name), &[m.rows, k])?;
             let bias = match m.bias {
                 true => Some(weights.tensor(&format!("{}.bias", m.name), &[m.rows])?),
                 false => None,
             };
-            let bias = bias.as_ref().map(|bias| &bias[..vocab]);
-            linear(&matrix[..vocab * k], k, bias, Epilogue::None)
+            let matrix = kernels::Matrix {
+                weight: &matrix[..vocab * k],
+                k,
+                bias: bias.as_ref().map(|bias| &bias[..vocab]),
+            };
+            linear(matrix, weights.dtype, Epilogue::None)
         }
     }
 }
 
 fn linear(
-    weights: &[f32],
-    k: usize,
-    bias: Option<&[f32]>,
+    matrix: kernels::Matrix<'_>,
+    dtype: WeightDtype,
     epilogue: Epilogue,
 ) -> Result<Linear, LoadError> {
-    Linear::new(weights, k, bias, epilogue).map_err(|error| LoadError::Setup(error.to_string()))
+    Linear::new(matrix, dtype, epilogue).map_err(|error| LoadError::Setup(error.to_string()))
 }

@@ -1,5 +1,6 @@
 //! Random tiny checkpoints and a plain reference forward in f64.
 
+use asynclane_model::WeightDtype;
 use asynclane_model::{Checkpoint, ExecutorConfig, Files, LoadError, Model, ModelExecutor};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
@@ -225,15 +226,26 @@ impl Tiny {
         load(self.files(Store::F32)).unwrap()
     }
 
+    /// Loads it from memory, its matrices as `dtype`.
+    pub fn model_as(&self, dtype: WeightDtype) -> Model {
+        let files = Files::memory(self.files(Store::F32));
+        Model::load(Checkpoint::open(&files).unwrap().with_dtype(dtype)).unwrap()
+    }
+
     /// An executor over it with pages of 8 slots.
     pub fn executor(&self, pages: u32, threads: usize) -> ModelExecutor {
+        self.executor_as(WeightDtype::F32, pages, threads)
+    }
+
+    /// An executor over it with pages of 8 slots, its matrices as `dtype`.
+    pub fn executor_as(&self, dtype: WeightDtype, pages: u32, threads: usize) -> ModelExecutor {
         let threads = NonZeroUsize::new(threads);
         let config = ExecutorConfig {
             page_size: 8,
             pages,
             threads,
         };
-        ModelExecutor::new(self.model(), config).unwrap()
+        ModelExecutor::new(self.model_as(dtype), config).unwrap()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The shipped demo checkpoint against recorded steps of a reference implementation.
 
 use crate::common::{execute, push, row};
-use asynclane_model::{Checkpoint, ExecutorConfig, Files, Model, ModelExecutor};
+use asynclane_model::{Checkpoint, ExecutorConfig, Files, Model, ModelExecutor, Part};
 use serde_json::Value;
 use step::{Batch, Executor, Sampling};
 
@@ -105,4 +105,24 @@ fn its_facts_are_those_of_its_configuration() {
         "llada, 3.05 M parameters: 6 layers of width 192, 6 heads (6 key/value) of 32, MLP 512; \
          vocabulary 1024, 1024 positions, 9216 KV bytes each; mask 5, end [1]"
     );
+}
+
+#[test]
+fn a_profile_sees_every_part_and_changes_no_bit() {
+    let mut executor = executor();
+    let rows = (0..20).map(|i| row(7 + i, i, 20)).collect::<Vec<_>>();
+    let mut batch = Batch::default();
+    push(&mut batch, rows, &[3, 1], Sampling::GREEDY);
+    assert_eq!(executor.take_profile(), None);
+    let plain = execute(&mut executor, &batch);
+    executor.start_profile();
+    let watched = execute(&mut executor, &batch);
+    assert_eq!(execute(&mut executor, &batch).candidates, plain.candidates);
+    assert_eq!(watched.candidates, plain.candidates);
+    let profile = executor.take_profile().expect("one was started");
+    assert_eq!(profile.passes, 2);
+    for part in Part::ALL {
+        assert!(!profile.time(part).is_zero(), "{}", part.name());
+    }
+    assert_eq!(executor.take_profile(), None);
 }

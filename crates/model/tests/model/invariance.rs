@@ -1,6 +1,7 @@
 //! Batch invariance, bit for bit: a row's result is a function of its own sequence alone.
 
 use crate::common::{Noise, Tiny, execute, push, row};
+use asynclane_model::WeightDtype;
 use serde_json::{Value, json};
 use step::{Batch, BatchOutput, Bias, Sampling, Score, set_words};
 
@@ -12,6 +13,12 @@ fn geometries() -> [Value; 2] {
         json!({"d_model": 72, "n_heads": 6, "n_kv_heads": 2, "mlp_hidden_size": 200,
             "vocab_size": 301, "embedding_size": 320}),
     ]
+}
+
+/// Every geometry with every dtype of its matrices.
+fn kinds() -> impl Iterator<Item = (Value, WeightDtype)> {
+    let with = |geometry: Value| WeightDtype::ALL.map(|dtype| (geometry.clone(), dtype));
+    geometries().into_iter().flat_map(with)
 }
 
 /// A sequence of `count` rows under full attention with its own seed, on `pages`; some of them
@@ -82,9 +89,9 @@ fn vocab(geometry: &Value) -> u32 {
 
 #[test]
 fn a_sequence_alone_in_pairs_and_in_a_crowd() {
-    for geometry in geometries() {
+    for (geometry, dtype) in kinds() {
         let tiny = Tiny::new(1, &geometry);
-        let mut executor = tiny.executor(80, 2);
+        let mut executor = tiny.executor_as(dtype, 80, 2);
         let count = |i: usize| 1 + (i * 13) % 40;
         // Ten pages of eight slots per sequence are more than enough.
         let alone: Vec<Vec<_>> = (0..16)
@@ -114,16 +121,19 @@ fn a_sequence_alone_in_pairs_and_in_a_crowd() {
             }
             let together = bits(&batch, &execute(&mut executor, &batch));
             let expected: Vec<_> = order.iter().flat_map(|&i| &alone[i]).cloned().collect();
-            assert!(together == expected, "{geometry} in order {order:?}");
+            assert!(
+                together == expected,
+                "{geometry} {dtype:?} in order {order:?}"
+            );
         }
     }
 }
 
 #[test]
 fn any_row_count_yields_the_same_bits() {
-    for geometry in geometries() {
+    for (geometry, dtype) in kinds() {
         let tiny = Tiny::new(2, &geometry);
-        let mut executor = tiny.executor(80, 2);
+        let mut executor = tiny.executor_as(dtype, 80, 2);
         let mut fixed = Batch::default();
         sequence(&mut fixed, vocab(&geometry), 3, 5, &[79]);
         let expected = bits(&fixed, &execute(&mut executor, &fixed));
@@ -146,7 +156,10 @@ fn any_row_count_yields_the_same_bits() {
             sequence(&mut batch, vocab(&geometry), 3, 5, &[74]);
             assert_eq!(base, 0);
             let all = bits(&batch, &execute(&mut executor, &batch));
-            assert!(all[others..] == expected, "{geometry} behind {others} rows");
+            assert!(
+                all[others..] == expected,
+                "{geometry} {dtype:?} behind {others} rows"
+            );
         }
     }
 }
@@ -154,17 +167,22 @@ fn any_row_count_yields_the_same_bits() {
 #[test]
 fn threads_do_not_change_bits() {
     let tiny = Tiny::new(3, &geometries()[0]);
-    let mut outputs = [1, 2, 3, 5].map(|threads| {
-        let mut executor = tiny.executor(40, threads);
-        let mut batch = Batch::default();
-        for i in 0..6 {
-            let pages: Vec<u32> = (0..5).map(|p| i * 5 + p).collect();
-            sequence(&mut batch, 1024, u64::from(i), 37, &pages);
-        }
-        bits(&batch, &execute(&mut executor, &batch))
-    });
-    let first = std::mem::take(&mut outputs[0]);
-    assert!(outputs[1..].iter().all(|other| *other == first));
+    for dtype in WeightDtype::ALL {
+        let mut outputs = [1, 2, 3, 5].map(|threads| {
+            let mut executor = tiny.executor_as(dtype, 40, threads);
+            let mut batch = Batch::default();
+            for i in 0..6 {
+                let pages: Vec<u32> = (0..5).map(|p| i * 5 + p).collect();
+                sequence(&mut batch, 1024, u64::from(i), 37, &pages);
+            }
+            bits(&batch, &execute(&mut executor, &batch))
+        });
+        let first = std::mem::take(&mut outputs[0]);
+        assert!(
+            outputs[1..].iter().all(|other| *other == first),
+            "{dtype:?}"
+        );
+    }
 }
 
 #[test]

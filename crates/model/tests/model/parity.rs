@@ -1,6 +1,7 @@
 //! Logits and candidates of random tiny checkpoints against a plain reference forward.
 
 use crate::common::{Noise, Store, Tiny, execute, load, push, reference, row};
+use asynclane_model::WeightDtype;
 use serde_json::{Value, json};
 use step::{Batch, Candidate, PageCopy, PageId, Sampling, Score};
 
@@ -50,6 +51,24 @@ fn logits_agree_over_geometries_and_seeds() {
                     "{overrides} seed {seed}, {count} tokens: {error}"
                 );
             }
+        }
+    }
+}
+
+#[test]
+fn logits_of_shorter_dtypes_are_near() {
+    // The worst logit of many, after layers of random weights that sharpen every difference.
+    for (dtype, most) in [(WeightDtype::Bf16, 0.06), (WeightDtype::Int8, 0.13)] {
+        for (seed, overrides) in variants().into_iter().enumerate() {
+            let tiny = Tiny::new(seed as u64, &overrides);
+            let tokens = tokens(seed as u64, 33);
+            let want = reference(&tiny, &tokens, &[33; 33]);
+            let model = tiny.model_as(dtype);
+            assert_eq!(model.info().dtype, dtype);
+            let error = error(&model.logits(&tokens).unwrap(), &want);
+            assert!(error < most, "{overrides} {dtype:?}: {error}");
+            // Rounding shows: it is not f32 under another name.
+            assert!(error > 1e-4, "{overrides} {dtype:?}: {error}");
         }
     }
 }

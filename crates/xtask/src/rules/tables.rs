@@ -6,6 +6,8 @@
 //! (rendered)
 //! <!-- end of table -->
 //! ```
+//!
+//! `FILE only NAME NAME` shows these decoders alone, of a result over several problem sets.
 
 use std::fmt::Write;
 
@@ -149,12 +151,16 @@ pub fn rendered(text: &str, files: &[File]) -> Result<String, String> {
             .find(END)
             .ok_or(format!("{name}: no `{END}`"))?
             + line_end;
+        let (name, only) = name.split_once(" only ").unwrap_or((name, ""));
         let found = files.iter().find(|file| file.path == name);
         let file = found.ok_or(format!("{name}: the result file is missing"))?;
         let report =
             serde_json::from_str(&file.text).map_err(|error| format!("{name}: {error}"))?;
         out.push_str(&rest[..line_end]);
-        out.push_str(&table(&report));
+        out.push_str(&table(
+            &report,
+            &only.split_whitespace().collect::<Vec<_>>(),
+        ));
         rest = &rest[end..];
     }
     out.push_str(rest);
@@ -169,16 +175,17 @@ fn marker(text: &str) -> Option<usize> {
     text.find(&format!("\n{START}")).map(|at| at + 1)
 }
 
-fn table(report: &Report) -> String {
+fn table(report: &Report, only: &[&str]) -> String {
     match report {
-        Report::Several(report) => several(report),
+        Report::Several(report) => several(report, only),
         Report::Decoders(report) => decoders(report),
         Report::Infill(report) => infill(report),
     }
 }
 
-/// The fastest decoder first, a mark on the Pareto front, accuracies per problem set behind.
-fn several(report: &Several) -> String {
+/// The fastest decoder first, a mark on the Pareto front, accuracies per problem set behind; only
+/// those named, if any are.
+fn several(report: &Several, only: &[&str]) -> String {
     let names: Vec<&str> = report.tasks.iter().map(|task| task.task.as_str()).collect();
     let mut out = format!(
         "{} held-out problems each of {}, budget {}, concurrency {}, {}: `{}`\n\n",
@@ -198,6 +205,7 @@ fn several(report: &Several) -> String {
     let mut sorted: Vec<usize> = (0..report.overall.len()).collect();
     let ratio = |index: &usize| report.overall[*index].ratio;
     sorted.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)));
+    sorted.retain(|index| only.is_empty() || only.contains(&&*report.overall[*index].name));
     for index in sorted {
         let row = &report.overall[index];
         let agreement = row.agreement.map(|share| format!("{share:.1}"));
@@ -222,7 +230,9 @@ fn several(report: &Several) -> String {
         }
         out.push('\n');
     }
-    derived(&mut out, report);
+    if only.is_empty() {
+        derived(&mut out, report);
+    }
     out
 }
 
@@ -374,6 +384,16 @@ mod tests {
         assert!(
             full.contains("*quality* (within 0.5 points) is `vanilla` at 1.00x."),
             "{full}"
+        );
+        let chosen = format!("{START}r.json only fast slow -->\n{END}\n");
+        let part = rendered(&chosen, &[File::new("r.json", &result)]).unwrap();
+        assert!(
+            part.starts_with(&chosen[..chosen.len() - END.len() - 1]),
+            "{part}"
+        );
+        assert!(
+            part.contains("| `fast` |") && !part.contains("vanilla"),
+            "{part}"
         );
     }
 

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use engine::decoding::{DecodingSpec, TUNED_PRESETS};
+
+use super::super::overall;
 use super::*;
 
 fn tally(tokens: u64, seconds: u64, right: u64) -> Tally {
@@ -85,13 +88,25 @@ fn what_is_saved_is_read_back() {
     }
 }
 
+/// The presets follow the measured comparison, and nothing else.
 #[test]
-fn a_result_of_an_earlier_version_is_read() {
+fn tuned_presets_are_what_the_comparison_derives() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/bench/epyc-2-threads/sums-256.json");
+        .join("../../tests/bench/epyc-2-threads/decoders.json");
     let report = Report::load(&path).unwrap();
-    assert_eq!(report.tasks.len(), 1);
-    assert_eq!(report.tasks[0].decoders[0].name, "vanilla");
+    let overall = overall::overall(&report.tasks);
+    let derived = overall::derived(&overall);
+    let decoding = |name: &str| DecodingSpec::parse(name).unwrap().resolve().unwrap();
+    let presets: Vec<&str> = derived.iter().map(|one| &*one.preset).collect();
+    assert_eq!(presets, TUNED_PRESETS);
+    for one in &derived {
+        assert_eq!(
+            decoding(&one.preset),
+            decoding(&one.decoder),
+            "{}",
+            one.preset
+        );
+    }
 }
 
 #[test]

@@ -1,0 +1,186 @@
+//! Sums of products of packed words: how the numbers of one dtype are multiplied.
+//!
+//! A word is 32 bits of one row or one column: one `f32`, two `bf16` or four bytes, ascending
+//! inner indices from the low bits up.
+
+use super::Simd;
+
+/// The multiplier of one dtype on one instruction set. A value proves that the processor has
+/// the instructions.
+pub(crate) trait Dot: Copy {
+    /// The vectors that sums end as.
+    type S: Simd;
+    /// Running sums of `LANES` columns, 32 bits each.
+    type Sum: Copy;
+    /// A row's word in every lane, ready to be multiplied.
+    type Row: Copy;
+    /// One word of each of `LANES` columns, ready to be multiplied.
+    type Columns: Copy;
+    /// Inner indices in a word.
+    const NUMBERS: usize;
+    /// Multiplications that a word takes, each of `NUMBERS / PARTS` inner indices.
+    const PARTS: usize;
+    /// Rows of a register tile of `2 * LANES` columns.
+    const TILE_ROWS: usize;
+    /// Whether panels begin with the values that sums start at.
+    const STARTS: bool = false;
+
+    fn simd(self) -> Self::S;
+    fn zero(self) -> Self::Sum;
+    /// # Safety
+    /// `LANES` words from `p` on are readable.
+    unsafe fn load(self, p: *const u32) -> Self::Sum;
+    /// # Safety
+    /// `LANES` words from `p` on are writable.
+    unsafe fn store(self, p: *mut u32, sum: Self::Sum);
+    fn row(self, word: u32, part: usize) -> Self::Row;
+    /// # Safety
+    /// `LANES` words from `p` on are readable.
+    unsafe fn columns(self, p: *const u32, part: usize) -> Self::Columns;
+    /// `sum + row * columns`.
+    fn multiply(self, row: Self::Row, columns: Self::Columns, sum: Self::Sum) -> Self::Sum;
+    /// What finished sums are worth, given the scales of the row and of the columns.
+    ///
+    /// # Safety
+    /// `LANES` scales from `columns` on are readable if the dtype has scales.
+    unsafe fn value(self, sum: Self::Sum, row: f32, columns: *const f32) -> <Self::S as Simd>::F;
+}
+
+/// Adds `a` (`R` rows of `words`, `stride` apart) times `b` (`words` times `2 * LANES` columns)
+/// to a tile, ascending.
+///
+/// # Safety
+/// All of that is readable.
+#[inline(always)]
+pub(crate) unsafe fn accumulate<D: Dot, const R: usize>(
+    d: D,
+    tile: &mut [[D::Sum; 2]; R],
+    words: usize,
+    (a, stride): (*const u32, usize),
+    b: *const u32,
+) {
+    let lanes = D::S::LANES;
+    let mut sums = *tile;
+    // SAFETY: the first word of each row is readable.
+    let rows: [*const u32; R] = std::array::from_fn(|r| unsafe { a.add(r * stride) });
+    for p in 0..words {
+        for part in 0..D::PARTS {
+            // SAFETY: p < words.
+            unsafe {
+                let low = d.columns(b.add(p * 2 * lanes), part);
+                let high = d.columns(b.add(p * 2 * lanes + lanes), part);
+                for r in 0..R {
+                    let x = d.row(*rows[r].add(p), part);
+                    sums[r][0] = d.multiply(x, low, sums[r][0]);
+                    sums[r][1] = d.multiply(x, high, sums[r][1]);
+                }
+            }
+        }
+    }
+    *tile = sums;
+}
+
+/// `f32`: one fused multiply-add per inner index.
+#[derive(Clone, Copy)]
+pub(crate) struct F32<S>(pub(crate) S);
+
+impl<S: Simd> Dot for F32<S> {
+    type S = S;
+    type Sum = S::F;
+    type Row = S::F;
+    type Columns = S::F;
+    const NUMBERS: usize = 1;
+    const PARTS: usize = 1;
+    const TILE_ROWS: usize = S::TILE_ROWS;
+
+    #[inline(always)]
+    fn simd(self) -> S {
+        self.0
+    }
+    #[inline(always)]
+    fn zero(self) -> S::F {
+        self.0.splat(0.0)
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const u32) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.load(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut u32, sum: S::F) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.store(p.cast(), sum) }
+    }
+    #[inline(always)]
+    fn row(self, word: u32, _: usize) -> S::F {
+        self.0.splat(f32::from_bits(word))
+    }
+    #[inline(always)]
+    unsafe fn columns(self, p: *const u32, _: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.load(p.cast()) }
+    }
+    #[inline(always)]
+    fn multiply(self, row: S::F, columns: S::F, sum: S::F) -> S::F {
+        self.0.fma(row, columns, sum)
+    }
+    #[inline(always)]
+    unsafe fn value(self, sum: S::F, _: f32, _: *const f32) -> S::F {
+        sum
+    }
+}
+
+/// `bf16` where no instruction multiplies it: widened, which is exact, then as [`F32`].
+#[derive(Clone, Copy)]
+pub(crate) struct WidenedBf16<S>(pub(crate) S);
+
+impl<S: Simd> Dot for WidenedBf16<S> {
+    type S = S;
+    type Sum = S::F;
+    type Row = S::F;
+    type Columns = S::F;
+    const NUMBERS: usize = 2;
+    const PARTS: usize = 2;
+    const TILE_ROWS: usize = S::TILE_ROWS;
+
+    #[inline(always)]
+    fn simd(self) -> S {
+        self.0
+    }
+    #[inline(always)]
+    fn zero(self) -> S::F {
+        self.0.splat(0.0)
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const u32) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.load(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut u32, sum: S::F) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.store(p.cast(), sum) }
+    }
+    #[inline(always)]
+    fn row(self, word: u32, part: usize) -> S::F {
+        let bits = if part == 0 {
+            word << 16
+        } else {
+            word & 0xFFFF_0000
+        };
+        self.0.splat(f32::from_bits(bits))
+    }
+    #[inline(always)]
+    unsafe fn columns(self, p: *const u32, part: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.load_bf16(p, part == 1) }
+    }
+    #[inline(always)]
+    fn multiply(self, row: S::F, columns: S::F, sum: S::F) -> S::F {
+        self.0.fma(row, columns, sum)
+    }
+    #[inline(always)]
+    unsafe fn value(self, sum: S::F, _: f32, _: *const f32) -> S::F {
+        sum
+    }
+}

@@ -1,0 +1,238 @@
+//! Which multiplier a dtype gets on which processor.
+
+#[cfg(target_arch = "x86_64")]
+use super::avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+use super::avx512::Avx512;
+#[cfg(target_arch = "x86_64")]
+use super::bf16::Avx512Bf16;
+use super::bytes::PortableBytes;
+#[cfg(target_arch = "x86_64")]
+use super::bytes::{Avx2Bytes, Avx512Bytes};
+use super::dot::{Dot, F32, WidenedBf16};
+use super::portable::Portable;
+use super::{InstructionSet, is_avx2, is_avx512};
+
+/// How weights are kept and multiplied. Activations between layers, norms, attention and the
+/// embedding table are f32 in all of them; sums are never shorter than 32 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WeightDtype {
+    /// f32 throughout.
+    #[default]
+    F32,
+    /// Weights and the inputs of products rounded to bf16 (to nearest even), sums in f32.
+    Bf16,
+    /// Weights as 8-bit integers with one scale per output, inputs of products as 8-bit integers
+    /// with one scale per row, sums exact: the same bits on every instruction set, but for the
+    /// epilogues.
+    Int8,
+}
+
+impl WeightDtype {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::Int8];
+
+    /// Its name in settings and labels.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
+        }
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.name() == name)
+    }
+
+    /// Name of the instructions that multiply it on this processor.
+    #[must_use]
+    pub fn instructions(self) -> &'static str {
+        Unit::detect(self).name()
+    }
+}
+
+/// A dtype on an instruction set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    F32(InstructionSet),
+    WidenedBf16(InstructionSet),
+    Avx512Bf16,
+    Avx512Bytes,
+    Avx2Bytes,
+    PortableBytes,
+}
+
+impl Unit {
+    /// The fastest that this processor has.
+    pub(crate) fn detect(dtype: WeightDtype) -> Self {
+        let widest = InstructionSet::detect();
+        match dtype {
+            WeightDtype::F32 => Self::F32(widest),
+            WeightDtype::Bf16 if has_bf16() => Self::Avx512Bf16,
+            WeightDtype::Bf16 => Self::WidenedBf16(widest),
+            WeightDtype::Int8 if has_vnni() => Self::Avx512Bytes,
+            WeightDtype::Int8 if is_avx2() => Self::Avx2Bytes,
+            WeightDtype::Int8 => Self::PortableBytes,
+        }
+    }
+
+    /// All that this processor has.
+    #[cfg(test)]
+    pub(crate) fn available(dtype: WeightDtype) -> Vec<Self> {
+        let sets = InstructionSet::available().into_iter();
+        match dtype {
+            WeightDtype::F32 => sets.map(Self::F32).collect(),
+            WeightDtype::Bf16 => has_bf16()
+                .then_some(Self::Avx512Bf16)
+                .into_iter()
+                .chain(sets.map(Self::WidenedBf16))
+                .collect(),
+            WeightDtype::Int8 => [
+                has_vnni().then_some(Self::Avx512Bytes),
+                is_avx2().then_some(Self::Avx2Bytes),
+                Some(Self::PortableBytes),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
+        }
+    }
+
+    pub(crate) fn dtype(self) -> WeightDtype {
+        match self {
+            Self::F32(_) => WeightDtype::F32,
+            Self::WidenedBf16(_) | Self::Avx512Bf16 => WeightDtype::Bf16,
+            Self::Avx512Bytes | Self::Avx2Bytes | Self::PortableBytes => WeightDtype::Int8,
+        }
+    }
+
+    /// Its instructions' name in logs and benchmark labels.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::F32(set) | Self::WidenedBf16(set) => set.name(),
+            Self::Avx512Bf16 => "avx512-bf16",
+            Self::Avx512Bytes => "avx512-vnni",
+            Self::Avx2Bytes => InstructionSet::Avx2.name(),
+            Self::PortableBytes => InstructionSet::Portable.name(),
+        }
+    }
+
+    /// The instruction set of everything but the products.
+    pub(crate) fn set(self) -> InstructionSet {
+        match self {
+            Self::F32(set) | Self::WidenedBf16(set) => set,
+            Self::Avx512Bf16 | Self::Avx512Bytes => InstructionSet::Avx512,
+            Self::Avx2Bytes => InstructionSet::Avx2,
+            Self::PortableBytes => InstructionSet::Portable,
+        }
+    }
+
+    /// Columns of one packed weight panel: two vectors.
+    pub(crate) fn panel(self) -> usize {
+        self.set().panel()
+    }
+}
+
+fn has_bf16() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_avx512() && is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+fn has_vnni() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_avx512() && is_x86_feature_detected!("avx512vnni");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Work that is compiled once per multiplier.
+pub(crate) trait DotKernel {
+    /// What it yields.
+    type Output;
+    /// Runs it; must be `#[inline(always)]` so that the caller's instruction set applies.
+    fn run<D: Dot>(self, dot: D) -> Self::Output;
+}
+
+/// Runs `kernel` with `unit`, which this processor must have.
+pub(crate) fn dispatch_unit<K: DotKernel>(unit: Unit, kernel: K) -> K::Output {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let has = match unit {
+            Unit::Avx512Bf16 => has_bf16(),
+            Unit::Avx512Bytes => has_vnni(),
+            _ => match unit.set() {
+                InstructionSet::Avx512 => is_avx512(),
+                InstructionSet::Avx2 => is_avx2(),
+                InstructionSet::Portable => true,
+            },
+        };
+        assert!(has, "{unit:?} is not on this processor");
+        let (avx512, avx2) = (InstructionSet::Avx512, InstructionSet::Avx2);
+        // SAFETY: the processor has the instructions, checked above.
+        unsafe {
+            match unit {
+                Unit::F32(set) if set == avx512 => return f32_avx512(kernel),
+                Unit::F32(set) if set == avx2 => return f32_avx2(kernel),
+                Unit::WidenedBf16(set) if set == avx512 => return widened_avx512(kernel),
+                Unit::WidenedBf16(set) if set == avx2 => return widened_avx2(kernel),
+                Unit::Avx512Bf16 => return bf16_avx512(kernel),
+                Unit::Avx512Bytes => return bytes_avx512(kernel),
+                Unit::Avx2Bytes => return bytes_avx2(kernel),
+                _ => {}
+            }
+        }
+    }
+    match unit.dtype() {
+        WeightDtype::F32 => kernel.run(F32(Portable)),
+        WeightDtype::Bf16 => kernel.run(WidenedBf16(Portable)),
+        WeightDtype::Int8 => kernel.run(PortableBytes),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
+fn f32_avx512<K: DotKernel>(kernel: K) -> K::Output {
+    kernel.run(F32(Avx512::here()))
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
+fn widened_avx512<K: DotKernel>(kernel: K) -> K::Output {
+    kernel.run(WidenedBf16(Avx512::here()))
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx512bf16,avx2,fma")]
+fn bf16_avx512<K: DotKernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512Bf16::here())
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx512vnni,avx2,fma")]
+fn bytes_avx512<K: DotKernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512Bytes::here())
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn f32_avx2<K: DotKernel>(kernel: K) -> K::Output {
+    kernel.run(F32(Avx2::here()))
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn widened_avx2<K: DotKernel>(kernel: K) -> K::Output {
+    kernel.run(WidenedBf16(Avx2::here()))
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn bytes_avx2<K: DotKernel>(kernel: K) -> K::Output {
+    kernel.run(Avx2Bytes(Avx2::here()))
+}
