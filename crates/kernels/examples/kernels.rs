@@ -4,10 +4,9 @@
 //! `cargo run --release -p asynclane-kernels --example kernels [-- f32 | bf16 | int8]`: all dtypes
 //! or one.
 
-use asynclane_kernels::{
-    AttentionSegment, Draw, PagedAttention, Scorer, ScorerRow, rms_norm, score,
-};
+use asynclane_kernels::{AttentionSegment, Draw, PagedAttention, Pool, rms_norm};
 use asynclane_kernels::{Epilogue, Linear, Matrix, WeightDtype, peak};
+use asynclane_kernels::{Scorer, ScorerRow, score};
 use candle_core::{Device, Result, Tensor};
 use std::time::Instant;
 
@@ -95,8 +94,12 @@ fn linears(dtype: WeightDtype, shapes: &[(&str, usize, usize, Epilogue)]) -> Res
 
 fn attention(rows: usize, heads: usize, c: usize) -> Result<()> {
     let q = random((rows, heads * c))?;
-    let pool = random((rows.next_multiple_of(16), heads * c))?.reshape(((), heads, c))?;
     let pages: Vec<u32> = (0..rows.div_ceil(16) as u32).collect();
+    let pool = |kind: Pool| {
+        let shape = kind.shape(pages.len(), heads, c, 16);
+        Tensor::randn(0f32, 1.0, shape.as_slice(), &Device::Cpu)
+    };
+    let (k, v) = (pool(Pool::Keys)?, pool(Pool::Values)?);
     let op = PagedAttention {
         segments: &[AttentionSegment {
             rows: 0..rows as u32,
@@ -104,12 +107,11 @@ fn attention(rows: usize, heads: usize, c: usize) -> Result<()> {
         }],
         pages: &pages,
         visible: &vec![rows as u32; rows],
-        page_size: 16,
         heads,
         scale: 0.1,
     };
     let time = best(200, || {
-        drop(q.apply_op3_no_bwd(&pool, &pool, &op).expect("shapes fit"))
+        drop(q.apply_op3_no_bwd(&k, &v, &op).expect("shapes fit"))
     });
     let rate = 4e-9 * (rows * rows * heads * c) as f64 / time;
     println!(

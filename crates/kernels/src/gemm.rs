@@ -10,7 +10,7 @@ mod encode;
 mod packed;
 
 use crate::parallel::{self, Shared};
-use crate::simd::dot::{Dot, accumulate};
+use crate::simd::dot::{Columns, Dot, accumulate};
 use crate::simd::tile::by_height;
 use crate::simd::unit::{DotKernel, dispatch_unit};
 use crate::simd::{MAX_LANES, Simd, math};
@@ -157,7 +157,7 @@ impl Block<'_> {
         assert!(x.len() >= (R - 1) * stride + to - from, "rows of x");
         // SAFETY: x holds R rows (checked above); the panel holds its words of two vectors.
         unsafe {
-            let b = words.add(from * width);
+            let b = Columns::panel(words.add(from * width), D::S::LANES);
             accumulate(d, &mut tile, to - from, (x.as_ptr(), stride), b);
         }
         if to < weights.words() {

@@ -5,7 +5,7 @@
 //! yields the same bits alone and among three hundred others.
 //!
 //! Letters in shapes: `r` rows of the batch, `h` query heads, `g` key/value heads, `c` head
-//! width, `d` model width, `v` vocabulary, `s` slots of the KV pool.
+//! width, `d` model width, `v` vocabulary, `p` slots of a KV page.
 #![deny(missing_docs)]
 
 mod attention;
@@ -22,7 +22,7 @@ mod simd;
 mod storage;
 
 pub use attention::{AttentionSegment, PagedAttention};
-pub use cache::{CopyPages, WriteRows};
+pub use cache::{CopyPages, Pool, WriteRows};
 pub use linear::{Epilogue, Linear, Matrix};
 pub use norm::rms_norm;
 pub use peak::peak;

@@ -1,6 +1,6 @@
 //! The small ops against plain loops: linear, norm, rope, pool writes.
 
-use asynclane_kernels::{CopyPages, Rope, RopeTable, WriteRows, rms_norm};
+use asynclane_kernels::{CopyPages, Pool, Rope, RopeTable, WriteRows, rms_norm};
 use asynclane_kernels::{Epilogue, Linear, Matrix, WeightDtype};
 use candle_core::{Device, Tensor};
 
@@ -162,41 +162,47 @@ fn rope_turns_halves_by_the_rows_own_position() {
 
 #[test]
 fn pool_writes_touch_their_slots_alone() {
-    let pool = Tensor::full(-1.0f32, (8, 2, 3), &Device::Cpu).unwrap();
+    // Four pages of two slots, two heads of three numbers.
+    let (groups, c, page) = (2, 3, 2);
     let rows = noise(9, 2 * 20);
-    let write = WriteRows {
-        slots: &[6, 1],
-        column: 5,
-    };
-    pool.inplace_op2(&tensor(&rows, 2), &write).unwrap();
-    let got = values(&pool);
-    for slot in 0..8 {
-        let want = match slot {
-            6 => rows[5..11].to_vec(),
-            1 => rows[25..31].to_vec(),
-            _ => vec![-1.0; 6],
+    for kind in [Pool::Keys, Pool::Values] {
+        let shape = kind.shape(4, groups, c, page);
+        let pool = Tensor::full(-1.0f32, shape.as_slice(), &Device::Cpu).unwrap();
+        let number = |data: &[f32], slot: usize, group: usize, i: usize| {
+            let block = (slot / page * groups + group) * c * page;
+            data[match kind {
+                Pool::Keys => block + i * page + slot % page,
+                Pool::Values => block + slot % page * c + i,
+            }]
         };
-        assert_eq!(got[slot * 6..(slot + 1) * 6], want, "slot {slot}");
+        let write = WriteRows {
+            pool: kind,
+            slots: &[6, 1],
+            column: 5,
+        };
+        pool.inplace_op2(&tensor(&rows, 2), &write).unwrap();
+        let got = values(&pool);
+        for slot in 0..8 {
+            for (group, i) in (0..groups).flat_map(|group| (0..c).map(move |i| (group, i))) {
+                let want = match slot {
+                    6 => rows[5 + group * c + i],
+                    1 => rows[25 + group * c + i],
+                    _ => -1.0,
+                };
+                assert_eq!(number(&got, slot, group, i), want, "{kind:?} slot {slot}");
+            }
+        }
+        let copy = |pages: &[(u32, u32)]| pool.inplace_op1(&CopyPages { pages });
+        copy(&[(3, 0), (0, 2)]).unwrap();
+        let copied = values(&pool);
+        assert_eq!(copied[..12], got[36..48]);
+        assert_eq!(copied[24..36], got[36..48]);
+        assert_eq!(copied[12..24], got[12..24]);
+        let bad = WriteRows {
+            slots: &[8, 1],
+            ..write
+        };
+        assert!(pool.inplace_op2(&tensor(&rows, 2), &bad).is_err());
+        assert!(copy(&[(4, 0)]).is_err());
     }
-    pool.inplace_op1(&CopyPages {
-        pages: &[(3, 0), (0, 2)],
-        page_size: 2,
-    })
-    .unwrap();
-    let copied = values(&pool);
-    assert_eq!(copied[..12], got[36..48]);
-    assert_eq!(copied[24..36], got[36..48]);
-    assert_eq!(copied[12..24], got[12..24]);
-    let bad = WriteRows {
-        slots: &[8, 1],
-        column: 0,
-    };
-    assert!(pool.inplace_op2(&tensor(&rows, 2), &bad).is_err());
-    assert!(
-        pool.inplace_op1(&CopyPages {
-            pages: &[(4, 0)],
-            page_size: 2
-        })
-        .is_err()
-    );
 }

@@ -5,7 +5,7 @@
 //! physical KV pool and the threads, and runs one batch at a time.
 //!
 //! Letters in shapes: `r` rows of the batch, `h` query heads, `g` key/value heads, `c` head
-//! width, `d` model width, `m` MLP width, `v` vocabulary, `s` slots of the KV pool.
+//! width, `d` model width, `m` MLP width, `v` vocabulary.
 #![deny(missing_docs)]
 
 mod arch;

@@ -1,7 +1,7 @@
 //! The physical KV memory: one key and one value tensor per layer, allocated once.
 
 use candle_core::{DType, Device, Result, Tensor};
-use kernels::{CopyPages, WriteRows};
+use kernels::{CopyPages, Pool, WriteRows};
 
 /// What decides a pool's size.
 #[derive(Clone, Copy, Debug)]
@@ -17,34 +17,31 @@ pub(crate) struct PoolShape {
 
 /// Keys and values of all layers.
 pub(crate) struct KvPool {
-    /// Per layer keys and values, `[s, g, c]` each.
+    /// Per layer keys and values, in the orders of [`Pool`].
     layers: Vec<(Tensor, Tensor)>,
-    page_size: usize,
 }
 
 impl KvPool {
     /// Allocates a pool of zeros.
     pub(crate) fn new(shape: PoolShape, device: &Device) -> Result<Self> {
-        let dims = (
-            shape.pages * shape.page_size,
-            shape.groups,
-            shape.head_width,
-        );
-        let zeros = || Tensor::zeros(dims, DType::F32, device);
+        let zeros = |pool: Pool| {
+            let PoolShape {
+                pages,
+                groups,
+                head_width,
+                page_size,
+                ..
+            } = shape;
+            let dims = pool.shape(pages, groups, head_width, page_size);
+            Tensor::zeros(dims.as_slice(), DType::F32, device)
+        };
         let layers = (0..shape.layers)
-            .map(|_| Ok((zeros()?, zeros()?)))
+            .map(|_| Ok((zeros(Pool::Keys)?, zeros(Pool::Values)?)))
             .collect::<Result<_>>()?;
-        Ok(Self {
-            layers,
-            page_size: shape.page_size,
-        })
+        Ok(Self { layers })
     }
 
-    pub(crate) fn page_size(&self) -> usize {
-        self.page_size
-    }
-
-    /// Keys and values of a layer, `[s, g, c]` each.
+    /// Keys and values of a layer.
     pub(crate) fn layer(&self, layer: usize) -> (&Tensor, &Tensor) {
         let (k, v) = &self.layers[layer];
         (k, v)
@@ -55,10 +52,7 @@ impl KvPool {
         if pages.is_empty() {
             return Ok(());
         }
-        let op = CopyPages {
-            pages,
-            page_size: self.page_size,
-        };
+        let op = CopyPages { pages };
         self.layers.iter().try_for_each(|(k, v)| {
             k.inplace_op1(&op)?;
             v.inplace_op1(&op)
@@ -75,19 +69,17 @@ impl KvPool {
         at: (usize, usize),
     ) -> Result<()> {
         let (k, v) = &self.layers[layer];
-        k.inplace_op2(
-            rows,
-            &WriteRows {
-                slots,
-                column: at.0,
-            },
-        )?;
-        v.inplace_op2(
-            rows,
-            &WriteRows {
-                slots,
-                column: at.1,
-            },
-        )
+        let keys = WriteRows {
+            pool: Pool::Keys,
+            slots,
+            column: at.0,
+        };
+        let values = WriteRows {
+            pool: Pool::Values,
+            column: at.1,
+            ..keys
+        };
+        k.inplace_op2(rows, &keys)?;
+        v.inplace_op2(rows, &values)
     }
 }

@@ -1,16 +1,20 @@
 //! Ragged batches against plain loops, and the bits of rows against themselves.
 
 use super::{AttentionSegment, PagedAttention, View};
+use crate::cache::Pool;
 use crate::gemm::tests::noise;
 use crate::parallel::Shared;
 use crate::simd::InstructionSet;
 use candle_core::{Device, Tensor};
 
-/// Slots of a page; small, so that tables are long and rows end at page borders.
-const PAGE: usize = 16;
+/// Slots of a page: small, so that tables are long and rows end at page borders; with and without
+/// whole vectors.
+const PAGES: [usize; 3] = [16, 8, 6];
 
 /// A batch with its pools.
 struct Case {
+    /// Slots of a page.
+    page: usize,
     heads: usize,
     groups: usize,
     c: usize,
@@ -19,19 +23,23 @@ struct Case {
     pages: Vec<u32>,
     visible: Vec<u32>,
     q: Vec<f32>,
+    /// Slot by slot, `[slots, groups, c]`.
     k: Vec<f32>,
     v: Vec<f32>,
 }
 
+/// A geometry: slots of a page, query heads, key heads, head width.
+type Shape = (usize, usize, usize, usize);
+
 /// Segments of `(rows, slots)`; what a row sees is drawn, or all of it if `full`.
-fn case(seed: u64, shape: (usize, usize, usize), sizes: &[(usize, usize)], full: bool) -> Case {
-    let (heads, groups, c) = shape;
+fn case(seed: u64, shape: Shape, sizes: &[(usize, usize)], full: bool) -> Case {
+    let (page_size, heads, groups, c) = shape;
     let rows: usize = sizes.iter().map(|s| s.0).sum();
-    let count: usize = sizes.iter().map(|s| s.1.div_ceil(PAGE)).sum();
+    let count: usize = sizes.iter().map(|s| s.1.div_ceil(page_size)).sum();
     let mut pages: Vec<u32> = (0..count as u32).collect();
     let order = noise(seed ^ 77, count);
     pages.sort_by(|&a, &b| order[a as usize].total_cmp(&order[b as usize]));
-    let pool = (count + 1) * PAGE * groups * c;
+    let pool = (count + 1) * page_size * groups * c;
     let (mut segments, mut visible, mut page) = (Vec::new(), Vec::new(), 0);
     let share = noise(seed ^ 78, rows);
     for &(rows, slots) in sizes {
@@ -44,7 +52,7 @@ fn case(seed: u64, shape: (usize, usize, usize), sizes: &[(usize, usize)], full:
                 drawn.min(slots as u32)
             });
         }
-        let end = page + slots.div_ceil(PAGE) as u32;
+        let end = page + slots.div_ceil(page_size) as u32;
         segments.push(AttentionSegment {
             rows: start as u32..visible.len() as u32,
             pages: page..end,
@@ -54,6 +62,7 @@ fn case(seed: u64, shape: (usize, usize, usize), sizes: &[(usize, usize)], full:
     let q = noise(seed + 1, rows * heads * c);
     let (k, v) = (noise(seed + 2, pool), noise(seed + 3, pool));
     let mut case = Case {
+        page: page_size,
         heads,
         groups,
         c,
@@ -88,7 +97,8 @@ impl Case {
     }
 
     fn physical(&self, segment: &AttentionSegment, slot: usize) -> usize {
-        self.pages[segment.pages.start as usize + slot / PAGE] as usize * PAGE + slot % PAGE
+        let page = self.pages[segment.pages.start as usize + slot / self.page] as usize;
+        page * self.page + slot % self.page
     }
 
     fn op(&self) -> PagedAttention<'_> {
@@ -96,10 +106,29 @@ impl Case {
             segments: &self.segments,
             pages: &self.pages,
             visible: &self.visible,
-            page_size: PAGE,
             heads: self.heads,
             scale: 1.0 / (self.c as f32).sqrt(),
         }
+    }
+
+    /// One of the pools, in its own order.
+    fn pool(&self, pool: Pool) -> Vec<f32> {
+        let (groups, c, page) = (self.groups, self.c, self.page);
+        let slots = match pool {
+            Pool::Keys => &self.k,
+            Pool::Values => &self.v,
+        };
+        let mut ordered = vec![0.0; slots.len()];
+        for (from, &x) in slots.iter().enumerate() {
+            let (slot, group, i) = (from / c / groups, from / c % groups, from % c);
+            let block = (slot / page * groups + group) * c * page;
+            let place = match pool {
+                Pool::Keys => i * page + slot % page,
+                Pool::Values => slot % page * c + i,
+            };
+            ordered[block + place] = x;
+        }
+        ordered
     }
 
     fn run(&self, set: InstructionSet) -> Vec<f32> {
@@ -108,10 +137,11 @@ impl Case {
             op: &self.op(),
             q: &self.q,
             stride: self.heads * self.c,
-            k: &self.k,
-            v: &self.v,
+            k: &self.pool(Pool::Keys),
+            v: &self.pool(Pool::Values),
             groups: self.groups,
             c: self.c,
+            page: self.page,
             out: Shared::new(&mut out),
         };
         view.run(set);
@@ -181,7 +211,16 @@ impl Case {
     }
 }
 
-const SHAPES: [(usize, usize, usize); 4] = [(6, 6, 32), (6, 2, 12), (4, 1, 72), (2, 2, 128)];
+/// Query heads, key heads, head width.
+const HEADS: [(usize, usize, usize); 5] =
+    [(6, 6, 32), (6, 2, 12), (4, 1, 72), (2, 2, 128), (2, 1, 64)];
+
+/// Every geometry with every page.
+fn shapes() -> impl Iterator<Item = Shape> {
+    let with = |page| HEADS.map(|(heads, groups, c)| (page, heads, groups, c));
+    PAGES.into_iter().flat_map(with)
+}
+
 const SIZES: [&[(usize, usize)]; 4] = [
     &[(1, 1)],
     &[(1, 16), (3, 17), (16, 15), (2, 64), (5, 65), (1, 63)],
@@ -192,7 +231,7 @@ const SIZES: [&[(usize, usize)]; 4] = [
 #[test]
 fn ragged_batches_equal_plain_loops() {
     for set in InstructionSet::available() {
-        for (seed, shape) in SHAPES.into_iter().enumerate() {
+        for (seed, shape) in shapes().enumerate() {
             for (sizes, full) in SIZES.into_iter().flat_map(|s| [(s, true), (s, false)]) {
                 let case = case(seed as u64, shape, sizes, full);
                 for (i, (got, want)) in case.run(set).iter().zip(case.naive()).enumerate() {
@@ -210,9 +249,9 @@ fn ragged_batches_equal_plain_loops() {
 #[test]
 fn a_row_has_the_same_bits_in_every_batch() {
     for set in InstructionSet::available() {
-        for shape in SHAPES {
+        for shape in shapes() {
             let case = case(9, shape, &[(70, 131), (40, 64), (190, 190)], false);
-            let width = shape.0 * shape.2;
+            let width = shape.1 * shape.3;
             let all = case.run(set);
             for parts in [
                 vec![0..1, 1..2],
@@ -237,11 +276,15 @@ fn a_row_has_the_same_bits_in_every_batch() {
 
 #[test]
 fn the_op_checks_what_it_will_index() {
-    let case = case(1, (2, 1, 8), &[(2, 20)], true);
+    let case = case(1, (16, 2, 1, 8), &[(2, 20)], true);
     let device = Device::Cpu;
     let q = Tensor::from_slice(&case.q, (2, 16), &device).unwrap();
-    let k = Tensor::from_slice(&case.k, (case.k.len() / 8, 1, 8), &device).unwrap();
-    let apply = |op: &PagedAttention<'_>| q.apply_op3_no_bwd(&k, &k, op).map_err(|e| e.to_string());
+    let pool = |pool: Pool| {
+        let shape = pool.shape(case.k.len() / 128, 1, 8, 16);
+        Tensor::from_vec(case.pool(pool), shape.as_slice(), &device).unwrap()
+    };
+    let (k, v) = (pool(Pool::Keys), pool(Pool::Values));
+    let apply = |op: &PagedAttention<'_>| q.apply_op3_no_bwd(&k, &v, op).map_err(|e| e.to_string());
     assert_eq!(apply(&case.op()).unwrap().dims(), [2, 16]);
     let far = [33, 33];
     let error = apply(&PagedAttention {

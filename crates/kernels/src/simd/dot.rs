@@ -46,8 +46,30 @@ pub(crate) trait Dot: Copy {
     unsafe fn value(self, sum: Self::Sum, row: f32, columns: *const f32) -> <Self::S as Simd>::F;
 }
 
-/// Adds `a` (`R` rows of `words`, `stride` apart) times `b` (`words` times `2 * LANES` columns)
-/// to a tile, ascending.
+/// Words of two vectors of columns.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns {
+    /// First word of the first vector.
+    pub(crate) low: *const u32,
+    /// First word of the second vector.
+    pub(crate) high: *const u32,
+    /// From one word of a column to its next.
+    pub(crate) stride: usize,
+}
+
+impl Columns {
+    /// Two vectors side by side, word after word.
+    pub(crate) fn panel(from: *const u32, lanes: usize) -> Self {
+        Self {
+            low: from,
+            high: from.wrapping_add(lanes),
+            stride: 2 * lanes,
+        }
+    }
+}
+
+/// Adds `a` (`R` rows of `words`, `stride` apart) times `b` (`words` of two vectors of columns) to
+/// a tile, ascending.
 ///
 /// # Safety
 /// All of that is readable.
@@ -57,9 +79,8 @@ pub(crate) unsafe fn accumulate<D: Dot, const R: usize>(
     tile: &mut [[D::Sum; 2]; R],
     words: usize,
     (a, stride): (*const u32, usize),
-    b: *const u32,
+    b: Columns,
 ) {
-    let lanes = D::S::LANES;
     let mut sums = *tile;
     // SAFETY: the first word of each row is readable.
     let rows: [*const u32; R] = std::array::from_fn(|r| unsafe { a.add(r * stride) });
@@ -67,8 +88,8 @@ pub(crate) unsafe fn accumulate<D: Dot, const R: usize>(
         for part in 0..D::PARTS {
             // SAFETY: p < words.
             unsafe {
-                let low = d.columns(b.add(p * 2 * lanes), part);
-                let high = d.columns(b.add(p * 2 * lanes + lanes), part);
+                let low = d.columns(b.low.add(p * b.stride), part);
+                let high = d.columns(b.high.add(p * b.stride), part);
                 for r in 0..R {
                     let x = d.row(*rows[r].add(p), part);
                     sums[r][0] = d.multiply(x, low, sums[r][0]);

@@ -1,7 +1,7 @@
 //! The register tile: a few rows times two vectors of columns.
 
 use super::Simd;
-use super::dot::{F32, accumulate};
+use super::dot::{Columns, F32, accumulate};
 
 /// Sums of `R` rows by `2 * LANES` columns, held in registers.
 #[derive(Clone, Copy)]
@@ -49,20 +49,20 @@ impl<S: Simd, const R: usize> Tile<S, R> {
         }
     }
 
-    /// Adds `a [R, k]` (rows `stride` apart) times `b [k, 2 * LANES]`, k ascending.
+    /// Adds `a [R, k]` (rows `stride` apart) times `k` words of the columns `b`, ascending.
     ///
     /// # Safety
-    /// `a` has `R` readable rows of `k` values, `b` has `k` rows of two vectors.
+    /// `a` has `R` readable rows of `k` values, `b` has `k` words of two vectors.
     #[inline(always)]
     pub(crate) unsafe fn accumulate(
         &mut self,
         s: S,
         k: usize,
         (a, stride): (*const f32, usize),
-        b: *const f32,
+        b: Columns,
     ) {
         // SAFETY: the caller's promise; every f32 is a word.
-        unsafe { accumulate(F32(s), &mut self.sums, k, (a.cast(), stride), b.cast()) };
+        unsafe { accumulate(F32(s), &mut self.sums, k, (a.cast(), stride), b) };
     }
 }
 

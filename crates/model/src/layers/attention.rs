@@ -79,7 +79,6 @@ impl Attention {
             segments: &inputs.segments,
             pages: &inputs.pages,
             visible: &inputs.visible,
-            page_size: pool.page_size(),
             heads: *heads,
             scale: 1.0 / (*head_width as f32).sqrt(),
         };
