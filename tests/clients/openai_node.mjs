@@ -65,7 +65,8 @@ test("same seed, same text", async () => {
     return answer.choices[0].message.content;
   };
   assert.equal(await text(7), await text(7));
-  assert.notEqual(await text(7), await text(8));
+  const others = await Promise.all([1, 2, 3, 4, 5, 6, 7, 8].map(text));
+  assert.ok(new Set(others).size > 1, "every seed says the same");
 });
 
 test("diffusion settings", async () => {
