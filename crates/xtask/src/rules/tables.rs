@@ -238,7 +238,9 @@ fn several(report: &Several, only: &[&str]) -> String {
 
 /// What the presets would be by the rule of the comparison.
 fn derived(out: &mut String, report: &Several) {
-    let Some(first) = report.overall.first() else {
+    // Presets are measured against the model's own sampler; beside another they mean nothing.
+    let first = report.overall.first();
+    let Some(first) = first.filter(|first| first.name == "vanilla") else {
         return;
     };
     let rows = report.derived.iter().map(|row| {
