@@ -94,7 +94,8 @@ fn api_keys(config: &Config, args: &ServeArgs) -> Result<ApiKeys> {
     Ok(keys.with_key("argument", key.0.trim()))
 }
 
-fn settings(config: &Config, keys: ApiKeys) -> Settings {
+/// What the HTTP layer is told.
+pub fn settings(config: &Config, keys: ApiKeys) -> Settings {
     Settings {
         keys,
         max_body_bytes: config.server.max_body_bytes,
@@ -105,7 +106,10 @@ fn settings(config: &Config, keys: ApiKeys) -> Settings {
 }
 
 /// Starts the engine thread and hands it to the HTTP layer.
-fn install(
+///
+/// # Errors
+/// No thread, a decoder that cannot be, a model served already.
+pub fn install(
     state: &AppState,
     loaded: Loaded,
     config: &Config,

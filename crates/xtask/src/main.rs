@@ -1,13 +1,16 @@
 //! The command line of the repository's rules: `verify` prints every violation and writes
-//! nothing, `fix` renders the measured tables of the documents anew.
+//! nothing, `fix` renders the measured tables of the documents anew, `compare` holds a new result
+//! of `asynclane bench` against a kept one.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
+use asynclane_xtask::compare::{Tolerance, compare};
+use asynclane_xtask::result::Report;
 use asynclane_xtask::{Repository, rules, verify};
 
-const USAGE: &str = "usage: cargo xtask verify | fix";
+const USAGE: &str = "usage: cargo xtask verify | fix | compare [--counts] KEPT.json NEW.json";
 
 fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -17,6 +20,14 @@ fn main() -> Result<ExitCode> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["verify"] => report(&root),
         ["fix"] => fix(&root),
+        ["compare", kept, new] => against(kept, new, Tolerance::default()),
+        ["compare", "--counts", kept, new] => {
+            let tolerance = Tolerance {
+                ratio: None,
+                ..Tolerance::default()
+            };
+            against(kept, new, tolerance)
+        }
         _ => bail!(USAGE),
     }
 }
@@ -31,6 +42,20 @@ fn report(root: &Path) -> Result<ExitCode> {
     }
     println!("{} problems", problems.len());
     Ok(ExitCode::from(u8::from(!problems.is_empty())))
+}
+
+/// Prints what is worse in `new`.
+fn against(kept: &str, new: &str, tolerance: Tolerance) -> Result<ExitCode> {
+    let read = |path: &str| -> Result<Report> {
+        let text = std::fs::read_to_string(path).with_context(|| path.to_owned())?;
+        serde_json::from_str(&text).with_context(|| path.to_owned())
+    };
+    let worse = compare(&read(kept)?, &read(new)?, tolerance);
+    for line in &worse {
+        println!("{line}");
+    }
+    println!("{} figures are worse than in {kept}", worse.len());
+    Ok(ExitCode::from(u8::from(!worse.is_empty())))
 }
 
 fn fix(root: &Path) -> Result<ExitCode> {

@@ -5,6 +5,7 @@ use engine::decoding::{
     COMMITS, Decoding, DecodingSpec, FIELDS, FieldKind, PRESET_NAMES, TUNED_PRESETS,
 };
 
+use super::arm::Decoder;
 use crate::exit;
 
 /// What stands for every preset, commit rule and ablation.
@@ -28,6 +29,10 @@ const ABLATIONS: &[&str] = &[
     "cache=fresh",
     "cache=fused,rows=all",
     "cache=elastic",
+    "lookahead=16",
+    "lookahead=4",
+    "lookahead=0",
+    "lookahead=8,block_length=16",
 ];
 
 /// Entropy bounds that the reference's schedule is tried with; drafts, which answer to no
@@ -36,11 +41,16 @@ const BOUNDS: [f64; 5] = [0.1, 0.15, 0.25, 0.4, 0.6];
 
 /// Compositions that the lists above do not reach with their defaults.
 const OTHERS: &[&str] = &[
-    "schedule=block_wise,cache=elastic",
-    "schedule=window,cache=elastic",
+    "asynclane,schedule=block_wise,cache=elastic",
+    "asynclane,schedule=block_wise,cache=elastic,threshold=0.97",
+    "asynclane,schedule=window,cache=elastic",
     "schedule=block_wise,commit=early_commit,cache=prefix",
     "schedule=block_wise,commit=edit,force=true",
 ];
+
+/// Lookaheads that the thresholds are tried with: the schedule's own, and fewer rows a step
+/// against less of what comes next.
+const LOOKAHEADS: [u32; 2] = [32, 8];
 
 /// Thresholds of commits and of drafts that the reference is tried with.
 const THRESHOLDS: [f64; 7] = [0.8, 0.9, 0.95, 0.97, 0.99, 0.995, 0.999];
@@ -48,10 +58,8 @@ const THRESHOLDS: [f64; 7] = [0.8, 0.9, 0.95, 0.97, 0.99, 0.995, 0.999];
 /// A decoder of the comparison.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// A preset's name or the settings, as a user would pass them.
-    pub name: String,
-    /// What they resolve to.
-    pub decoding: Decoding,
+    /// As named, and what that means.
+    pub decoder: Decoder,
     /// Whether it stands in the list because of [`ALL`], and may be left out where it does not go
     /// with the model.
     pub optional: bool,
@@ -71,11 +79,10 @@ pub fn parse(text: &str) -> Result<Vec<Listed>> {
             }
             continue;
         }
-        let decoding = resolve(name)
+        let decoder = decoder(name)
             .map_err(|why| exit::failure(exit::USAGE, format!("--decoders {name}: {why}")))?;
         listed.push(Listed {
-            name: name.to_owned(),
-            decoding,
+            decoder,
             optional: false,
         });
     }
@@ -90,11 +97,13 @@ pub fn parse(text: &str) -> Result<Vec<Listed>> {
 fn add_all(listed: &mut Vec<Listed>) -> Vec<String> {
     let mut refused = Vec::new();
     for name in candidates() {
-        match resolve(&name) {
-            Ok(decoding) if listed.iter().any(|known| known.decoding == decoding) => {}
-            Ok(decoding) => listed.push(Listed {
-                name,
-                decoding,
+        match decoder(&name) {
+            Ok(new)
+                if listed
+                    .iter()
+                    .any(|known| known.decoder.decoding == new.decoding) => {}
+            Ok(decoder) => listed.push(Listed {
+                decoder,
                 optional: true,
             }),
             Err(why) => refused.push(format!("{name}: {why}")),
@@ -123,7 +132,7 @@ fn candidates() -> Vec<String> {
     let others = schedules()
         .iter()
         .filter(|name| **name != default && **name != baseline);
-    names.extend(others.map(|name| format!("schedule={name}")));
+    names.extend(others.map(|name| format!("{REFERENCE},schedule={name}")));
     names.extend(
         ABLATIONS
             .iter()
@@ -133,11 +142,11 @@ fn candidates() -> Vec<String> {
     names.extend(BOUNDS.iter().map(|bound| {
         format!("{REFERENCE},commit=entropy_bound,entropy_threshold={bound},draft_threshold=0.99")
     }));
-    names.extend(
-        THRESHOLDS
-            .iter()
-            .map(|at| format!("{REFERENCE},threshold={at},draft_threshold={at}")),
-    );
+    names.extend(THRESHOLDS.iter().flat_map(|at| {
+        LOOKAHEADS.iter().map(move |seen| {
+            format!("{REFERENCE},threshold={at},draft_threshold={at},lookahead={seen}")
+        })
+    }));
     names.extend(TUNED_PRESETS.iter().map(|name| (*name).to_owned()));
     names
 }
@@ -161,10 +170,18 @@ fn with_defaults(on: &str, commit: &str) -> String {
     }
 }
 
+fn decoder(name: &str) -> Result<Decoder, String> {
+    let read = DecodingSpec::parse(name).and_then(|spec| Ok((spec.resolve()?, spec)));
+    let (decoding, spec) = read.map_err(|error| error.to_string())?;
+    Ok(Decoder {
+        name: name.to_owned(),
+        spec,
+        decoding,
+    })
+}
+
 fn resolve(name: &str) -> Result<Decoding, String> {
-    DecodingSpec::parse(name)
-        .and_then(|spec| spec.resolve())
-        .map_err(|error| error.to_string())
+    decoder(name).map(|decoder| decoder.decoding)
 }
 
 /// Every schedule that a request may name.
@@ -188,17 +205,17 @@ mod tests {
     use super::*;
 
     fn names(listed: &[Listed]) -> Vec<&str> {
-        listed.iter().map(|one| one.name.as_str()).collect()
+        listed.iter().map(|one| one.decoder.name.as_str()).collect()
     }
 
     #[test]
     fn all_begins_with_vanilla_and_holds_every_preset_and_rule() {
         let mut listed = Vec::new();
         let refused = add_all(&mut listed);
-        assert_eq!(listed[0].name, VANILLA);
+        assert_eq!(listed[0].decoder.name, VANILLA);
         for preset in PRESET_NAMES {
             let decoding = resolve(preset).unwrap();
-            let present = listed.iter().any(|one| one.decoding == decoding);
+            let present = listed.iter().any(|one| one.decoder.decoding == decoding);
             assert!(present, "{preset}");
         }
         for on in [schedule(REFERENCE), schedule(BASELINE)] {
@@ -206,7 +223,7 @@ mod tests {
                 let start = format!("{on}+{}+", rule.name);
                 let present = listed
                     .iter()
-                    .any(|one| one.decoding.label.starts_with(&start));
+                    .any(|one| one.decoder.decoding.label.starts_with(&start));
                 let told = refused.iter().any(|why| why.contains(rule.name));
                 assert!(present || told, "{start}");
             }
@@ -215,7 +232,7 @@ mod tests {
             let start = format!("{schedule}+");
             let present = listed
                 .iter()
-                .any(|one| one.decoding.label.starts_with(&start));
+                .any(|one| one.decoder.decoding.label.starts_with(&start));
             let told = refused.iter().any(|why| why.contains(schedule));
             assert!(present || told, "{schedule}");
         }
@@ -233,8 +250,8 @@ mod tests {
             assert!(one.optional);
             let twin = listed[..at]
                 .iter()
-                .find(|other| other.decoding == one.decoding);
-            assert!(twin.is_none(), "{} = {:?}", one.name, twin);
+                .find(|other| other.decoder.decoding == one.decoder.decoding);
+            assert!(twin.is_none(), "{} = {:?}", one.decoder.name, twin);
         }
     }
 
@@ -243,9 +260,9 @@ mod tests {
         let mut listed = Vec::new();
         add_all(&mut listed);
         for one in &listed {
-            let again = parse(&one.name).unwrap();
-            assert_eq!(again.len(), 1, "{}", one.name);
-            assert_eq!(again[0].decoding, one.decoding);
+            let again = parse(&one.decoder.name).unwrap();
+            assert_eq!(again.len(), 1, "{}", one.decoder.name);
+            assert_eq!(again[0].decoder.decoding, one.decoder.decoding);
         }
     }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::prompt_ids;
 use super::report::{command, round};
-use super::run::Runner;
+use super::target::engine::{Runner, closed};
 use crate::args::BenchArgs;
 
 /// One comparison.
@@ -64,14 +64,14 @@ struct Accuracy {
     nfe_per_token: f64,
 }
 
-/// Runs every decoder over every gap, blind and with the suffix.
+/// Runs every decoder over every gap, blind and with the suffix, on a machine of that name.
 ///
 /// # Errors
 /// A gap that does not fit the context, a failed step.
 pub fn run(
     args: &BenchArgs,
     runner: &mut Runner,
-    decoders: &[(String, Decoding)],
+    (decoders, machine): (&[(String, Decoding)], String),
     problems: &[Problem],
 ) -> Result<InfillReport> {
     let gaps: Vec<Gap<'_>> = problems.iter().enumerate().filter_map(gap).collect();
@@ -82,8 +82,8 @@ pub fn run(
     let mut infill = Vec::with_capacity(decoders.len());
     for (name, decoding) in decoders {
         eprintln!("{name}");
-        let plain = write(runner, &gaps, decoding, false)?;
-        let filled = write(runner, &gaps, decoding, true)?;
+        let plain = write(runner, &gaps, decoding, (false, args.concurrency[0]))?;
+        let filled = write(runner, &gaps, decoding, (true, args.concurrency[0]))?;
         infill.push(InfillEntry {
             name: name.clone(),
             plain_strict: plain.strict,
@@ -95,7 +95,7 @@ pub fn run(
     }
     Ok(InfillReport {
         command: command(),
-        machine: runner.machine(),
+        machine,
         task: args.task.clone(),
         problems: gaps.len(),
         hidden_tokens: round(hidden as f64 / gaps.len().max(1) as f64, 1),
@@ -160,7 +160,7 @@ fn write(
     runner: &mut Runner,
     gaps: &[Gap<'_>],
     decoding: &Decoding,
-    sighted: bool,
+    (sighted, concurrency): (bool, usize),
 ) -> Result<Accuracy> {
     let mut requests = Vec::with_capacity(gaps.len());
     for gap in gaps {
@@ -175,7 +175,8 @@ fn write(
             ..Request::new(prompt, hidden.len() as u32, decoding.clone())
         });
     }
-    let (tally, answers) = runner.answer(requests)?;
+    let arrivals = closed(requests.len(), concurrency);
+    let (tally, answers) = runner.run(requests, arrivals)?;
     let (mut strict, mut exact) = (0, 0);
     for (gap, answer) in gaps.iter().zip(&answers) {
         let middle = runner.tokenizer().decode(answer, true);

@@ -1,26 +1,33 @@
 //! `asynclane bench`: decoders side by side on held-out demo problems.
 
+mod arm;
 mod compare;
 mod decoders;
+mod fleet;
 mod infill;
+mod latency;
+mod load;
 mod overall;
 mod plot;
 pub mod report;
-mod run;
 mod table;
+mod tally;
+mod target;
 
 use anyhow::Result;
 use demo::problems::{self, Problem, Split, Task};
-use engine::decoding::Decoding;
 
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, BenchTarget};
 use crate::config::Config;
 use crate::exit;
-use crate::load;
 
+use arm::{Arm, Axes, Decoder};
 use decoders::Listed;
-use report::Report;
-pub use run::{Load, Runner};
+use fleet::Fleet;
+use load::Load;
+use report::{OneOrMore, Report, Setup};
+use target::Ask;
+pub use target::engine::{Runner, closed};
 
 /// Runs every decoder over every problem, in rounds, or reads an earlier result; prints the
 /// tables and draws the plot.
@@ -32,33 +39,122 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     if let Some(path) = &args.from {
         return show(args, &Report::load(path)?);
     }
-    let config = Config::resolve(&args.model, None)?;
+    let dtypes = dtypes(args);
+    let mut model = args.model.clone();
+    model.dtype = dtypes.first().cloned();
+    let config = Config::resolve(&model, None)?;
+    let dtypes = match dtypes.is_empty() {
+        true => vec![config.model.dtype.clone()],
+        false => dtypes,
+    };
     let tasks = tasks(&args.task)?;
     let listed = decoders::parse(&args.decoders)?;
-    if args.problems == 0 {
-        let message = "--problems: expected at least 1, found 0";
-        return Err(exit::failure(exit::USAGE, message));
+    let loads = loads(args)?;
+    let problems = problems::generate(tasks[0], Split::Eval, args.seed, args.problems);
+    if args.infill {
+        return infill(args, &config, &tasks, (listed, &problems));
     }
-    if args.infill && tasks.len() > 1 {
+    let axes = Axes {
+        dtypes: &dtypes,
+        loads: &loads,
+    };
+    let named: Vec<Decoder> = listed.iter().map(|listed| listed.decoder.clone()).collect();
+    let arms = arm::arms(args, &axes, &named);
+    let mut fleet = Fleet::new(args, &config, &arms)?;
+    let arms = admitted(arms, &listed, &fleet, &problems[0])?;
+    let setup = Setup {
+        command: report::command(),
+        machine: fleet.machine(),
+        problems: args.problems,
+        max_tokens: OneOrMore::new(&args.max_tokens),
+        concurrency: args
+            .rate
+            .is_empty()
+            .then(|| OneOrMore::new(&args.concurrency)),
+        rate: (!args.rate.is_empty()).then(|| OneOrMore::new(&args.rate)),
+        ungraded: !target::executor::is_graded(args) || args.target == [BenchTarget::Sim],
+    };
+    show(args, &compare::run(args, &mut fleet, &tasks, &arms, setup)?)
+}
+
+/// The names in `--dtype`, which lists several here.
+fn dtypes(args: &BenchArgs) -> Vec<String> {
+    let names = args.model.dtype.iter().flat_map(|names| names.split(','));
+    names.map(|name| name.trim().to_owned()).collect()
+}
+
+/// How requests arrive, one entry per row of a decoder.
+///
+/// # Errors
+/// A number of 0, or an empty list.
+fn loads(args: &BenchArgs) -> Result<Vec<Load>> {
+    let refused = |message: &str| Err(exit::failure(exit::USAGE, message));
+    if args.problems == 0 {
+        return refused("--problems: expected at least 1, found 0");
+    }
+    if args.max_tokens.is_empty() || args.target.is_empty() || args.concurrency.is_empty() {
+        return refused("--max-tokens, --target, --concurrency: expected at least one value each");
+    }
+    if args.concurrency.contains(&0) {
+        return refused("--concurrency: expected at least 1, found 0");
+    }
+    if args
+        .rate
+        .iter()
+        .any(|rate| !rate.is_finite() || *rate <= 0.0)
+    {
+        return refused("--rate: expected a positive number of requests per second");
+    }
+    if args.idle_streams > 0 && args.target != [BenchTarget::Http] {
+        return refused("--idle-streams: expected --target http, found another");
+    }
+    if args.url.is_some() && args.target != [BenchTarget::Http] {
+        return refused("--url: expected --target http, found another");
+    }
+    Ok(match args.rate.as_slice() {
+        [] => args
+            .concurrency
+            .iter()
+            .map(|&count| Load::Closed(count))
+            .collect(),
+        rates => rates.iter().map(|&rate| Load::Open(rate)).collect(),
+    })
+}
+
+/// `--infill`, a comparison of its own.
+fn infill(
+    args: &BenchArgs,
+    config: &Config,
+    tasks: &[Task],
+    (listed, problems): (Vec<Listed>, &[Problem]),
+) -> Result<()> {
+    if tasks.len() > 1 {
         let message = format!("--infill: expected one --task, found {}", args.task);
         return Err(exit::failure(exit::USAGE, message));
     }
-    let load = Load {
-        max_tokens: args.max_tokens,
-        concurrency: args.concurrency,
-    };
-    let mut runner = Runner::new(load::load(&config)?, &config, load)?;
-    let problems = problems::generate(tasks[0], Split::Eval, args.seed, args.problems);
-    let decoders = admitted(listed, &runner, &problems[0])?;
-    if args.infill {
-        let report = infill::run(args, &mut runner, &decoders, &problems)?;
-        print!("{}", report.table());
-        return args
-            .json
-            .as_ref()
-            .map_or(Ok(()), |path| report::write(&report, path));
+    let loaded = crate::load::load(config)?;
+    let machine = format!("{}, {}", report::machine(), loaded.kernels);
+    let mut runner = Runner::new(loaded, config);
+    let mut decoders = Vec::new();
+    for Listed { decoder, optional } in listed {
+        let ask = Ask {
+            text: &problems[0].prompt,
+            decoder: &decoder,
+            max_tokens: args.max_tokens[0],
+        };
+        if takes(
+            &decoder.name,
+            optional,
+            target::Target::admits(&runner, &ask),
+        )? {
+            decoders.push((decoder.name, decoder.decoding));
+        }
     }
-    show(args, &compare::run(args, &mut runner, &tasks, &decoders)?)
+    let report = infill::run(args, &mut runner, (&decoders, machine), problems)?;
+    print!("{}", report.table());
+    args.json
+        .as_ref()
+        .map_or(Ok(()), |path| report::write(&report, path))
 }
 
 /// Prints the tables and writes the files that were asked for.
@@ -96,33 +192,47 @@ pub fn tasks(text: &str) -> Result<Vec<Task>> {
     Ok(tasks)
 }
 
-/// The decoders that the loaded model can run; one that was named rather than listed by `all` is
+/// The rows that their targets can run; a decoder that was named rather than listed by `all` is
 /// refused, not left out.
 fn admitted(
-    listed: Vec<Listed>,
-    runner: &Runner,
+    arms: Vec<Arm>,
+    listed: &[Listed],
+    fleet: &Fleet,
     problem: &Problem,
-) -> Result<Vec<(String, Decoding)>> {
-    let mut decoders = Vec::new();
-    for Listed {
-        name,
-        decoding,
-        optional,
-    } in listed
-    {
-        match runner.admits(problem, &decoding) {
-            Ok(()) => decoders.push((name, decoding)),
-            Err(why) if optional => eprintln!("left out: {name}: {why}"),
-            Err(why) => return Err(exit::failure(exit::USAGE, format!("{name}: {why}"))),
+) -> Result<Vec<Arm>> {
+    let mut admitted = Vec::new();
+    for arm in arms {
+        let ask = Ask {
+            text: &problem.prompt,
+            decoder: &arm.decoder,
+            max_tokens: arm.max_tokens,
+        };
+        let optional = listed
+            .iter()
+            .any(|one| one.optional && one.decoder == *arm.decoder);
+        if takes(&arm.name, optional, fleet.admits(&arm, &ask))? {
+            admitted.push(arm);
         }
     }
-    if decoders.is_empty() {
-        return Err(exit::failure(
+    match admitted.is_empty() {
+        true => Err(exit::failure(
             exit::USAGE,
             "the model runs none of --decoders",
-        ));
+        )),
+        false => Ok(admitted),
     }
-    Ok(decoders)
+}
+
+/// Whether a decoder runs; standard error says why an optional one does not.
+fn takes(name: &str, optional: bool, answer: Result<()>) -> Result<bool> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(why) if optional => {
+            eprintln!("left out: {name}: {why}");
+            Ok(false)
+        }
+        Err(why) => Err(exit::failure(exit::USAGE, format!("{name}: {why}"))),
+    }
 }
 
 /// A user's text as a chat's first message.
@@ -136,16 +246,4 @@ fn prompt_ids(content: &str, tokenizer: &text::Tokenizer) -> Result<Vec<u32>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tasks_are_named_one_by_one_or_all_at_once() {
-        let all = Task::ALL.to_vec();
-        assert_eq!(tasks("all").unwrap(), all);
-        assert_eq!(tasks("sums,snippets,lists").unwrap(), all);
-        assert_eq!(tasks("lists, sums").unwrap(), [Task::Lists, Task::Sums]);
-        assert_eq!(tasks("lists,all").unwrap()[..2], [Task::Lists, Task::Sums]);
-        assert!(tasks("poems").is_err() && tasks("").is_err());
-    }
-}
+mod tests;

@@ -175,8 +175,10 @@ fn opening(out: &mut String, report: &Report, (width, height): (f64, f64)) {
     let (tasks, setup) = (tasks.join(", "), &report.setup);
     let title = format!("Accuracy against speed: {tasks}");
     let note = format!(
-        "{} held-out problems per task, budget {}, concurrency {}, {}",
-        setup.problems, setup.max_tokens, setup.concurrency, setup.machine
+        "{} held-out problems per task, {}, {}",
+        setup.problems,
+        setup.load(),
+        setup.machine
     );
     let description = format!(
         "Decoders by the share of answers that are right in the whole text and by output tokens \

@@ -1,16 +1,19 @@
 //! The result of a comparison, and its form as JSON.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use super::arm::Arm;
+use super::latency::{Latency, Times};
 use super::overall::{self, Derived, Overall};
-use super::run::Tally;
+use super::tally::Tally;
 use crate::exit;
 
 /// How a comparison was made.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
     /// The command that made it.
     pub command: String,
@@ -19,9 +22,67 @@ pub struct Setup {
     /// Held-out problems per task.
     pub problems: usize,
     /// Generation budget.
-    pub max_tokens: u32,
-    /// Sequences in flight.
-    pub concurrency: usize,
+    pub max_tokens: OneOrMore<u32>,
+    /// Sequences in flight; absent in an open loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<OneOrMore<usize>>,
+    /// Requests per second of an open loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<OneOrMore<f64>>,
+    /// The answers mean nothing: the model has random weights, or none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ungraded: bool,
+}
+
+/// One value, or what differs between rows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum OneOrMore<T> {
+    /// The same for all rows.
+    One(T),
+    /// Every row has one of these.
+    More(Vec<T>),
+}
+
+impl<T: Default> Default for OneOrMore<T> {
+    fn default() -> Self {
+        Self::One(T::default())
+    }
+}
+
+impl<T: Clone + std::fmt::Display> OneOrMore<T> {
+    /// `values` is not empty.
+    pub fn new(values: &[T]) -> Self {
+        match values {
+            [one] => Self::One(one.clone()),
+            more => Self::More(more.to_vec()),
+        }
+    }
+
+    /// For a line of text.
+    pub fn text(&self) -> String {
+        match self {
+            Self::One(value) => value.to_string(),
+            Self::More(values) => {
+                let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+                values.join(", ")
+            }
+        }
+    }
+}
+
+impl Setup {
+    /// `budget 256, concurrency 1`
+    pub fn load(&self) -> String {
+        let budget = self.max_tokens.text();
+        let concurrency = self.concurrency.as_ref().map(OneOrMore::text);
+        let rate = self.rate.as_ref().map(OneOrMore::text);
+        match (concurrency, rate) {
+            (Some(concurrency), _) => format!("budget {budget}, concurrency {concurrency}"),
+            (None, Some(rate)) => format!("budget {budget}, {rate} requests per second"),
+            (None, None) => format!("budget {budget}"),
+        }
+    }
 }
 
 /// One comparison: the same decoders on one or several problem sets.
@@ -43,7 +104,7 @@ pub struct TaskReport {
 }
 
 /// One decoder's row.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// As named on the command line.
     pub name: String,
@@ -66,8 +127,21 @@ pub struct Entry {
     pub tps: f64,
     /// TPS over the first row's, median over rounds.
     pub ratio: f64,
-    /// Share of wall time outside the model, in percent.
-    pub overhead: f64,
+    /// Share of wall time outside the model, in percent; absent over HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<f64>,
+    /// Rows planned and applied per second of wall time outside the model; absent over HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled_rows_per_second: Option<f64>,
+    /// How long requests waited; results of earlier versions lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
+    /// Resident memory of the process after each round, in MiB.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resident_mib: Vec<f64>,
+    /// What the idle streams cost of it, median over rounds, in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_streams_mib: Option<f64>,
 }
 
 /// A result file: of one task, or of several with what follows from all of them.
@@ -91,19 +165,23 @@ enum Saved {
 
 impl Entry {
     /// Sums over `rounds`, medians of speed; `baseline` has the same rounds.
-    pub fn new(name: &str, label: &str, rounds: &[Tally], baseline: &[Tally]) -> Self {
+    pub fn new(arm: &Arm, rounds: &[Tally], baseline: &[Tally]) -> Self {
         let sum = |of: fn(&Tally) -> u64| rounds.iter().map(of).sum::<u64>() as f64;
         let (problems, tokens) = (sum(|t| t.problems).max(1.0), sum(|t| t.tokens));
-        let wall: f64 = rounds.iter().map(|t| t.wall.as_secs_f64()).sum();
-        let execute: f64 = rounds.iter().map(|t| t.execute.as_secs_f64()).sum();
         let percent = |count: f64| round(100.0 * count / problems, 1);
         let ratios = rounds
             .iter()
             .zip(baseline)
             .map(|(ours, theirs)| ours.tps() / theirs.tps().max(1e-9));
+        let wall: f64 = rounds.iter().map(|t| t.wall.as_secs_f64()).sum();
+        let execute: Option<Duration> = rounds.iter().map(|t| t.execute).sum();
+        let outside = execute.map(|execute| (wall - execute.as_secs_f64()).max(1e-9));
+        let times: Vec<Times> = rounds.iter().flat_map(|t| &t.times).copied().collect();
+        let mib = |bytes: u64| round(bytes as f64 / f64::from(1 << 20), 1);
+        let crowds = rounds.iter().map(|t| mib(t.crowd)).collect();
         Self {
-            name: name.to_owned(),
-            label: label.to_owned(),
+            name: arm.name.clone(),
+            label: arm.decoder.decoding.label.clone(),
             end: percent(sum(|t| t.end)),
             strict: percent(sum(|t| t.strict)),
             agreement: Some(percent(sum(|t| t.agreed))),
@@ -112,7 +190,11 @@ impl Entry {
             tokens: tokens as u64,
             tps: round(median(rounds.iter().map(Tally::tps).collect()), 1),
             ratio: round(median(ratios.collect()), 2),
-            overhead: round(100.0 * (wall - execute) / wall.max(1e-9), 2),
+            overhead: outside.map(|outside| round(100.0 * outside / wall.max(1e-9), 2)),
+            scheduled_rows_per_second: outside.map(|of| round(sum(|t| t.positions) / of, 0)),
+            latency: Latency::of(&times),
+            resident_mib: rounds.iter().map(|t| mib(t.resident)).collect(),
+            idle_streams_mib: (arm.idle > 0).then(|| median(crowds)),
         }
     }
 }

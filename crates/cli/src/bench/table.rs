@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::latency::Percentiles;
 use super::overall::{self, Overall};
 use super::report::{Report, TaskReport};
 
@@ -19,10 +20,15 @@ pub fn text(report: &Report) -> String {
         let setup = &report.setup;
         let _ = writeln!(
             out,
-            "{} {}, budget {}, concurrency {}, {}",
-            setup.problems, task.task, setup.max_tokens, setup.concurrency, setup.machine
+            "{} {}, {}, {}",
+            setup.problems,
+            task.task,
+            setup.load(),
+            setup.machine
         );
-        rows(&mut out, task, width);
+        rows(&mut out, task, (width, !setup.ungraded));
+        out.push('\n');
+        waits(&mut out, task, width);
         out.push('\n');
     }
     if report.tasks.len() > 1 {
@@ -34,7 +40,7 @@ pub fn text(report: &Report) -> String {
     out
 }
 
-fn rows(out: &mut String, task: &TaskReport, width: usize) {
+fn rows(out: &mut String, task: &TaskReport, (width, graded): (usize, bool)) {
     let _ = writeln!(
         out,
         "{:<width$} {:>6} {:>8} {:>10} {:>15} {:>9} {:>8} {:>10} {:>11}",
@@ -49,18 +55,48 @@ fn rows(out: &mut String, task: &TaskReport, width: usize) {
         "agreement %"
     );
     for entry in &task.decoders {
+        let grade = |value: f64| percent(graded.then_some(value));
         let _ = writeln!(
             out,
-            "{:<width$} {:>6.1} {:>8.1} {:>10.3} {:>15.1} {:>9.1} {:>7.2}x {:>10.2} {:>11}",
+            "{:<width$} {:>6} {:>8} {:>10.3} {:>15.1} {:>9.1} {:>7.2}x {:>10} {:>11}",
             entry.name,
-            entry.end,
-            entry.strict,
+            grade(entry.end),
+            grade(entry.strict),
             entry.nfe_per_token,
             entry.positions_per_token,
             entry.tps,
             entry.ratio,
-            entry.overhead,
+            number(entry.overhead, 2),
             percent(entry.agreement),
+        );
+    }
+}
+
+/// What requests waited for, how fast the scheduler was, what memory was taken.
+fn waits(out: &mut String, task: &TaskReport, width: usize) {
+    let columns = ["TTFT ms", "TPOT ms", "E2E ms"].map(|name| format!("{name} p50 / p95 / p99"));
+    let [ttft, tpot, e2e] = columns;
+    let _ = writeln!(
+        out,
+        "{:<width$} {ttft:>26} {tpot:>26} {e2e:>26} {:>12} {:>13}",
+        "", "rows planned/s", "resident MiB"
+    );
+    for entry in &task.decoders {
+        let Some(latency) = &entry.latency else {
+            continue;
+        };
+        let three = |[a, b, c]: Percentiles| format!("{a:.1} / {b:.1} / {c:.1}");
+        let idle = entry.idle_streams_mib;
+        let idle = idle.map_or_else(String::new, |mib| format!(" ({mib:.1} idle streams)"));
+        let _ = writeln!(
+            out,
+            "{:<width$} {:>26} {:>26} {:>26} {:>14} {:>13}{idle}",
+            entry.name,
+            three(latency.ttft_ms),
+            three(latency.tpot_ms),
+            three(latency.e2e_ms),
+            number(entry.scheduled_rows_per_second, 0),
+            number(entry.resident_mib.last().copied(), 1),
         );
     }
 }
@@ -101,5 +137,9 @@ fn derived(out: &mut String, rows: &[Overall]) {
 }
 
 fn percent(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
+    number(value, 1)
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
 }

@@ -13,7 +13,7 @@ use engine::decoding::{Decoding, DecodingSpec};
 use model::FilterWeights;
 
 use crate::args::TrainFilterArgs;
-use crate::bench::{self, Load, Runner};
+use crate::bench::{self, Runner};
 use crate::config::Config;
 use crate::exit;
 use crate::load;
@@ -116,11 +116,7 @@ fn read(path: &Path) -> Result<Vec<String>> {
 
 /// The answers of the reference decoder, one token a step, replayed.
 fn examples(args: &TrainFilterArgs, config: &Config, prompts: &[Vec<String>]) -> Result<Sets> {
-    let load = Load {
-        max_tokens: args.max_tokens,
-        concurrency: args.concurrency,
-    };
-    let mut runner = Runner::new(load::load(config)?, config, load)?;
+    let mut runner = Runner::new(load::load(config)?, config);
     let decoding = reference(args.block_length)?;
     let mut sets = Sets::default();
     for (number, family) in prompts.iter().enumerate() {
@@ -128,9 +124,10 @@ fn examples(args: &TrainFilterArgs, config: &Config, prompts: &[Vec<String>]) ->
         eprintln!("answering {count} prompts ({} of {of})", number + 1);
         let mut requests = Vec::with_capacity(family.len());
         for prompt in family {
-            requests.push(runner.ask(prompt, &decoding)?);
+            requests.push(runner.ask(prompt, args.max_tokens, &decoding)?);
         }
-        let (_, answers) = runner.answer(requests.clone())?;
+        let arrivals = bench::closed(requests.len(), args.concurrency);
+        let (_, answers) = runner.run(requests.clone(), arrivals)?;
         for (index, (request, answer)) in requests.iter().zip(&answers).enumerate() {
             let known = Known {
                 prompt: &request.prompt,

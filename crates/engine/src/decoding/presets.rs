@@ -27,23 +27,23 @@ pub const TUNED: [&str; 3] = ["quality", "balanced", "fast"];
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "balanced",
-        summary: "AsyncLane, one shared KV table, open rows, a refresh every 32 steps",
-        fields: &fused(0.97),
+        summary: "AsyncLane, one shared KV table, open rows, a refresh every 32 steps, a short lookahead",
+        fields: &fused(0.97, 8),
     },
     Preset {
         name: "fast",
         summary: "balanced with a lower threshold: fewer forwards, more mistakes",
-        fields: &fused(0.95),
+        fields: &fused(0.95, 8),
     },
     Preset {
         name: "quality",
         summary: "balanced with a higher threshold: more forwards, fewer mistakes",
-        fields: &fused(0.99),
+        fields: &fused(0.99, 8),
     },
     Preset {
         name: "asynclane",
-        summary: "AsyncLane as served here, at Fast-dLLM's threshold",
-        fields: &fused(0.9),
+        summary: "AsyncLane untuned: Fast-dLLM's threshold, a lookahead of a block",
+        fields: &fused(0.9, 32),
     },
     Preset {
         name: "asynclane_paper",
@@ -135,7 +135,7 @@ pub const PRESETS: &[Preset] = &[
 type Setting = (&'static str, Value<'static>);
 
 /// AsyncLane as this server runs it, drafts at the threshold of commits.
-const fn fused(threshold: f64) -> [Setting; 7] {
+const fn fused(threshold: f64, lookahead: i64) -> [Setting; 8] {
     [
         ("schedule", Name("asynclane")),
         ("commit", Name("threshold")),
@@ -144,6 +144,7 @@ const fn fused(threshold: f64) -> [Setting; 7] {
         ("refresh", Integer(32)),
         ("threshold", Number(threshold)),
         ("draft_threshold", Number(threshold)),
+        ("lookahead", Integer(lookahead)),
     ]
 }
 

@@ -93,6 +93,19 @@ impl DecodingSpec {
         Ok(spec)
     }
 
+    /// What was set, by public name, in the order it was set.
+    pub fn settings(&self) -> impl Iterator<Item = (&'static str, Value<'static>)> {
+        self.set.iter().map(|(field, setting)| {
+            let value = match *setting {
+                Setting::Name(name) => Value::Name(name),
+                Setting::Integer(number) => Value::Integer(number),
+                Setting::Number(number) => Value::Number(number),
+                Setting::Flag(flag) => Value::Flag(flag),
+            };
+            (field.name, value)
+        })
+    }
+
     /// Puts the settings of `self` over those of `base`.
     pub fn over(&self, base: &Self) -> Self {
         let mut merged = self.clone();

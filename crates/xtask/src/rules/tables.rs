@@ -11,104 +11,11 @@
 
 use std::fmt::Write;
 
-use serde::Deserialize;
-
+use crate::result::{Decoders, Entry, Infill, Report, Several};
 use crate::{File, Problem};
 
 const START: &str = "<!-- table: ";
 const END: &str = "<!-- end of table -->";
-
-/// A result of `asynclane bench`, as far as a document shows it.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Report {
-    Several(Several),
-    Decoders(Decoders),
-    Infill(Infill),
-}
-
-/// Decoders side by side.
-#[derive(Debug, Deserialize)]
-struct Decoders {
-    command: String,
-    machine: String,
-    task: String,
-    problems: u64,
-    max_tokens: u64,
-    concurrency: u64,
-    decoders: Vec<Entry>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Entry {
-    name: String,
-    end: f64,
-    strict: f64,
-    nfe_per_token: f64,
-    positions_per_token: f64,
-    tps: f64,
-    ratio: f64,
-}
-
-/// Decoders side by side on several problem sets; all lists of decoders have the same order.
-#[derive(Debug, Deserialize)]
-struct Several {
-    command: String,
-    machine: String,
-    problems: u64,
-    max_tokens: u64,
-    concurrency: u64,
-    tasks: Vec<Task>,
-    overall: Vec<Overall>,
-    derived: Vec<Derived>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Task {
-    task: String,
-    decoders: Vec<Entry>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Overall {
-    name: String,
-    end: f64,
-    strict: f64,
-    nfe_per_token: f64,
-    positions_per_token: f64,
-    agreement: Option<f64>,
-    ratio: f64,
-    pareto: bool,
-}
-
-#[derive(Debug, Deserialize)]
-struct Derived {
-    preset: String,
-    within: f64,
-    decoder: String,
-    ratio: f64,
-}
-
-/// Decoders that fill a gap, blind to what follows and with it as the suffix.
-#[derive(Debug, Deserialize)]
-struct Infill {
-    command: String,
-    machine: String,
-    task: String,
-    problems: u64,
-    hidden_tokens: f64,
-    infill: Vec<InfillEntry>,
-}
-
-#[derive(Debug, Deserialize)]
-struct InfillEntry {
-    name: String,
-    plain_strict: f64,
-    plain_exact: f64,
-    infill_strict: f64,
-    infill_exact: f64,
-    infill_nfe_per_token: f64,
-}
 
 /// One problem per table that is not what its result file says.
 pub fn check(files: &[File]) -> Vec<Problem> {
@@ -178,7 +85,7 @@ fn marker(text: &str) -> Option<usize> {
 fn table(report: &Report, only: &[&str]) -> String {
     match report {
         Report::Several(report) => several(report, only),
-        Report::Decoders(report) => decoders(report),
+        Report::Decoders(report) => decoders(report, only),
         Report::Infill(report) => infill(report),
     }
 }
@@ -188,13 +95,12 @@ fn table(report: &Report, only: &[&str]) -> String {
 fn several(report: &Several, only: &[&str]) -> String {
     let names: Vec<&str> = report.tasks.iter().map(|task| task.task.as_str()).collect();
     let mut out = format!(
-        "{} held-out problems each of {}, budget {}, concurrency {}, {}: `{}`\n\n",
-        report.problems,
+        "{} held-out problems each of {}, {}, {}: `{}`\n\n",
+        report.setup.problems,
         names.join(", "),
-        report.max_tokens,
-        report.concurrency,
-        report.machine,
-        report.command,
+        report.setup.load(),
+        report.setup.machine,
+        report.setup.command,
     );
     out.push_str("| decoder | front | ratio | end % | strict % | NFE/token | positions/token ");
     out.push_str("| same answer % |");
@@ -280,32 +186,52 @@ fn infill(report: &Infill) -> String {
     out
 }
 
-fn decoders(report: &Decoders) -> String {
+fn decoders(report: &Decoders, only: &[&str]) -> String {
+    let setup = &report.setup;
     let mut out = format!(
-        "{} held-out {}, budget {}, concurrency {}, {}: `{}`\n\n",
-        report.problems,
-        report.task,
-        report.max_tokens,
-        report.concurrency,
-        report.machine,
-        report.command,
+        "{} held-out {}, {}, {}: `{}`\n\n",
+        setup.problems,
+        report.task.task,
+        setup.load(),
+        setup.machine,
+        setup.command,
     );
-    out.push_str("| decoder | end % | strict % | NFE/token | positions/token | TPS | ratio |\n");
-    out.push_str("|---|---|---|---|---|---|---|\n");
-    for entry in &report.decoders {
-        let _ = writeln!(
-            out,
-            "| `{}` | {:.1} | {:.1} | {:.3} | {:.1} | {:.0} | {:.2}x |",
-            entry.name,
-            entry.end,
-            entry.strict,
-            entry.nfe_per_token,
-            entry.positions_per_token,
-            entry.tps,
-            entry.ratio,
-        );
+    let graded = !setup.ungraded;
+    if graded {
+        out.push_str("| decoder | end % | strict % ");
+    } else {
+        out.push_str("| decoder ");
+    }
+    out.push_str("| NFE/token | positions/token | TPS | ratio ");
+    let waits = report.task.decoders.iter().all(Entry::waited);
+    if waits {
+        out.push_str("| TTFT ms | TPOT ms | E2E ms ");
+    }
+    let columns = 5 + 2 * usize::from(graded) + 3 * usize::from(waits);
+    let _ = writeln!(out, "|\n{}|", "|---".repeat(columns));
+    let rows = report.task.decoders.iter();
+    for entry in rows.filter(|entry| only.is_empty() || only.contains(&&*entry.name)) {
+        row(&mut out, entry, (graded, waits));
     }
     out
+}
+
+fn row(out: &mut String, entry: &Entry, (graded, waits): (bool, bool)) {
+    let _ = write!(out, "| `{}` |", entry.name);
+    if graded {
+        let _ = write!(out, " {:.1} | {:.1} |", entry.end, entry.strict);
+    }
+    let _ = write!(
+        out,
+        " {:.3} | {:.1} | {:.0} | {:.2}x |",
+        entry.nfe_per_token, entry.positions_per_token, entry.tps, entry.ratio,
+    );
+    if let Some(latency) = entry.latency.as_ref().filter(|_| waits) {
+        for [median, _, most] in [latency.ttft_ms, latency.tpot_ms, latency.e2e_ms] {
+            let _ = write!(out, " {median:.1} / {most:.1} |");
+        }
+    }
+    out.push('\n');
 }
 
 #[cfg(test)]

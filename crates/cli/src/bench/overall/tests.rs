@@ -14,7 +14,7 @@ fn entry(name: &str, end: f64, strict: f64, ratio: f64) -> Entry {
         tokens: 100,
         tps: 10.0 * ratio,
         ratio,
-        overhead: 1.0,
+        ..Entry::default()
     }
 }
 
@@ -120,4 +120,19 @@ fn a_slower_decoder_never_replaces_the_reference() {
     ];
     assert!(derived(&rows).iter().all(|one| one.decoder == "vanilla"));
     assert!(derived(&[]).is_empty());
+}
+
+#[test]
+fn among_nearly_the_fastest_the_fewest_positions_decide() {
+    let with_positions = |name: &str, ratio: f64, positions: f64| Overall {
+        positions_per_token: positions,
+        ..row(name, 90.0, 80.0, ratio)
+    };
+    let rows = [
+        with_positions("vanilla", 1.0, 200.0),
+        with_positions("lucky", 20.0, 8.0),
+        with_positions("lean", 18.1, 7.0),
+        with_positions("slow", 17.9, 1.0),
+    ];
+    assert!(derived(&rows).iter().all(|one| one.decoder == "lean"));
 }

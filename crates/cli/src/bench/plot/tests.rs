@@ -15,7 +15,7 @@ fn entry(index: usize, name: &str) -> Entry {
         tokens: 100,
         tps: 50.0,
         ratio: 1.0 + index as f64,
-        overhead: 1.0,
+        ..Entry::default()
     }
 }
 
@@ -26,8 +26,7 @@ fn report(names: &[&str]) -> Report {
             command: "asynclane bench --decoders \"vanilla all\"".to_owned(),
             machine: "m & n <o>".to_owned(),
             problems: 6,
-            max_tokens: 256,
-            concurrency: 1,
+            ..Setup::default()
         },
         tasks: vec![TaskReport {
             task: "sums".to_owned(),

@@ -1,11 +1,15 @@
 //! Sums over rounds, and files that are written and read back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::decoding::{DecodingSpec, TUNED_PRESETS};
 
+use super::super::arm::Decoder;
+use super::super::load::Load;
 use super::super::overall;
 use super::*;
+use crate::args::BenchTarget;
 
 fn tally(tokens: u64, seconds: u64, right: u64) -> Tally {
     Tally {
@@ -17,7 +21,32 @@ fn tally(tokens: u64, seconds: u64, right: u64) -> Tally {
         forwards: tokens / 2,
         positions: 10 * tokens,
         wall: Duration::from_secs(seconds),
-        execute: Duration::from_secs(seconds) * 3 / 4,
+        execute: Some(Duration::from_secs(seconds) * 3 / 4),
+        times: vec![Times {
+            first: Duration::from_millis(10),
+            end: Duration::from_millis(10 * tokens),
+            tokens,
+        }],
+        resident: 3 << 20,
+        crowd: 0,
+    }
+}
+
+fn arm(name: &str) -> Arm {
+    let spec = DecodingSpec::parse(name).unwrap();
+    let decoding = spec.resolve().unwrap();
+    Arm {
+        name: name.to_owned(),
+        decoder: Arc::new(Decoder {
+            name: name.to_owned(),
+            spec,
+            decoding,
+        }),
+        load: Load::Closed(1),
+        max_tokens: 256,
+        target: BenchTarget::Engine,
+        dtype: "f32".to_owned(),
+        idle: 0,
     }
 }
 
@@ -25,16 +54,18 @@ fn report(tasks: &[&str]) -> Report {
     let rounds = [tally(100, 1, 4), tally(200, 4, 2), tally(300, 1, 4)];
     let slow = [tally(100, 2, 4), tally(200, 2, 4), tally(300, 3, 4)];
     let decoders = vec![
-        Entry::new("vanilla", "a+b+c", &slow, &slow),
-        Entry::new("other", "a+b+c", &rounds, &slow),
+        Entry::new(&arm("vanilla"), &slow, &slow),
+        Entry::new(&arm("balanced"), &rounds, &slow),
     ];
     Report {
         setup: Setup {
             command: "asynclane bench".to_owned(),
             machine: "m".to_owned(),
             problems: 12,
-            max_tokens: 256,
-            concurrency: 1,
+            max_tokens: OneOrMore::One(256),
+            concurrency: Some(OneOrMore::new(&[1, 4])),
+            rate: None,
+            ungraded: false,
         },
         tasks: tasks
             .iter()
@@ -67,7 +98,13 @@ fn accuracies_are_sums_over_rounds_and_speeds_medians() {
     );
     // 100, 50 and 300 TPS against 50, 100 and 100: ratios 2, 0.5 and 3.
     assert_eq!((entry.tps, entry.ratio), (100.0, 2.0));
-    assert_eq!((entry.tokens, entry.overhead), (600, 25.0));
+    assert_eq!((entry.tokens, entry.overhead), (600, Some(25.0)));
+    // 6,000 rows in a quarter of 6 seconds.
+    assert_eq!(entry.scheduled_rows_per_second, Some(4000.0));
+    let latency = entry.latency.as_ref().unwrap();
+    assert_eq!(latency.ttft_ms, [10.0; 3]);
+    assert_eq!(latency.e2e_ms, [2000.0, 3000.0, 3000.0]);
+    assert_eq!(entry.resident_mib, [3.0; 3]);
 }
 
 #[test]
