@@ -5,12 +5,14 @@
 mod apply;
 mod cache;
 pub mod decoding;
+mod deficit;
 mod driver;
 mod engine;
 mod event;
 mod handle;
 mod limits;
 mod logprobs;
+mod pack;
 mod pages;
 mod penalties;
 mod plan;
