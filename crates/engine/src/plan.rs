@@ -1,4 +1,19 @@
 //! Which sequences run in the coming step.
+//!
+//! Nobody starves. Two sequences that wait keep their order, who has run or is new goes behind
+//! them, and a sequence without a forward before it always runs. B is the row budget, Q the
+//! quantum.
+//! - A decode forward of d rows is passed over only where forwards before it leave it no room;
+//!   each of those then goes behind it. Every such step takes at least one of the O sequences that
+//!   were before it, and more than B - d of their R rows: it waits at most O steps, and at most
+//!   R / (B - d + 1) if d <= B.
+//! - The first of the long forwards, of r rows, gets Q a step until it is covered: ⌈r / Q⌉ steps.
+//!   After these it is passed over only where decode forwards before it leave it no room, and each
+//!   of them does so once. With the long forwards before it, one after the other, it waits less
+//!   than Σ ⌈r / Q⌉ + O' steps, O' of the O being decode forwards. Where nothing decodes the first
+//!   one runs at once.
+//! - The counter stays below r + Q, r of the first long forward, and a step that begins with it
+//!   covered adds nothing: n steps hold less than n Q long rows and the longest forward.
 
 use decode::ForwardKind;
 
