@@ -48,6 +48,7 @@ pub fn engine(executor: &dyn Executor) -> Engine {
         max_running: 256,
         max_waiting: 1024,
         row_budget: 4096,
+        long_quantum: 100_000,
         max_model_len: None,
         classes: tokenizer().classes(),
         skills: engine::Skills::default(),

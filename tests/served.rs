@@ -46,6 +46,7 @@ impl Served {
             max_running,
             max_waiting: 1024,
             row_budget,
+            long_quantum: 100_000,
             max_model_len: None,
             classes: tokenizer.classes(),
             skills: engine::Skills::default(),

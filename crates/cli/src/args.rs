@@ -63,6 +63,10 @@ pub struct ModelArgs {
     /// Most rows of a step.
     #[arg(long, global = true, env = "ASYNCLANE_ROW_BUDGET")]
     pub row_budget: Option<u32>,
+    /// Rows of a step that prefills and refreshes take on average while other sequences decode;
+    /// 0 = half of the row budget.
+    #[arg(long, global = true, env = "ASYNCLANE_LONG_QUANTUM")]
+    pub long_quantum: Option<u32>,
     /// Most sequences in the batch.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_RUNNING")]
     pub max_running: Option<u32>,

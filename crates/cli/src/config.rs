@@ -62,6 +62,9 @@ pub struct Model {
 pub struct Engine {
     /// Most rows of a step.
     pub row_budget: u32,
+    /// Rows of a step that prefills and refreshes take on average while other sequences decode;
+    /// 0 = half of the row budget.
+    pub long_quantum: u32,
     /// Most sequences in the batch.
     pub max_running: u32,
     /// Most sequences that wait.
@@ -102,6 +105,7 @@ impl Default for Engine {
     fn default() -> Self {
         Self {
             row_budget: 2048,
+            long_quantum: 0,
             max_running: 64,
             max_waiting: 1024,
             page_size: 16,
@@ -157,6 +161,7 @@ impl Config {
         set(&mut self.model.max_model_len, &args.max_model_len);
         set(&mut self.engine.kv_memory, &args.kv_memory);
         set(&mut self.engine.row_budget, &args.row_budget);
+        set(&mut self.engine.long_quantum, &args.long_quantum);
         set(&mut self.engine.max_running, &args.max_running);
     }
 
@@ -180,6 +185,12 @@ impl Config {
         at_least_one("engine.max_waiting", u64::from(self.engine.max_waiting));
         at_least_one("engine.page_size", u64::from(self.engine.page_size));
         at_least_one("server.max_body_bytes", self.server.max_body_bytes as u64);
+        if self.engine.long_quantum > self.engine.row_budget {
+            problems.push(format!(
+                "engine.long_quantum: expected at most engine.row_budget ({}), found {}",
+                self.engine.row_budget, self.engine.long_quantum
+            ));
+        }
         if let Err(problem) = bytes(&self.engine.kv_memory) {
             problems.push(format!("engine.kv_memory: {problem}"));
         }
@@ -210,6 +221,14 @@ impl Config {
     pub fn dtype(&self) -> Result<WeightDtype> {
         dtype(&self.model.dtype)
             .map_err(|problem| exit::failure(exit::CONFIG, format!("model.dtype: {problem}")))
+    }
+
+    /// Rows of a step for prefills and refreshes, `>= 1`.
+    pub fn long_quantum(&self) -> u32 {
+        match self.engine.long_quantum {
+            0 => self.engine.row_budget.div_ceil(2),
+            rows => rows,
+        }
     }
 
     /// Bytes for KV pages.
@@ -361,18 +380,32 @@ mod tests {
     fn problems_are_named_together() {
         let mut config = Config::default();
         config.engine.row_budget = 0;
+        config.engine.long_quantum = 7;
         config.engine.kv_memory = "much".to_owned();
         config.model.decoder = "balanced,treshold=0.5".to_owned();
         config.model.dtype = "fp8".to_owned();
         let message = config.validate().unwrap_err().to_string();
         for key in [
-            "engine.row_budget",
+            "engine.row_budget: expected at least 1, found 0",
+            "engine.long_quantum: expected at most engine.row_budget (0), found 7",
             "engine.kv_memory",
             "model.decoder: treshold",
             "model.dtype: expected one of f32, bf16, int8, found \"fp8\"",
         ] {
             assert!(message.contains(key), "{message}");
         }
+    }
+
+    #[test]
+    fn prefills_and_refreshes_have_half_of_the_rows_unless_told_otherwise() {
+        let mut config = Config::default();
+        assert_eq!(config.long_quantum(), 1024);
+        config.engine.row_budget = 1;
+        assert_eq!(config.long_quantum(), 1);
+        config.engine.row_budget = 100;
+        config.engine.long_quantum = 100;
+        assert_eq!(config.long_quantum(), 100);
+        assert!(config.validate().is_ok());
     }
 
     #[test]

@@ -145,6 +145,7 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
         max_running: config.engine.max_running,
         max_waiting: config.engine.max_waiting,
         row_budget: config.engine.row_budget,
+        long_quantum: config.long_quantum(),
         max_model_len: Some(loaded.max_model_len(config)),
         classes: loaded.tokenizer.classes(),
         skills: Skills {

@@ -31,6 +31,8 @@ impl Finder<'_> {
         match self.boundary {
             Boundary::Sentence(numeric) => self.ends_sentence(offset, numeric),
             Boundary::Newline => self.ends_code_line(offset),
+            // Only a delimiter of either kind is worth a look at all the text before it.
+            Boundary::Auto(_) if !self.is_delimiter(offset) => false,
             Boundary::Auto(numeric) => {
                 if self.in_code(offset) {
                     self.ends_code_line(offset)
@@ -39,6 +41,12 @@ impl Finder<'_> {
                 }
             }
         }
+    }
+
+    fn is_delimiter(&self, offset: u32) -> bool {
+        let token = self.canvas.get(offset);
+        let class = token.map(|token| self.classes.get(token));
+        class.is_some_and(|class| class.period || class.newline)
     }
 
     fn ends_sentence(&self, offset: u32, numeric: NumericPeriod) -> bool {

@@ -8,9 +8,12 @@ use decode::{Filter, ForwardKind, Proposal, TokenClasses};
 use step::{Batch, BatchOutput, ExecutorSpec, TokenId};
 
 use crate::cache::ForwardPlan;
+use crate::deficit::Deficit;
 use crate::event::Event;
 use crate::limits::Limits;
+use crate::pack::Wanted;
 use crate::pages::PagePool;
+use crate::plan::Turn;
 use crate::report::{ByRole, Gauges, StepReport};
 use crate::request::{Refusal, Request};
 use crate::sequence::{Sequence, SequenceId};
@@ -24,6 +27,10 @@ pub struct EngineConfig {
     pub max_waiting: u32,
     /// Most rows of a step, `>= 1`; a single sequence's forward is never split and may exceed it.
     pub row_budget: u32,
+    /// Rows that prefills and refreshes take of a step on average while other sequences decode,
+    /// `>= 1`. A longer one saves up over several steps; from the longest forward on they are
+    /// never held back.
+    pub long_quantum: u32,
     /// Most positions of a sequence; `None` = what the model was built for.
     pub max_model_len: Option<u32>,
     /// Delimiter facts of the vocabulary.
@@ -63,9 +70,12 @@ pub struct Engine {
     pub(crate) batch: Batch,
     pub(crate) planned: Vec<Planned>,
     pub(crate) scored: Vec<u32>,
+    pub(crate) wanted: Vec<Wanted>,
     /// Entries of [`BatchOutput::tops`] that the batch asks for.
     pub(crate) tops: usize,
-    pub(crate) order: Vec<usize>,
+    /// The running sequences in the order of the step.
+    pub(crate) order: Vec<Turn>,
+    pub(crate) deficit: Deficit,
     pub(crate) forward: ForwardPlan,
     pub(crate) proposals: Vec<Proposal>,
     pub(crate) report: StepReport,
@@ -113,8 +123,10 @@ impl Engine {
             batch: Batch::default(),
             planned: Vec::new(),
             scored: Vec::new(),
+            wanted: Vec::new(),
             tops: 0,
             order: Vec::new(),
+            deficit: Deficit::new(config.long_quantum),
             forward: ForwardPlan::default(),
             proposals: Vec::new(),
             report: StepReport::default(),
@@ -184,8 +196,9 @@ impl Engine {
     fn gauges(&self) -> Gauges {
         let mut lanes = ByRole::default();
         for sequence in &self.running {
-            for lane in sequence.decoder.lanes() {
-                *lanes.of(lane.role) += 1;
+            let tree = sequence.decoder.tree();
+            for id in tree.active() {
+                *lanes.of(tree.get(*id).role) += 1;
             }
         }
         Gauges {

@@ -1,19 +1,33 @@
-//! Which sequences run in the coming step, and how their rows are packed.
+//! Which sequences run in the coming step.
+//!
+//! Nobody starves. Two sequences that wait keep their order, who has run or is new goes behind
+//! them, and a sequence without a forward before it always runs. B is the row budget, Q the
+//! quantum.
+//! - A decode forward of d rows is passed over only where forwards before it leave it no room;
+//!   each of those then goes behind it. Every such step takes at least one of the O sequences that
+//!   were before it, and more than B - d of their R rows: it waits at most O steps, and at most
+//!   R / (B - d + 1) if d <= B.
+//! - The first of the long forwards, of r rows, gets Q a step until it is covered: ⌈r / Q⌉ steps.
+//!   After these it is passed over only where decode forwards before it leave it no room, and each
+//!   of them does so once. With the long forwards before it, one after the other, it waits less
+//!   than Σ ⌈r / Q⌉ + O' steps, O' of the O being decode forwards. Where nothing decodes the first
+//!   one runs at once.
+//! - The counter stays below r + Q, r of the first long forward, and a step that begins with it
+//!   covered adds nothing: n steps hold less than n Q long rows and the longest forward.
 
-use std::ops::Range;
-
-use decode::{Proposal, Role};
-use step::{Batch, Bias, PageId, Row, Score, Segment};
+use decode::ForwardKind;
 
 use crate::apply::conclude;
-use crate::cache::{ForwardPlan, PlanSegment};
+use crate::cache::ForwardPlan;
 use crate::engine::{Engine, Planned};
 use crate::event::{Event, StepTrace};
-use crate::pages::{OutOfPages, PagePool};
-use crate::sequence::Sequence;
+use crate::pack::Packer;
+use crate::pages::OutOfPages;
+use crate::sequence::{Sequence, SequenceId};
 
-/// Admits waiting sequences, then packs sequences under the row budget, those first that waited
-/// longest. Returns whether there is a batch to run.
+/// Admits waiting sequences, then packs sequences under the row budget: decode forwards as they
+/// fit, prefills and refreshes as [`Deficit`](crate::deficit::Deficit) allows, those first that
+/// waited longest. Returns whether there is a batch to run.
 pub(crate) fn plan(engine: &mut Engine) -> bool {
     admit(engine);
     engine.batch.clear();
@@ -21,52 +35,95 @@ pub(crate) fn plan(engine: &mut Engine) -> bool {
     engine.scored.clear();
     engine.tops = 0;
     engine.step += 1;
-    engine.order.clear();
-    engine.order.extend(0..engine.running.len());
-    let running = &engine.running;
-    engine
-        .order
-        .sort_unstable_by_key(|index| (running[*index].last_run, running[*index].id));
-    let mut broken = None;
+    line_up(engine);
     for at in 0..engine.order.len() {
-        let index = engine.order[at];
-        let sequence = &mut engine.running[index];
-        sequence.plan(&mut engine.forward);
-        let rows = engine.batch.rows.len() + engine.forward.rows.len();
-        if rows > engine.row_budget as usize && !engine.planned.is_empty() {
-            continue;
+        let turn = engine.order[at];
+        if runs(engine, turn)
+            && let Err(error) = pack(engine, turn.index)
+        {
+            return abandon(engine, turn.index, error);
         }
-        let mut packer = Packer {
-            batch: &mut engine.batch,
-            scored: &mut engine.scored,
-            tops: &mut engine.tops,
-            pool: &mut engine.pool,
-            mask: engine.mask,
-            set_words: step::set_words(engine.limits.vocab_size),
-        };
-        if let Err(error) = packer.pack(sequence, &engine.forward) {
-            broken = Some((index, error));
-            break;
-        }
-        sequence.last_run = engine.step;
-        sequence.count_forward(&engine.forward, &mut engine.report);
-        let trace = sequence
-            .request
-            .trace
-            .then(|| Box::new(trace(sequence, &engine.forward)));
-        let scored_end = engine.scored.len() as u32;
-        engine.planned.push(Planned {
-            index,
-            scored_end,
-            kind: engine.forward.kind,
-            trace,
-        });
     }
-    if let Some((index, error)) = broken {
-        return abandon(engine, index, error);
-    }
+    engine.deficit.end();
     engine.report.sequences = engine.planned.len() as u32;
     !engine.planned.is_empty()
+}
+
+/// A running sequence's place in the order of a step: those first that waited longest, among
+/// these decode forwards first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    /// Step of the last forward, or before admission.
+    since: u64,
+    /// The next forward is a prefill or a refresh.
+    long: bool,
+    id: SequenceId,
+    /// Index into `running`.
+    index: usize,
+}
+
+fn line_up(engine: &mut Engine) {
+    let running = engine.running.iter().enumerate();
+    engine.order.clear();
+    engine.order.extend(running.map(|(index, sequence)| Turn {
+        since: sequence.last_run,
+        long: sequence.kind() != ForwardKind::Decode,
+        id: sequence.id,
+        index,
+    }));
+    engine.order.sort_unstable();
+    let decoding = engine.order.iter().any(|turn| !turn.long);
+    engine.deficit.begin(decoding);
+}
+
+/// Whether a sequence runs in this step; its forward is in `engine.forward` then. The first one
+/// runs whatever its size, so that every step has a batch.
+fn runs(engine: &mut Engine, turn: Turn) -> bool {
+    if turn.long && engine.deficit.is_closed() {
+        return false;
+    }
+    let sequence = &mut engine.running[turn.index];
+    let known = sequence.next_rows;
+    let rows = known.unwrap_or_else(|| {
+        sequence.plan(&mut engine.forward);
+        engine.forward.rows.len() as u32
+    });
+    sequence.next_rows = Some(rows);
+    let end = engine.batch.rows.len() + rows as usize;
+    let fits = end <= engine.row_budget as usize || engine.planned.is_empty();
+    if turn.long && !engine.deficit.admit(rows, fits) || !fits {
+        return false;
+    }
+    if known.is_some() {
+        sequence.plan(&mut engine.forward);
+    }
+    true
+}
+
+/// Appends the forward in `engine.forward` to the batch.
+fn pack(engine: &mut Engine, index: usize) -> Result<(), OutOfPages> {
+    let sequence = &mut engine.running[index];
+    let mut packer = Packer {
+        batch: &mut engine.batch,
+        scored: &mut engine.scored,
+        wanted: &mut engine.wanted,
+        tops: &mut engine.tops,
+        pool: &mut engine.pool,
+        mask: engine.mask,
+        set_words: step::set_words(engine.limits.vocab_size),
+    };
+    packer.pack(sequence, &engine.forward)?;
+    sequence.last_run = engine.step;
+    sequence.count_forward(&engine.forward, &mut engine.report);
+    let traced = sequence.request.trace;
+    let trace = traced.then(|| Box::new(trace(sequence, &engine.forward)));
+    engine.planned.push(Planned {
+        index,
+        scored_end: engine.scored.len() as u32,
+        kind: engine.forward.kind,
+        trace,
+    });
+    Ok(())
 }
 
 /// A sequence outgrew its promise, which is a bug: it fails alone and the step is planned anew
@@ -108,194 +165,11 @@ fn admit(engine: &mut Engine) {
             continue;
         }
         sequence.reserved = pages;
+        sequence.last_run = engine.step;
         sequence.tables.reserve(pages);
         sequence.report_births(&mut engine.report);
         engine.running.push(sequence);
     }
-}
-
-struct Packer<'a> {
-    batch: &'a mut Batch,
-    scored: &'a mut Vec<u32>,
-    tops: &'a mut usize,
-    pool: &'a mut PagePool,
-    mask: step::TokenId,
-    /// Words of a set of allowed tokens.
-    set_words: usize,
-}
-
-/// What a sequence's rows are scored with.
-#[derive(Clone)]
-struct Scoring<'a> {
-    score: Score,
-    /// Biases in the batch.
-    plain: Range<u32>,
-    /// With the stop set banned.
-    unstopped: Range<u32>,
-    /// The offset that a grammar speaks of, and its set in the batch.
-    allowed: Option<(u32, u32)>,
-    /// What the segment's canvas has more than the sequence's.
-    guesses: &'a [Proposal],
-    /// Committed offsets that are scored for the cache policy.
-    tracked: &'a [u32],
-}
-
-impl Packer<'_> {
-    /// Appends one sequence's forward to the batch; on an error the batch must not run.
-    fn pack(&mut self, sequence: &mut Sequence, plan: &ForwardPlan) -> Result<(), OutOfPages> {
-        let biases = self.push_biases(sequence);
-        let mut begin = 0;
-        for segment in &plan.segments {
-            let rows = &plan.rows[begin as usize..segment.end as usize];
-            let pages = if plan.rewrites && segment.branch == 0 {
-                self.rewrite(sequence, rows)?
-            } else {
-                self.write(sequence, segment, rows)?
-            };
-            let guesses = sequence.decoder.guesses();
-            let scoring = Scoring {
-                guesses: &guesses.proposals[..guesses.filled(segment.branch as usize)],
-                tracked: &plan.tracked,
-                ..biases.clone()
-            };
-            let first_row = self.batch.rows.len() as u32;
-            for (slot, visible) in rows {
-                self.push_row(sequence, *slot, *visible, &scoring);
-            }
-            let sampling = step::Sampling {
-                clock: sequence.decoder.step(),
-                ..sequence.request.sampling
-            };
-            let rows = first_row..self.batch.rows.len() as u32;
-            self.batch.segments.push(Segment {
-                rows,
-                pages,
-                sampling,
-            });
-            begin = segment.end;
-        }
-        Ok(())
-    }
-
-    fn push_biases(&mut self, sequence: &Sequence) -> Scoring<'static> {
-        let biases = &mut self.batch.biases;
-        let start = biases.len() as u32;
-        biases.extend_from_slice(sequence.penalties.as_slice());
-        biases.extend_from_slice(&sequence.request.biases);
-        let plain = start..biases.len() as u32;
-        let ban = |token: &u32| Bias::ban(*token);
-        biases.extend(sequence.decoder.canvas().stops().iter().map(ban));
-        let unstopped = start..biases.len() as u32;
-        let frontier = sequence.decoder.canvas().frontier();
-        let allowed = sequence.decoder.allowed();
-        Scoring {
-            score: match sequence.request.logprobs {
-                None | Some(0) => Score::Candidate,
-                Some(count) => Score::Top(count),
-            },
-            plain,
-            unstopped,
-            allowed: allowed.map(|set| (frontier, self.push_set(set))),
-            guesses: &[],
-            tracked: &[],
-        }
-    }
-
-    /// Appends a set of allowed tokens; returns its number.
-    fn push_set(&mut self, set: &[u32]) -> u32 {
-        let sets = &mut self.batch.allowed;
-        let number = sets.len() / self.set_words;
-        sets.extend_from_slice(&set[..set.len().min(self.set_words)]);
-        sets.resize((number + 1) * self.set_words, 0);
-        number as u32
-    }
-
-    fn rewrite(
-        &mut self,
-        sequence: &mut Sequence,
-        rows: &[(u32, u32)],
-    ) -> Result<Range<u32>, OutOfPages> {
-        let end = rows.last().map_or(0, |row| row.0 + 1);
-        let pages = sequence.tables.rewrite(end, &sequence.decoder, self.pool)?;
-        Ok(push_table(self.batch, pages))
-    }
-
-    fn write(
-        &mut self,
-        sequence: &mut Sequence,
-        segment: &PlanSegment,
-        rows: &[(u32, u32)],
-    ) -> Result<Range<u32>, OutOfPages> {
-        let slots = rows.first().map_or(0, |row| row.0)..rows.last().map_or(0, |row| row.0 + 1);
-        let copies = &mut self.batch.copies;
-        let tables = &mut sequence.tables;
-        let pages = match segment.branch {
-            0 => tables.write(segment.table, slots, self.pool, copies)?,
-            _ => tables.branch(slots, self.pool, copies)?,
-        };
-        Ok(push_table(self.batch, pages))
-    }
-
-    fn push_row(&mut self, sequence: &Sequence, slot: u32, visible: u32, scoring: &Scoring<'_>) {
-        let offset = slot.checked_sub(sequence.prompt());
-        let token = sequence.token(slot, scoring.guesses);
-        let scorer = offset.and_then(|offset| match token {
-            None => mask_scorer(sequence, offset),
-            Some(_) => token_scorer(sequence, offset, scoring.tracked),
-        });
-        let mut row = Row {
-            token: token.unwrap_or(self.mask),
-            position: sequence.position(slot),
-            slot,
-            visible,
-            score: Score::None,
-            biases: scoring.plain.clone(),
-            allowed: None,
-        };
-        if let (Some(role), Some(offset)) = (scorer, offset) {
-            let allowed = scoring.allowed.filter(|(frontier, _)| *frontier == offset);
-            row.allowed = allowed.map(|(_, set)| set);
-            row.score = scoring.score;
-            // A grammar says itself where a text may end.
-            let early = offset < sequence.request.min_tokens && allowed.is_none();
-            if role == Role::Refine || early {
-                row.biases = scoring.unstopped.clone();
-            }
-            self.scored.push(offset);
-            *self.tops += row.score.tops();
-        }
-        self.batch.rows.push(row);
-    }
-}
-
-fn push_table(batch: &mut Batch, pages: &[PageId]) -> Range<u32> {
-    let begin = batch.pages.len() as u32;
-    batch.pages.extend_from_slice(pages);
-    begin..batch.pages.len() as u32
-}
-
-/// The role of the lane that wants a candidate for the mask at `offset`, if one does.
-fn mask_scorer(sequence: &Sequence, offset: u32) -> Option<Role> {
-    let mut lanes = sequence.decoder.lanes();
-    lanes.find_map(|lane| {
-        let wanted =
-            lane.range.contains(&offset) || (lane.drafts && lane.lookahead.contains(&offset));
-        wanted.then_some(lane.role)
-    })
-}
-
-/// The role under which the token at `offset` is scored, if the commit rule or the cache policy
-/// wants to know what the model thinks of it.
-fn token_scorer(sequence: &Sequence, offset: u32, tracked: &[u32]) -> Option<Role> {
-    if tracked.contains(&offset) {
-        return Some(Role::Generate);
-    }
-    let canvas = sequence.decoder.canvas();
-    let mut lanes = sequence.decoder.lanes();
-    lanes.find_map(|lane| {
-        let wanted = lane.committed && lane.range.contains(&offset) && canvas.is_committed(offset);
-        wanted.then_some(lane.role)
-    })
 }
 
 fn trace(sequence: &Sequence, plan: &ForwardPlan) -> StepTrace {

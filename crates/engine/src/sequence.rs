@@ -1,5 +1,6 @@
 //! One request's life in tokens: prompt, decoding state, pages, cost.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,11 +33,16 @@ pub(crate) struct Sequence {
     pub(crate) stats: SequenceStats,
     /// Pages promised at admission.
     pub(crate) reserved: u32,
-    /// Engine step of the last forward; sequences that waited longest go first.
+    /// Engine step of the last forward, before it the one before admission; sequences that waited
+    /// longest go first.
     pub(crate) last_run: u64,
+    /// Rows of the next forward, where they are known.
+    pub(crate) next_rows: Option<u32>,
     since_refresh: u32,
     lane_started: bool,
     written: u32,
+    /// Holds every offset that the last step wrote.
+    fresh: Range<u32>,
     /// Lanes that were born and have neither forked nor finished.
     pub(crate) open_lanes: ByRole,
     /// Per offset: when it was first scored, when it was committed.
@@ -79,9 +85,11 @@ impl Sequence {
             },
             reserved: 0,
             last_run: 0,
+            next_rows: None,
             since_refresh: 0,
             lane_started: true,
             written: 0,
+            fresh: 0..0,
             open_lanes: ByRole::default(),
             times: vec![(None, Duration::ZERO); request.max_tokens as usize],
             penalties: PenaltyBiases::new(&request),
@@ -109,17 +117,27 @@ impl Sequence {
         }
     }
 
+    /// What the next forward is.
+    pub(crate) fn kind(&self) -> ForwardKind {
+        self.policy.kind(&self.view())
+    }
+
     /// The next forward, into `plan`.
     pub(crate) fn plan(&self, plan: &mut ForwardPlan) {
-        let view = View {
+        self.policy.plan(&self.view(), plan);
+        debug_assert_eq!(plan.kind, self.kind(), "a forward is of the kind announced");
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
             prompt: self.prompt(),
             decoder: &self.decoder,
             first: self.stats.forwards() == 0,
             since_refresh: self.since_refresh,
             lane_started: self.lane_started,
             written: self.written,
-        };
-        self.policy.plan(&view, plan);
+            fresh: &self.fresh,
+        }
     }
 
     /// The input token at a slot, on the canvas with `guesses` filled in.
@@ -176,6 +194,7 @@ impl Sequence {
             self.written = end;
         }
         self.lane_started = false;
+        self.next_rows = None;
     }
 
     /// Notes when the scored offsets were first scored.
@@ -185,7 +204,11 @@ impl Sequence {
 
     /// Books what a step changed.
     pub(crate) fn count_effects(&mut self, now: Duration, report: &mut StepReport) {
+        self.fresh = self.request.max_tokens..0;
         for effect in &self.effects {
+            if let Effect::Commit { offset, .. } | Effect::Place { offset, .. } = *effect {
+                self.fresh = self.fresh.start.min(offset)..self.fresh.end.max(offset + 1);
+            }
             match *effect {
                 Effect::Commit {
                     offset,

@@ -25,6 +25,7 @@ fn engine() -> (Engine, SimExecutor) {
         max_running: SEQUENCES,
         max_waiting: SEQUENCES,
         row_budget: 100_000,
+        long_quantum: 100_000,
         max_model_len: None,
         classes: Arc::default(),
         skills: Skills::default(),

@@ -10,6 +10,10 @@ use super::{CachePolicy, ForwardPlan, Tables, View};
 pub(crate) struct NoCache;
 
 impl CachePolicy for NoCache {
+    fn kind(&self, view: &View<'_>) -> ForwardKind {
+        view.kind(false)
+    }
+
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
         plan.full(view, view.end(), Tables::SHARED);
         if !view.first {
@@ -25,6 +29,10 @@ impl CachePolicy for NoCache {
 pub(crate) struct Prefix;
 
 impl CachePolicy for Prefix {
+    fn kind(&self, view: &View<'_>) -> ForwardKind {
+        view.kind(view.lane_started)
+    }
+
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
         block(view, plan, |_block_end| view.end());
     }
@@ -36,6 +44,10 @@ impl CachePolicy for Prefix {
 pub(crate) struct Dual;
 
 impl CachePolicy for Dual {
+    fn kind(&self, view: &View<'_>) -> ForwardKind {
+        view.kind(view.lane_started)
+    }
+
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
         block(view, plan, |block_end| block_end);
     }
@@ -47,6 +59,10 @@ impl CachePolicy for Dual {
 pub(crate) struct Window;
 
 impl CachePolicy for Window {
+    fn kind(&self, view: &View<'_>) -> ForwardKind {
+        view.kind(view.lane_started)
+    }
+
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
         if view.lane_started {
             return plan.full(view, view.end(), Tables::SHARED);

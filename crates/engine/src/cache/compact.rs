@@ -1,5 +1,7 @@
 //! Cache policies of AsyncLane (§4): snapshot, fresh and fused, with compact refresh.
 
+use std::ops::Range;
+
 use decode::ForwardKind;
 
 use super::{CachePolicy, ForwardPlan, Tables, View};
@@ -15,6 +17,10 @@ pub(crate) struct Lanes {
 }
 
 impl CachePolicy for Lanes {
+    fn kind(&self, view: &View<'_>) -> ForwardKind {
+        kind(&self.compact, view)
+    }
+
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
         if refreshes(&self.compact, view, plan) {
             return;
@@ -45,6 +51,10 @@ pub(crate) struct Fused {
 }
 
 impl CachePolicy for Fused {
+    fn kind(&self, view: &View<'_>) -> ForwardKind {
+        kind(&self.compact, view)
+    }
+
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
         if refreshes(&self.compact, view, plan) {
             return;
@@ -79,9 +89,19 @@ pub(super) fn open_rows(view: &View<'_>, tracked: &[u32], plan: &mut ForwardPlan
     let step = view.decoder.step();
     let mut next = 0;
     let is_tracked = |offset: u32| tracked.binary_search(&offset).is_ok();
-    let settle = |plan: &mut ForwardPlan, offsets: std::ops::Range<u32>| {
+    // Left and right of the lanes only few offsets can be of interest, and a canvas is long.
+    let from = tracked.first().map_or(u32::MAX, |offset| *offset);
+    let from = from.min(view.fresh.start);
+    let to = tracked.last().map_or(0, |offset| offset + 1);
+    let to = to.max(view.fresh.end);
+    debug_assert!(
+        (0..canvas.len()).all(|at| canvas.written_at(at) != step || (from..to).contains(&at)),
+        "the last step wrote inside {:?}",
+        view.fresh
+    );
+    let settle = |plan: &mut ForwardPlan, offsets: Range<u32>| {
         let fresh = |offset: &u32| canvas.written_at(*offset) == step || is_tracked(*offset);
-        for offset in offsets.filter(fresh) {
+        for offset in (offsets.start.max(from)..offsets.end.min(to)).filter(fresh) {
             plan.rows.push((view.prompt + offset, 0));
         }
     };
@@ -98,15 +118,19 @@ pub(super) fn open_rows(view: &View<'_>, tracked: &[u32], plan: &mut ForwardPlan
     settle(plan, next..canvas.len());
 }
 
-/// Plans a refresh if one is due (eq. 12); its logits serve the step's commits. Otherwise
-/// begins a decode forward.
-fn refreshes(compact: &Compact, view: &View<'_>, plan: &mut ForwardPlan) -> bool {
-    let due = match compact.refresh {
+/// What the next forward is: a refresh if one is due (eq. 12).
+fn kind(compact: &Compact, view: &View<'_>) -> ForwardKind {
+    view.kind(match compact.refresh {
         Refresh::Lane => view.lane_started,
         Refresh::Every(steps) => view.since_refresh >= steps,
         Refresh::Never => false,
-    };
-    if view.first || due {
+    })
+}
+
+/// Plans a refresh if one is due; its logits serve the step's commits. Otherwise begins a decode
+/// forward.
+fn refreshes(compact: &Compact, view: &View<'_>, plan: &mut ForwardPlan) -> bool {
+    if kind(compact, view) != ForwardKind::Decode {
         refresh(compact.margin, view, plan);
         return true;
     }

@@ -45,8 +45,12 @@ impl Elastic {
 }
 
 impl CachePolicy for Elastic {
+    fn kind(&self, view: &View<'_>) -> ForwardKind {
+        view.kind(self.drifted)
+    }
+
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
-        if view.first || self.drifted {
+        if self.kind(view) != ForwardKind::Decode {
             return refresh(self.margin, view, plan);
         }
         plan.begin(ForwardKind::Decode);

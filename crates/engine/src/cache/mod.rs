@@ -5,6 +5,8 @@ mod compact;
 mod elastic;
 mod tables;
 
+use std::ops::Range;
+
 use decode::{Decoder, Effect, ForwardKind, LaneId, Proposal, Role};
 
 use crate::decoding::{CacheConfig, RowSelection};
@@ -26,12 +28,23 @@ pub(crate) struct View<'a> {
     pub(crate) lane_started: bool,
     /// Absolute end of the last refresh or of the rightmost row forwarded since.
     pub(crate) written: u32,
+    /// Holds every offset that the last step wrote.
+    pub(crate) fresh: &'a Range<u32>,
 }
 
 impl View<'_> {
     /// P + canvas, the absolute end of everything.
     fn end(&self) -> u32 {
         self.prompt + self.decoder.canvas().len()
+    }
+
+    /// The kind of the next forward if a refresh is `due`, or not.
+    fn kind(&self, due: bool) -> ForwardKind {
+        match (self.first, due) {
+            (true, _) => ForwardKind::Prefill,
+            (false, true) => ForwardKind::Refresh,
+            (false, false) => ForwardKind::Decode,
+        }
     }
 }
 
@@ -82,7 +95,7 @@ impl ForwardPlan {
         self.tracked.clear();
     }
 
-    fn push_range(&mut self, positions: std::ops::Range<u32>, visible: u32) {
+    fn push_range(&mut self, positions: Range<u32>, visible: u32) {
         self.rows
             .extend(positions.map(|position| (position, visible)));
     }
@@ -122,6 +135,9 @@ impl ForwardPlan {
 /// Decides the rows of a sequence's next forward. Planning twice without an effect in between
 /// gives the same plan: a sequence that does not fit into a step is planned again.
 pub(crate) trait CachePolicy: std::fmt::Debug + Send {
+    /// What the next forward is, the kind that [`Self::plan`] gives it.
+    fn kind(&self, view: &View<'_>) -> ForwardKind;
+
     /// The next forward, into `plan`.
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan);
 

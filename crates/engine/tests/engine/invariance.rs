@@ -21,9 +21,15 @@ fn neighbours_and_arrival_do_not_matter() {
             .iter()
             .map(|request| alone(request, &model))
             .collect();
-        for (row_budget, page_size) in [(100_000, 4), (50, 1), (1, 16)] {
+        for (row_budget, long_quantum, page_size) in [
+            (100_000, 100_000, 4),
+            (100_000, 7, 4),
+            (50, 20, 1),
+            (1, 1, 16),
+        ] {
             let config = EngineConfig {
                 row_budget,
+                long_quantum,
                 ..config()
             };
             let model = SimConfig {
@@ -34,7 +40,7 @@ fn neighbours_and_arrival_do_not_matter() {
             let found = crowd(&config, model, &requests, &order);
             assert_eq!(
                 found, expected,
-                "row budget {row_budget}, pages of {page_size}"
+                "row budget {row_budget}, {long_quantum} long rows, pages of {page_size}"
             );
         }
     }

@@ -31,3 +31,5 @@ mod simulation;
 mod spec;
 #[cfg(test)]
 mod threads;
+#[cfg(test)]
+mod turns;

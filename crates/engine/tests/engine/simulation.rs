@@ -137,6 +137,7 @@ fn world(rng: &mut Rng) -> (EngineConfig, SimConfig) {
     let config = EngineConfig {
         max_running: rng.pick(&[1, 2, 5, 16]),
         row_budget: rng.pick(&[1, 10, 60, 5000]),
+        long_quantum: rng.pick(&[1, 30, 5000]),
         ..config()
     };
     let mut model = sim(pages, page_size);

@@ -75,6 +75,7 @@ pub fn config() -> EngineConfig {
         max_running: 64,
         max_waiting: 64,
         row_budget: 100_000,
+        long_quantum: 100_000,
         max_model_len: None,
         classes: classes(),
         skills: Skills {

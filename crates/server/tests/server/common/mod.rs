@@ -156,6 +156,7 @@ pub fn server_with(options: Options) -> Server {
         max_running: options.max_running,
         max_waiting: options.max_waiting,
         row_budget: 4096,
+        long_quantum: 100_000,
         max_model_len: None,
         classes: tokenizer.classes(),
         skills: engine::Skills::default(),

@@ -1,0 +1,203 @@
+//! How fast the scheduler is by itself: plan, apply and events over a model that costs nothing.
+//!
+//! `cargo run --release -p asynclane-engine --example schedule [STEPS [CONCURRENCY [DECODER]]]`
+//! prints, for every decoder and concurrency, what a row and a step cost on one core. The model's
+//! answers are read from a ring that was made before, and the time for reading them is left out.
+//! Under `valgrind --tool=callgrind` a small STEPS shows where the instructions go, whatever else
+//! the machine does.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use asynclane_engine::decoding::DecodingSpec;
+use asynclane_engine::{Engine, EngineConfig, Event, Request, Skills};
+use decode::{Candidate, TokenClass, TokenClasses};
+use step::{Batch, BatchOutput, ExecutorSpec};
+
+const DECODERS: [&str; 2] = ["balanced", "fast_dllm_dual"];
+const CONCURRENCIES: [u32; 4] = [1, 16, 64, 256];
+const STEPS: u32 = 20_000;
+/// Tokens of a prompt and of an answer, which never ends before its budget.
+const LENGTHS: (u32, u32) = (64, 256);
+const VOCAB: u32 = 512;
+const MASK: u32 = 0;
+const PERIOD: u32 = 2;
+
+/// Candidates of which one in eight is sure and one in twelve ends a sentence.
+struct Ring {
+    candidates: Vec<Candidate>,
+    next: usize,
+}
+
+impl Ring {
+    fn new() -> Self {
+        let mut state = 1u64;
+        let mut any = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005);
+            state = state.wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let candidates = (0..4099).map(|_| {
+            let word = 3 + any(u64::from(VOCAB) - 4) as u32;
+            let probability = if any(8) == 0 { 0.995 } else { 0.3 };
+            Candidate {
+                token: if any(12) == 0 { PERIOD } else { word },
+                probability,
+                runner_up: word + 1,
+                runner_up_probability: 0.004,
+                entropy: 1.0,
+                gap: 2.0,
+                present: 0.0,
+            }
+        });
+        Self {
+            candidates: candidates.collect(),
+            next: 0,
+        }
+    }
+
+    #[inline(never)]
+    fn answer(&mut self, batch: &Batch, output: &mut BatchOutput) {
+        output.candidates.clear();
+        for _ in 0..batch.scored() {
+            output.candidates.push(self.candidates[self.next]);
+            self.next = (self.next + 1) % self.candidates.len();
+        }
+    }
+}
+
+/// An engine that always has so many sequences.
+struct Load {
+    engine: Engine,
+    ring: Ring,
+    output: BatchOutput,
+    decoder: &'static str,
+    /// Sequences so far.
+    number: u32,
+}
+
+/// Time of the parts of a step, and rows.
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    plan: Duration,
+    apply: Duration,
+    events: Duration,
+    rows: u64,
+}
+
+impl Load {
+    fn new(decoder: &'static str, concurrency: u32) -> Self {
+        let class = |token| TokenClass {
+            period: token == PERIOD,
+            ..TokenClass::default()
+        };
+        let config = EngineConfig {
+            max_running: concurrency,
+            max_waiting: concurrency,
+            row_budget: 2048,
+            long_quantum: 1024,
+            max_model_len: None,
+            classes: Arc::new(TokenClasses::new((0..VOCAB).map(class).collect())),
+            skills: Skills::default(),
+        };
+        let spec = ExecutorSpec {
+            page_size: 16,
+            pages: concurrency * 64,
+            vocab_size: VOCAB,
+            max_positions: 1024,
+            mask: MASK,
+        };
+        let mut load = Self {
+            engine: Engine::new(&config, spec),
+            ring: Ring::new(),
+            output: BatchOutput::default(),
+            decoder,
+            number: 0,
+        };
+        for _ in 0..concurrency {
+            load.submit();
+        }
+        load
+    }
+
+    fn submit(&mut self) {
+        let decoding = DecodingSpec::parse(self.decoder).and_then(|spec| spec.resolve());
+        let prompt = (0..LENGTHS.0).map(|at| 3 + (self.number + at) % (VOCAB - 3));
+        let decoding = decoding.expect("a preset");
+        let request = Request::new(prompt.collect(), LENGTHS.1, decoding);
+        self.engine.submit(request).expect("there is room");
+        self.number += 1;
+    }
+
+    fn step(&mut self, now: Duration, cost: &mut Cost) {
+        let begin = Instant::now();
+        self.engine.clear_report();
+        self.engine.plan();
+        let planned = Instant::now();
+        self.ring.answer(self.engine.batch(), &mut self.output);
+        let answered = Instant::now();
+        self.engine.apply(&self.output, now);
+        let applied = Instant::now();
+        let mut ended = 0;
+        while let Some((_, event)) = self.engine.poll_event() {
+            ended += u32::from(matches!(event, Event::Finished(_)));
+        }
+        self.engine.report();
+        cost.plan += planned - begin;
+        cost.apply += applied - answered;
+        cost.events += applied.elapsed();
+        cost.rows += self.engine.batch().rows.len() as u64;
+        for _ in 0..ended {
+            self.submit();
+        }
+    }
+}
+
+fn main() {
+    let mut given = std::env::args().skip(1);
+    let steps = given
+        .next()
+        .map_or(STEPS, |steps| steps.parse().expect("STEPS is a number"));
+    let only = given
+        .next()
+        .map(|number| number.parse::<u32>().expect("CONCURRENCY is a number"));
+    let decoder = given.next();
+    println!(
+        "decoder          concurrency  rows/step     rows/s  ns/row  us/step  plan  apply  events"
+    );
+    for settings in DECODERS {
+        if decoder.as_ref().is_some_and(|wanted| wanted != settings) {
+            continue;
+        }
+        for concurrency in CONCURRENCIES {
+            if only.is_none_or(|wanted| wanted == concurrency) {
+                measure(settings, concurrency, steps);
+            }
+        }
+    }
+}
+
+fn measure(decoder: &'static str, concurrency: u32, steps: u32) {
+    let mut load = Load::new(decoder, concurrency);
+    let mut now = Duration::ZERO;
+    let mut cost = Cost::default();
+    for step in 0..steps + steps / 10 {
+        if step == steps / 10 {
+            cost = Cost::default();
+        }
+        now += Duration::from_millis(1);
+        load.step(now, &mut cost);
+    }
+    let all = cost.plan + cost.apply + cost.events;
+    let percent = |part: Duration| 100.0 * part.as_secs_f64() / all.as_secs_f64();
+    println!(
+        "{decoder:<16} {concurrency:>11} {:>10.1} {:>10.0} {:>7.1} {:>8.2} {:>4.0}% {:>5.0}% {:>6.0}%",
+        cost.rows as f64 / f64::from(steps),
+        cost.rows as f64 / all.as_secs_f64(),
+        all.as_nanos() as f64 / cost.rows as f64,
+        all.as_secs_f64() * 1e6 / f64::from(steps),
+        percent(cost.plan),
+        percent(cost.apply),
+        percent(cost.events),
+    );
+}

@@ -1,0 +1,251 @@
+//! One sequence's forward as rows, segments, biases and pages of the batch.
+
+use std::ops::Range;
+
+use decode::{Guesses, LaneView, Proposal, Role};
+use step::{Batch, Bias, PageId, Row, Score, Segment};
+
+use crate::cache::{ForwardPlan, PlanSegment};
+use crate::pages::{OutOfPages, PagePool};
+use crate::sequence::Sequence;
+
+/// Where the rows of a step go.
+pub(crate) struct Packer<'a> {
+    pub(crate) batch: &'a mut Batch,
+    /// Offsets of the scored rows.
+    pub(crate) scored: &'a mut Vec<u32>,
+    /// Scratch: what the lanes of the sequence want.
+    pub(crate) wanted: &'a mut Vec<Wanted>,
+    /// Entries of tops that the rows ask for.
+    pub(crate) tops: &'a mut usize,
+    pub(crate) pool: &'a mut PagePool,
+    pub(crate) mask: step::TokenId,
+    /// Words of a set of allowed tokens.
+    pub(crate) set_words: usize,
+}
+
+/// Which of a lane's offsets want a candidate. Those of a sequence's lanes are disjoint and
+/// ascend, as the rows of a segment do.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    role: Role,
+    /// The lane's own offsets.
+    own: Range<u32>,
+    /// End of the masks that are scored, not before the own end.
+    end: u32,
+    /// The committed tokens of the own offsets are scored too.
+    committed: bool,
+}
+
+impl Wanted {
+    fn of(lane: LaneView) -> Self {
+        Self {
+            role: lane.role,
+            end: match lane.drafts {
+                true => lane.lookahead.end.max(lane.range.end),
+                false => lane.range.end,
+            },
+            own: lane.range,
+            committed: lane.committed,
+        }
+    }
+}
+
+/// What a sequence's rows are scored with.
+#[derive(Clone)]
+struct Scoring<'a> {
+    score: Score,
+    /// Biases in the batch.
+    plain: Range<u32>,
+    /// With the stop set banned.
+    unstopped: Range<u32>,
+    /// The offset that a grammar speaks of, and its set in the batch.
+    allowed: Option<(u32, u32)>,
+    /// What the segment's canvas has more than the sequence's.
+    guesses: &'a [Proposal],
+    /// Committed offsets that are scored for the cache policy.
+    tracked: &'a [u32],
+    /// The first of [`Packer::wanted`] that does not end left of the rows to come.
+    lane: usize,
+}
+
+impl Packer<'_> {
+    /// Appends one sequence's forward to the batch; on an error the batch must not run.
+    pub(crate) fn pack(
+        &mut self,
+        sequence: &mut Sequence,
+        plan: &ForwardPlan,
+    ) -> Result<(), OutOfPages> {
+        let biases = self.push_biases(sequence);
+        self.wanted.clear();
+        self.wanted.extend(sequence.decoder.lanes().map(Wanted::of));
+        let mut begin = 0;
+        for segment in &plan.segments {
+            let rows = &plan.rows[begin as usize..segment.end as usize];
+            let pages = if plan.rewrites && segment.branch == 0 {
+                self.rewrite(sequence, rows)?
+            } else {
+                self.write(sequence, segment, rows)?
+            };
+            let guesses = match segment.branch {
+                0 => Guesses::default(),
+                _ => sequence.decoder.guesses(),
+            };
+            let mut scoring = Scoring {
+                guesses: &guesses.proposals[..guesses.filled(segment.branch as usize)],
+                tracked: &plan.tracked,
+                ..biases.clone()
+            };
+            let first_row = self.batch.rows.len() as u32;
+            for (slot, visible) in rows {
+                self.push_row(sequence, *slot, *visible, &mut scoring);
+            }
+            let sampling = step::Sampling {
+                clock: sequence.decoder.step(),
+                ..sequence.request.sampling
+            };
+            let rows = first_row..self.batch.rows.len() as u32;
+            self.batch.segments.push(Segment {
+                rows,
+                pages,
+                sampling,
+            });
+            begin = segment.end;
+        }
+        Ok(())
+    }
+
+    fn push_biases(&mut self, sequence: &Sequence) -> Scoring<'static> {
+        let biases = &mut self.batch.biases;
+        let start = biases.len() as u32;
+        biases.extend_from_slice(sequence.penalties.as_slice());
+        biases.extend_from_slice(&sequence.request.biases);
+        let plain = start..biases.len() as u32;
+        let ban = |token: &u32| Bias::ban(*token);
+        biases.extend(sequence.decoder.canvas().stops().iter().map(ban));
+        let unstopped = start..biases.len() as u32;
+        let frontier = sequence.decoder.canvas().frontier();
+        let allowed = sequence.decoder.allowed();
+        Scoring {
+            score: match sequence.request.logprobs {
+                None | Some(0) => Score::Candidate,
+                Some(count) => Score::Top(count),
+            },
+            plain,
+            unstopped,
+            allowed: allowed.map(|set| (frontier, self.push_set(set))),
+            guesses: &[],
+            tracked: &[],
+            lane: 0,
+        }
+    }
+
+    /// Appends a set of allowed tokens; returns its number.
+    fn push_set(&mut self, set: &[u32]) -> u32 {
+        let sets = &mut self.batch.allowed;
+        let number = sets.len() / self.set_words;
+        sets.extend_from_slice(&set[..set.len().min(self.set_words)]);
+        sets.resize((number + 1) * self.set_words, 0);
+        number as u32
+    }
+
+    fn rewrite(
+        &mut self,
+        sequence: &mut Sequence,
+        rows: &[(u32, u32)],
+    ) -> Result<Range<u32>, OutOfPages> {
+        let end = rows.last().map_or(0, |row| row.0 + 1);
+        let pages = sequence.tables.rewrite(end, &sequence.decoder, self.pool)?;
+        Ok(push_table(self.batch, pages))
+    }
+
+    fn write(
+        &mut self,
+        sequence: &mut Sequence,
+        segment: &PlanSegment,
+        rows: &[(u32, u32)],
+    ) -> Result<Range<u32>, OutOfPages> {
+        let slots = rows.first().map_or(0, |row| row.0)..rows.last().map_or(0, |row| row.0 + 1);
+        let copies = &mut self.batch.copies;
+        let tables = &mut sequence.tables;
+        let pages = match segment.branch {
+            0 => tables.write(segment.table, slots, self.pool, copies)?,
+            _ => tables.branch(slots, self.pool, copies)?,
+        };
+        Ok(push_table(self.batch, pages))
+    }
+
+    fn push_row(
+        &mut self,
+        sequence: &Sequence,
+        slot: u32,
+        visible: u32,
+        scoring: &mut Scoring<'_>,
+    ) {
+        let offset = slot.checked_sub(sequence.prompt());
+        let token = sequence.token(slot, scoring.guesses);
+        let scorer = offset.and_then(|offset| match token {
+            None => self.mask_scorer(offset, scoring),
+            Some(_) => self.token_scorer(sequence, offset, scoring),
+        });
+        let mut row = Row {
+            token: token.unwrap_or(self.mask),
+            position: sequence.position(slot),
+            slot,
+            visible,
+            score: Score::None,
+            biases: scoring.plain.clone(),
+            allowed: None,
+        };
+        if let (Some(role), Some(offset)) = (scorer, offset) {
+            let allowed = scoring.allowed.filter(|(frontier, _)| *frontier == offset);
+            row.allowed = allowed.map(|(_, set)| set);
+            row.score = scoring.score;
+            // A grammar says itself where a text may end.
+            let early = offset < sequence.request.min_tokens && allowed.is_none();
+            if role == Role::Refine || early {
+                row.biases = scoring.unstopped.clone();
+            }
+            self.scored.push(offset);
+            *self.tops += row.score.tops();
+        }
+        self.batch.rows.push(row);
+    }
+
+    /// The role of the lane that wants a candidate for the mask at `offset`, if one does.
+    fn mask_scorer(&self, offset: u32, scoring: &mut Scoring<'_>) -> Option<Role> {
+        let lane = self.lane_at(offset, scoring)?;
+        Some(lane.role)
+    }
+
+    /// The role under which the token at `offset` is scored, if the commit rule or the cache
+    /// policy wants to know what the model thinks of it.
+    fn token_scorer(
+        &self,
+        sequence: &Sequence,
+        offset: u32,
+        scoring: &mut Scoring<'_>,
+    ) -> Option<Role> {
+        if scoring.tracked.contains(&offset) {
+            return Some(Role::Generate);
+        }
+        let lane = self.lane_at(offset, scoring)?;
+        let wanted = lane.committed && lane.own.contains(&offset);
+        (wanted && sequence.decoder.canvas().is_committed(offset)).then_some(lane.role)
+    }
+
+    /// What the lane with `offset` wants, itself or its scored lookahead.
+    fn lane_at(&self, offset: u32, scoring: &mut Scoring<'_>) -> Option<&Wanted> {
+        let passed = |lane: &&Wanted| lane.end <= offset;
+        let rest = &self.wanted[scoring.lane..];
+        scoring.lane += rest.iter().take_while(passed).count();
+        let lane = self.wanted.get(scoring.lane)?;
+        (lane.own.start <= offset).then_some(lane)
+    }
+}
+
+fn push_table(batch: &mut Batch, pages: &[PageId]) -> Range<u32> {
+    let begin = batch.pages.len() as u32;
+    batch.pages.extend_from_slice(pages);
+    begin..batch.pages.len() as u32
+}
