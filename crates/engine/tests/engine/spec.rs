@@ -56,7 +56,7 @@ fn nothing_set_is_the_default_preset() {
     assert_eq!(found, decoding(DEFAULT_PRESET));
     let schedule = ScheduleConfig::AsyncLane(AsyncLaneConfig {
         block_length: 32,
-        lookahead: 32,
+        lookahead: 8,
         draft_threshold: Some(0.97),
         fork: Some(Boundary::Auto(NumericPeriod::Next)),
         min_fill: 0.5,
@@ -76,7 +76,7 @@ fn nothing_set_is_the_default_preset() {
     assert_eq!(found.decoder, decoder);
     let compact = Compact {
         refresh: Refresh::Every(32),
-        margin: 64,
+        margin: 40,
     };
     assert_eq!(
         found.cache,
@@ -132,7 +132,7 @@ fn another_schedule_leaves_the_settings_of_the_preset_behind() {
     let other = decoding("balanced,cache=snapshot");
     let compact = Compact {
         refresh: Refresh::Lane,
-        margin: 64,
+        margin: 40,
     };
     assert_eq!(
         other.cache,
