@@ -12,6 +12,8 @@ pub enum Report {
     Decoders(Decoders),
     /// Of infilling.
     Infill(Infill),
+    /// Of a server beside other code.
+    Peers(Peers),
 }
 
 /// How a result was made.
@@ -178,6 +180,42 @@ pub struct InfillEntry {
     pub infill_nfe_per_token: f64,
 }
 
+/// A server beside other code, as `tests/bench/peers` measures it.
+#[derive(Debug, Deserialize)]
+pub struct Peers {
+    /// The command.
+    pub command: String,
+    /// Processor, threads, what multiplies on our side.
+    pub machine: String,
+    /// Version of PyTorch.
+    pub torch: String,
+    /// Problem family.
+    pub task: String,
+    /// Problems.
+    pub problems: u64,
+    /// Generation budget.
+    pub max_tokens: u64,
+    /// The rows, theirs first.
+    pub peers: Vec<Peer>,
+}
+
+/// One side.
+#[derive(Debug, Deserialize)]
+pub struct Peer {
+    /// Whose, and how many in flight.
+    pub name: String,
+    /// Right by the end, in percent.
+    pub end: f64,
+    /// Right in the whole text, in percent.
+    pub strict: f64,
+    /// Forward passes per output token.
+    pub nfe_per_token: f64,
+    /// Output tokens per second.
+    pub tps: f64,
+    /// TPS over the first row's.
+    pub ratio: f64,
+}
+
 impl OneOrMore {
     fn text(&self) -> String {
         match self {
@@ -217,7 +255,7 @@ impl Report {
         match self {
             Self::Several(report) => &report.tasks,
             Self::Decoders(report) => std::slice::from_ref(&report.task),
-            Self::Infill(_) => &[],
+            Self::Infill(_) | Self::Peers(_) => &[],
         }
     }
 }

@@ -9,6 +9,7 @@ output tokens up to the first stop token. README.md in this folder says how to i
 
 import argparse
 import json
+import platform
 import statistics
 import sys
 import time
@@ -108,6 +109,7 @@ def main():
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--threads", type=int, default=0, help="PyTorch's; 0 = its own choice")
     parser.add_argument("--dtype", default="float32", help="PyTorch's")
+    parser.add_argument("--machine", default=platform.processor(), help="for the result file")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.threads:
@@ -159,7 +161,8 @@ def report(sides, speeds, done, options):
     if options.json:
         setup = {
             "command": "python " + " ".join(["fast_dllm.py", *sys.argv[1:]]),
-            "threads": torch.get_num_threads(), "torch": torch.__version__,
+            "machine": f"{options.machine}, {torch.get_num_threads()} threads",
+            "torch": torch.__version__,
             "task": options.task, "problems": len(prompts), "max_tokens": options.budget,
         }
         options.json.write_text(json.dumps(setup | {"peers": rows}, indent=2) + "\n")

@@ -11,7 +11,7 @@
 
 use std::fmt::Write;
 
-use crate::result::{Decoders, Entry, Infill, Report, Several};
+use crate::result::{Decoders, Entry, Infill, Peers, Report, Several};
 use crate::{File, Problem};
 
 const START: &str = "<!-- table: ";
@@ -87,6 +87,7 @@ fn table(report: &Report, only: &[&str]) -> String {
         Report::Several(report) => several(report, only),
         Report::Decoders(report) => decoders(report, only),
         Report::Infill(report) => infill(report),
+        Report::Peers(report) => peers(report),
     }
 }
 
@@ -186,6 +187,28 @@ fn infill(report: &Infill) -> String {
     out
 }
 
+fn peers(report: &Peers) -> String {
+    let mut out = format!(
+        "{} held-out {}, budget {}, {}, PyTorch {}: `{}`\n\n",
+        report.problems,
+        report.task,
+        report.max_tokens,
+        report.machine,
+        report.torch,
+        report.command,
+    );
+    out.push_str("| side | end % | strict % | NFE/token | TPS | ratio |\n");
+    out.push_str("|---|---|---|---|---|---|\n");
+    for row in &report.peers {
+        let _ = writeln!(
+            out,
+            "| {} | {:.1} | {:.1} | {:.3} | {:.0} | {:.2}x |",
+            row.name, row.end, row.strict, row.nfe_per_token, row.tps, row.ratio,
+        );
+    }
+    out
+}
+
 fn decoders(report: &Decoders, only: &[&str]) -> String {
     let setup = &report.setup;
     let mut out = format!(
@@ -205,7 +228,7 @@ fn decoders(report: &Decoders, only: &[&str]) -> String {
     out.push_str("| NFE/token | positions/token | TPS | ratio ");
     let waits = report.task.decoders.iter().all(Entry::waited);
     if waits {
-        out.push_str("| TTFT ms | TPOT ms | E2E ms ");
+        out.push_str("| TTFT ms p50 / p99 | TPOT ms | E2E ms ");
     }
     let columns = 5 + 2 * usize::from(graded) + 3 * usize::from(waits);
     let _ = writeln!(out, "|\n{}|", "|---".repeat(columns));
@@ -274,6 +297,20 @@ mod tests {
     }
 
     #[test]
+    fn a_result_beside_other_code_has_a_table_of_its_own() {
+        let result = r#"{"command":"python fast_dllm.py","machine":"m, f32","torch":"2.5.1",
+            "task":"sums","problems":2,"max_tokens":256,"peers":[{"name":"theirs","end":90.0,
+            "strict":50.0,"nfe_per_token":0.6,"tps":60.0,"ratio":1.0}]}"#;
+        let empty = format!("{START}r.json -->\n{END}\n");
+        let full = rendered(&empty, &[File::new("r.json", result)]).unwrap();
+        let row = "| theirs | 90.0 | 50.0 | 0.600 | 60 | 1.00x |";
+        assert!(
+            full.contains(row) && full.contains("PyTorch 2.5.1"),
+            "{full}"
+        );
+    }
+
+    #[test]
     fn several_problem_sets_make_one_table_the_fastest_decoder_first() {
         let entry = |name: &str, end: f64, strict: f64| {
             format!(
@@ -323,6 +360,25 @@ mod tests {
             part.contains("| `fast` |") && !part.contains("vanilla"),
             "{part}"
         );
+    }
+
+    #[test]
+    fn a_result_with_latencies_and_without_grades_shows_the_ones_alone() {
+        let waited = r#""strict":50.0,"latency":{"ttft_ms":[1.0,2.0,3.0],"tpot_ms":[0.5,0.6,0.7],
+            "e2e_ms":[9.0,9.5,10.0]},"#;
+        let result = RESULT.replace(r#""strict":50.0,"#, waited);
+        let result = result.replace(
+            r#""max_tokens":8,"#,
+            r#""max_tokens":[8,16],"ungraded":true,"#,
+        );
+        let empty = format!("{START}r.json -->\n{END}\n");
+        let full = rendered(&empty, &[File::new("r.json", &result)]).unwrap();
+        let row = "| `vanilla` | 1.000 | 2.0 | 4 | 1.00x | 1.0 / 3.0 | 0.5 / 0.7 | 9.0 / 10.0 |";
+        assert!(
+            full.contains(row) && full.contains("budget 8, 16, concurrency 1"),
+            "{full}"
+        );
+        assert!(!full.contains("90.0"), "{full}");
     }
 
     #[test]
