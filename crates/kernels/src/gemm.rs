@@ -280,7 +280,8 @@ impl Block<'_> {
         let out = self.out.start().wrapping_add(row * n + panel * width);
         for r in 0..rows {
             for line in (0..width).step_by(16) {
-                d.simd().prefetch_to_write(out.wrapping_add(r * n + line).cast());
+                d.simd()
+                    .prefetch_to_write(out.wrapping_add(r * n + line).cast());
             }
         }
     }

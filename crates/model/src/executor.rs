@@ -66,6 +66,7 @@ impl ModelExecutor {
         let pool = model
             .pool(limits.page_size, limits.pages)
             .map_err(|error| LoadError::Setup(error.to_string()))?;
+        keep_freed_memory();
         let team =
             Team::new(config.threads).map_err(|error| LoadError::Setup(error.to_string()))?;
         Ok(Self {
@@ -121,6 +122,15 @@ impl ModelExecutor {
     pub fn logits(&self, tokens: &[u32]) -> Result<Vec<f32>, crate::ForwardError> {
         self.team.install(|| self.model.logits(tokens))
     }
+}
+
+/// Makes the system's allocator keep what a pass frees for the next one. glibc returns large blocks
+/// to the system at once, and a pass would get its memory zeroed anew page by page; a freed block
+/// of this size raises its limit for that (`mallopt(3)`, `M_MMAP_THRESHOLD`). The block is never
+/// touched, and other allocators take no notice.
+fn keep_freed_memory() {
+    const BLOCK: usize = 31 << 20;
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(BLOCK)));
 }
 
 impl Executor for ModelExecutor {

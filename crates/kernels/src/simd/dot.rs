@@ -41,12 +41,8 @@ pub(crate) trait Dot: Copy {
     fn multiply(self, row: Self::Row, columns: Self::Columns, sum: Self::Sum) -> Self::Sum;
     /// What finished sums are worth, given the scales of the row and of the columns if the dtype
     /// has scales.
-    fn value(
-        self,
-        sum: Self::Sum,
-        row: f32,
-        columns: <Self::S as Simd>::F,
-    ) -> <Self::S as Simd>::F;
+    fn value(self, sum: Self::Sum, row: f32, columns: <Self::S as Simd>::F)
+    -> <Self::S as Simd>::F;
 }
 
 /// Words of two vectors of columns.
