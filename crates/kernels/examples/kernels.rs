@@ -5,7 +5,7 @@
 //! or one.
 
 use asynclane_kernels::{AttentionSegment, Draw, PagedAttention, Pool, rms_norm};
-use asynclane_kernels::{Epilogue, Linear, Matrix, WeightDtype, peak};
+use asynclane_kernels::{Epilogue, Linear, Matrix, Team, WeightDtype, peak};
 use asynclane_kernels::{Scorer, ScorerRow, score};
 use candle_core::{Device, Result, Tensor};
 use std::time::Instant;
@@ -176,11 +176,11 @@ fn scoring(rows: usize, vocab: usize) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    // As in the executor: every kernel is entered from a worker that is awake.
-    rayon::scope(|_| measure())
+    let team = Team::new(None).map_err(candle_core::Error::wrap)?;
+    team.install(|| measure(team.threads()))
 }
 
-fn measure() -> Result<()> {
+fn measure(threads: usize) -> Result<()> {
     let only = std::env::args().find_map(|arg| WeightDtype::named(&arg));
     let dtypes = WeightDtype::ALL.into_iter();
     for dtype in dtypes.filter(|&dtype| only.is_none_or(|only| only == dtype)) {
@@ -189,7 +189,7 @@ fn measure() -> Result<()> {
              candle's rate in f32)",
             dtype.name(),
             dtype.instructions(),
-            rayon::current_num_threads(),
+            threads,
             peak(dtype)
         );
         linears(dtype, DEMO)?;

@@ -7,10 +7,11 @@
 mod task;
 
 use crate::cache::Pool;
-use crate::parallel::{self, Shared};
+use crate::parallel::{self, Shared, filled};
 use crate::simd::{InstructionSet, dispatch_on};
 use crate::storage::f32s;
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, bail};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use task::{Scratch, Task};
 
@@ -74,19 +75,26 @@ impl CustomOp3 for PagedAttention<'_> {
             );
         }
         self.check(rows, pages, page)?;
-        let mut out = vec![0.0; rows * self.heads * c];
-        let view = View {
-            op: self,
-            q: f32s(self.name(), q, q_layout)?,
-            stride,
-            k: f32s(self.name(), k, k_layout)?,
-            v: f32s(self.name(), v, v_layout)?,
-            groups,
-            c,
-            page,
-            out: Shared::new(&mut out),
+        let q = f32s(self.name(), q, q_layout)?;
+        let k = f32s(self.name(), k, k_layout)?;
+        let v = f32s(self.name(), v, v_layout)?;
+        let fill = |out| {
+            let view = View {
+                op: self,
+                q,
+                stride,
+                k,
+                v,
+                groups,
+                c,
+                page,
+                out,
+            };
+            view.run(InstructionSet::detect());
         };
-        view.run(InstructionSet::detect());
+        // SAFETY: tasks cover all rows of all segments, which are all rows, and all heads; each
+        // writes all of its own.
+        let out = unsafe { filled(rows * self.heads * c, fill) };
         Ok((CpuStorage::F32(out), Shape::from((rows, self.heads * c))))
     }
 }
@@ -141,7 +149,7 @@ struct View<'a> {
     c: usize,
     /// Slots of a page.
     page: usize,
-    out: Shared<f32>,
+    out: Shared<MaybeUninit<f32>>,
 }
 
 impl View<'_> {

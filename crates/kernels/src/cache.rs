@@ -4,8 +4,12 @@
 //! what attention reads together lies together, a vector of slots for each number of a key and a
 //! whole value for each slot.
 
+use crate::parallel::{self, Shared};
 use crate::storage::{f32s, f32s_mut};
 use candle_core::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Result, bail};
+
+/// Elements below which one thread writes them all.
+const SERIAL_ELEMENTS: usize = 1 << 15;
 
 /// Which of the two pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,24 +74,66 @@ impl InplaceOp2 for WriteRows<'_> {
                 self.column
             );
         }
-        for (row, &slot) in rows.chunks_exact(width).zip(self.slots) {
-            let (at, place) = (slot as usize / page, slot as usize % page);
-            if at >= pages {
-                bail!("write-rows: slot {slot} of {}", pages * page);
-            }
-            let to = &mut pool[at * part * page..(at + 1) * part * page];
-            let heads = row[self.column..self.column + part].chunks_exact(c);
-            for (to, head) in to.chunks_exact_mut(c * page).zip(heads) {
-                match self.pool {
-                    Pool::Keys => {
-                        let numbers = to[place..].iter_mut().step_by(page);
-                        numbers.zip(head).for_each(|(to, x)| *to = *x);
-                    }
-                    Pool::Values => to[place * c..(place + 1) * c].copy_from_slice(head),
-                }
-            }
+        if let Some(slot) = self.slots.iter().find(|&&s| s as usize >= pages * page) {
+            bail!("write-rows: slot {slot} of {}", pages * page);
+        }
+        let write = Write {
+            op: self,
+            rows,
+            width,
+            sizes: [pages, groups, c, page],
+            pool: Shared::new(pool),
+        };
+        if count * part < SERIAL_ELEMENTS {
+            (0..groups).for_each(|group| write.group(group));
+        } else {
+            parallel::for_each(groups, |group| write.group(group));
         }
         Ok(())
+    }
+}
+
+/// The arguments of a write as slices. Tasks are key heads, whose parts of the pool are disjoint
+/// whatever the slots are.
+struct Write<'a> {
+    op: &'a WriteRows<'a>,
+    rows: &'a [f32],
+    width: usize,
+    sizes: [usize; 4],
+    pool: Shared<f32>,
+}
+
+impl Write<'_> {
+    /// Writes one head of all rows, in order.
+    fn group(&self, group: usize) {
+        let [_, groups, c, page] = self.sizes;
+        let slots = self.op.slots;
+        let mut row = 0;
+        while row < slots.len() {
+            let (at, place) = (slots[row] as usize / page, slots[row] as usize % page);
+            // Rows whose slots follow one another in the page.
+            let run = slots[row..].iter().zip(slots[row]..).take(page - place);
+            let run = run.take_while(|&(&slot, next)| slot == next).count();
+            // SAFETY: one task per head.
+            let to = unsafe { self.pool.part((at * groups + group) * c * page, c * page) };
+            let from = &self.rows[row * self.width + self.op.column + group * c..];
+            match self.op.pool {
+                // Number by number: a page has those of neighbouring slots side by side.
+                Pool::Keys => {
+                    for (i, to) in to.chunks_exact_mut(page).enumerate() {
+                        let numbers = from[i..].iter().step_by(self.width);
+                        let to = to[place..place + run].iter_mut();
+                        to.zip(numbers).for_each(|(to, x)| *to = *x);
+                    }
+                }
+                Pool::Values => {
+                    let to = to[place * c..].chunks_exact_mut(c).take(run);
+                    to.zip(from.chunks(self.width))
+                        .for_each(|(to, from)| to.copy_from_slice(&from[..c]));
+                }
+            }
+            row += run;
+        }
     }
 }
 

@@ -8,18 +8,20 @@
 
 mod encode;
 mod packed;
+mod words;
 
-use crate::parallel::{self, Shared};
+use crate::parallel::{self, Shared, filled};
 use crate::simd::dot::{Columns, Dot, accumulate};
 use crate::simd::tile::by_height;
 use crate::simd::unit::{DotKernel, dispatch_unit};
 use crate::simd::{MAX_LANES, Simd, math};
 use encode::Rows;
 pub(crate) use packed::Packed;
+use std::mem::MaybeUninit;
 
-/// Words of the inner dimension handled per pass, so that a panel of weights stays in the
-/// second-level cache.
-const K_BLOCK: usize = 4096;
+/// Words of the inner dimension handled per pass, so that the rows, a panel of weights and the one
+/// that follows stay in the second-level cache.
+const K_BLOCK: usize = 2048;
 /// Rows that one task takes through a panel.
 const ROW_BLOCK: usize = 192;
 /// Multiply-adds of words below which threads cost more than they save.
@@ -51,12 +53,22 @@ pub(crate) struct Product<'a> {
 
 impl Product<'_> {
     /// Computes the product.
-    pub(crate) fn run(&self, out: &mut [f32]) {
-        let (m, weights) = (self.m, self.weights);
+    pub(crate) fn run(&self) -> Vec<f32> {
+        let (m, n, weights) = (self.m, self.n, self.weights);
+        let columns = match self.finish {
+            Finish::Gate => weights.columns() / 2,
+            _ => weights.columns(),
+        };
         assert!(
-            self.x.len() == m * weights.k() && out.len() == m * self.n,
+            self.x.len() == m * weights.k() && n <= columns,
             "shapes of a product"
         );
+        // SAFETY: every tile writes its rows and columns, and the tiles cover them all.
+        unsafe { filled(m * n, |out| self.fill(out)) }
+    }
+
+    fn fill(&self, out: Shared<MaybeUninit<f32>>) {
+        let (m, weights) = (self.m, self.weights);
         if m == 0 {
             return;
         }
@@ -70,7 +82,6 @@ impl Product<'_> {
         };
         let per_task = panels.div_ceil(wanted.max(1));
         let groups = panels.div_ceil(per_task);
-        let shared = Shared::new(out);
         parallel::for_each(groups * rows, |task| {
             let (group, block) = (task / rows, task % rows);
             let kernel = Block {
@@ -78,7 +89,7 @@ impl Product<'_> {
                 x: &x,
                 rows: (block * ROW_BLOCK, ((block + 1) * ROW_BLOCK).min(m)),
                 panels: (group * per_task, ((group + 1) * per_task).min(panels)),
-                out: shared,
+                out,
             };
             dispatch_unit(weights.unit(), kernel);
         });
@@ -91,7 +102,7 @@ struct Block<'a> {
     x: &'a Rows<'a>,
     rows: (usize, usize),
     panels: (usize, usize),
-    out: Shared<f32>,
+    out: Shared<MaybeUninit<f32>>,
 }
 
 impl DotKernel for Block<'_> {
@@ -100,16 +111,23 @@ impl DotKernel for Block<'_> {
     #[inline(always)]
     fn run<D: Dot>(self, d: D) {
         let words = self.product.weights.words();
-        if words <= K_BLOCK {
-            for panel in self.panels.0..self.panels.1 {
-                self.pass(d, panel, (0, words), &mut []);
+        let span = words.div_ceil(words.div_ceil(K_BLOCK).max(1));
+        let panels = self.panels.0..self.panels.1;
+        let waiting = (self.rows.1 - self.rows.0) * 2 * D::S::LANES;
+        let passes = words.div_ceil(span);
+        let mut partial = vec![
+            0;
+            if passes > 1 {
+                panels.len() * waiting
+            } else {
+                0
             }
-        } else {
-            let mut partial = vec![0; (self.rows.1 - self.rows.0) * 2 * D::S::LANES];
-            for panel in self.panels.0..self.panels.1 {
-                for from in (0..words).step_by(K_BLOCK) {
-                    self.pass(d, panel, (from, (from + K_BLOCK).min(words)), &mut partial);
-                }
+        ];
+        for from in (0..words).step_by(span) {
+            let span = (from, (from + span).min(words));
+            for (i, panel) in panels.clone().enumerate() {
+                let partial = partial.get_mut(i * waiting..).unwrap_or_default();
+                self.pass(d, panel, span, partial);
             }
         }
     }
@@ -121,7 +139,9 @@ impl Block<'_> {
     fn pass<D: Dot>(&self, d: D, panel: usize, span: (usize, usize), partial: &mut [u32]) {
         let mut row = self.rows.0;
         while row < self.rows.1 {
-            let height = D::TILE_ROWS.min(self.rows.1 - row);
+            // Tiles of about the same height: a low one would read the panel for little work.
+            let left = self.rows.1 - row;
+            let height = left.div_ceil(left.div_ceil(D::TILE_ROWS));
             by_height!(height, self.tile::<D, _>(d, (row, panel), span, partial));
             row += height;
         }
@@ -152,13 +172,16 @@ impl Block<'_> {
                 }
             }
         }
+        if to == weights.words() {
+            self.announce(d, R, (row, panel));
+        }
         let stride = self.x.stride;
         let x = &self.x.words[row * stride + from..];
         assert!(x.len() >= (R - 1) * stride + to - from, "rows of x");
         // SAFETY: x holds R rows (checked above); the panel holds its words of two vectors.
         unsafe {
-            let b = Columns::panel(words.add(from * width), D::S::LANES);
-            accumulate(d, &mut tile, to - from, (x.as_ptr(), stride), b);
+            let b = self.columns::<D>(words.add(from * width), to - from, row);
+            accumulate::<D, R, true>(d, &mut tile, to - from, (x.as_ptr(), stride), b);
         }
         if to < weights.words() {
             let vectors = tile.into_iter().flatten();
@@ -172,29 +195,33 @@ impl Block<'_> {
         self.finish(d, &tile, row, panel);
     }
 
-    /// Scales and bias of a finished row of a tile.
+    /// The span of a panel from `from` on. While the tiles use it, each asks for its share of the
+    /// same span of the next panel, so that none waits for the memory.
     #[inline(always)]
-    fn values<D: Dot>(
-        &self,
-        d: D,
-        sums: [D::Sum; 2],
-        row: usize,
-        panel: usize,
-    ) -> [<D::S as Simd>::F; 2] {
-        let (s, lanes) = (d.simd(), D::S::LANES);
-        let (scale, scales) = (self.x.scale(row), self.product.weights.scales(panel));
-        // A loop, as a closure would not be compiled for the multiplier's instructions.
-        let mut values = [s.splat(0.0); 2];
-        for (half, value) in values.iter_mut().enumerate() {
-            // SAFETY: two vectors of scales belong to a panel if there are any.
-            *value = unsafe { d.value(sums[half], scale, scales.wrapping_add(half * lanes)) };
-            if let Some(bias) = self.product.bias {
-                let bias = &bias[(2 * panel + half) * lanes..][..lanes];
-                // SAFETY: a slice of one vector.
-                *value = s.add(*value, unsafe { s.load(bias.as_ptr()) });
-            }
+    fn columns<D: Dot>(&self, from: *const u32, words: usize, row: usize) -> Columns {
+        let panel = Columns::panel(from, D::S::LANES);
+        let rows = self.rows.1 - self.rows.0;
+        let tiles = rows.div_ceil(D::TILE_ROWS);
+        let tile = (row - self.rows.0) * tiles / rows;
+        let step = panel.stride.div_ceil(tiles);
+        let next = self.product.weights.panel_words() + tile * step * words;
+        Columns {
+            ahead: (from.wrapping_add(next), step),
+            ..panel
         }
-        values
+    }
+
+    /// Two vectors of a panel: of `numbers`, or of `otherwise` where there are none.
+    #[inline(always)]
+    fn of_columns<S: Simd>(s: S, numbers: Option<&[f32]>, otherwise: f32) -> [S::F; 2] {
+        match numbers {
+            // SAFETY: a slice of one vector each.
+            Some(numbers) => unsafe {
+                let (low, high) = (&numbers[..S::LANES], &numbers[S::LANES..2 * S::LANES]);
+                [s.load(low.as_ptr()), s.load(high.as_ptr())]
+            },
+            None => [s.splat(otherwise); 2],
+        }
     }
 
     /// Writes a finished tile.
@@ -206,26 +233,28 @@ impl Block<'_> {
         row: usize,
         panel: usize,
     ) {
-        let (s, n) = (d.simd(), self.product.n);
-        let width = if let Finish::Gate = self.product.finish {
-            D::S::LANES
-        } else {
-            2 * D::S::LANES
-        };
-        let column = panel * width;
+        let (s, n, wide) = (d.simd(), self.product.n, 2 * D::S::LANES);
+        let width = self.width::<D>();
+        let (column, finish) = (panel * width, self.product.finish);
         let count = width.min(n - column);
-        for (r, &sums) in tile.iter().enumerate() {
+        let scales = Self::of_columns(s, self.product.weights.scales(panel), 1.0);
+        let bias = self.product.bias.map(|bias| &bias[panel * wide..]);
+        let added = Self::of_columns(s, bias, 0.0);
+        for (r, &[low, high]) in tile.iter().enumerate() {
             let at = (row + r) * n + column;
             // SAFETY: tasks own disjoint rows or panels.
             let out = unsafe { self.out.part(at, count) };
-            let [low, high] = self.values(d, sums, row + r, panel);
-            match self.product.finish {
+            let scale = self.x.scale(row + r);
+            let mut low = d.value(low, scale, scales[0]);
+            let mut high = d.value(high, scale, scales[1]);
+            if bias.is_some() {
+                (low, high) = (s.add(low, added[0]), s.add(high, added[1]));
+            }
+            match finish {
                 Finish::Store => write(s, out, [low, high]),
                 Finish::Add(residual) => {
-                    write(s, out, [low, high]);
-                    out.iter_mut()
-                        .zip(&residual[at..at + count])
-                        .for_each(|(o, x)| *o += x);
+                    let [a, b] = read(s, &residual[at..at + count]);
+                    write(s, out, [s.add(low, a), s.add(high, b)]);
                 }
                 Finish::Gate => {
                     let denominator = s.add(s.splat(1.0), math::exp(s, s.sub(s.splat(0.0), low)));
@@ -234,16 +263,52 @@ impl Block<'_> {
             }
         }
     }
+
+    /// Columns of the result that a panel makes.
+    #[inline(always)]
+    fn width<D: Dot>(&self) -> usize {
+        match self.product.finish {
+            Finish::Gate => D::S::LANES,
+            _ => 2 * D::S::LANES,
+        }
+    }
+
+    /// Asks for the part of the result that a tile of `rows` rows from `row` on will write.
+    #[inline(always)]
+    fn announce<D: Dot>(&self, d: D, rows: usize, (row, panel): (usize, usize)) {
+        let (n, width) = (self.product.n, self.width::<D>());
+        let out = self.out.start().wrapping_add(row * n + panel * width);
+        for r in 0..rows {
+            for line in (0..width).step_by(16) {
+                d.simd()
+                    .prefetch_to_write(out.wrapping_add(r * n + line).cast());
+            }
+        }
+    }
+}
+
+/// Two vectors' lanes, those beyond `from` zero.
+#[inline(always)]
+fn read<S: Simd>(s: S, from: &[f32]) -> [S::F; 2] {
+    let mut lanes = [0.0f32; 2 * MAX_LANES];
+    let from = if from.len() == 2 * S::LANES {
+        from
+    } else {
+        lanes[..from.len()].copy_from_slice(from);
+        &lanes
+    };
+    // SAFETY: at least two vectors long.
+    unsafe { [s.load(from.as_ptr()), s.load(from[S::LANES..].as_ptr())] }
 }
 
 /// Writes the first `out.len()` of two vectors' lanes.
 #[inline(always)]
-fn write<S: Simd>(s: S, out: &mut [f32], [low, high]: [S::F; 2]) {
+fn write<S: Simd>(s: S, out: &mut [MaybeUninit<f32>], [low, high]: [S::F; 2]) {
     if out.len() == 2 * S::LANES {
         // SAFETY: exactly two vectors long.
         unsafe {
-            s.store(out.as_mut_ptr(), low);
-            s.store(out[S::LANES..].as_mut_ptr(), high);
+            s.store(out.as_mut_ptr().cast(), low);
+            s.store(out[S::LANES..].as_mut_ptr().cast(), high);
         }
     } else {
         let mut lanes = [0.0f32; 2 * MAX_LANES];
@@ -252,7 +317,7 @@ fn write<S: Simd>(s: S, out: &mut [f32], [low, high]: [S::F; 2]) {
             s.store(lanes.as_mut_ptr(), low);
             s.store(lanes[S::LANES..].as_mut_ptr(), high);
         }
-        out.copy_from_slice(&lanes[..out.len()]);
+        out.write_copy_of_slice(&lanes[..out.len()]);
     }
 }
 

@@ -20,6 +20,7 @@ mod sample;
 mod score;
 mod simd;
 mod storage;
+mod team;
 
 pub use attention::{AttentionSegment, PagedAttention};
 pub use cache::{CopyPages, Pool, WriteRows};
@@ -30,3 +31,4 @@ pub use rope::{Rope, RopeTable};
 pub use score::{Draw, LogitBias, Scored, Scorer, ScorerRow, Scores, Top, score};
 pub use simd::InstructionSet;
 pub use simd::unit::WeightDtype;
+pub use team::Team;

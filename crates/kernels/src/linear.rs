@@ -131,7 +131,6 @@ impl Linear {
             (Epilogue::SiluGate, None) => Finish::Gate,
             _ => bail!("linear: a residual is added to a plain product of its own shape"),
         };
-        let mut out = vec![0.0; m * self.n];
         let product = Product {
             x,
             m,
@@ -140,8 +139,7 @@ impl Linear {
             finish,
             n: self.n,
         };
-        product.run(&mut out);
-        Ok((CpuStorage::F32(out), Shape::from((m, self.n))))
+        Ok((CpuStorage::F32(product.run()), Shape::from((m, self.n))))
     }
 }
 

@@ -1,14 +1,15 @@
 //! RMS normalisation.
 
-use crate::parallel::{self, Shared};
+use crate::parallel::{self, Shared, filled};
 use crate::simd::{Kernel, MAX_LANES, Simd, dispatch};
 use crate::storage::f32s;
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
+use std::mem::MaybeUninit;
 
 /// Elements below which one thread does it all.
-const SERIAL_ELEMENTS: usize = 1 << 16;
+const SERIAL_ELEMENTS: usize = 1 << 15;
 /// Rows of one task.
-const ROW_BLOCK: usize = 32;
+const ROW_BLOCK: usize = 16;
 
 /// `x / sqrt(mean(x^2) + eps) * weight` per row, for `x [r, d]` and `weight [d]`, f32.
 ///
@@ -40,24 +41,26 @@ impl CustomOp2 for RmsNorm {
         if weight.len() != d {
             bail!("rms-norm: {} weights for rows of {d}", weight.len());
         }
-        let mut out = vec![0.0; rows * d];
         let block = if rows * d < SERIAL_ELEMENTS {
             rows.max(1)
         } else {
             ROW_BLOCK
         };
-        let shared = Shared::new(&mut out);
-        parallel::for_each(rows.div_ceil(block), |task| {
-            let (from, to) = (task * block, ((task + 1) * block).min(rows));
-            // SAFETY: tasks own disjoint rows.
-            let out = unsafe { shared.part(from * d, (to - from) * d) };
-            dispatch(Rows {
-                x: &x[from * d..to * d],
-                weight,
-                eps: self.eps,
-                out,
+        let fill = |shared: Shared<MaybeUninit<f32>>| {
+            parallel::for_each(rows.div_ceil(block), |task| {
+                let (from, to) = (task * block, ((task + 1) * block).min(rows));
+                // SAFETY: tasks own disjoint rows.
+                let out = unsafe { shared.part(from * d, (to - from) * d) };
+                dispatch(Rows {
+                    x: &x[from * d..to * d],
+                    weight,
+                    eps: self.eps,
+                    out,
+                });
             });
-        });
+        };
+        // SAFETY: the tasks cover all rows, and each writes all of its own.
+        let out = unsafe { filled(rows * d, fill) };
         Ok((CpuStorage::F32(out), layout.shape().clone()))
     }
 }
@@ -67,7 +70,7 @@ struct Rows<'a> {
     x: &'a [f32],
     weight: &'a [f32],
     eps: f32,
-    out: &'a mut [f32],
+    out: &'a mut [MaybeUninit<f32>],
 }
 
 impl Kernel for Rows<'_> {
@@ -95,11 +98,11 @@ impl Kernel for Rows<'_> {
                 unsafe {
                     let v = s.mul(s.load(x.as_ptr().add(i)), s.splat(factor));
                     let v = s.mul(v, s.load(self.weight.as_ptr().add(i)));
-                    s.store(out.as_mut_ptr().add(i), v);
+                    s.store(out.as_mut_ptr().add(i).cast(), v);
                 }
             }
             for i in vectors..d {
-                out[i] = x[i] * factor * self.weight[i];
+                out[i].write(x[i] * factor * self.weight[i]);
             }
         }
     }

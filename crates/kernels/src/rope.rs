@@ -1,7 +1,14 @@
 //! Rotary position embedding, each row at its own position.
 
+use crate::parallel::{self, Shared};
+use crate::simd::{Kernel, Simd, dispatch};
 use crate::storage::f32s_mut;
 use candle_core::{CpuStorage, InplaceOp1, Layout, Result, bail};
+
+/// Elements below which one thread turns them all.
+const SERIAL_ELEMENTS: usize = 1 << 15;
+/// Rows of one task.
+const ROW_BLOCK: usize = 16;
 
 /// Cosines and sines of every position.
 pub struct RopeTable {
@@ -68,13 +75,48 @@ impl InplaceOp1 for Rope<'_> {
                 { self.heads }
             );
         }
-        for (row, &position) in data.chunks_exact_mut(width).zip(self.positions) {
-            let at = position as usize * 2 * half;
-            let Some(angles) = self.table.table.get(at..at + 2 * half) else {
-                bail!("rope: position {position} of {}", self.table.positions());
-            };
+        let positions = self.table.positions();
+        if let Some(position) = self.positions.iter().find(|&&p| p as usize >= positions) {
+            bail!("rope: position {position} of {positions}");
+        }
+        let block = if rows * self.heads * 2 * half < SERIAL_ELEMENTS {
+            rows.max(1)
+        } else {
+            ROW_BLOCK
+        };
+        let shared = Shared::new(data);
+        parallel::for_each(rows.div_ceil(block), |task| {
+            let (from, to) = (task * block, ((task + 1) * block).min(rows));
+            // SAFETY: tasks own disjoint rows.
+            let data = unsafe { shared.part(from * width, (to - from) * width) };
+            dispatch(Turn {
+                rope: self,
+                positions: &self.positions[from..to],
+                data,
+            });
+        });
+        Ok(())
+    }
+}
+
+/// Some rows on one thread.
+struct Turn<'a> {
+    rope: &'a Rope<'a>,
+    positions: &'a [u32],
+    data: &'a mut [f32],
+}
+
+impl Kernel for Turn<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let (half, heads) = (self.rope.table.half, self.rope.heads);
+        let width = self.data.len() / self.positions.len();
+        for (row, &position) in self.data.chunks_exact_mut(width).zip(self.positions) {
+            let angles = &self.rope.table.table[position as usize * 2 * half..][..2 * half];
             let (cos, sin) = angles.split_at(half);
-            for head in row[..self.heads * 2 * half].chunks_exact_mut(2 * half) {
+            for head in row[..heads * 2 * half].chunks_exact_mut(2 * half) {
                 let (low, high) = head.split_at_mut(half);
                 for i in 0..half {
                     let (a, b) = (low[i], high[i]);
@@ -83,6 +125,5 @@ impl InplaceOp1 for Rope<'_> {
                 }
             }
         }
-        Ok(())
     }
 }

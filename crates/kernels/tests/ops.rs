@@ -115,18 +115,33 @@ fn rms_norm_divides_by_the_root_of_the_mean_square() {
 #[test]
 fn rope_turns_halves_by_the_rows_own_position() {
     let (heads, c) = (3, 8);
-    let positions = [0u32, 9, 3];
+    let table = RopeTable::new(10_000.0, c, 10);
+    assert_eq!(table.positions(), 10);
+    // A few rows, and enough for several threads.
+    for count in [3, 2001] {
+        let positions: Vec<u32> = (0..count).map(|i| i * 9 % 10).collect();
+        turn(&table, &positions, (heads, c));
+    }
+    let far = Rope {
+        table: &table,
+        positions: &[10, 0, 0],
+        heads,
+    };
+    let refused = tensor(&noise(7, 96), 3).inplace_op1(&far).unwrap_err();
+    assert!(refused.to_string().contains("position 10 of 10"));
+}
+
+/// Turns `heads` heads of rows with one head more, and compares them with angles in f64.
+fn turn(table: &RopeTable, positions: &[u32], (heads, c): (usize, usize)) {
     let width = (heads + 1) * c;
     let before = noise(7, positions.len() * width);
     let x = tensor(&before, positions.len());
-    let table = RopeTable::new(10_000.0, c, 10);
-    assert_eq!(table.positions(), 10);
-    x.inplace_op1(&Rope {
-        table: &table,
-        positions: &positions,
+    let rope = Rope {
+        table,
+        positions,
         heads,
-    })
-    .unwrap();
+    };
+    x.inplace_op1(&rope).expect("positions and heads fit");
     let got = values(&x);
     for (row, &position) in positions.iter().enumerate() {
         for j in 0..width {
@@ -147,17 +162,6 @@ fn rope_turns_halves_by_the_rows_own_position() {
             );
         }
     }
-    let far = Rope {
-        table: &table,
-        positions: &[10, 0, 0],
-        heads,
-    };
-    assert!(
-        x.inplace_op1(&far)
-            .unwrap_err()
-            .to_string()
-            .contains("position 10 of 10")
-    );
 }
 
 #[test]
@@ -204,5 +208,33 @@ fn pool_writes_touch_their_slots_alone() {
         };
         assert!(pool.inplace_op2(&tensor(&rows, 2), &bad).is_err());
         assert!(copy(&[(4, 0)]).is_err());
+    }
+}
+
+#[test]
+fn pool_writes_of_many_rows_are_those_of_one_after_another() {
+    // Runs within pages and across their borders, gaps, and slots that two rows write.
+    let (groups, c, page, rows) = (4, 8, 16, 1100);
+    let slots: Vec<u32> = (0..rows).map(|i| (i * 3 / 2 + i / 50 * 7) % 900).collect();
+    let width = groups * c + 5;
+    let x = noise(10, slots.len() * width);
+    for kind in [Pool::Keys, Pool::Values] {
+        let shape = kind.shape(900usize.div_ceil(page), groups, c, page);
+        let pool = || Tensor::zeros(shape.as_slice(), candle_core::DType::F32, &Device::Cpu);
+        let (at_once, singly) = (pool().unwrap(), pool().unwrap());
+        let write = |pool: &Tensor, slots: &[u32], x: &[f32]| {
+            let column = 3;
+            let write = WriteRows {
+                pool: kind,
+                slots,
+                column,
+            };
+            pool.inplace_op2(&tensor(x, slots.len()), &write).unwrap();
+        };
+        write(&at_once, &slots, &x);
+        for (slot, x) in slots.chunks(1).zip(x.chunks(width)) {
+            write(&singly, slot, x);
+        }
+        assert!(values(&at_once) == values(&singly), "{kind:?}");
     }
 }

@@ -1,20 +1,24 @@
-//! Times forward passes and shows where their time goes, beside the machine's peak.
+//! Times forward passes beside the machine's peak and shows where their time goes.
 //!
 //! `cargo run --release -p asynclane-model --example forward [-- llada-300m] [bf16 | int8]`: the
 //! demo model's geometry, or one of 300 million parameters, with random weights.
+//! `crates/model/README.md` explains the lines.
 
 use asynclane_model::{Checkpoint, ExecutorConfig, Model, ModelExecutor, Part, WeightDtype};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use step::{Batch, BatchOutput, Executor, PageId, Row, Sampling, Score, Segment};
 
 /// Slots of a page.
 const PAGE: u32 = 16;
-/// Positions that each sequence of a crowd sees.
+/// Positions that each sequence sees.
 const CONTEXT: u32 = 192;
-/// Rows of each sequence of a crowd, about what open rows of the demo model come to.
-const OPEN: u32 = 8;
-/// Forward passes, in turn with the peak; medians count.
-const RUNS: usize = 11;
+/// Sequences of a profile, and rows of each: what one sequence brings to a step, and what a crowd
+/// comes to under a budget of rows.
+const PROFILES: [(u32, u32); 2] = [(1, 40), (64, 8)];
+/// Least forward passes of a measurement and the time after which it ends; medians count.
+const LEAST: (usize, Duration) = (5, Duration::from_secs(2));
+/// Most forward passes of a measurement.
+const MOST: usize = 101;
 
 /// A geometry in numbers.
 struct Geometry {
@@ -89,46 +93,121 @@ fn batch(sequences: u32, rows: u32, context: u32) -> Batch {
     batch
 }
 
-/// One line: rate, share of the peak, parts.
-fn measure(executor: &mut ModelExecutor, batch: &Batch, operations: f64) -> String {
-    let mut output = BatchOutput::default();
-    let mut pass = |executor: &mut ModelExecutor| {
-        let done = executor.execute(batch, &mut output);
-        done.expect("a valid batch");
-    };
-    (0..3).for_each(|_| pass(executor));
+/// Medians of forward passes.
+struct Measured {
+    /// In milliseconds.
+    time: f64,
+    /// Percent of the peak that the matrix products reach, and that they come to over the whole
+    /// pass.
+    of_peak: (f64, f64),
+    /// Percent of the pass by part.
+    parts: [f64; Part::ALL.len()],
+}
+
+impl Measured {
+    fn part(&self, part: Part) -> f64 {
+        self.parts[part as usize]
+    }
+
+    /// Percent of the pass in matrix products and attention.
+    fn work(&self) -> f64 {
+        self.part(Part::Linear) + self.part(Part::Head) + self.part(Part::Attention)
+    }
+}
+
+fn pass(executor: &mut ModelExecutor, batch: &Batch) {
+    let done = executor.execute(batch, &mut BatchOutput::default());
+    done.expect("a valid batch");
+}
+
+/// Passes in turn with the peak; `operations` are those of one row.
+fn measure(executor: &mut ModelExecutor, batch: &Batch, operations: f64) -> Measured {
+    (0..3).for_each(|_| pass(executor, batch));
     let operations = 1e-9 * operations * batch.rows.len() as f64;
-    let (mut times, mut shares, mut product_shares) = (vec![], vec![], vec![]);
+    let (mut times, mut products, mut passes) = (vec![], vec![], vec![]);
     let mut parts = Part::ALL.map(|_| vec![]);
-    for _ in 0..RUNS {
-        let peak = executor.peak();
-        let start = Instant::now();
-        pass(executor);
-        let time = start.elapsed().as_secs_f64();
+    let begin = Instant::now();
+    while times.len() < LEAST.0 || (begin.elapsed() < LEAST.1 && times.len() < MOST) {
+        let before = executor.peak();
         executor.start_profile();
-        pass(executor);
+        let start = Instant::now();
+        pass(executor, batch);
+        let time = start.elapsed().as_secs_f64();
         let profile = executor.take_profile().unwrap_or_default();
-        let products = (profile.time(Part::Linear) + profile.time(Part::Head)).as_secs_f64();
-        times.push(time);
-        shares.push(100.0 * operations / time / peak);
-        product_shares.push(100.0 * operations / products / peak);
+        let peak = f64::midpoint(before, executor.peak());
+        let in_products = profile.time(Part::Linear) + profile.time(Part::Head);
+        times.push(1e3 * time);
+        passes.push(100.0 * operations / time / peak);
+        products.push(100.0 * operations / in_products.as_secs_f64() / peak);
         for (part, of) in Part::ALL.into_iter().zip(&mut parts) {
             of.push(100.0 * profile.share(part));
         }
     }
-    let time = median(times);
-    let parts = Part::ALL.into_iter().zip(parts);
-    let parts: Vec<_> = parts
-        .map(|(part, shares)| format!("{} {:.1}", part.name(), median(shares)))
-        .collect();
-    format!(
-        "{:9.3} ms, {:6.1} GFLOP/s ({:.0} % of peak; products alone {:.0} %); %: {}",
-        1e3 * time,
-        operations / time,
-        median(shares),
-        median(product_shares),
-        parts.join(", ")
-    )
+    Measured {
+        time: median(times),
+        of_peak: (median(products), median(passes)),
+        parts: parts.map(median),
+    }
+}
+
+/// Processor time of this process in seconds, as user and as system; none where the system does
+/// not tell.
+fn processor_time() -> Option<(f64, f64)> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // Behind the name in brackets, the 12th and 13th numbers, in ticks of a hundredth.
+    let mut numbers = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut seconds = || Some(numbers.next()?.parse::<f64>().ok()? / 100.0);
+    Some((seconds()?, seconds()?))
+}
+
+/// What passes one after another take of the threads, and how much of it as system time.
+fn occupancy(executor: &mut ModelExecutor, batch: &Batch) -> Option<String> {
+    let (user, system) = processor_time()?;
+    let start = Instant::now();
+    while start.elapsed() < LEAST.1 {
+        pass(executor, batch);
+    }
+    let wall = start.elapsed().as_secs_f64();
+    let (user, system) = {
+        let now = processor_time()?;
+        (now.0 - user, now.1 - system)
+    };
+    Some(format!(
+        "{:.2} threads busy, {:.1} % of it system time",
+        (user + system) / wall,
+        100.0 * system / (user + system)
+    ))
+}
+
+/// Where a step's time goes, as a table.
+fn profiles(executor: &mut ModelExecutor, geometry: &Geometry) {
+    let batches = PROFILES.map(|(sequences, rows)| batch(sequences, rows, CONTEXT));
+    let measured = batches
+        .each_ref()
+        .map(|batch| measure(executor, batch, geometry.operations()));
+    let row = |name: &str, value: &dyn Fn(&Measured) -> String| {
+        let cells = measured.each_ref().map(value);
+        println!("| {name} | {} |", cells.join(" | "));
+    };
+    let heads = PROFILES.map(|(sequences, rows)| format!("{sequences} x {rows} rows"));
+    println!("| % of the wall time | {} |", heads.join(" | "));
+    println!("|---|{}", "---|".repeat(heads.len()));
+    for part in Part::ALL {
+        row(part.name(), &|m| format!("{:.1}", m.part(part)));
+    }
+    row("**linear, head and attention**", &|m| {
+        format!("**{:.1}**", m.work())
+    });
+    row("ms", &|m| format!("{:.2}", m.time));
+    row("products, % of the peak", &|m| {
+        format!("{:.0}", m.of_peak.0)
+    });
+    row("forward, % of the peak", &|m| format!("{:.0}", m.of_peak.1));
+    for (name, batch) in heads.iter().zip(&batches) {
+        if let Some(line) = occupancy(executor, batch) {
+            println!("{name}: {line}");
+        }
+    }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -151,7 +230,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let mut executor = ModelExecutor::new(model, config)?;
     println!(
-        "{parameters} parameters, {} threads, {} by {}, peak {:.1} GFLOP/s",
+        "{:.1} M parameters, {} threads, {} by {}, peak {:.1} GFLOP/s",
+        1e-6 * parameters as f64,
         executor.threads(),
         dtype.name(),
         executor.instructions(),
@@ -160,14 +240,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("one sequence of as many rows:");
     for rows in [1, 4, 16, 32, 64, 128, 256] {
         let batch = batch(1, rows, rows);
-        let line = measure(&mut executor, &batch, geometry.operations());
-        println!("{rows:4}: {line}");
+        let measured = measure(&mut executor, &batch, geometry.operations());
+        println!(
+            "{rows:4} rows: linear {:.0} % of {} peak, forward {:.0} %, {:.3} ms",
+            measured.of_peak.0,
+            dtype.name(),
+            measured.of_peak.1,
+            measured.time
+        );
     }
-    println!("sequences of {OPEN} rows at {CONTEXT} positions:");
-    for sequences in [1, 4, 16, 64] {
-        let batch = batch(sequences, OPEN, CONTEXT);
-        let line = measure(&mut executor, &batch, geometry.operations());
-        println!("{sequences:4}: {line}");
-    }
+    println!("where a step's time goes, {CONTEXT} positions a sequence:");
+    profiles(&mut executor, &geometry);
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::inputs::{Inputs, Limits};
 use crate::pool::KvPool;
 use crate::profile::{Clock, Part, Profile};
 use crate::{LoadError, Model, sampler};
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use kernels::Team;
 use std::num::NonZeroUsize;
 use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
 
@@ -16,7 +16,8 @@ pub struct ExecutorConfig {
     pub page_size: u32,
     /// KV pages, at least 1; all are allocated at once.
     pub pages: u32,
-    /// Threads that compute; none = one per processor.
+    /// Threads that compute, the one that calls [`Executor::execute`] among them; none = one per
+    /// processor.
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -24,7 +25,7 @@ pub struct ExecutorConfig {
 pub struct ModelExecutor {
     model: Model,
     pool: KvPool,
-    threads: ThreadPool,
+    team: Team,
     spec: ExecutorSpec,
     limits: Limits,
     inputs: Inputs,
@@ -65,15 +66,13 @@ impl ModelExecutor {
         let pool = model
             .pool(limits.page_size, limits.pages)
             .map_err(|error| LoadError::Setup(error.to_string()))?;
-        let threads = ThreadPoolBuilder::new()
-            .num_threads(config.threads.map_or(0, NonZeroUsize::get))
-            .thread_name(|index| format!("kernel-{index}"))
-            .build()
-            .map_err(|error| LoadError::Setup(error.to_string()))?;
+        keep_freed_memory();
+        let team =
+            Team::new(config.threads).map_err(|error| LoadError::Setup(error.to_string()))?;
         Ok(Self {
             model,
             pool,
-            threads,
+            team,
             spec,
             limits,
             inputs: Inputs::default(),
@@ -90,7 +89,7 @@ impl ModelExecutor {
     /// Threads that compute.
     #[must_use]
     pub fn threads(&self) -> usize {
-        self.threads.current_num_threads()
+        self.team.threads()
     }
 
     /// The instructions that multiply the matrices, for logs and benchmark labels.
@@ -103,8 +102,7 @@ impl ModelExecutor {
     /// measured now; see [`kernels::peak`].
     #[must_use]
     pub fn peak(&self) -> f64 {
-        self.threads
-            .install(|| kernels::peak(self.model.info().dtype))
+        self.team.install(|| kernels::peak(self.model.info().dtype))
     }
 
     /// Starts a new profile, to which every later forward pass adds its times.
@@ -122,8 +120,17 @@ impl ModelExecutor {
     /// # Errors
     /// As [`Model::logits`].
     pub fn logits(&self, tokens: &[u32]) -> Result<Vec<f32>, crate::ForwardError> {
-        self.threads.install(|| self.model.logits(tokens))
+        self.team.install(|| self.model.logits(tokens))
     }
+}
+
+/// Makes the system's allocator keep what a pass frees for the next one. glibc returns large blocks
+/// to the system at once, and a pass would get its memory zeroed anew page by page; a freed block
+/// of this size raises its limit for that (`mallopt(3)`, `M_MMAP_THRESHOLD`). The block is never
+/// touched, and other allocators take no notice.
+fn keep_freed_memory() {
+    const BLOCK: usize = 31 << 20;
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(BLOCK)));
 }
 
 impl Executor for ModelExecutor {
@@ -156,7 +163,7 @@ impl Executor for ModelExecutor {
             Ok(())
         };
         // One entry into the pool per pass: every kernel then starts on a worker that is awake.
-        self.threads
+        self.team
             .install(pass)
             .map_err(|error: candle_core::Error| ExecuteError(error.to_string()))
     }

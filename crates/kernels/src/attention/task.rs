@@ -196,6 +196,7 @@ impl Task<'_> {
             // Of a last single vector nothing is seen in the second: any keys will do.
             high: vector((2 * i + 1).min(vectors - 1)),
             stride,
+            ahead: Columns::NOTHING,
         }
     }
 
@@ -357,9 +358,9 @@ impl Task<'_> {
             let out = unsafe { self.view.out.part((row * self.view.op.heads + head) * c, c) };
             for (i, out) in out.chunks_mut(panel).enumerate() {
                 let o = &self.scratch.o[(i * queries + query) * panel..];
-                out.iter_mut()
-                    .zip(o)
-                    .for_each(|(out, x)| *out = x * inverse);
+                out.iter_mut().zip(o).for_each(|(out, x)| {
+                    out.write(x * inverse);
+                });
             }
         }
     }

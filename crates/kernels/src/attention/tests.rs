@@ -6,6 +6,7 @@ use crate::gemm::tests::noise;
 use crate::parallel::Shared;
 use crate::simd::InstructionSet;
 use candle_core::{Device, Tensor};
+use std::mem::MaybeUninit;
 
 /// Slots of a page: small, so that tables are long and rows end at page borders; with and without
 /// whole vectors.
@@ -132,7 +133,7 @@ impl Case {
     }
 
     fn run(&self, set: InstructionSet) -> Vec<f32> {
-        let mut out = vec![f32::NAN; self.q.len()];
+        let mut out = vec![MaybeUninit::new(f32::NAN); self.q.len()];
         let view = View {
             op: &self.op(),
             q: &self.q,
@@ -145,7 +146,10 @@ impl Case {
             out: Shared::new(&mut out),
         };
         view.run(set);
-        out
+        // SAFETY: initialised above.
+        out.into_iter()
+            .map(|x| unsafe { x.assume_init() })
+            .collect()
     }
 
     /// The same batch with only some of the segments' rows.

@@ -1,25 +1,21 @@
 //! Weights in the order that tiles read them.
 
 use super::encode;
+use super::words::Words;
 use crate::parallel::{self, Shared};
 use crate::simd::unit::{Unit, WeightDtype};
-
-/// Sixteen words on their own cache line.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([u32; 16]);
 
 /// A weight matrix `[n, k]` in panels of `2 * LANES` columns of the product: panel by panel,
 /// for each word of the inner dimension the panel's columns side by side, the last panel padded
 /// with zeros. Where sums do not start at zero, what they start at comes first.
 pub(crate) struct Packed {
-    lines: Vec<Line>,
+    words: Words,
     /// One per packed column, or none where the dtype has no scales.
     scales: Vec<f32>,
     unit: Unit,
     k: usize,
     /// Words of a column.
-    words: usize,
+    length: usize,
     panels: usize,
 }
 
@@ -33,25 +29,22 @@ impl Packed {
         column: impl Fn(usize) -> Option<&'a [f32]> + Sync,
     ) -> Self {
         let (width, dtype) = (unit.panel(), unit.dtype());
-        let (panels, words) = (columns.div_ceil(width), encode::words(dtype, k));
+        let (panels, length) = (columns.div_ceil(width), encode::words(dtype, k));
         let start = start(dtype);
-        let per_panel = (start + words) * width / 16;
-        let mut lines = vec![Line([0; 16]); panels * per_panel];
+        let per_panel = (start + length) * width;
+        let mut words = Words::zeros(panels * per_panel);
         let mut scales = vec![0.0; start * panels * width];
-        let (shared, shared_scales) = (Shared::new(&mut lines), Shared::new(&mut scales));
+        let (shared, shared_scales) = (Shared::new(words.as_mut()), Shared::new(&mut scales));
         parallel::for_each(panels, |panel| {
             // SAFETY: one task per panel.
-            let (lines, scales) = unsafe {
+            let (packed, scales) = unsafe {
                 let scales = shared_scales.part(start * panel * width, start * width);
                 (shared.part(panel * per_panel, per_panel), scales)
             };
-            let mut encoded = vec![0u32; words];
+            let mut encoded = vec![0u32; length];
             let columns = (0..width).filter_map(|lane| Some((lane, column(panel * width + lane)?)));
             for (lane, weights) in columns {
-                let mut put = |row: usize, word: u32| {
-                    let at = row * width + lane;
-                    lines[at / 16].0[at % 16] = word;
-                };
+                let mut put = |row: usize, word: u32| packed[row * width + lane] = word;
                 match dtype {
                     WeightDtype::F32 => {
                         let bits = encoded.iter_mut().zip(weights);
@@ -69,11 +62,11 @@ impl Packed {
             }
         });
         Self {
-            lines,
+            words,
             scales,
             unit,
             k,
-            words,
+            length,
             panels,
         }
     }
@@ -90,7 +83,12 @@ impl Packed {
 
     /// Bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(self.lines.as_slice()) + size_of_val(self.scales.as_slice())
+        size_of_val(self.words.as_ref()) + size_of_val(self.scales.as_slice())
+    }
+
+    /// Packed columns, padding included.
+    pub(super) fn columns(&self) -> usize {
+        self.panels * self.unit.panel()
     }
 
     pub(super) fn panels(&self) -> usize {
@@ -99,7 +97,12 @@ impl Packed {
 
     /// Words of a column.
     pub(super) fn words(&self) -> usize {
-        self.words
+        self.length
+    }
+
+    /// From one panel to the next.
+    pub(super) fn panel_words(&self) -> usize {
+        (start(self.unit.dtype()) + self.length) * self.unit.panel()
     }
 
     /// What the sums of a panel's columns start at, where they do not start at zero, and the
@@ -107,17 +110,15 @@ impl Packed {
     pub(super) fn panel(&self, index: usize) -> (*const u32, *const u32) {
         assert!(index < self.panels, "panel {index} of {}", self.panels);
         let (width, start) = (self.unit.panel(), start(self.unit.dtype()));
-        let at = index * (start + self.words) * width;
-        let words = self.lines.as_ptr().cast::<u32>();
-        // SAFETY: in bounds by construction.
-        unsafe { (words.add(at), words.add(at + start * width)) }
+        let at = index * self.panel_words();
+        let words = &self.words.as_ref()[at..at + self.panel_words()];
+        (words.as_ptr(), words[start * width..].as_ptr())
     }
 
-    /// Scales of a panel's columns; dangling where the dtype has none.
-    pub(super) fn scales(&self, panel: usize) -> *const f32 {
+    /// Scales of a panel's columns; none where the dtype has none.
+    pub(super) fn scales(&self, panel: usize) -> Option<&[f32]> {
         let width = self.unit.panel();
-        let scales = self.scales.get(panel * width..(panel + 1) * width);
-        scales.map_or(std::ptr::null(), <[f32]>::as_ptr)
+        self.scales.get(panel * width..(panel + 1) * width)
     }
 }
 

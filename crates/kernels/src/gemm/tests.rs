@@ -27,12 +27,6 @@ fn pack(unit: Unit, w: &[f32], n: usize, k: usize) -> Packed {
     Packed::new(unit, k, n, |j| (j < n).then(|| &w[j * k..(j + 1) * k]))
 }
 
-fn run(product: &Product<'_>) -> Vec<f32> {
-    let mut out = vec![f32::NAN; product.m * product.n];
-    product.run(&mut out);
-    out
-}
-
 /// Rows of `k` as the dtype keeps them.
 fn rounded(dtype: WeightDtype, x: &[f32], k: usize) -> Vec<f64> {
     let row = |x: &[f32]| -> Vec<f64> {
@@ -83,14 +77,15 @@ fn equals_plain_loops_on_every_instruction_set() {
             let (bias, residual) = (noise(3, n.next_multiple_of(32)), noise(4, m * n));
             let weights = pack(unit, &w, n, k);
             let finish = Finish::Add(&residual);
-            let got = run(&Product {
+            let got = Product {
                 x: &x,
                 m,
                 weights: &weights,
                 bias: Some(&bias),
                 finish,
                 n,
-            });
+            }
+            .run();
             let dtype = unit.dtype();
             let (kept_x, kept_w) = (rounded(dtype, &x, k), rounded(dtype, &w, k));
             let want = naive(&kept_x, &kept_w, (m, n, k));
@@ -121,14 +116,15 @@ fn a_row_has_the_same_bits_in_every_product() {
             let weights = pack(unit, &w, n, k);
             let rows = |from: usize, m: usize| {
                 let x = &x[from * k..(from + m) * k];
-                run(&Product {
+                Product {
                     x,
                     m,
                     weights: &weights,
                     bias: None,
                     finish: Finish::Store,
                     n,
-                })
+                }
+                .run()
             };
             let all = rows(0, count);
             let some = (1..=70).chain([191, 192, 193, 256, 385]);
@@ -153,14 +149,15 @@ fn eight_bit_products_have_the_same_bits_on_every_instruction_set() {
     let (x, w) = (noise(7, m * k), noise(8, n * k));
     let products = Unit::available(WeightDtype::Int8).into_iter().map(|unit| {
         let weights = pack(unit, &w, n, k);
-        let bits = run(&Product {
+        let bits = Product {
             x: &x,
             m,
             weights: &weights,
             bias: None,
             finish: Finish::Store,
             n,
-        });
+        }
+        .run();
         bits.into_iter().map(f32::to_bits).collect::<Vec<_>>()
     });
     let products: Vec<_> = products.collect();
@@ -173,14 +170,15 @@ fn largest_magnitudes_fill_the_range_and_do_not_overflow() {
     for unit in Unit::available(WeightDtype::Int8) {
         for (x, w) in [(1.0, 1.0), (1.0, -1.0), (-1.0, -1.0), (-1.0, 1.0)] {
             let weights = pack(unit, &vec![w; k], 1, k);
-            let got = run(&Product {
+            let got = Product {
                 x: &vec![x; k],
                 m: 1,
                 weights: &weights,
                 bias: None,
                 finish: Finish::Store,
                 n: 1,
-            });
+            }
+            .run();
             let error = (got[0] / (x * w * k as f32) - 1.0).abs();
             assert!(error < 1e-6, "{unit:?} {x} * {w}: {}", got[0]);
         }
@@ -196,14 +194,15 @@ fn what_is_not_finite_stays_so() {
             let mut x = noise(10, k);
             x[5] = bad;
             let weights = pack(unit, &w, 3, k);
-            let got = run(&Product {
+            let got = Product {
                 x: &x,
                 m: 1,
                 weights: &weights,
                 bias: None,
                 finish: Finish::Store,
                 n: 3,
-            });
+            }
+            .run();
             assert!(
                 got.iter().all(|x| !x.is_finite()),
                 "{unit:?} {bad}: {got:?}"

@@ -34,6 +34,14 @@ impl Simd for Avx512 {
         safe!(_mm512_set1_ps(x))
     }
     #[inline(always)]
+    fn prefetch(self, p: *const u32) {
+        safe!(_mm_prefetch::<_MM_HINT_T1>(p.cast()));
+    }
+    #[inline(always)]
+    fn prefetch_to_write(self, p: *const u32) {
+        safe!(_mm_prefetch::<_MM_HINT_ET0>(p.cast()));
+    }
+    #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m512 {
         safe!(_mm512_loadu_ps(p))
     }

@@ -68,7 +68,7 @@ impl Dot for Avx512Bf16 {
         }
     }
     #[inline(always)]
-    unsafe fn value(self, sum: __m512, _: f32, _: *const f32) -> __m512 {
+    fn value(self, sum: __m512, _: f32, _: __m512) -> __m512 {
         sum
     }
 }

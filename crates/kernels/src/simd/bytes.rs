@@ -54,10 +54,14 @@ impl Dot for PortableBytes {
         std::array::from_fn(|i| sum[i].wrapping_add(row * columns[i]))
     }
     #[inline(always)]
-    unsafe fn value(self, sum: Self::Sum, row: f32, columns: *const f32) -> [f32; Portable::LANES] {
+    fn value(
+        self,
+        sum: Self::Sum,
+        row: f32,
+        columns: [f32; Portable::LANES],
+    ) -> [f32; Portable::LANES] {
         let s = Portable;
-        // SAFETY: the caller's promise.
-        let scales = s.mul(s.splat(row), unsafe { s.load(columns) });
+        let scales = s.mul(s.splat(row), columns);
         s.mul(sum.map(|sum| sum as f32), scales)
     }
 }
@@ -133,12 +137,10 @@ mod x86 {
             safe!(_mm256_add_epi32(sum, _mm256_madd_epi16(row, columns)))
         }
         #[inline(always)]
-        unsafe fn value(self, sum: __m256i, row: f32, columns: *const f32) -> __m256 {
+        fn value(self, sum: __m256i, row: f32, columns: __m256) -> __m256 {
             let s = self.0;
-            safe!({
-                let scales = s.mul(s.splat(row), s.load(columns));
-                s.mul(_mm256_cvtepi32_ps(sum), scales)
-            })
+            let scales = s.mul(s.splat(row), columns);
+            s.mul(safe!(_mm256_cvtepi32_ps(sum)), scales)
         }
     }
 
@@ -193,12 +195,10 @@ mod x86 {
             safe!(_mm512_dpbusd_epi32(sum, row, columns))
         }
         #[inline(always)]
-        unsafe fn value(self, sum: __m512i, row: f32, columns: *const f32) -> __m512 {
+        fn value(self, sum: __m512i, row: f32, columns: __m512) -> __m512 {
             let s = self.0;
-            safe!({
-                let scales = s.mul(s.splat(row), s.load(columns));
-                s.mul(_mm512_cvtepi32_ps(sum), scales)
-            })
+            let scales = s.mul(s.splat(row), columns);
+            s.mul(safe!(_mm512_cvtepi32_ps(sum)), scales)
         }
     }
 }

@@ -39,11 +39,10 @@ pub(crate) trait Dot: Copy {
     unsafe fn columns(self, p: *const u32, part: usize) -> Self::Columns;
     /// `sum + row * columns`.
     fn multiply(self, row: Self::Row, columns: Self::Columns, sum: Self::Sum) -> Self::Sum;
-    /// What finished sums are worth, given the scales of the row and of the columns.
-    ///
-    /// # Safety
-    /// `LANES` scales from `columns` on are readable if the dtype has scales.
-    unsafe fn value(self, sum: Self::Sum, row: f32, columns: *const f32) -> <Self::S as Simd>::F;
+    /// What finished sums are worth, given the scales of the row and of the columns if the dtype
+    /// has scales.
+    fn value(self, sum: Self::Sum, row: f32, columns: <Self::S as Simd>::F)
+    -> <Self::S as Simd>::F;
 }
 
 /// Words of two vectors of columns.
@@ -55,26 +54,33 @@ pub(crate) struct Columns {
     pub(crate) high: *const u32,
     /// From one word of a column to its next.
     pub(crate) stride: usize,
+    /// What will be read later, asked for along the way: where it begins, and how far it goes on
+    /// with every word. Nothing if there are no words between.
+    pub(crate) ahead: (*const u32, usize),
 }
 
 impl Columns {
+    /// No reading ahead.
+    pub(crate) const NOTHING: (*const u32, usize) = (std::ptr::null(), 0);
+
     /// Two vectors side by side, word after word.
     pub(crate) fn panel(from: *const u32, lanes: usize) -> Self {
         Self {
             low: from,
             high: from.wrapping_add(lanes),
             stride: 2 * lanes,
+            ahead: Self::NOTHING,
         }
     }
 }
 
 /// Adds `a` (`R` rows of `words`, `stride` apart) times `b` (`words` of two vectors of columns) to
-/// a tile, ascending.
+/// a tile, ascending; reads ahead if `AHEAD`.
 ///
 /// # Safety
 /// All of that is readable.
 #[inline(always)]
-pub(crate) unsafe fn accumulate<D: Dot, const R: usize>(
+pub(crate) unsafe fn accumulate<D: Dot, const R: usize, const AHEAD: bool>(
     d: D,
     tile: &mut [[D::Sum; 2]; R],
     words: usize,
@@ -84,7 +90,11 @@ pub(crate) unsafe fn accumulate<D: Dot, const R: usize>(
     let mut sums = *tile;
     // SAFETY: the first word of each row is readable.
     let rows: [*const u32; R] = std::array::from_fn(|r| unsafe { a.add(r * stride) });
+    let (ahead, step) = b.ahead;
     for p in 0..words {
+        if AHEAD {
+            d.simd().prefetch(ahead.wrapping_add(p * step));
+        }
         for part in 0..D::PARTS {
             // SAFETY: p < words.
             unsafe {
@@ -146,7 +156,7 @@ impl<S: Simd> Dot for F32<S> {
         self.0.fma(row, columns, sum)
     }
     #[inline(always)]
-    unsafe fn value(self, sum: S::F, _: f32, _: *const f32) -> S::F {
+    fn value(self, sum: S::F, _: f32, _: S::F) -> S::F {
         sum
     }
 }
@@ -201,7 +211,7 @@ impl<S: Simd> Dot for WidenedBf16<S> {
         self.0.fma(row, columns, sum)
     }
     #[inline(always)]
-    unsafe fn value(self, sum: S::F, _: f32, _: *const f32) -> S::F {
+    fn value(self, sum: S::F, _: f32, _: S::F) -> S::F {
         sum
     }
 }

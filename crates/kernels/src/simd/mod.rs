@@ -38,6 +38,12 @@ pub(crate) trait Simd: Copy {
     const TILE_ROWS: usize;
 
     fn splat(self, x: f32) -> Self::F;
+    /// Asks for the cache line at `p`, which may be any address.
+    #[inline(always)]
+    fn prefetch(self, _p: *const u32) {}
+    /// Asks for the cache line at `p`, which may be any address, to write it.
+    #[inline(always)]
+    fn prefetch_to_write(self, _p: *const u32) {}
     /// # Safety
     /// `LANES` values from `p` on are readable.
     unsafe fn load(self, p: *const f32) -> Self::F;

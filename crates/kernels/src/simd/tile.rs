@@ -62,7 +62,7 @@ impl<S: Simd, const R: usize> Tile<S, R> {
         b: Columns,
     ) {
         // SAFETY: the caller's promise; every f32 is a word.
-        unsafe { accumulate(F32(s), &mut self.sums, k, (a.cast(), stride), b) };
+        unsafe { accumulate::<_, R, false>(F32(s), &mut self.sums, k, (a.cast(), stride), b) };
     }
 }
 

@@ -1,0 +1,177 @@
+//! Tasks, panics and places of a team.
+
+use super::*;
+use crate::parallel::{for_each, for_each_with, threads};
+use std::sync::Barrier;
+
+fn team(threads: usize) -> Team {
+    Team::new(NonZeroUsize::new(threads)).expect("threads start")
+}
+
+/// How often each of `tasks` tasks runs.
+fn counts(tasks: usize) -> Vec<usize> {
+    let counts: Vec<_> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+    for_each(tasks, |task| {
+        counts[task].fetch_add(1, Relaxed);
+    });
+    counts.into_iter().map(AtomicUsize::into_inner).collect()
+}
+
+#[test]
+fn every_task_runs_once_in_every_region() {
+    for members in [1, 2, 3, 8] {
+        let team = team(members);
+        assert_eq!(team.threads(), members);
+        team.install(|| {
+            for tasks in (0..40).chain([500, 10_000]) {
+                assert_eq!(counts(tasks), vec![1; tasks], "{tasks} tasks on {members}");
+            }
+        });
+    }
+}
+
+#[test]
+fn what_tasks_wrote_is_there_when_the_region_ends() {
+    let team = team(4);
+    let mut sums = vec![0usize; 64];
+    team.install(|| {
+        for round in 0..500 {
+            let shared = crate::parallel::Shared::new(&mut sums);
+            for_each(64, |task| {
+                // SAFETY: one task per element.
+                let sum = unsafe { shared.part(task, 1) };
+                sum[0] += round;
+            });
+        }
+    });
+    assert_eq!(sums, vec![(0..500).sum::<usize>(); 64]);
+}
+
+#[test]
+fn all_members_take_part() {
+    // No one passes the barrier before all have come.
+    let team = team(3);
+    let barrier = Barrier::new(3);
+    for _ in 0..50 {
+        team.install(|| {
+            for_each(3, |_| {
+                barrier.wait();
+            });
+        });
+    }
+}
+
+#[test]
+fn helpers_that_have_parked_wake_up() {
+    let team = team(2);
+    let barrier = Barrier::new(2);
+    for _ in 0..3 {
+        while !team.state.asleep[0].load(SeqCst) {
+            thread::yield_now();
+        }
+        team.install(|| {
+            for_each(2, |_| {
+                barrier.wait();
+            });
+        });
+    }
+}
+
+#[test]
+fn a_scratch_value_belongs_to_one_thread_and_is_made_when_needed() {
+    let (team, made) = (team(3), AtomicUsize::new(0));
+    let new = || {
+        made.fetch_add(1, Relaxed);
+        thread::current().id()
+    };
+    team.install(|| {
+        for_each_with(100, new, |id, _| assert_eq!(*id, thread::current().id()));
+        assert!((1..=3).contains(&made.load(Relaxed)));
+        made.store(0, Relaxed);
+        for_each_with(0, new, |_, _| {});
+    });
+    assert_eq!(made.into_inner(), 0);
+}
+
+#[test]
+fn a_panic_reaches_the_caller_and_the_team_lives_on() {
+    let team = team(3);
+    for culprit in 0..20 {
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            team.install(|| {
+                for_each(20, |task| assert!(task != culprit, "task {task} fails"));
+            });
+        }));
+        let panic = panic.expect_err("a task failed");
+        let text = panic.downcast_ref::<String>().expect("a message");
+        assert_eq!(text, &format!("task {culprit} fails"));
+        team.install(|| assert_eq!(counts(50), vec![1; 50]));
+    }
+}
+
+#[test]
+fn panics_on_all_members_at_once_reach_the_caller_as_one() {
+    let team = team(3);
+    let barrier = Barrier::new(3);
+    for _ in 0..20 {
+        let all = || {
+            for_each(3, |task| {
+                barrier.wait();
+                panic!("task {task}");
+            });
+        };
+        assert!(catch_unwind(AssertUnwindSafe(|| team.install(all))).is_err());
+        team.install(|| assert_eq!(counts(7), vec![1; 7]));
+    }
+}
+
+#[test]
+fn a_region_inside_a_task_runs_on_that_thread() {
+    let team = team(4);
+    team.install(|| {
+        assert_eq!(threads(), 4);
+        for_each(8, |_| {
+            let here = thread::current().id();
+            assert_eq!(threads(), 1);
+            for_each(8, |_| assert_eq!(thread::current().id(), here));
+            team.install(|| assert_eq!(counts(9), vec![1; 9]));
+        });
+        assert_eq!(threads(), 4);
+    });
+}
+
+#[test]
+fn threads_that_use_one_team_at_once_all_get_their_tasks_done() {
+    let team = team(3);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                team.install(|| (0..200).for_each(|_| assert_eq!(counts(11), vec![1; 11])));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_place_ends_with_its_team_also_by_a_panic() {
+    let (outer, inner) = (team(2), team(3));
+    outer.install(|| {
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            inner.install(|| {
+                assert_eq!(threads(), 3);
+                panic!("on purpose");
+            })
+        }));
+        assert!(panic.is_err());
+        assert_eq!(threads(), 2);
+    });
+}
+
+#[test]
+fn dropping_a_team_ends_its_threads() {
+    let team = team(4);
+    team.install(|| assert_eq!(counts(5), vec![1; 5]));
+    let state = Arc::downgrade(&team.state);
+    drop(team);
+    assert!(state.upgrade().is_none(), "a thread is still there");
+}
