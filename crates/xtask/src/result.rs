@@ -99,6 +99,15 @@ pub struct Entry {
     pub ratio: f64,
     /// How long requests waited.
     pub latency: Option<Latency>,
+    /// Share of wall time outside the model, in percent.
+    pub overhead: Option<f64>,
+    /// Rows planned and applied per second outside the model.
+    pub scheduled_rows_per_second: Option<f64>,
+    /// Resident memory after each round, in MiB.
+    #[serde(default)]
+    pub resident_mib: Vec<f64>,
+    /// What idle streams cost of it.
+    pub idle_streams_mib: Option<f64>,
 }
 
 /// 50th, 95th and 99th percentiles.
@@ -239,13 +248,6 @@ impl Setup {
             text.push_str(&format!(", {} requests per second", rate.text()));
         }
         text
-    }
-}
-
-impl Entry {
-    /// Whether the row knows how long requests waited.
-    pub fn waited(&self) -> bool {
-        self.latency.is_some()
     }
 }
 

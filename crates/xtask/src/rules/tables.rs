@@ -209,52 +209,74 @@ fn peers(report: &Peers) -> String {
     out
 }
 
+/// A column and what a row has for it, if it has.
+type Column = (&'static str, fn(&Entry) -> Option<String>);
+
+/// What every row has, and what some results alone know.
+const COLUMNS: [Column; 11] = [
+    ("NFE/token", |e| Some(format!("{:.3}", e.nfe_per_token))),
+    ("positions/token", |e| {
+        Some(format!("{:.1}", e.positions_per_token))
+    }),
+    ("TPS", |e| Some(format!("{:.0}", e.tps))),
+    ("ratio", |e| Some(format!("{:.2}x", e.ratio))),
+    ("TTFT ms p50 / p99", |e| wait(e.latency.as_ref()?.ttft_ms)),
+    ("TPOT ms", |e| wait(e.latency.as_ref()?.tpot_ms)),
+    ("E2E ms", |e| wait(e.latency.as_ref()?.e2e_ms)),
+    ("outside the model %", |e| {
+        Some(format!("{:.2}", e.overhead?))
+    }),
+    ("M rows planned/s", |e| {
+        Some(format!("{:.1}", e.scheduled_rows_per_second? / 1e6))
+    }),
+    ("MiB, first to last round", |e| {
+        let (first, last) = (e.resident_mib.first()?, e.resident_mib.last()?);
+        Some(format!("{first:.1} to {last:.1}"))
+    }),
+    ("MiB of idle streams", |e| {
+        Some(format!("{:.1}", e.idle_streams_mib?))
+    }),
+];
+
+fn wait([median, _, most]: [f64; 3]) -> Option<String> {
+    Some(format!("{median:.1} / {most:.1}"))
+}
+
 fn decoders(report: &Decoders, only: &[&str]) -> String {
     let setup = &report.setup;
     let mut out = format!(
-        "{} held-out {}, {}, {}: `{}`\n\n",
+        "{} held-out {}, {}, {}: `{}`\n\n| decoder ",
         setup.problems,
         report.task.task,
         setup.load(),
         setup.machine,
         setup.command,
     );
-    let graded = !setup.ungraded;
-    if graded {
-        out.push_str("| decoder | end % | strict % ");
-    } else {
-        out.push_str("| decoder ");
-    }
-    out.push_str("| NFE/token | positions/token | TPS | ratio ");
-    let waits = report.task.decoders.iter().all(Entry::waited);
-    if waits {
-        out.push_str("| TTFT ms p50 / p99 | TPOT ms | E2E ms ");
-    }
-    let columns = 5 + 2 * usize::from(graded) + 3 * usize::from(waits);
-    let _ = writeln!(out, "|\n{}|", "|---".repeat(columns));
     let rows = report.task.decoders.iter();
-    for entry in rows.filter(|entry| only.is_empty() || only.contains(&&*entry.name)) {
-        row(&mut out, entry, (graded, waits));
+    let rows: Vec<&Entry> = rows
+        .filter(|entry| only.is_empty() || only.contains(&&*entry.name))
+        .collect();
+    let known = |column: &&Column| rows.iter().any(|row| column.1(row).is_some());
+    let columns: Vec<&Column> = COLUMNS.iter().filter(known).collect();
+    let grades = if setup.ungraded { 0 } else { 2 };
+    if grades > 0 {
+        out.push_str("| end % | strict % ");
+    }
+    for (name, _) in &columns {
+        let _ = write!(out, "| {name} ");
+    }
+    let _ = writeln!(out, "|\n{}|", "|---".repeat(1 + grades + columns.len()));
+    for entry in rows {
+        let _ = write!(out, "| `{}` |", entry.name);
+        if grades > 0 {
+            let _ = write!(out, " {:.1} | {:.1} |", entry.end, entry.strict);
+        }
+        for (_, value) in &columns {
+            let _ = write!(out, " {} |", value(entry).as_deref().unwrap_or("–"));
+        }
+        out.push('\n');
     }
     out
-}
-
-fn row(out: &mut String, entry: &Entry, (graded, waits): (bool, bool)) {
-    let _ = write!(out, "| `{}` |", entry.name);
-    if graded {
-        let _ = write!(out, " {:.1} | {:.1} |", entry.end, entry.strict);
-    }
-    let _ = write!(
-        out,
-        " {:.3} | {:.1} | {:.0} | {:.2}x |",
-        entry.nfe_per_token, entry.positions_per_token, entry.tps, entry.ratio,
-    );
-    if let Some(latency) = entry.latency.as_ref().filter(|_| waits) {
-        for [median, _, most] in [latency.ttft_ms, latency.tpot_ms, latency.e2e_ms] {
-            let _ = write!(out, " {median:.1} / {most:.1} |");
-        }
-    }
-    out.push('\n');
 }
 
 #[cfg(test)]
