@@ -43,11 +43,16 @@ pub struct Loaded {
 impl Loaded {
     /// Most positions of a sequence.
     pub fn max_model_len(&self, config: &Config) -> u32 {
-        let built = self.info.max_positions as u32;
-        match config.model.max_model_len {
-            0 => built,
-            len => len.min(built),
-        }
+        longest(config, &self.info)
+    }
+}
+
+/// Most positions of a sequence of this model.
+fn longest(config: &Config, info: &ModelInfo) -> u32 {
+    let built = info.max_positions as u32;
+    match config.model.max_model_len {
+        0 => built,
+        len => len.min(built),
     }
 }
 
@@ -60,29 +65,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let (model, tokenizer) = open(&config.model.path, config.dtype()?)?;
     let info = model.info().clone();
     let tokenizer = Arc::new(prepare(tokenizer, &info));
-    let page = info.kv_bytes_per_position() as u64 * u64::from(config.engine.page_size);
-    let pages = u32::try_from(config.kv_bytes()? / page.max(1)).unwrap_or(u32::MAX);
-    let built = info.max_positions as u32;
-    let longest = if config.model.max_model_len == 0 {
-        built
-    } else {
-        config.model.max_model_len
-    };
-    let needed = longest.min(built).div_ceil(config.engine.page_size);
-    if pages < needed {
-        let message = format!(
-            "engine.kv_memory: expected at least {} KiB for one sequence of {} positions, found {}",
-            (u64::from(needed) * page).div_ceil(1024),
-            longest.min(built),
-            config.engine.kv_memory,
-        );
-        return Err(exit::failure(exit::CONFIG, message));
-    }
-    let sizes = ExecutorConfig {
-        page_size: config.engine.page_size,
-        pages,
-        threads: None,
-    };
+    let sizes = sizes(config, &info)?;
     for warning in model.warnings() {
         eprintln!("warning: {warning}");
     }
@@ -107,6 +90,31 @@ pub fn load(config: &Config) -> Result<Loaded> {
         filter,
         name,
         is_demo,
+    })
+}
+
+/// The KV pages that the configured memory holds for this model.
+///
+/// # Errors
+/// Too little memory for one sequence.
+pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
+    let page = info.kv_bytes_per_position() as u64 * u64::from(config.engine.page_size);
+    let pages = u32::try_from(config.kv_bytes()? / page.max(1)).unwrap_or(u32::MAX);
+    let longest = longest(config, info);
+    let needed = longest.div_ceil(config.engine.page_size);
+    if pages < needed {
+        let message = format!(
+            "engine.kv_memory: expected at least {} KiB for one sequence of {longest} positions, \
+             found {}",
+            (u64::from(needed) * page).div_ceil(1024),
+            config.engine.kv_memory,
+        );
+        return Err(exit::failure(exit::CONFIG, message));
+    }
+    Ok(ExecutorConfig {
+        page_size: config.engine.page_size,
+        pages,
+        threads: None,
     })
 }
 
@@ -220,6 +228,7 @@ fn stop_tokens(tokenizer: &Tokenizer, info: &ModelInfo) -> Vec<u32> {
     stops
 }
 
-fn refused(error: LoadError) -> anyhow::Error {
+/// A model that cannot be loaded.
+pub fn refused(error: LoadError) -> anyhow::Error {
     exit::failure(exit::CHECKPOINT, error.to_string())
 }

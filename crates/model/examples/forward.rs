@@ -4,7 +4,7 @@
 //! demo model's geometry, or one of 300 million parameters, with random weights.
 //! `crates/model/README.md` explains the lines.
 
-use asynclane_model::{Checkpoint, ExecutorConfig, Model, ModelExecutor, Part, WeightDtype};
+use asynclane_model::{ExecutorConfig, Geometry, Model, ModelExecutor, Part, WeightDtype};
 use std::time::{Duration, Instant};
 use step::{Batch, BatchOutput, Executor, PageId, Row, Sampling, Score, Segment};
 
@@ -19,53 +19,6 @@ const PROFILES: [(u32, u32); 2] = [(1, 40), (64, 8)];
 const LEAST: (usize, Duration) = (5, Duration::from_secs(2));
 /// Most forward passes of a measurement.
 const MOST: usize = 101;
-
-/// A geometry in numbers.
-struct Geometry {
-    width: usize,
-    heads: usize,
-    layers: usize,
-    mlp: usize,
-    vocab: usize,
-}
-
-const DEMO: Geometry = Geometry {
-    width: 192,
-    heads: 6,
-    layers: 6,
-    mlp: 512,
-    vocab: 1024,
-};
-const LLADA_300M: Geometry = Geometry {
-    width: 1024,
-    heads: 16,
-    layers: 24,
-    mlp: 2816,
-    vocab: 32_000,
-};
-
-impl Geometry {
-    fn config(&self) -> String {
-        let Self {
-            width,
-            heads,
-            layers,
-            mlp,
-            vocab,
-        } = self;
-        format!(
-            r#"{{"architectures": ["LLaDAModelLM"], "d_model": {width}, "n_heads": {heads},
-            "n_layers": {layers}, "mlp_hidden_size": {mlp}, "vocab_size": {vocab},
-            "max_sequence_length": 1024, "mask_token_id": 5, "eos_token_id": 1}}"#
-        )
-    }
-
-    /// Operations of the matrix products of one row.
-    fn operations(&self) -> f64 {
-        let layer = 4 * self.width * self.width + 3 * self.width * self.mlp;
-        2.0 * (self.layers * layer + self.vocab * self.width) as f64
-    }
-}
 
 /// Some sequences, each with its last rows of `context` positions in the batch, all scored.
 fn batch(sequences: u32, rows: u32, context: u32) -> Batch {
@@ -217,10 +170,11 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let large = std::env::args().any(|arg| arg == "llada-300m");
-    let geometry = if large { LLADA_300M } else { DEMO };
+    let geometry = if large { "llada-300m" } else { "demo" };
+    let geometry = Geometry::named(geometry).expect("a geometry of the crate");
     let dtype = std::env::args().find_map(|arg| WeightDtype::named(&arg));
     let dtype = dtype.unwrap_or_default();
-    let checkpoint = Checkpoint::synthetic(&geometry.config(), 1)?.with_dtype(dtype);
+    let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);
     let model = Model::load(checkpoint)?;
     let parameters = model.info().parameters;
     let config = ExecutorConfig {

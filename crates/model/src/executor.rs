@@ -162,7 +162,7 @@ impl Executor for ModelExecutor {
             clock.pass();
             Ok(())
         };
-        // One entry into the pool per pass: every kernel then starts on a worker that is awake.
+        // One entry into the team per pass: its helpers wake up before the first region.
         self.team
             .install(pass)
             .map_err(|error: candle_core::Error| ExecuteError(error.to_string()))

@@ -239,7 +239,7 @@ impl OneOrMore {
 
 impl Setup {
     /// `budget 256, concurrency 1`
-    pub fn load(&self) -> String {
+    pub fn conditions(&self) -> String {
         let mut text = format!("budget {}", self.max_tokens.text());
         if let Some(concurrency) = &self.concurrency {
             text.push_str(&format!(", concurrency {}", concurrency.text()));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::decoding::{Decoding, DecodingSpec};
 
-use super::load::Load;
+use super::arrivals::Load;
 use crate::args::{BenchArgs, BenchTarget};
 
 /// A decoder as it was named, and what it resolves to.
@@ -35,6 +35,13 @@ pub struct Arm {
     pub dtype: String,
     /// Open streams that wait meanwhile, on the side.
     pub idle: usize,
+}
+
+impl Arm {
+    /// Which of the targets answers: its kind, and how its matrices are kept.
+    pub fn place(&self) -> (BenchTarget, String) {
+        (self.target, self.dtype.clone())
+    }
 }
 
 /// What rows differ in besides their decoder; no list is empty.

@@ -67,8 +67,8 @@ fn warm_up(fleet: &mut Fleet, arms: &[Arm], problems: &[Problem]) -> Result<()> 
         return Ok(());
     };
     for (at, arm) in arms.iter().enumerate() {
-        let place = |arm: &Arm| (arm.target, arm.dtype.clone());
-        if arms[..at].iter().any(|other| place(other) == place(arm)) {
+        let seen = arms[..at].iter().any(|other| other.place() == arm.place());
+        if seen {
             continue;
         }
         fleet.answer(arm, &[ask(arm, problem)], 0)?;

@@ -51,10 +51,9 @@ impl Fleet {
             runtime: Arc::new(runtime),
         };
         for arm in arms {
-            let key = (arm.target, arm.dtype.clone());
-            if !fleet.targets.contains_key(&key) {
+            if !fleet.targets.contains_key(&arm.place()) {
                 let target = fleet.start(arm)?;
-                fleet.targets.insert(key, target);
+                fleet.targets.insert(arm.place(), target);
             }
         }
         if fleet.tokenizer.is_none() {
@@ -69,8 +68,7 @@ impl Fleet {
     /// # Errors
     /// Why not.
     pub fn admits(&self, arm: &Arm, ask: &Ask<'_>) -> Result<()> {
-        let key = (arm.target, arm.dtype.clone());
-        let target = self.targets.get(&key);
+        let target = self.targets.get(&arm.place());
         target.map_or(Ok(()), |target| target.admits(ask))
     }
 
@@ -92,7 +90,7 @@ impl Fleet {
             }
         };
         let arrivals = arm.load.arrivals(asks.len(), seed);
-        let target = self.targets.get_mut(&(arm.target, arm.dtype.clone()));
+        let target = self.targets.get_mut(&arm.place());
         let target = target.expect("every row's target is started");
         let (mut tally, answers) = target.answer(asks, arrivals)?;
         tally.resident = resident();

@@ -1,12 +1,12 @@
 //! `asynclane bench`: decoders side by side on held-out demo problems.
 
 mod arm;
+mod arrivals;
 mod compare;
 mod decoders;
 mod fleet;
 mod infill;
 mod latency;
-mod load;
 mod overall;
 mod plot;
 pub mod report;
@@ -22,9 +22,9 @@ use crate::config::Config;
 use crate::exit;
 
 use arm::{Arm, Axes, Decoder};
+use arrivals::Load;
 use decoders::Listed;
 use fleet::Fleet;
-use load::Load;
 use report::{OneOrMore, Report, Setup};
 use target::Ask;
 pub use target::engine::{Runner, closed};

@@ -177,7 +177,7 @@ fn opening(out: &mut String, report: &Report, (width, height): (f64, f64)) {
     let note = format!(
         "{} held-out problems per task, {}, {}",
         setup.problems,
-        setup.load(),
+        setup.conditions(),
         setup.machine
     );
     let description = format!(

@@ -73,7 +73,7 @@ impl<T: Clone + std::fmt::Display> OneOrMore<T> {
 
 impl Setup {
     /// `budget 256, concurrency 1`
-    pub fn load(&self) -> String {
+    pub fn conditions(&self) -> String {
         let budget = self.max_tokens.text();
         let concurrency = self.concurrency.as_ref().map(OneOrMore::text);
         let rate = self.rate.as_ref().map(OneOrMore::text);

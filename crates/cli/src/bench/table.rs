@@ -23,13 +23,15 @@ pub fn text(report: &Report) -> String {
             "{} {}, {}, {}",
             setup.problems,
             task.task,
-            setup.load(),
+            setup.conditions(),
             setup.machine
         );
         rows(&mut out, task, (width, !setup.ungraded));
         out.push('\n');
-        waits(&mut out, task, width);
-        out.push('\n');
+        if task.decoders.iter().any(|entry| entry.latency.is_some()) {
+            waits(&mut out, task, width);
+            out.push('\n');
+        }
     }
     if report.tasks.len() > 1 {
         let rows = report.overall();

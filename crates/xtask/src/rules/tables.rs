@@ -99,7 +99,7 @@ fn several(report: &Several, only: &[&str]) -> String {
         "{} held-out problems each of {}, {}, {}: `{}`\n\n",
         report.setup.problems,
         names.join(", "),
-        report.setup.load(),
+        report.setup.conditions(),
         report.setup.machine,
         report.setup.command,
     );
@@ -248,7 +248,7 @@ fn decoders(report: &Decoders, only: &[&str]) -> String {
         "{} held-out {}, {}, {}: `{}`\n\n| decoder ",
         setup.problems,
         report.task.task,
-        setup.load(),
+        setup.conditions(),
         setup.machine,
         setup.command,
     );

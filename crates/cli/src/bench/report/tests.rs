@@ -6,7 +6,7 @@ use std::time::Duration;
 use engine::decoding::{DecodingSpec, TUNED_PRESETS};
 
 use super::super::arm::Decoder;
-use super::super::load::Load;
+use super::super::arrivals::Load;
 use super::super::overall;
 use super::*;
 use crate::args::BenchTarget;

@@ -10,8 +10,8 @@ use engine::{Engine, Event, Request, SequenceId};
 use step::{BatchOutput, Executor};
 use text::Tokenizer;
 
+use super::super::arrivals::{Arrivals, Load};
 use super::super::latency::Times;
-use super::super::load::{Arrivals, Load};
 use super::super::prompt_ids;
 use super::super::tally::Tally;
 use super::{Ask, Target};

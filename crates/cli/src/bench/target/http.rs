@@ -15,8 +15,8 @@ use serde::Deserialize;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
+use super::super::arrivals::Arrivals;
 use super::super::latency::Times;
-use super::super::load::Arrivals;
 use super::super::tally::Tally;
 use super::server::Local;
 use super::sse::Lines;

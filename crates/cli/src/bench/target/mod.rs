@@ -10,7 +10,7 @@ pub mod sse;
 use anyhow::Result;
 
 use super::arm::Decoder;
-use super::load::Arrivals;
+use super::arrivals::Arrivals;
 use super::tally::Tally;
 
 /// One question.

@@ -1,0 +1,103 @@
+//! Sizes of models that are built with random weights.
+
+use crate::{Checkpoint, LoadError};
+
+/// Positions that such a model is built for.
+const POSITIONS: usize = 4096;
+
+/// Sizes of a model of LLaDA's architecture; right for measuring speed, and for nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Its name on command lines.
+    pub name: &'static str,
+    width: usize,
+    heads: usize,
+    layers: usize,
+    mlp: usize,
+    vocab: usize,
+}
+
+impl Geometry {
+    /// Every geometry, the smallest first.
+    pub const ALL: [Self; 3] = [
+        Self {
+            name: "demo",
+            width: 192,
+            heads: 6,
+            layers: 6,
+            mlp: 512,
+            vocab: 1024,
+        },
+        Self {
+            name: "llada-300m",
+            width: 1024,
+            heads: 16,
+            layers: 24,
+            mlp: 2816,
+            vocab: 32_000,
+        },
+        Self {
+            name: "llada-8b",
+            width: 4096,
+            heads: 32,
+            layers: 32,
+            mlp: 12_288,
+            vocab: 126_464,
+        },
+    ];
+
+    /// The geometry called `name`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|geometry| geometry.name == name)
+    }
+
+    /// Random weights of these sizes, with the ids of the mask token and of the token that ends a
+    /// text.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::synthetic`].
+    pub fn checkpoint(&self, mask: u32, end: u32) -> Result<Checkpoint, LoadError> {
+        let Self {
+            width,
+            heads,
+            layers,
+            mlp,
+            vocab,
+            ..
+        } = self;
+        let config = format!(
+            r#"{{"architectures": ["LLaDAModelLM"], "d_model": {width}, "n_heads": {heads},
+            "n_layers": {layers}, "mlp_hidden_size": {mlp}, "vocab_size": {vocab},
+            "max_sequence_length": {POSITIONS}, "mask_token_id": {mask}, "eos_token_id": {end}}}"#
+        );
+        Checkpoint::synthetic(&config, 1)
+    }
+
+    /// Operations of the matrix products of one row, the LM head's included.
+    #[must_use]
+    pub fn operations(&self) -> f64 {
+        let layer = 4 * self.width * self.width + 3 * self.width * self.mlp;
+        2.0 * (self.layers * layer + self.vocab * self.width) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Model;
+
+    #[test]
+    fn a_geometry_is_a_model_of_its_sizes() {
+        let geometry = Geometry::named("demo").unwrap();
+        let model = Model::load(geometry.checkpoint(5, 1).unwrap()).unwrap();
+        let info = model.info();
+        assert_eq!((info.width, info.layers, info.mlp_width), (192, 6, 512));
+        assert_eq!((info.mask, info.end.as_slice()), (5, &[1][..]));
+        // All parameters but the embedding table and the norms are multiplied once per row.
+        let others = info.vocab_size * info.width + (2 * info.layers + 1) * info.width;
+        let multiplied = (info.parameters - others) as f64;
+        assert_eq!(geometry.operations(), 2.0 * multiplied);
+        assert!(Geometry::named("tiny").is_none());
+    }
+}
