@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use asynclane_engine::decoding::DecodingSpec;
 use asynclane_engine::{Engine, EngineConfig, Event, Request, Skills};
 use decode::{Candidate, TokenClass, TokenClasses};
-use step::{Batch, BatchOutput, ExecutorSpec};
+use step::{Attention, Batch, BatchOutput, ExecutorSpec, Readout};
 
 const DECODERS: [&str; 2] = ["balanced", "fast_dllm_dual"];
 const CONCURRENCIES: [u32; 4] = [1, 16, 64, 256];
@@ -106,6 +106,8 @@ impl Load {
             vocab_size: VOCAB,
             max_positions: 1024,
             mask: MASK,
+            attention: Attention::Full,
+            readout: Readout::Own,
         };
         let mut load = Self {
             engine: Engine::new(&config, spec),

@@ -54,6 +54,8 @@ impl ModelExecutor {
             vocab_size: info.vocab_size as u32,
             max_positions: info.max_positions as u32,
             mask: info.mask,
+            attention: info.attention,
+            readout: info.readout,
         };
         let limits = Limits {
             tokens: info.embedding_size,

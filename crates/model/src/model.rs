@@ -7,6 +7,7 @@ use crate::profile::Clock;
 use crate::{Checkpoint, ForwardError, LoadError};
 use candle_core::{Device, Tensor};
 use kernels::WeightDtype;
+use step::{Attention, Readout};
 
 /// What is known of a model besides its weights.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +40,10 @@ pub struct ModelInfo {
     pub parameters: usize,
     /// What matrices are kept and multiplied as.
     pub dtype: WeightDtype,
+    /// What rows may see.
+    pub attention: Attention,
+    /// Where predictions are read.
+    pub readout: Readout,
 }
 
 impl ModelInfo {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use step::{ExecutorSpec, TokenId};
+use step::{Attention, ExecutorSpec, Readout, TokenId};
 
 /// How faithfully a forward pass is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,10 @@ pub struct SimConfig {
     pub max_positions: u32,
     /// The mask token, never proposed.
     pub mask: TokenId,
+    /// What an engine must let rows see.
+    pub attention: Attention,
+    /// Where an engine must read predictions.
+    pub readout: Readout,
     /// Seed of the hidden texts and of the difficulty of positions.
     pub seed: u64,
     /// The token at and behind the end of a hidden text.
@@ -106,6 +110,8 @@ impl Default for SimConfig {
             vocab_size: 512,
             max_positions: 4096,
             mask: 0,
+            attention: Attention::Full,
+            readout: Readout::Own,
             seed: 0,
             stop_token: 1,
             text_len: 40..120,
@@ -140,6 +146,8 @@ impl SimConfig {
             vocab_size: self.vocab_size,
             max_positions: self.max_positions,
             mask: self.mask,
+            attention: self.attention,
+            readout: self.readout,
         }
     }
 

@@ -199,6 +199,30 @@ pub struct TopToken {
     pub logprob: f32,
 }
 
+/// What a row may see of its own sequence: how the weights were trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attention {
+    /// Everything, in both directions. K/V depend on what stands to the right, so those of a
+    /// prefix age.
+    Full,
+    /// Its own block of so many positions and every block before it, blocks counted from position
+    /// 0. K/V of a finished block are exact.
+    Blocks(u32),
+    /// The rows before it in the order they are given: committed tokens in front, masks behind,
+    /// each at its own position (WeDLM §3). K/V are exact once everything before is committed.
+    Causal,
+}
+
+/// Where the prediction for a position is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readout {
+    /// At the position's own row.
+    Own,
+    /// At the row of the position before it, as in the autoregressive model that the weights come
+    /// from.
+    Previous,
+}
+
 /// What an executor can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutorSpec {
@@ -212,6 +236,10 @@ pub struct ExecutorSpec {
     pub max_positions: u32,
     /// The mask token, never a candidate.
     pub mask: TokenId,
+    /// What rows may see.
+    pub attention: Attention,
+    /// Where predictions are read.
+    pub readout: Readout,
 }
 
 /// A forward pass that did not happen; the K/V of the batch's rows are undefined.

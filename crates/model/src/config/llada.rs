@@ -3,6 +3,7 @@
 use crate::config::Keys;
 use crate::{LoadError, ModelInfo};
 use serde_json::json;
+use step::{Attention, Readout};
 
 /// The published checkpoints' ids, for a configuration without them.
 const MASK: u32 = 126_336;
@@ -118,5 +119,7 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         end: config.tokens("eos_token_id", END_OF_TEXT, embedding_size)?,
         parameters: 0,
         dtype: kernels::WeightDtype::F32,
+        attention: Attention::Full,
+        readout: Readout::Own,
     })
 }

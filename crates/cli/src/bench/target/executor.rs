@@ -86,7 +86,8 @@ fn simulator(loaded: &Loaded, fidelity: Fidelity) -> Result<SimExecutor> {
         vocab_size,
         max_positions,
         mask,
-        ..
+        attention,
+        readout,
     } = loaded.executor.spec();
     let ends = &loaded.stop_tokens;
     let period = loaded.tokenizer.token_to_id(".");
@@ -97,6 +98,8 @@ fn simulator(loaded: &Loaded, fidelity: Fidelity) -> Result<SimExecutor> {
         vocab_size,
         max_positions,
         mask,
+        attention,
+        readout,
         stop_token: ends.first().copied().unwrap_or_default(),
         period,
         // Tokens that the tokenizer knows, so that a server can print them.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use asynclane_engine::{Engine, Event, Request, StepReport};
 use decode::{Candidate, TokenId};
-use step::{Batch, BatchOutput, ExecutorSpec, Row, Score, TopToken};
+use step::{Attention, Batch, BatchOutput, ExecutorSpec, Readout, Row, Score, TopToken};
 
 use super::config;
 
@@ -28,6 +28,8 @@ impl Scripted {
             vocab_size: 64,
             max_positions: 64,
             mask: MASK,
+            attention: Attention::Full,
+            readout: Readout::Own,
         };
         let mut engine = Engine::new(&config(), spec);
         let prompt = request.prompt.len() as u32;
