@@ -14,6 +14,8 @@ pub enum Report {
     Infill(Infill),
     /// Of a server beside other code.
     Peers(Peers),
+    /// Of forward passes alone.
+    Forward(Forward),
 }
 
 /// How a result was made.
@@ -225,6 +227,58 @@ pub struct Peer {
     pub ratio: f64,
 }
 
+/// Forward passes with random weights, as `--example forward` and `tests/bench/peers` measure
+/// them.
+#[derive(Debug, Deserialize)]
+pub struct Forward {
+    /// The command.
+    pub command: String,
+    /// Processor, threads, what multiplies.
+    pub machine: String,
+    /// Whose sizes.
+    pub geometry: String,
+    /// One sequence.
+    pub forward: Vec<Passes>,
+    /// Sequences with a context.
+    #[serde(default)]
+    pub profiles: Vec<Profile>,
+}
+
+/// Forward passes of one size.
+#[derive(Debug, Deserialize)]
+pub struct Passes {
+    /// Whose, where there are several sides.
+    pub name: Option<String>,
+    /// Rows.
+    pub rows: u64,
+    /// Median time of a pass.
+    pub ms: f64,
+    /// Share of the machine's peak in matrix products, in percent.
+    pub products_of_peak: Option<f64>,
+    /// The same over the whole pass.
+    pub forward_of_peak: Option<f64>,
+    /// The first side's time over this one's.
+    pub ratio: Option<f64>,
+}
+
+/// Where a pass's time goes.
+#[derive(Debug, Deserialize)]
+pub struct Profile {
+    /// Sequences.
+    pub sequences: u64,
+    /// Size and speed; rows are those of each sequence.
+    #[serde(flatten)]
+    pub passes: Passes,
+    /// Percent of the wall time in matrix products and attention.
+    pub work: f64,
+    /// Percent of the wall time by part.
+    pub parts: Vec<(String, f64)>,
+    /// Threads busy on average.
+    pub threads_busy: Option<f64>,
+    /// Percent of their time that is the system's.
+    pub system: Option<f64>,
+}
+
 impl OneOrMore {
     fn text(&self) -> String {
         match self {
@@ -257,7 +311,7 @@ impl Report {
         match self {
             Self::Several(report) => &report.tasks,
             Self::Decoders(report) => std::slice::from_ref(&report.task),
-            Self::Infill(_) | Self::Peers(_) => &[],
+            Self::Infill(_) | Self::Peers(_) | Self::Forward(_) => &[],
         }
     }
 }

@@ -1,0 +1,185 @@
+//! Times forward passes beside the machine's peak and shows where their time goes.
+//!
+//! ```text
+//! cargo run --release -p asynclane-model --example forward -- \
+//!     [demo | llada-300m] [f32 | bf16 | int8] [--rows N,N] [--json FILE]
+//! ```
+//! Random weights. `--rows` measures one sequence of so many rows and no profile. The tables in
+//! `crates/model/README.md` are made of such files.
+
+mod measure;
+
+use asynclane_model::{ExecutorConfig, Geometry, Model, ModelExecutor, Part, WeightDtype};
+use measure::{Measured, batch, measure, occupancy};
+use serde_json::{Map, Value, json};
+use std::error::Error;
+
+/// Positions that each sequence of a profile sees.
+const CONTEXT: u32 = 192;
+/// Sequences of a profile, and rows of each: what one sequence brings to a step, and what a crowd
+/// comes to under a budget of rows.
+const PROFILES: [(u32, u32); 2] = [(1, 40), (64, 8)];
+/// Rows of the one sequence, unless said otherwise.
+const ROWS: &[u32] = &[1, 4, 16, 32, 64, 128, 256];
+
+/// What is asked.
+struct Options {
+    geometry: Geometry,
+    dtype: WeightDtype,
+    rows: Option<Vec<u32>>,
+    json: Option<String>,
+}
+
+impl Options {
+    fn read() -> Result<Self, Box<dyn Error>> {
+        let mut options = Self {
+            geometry: Geometry::ALL[0],
+            dtype: WeightDtype::default(),
+            rows: None,
+            json: None,
+        };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word}: a value is missing"));
+            match word.as_str() {
+                "--rows" => {
+                    let rows: Result<_, _> = value()?.split(',').map(str::parse).collect();
+                    options.rows = Some(rows?);
+                }
+                "--json" => options.json = Some(value()?),
+                name => match (Geometry::named(name), WeightDtype::named(name)) {
+                    (Some(geometry), _) => options.geometry = geometry,
+                    (_, Some(dtype)) => options.dtype = dtype,
+                    _ => return Err(format!("{name}: no geometry and no dtype").into()),
+                },
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn executor(options: &Options) -> Result<ModelExecutor, Box<dyn Error>> {
+    let checkpoint = options.geometry.checkpoint(5, 1)?.with_dtype(options.dtype);
+    let config = ExecutorConfig {
+        page_size: measure::PAGE,
+        pages: 64 * CONTEXT.div_ceil(measure::PAGE),
+        threads: None,
+    };
+    Ok(ModelExecutor::new(Model::load(checkpoint)?, config)?)
+}
+
+/// A number with so many digits behind the point.
+fn round(value: f64, digits: i32) -> f64 {
+    let scale = 10f64.powi(digits);
+    (value * scale).round() / scale
+}
+
+fn figures(measured: &Measured) -> Map<String, Value> {
+    let figures = [
+        ("ms", round(measured.time, 3)),
+        ("products_of_peak", round(measured.of_peak.0, 1)),
+        ("forward_of_peak", round(measured.of_peak.1, 1)),
+    ];
+    let figures = figures.map(|(name, value)| (name.to_owned(), json!(value)));
+    figures.into_iter().collect()
+}
+
+/// One sequence of each number of rows.
+fn ladder(executor: &mut ModelExecutor, rows: &[u32], operations: f64) -> Vec<Value> {
+    let of_rows = |rows: &u32| {
+        let measured = measure(executor, &batch(1, *rows, *rows), operations);
+        println!(
+            "{rows:4} rows: products {:.0} % of the peak, forward {:.0} %, {:.3} ms",
+            measured.of_peak.0, measured.of_peak.1, measured.time
+        );
+        let mut row = figures(&measured);
+        row.insert("rows".to_owned(), json!(rows));
+        Value::Object(row)
+    };
+    rows.iter().map(of_rows).collect()
+}
+
+/// Where a step's time goes.
+fn profile(executor: &mut ModelExecutor, (sequences, rows): (u32, u32), operations: f64) -> Value {
+    let batch = batch(sequences, rows, CONTEXT);
+    let measured = measure(executor, &batch, operations);
+    println!("{sequences} x {rows} rows: {:.2} ms", measured.time);
+    let part = |part: Part| (part.name(), round(measured.part(part), 1));
+    let parts = Part::ALL.map(part);
+    for (name, share) in parts {
+        println!("  {name:10} {share:5.1} %");
+    }
+    println!("  linear, head and attention {:.1} %", measured.work());
+    let mut profile = figures(&measured);
+    let mut say = |name: &str, value: Value| profile.insert(name.to_owned(), value);
+    say("sequences", json!(sequences));
+    say("rows", json!(rows));
+    say("work", json!(round(measured.work(), 1)));
+    let parts: Vec<Value> = parts.map(|(name, share)| json!([name, share])).to_vec();
+    say("parts", Value::Array(parts));
+    if let Some(busy) = occupancy(executor, &batch) {
+        println!(
+            "  {:.2} threads busy, {:.1} % of it system time",
+            busy.threads, busy.system
+        );
+        say("threads_busy", json!(round(busy.threads, 2)));
+        say("system", json!(round(busy.system, 1)));
+    }
+    Value::Object(profile)
+}
+
+/// Processor, threads and instructions.
+fn machine(executor: &ModelExecutor, dtype: WeightDtype) -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    format!(
+        "{}, {} threads, {} by {}",
+        name.unwrap_or(std::env::consts::ARCH).trim(),
+        executor.threads(),
+        dtype.name(),
+        executor.instructions()
+    )
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::read()?;
+    let mut executor = executor(&options)?;
+    let (machine, operations) = (
+        machine(&executor, options.dtype),
+        options.geometry.operations(),
+    );
+    println!(
+        "{}, {:.1} M parameters; {machine}, peak {:.1} GFLOP/s",
+        options.geometry.name,
+        1e-6 * executor.model().info().parameters as f64,
+        executor.peak()
+    );
+    let rows = ladder(
+        &mut executor,
+        options.rows.as_deref().unwrap_or(ROWS),
+        operations,
+    );
+    let profiles = match options.rows {
+        Some(_) => Vec::new(),
+        None => PROFILES
+            .map(|shape| profile(&mut executor, shape, operations))
+            .to_vec(),
+    };
+    if let Some(file) = options.json {
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let command = "cargo run --release -p asynclane-model --example forward --";
+        let result = json!({
+            "command": format!("{command} {}", arguments.join(" ")),
+            "machine": machine,
+            "geometry": options.geometry.name,
+            "dtype": options.dtype.name(),
+            "context": CONTEXT,
+            "forward": rows,
+            "profiles": profiles,
+        });
+        std::fs::write(file, serde_json::to_string_pretty(&result)? + "\n")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! Tables rendered from small results.
+
+use super::*;
+
+const RESULT: &str = r#"{"command":"asynclane bench","machine":"m","task":"sums",
+    "problems":2,"max_tokens":8,"concurrency":1,"decoders":[{"name":"vanilla","label":"l",
+    "end":90.0,"strict":50.0,"nfe_per_token":1.0,"positions_per_token":2.0,"tokens":3,
+    "tps":4.0,"ratio":1.0,"overhead":0.1}]}"#;
+
+#[test]
+fn a_table_is_made_from_its_file_and_a_changed_figure_is_found() {
+    let result = File::new("r.json", RESULT);
+    let empty = format!("a\n{START}r.json -->\n{END}\nb\n");
+    let full = rendered(&empty, std::slice::from_ref(&result)).unwrap();
+    assert!(
+        full.contains("| `vanilla` | 90.0 | 50.0 | 1.000 | 2.0 | 4 | 1.00x |"),
+        "{full}"
+    );
+    assert!(full.starts_with("a\n") && full.ends_with(&format!("{END}\nb\n")));
+    let changed = full.replace("90.0", "91.0");
+    let problems =
+        |text: &str| check(&[File::new("README.md", text), File::new("r.json", RESULT)]).len();
+    assert_eq!((problems(&full), problems(&changed)), (0, 1));
+}
+
+#[test]
+fn an_infilling_result_has_a_table_of_its_own() {
+    let result = r#"{"command":"asynclane bench --infill","machine":"m","task":"sums",
+        "problems":2,"hidden_tokens":14.5,"infill":[{"name":"vanilla","plain_strict":20.0,
+        "plain_exact":10.0,"infill_strict":60.0,"infill_exact":50.0,
+        "infill_nfe_per_token":1.0}]}"#;
+    let empty = format!("{START}r.json -->\n{END}\n");
+    let full = rendered(&empty, &[File::new("r.json", result)]).unwrap();
+    assert!(
+        full.contains("| `vanilla` | 20.0 | 10.0 | 60.0 | 50.0 | 1.000 |"),
+        "{full}"
+    );
+}
+
+#[test]
+fn a_result_beside_other_code_has_a_table_of_its_own() {
+    let result = r#"{"command":"python fast_dllm.py","machine":"m, f32","torch":"2.5.1",
+        "task":"sums","problems":2,"max_tokens":256,"peers":[{"name":"theirs","end":90.0,
+        "strict":50.0,"nfe_per_token":0.6,"tps":60.0,"ratio":1.0}]}"#;
+    let empty = format!("{START}r.json -->\n{END}\n");
+    let full = rendered(&empty, &[File::new("r.json", result)]).unwrap();
+    let row = "| theirs | 90.0 | 50.0 | 0.600 | 60 | 1.00x |";
+    assert!(
+        full.contains(row) && full.contains("PyTorch 2.5.1"),
+        "{full}"
+    );
+}
+
+#[test]
+fn several_problem_sets_make_one_table_the_fastest_decoder_first() {
+    let entry = |name: &str, end: f64, strict: f64| {
+        format!(
+            r#"{{"name":"{name}","label":"l","end":{end},"strict":{strict},"tokens":3,
+            "nfe_per_token":1.0,"positions_per_token":2.0,"tps":4.0,"ratio":1.0,
+            "overhead":0.1}}"#
+        )
+    };
+    let result = format!(
+        r#"{{"command":"asynclane bench","machine":"m","problems":2,"max_tokens":8,
+        "concurrency":1,"tasks":[{{"task":"sums","decoders":[{},{}]}},
+        {{"task":"lists","decoders":[{},{}]}}],"overall":[
+        {{"name":"vanilla","label":"l","end":90.0,"strict":80.0,"nfe_per_token":1.0,
+        "positions_per_token":2.0,"agreement":100.0,"ratio":1.0,"pareto":true}},
+        {{"name":"fast","label":"l","end":70.0,"strict":60.0,"nfe_per_token":0.5,
+        "positions_per_token":1.5,"ratio":3.0,"pareto":false}}],"derived":[
+        {{"preset":"quality","within":0.5,"decoder":"vanilla","ratio":1.0}}]}}"#,
+        entry("vanilla", 91.0, 81.0),
+        entry("fast", 71.0, 61.0),
+        entry("vanilla", 89.0, 79.0),
+        entry("fast", 69.0, 59.0),
+    );
+    let empty = format!("{START}r.json -->\n{END}\n");
+    let full = rendered(&empty, &[File::new("r.json", &result)]).unwrap();
+    let rows: Vec<&str> = full.lines().filter(|line| line.starts_with('|')).collect();
+    let columns = |row: &str| row.matches('|').count();
+    assert!(rows.iter().all(|row| columns(row) == 11), "{full}");
+    assert_eq!(
+        rows[2..],
+        [
+            "| `fast` |  | 3.00x | 70.0 | 60.0 | 0.500 | 1.5 | – | 71.0 / 61.0 | 69.0 / 59.0 |",
+            "| `vanilla` | ● | 1.00x | 90.0 | 80.0 | 1.000 | 2.0 | 100.0 | 91.0 / 81.0 \
+             | 89.0 / 79.0 |",
+        ]
+    );
+    assert!(
+        full.contains("*quality* (within 0.5 points) is `vanilla` at 1.00x."),
+        "{full}"
+    );
+    let chosen = format!("{START}r.json only fast slow -->\n{END}\n");
+    let part = rendered(&chosen, &[File::new("r.json", &result)]).unwrap();
+    assert!(
+        part.starts_with(&chosen[..chosen.len() - END.len() - 1]),
+        "{part}"
+    );
+    assert!(
+        part.contains("| `fast` |") && !part.contains("vanilla"),
+        "{part}"
+    );
+}
+
+#[test]
+fn a_result_with_latencies_and_without_grades_shows_the_ones_alone() {
+    let waited = r#""strict":50.0,"latency":{"ttft_ms":[1.0,2.0,3.0],"tpot_ms":[0.5,0.6,0.7],
+        "e2e_ms":[9.0,9.5,10.0]},"#;
+    let result = RESULT.replace(r#""strict":50.0,"#, waited);
+    let result = result.replace(
+        r#""max_tokens":8,"#,
+        r#""max_tokens":[8,16],"ungraded":true,"#,
+    );
+    let empty = format!("{START}r.json -->\n{END}\n");
+    let full = rendered(&empty, &[File::new("r.json", &result)]).unwrap();
+    let row = "| `vanilla` | 1.000 | 2.0 | 4 | 1.00x | 1.0 / 3.0 | 0.5 / 0.7 | 9.0 / 10.0 |";
+    assert!(
+        full.contains(row) && full.contains("budget 8, 16, concurrency 1"),
+        "{full}"
+    );
+    assert!(!full.contains("90.0"), "{full}");
+}
+
+#[test]
+fn a_missing_file_is_a_problem() {
+    let text = format!("{START}gone.json -->\n{END}\n");
+    assert!(rendered(&text, &[]).is_err());
+}
+
+#[test]
+fn forward_passes_have_a_row_per_size_and_a_column_per_profile() {
+    let result = r#"{"command":"cargo run","machine":"m","geometry":"demo","dtype":"f32",
+        "context":192,"forward":[{"rows":64,"ms":1.5,"products_of_peak":80.0,
+        "forward_of_peak":70.0}],"profiles":[{"sequences":1,"rows":40,"ms":2.0,
+        "products_of_peak":75.0,"forward_of_peak":60.0,"work":88.0,
+        "parts":[["norm",12.0],["linear",88.0]],"threads_busy":1.9,"system":0.1}]}"#;
+    let empty = format!("{START}r.json -->\n{END}\n");
+    let full = rendered(&empty, &[File::new("r.json", result)]).unwrap();
+    for row in [
+        "| 64 | 1.500 | 80 | 70 |",
+        "| % of the wall time | 1 x 40 rows |",
+        "| norm | 12.0 |",
+        "| **linear, head and attention** | **88.0** |",
+        "| threads busy | 1.90 |",
+    ] {
+        assert!(full.contains(row), "{row} is not in {full}");
+    }
+}
+
+#[test]
+fn forward_passes_of_several_sides_have_ratios() {
+    let result = r#"{"command":"python forward.py","machine":"m","geometry":"demo",
+        "forward":[{"name":"PyTorch","rows":64,"ms":3.0,"ratio":1.0},
+        {"name":"asynclane","rows":64,"ms":1.5,"ratio":2.0}]}"#;
+    let empty = format!("{START}r.json -->\n{END}\n");
+    let full = rendered(&empty, &[File::new("r.json", result)]).unwrap();
+    assert!(
+        full.contains("| asynclane | 64 | 1.500 | 2.00x |"),
+        "{full}"
+    );
+    assert!(!full.contains("peak"), "{full}");
+}
