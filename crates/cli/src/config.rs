@@ -6,9 +6,13 @@ use anyhow::Result;
 use engine::decoding::DecodingSpec;
 use model::WeightDtype;
 use serde::{Deserialize, Serialize};
+use step::Attention;
 
 use crate::args::{CheckConfigArgs, ModelArgs, ServeArgs};
 use crate::exit;
+
+/// The decoder that suits the model.
+const AUTO: &str = "auto";
 
 /// Everything a server can be told, with its defaults.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -95,7 +99,7 @@ impl Default for Model {
             served_name: String::new(),
             dtype: WeightDtype::F32.name().to_owned(),
             max_model_len: 0,
-            decoder: engine::decoding::DEFAULT_PRESET.to_owned(),
+            decoder: AUTO.to_owned(),
             filter: String::new(),
         }
     }
@@ -197,7 +201,10 @@ impl Config {
         if let Err(problem) = dtype(&self.model.dtype) {
             problems.push(format!("model.dtype: {problem}"));
         }
-        if let Err(error) = self.decoding().and_then(|spec| Ok(spec.resolve()?)) {
+        let kinds = [Attention::Full, Attention::Causal, Attention::Blocks(32)];
+        let decoders = kinds.map(|kind| Ok::<_, anyhow::Error>(self.decoding(kind)?.resolve()?));
+        // A setting may belong to one kind of weights, and they are not loaded yet.
+        if let [Err(error), Err(_), Err(_)] = decoders {
             problems.push(format!("model.decoder: {error}"));
         }
         if problems.is_empty() {
@@ -206,12 +213,16 @@ impl Config {
         Err(exit::failure(exit::CONFIG, problems.join("\n")))
     }
 
-    /// The decoder of a request that names none.
+    /// The decoder of a request that names none, for weights trained with `attention`.
     ///
     /// # Errors
     /// A setting that is unknown or out of range.
-    pub fn decoding(&self) -> Result<DecodingSpec> {
-        Ok(DecodingSpec::parse(&self.model.decoder)?)
+    pub fn decoding(&self, attention: Attention) -> Result<DecodingSpec> {
+        let named = match self.model.decoder.as_str() {
+            AUTO => "",
+            named => named,
+        };
+        Ok(DecodingSpec::parse(named)?.suited_to(attention))
     }
 
     /// How matrices are kept and multiplied.

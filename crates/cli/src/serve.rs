@@ -9,7 +9,7 @@ use anyhow::Result;
 use server::{
     ApiKeys, AppState, Backend, Metrics, MetricsConfig, SamplingDefaults, ServedModel, Settings,
 };
-use step::ExecutorSpec;
+use step::{Attention, ExecutorSpec};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -157,7 +157,7 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
         ),
         stop_tokens: loaded.stop_tokens.clone(),
         defaults: SamplingDefaults::default(),
-        decoding: config.decoding()?,
+        decoding: config.decoding(loaded.info.attention)?,
     })
 }
 
@@ -190,10 +190,13 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
         "  batch      {} rows a step, {} sequences, {} waiting",
         config.engine.row_budget, config.engine.max_running, config.engine.max_waiting
     );
-    eprintln!("  decoder    {}", config.model.decoder);
-    eprintln!(
-        "  prefix     no sharing across requests: under full attention K/V depend on what follows"
-    );
+    let settings = served_decoder(config, loaded);
+    eprintln!("  decoder    {settings}");
+    if loaded.info.attention == Attention::Full {
+        eprintln!(
+            "  prefix     no sharing across requests: under full attention K/V depend on what follows"
+        );
+    }
     match keys {
         0 => eprintln!("  keys       none: everybody who reaches the address may use it"),
         keys => eprintln!("  keys       {keys} accepted, as authorization: Bearer KEY"),
@@ -235,6 +238,12 @@ async fn shutdown_signal() {
         }
         std::process::exit(130);
     });
+}
+
+/// The decoder of a request that names none, as `preset,key=value`.
+fn served_decoder(config: &Config, loaded: &Loaded) -> String {
+    let suited = config.decoding(loaded.info.attention);
+    suited.map_or_else(|error| error.to_string(), |spec| spec.to_string())
 }
 
 #[cfg(test)]

@@ -47,6 +47,11 @@ pub enum ScheduleConfig {
         /// Steps before everything is forwarded again, `>= 1`.
         cycle: u32,
     },
+    /// The first offsets behind the frontier, sliding (WeDLM).
+    Streaming {
+        /// W: offsets, committed ones among them, `>= 1`.
+        window: u32,
+    },
     /// Asynchronous lanes (arXiv 2606.08411).
     AsyncLane(AsyncLaneConfig),
 }
@@ -121,6 +126,8 @@ pub enum CommitConfig {
     Entropy {
         /// θ in nats, `>= 0`.
         threshold: f64,
+        /// λ in nats per position behind the lane's first mask, `>= 0`.
+        penalty: f64,
     },
     /// The masks of the lowest entropies, as long as those before sum to at most the bound.
     EntropyBound {

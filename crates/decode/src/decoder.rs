@@ -29,6 +29,9 @@ pub struct Input<'a> {
     pub classes: Arc<TokenClasses>,
     /// The prompt is code-shaped.
     pub code_prompt: bool,
+    /// Positions before offset 0 in its block, where blocks are counted from the prompt's first
+    /// token: the first block of the block-wise schedule is shorter by so many.
+    pub phase: u32,
     /// What the emitted tokens must follow. Forks are off under one: a border must be final.
     pub constraint: Option<Box<dyn Constraint>>,
     /// The network of the rule `LearnedFilter`; without one that rule commits one mask a step.
@@ -94,6 +97,7 @@ impl Decoder {
                 tree: LaneTree::with_room(input.budget),
                 classes: input.classes,
                 code_prompt: input.code_prompt,
+                phase: input.phase,
             },
             schedule: schedule::build(&schedule),
             rule: commit::build(&config.commit, input.filter),

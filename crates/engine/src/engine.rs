@@ -107,6 +107,8 @@ impl Engine {
             max_waiting: config.max_waiting,
             filter: config.skills.filter.as_ref().map(|filter| filter.size()),
             edits: config.skills.edits,
+            attention: spec.attention,
+            readout: spec.readout,
         };
         Self {
             limits,
@@ -146,8 +148,8 @@ impl Engine {
         self.limits.admit(&request)?;
         let id = SequenceId(self.next_id);
         self.next_id += 1;
-        let classes = Arc::clone(&self.classes);
-        let sequence = Sequence::new(id, request, classes, self.filter.clone());
+        let facts = (Arc::clone(&self.classes), self.filter.clone());
+        let sequence = Sequence::new(id, request, facts, &self.limits);
         self.waiting.push_back(sequence);
         Ok(id)
     }

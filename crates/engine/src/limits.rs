@@ -1,8 +1,9 @@
 //! What a single request may ask of this engine.
 
 use decode::{CommitConfig, ScheduleConfig};
+use step::{Attention, Readout};
 
-use crate::decoding::{CacheConfig, Decoding, Need};
+use crate::decoding::{CacheConfig, Decoding, Need, default_preset};
 use crate::request::{Penalties, Refusal, Request};
 
 /// Bounds that follow from the executor and the configuration.
@@ -24,6 +25,10 @@ pub struct Limits {
     pub filter: Option<u32>,
     /// The weights were trained to rewrite committed tokens.
     pub edits: bool,
+    /// What rows may see.
+    pub attention: Attention,
+    /// Where predictions are read.
+    pub readout: Readout,
 }
 
 impl Limits {
@@ -48,6 +53,7 @@ impl Limits {
                 limit: self.pages,
             });
         }
+        self.admit_cache(request)?;
         self.admit_rule(request)?;
         let read = request.prompt.iter().chain(&request.suffix);
         let ids = read.chain(&request.stop_tokens);
@@ -67,6 +73,49 @@ impl Limits {
             Need::Filter => self.filter.is_some(),
             Need::Edits => self.edits,
         }
+    }
+
+    /// Whether the cache policy called `name` goes with the weights.
+    pub fn allows_cache(&self, name: &str) -> bool {
+        (self.attention == Attention::Full) != (name == CacheConfig::Exact.name())
+    }
+
+    /// Whether the cache policy goes with the weights, and the request with both.
+    fn admit_cache(&self, request: &Request) -> Result<(), Refusal> {
+        let refuse = |field, message: String| Err(Refusal::Rule { field, message });
+        let cache = &request.decoding.cache;
+        let weights = match self.attention {
+            Attention::Full => "full attention",
+            Attention::Blocks(_) => "block-causal attention",
+            Attention::Causal => "causal attention",
+        };
+        let full = self.attention == Attention::Full;
+        let name = cache.name();
+        if !self.allows_cache(name) {
+            let instead = default_preset(self.attention);
+            let message =
+                format!("{name} does not go with this model's {weights}: use preset {instead}");
+            return refuse("cache", message);
+        }
+        let needed = u32::from(self.readout == Readout::Previous);
+        if (request.prompt.len() as u32) < needed {
+            return refuse("prompt", "must have at least one token".to_owned());
+        }
+        if !full && !request.suffix.is_empty() {
+            let message = format!("needs a model with full attention, this one has {weights}");
+            return refuse("suffix", message);
+        }
+        let rule = &request.decoding.decoder.commit;
+        let guesses = matches!(
+            rule,
+            CommitConfig::DraftVerify { .. } | CommitConfig::EarlyCommit { .. }
+        );
+        let edits = matches!(rule, CommitConfig::Edit { .. });
+        if !full && guesses || self.attention == Attention::Causal && edits {
+            let message = format!("does not go with this model's {weights}");
+            return refuse("commit", message);
+        }
+        Ok(())
     }
 
     /// Whether model and request go with the commit rule.
@@ -110,8 +159,10 @@ impl Limits {
         let all = (prompt + budget).div_ceil(self.page_size);
         match (&decoding.cache, decoding.decoder.max_lanes()) {
             (CacheConfig::Snapshot(_), lanes) => {
-                // Every refine lane owns at least one offset.
-                all + budget.div_ceil(self.page_size) + 2 * lanes.min(budget) + 2
+                // Every refine lane owns at least one offset, and reads the row before it.
+                let readers = u32::from(self.readout == Readout::Previous);
+                let borders = 2 + readers;
+                all + budget.div_ceil(self.page_size) + borders * (lanes.min(budget) + 1)
             }
             (cache, _) => all + self.branch_pages(all, budget, decoding, cache),
         }
@@ -129,6 +180,7 @@ impl Limits {
             }
             _ => budget,
         };
+        let written = written + u32::from(self.readout == Readout::Previous);
         (draft_steps - 1) * (written.div_ceil(self.page_size) + 1)
     }
 }

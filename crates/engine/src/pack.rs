@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use decode::{Guesses, LaneView, Proposal, Role};
+use decode::{Guesses, LaneId, LaneView, Proposal, Role};
 use step::{Batch, Bias, PageId, Row, Score, Segment};
 
-use crate::cache::{ForwardPlan, PlanSegment};
+use crate::cache::{ForwardPlan, PlanRow, PlanSegment};
 use crate::pages::{OutOfPages, PagePool};
 use crate::sequence::Sequence;
 
@@ -28,6 +28,7 @@ pub(crate) struct Packer<'a> {
 /// ascend, as the rows of a segment do.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
+    id: LaneId,
     role: Role,
     /// The lane's own offsets.
     own: Range<u32>,
@@ -40,6 +41,7 @@ pub(crate) struct Wanted {
 impl Wanted {
     fn of(lane: LaneView) -> Self {
         Self {
+            id: lane.id,
             role: lane.role,
             end: match lane.drafts {
                 true => lane.lookahead.end.max(lane.range.end),
@@ -65,8 +67,12 @@ struct Scoring<'a> {
     guesses: &'a [Proposal],
     /// Committed offsets that are scored for the cache policy.
     tracked: &'a [u32],
-    /// The first of [`Packer::wanted`] that does not end left of the rows to come.
+    /// The first of [`Packer::wanted`] that does not end left of `offset`.
     lane: usize,
+    /// The last offset that was asked for.
+    offset: u32,
+    /// The lane whose offsets alone are scored, where every lane has a segment of its own.
+    only: Option<LaneId>,
 }
 
 impl Packer<'_> {
@@ -85,7 +91,7 @@ impl Packer<'_> {
             let pages = if plan.rewrites && segment.branch == 0 {
                 self.rewrite(sequence, rows)?
             } else {
-                self.write(sequence, segment, rows)?
+                self.write(sequence, segment, (rows, !plan.rewrites))?
             };
             let guesses = match segment.branch {
                 0 => Guesses::default(),
@@ -94,11 +100,12 @@ impl Packer<'_> {
             let mut scoring = Scoring {
                 guesses: &guesses.proposals[..guesses.filled(segment.branch as usize)],
                 tracked: &plan.tracked,
+                only: plan.lane_of(segment),
                 ..biases.clone()
             };
             let first_row = self.batch.rows.len() as u32;
-            for (slot, visible) in rows {
-                self.push_row(sequence, *slot, *visible, &mut scoring);
+            for row in rows {
+                self.push_row(sequence, *row, &mut scoring);
             }
             let sampling = step::Sampling {
                 clock: sequence.decoder.step(),
@@ -137,6 +144,8 @@ impl Packer<'_> {
             guesses: &[],
             tracked: &[],
             lane: 0,
+            offset: 0,
+            only: None,
         }
     }
 
@@ -152,9 +161,9 @@ impl Packer<'_> {
     fn rewrite(
         &mut self,
         sequence: &mut Sequence,
-        rows: &[(u32, u32)],
+        rows: &[PlanRow],
     ) -> Result<Range<u32>, OutOfPages> {
-        let end = rows.last().map_or(0, |row| row.0 + 1);
+        let end = rows.last().map_or(0, |row| row.slot + 1);
         let pages = sequence.tables.rewrite(end, &sequence.decoder, self.pool)?;
         Ok(push_table(self.batch, pages))
     }
@@ -163,36 +172,33 @@ impl Packer<'_> {
         &mut self,
         sequence: &mut Sequence,
         segment: &PlanSegment,
-        rows: &[(u32, u32)],
+        (rows, reads): (&[PlanRow], bool),
     ) -> Result<Range<u32>, OutOfPages> {
-        let slots = rows.first().map_or(0, |row| row.0)..rows.last().map_or(0, |row| row.0 + 1);
+        let first = rows.first().map_or(0, |row| row.slot);
+        let slots = first..rows.last().map_or(0, |row| row.slot + 1);
         let copies = &mut self.batch.copies;
         let tables = &mut sequence.tables;
         let pages = match segment.branch {
             0 => tables.write(segment.table, slots, self.pool, copies)?,
-            _ => tables.branch(slots, self.pool, copies)?,
+            _ => tables.branch(slots, reads, self.pool, copies)?,
         };
         Ok(push_table(self.batch, pages))
     }
 
-    fn push_row(
-        &mut self,
-        sequence: &Sequence,
-        slot: u32,
-        visible: u32,
-        scoring: &mut Scoring<'_>,
-    ) {
-        let offset = slot.checked_sub(sequence.prompt());
-        let token = sequence.token(slot, scoring.guesses);
-        let scorer = offset.and_then(|offset| match token {
-            None => self.mask_scorer(offset, scoring),
-            Some(_) => self.token_scorer(sequence, offset, scoring),
+    fn push_row(&mut self, sequence: &Sequence, of: PlanRow, scoring: &mut Scoring<'_>) {
+        let offset = sequence.read_at(of.place);
+        let scorer = offset.and_then(|offset| {
+            match sequence.token(sequence.prompt() + offset, scoring.guesses) {
+                None => self.mask_scorer(offset, scoring),
+                Some(_) => self.token_scorer(sequence, offset, scoring),
+            }
         });
+        let token = sequence.token(of.place, scoring.guesses);
         let mut row = Row {
             token: token.unwrap_or(self.mask),
-            position: sequence.position(slot),
-            slot,
-            visible,
+            position: sequence.position(of.place),
+            slot: of.slot,
+            visible: of.visible,
             score: Score::None,
             biases: scoring.plain.clone(),
             allowed: None,
@@ -236,11 +242,16 @@ impl Packer<'_> {
 
     /// What the lane with `offset` wants, itself or its scored lookahead.
     fn lane_at(&self, offset: u32, scoring: &mut Scoring<'_>) -> Option<&Wanted> {
+        if offset < scoring.offset {
+            scoring.lane = 0;
+        }
+        scoring.offset = offset;
         let passed = |lane: &&Wanted| lane.end <= offset;
         let rest = &self.wanted[scoring.lane..];
         scoring.lane += rest.iter().take_while(passed).count();
         let lane = self.wanted.get(scoring.lane)?;
-        (lane.own.start <= offset).then_some(lane)
+        let alone = scoring.only.is_none_or(|only| lane.id == only);
+        (alone && lane.own.start <= offset).then_some(lane)
     }
 }
 

@@ -177,7 +177,11 @@ fn trace(sequence: &Sequence, plan: &ForwardPlan) -> StepTrace {
     let mut rows = Vec::with_capacity(plan.segments.len());
     for segment in &plan.segments {
         let part = &plan.rows[begin as usize..segment.end as usize];
-        rows.push(part.iter().map(|row| sequence.position(row.0)).collect());
+        rows.push(
+            part.iter()
+                .map(|row| sequence.position(row.place))
+                .collect(),
+        );
         begin = segment.end;
     }
     StepTrace {

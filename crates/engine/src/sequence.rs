@@ -9,8 +9,11 @@ use decode::{
     TokenClasses, TokenId,
 };
 
-use crate::cache::{self, CachePolicy, ForwardPlan, Tables, View};
+use step::{Attention, Readout};
+
+use crate::cache::{self, CachePolicy, ForwardPlan, PlanRow, Tables, View};
 use crate::event::{FinishReason, Finished, SequenceStats};
+use crate::limits::Limits;
 use crate::logprobs::Logprobs;
 use crate::penalties::PenaltyBiases;
 use crate::report::{ByRole, FinishedSequence, StepReport};
@@ -43,6 +46,9 @@ pub(crate) struct Sequence {
     written: u32,
     /// Holds every offset that the last step wrote.
     fresh: Range<u32>,
+    /// Places `[0, sealed)` have their final K/V.
+    sealed: u32,
+    readout: Readout,
     /// Lanes that were born and have neither forked nor finished.
     pub(crate) open_lanes: ByRole,
     /// Per offset: when it was first scored, when it was committed.
@@ -59,21 +65,25 @@ impl Sequence {
     pub(crate) fn new(
         id: SequenceId,
         mut request: Request,
-        classes: Arc<TokenClasses>,
-        filter: Option<Arc<Filter>>,
+        (classes, filter): (Arc<TokenClasses>, Option<Arc<Filter>>),
+        limits: &Limits,
     ) -> Self {
         let mut effects = Vec::with_capacity(EFFECTS);
+        let prompt = (request.prompt.len() + request.suffix.len()) as u32;
         let input = Input {
             budget: request.max_tokens,
             stops: &request.stop_tokens,
             classes,
             code_prompt: request.code_prompt,
+            phase: match limits.attention {
+                Attention::Blocks(length) => prompt % length,
+                Attention::Full | Attention::Causal => 0,
+            },
             constraint: request.constraint.take(),
             filter,
         };
         let decoder = Decoder::new(&request.decoding.decoder, input, &mut effects);
-        let policy = cache::build(&request.decoding.cache);
-        let prompt = (request.prompt.len() + request.suffix.len()) as u32;
+        let policy = cache::build(&request.decoding.cache, limits.attention);
         Self {
             id,
             decoder,
@@ -90,6 +100,8 @@ impl Sequence {
             lane_started: true,
             written: 0,
             fresh: 0..0,
+            sealed: 0,
+            readout: limits.readout,
             open_lanes: ByRole::default(),
             times: vec![(None, Duration::ZERO); request.max_tokens as usize],
             penalties: PenaltyBiases::new(&request),
@@ -124,7 +136,11 @@ impl Sequence {
 
     /// The next forward, into `plan`.
     pub(crate) fn plan(&self, plan: &mut ForwardPlan) {
-        self.policy.plan(&self.view(), plan);
+        let view = self.view();
+        self.policy.plan(&view, plan);
+        if view.shifted {
+            self.add_readers(plan);
+        }
         debug_assert_eq!(plan.kind, self.kind(), "a forward is of the kind announced");
     }
 
@@ -137,7 +153,50 @@ impl Sequence {
             lane_started: self.lane_started,
             written: self.written,
             fresh: &self.fresh,
+            sealed: self.sealed,
+            shifted: self.readout == Readout::Previous,
         }
+    }
+
+    /// The offset whose prediction is read at the row of `place`.
+    pub(crate) fn read_at(&self, place: u32) -> Option<u32> {
+        match (self.readout, self.request.prompt.len() as u32) {
+            (Readout::Own, _) => place.checked_sub(self.prompt()),
+            // The prompt's last token stands before the first offset, whatever the slots between.
+            (Readout::Previous, prompt) if place + 1 == prompt => Some(0),
+            (Readout::Previous, _) => (place + 1).checked_sub(self.prompt()).filter(|at| *at > 0),
+        }
+    }
+
+    /// Adds to a plan, before every row whose prediction may be wanted, the row where it is read.
+    fn add_readers(&self, plan: &mut ForwardPlan) {
+        let canvas = self.decoder.canvas();
+        let committed = self.decoder.lanes().any(|lane| lane.committed);
+        let mut rows = Vec::with_capacity(plan.rows.len() + 2);
+        let mut begin = 0;
+        for segment in &mut plan.segments {
+            let first = rows.len();
+            for row in &plan.rows[begin..segment.end as usize] {
+                let offset = row.place.checked_sub(self.prompt());
+                let wanted = offset.filter(|at| {
+                    committed || canvas.get(*at).is_none() || plan.tracked.contains(at)
+                });
+                let reader = wanted.and_then(|offset| match offset {
+                    0 => (self.request.prompt.len() as u32).checked_sub(1),
+                    _ => Some(row.place - 1),
+                });
+                let own: &[PlanRow] = &rows[first..];
+                if let Some(place) = reader
+                    && own.last().is_none_or(|last| last.place < place)
+                {
+                    rows.push(PlanRow::at(place, row.visible));
+                }
+                rows.push(*row);
+            }
+            begin = segment.end as usize;
+            segment.end = rows.len() as u32;
+        }
+        plan.rows = rows;
     }
 
     /// The input token at a slot, on the canvas with `guesses` filled in.
@@ -185,7 +244,8 @@ impl Sequence {
         *forwards += 1;
         *positions += rows;
         self.stats.positions += rows;
-        let end = plan.rows.last().map_or(0, |(position, _)| position + 1);
+        self.sealed = self.sealed.max(plan.sealed);
+        let end = plan.rows.last().map_or(0, |row| row.place + 1);
         if plan.kind == ForwardKind::Decode {
             self.since_refresh += 1;
             self.written = self.written.max(end);

@@ -1,6 +1,6 @@
 //! The shape of a batch: ranges, pages, slots and tokens a real executor would rely on.
 
-use step::{Batch, ExecuteError, ExecutorSpec, PageId, Row, Segment, set_words};
+use step::{Attention, Batch, ExecuteError, ExecutorSpec, PageId, Row, Segment, set_words};
 
 /// Checks everything that can be seen without the KV store.
 ///
@@ -86,6 +86,7 @@ fn check_row(
     if row.biases.end < row.biases.start || row.biases.end as usize > batch.biases.len() {
         return Err(format!("the batch has {} biases", batch.biases.len()));
     }
+    check_attention(row, spec.attention)?;
     let sets = batch.allowed.len() / set_words(spec.vocab_size);
     if row.allowed.is_some_and(|set| set as usize >= sets) {
         return Err(format!("the batch has {sets} allowed sets"));
@@ -95,4 +96,22 @@ fn check_row(
         return Err(format!("the model has {most} tokens besides the mask"));
     }
     Ok(())
+}
+
+/// Whether a row sees what weights of that kind were trained to see.
+fn check_attention(row: &Row, attention: Attention) -> Result<(), String> {
+    match attention {
+        Attention::Full => Ok(()),
+        Attention::Causal if row.visible == row.slot + 1 => Ok(()),
+        Attention::Causal => Err("causal weights see up to their own slot".to_owned()),
+        Attention::Blocks(length) => {
+            let end = (row.position / length + 1) * length;
+            if row.slot != row.position || row.visible > end || row.visible <= row.slot {
+                return Err(format!(
+                    "weights with blocks of {length} see from their own slot up to {end}"
+                ));
+            }
+            Ok(())
+        }
+    }
 }

@@ -12,7 +12,7 @@ use crate::check::{check_shape, error, rows_of, table_of};
 use crate::context::Context;
 use crate::hash::mix;
 use crate::kv::KvStore;
-use crate::law::{Proposed, TAIL, propose};
+use crate::law::{Proposed, TAIL, predicted, propose};
 use crate::text::HiddenText;
 use crate::{Fidelity, SimConfig, SimConfigError};
 
@@ -198,7 +198,13 @@ impl SimExecutor {
             let own = mix(u64::from(row.position), u64::from(row.token));
             let content = mix(own, contents[row.visible as usize]);
             let (law, context) = (&self.config.law, &self.context);
-            let proposed = propose(law, &self.text, context, row, content);
+            let proposed = propose(
+                law,
+                &self.text,
+                context,
+                (row, self.config.readout),
+                content,
+            );
             push(output, self.reduce(proposed, batch, segment, row)?);
         }
         Ok(())
@@ -220,7 +226,7 @@ impl SimExecutor {
                     };
                     confident = confident.saturating_sub(1);
                 }
-                let token = self.text.token(origin, row.position);
+                let token = self.text.token(origin, predicted(row, self.config.readout));
                 let logits = vec![(token, gap), (self.config.stop_token, 0.0)];
                 let proposed = Proposed { logits, tail: TAIL };
                 push(output, self.reduce(proposed, batch, segment, row)?);

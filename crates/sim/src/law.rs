@@ -1,6 +1,6 @@
 //! From what a row sees to the logits of the few tokens that matter there.
 
-use step::{Row, TokenId};
+use step::{Readout, Row, TokenId};
 
 use crate::ConfidenceLaw;
 use crate::context::Context;
@@ -19,10 +19,10 @@ pub(crate) fn propose(
     law: &ConfidenceLaw,
     text: &HiddenText,
     context: &Context,
-    row: &Row,
+    (row, readout): (&Row, Readout),
     content: u64,
 ) -> Proposed {
-    let position = row.position;
+    let position = predicted(row, readout);
     let origin = context.origin(position);
     let (left, right) = context.support(position, law.decay);
     let jitter = 2.0 * unit(mix(content, 0x717)) - 1.0;
@@ -30,7 +30,11 @@ pub(crate) fn propose(
         - law.difficulty * text.difficulty(origin, position)
         + law.jitter * jitter;
     let token = text.token(origin, position);
-    let bonus = if row.token == token { law.present } else { 0.0 };
+    let bonus = if readout == Readout::Own && row.token == token {
+        law.present
+    } else {
+        0.0
+    };
     let mut logits = vec![(token, gap.max(law.least) + bonus)];
     for (rank, logit) in (1..).zip(ALTERNATIVES) {
         let other = text.word(origin, position, rank);
@@ -39,6 +43,14 @@ pub(crate) fn propose(
         }
     }
     Proposed { logits, tail: TAIL }
+}
+
+/// The position that a row says something of.
+pub(crate) fn predicted(row: &Row, readout: Readout) -> u32 {
+    match readout {
+        Readout::Own => row.position,
+        Readout::Previous => row.position + 1,
+    }
 }
 
 /// The logits before biases.

@@ -73,7 +73,7 @@ fn request(args: &GenerateArgs, config: &Config, loaded: &Loaded, prompt: &str) 
         );
         return Err(exit::failure(exit::USAGE, message));
     }
-    let decoding = config.decoding()?.resolve()?;
+    let decoding = config.decoding(loaded.info.attention)?.resolve()?;
     Ok(Request {
         sampling: Sampling {
             temperature: args.temperature,

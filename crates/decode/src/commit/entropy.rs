@@ -1,4 +1,5 @@
-//! Entropy rule (dParallel, arXiv 2509.26488): every mask whose distribution is narrow enough.
+//! Entropy rule (dParallel, arXiv 2509.26488; WeDLM, arXiv 2512.22737): every mask whose
+//! distribution is narrow enough.
 
 use alloc::vec::Vec;
 
@@ -6,27 +7,40 @@ use super::CommitRule;
 use crate::candidate::Proposal;
 use crate::lane::Lane;
 
-/// S = {i : H_i <= θ}; the shared progress rule adds the lowest entropy if S is empty.
+/// S = {i : H_i + λ (i - f) <= θ}, f the lane's first mask; the shared progress rule adds the
+/// lowest of these sums if S is empty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entropy {
     threshold: f64,
+    penalty: f64,
 }
 
 impl Entropy {
-    /// `threshold` θ in nats, `>= 0`.
+    /// `threshold` θ in nats, `>= 0`; no penalty.
     pub fn new(threshold: f64) -> Self {
-        Self { threshold }
+        let penalty = 0.0;
+        Self { threshold, penalty }
+    }
+
+    /// With λ in nats per position, `>= 0`: what is near the first mask goes first.
+    #[must_use]
+    pub fn with_penalty(self, penalty: f64) -> Self {
+        Self { penalty, ..self }
+    }
+
+    fn cost(&self, mask: &Proposal, first: u32) -> f64 {
+        f64::from(mask.candidate.entropy) + self.penalty * f64::from(mask.offset - first)
     }
 }
 
 impl CommitRule for Entropy {
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
-        let entropy = |proposal: &Proposal| f64::from(proposal.candidate.entropy);
-        let passes = |index: &usize| entropy(&masks[*index]) <= self.threshold;
+        let first = masks.first().map_or(0, |mask| mask.offset);
+        let passes = |index: &usize| self.cost(&masks[*index], first) <= self.threshold;
         chosen.extend((0..masks.len()).filter(passes));
     }
 
     fn worth(&self, mask: &Proposal) -> f64 {
-        -f64::from(mask.candidate.entropy)
+        -self.cost(mask, 0)
     }
 }

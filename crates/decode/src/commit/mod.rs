@@ -134,7 +134,9 @@ pub(crate) fn build(config: &CommitConfig, filter: Option<Arc<Filter>>) -> Box<d
         CommitConfig::TopK { tokens_per_step } => Box::new(TopK::new(tokens_per_step)),
         CommitConfig::Threshold { threshold } => Box::new(Threshold::new(threshold)),
         CommitConfig::Factor { factor } => Box::new(Factor::new(factor)),
-        CommitConfig::Entropy { threshold } => Box::new(Entropy::new(threshold)),
+        CommitConfig::Entropy { threshold, penalty } => {
+            Box::new(Entropy::new(threshold).with_penalty(penalty))
+        }
         CommitConfig::EntropyBound { bound } => Box::new(EntropyBound::new(bound)),
         CommitConfig::Margin { threshold } => Box::new(Margin::new(threshold)),
         CommitConfig::Capped { threshold, most } => Box::new(Capped::new(threshold, most)),

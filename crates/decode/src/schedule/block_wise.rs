@@ -22,7 +22,7 @@ impl BlockWise {
 
 impl LaneSchedule for BlockWise {
     fn start(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
-        state.start_root(self.block_length, effects);
+        state.start_root(self.block_length - state.phase % self.block_length, effects);
     }
 
     fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {

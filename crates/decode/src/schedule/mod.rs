@@ -4,6 +4,7 @@ mod adaptive_block;
 mod asynclane;
 mod block_wise;
 mod multi_block;
+mod streaming;
 mod window;
 
 use alloc::boxed::Box;
@@ -22,6 +23,7 @@ pub use adaptive_block::AdaptiveBlock;
 pub use asynclane::AsyncLane;
 pub use block_wise::BlockWise;
 pub use multi_block::MultiBlock;
+pub use streaming::Streaming;
 pub use window::Window;
 
 /// What a schedule reads and changes.
@@ -35,6 +37,8 @@ pub struct State {
     pub classes: Arc<TokenClasses>,
     /// The prompt is code-shaped.
     pub code_prompt: bool,
+    /// Positions before offset 0 in its block.
+    pub phase: u32,
 }
 
 /// Decides which lanes exist. Called once at the start and once after every step's commits.
@@ -83,6 +87,7 @@ pub(crate) fn build(config: &ScheduleConfig) -> Box<dyn LaneSchedule> {
             outer,
             cycle,
         } => Box::new(Window::new(*active, *outer, *cycle)),
+        ScheduleConfig::Streaming { window } => Box::new(Streaming::new(*window)),
         ScheduleConfig::AsyncLane(config) => Box::new(AsyncLane::new(config.clone())),
     }
 }

@@ -126,6 +126,17 @@ fn entropy_takes_every_narrow_mask_and_holds_the_narrowest_worthiest() {
     assert!(rule.worth(&masks[1]) > rule.worth(&masks[0]));
 }
 
+/// WeDLM §3: 0.1 nats more for every position behind the first mask.
+#[test]
+fn a_position_penalty_prefers_what_is_near() {
+    let rule = || Entropy::new(0.5).with_penalty(0.1);
+    let mut masks = narrow(&[0.6, 0.35, 0.35, 0.1]);
+    assert_eq!(chosen_of(&mut rule(), &mut masks), [11, 13]);
+    let masks = narrow(&[0.7, 0.5, 0.5]);
+    let worth: Vec<f64> = masks.iter().map(|mask| rule().worth(mask)).collect();
+    assert!(worth[1] > worth[0] && worth[1] > worth[2], "{worth:?}");
+}
+
 /// Sorted 0.05, 0.1, 0.2, 0.3: those before the third sum to 0.15, before the fourth to 0.35.
 #[test]
 fn entropy_bound_takes_what_the_budget_allows() {

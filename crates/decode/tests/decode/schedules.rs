@@ -144,3 +144,30 @@ fn a_window_slides_with_its_masks() {
     assert_eq!(effects, expected);
     assert_eq!(seen(&bench), (3..5, 5..7));
 }
+
+/// WeDLM §3: the window ends four offsets behind the frontier, whatever is filled in it.
+#[test]
+fn a_streaming_window_moves_with_the_frontier() {
+    let config = with_schedule(ScheduleConfig::Streaming { window: 4 });
+    let mut bench = Bench::new(&config, 7);
+    let range = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.range);
+    assert_eq!(range(&bench), Some(0..4));
+    let effects = bench.step(&[(1, "a", 0.95)]);
+    assert_eq!(effects, [masked(1, "a", 0.95)]);
+    let effects = bench.step(&[(0, "a", 0.95)]);
+    assert_eq!(effects, [masked(0, "a", 0.95), resize(0, 6), advance(0, 2)]);
+    let effects = bench.step(&[(2, "a", 0.95), (3, "a", 0.95), (4, "a", 0.95)]);
+    assert_eq!(effects.last(), Some(&advance(2, 5)));
+    assert_eq!(range(&bench), Some(0..7));
+}
+
+/// Two of the three positions of the prompt lie in the model's first block of four.
+#[test]
+fn a_first_block_is_shorter_by_what_the_prompt_has_of_it() {
+    let config = with_schedule(ScheduleConfig::BlockWise { block_length: 4 });
+    let mut bench = Bench::in_phase(&config, 8, 6);
+    let range = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.range);
+    assert_eq!(range(&bench), Some(0..2));
+    bench.step(&[(0, "a", 0.95), (1, "a", 0.95)]);
+    assert_eq!(range(&bench), Some(2..6));
+}

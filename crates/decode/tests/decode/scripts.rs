@@ -50,6 +50,7 @@ fn play(text: &str) {
         stops: &[1],
         classes: Arc::new(TokenClasses::new(classes)),
         code_prompt: false,
+        phase: 0,
         constraint: None,
         filter: None,
     };

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use decode::ForwardKind;
 
-use super::{CachePolicy, ForwardPlan, Tables, View};
+use super::{CachePolicy, ForwardPlan, PlanRow, Tables, View};
 use crate::decoding::{Compact, Refresh};
 
 /// A lane sees its prefix, itself and its lookahead, nothing to the right.
@@ -73,10 +73,10 @@ impl CachePolicy for Fused {
 
 /// Lets every row see every written slot, and ends the only segment.
 pub(super) fn see_written(view: &View<'_>, plan: &mut ForwardPlan) {
-    let last = plan.rows.last().map_or(0, |(position, _)| position + 1);
+    let last = plan.rows.last().map_or(0, |row| row.place + 1);
     let visible = last.max(view.written).min(view.end());
     for row in &mut plan.rows {
-        row.1 = visible;
+        row.visible = visible;
     }
     plan.close(Tables::SHARED);
 }
@@ -102,7 +102,7 @@ pub(super) fn open_rows(view: &View<'_>, tracked: &[u32], plan: &mut ForwardPlan
     let settle = |plan: &mut ForwardPlan, offsets: Range<u32>| {
         let fresh = |offset: &u32| canvas.written_at(*offset) == step || is_tracked(*offset);
         for offset in (offsets.start.max(from)..offsets.end.min(to)).filter(fresh) {
-            plan.rows.push((view.prompt + offset, 0));
+            plan.rows.push(PlanRow::at(view.prompt + offset, 0));
         }
     };
     for lane in view.decoder.lanes() {
@@ -110,7 +110,7 @@ pub(super) fn open_rows(view: &View<'_>, tracked: &[u32], plan: &mut ForwardPlan
         for offset in lane.range.start..lane.lookahead.end {
             let written = canvas.written_at(offset);
             if written == 0 || written == step || is_tracked(offset) {
-                plan.rows.push((view.prompt + offset, 0));
+                plan.rows.push(PlanRow::at(view.prompt + offset, 0));
             }
         }
         next = lane.lookahead.end;

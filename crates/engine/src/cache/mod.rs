@@ -3,11 +3,13 @@
 mod block;
 mod compact;
 mod elastic;
+mod exact;
 mod tables;
 
 use std::ops::Range;
 
 use decode::{Decoder, Effect, ForwardKind, LaneId, Proposal, Role};
+use step::Attention;
 
 use crate::decoding::{CacheConfig, RowSelection};
 
@@ -30,6 +32,10 @@ pub(crate) struct View<'a> {
     pub(crate) written: u32,
     /// Holds every offset that the last step wrote.
     pub(crate) fresh: &'a Range<u32>,
+    /// Places `[0, sealed)` have their final K/V in the table.
+    pub(crate) sealed: u32,
+    /// Predictions are read at the row before ([`step::Readout::Previous`]).
+    pub(crate) shifted: bool,
 }
 
 impl View<'_> {
@@ -48,6 +54,30 @@ impl View<'_> {
     }
 }
 
+/// One query position of a forward. A *place* counts from the prompt's first token: offset 0 is
+/// place P.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlanRow {
+    /// Whose token and position.
+    pub(crate) place: u32,
+    /// Where its K/V go; the place itself unless rows are reordered.
+    pub(crate) slot: u32,
+    /// Slots that it sees, from the first.
+    pub(crate) visible: u32,
+}
+
+impl PlanRow {
+    /// A row in the slot of its place.
+    pub(crate) fn at(place: u32, visible: u32) -> Self {
+        let slot = place;
+        Self {
+            place,
+            slot,
+            visible,
+        }
+    }
+}
+
 /// One forward of one sequence. Rows of all segments lie packed, by slot within a segment; no slot
 /// occurs twice.
 #[derive(Clone, Debug)]
@@ -55,11 +85,12 @@ pub(crate) struct ForwardPlan {
     pub(crate) kind: ForwardKind,
     /// The rows are `[0, end)` of the sequence: no older K/V is read.
     pub(crate) rewrites: bool,
-    /// Rows as (slot, visible slots).
-    pub(crate) rows: Vec<(u32, u32)>,
+    pub(crate) rows: Vec<PlanRow>,
     pub(crate) segments: Vec<PlanSegment>,
     /// Offsets of committed tokens that are scored for the policy, ascending.
     pub(crate) tracked: Vec<u32>,
+    /// Places `[0, sealed)` have their final K/V once the forward has run.
+    pub(crate) sealed: u32,
 }
 
 /// Rows under one page table.
@@ -82,6 +113,7 @@ impl Default for ForwardPlan {
             rows: Vec::new(),
             segments: Vec::new(),
             tracked: Vec::new(),
+            sealed: 0,
         }
     }
 }
@@ -93,11 +125,21 @@ impl ForwardPlan {
         self.rows.clear();
         self.segments.clear();
         self.tracked.clear();
+        self.sealed = 0;
     }
 
     fn push_range(&mut self, positions: Range<u32>, visible: u32) {
         self.rows
-            .extend(positions.map(|position| (position, visible)));
+            .extend(positions.map(|place| PlanRow::at(place, visible)));
+    }
+
+    /// The lane that a segment is about; none if it is about all of them.
+    pub(crate) fn lane_of(&self, segment: &PlanSegment) -> Option<LaneId> {
+        let tables = self
+            .segments
+            .iter()
+            .any(|other| other.table != segment.table);
+        tables.then_some(segment.table)
     }
 
     fn close(&mut self, table: LaneId) {
@@ -150,9 +192,13 @@ pub(crate) trait CachePolicy: std::fmt::Debug + Send {
     }
 }
 
-/// The policy `config` describes.
-pub(crate) fn build(config: &CacheConfig) -> Box<dyn CachePolicy> {
+/// The policy `config` describes, for weights trained with `attention`.
+pub(crate) fn build(config: &CacheConfig, attention: Attention) -> Box<dyn CachePolicy> {
     match *config {
+        CacheConfig::Exact => match attention {
+            Attention::Blocks(length) => Box::new(exact::Blocks { length }),
+            Attention::Causal | Attention::Full => Box::new(exact::Causal),
+        },
         CacheConfig::None => Box::new(block::NoCache),
         CacheConfig::Prefix => Box::new(block::Prefix),
         CacheConfig::Dual => Box::new(block::Dual),

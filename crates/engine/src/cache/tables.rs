@@ -133,13 +133,14 @@ impl Tables {
     }
 
     /// A table for the rows of a branch, which write into `slots`: it shares what they do not
-    /// write, and is given back with the step.
+    /// write if it `reads` more than they write, and is given back with the step.
     ///
     /// # Errors
     /// If the sequence took more pages than it was promised.
     pub(crate) fn branch(
         &mut self,
         slots: Range<u32>,
+        reads: bool,
         pool: &mut PagePool,
         copies: &mut Vec<PageCopy>,
     ) -> Result<&[PageId], OutOfPages> {
@@ -148,7 +149,7 @@ impl Tables {
         }
         let table = &mut self.branches[self.tried];
         self.tried += 1;
-        if slots.start > 0 {
+        if reads {
             table.take_over(&self.tables[0].1, u32::MAX, pool);
         }
         table.grow(slots.end, pool)?;

@@ -89,6 +89,12 @@ pub const CACHES: &[CacheInfo] = &[
             })
         },
     },
+    CacheInfo {
+        name: "exact",
+        reads: &[],
+        summary: "every token forwarded once when it is final; for causal and block-causal weights",
+        build: |_, _| Ok(CacheConfig::Exact),
+    },
 ];
 
 /// The policy called `name`, under the schedule `schedule`, and the refusal of settings that it

@@ -94,13 +94,14 @@ pub const COMMITS: &[CommitInfo] = &[
     },
     CommitInfo {
         name: "entropy",
-        reads: &["entropy_threshold"],
+        reads: &["entropy_threshold", "position_penalty"],
         needs: None,
         schedules: ANY_SCHEDULE,
         caches: ANY_CACHE,
         summary: "every mask whose entropy is low enough",
         build: |of| CommitConfig::Entropy {
             threshold: of.number("entropy_threshold", 0.5),
+            penalty: of.number("position_penalty", 0.0),
         },
     },
     CommitInfo {
@@ -213,7 +214,7 @@ pub const COMMITS: &[CommitInfo] = &[
         reads: &["threshold", "edit_threshold", "edit_passes", "force"],
         needs: Some(Need::Edits),
         schedules: BLOCKS,
-        caches: WHOLE_BLOCK,
+        caches: &["none", "prefix", "dual", "exact"],
         summary: "a threshold, and rewriting of the block's tokens until it is settled",
         build: |of| CommitConfig::Edit {
             threshold: of.number("threshold", 0.7),

@@ -58,6 +58,7 @@ pub const FIELDS: &[Field] = &[
     field("tokens_per_step", FieldKind::Integer(1, MAX)),
     field("factor", FieldKind::Number(f64::MIN_POSITIVE, f64::MAX)),
     field("entropy_threshold", FieldKind::Number(0.0, f64::MAX)),
+    field("position_penalty", FieldKind::Number(0.0, f64::MAX)),
     field("margin_threshold", FieldKind::Number(0.0, 1.0)),
     field("filter_threshold", FieldKind::Number(0.0, 1.0)),
     field("answer_start", FieldKind::Integer(0, MAX)),

@@ -30,7 +30,7 @@ pub use commits::{COMMITS, CommitInfo, Need};
 pub use field::{FIELDS, Field, FieldKind, Value};
 pub use presets::{
     DEFAULT as DEFAULT_PRESET, NAMES as PRESET_NAMES, PRESETS, Preset, TUNED as TUNED_PRESETS,
-    preset,
+    default_preset, preset,
 };
 pub use schedules::{SCHEDULES, ScheduleInfo};
 pub use spec::{DecodingSpec, SpecError, SpecFault};
@@ -80,6 +80,9 @@ pub enum CacheConfig {
         /// γ: similarity of a watched token's answer below which K/V are renewed, in `0.0..=1.0`.
         threshold: f64,
     },
+    /// Every committed token left of the frontier is forwarded once: exact for causal and
+    /// block-causal weights.
+    Exact,
 }
 
 impl CacheConfig {
@@ -93,6 +96,7 @@ impl CacheConfig {
             Self::Fresh(_) => "fresh",
             Self::Fused { .. } => "fused",
             Self::Elastic { .. } => "elastic",
+            Self::Exact => "exact",
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Named decoders: full settings that a request starts from.
 
+use step::Attention;
+
 use super::field::Value::{self, Flag, Integer, Name, Number};
 
 /// A named, full setting.
@@ -13,7 +15,7 @@ pub struct Preset {
     pub fields: &'static [(&'static str, Value<'static>)],
 }
 
-/// The preset of a request that names none.
+/// The preset of a request that names none, for weights with full attention.
 pub const DEFAULT: &str = "balanced";
 
 /// Names of [`PRESETS`], in order.
@@ -130,6 +132,26 @@ pub const PRESETS: &[Preset] = &[
             ("refresh", Integer(31)),
         ],
     },
+    Preset {
+        name: "wedlm",
+        summary: "WeDLM's streaming window of 16 by entropy, the nearest positions first; causal weights",
+        fields: &streaming(16, 0.4),
+    },
+    Preset {
+        name: "autoregressive",
+        summary: "a window of one: causal weights as an ordinary language model",
+        fields: &streaming(1, 0.0),
+    },
+    Preset {
+        name: "block_causal",
+        summary: "one block after the other by threshold, exact K/V; block-causal weights",
+        fields: &[
+            ("schedule", Name("block_wise")),
+            ("commit", Name("threshold")),
+            ("cache", Name("exact")),
+            ("threshold", Number(0.95)),
+        ],
+    },
 ];
 
 type Setting = (&'static str, Value<'static>);
@@ -156,6 +178,27 @@ const fn fast_dllm(cache: &'static str) -> [Setting; 4] {
         ("cache", Name(cache)),
         ("threshold", Number(0.9)),
     ]
+}
+
+/// WeDLM's decoder at the position penalty of its authors.
+const fn streaming(window: i64, entropy_threshold: f64) -> [Setting; 6] {
+    [
+        ("schedule", Name("streaming")),
+        ("commit", Name("entropy")),
+        ("cache", Name("exact")),
+        ("window", Integer(window)),
+        ("entropy_threshold", Number(entropy_threshold)),
+        ("position_penalty", Number(0.02)),
+    ]
+}
+
+/// The preset of a request that names none, for weights trained with `attention`.
+pub fn default_preset(attention: Attention) -> &'static str {
+    match attention {
+        Attention::Full => DEFAULT,
+        Attention::Causal => "wedlm",
+        Attention::Blocks(_) => "block_causal",
+    }
 }
 
 /// The preset called `name`.

@@ -43,14 +43,14 @@ pub const SCHEDULES: &[ScheduleInfo] = &[
             "lane_budget",
             "coupled",
         ],
-        caches: &["fused", "snapshot", "fresh", "elastic"],
+        caches: &["fused", "snapshot", "fresh", "elastic", "exact"],
         summary: "lanes that fork at the end of a sentence: one refines, one goes on",
         build: asynclane,
     },
     ScheduleInfo {
         name: "block_wise",
         reads: &["block_length", "refresh_margin", "drift_threshold"],
-        caches: &["dual", "none", "prefix", "elastic"],
+        caches: &["dual", "none", "prefix", "elastic", "exact"],
         summary: "one block after the other",
         build: |of| {
             let block_length = of.count("block_length", 32);
@@ -94,6 +94,16 @@ pub const SCHEDULES: &[ScheduleInfo] = &[
         summary: "the first masks, sliding; far masks are dropped between refreshes",
         build: window,
     },
+    ScheduleInfo {
+        name: "streaming",
+        reads: &["window"],
+        caches: &["exact"],
+        summary: "a window that begins at the first open position and moves with it",
+        build: |of| {
+            let window = of.count("window", 16);
+            Ok(ScheduleConfig::Streaming { window })
+        },
+    },
 ];
 
 /// The schedule called `name`, and the refusal of settings that it does not read.
@@ -112,8 +122,11 @@ pub(super) fn cache(of: &Resolver<'_>, name: &str) -> Result<&'static str, SpecE
         return Ok(wanted);
     }
     let last = caches.len() - 1;
-    let (others, last) = (caches[..last].join(", "), caches[last]);
-    let message = format!("{wanted} does not go with schedule {name}: use {others} or {last}");
+    let use_one = match caches[..last].join(", ") {
+        others if others.is_empty() => caches[last].to_owned(),
+        others => format!("{others} or {}", caches[last]),
+    };
+    let message = format!("{wanted} does not go with schedule {name}: use {use_one}");
     Err(error("cache", SpecFault::Combination, message))
 }
 

@@ -1,5 +1,7 @@
 //! Settings of a decoder as a caller names them, checked for type and range.
 
+use step::Attention;
+
 use super::Decoding;
 use super::field::{FIELDS, Field, FieldKind, Value};
 use super::presets::{self, Preset};
@@ -117,6 +119,28 @@ impl DecodingSpec {
         merged
     }
 
+    /// These settings over what suits weights trained with `attention`: their preset where none is
+    /// named, and blocks as long as the model's.
+    #[must_use]
+    pub fn suited_to(&self, attention: Attention) -> Self {
+        let mut base = Self::default();
+        if self.get("preset").is_none() {
+            base.put("preset", Value::Name(presets::default_preset(attention)));
+        }
+        if let Attention::Blocks(length) = attention
+            && self.get("block_length").is_none()
+        {
+            base.put("block_length", Value::Integer(i64::from(length)));
+        }
+        self.over(&base)
+    }
+
+    /// Sets what is known to be valid; a block longer than any request may name stays unnamed.
+    fn put(&mut self, name: &str, value: Value<'_>) {
+        let done = self.set(name, value);
+        debug_assert!(done.is_ok() || name == "block_length", "{done:?}");
+    }
+
     /// The decoder these settings describe. What is not set comes from the preset where it has
     /// the same schedule (and cache), else from the field's default.
     ///
@@ -153,6 +177,23 @@ impl DecodingSpec {
             Some(Setting::Name(value)) => Some(value),
             _ => None,
         }
+    }
+}
+
+/// As [`DecodingSpec::parse`] reads it, the preset first.
+impl std::fmt::Display for DecodingSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let preset = self.name("preset");
+        f.write_str(preset.unwrap_or(presets::DEFAULT))?;
+        for (name, value) in self.settings().filter(|(name, _)| *name != "preset") {
+            match value {
+                Value::Name(text) => write!(f, ",{name}={text}")?,
+                Value::Integer(number) => write!(f, ",{name}={number}")?,
+                Value::Number(number) => write!(f, ",{name}={number}")?,
+                Value::Flag(flag) => write!(f, ",{name}={flag}")?,
+            }
+        }
+        Ok(())
     }
 }
 

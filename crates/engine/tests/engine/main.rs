@@ -20,6 +20,7 @@ mod pages;
 mod plans_block;
 #[cfg(test)]
 mod plans_branches;
+mod plans_exact;
 mod plans_lanes;
 #[cfg(test)]
 mod plans_snapshot;

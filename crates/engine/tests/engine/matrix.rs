@@ -2,11 +2,31 @@
 
 use asynclane_engine::FinishReason;
 use asynclane_engine::decoding::{CACHES, COMMITS, DecodingSpec, SCHEDULES};
-use sim::SimExecutor;
+use sim::{SimConfig, SimExecutor};
+use step::{Attention, Readout};
 
 use crate::common::{Lab, Rng, STOP, alone, config, random_wishes, request, sim, stubborn};
 
 const PROMPTS: [&[u32]; 3] = [&[20, 21], &[30, 2, 40, 9], &[55]];
+
+/// The kinds of weights that settings go with: every attention, and predictions read at the row
+/// before.
+fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
+    let exact = settings.contains("cache=exact");
+    let blocks = settings.contains("schedule=block_wise");
+    let attentions: &[Attention] = match (exact, blocks) {
+        (false, _) => &[Attention::Full],
+        (true, false) => &[Attention::Causal],
+        (true, true) if settings.contains("commit=edit") => &[Attention::Blocks(8)],
+        (true, true) => &[Attention::Causal, Attention::Blocks(8)],
+    };
+    let all = attentions.iter().flat_map(|attention| {
+        [Readout::Own, Readout::Previous].map(|readout| (*attention, readout))
+    });
+    // Weights that are causal predict a mask where it stands.
+    all.filter(|kind| *kind != (Attention::Causal, Readout::Previous))
+        .collect()
+}
 
 /// All combinations, as settings.
 fn combinations() -> Vec<String> {
@@ -40,7 +60,16 @@ fn every_combination_writes_the_text_of_the_model() {
     assert!(all.len() > 100);
     let mut costs = std::collections::BTreeSet::new();
     for settings in &all {
-        for model in [sim(2000, 4), stubborn(2000, 4)] {
+        let models = kinds(settings)
+            .into_iter()
+            .flat_map(|(attention, readout)| {
+                [sim(2000, 4), stubborn(2000, 4)].map(|model| SimConfig {
+                    attention,
+                    readout,
+                    ..model
+                })
+            });
+        for model in models {
             let executor = SimExecutor::new(model).expect("a valid model");
             let mut lab = Lab::new(&config(), executor);
             let ids: Vec<_> = (0..)
@@ -71,17 +100,31 @@ fn every_combination_writes_the_text_of_the_model() {
 /// the pages, the order of events and the accounting after every step.
 #[test]
 fn every_combination_keeps_its_promises() {
-    const EACH: u64 = 56;
+    const EACH: u64 = 30;
     let all = combinations();
-    let model = sim(4000, 4);
     let mut cases = 0;
-    for (number, settings) in (0..).zip(&all) {
+    let runs = all.iter().flat_map(|settings| {
+        let kinds = kinds(settings).into_iter();
+        kinds.map(move |kind| (settings, kind))
+    });
+    for (number, (settings, (attention, readout))) in (0..).zip(runs) {
         let mut rng = Rng::new(number);
+        let model = SimConfig {
+            attention,
+            readout,
+            ..sim(4000, 4)
+        };
         let executor = SimExecutor::new(model.clone()).expect("a valid model");
         let mut lab = Lab::new(&config(), executor);
         let mut requests = Vec::new();
         for seed in 0..EACH {
-            let request = random_wishes(&mut rng, seed, settings);
+            let mut request = random_wishes(&mut rng, seed, settings);
+            if attention != Attention::Full {
+                request.suffix.clear();
+            }
+            if readout == Readout::Previous && request.prompt.is_empty() {
+                request.prompt.push(20);
+            }
             let id = lab.submit(request.clone()).expect("there is room");
             requests.push((id, request));
             if rng.chance(30) {

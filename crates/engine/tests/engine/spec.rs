@@ -32,6 +32,9 @@ fn every_preset_resolves() {
         ("adablock", "adaptive_block+threshold+dual"),
         ("d3llm", "multi_block+entropy+dual"),
         ("window_diffusion", "window+top_k+dual"),
+        ("wedlm", "streaming+entropy+exact"),
+        ("autoregressive", "streaming+entropy+exact"),
+        ("block_causal", "block_wise+threshold+exact"),
     ];
     let found: Vec<_> = PRESETS
         .iter()
@@ -193,7 +196,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "schedule=3",
         SpecFault::Type,
-        "schedule must be one of asynclane, block_wise, adaptive_block, multi_block, window, got 3",
+        "schedule must be one of asynclane, block_wise, adaptive_block, multi_block, window, streaming, got 3",
     ),
     (
         "refresh=false",
@@ -253,7 +256,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "cache=lru",
         SpecFault::Value,
-        "cache must be one of none, prefix, dual, snapshot, fresh, fused, elastic, got \"lru\"",
+        "cache must be one of none, prefix, dual, snapshot, fresh, fused, elastic, exact, got \"lru\"",
     ),
     (
         "schedule=block_wise,lookahead=4",
@@ -273,12 +276,12 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "cache=dual",
         SpecFault::Combination,
-        "cache dual does not go with schedule asynclane: use fused, snapshot, fresh or elastic",
+        "cache dual does not go with schedule asynclane: use fused, snapshot, fresh, elastic or exact",
     ),
     (
         "schedule=block_wise,cache=fused",
         SpecFault::Combination,
-        "cache fused does not go with schedule block_wise: use dual, none, prefix or elastic",
+        "cache fused does not go with schedule block_wise: use dual, none, prefix, elastic or exact",
     ),
     (
         "schedule=window,cache=prefix",
@@ -339,6 +342,21 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
         "fast_dllm,early_stop=false",
         SpecFault::Combination,
         "early_stop false needs schedule block_wise and prune false",
+    ),
+    (
+        "wedlm,cache=dual",
+        SpecFault::Combination,
+        "cache dual does not go with schedule streaming: use exact",
+    ),
+    (
+        "position_penalty=0.1",
+        SpecFault::Combination,
+        "position_penalty is read by commit entropy only",
+    ),
+    (
+        "wedlm,position_penalty=-1",
+        SpecFault::Value,
+        "position_penalty must be a number >= 0, got -1",
     ),
     (
         "commit=edit",

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use engine::decoding::{CACHES, COMMITS, PRESETS, SCHEDULES, Value};
+use engine::decoding::{CACHES, COMMITS, PRESETS, Preset, SCHEDULES, Value};
 use serde::Serialize;
 use serde_json::{Map, Value as JsonValue, json};
 
@@ -64,6 +64,9 @@ fn model(backend: &Backend) -> Model<'_> {
     }
 }
 
+/// Why a cache policy cannot be used.
+const OTHER_WEIGHTS: &str = "needs weights that were trained with another attention";
+
 /// Everything that `diffusion` of a request may name, and what this model cannot do.
 fn diffusion(limits: &engine::Limits) -> JsonValue {
     let schedules = SCHEDULES.iter().map(|schedule| {
@@ -90,18 +93,19 @@ fn diffusion(limits: &engine::Limits) -> JsonValue {
             "name": cache.name,
             "summary": cache.summary,
             "settings": cache.reads,
+            "unavailable": (!limits.allows_cache(cache.name)).then_some(OTHER_WEIGHTS),
         })
     });
     json!({
-        "presets": presets(),
+        "presets": presets(limits),
         "schedules": schedules.collect::<JsonValue>(),
         "commits": commits.collect::<JsonValue>(),
         "caches": caches.collect::<JsonValue>(),
     })
 }
 
-/// Every preset with its settings.
-fn presets() -> Map<String, JsonValue> {
+/// Every preset that goes with the weights, with its settings.
+fn presets(limits: &engine::Limits) -> Map<String, JsonValue> {
     let value = |value: &Value<'static>| match *value {
         Value::Name(name) => json!(name),
         Value::Integer(number) => json!(number),
@@ -114,8 +118,15 @@ fn presets() -> Map<String, JsonValue> {
             .map(|(name, set)| ((*name).to_owned(), value(set)))
             .collect::<Map<_, _>>()
     };
+    let goes = |preset: &&Preset| {
+        let cache = preset.fields.iter().find(|(name, _)| *name == "cache");
+        cache.is_none_or(
+            |(_, cache)| matches!(cache, Value::Name(name) if limits.allows_cache(name)),
+        )
+    };
     PRESETS
         .iter()
+        .filter(goes)
         .map(|preset| {
             (
                 preset.name.to_owned(),

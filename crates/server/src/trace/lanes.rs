@@ -51,6 +51,7 @@ impl Lanes {
             stops: &request.stop_tokens,
             classes: std::sync::Arc::default(),
             code_prompt: request.code_prompt,
+            phase: 0,
             constraint: request.constraint.clone(),
             filter: None,
         };

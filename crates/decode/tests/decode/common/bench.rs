@@ -62,18 +62,23 @@ impl Bench {
 
     /// A decoder before its first step.
     pub fn after(config: &DecoderConfig, budget: u32, code_prompt: bool) -> Self {
-        Self::born(config, budget, code_prompt, None)
+        Self::born(config, budget, (code_prompt, 0), None)
     }
 
     /// A decoder under a grammar, before its first step.
     pub fn under(grammar: impl Constraint + 'static, config: &DecoderConfig, budget: u32) -> Self {
-        Self::born(config, budget, false, Some(Box::new(grammar)))
+        Self::born(config, budget, (false, 0), Some(Box::new(grammar)))
+    }
+
+    /// A decoder before its first step, so many positions into a block of the model's.
+    pub fn in_phase(config: &DecoderConfig, budget: u32, phase: u32) -> Self {
+        Self::born(config, budget, (false, phase), None)
     }
 
     fn born(
         config: &DecoderConfig,
         budget: u32,
-        code_prompt: bool,
+        (code_prompt, phase): (bool, u32),
         constraint: Option<Box<dyn Constraint>>,
     ) -> Self {
         let mut born = Vec::new();
@@ -82,6 +87,7 @@ impl Bench {
             stops: STOPS,
             classes: classes(),
             code_prompt,
+            phase,
             constraint,
             filter: Some(filter(8)),
         };

@@ -153,7 +153,7 @@ fn block_commit() -> impl Strategy<Value = CommitConfig> {
 /// The schedules of one lane beside BlockWise.
 pub fn other_setup() -> impl Strategy<Value = Setup> {
     let sizes = (1..40u32, 0..60u32, 1..12u32);
-    let schedule = (0..3u32, sizes, probability()).prop_map(|(kind, sizes, threshold)| {
+    let schedule = (0..4u32, sizes, probability()).prop_map(|(kind, sizes, threshold)| {
         let (block_length, more, cycle) = sizes;
         match kind {
             0 => ScheduleConfig::AdaptiveBlock {
@@ -163,6 +163,9 @@ pub fn other_setup() -> impl Strategy<Value = Setup> {
             1 => ScheduleConfig::MultiBlock {
                 block_length,
                 add_threshold: threshold,
+            },
+            2 => ScheduleConfig::Streaming {
+                window: block_length,
             },
             _ => ScheduleConfig::Window {
                 active: block_length,
@@ -245,6 +248,7 @@ fn other_commit() -> impl Strategy<Value = CommitConfig> {
         },
         1 => CommitConfig::Entropy {
             threshold: 2.0 * number,
+            penalty: 0.02 * f64::from(most - 1),
         },
         2 => CommitConfig::EntropyBound {
             bound: 4.0 * number,

@@ -40,6 +40,7 @@ impl Walk {
             stops: STOPS,
             classes: classes(),
             code_prompt: setup.code_prompt,
+            phase: 0,
             constraint: setup
                 .grammar
                 .map(|toy| Box::new(toy) as Box<dyn Constraint>),

@@ -95,6 +95,7 @@ fn run(config: &DecoderConfig, budget: u32, says: Says<'_>) -> Outcome {
         stops: STOPS,
         classes: classes(),
         code_prompt: false,
+        phase: 0,
         constraint: None,
         filter: None,
     };

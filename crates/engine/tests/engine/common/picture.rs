@@ -18,18 +18,25 @@ pub struct Scripted {
     pub engine: Engine,
     pub events: Vec<Event>,
     prompt: u32,
+    readout: Readout,
 }
 
 impl Scripted {
+    /// Weights with full attention that predict a mask where it stands.
     pub fn new(request: Request) -> Self {
+        Self::of(request, (Attention::Full, Readout::Own))
+    }
+
+    /// Weights of a kind.
+    pub fn of(request: Request, (attention, readout): (Attention, Readout)) -> Self {
         let spec = ExecutorSpec {
             page_size: 4,
             pages: 64,
             vocab_size: 64,
             max_positions: 64,
             mask: MASK,
-            attention: Attention::Full,
-            readout: Readout::Own,
+            attention,
+            readout,
         };
         let mut engine = Engine::new(&config(), spec);
         let prompt = request.prompt.len() as u32;
@@ -38,6 +45,7 @@ impl Scripted {
             engine,
             events: Vec::new(),
             prompt,
+            readout,
         }
     }
 
@@ -49,7 +57,9 @@ impl Scripted {
         let batch = self.engine.batch();
         let lines = picture(batch);
         let scored = batch.rows.iter().filter(|row| row.score.is_wanted());
-        let offsets: Vec<u32> = scored.map(|row| row.position - self.prompt).collect();
+        let ahead = u32::from(self.readout == Readout::Previous);
+        let offset = |row: &Row| row.position + ahead - self.prompt;
+        let offsets: Vec<u32> = scored.map(offset).collect();
         for (offset, ..) in said {
             assert!(
                 offsets.contains(offset),
@@ -105,7 +115,8 @@ pub fn picture(batch: &Batch) -> Vec<String> {
         let mut line = format!("pages {}:", pages.join(" "));
         let rows = &batch.rows[segment.rows.start as usize..segment.rows.end as usize];
         let runs = rows.chunk_by(|a, b| {
-            a.position + 1 == b.position && a.slot + 1 == b.slot && a.visible == b.visible
+            let same = a.visible == b.visible || (sees_itself(a) && sees_itself(b));
+            a.position + 1 == b.position && a.slot + 1 == b.slot && same
         });
         for run in runs {
             let (first, last) = (&run[0], &run[run.len() - 1]);
@@ -117,11 +128,21 @@ pub fn picture(batch: &Batch) -> Vec<String> {
             for row in run {
                 write!(line, " {}", cell(row, batch)).expect("a string");
             }
-            write!(line, " see {};", first.visible).expect("a string");
+            match run {
+                [one, more @ ..] if sees_itself(one) && more.iter().all(sees_itself) => {
+                    line.push_str(" see back;");
+                }
+                _ => write!(line, " see {};", first.visible).expect("a string"),
+            }
         }
         lines.push(line.trim_end_matches(';').to_owned());
     }
     lines
+}
+
+/// The last slot that the row sees is its own.
+fn sees_itself(row: &Row) -> bool {
+    row.visible == row.slot + 1
 }
 
 fn cell(row: &Row, batch: &Batch) -> String {

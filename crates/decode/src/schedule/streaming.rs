@@ -1,0 +1,41 @@
+//! A streaming window (WeDLM, arXiv 2512.22737 §3): the first offsets behind the frontier.
+
+use alloc::vec::Vec;
+
+use super::{LaneSchedule, State};
+use crate::effect::Effect;
+
+/// One lane that ends so many offsets behind the first open one and moves with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Streaming {
+    window: u32,
+}
+
+impl Streaming {
+    /// `window` W, at least 1; with 1 the model is an autoregressive one.
+    pub fn new(window: u32) -> Self {
+        Self {
+            window: window.max(1),
+        }
+    }
+}
+
+impl LaneSchedule for Streaming {
+    fn start(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
+        state.start_root(self.window, effects);
+    }
+
+    fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
+        let Some(lane) = state.tree.generate() else {
+            return;
+        };
+        let (id, start, len) = (lane.id, lane.start, state.canvas.len());
+        match state.canvas.first_uncommitted(start..len) {
+            None => state.finish_lane(id, len - start, effects),
+            Some(frontier) => {
+                let end = frontier.saturating_add(self.window).min(len);
+                state.resize_lane(id, end - start, effects);
+            }
+        }
+    }
+}

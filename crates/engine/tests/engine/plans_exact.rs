@@ -1,0 +1,156 @@
+//! Exact batches of weights that look back only, and of predictions read at the row before.
+
+use asynclane_engine::Refusal;
+use step::{Attention, Readout};
+
+use crate::common::{Lab, Scripted, config, request, sim};
+
+const CAUSAL: (Attention, Readout) = (Attention::Causal, Readout::Own);
+const BLOCKS: (Attention, Readout) = (Attention::Blocks(4), Readout::Own);
+const SHIFTED: (Attention, Readout) = (Attention::Full, Readout::Previous);
+
+/// WeDLM §3: the window's committed tokens come first by position, then its masks; what is left of
+/// the frontier is forwarded once more and then stays.
+#[test]
+fn a_streaming_window_puts_committed_tokens_in_front_of_masks() {
+    let settings = "schedule=streaming,window=4,commit=threshold,threshold=0.9";
+    let mut scripted = Scripted::of(request(&[10, 11, 12], 8, settings), CAUSAL);
+    assert_eq!(
+        scripted.step(&[(0, 20, 0.95), (2, 22, 0.95)]),
+        ["pages 0 1: 0..7 = 10 11 12 ? ? ? ? see back"]
+    );
+    // Offset 0 is final and gets its slot; offset 2 comes before the masks of 1, 3 and 4.
+    assert_eq!(
+        scripted.step(&[(1, 21, 0.95), (4, 24, 0.95)]),
+        ["pages 0 1: 3..4 = 20 see back; 5..6 at 4 = 22 see back; \
+          4..5 at 5 = ? see back; 6..8 = ? ? see back"]
+    );
+    assert_eq!(
+        scripted.step(&[]),
+        [
+            "pages 0 1 2: 4..6 = 21 22 see back; 7..8 at 6 = 24 see back; \
+          6..7 at 7 = ? see back; 8..10 = ? ? see back"
+        ]
+    );
+}
+
+/// Two rows a token: the one just committed and the next mask.
+#[test]
+fn a_window_of_one_is_an_autoregressive_model() {
+    let mut scripted = Scripted::of(request(&[10, 11], 4, "autoregressive"), CAUSAL);
+    assert_eq!(
+        scripted.step(&[(0, 20, 0.2)]),
+        ["pages 0: 0..3 = 10 11 ? see back"]
+    );
+    assert_eq!(
+        scripted.step(&[(1, 21, 0.2)]),
+        ["pages 0: 2..4 = 20 ? see back"]
+    );
+    assert_eq!(
+        scripted.step(&[(2, 22, 0.2)]),
+        ["pages 0 1: 3..5 = 21 ? see back"]
+    );
+}
+
+/// Blocks of four positions from the prompt's first token: the first block of the answer has one
+/// offset less for every token of the prompt in it, and a full block is forwarded with the next.
+#[test]
+fn blocks_are_sealed_together_with_the_next_block() {
+    let settings = "block_causal,block_length=4,threshold=0.9";
+    let mut scripted = Scripted::of(request(&[10, 11, 12, 13, 14], 11, settings), BLOCKS);
+    assert_eq!(
+        scripted.step(&[(0, 20, 0.95), (1, 21, 0.95)]),
+        ["pages 0 1: 0..4 = 10 11 12 13 see 4; 4..8 = 14 ? ? ? see 8"]
+    );
+    assert_eq!(
+        scripted.step(&[(2, 22, 0.95)]),
+        ["pages 0 1: 4..8 = 14 20 21 ? see 8"]
+    );
+    assert_eq!(
+        scripted.step(&[(4, 24, 0.95)]),
+        ["pages 0 1 2: 4..8 = 14 20 21 22 see 8; 8..12 = ? ? ? ? see 12"]
+    );
+    assert_eq!(scripted.step(&[]), ["pages 0 1 2: 8..12 = ? 24 ? ? see 12"]);
+}
+
+/// The row before a run of masks is forwarded for what it says of the first.
+#[test]
+fn a_prediction_is_read_at_the_row_before() {
+    let settings = "schedule=block_wise,block_length=4,cache=dual,threshold=0.9";
+    let mut scripted = Scripted::of(request(&[10, 11], 8, settings), SHIFTED);
+    assert_eq!(
+        scripted.step(&[(0, 20, 0.95), (1, 21, 0.95), (2, 22, 0.95)]),
+        ["pages 0 1 2: 0..10 = 10 11! ? ? ? _ _ _ _ _ see 10"]
+    );
+    assert_eq!(
+        scripted.step(&[(3, 23, 0.95)]),
+        ["pages 0 1 2: 2..6 = 20 21 22! _ see 10"]
+    );
+    assert_eq!(
+        scripted.step(&[(4, 24, 0.95)]),
+        ["pages 0 1 2: 0..10 = 10 11 20 21 22 23! ? ? ? _ see 10"]
+    );
+    assert_eq!(
+        scripted.step(&[]),
+        ["pages 0 1 2: 6..10 = 24! ? ? _ see 10"]
+    );
+}
+
+/// Open rows leave settled tokens out, and bring the one before a mask back.
+#[test]
+fn open_rows_have_a_reader() {
+    let settings = "balanced,block_length=4,lookahead=0,fork=off,threshold=0.9";
+    let mut scripted = Scripted::of(request(&[10, 11], 8, settings), SHIFTED);
+    scripted.step(&[(0, 20, 0.95), (1, 21, 0.95)]);
+    assert_eq!(
+        scripted.step(&[(2, 22, 0.1)]),
+        ["pages 0 1: 2..6 = 20 21! ? _ see 6"]
+    );
+    assert_eq!(scripted.step(&[]), ["pages 0 1: 4..6 = 22! _ see 6"]);
+}
+
+#[test]
+fn a_cache_that_the_weights_do_not_go_with_is_refused() {
+    let refused = |settings: &str, (attention, readout): (Attention, Readout)| {
+        let mut model = sim(64, 4);
+        (model.attention, model.readout) = (attention, readout);
+        let executor = sim::SimExecutor::new(model).expect("a valid model");
+        let mut asked = request(&[10, 11], 8, settings);
+        asked.suffix = if settings == "wedlm" {
+            vec![12]
+        } else {
+            Vec::new()
+        };
+        if readout == Readout::Previous {
+            asked.prompt.clear();
+        }
+        match Lab::new(&config(), executor).submit(asked) {
+            Err(Refusal::Rule { field, message }) => format!("{field} {message}"),
+            other => panic!("{settings}: {other:?}"),
+        }
+    };
+    assert_eq!(
+        refused("balanced", CAUSAL),
+        "cache fused does not go with this model's causal attention: use preset wedlm"
+    );
+    assert_eq!(
+        refused("vanilla", BLOCKS),
+        "cache none does not go with this model's block-causal attention: use preset block_causal"
+    );
+    assert_eq!(
+        refused("autoregressive", (Attention::Full, Readout::Own)),
+        "cache exact does not go with this model's full attention: use preset balanced"
+    );
+    assert_eq!(
+        refused("wedlm", CAUSAL),
+        "suffix needs a model with full attention, this one has causal attention"
+    );
+    assert_eq!(
+        refused("block_causal,commit=edit,force=true", CAUSAL),
+        "commit does not go with this model's causal attention"
+    );
+    assert_eq!(
+        refused("balanced", SHIFTED),
+        "prompt must have at least one token"
+    );
+}
