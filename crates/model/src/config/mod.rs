@@ -1,11 +1,19 @@
 //! Reading `config.json`: typed keys, with errors that name them.
 
 mod llada;
+mod qwen;
+mod spec;
+mod transformer;
 
-pub(crate) use llada::LladaConfig;
+pub(crate) use llada::llada;
+pub(crate) use qwen::{dream, fast_dllm, sdar, wedlm};
+pub(crate) use spec::{ExpertSpec, RouterSpec, Score, Spec};
 
 use crate::LoadError;
 use serde_json::{Map, Value};
+
+/// Bounds the table of rotary angles, which is built before any weight is seen.
+const MOST_POSITIONS: usize = 1 << 20;
 
 /// The object of a JSON file. A key whose value is null counts as absent.
 pub(crate) struct Keys {
@@ -110,11 +118,6 @@ impl Keys {
             Some(Value::Array(list)) if !list.is_empty() => list.iter().map(id).collect(),
             Some(value) => Ok(vec![id(value)?]),
         }
-    }
-
-    /// The text of a key.
-    pub(crate) fn text(&self, key: &str) -> Option<&str> {
-        self.get(key).and_then(Value::as_str)
     }
 
     /// Refuses a key that is there and does not have the one supported value.
