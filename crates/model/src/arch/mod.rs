@@ -3,6 +3,7 @@
 mod decoder;
 mod llada;
 mod load;
+mod moe;
 mod qwen;
 
 use crate::config::{Keys, Spec};
@@ -46,12 +47,14 @@ pub struct Family {
 
 impl Family {
     /// Every family.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         llada::LLADA,
         qwen::DREAM,
         qwen::WEDLM,
         qwen::SDAR,
         qwen::FAST_DLLM_V2,
+        moe::LLADA2,
+        moe::LLADA_MOE,
     ];
 
     /// The family that a configuration names.

@@ -1,11 +1,13 @@
 //! Reading `config.json`: typed keys, with errors that name them.
 
 mod llada;
+mod moe;
 mod qwen;
 mod spec;
 mod transformer;
 
 pub(crate) use llada::llada;
+pub(crate) use moe::{llada_moe, llada2};
 pub(crate) use qwen::{dream, fast_dllm, sdar, wedlm};
 pub(crate) use spec::{ExpertSpec, RouterSpec, Score, Spec};
 
@@ -53,13 +55,21 @@ impl Keys {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    /// A positive whole number that fits 32 bits, if the key is there.
-    pub(crate) fn optional_count(&self, key: &str) -> Result<Option<usize>, LoadError> {
+    /// A whole number that fits 32 bits, if the key is there.
+    pub(crate) fn whole(&self, key: &str) -> Result<Option<usize>, LoadError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
         match value.as_u64().and_then(|n| u32::try_from(n).ok()) {
-            Some(n) if n > 0 => Ok(Some(n as usize)),
+            Some(n) => Ok(Some(n as usize)),
+            None => Err(self.refuse(key, "a whole number")),
+        }
+    }
+
+    /// A positive whole number that fits 32 bits, if the key is there.
+    pub(crate) fn optional_count(&self, key: &str) -> Result<Option<usize>, LoadError> {
+        match self.whole(key) {
+            Ok(n) if n != Some(0) => Ok(n),
             _ => Err(self.refuse(key, "a positive whole number")),
         }
     }

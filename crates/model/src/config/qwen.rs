@@ -13,14 +13,21 @@ const END_OF_TURN: u32 = 151_645;
 const SDAR_BLOCK: usize = 4;
 const FAST_DLLM_BLOCK: usize = 32;
 
+/// What the lineage's configuration classes agree on.
+fn defaults(family: &'static str, mask: u32, end: u32) -> Defaults {
+    Defaults {
+        family,
+        mask,
+        end,
+        head_width: None,
+        mlp_width: "intermediate_size",
+        norm_eps: 1e-6,
+    }
+}
+
 /// Dream: Qwen2.5 with full attention.
 pub(crate) fn dream(config: &Keys) -> Result<Spec, LoadError> {
-    let defaults = Defaults {
-        family: "dream",
-        mask: 151_666,
-        end: END_OF_TEXT,
-        head_width: None,
-    };
+    let defaults = defaults("dream", 151_666, END_OF_TEXT);
     let mut spec = transformer(config, &defaults)?;
     spec.qkv_bias = true;
     spec.info.readout = Readout::Previous;
@@ -29,12 +36,7 @@ pub(crate) fn dream(config: &Keys) -> Result<Spec, LoadError> {
 
 /// WeDLM: Qwen2.5 (biases) or Qwen3 (norms of heads) with causal attention.
 pub(crate) fn wedlm(config: &Keys) -> Result<Spec, LoadError> {
-    let defaults = Defaults {
-        family: "wedlm",
-        mask: 151_665,
-        end: END_OF_TEXT,
-        head_width: None,
-    };
+    let defaults = defaults("wedlm", 151_665, END_OF_TEXT);
     let mut spec = transformer(config, &defaults)?;
     spec.qkv_bias = config.flag("attention_bias", true)?;
     spec.head_norms = config.flag("qk_norm", false)?;
@@ -45,10 +47,8 @@ pub(crate) fn wedlm(config: &Keys) -> Result<Spec, LoadError> {
 /// SDAR: Qwen3 with block-causal attention. The block length is `block_size` where it is said.
 pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = Defaults {
-        family: "sdar",
-        mask: 151_669,
-        end: END_OF_TEXT,
         head_width: Some(128),
+        ..defaults("sdar", 151_669, END_OF_TEXT)
     };
     let mut spec = transformer(config, &defaults)?;
     spec.qkv_bias = config.flag("attention_bias", false)?;
@@ -60,12 +60,7 @@ pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
 
 /// Fast-dLLM v2: Qwen2.5 with block-causal attention.
 pub(crate) fn fast_dllm(config: &Keys) -> Result<Spec, LoadError> {
-    let defaults = Defaults {
-        family: "fast-dllm-v2",
-        mask: 151_665,
-        end: END_OF_TURN,
-        head_width: None,
-    };
+    let defaults = defaults("fast-dllm-v2", 151_665, END_OF_TURN);
     let mut spec = transformer(config, &defaults)?;
     spec.qkv_bias = true;
     spec.info.attention = blocks(config, &["bd_size"], FAST_DLLM_BLOCK)?;

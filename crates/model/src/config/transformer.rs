@@ -13,6 +13,9 @@ pub(crate) struct Defaults {
     pub(crate) end: u32,
     /// `head_dim`; none = the width shared out.
     pub(crate) head_width: Option<usize>,
+    /// The key of the width of a dense MLP.
+    pub(crate) mlp_width: &'static str,
+    pub(crate) norm_eps: f64,
 }
 
 /// A decoder without biases and norms of heads, with full attention and each prediction at its own
@@ -29,7 +32,9 @@ pub(crate) fn transformer(config: &Keys, defaults: &Defaults) -> Result<Spec, Lo
     let rope_theta = rope_theta(config)?;
     let info = geometry(config, defaults)?;
     Ok(Spec {
-        norm_eps: config.optional_number("rms_norm_eps")?.unwrap_or(1e-6) as f32,
+        norm_eps: config
+            .optional_number("rms_norm_eps")?
+            .unwrap_or(defaults.norm_eps) as f32,
         rope_theta,
         rotary_width: info.head_width,
         qkv_bias: false,
@@ -97,7 +102,7 @@ fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, LoadError> 
         heads,
         groups,
         head_width,
-        mlp_width: config.count("intermediate_size")?,
+        mlp_width: config.count(defaults.mlp_width)?,
         vocab_size,
         embedding_size: vocab_size,
         max_positions,

@@ -226,7 +226,8 @@ fn other_number_types_are_refused() {
 #[test]
 fn unknown_architectures_name_what_is_supported() {
     let expected = "expected one of LLaDAModelLM / llada, DreamModel / Dream, WeDLMForCausalLM / \
-                    wedlm, SDARForCausalLM / sdar, Fast_dLLM_QwenForCausalLM / Fast_dLLM_Qwen";
+                    wedlm, SDARForCausalLM / sdar, Fast_dLLM_QwenForCausalLM / Fast_dLLM_Qwen, \
+                    LLaDA2MoeModelLM / llada2_moe, LLaDAMoEModelLM or LLaDAMoEModel / lladamoe";
     assert_eq!(
         refused_key("architectures", json!(["GPT2LMHeadModel"])),
         format!("config.json: architectures: {expected}, found [\"GPT2LMHeadModel\"]")

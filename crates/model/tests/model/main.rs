@@ -13,4 +13,6 @@ mod filter;
 #[cfg(test)]
 mod invariance;
 #[cfg(test)]
+mod official;
+#[cfg(test)]
 mod parity;
