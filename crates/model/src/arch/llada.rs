@@ -1,7 +1,7 @@
 //! LLaDA: tensor names of the OLMo lineage.
 
 use super::Family;
-use super::load::{ExpertNames, Names};
+use super::names::{ExpertNames, Names};
 use crate::config;
 
 /// LLaDA-8B and what was trained from it.

@@ -1,9 +1,11 @@
 //! The architectures, chosen by `config.json`.
 
 mod decoder;
+mod layer;
 mod llada;
 mod load;
 mod moe;
+mod names;
 mod qwen;
 
 use crate::config::{Keys, Spec};
@@ -42,7 +44,7 @@ pub struct Family {
     /// What it is called in `model_type`, which decides otherwise.
     pub model_types: &'static [&'static str],
     read: fn(&Keys) -> std::result::Result<Spec, LoadError>,
-    names: &'static load::Names,
+    names: &'static names::Names,
 }
 
 impl Family {

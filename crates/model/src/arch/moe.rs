@@ -1,7 +1,7 @@
 //! Models with experts.
 
 use super::Family;
-use super::load::{ExpertNames, Names};
+use super::names::{ExpertNames, Names};
 use super::qwen;
 use crate::config;
 

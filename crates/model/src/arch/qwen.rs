@@ -1,7 +1,7 @@
 //! Dense models with the tensor names of Qwen2 and Qwen3.
 
 use super::Family;
-use super::load::{ExpertNames, Names};
+use super::names::{ExpertNames, Names};
 use crate::config;
 
 /// Full attention, predictions one row to the left.

@@ -153,3 +153,64 @@ fn largest(scores: &[f32], among: impl Iterator<Item = usize>, count: usize) -> 
     indices.truncate(count);
     indices
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(chosen: usize, score: Score) -> RouterSpec {
+        RouterSpec {
+            chosen,
+            score,
+            bias: true,
+        }
+    }
+
+    #[test]
+    fn a_softmax_router_weighs_probabilities_of_all_experts() {
+        let logits = [2f32.ln(), 0.0, 5f32.ln(), 0.0, 0.0];
+        let near = |got: Vec<(usize, f32)>, want: &[(usize, f32)]| {
+            assert_eq!(got.len(), want.len());
+            for (got, want) in got.iter().zip(want) {
+                assert_eq!(got.0, want.0);
+                assert!((got.1 - want.1).abs() < 1e-6, "{got:?} for {want:?}");
+            }
+        };
+        near(
+            chosen(&logits, None, spec(2, Score::Softmax)),
+            &[(2, 0.5), (0, 0.2)],
+        );
+        // The correction decides, counts, and equal scores go to the first.
+        let bias = [0.0, 0.6, 0.0, 0.0, 0.0];
+        near(
+            chosen(&logits, Some(&bias), spec(4, Score::Softmax)),
+            &[(1, 0.7), (2, 0.5), (0, 0.2), (3, 0.1)],
+        );
+    }
+
+    #[test]
+    fn a_sigmoid_router_chooses_inside_the_best_groups() {
+        let score = Score::Sigmoid {
+            groups: 3,
+            best: 1,
+            scale: 2.0,
+        };
+        // The best expert is alone in its group; the second group has the best pair.
+        let logits = [9.0, -9.0, 1.0, 1.5, 0.0, 0.0];
+        let pair = chosen(&logits, None, spec(2, score));
+        let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());
+        let total = sigmoid(1.5) + sigmoid(1.0);
+        let want = [
+            (3, 2.0 * sigmoid(1.5) / total),
+            (2, 2.0 * sigmoid(1.0) / total),
+        ];
+        for (got, want) in pair.iter().zip(want) {
+            assert_eq!(got.0, want.0);
+            assert!((got.1 - want.1).abs() < 1e-6);
+        }
+        // A correction chooses, but does not weigh; one expert alone weighs its own score.
+        let bias = [0.0, 0.0, 0.0, 0.0, 2.0, 0.0];
+        let one = chosen(&logits, Some(&bias), spec(1, score));
+        assert_eq!(one, [(4, 2.0 * 0.5)]);
+    }
+}

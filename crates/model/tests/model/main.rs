@@ -9,6 +9,8 @@ mod demo;
 #[cfg(test)]
 mod executor;
 #[cfg(test)]
+mod families;
+#[cfg(test)]
 mod filter;
 #[cfg(test)]
 mod invariance;

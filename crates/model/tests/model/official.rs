@@ -6,6 +6,7 @@
 use asynclane_model::{Checkpoint, Family, Files, Model, WeightDtype};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -23,14 +24,16 @@ const TOLERANCE: Tolerance = Tolerance {
 };
 
 /// A checkpoint of `fixtures/families` and what the official code says of it.
-struct Case {
-    name: String,
-    folder: PathBuf,
+pub struct Case {
+    pub name: String,
+    pub folder: PathBuf,
     source: String,
-    tokens: Vec<u32>,
+    pub tokens: Vec<u32>,
     logits: Vec<f32>,
     /// Of the official code in bf16, for a checkpoint in bf16.
     logits_bf16: Option<Vec<f32>>,
+    /// Under causal attention, an order of the tokens and the logits in it.
+    pub reordered: Option<(Vec<u32>, Vec<f32>)>,
 }
 
 impl Case {
@@ -39,18 +42,29 @@ impl Case {
         let file = SafeTensors::deserialize(&bytes).unwrap();
         let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
         let metadata = header.metadata().as_ref().expect("says where it is from");
+        let origin: Value = serde_json::from_str(&metadata["origin"]).unwrap();
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
         let tokens = file.tensor("tokens").unwrap();
         Self {
             name: folder.file_name().unwrap().to_str().unwrap().to_owned(),
             folder: folder.to_owned(),
-            source: format!("{} at {:.7}", metadata["source"], metadata["commit"]),
+            source: format!(
+                "{} at {:.7}",
+                text(&origin["source"]),
+                text(&origin["commit"])
+            ),
             tokens: words(&tokens).map(u32::from_le_bytes).collect(),
             logits: floats(&file.tensor("logits").unwrap()),
             logits_bf16: file.tensor("logits_bf16").ok().map(|t| floats(&t)),
+            reordered: file.tensor("order").ok().map(|order| {
+                let logits = floats(&file.tensor("logits_reordered").unwrap());
+                (words(&order).map(u32::from_le_bytes).collect(), logits)
+            }),
         }
     }
 
-    fn all() -> Vec<Self> {
+    /// Every checkpoint of the fixtures.
+    pub fn all() -> Vec<Self> {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/fixtures/families");
         let mut folders: Vec<PathBuf> = std::fs::read_dir(folder)
             .unwrap()
@@ -60,7 +74,8 @@ impl Case {
         folders.iter().map(|folder| Self::read(folder)).collect()
     }
 
-    fn model(&self, dtype: WeightDtype) -> Model {
+    /// Loads it.
+    pub fn model(&self, dtype: WeightDtype) -> Model {
         let checkpoint = Checkpoint::open(&Files::folder(&self.folder)).unwrap();
         let model = Model::load(checkpoint.with_dtype(dtype)).unwrap();
         assert_eq!(model.warnings(), [] as [&str; 0], "{}", self.name);
