@@ -24,8 +24,10 @@ pub struct ModelInfo {
     pub groups: usize,
     /// Head width `c`.
     pub head_width: usize,
-    /// MLP width `m`.
+    /// MLP width `m`, of layers without experts where others have them.
     pub mlp_width: usize,
+    /// Experts of a layer and how many each row goes through, where layers have them.
+    pub experts: Option<(usize, usize)>,
     /// Tokens with a logit `v`.
     pub vocab_size: usize,
     /// Rows of the embedding table, at least `vocab_size`.

@@ -103,6 +103,7 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         max_positions,
         mask: config.token("mask_token_id", MASK, embedding_size)?,
         end: config.tokens("eos_token_id", END_OF_TEXT, embedding_size)?,
+        experts: None,
         parameters: 0,
         dtype: kernels::WeightDtype::F32,
         attention: Attention::Full,

@@ -33,6 +33,7 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
     spec.rotary_width = rotary_width(config, spec.info.head_width, 0.5)?;
     spec.info.attention = blocks(config, &["block_size", "block_length"], LLADA2_BLOCK)?;
     let (count, chosen) = experts(config)?;
+    spec.info.experts = Some((count, chosen));
     let groups = config.optional_count("n_group")?.unwrap_or(8);
     let best = config.optional_count("topk_group")?.unwrap_or(4);
     if !count.is_multiple_of(groups) || count / groups < 2 {
@@ -90,6 +91,7 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
     spec.head_norms = config.flag("qk_layernorm", false)?;
     spec.rotary_width = rotary_width(config, spec.info.head_width, 1.0)?;
     let (count, chosen) = experts(config)?;
+    spec.info.experts = Some((count, chosen));
     spec.experts = Some(ExpertSpec {
         count,
         width: config.count("expert_intermediate_size")?,

@@ -108,6 +108,7 @@ fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, LoadError> 
         max_positions,
         mask: config.token("mask_token_id", defaults.mask, vocab_size)?,
         end: config.tokens("eos_token_id", defaults.end, vocab_size)?,
+        experts: None,
         parameters: 0,
         dtype: kernels::WeightDtype::F32,
         attention: Attention::Full,

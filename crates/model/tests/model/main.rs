@@ -18,3 +18,5 @@ mod invariance;
 mod official;
 #[cfg(test)]
 mod parity;
+#[cfg(test)]
+mod refusals;
