@@ -99,7 +99,7 @@ fn device() {
 
 fn logits(args: &InspectArgs, tokens: &[u32], out: &Path) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
-    let (model, _) = load::open(&config.model.path, config.dtype()?)?;
+    let model = load::weights(&config.model.path, config.dtype()?)?;
     let logits = model.logits(tokens);
     let logits = logits.map_err(|error| exit::failure(exit::USAGE, error.to_string()))?;
     let bytes: Vec<u8> = logits

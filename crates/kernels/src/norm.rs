@@ -109,9 +109,9 @@ unsafe fn normalise<S: Simd>(s: S, x: *const f32, weight: &[f32], eps: f32, out:
         squares = s.fma(v, v, squares);
     }
     let mut tail = [0.0; MAX_LANES];
-    for i in vectors..d {
+    for (i, tail) in (vectors..d).zip(&mut tail) {
         // SAFETY: i < d.
-        tail[i - vectors] = unsafe { *x.add(i) };
+        *tail = unsafe { *x.add(i) };
     }
     // SAFETY: LANES <= MAX_LANES.
     let v = unsafe { s.load(tail.as_ptr()) };
@@ -124,9 +124,9 @@ unsafe fn normalise<S: Simd>(s: S, x: *const f32, weight: &[f32], eps: f32, out:
             s.store(out.add(i), s.mul(v, s.load(weight.as_ptr().add(i))));
         }
     }
-    for i in vectors..d {
+    for (i, weight) in weight.iter().enumerate().skip(vectors) {
         // SAFETY: i < d.
-        unsafe { *out.add(i) = *x.add(i) * factor * weight[i] };
+        unsafe { *out.add(i) = *x.add(i) * factor * weight };
     }
 }
 

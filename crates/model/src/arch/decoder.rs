@@ -9,9 +9,9 @@ use kernels::Linear;
 /// What follows attention in a layer.
 pub(super) enum Mlp {
     /// One for all rows.
-    Dense(GatedMlp),
+    Dense(Box<GatedMlp>),
     /// Several, each row through a few.
-    Experts(Experts),
+    Experts(Box<Experts>),
 }
 
 /// One layer.

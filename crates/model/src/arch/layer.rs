@@ -61,13 +61,13 @@ impl Layer<'_> {
         let info = &self.spec.info;
         match &self.spec.experts {
             Some(experts) if experts.layers[self.number] => {
-                Ok(Mlp::Experts(self.experts(weights, experts)?))
+                let experts = self.experts(weights, experts)?;
+                Ok(Mlp::Experts(Box::new(experts)))
             }
-            _ => Ok(Mlp::Dense(self.gated(
-                weights,
-                self.names.mlp,
-                info.mlp_width,
-            )?)),
+            _ => {
+                let mlp = self.gated(weights, self.names.mlp, info.mlp_width)?;
+                Ok(Mlp::Dense(Box::new(mlp)))
+            }
         }
     }
 

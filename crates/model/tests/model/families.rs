@@ -2,7 +2,7 @@
 
 use crate::common::{assert_candidate, execute, push, row};
 use crate::official::Case;
-use asynclane_model::{Checkpoint, ExecutorConfig, Model, ModelExecutor, WeightDtype};
+use asynclane_model::{Checkpoint, ExecutorConfig, Family, Model, ModelExecutor, WeightDtype};
 use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use step::{Attention, Batch, Candidate, Executor, Readout, Row, Sampling};
@@ -130,6 +130,17 @@ fn reordered_rows_see_what_is_before_them_at_their_own_positions() {
         compared += 1;
     }
     assert_eq!(compared, 3);
+}
+
+#[test]
+fn the_readme_lists_every_family() {
+    let readme = include_str!("../../README.md");
+    for family in Family::ALL {
+        let (architectures, types) = (family.architectures, family.model_types);
+        let names = [architectures.join(", "), types.join(", ")].join(" | ");
+        let row = format!("| {} | {names} | {} |", family.name, family.about);
+        assert!(readme.lines().any(|line| line == row), "expected {row}");
+    }
 }
 
 /// The facts of a configuration that says nothing of its ids and blocks.
