@@ -24,7 +24,7 @@ pub struct ModelInfo {
     pub groups: usize,
     /// Head width `c`.
     pub head_width: usize,
-    /// MLP width `m`, of layers without experts where others have them.
+    /// MLP width `m`: of layers without experts, or of an expert if every layer has them.
     pub mlp_width: usize,
     /// Experts of a layer and how many each row goes through, where layers have them.
     pub experts: Option<(usize, usize)>,

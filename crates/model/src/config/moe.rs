@@ -21,7 +21,6 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
         mask: MASK,
         end: END_OF_TEXT,
         head_width: None,
-        mlp_width: "intermediate_size",
         norm_eps: 1e-5,
     };
     config.only("score_function", &json!("sigmoid"))?;
@@ -49,6 +48,8 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
         .optional_number("routed_scaling_factor")?
         .unwrap_or(2.5);
     let dense = config.whole("first_k_dense_replace")?.unwrap_or(0);
+    let layers: Vec<bool> = (0..spec.info.layers).map(|layer| layer >= dense).collect();
+    spec.info.mlp_width = mlp_width(config, "intermediate_size", (&layers, width))?;
     spec.experts = Some(ExpertSpec {
         count,
         width,
@@ -56,7 +57,7 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
             None | Some(0) => None,
             Some(shared) => Some(shared * width),
         },
-        layers: (0..spec.info.layers).map(|layer| layer >= dense).collect(),
+        layers,
         router: RouterSpec {
             chosen,
             score: Score::Sigmoid {
@@ -78,7 +79,6 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
         mask: MASK,
         end: END_OF_TEXT,
         head_width: None,
-        mlp_width: "dense_intermediate_size",
         norm_eps: 1e-5,
     };
     config.only("moe_router_score_function", &json!("softmax"))?;
@@ -92,11 +92,14 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
     spec.rotary_width = rotary_width(config, spec.info.head_width, 1.0)?;
     let (count, chosen) = experts(config)?;
     spec.info.experts = Some((count, chosen));
+    let width = config.count("expert_intermediate_size")?;
+    let layers = frequency(config, spec.info.layers)?;
+    spec.info.mlp_width = mlp_width(config, "dense_intermediate_size", (&layers, width))?;
     spec.experts = Some(ExpertSpec {
         count,
-        width: config.count("expert_intermediate_size")?,
+        width,
         shared: config.optional_count("shared_expert_intermediate_size")?,
-        layers: frequency(config, spec.info.layers)?,
+        layers,
         router: RouterSpec {
             chosen,
             score: Score::Softmax,
@@ -104,6 +107,18 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
         },
     });
     Ok(spec)
+}
+
+/// The width of a dense MLP, or of an expert if no layer has another.
+fn mlp_width(
+    config: &Keys,
+    key: &str,
+    (layers, expert): (&[bool], usize),
+) -> Result<usize, LoadError> {
+    match layers.iter().all(|&experts| experts) {
+        true => Ok(expert),
+        false => config.count(key),
+    }
 }
 
 /// Experts of a layer, and of a row.

@@ -20,15 +20,21 @@ fn defaults(family: &'static str, mask: u32, end: u32) -> Defaults {
         mask,
         end,
         head_width: None,
-        mlp_width: "intermediate_size",
         norm_eps: 1e-6,
     }
+}
+
+/// A decoder with an MLP in every layer.
+fn dense(config: &Keys, defaults: &Defaults) -> Result<Spec, LoadError> {
+    let mut spec = transformer(config, defaults)?;
+    spec.info.mlp_width = config.count("intermediate_size")?;
+    Ok(spec)
 }
 
 /// Dream: Qwen2.5 with full attention.
 pub(crate) fn dream(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = defaults("dream", 151_666, END_OF_TEXT);
-    let mut spec = transformer(config, &defaults)?;
+    let mut spec = dense(config, &defaults)?;
     spec.qkv_bias = true;
     spec.info.readout = Readout::Previous;
     Ok(spec)
@@ -37,7 +43,7 @@ pub(crate) fn dream(config: &Keys) -> Result<Spec, LoadError> {
 /// WeDLM: Qwen2.5 (biases) or Qwen3 (norms of heads) with causal attention.
 pub(crate) fn wedlm(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = defaults("wedlm", 151_665, END_OF_TEXT);
-    let mut spec = transformer(config, &defaults)?;
+    let mut spec = dense(config, &defaults)?;
     spec.qkv_bias = config.flag("attention_bias", true)?;
     spec.head_norms = config.flag("qk_norm", false)?;
     spec.info.attention = Attention::Causal;
@@ -50,7 +56,7 @@ pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
         head_width: Some(128),
         ..defaults("sdar", 151_669, END_OF_TEXT)
     };
-    let mut spec = transformer(config, &defaults)?;
+    let mut spec = dense(config, &defaults)?;
     spec.qkv_bias = config.flag("attention_bias", false)?;
     spec.out_bias = spec.qkv_bias;
     spec.head_norms = true;
@@ -61,7 +67,7 @@ pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
 /// Fast-dLLM v2: Qwen2.5 with block-causal attention.
 pub(crate) fn fast_dllm(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = defaults("fast-dllm-v2", 151_665, END_OF_TURN);
-    let mut spec = transformer(config, &defaults)?;
+    let mut spec = dense(config, &defaults)?;
     spec.qkv_bias = true;
     spec.info.attention = blocks(config, &["bd_size"], FAST_DLLM_BLOCK)?;
     spec.info.readout = Readout::Previous;

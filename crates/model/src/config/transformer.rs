@@ -13,13 +13,11 @@ pub(crate) struct Defaults {
     pub(crate) end: u32,
     /// `head_dim`; none = the width shared out.
     pub(crate) head_width: Option<usize>,
-    /// The key of the width of a dense MLP.
-    pub(crate) mlp_width: &'static str,
     pub(crate) norm_eps: f64,
 }
 
 /// A decoder without biases and norms of heads, with full attention and each prediction at its own
-/// row, for a family to change.
+/// row, for a family to change. The family knows the key of the MLP width.
 pub(crate) fn transformer(config: &Keys, defaults: &Defaults) -> Result<Spec, LoadError> {
     config.only("hidden_act", &json!("silu"))?;
     config.only("use_sliding_window", &json!(false))?;
@@ -102,7 +100,7 @@ fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, LoadError> 
         heads,
         groups,
         head_width,
-        mlp_width: config.count(defaults.mlp_width)?,
+        mlp_width: 0,
         vocab_size,
         embedding_size: vocab_size,
         max_positions,

@@ -257,4 +257,11 @@ fn experts_are_told() {
     assert_eq!(experts("dream-grouped"), None);
     assert_eq!(experts("llada2-mini"), Some((8, 3)));
     assert_eq!(experts("llada-moe"), Some((8, 3)));
+    // The width of a dense MLP matters where there is one.
+    let unsaid = [("dense_intermediate_size", json!(-1))];
+    assert_eq!(accepted("llada-moe", &unsaid).info().mlp_width, 7);
+    assert_eq!(
+        refusal(files("llada-moe-dense-shared", &unsaid)),
+        "config.json: dense_intermediate_size: expected a positive whole number, found -1"
+    );
 }
