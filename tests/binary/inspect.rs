@@ -30,6 +30,52 @@ fn logits_are_those_of_the_model() {
 }
 
 #[test]
+fn logits_of_every_family_are_those_of_its_official_code() {
+    let root = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../crates/model/tests/model/fixtures/families"
+    );
+    for case in ["dream-odd", "wedlm-7b", "sdar-16-tied", "llada2-odd"] {
+        let model = format!("{root}/{case}");
+        let bytes = std::fs::read(format!("{model}/reference.safetensors")).unwrap();
+        let reference = SafeTensors::deserialize(&bytes).unwrap();
+        let words = reference.tensor("tokens").unwrap().data().to_vec();
+        let tokens = words.as_chunks().0.iter().map(|&id| u32::from_le_bytes(id));
+        let tokens = tokens
+            .map(|id| id.to_string())
+            .collect::<Vec<_>>()
+            .join(",");
+        let file = folder(case).join("logits.safetensors");
+        let out = file.to_str().expect("the path is UTF-8");
+        let arguments = ["--model", &model, "--tokens", &tokens, "--out", out];
+        let output = run(&[&["inspect", "logits"], &arguments[..]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let bytes = std::fs::read(&file).unwrap();
+        let got = SafeTensors::deserialize(&bytes).unwrap();
+        let (got, want) = (
+            got.tensor("logits").unwrap(),
+            reference.tensor("logits").unwrap(),
+        );
+        assert_eq!(got.shape(), want.shape(), "{case}");
+        let floats = |data: &[u8]| -> Vec<f32> {
+            let words = data.as_chunks().0.iter();
+            words.map(|&x| f32::from_le_bytes(x)).collect()
+        };
+        for (got, want) in floats(got.data()).iter().zip(floats(want.data())) {
+            assert!((got - want).abs() < 1e-4, "{case}: {got} for {want}");
+        }
+    }
+}
+
+#[test]
+fn a_model_says_what_rows_see_and_where_predictions_are_read() {
+    let text = stdout(&run(&["inspect", "model"]));
+    for line in ["attention        full", "predictions      at their own row"] {
+        assert!(text.lines().any(|other| other == line), "{text}");
+    }
+}
+
+#[test]
 fn a_device_names_what_multiplies_each_dtype() {
     let output = run(&["inspect", "device"]);
     let text = stdout(&output);

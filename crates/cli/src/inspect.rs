@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use model::WeightDtype;
 use safetensors::tensor::{Dtype, TensorView};
+use step::{Attention, Readout};
 
 use crate::args::{InspectArgs, InspectCommand};
 use crate::bench::report::machine;
@@ -49,6 +50,11 @@ fn model(args: &InspectArgs) -> Result<()> {
     );
     println!("head width       {}", info.head_width);
     println!("MLP width        {}", info.mlp_width);
+    if let Some((experts, chosen)) = info.experts {
+        println!("experts          {experts} ({chosen} for each row)");
+    }
+    println!("attention        {}", attention(info.attention));
+    println!("predictions      {}", readout(info.readout));
     println!("vocabulary       {}", info.vocab_size);
     println!("max positions    {}", info.max_positions);
     println!("mask token       {}", info.mask);
@@ -68,6 +74,21 @@ fn model(args: &InspectArgs) -> Result<()> {
     Ok(())
 }
 
+fn attention(attention: Attention) -> String {
+    match attention {
+        Attention::Full => "full".to_owned(),
+        Attention::Blocks(length) => format!("full in blocks of {length}, causal across"),
+        Attention::Causal => "causal, committed tokens in front of masks".to_owned(),
+    }
+}
+
+fn readout(readout: Readout) -> &'static str {
+    match readout {
+        Readout::Own => "at their own row",
+        Readout::Previous => "at the row before",
+    }
+}
+
 /// What this machine computes with.
 fn device() {
     println!("{}", machine());
@@ -78,7 +99,7 @@ fn device() {
 
 fn logits(args: &InspectArgs, tokens: &[u32], out: &Path) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
-    let (model, _) = load::open(&config.model.path, config.dtype()?)?;
+    let model = load::weights(&config.model.path, config.dtype()?)?;
     let logits = model.logits(tokens);
     let logits = logits.map_err(|error| exit::failure(exit::USAGE, error.to_string()))?;
     let bytes: Vec<u8> = logits

@@ -123,23 +123,31 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
 /// # Errors
 /// As [`load`].
 pub fn open(path: &str, dtype: WeightDtype) -> Result<(Model, Tokenizer)> {
-    let load = |checkpoint: Checkpoint| Model::load(checkpoint.with_dtype(dtype));
+    let model = weights(path, dtype)?;
     if path == DEMO {
-        let files = Files::memory(demo::checkpoint::files().iter().copied());
-        let model = Checkpoint::open(&files).and_then(load).map_err(refused)?;
         return Ok((model, tokenizer(&demo_files())?));
     }
-    let folder = Path::new(path);
-    if !folder.is_dir() {
-        let message = format!("{path}: expected a Hugging Face folder or `demo`, found no folder");
-        return Err(exit::failure(exit::NO_INPUT, message));
-    }
-    let model = Checkpoint::open(&Files::folder(folder))
-        .and_then(load)
-        .map_err(refused)?;
-    let files = TokenizerFiles::read(folder)
+    let files = TokenizerFiles::read(Path::new(path))
         .map_err(|error| exit::failure(exit::CHECKPOINT, error.to_string()))?;
     Ok((model, tokenizer(&files)?))
+}
+
+/// The weights of `demo` or of a folder, which needs no tokenizer then.
+///
+/// # Errors
+/// As [`load`].
+pub fn weights(path: &str, dtype: WeightDtype) -> Result<Model> {
+    let folder = Path::new(path);
+    let files = if path == DEMO {
+        Files::memory(demo::checkpoint::files().iter().copied())
+    } else if folder.is_dir() {
+        Files::folder(folder)
+    } else {
+        let message = format!("{path}: expected a Hugging Face folder or `demo`, found no folder");
+        return Err(exit::failure(exit::NO_INPUT, message));
+    };
+    let load = |checkpoint: Checkpoint| Model::load(checkpoint.with_dtype(dtype));
+    Checkpoint::open(&files).and_then(load).map_err(refused)
 }
 
 /// What multiplies a dtype on this processor, for logs and labels.

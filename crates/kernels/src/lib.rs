@@ -10,6 +10,7 @@
 
 mod attention;
 mod cache;
+mod gather;
 mod gemm;
 mod linear;
 mod norm;
@@ -24,8 +25,9 @@ mod team;
 
 pub use attention::{AttentionSegment, PagedAttention};
 pub use cache::{CopyPages, Pool, WriteRows};
+pub use gather::AddRows;
 pub use linear::{Epilogue, Linear, Matrix};
-pub use norm::rms_norm;
+pub use norm::{HeadNorm, rms_norm};
 pub use peak::peak;
 pub use rope::{Rope, RopeTable};
 pub use score::{Draw, LogitBias, Scored, Scorer, ScorerRow, Scores, Top, score};

@@ -1,9 +1,9 @@
-//! RMS normalisation.
+//! RMS normalisation, of rows and of the heads in them.
 
 use crate::parallel::{self, Shared, filled};
 use crate::simd::{Kernel, MAX_LANES, Simd, dispatch};
-use crate::storage::f32s;
-use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, bail};
+use crate::storage::{f32s, f32s_mut};
+use candle_core::{CpuStorage, CustomOp2, InplaceOp1, Layout, Result, Shape, Tensor, bail};
 use std::mem::MaybeUninit;
 
 /// Elements below which one thread does it all.
@@ -79,30 +79,127 @@ impl Kernel for Rows<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let d = self.weight.len();
-        let vectors = d / S::LANES * S::LANES;
         for (x, out) in self.x.chunks_exact(d).zip(self.out.chunks_exact_mut(d)) {
-            let mut squares = s.splat(0.0);
-            for i in (0..vectors).step_by(S::LANES) {
-                // SAFETY: i + LANES <= d.
-                let v = unsafe { s.load(x.as_ptr().add(i)) };
-                squares = s.fma(v, v, squares);
-            }
-            let mut tail = [0.0; MAX_LANES];
-            tail[..d - vectors].copy_from_slice(&x[vectors..]);
-            // SAFETY: LANES <= MAX_LANES.
-            let v = unsafe { s.load(tail.as_ptr()) };
-            let sum = s.sum(s.fma(v, v, squares));
-            let factor = 1.0 / (sum / d as f32 + self.eps).sqrt();
-            for i in (0..vectors).step_by(S::LANES) {
-                // SAFETY: i + LANES <= d.
-                unsafe {
-                    let v = s.mul(s.load(x.as_ptr().add(i)), s.splat(factor));
-                    let v = s.mul(v, s.load(self.weight.as_ptr().add(i)));
-                    s.store(out.as_mut_ptr().add(i).cast(), v);
-                }
-            }
-            for i in vectors..d {
-                out[i].write(x[i] * factor * self.weight[i]);
+            // SAFETY: both hold d numbers.
+            unsafe {
+                normalise(
+                    s,
+                    x.as_ptr(),
+                    self.weight,
+                    self.eps,
+                    out.as_mut_ptr().cast(),
+                )
+            };
+        }
+    }
+}
+
+/// One vector of as many numbers as there are weights.
+///
+/// # Safety
+/// So many numbers are readable from `x` on and writable from `out` on, which may be the same.
+#[inline(always)]
+unsafe fn normalise<S: Simd>(s: S, x: *const f32, weight: &[f32], eps: f32, out: *mut f32) {
+    let d = weight.len();
+    let vectors = d / S::LANES * S::LANES;
+    let mut squares = s.splat(0.0);
+    for i in (0..vectors).step_by(S::LANES) {
+        // SAFETY: i + LANES <= d.
+        let v = unsafe { s.load(x.add(i)) };
+        squares = s.fma(v, v, squares);
+    }
+    let mut tail = [0.0; MAX_LANES];
+    for (i, tail) in (vectors..d).zip(&mut tail) {
+        // SAFETY: i < d.
+        *tail = unsafe { *x.add(i) };
+    }
+    // SAFETY: LANES <= MAX_LANES.
+    let v = unsafe { s.load(tail.as_ptr()) };
+    let sum = s.sum(s.fma(v, v, squares));
+    let factor = 1.0 / (sum / d as f32 + eps).sqrt();
+    for i in (0..vectors).step_by(S::LANES) {
+        // SAFETY: i + LANES <= d.
+        unsafe {
+            let v = s.mul(s.load(x.add(i)), s.splat(factor));
+            s.store(out.add(i), s.mul(v, s.load(weight.as_ptr().add(i))));
+        }
+    }
+    for (i, weight) in weight.iter().enumerate().skip(vectors) {
+        // SAFETY: i < d.
+        unsafe { *out.add(i) = *x.add(i) * factor * weight };
+    }
+}
+
+/// Normalises in place the first heads of every row of a tensor `[r, >= weights]`, each head on
+/// its own: `x / sqrt(mean(x^2) + eps) * weight`.
+pub struct HeadNorm<'a> {
+    /// Weights of the heads, one head after the other, `[heads * c]`.
+    pub weights: &'a [f32],
+    /// Head width `c`, at least 1.
+    pub width: usize,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+impl InplaceOp1 for HeadNorm<'_> {
+    fn name(&self) -> &'static str {
+        "head-norm"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
+        let (rows, width) = layout.shape().dims2()?;
+        let data = f32s_mut(self.name(), storage, layout)?;
+        let columns = self.weights.len();
+        if self.width == 0 || !columns.is_multiple_of(self.width) || columns > width {
+            bail!(
+                "head-norm: {columns} weights of heads of {}, rows of {width}",
+                { self.width }
+            );
+        }
+        let block = if rows * columns < SERIAL_ELEMENTS {
+            rows.max(1)
+        } else {
+            ROW_BLOCK
+        };
+        let shared = Shared::new(data);
+        parallel::for_each(rows.div_ceil(block), |task| {
+            let (from, to) = (task * block, ((task + 1) * block).min(rows));
+            // SAFETY: tasks own disjoint rows.
+            let data = unsafe { shared.part(from * width, (to - from) * width) };
+            dispatch(Heads {
+                norm: self,
+                row: width,
+                data,
+            });
+        });
+        Ok(())
+    }
+}
+
+/// Some rows on one thread.
+struct Heads<'a> {
+    norm: &'a HeadNorm<'a>,
+    /// Numbers of a row.
+    row: usize,
+    data: &'a mut [f32],
+}
+
+impl Kernel for Heads<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let HeadNorm {
+            weights,
+            width,
+            eps,
+        } = *self.norm;
+        for row in self.data.chunks_exact_mut(self.row) {
+            let heads = row.chunks_exact_mut(width);
+            for (head, weight) in heads.zip(weights.chunks_exact(width)) {
+                let head = head.as_mut_ptr();
+                // SAFETY: the head holds as many numbers as it has weights.
+                unsafe { normalise(s, head, weight, eps, head) };
             }
         }
     }

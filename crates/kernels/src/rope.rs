@@ -49,7 +49,8 @@ impl RopeTable {
 }
 
 /// Rotates in place the first `heads` heads of every row of a tensor `[r, >= heads * c]`:
-/// `(a, b) -> (a cos - b sin, b cos + a sin)` for the two halves `a`, `b` of a head.
+/// `(a, b) -> (a cos - b sin, b cos + a sin)` for the two halves `a`, `b` of a head's rotated part,
+/// its first numbers, as many as the table is wide.
 pub struct Rope<'a> {
     /// Cosines and sines.
     pub table: &'a RopeTable,
@@ -57,6 +58,8 @@ pub struct Rope<'a> {
     pub positions: &'a [u32],
     /// Heads to rotate: the query heads and the key heads behind them.
     pub heads: usize,
+    /// Head width `c`, at least the table's.
+    pub width: usize,
 }
 
 impl InplaceOp1 for Rope<'_> {
@@ -67,19 +70,20 @@ impl InplaceOp1 for Rope<'_> {
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
         let (rows, width) = layout.shape().dims2()?;
         let data = f32s_mut(self.name(), storage, layout)?;
-        let half = self.table.half;
-        if self.positions.len() != rows || self.heads * 2 * half > width {
+        let turned = self.heads * self.width;
+        if self.positions.len() != rows || turned > width || self.width < 2 * self.table.half {
             bail!(
-                "rope: {} positions, {} heads for [{rows}, {width}]",
+                "rope: {} positions, {} heads of {} for [{rows}, {width}]",
                 self.positions.len(),
-                { self.heads }
+                self.heads,
+                { self.width }
             );
         }
         let positions = self.table.positions();
         if let Some(position) = self.positions.iter().find(|&&p| p as usize >= positions) {
             bail!("rope: position {position} of {positions}");
         }
-        let block = if rows * self.heads * 2 * half < SERIAL_ELEMENTS {
+        let block = if rows * turned < SERIAL_ELEMENTS {
             rows.max(1)
         } else {
             ROW_BLOCK
@@ -111,13 +115,13 @@ impl Kernel for Turn<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let (half, heads) = (self.rope.table.half, self.rope.heads);
+        let (half, heads, c) = (self.rope.table.half, self.rope.heads, self.rope.width);
         let width = self.data.len() / self.positions.len();
         for (row, &position) in self.data.chunks_exact_mut(width).zip(self.positions) {
             let angles = &self.rope.table.table[position as usize * 2 * half..][..2 * half];
             let (cos, sin) = angles.split_at(half);
-            for head in row[..heads * 2 * half].chunks_exact_mut(2 * half) {
-                let (low, high) = head.split_at_mut(half);
+            for head in row[..heads * c].chunks_exact_mut(c) {
+                let (low, high) = head[..2 * half].split_at_mut(half);
                 for i in 0..half {
                     let (a, b) = (low[i], high[i]);
                     low[i] = a * cos[i] - b * sin[i];

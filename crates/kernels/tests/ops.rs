@@ -1,6 +1,7 @@
 //! The small ops against plain loops: linear, norm, rope, pool writes.
 
-use asynclane_kernels::{CopyPages, Pool, Rope, RopeTable, WriteRows, rms_norm};
+use asynclane_kernels::{AddRows, HeadNorm, rms_norm};
+use asynclane_kernels::{CopyPages, Pool, Rope, RopeTable, WriteRows};
 use asynclane_kernels::{Epilogue, Linear, Matrix, WeightDtype};
 use candle_core::{Device, Tensor};
 
@@ -113,26 +114,96 @@ fn rms_norm_divides_by_the_root_of_the_mean_square() {
 }
 
 #[test]
+fn head_norm_is_rms_norm_head_by_head_and_leaves_the_rest() {
+    // A few rows, and enough for several threads; columns behind the heads stay.
+    for (rows, heads, c) in [(1, 1, 2), (3, 5, 6), (700, 7, 40)] {
+        let width = heads * c + 3;
+        let before = noise(11, rows * width);
+        let weights = noise(12, heads * c);
+        let x = tensor(&before, rows);
+        let norm = HeadNorm {
+            weights: &weights,
+            width: c,
+            eps: 1e-6,
+        };
+        x.inplace_op1(&norm).unwrap();
+        let got = values(&x);
+        for (got, before) in got.chunks(width).zip(before.chunks(width)) {
+            for head in 0..heads {
+                let columns = head * c..(head + 1) * c;
+                let one = tensor(&before[columns.clone()], 1);
+                let weight = Tensor::from_slice(&weights[columns.clone()], c, &Device::Cpu);
+                let want = rms_norm(&one, &weight.unwrap(), 1e-6).unwrap();
+                assert_eq!(got[columns], values(&want));
+            }
+            assert_eq!(got[heads * c..], before[heads * c..]);
+        }
+    }
+    let wide = HeadNorm {
+        weights: &[1.0; 8],
+        width: 4,
+        eps: 0.0,
+    };
+    assert!(tensor(&noise(1, 12), 2).inplace_op1(&wide).is_err());
+}
+
+#[test]
+fn rows_are_added_where_they_belong() {
+    for (rows, d, chosen) in [(5, 3, vec![0u32, 2, 4]), (300, 200, (7..300).collect())] {
+        let (before, added) = (noise(13, rows * d), noise(14, chosen.len() * d));
+        let weights = noise(15, chosen.len());
+        let to = tensor(&before, rows);
+        let add = AddRows {
+            rows: &chosen,
+            weights: &weights,
+        };
+        to.inplace_op2(&tensor(&added, chosen.len()), &add).unwrap();
+        let mut want = before;
+        for (i, &row) in chosen.iter().enumerate() {
+            for j in 0..d {
+                want[row as usize * d + j] += weights[i] * added[i * d + j];
+            }
+        }
+        assert_eq!(values(&to), want);
+    }
+    let refused = |rows: &[u32]| {
+        let add = AddRows {
+            rows,
+            weights: &[1.0, 1.0],
+        };
+        let to = tensor(&noise(1, 6), 3);
+        let refused = to.inplace_op2(&tensor(&noise(2, 4), 2), &add).unwrap_err();
+        refused.to_string()
+    };
+    assert!(refused(&[1, 3]).contains("row 3 of 3"));
+    assert!(refused(&[1, 1]).contains("not ascending"));
+}
+
+#[test]
 fn rope_turns_halves_by_the_rows_own_position() {
     let (heads, c) = (3, 8);
-    let table = RopeTable::new(10_000.0, c, 10);
-    assert_eq!(table.positions(), 10);
-    // A few rows, and enough for several threads.
-    for count in [3, 2001] {
-        let positions: Vec<u32> = (0..count).map(|i| i * 9 % 10).collect();
-        turn(&table, &positions, (heads, c));
+    // Whole heads, and their first part alone.
+    for part in [c, 4] {
+        let table = RopeTable::new(10_000.0, part, 10);
+        assert_eq!(table.positions(), 10);
+        // A few rows, and enough for several threads.
+        for count in [3, 2001] {
+            let positions: Vec<u32> = (0..count).map(|i| i * 9 % 10).collect();
+            turn(&table, &positions, (heads, c, part));
+        }
+        let far = Rope {
+            table: &table,
+            positions: &[10, 0, 0],
+            heads,
+            width: c,
+        };
+        let refused = tensor(&noise(7, 96), 3).inplace_op1(&far).unwrap_err();
+        assert!(refused.to_string().contains("position 10 of 10"));
     }
-    let far = Rope {
-        table: &table,
-        positions: &[10, 0, 0],
-        heads,
-    };
-    let refused = tensor(&noise(7, 96), 3).inplace_op1(&far).unwrap_err();
-    assert!(refused.to_string().contains("position 10 of 10"));
 }
 
 /// Turns `heads` heads of rows with one head more, and compares them with angles in f64.
-fn turn(table: &RopeTable, positions: &[u32], (heads, c): (usize, usize)) {
+fn turn(table: &RopeTable, positions: &[u32], (heads, c, part): (usize, usize, usize)) {
     let width = (heads + 1) * c;
     let before = noise(7, positions.len() * width);
     let x = tensor(&before, positions.len());
@@ -140,18 +211,21 @@ fn turn(table: &RopeTable, positions: &[u32], (heads, c): (usize, usize)) {
         table,
         positions,
         heads,
+        width: c,
     };
     x.inplace_op1(&rope).expect("positions and heads fit");
     let got = values(&x);
     for (row, &position) in positions.iter().enumerate() {
         for j in 0..width {
             let at = row * width + j;
-            let (i, high) = (j % c % (c / 2), j % c >= c / 2);
-            let angle = f64::from(position) * 10_000f64.powf(-2.0 * i as f64 / c as f64);
-            let other = f64::from(before[if high { at - c / 2 } else { at + c / 2 }]);
+            let half = part / 2;
+            let (i, high) = (j % c % half, j % c >= half);
+            let angle = f64::from(position) * 10_000f64.powf(-2.0 * i as f64 / part as f64);
+            let other = if high { at - half } else { at + half };
+            let other = before.get(other).copied().map_or(0.0, f64::from);
             let turned = if high { other } else { -other } * angle.sin();
             let want = f64::from(before[at]) * angle.cos() + turned;
-            let want = if j < heads * c {
+            let want = if j < heads * c && j % c < part {
                 want
             } else {
                 f64::from(before[at])

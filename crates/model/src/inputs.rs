@@ -1,7 +1,7 @@
 //! A batch flattened for the kernels, with everything checked that they will index.
 
 use kernels::{AttentionSegment, Draw, LogitBias, ScorerRow};
-use step::{Batch, Row, Segment, set_words};
+use step::{Attention, Batch, Row, Segment, set_words};
 
 /// What a batch's indices must stay below.
 #[derive(Clone, Copy, Debug)]
@@ -87,14 +87,22 @@ impl Inputs {
         Ok(())
     }
 
-    /// One sequence with full attention: row i at position and slot i, on one page.
-    pub(crate) fn full(tokens: &[u32]) -> Self {
+    /// One sequence alone: row i at position and slot i, on one page.
+    pub(crate) fn alone(tokens: &[u32], attention: Attention) -> Self {
         let count = tokens.len() as u32;
+        let visible = |row: u32| match attention {
+            Attention::Full => count,
+            Attention::Blocks(length) => {
+                let block = row / length.max(1) + 1;
+                block.saturating_mul(length).min(count)
+            }
+            Attention::Causal => row + 1,
+        };
         Self {
             tokens: tokens.to_vec(),
             positions: (0..count).collect(),
             slots: (0..count).collect(),
-            visible: vec![count; tokens.len()],
+            visible: (0..count).map(visible).collect(),
             segments: vec![AttentionSegment {
                 rows: 0..count,
                 pages: 0..1,

@@ -24,6 +24,7 @@ mod profile;
 mod sampler;
 mod weights;
 
+pub use arch::Family;
 pub use checkpoint::Checkpoint;
 pub use error::{ForwardError, LoadError};
 pub use executor::{ExecutorConfig, ModelExecutor};

@@ -24,8 +24,10 @@ pub struct ModelInfo {
     pub groups: usize,
     /// Head width `c`.
     pub head_width: usize,
-    /// MLP width `m`.
+    /// MLP width `m`: of layers without experts, or of an expert if every layer has them.
     pub mlp_width: usize,
+    /// Experts of a layer and how many each row goes through, where layers have them.
+    pub experts: Option<(usize, usize)>,
     /// Tokens with a logit `v`.
     pub vocab_size: usize,
     /// Rows of the embedding table, at least `vocab_size`.
@@ -117,8 +119,8 @@ impl Model {
         &self.warnings
     }
 
-    /// Logits `[tokens, v]`, row by row, of one sequence at positions 0, 1, .. under full
-    /// attention.
+    /// Logits `[tokens, v]`, row by row, of one sequence at positions 0, 1, .. under the model's
+    /// own attention; rows are not shifted, whatever [`ModelInfo::readout`] says.
     ///
     /// # Errors
     /// If there is no token, or a token or the length is out of range.
@@ -134,13 +136,13 @@ impl Model {
         if let Some(token) = tokens.iter().find(|&&token| token as usize >= size) {
             return Err(ForwardError(format!("token {token} of {size}")));
         }
-        self.full(tokens)
+        self.alone(tokens)
             .map_err(|error| ForwardError(error.to_string()))
     }
 
-    fn full(&self, tokens: &[u32]) -> candle_core::Result<Vec<f32>> {
+    fn alone(&self, tokens: &[u32]) -> candle_core::Result<Vec<f32>> {
         let pool = self.pool(tokens.len(), 1)?;
-        let inputs = Inputs::full(tokens);
+        let inputs = Inputs::alone(tokens, self.info.attention);
         let pass = Pass {
             inputs: &inputs,
             pool: &pool,

@@ -1,8 +1,14 @@
 //! The architectures, chosen by `config.json`.
 
+mod decoder;
+mod layer;
 mod llada;
+mod load;
+mod moe;
+mod names;
+mod qwen;
 
-use crate::config::Keys;
+use crate::config::{Keys, Spec};
 use crate::inputs::Inputs;
 use crate::pool::KvPool;
 use crate::profile::Clock;
@@ -27,24 +33,67 @@ pub(crate) struct Pass<'a> {
     pub(crate) pool: &'a KvPool,
 }
 
-/// What is supported, as `architectures` / `model_type`.
-const SUPPORTED: &str = "LLaDAModelLM / llada";
+/// A family of checkpoints that can be loaded.
+pub struct Family {
+    /// [`ModelInfo::family`].
+    pub name: &'static str,
+    /// The published checkpoints it was written for.
+    pub about: &'static str,
+    /// What it is called in `architectures`, which decides where it is there.
+    pub architectures: &'static [&'static str],
+    /// What it is called in `model_type`, which decides otherwise.
+    pub model_types: &'static [&'static str],
+    read: fn(&Keys) -> std::result::Result<Spec, LoadError>,
+    names: &'static names::Names,
+}
+
+impl Family {
+    /// Every family.
+    pub const ALL: [Self; 7] = [
+        llada::LLADA,
+        qwen::DREAM,
+        qwen::WEDLM,
+        qwen::SDAR,
+        qwen::FAST_DLLM_V2,
+        moe::LLADA2,
+        moe::LLADA_MOE,
+    ];
+
+    /// The family that a configuration names.
+    fn of(config: &Keys) -> std::result::Result<Self, LoadError> {
+        let listed = config.get("architectures").and_then(|list| list.get(0));
+        let (key, named) = match (listed, config.get("model_type")) {
+            (None, Some(named)) => ("model_type", Some(named)),
+            (listed, _) => ("architectures", listed),
+        };
+        let named = named.and_then(|name| name.as_str());
+        let known = |family: &Self| {
+            let names = match key {
+                "architectures" => family.architectures,
+                _ => family.model_types,
+            };
+            named.is_some_and(|named| names.contains(&named))
+        };
+        Self::ALL.into_iter().find(known).ok_or_else(|| {
+            let each = Self::ALL.map(|family| {
+                let (architectures, types) = (family.architectures, family.model_types);
+                format!("{} / {}", architectures.join(" or "), types.join(" or "))
+            });
+            config.refuse(key, format!("one of {}", each.join(", ")))
+        })
+    }
+}
 
 /// Loads the architecture that the configuration names.
 pub(crate) fn load(
     config: &Keys,
     weights: &mut Weights,
 ) -> std::result::Result<(Box<dyn Network>, ModelInfo), LoadError> {
-    let named = config
-        .get("architectures")
-        .and_then(|list| list.get(0)?.as_str());
-    match (named, config.text("model_type")) {
-        (Some("LLaDAModelLM"), _) | (None, Some("llada")) => {
-            let (network, info) = llada::load(config, weights)?;
-            Ok((Box::new(network), info))
-        }
-        (None, None) => Err(config.refuse("architectures", SUPPORTED)),
-        (None, Some(_)) => Err(config.refuse("model_type", SUPPORTED)),
-        (Some(_), _) => Err(config.refuse("architectures", SUPPORTED)),
+    let family = Family::of(config)?;
+    if config.get("quantization_config").is_some() {
+        return Err(config.refuse("quantization_config", "nothing"));
     }
+    let spec = (family.read)(config)?;
+    let (network, info) = load::load(weights, spec, family.names)?;
+    Ok((Box::new(network), info))
 }

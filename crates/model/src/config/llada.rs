@@ -1,6 +1,6 @@
 //! The configuration of the LLaDA family: keys of the OLMo lineage.
 
-use crate::config::Keys;
+use crate::config::{Keys, MOST_POSITIONS, Spec};
 use crate::{LoadError, ModelInfo};
 use serde_json::json;
 use step::{Attention, Readout};
@@ -9,40 +9,26 @@ use step::{Attention, Readout};
 const MASK: u32 = 126_336;
 const END_OF_TEXT: u32 = 126_081;
 
-/// Bounds the table of rotary angles, which is built before any weight is seen.
-const MOST_POSITIONS: usize = 1 << 20;
-
-/// What `config.json` says of a LLaDA checkpoint.
-pub(crate) struct LladaConfig {
-    /// Sizes and ids; parameters are not counted yet.
-    pub(crate) info: ModelInfo,
-    pub(crate) norm_eps: f32,
-    pub(crate) rope_theta: f64,
-    /// Biases on every matrix.
-    pub(crate) bias: bool,
-    /// Biases on query, key and value.
-    pub(crate) qkv_bias: bool,
-    /// Whether the embedding table is the LM head.
-    pub(crate) tied: bool,
-}
-
-impl LladaConfig {
-    /// Reads and checks the keys.
-    pub(crate) fn read(config: &Keys) -> Result<Self, LoadError> {
-        check(config)?;
-        let bias = config.flag("include_bias", false)?;
-        if bias && config.get("bias_for_layer_norm").is_none() {
-            return Err(config.refuse("bias_for_layer_norm", "false beside include_bias"));
-        }
-        Ok(Self {
-            info: geometry(config)?,
-            norm_eps: config.optional_number("rms_norm_eps")?.unwrap_or(1e-5) as f32,
-            rope_theta: config.optional_number("rope_theta")?.unwrap_or(10_000.0),
-            bias,
-            qkv_bias: bias || config.flag("include_qkv_bias", false)?,
-            tied: config.flag("weight_tying", false)?,
-        })
+/// Reads and checks the keys.
+pub(crate) fn llada(config: &Keys) -> Result<Spec, LoadError> {
+    check(config)?;
+    let bias = config.flag("include_bias", false)?;
+    if bias && config.get("bias_for_layer_norm").is_none() {
+        return Err(config.refuse("bias_for_layer_norm", "false beside include_bias"));
     }
+    let info = geometry(config)?;
+    Ok(Spec {
+        norm_eps: config.optional_number("rms_norm_eps")?.unwrap_or(1e-5) as f32,
+        rope_theta: config.optional_number("rope_theta")?.unwrap_or(10_000.0),
+        rotary_width: info.head_width,
+        qkv_bias: bias || config.flag("include_qkv_bias", false)?,
+        out_bias: bias,
+        bias,
+        head_norms: false,
+        tied: config.flag("weight_tying", false)?,
+        experts: None,
+        info,
+    })
 }
 
 /// Switches of the lineage that no LLaDA checkpoint turns.
@@ -117,6 +103,7 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         max_positions,
         mask: config.token("mask_token_id", MASK, embedding_size)?,
         end: config.tokens("eos_token_id", END_OF_TEXT, embedding_size)?,
+        experts: None,
         parameters: 0,
         dtype: kernels::WeightDtype::F32,
         attention: Attention::Full,

@@ -1,11 +1,21 @@
 //! Reading `config.json`: typed keys, with errors that name them.
 
 mod llada;
+mod moe;
+mod qwen;
+mod spec;
+mod transformer;
 
-pub(crate) use llada::LladaConfig;
+pub(crate) use llada::llada;
+pub(crate) use moe::{llada_moe, llada2};
+pub(crate) use qwen::{dream, fast_dllm, sdar, wedlm};
+pub(crate) use spec::{ExpertSpec, RouterSpec, Score, Spec};
 
 use crate::LoadError;
 use serde_json::{Map, Value};
+
+/// Bounds the table of rotary angles, which is built before any weight is seen.
+const MOST_POSITIONS: usize = 1 << 20;
 
 /// The object of a JSON file. A key whose value is null counts as absent.
 pub(crate) struct Keys {
@@ -45,13 +55,21 @@ impl Keys {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    /// A positive whole number that fits 32 bits, if the key is there.
-    pub(crate) fn optional_count(&self, key: &str) -> Result<Option<usize>, LoadError> {
+    /// A whole number that fits 32 bits, if the key is there.
+    pub(crate) fn whole(&self, key: &str) -> Result<Option<usize>, LoadError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
         match value.as_u64().and_then(|n| u32::try_from(n).ok()) {
-            Some(n) if n > 0 => Ok(Some(n as usize)),
+            Some(n) => Ok(Some(n as usize)),
+            None => Err(self.refuse(key, "a whole number")),
+        }
+    }
+
+    /// A positive whole number that fits 32 bits, if the key is there.
+    pub(crate) fn optional_count(&self, key: &str) -> Result<Option<usize>, LoadError> {
+        match self.whole(key) {
+            Ok(n) if n != Some(0) => Ok(n),
             _ => Err(self.refuse(key, "a positive whole number")),
         }
     }
@@ -110,11 +128,6 @@ impl Keys {
             Some(Value::Array(list)) if !list.is_empty() => list.iter().map(id).collect(),
             Some(value) => Ok(vec![id(value)?]),
         }
-    }
-
-    /// The text of a key.
-    pub(crate) fn text(&self, key: &str) -> Option<&str> {
-        self.get(key).and_then(Value::as_str)
     }
 
     /// Refuses a key that is there and does not have the one supported value.

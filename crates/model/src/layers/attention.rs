@@ -6,7 +6,7 @@ use crate::layers::linear::{Matrix, fused};
 use crate::profile::{Clock, Part};
 use crate::weights::Weights;
 use candle_core::{Result, Tensor};
-use kernels::{Epilogue, Linear, PagedAttention, Rope, RopeTable};
+use kernels::{Epilogue, HeadNorm, Linear, PagedAttention, Rope, RopeTable};
 use std::sync::Arc;
 
 /// Sizes shared by all layers.
@@ -20,6 +20,7 @@ pub(crate) struct AttentionShape {
     pub(crate) head_width: usize,
     /// Model width `d`.
     pub(crate) width: usize,
+    /// Angles of a head's rotated part.
     pub(crate) rope: Arc<RopeTable>,
 }
 
@@ -28,24 +29,50 @@ pub(crate) struct Attention {
     shape: AttentionShape,
     qkv: Linear,
     out: Linear,
+    /// Weights of the norms of query and key heads, head by head, and what is added under the root.
+    head_norms: Option<(Vec<f32>, f32)>,
     layer: usize,
 }
 
 impl Attention {
-    /// Loads query `[h c, d]`, key and value `[g c, d]` and output `[d, h c]`.
+    /// Loads query `[h c, d]`, key and value `[g c, d]` (or one matrix of the three) and output
+    /// `[d, h c]`.
     pub(crate) fn load(
         weights: &mut Weights,
         shape: &AttentionShape,
         layer: usize,
-        (qkv, out): ([Matrix; 3], Matrix),
+        (qkv, out): (&[Matrix], Matrix),
     ) -> std::result::Result<Self, LoadError> {
         let inner = shape.heads * shape.head_width;
         Ok(Self {
-            qkv: fused(weights, shape.width, &qkv, Epilogue::None)?,
+            qkv: fused(weights, shape.width, qkv, Epilogue::None)?,
             out: fused(weights, inner, &[out], Epilogue::None)?,
             shape: shape.clone(),
+            head_norms: None,
             layer,
         })
+    }
+
+    /// The same with RMS norms `[c]` of the query heads and of the key heads.
+    pub(crate) fn with_head_norms(
+        mut self,
+        weights: &mut Weights,
+        [query, key]: &[String; 2],
+        eps: f32,
+    ) -> std::result::Result<Self, LoadError> {
+        let AttentionShape {
+            heads,
+            groups,
+            head_width,
+            ..
+        } = self.shape;
+        let mut all = Vec::with_capacity((heads + groups) * head_width);
+        for (name, count) in [(query, heads), (key, groups)] {
+            let one = weights.tensor(&format!("{name}.weight"), &[head_width])?;
+            all.extend(one.repeat(count));
+        }
+        self.head_norms = Some((all, eps));
+        Ok(self)
     }
 
     /// Writes the rows' keys and values, then attends: `x [r, d]` to `[r, d]`, plus
@@ -66,10 +93,19 @@ impl Attention {
         } = &self.shape;
         let qkv = self.qkv.forward(x)?;
         clock.lap(Part::Linear);
+        if let Some((weights, eps)) = &self.head_norms {
+            qkv.inplace_op1(&HeadNorm {
+                weights,
+                width: *head_width,
+                eps: *eps,
+            })?;
+            clock.lap(Part::Norm);
+        }
         qkv.inplace_op1(&Rope {
             table: rope,
             positions: &inputs.positions,
             heads: heads + groups,
+            width: *head_width,
         })?;
         clock.lap(Part::Rope);
         let (keys, values) = (heads * head_width, (heads + groups) * head_width);

@@ -78,7 +78,8 @@ pub(crate) fn head(
     }
 }
 
-fn linear(
+/// Packs a matrix.
+pub(crate) fn linear(
     matrix: kernels::Matrix<'_>,
     dtype: WeightDtype,
     epilogue: Epilogue,

@@ -26,6 +26,11 @@ impl GatedMlp {
         })
     }
 
+    /// `x [r, d]` through the MLP.
+    pub(crate) fn product(&self, x: &Tensor) -> Result<Tensor> {
+        self.down.forward(&self.gate_up.forward(x)?)
+    }
+
     /// `x [r, d]` through the MLP, plus `residual [r, d]`.
     pub(crate) fn forward(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
         self.down.forward_add(&self.gate_up.forward(x)?, residual)

@@ -2,12 +2,14 @@
 
 mod attention;
 mod embedding;
+mod experts;
 mod linear;
 mod mlp;
 mod norm;
 
 pub(crate) use attention::{Attention, AttentionShape};
 pub(crate) use embedding::Embedding;
+pub(crate) use experts::{Experts, Router};
 pub(crate) use linear::{Head, Matrix, head};
 pub(crate) use mlp::GatedMlp;
 pub(crate) use norm::RmsNorm;

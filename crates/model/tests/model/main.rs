@@ -9,8 +9,14 @@ mod demo;
 #[cfg(test)]
 mod executor;
 #[cfg(test)]
+mod families;
+#[cfg(test)]
 mod filter;
 #[cfg(test)]
 mod invariance;
 #[cfg(test)]
+mod official;
+#[cfg(test)]
 mod parity;
+#[cfg(test)]
+mod refusals;

@@ -1,9 +1,9 @@
 //! Logits and candidates of random tiny checkpoints against a plain reference forward.
 
-use crate::common::{Noise, Store, Tiny, execute, load, push, reference, row};
+use crate::common::{Noise, Store, Tiny, assert_candidate, execute, load, push, reference, row};
 use asynclane_model::WeightDtype;
 use serde_json::{Value, json};
-use step::{Batch, Candidate, PageCopy, PageId, Sampling, Score};
+use step::{Batch, PageCopy, PageId, Sampling, Score};
 
 /// Odd sizes, grouped heads, tied weights, biases, padded vocabularies.
 fn variants() -> Vec<Value> {
@@ -85,31 +85,6 @@ fn logits_agree_over_file_formats() {
         assert!(error(&single, &want) < 1e-4);
         assert_eq!(single, sharded);
     }
-}
-
-fn softmax(logits: &[f64]) -> Vec<f64> {
-    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let total: f64 = logits.iter().map(|x| (x - max).exp()).sum();
-    logits.iter().map(|x| (x - max).exp() / total).collect()
-}
-
-/// Whether a candidate is what the logits say (the mask is token 5).
-fn assert_candidate(got: &Candidate, logits: &[f64], input: u32) {
-    let p = softmax(logits);
-    let mut ids: Vec<usize> = (0..p.len()).filter(|&id| id != 5).collect();
-    ids.sort_by(|&a, &b| p[b].total_cmp(&p[a]));
-    let near = |got: f64, want: f64| assert!((got - want).abs() < 1e-4, "{got} for {want}");
-    // Near ties may fall either way: compare probabilities, and ids where they are clear.
-    near(got.probability, p[ids[0]]);
-    near(got.runner_up_probability, p[ids[1]]);
-    near(p[got.token as usize], p[ids[0]]);
-    near(got.present, p.get(input as usize).copied().unwrap_or(0.0));
-    let entropy = -p
-        .iter()
-        .map(|p| if *p > 0.0 { p * p.ln() } else { 0.0 })
-        .sum::<f64>();
-    near(f64::from(got.entropy), entropy);
-    near(f64::from(got.gap), logits[ids[0]] - logits[ids[1]]);
 }
 
 #[test]

@@ -1,0 +1,64 @@
+//! Rows of one tensor added to chosen rows of another, in place.
+
+use crate::parallel::{self, Shared};
+use crate::storage::{f32s, f32s_mut};
+use candle_core::{CpuStorage, InplaceOp2, Layout, Result, bail};
+
+/// Elements below which one thread adds them all.
+const SERIAL_ELEMENTS: usize = 1 << 15;
+
+/// Adds row i of a tensor `[n, d]`, times `weights[i]`, to row `rows[i]` of a tensor `[r, d]`.
+pub struct AddRows<'a> {
+    /// Where each row goes, `[n]`, ascending: no row gets two.
+    pub rows: &'a [u32],
+    /// Factor of each row, `[n]`.
+    pub weights: &'a [f32],
+}
+
+impl InplaceOp2 for AddRows<'_> {
+    fn name(&self) -> &'static str {
+        "add-rows"
+    }
+
+    fn cpu_fwd(
+        &self,
+        to: &mut CpuStorage,
+        to_layout: &Layout,
+        from: &CpuStorage,
+        from_layout: &Layout,
+    ) -> Result<()> {
+        let (rows, d) = to_layout.shape().dims2()?;
+        let shape = from_layout.shape().dims2()?;
+        let count = self.rows.len();
+        if shape != (count, d) || self.weights.len() != count {
+            bail!(
+                "add-rows: {count} rows, {} weights for {shape:?} into [{rows}, {d}]",
+                { self.weights.len() }
+            );
+        }
+        if !self.rows.is_sorted_by(|a, b| a < b) {
+            bail!("add-rows: rows are not ascending");
+        }
+        if let Some(row) = self.rows.last().filter(|&&row| row as usize >= rows) {
+            bail!("add-rows: row {row} of {rows}");
+        }
+        let to = f32s_mut(self.name(), to, to_layout)?;
+        let from = f32s(self.name(), from, from_layout)?;
+        let shared = Shared::new(to);
+        let add = |i: usize| {
+            // SAFETY: rows differ, so no two parts overlap.
+            let to = unsafe { shared.part(self.rows[i] as usize * d, d) };
+            let from = &from[i * d..(i + 1) * d];
+            let weight = self.weights[i];
+            to.iter_mut()
+                .zip(from)
+                .for_each(|(to, x)| *to += weight * x);
+        };
+        if count * d < SERIAL_ELEMENTS {
+            (0..count).for_each(add);
+        } else {
+            parallel::for_each(count, add);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! A pre-norm decoder: the forward pass that all families share.
+
+use super::{Network, Pass};
+use crate::layers::{Attention, Embedding, Experts, GatedMlp, RmsNorm};
+use crate::profile::{Clock, Part};
+use candle_core::{Result, Tensor};
+use kernels::Linear;
+
+/// What follows attention in a layer.
+pub(super) enum Mlp {
+    /// One for all rows.
+    Dense(Box<GatedMlp>),
+    /// Several, each row through a few.
+    Experts(Box<Experts>),
+}
+
+/// One layer.
+pub(super) struct Block {
+    pub(super) attention_norm: RmsNorm,
+    pub(super) attention: Attention,
+    pub(super) mlp_norm: RmsNorm,
+    pub(super) mlp: Mlp,
+}
+
+/// Embedding, layers, norm, LM head.
+pub(super) struct Decoder {
+    pub(super) embedding: Embedding,
+    pub(super) blocks: Vec<Block>,
+    pub(super) norm: RmsNorm,
+    pub(super) head: Linear,
+}
+
+impl Network for Decoder {
+    fn hidden(&self, pass: &Pass<'_>, clock: &mut Clock<'_>) -> Result<Tensor> {
+        let mut x = self.embedding.forward(&pass.inputs.tokens)?;
+        clock.lap(Part::Embedding);
+        for block in &self.blocks {
+            let normed = block.attention_norm.forward(&x)?;
+            clock.lap(Part::Norm);
+            x = block.attention.forward(&normed, &x, pass, clock)?;
+            let normed = block.mlp_norm.forward(&x)?;
+            clock.lap(Part::Norm);
+            x = match &block.mlp {
+                Mlp::Dense(mlp) => mlp.forward(&normed, &x)?,
+                Mlp::Experts(experts) => experts.forward(&normed, &x)?,
+            };
+            clock.lap(Part::Linear);
+        }
+        Ok(x)
+    }
+
+    fn logits(&self, hidden: &Tensor, clock: &mut Clock<'_>) -> Result<Tensor> {
+        let normed = self.norm.forward(hidden)?;
+        clock.lap(Part::Norm);
+        let logits = self.head.forward(&normed)?;
+        clock.lap(Part::Head);
+        Ok(logits)
+    }
+}

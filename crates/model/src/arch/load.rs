@@ -1,0 +1,78 @@
+//! Loading a decoder: a family's names of tensors and what its configuration says.
+
+use super::decoder::{Block, Decoder};
+use super::layer::Layer;
+use super::names::Names;
+use crate::config::Spec;
+use crate::layers::{AttentionShape, Embedding, Head, Matrix, RmsNorm, head};
+use crate::weights::Weights;
+use crate::{LoadError, ModelInfo};
+use kernels::{Linear, RopeTable};
+use std::sync::Arc;
+
+/// Loads what `spec` describes under the family's names.
+pub(super) fn load(
+    weights: &mut Weights,
+    spec: Spec,
+    names: &Names,
+) -> Result<(Decoder, ModelInfo), LoadError> {
+    let info = &spec.info;
+    let (d, eps) = (info.width, spec.norm_eps);
+    let shape = AttentionShape {
+        heads: info.heads,
+        groups: info.groups,
+        head_width: info.head_width,
+        width: d,
+        rope: Arc::new(RopeTable::new(
+            spec.rope_theta,
+            spec.rotary_width,
+            info.max_positions,
+        )),
+    };
+    let embedding = Embedding::load(weights, names.embedding, (info.embedding_size, d))?;
+    let mut blocks = Vec::new();
+    for number in 0..info.layers {
+        let layer = Layer {
+            spec: &spec,
+            names,
+            number,
+        };
+        blocks.push(Block {
+            attention_norm: RmsNorm::load(weights, &layer.name(names.attention_norm), d, eps)?,
+            attention: layer.attention(weights, &shape)?,
+            mlp_norm: RmsNorm::load(weights, &layer.name(names.mlp_norm), d, eps)?,
+            mlp: layer.mlp(weights)?,
+        });
+    }
+    let norm = RmsNorm::load(weights, names.norm, d, eps)?;
+    let head = lm_head(weights, &spec, names, &embedding)?;
+    let decoder = Decoder {
+        embedding,
+        blocks,
+        norm,
+        head,
+    };
+    Ok((decoder, spec.info))
+}
+
+/// The LM head: a matrix of its own, or the embedding table where the two are tied.
+fn lm_head(
+    weights: &mut Weights,
+    spec: &Spec,
+    names: &Names,
+    embedding: &Embedding,
+) -> Result<Linear, LoadError> {
+    let info = &spec.info;
+    let (d, vocab) = (info.width, info.vocab_size);
+    if spec.tied {
+        // Some exports store it all the same.
+        weights.ignore(&format!("{}.weight", names.head));
+        return head(weights, d, vocab, &Head::Tied(&embedding.rows()?));
+    }
+    let own = Matrix {
+        name: names.head.to_owned(),
+        rows: info.embedding_size,
+        bias: spec.bias,
+    };
+    head(weights, d, vocab, &Head::Own(own))
+}

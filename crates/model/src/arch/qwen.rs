@@ -1,0 +1,66 @@
+//! Dense models with the tensor names of Qwen2 and Qwen3.
+
+use super::Family;
+use super::names::{ExpertNames, Names};
+use crate::config;
+
+/// Full attention, predictions one row to the left.
+pub(super) const DREAM: Family = Family {
+    name: "dream",
+    about: "Dream-v0-Base-7B, -Instruct-7B, Dream-Coder, DiffuCoder, d3LLM-Dream",
+    architectures: &["DreamModel"],
+    model_types: &["Dream"],
+    read: config::dream,
+    names: &NAMES,
+};
+
+/// Causal attention over reordered rows.
+pub(super) const WEDLM: Family = Family {
+    name: "wedlm",
+    about: "WeDLM-7B-Base, -Instruct (Qwen2.5), WeDLM-8B-Base, -Instruct (Qwen3)",
+    architectures: &["WeDLMForCausalLM"],
+    model_types: &["wedlm"],
+    read: config::wedlm,
+    names: &NAMES,
+};
+
+/// Block-causal attention.
+pub(super) const SDAR: Family = Family {
+    name: "sdar",
+    about: "SDAR-1.7B, -4B, -8B and their Chat models, TraDo-4B, -8B",
+    architectures: &["SDARForCausalLM"],
+    model_types: &["sdar"],
+    read: config::sdar,
+    names: &NAMES,
+};
+
+/// Block-causal attention, predictions one row to the left.
+pub(super) const FAST_DLLM_V2: Family = Family {
+    name: "fast-dllm-v2",
+    about: "Fast_dLLM_v2_1.5B, Fast_dLLM_v2_7B",
+    architectures: &["Fast_dLLM_QwenForCausalLM"],
+    model_types: &["Fast_dLLM_Qwen"],
+    read: config::fast_dllm,
+    names: &NAMES,
+};
+
+/// The names of the lineage.
+pub(super) const NAMES: Names = Names {
+    embedding: "model.embed_tokens",
+    layers: "model.layers",
+    attention_norm: "input_layernorm",
+    qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+    head_norms: ["self_attn.q_norm", "self_attn.k_norm"],
+    attention_out: "self_attn.o_proj",
+    mlp_norm: "post_attention_layernorm",
+    mlp: "mlp",
+    parts: ["gate_proj", "up_proj", "down_proj"],
+    experts: ExpertNames {
+        router: "mlp.gate",
+        bias: "mlp.expert_bias",
+        experts: "mlp.experts",
+        shared: "shared_expert",
+    },
+    norm: "model.norm",
+    head: "lm_head",
+};

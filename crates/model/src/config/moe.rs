@@ -1,0 +1,164 @@
+//! The configurations of models with experts.
+
+use crate::LoadError;
+use crate::config::qwen::blocks;
+use crate::config::transformer::{Defaults, transformer};
+use crate::config::{ExpertSpec, Keys, RouterSpec, Score, Spec};
+use serde_json::{Value, json};
+
+/// `<|mask|>` and `<|endoftext|>` of the Bailing tokenizer.
+const MASK: u32 = 156_895;
+const END_OF_TEXT: u32 = 156_892;
+
+/// Block length of a configuration that does not say it.
+const LLADA2_BLOCK: usize = 32;
+
+/// LLaDA2.0 and 2.1: Bailing-MoE-v2 with block-causal attention. As in the published code, the
+/// weights of a row's experts are shared out to 1 whatever `norm_topk_prob` says.
+pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
+    let defaults = Defaults {
+        family: "llada2",
+        mask: MASK,
+        end: END_OF_TEXT,
+        head_width: None,
+        norm_eps: 1e-5,
+    };
+    config.only("score_function", &json!("sigmoid"))?;
+    config.only("norm_head", &json!(false))?;
+    let mut spec = transformer(config, &defaults)?;
+    spec.qkv_bias = config.flag("use_qkv_bias", false)?;
+    spec.out_bias = config.flag("use_bias", true)?;
+    spec.head_norms = config.flag("use_qk_norm", true)?;
+    spec.rotary_width = rotary_width(config, spec.info.head_width, 0.5)?;
+    spec.info.attention = blocks(config, &["block_size", "block_length"], LLADA2_BLOCK)?;
+    let (count, chosen) = experts(config)?;
+    spec.info.experts = Some((count, chosen));
+    let groups = config.optional_count("n_group")?.unwrap_or(8);
+    let best = config.optional_count("topk_group")?.unwrap_or(4);
+    if !count.is_multiple_of(groups) || count / groups < 2 {
+        let expected = format!("groups of two or more of num_experts {count}");
+        return Err(config.refuse("n_group", expected));
+    }
+    if best > groups || best * (count / groups) < chosen {
+        let expected = format!("at most {groups}, with {chosen} experts or more");
+        return Err(config.refuse("topk_group", expected));
+    }
+    let width = config.count("moe_intermediate_size")?;
+    let scale = config
+        .optional_number("routed_scaling_factor")?
+        .unwrap_or(2.5);
+    let dense = config.whole("first_k_dense_replace")?.unwrap_or(0);
+    let layers: Vec<bool> = (0..spec.info.layers).map(|layer| layer >= dense).collect();
+    spec.info.mlp_width = mlp_width(config, "intermediate_size", (&layers, width))?;
+    spec.experts = Some(ExpertSpec {
+        count,
+        width,
+        shared: match config.whole("num_shared_experts")? {
+            None | Some(0) => None,
+            Some(shared) => Some(shared * width),
+        },
+        layers,
+        router: RouterSpec {
+            chosen,
+            score: Score::Sigmoid {
+                groups,
+                best,
+                scale: scale as f32,
+            },
+            bias: true,
+        },
+    });
+    Ok(spec)
+}
+
+/// LLaDA-MoE: the OLMoE lineage with full attention. As in the published code, a row's experts
+/// weigh their probabilities whatever `norm_topk_prob` and the router's other keys say.
+pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
+    let defaults = Defaults {
+        family: "llada-moe",
+        mask: MASK,
+        end: END_OF_TEXT,
+        head_width: None,
+        norm_eps: 1e-5,
+    };
+    config.only("moe_router_score_function", &json!("softmax"))?;
+    if config.get("clip_qkv").is_some() {
+        return Err(config.refuse("clip_qkv", "nothing"));
+    }
+    let mut spec = transformer(config, &defaults)?;
+    spec.qkv_bias = config.flag("attention_bias", false)?;
+    spec.out_bias = spec.qkv_bias;
+    spec.head_norms = config.flag("qk_layernorm", false)?;
+    spec.rotary_width = rotary_width(config, spec.info.head_width, 1.0)?;
+    let (count, chosen) = experts(config)?;
+    spec.info.experts = Some((count, chosen));
+    let width = config.count("expert_intermediate_size")?;
+    let layers = frequency(config, spec.info.layers)?;
+    spec.info.mlp_width = mlp_width(config, "dense_intermediate_size", (&layers, width))?;
+    spec.experts = Some(ExpertSpec {
+        count,
+        width,
+        shared: config.optional_count("shared_expert_intermediate_size")?,
+        layers,
+        router: RouterSpec {
+            chosen,
+            score: Score::Softmax,
+            bias: config.flag("moe_router_enable_expert_bias", false)?,
+        },
+    });
+    Ok(spec)
+}
+
+/// The width of a dense MLP, or of an expert if no layer has another.
+fn mlp_width(
+    config: &Keys,
+    key: &str,
+    (layers, expert): (&[bool], usize),
+) -> Result<usize, LoadError> {
+    match layers.iter().all(|&experts| experts) {
+        true => Ok(expert),
+        false => config.count(key),
+    }
+}
+
+/// Experts of a layer, and of a row.
+fn experts(config: &Keys) -> Result<(usize, usize), LoadError> {
+    let count = config.count("num_experts")?;
+    let chosen = config.count("num_experts_per_tok")?;
+    if chosen > count {
+        let expected = format!("at most num_experts {count}");
+        return Err(config.refuse("num_experts_per_tok", expected));
+    }
+    Ok((count, chosen))
+}
+
+/// The rotated part of a head.
+fn rotary_width(config: &Keys, head: usize, absent: f64) -> Result<usize, LoadError> {
+    let factor = config.optional_number("partial_rotary_factor")?;
+    let width = (head as f64 * factor.unwrap_or(absent)) as usize;
+    if width == 0 || width > head || !width.is_multiple_of(2) {
+        let expected = format!("an even part of heads of {head}");
+        return Err(config.refuse("partial_rotary_factor", expected));
+    }
+    Ok(width)
+}
+
+/// Which layers have experts: 1 or 0 for each.
+fn frequency(config: &Keys, layers: usize) -> Result<Vec<bool>, LoadError> {
+    let refuse = || {
+        config.refuse(
+            "moe_layer_freq",
+            format!("0 or 1 for each of {layers} layers"),
+        )
+    };
+    let list = config.get("moe_layer_freq").and_then(Value::as_array);
+    let list = list
+        .filter(|list| list.len() == layers)
+        .ok_or_else(refuse)?;
+    let experts = |value: &Value| match value.as_u64() {
+        Some(0) => Ok(false),
+        Some(1) => Ok(true),
+        _ => Err(refuse()),
+    };
+    list.iter().map(experts).collect()
+}

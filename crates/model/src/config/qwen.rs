@@ -1,0 +1,85 @@
+//! The configurations of dense models of the Qwen2 and Qwen3 lineage.
+
+use crate::LoadError;
+use crate::config::transformer::{Defaults, transformer};
+use crate::config::{Keys, Spec};
+use step::{Attention, Readout};
+
+/// `<|endoftext|>` and `<|im_end|>` of the Qwen tokenizers.
+const END_OF_TEXT: u32 = 151_643;
+const END_OF_TURN: u32 = 151_645;
+
+/// Block lengths of configurations that do not say theirs.
+const SDAR_BLOCK: usize = 4;
+const FAST_DLLM_BLOCK: usize = 32;
+
+/// What the lineage's configuration classes agree on.
+fn defaults(family: &'static str, mask: u32, end: u32) -> Defaults {
+    Defaults {
+        family,
+        mask,
+        end,
+        head_width: None,
+        norm_eps: 1e-6,
+    }
+}
+
+/// A decoder with an MLP in every layer.
+fn dense(config: &Keys, defaults: &Defaults) -> Result<Spec, LoadError> {
+    let mut spec = transformer(config, defaults)?;
+    spec.info.mlp_width = config.count("intermediate_size")?;
+    Ok(spec)
+}
+
+/// Dream: Qwen2.5 with full attention.
+pub(crate) fn dream(config: &Keys) -> Result<Spec, LoadError> {
+    let defaults = defaults("dream", 151_666, END_OF_TEXT);
+    let mut spec = dense(config, &defaults)?;
+    spec.qkv_bias = true;
+    spec.info.readout = Readout::Previous;
+    Ok(spec)
+}
+
+/// WeDLM: Qwen2.5 (biases) or Qwen3 (norms of heads) with causal attention.
+pub(crate) fn wedlm(config: &Keys) -> Result<Spec, LoadError> {
+    let defaults = defaults("wedlm", 151_665, END_OF_TEXT);
+    let mut spec = dense(config, &defaults)?;
+    spec.qkv_bias = config.flag("attention_bias", true)?;
+    spec.head_norms = config.flag("qk_norm", false)?;
+    spec.info.attention = Attention::Causal;
+    Ok(spec)
+}
+
+/// SDAR: Qwen3 with block-causal attention. The block length is `block_size` where it is said.
+pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
+    let defaults = Defaults {
+        head_width: Some(128),
+        ..defaults("sdar", 151_669, END_OF_TEXT)
+    };
+    let mut spec = dense(config, &defaults)?;
+    spec.qkv_bias = config.flag("attention_bias", false)?;
+    spec.out_bias = spec.qkv_bias;
+    spec.head_norms = true;
+    spec.info.attention = blocks(config, &["block_size", "block_length"], SDAR_BLOCK)?;
+    Ok(spec)
+}
+
+/// Fast-dLLM v2: Qwen2.5 with block-causal attention.
+pub(crate) fn fast_dllm(config: &Keys) -> Result<Spec, LoadError> {
+    let defaults = defaults("fast-dllm-v2", 151_665, END_OF_TURN);
+    let mut spec = dense(config, &defaults)?;
+    spec.qkv_bias = true;
+    spec.info.attention = blocks(config, &["bd_size"], FAST_DLLM_BLOCK)?;
+    spec.info.readout = Readout::Previous;
+    Ok(spec)
+}
+
+/// Blocks of the length that the first key there says.
+pub(crate) fn blocks(config: &Keys, keys: &[&str], absent: usize) -> Result<Attention, LoadError> {
+    for key in keys {
+        if let Some(length) = config.optional_count(key)? {
+            return Ok(Attention::Blocks(length as u32));
+        }
+    }
+    Ok(Attention::Blocks(absent as u32))
+}

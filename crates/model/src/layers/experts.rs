@@ -1,0 +1,216 @@
+//! Experts: each row through a few of many gated MLPs, weighed by a router.
+
+use crate::LoadError;
+use crate::config::{RouterSpec, Score};
+use crate::layers::linear::{Matrix, linear};
+use crate::layers::mlp::GatedMlp;
+use crate::weights::Weights;
+use candle_core::{Result, Tensor};
+use kernels::{AddRows, Epilogue, Linear, WeightDtype};
+
+/// A router, its experts, and the expert that every row goes through.
+pub(crate) struct Experts {
+    router: Router,
+    experts: Vec<GatedMlp>,
+    shared: Option<GatedMlp>,
+}
+
+impl Experts {
+    pub(crate) fn new(router: Router, experts: Vec<GatedMlp>, shared: Option<GatedMlp>) -> Self {
+        Self {
+            router,
+            experts,
+            shared,
+        }
+    }
+
+    /// `x [r, d]` through each row's experts, plus `residual [r, d]`. An expert runs once for all
+    /// rows that chose it. A row's terms are added in the order of the experts' numbers, so its
+    /// result does not depend on who else chose them.
+    pub(crate) fn forward(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
+        let choices = self.router.choose(x)?;
+        let out = match &self.shared {
+            Some(shared) => shared.forward(x, residual)?,
+            None => residual.copy()?,
+        };
+        for (expert, Choice { rows, weights }) in self.experts.iter().zip(&choices) {
+            if rows.is_empty() {
+                continue;
+            }
+            let ids = Tensor::from_slice(rows, rows.len(), x.device())?;
+            let product = expert.product(&x.index_select(&ids, 0)?)?;
+            out.inplace_op2(&product, &AddRows { rows, weights })?;
+        }
+        Ok(out)
+    }
+}
+
+/// The rows that chose an expert, ascending, and its weight in each.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Choice {
+    rows: Vec<u32>,
+    weights: Vec<f32>,
+}
+
+/// Scores experts by row; always in f32.
+pub(crate) struct Router {
+    gate: Linear,
+    /// Correction per expert, `[experts]`.
+    bias: Option<Vec<f32>>,
+    spec: RouterSpec,
+}
+
+impl Router {
+    /// Loads the gate `[experts, d]` and, under `bias`, the correction `[experts]`.
+    pub(crate) fn load(
+        weights: &mut Weights,
+        (gate, d): (Matrix, usize),
+        bias: Option<&str>,
+        spec: RouterSpec,
+    ) -> std::result::Result<Self, LoadError> {
+        let matrix = weights.tensor(&format!("{}.weight", gate.name), &[gate.rows, d])?;
+        let bias = match bias {
+            Some(name) => Some(weights.tensor(name, &[gate.rows])?),
+            None => None,
+        };
+        let matrix = kernels::Matrix {
+            weight: &matrix,
+            k: d,
+            bias: None,
+        };
+        Ok(Self {
+            gate: linear(matrix, WeightDtype::F32, Epilogue::None)?,
+            bias,
+            spec,
+        })
+    }
+
+    /// Who chose each expert.
+    fn choose(&self, x: &Tensor) -> Result<Vec<Choice>> {
+        let logits = self.gate.forward(x)?;
+        let (_, count) = logits.dims2()?;
+        let logits: Vec<f32> = logits.flatten_all()?.to_vec1()?;
+        let mut choices = vec![Choice::default(); count];
+        for (row, logits) in logits.chunks_exact(count).enumerate() {
+            for (expert, weight) in chosen(logits, self.bias.as_deref(), self.spec) {
+                choices[expert].rows.push(row as u32);
+                choices[expert].weights.push(weight);
+            }
+        }
+        Ok(choices)
+    }
+}
+
+/// The experts of one row and their weights.
+fn chosen(logits: &[f32], bias: Option<&[f32]>, spec: RouterSpec) -> Vec<(usize, f32)> {
+    let own = match spec.score {
+        Score::Softmax => softmax(logits),
+        Score::Sigmoid { .. } => logits.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
+    };
+    let corrected: Vec<f32> = match bias {
+        Some(bias) => own.iter().zip(bias).map(|(score, b)| score + b).collect(),
+        None => own.clone(),
+    };
+    match spec.score {
+        Score::Softmax => {
+            let best = largest(&corrected, 0..corrected.len(), spec.chosen);
+            best.into_iter().map(|e| (e, corrected[e])).collect()
+        }
+        Score::Sigmoid {
+            groups,
+            best,
+            scale,
+        } => {
+            let size = corrected.len() / groups;
+            let of = |group: usize| group * size..(group + 1) * size;
+            let sums: Vec<f32> = (0..groups)
+                .map(|group| largest(&corrected, of(group), 2))
+                .map(|pair| pair.into_iter().map(|e| corrected[e]).sum())
+                .collect();
+            let among = largest(&sums, 0..groups, best).into_iter().flat_map(of);
+            let picked = largest(&corrected, among, spec.chosen);
+            let total: f32 = match picked.len() {
+                1 => 1.0,
+                _ => picked.iter().map(|&e| own[e]).sum::<f32>() + 1e-20,
+            };
+            let weigh = |e: usize| (e, own[e] / total * scale);
+            picked.into_iter().map(weigh).collect()
+        }
+    }
+}
+
+fn softmax(logits: &[f32]) -> Vec<f32> {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let powers: Vec<f32> = logits.iter().map(|x| (x - most).exp()).collect();
+    let total: f32 = powers.iter().sum();
+    powers.iter().map(|power| power / total).collect()
+}
+
+/// The `count` indices with the largest scores; of equal ones the first.
+fn largest(scores: &[f32], among: impl Iterator<Item = usize>, count: usize) -> Vec<usize> {
+    let mut indices: Vec<usize> = among.collect();
+    indices.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
+    indices.truncate(count);
+    indices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(chosen: usize, score: Score) -> RouterSpec {
+        RouterSpec {
+            chosen,
+            score,
+            bias: true,
+        }
+    }
+
+    #[test]
+    fn a_softmax_router_weighs_probabilities_of_all_experts() {
+        let logits = [2f32.ln(), 0.0, 5f32.ln(), 0.0, 0.0];
+        let near = |got: Vec<(usize, f32)>, want: &[(usize, f32)]| {
+            assert_eq!(got.len(), want.len());
+            for (got, want) in got.iter().zip(want) {
+                assert_eq!(got.0, want.0);
+                assert!((got.1 - want.1).abs() < 1e-6, "{got:?} for {want:?}");
+            }
+        };
+        near(
+            chosen(&logits, None, spec(2, Score::Softmax)),
+            &[(2, 0.5), (0, 0.2)],
+        );
+        // The correction decides, counts, and equal scores go to the first.
+        let bias = [0.0, 0.6, 0.0, 0.0, 0.0];
+        near(
+            chosen(&logits, Some(&bias), spec(4, Score::Softmax)),
+            &[(1, 0.7), (2, 0.5), (0, 0.2), (3, 0.1)],
+        );
+    }
+
+    #[test]
+    fn a_sigmoid_router_chooses_inside_the_best_groups() {
+        let score = Score::Sigmoid {
+            groups: 3,
+            best: 1,
+            scale: 2.0,
+        };
+        // The best expert is alone in its group; the second group has the best pair.
+        let logits = [9.0, -9.0, 1.0, 1.5, 0.0, 0.0];
+        let pair = chosen(&logits, None, spec(2, score));
+        let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());
+        let total = sigmoid(1.5) + sigmoid(1.0);
+        let want = [
+            (3, 2.0 * sigmoid(1.5) / total),
+            (2, 2.0 * sigmoid(1.0) / total),
+        ];
+        for (got, want) in pair.iter().zip(want) {
+            assert_eq!(got.0, want.0);
+            assert!((got.1 - want.1).abs() < 1e-6);
+        }
+        // A correction chooses, but does not weigh; one expert alone weighs its own score.
+        let bias = [0.0, 0.0, 0.0, 0.0, 2.0, 0.0];
+        let one = chosen(&logits, Some(&bias), spec(1, score));
+        assert_eq!(one, [(4, 2.0 * 0.5)]);
+    }
+}

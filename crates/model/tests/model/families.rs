@@ -1,0 +1,223 @@
+//! The attention of every family through the executor: pieces, neighbours, reordered rows.
+
+use crate::common::{assert_candidate, execute, push, row};
+use crate::official::Case;
+use asynclane_model::{Checkpoint, ExecutorConfig, Family, Model, ModelExecutor, WeightDtype};
+use serde_json::{Value, json};
+use std::num::NonZeroUsize;
+use step::{Attention, Batch, Candidate, Executor, Readout, Row, Sampling};
+
+/// An executor with pages of 8 slots.
+fn executor(model: Model) -> ModelExecutor {
+    let config = ExecutorConfig {
+        page_size: 8,
+        pages: 40,
+        threads: NonZeroUsize::new(2),
+    };
+    ModelExecutor::new(model, config).unwrap()
+}
+
+/// What row `i` of `count` may see.
+fn visible(attention: Attention, i: usize, count: usize) -> usize {
+    match attention {
+        Attention::Full => count,
+        Attention::Blocks(length) => (i / length as usize + 1) * length as usize,
+        Attention::Causal => i + 1,
+    }
+    .min(count)
+}
+
+/// Rows of a case under its own attention.
+fn rows(case: &Case, attention: Attention) -> Vec<Row> {
+    let count = case.tokens.len();
+    let see = |i| visible(attention, i, count) as u32;
+    (0..count)
+        .map(|i| row(case.tokens[i], i as u32, see(i)))
+        .collect()
+}
+
+/// Pages of a sequence of up to 48 slots, out of order.
+fn pages(sequence: u32) -> [u32; 6] {
+    [5, 2, 0, 3, 1, 4].map(|page| sequence * 6 + page)
+}
+
+/// The candidates of one sequence, alone in its batch.
+fn alone(executor: &mut ModelExecutor, rows: &[Row]) -> Vec<Candidate> {
+    let mut batch = Batch::default();
+    push(&mut batch, rows.to_vec(), &pages(0), Sampling::GREEDY);
+    execute(executor, &batch).candidates
+}
+
+#[test]
+fn neighbours_change_no_bit() {
+    for case in Case::all() {
+        for dtype in WeightDtype::ALL {
+            let mut executor = executor(case.model(dtype));
+            let rows = rows(&case, executor.spec().attention);
+            let want = alone(&mut executor, &rows);
+            let mut batch = Batch::default();
+            for sequence in 0..6 {
+                // Other lengths and other tokens beside the one in the middle.
+                let rows = match sequence {
+                    3 => rows.clone(),
+                    _ => (0..7 * sequence + 1)
+                        .map(|i| row((i * 5 + sequence) % 40, i, 7 * sequence + 1))
+                        .collect(),
+                };
+                push(&mut batch, rows, &pages(sequence), Sampling::GREEDY);
+            }
+            let from = batch.segments[3].rows.start as usize;
+            let crowd = execute(&mut executor, &batch).candidates;
+            assert_eq!(
+                crowd[from..from + want.len()],
+                want,
+                "{} {dtype:?}",
+                case.name
+            );
+        }
+    }
+}
+
+#[test]
+fn finished_blocks_and_causal_prefixes_are_exact() {
+    let mut compared = 0;
+    for case in Case::all() {
+        let mut executor = executor(case.model(WeightDtype::F32));
+        let block = match executor.spec().attention {
+            Attention::Full => continue,
+            Attention::Blocks(length) => length as usize,
+            Attention::Causal => 1,
+        };
+        let rows = rows(&case, executor.spec().attention);
+        let whole = alone(&mut executor, &rows);
+        let mut pieces = Vec::new();
+        let mut from = 0;
+        for blocks in [1, 2, 3, 1].into_iter().cycle() {
+            let to = (from + blocks * block).min(rows.len());
+            pieces.extend(alone(&mut executor, &rows[from..to]));
+            from = to;
+            if from == rows.len() {
+                break;
+            }
+        }
+        assert_eq!(pieces, whole, "{}", case.name);
+        compared += 1;
+    }
+    assert!(compared >= 6, "only {compared} checkpoints");
+}
+
+#[test]
+fn reordered_rows_see_what_is_before_them_at_their_own_positions() {
+    let mut compared = 0;
+    for case in Case::all() {
+        let Some((order, logits)) = &case.reordered else {
+            continue;
+        };
+        let mut executor = executor(case.model(WeightDtype::F32));
+        assert_eq!(executor.spec().attention, Attention::Causal);
+        let rows: Vec<Row> = (0u32..)
+            .zip(order)
+            .map(|(slot, &position)| Row {
+                slot,
+                ..row(case.tokens[position as usize], position, slot + 1)
+            })
+            .collect();
+        let got = alone(&mut executor, &rows);
+        for ((candidate, row), want) in got.iter().zip(&rows).zip(logits.chunks(47)) {
+            let want: Vec<f64> = want.iter().map(|&x| f64::from(x)).collect();
+            assert_candidate(candidate, &want, row.token);
+        }
+        compared += 1;
+    }
+    assert_eq!(compared, 3);
+}
+
+#[test]
+fn the_readme_lists_every_family() {
+    let readme = include_str!("../../README.md");
+    for family in Family::ALL {
+        let (architectures, types) = (family.architectures, family.model_types);
+        let names = [architectures.join(", "), types.join(", ")].join(" | ");
+        let row = format!("| {} | {names} | {} |", family.name, family.about);
+        assert!(readme.lines().any(|line| line == row), "expected {row}");
+    }
+}
+
+/// The facts of a configuration that says nothing of its ids and blocks.
+fn facts(keys: &[(&str, Value)]) -> (&'static str, Attention, Readout, u32, Vec<u32>) {
+    let mut config = json!({
+        "vocab_size": 157_184, "hidden_size": 4, "intermediate_size": 2, "head_dim": 4,
+        "num_hidden_layers": 1, "num_attention_heads": 1, "max_position_embeddings": 64,
+    });
+    for (key, value) in keys {
+        config[*key] = value.clone();
+    }
+    let model = Model::load(Checkpoint::synthetic(&config.to_string(), 1).unwrap()).unwrap();
+    let info = model.info().clone();
+    let ids = (info.mask, info.end);
+    (info.family, info.attention, info.readout, ids.0, ids.1)
+}
+
+#[test]
+fn families_say_what_rows_see_and_where_predictions_are_read() {
+    let named = |name: &str| ("architectures", json!([name]));
+    let experts = [
+        ("num_experts", json!(2)),
+        ("num_experts_per_tok", json!(1)),
+        ("n_group", json!(1)),
+        ("topk_group", json!(1)),
+        ("moe_intermediate_size", json!(2)),
+        ("expert_intermediate_size", json!(2)),
+        ("dense_intermediate_size", json!(2)),
+        ("moe_layer_freq", json!([1])),
+    ];
+    let with = |name| [&[named(name)], &experts[..]].concat();
+    let (full, causal) = (Attention::Full, Attention::Causal);
+    let (own, previous) = (Readout::Own, Readout::Previous);
+    for (keys, want) in [
+        (
+            vec![named("DreamModel")],
+            ("dream", full, previous, 151_666, vec![151_643]),
+        ),
+        (
+            vec![named("WeDLMForCausalLM")],
+            ("wedlm", causal, own, 151_665, vec![151_643]),
+        ),
+        (
+            vec![named("SDARForCausalLM")],
+            ("sdar", Attention::Blocks(4), own, 151_669, vec![151_643]),
+        ),
+        (
+            vec![("model_type", json!("sdar")), ("block_length", json!(16))],
+            ("sdar", Attention::Blocks(16), own, 151_669, vec![151_643]),
+        ),
+        (
+            vec![
+                named("Fast_dLLM_QwenForCausalLM"),
+                ("eos_token_id", json!([7, 9])),
+            ],
+            (
+                "fast-dllm-v2",
+                Attention::Blocks(32),
+                previous,
+                151_665,
+                vec![7, 9],
+            ),
+        ),
+        (
+            with("LLaDA2MoeModelLM"),
+            ("llada2", Attention::Blocks(32), own, 156_895, vec![156_892]),
+        ),
+        (
+            // As it is published: the architecture decides.
+            [
+                with("LLaDAMoEModelLM"),
+                vec![("model_type", json!("llada"))],
+            ]
+            .concat(),
+            ("llada-moe", full, own, 156_895, vec![156_892]),
+        ),
+    ] {
+        assert_eq!(facts(&keys), want);
+    }
+}
