@@ -20,7 +20,7 @@ pub struct Outcome {
 
 /// The demo tokenizer.
 pub fn tokenizer() -> text::Tokenizer {
-    let file = |name| demo::checkpoint::file(name).map(<[u8]>::to_vec);
+    let file = |name| demo::checkpoint::DEMO.file(name).map(<[u8]>::to_vec);
     let files = text::TokenizerFiles {
         tokenizer: file("tokenizer.json"),
         config: file("tokenizer_config.json"),
@@ -31,7 +31,7 @@ pub fn tokenizer() -> text::Tokenizer {
 
 /// The demo model with `pages` KV pages of 16 slots.
 pub fn executor(pages: u32) -> Box<dyn Executor> {
-    let files = model::Files::memory(demo::checkpoint::files().iter().copied());
+    let files = model::Files::memory(demo::checkpoint::DEMO.files());
     let checkpoint = model::Checkpoint::open(&files).expect("the demo checkpoint is valid");
     let model = model::Model::load(checkpoint).expect("the demo model loads");
     let sizes = model::ExecutorConfig {
@@ -49,6 +49,7 @@ pub fn engine(executor: &dyn Executor) -> Engine {
         max_waiting: 1024,
         row_budget: 4096,
         long_quantum: 100_000,
+        prefix_cache: true,
         max_model_len: None,
         classes: tokenizer().classes(),
         skills: engine::Skills::default(),

@@ -47,6 +47,7 @@ impl Served {
             max_waiting: 1024,
             row_budget,
             long_quantum: 100_000,
+            prefix_cache: true,
             max_model_len: None,
             classes: tokenizer.classes(),
             skills: engine::Skills::default(),

@@ -73,7 +73,9 @@ fn a_filter_is_trained_saved_and_used() {
 fn a_file_that_is_no_filter_is_named() {
     let folder = folder("no-filter");
     let model = folder.join("model.safetensors");
-    let weights = demo::checkpoint::file("model.safetensors").expect("the demo has weights");
+    let weights = demo::checkpoint::DEMO
+        .file("model.safetensors")
+        .expect("the demo has weights");
     std::fs::write(&model, weights).expect("the folder is writable");
     let message = refusal(&["generate", "Hello", "--filter", text(&model)], 65);
     assert!(message.contains("model.safetensors: 0.weight"), "{message}");

@@ -22,7 +22,7 @@ fn logits_are_those_of_the_model() {
         (Dtype::F32, &[3, 1024][..])
     );
 
-    let files = model::Files::memory(demo::checkpoint::files().iter().copied());
+    let files = model::Files::memory(demo::checkpoint::DEMO.files());
     let model = model::Checkpoint::open(&files).and_then(model::Model::load);
     let expected = model.unwrap().logits(&[1, 2, 3]).unwrap();
     let expected: Vec<u8> = expected.iter().flat_map(|x| x.to_le_bytes()).collect();

@@ -10,7 +10,7 @@ use crate::folder;
 /// Writes the demo checkpoint into a folder of its own, its configuration changed.
 fn checkpoint(name: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
     let folder = folder(name);
-    for (file, content) in demo::checkpoint::files() {
+    for (file, content) in demo::checkpoint::DEMO.files() {
         std::fs::write(folder.join(file), content).unwrap();
     }
     let path = folder.join("config.json");

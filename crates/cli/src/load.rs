@@ -13,11 +13,10 @@ use model::{
 use step::Executor;
 use text::{Tokenizer, TokenizerFiles};
 
+use demo::checkpoint::{DEMO, Embedded, FILTER};
+
 use crate::config::Config;
 use crate::exit;
-
-/// The name of the embedded model.
-pub const DEMO: &str = "demo";
 
 /// Tokens that end a chat turn in the families served here, beside the checkpoint's own.
 const TURN_ENDS: &[&str] = &["<|eot_id|>", "<|im_end|>"];
@@ -70,10 +69,10 @@ pub fn load(config: &Config) -> Result<Loaded> {
         eprintln!("warning: {warning}");
     }
     let executor = ModelExecutor::new(model, sizes).map_err(refused)?;
-    let is_demo = config.model.path == DEMO;
+    let is_demo = Embedded::named(&config.model.path).is_some();
     let folder = Path::new(&config.model.path).file_name();
     let name = match config.model.served_name.as_str() {
-        "" if is_demo => DEMO.to_owned(),
+        "" if is_demo => config.model.path.clone(),
         "" => folder.map_or_else(
             || "model".to_owned(),
             |name| name.to_string_lossy().into_owned(),
@@ -124,8 +123,8 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
 /// As [`load`].
 pub fn open(path: &str, dtype: WeightDtype) -> Result<(Model, Tokenizer)> {
     let model = weights(path, dtype)?;
-    if path == DEMO {
-        return Ok((model, tokenizer(&demo_files())?));
+    if let Some(embedded) = Embedded::named(path) {
+        return Ok((model, tokenizer(&tokenizer_files(embedded))?));
     }
     let files = TokenizerFiles::read(Path::new(path))
         .map_err(|error| exit::failure(exit::CHECKPOINT, error.to_string()))?;
@@ -138,12 +137,14 @@ pub fn open(path: &str, dtype: WeightDtype) -> Result<(Model, Tokenizer)> {
 /// As [`load`].
 pub fn weights(path: &str, dtype: WeightDtype) -> Result<Model> {
     let folder = Path::new(path);
-    let files = if path == DEMO {
-        Files::memory(demo::checkpoint::files().iter().copied())
+    let files = if let Some(embedded) = Embedded::named(path) {
+        Files::memory(embedded.files())
     } else if folder.is_dir() {
         Files::folder(folder)
     } else {
-        let message = format!("{path}: expected a Hugging Face folder or `demo`, found no folder");
+        let message = format!(
+            "{path}: expected a Hugging Face folder, `demo` or `demo-wedlm`, found no folder"
+        );
         return Err(exit::failure(exit::NO_INPUT, message));
     };
     let load = |checkpoint: Checkpoint| Model::load(checkpoint.with_dtype(dtype));
@@ -162,6 +163,7 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
         max_waiting: config.engine.max_waiting,
         row_budget: config.engine.row_budget,
         long_quantum: config.long_quantum(),
+        prefix_cache: true,
         max_model_len: Some(loaded.max_model_len(config)),
         classes: loaded.tokenizer.classes(),
         skills: Skills {
@@ -174,9 +176,9 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
 /// The configured filter; the demo model has one of its own.
 fn filter(config: &Config) -> Result<Option<Arc<Filter>>> {
     let file = match config.model.filter.as_str() {
-        "" if config.model.path == DEMO => {
-            let files = Files::memory(demo::checkpoint::files().iter().copied());
-            FilterWeights::open(&files, demo::checkpoint::FILTER)
+        "" if config.model.path == DEMO.name => {
+            let files = Files::memory(DEMO.files());
+            FilterWeights::open(&files, FILTER)
         }
         "" => return Ok(None),
         path => FilterWeights::read(Path::new(path)),
@@ -201,8 +203,8 @@ pub fn network(weights: FilterWeights) -> Result<Filter> {
     })?)
 }
 
-fn demo_files() -> TokenizerFiles {
-    let file = |name| demo::checkpoint::file(name).map(<[u8]>::to_vec);
+fn tokenizer_files(embedded: Embedded) -> TokenizerFiles {
+    let file = |name| embedded.file(name).map(<[u8]>::to_vec);
     TokenizerFiles {
         tokenizer: file("tokenizer.json"),
         config: file("tokenizer_config.json"),

@@ -1,36 +1,73 @@
-//! The trained demo checkpoint, embedded as the files of a Hugging Face folder.
+//! The trained demo checkpoints, embedded as the files of Hugging Face folders.
 
-/// File name and content of every file of the checkpoint, in the layout of a Hugging Face model
-/// folder (`config.json`, `model.safetensors` in bf16, the tokenizer and its settings), and
-/// [`FILTER`].
-///
-/// Writing them under their names into one folder gives a checkpoint that any LLaDA loader reads.
-pub fn files() -> &'static [(&'static str, &'static [u8])] {
-    FILES
+/// An embedded checkpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct Embedded {
+    /// What it is served as.
+    pub name: &'static str,
+    own: &'static [(&'static str, &'static [u8])],
 }
 
-/// Content of one file of the checkpoint, `None` if it has no file of that name.
-pub fn file(name: &str) -> Option<&'static [u8]> {
-    FILES
-        .iter()
-        .find(|(candidate, _)| *candidate == name)
-        .map(|(_, content)| *content)
+impl Embedded {
+    /// The embedded checkpoint called `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        [DEMO, WEDLM].into_iter().find(|one| one.name == name)
+    }
+
+    /// File name and content of every file, in the layout of a Hugging Face model folder:
+    /// `config.json`, `model.safetensors` in bf16, the tokenizer and its settings; [`FILTER`]
+    /// where there is one.
+    ///
+    /// Writing them under their names into one folder gives a checkpoint that any loader of the
+    /// architecture reads.
+    pub fn files(self) -> impl Iterator<Item = (&'static str, &'static [u8])> {
+        self.own.iter().chain(SHARED).copied()
+    }
+
+    /// Content of one file, `None` if there is none of that name.
+    pub fn file(self, name: &str) -> Option<&'static [u8]> {
+        let found = self.files().find(|(candidate, _)| *candidate == name);
+        found.map(|(_, content)| content)
+    }
 }
 
-/// The file of the checkpoint that holds the filter of the commit rule `learned_filter`
-/// (Learn2PD), trained on this model for blocks of 32.
+/// LLaDA's architecture, full attention.
+pub const DEMO: Embedded = Embedded {
+    name: "demo",
+    own: &[
+        ("config.json", include_bytes!("../checkpoint/config.json")),
+        (FILTER, include_bytes!("../checkpoint/filter.safetensors")),
+        (
+            "model.safetensors",
+            include_bytes!("../checkpoint/model.safetensors"),
+        ),
+    ],
+};
+
+/// WeDLM's architecture, causal attention; trained from the other one's weights.
+pub const WEDLM: Embedded = Embedded {
+    name: "demo-wedlm",
+    own: &[
+        (
+            "config.json",
+            include_bytes!("../checkpoint-wedlm/config.json"),
+        ),
+        (
+            "model.safetensors",
+            include_bytes!("../checkpoint-wedlm/model.safetensors"),
+        ),
+    ],
+};
+
+/// The file that holds the filter of the commit rule `learned_filter` (Learn2PD), trained on
+/// [`DEMO`] for blocks of 32.
 pub const FILTER: &str = "filter.safetensors";
 
-const FILES: &[(&str, &[u8])] = &[
-    ("config.json", include_bytes!("../checkpoint/config.json")),
-    (FILTER, include_bytes!("../checkpoint/filter.safetensors")),
+/// Both have the same tokenizer.
+const SHARED: &[(&str, &[u8])] = &[
     (
         "generation_config.json",
         include_bytes!("../checkpoint/generation_config.json"),
-    ),
-    (
-        "model.safetensors",
-        include_bytes!("../checkpoint/model.safetensors"),
     ),
     (
         "special_tokens_map.json",

@@ -1,28 +1,37 @@
 //! The embedded checkpoint is a complete Hugging Face folder of the stated geometry.
 
-use asynclane_demo::checkpoint::{file, files};
+use asynclane_demo::checkpoint::{DEMO, Embedded, WEDLM};
 use serde_json::Value;
 
 fn json(name: &str) -> Value {
-    serde_json::from_slice(file(name).expect("a file of the checkpoint")).expect("a JSON file")
+    serde_json::from_slice(DEMO.file(name).expect("a file of the checkpoint")).expect("a JSON file")
 }
 
 #[test]
 fn the_files_are_those_of_a_model_folder() {
-    let names: Vec<&str> = files().iter().map(|(name, _)| *name).collect();
-    assert_eq!(
-        names,
-        [
-            "config.json",
-            "filter.safetensors",
-            "generation_config.json",
-            "model.safetensors",
-            "special_tokens_map.json",
-            "tokenizer.json",
-            "tokenizer_config.json"
-        ]
-    );
-    assert_eq!(file("pytorch_model.bin"), None);
+    let names = |of: Embedded| {
+        let mut names: Vec<&str> = of.files().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        names
+    };
+    let mut expected = vec![
+        "config.json",
+        "filter.safetensors",
+        "generation_config.json",
+        "model.safetensors",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ];
+    assert_eq!(names(DEMO), expected);
+    expected.remove(1);
+    assert_eq!(names(WEDLM), expected);
+    for one in [DEMO, WEDLM] {
+        let found = Embedded::named(one.name).expect("it has that name");
+        assert_eq!(found.file("config.json"), one.file("config.json"));
+    }
+    assert!(Embedded::named("demo-dream").is_none());
+    assert_eq!(DEMO.file("pytorch_model.bin"), None);
 }
 
 #[test]
@@ -34,7 +43,9 @@ fn the_weights_have_the_shapes_that_the_configuration_states() {
         size("mlp_hidden_size"),
         size("embedding_size"),
     );
-    let weights = file("model.safetensors").expect("a file of the checkpoint");
+    let weights = DEMO
+        .file("model.safetensors")
+        .expect("a file of the checkpoint");
     let (length, rest) = weights.split_first_chunk::<8>().expect("a length");
     let length = u64::from_le_bytes(*length) as usize;
     let header: Value = serde_json::from_slice(&rest[..length]).expect("a JSON header");

@@ -96,6 +96,7 @@ impl Load {
             max_waiting: concurrency,
             row_budget: 2048,
             long_quantum: 1024,
+            prefix_cache: true,
             max_model_len: None,
             classes: Arc::new(TokenClasses::new((0..VOCAB).map(class).collect())),
             skills: Skills::default(),

@@ -61,6 +61,9 @@ pub(crate) fn apply(engine: &mut Engine, output: &BatchOutput, now: Duration) {
         sequence
             .tables
             .observe(&sequence.effects, &sequence.decoder, &mut engine.pool);
+        if engine.prefix_cache {
+            sequence.remember(&engine.limits, &mut engine.pool);
+        }
         let id = sequence.id;
         emit(sequence, |event| engine.events.push_back((id, event)));
         if let Some(mut trace) = engine.planned[at].trace.take() {

@@ -31,6 +31,9 @@ pub struct EngineConfig {
     /// `>= 1`. A longer one saves up over several steps; from the longest forward on they are
     /// never held back.
     pub long_quantum: u32,
+    /// Whether sequences leave the K/V of sealed pages to those that begin with the same tokens;
+    /// of no effect under full attention, where K/V depend on what follows.
+    pub prefix_cache: bool,
     /// Most positions of a sequence; `None` = what the model was built for.
     pub max_model_len: Option<u32>,
     /// Delimiter facts of the vocabulary.
@@ -58,6 +61,7 @@ pub struct Skills {
 pub struct Engine {
     pub(crate) limits: Limits,
     pub(crate) row_budget: u32,
+    pub(crate) prefix_cache: bool,
     pub(crate) mask: TokenId,
     classes: Arc<TokenClasses>,
     filter: Option<Arc<Filter>>,
@@ -113,6 +117,7 @@ impl Engine {
         Self {
             limits,
             row_budget: config.row_budget.max(1),
+            prefix_cache: config.prefix_cache,
             mask: spec.mask,
             classes: Arc::clone(&config.classes),
             filter: config.skills.filter.clone(),
@@ -208,6 +213,7 @@ impl Engine {
             waiting: self.waiting.len() as u32,
             lanes,
             pages_used: self.pool.used(),
+            pages_idle: self.pool.idle(),
             pages_total: self.pool.total(),
         }
     }

@@ -90,6 +90,8 @@ pub struct Finished {
 pub struct SequenceStats {
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
+    /// Tokens of the prompt whose K/V another sequence has left.
+    pub cached_tokens: u32,
     /// Tokens emitted: left of the frontier and of the first stop token.
     pub emitted_tokens: u32,
     /// First forward (0 or 1).

@@ -16,6 +16,7 @@ mod pack;
 mod pages;
 mod penalties;
 mod plan;
+mod prefix;
 mod report;
 mod request;
 mod sequence;

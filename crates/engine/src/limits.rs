@@ -4,6 +4,7 @@ use decode::{CommitConfig, ScheduleConfig};
 use step::{Attention, Readout};
 
 use crate::decoding::{CacheConfig, Decoding, Need, default_preset};
+use crate::prefix::Grid;
 use crate::request::{Penalties, Refusal, Request};
 
 /// Bounds that follow from the executor and the configuration.
@@ -73,6 +74,17 @@ impl Limits {
             Need::Filter => self.filter.is_some(),
             Need::Edits => self.edits,
         }
+    }
+
+    /// How pages depend on tokens; none under full attention, where they depend on all.
+    pub(crate) fn grid(&self) -> Option<Grid> {
+        let block = match self.attention {
+            Attention::Full => return None,
+            Attention::Blocks(length) => length,
+            Attention::Causal => 1,
+        };
+        let page_size = self.page_size;
+        Some(Grid { page_size, block })
     }
 
     /// Whether the cache policy called `name` goes with the weights.

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
+use decode::TokenId;
 use step::{PageCopy, PageId};
+
+use crate::prefix::{Grid, Node, PrefixCache};
 
 /// The physical pages of the executor. Pages are promised to a sequence when it is admitted, so
 /// that taking one never fails and no sequence ever waits for a page in the middle of its life.
@@ -12,6 +15,11 @@ pub struct PagePool {
     references: Vec<u32>,
     reserved: u32,
     page_size: u32,
+    prefixes: PrefixCache,
+    /// Whether the prefix cache holds a page.
+    cached: Vec<bool>,
+    /// Pages that the prefix cache alone holds.
+    idle: u32,
 }
 
 impl PagePool {
@@ -22,6 +30,9 @@ impl PagePool {
             references: vec![0; pages as usize],
             reserved: 0,
             page_size,
+            prefixes: PrefixCache::default(),
+            cached: vec![false; pages as usize],
+            idle: 0,
         }
     }
 
@@ -30,9 +41,14 @@ impl PagePool {
         self.references.len() as u32
     }
 
-    /// Pages that hold something.
+    /// Pages that sequences hold.
     pub fn used(&self) -> u32 {
-        self.total() - self.free.len() as u32
+        self.total() - self.free.len() as u32 - self.idle
+    }
+
+    /// Pages that nobody holds but the prefix cache; they leave when a sequence needs them.
+    pub fn idle(&self) -> u32 {
+        self.idle
     }
 
     /// Promises `pages` pages, or says that they are not there.
@@ -50,21 +66,48 @@ impl PagePool {
     }
 
     fn take(&mut self) -> Result<PageId, OutOfPages> {
-        let page = self.free.pop().ok_or(OutOfPages)?;
+        let free = self.free.pop().or_else(|| self.forget());
+        let page = free.ok_or(OutOfPages)?;
         self.references[page.0 as usize] = 1;
         Ok(page)
     }
 
+    /// Takes a page from the prefix cache that nobody else holds.
+    fn forget(&mut self) -> Option<PageId> {
+        let references = &self.references;
+        let page = self
+            .prefixes
+            .forget(|page| references[page.0 as usize] == 1)?;
+        self.cached[page.0 as usize] = false;
+        self.idle -= 1;
+        Some(page)
+    }
+
     fn retain(&mut self, page: PageId) {
-        self.references[page.0 as usize] += 1;
+        let at = page.0 as usize;
+        self.idle -= u32::from(self.cached[at] && self.references[at] == 1);
+        self.references[at] += 1;
     }
 
     fn release(&mut self, page: PageId) {
-        let count = &mut self.references[page.0 as usize];
-        *count -= 1;
-        if *count == 0 {
-            self.free.push(page);
+        let at = page.0 as usize;
+        self.references[at] -= 1;
+        match self.references[at] {
+            0 => self.free.push(page),
+            1 if self.cached[at] => self.idle += 1,
+            _ => {}
         }
+    }
+
+    /// Remembers that `page`, which some table holds, has final K/V that depend on `tokens` behind
+    /// the text `before`; the text up to there.
+    pub fn remember(&mut self, before: Node, tokens: &[TokenId], page: PageId) -> Node {
+        let (node, fresh) = self.prefixes.insert(before, tokens, page);
+        if fresh && !self.cached[page.0 as usize] {
+            self.cached[page.0 as usize] = true;
+            self.references[page.0 as usize] += 1;
+        }
+        node
     }
 
     /// Checks the reference counts against the tables that exist; for tests.
@@ -78,6 +121,14 @@ impl PagePool {
         let mut counted = vec![0; self.references.len()];
         for page in tables.flat_map(|table| &table.pages) {
             counted[page.0 as usize] += 1;
+        }
+        let mut idle = 0;
+        for page in self.prefixes.pages() {
+            idle += u32::from(counted[page.0 as usize] == 0);
+            counted[page.0 as usize] += 1;
+        }
+        if idle != self.idle {
+            return Err("the count of idle pages is wrong");
         }
         if counted != self.references {
             return Err("reference counts differ from the tables that exist");
@@ -125,6 +176,17 @@ impl PageTable {
         for page in &self.pages {
             pool.retain(*page);
         }
+    }
+
+    /// Puts the known pages of the text `tokens` into this table, which must be empty; how many
+    /// they are, and the text that they hold.
+    pub fn recall(&mut self, tokens: &[TokenId], grid: Grid, pool: &mut PagePool) -> (u32, Node) {
+        let (pages, node) = pool.prefixes.find(tokens, grid);
+        for page in &pages {
+            pool.retain(*page);
+        }
+        self.pages.extend_from_slice(&pages);
+        (pages.len() as u32, node)
     }
 
     /// Gives every page back.

@@ -56,6 +56,10 @@ pub struct StepReport {
     pub failed: bool,
     /// Sequences in the forward pass.
     pub sequences: u32,
+    /// Prompt tokens of the sequences that were admitted, where prefixes are cached.
+    pub prompt_tokens: u64,
+    /// Those of them whose K/V were there already.
+    pub cached_tokens: u64,
     /// Sequence forwards by kind.
     pub forwards: ByKind,
     /// Rows by kind.
@@ -108,8 +112,10 @@ pub struct Gauges {
     pub waiting: u32,
     /// Active lanes.
     pub lanes: ByRole,
-    /// KV pages in use.
+    /// KV pages that sequences hold.
     pub pages_used: u32,
+    /// KV pages that the prefix cache alone holds.
+    pub pages_idle: u32,
     /// KV pages in all.
     pub pages_total: u32,
 }

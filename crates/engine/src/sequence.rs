@@ -15,7 +15,9 @@ use crate::cache::{self, CachePolicy, ForwardPlan, PlanRow, Tables, View};
 use crate::event::{FinishReason, Finished, SequenceStats};
 use crate::limits::Limits;
 use crate::logprobs::Logprobs;
+use crate::pages::PagePool;
 use crate::penalties::PenaltyBiases;
+use crate::prefix::Node;
 use crate::report::{ByRole, FinishedSequence, StepReport};
 use crate::request::Request;
 
@@ -48,6 +50,8 @@ pub(crate) struct Sequence {
     fresh: Range<u32>,
     /// Places `[0, sealed)` have their final K/V.
     sealed: u32,
+    /// Whole pages of them that the prefix cache knows, and the text that they hold.
+    known: (u32, Node),
     readout: Readout,
     /// Lanes that were born and have neither forked nor finished.
     pub(crate) open_lanes: ByRole,
@@ -101,6 +105,7 @@ impl Sequence {
             written: 0,
             fresh: 0..0,
             sealed: 0,
+            known: (0, Node::default()),
             readout: limits.readout,
             open_lanes: ByRole::default(),
             times: vec![(None, Duration::ZERO); request.max_tokens as usize],
@@ -213,6 +218,37 @@ impl Sequence {
                     .copied()
             }
         }
+    }
+
+    /// Begins with the K/V of the prompt's first pages that other sequences have left.
+    pub(crate) fn recall(&mut self, limits: &Limits, pool: &mut PagePool) {
+        let Some(grid) = limits.grid() else {
+            return;
+        };
+        let tokens = &self.request.prompt;
+        self.known = self.tables.shared().recall(tokens, grid, pool);
+        self.sealed = self.known.0 * limits.page_size;
+        self.stats.cached_tokens = self.sealed;
+    }
+
+    /// Leaves the pages that a step has sealed to sequences that begin with the same tokens.
+    pub(crate) fn remember(&mut self, limits: &Limits, pool: &mut PagePool) {
+        let Some(grid) = limits.grid() else {
+            return;
+        };
+        let (mut known, mut node) = self.known;
+        while grid.places(known).end <= self.sealed {
+            let places = grid.places(known);
+            let tokens = places.map(|place| self.token(place, &[]));
+            let Some(tokens) = tokens.collect::<Option<Vec<_>>>() else {
+                debug_assert!(false, "sealed places hold tokens");
+                return;
+            };
+            let page = self.tables.shared().pages()[known as usize];
+            node = pool.remember(node, &tokens, page);
+            known += 1;
+        }
+        self.known = (known, node);
     }
 
     /// Counts the births before the first step.

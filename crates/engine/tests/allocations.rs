@@ -26,6 +26,7 @@ fn engine() -> (Engine, SimExecutor) {
         max_waiting: SEQUENCES,
         row_budget: 100_000,
         long_quantum: 100_000,
+        prefix_cache: true,
         max_model_len: None,
         classes: Arc::default(),
         skills: Skills::default(),

@@ -40,6 +40,11 @@ impl Tables {
         self.tables[0].1.reserve(pages);
     }
 
+    /// The only table of a sequence whose lanes share it.
+    pub(crate) fn shared(&mut self) -> &mut PageTable {
+        &mut self.tables[0].1
+    }
+
     /// All tables, for checks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &PageTable> {
         let tables = self.tables.iter().map(|(_, table)| table);

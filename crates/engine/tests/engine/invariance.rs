@@ -30,6 +30,7 @@ fn neighbours_and_arrival_do_not_matter() {
             let config = EngineConfig {
                 row_budget,
                 long_quantum,
+                prefix_cache: true,
                 ..config()
             };
             let model = SimConfig {

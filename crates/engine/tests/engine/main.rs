@@ -20,10 +20,14 @@ mod pages;
 mod plans_block;
 #[cfg(test)]
 mod plans_branches;
+#[cfg(test)]
 mod plans_exact;
+#[cfg(test)]
 mod plans_lanes;
 #[cfg(test)]
 mod plans_snapshot;
+#[cfg(test)]
+mod prefixes;
 #[cfg(test)]
 mod scoring;
 #[cfg(test)]

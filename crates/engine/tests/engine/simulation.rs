@@ -138,6 +138,7 @@ fn world(rng: &mut Rng) -> (EngineConfig, SimConfig) {
         max_running: rng.pick(&[1, 2, 5, 16]),
         row_budget: rng.pick(&[1, 10, 60, 5000]),
         long_quantum: rng.pick(&[1, 30, 5000]),
+        prefix_cache: true,
         ..config()
     };
     let mut model = sim(pages, page_size);

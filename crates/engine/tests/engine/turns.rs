@@ -18,6 +18,7 @@ fn lab(row_budget: u32, long_quantum: u32) -> Lab {
     let config = EngineConfig {
         row_budget,
         long_quantum,
+        prefix_cache: true,
         ..config()
     };
     let executor = SimExecutor::new(sim(2000, 4)).expect("a valid model");
@@ -245,6 +246,7 @@ fn nobody_waits_longer_than_promised() {
             max_running: rng.pick(&[2, 5, 12]),
             row_budget,
             long_quantum: rng.range(1, row_budget + 1),
+            prefix_cache: true,
             ..config()
         };
         let model = sim(4000, 4);

@@ -9,7 +9,7 @@ use super::{Logprobs, Scored, Scorer};
 use crate::request::Endpoint;
 
 fn tokenizer() -> Tokenizer {
-    let file = |name| demo::checkpoint::file(name).map(<[u8]>::to_vec);
+    let file = |name| demo::checkpoint::DEMO.file(name).map(<[u8]>::to_vec);
     let files = TokenizerFiles {
         tokenizer: file("tokenizer.json"),
         config: file("tokenizer_config.json"),

@@ -9,7 +9,7 @@ use super::{Cell, Lanes, Steps};
 const MASK: u32 = 5;
 
 fn tokenizer() -> Tokenizer {
-    let file = |name| demo::checkpoint::file(name).map(<[u8]>::to_vec);
+    let file = |name| demo::checkpoint::DEMO.file(name).map(<[u8]>::to_vec);
     let files = TokenizerFiles {
         tokenizer: file("tokenizer.json"),
         config: file("tokenizer_config.json"),

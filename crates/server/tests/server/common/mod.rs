@@ -117,7 +117,7 @@ pub struct Server {
 }
 
 pub fn tokenizer() -> Tokenizer {
-    let file = |name| demo::checkpoint::file(name).map(<[u8]>::to_vec);
+    let file = |name| demo::checkpoint::DEMO.file(name).map(<[u8]>::to_vec);
     let files = TokenizerFiles {
         tokenizer: file("tokenizer.json"),
         config: file("tokenizer_config.json"),
@@ -157,6 +157,7 @@ pub fn server_with(options: Options) -> Server {
         max_waiting: options.max_waiting,
         row_budget: 4096,
         long_quantum: 100_000,
+        prefix_cache: true,
         max_model_len: None,
         classes: tokenizer.classes(),
         skills: engine::Skills::default(),
