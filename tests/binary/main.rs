@@ -10,6 +10,7 @@ mod malformed;
 mod readme;
 mod refusals;
 mod serve;
+mod wedlm;
 
 use demo::problems::{EXAMPLES, Problem, Task};
 

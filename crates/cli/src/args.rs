@@ -67,6 +67,10 @@ pub struct ModelArgs {
     /// 0 = half of the row budget.
     #[arg(long, global = true, env = "ASYNCLANE_LONG_QUANTUM")]
     pub long_quantum: Option<u32>,
+    /// Forward every prompt whole, even where another request has left the K/V of its beginning
+    /// (causal and block-causal models).
+    #[arg(long, global = true, env = "ASYNCLANE_NO_PREFIX_CACHE")]
+    pub no_prefix_cache: bool,
     /// Most sequences in the batch.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_RUNNING")]
     pub max_running: Option<u32>,

@@ -69,6 +69,8 @@ pub struct Engine {
     /// Rows of a step that prefills and refreshes take on average while other sequences decode;
     /// 0 = half of the row budget.
     pub long_quantum: u32,
+    /// Whether requests that begin with the same tokens share their K/V, where they can.
+    pub prefix_cache: bool,
     /// Most sequences in the batch.
     pub max_running: u32,
     /// Most sequences that wait.
@@ -110,6 +112,7 @@ impl Default for Engine {
         Self {
             row_budget: 2048,
             long_quantum: 0,
+            prefix_cache: true,
             max_running: 64,
             max_waiting: 1024,
             page_size: 16,
@@ -167,6 +170,7 @@ impl Config {
         set(&mut self.engine.row_budget, &args.row_budget);
         set(&mut self.engine.long_quantum, &args.long_quantum);
         set(&mut self.engine.max_running, &args.max_running);
+        self.engine.prefix_cache &= !args.no_prefix_cache;
     }
 
     fn apply_serve(&mut self, args: &ServeArgs) {

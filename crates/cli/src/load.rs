@@ -163,7 +163,7 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
         max_waiting: config.engine.max_waiting,
         row_budget: config.engine.row_budget,
         long_quantum: config.long_quantum(),
-        prefix_cache: true,
+        prefix_cache: config.engine.prefix_cache,
         max_model_len: Some(loaded.max_model_len(config)),
         classes: loaded.tokenizer.classes(),
         skills: Skills {

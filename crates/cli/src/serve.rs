@@ -192,11 +192,14 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
     );
     let settings = served_decoder(config, loaded);
     eprintln!("  decoder    {settings}");
-    if loaded.info.attention == Attention::Full {
-        eprintln!(
-            "  prefix     no sharing across requests: under full attention K/V depend on what follows"
-        );
-    }
+    let prefix = match (loaded.info.attention, config.engine.prefix_cache) {
+        (Attention::Full, _) => {
+            "no sharing across requests: under full attention K/V depend on what follows"
+        }
+        (_, true) => "shared by requests that begin alike",
+        (_, false) => "not shared: engine.prefix_cache is off",
+    };
+    eprintln!("  prefix     {prefix}");
     match keys {
         0 => eprintln!("  keys       none: everybody who reaches the address may use it"),
         keys => eprintln!("  keys       {keys} accepted, as authorization: Bearer KEY"),

@@ -130,7 +130,8 @@ class Batches:
 
     LENGTHS = (64, 96, 128, 192, 256, 384)
 
-    def __init__(self, rows, tokens):
+    def __init__(self, rows, tokens, weights="weights"):
+        self.weights = weights  # the rows' list that is not all zero where there is a loss
         self.rows = rows
         self.tokens = tokens
         self.waiting = {length: [] for length in self.LENGTHS}
@@ -139,7 +140,7 @@ class Batches:
         while True:
             row = self.rows.next()
             length = next((n for n in self.LENGTHS if len(row.tokens) <= n), None)
-            if length is None or not any(row.weights):
+            if length is None or not any(getattr(row, self.weights)):
                 continue
             self.waiting[length].append(row)
             if len(self.waiting[length]) == self.tokens // length:

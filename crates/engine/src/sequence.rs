@@ -1,5 +1,8 @@
 //! One request's life in tokens: prompt, decoding state, pages, cost.
 
+mod prefix;
+mod readers;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +14,10 @@ use decode::{
 
 use step::{Attention, Readout};
 
-use crate::cache::{self, CachePolicy, ForwardPlan, PlanRow, Tables, View};
+use crate::cache::{self, CachePolicy, ForwardPlan, Tables, View};
 use crate::event::{FinishReason, Finished, SequenceStats};
 use crate::limits::Limits;
 use crate::logprobs::Logprobs;
-use crate::pages::PagePool;
 use crate::penalties::PenaltyBiases;
 use crate::prefix::Node;
 use crate::report::{ByRole, FinishedSequence, StepReport};
@@ -163,47 +165,6 @@ impl Sequence {
         }
     }
 
-    /// The offset whose prediction is read at the row of `place`.
-    pub(crate) fn read_at(&self, place: u32) -> Option<u32> {
-        match (self.readout, self.request.prompt.len() as u32) {
-            (Readout::Own, _) => place.checked_sub(self.prompt()),
-            // The prompt's last token stands before the first offset, whatever the slots between.
-            (Readout::Previous, prompt) if place + 1 == prompt => Some(0),
-            (Readout::Previous, _) => (place + 1).checked_sub(self.prompt()).filter(|at| *at > 0),
-        }
-    }
-
-    /// Adds to a plan, before every row whose prediction may be wanted, the row where it is read.
-    fn add_readers(&self, plan: &mut ForwardPlan) {
-        let canvas = self.decoder.canvas();
-        let committed = self.decoder.lanes().any(|lane| lane.committed);
-        let mut rows = Vec::with_capacity(plan.rows.len() + 2);
-        let mut begin = 0;
-        for segment in &mut plan.segments {
-            let first = rows.len();
-            for row in &plan.rows[begin..segment.end as usize] {
-                let offset = row.place.checked_sub(self.prompt());
-                let wanted = offset.filter(|at| {
-                    committed || canvas.get(*at).is_none() || plan.tracked.contains(at)
-                });
-                let reader = wanted.and_then(|offset| match offset {
-                    0 => (self.request.prompt.len() as u32).checked_sub(1),
-                    _ => Some(row.place - 1),
-                });
-                let own: &[PlanRow] = &rows[first..];
-                if let Some(place) = reader
-                    && own.last().is_none_or(|last| last.place < place)
-                {
-                    rows.push(PlanRow::at(place, row.visible));
-                }
-                rows.push(*row);
-            }
-            begin = segment.end as usize;
-            segment.end = rows.len() as u32;
-        }
-        plan.rows = rows;
-    }
-
     /// The input token at a slot, on the canvas with `guesses` filled in.
     pub(crate) fn token(&self, slot: u32, guesses: &[Proposal]) -> Option<TokenId> {
         let Request { prompt, suffix, .. } = &self.request;
@@ -218,37 +179,6 @@ impl Sequence {
                     .copied()
             }
         }
-    }
-
-    /// Begins with the K/V of the prompt's first pages that other sequences have left.
-    pub(crate) fn recall(&mut self, limits: &Limits, pool: &mut PagePool) {
-        let Some(grid) = limits.grid() else {
-            return;
-        };
-        let tokens = &self.request.prompt;
-        self.known = self.tables.shared().recall(tokens, grid, pool);
-        self.sealed = self.known.0 * limits.page_size;
-        self.stats.cached_tokens = self.sealed;
-    }
-
-    /// Leaves the pages that a step has sealed to sequences that begin with the same tokens.
-    pub(crate) fn remember(&mut self, limits: &Limits, pool: &mut PagePool) {
-        let Some(grid) = limits.grid() else {
-            return;
-        };
-        let (mut known, mut node) = self.known;
-        while grid.places(known).end <= self.sealed {
-            let places = grid.places(known);
-            let tokens = places.map(|place| self.token(place, &[]));
-            let Some(tokens) = tokens.collect::<Option<Vec<_>>>() else {
-                debug_assert!(false, "sealed places hold tokens");
-                return;
-            };
-            let page = self.tables.shared().pages()[known as usize];
-            node = pool.remember(node, &tokens, page);
-            known += 1;
-        }
-        self.known = (known, node);
     }
 
     /// Counts the births before the first step.

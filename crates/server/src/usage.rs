@@ -25,6 +25,7 @@ struct Totals {
     edits: u64,
     lanes: u64,
     forks: u64,
+    cached_tokens: u64,
 }
 
 /// `usage` of an answer or a chunk.
@@ -36,9 +37,19 @@ pub struct Usage {
     pub completion_tokens: u64,
     /// Their sum.
     pub total_tokens: u64,
+    /// Only in a final usage, where another request has left K/V of the prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_tokens_details: Option<PromptDetails>,
     /// Only in a final usage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diffusion: Option<DiffusionUsage>,
+}
+
+/// `usage.prompt_tokens_details`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PromptDetails {
+    /// Tokens whose K/V were there already, summed over the sequences.
+    pub cached_tokens: u64,
 }
 
 /// `usage.diffusion`: the cost in forward passes.
@@ -111,6 +122,7 @@ impl UsageSum {
         totals.edits += u64::from(stats.edits);
         totals.lanes += u64::from(stats.lanes);
         totals.forks += u64::from(stats.forks);
+        totals.cached_tokens += u64::from(stats.cached_tokens);
     }
 
     /// NFE so far.
@@ -125,6 +137,7 @@ impl UsageSum {
             prompt_tokens: self.prompt_tokens,
             completion_tokens: self.completion_tokens,
             total_tokens: self.prompt_tokens + self.completion_tokens,
+            prompt_tokens_details: None,
             diffusion: None,
         }
     }
@@ -148,7 +161,9 @@ impl UsageSum {
             forks: stats.forks,
             seed: self.seed,
         };
+        let cached_tokens = stats.cached_tokens;
         Usage {
+            prompt_tokens_details: (cached_tokens > 0).then_some(PromptDetails { cached_tokens }),
             diffusion: Some(diffusion),
             ..self.running()
         }

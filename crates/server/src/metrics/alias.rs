@@ -34,6 +34,8 @@ const ALIASES: &[(&str, Option<&str>)] = &[
         "committed_tokens_total",
         Some("diffusion_num_committed_tokens_total"),
     ),
+    ("prefix_cache_queries_total", None),
+    ("prefix_cache_hits_total", None),
     ("kv_cache_usage_perc", None),
     ("cache_config_info", None),
 ];

@@ -97,6 +97,11 @@ impl Metrics {
         &self.inner.edge
     }
 
+    /// Share of the prompt tokens that the prefix cache had, in `0.0..=1.0`.
+    pub fn prefix_hit_rate(&self) -> f64 {
+        self.inner.steps.prefix_hit_rate()
+    }
+
     /// Tokens handed to clients per second, over the last 10 seconds.
     pub fn generated_per_second(&self) -> f64 {
         let now = self.inner.epoch.elapsed();

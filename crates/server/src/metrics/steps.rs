@@ -7,6 +7,7 @@ use super::register::Register;
 use super::seconds;
 
 const KINDS: [&str; 3] = ["prefill", "decode", "refresh"];
+const PHASES: [&str; 4] = ["plan", "execute", "apply", "emit"];
 const ROLES: [&str; 2] = ["generate", "refine"];
 const COUNTS: &[f64] = &[
     1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0,
@@ -32,6 +33,7 @@ pub struct Steps {
     lanes_started: [IntCounter; 2],
     lanes_forked: [IntCounter; 2],
     lanes_finished: [IntCounter; 2],
+    prefix: Prefix,
     rows: Histogram,
     batch: Histogram,
     durations: [Histogram; 4],
@@ -40,10 +42,31 @@ pub struct Steps {
     emit_lag: Histogram,
 }
 
+/// The prefix cache, in tokens.
+#[derive(Debug)]
+struct Prefix {
+    queries: IntCounter,
+    hits: IntCounter,
+}
+
+impl Prefix {
+    fn new(register: &Register<'_>) -> Self {
+        Self {
+            queries: register.counter(
+                "prefix_cache_queries_total",
+                "Prompt tokens that were looked for in the prefix cache",
+            ),
+            hits: register.counter(
+                "prefix_cache_hits_total",
+                "Prompt tokens whose K/V the prefix cache had",
+            ),
+        }
+    }
+}
+
 impl Steps {
     /// Registers them.
     pub fn new(register: &Register<'_>) -> Self {
-        let phases = ["plan", "execute", "apply", "emit"];
         let duration = (
             "step_duration_seconds",
             "Wall time of a step's phases",
@@ -92,9 +115,10 @@ impl Steps {
                 "role",
                 ROLES,
             ),
+            prefix: Prefix::new(register),
             rows: register.histogram("positions_per_forward", "Query positions of a step", ROWS),
             batch: register.histogram("batch_size", "Sequences of a step", COUNTS),
-            durations: register.histograms(duration, "phase", phases),
+            durations: register.histograms(duration, "phase", PHASES),
             fork_lead: register.histogram(
                 "fork_lead_steps",
                 "A refine lane's last step minus its sibling's first",
@@ -113,6 +137,12 @@ impl Steps {
         }
     }
 
+    /// Share of the prompt tokens that the prefix cache had, in `0.0..=1.0`.
+    pub fn prefix_hit_rate(&self) -> f64 {
+        let Prefix { queries, hits } = &self.prefix;
+        hits.get() as f64 / queries.get().max(1) as f64
+    }
+
     /// Counts one step.
     pub fn observe(&self, report: &StepReport) {
         if report.executed {
@@ -127,6 +157,8 @@ impl Steps {
                 histogram.observe(seconds(time));
             }
         }
+        self.prefix.queries.inc_by(report.prompt_tokens);
+        self.prefix.hits.inc_by(report.cached_tokens);
         self.failures.inc_by(report.failed.into());
         add(&self.forwards, by_kind(report.forwards));
         add(&self.positions, by_kind(report.positions));

@@ -11,7 +11,8 @@ use crate::state::AppState;
 
 /// One data-parallel rank, as of the engine's last step. Never waits for the engine thread.
 ///
-/// No K/V is shared across requests under full attention, so the cache hit rate is 0.
+/// The cache hit rate counts tokens since the start; it is 0 under full attention, where no K/V is
+/// shared across requests.
 pub async fn loads(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     let backend = state.backend()?;
     let (load, limits) = (backend.engine.load(), backend.engine.limits());
@@ -35,7 +36,7 @@ pub async fn loads(State(state): State<AppState>) -> Result<Json<Value>, ApiErro
             "max_total_num_tokens": slots(limits.pages),
             "token_usage": share(load.pages_used, limits.pages),
             "gen_throughput": backend.metrics.generated_per_second(),
-            "cache_hit_rate": 0.0,
+            "cache_hit_rate": backend.metrics.prefix_hit_rate(),
             "utilization": share(load.running, limits.max_running),
             "max_running_requests": limits.max_running,
         }],

@@ -101,6 +101,8 @@ async fn every_documented_name_is_there() {
         ("fork_lead_steps histogram", false),
         ("commit_latency_seconds histogram", false),
         ("emit_lag_seconds histogram", false),
+        ("prefix_cache_queries_total counter", true),
+        ("prefix_cache_hits_total counter", true),
         ("kv_cache_usage_perc gauge", true),
         ("kv_pages_used gauge", false),
         ("kv_pages_total gauge", false),

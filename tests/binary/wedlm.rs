@@ -1,0 +1,91 @@
+//! `asynclane serve --model demo-wedlm`: causal weights, exact K/V that requests share.
+
+use asynclane_tests::process::Server;
+use asynclane_tests::reply::Reply;
+use serde_json::{Value, json};
+
+use crate::sum;
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn ask(system: &str, prompt: &str, diffusion: &Value) -> Value {
+    json!({
+        "model": "demo-wedlm",
+        "messages": [
+            {"role": "system", "content": system},
+            {"role": "user", "content": prompt},
+        ],
+        "max_tokens": 24,
+        "temperature": 0,
+        "seed": 7,
+        "diffusion": diffusion,
+    })
+}
+
+/// The rows of the second request are less than half of the first one's, its answer is the one
+/// that a server without the cache gives, and the counters say so.
+#[test]
+fn a_system_prompt_is_forwarded_once() {
+    let system = "Sort, reverse or copy what you are given. ".repeat(12);
+    let [server, without] = [
+        &["--model", "demo-wedlm"][..],
+        &["--model", "demo-wedlm", "--no-prefix-cache"],
+    ]
+    .map(Server::start);
+    let asked = |server: &Server, prompt: &str| {
+        let body = ask(&system, prompt, &json!({}));
+        let answer = server.client().post(CHAT, &body).json();
+        Reply::of_answer(&answer)
+    };
+    let (first, second) = (sum().prompt, "Reverse the list 4, 7, 1.");
+    let whole = asked(&server, &first).usage;
+    let reply = asked(&server, second);
+    let positions = |usage: &Value| usage["diffusion"]["positions"].as_u64().unwrap();
+    let cached = &reply.usage["prompt_tokens_details"]["cached_tokens"];
+    let cached = cached.as_u64().unwrap();
+    assert!(whole["prompt_tokens_details"].is_null(), "{whole}");
+    assert!(
+        2 * positions(&reply.usage) < positions(&whole),
+        "{} rows after {}",
+        positions(&reply.usage),
+        positions(&whole)
+    );
+    let alone = asked(&without, second);
+    assert_eq!(reply.choices, alone.choices);
+    assert_eq!(positions(&reply.usage) + cached, positions(&alone.usage));
+
+    let scrape = server.client().metrics();
+    let tokens = |usage: &Value| usage["prompt_tokens"].as_u64().unwrap() as f64;
+    let queries = scrape.sum("asynclane_prefix_cache_queries_total", &[]);
+    // The server asked something of its own before it said that it was ready.
+    assert!(queries >= tokens(&whole) + tokens(&reply.usage));
+    assert_eq!(
+        scrape.sum("asynclane_prefix_cache_hits_total", &[]),
+        cached as f64
+    );
+    assert_eq!(scrape.sum("asynclane_kv_pages_used", &[]), 0.0);
+    let loads = server.client().get("/v1/loads").json();
+    assert!(loads["loads"][0]["cache_hit_rate"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn what_causal_weights_cannot_do_is_refused_by_name() {
+    let server = Server::start(&["--model", "demo-wedlm"]);
+    let refused = |diffusion: Value| {
+        let body = ask("Sort.", "Sort 3, 1.", &diffusion);
+        let error = server.client().post(CHAT, &body).error();
+        let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
+        format!("{}: {}", text("param"), text("message"))
+    };
+    assert_eq!(
+        refused(json!({"preset": "balanced"})),
+        "diffusion.cache: cache fused does not go with this model's causal attention: use preset \
+         wedlm"
+    );
+    let models = server.client().get("/v1/models").json();
+    let presets = models["data"][0]["diffusion"]["presets"]
+        .as_object()
+        .unwrap();
+    let names: Vec<&String> = presets.keys().collect();
+    assert_eq!(names, ["autoregressive", "block_causal", "wedlm"]);
+}
