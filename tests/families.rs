@@ -76,13 +76,10 @@ fn likeliest(row: &[f32], mask: u32) -> (u32, f64) {
     let all = (0..).zip(row).filter(|(token, _)| *token != mask);
     let of = |(token, logit): (u32, &f32)| (token, f64::from(*logit));
     let first = (u32::MAX, f64::NEG_INFINITY);
-    let (token, top) = all
-        .clone()
-        .map(of)
-        .fold(first, |best, one| match one.1 > best.1 {
-            true => one,
-            false => best,
-        });
+    let (token, top) = all.map(of).fold(first, |best, one| match one.1 > best.1 {
+        true => one,
+        false => best,
+    });
     let sum: f64 = row
         .iter()
         .map(|logit| (f64::from(*logit) - top).exp())
