@@ -15,6 +15,7 @@ use text::{Tokenizer, TokenizerFiles};
 
 use crate::config::Config;
 use crate::exit;
+use crate::hub;
 
 /// The name of the embedded model.
 pub const DEMO: &str = "demo";
@@ -71,7 +72,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     }
     let executor = ModelExecutor::new(model, sizes).map_err(refused)?;
     let is_demo = config.model.path == DEMO;
-    let folder = Path::new(&config.model.path).file_name();
+    let folder = hub::served_name(&config.model.path);
     let name = match config.model.served_name.as_str() {
         "" if is_demo => DEMO.to_owned(),
         "" => folder.map_or_else(
@@ -123,6 +124,7 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
 /// # Errors
 /// As [`load`].
 pub fn open(path: &str, dtype: WeightDtype) -> Result<(Model, Tokenizer)> {
+    let path = &*hub::folder(path)?;
     let model = weights(path, dtype)?;
     if path == DEMO {
         return Ok((model, tokenizer(&demo_files())?));
@@ -137,13 +139,16 @@ pub fn open(path: &str, dtype: WeightDtype) -> Result<(Model, Tokenizer)> {
 /// # Errors
 /// As [`load`].
 pub fn weights(path: &str, dtype: WeightDtype) -> Result<Model> {
+    let path = &*hub::folder(path)?;
     let folder = Path::new(path);
     let files = if path == DEMO {
         Files::memory(demo::checkpoint::files().iter().copied())
     } else if folder.is_dir() {
         Files::folder(folder)
     } else {
-        let message = format!("{path}: expected a Hugging Face folder or `demo`, found no folder");
+        let message = format!(
+            "{path}: expected a Hugging Face folder, an id on the hub or `demo`, found no folder"
+        );
         return Err(exit::failure(exit::NO_INPUT, message));
     };
     let load = |checkpoint: Checkpoint| Model::load(checkpoint.with_dtype(dtype));

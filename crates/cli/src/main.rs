@@ -5,6 +5,7 @@ mod bench;
 mod config;
 mod exit;
 mod generate;
+mod hub;
 mod inspect;
 mod load;
 mod serve;
