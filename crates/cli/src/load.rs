@@ -16,6 +16,8 @@ use text::{Tokenizer, TokenizerFiles};
 use crate::config::Config;
 use crate::exit;
 use crate::hub;
+use crate::memory::{self, Needs};
+use crate::progress;
 
 /// The name of the embedded model.
 pub const DEMO: &str = "demo";
@@ -49,7 +51,7 @@ impl Loaded {
 }
 
 /// Most positions of a sequence of this model.
-fn longest(config: &Config, info: &ModelInfo) -> u32 {
+pub fn longest(config: &Config, info: &ModelInfo) -> u32 {
     let built = info.max_positions as u32;
     match config.model.max_model_len {
         0 => built,
@@ -63,7 +65,9 @@ fn longest(config: &Config, info: &ModelInfo) -> u32 {
 /// One line naming the file, the key or tensor, what was expected and what was found.
 pub fn load(config: &Config) -> Result<Loaded> {
     let filter = filter(config)?;
-    let (model, tokenizer) = open(&config.model.path, config.dtype()?)?;
+    let path = &*hub::folder(&config.model.path)?;
+    memory::check(&config.model.path, &needs(config, &mut checkpoint(path)?)?)?;
+    let (model, tokenizer) = open(path, config.dtype()?)?;
     let info = model.info().clone();
     let tokenizer = Arc::new(prepare(tokenizer, &info));
     let sizes = sizes(config, &info)?;
@@ -119,6 +123,19 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
     })
 }
 
+/// The memory that the configured model needs.
+///
+/// # Errors
+/// As [`load`].
+pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
+    let dtype = config.dtype()?;
+    let info = checkpoint.survey(dtype).map_err(refused)?.info;
+    let sizes = sizes(config, &info)?;
+    let slots = u64::from(sizes.pages) * u64::from(sizes.page_size);
+    let kv = slots.saturating_mul(info.kv_bytes_per_position() as u64);
+    Needs::survey(checkpoint, dtype, kv)
+}
+
 /// The weights and tokenizer files of `demo` or of a folder.
 ///
 /// # Errors
@@ -126,12 +143,20 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
 pub fn open(path: &str, dtype: WeightDtype) -> Result<(Model, Tokenizer)> {
     let path = &*hub::folder(path)?;
     let model = weights(path, dtype)?;
+    Ok((model, words(path)?))
+}
+
+/// The tokenizer of `demo` or of a folder.
+///
+/// # Errors
+/// As [`load`].
+pub fn words(path: &str) -> Result<Tokenizer> {
     if path == DEMO {
-        return Ok((model, tokenizer(&demo_files())?));
+        return tokenizer(&demo_files());
     }
     let files = TokenizerFiles::read(Path::new(path))
         .map_err(|error| exit::failure(exit::CHECKPOINT, error.to_string()))?;
-    Ok((model, tokenizer(&files)?))
+    tokenizer(&files)
 }
 
 /// The weights of `demo` or of a folder, which needs no tokenizer then.
@@ -139,7 +164,16 @@ pub fn open(path: &str, dtype: WeightDtype) -> Result<(Model, Tokenizer)> {
 /// # Errors
 /// As [`load`].
 pub fn weights(path: &str, dtype: WeightDtype) -> Result<Model> {
-    let path = &*hub::folder(path)?;
+    let checkpoint = checkpoint(&hub::folder(path)?)?.with_dtype(dtype);
+    let (checkpoint, _bar) = progress::shown(checkpoint);
+    Model::load(checkpoint).map_err(refused)
+}
+
+/// The configuration and headers of `demo` or of a folder.
+///
+/// # Errors
+/// As [`load`].
+pub fn checkpoint(path: &str) -> Result<Checkpoint> {
     let folder = Path::new(path);
     let files = if path == DEMO {
         Files::memory(demo::checkpoint::files().iter().copied())
@@ -151,8 +185,7 @@ pub fn weights(path: &str, dtype: WeightDtype) -> Result<Model> {
         );
         return Err(exit::failure(exit::NO_INPUT, message));
     };
-    let load = |checkpoint: Checkpoint| Model::load(checkpoint.with_dtype(dtype));
-    Checkpoint::open(&files).and_then(load).map_err(refused)
+    Checkpoint::open(&files).map_err(refused)
 }
 
 /// What multiplies a dtype on this processor, for logs and labels.

@@ -8,6 +8,8 @@ mod generate;
 mod hub;
 mod inspect;
 mod load;
+mod memory;
+mod progress;
 mod serve;
 mod train_filter;
 
