@@ -44,11 +44,13 @@ fn build(cargo: &std::ffi::OsStr, folder: &Path) {
     assert!(status.success(), "the workspace does not build");
 }
 
-fn command(arguments: &[&str]) -> Command {
+/// The binary about to run, without what the environment says of models and proxies.
+pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.args(arguments).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ASYNCLANE_") {
+        let text = name.to_string_lossy().to_ascii_uppercase();
+        if ["ASYNCLANE_", "HF_"].iter().any(|of| text.starts_with(of)) || text.ends_with("_PROXY") {
             command.env_remove(name);
         }
     }

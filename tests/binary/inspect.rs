@@ -75,6 +75,52 @@ fn a_model_says_what_rows_see_and_where_predictions_are_read() {
     }
 }
 
+/// What a line of `asynclane inspect` says under a name.
+fn said<'a>(text: &'a str, name: &str) -> &'a str {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_else(|| panic!("{name} in {text}")).trim()
+}
+
+#[test]
+fn a_model_says_what_it_takes_and_which_presets_go_with_it() {
+    let text = stdout(&run(&["inspect", "--max-model-len", "256"]));
+    // 6 layers, keys and values of width 192, 4 bytes each.
+    let kv = "2.2 MiB for one sequence of 256 positions";
+    assert_eq!(said(&text, "KV at full length"), kv);
+    for dtype in model::WeightDtype::ALL {
+        let weights = said(&text, &format!("weights in {} ", dtype.name()));
+        assert!(weights.contains("MiB in memory, "), "{weights}");
+    }
+    let presets = said(&text, "presets");
+    assert!(
+        presets.starts_with("balanced (default), fast, quality"),
+        "{presets}"
+    );
+    assert!(!presets.contains("wedlm"), "{presets}");
+    let root = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../crates/model/tests/model/fixtures/families"
+    );
+    for (case, presets) in [
+        ("wedlm-7b", "wedlm (default), autoregressive, block_causal"),
+        ("sdar-16-tied", "block_causal (default)"),
+    ] {
+        let folder = folder(&format!("presets-{case}"));
+        for file in std::fs::read_dir(format!("{root}/{case}")).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), folder.join(file.file_name())).unwrap();
+        }
+        for (file, content) in demo::checkpoint::DEMO.files() {
+            if file.starts_with("tokenizer") {
+                std::fs::write(folder.join(file), content).unwrap();
+            }
+        }
+        let model = folder.to_str().expect("the path is UTF-8");
+        let text = stdout(&run(&["inspect", "--model", model]));
+        assert_eq!(said(&text, "presets"), presets);
+    }
+}
+
 #[test]
 fn a_device_names_what_multiplies_each_dtype() {
     let output = run(&["inspect", "device"]);

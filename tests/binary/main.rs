@@ -3,6 +3,7 @@
 
 mod filter;
 mod generate;
+mod hub;
 mod inspect;
 // Reads what Linux tells of a process.
 #[cfg(target_os = "linux")]

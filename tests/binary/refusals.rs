@@ -159,3 +159,24 @@ fn an_unknown_flag() {
     assert_eq!(output.status.code(), Some(64));
     names(&stderr(&output), &["--lisen"]);
 }
+
+#[test]
+fn a_model_larger_than_the_memory() {
+    let folder = checkpoint("large", |config| {
+        config["max_sequence_length"] = json!(1 << 20)
+    });
+    let model = folder.to_str().expect("the path is UTF-8");
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--model", model];
+    let output = run(&[&arguments[..], &["--kv-memory", "1000000GiB"]].concat());
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(65), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    let parts = [
+        model,
+        ": needs ",
+        " of weights in f32, ",
+        " of KV pages), ",
+        " free: try --kv-memory ",
+    ];
+    names(&message, &parts);
+}

@@ -41,7 +41,8 @@ pub struct ModelArgs {
         value_delimiter = ','
     )]
     pub config: Vec<PathBuf>,
-    /// A Hugging Face folder, or `demo` for the embedded model.
+    /// A Hugging Face folder, an id on the hub (`org/name` or `org/name@revision`), or `demo` for
+    /// the embedded model.
     #[arg(long, global = true, env = "ASYNCLANE_MODEL")]
     pub model: Option<String>,
     /// Decoder: a preset's name, and `key=value` settings, separated by commas.
@@ -80,7 +81,7 @@ pub struct ModelArgs {
 pub struct ServeArgs {
     #[command(flatten)]
     pub model: ModelArgs,
-    /// The name that requests give; the folder's name by default.
+    /// The name that requests give; the id or the folder's name by default.
     #[arg(long, env = "ASYNCLANE_SERVED_MODEL_NAME")]
     pub served_model_name: Option<String>,
     /// Address and port to listen on; port 0 takes a free one.

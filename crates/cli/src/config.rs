@@ -45,9 +45,9 @@ pub struct Server {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Model {
-    /// `demo`, or a Hugging Face folder.
+    /// `demo`, a Hugging Face folder, or an id on the hub.
     pub path: String,
-    /// The name that requests give; empty = the folder's name.
+    /// The name that requests give; empty = the id, or the folder's name.
     pub served_name: String,
     /// How matrices are kept and multiplied: `f32`, `bf16` or `int8`.
     pub dtype: String,

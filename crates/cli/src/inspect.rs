@@ -6,7 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use model::WeightDtype;
+use engine::Limits;
+use engine::decoding::{DecodingSpec, PRESETS};
+use model::{Checkpoint, ModelInfo, WeightDtype};
 use safetensors::tensor::{Dtype, TensorView};
 use step::{Attention, Readout};
 
@@ -14,7 +16,9 @@ use crate::args::{InspectArgs, InspectCommand};
 use crate::bench::report::machine;
 use crate::config::Config;
 use crate::exit;
+use crate::hub;
 use crate::load;
+use crate::memory::size;
 
 /// Time a server has to answer a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -37,8 +41,11 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 
 fn model(args: &InspectArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
-    let (model, tokenizer) = load::open(&config.model.path, config.dtype()?)?;
-    let info = model.info();
+    let path = &*hub::folder(&config.model.path)?;
+    let mut checkpoint = load::checkpoint(path)?;
+    let tokenizer = load::words(path)?;
+    let survey = checkpoint.survey(config.dtype()?).map_err(load::refused)?;
+    let info = &survey.info;
     println!("family           {}", info.family);
     println!("parameters       {}", info.parameters);
     println!("layers           {}", info.layers);
@@ -71,7 +78,60 @@ fn model(args: &InspectArgs) -> Result<()> {
         "KV per position  {} bytes (f32)",
         info.kv_bytes_per_position()
     );
+    memory(&config, &mut checkpoint, info)?;
+    println!("presets          {}", presets(&config, info)?);
     Ok(())
+}
+
+/// What weights and KV pages take.
+fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Result<()> {
+    let longest = load::longest(config, info);
+    let kv = info.kv_bytes_per_position() as u64 * u64::from(longest);
+    println!(
+        "KV at full length {} for one sequence of {longest} positions",
+        size(kv)
+    );
+    for dtype in WeightDtype::ALL {
+        let memory = checkpoint.survey(dtype).map_err(load::refused)?.memory;
+        let (weights, loading) = (size(memory.weights), size(memory.loading));
+        let name = dtype.name();
+        println!("weights in {name:<6}{weights} in memory, {loading} while they load");
+    }
+    Ok(())
+}
+
+/// The presets that go with the model's attention, the one of a request that names none marked.
+fn presets(config: &Config, info: &ModelInfo) -> Result<String> {
+    let suited = config.decoding(info.attention)?.to_string();
+    let limits = Limits {
+        max_model_len: load::longest(config, info),
+        vocab_size: info.vocab_size as u32,
+        page_size: config.engine.page_size,
+        pages: u32::MAX,
+        max_running: config.engine.max_running,
+        max_waiting: config.engine.max_waiting,
+        filter: None,
+        edits: false,
+        attention: info.attention,
+        readout: info.readout,
+    };
+    let mut names = Vec::new();
+    for preset in PRESETS {
+        let spec = DecodingSpec::parse(preset.name)?.suited_to(info.attention);
+        // One that takes no blocks of the model's length does not go with it either.
+        if spec
+            .resolve()
+            .is_ok_and(|of| limits.allows_cache(of.cache.name()))
+        {
+            let default = suited.split(',').next() == Some(preset.name);
+            names.push(format!(
+                "{}{}",
+                preset.name,
+                if default { " (default)" } else { "" }
+            ));
+        }
+    }
+    Ok(names.join(", "))
 }
 
 fn attention(attention: Attention) -> String {

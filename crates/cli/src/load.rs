@@ -17,6 +17,9 @@ use demo::checkpoint::{DEMO, Embedded, FILTER};
 
 use crate::config::Config;
 use crate::exit;
+use crate::hub;
+use crate::memory::{self, Needs};
+use crate::progress;
 
 /// Tokens that end a chat turn in the families served here, beside the checkpoint's own.
 const TURN_ENDS: &[&str] = &["<|eot_id|>", "<|im_end|>"];
@@ -47,7 +50,7 @@ impl Loaded {
 }
 
 /// Most positions of a sequence of this model.
-fn longest(config: &Config, info: &ModelInfo) -> u32 {
+pub fn longest(config: &Config, info: &ModelInfo) -> u32 {
     let built = info.max_positions as u32;
     match config.model.max_model_len {
         0 => built,
@@ -61,7 +64,9 @@ fn longest(config: &Config, info: &ModelInfo) -> u32 {
 /// One line naming the file, the key or tensor, what was expected and what was found.
 pub fn load(config: &Config) -> Result<Loaded> {
     let filter = filter(config)?;
-    let (model, tokenizer) = open(&config.model.path, config.dtype()?)?;
+    let path = &*hub::folder(&config.model.path)?;
+    memory::check(&config.model.path, &needs(config, &mut checkpoint(path)?)?)?;
+    let (model, tokenizer) = open(path, config.dtype()?)?;
     let info = model.info().clone();
     let tokenizer = Arc::new(prepare(tokenizer, &info));
     let sizes = sizes(config, &info)?;
@@ -70,7 +75,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     }
     let executor = ModelExecutor::new(model, sizes).map_err(refused)?;
     let is_demo = Embedded::named(&config.model.path).is_some();
-    let folder = Path::new(&config.model.path).file_name();
+    let folder = hub::served_name(&config.model.path);
     let name = match config.model.served_name.as_str() {
         "" if is_demo => config.model.path.clone(),
         "" => folder.map_or_else(
@@ -117,18 +122,40 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
     })
 }
 
+/// The memory that the configured model needs.
+///
+/// # Errors
+/// As [`load`].
+pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
+    let dtype = config.dtype()?;
+    let info = checkpoint.survey(dtype).map_err(refused)?.info;
+    let sizes = sizes(config, &info)?;
+    let slots = u64::from(sizes.pages) * u64::from(sizes.page_size);
+    let kv = slots.saturating_mul(info.kv_bytes_per_position() as u64);
+    Needs::survey(checkpoint, dtype, kv)
+}
+
 /// The weights and tokenizer files of `demo` or of a folder.
 ///
 /// # Errors
 /// As [`load`].
 pub fn open(path: &str, dtype: WeightDtype) -> Result<(Model, Tokenizer)> {
+    let path = &*hub::folder(path)?;
     let model = weights(path, dtype)?;
+    Ok((model, words(path)?))
+}
+
+/// The tokenizer of an embedded model or of a folder.
+///
+/// # Errors
+/// As [`load`].
+pub fn words(path: &str) -> Result<Tokenizer> {
     if let Some(embedded) = Embedded::named(path) {
-        return Ok((model, tokenizer(&tokenizer_files(embedded))?));
+        return tokenizer(&tokenizer_files(embedded));
     }
     let files = TokenizerFiles::read(Path::new(path))
         .map_err(|error| exit::failure(exit::CHECKPOINT, error.to_string()))?;
-    Ok((model, tokenizer(&files)?))
+    tokenizer(&files)
 }
 
 /// The weights of `demo` or of a folder, which needs no tokenizer then.
@@ -136,6 +163,16 @@ pub fn open(path: &str, dtype: WeightDtype) -> Result<(Model, Tokenizer)> {
 /// # Errors
 /// As [`load`].
 pub fn weights(path: &str, dtype: WeightDtype) -> Result<Model> {
+    let checkpoint = checkpoint(&hub::folder(path)?)?.with_dtype(dtype);
+    let (checkpoint, _bar) = progress::shown(checkpoint);
+    Model::load(checkpoint).map_err(refused)
+}
+
+/// The configuration and headers of `demo` or of a folder.
+///
+/// # Errors
+/// As [`load`].
+pub fn checkpoint(path: &str) -> Result<Checkpoint> {
     let folder = Path::new(path);
     let files = if let Some(embedded) = Embedded::named(path) {
         Files::memory(embedded.files())
@@ -143,12 +180,12 @@ pub fn weights(path: &str, dtype: WeightDtype) -> Result<Model> {
         Files::folder(folder)
     } else {
         let message = format!(
-            "{path}: expected a Hugging Face folder, `demo` or `demo-wedlm`, found no folder"
+            "{path}: expected a Hugging Face folder, an id on the hub, `demo` or `demo-wedlm`, \
+             found no folder"
         );
         return Err(exit::failure(exit::NO_INPUT, message));
     };
-    let load = |checkpoint: Checkpoint| Model::load(checkpoint.with_dtype(dtype));
-    Checkpoint::open(&files).and_then(load).map_err(refused)
+    Checkpoint::open(&files).map_err(refused)
 }
 
 /// What multiplies a dtype on this processor, for logs and labels.

@@ -5,8 +5,11 @@ mod bench;
 mod config;
 mod exit;
 mod generate;
+mod hub;
 mod inspect;
 mod load;
+mod memory;
+mod progress;
 mod serve;
 mod train_filter;
 

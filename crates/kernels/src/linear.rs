@@ -76,10 +76,7 @@ impl Linear {
                 (column < n).then_some(row)
             }
         };
-        let columns = match epilogue {
-            Epilogue::None => n.next_multiple_of(width),
-            Epilogue::SiluGate => n.next_multiple_of(width / 2) * 2,
-        };
+        let columns = columns(unit, rows, epilogue);
         let weights = Packed::new(unit, k, columns, |j| {
             source(j).map(|row| &weight[row * k..(row + 1) * k])
         });
@@ -94,6 +91,13 @@ impl Linear {
             epilogue,
             n,
         })
+    }
+
+    /// Bytes of the packed weights of a matrix `[rows, k]`, which need not be there yet.
+    #[must_use]
+    pub fn bytes_of((rows, k): (usize, usize), dtype: WeightDtype, epilogue: Epilogue) -> usize {
+        let unit = Unit::detect(dtype);
+        Packed::bytes_of(unit, k, columns(unit, rows, epilogue))
     }
 
     /// Bytes of the packed weights.
@@ -140,6 +144,15 @@ impl Linear {
             n: self.n,
         };
         Ok((CpuStorage::F32(product.run()), Shape::from((m, self.n))))
+    }
+}
+
+/// Packed columns of a matrix of `rows` rows, padding included.
+fn columns(unit: Unit, rows: usize, epilogue: Epilogue) -> usize {
+    let width = unit.panel();
+    match epilogue {
+        Epilogue::None => rows.next_multiple_of(width),
+        Epilogue::SiluGate => (rows / 2).next_multiple_of(width / 2) * 2,
     }
 }
 

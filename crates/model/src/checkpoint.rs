@@ -1,9 +1,10 @@
 //! A checkpoint: its configuration and its weights, opened but not yet converted.
 
-use crate::LoadError;
+use crate::arch;
 use crate::config::Keys;
 use crate::files::Files;
 use crate::weights::Weights;
+use crate::{LoadError, Memory, ModelInfo};
 use kernels::WeightDtype;
 
 /// The configuration file's name.
@@ -13,6 +14,15 @@ const CONFIG: &str = "config.json";
 pub struct Checkpoint {
     pub(crate) config: Keys,
     pub(crate) weights: Weights,
+}
+
+/// What [`crate::Model::load`] would yield.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Survey {
+    /// The facts about the model.
+    pub info: ModelInfo,
+    /// The memory that it takes.
+    pub memory: Memory,
 }
 
 impl Checkpoint {
@@ -35,6 +45,42 @@ impl Checkpoint {
     pub fn with_dtype(mut self, dtype: WeightDtype) -> Self {
         self.weights.dtype = dtype;
         self
+    }
+
+    /// The same checkpoint, `watch` told how many bytes of its files were read whenever a tensor
+    /// was while it is loaded; together at most [`Self::stored_bytes`].
+    #[must_use]
+    pub fn with_watch(mut self, watch: impl FnMut(u64) + Send + 'static) -> Self {
+        self.weights.watch = Some(Box::new(watch));
+        self
+    }
+
+    /// Bytes of all tensors in the files.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.weights.stored_bytes()
+    }
+
+    /// Goes through configuration and headers as loading does with matrices kept as `dtype`, and
+    /// reads no weight.
+    ///
+    /// # Errors
+    /// As [`crate::Model::load`], but for numbers that are not finite.
+    pub fn survey(&mut self, dtype: WeightDtype) -> Result<Survey, LoadError> {
+        let chosen = std::mem::replace(&mut self.weights.dtype, dtype);
+        self.weights.restart(false);
+        let loaded = arch::load(&self.config, &mut self.weights);
+        let survey = loaded.map(|(_, info)| Survey {
+            info: ModelInfo {
+                parameters: self.weights.elements(),
+                dtype,
+                ..info
+            },
+            memory: self.weights.memory,
+        });
+        self.weights.restart(true);
+        self.weights.dtype = chosen;
+        survey
     }
 
     /// A checkpoint with the given `config.json` and random weights: right for measuring

@@ -3,7 +3,7 @@
 use crate::LoadError;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::PathBuf;
 
 /// The files of one checkpoint, by name.
@@ -18,11 +18,43 @@ enum Source {
 
 /// The content of a file; as long as it lives the file must not change.
 pub(crate) enum Bytes {
-    Mapped(memmap2::Mmap),
+    Mapped(memmap2::Mmap, std::fs::File),
     Memory(Cow<'static, [u8]>),
 }
 
 impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map, _) => map,
+            Self::Memory(bytes) => bytes,
+        }
+    }
+}
+
+impl Bytes {
+    /// A part of it, whose pages are given back when it is dropped.
+    pub(crate) fn part(&self, part: Range<usize>) -> std::io::Result<Part<'_>> {
+        match self {
+            Self::Mapped(..) if part.is_empty() => Ok(Part::Memory(&[])),
+            Self::Mapped(_, file) => {
+                let mut options = memmap2::MmapOptions::new();
+                options.offset(part.start as u64).len(part.len());
+                map(&options, file).map(Part::Mapped)
+            }
+            Self::Memory(bytes) => Ok(Part::Memory(&bytes[part])),
+        }
+    }
+}
+
+/// A part of a file's content.
+pub(crate) enum Part<'a> {
+    Mapped(memmap2::Mmap),
+    Memory(&'a [u8]),
+}
+
+impl Deref for Part<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -94,19 +126,20 @@ impl Files {
                 if file.metadata().map_err(unreadable)?.len() == 0 {
                     return Ok(Bytes::Memory(Cow::Borrowed(&[])));
                 }
-                map(&file).map(Bytes::Mapped).map_err(unreadable)
+                let whole = map(&memmap2::MmapOptions::new(), &file).map_err(unreadable)?;
+                Ok(Bytes::Mapped(whole, file))
             }
         }
     }
 }
 
-/// Maps a file for reading.
+/// Maps a file, or a part of it, for reading.
 #[expect(
     unsafe_code,
     reason = "the one memory map: weights are read without copying the file"
 )]
-fn map(file: &std::fs::File) -> std::io::Result<memmap2::Mmap> {
+fn map(options: &memmap2::MmapOptions, file: &std::fs::File) -> std::io::Result<memmap2::Mmap> {
     // SAFETY: the map is only read, as bytes. If another process truncates the file meanwhile,
     // the system ends this one; every program that maps weights shares this.
-    unsafe { memmap2::Mmap::map(file) }
+    unsafe { options.map(file) }
 }

@@ -4,7 +4,7 @@ use crate::arch::{self, Network, Pass};
 use crate::inputs::Inputs;
 use crate::pool::{KvPool, PoolShape};
 use crate::profile::Clock;
-use crate::{Checkpoint, ForwardError, LoadError};
+use crate::{Checkpoint, ForwardError, LoadError, Memory};
 use candle_core::{Device, Tensor};
 use kernels::WeightDtype;
 use step::{Attention, Readout};
@@ -82,6 +82,7 @@ impl ModelInfo {
 pub struct Model {
     pub(crate) network: Box<dyn Network>,
     info: ModelInfo,
+    memory: Memory,
     warnings: Vec<String>,
 }
 
@@ -103,6 +104,7 @@ impl Model {
         Ok(Self {
             network,
             info,
+            memory: checkpoint.weights.memory,
             warnings,
         })
     }
@@ -111,6 +113,12 @@ impl Model {
     #[must_use]
     pub fn info(&self) -> &ModelInfo {
         &self.info
+    }
+
+    /// The memory that it takes, without KV pages.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        self.memory
     }
 
     /// What was odd about the checkpoint and does not matter, one line each.

@@ -2,6 +2,7 @@
 
 use crate::LoadError;
 use crate::files::{Bytes, Files};
+use crate::memory::{Memory, floats};
 use kernels::WeightDtype;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,9 +29,18 @@ pub(crate) struct Weights {
     used: BTreeSet<String>,
     /// Elements handed out so far.
     elements: usize,
+    /// Whether tensors are read; if not, they are looked up, checked and handed out empty.
+    pub(crate) reads: bool,
+    /// What was taken for what was handed out so far.
+    pub(crate) memory: Memory,
+    /// Told how many bytes of the files were read, tensor by tensor.
+    pub(crate) watch: Option<Watch>,
     /// What matrices are kept as.
     pub(crate) dtype: WeightDtype,
 }
+
+/// Follows the bytes read so far.
+pub(crate) type Watch = Box<dyn FnMut(u64) + Send>;
 
 enum Source {
     Shards {
@@ -153,19 +163,69 @@ impl Weights {
             source,
             used: BTreeSet::new(),
             elements: 0,
+            reads: true,
+            memory: Memory::default(),
+            watch: None,
             dtype: WeightDtype::F32,
         }
     }
 
+    /// Forgets what was asked for; from now on tensors are read, or checked alone.
+    pub(crate) fn restart(&mut self, reads: bool) {
+        self.used.clear();
+        self.elements = 0;
+        self.memory = Memory::default();
+        self.reads = reads;
+    }
+
+    /// Bytes of all tensors in the files.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        let Source::Shards { shards, .. } = &self.source else {
+            return 0;
+        };
+        let bytes = shards.iter().map(|shard| shard.bytes.len() - shard.start);
+        bytes.map(|bytes| bytes as u64).sum()
+    }
+
     /// The elements of a tensor in row-major order.
     pub(crate) fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
-        self.used.insert(name.to_owned());
-        let values = match &self.source {
-            Source::Random { seed } => random(*seed, name, shape),
-            Source::Shards { shards, homes } => stored(shards, homes, name, shape)?,
-        };
-        self.elements += values.len();
+        let mut values = Vec::new();
+        self.append(name, shape, &mut values)?;
         Ok(values)
+    }
+
+    /// Appends the elements of a tensor in row-major order.
+    pub(crate) fn append(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        to: &mut Vec<f32>,
+    ) -> Result<(), LoadError> {
+        self.used.insert(name.to_owned());
+        let count = shape
+            .iter()
+            .fold(1, |count: usize, n| count.saturating_mul(*n));
+        let read = match &self.source {
+            Source::Random { seed } => {
+                if self.reads {
+                    to.append(&mut random(*seed, name, shape));
+                }
+                0
+            }
+            Source::Shards { shards, homes } => {
+                let tensor = find(shards, homes, name, shape)?;
+                if self.reads {
+                    tensor.read(name, to)?;
+                }
+                tensor.bytes.len()
+            }
+        };
+        self.elements = self.elements.saturating_add(count);
+        self.memory.pass(floats(count));
+        if let (Some(watch), true) = (&mut self.watch, self.reads) {
+            watch(read as u64);
+        }
+        Ok(())
     }
 
     /// The shape that a tensor is stored with, `None` if it is not stored.
@@ -206,12 +266,20 @@ fn is_plain_name(file: &str) -> bool {
     !file.is_empty() && file != "." && file != ".." && !file.contains(['/', '\\', '\0', ':'])
 }
 
-fn stored(
-    shards: &[Shard],
+/// A tensor in a file, of the shape asked for and of a type that is read.
+struct Stored<'a> {
+    shard: &'a Shard,
+    /// Where it lies in the file.
+    bytes: std::ops::Range<usize>,
+    dtype: Dtype,
+}
+
+fn find<'a>(
+    shards: &'a [Shard],
     homes: &BTreeMap<String, usize>,
     name: &str,
     shape: &[usize],
-) -> Result<Vec<f32>, LoadError> {
+) -> Result<Stored<'a>, LoadError> {
     let missing = |file: &str| LoadError::MissingTensor {
         file: file.to_owned(),
         tensor: name.to_owned(),
@@ -236,37 +304,45 @@ fn stored(
             found,
         });
     }
-    let (from, to) = info.data_offsets;
-    let bytes = &shard.bytes[shard.start + from..shard.start + to];
-    let values: Vec<f32> = match info.dtype {
-        Dtype::F32 => bytes
-            .as_chunks()
-            .0
-            .iter()
-            .map(|&b| f32::from_le_bytes(b))
-            .collect(),
-        Dtype::BF16 => halves(bytes)
-            .map(|b| half::bf16::from_bits(b).to_f32())
-            .collect(),
-        Dtype::F16 => halves(bytes)
-            .map(|b| half::f16::from_bits(b).to_f32())
-            .collect(),
-        other => {
-            return Err(LoadError::Dtype {
-                file,
-                tensor,
-                found: format!("{other:?}"),
-            });
-        }
-    };
-    match values.iter().position(|x| !x.is_finite()) {
-        Some(index) => Err(LoadError::NotFinite {
+    if !matches!(info.dtype, Dtype::F32 | Dtype::BF16 | Dtype::F16) {
+        return Err(LoadError::Dtype {
             file,
             tensor,
-            found: values[index],
-            index,
-        }),
-        None => Ok(values),
+            found: format!("{:?}", info.dtype),
+        });
+    }
+    let (from, to) = info.data_offsets;
+    Ok(Stored {
+        shard,
+        bytes: shard.start + from..shard.start + to,
+        dtype: info.dtype,
+    })
+}
+
+impl Stored<'_> {
+    /// Appends the elements. The file's pages are given back, so that a loaded tensor does not lie
+    /// in memory twice.
+    fn read(&self, name: &str, to: &mut Vec<f32>) -> Result<(), LoadError> {
+        let part = self.shard.bytes.part(self.bytes.clone());
+        let bytes = &*part.map_err(|error| LoadError::Unreadable {
+            file: self.shard.name.clone(),
+            reason: error.to_string(),
+        })?;
+        let first = to.len();
+        match self.dtype {
+            Dtype::F32 => to.extend(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b))),
+            Dtype::BF16 => to.extend(halves(bytes).map(|b| half::bf16::from_bits(b).to_f32())),
+            _ => to.extend(halves(bytes).map(|b| half::f16::from_bits(b).to_f32())),
+        }
+        match to[first..].iter().position(|x| !x.is_finite()) {
+            Some(index) => Err(LoadError::NotFinite {
+                file: self.shard.name.clone(),
+                tensor: name.to_owned(),
+                found: to[first + index],
+                index,
+            }),
+            None => Ok(()),
+        }
     }
 }
 

@@ -71,6 +71,14 @@ impl Packed {
         }
     }
 
+    /// Bytes that `columns` packed columns over `k` take.
+    pub(crate) fn bytes_of(unit: Unit, k: usize, columns: usize) -> usize {
+        let (width, dtype) = (unit.panel(), unit.dtype());
+        let (panels, start) = (columns.div_ceil(width), start(dtype));
+        let words = panels * (start + encode::words(dtype, k)) * width;
+        Words::bytes(words) + start * panels * width * size_of::<f32>()
+    }
+
     /// Inner dimension.
     pub(crate) fn k(&self) -> usize {
         self.k

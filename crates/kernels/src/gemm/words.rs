@@ -23,6 +23,14 @@ pub(super) enum Words {
 pub(super) struct Line([u32; LINE]);
 
 impl Words {
+    /// Bytes that [`Self::zeros`] takes.
+    pub(super) fn bytes(count: usize) -> usize {
+        match count * size_of::<u32>() {
+            heap if heap < HUGE => heap.next_multiple_of(size_of::<Line>()),
+            map => map,
+        }
+    }
+
     /// At least `count` words.
     pub(super) fn zeros(count: usize) -> Self {
         let bytes = count * size_of::<u32>();

@@ -5,6 +5,7 @@ use super::layer::Layer;
 use super::names::Names;
 use crate::config::Spec;
 use crate::layers::{AttentionShape, Embedding, Head, Matrix, RmsNorm, head};
+use crate::memory::floats;
 use crate::weights::Weights;
 use crate::{LoadError, ModelInfo};
 use kernels::{Linear, RopeTable};
@@ -18,6 +19,10 @@ pub(super) fn load(
 ) -> Result<(Decoder, ModelInfo), LoadError> {
     let info = &spec.info;
     let (d, eps) = (info.width, spec.norm_eps);
+    // A survey computes no angle.
+    let positions = if weights.reads { info.max_positions } else { 0 };
+    let angles = spec.rotary_width.saturating_mul(info.max_positions);
+    weights.memory.hold(floats(angles));
     let shape = AttentionShape {
         heads: info.heads,
         groups: info.groups,
@@ -26,7 +31,7 @@ pub(super) fn load(
         rope: Arc::new(RopeTable::new(
             spec.rope_theta,
             spec.rotary_width,
-            info.max_positions,
+            positions,
         )),
     };
     let embedding = Embedding::load(weights, names.embedding, (info.embedding_size, d))?;
@@ -67,7 +72,8 @@ fn lm_head(
     if spec.tied {
         // Some exports store it all the same.
         weights.ignore(&format!("{}.weight", names.head));
-        return head(weights, d, vocab, &Head::Tied(&embedding.rows()?));
+        let table = Head::Tied(&embedding.rows()?, info.embedding_size);
+        return head(weights, d, vocab, &table);
     }
     let own = Matrix {
         name: names.head.to_owned(),

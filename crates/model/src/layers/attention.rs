@@ -3,6 +3,7 @@
 use crate::LoadError;
 use crate::arch::Pass;
 use crate::layers::linear::{Matrix, fused};
+use crate::memory::floats;
 use crate::profile::{Clock, Part};
 use crate::weights::Weights;
 use candle_core::{Result, Tensor};
@@ -66,11 +67,12 @@ impl Attention {
             head_width,
             ..
         } = self.shape;
-        let mut all = Vec::with_capacity((heads + groups) * head_width);
+        let mut all = Vec::new();
         for (name, count) in [(query, heads), (key, groups)] {
             let one = weights.tensor(&format!("{name}.weight"), &[head_width])?;
             all.extend(one.repeat(count));
         }
+        weights.memory.hold(floats((heads + groups) * head_width));
         self.head_norms = Some((all, eps));
         Ok(self)
     }

@@ -1,6 +1,7 @@
 //! The token embedding table.
 
 use crate::LoadError;
+use crate::memory::floats;
 use crate::weights::Weights;
 use candle_core::{Device, Result, Tensor};
 
@@ -15,6 +16,9 @@ impl Embedding {
         (tokens, d): (usize, usize),
     ) -> std::result::Result<Self, LoadError> {
         let table = weights.tensor(&format!("{name}.weight"), &[tokens, d])?;
+        weights.memory.hold(floats(tokens.saturating_mul(d)));
+        // A survey hands out no rows.
+        let tokens = if weights.reads { tokens } else { 0 };
         let table = Tensor::from_vec(table, (tokens, d), &Device::Cpu)
             .map_err(|error| LoadError::Setup(error.to_string()))?;
         Ok(Self(table))

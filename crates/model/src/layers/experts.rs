@@ -78,8 +78,15 @@ impl Router {
             k: d,
             bias: None,
         };
+        let dtype = WeightDtype::F32;
         Ok(Self {
-            gate: linear(matrix, WeightDtype::F32, Epilogue::None)?,
+            gate: linear(
+                weights,
+                (gate.rows, gate.rows),
+                matrix,
+                dtype,
+                Epilogue::None,
+            )?,
             bias,
             spec,
         })

@@ -1,6 +1,7 @@
 //! Loading linear layers: several stored matrices become one packed matrix.
 
 use crate::LoadError;
+use crate::memory::floats;
 use crate::weights::Weights;
 use kernels::{Epilogue, Linear, WeightDtype};
 
@@ -20,9 +21,10 @@ pub(crate) fn fused(
     epilogue: Epilogue,
 ) -> Result<Linear, LoadError> {
     let rows = matrices.iter().map(|m| m.rows).sum::<usize>();
-    let (mut stacked, mut bias) = (Vec::with_capacity(rows * k), Vec::new());
+    let room = if weights.reads { rows * k } else { 0 };
+    let (mut stacked, mut bias) = (Vec::with_capacity(room), Vec::new());
     for m in matrices {
-        stacked.append(&mut weights.tensor(&format!("{}.weight", m.name), &[m.rows, k])?);
+        weights.append(&format!("{}.weight", m.name), &[m.rows, k], &mut stacked)?;
         if m.bias {
             bias.append(&mut weights.tensor(&format!("{}.bias", m.name), &[m.rows])?);
         } else {
@@ -35,13 +37,13 @@ pub(crate) fn fused(
         k,
         bias,
     };
-    linear(matrix, weights.dtype, epilogue)
+    linear(weights, (rows, rows), matrix, weights.dtype, epilogue)
 }
 
 /// Where the LM head's matrix comes from.
 pub(crate) enum Head<'a> {
-    /// The embedding table, `[>= v, k]` row by row.
-    Tied(&'a [f32]),
+    /// A copy of the embedding table, `[>= v, k]` row by row, and its rows.
+    Tied(&'a [f32], usize),
     /// A stored matrix of at least `v` rows.
     Own(Matrix),
 }
@@ -53,14 +55,17 @@ pub(crate) fn head(
     vocab: usize,
     source: &Head<'_>,
 ) -> Result<Linear, LoadError> {
+    let (dtype, plain) = (weights.dtype, Epilogue::None);
+    // A survey has no rows to cut.
+    let cut = |values: &'_ [f32], length: usize| values.len().min(length);
     match source {
-        Head::Tied(table) => {
+        Head::Tied(table, rows) => {
             let matrix = kernels::Matrix {
-                weight: &table[..vocab * k],
+                weight: &table[..cut(table, vocab * k)],
                 k,
                 bias: None,
             };
-            linear(matrix, weights.dtype, Epilogue::None)
+            linear(weights, (vocab, *rows), matrix, dtype, plain)
         }
         Head::Own(m) => {
             let matrix = weights.tensor(&format!("{}.weight", m.name), &[m.rows, k])?;
@@ -69,20 +74,38 @@ pub(crate) fn head(
                 false => None,
             };
             let matrix = kernels::Matrix {
-                weight: &matrix[..vocab * k],
+                weight: &matrix[..cut(&matrix, vocab * k)],
                 k,
-                bias: bias.as_ref().map(|bias| &bias[..vocab]),
+                bias: bias.as_ref().map(|bias| &bias[..cut(bias, vocab)]),
             };
-            linear(matrix, weights.dtype, Epilogue::None)
+            linear(weights, (vocab, m.rows), matrix, dtype, plain)
         }
     }
 }
 
-/// Packs a matrix.
+/// Packs a matrix of `rows` rows, cut from one of `read` rows that goes afterwards.
 pub(crate) fn linear(
+    weights: &mut Weights,
+    (rows, read): (usize, usize),
     matrix: kernels::Matrix<'_>,
     dtype: WeightDtype,
     epilogue: Epilogue,
 ) -> Result<Linear, LoadError> {
-    Linear::new(matrix, dtype, epilogue).map_err(|error| LoadError::Setup(error.to_string()))
+    let k = matrix.k;
+    let empty = kernels::Matrix {
+        weight: &[],
+        k,
+        bias: None,
+    };
+    let packed = Linear::new(if weights.reads { matrix } else { empty }, dtype, epilogue);
+    let packed = packed.map_err(|error| LoadError::Setup(error.to_string()))?;
+    let bytes = match weights.reads {
+        true => packed.bytes(),
+        false => Linear::bytes_of((rows, k), dtype, epilogue),
+    };
+    weights
+        .memory
+        .pass(floats(read.saturating_mul(k)).saturating_add(bytes));
+    weights.memory.hold(bytes);
+    Ok(packed)
 }

@@ -1,6 +1,7 @@
 //! RMS normalisation with its weight.
 
 use crate::LoadError;
+use crate::memory::floats;
 use crate::weights::Weights;
 use candle_core::{Device, Result, Tensor};
 
@@ -19,7 +20,9 @@ impl RmsNorm {
         eps: f32,
     ) -> std::result::Result<Self, LoadError> {
         let weight = weights.tensor(&format!("{name}.weight"), &[d])?;
-        let weight = Tensor::from_vec(weight, d, &Device::Cpu)
+        weights.memory.hold(floats(d));
+        let held = weight.len();
+        let weight = Tensor::from_vec(weight, held, &Device::Cpu)
             .map_err(|error| LoadError::Setup(error.to_string()))?;
         Ok(Self { weight, eps })
     }

@@ -20,3 +20,5 @@ mod official;
 mod parity;
 #[cfg(test)]
 mod refusals;
+#[cfg(test)]
+mod survey;

@@ -1,0 +1,277 @@
+//! Checkpoints by the id that they have on the Hugging Face hub.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use hf_hub::api::sync::{ApiBuilder, ApiError};
+use hf_hub::{Cache, Repo, RepoType};
+
+use crate::exit;
+
+/// Where checkpoints come from unless `HF_ENDPOINT` says otherwise.
+const ENDPOINT: &str = "https://huggingface.co";
+/// The revision of an id that names none.
+const MAIN: &str = "main";
+const CONFIG: &str = "config.json";
+const WEIGHTS: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+/// What is read beside configuration and weights, where a checkpoint has it.
+const OTHERS: [&str; 7] = [
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "merges.txt",
+];
+
+/// `org/name` or `org/name@revision`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Id<'a> {
+    name: &'a str,
+    revision: &'a str,
+}
+
+impl<'a> Id<'a> {
+    /// What `text` says if it has the form of an id.
+    fn parse(text: &'a str) -> Option<Self> {
+        let (name, revision) = text.split_once('@').unwrap_or((text, MAIN));
+        let (organisation, model) = name.split_once('/')?;
+        // Branches may have slashes; a path outside its folder they must not make.
+        let revision_fits = revision.split('/').all(is_word);
+        (is_word(organisation) && is_word(model) && revision_fits)
+            .then_some(Self { name, revision })
+    }
+}
+
+/// One part of an id; `.` and `..` are none.
+fn is_word(part: &str) -> bool {
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !part.is_empty() && part.chars().all(inner) && !part.starts_with(['.', '-']) && part != ".."
+}
+
+/// The folder of a model: `path` itself, or where the hub's files lie if there is no such folder
+/// and `path` is an id. Files that are missing are downloaded.
+///
+/// # Errors
+/// One line: no network, not found or private, offline and not in the cache, no safetensors.
+pub fn folder(path: &str) -> Result<Cow<'_, str>> {
+    let id = match Id::parse(path) {
+        Some(id) if !Path::new(path).is_dir() => id,
+        _ => return Ok(Cow::Borrowed(path)),
+    };
+    let hub = Hub::from_env(|name| std::env::var(name).ok())?;
+    let folder = hub.snapshot(id)?;
+    Ok(Cow::Owned(folder.to_string_lossy().into_owned()))
+}
+
+/// What requests call the model of `path`: an id without its revision, a folder's last part.
+pub fn served_name(path: &str) -> Option<&OsStr> {
+    match Id::parse(path) {
+        Some(id) if !Path::new(path).is_dir() => Some(OsStr::new(id.name)),
+        _ => Path::new(path).file_name(),
+    }
+}
+
+/// What the environment says of the hub.
+struct Hub {
+    cache: Cache,
+    endpoint: String,
+    token: Option<String>,
+    offline: bool,
+}
+
+impl Hub {
+    /// Reads `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, `HF_ENDPOINT` and `HF_HUB_OFFLINE`.
+    fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let set = |name| variable(name).filter(|value| !value.trim().is_empty());
+        let home = match (set("HF_HOME"), set("XDG_CACHE_HOME")) {
+            (Some(home), _) => PathBuf::from(home),
+            (None, Some(cache)) => Path::new(&cache).join("huggingface"),
+            (None, None) => match std::env::home_dir() {
+                Some(home) => home.join(".cache/huggingface"),
+                None => {
+                    let message = "no home folder for the cache of the hub: set HF_HOME";
+                    return Err(exit::failure(exit::NO_INPUT, message));
+                }
+            },
+        };
+        let stored = Cache::new(home.join("hub"));
+        let token = set("HF_TOKEN").map(|token| token.trim().to_owned());
+        let offline = set("HF_HUB_OFFLINE").map(|value| value.trim().to_ascii_lowercase());
+        Ok(Self {
+            token: token.or_else(|| stored.token()),
+            cache: set("HF_HUB_CACHE").map_or(stored, |folder| Cache::new(folder.into())),
+            endpoint: set("HF_ENDPOINT").map_or_else(
+                || ENDPOINT.to_owned(),
+                |endpoint| endpoint.trim_end_matches('/').to_owned(),
+            ),
+            offline: offline.is_some_and(|on| ["1", "true", "yes", "on"].contains(&on.as_str())),
+        })
+    }
+
+    /// The folder with the files of `id`.
+    fn snapshot(&self, id: Id<'_>) -> Result<PathBuf> {
+        if !self.offline {
+            return self.download(id);
+        }
+        self.cached(id).map_err(|missing| {
+            let message = format!(
+                "{}: no such folder, and HF_HUB_OFFLINE is set: {missing} not found in {}",
+                id.name,
+                self.cache.path().display()
+            );
+            exit::failure(exit::NO_INPUT, message)
+        })
+    }
+
+    /// The folder of `id` in the cache, or the name of a file that is not there.
+    fn cached(&self, id: Id<'_>) -> Result<PathBuf, String> {
+        let repository = self.cache.repo(repository(id));
+        let known = repository.get(CONFIG);
+        // A commit has a snapshot of its own, and no reference.
+        let folder = known
+            .and_then(|file| Some(file.parent()?.to_owned()))
+            .unwrap_or_else(|| repository.pointer_path(id.revision));
+        let missing = |name: &&str| !folder.join(name).is_file();
+        if missing(&CONFIG) {
+            return Err(format!("revision {}", id.revision));
+        }
+        if !missing(&WEIGHTS) {
+            return Ok(folder);
+        }
+        let shards = std::fs::read(folder.join(INDEX)).map_err(|_| WEIGHTS.to_owned())?;
+        match shards_of(&shards).iter().map(String::as_str).find(missing) {
+            Some(shard) => Err(shard.to_owned()),
+            None => Ok(folder),
+        }
+    }
+
+    /// Downloads what the cache lacks of `id`.
+    fn download(&self, id: Id<'_>) -> Result<PathBuf> {
+        let api = ApiBuilder::from_cache(self.cache.clone())
+            .with_endpoint(self.endpoint.clone())
+            .with_token(self.token.clone())
+            .with_user_agent("asynclane", env!("CARGO_PKG_VERSION"))
+            .with_retries(3)
+            .build();
+        let api = api.map_err(|error| self.refusal(id, &error))?;
+        let info = match api.repo(repository(id)).info() {
+            Ok(info) => info,
+            Err(error) => {
+                return match self.cached(id) {
+                    Ok(folder) if !is_refused(&error) => {
+                        eprintln!("warning: {}: the cached files", self.reason(id, &error));
+                        Ok(folder)
+                    }
+                    _ => Err(self.refusal(id, &error)),
+                };
+            }
+        };
+        let files: Vec<&str> = info.siblings.iter().map(|file| &*file.rfilename).collect();
+        let weights = [WEIGHTS, INDEX].into_iter().find(|of| files.contains(of));
+        let (Some(weights), true) = (weights, is_word(&info.sha)) else {
+            let found = files.iter().find(|file| !file.starts_with('.'));
+            let found = found.map_or("nothing", |name| name);
+            let message = format!("{}: expected {WEIGHTS} or {INDEX}, found {found}", id.name);
+            return Err(exit::failure(exit::CHECKPOINT, message));
+        };
+        // All files of the same commit, whatever the branch does meanwhile.
+        let commit = Id {
+            revision: &info.sha,
+            ..id
+        };
+        let folder = self.cache.repo(repository(commit)).pointer_path(&info.sha);
+        let remote = api.repo(repository(commit));
+        let get = |name: &str| -> Result<()> {
+            if !folder.join(name).is_file() {
+                let file = remote.download(name);
+                file.map_err(|error| self.refusal(id, &error))?;
+            }
+            Ok(())
+        };
+        let listed = |name: &&&str| files.contains(*name);
+        [CONFIG]
+            .iter()
+            .chain(OTHERS.iter().filter(listed))
+            .try_for_each(|name| get(name))?;
+        get(weights)?;
+        if weights == INDEX {
+            let index = std::fs::read(folder.join(INDEX))?;
+            shards_of(&index).iter().try_for_each(|shard| get(shard))?;
+        }
+        self.cache.repo(repository(id)).create_ref(&info.sha)?;
+        Ok(folder)
+    }
+
+    /// One line with the exit code that goes with it.
+    fn refusal(&self, id: Id<'_>, error: &ApiError) -> anyhow::Error {
+        let code = match error {
+            ApiError::IoError(_) | ApiError::LockAcquisition(_) => exit::IO,
+            _ if is_refused(error) => exit::NO_INPUT,
+            _ => exit::UNAVAILABLE,
+        };
+        exit::failure(code, self.reason(id, error))
+    }
+
+    /// What went wrong, in one line.
+    fn reason(&self, id: Id<'_>, error: &ApiError) -> String {
+        let (name, revision, endpoint) = (id.name, id.revision, &self.endpoint);
+        match status(error) {
+            Some(404) => {
+                format!("{name}: no such folder, and {endpoint} has no revision {revision} of it")
+            }
+            Some(status @ (401 | 403)) => format!(
+                "{name}: no such folder, and {endpoint} does not show it (status {status}): it \
+                 does not exist, or needs an HF_TOKEN with access"
+            ),
+            Some(status) => format!("{name}: {endpoint} answered with status {status}"),
+            None => {
+                let error = error.to_string().replace('\n', " ");
+                format!("{name}: no such folder, and not downloaded from {endpoint}: {error}")
+            }
+        }
+    }
+}
+
+/// The hub's status, where it answered with one.
+fn status(error: &ApiError) -> Option<u16> {
+    match error {
+        ApiError::RequestError(error) => match **error {
+            ureq::Error::StatusCode(status) => Some(status),
+            _ => None,
+        },
+        ApiError::TooManyRetries(last) => status(last),
+        _ => None,
+    }
+}
+
+/// Whether the hub answered that there is no such model for this user.
+fn is_refused(error: &ApiError) -> bool {
+    matches!(status(error), Some(401 | 403 | 404))
+}
+
+fn repository(id: Id<'_>) -> Repo {
+    let (name, revision) = (id.name.to_owned(), id.revision.to_owned());
+    Repo::with_revision(name, RepoType::Model, revision)
+}
+
+/// The files that an index names, those outside of its folder left out: loading refuses them.
+fn shards_of(index: &[u8]) -> Vec<String> {
+    let index: serde_json::Value = serde_json::from_slice(index).unwrap_or_default();
+    let files = index["weight_map"].as_object().into_iter().flatten();
+    let files = files.filter_map(|(_, file)| file.as_str());
+    let mut shards: Vec<String> = files
+        .filter(|name| is_word(name))
+        .map(str::to_owned)
+        .collect();
+    shards.sort_unstable();
+    shards.dedup();
+    shards
+}
+
+#[cfg(test)]
+mod tests;

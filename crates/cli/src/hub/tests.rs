@@ -1,0 +1,77 @@
+//! Ids and the environment.
+
+use super::*;
+
+#[test]
+fn an_id_has_an_organisation_a_name_and_perhaps_a_revision() {
+    let id = |name, revision| Some(Id { name, revision });
+    assert_eq!(
+        Id::parse("GSAI-ML/LLaDA-8B-Instruct"),
+        id("GSAI-ML/LLaDA-8B-Instruct", "main")
+    );
+    assert_eq!(Id::parse("a/b.c_d@refs/pr/1"), id("a/b.c_d", "refs/pr/1"));
+    for path in [
+        "demo",
+        "/models/x",
+        "./x",
+        "../x",
+        "a/b/c",
+        "a/",
+        "/a",
+        "a/..",
+        "a/b@",
+        "a/b@../c",
+        "a/b c",
+        "~/x",
+        "a/.b",
+        "",
+    ] {
+        assert_eq!(Id::parse(path), None, "{path}");
+    }
+}
+
+#[test]
+fn a_model_is_called_as_its_id_or_as_its_folder() {
+    let name = |path| served_name(path).and_then(OsStr::to_str);
+    assert_eq!(name("no-such/model@v1"), Some("no-such/model"));
+    assert_eq!(name("/models/LLaDA"), Some("LLaDA"));
+    // Tests run in the crate's folder.
+    assert_eq!(name("src/hub"), Some("hub"));
+}
+
+#[test]
+fn the_environment_says_where_the_hub_and_its_cache_are() {
+    let hub = |variables: &'static [(&str, &str)]| {
+        let found = |name: &str| variables.iter().find(|(key, _)| *key == name);
+        Hub::from_env(|name| found(name).map(|(_, value)| (*value).to_owned())).unwrap()
+    };
+    let plain = hub(&[
+        ("HF_HOME", "/h"),
+        ("HF_TOKEN", " "),
+        ("HF_HUB_OFFLINE", "0"),
+    ]);
+    assert_eq!(plain.cache.path(), Path::new("/h/hub"));
+    assert_eq!((plain.token, plain.offline), (None, false));
+    assert_eq!(plain.endpoint, ENDPOINT);
+    let cache = hub(&[("XDG_CACHE_HOME", "/c")]).cache;
+    assert_eq!(cache.path(), Path::new("/c/huggingface/hub"));
+    let all = hub(&[
+        ("HF_HOME", "/h"),
+        ("HF_HUB_CACHE", "/elsewhere"),
+        ("HF_TOKEN", "canary\n"),
+        ("HF_ENDPOINT", "http://127.0.0.1:1/"),
+        ("HF_HUB_OFFLINE", "TRUE"),
+    ]);
+    assert_eq!(all.cache.path(), Path::new("/elsewhere"));
+    assert_eq!(all.token.as_deref(), Some("canary"));
+    assert_eq!(all.endpoint, "http://127.0.0.1:1");
+    assert!(all.offline);
+}
+
+#[test]
+fn shards_are_those_of_the_index_inside_its_folder() {
+    let index = br#"{"weight_map": {"a": "2.safetensors", "b": "1.safetensors",
+        "c": "2.safetensors", "d": "../out.safetensors", "e": 3}}"#;
+    assert_eq!(shards_of(index), ["1.safetensors", "2.safetensors"]);
+    assert!(shards_of(b"no JSON").is_empty());
+}

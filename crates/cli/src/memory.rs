@@ -1,0 +1,157 @@
+//! Whether a model fits into memory, known before a weight is read.
+
+use std::path::Path;
+
+use anyhow::Result;
+use model::{Checkpoint, Memory, WeightDtype};
+
+use crate::exit;
+
+/// What a model needs to be served.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    pub dtype: WeightDtype,
+    /// By dtype, in the order of [`WeightDtype::ALL`].
+    pub memory: [Memory; WeightDtype::ALL.len()],
+    /// Bytes of all KV pages.
+    pub kv: u64,
+}
+
+impl Needs {
+    /// What `checkpoint` needs beside `kv` bytes of KV pages.
+    ///
+    /// # Errors
+    /// A checkpoint that cannot be loaded.
+    pub fn survey(checkpoint: &mut Checkpoint, dtype: WeightDtype, kv: u64) -> Result<Self> {
+        let mut memory = [Memory::default(); WeightDtype::ALL.len()];
+        for (memory, dtype) in memory.iter_mut().zip(WeightDtype::ALL) {
+            let survey = checkpoint.survey(dtype).map_err(crate::load::refused)?;
+            *memory = survey.memory;
+        }
+        Ok(Self { dtype, memory, kv })
+    }
+
+    /// Of a model with matrices kept as `dtype`.
+    fn of(&self, dtype: WeightDtype) -> Memory {
+        let at = WeightDtype::ALL.iter().position(|other| *other == dtype);
+        self.memory[at.expect("every dtype is listed")]
+    }
+
+    /// Most bytes at a time: KV pages are taken once the weights are there.
+    pub fn most(&self, dtype: WeightDtype) -> u64 {
+        let memory = self.of(dtype);
+        memory.loading.max(memory.weights.saturating_add(self.kv))
+    }
+
+    /// Why the model does not fit into `free` bytes, and what would.
+    pub fn refusal(&self, free: u64) -> Option<String> {
+        let needed = self.most(self.dtype);
+        if needed <= free {
+            return None;
+        }
+        let memory = self.of(self.dtype);
+        let parts = if memory.loading == needed {
+            format!("to load it in {}", self.dtype.name())
+        } else {
+            let (weights, kv) = (size(memory.weights), size(self.kv));
+            format!(
+                "{weights} of weights in {}, {kv} of KV pages",
+                self.dtype.name()
+            )
+        };
+        let fits = |dtype: &WeightDtype| self.most(*dtype) <= free;
+        let instead = WeightDtype::ALL.into_iter().find(fits);
+        let left = free.saturating_sub(memory.weights) >> 20;
+        let advice = match instead {
+            Some(dtype) => format!("try --dtype {}", dtype.name()),
+            None if memory.loading <= free && left > 0 => format!("try --kv-memory {left}MiB"),
+            None => "no dtype fits".to_owned(),
+        };
+        Some(format!(
+            "needs {} ({parts}), {} free: {advice}",
+            size(needed),
+            size(free)
+        ))
+    }
+}
+
+/// Refuses what does not fit into the memory that is free now.
+///
+/// # Errors
+/// One line that says what is needed, what is free and what to try.
+pub fn check(name: &str, needs: &Needs) -> Result<()> {
+    let free = available(Path::new("/"));
+    match free.and_then(|free| needs.refusal(free)) {
+        Some(refusal) => Err(exit::failure(
+            exit::CHECKPOINT,
+            format!("{name}: {refusal}"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A number of bytes for people.
+pub fn size(bytes: u64) -> String {
+    let mib = bytes as f64 / f64::from(1 << 20);
+    match bytes >> 20 {
+        1024.. => format!("{:.1} GiB", mib / 1024.0),
+        100.. => format!("{mib:.0} MiB"),
+        _ => format!("{mib:.1} MiB"),
+    }
+}
+
+/// Bytes that may still be taken: what the system has, and what the control groups of this process
+/// leave of it. None where the system does not say, or has memory without bound to it.
+fn available(root: &Path) -> Option<u64> {
+    let meminfo = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let left = groups.lines().filter_map(|line| group(root, line)).min();
+    Some((kib << 10).min(left.unwrap_or(u64::MAX)))
+}
+
+/// What a line of `/proc/self/cgroup` leaves, the groups around it included.
+fn group(root: &Path, line: &str) -> Option<u64> {
+    let (_, line) = line.split_once(':')?;
+    let (controllers, path) = line.split_once(':')?;
+    let mounted = root.join("sys/fs/cgroup");
+    // In a container the path may be the host's; then the group's own files lie at the top.
+    let (mounted, names) = match controllers {
+        "" => (mounted, ["memory.max", "memory.current", "inactive_file "]),
+        controllers if controllers.split(',').any(|name| name == "memory") => {
+            let names = [
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                "total_inactive_file ",
+            ];
+            (mounted.join("memory"), names)
+        }
+        _ => return None,
+    };
+    let inner = mounted.join(path.trim_start_matches('/'));
+    let around = inner
+        .ancestors()
+        .take_while(|folder| folder.starts_with(&mounted));
+    around.filter_map(|folder| left_of(folder, names)).min()
+}
+
+/// What one control group leaves; file pages that it may drop are free.
+fn left_of(folder: &Path, [limit, used, idle]: [&str; 3]) -> Option<u64> {
+    let number = |name| -> Option<u64> {
+        let text = std::fs::read_to_string(folder.join(name)).ok()?;
+        text.trim().parse().ok()
+    };
+    let limit = number(limit)?;
+    let stat = std::fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+    let idle = stat
+        .lines()
+        .find_map(|line| line.strip_prefix(idle)?.parse().ok());
+    let used = number(used)?.saturating_sub(idle.unwrap_or(0));
+    Some(limit.saturating_sub(used))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! What a checkpoint says of itself before a weight is read.
+
+use crate::official::Case;
+use asynclane_model::{Checkpoint, Files, Geometry, LoadError, Model, WeightDtype};
+use std::sync::{Arc, Mutex};
+
+/// Every kind of checkpoint: official fixtures, the demo model, random weights with matrices large
+/// enough for pages of their own.
+fn checkpoints() -> Vec<(String, Checkpoint)> {
+    let folders = Case::all().into_iter().map(|case| case.folder);
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/checkpoint");
+    let mut all: Vec<(String, Checkpoint)> = folders
+        .chain([demo.into()])
+        .map(|folder| {
+            let name = folder.display().to_string();
+            (name, Checkpoint::open(&Files::folder(folder)).unwrap())
+        })
+        .collect();
+    let geometry = Geometry::named("demo").unwrap();
+    all.push(("random".to_owned(), geometry.checkpoint(5, 1).unwrap()));
+    all.push(("large".to_owned(), Checkpoint::synthetic(LARGE, 1).unwrap()));
+    all
+}
+
+const LARGE: &str = r#"{"architectures": ["LLaDAModelLM"], "d_model": 512, "n_heads": 8,
+    "n_layers": 1, "mlp_hidden_size": 1540, "vocab_size": 5000, "max_sequence_length": 64,
+    "mask_token_id": 5, "eos_token_id": 1}"#;
+
+#[test]
+fn a_survey_says_what_loading_yields() {
+    for dtype in WeightDtype::ALL {
+        for (name, mut checkpoint) in checkpoints() {
+            let survey = checkpoint.survey(dtype).unwrap();
+            let model = Model::load(checkpoint.with_dtype(dtype)).unwrap();
+            assert_eq!(&survey.info, model.info(), "{name}");
+            assert_eq!(survey.memory, model.memory(), "{name} in {}", dtype.name());
+            assert!(survey.memory.loading >= survey.memory.weights);
+        }
+    }
+}
+
+#[test]
+fn shorter_numbers_take_less_memory() {
+    let mut checkpoint = Checkpoint::synthetic(LARGE, 1).unwrap();
+    let mut bytes = |dtype| checkpoint.survey(dtype).unwrap().memory.weights;
+    let [f32, bf16, int8] = WeightDtype::ALL.map(&mut bytes);
+    // The embedding table stays as it is; the head is cut to whole panels.
+    let table = 4 * 5000 * 512;
+    assert!(
+        (f32 - table) < 21 * (bf16 - table) / 10 && bf16 < f32,
+        "{bf16} of {f32}"
+    );
+    assert!(
+        (bf16 - table) < 21 * (int8 - table) / 10 && int8 < bf16,
+        "{int8} of {bf16}"
+    );
+    let matrices = 512 * (4 * 512 + 3 * 1540 + 5000);
+    let others = 4 * (3 * 512 + 64 * 64);
+    let exact = table + 4 * matrices + others;
+    assert!(
+        f32 >= exact && f32 < exact + exact / 100,
+        "{f32} for {exact}"
+    );
+}
+
+#[test]
+fn a_survey_refuses_what_loading_refuses() {
+    let demo = |name: &str| {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/checkpoint");
+        std::fs::read(format!("{folder}/{name}")).unwrap()
+    };
+    let config = String::from_utf8(demo("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    config["mlp_hidden_size"] = 500.into();
+    let files = Files::memory([
+        ("config.json", config.to_string().into_bytes()),
+        ("model.safetensors", demo("model.safetensors")),
+    ]);
+    let mut checkpoint = Checkpoint::open(&files).unwrap();
+    let error = checkpoint.survey(WeightDtype::F32).unwrap_err();
+    assert!(matches!(error, LoadError::Shape { .. }), "{error}");
+}
+
+#[test]
+fn a_watch_sees_every_tensor_once_and_none_in_a_survey() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/checkpoint");
+    let read = Arc::new(Mutex::new(Vec::new()));
+    let seen = read.clone();
+    let checkpoint = Checkpoint::open(&Files::folder(folder)).unwrap();
+    let stored = checkpoint.stored_bytes();
+    let mut checkpoint = checkpoint.with_watch(move |bytes| seen.lock().unwrap().push(bytes));
+    checkpoint.survey(WeightDtype::F32).unwrap();
+    assert!(read.lock().unwrap().is_empty());
+    Model::load(checkpoint).unwrap();
+    assert_eq!(read.lock().unwrap().iter().sum::<u64>(), stored);
+}

@@ -1,0 +1,287 @@
+//! Models by their id on the hub: the cache, a hub on the loopback interface, none at all.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::{Arc, Mutex};
+
+use asynclane_tests::process::{command, stderr, stdout};
+use serde_json::json;
+
+use crate::folder;
+
+const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// `asynclane inspect --model MODEL` with a hub's variables.
+fn inspect(model: &str, home: &Path, variables: &[(&str, &str)]) -> Output {
+    let mut command = command(&["inspect", "--model", model]);
+    command.env("HF_HOME", home).current_dir(home);
+    command.envs(variables.iter().copied());
+    command.output().expect("the binary runs")
+}
+
+/// The one line with which a model is refused.
+fn refusal(output: &Output, code: i32) -> String {
+    let message = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    message
+}
+
+/// A cache that holds the demo checkpoint as revision `main` of `tiny/demo`.
+fn cache(test: &str) -> (PathBuf, PathBuf) {
+    let home = folder(test);
+    let repository = home.join("hub/models--tiny--demo");
+    let snapshot = repository.join("snapshots").join(SHA);
+    std::fs::create_dir_all(&snapshot).unwrap();
+    std::fs::create_dir_all(repository.join("refs")).unwrap();
+    std::fs::write(repository.join("refs/main"), SHA).unwrap();
+    for (file, content) in demo::checkpoint::DEMO.files() {
+        std::fs::write(snapshot.join(file), content).unwrap();
+    }
+    (home, snapshot)
+}
+
+/// A hub that answers every request as told, and the requests it was sent.
+struct Hub {
+    endpoint: String,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl Hub {
+    /// `answer` has the request's head and yields the response.
+    fn start(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = requests.clone();
+        // Ends with the process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream: TcpStream = stream.unwrap();
+                let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                let head: Vec<String> = lines
+                    .map_while(Result::ok)
+                    .take_while(|line| !line.is_empty())
+                    .collect();
+                let head = head.join("\n");
+                let response = answer(&head);
+                seen.lock().unwrap().push(head);
+                // A client that has heard enough is not a failure of the hub.
+                let _ = stream.write_all(&response);
+            }
+        });
+        Self { endpoint, requests }
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+fn status(line: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").into_bytes()
+}
+
+/// The hub's answer to a request for a file of `tiny/demo` or its list of files.
+fn tiny(head: &str) -> Vec<u8> {
+    let path = head.split(' ').nth(1).unwrap();
+    let respond = |more: String, body: &[u8]| {
+        let length = body.len();
+        let head = format!("{more}Content-Length: {length}\r\nConnection: close\r\n\r\n");
+        [head.as_bytes(), body].concat()
+    };
+    if path == "/api/models/tiny/demo/revision/main" {
+        let mut files: Vec<_> = demo::checkpoint::DEMO
+            .files()
+            .map(|(name, _)| name)
+            .collect();
+        files.extend(["README.md", "pytorch_model.bin", "../config.json"]);
+        let files: Vec<_> = files
+            .iter()
+            .map(|name| json!({"rfilename": name}))
+            .collect();
+        let body = json!({"siblings": files, "sha": SHA}).to_string();
+        return respond("HTTP/1.1 200 OK\r\n".to_owned(), body.as_bytes());
+    }
+    let file = path.strip_prefix(&format!("/tiny/demo/resolve/{SHA}/"));
+    let Some(content) = file.and_then(|file| demo::checkpoint::DEMO.file(file)) else {
+        return status("404 Not Found");
+    };
+    let lines = head.lines().map(str::to_ascii_lowercase);
+    let range = lines.into_iter().find_map(|line| {
+        let range = line.strip_prefix("range: bytes=")?.to_owned();
+        let (from, to) = range.split_once('-')?;
+        let to = to.parse().unwrap_or(content.len() - 1);
+        Some((from.parse::<usize>().unwrap(), to))
+    });
+    let (from, to) = range.unwrap();
+    let length = content.len();
+    let head = format!(
+        "HTTP/1.1 206 Partial Content\r\nETag: \"{}\"\r\nX-Repo-Commit: {SHA}\r\n\
+         Content-Range: bytes {from}-{to}/{length}\r\n",
+        file.unwrap().replace('.', "-")
+    );
+    respond(head, &content[from..=to])
+}
+
+#[test]
+fn a_cached_model_is_loaded_offline() {
+    let (home, snapshot) = cache("hub-cached");
+    let offline = [("HF_HUB_OFFLINE", "1")];
+    for model in ["tiny/demo".to_owned(), format!("tiny/demo@{SHA}")] {
+        let text = stdout(&inspect(&model, &home, &offline));
+        assert!(text.contains("family           llada"), "{text}");
+    }
+    let message = refusal(&inspect("tiny/demo@v2", &home, &offline), 66);
+    assert!(message.contains("revision v2 not found in"), "{message}");
+    std::fs::remove_file(snapshot.join("model.safetensors")).unwrap();
+    let message = refusal(&inspect("tiny/demo", &home, &offline), 66);
+    assert!(
+        message.contains("model.safetensors not found in"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_cache_elsewhere_is_found() {
+    let (home, _) = cache("hub-elsewhere");
+    let cache = home.join("hub");
+    let variables = [
+        ("HF_HUB_OFFLINE", "true"),
+        ("HF_HUB_CACHE", cache.to_str().expect("the path is UTF-8")),
+    ];
+    stdout(&inspect("tiny/demo", &folder("hub-empty-home"), &variables));
+}
+
+#[test]
+fn a_model_that_is_not_cached_is_refused_offline() {
+    let home = folder("hub-offline");
+    let message = refusal(&inspect("tiny/demo", &home, &[("HF_HUB_OFFLINE", "1")]), 66);
+    for part in [
+        "tiny/demo: no such folder",
+        "HF_HUB_OFFLINE",
+        "revision main not found",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn a_folder_wins_over_an_id() {
+    let (home, snapshot) = cache("hub-folder");
+    std::fs::create_dir(home.join("tiny")).unwrap();
+    std::fs::rename(snapshot, home.join("tiny/demo")).unwrap();
+    stdout(&inspect("tiny/demo", &home, &[("HF_HUB_OFFLINE", "1")]));
+    let hub = Hub::start(tiny);
+    stdout(&inspect(
+        "tiny/demo",
+        &home,
+        &[("HF_ENDPOINT", &hub.endpoint)],
+    ));
+    assert!(hub.requests().is_empty());
+}
+
+#[test]
+fn what_the_hub_does_not_show_is_refused() {
+    let home = folder("hub-refused");
+    for (line, code, parts) in [
+        (
+            "404 Not Found",
+            66,
+            ["tiny/demo: no such folder", "no revision main of it"],
+        ),
+        ("401 Unauthorized", 66, ["status 401", "HF_TOKEN"]),
+        ("403 Forbidden", 66, ["status 403", "HF_TOKEN"]),
+        (
+            "503 Service Unavailable",
+            69,
+            ["tiny/demo: http", "status 503"],
+        ),
+    ] {
+        let hub = Hub::start(move |_| status(line));
+        let message = refusal(
+            &inspect("tiny/demo", &home, &[("HF_ENDPOINT", &hub.endpoint)]),
+            code,
+        );
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        assert_eq!(hub.requests().len(), 1);
+    }
+    let hub = Hub::start(|_| {
+        let body =
+            format!(r#"{{"siblings": [{{"rfilename": "pytorch_model.bin"}}], "sha": "{SHA}"}}"#);
+        let length = body.len();
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
+            .into()
+    });
+    let message = refusal(
+        &inspect("tiny/demo", &home, &[("HF_ENDPOINT", &hub.endpoint)]),
+        65,
+    );
+    assert!(message.contains("expected model.safetensors"), "{message}");
+    assert!(message.contains("found pytorch_model.bin"), "{message}");
+}
+
+#[test]
+fn without_a_network_the_cache_is_all_there_is() {
+    // Bound for a moment, so that the port was free and nobody listens.
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", closed.local_addr().unwrap());
+    drop(closed);
+    let variables = [("HF_ENDPOINT", endpoint.as_str())];
+    let output = inspect("tiny/demo", &folder("hub-no-network"), &variables);
+    let message = refusal(&output, 69);
+    assert!(
+        message.contains("not downloaded from http://127.0.0.1"),
+        "{message}"
+    );
+    let output = inspect("tiny/demo", &cache("hub-cache-only").0, &variables);
+    stdout(&output);
+    let warning = stderr(&output);
+    assert!(
+        warning.starts_with("warning: tiny/demo") && warning.lines().count() == 1,
+        "{warning}"
+    );
+}
+
+#[test]
+fn a_download_takes_what_a_checkpoint_needs_and_stays() {
+    let home = folder("hub-download");
+    let hub = Hub::start(tiny);
+    let token = ("HF_TOKEN", "canary");
+    let output = inspect("tiny/demo", &home, &[("HF_ENDPOINT", &hub.endpoint), token]);
+    assert!(stdout(&output).contains("family           llada"));
+    assert!(!stderr(&output).contains("canary"));
+    let requests = hub.requests();
+    for head in &requests {
+        assert!(
+            head.to_ascii_lowercase()
+                .contains("authorization: bearer canary"),
+            "{head}"
+        );
+    }
+    for (file, asked) in [
+        ("config.json", true),
+        ("model.safetensors", true),
+        ("tokenizer.json", true),
+        ("README.md", false),
+        ("pytorch_model.bin", false),
+        ("..", false),
+    ] {
+        let path = format!("/resolve/{SHA}/{file}");
+        assert_eq!(
+            requests.iter().any(|head| head.contains(&path)),
+            asked,
+            "{file}"
+        );
+    }
+    // Once more: the list of files alone is asked for. Then nothing.
+    stdout(&inspect(
+        "tiny/demo",
+        &home,
+        &[("HF_ENDPOINT", &hub.endpoint)],
+    ));
+    assert_eq!(hub.requests().len(), requests.len() + 1);
+    stdout(&inspect("tiny/demo", &home, &[("HF_HUB_OFFLINE", "1")]));
+}
