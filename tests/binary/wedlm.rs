@@ -79,9 +79,12 @@ fn what_causal_weights_cannot_do_is_refused_by_name() {
     };
     assert_eq!(
         refused(json!({"preset": "balanced"})),
-        "diffusion.cache: cache fused does not go with this model's causal attention: use preset \
-         wedlm"
+        "diffusion.cache: diffusion.cache fused does not go with this model's causal attention: \
+         use preset wedlm"
     );
+    let infill = json!({"model": "demo-wedlm", "prompt": "Tom has", "suffix": " coins."});
+    let error = server.client().post("/v1/completions", &infill).error();
+    assert_eq!(error["param"], "suffix");
     let models = server.client().get("/v1/models").json();
     let presets = models["data"][0]["diffusion"]["presets"]
         .as_object()

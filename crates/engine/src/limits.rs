@@ -111,11 +111,18 @@ impl Limits {
         }
         let needed = u32::from(self.readout == Readout::Previous);
         if (request.prompt.len() as u32) < needed {
-            return refuse("prompt", "must have at least one token".to_owned());
+            let message = "must have at least one token".to_owned();
+            return Err(Refusal::Field {
+                field: "prompt",
+                message,
+            });
         }
         if !full && !request.suffix.is_empty() {
             let message = format!("needs a model with full attention, this one has {weights}");
-            return refuse("suffix", message);
+            return Err(Refusal::Field {
+                field: "suffix",
+                message,
+            });
         }
         let rule = &request.decoding.decoder.commit;
         let guesses = matches!(

@@ -117,4 +117,12 @@ pub enum Refusal {
         /// Why not; reads on from the field's name.
         message: String,
     },
+    /// The model cannot do what a field of the request asks for.
+    #[error("{field}: {message}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// Why not; reads on from the field's name.
+        message: String,
+    },
 }

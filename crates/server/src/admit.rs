@@ -242,5 +242,8 @@ fn refuse(backend: &Backend, error: SubmitError, request: &GenerationRequest) ->
             format!("diffusion.{field}"),
             message,
         ),
+        SubmitError::Refused(Refusal::Field { field, message }) => {
+            ApiError::field(ErrorCode::InvalidValue, field.to_owned(), message)
+        }
     }
 }

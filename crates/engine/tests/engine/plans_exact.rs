@@ -125,7 +125,9 @@ fn a_cache_that_the_weights_do_not_go_with_is_refused() {
             asked.prompt.clear();
         }
         match Lab::new(&config(), executor).submit(asked) {
-            Err(Refusal::Rule { field, message }) => format!("{field} {message}"),
+            Err(Refusal::Rule { field, message } | Refusal::Field { field, message }) => {
+                format!("{field} {message}")
+            }
             other => panic!("{settings}: {other:?}"),
         }
     };
