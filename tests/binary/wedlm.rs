@@ -89,6 +89,7 @@ fn what_causal_weights_cannot_do_is_refused_by_name() {
     let presets = models["data"][0]["diffusion"]["presets"]
         .as_object()
         .unwrap();
-    let names: Vec<&String> = presets.keys().collect();
+    let mut names: Vec<&String> = presets.keys().collect();
+    names.sort_unstable();
     assert_eq!(names, ["autoregressive", "block_causal", "wedlm"]);
 }
