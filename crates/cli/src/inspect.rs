@@ -6,8 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use engine::Limits;
-use engine::decoding::{DecodingSpec, PRESETS};
+use engine::decoding::presets_for;
 use model::{Checkpoint, ModelInfo, WeightDtype};
 use safetensors::tensor::{Dtype, TensorView};
 use step::{Attention, Readout};
@@ -103,35 +102,12 @@ fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
 /// The presets that go with the model's attention, the one of a request that names none marked.
 fn presets(config: &Config, info: &ModelInfo) -> Result<String> {
     let suited = config.decoding(info.attention)?.to_string();
-    let limits = Limits {
-        max_model_len: load::longest(config, info),
-        vocab_size: info.vocab_size as u32,
-        page_size: config.engine.page_size,
-        pages: u32::MAX,
-        max_running: config.engine.max_running,
-        max_waiting: config.engine.max_waiting,
-        filter: None,
-        edits: false,
-        attention: info.attention,
-        readout: info.readout,
-    };
-    let mut names = Vec::new();
-    for preset in PRESETS {
-        let spec = DecodingSpec::parse(preset.name)?.suited_to(info.attention);
-        // One that takes no blocks of the model's length does not go with it either.
-        if spec
-            .resolve()
-            .is_ok_and(|of| limits.allows_cache(of.cache.name()))
-        {
-            let default = suited.split(',').next() == Some(preset.name);
-            names.push(format!(
-                "{}{}",
-                preset.name,
-                if default { " (default)" } else { "" }
-            ));
-        }
-    }
-    Ok(names.join(", "))
+    let default = suited.split(',').next();
+    let names = presets_for(info.attention).map(|preset| match default == Some(preset.name) {
+        true => format!("{} (default)", preset.name),
+        false => preset.name.to_owned(),
+    });
+    Ok(names.collect::<Vec<_>>().join(", "))
 }
 
 fn attention(attention: Attention) -> String {

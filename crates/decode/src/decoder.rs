@@ -202,6 +202,9 @@ impl Decoder {
             inside && !canvas.is_stop(guess.candidate.token)
         };
         let count = all.proposals.iter().take_while(holds).count();
+        if count == 0 {
+            return Guesses::default();
+        }
         // A canvas without masks has nothing to say.
         let masks = self
             .lanes()

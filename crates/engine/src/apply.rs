@@ -61,8 +61,8 @@ pub(crate) fn apply(engine: &mut Engine, output: &BatchOutput, now: Duration) {
         sequence
             .tables
             .observe(&sequence.effects, &sequence.decoder, &mut engine.pool);
-        if engine.prefix_cache {
-            sequence.remember(&engine.limits, &mut engine.pool);
+        if let Some(grid) = engine.shared {
+            sequence.remember(grid, &mut engine.pool);
         }
         let id = sequence.id;
         emit(sequence, |event| engine.events.push_back((id, event)));

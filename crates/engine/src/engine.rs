@@ -14,6 +14,7 @@ use crate::limits::Limits;
 use crate::pack::Wanted;
 use crate::pages::PagePool;
 use crate::plan::Turn;
+use crate::prefix::Grid;
 use crate::report::{ByRole, Gauges, StepReport};
 use crate::request::{Refusal, Request};
 use crate::sequence::{Sequence, SequenceId};
@@ -61,7 +62,8 @@ pub struct Skills {
 pub struct Engine {
     pub(crate) limits: Limits,
     pub(crate) row_budget: u32,
-    pub(crate) prefix_cache: bool,
+    /// How pages depend on tokens, where sequences share them.
+    pub(crate) shared: Option<Grid>,
     pub(crate) mask: TokenId,
     classes: Arc<TokenClasses>,
     filter: Option<Arc<Filter>>,
@@ -117,7 +119,7 @@ impl Engine {
         Self {
             limits,
             row_budget: config.row_budget.max(1),
-            prefix_cache: config.prefix_cache,
+            shared: limits.grid().filter(|_| config.prefix_cache),
             mask: spec.mask,
             classes: Arc::clone(&config.classes),
             filter: config.skills.filter.clone(),

@@ -3,7 +3,7 @@
 use decode::{CommitConfig, ScheduleConfig};
 use step::{Attention, Readout};
 
-use crate::decoding::{CacheConfig, Decoding, Need, default_preset};
+use crate::decoding::{CacheConfig, Decoding, Need, cache_goes_with, default_preset};
 use crate::prefix::Grid;
 use crate::request::{Penalties, Refusal, Request};
 
@@ -87,11 +87,6 @@ impl Limits {
         Some(Grid { page_size, block })
     }
 
-    /// Whether the cache policy called `name` goes with the weights.
-    pub fn allows_cache(&self, name: &str) -> bool {
-        (self.attention == Attention::Full) != (name == CacheConfig::Exact.name())
-    }
-
     /// Whether the cache policy goes with the weights, and the request with both.
     fn admit_cache(&self, request: &Request) -> Result<(), Refusal> {
         let refuse = |field, message: String| Err(Refusal::Rule { field, message });
@@ -103,7 +98,7 @@ impl Limits {
         };
         let full = self.attention == Attention::Full;
         let name = cache.name();
-        if !self.allows_cache(name) {
+        if !cache_goes_with(name, self.attention) {
             let instead = default_preset(self.attention);
             let message =
                 format!("{name} does not go with this model's {weights}: use preset {instead}");

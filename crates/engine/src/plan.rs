@@ -16,7 +16,6 @@
 //!   covered adds nothing: n steps hold less than n Q long rows and the longest forward.
 
 use decode::ForwardKind;
-use step::Attention;
 
 use crate::apply::conclude;
 use crate::cache::ForwardPlan;
@@ -168,8 +167,8 @@ fn admit(engine: &mut Engine) {
         sequence.reserved = pages;
         sequence.last_run = engine.step;
         sequence.tables.reserve(pages);
-        if engine.prefix_cache && engine.limits.attention != Attention::Full {
-            sequence.recall(&engine.limits, &mut engine.pool);
+        if let Some(grid) = engine.shared {
+            sequence.recall(grid, &mut engine.pool);
             engine.report.prompt_tokens += u64::from(sequence.stats.prompt_tokens);
             engine.report.cached_tokens += u64::from(sequence.stats.cached_tokens);
         }

@@ -11,7 +11,6 @@ use decode::{
     CommitKind, Decoder, DoneReason, Effect, Filter, ForwardKind, Input, Proposal, Role,
     TokenClasses, TokenId,
 };
-
 use step::{Attention, Readout};
 
 use crate::cache::{self, CachePolicy, ForwardPlan, Tables, View};

@@ -6,18 +6,19 @@ use std::time::Duration;
 use asynclane_engine::decoding::DecodingSpec;
 use asynclane_engine::{Engine, EngineConfig, Request, Skills};
 use sim::{Fidelity, SimConfig, SimExecutor};
-use step::{BatchOutput, Executor};
+use step::{BatchOutput, Executor, Readout};
 
 /// Tokens of every answer: the texts of this model never end.
 const BUDGET: u32 = 256;
 /// Sequences in the batch.
 const SEQUENCES: u32 = 64;
 
-fn engine() -> (Engine, SimExecutor) {
+fn engine(readout: Readout) -> (Engine, SimExecutor) {
     let model = SimConfig {
         pages: 4096,
         fidelity: Fidelity::Free,
         text_len: 4096..4097,
+        readout,
         ..SimConfig::default()
     };
     let executor = SimExecutor::new(model).expect("a valid model");
@@ -46,8 +47,8 @@ fn submit(engine: &mut Engine, settings: &str) {
 
 /// Steps, and allocations of plan, apply, events and report, from the batch's fourth step to its
 /// last one. A batch of the same kind has run before: the lists have their sizes.
-fn measure(settings: &str) -> (u32, u64) {
-    let (mut engine, mut executor) = engine();
+fn measure(settings: &str, readout: Readout) -> (u32, u64) {
+    let (mut engine, mut executor) = engine(readout);
     let mut output = BatchOutput::default();
     let (mut steps, mut count) = (0, 0);
     for measured in [false, true] {
@@ -92,8 +93,10 @@ fn a_step_allocates_nothing_once_its_lists_have_their_sizes() {
         "fast_dllm_dual,commit=draft_verify",
     ];
     for settings in decoders {
-        let (steps, count) = measure(settings);
-        println!("{settings}: {count} allocations in {steps} steps");
-        assert!(count == 0 && steps > 10, "{settings}: {count} in {steps}");
+        for readout in [Readout::Own, Readout::Previous] {
+            let (steps, count) = measure(settings, readout);
+            println!("{settings}, {readout:?}: {count} allocations in {steps} steps");
+            assert!(count == 0 && steps > 10, "{settings}: {count} in {steps}");
+        }
     }
 }

@@ -5,11 +5,7 @@ use crate::simd::{Kernel, MAX_LANES, Simd, dispatch};
 use crate::storage::{f32s, f32s_mut};
 use candle_core::{CpuStorage, CustomOp2, InplaceOp1, Layout, Result, Shape, Tensor, bail};
 use std::mem::MaybeUninit;
-
-/// Elements below which one thread does it all.
-const SERIAL_ELEMENTS: usize = 1 << 15;
-/// Rows of one task.
-const ROW_BLOCK: usize = 16;
+use std::ops::Range;
 
 /// `x / sqrt(mean(x^2) + eps) * weight` per row, for `x [r, d]` and `weight [d]`, f32.
 ///
@@ -41,23 +37,24 @@ impl CustomOp2 for RmsNorm {
         if weight.len() != d {
             bail!("rms-norm: {} weights for rows of {d}", weight.len());
         }
-        let block = if rows * d < SERIAL_ELEMENTS {
-            rows.max(1)
-        } else {
-            ROW_BLOCK
-        };
         let fill = |shared: Shared<MaybeUninit<f32>>| {
-            parallel::for_each(rows.div_ceil(block), |task| {
-                let (from, to) = (task * block, ((task + 1) * block).min(rows));
-                // SAFETY: tasks own disjoint rows.
-                let out = unsafe { shared.part(from * d, (to - from) * d) };
-                dispatch(Rows {
-                    x: &x[from * d..to * d],
-                    weight,
-                    eps: self.eps,
-                    out,
-                });
-            });
+            parallel::for_rows(
+                rows,
+                rows * d,
+                |Range {
+                     start: from,
+                     end: to,
+                 }| {
+                    // SAFETY: tasks own disjoint rows.
+                    let out = unsafe { shared.part(from * d, (to - from) * d) };
+                    dispatch(Rows {
+                        x: &x[from * d..to * d],
+                        weight,
+                        eps: self.eps,
+                        out,
+                    });
+                },
+            );
         };
         // SAFETY: the tasks cover all rows, and each writes all of its own.
         let out = unsafe { filled(rows * d, fill) };
@@ -156,22 +153,23 @@ impl InplaceOp1 for HeadNorm<'_> {
                 { self.width }
             );
         }
-        let block = if rows * columns < SERIAL_ELEMENTS {
-            rows.max(1)
-        } else {
-            ROW_BLOCK
-        };
         let shared = Shared::new(data);
-        parallel::for_each(rows.div_ceil(block), |task| {
-            let (from, to) = (task * block, ((task + 1) * block).min(rows));
-            // SAFETY: tasks own disjoint rows.
-            let data = unsafe { shared.part(from * width, (to - from) * width) };
-            dispatch(Heads {
-                norm: self,
-                row: width,
-                data,
-            });
-        });
+        parallel::for_rows(
+            rows,
+            rows * columns,
+            |Range {
+                 start: from,
+                 end: to,
+             }| {
+                // SAFETY: tasks own disjoint rows.
+                let data = unsafe { shared.part(from * width, (to - from) * width) };
+                dispatch(Heads {
+                    norm: self,
+                    row: width,
+                    data,
+                });
+            },
+        );
         Ok(())
     }
 }

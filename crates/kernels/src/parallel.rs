@@ -3,8 +3,14 @@
 use crate::team::{Body, Claims, Team};
 use std::cell::Cell;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
+
+/// Numbers below which one thread is done before others have begun.
+const SERIAL_NUMBERS: usize = 1 << 15;
+/// Rows of one task.
+const ROW_BLOCK: usize = 16;
 
 /// Where regions of this thread run.
 #[derive(Clone, Copy)]
@@ -71,6 +77,18 @@ pub(crate) fn for_each(tasks: usize, task: impl Fn(usize) + Sync) {
         while let Some(index) = claims.claim() {
             task(index);
         }
+    });
+}
+
+/// Calls `task` with ranges of `rows` rows that cover them all; with one of all rows where the
+/// `numbers` to be worked on are too few for threads.
+pub(crate) fn for_rows(rows: usize, numbers: usize, task: impl Fn(Range<usize>) + Sync) {
+    let block = match numbers < SERIAL_NUMBERS {
+        true => rows.max(1),
+        false => ROW_BLOCK,
+    };
+    for_each(rows.div_ceil(block), |number| {
+        task(number * block..((number + 1) * block).min(rows));
     });
 }
 

@@ -4,11 +4,7 @@ use crate::parallel::{self, Shared};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::storage::f32s_mut;
 use candle_core::{CpuStorage, InplaceOp1, Layout, Result, bail};
-
-/// Elements below which one thread turns them all.
-const SERIAL_ELEMENTS: usize = 1 << 15;
-/// Rows of one task.
-const ROW_BLOCK: usize = 16;
+use std::ops::Range;
 
 /// Cosines and sines of every position.
 pub struct RopeTable {
@@ -83,22 +79,23 @@ impl InplaceOp1 for Rope<'_> {
         if let Some(position) = self.positions.iter().find(|&&p| p as usize >= positions) {
             bail!("rope: position {position} of {positions}");
         }
-        let block = if rows * turned < SERIAL_ELEMENTS {
-            rows.max(1)
-        } else {
-            ROW_BLOCK
-        };
         let shared = Shared::new(data);
-        parallel::for_each(rows.div_ceil(block), |task| {
-            let (from, to) = (task * block, ((task + 1) * block).min(rows));
-            // SAFETY: tasks own disjoint rows.
-            let data = unsafe { shared.part(from * width, (to - from) * width) };
-            dispatch(Turn {
-                rope: self,
-                positions: &self.positions[from..to],
-                data,
-            });
-        });
+        parallel::for_rows(
+            rows,
+            rows * turned,
+            |Range {
+                 start: from,
+                 end: to,
+             }| {
+                // SAFETY: tasks own disjoint rows.
+                let data = unsafe { shared.part(from * width, (to - from) * width) };
+                dispatch(Turn {
+                    rope: self,
+                    positions: &self.positions[from..to],
+                    data,
+                });
+            },
+        );
         Ok(())
     }
 }

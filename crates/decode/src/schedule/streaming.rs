@@ -30,7 +30,8 @@ impl LaneSchedule for Streaming {
             return;
         };
         let (id, start, len) = (lane.id, lane.start, state.canvas.len());
-        match state.canvas.first_uncommitted(start..len) {
+        let settled = state.canvas.frontier().max(start);
+        match state.canvas.first_uncommitted(settled..len) {
             None => state.finish_lane(id, len - start, effects),
             Some(frontier) => {
                 let end = frontier.saturating_add(self.window).min(len);

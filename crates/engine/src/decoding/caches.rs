@@ -1,5 +1,7 @@
 //! The registry of cache policies: names, settings, defaults.
 
+use step::Attention;
+
 use super::resolve::Resolver;
 use super::spec::{Setting, SpecError, SpecFault, error};
 use super::{CacheConfig, Compact, Refresh, RowSelection};
@@ -96,6 +98,12 @@ pub const CACHES: &[CacheInfo] = &[
         build: |_, _| Ok(CacheConfig::Exact),
     },
 ];
+
+/// Whether the policy called `name` goes with weights trained with `attention`: K/V that never
+/// change need weights that look back only, and these have no other.
+pub fn cache_goes_with(name: &str, attention: Attention) -> bool {
+    (attention == Attention::Full) != (name == CacheConfig::Exact.name())
+}
 
 /// The policy called `name`, under the schedule `schedule`, and the refusal of settings that it
 /// does not read.

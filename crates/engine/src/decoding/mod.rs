@@ -25,12 +25,12 @@ mod spec;
 
 use decode::DecoderConfig;
 
-pub use caches::{CACHES, CacheInfo};
+pub use caches::{CACHES, CacheInfo, cache_goes_with};
 pub use commits::{COMMITS, CommitInfo, Need};
 pub use field::{FIELDS, Field, FieldKind, Value};
 pub use presets::{
     DEFAULT as DEFAULT_PRESET, NAMES as PRESET_NAMES, PRESETS, Preset, TUNED as TUNED_PRESETS,
-    default_preset, preset,
+    default_preset, preset, presets_for,
 };
 pub use schedules::{SCHEDULES, ScheduleInfo};
 pub use spec::{DecodingSpec, SpecError, SpecFault};

@@ -2,7 +2,9 @@
 
 use step::Attention;
 
+use super::caches::cache_goes_with;
 use super::field::Value::{self, Flag, Integer, Name, Number};
+use super::spec::DecodingSpec;
 
 /// A named, full setting.
 #[derive(Clone, Copy, Debug)]
@@ -199,6 +201,15 @@ pub fn default_preset(attention: Attention) -> &'static str {
         Attention::Causal => "wedlm",
         Attention::Blocks(_) => "block_causal",
     }
+}
+
+/// The presets that go with weights trained with `attention`.
+pub fn presets_for(attention: Attention) -> impl Iterator<Item = &'static Preset> {
+    PRESETS.iter().filter(move |preset| {
+        let spec = DecodingSpec::parse(preset.name);
+        let decoding = spec.and_then(|spec| spec.suited_to(attention).resolve());
+        decoding.is_ok_and(|of| cache_goes_with(of.cache.name(), attention))
+    })
 }
 
 /// The preset called `name`.

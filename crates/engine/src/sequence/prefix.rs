@@ -1,26 +1,20 @@
 //! Pages that a sequence finds, and pages that it leaves.
 
 use super::Sequence;
-use crate::limits::Limits;
 use crate::pages::PagePool;
+use crate::prefix::Grid;
 
 impl Sequence {
     /// Begins with the K/V of the prompt's first pages that other sequences have left.
-    pub(crate) fn recall(&mut self, limits: &Limits, pool: &mut PagePool) {
-        let Some(grid) = limits.grid() else {
-            return;
-        };
+    pub(crate) fn recall(&mut self, grid: Grid, pool: &mut PagePool) {
         let tokens = &self.request.prompt;
         self.known = self.tables.shared().recall(tokens, grid, pool);
-        self.sealed = self.known.0 * limits.page_size;
+        self.sealed = self.known.0 * grid.page_size;
         self.stats.cached_tokens = self.sealed;
     }
 
     /// Leaves the pages that a step has sealed to sequences that begin with the same tokens.
-    pub(crate) fn remember(&mut self, limits: &Limits, pool: &mut PagePool) {
-        let Some(grid) = limits.grid() else {
-            return;
-        };
+    pub(crate) fn remember(&mut self, grid: Grid, pool: &mut PagePool) {
         let (mut known, mut node) = self.known;
         while grid.places(known).end <= self.sealed {
             let places = grid.places(known);

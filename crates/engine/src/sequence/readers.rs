@@ -18,32 +18,39 @@ impl Sequence {
 
     /// Adds to a plan, before every row whose prediction may be wanted, the row where it is read.
     pub(super) fn add_readers(&self, plan: &mut ForwardPlan) {
-        let canvas = self.decoder.canvas();
-        let committed = self.decoder.lanes().any(|lane| lane.committed);
-        let mut rows = Vec::with_capacity(plan.rows.len() + 2);
-        let mut begin = 0;
-        for segment in &mut plan.segments {
-            let first = rows.len();
-            for row in &plan.rows[begin..segment.end as usize] {
-                let offset = row.place.checked_sub(self.prompt());
-                let wanted = offset.filter(|at| {
-                    committed || canvas.get(*at).is_none() || plan.tracked.contains(at)
-                });
-                let reader = wanted.and_then(|offset| match offset {
-                    0 => (self.request.prompt.len() as u32).checked_sub(1),
-                    _ => Some(row.place - 1),
-                });
-                let own: &[PlanRow] = &rows[first..];
-                if let Some(place) = reader
-                    && own.last().is_none_or(|last| last.place < place)
+        for number in (0..plan.segments.len()).rev() {
+            let begin = match number {
+                0 => 0,
+                _ => plan.segments[number - 1].end as usize,
+            };
+            let before = plan.rows.len();
+            // From the back, so that what is added moves no row that is still to be looked at.
+            for at in (begin..plan.segments[number].end as usize).rev() {
+                let row = plan.rows[at];
+                let earlier = plan.rows[begin..at].last();
+                if let Some(place) = self.reader(row.place, plan)
+                    && earlier.is_none_or(|earlier| earlier.place < place)
                 {
-                    rows.push(PlanRow::at(place, row.visible));
+                    plan.rows.insert(at, PlanRow::at(place, row.visible));
                 }
-                rows.push(*row);
             }
-            begin = segment.end as usize;
-            segment.end = rows.len() as u32;
+            let added = (plan.rows.len() - before) as u32;
+            for segment in &mut plan.segments[number..] {
+                segment.end += added;
+            }
         }
-        plan.rows = rows;
+    }
+
+    /// The place at whose row the prediction for `place` is read, if it may be wanted.
+    fn reader(&self, place: u32, plan: &ForwardPlan) -> Option<u32> {
+        let offset = place.checked_sub(self.prompt())?;
+        let is_mask = self.decoder.canvas().get(offset).is_none();
+        let committed = || self.decoder.lanes().any(|lane| lane.committed);
+        let wanted = is_mask || plan.tracked.contains(&offset) || committed();
+        match offset {
+            _ if !wanted => None,
+            0 => (self.request.prompt.len() as u32).checked_sub(1),
+            _ => Some(place - 1),
+        }
     }
 }

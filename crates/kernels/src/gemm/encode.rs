@@ -7,6 +7,7 @@ use crate::parallel::{self, Shared};
 use crate::simd::unit::{Unit, WeightDtype};
 use crate::simd::{Kernel, Simd, dispatch_on};
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// Largest magnitude of an 8-bit integer in use.
 const LIMIT: f32 = 127.0;
@@ -16,10 +17,6 @@ const OFFSET: i32 = 128;
 const SMALLEST: f32 = 1e-30;
 /// `1.5 * 2^23`: adding it rounds to a whole number, to nearest even, kept in the low bits.
 const ROUND: f32 = 12_582_912.0;
-/// Elements below which one thread encodes them all.
-const SERIAL_ELEMENTS: usize = 1 << 15;
-/// Rows of one task.
-const ROW_BLOCK: usize = 16;
 /// Rows this many words apart, or a multiple of it, fall into too few cache sets.
 const CLASHING: usize = 512;
 
@@ -61,30 +58,31 @@ impl<'a> Rows<'a> {
         let mut words = vec![0u32; m * stride];
         let mut scales = vec![0.0; if dtype == WeightDtype::Int8 { m } else { 0 }];
         let (shared, shared_scales) = (Shared::new(&mut words), Shared::new(&mut scales));
-        let block = if x.len() < SERIAL_ELEMENTS {
-            m
-        } else {
-            ROW_BLOCK
-        };
-        parallel::for_each(m.div_ceil(block.max(1)), |task| {
-            let (from, to) = (task * block, ((task + 1) * block).min(m));
-            // SAFETY: tasks own disjoint rows.
-            let (words, scales) = unsafe {
-                let scales = match dtype {
-                    WeightDtype::Int8 => shared_scales.part(from, to - from),
-                    _ => &mut [],
+        parallel::for_rows(
+            m,
+            x.len(),
+            |Range {
+                 start: from,
+                 end: to,
+             }| {
+                // SAFETY: tasks own disjoint rows.
+                let (words, scales) = unsafe {
+                    let scales = match dtype {
+                        WeightDtype::Int8 => shared_scales.part(from, to - from),
+                        _ => &mut [],
+                    };
+                    (shared.part(from * stride, (to - from) * stride), scales)
                 };
-                (shared.part(from * stride, (to - from) * stride), scales)
-            };
-            let encode = Encode {
-                dtype,
-                x: &x[from * k..to * k],
-                k,
-                words,
-                scales,
-            };
-            dispatch_on(unit.set(), encode);
-        });
+                let encode = Encode {
+                    dtype,
+                    x: &x[from * k..to * k],
+                    k,
+                    words,
+                    scales,
+                };
+                dispatch_on(unit.set(), encode);
+            },
+        );
         Self {
             words: Cow::Owned(words),
             stride,

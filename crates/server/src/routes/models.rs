@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use engine::decoding::{CACHES, COMMITS, PRESETS, Preset, SCHEDULES, Value};
+use engine::decoding::{CACHES, COMMITS, SCHEDULES, Value, cache_goes_with, presets_for};
 use serde::Serialize;
 use serde_json::{Map, Value as JsonValue, json};
 
@@ -93,7 +93,7 @@ fn diffusion(limits: &engine::Limits) -> JsonValue {
             "name": cache.name,
             "summary": cache.summary,
             "settings": cache.reads,
-            "unavailable": (!limits.allows_cache(cache.name)).then_some(OTHER_WEIGHTS),
+            "unavailable": (!cache_goes_with(cache.name, limits.attention)).then_some(OTHER_WEIGHTS),
         })
     });
     json!({
@@ -118,15 +118,7 @@ fn presets(limits: &engine::Limits) -> Map<String, JsonValue> {
             .map(|(name, set)| ((*name).to_owned(), value(set)))
             .collect::<Map<_, _>>()
     };
-    let goes = |preset: &&Preset| {
-        let cache = preset.fields.iter().find(|(name, _)| *name == "cache");
-        cache.is_none_or(
-            |(_, cache)| matches!(cache, Value::Name(name) if limits.allows_cache(name)),
-        )
-    };
-    PRESETS
-        .iter()
-        .filter(goes)
+    presets_for(limits.attention)
         .map(|preset| {
             (
                 preset.name.to_owned(),
