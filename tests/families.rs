@@ -4,14 +4,38 @@
 //! The checkpoints are those of the parity tests of the crate `model`, where their logits are held
 //! to the official PyTorch code.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use asynclane_tests::run::{request, run};
 use model::{Checkpoint, ExecutorConfig, Files, Model, ModelExecutor};
-use step::{Attention, Readout};
+use serde::Deserialize;
+use step::{Attention, Bias, Readout};
 
 const FOLDER: &str = "../crates/model/tests/model/fixtures/families";
-const BUDGET: usize = 11;
+const BUDGET: usize = 59;
+const SUB_BLOCK: usize = 8;
+
+/// Every checkpoint of the fixtures.
+fn checkpoints() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(FOLDER);
+    let entries = std::fs::read_dir(&folder).expect("the checkpoints are there");
+    let mut folders: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    folders.retain(|path| path.join("config.json").exists());
+    folders.sort();
+    folders
+}
+
+fn executor(folder: &Path) -> ModelExecutor {
+    let sizes = ExecutorConfig {
+        page_size: 16,
+        pages: 256,
+        threads: None,
+    };
+    ModelExecutor::new(load(folder), sizes).expect("it fits")
+}
 
 fn load(folder: &Path) -> Model {
     let checkpoint = Checkpoint::open(&Files::folder(folder)).expect("a checkpoint");
@@ -32,26 +56,37 @@ impl Loop<'_> {
         tokens.resize(end, model.info().mask);
         let mut canvas = Loop { model, tokens };
         match model.info().attention {
-            Attention::Full => canvas.fill(prompt.len()..end),
-            Attention::Causal => (prompt.len()..end).for_each(|at| canvas.fill(at..at + 1)),
-            Attention::Blocks(length) => {
-                let mut start = prompt.len();
-                while start < end {
-                    let next = (start / length as usize + 1) * length as usize;
-                    canvas.fill(start..next.min(end));
-                    start = next;
-                }
-            }
+            Attention::Full => canvas.fill(prompt.len()..end, end),
+            Attention::Causal => (prompt.len()..end).for_each(|at| canvas.fill(at..at + 1, at + 1)),
+            Attention::Blocks(length) => canvas.fill_blocks(prompt.len()..end, length as usize),
         }
         canvas.tokens.split_off(prompt.len())
     }
 
-    /// Fills `places`, each time the one that the model is surest of; what lies behind them is not
+    /// Fills blocks from left to right; where predictions are read a row before, first their first
+    /// place, which the block before tells, and then sub-blocks.
+    fn fill_blocks(&mut self, places: Range<usize>, length: usize) {
+        let shifted = self.model.info().readout == Readout::Previous;
+        let mut start = places.start;
+        while start < places.end {
+            let block_end = (start / length + 1) * length;
+            let (next, end) = match shifted {
+                true if start % length == 0 => (start + 1, start + 1),
+                true => ((start / SUB_BLOCK + 1) * SUB_BLOCK, block_end),
+                false => (block_end, block_end),
+            };
+            let next = next.min(places.end);
+            self.fill(start..next, end.min(places.end));
+            start = next;
+        }
+    }
+
+    /// Fills `places`, each time the one that the model is surest of; what lies behind `end` is not
     /// there yet.
-    fn fill(&mut self, places: std::ops::Range<usize>) {
+    fn fill(&mut self, places: Range<usize>, end: usize) {
         let info = self.model.info();
         for _ in places.clone() {
-            let logits = self.model.logits(&self.tokens[..places.end]);
+            let logits = self.model.logits(&self.tokens[..end]);
             let logits = logits.expect("a forward pass");
             let rows: Vec<&[f32]> = logits.chunks(info.vocab_size).collect();
             let (mut best, mut most) = (None, f64::NEG_INFINITY);
@@ -71,6 +106,21 @@ impl Loop<'_> {
     }
 }
 
+/// What an official sampler wrote with a checkpoint (`fixtures/samplers.py`).
+#[derive(Deserialize)]
+struct Sample {
+    sampler: String,
+    /// The settings that say the same here.
+    settings: String,
+    prompt: Vec<u32>,
+    tokens: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+struct Samples {
+    samples: Vec<Sample>,
+}
+
 /// The likeliest token but the mask, and its probability among all tokens.
 fn likeliest(row: &[f32], mask: u32) -> (u32, f64) {
     let all = (0..).zip(row).filter(|(token, _)| *token != mask);
@@ -88,8 +138,11 @@ fn likeliest(row: &[f32], mask: u32) -> (u32, f64) {
 }
 
 /// The engine's settings for one token a forward.
-fn settings(attention: Attention) -> String {
+fn settings(attention: Attention, readout: Readout) -> String {
     match attention {
+        Attention::Blocks(_) if readout == Readout::Previous => {
+            format!("block_causal,commit=top_k,block_length={SUB_BLOCK}")
+        }
         Attention::Full => format!("vanilla,block_length={BUDGET}"),
         Attention::Causal => "autoregressive".to_owned(),
         Attention::Blocks(length) => format!("block_causal,commit=top_k,block_length={length}"),
@@ -98,31 +151,19 @@ fn settings(attention: Attention) -> String {
 
 #[test]
 fn every_family_decodes_as_a_loop_over_its_forward_does() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(FOLDER);
-    let entries = std::fs::read_dir(&folder).expect("the checkpoints are there");
-    let mut folders: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("an entry").path())
-        .collect();
-    folders.retain(|path| path.join("config.json").exists());
-    folders.sort();
     let mut seen = std::collections::BTreeSet::new();
-    for folder in folders {
+    for folder in checkpoints() {
         let model = load(&folder);
         let info = model.info().clone();
         let word = |index: u32| {
             let token = (7 * index + 3) % info.vocab_size as u32;
             if token == info.mask { token + 1 } else { token }
         };
-        let prompts = [1, 4, 5, 9, 18].map(|length| (0..length).map(word).collect::<Vec<_>>());
-        let settings = settings(info.attention);
+        let prompts = [1, 4, 5, 9, 18, 37].map(|length| (0..length).map(word).collect::<Vec<_>>());
+        let settings = settings(info.attention, info.readout);
         let requests = prompts.iter();
         let requests = requests.map(|prompt| request(prompt, BUDGET as u32, &[], &settings));
-        let sizes = ExecutorConfig {
-            page_size: 16,
-            pages: 64,
-            threads: None,
-        };
-        let mut executor = ModelExecutor::new(load(&folder), sizes).expect("it fits");
+        let mut executor = executor(&folder);
         let outcomes = run(&mut executor, requests.collect());
         for (prompt, outcome) in prompts.iter().zip(outcomes) {
             let expected = Loop::decode(&model, prompt);
@@ -131,4 +172,45 @@ fn every_family_decodes_as_a_loop_over_its_forward_does() {
         seen.insert(info.family);
     }
     assert_eq!(seen.len(), model::Family::ALL.len(), "{seen:?}");
+}
+
+/// The published samplers, token for token: Fast-dLLM's for LLaDA, Dream's, SDAR's, Fast-dLLM v2's
+/// with sub-blocks, LLaDA2.0's, LLaDA2.1's with edits, and the window of WeDLM's engine.
+#[test]
+fn every_family_decodes_as_its_official_sampler_does() {
+    let mut families = std::collections::BTreeSet::new();
+    let mut differ = Vec::new();
+    for folder in checkpoints() {
+        let Ok(text) = std::fs::read_to_string(folder.join("samples.json")) else {
+            continue;
+        };
+        let Samples { samples } = serde_json::from_str(&text).expect("valid samples");
+        let mut executor = executor(&folder);
+        let mask = executor.model().info().mask;
+        families.insert(executor.model().info().family);
+        let requests = samples.iter().map(|sample| {
+            let budget = sample.tokens.len() as u32;
+            let mut request = request(&sample.prompt, budget, &[], &sample.settings);
+            // Random weights may want the mask token; there it has no probability at all.
+            request.biases.push(Bias::ban(mask));
+            request
+        });
+        let outcomes = run(&mut executor, requests.collect());
+        for (sample, outcome) in samples.iter().zip(outcomes) {
+            if outcome.tokens != sample.tokens {
+                let pairs = outcome.tokens.iter().zip(&sample.tokens);
+                let equal = pairs.take_while(|(ours, theirs)| ours == theirs).count();
+                differ.push(format!(
+                    "{}: {} ({}), {} tokens behind {}: the first {equal} are equal",
+                    folder.display(),
+                    sample.sampler,
+                    sample.settings,
+                    sample.tokens.len(),
+                    sample.prompt.len(),
+                ));
+            }
+        }
+    }
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+    assert_eq!(families.len(), model::Family::ALL.len(), "{families:?}");
 }

@@ -41,8 +41,8 @@ pub struct ModelArgs {
         value_delimiter = ','
     )]
     pub config: Vec<PathBuf>,
-    /// A Hugging Face folder, an id on the hub (`org/name` or `org/name@revision`), or `demo` for
-    /// the embedded model.
+    /// A Hugging Face folder, a GGUF file with its tokenizer beside it, an id on the hub
+    /// (`org/name` or `org/name@revision`), or `demo` or `demo-wedlm`, the embedded models.
     #[arg(long, global = true, env = "ASYNCLANE_MODEL")]
     pub model: Option<String>,
     /// Decoder: a preset's name, and `key=value` settings, separated by commas.
@@ -55,6 +55,14 @@ pub struct ModelArgs {
     /// How matrices are kept and multiplied: f32, bf16 or int8.
     #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]
     pub dtype: Option<String>,
+    /// Dynamic expert sharing (DES) for models with experts: `vote=0.15` or `seq=2`.
+    #[arg(
+        long,
+        global = true,
+        value_name = "HOW",
+        env = "ASYNCLANE_EXPERT_SHARING"
+    )]
+    pub expert_sharing: Option<String>,
     /// Most positions of a sequence, prompt plus budget.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_MODEL_LEN")]
     pub max_model_len: Option<u32>,

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use engine::decoding::DecodingSpec;
-use model::WeightDtype;
+use model::{ExpertSharing, WeightDtype};
 use serde::{Deserialize, Serialize};
-use step::Attention;
+use step::{Attention, Readout};
 
 use crate::args::{CheckConfigArgs, ModelArgs, ServeArgs};
 use crate::exit;
@@ -51,6 +51,9 @@ pub struct Model {
     pub served_name: String,
     /// How matrices are kept and multiplied: `f32`, `bf16` or `int8`.
     pub dtype: String,
+    /// How rows of a block agree on experts: empty = not at all, `vote=0.15` (a share of all
+    /// experts) or `seq=2` (what each row has among its first so many).
+    pub expert_sharing: String,
     /// Most positions of a sequence; 0 = what the model was built for.
     pub max_model_len: u32,
     /// Decoder of a request that names none.
@@ -100,6 +103,7 @@ impl Default for Model {
             path: "demo".to_owned(),
             served_name: String::new(),
             dtype: WeightDtype::F32.name().to_owned(),
+            expert_sharing: String::new(),
             max_model_len: 0,
             decoder: AUTO.to_owned(),
             filter: String::new(),
@@ -165,6 +169,7 @@ impl Config {
         set(&mut self.model.decoder, &args.decoder);
         set(&mut self.model.filter, &args.filter);
         set(&mut self.model.dtype, &args.dtype);
+        set(&mut self.model.expert_sharing, &args.expert_sharing);
         set(&mut self.model.max_model_len, &args.max_model_len);
         set(&mut self.engine.kv_memory, &args.kv_memory);
         set(&mut self.engine.row_budget, &args.row_budget);
@@ -205,8 +210,12 @@ impl Config {
         if let Err(problem) = dtype(&self.model.dtype) {
             problems.push(format!("model.dtype: {problem}"));
         }
+        if let Err(problem) = expert_sharing(&self.model.expert_sharing) {
+            problems.push(format!("model.expert_sharing: {problem}"));
+        }
         let kinds = [Attention::Full, Attention::Causal, Attention::Blocks(32)];
-        let decoders = kinds.map(|kind| Ok::<_, anyhow::Error>(self.decoding(kind)?.resolve()?));
+        let decoders =
+            kinds.map(|kind| Ok::<_, anyhow::Error>(self.decoding(kind, Readout::Own)?.resolve()?));
         // A setting may belong to one kind of weights, and they are not loaded yet.
         if let [Err(error), Err(_), Err(_)] = decoders {
             problems.push(format!("model.decoder: {error}"));
@@ -217,16 +226,17 @@ impl Config {
         Err(exit::failure(exit::CONFIG, problems.join("\n")))
     }
 
-    /// The decoder of a request that names none, for weights trained with `attention`.
+    /// The decoder of a request that names none, for weights trained with `attention` and read at
+    /// `readout`.
     ///
     /// # Errors
     /// A setting that is unknown or out of range.
-    pub fn decoding(&self, attention: Attention) -> Result<DecodingSpec> {
+    pub fn decoding(&self, attention: Attention, readout: Readout) -> Result<DecodingSpec> {
         let named = match self.model.decoder.as_str() {
             AUTO => "",
             named => named,
         };
-        Ok(DecodingSpec::parse(named)?.suited_to(attention))
+        Ok(DecodingSpec::parse(named)?.suited_to(attention, readout))
     }
 
     /// How matrices are kept and multiplied.
@@ -236,6 +246,16 @@ impl Config {
     pub fn dtype(&self) -> Result<WeightDtype> {
         dtype(&self.model.dtype)
             .map_err(|problem| exit::failure(exit::CONFIG, format!("model.dtype: {problem}")))
+    }
+
+    /// How rows of a block agree on experts.
+    ///
+    /// # Errors
+    /// No such way, or a number out of range.
+    pub fn expert_sharing(&self) -> Result<Option<ExpertSharing>> {
+        expert_sharing(&self.model.expert_sharing).map_err(|problem| {
+            exit::failure(exit::CONFIG, format!("model.expert_sharing: {problem}"))
+        })
     }
 
     /// Rows of a step for prefills and refreshes, `>= 1`.
@@ -321,6 +341,30 @@ fn dtype(name: &str) -> Result<WeightDtype, String> {
     })
 }
 
+/// `vote=0.15`, `seq=2`, or nothing.
+fn expert_sharing(text: &str) -> Result<Option<ExpertSharing>, String> {
+    let sharing = match text.split_once('=') {
+        None if text.is_empty() => return Ok(None),
+        Some(("vote", share)) => {
+            let share = share
+                .parse()
+                .ok()
+                .filter(|share| (0.0..=1.0).contains(share));
+            share.map(ExpertSharing::Vote)
+        }
+        Some(("seq", first)) => {
+            let first = first.parse().ok().filter(|first| *first > 0);
+            first.map(ExpertSharing::Sequence)
+        }
+        _ => None,
+    };
+    let expected = "expected vote=SHARE with a share in 0..1, seq=COUNT with a count >= 1, or \
+                    nothing";
+    sharing
+        .map(Some)
+        .ok_or_else(|| format!("{expected}, found {text:?}"))
+}
+
 /// `512MiB`, `4GiB`, `1000000`.
 fn bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
@@ -399,6 +443,7 @@ mod tests {
         config.engine.kv_memory = "much".to_owned();
         config.model.decoder = "balanced,treshold=0.5".to_owned();
         config.model.dtype = "fp8".to_owned();
+        config.model.expert_sharing = "vote=1.5".to_owned();
         let message = config.validate().unwrap_err().to_string();
         for key in [
             "engine.row_budget: expected at least 1, found 0",
@@ -406,6 +451,7 @@ mod tests {
             "engine.kv_memory",
             "model.decoder: treshold",
             "model.dtype: expected one of f32, bf16, int8, found \"fp8\"",
+            "model.expert_sharing: expected vote=SHARE",
         ] {
             assert!(message.contains(key), "{message}");
         }

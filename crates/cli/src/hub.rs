@@ -9,6 +9,7 @@ use hf_hub::api::sync::{ApiBuilder, ApiError};
 use hf_hub::{Cache, Repo, RepoType};
 
 use crate::exit;
+use crate::load;
 
 /// Where checkpoints come from unless `HF_ENDPOINT` says otherwise.
 const ENDPOINT: &str = "https://huggingface.co";
@@ -53,14 +54,14 @@ fn is_word(part: &str) -> bool {
     !part.is_empty() && part.chars().all(inner) && !part.starts_with(['.', '-']) && part != ".."
 }
 
-/// The folder of a model: `path` itself, or where the hub's files lie if there is no such folder
-/// and `path` is an id. Files that are missing are downloaded.
+/// The folder of a model: `path` itself, or where the hub's files lie if there is nothing of that
+/// name and `path` is an id. Files that are missing are downloaded.
 ///
 /// # Errors
 /// One line: no network, not found or private, offline and not in the cache, no safetensors.
 pub fn folder(path: &str) -> Result<Cow<'_, str>> {
     let id = match Id::parse(path) {
-        Some(id) if !Path::new(path).is_dir() => id,
+        Some(id) if !Path::new(path).exists() => id,
         _ => return Ok(Cow::Borrowed(path)),
     };
     let hub = Hub::from_env(|name| std::env::var(name).ok())?;
@@ -68,10 +69,12 @@ pub fn folder(path: &str) -> Result<Cow<'_, str>> {
     Ok(Cow::Owned(folder.to_string_lossy().into_owned()))
 }
 
-/// What requests call the model of `path`: an id without its revision, a folder's last part.
+/// What requests call the model of `path`: an id without its revision, a folder's last part, a
+/// GGUF file's name without its ending.
 pub fn served_name(path: &str) -> Option<&OsStr> {
     match Id::parse(path) {
-        Some(id) if !Path::new(path).is_dir() => Some(OsStr::new(id.name)),
+        Some(id) if !Path::new(path).exists() => Some(OsStr::new(id.name)),
+        _ if load::is_gguf(path) => Path::new(path).file_stem(),
         _ => Path::new(path).file_name(),
     }
 }

@@ -101,7 +101,7 @@ fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
 
 /// The presets that go with the model's attention, the one of a request that names none marked.
 fn presets(config: &Config, info: &ModelInfo) -> Result<String> {
-    let suited = config.decoding(info.attention)?.to_string();
+    let suited = config.decoding(info.attention, info.readout)?.to_string();
     let default = suited.split(',').next();
     let names = presets_for(info.attention).map(|preset| match default == Some(preset.name) {
         true => format!("{} (default)", preset.name),
@@ -135,7 +135,7 @@ fn device() {
 
 fn logits(args: &InspectArgs, tokens: &[u32], out: &Path) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
-    let model = load::weights(&config.model.path, config.dtype()?)?;
+    let model = load::weights(&config.model.path, &config)?;
     let logits = model.logits(tokens);
     let logits = logits.map_err(|error| exit::failure(exit::USAGE, error.to_string()))?;
     let bytes: Vec<u8> = logits

@@ -66,7 +66,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let filter = filter(config)?;
     let path = &*hub::folder(&config.model.path)?;
     memory::check(&config.model.path, &needs(config, &mut checkpoint(path)?)?)?;
-    let (model, tokenizer) = open(path, config.dtype()?)?;
+    let (model, tokenizer) = open(path, config)?;
     let info = model.info().clone();
     let tokenizer = Arc::new(prepare(tokenizer, &info));
     let sizes = sizes(config, &info)?;
@@ -139,9 +139,8 @@ pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
 ///
 /// # Errors
 /// As [`load`].
-pub fn open(path: &str, dtype: WeightDtype) -> Result<(Model, Tokenizer)> {
-    let path = &*hub::folder(path)?;
-    let model = weights(path, dtype)?;
+fn open(path: &str, config: &Config) -> Result<(Model, Tokenizer)> {
+    let model = weights(path, config)?;
     Ok((model, words(path)?))
 }
 
@@ -153,7 +152,11 @@ pub fn words(path: &str) -> Result<Tokenizer> {
     if let Some(embedded) = Embedded::named(path) {
         return tokenizer(&tokenizer_files(embedded));
     }
-    let files = TokenizerFiles::read(Path::new(path))
+    let folder = match is_gguf(path) {
+        true => Path::new(path).parent().unwrap_or(Path::new("")),
+        false => Path::new(path),
+    };
+    let files = TokenizerFiles::read(folder)
         .map_err(|error| exit::failure(exit::CHECKPOINT, error.to_string()))?;
     tokenizer(&files)
 }
@@ -162,8 +165,10 @@ pub fn words(path: &str) -> Result<Tokenizer> {
 ///
 /// # Errors
 /// As [`load`].
-pub fn weights(path: &str, dtype: WeightDtype) -> Result<Model> {
-    let checkpoint = checkpoint(&hub::folder(path)?)?.with_dtype(dtype);
+pub fn weights(path: &str, config: &Config) -> Result<Model> {
+    let checkpoint = checkpoint(&hub::folder(path)?)?;
+    let checkpoint = checkpoint.with_dtype(config.dtype()?);
+    let checkpoint = checkpoint.with_expert_sharing(config.expert_sharing()?);
     let (checkpoint, _bar) = progress::shown(checkpoint);
     Model::load(checkpoint).map_err(refused)
 }
@@ -176,16 +181,23 @@ pub fn checkpoint(path: &str) -> Result<Checkpoint> {
     let folder = Path::new(path);
     let files = if let Some(embedded) = Embedded::named(path) {
         Files::memory(embedded.files())
+    } else if is_gguf(path) {
+        Files::gguf_file(folder)
     } else if folder.is_dir() {
         Files::folder(folder)
     } else {
         let message = format!(
-            "{path}: expected a Hugging Face folder, an id on the hub, `demo` or `demo-wedlm`, \
-             found no folder"
+            "{path}: expected a Hugging Face folder, a GGUF file, an id on the hub, `demo` or \
+             `demo-wedlm`, found none"
         );
         return Err(exit::failure(exit::NO_INPUT, message));
     };
     Checkpoint::open(&files).map_err(refused)
+}
+
+/// Whether `path` is a GGUF file; its tokenizer lies beside it.
+pub fn is_gguf(path: &str) -> bool {
+    path.ends_with(".gguf") && Path::new(path).is_file()
 }
 
 /// What multiplies a dtype on this processor, for logs and labels.

@@ -129,6 +129,9 @@ pub fn install(
     let engine_config = load::engine_config(config, &loaded);
     let model = served_model(&loaded, config)?;
     let (engine, thread) = engine::spawn(&engine_config, loaded.executor, metrics.observer())?;
+    let refused = |error| exit::failure(exit::CONFIG, format!("model.decoder: {error}"));
+    let decoding = model.decoding.resolve()?;
+    engine.limits().admit_decoder(&decoding).map_err(refused)?;
     let backend = Backend {
         engine,
         tokenizer: loaded.tokenizer,
@@ -157,7 +160,7 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
         ),
         stop_tokens: loaded.stop_tokens.clone(),
         defaults: SamplingDefaults::default(),
-        decoding: config.decoding(loaded.info.attention)?,
+        decoding: config.decoding(loaded.info.attention, loaded.info.readout)?,
     })
 }
 
@@ -245,7 +248,7 @@ async fn shutdown_signal() {
 
 /// The decoder of a request that names none, as `preset,key=value`.
 fn served_decoder(config: &Config, loaded: &Loaded) -> String {
-    let suited = config.decoding(loaded.info.attention);
+    let suited = config.decoding(loaded.info.attention, loaded.info.readout);
     suited.map_or_else(|error| error.to_string(), |spec| spec.to_string())
 }
 

@@ -1,6 +1,6 @@
 //! What a decoder is made of: schedule, commit rule and the stop behaviour, all validated.
 
-use crate::commit::AnswerSpan;
+use crate::commit::{AnswerSpan, Rank};
 
 /// Everything `decode` needs to know of a decoder.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,6 +111,13 @@ pub enum CommitConfig {
     TopK {
         /// k, `>= 1`.
         tokens_per_step: u32,
+    },
+    /// As many of the surest masks as a timetable says (Dream).
+    Scheduled {
+        /// T: steps of a lane, `>= 1`; `None` = as many as it has offsets.
+        steps: Option<u32>,
+        /// Which masks are the surest.
+        rank: Rank,
     },
     /// Every mask whose confidence reaches the threshold, at least the best one.
     Threshold {

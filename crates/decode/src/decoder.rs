@@ -32,6 +32,9 @@ pub struct Input<'a> {
     /// Positions before offset 0 in its block, where blocks are counted from the prompt's first
     /// token: the first block of the block-wise schedule is shorter by so many.
     pub phase: u32,
+    /// Length of the model's blocks, `>= 1`, where a block's first token is told by the last row
+    /// of the block before: the block-wise schedule commits it before the rest of its block.
+    pub lead: Option<u32>,
     /// What the emitted tokens must follow. Forks are off under one: a border must be final.
     pub constraint: Option<Box<dyn Constraint>>,
     /// The network of the rule `LearnedFilter`; without one that rule commits one mask a step.
@@ -98,6 +101,7 @@ impl Decoder {
                 classes: input.classes,
                 code_prompt: input.code_prompt,
                 phase: input.phase,
+                lead: input.lead,
             },
             schedule: schedule::build(&schedule),
             rule: commit::build(&config.commit, input.filter),

@@ -22,8 +22,8 @@ pub use candidate::{Candidate, Proposal, TokenId};
 pub use canvas::Canvas;
 pub use commit::{
     AnswerSpan, Capped, CommitRule, Credit, DraftVerify, EarlyCommit, Edit, Entropy, EntropyBound,
-    Factor, Filter, FilterError, Guesses, Hierarchy, LearnedFilter, LocalLeap, Margin, Reads,
-    Scene, Threshold, TopK, Weights,
+    Factor, Filter, FilterError, Guesses, Hierarchy, LearnedFilter, LocalLeap, Margin, Rank, Reads,
+    Scene, Scheduled, Threshold, TopK, Weights,
 };
 pub use config::{
     AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, NumericPeriod, ScheduleConfig,

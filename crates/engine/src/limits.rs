@@ -54,8 +54,9 @@ impl Limits {
                 limit: self.pages,
             });
         }
-        self.admit_cache(request)?;
-        self.admit_rule(request)?;
+        self.admit_decoder(&request.decoding)?;
+        self.admit_fields(request)?;
+        self.admit_wishes(request)?;
         let read = request.prompt.iter().chain(&request.suffix);
         let ids = read.chain(&request.stop_tokens);
         let biased = request.biases.iter().map(|bias| &bias.token);
@@ -87,59 +88,37 @@ impl Limits {
         Some(Grid { page_size, block })
     }
 
-    /// Whether the cache policy goes with the weights, and the request with both.
-    fn admit_cache(&self, request: &Request) -> Result<(), Refusal> {
+    /// Whether a decoder goes with the weights.
+    ///
+    /// # Errors
+    /// The first reason why not, a [`Refusal::Rule`].
+    pub fn admit_decoder(&self, decoding: &Decoding) -> Result<(), Refusal> {
         let refuse = |field, message: String| Err(Refusal::Rule { field, message });
-        let cache = &request.decoding.cache;
-        let weights = match self.attention {
-            Attention::Full => "full attention",
-            Attention::Blocks(_) => "block-causal attention",
-            Attention::Causal => "causal attention",
-        };
-        let full = self.attention == Attention::Full;
-        let name = cache.name();
+        let lacks = |name: &str, need: Need| refuse("commit", format!("{name} {}", need.refusal()));
+        let name = decoding.cache.name();
+        let weights = self.weights();
         if !cache_goes_with(name, self.attention) {
             let instead = default_preset(self.attention);
             let message =
                 format!("{name} does not go with this model's {weights}: use preset {instead}");
             return refuse("cache", message);
         }
-        let needed = u32::from(self.readout == Readout::Previous);
-        if (request.prompt.len() as u32) < needed {
-            let message = "must have at least one token".to_owned();
-            return Err(Refusal::Field {
-                field: "prompt",
-                message,
-            });
+        let rule = &decoding.decoder.commit;
+        let goes = match rule {
+            CommitConfig::DraftVerify { .. } | CommitConfig::EarlyCommit { .. } => {
+                self.attention == Attention::Full
+            }
+            CommitConfig::Edit { .. } => self.attention != Attention::Causal,
+            _ => true,
+        };
+        if !goes {
+            return refuse("commit", format!("does not go with this model's {weights}"));
         }
-        if !full && !request.suffix.is_empty() {
-            let message = format!("needs a model with full attention, this one has {weights}");
-            return Err(Refusal::Field {
-                field: "suffix",
-                message,
-            });
-        }
-        let rule = &request.decoding.decoder.commit;
-        let guesses = matches!(
-            rule,
-            CommitConfig::DraftVerify { .. } | CommitConfig::EarlyCommit { .. }
-        );
-        let edits = matches!(rule, CommitConfig::Edit { .. });
-        if !full && guesses || self.attention == Attention::Causal && edits {
-            let message = format!("does not go with this model's {weights}");
-            return refuse("commit", message);
-        }
-        Ok(())
-    }
-
-    /// Whether model and request go with the commit rule.
-    fn admit_rule(&self, request: &Request) -> Result<(), Refusal> {
-        let Decoding { decoder, force, .. } = &request.decoding;
-        let refuse = |field, message: String| Err(Refusal::Rule { field, message });
-        let lacks = |name: &str, need: Need| refuse("commit", format!("{name} {}", need.refusal()));
-        let wish = Wish::of(request);
-        match (&decoder.commit, wish) {
-            (CommitConfig::LearnedFilter { .. }, _) => match (self.filter, &decoder.schedule) {
+        match (rule, &decoding.decoder.schedule) {
+            (CommitConfig::Edit { .. }, _) if !self.edits && !decoding.force => {
+                lacks("edit", Need::Edits)
+            }
+            (CommitConfig::LearnedFilter { .. }, schedule) => match (self.filter, schedule) {
                 (None, _) => lacks("learned_filter", Need::Filter),
                 (Some(size), ScheduleConfig::BlockWise { block_length })
                     if *block_length != size =>
@@ -151,16 +130,47 @@ impl Limits {
                 }
                 _ => Ok(()),
             },
-            (CommitConfig::Edit { .. }, _) if !self.edits && !force => lacks("edit", Need::Edits),
-            (CommitConfig::Edit { .. }, Some(wish @ (Wish::Grammar | Wish::Penalties))) => {
-                refuse("commit", format!("edit does not go with {}", wish.words()))
-            }
-            (CommitConfig::DraftVerify { .. }, Some(wish)) => refuse(
-                "commit",
-                format!("draft_verify does not go with {}", wish.words()),
-            ),
             _ => Ok(()),
         }
+    }
+
+    /// What rows may see, in words.
+    fn weights(&self) -> &'static str {
+        match self.attention {
+            Attention::Full => "full attention",
+            Attention::Blocks(_) => "block-causal attention",
+            Attention::Causal => "causal attention",
+        }
+    }
+
+    /// Whether what the request asks for goes with the weights.
+    fn admit_fields(&self, request: &Request) -> Result<(), Refusal> {
+        let refuse = |field, message: String| Err(Refusal::Field { field, message });
+        let needed = u32::from(self.readout == Readout::Previous);
+        if (request.prompt.len() as u32) < needed {
+            return refuse("prompt", "must have at least one token".to_owned());
+        }
+        if self.attention != Attention::Full && !request.suffix.is_empty() {
+            let weights = self.weights();
+            let message = format!("needs a model with full attention, this one has {weights}");
+            return refuse("suffix", message);
+        }
+        Ok(())
+    }
+
+    /// Whether what the request asks for goes with its commit rule.
+    fn admit_wishes(&self, request: &Request) -> Result<(), Refusal> {
+        let (name, wish) = match (&request.decoding.decoder.commit, Wish::of(request)) {
+            (CommitConfig::Edit { .. }, Some(wish @ (Wish::Grammar | Wish::Penalties))) => {
+                ("edit", wish)
+            }
+            (CommitConfig::DraftVerify { .. }, Some(wish)) => ("draft_verify", wish),
+            _ => return Ok(()),
+        };
+        Err(Refusal::Rule {
+            field: "commit",
+            message: format!("{name} does not go with {}", wish.words()),
+        })
     }
 
     /// Most pages that a sequence can ever hold, reserved at admission so that a running

@@ -84,6 +84,10 @@ impl Sequence {
                 Attention::Blocks(length) => prompt % length,
                 Attention::Full | Attention::Causal => 0,
             },
+            lead: match (limits.attention, limits.readout) {
+                (Attention::Blocks(length), Readout::Previous) => Some(length),
+                _ => None,
+            },
             constraint: request.constraint.take(),
             filter,
         };

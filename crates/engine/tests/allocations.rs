@@ -87,6 +87,7 @@ fn a_step_allocates_nothing_once_its_lists_have_their_sizes() {
         "fast_dllm_dual",
         "adablock",
         "d3llm",
+        "dream",
         "window_diffusion",
         "balanced,cache=elastic",
         "fast_dllm_dual,commit=entropy_bound",

@@ -3,6 +3,8 @@
 use crate::arch;
 use crate::config::Keys;
 use crate::files::Files;
+use crate::gguf::Gguf;
+use crate::layers::ExpertSharing;
 use crate::weights::Weights;
 use crate::{LoadError, Memory, ModelInfo};
 use kernels::WeightDtype;
@@ -27,11 +29,19 @@ pub struct Survey {
 
 impl Checkpoint {
     /// Opens the files of a Hugging Face folder: `config.json` and `model.safetensors`, or
-    /// `model.safetensors.index.json` with its shards.
+    /// `model.safetensors.index.json` with its shards. A GGUF file, named or the only one of a
+    /// folder without safetensors, says itself what it holds.
     ///
     /// # Errors
     /// If a file is missing, unreadable or corrupt, or only pickled weights are there.
     pub fn open(files: &Files) -> Result<Self, LoadError> {
+        if let Some(file) = files.gguf()? {
+            let (gguf, config) = Gguf::open(files, &file)?;
+            return Ok(Self {
+                config,
+                weights: Weights::gguf(gguf),
+            });
+        }
         let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
         Ok(Self {
             config,
@@ -44,6 +54,14 @@ impl Checkpoint {
     #[must_use]
     pub fn with_dtype(mut self, dtype: WeightDtype) -> Self {
         self.weights.dtype = dtype;
+        self
+    }
+
+    /// The same checkpoint, the rows of a block of positions of a sequence choosing among a pool of
+    /// experts that they agree on. Nothing of it reaches another sequence.
+    #[must_use]
+    pub fn with_expert_sharing(mut self, sharing: Option<ExpertSharing>) -> Self {
+        self.weights.sharing = sharing;
         self
     }
 

@@ -12,6 +12,14 @@ pub enum LoadError {
         /// The folder, or where else it was looked for.
         place: String,
     },
+    /// Several files could be the weights.
+    #[error("{place}: expected one GGUF file, found {found}: name one as the model")]
+    ManyFiles {
+        /// The folder.
+        place: String,
+        /// The files.
+        found: String,
+    },
     /// A file could not be read.
     #[error("{file}: cannot be read: {reason}")]
     Unreadable {

@@ -4,7 +4,7 @@ use crate::LoadError;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::{Deref, Range};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The files of one checkpoint, by name.
 #[derive(Clone, Debug)]
@@ -13,6 +13,8 @@ pub struct Files(Source);
 #[derive(Clone, Debug)]
 enum Source {
     Folder(PathBuf),
+    /// A folder, and the GGUF file in it that holds the weights.
+    Gguf(PathBuf, String),
     Memory(BTreeMap<String, Cow<'static, [u8]>>),
 }
 
@@ -72,6 +74,14 @@ impl Files {
         Self(Source::Folder(path.into()))
     }
 
+    /// A GGUF file, and what lies beside it.
+    #[must_use]
+    pub fn gguf_file(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        Self(Source::Gguf(folder, name.into_owned()))
+    }
+
     /// Files in memory: names and contents, for example of `include_bytes!`.
     #[must_use]
     pub fn memory<N: Into<String>, B: Into<Cow<'static, [u8]>>>(
@@ -86,7 +96,7 @@ impl Files {
     /// The folder, or a word for memory.
     pub(crate) fn place(&self) -> String {
         match &self.0 {
-            Source::Folder(path) => path.display().to_string(),
+            Source::Folder(path) | Source::Gguf(path, _) => path.display().to_string(),
             Source::Memory(_) => "the embedded files".to_owned(),
         }
     }
@@ -95,8 +105,37 @@ impl Files {
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         match &self.0 {
-            Source::Folder(path) => path.join(name).is_file(),
+            Source::Folder(path) | Source::Gguf(path, _) => path.join(name).is_file(),
             Source::Memory(files) => files.contains_key(name),
+        }
+    }
+
+    /// The GGUF file that holds the weights, if none of safetensors does.
+    pub(crate) fn gguf(&self) -> Result<Option<String>, LoadError> {
+        let folder = match &self.0 {
+            Source::Gguf(_, name) => return Ok(Some(name.clone())),
+            Source::Folder(folder) => folder,
+            Source::Memory(_) => return Ok(None),
+        };
+        let Ok(entries) = std::fs::read_dir(folder) else {
+            return Ok(None);
+        };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let (mut found, mut safe) = (Vec::new(), false);
+        for name in names {
+            safe |= name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
+            if name.ends_with(".gguf") {
+                found.push(name);
+            }
+        }
+        found.sort();
+        match (safe, found.len()) {
+            (true, _) | (_, 0) => Ok(None),
+            (_, 1) => Ok(found.pop()),
+            _ => Err(LoadError::ManyFiles {
+                place: self.place(),
+                found: found.join(", "),
+            }),
         }
     }
 
@@ -112,7 +151,7 @@ impl Files {
                 .cloned()
                 .map(Bytes::Memory)
                 .ok_or_else(missing),
-            Source::Folder(folder) => {
+            Source::Folder(folder) | Source::Gguf(folder, _) => {
                 let path = folder.join(name);
                 let unreadable = |error: std::io::Error| match error.kind() {
                     std::io::ErrorKind::NotFound => missing(),

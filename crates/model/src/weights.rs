@@ -1,7 +1,9 @@
-//! Tensors by name: out of safetensors files, or random for benchmarks.
+//! Tensors by name: out of safetensors or GGUF files, or random for benchmarks.
 
 use crate::LoadError;
 use crate::files::{Bytes, Files};
+use crate::gguf::Gguf;
+use crate::layers::ExpertSharing;
 use crate::memory::{Memory, floats};
 use kernels::WeightDtype;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors};
@@ -20,7 +22,11 @@ const PICKLES: [&str; 3] = [
     "consolidated.00.pth",
 ];
 /// Ends of names of tensors that nothing needs: buffers that old exports stored.
-const HARMLESS: [&str; 2] = ["rotary_emb.inv_freq", "rotary_emb.sin_cached"];
+const HARMLESS: [&str; 3] = [
+    "rotary_emb.inv_freq",
+    "rotary_emb.sin_cached",
+    "rope_freqs.weight",
+];
 
 /// All tensors of a checkpoint.
 pub(crate) struct Weights {
@@ -37,6 +43,8 @@ pub(crate) struct Weights {
     pub(crate) watch: Option<Watch>,
     /// What matrices are kept as.
     pub(crate) dtype: WeightDtype,
+    /// How rows of a block narrow their choice of experts.
+    pub(crate) sharing: Option<ExpertSharing>,
 }
 
 /// Follows the bytes read so far.
@@ -48,6 +56,7 @@ enum Source {
         /// Tensor name to shard.
         homes: BTreeMap<String, usize>,
     },
+    Gguf(Gguf),
     Random {
         seed: u64,
     },
@@ -98,6 +107,16 @@ impl Weights {
             file,
             place: files.place(),
         })
+    }
+
+    /// The tensors of a GGUF file.
+    pub(crate) fn gguf(file: Gguf) -> Self {
+        Self::new(Source::Gguf(file))
+    }
+
+    /// Whether tensors have llama.cpp's names.
+    pub(crate) fn is_gguf(&self) -> bool {
+        matches!(self.source, Source::Gguf(_))
     }
 
     /// The tensors of one file.
@@ -167,6 +186,7 @@ impl Weights {
             memory: Memory::default(),
             watch: None,
             dtype: WeightDtype::F32,
+            sharing: None,
         }
     }
 
@@ -180,11 +200,14 @@ impl Weights {
 
     /// Bytes of all tensors in the files.
     pub(crate) fn stored_bytes(&self) -> u64 {
-        let Source::Shards { shards, .. } = &self.source else {
-            return 0;
-        };
-        let bytes = shards.iter().map(|shard| shard.bytes.len() - shard.start);
-        bytes.map(|bytes| bytes as u64).sum()
+        match &self.source {
+            Source::Shards { shards, .. } => {
+                let bytes = shards.iter().map(|shard| shard.bytes.len() - shard.start);
+                bytes.map(|bytes| bytes as u64).sum()
+            }
+            Source::Gguf(file) => file.stored_bytes(),
+            Source::Random { .. } => 0,
+        }
     }
 
     /// The elements of a tensor in row-major order.
@@ -212,6 +235,7 @@ impl Weights {
                 }
                 0
             }
+            Source::Gguf(file) => file.append((name, shape), self.reads, to)?,
             Source::Shards { shards, homes } => {
                 let tensor = find(shards, homes, name, shape)?;
                 if self.reads {
@@ -230,11 +254,14 @@ impl Weights {
 
     /// The shape that a tensor is stored with, `None` if it is not stored.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
-        let Source::Shards { shards, homes } = &self.source else {
-            return None;
-        };
-        let info = shards[*homes.get(name)?].metadata.info(name)?;
-        Some(&info.shape)
+        match &self.source {
+            Source::Shards { shards, homes } => {
+                let info = shards[*homes.get(name)?].metadata.info(name)?;
+                Some(&info.shape)
+            }
+            Source::Gguf(file) => file.shape(name),
+            Source::Random { .. } => None,
+        }
     }
 
     /// Takes note that a tensor may be stored although it is not needed.
@@ -249,11 +276,13 @@ impl Weights {
 
     /// Names of tensors that were stored and never asked for, known harmless ones left out.
     pub(crate) fn unused(&self) -> Vec<String> {
-        let Source::Shards { homes, .. } = &self.source else {
-            return Vec::new();
+        let names: Vec<&String> = match &self.source {
+            Source::Shards { homes, .. } => homes.keys().collect(),
+            Source::Gguf(file) => file.names().collect(),
+            Source::Random { .. } => Vec::new(),
         };
-        homes
-            .keys()
+        names
+            .into_iter()
             .filter(|name| !self.used.contains(*name))
             .filter(|name| !HARMLESS.iter().any(|end| name.ends_with(end)))
             .cloned()

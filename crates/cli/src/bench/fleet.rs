@@ -19,6 +19,7 @@ use super::target::server::Local;
 use super::target::{Ask, Target};
 use crate::args::{BenchArgs, BenchTarget};
 use crate::config::Config;
+use crate::hub;
 use crate::load::{self, Loaded};
 
 /// The targets.
@@ -57,7 +58,7 @@ impl Fleet {
             }
         }
         if fleet.tokenizer.is_none() {
-            let (_, tokenizer) = load::open(&config.model.path, config.dtype()?)?;
+            let tokenizer = load::words(&*hub::folder(&config.model.path)?)?;
             fleet.tokenizer = Some(Arc::new(tokenizer));
         }
         Ok(fleet)

@@ -73,7 +73,9 @@ fn request(args: &GenerateArgs, config: &Config, loaded: &Loaded, prompt: &str) 
         );
         return Err(exit::failure(exit::USAGE, message));
     }
-    let decoding = config.decoding(loaded.info.attention)?.resolve()?;
+    let decoding = config
+        .decoding(loaded.info.attention, loaded.info.readout)?
+        .resolve()?;
     Ok(Request {
         sampling: Sampling {
             temperature: args.temperature,

@@ -12,6 +12,7 @@ mod hierarchy;
 mod learned_filter;
 mod local_leap;
 mod margin;
+mod scheduled;
 mod threshold;
 mod top_k;
 
@@ -36,6 +37,7 @@ pub use hierarchy::Hierarchy;
 pub use learned_filter::{Filter, FilterError, LearnedFilter, Weights};
 pub use local_leap::LocalLeap;
 pub use margin::Margin;
+pub use scheduled::{Rank, Scheduled};
 pub use threshold::Threshold;
 pub use top_k::TopK;
 
@@ -132,6 +134,7 @@ impl Guesses<'_> {
 pub(crate) fn build(config: &CommitConfig, filter: Option<Arc<Filter>>) -> Box<dyn CommitRule> {
     match *config {
         CommitConfig::TopK { tokens_per_step } => Box::new(TopK::new(tokens_per_step)),
+        CommitConfig::Scheduled { steps, rank } => Box::new(Scheduled::new(steps, rank)),
         CommitConfig::Threshold { threshold } => Box::new(Threshold::new(threshold)),
         CommitConfig::Factor { factor } => Box::new(Factor::new(factor)),
         CommitConfig::Entropy { threshold, penalty } => {

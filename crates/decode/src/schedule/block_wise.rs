@@ -6,6 +6,10 @@ use super::{LaneSchedule, State};
 use crate::effect::Effect;
 
 /// A generate lane of `block_length` offsets; its successor starts when no mask is left in it.
+///
+/// Blocks are counted from the prompt's first token. With [`State::lead`] they lie inside the
+/// model's blocks (sub-blocks of Fast-dLLM v2, arXiv 2509.26328 §3.3), and the first position of a
+/// model's block is a lane of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockWise {
     block_length: u32,
@@ -18,14 +22,26 @@ impl BlockWise {
             block_length: block_length.max(1),
         }
     }
+
+    /// Length of the lane that begins at `offset`.
+    fn length(self, state: &State, offset: u32) -> u32 {
+        let place = state.phase + offset;
+        let rest = self.block_length - place % self.block_length;
+        match state.lead.map(|length| (place % length, length)) {
+            Some((0, _)) => 1,
+            Some((inside, length)) => rest.min(length - inside),
+            None => rest,
+        }
+    }
 }
 
 impl LaneSchedule for BlockWise {
     fn start(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
-        state.start_root(self.block_length - state.phase % self.block_length, effects);
+        state.start_root(self.length(state, 0), effects);
     }
 
     fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
-        state.follow_block(self.block_length, effects);
+        let of = *self;
+        state.follow(|state, offset| of.length(state, offset), effects);
     }
 }

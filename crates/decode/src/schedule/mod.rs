@@ -39,6 +39,8 @@ pub struct State {
     pub code_prompt: bool,
     /// Positions before offset 0 in its block.
     pub phase: u32,
+    /// Length of the model's blocks where the first position of one is a lane of its own.
+    pub lead: Option<u32>,
 }
 
 /// Decides which lanes exist. Called once at the start and once after every step's commits.
@@ -159,6 +161,15 @@ impl State {
     /// Finishes the generate lane once it is full and starts the block of `length` offsets behind
     /// it, if any are left, and so on; whether a block was started.
     pub(crate) fn follow_block(&mut self, length: u32, effects: &mut Vec<Effect>) -> bool {
+        self.follow(|_, _| length, effects)
+    }
+
+    /// As [`Self::follow_block`], with the length of the block that begins at an offset.
+    pub(crate) fn follow(
+        &mut self,
+        length: impl Fn(&Self, u32) -> u32,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
         let mut started = false;
         while let Some(lane) = self.tree.generate() {
             let (id, range, len) = (lane.id, lane.range(), self.canvas.len());
@@ -168,7 +179,8 @@ impl State {
             let end = range.end.min(len);
             self.finish_lane(id, end - range.start, effects);
             if end < len {
-                self.start_block(id, end..(end + length).min(len), effects);
+                let next = end + length(self, end);
+                self.start_block(id, end..next.min(len), effects);
                 started = true;
             }
         }

@@ -2,7 +2,8 @@
 
 use asynclane_decode::{
     Candidate, Capped, CommitConfig, CommitRule, Credit, DecoderConfig, Entropy, EntropyBound,
-    Factor, Hierarchy, Lane, LaneId, LocalLeap, Margin, Proposal, Role, Status, Threshold, TopK,
+    Factor, Hierarchy, Lane, LaneId, LocalLeap, Margin, Proposal, Rank, Role, Scheduled, Status,
+    Threshold, TopK,
 };
 
 use crate::common::{Bench, advance, block_wise, candidate, masked};
@@ -35,12 +36,17 @@ fn chosen_of(rule: &mut impl CommitRule, masks: &mut [Proposal]) -> Vec<u32> {
 
 /// The offsets that a rule chooses among masks with these probabilities at offsets 10, 11, ...
 fn chosen(mut rule: impl CommitRule, probabilities: &[f64]) -> Vec<u32> {
+    chosen_by(&mut rule, probabilities)
+}
+
+/// As [`chosen`], by a rule that goes on.
+fn chosen_by(rule: &mut impl CommitRule, probabilities: &[f64]) -> Vec<u32> {
     let propose = |(offset, probability): (u32, &f64)| Proposal {
         offset,
         candidate: candidate(3, *probability),
     };
     let mut masks: Vec<Proposal> = (10..).zip(probabilities).map(propose).collect();
-    chosen_of(&mut rule, &mut masks)
+    chosen_of(rule, &mut masks)
 }
 
 #[test]
@@ -322,4 +328,30 @@ fn top_k_fills_a_block_two_by_two() {
     let effects = bench.step(&[(0, "a", 0.2), (2, "7", 0.3)]);
     assert_eq!(effects[..2], [masked(0, "a", 0.2), masked(2, "7", 0.3)]);
     assert_eq!(effects.last(), Some(&advance(0, 4)));
+}
+
+/// Dream's timetable of ten steps over 24 masks, as its published sampler counts: the numbers are
+/// cut off, and what is left goes with the last step.
+#[test]
+fn a_timetable_says_how_many() {
+    let mut rule = Scheduled::new(Some(10), Rank::Confidence);
+    let mut left = 24;
+    let mut counts = Vec::new();
+    while left > 0 {
+        let count = chosen_by(&mut rule, &vec![0.5; left]).len();
+        counts.push(count);
+        left -= count;
+    }
+    assert_eq!(counts, [2, 2, 2, 2, 2, 2, 2, 3, 3, 4]);
+}
+
+/// With as many steps as masks the first would commit nothing, and the last two.
+#[test]
+fn a_step_of_the_timetable_without_commits_is_left_out() {
+    let mut rule = Scheduled::new(Some(8), Rank::Confidence);
+    let counts: Vec<usize> = [8, 7, 6, 5, 4, 3, 2]
+        .into_iter()
+        .map(|left| chosen_by(&mut rule, &vec![0.5; left]).len())
+        .collect();
+    assert_eq!(counts, [1, 1, 1, 1, 1, 1, 2]);
 }

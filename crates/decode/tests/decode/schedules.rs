@@ -161,6 +161,21 @@ fn a_streaming_window_moves_with_the_frontier() {
     assert_eq!(range(&bench), Some(0..7));
 }
 
+/// Fast-dLLM v2: model blocks of eight, sub-blocks of four, a prompt of six.
+#[test]
+fn the_first_position_of_a_model_block_is_a_lane_of_its_own() {
+    let config = with_schedule(ScheduleConfig::BlockWise { block_length: 4 });
+    let mut bench = Bench::led(&config, 16, (6, 8));
+    let range = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.range);
+    let mut seen = Vec::new();
+    while let Some(range) = range(&bench) {
+        let said: Vec<_> = range.clone().map(|at| (at, "a", 0.95)).collect();
+        seen.push(range);
+        bench.step(&said);
+    }
+    assert_eq!(seen, [0..2, 2..3, 3..6, 6..10, 10..11, 11..14, 14..16]);
+}
+
 /// Two of the three positions of the prompt lie in the model's first block of four.
 #[test]
 fn a_first_block_is_shorter_by_what_the_prompt_has_of_it() {

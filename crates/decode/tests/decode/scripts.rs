@@ -51,6 +51,7 @@ fn play(text: &str) {
         classes: Arc::new(TokenClasses::new(classes)),
         code_prompt: false,
         phase: 0,
+        lead: None,
         constraint: None,
         filter: None,
     };

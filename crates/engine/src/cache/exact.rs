@@ -56,10 +56,14 @@ impl CachePolicy for Blocks {
 
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
         plan.begin(self.kind(view));
-        let end = view.prompt + last(view);
         let block_end = |place: u32| (place / self.length + 1).saturating_mul(self.length);
-        // The prediction for a block's first position may be read at the last row before it.
-        let from = view.sealed.saturating_sub(u32::from(view.shifted));
+        // The weights know blocks that are whole, masks and all; the last row that is read is in
+        // the last of them.
+        let read = (view.prompt + last(view)).saturating_sub(1 + u32::from(view.shifted));
+        let end = block_end(read).min(view.end());
+        // The prediction for a block's first position is read at the last row before it.
+        let before = view.shifted && view.wants(view.sealed);
+        let from = view.sealed - u32::from(before && view.sealed > 0);
         let rows = (from..end).map(|place| PlanRow::at(place, block_end(place).min(end)));
         plan.rows.extend(rows);
         plan.close(Tables::SHARED);

@@ -44,6 +44,13 @@ impl View<'_> {
         self.prompt + self.decoder.canvas().len()
     }
 
+    /// Whether a candidate may be asked for at `place`.
+    fn wants(&self, place: u32) -> bool {
+        let offset = place.checked_sub(self.prompt);
+        let is_open = offset.is_some_and(|at| self.decoder.canvas().get(at).is_none());
+        is_open || self.decoder.lanes().any(|lane| lane.committed)
+    }
+
     /// The kind of the next forward if a refresh is `due`, or not.
     fn kind(&self, due: bool) -> ForwardKind {
         match (self.first, due) {

@@ -1,9 +1,9 @@
 //! The registry of commit rules: names, settings, defaults.
 
-use decode::{AnswerSpan, CommitConfig};
+use decode::{AnswerSpan, CommitConfig, Rank};
 
 use super::resolve::Resolver;
-use super::spec::{SpecError, SpecFault, error};
+use super::spec::{Setting, SpecError, SpecFault, error};
 
 /// A commit rule by its public name.
 #[derive(Clone, Copy)]
@@ -52,6 +52,8 @@ const ANY_SCHEDULE: &[&str] = super::schedules::NAMES;
 const ANY_CACHE: &[&str] = super::caches::NAMES;
 /// Rules that speak of a block as a whole.
 const BLOCKS: &[&str] = &["block_wise"];
+/// Policies that the block-wise schedule goes with.
+const BLOCK_CACHES: &[&str] = &["dual", "none", "prefix", "elastic", "exact"];
 /// Policies under which every forward computes the whole block.
 const WHOLE_BLOCK: &[&str] = &["none", "prefix", "dual"];
 /// Policies under which every forward computes all masks of the canvas.
@@ -79,6 +81,25 @@ pub const COMMITS: &[CommitInfo] = &[
         summary: "so many of the most confident masks",
         build: |of| CommitConfig::TopK {
             tokens_per_step: of.count("tokens_per_step", 1),
+        },
+    },
+    CommitInfo {
+        name: "scheduled",
+        reads: &["denoising_steps", "rank"],
+        needs: None,
+        schedules: BLOCKS,
+        caches: BLOCK_CACHES,
+        summary: "as many of the surest masks as a timetable of so many forwards says",
+        build: |of| CommitConfig::Scheduled {
+            steps: match of.lookup("denoising_steps") {
+                Some(Setting::Integer(steps)) => Some(steps as u32),
+                _ => None,
+            },
+            rank: match of.name("rank", "confidence") {
+                "margin" => Rank::Margin,
+                "entropy" => Rank::Entropy,
+                _ => Rank::Confidence,
+            },
         },
     },
     CommitInfo {

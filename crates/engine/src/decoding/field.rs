@@ -56,6 +56,11 @@ pub const FIELDS: &[Field] = &[
     field("window", FieldKind::Integer(1, 256)),
     field("threshold", FieldKind::Number(0.0, 1.0)),
     field("tokens_per_step", FieldKind::Integer(1, MAX)),
+    field("denoising_steps", FieldKind::Integer(1, 1024)),
+    field(
+        "rank",
+        FieldKind::Name(&["confidence", "margin", "entropy"]),
+    ),
     field("factor", FieldKind::Number(f64::MIN_POSITIVE, f64::MAX)),
     field("entropy_threshold", FieldKind::Number(0.0, f64::MAX)),
     field("position_penalty", FieldKind::Number(0.0, f64::MAX)),

@@ -1,6 +1,6 @@
 //! Named decoders: full settings that a request starts from.
 
-use step::Attention;
+use step::{Attention, Readout};
 
 use super::caches::cache_goes_with;
 use super::field::Value::{self, Flag, Integer, Name, Number};
@@ -122,6 +122,17 @@ pub const PRESETS: &[Preset] = &[
         ],
     },
     Preset {
+        name: "dream",
+        summary: "Dream's sampler: one block, the lowest entropies first, one token per forward",
+        fields: &[
+            ("schedule", Name("block_wise")),
+            ("commit", Name("scheduled")),
+            ("cache", Name("none")),
+            ("block_length", Integer(1024)),
+            ("rank", Name("entropy")),
+        ],
+    },
+    Preset {
         name: "window_diffusion",
         summary: "Window-Diffusion: 16 active and 64 seen masks, everything anew every 32 steps",
         fields: &[
@@ -207,7 +218,7 @@ pub fn default_preset(attention: Attention) -> &'static str {
 pub fn presets_for(attention: Attention) -> impl Iterator<Item = &'static Preset> {
     PRESETS.iter().filter(move |preset| {
         let spec = DecodingSpec::parse(preset.name);
-        let decoding = spec.and_then(|spec| spec.suited_to(attention).resolve());
+        let decoding = spec.and_then(|spec| spec.suited_to(attention, Readout::Own).resolve());
         decoding.is_ok_and(|of| cache_goes_with(of.cache.name(), attention))
     })
 }

@@ -1,6 +1,6 @@
 //! Settings of a decoder as a caller names them, checked for type and range.
 
-use step::Attention;
+use step::{Attention, Readout};
 
 use super::Decoding;
 use super::field::{FIELDS, Field, FieldKind, Value};
@@ -45,6 +45,9 @@ pub enum SpecFault {
     /// The chosen policies do not read it, or do not go together.
     Combination,
 }
+
+/// Length of the sub-blocks of Fast-dLLM v2 (arXiv 2509.26328).
+const SUB_BLOCK: u32 = 8;
 
 impl DecodingSpec {
     /// Sets `name` to `value`, replacing an earlier value.
@@ -119,10 +122,11 @@ impl DecodingSpec {
         merged
     }
 
-    /// These settings over what suits weights trained with `attention`: their preset where none is
-    /// named, and blocks as long as the model's.
+    /// These settings over what suits weights trained with `attention` and read at `readout`: their
+    /// preset where none is named, and blocks as long as the model's or, where predictions are read
+    /// a row before (Fast-dLLM v2), its sub-blocks of 8.
     #[must_use]
-    pub fn suited_to(&self, attention: Attention) -> Self {
+    pub fn suited_to(&self, attention: Attention, readout: Readout) -> Self {
         let mut base = Self::default();
         if self.get("preset").is_none() {
             base.put("preset", Value::Name(presets::default_preset(attention)));
@@ -130,6 +134,10 @@ impl DecodingSpec {
         if let Attention::Blocks(length) = attention
             && self.get("block_length").is_none()
         {
+            let length = match readout {
+                Readout::Own => length,
+                Readout::Previous => length.min(SUB_BLOCK),
+            };
             base.put("block_length", Value::Integer(i64::from(length)));
         }
         self.over(&base)

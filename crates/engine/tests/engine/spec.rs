@@ -31,6 +31,7 @@ fn every_preset_resolves() {
         ("fast_dllm_dual_published", "block_wise+threshold+dual"),
         ("adablock", "adaptive_block+threshold+dual"),
         ("d3llm", "multi_block+entropy+dual"),
+        ("dream", "block_wise+scheduled+none"),
         ("window_diffusion", "window+top_k+dual"),
         ("wedlm", "streaming+entropy+exact"),
         ("autoregressive", "streaming+entropy+exact"),

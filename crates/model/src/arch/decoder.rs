@@ -42,7 +42,7 @@ impl Network for Decoder {
             clock.lap(Part::Norm);
             x = match &block.mlp {
                 Mlp::Dense(mlp) => mlp.forward(&normed, &x)?,
-                Mlp::Experts(experts) => experts.forward(&normed, &x)?,
+                Mlp::Experts(experts) => experts.forward(&normed, &x, pass.inputs)?,
             };
             clock.lap(Part::Linear);
         }

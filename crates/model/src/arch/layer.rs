@@ -3,7 +3,7 @@
 use super::decoder::Mlp;
 use super::names::Names;
 use crate::LoadError;
-use crate::config::{ExpertSpec, Spec};
+use crate::config::{ExpertSpec, RouterSpec, Spec};
 use crate::layers::{Attention, AttentionShape, Experts, GatedMlp, Matrix, Router};
 use crate::weights::Weights;
 
@@ -96,7 +96,14 @@ impl Layer<'_> {
         let router = self.matrix(names.router, spec.count, false);
         let bias = spec.router.bias.then(|| self.name(names.bias));
         let width = self.spec.info.width;
-        let router = Router::load(weights, (router, width), bias.as_deref(), spec.router)?;
+        let how = RouterSpec {
+            block: match self.spec.info.attention {
+                step::Attention::Blocks(length) => Some(length),
+                _ => None,
+            },
+            ..spec.router
+        };
+        let router = Router::load(weights, (router, width), bias.as_deref(), how)?;
         let experts = (0..spec.count)
             .map(|i| self.gated(weights, &format!("{}.{i}", names.experts), spec.width))
             .collect::<Result<_, _>>()?;

@@ -94,6 +94,10 @@ pub(crate) fn load(
         return Err(config.refuse("quantization_config", "nothing"));
     }
     let spec = (family.read)(config)?;
-    let (network, info) = load::load(weights, spec, family.names)?;
+    let names = match weights.is_gguf() {
+        true => &names::GGUF,
+        false => family.names,
+    };
+    let (network, info) = load::load(weights, spec, names)?;
     Ok((Box::new(network), info))
 }

@@ -31,3 +31,24 @@ pub(super) struct ExpertNames {
     /// Prefix of the expert that every row goes through.
     pub(super) shared: &'static str,
 }
+
+/// What llama.cpp calls them, in every family.
+pub(super) const GGUF: Names = Names {
+    embedding: "token_embd",
+    layers: "blk",
+    attention_norm: "attn_norm",
+    qkv: &["attn_q", "attn_k", "attn_v"],
+    head_norms: ["attn_q_norm", "attn_k_norm"],
+    attention_out: "attn_output",
+    mlp_norm: "ffn_norm",
+    mlp: "",
+    parts: ["ffn_gate", "ffn_up", "ffn_down"],
+    experts: ExpertNames {
+        router: "",
+        bias: "",
+        experts: "",
+        shared: "",
+    },
+    norm: "output_norm",
+    head: "output",
+};

@@ -39,6 +39,12 @@ impl Keys {
         }
     }
 
+    /// The keys of a file that is no JSON.
+    pub(crate) fn new(file: &str, map: Map<String, Value>) -> Self {
+        let file = file.to_owned();
+        Self { file, map }
+    }
+
     /// The error of an unusable value.
     pub(crate) fn refuse(&self, key: &str, expected: impl Into<String>) -> LoadError {
         LoadError::Key {

@@ -66,6 +66,7 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
                 scale: scale as f32,
             },
             bias: true,
+            block: None,
         },
     });
     Ok(spec)
@@ -104,6 +105,7 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
             chosen,
             score: Score::Softmax,
             bias: config.flag("moe_router_enable_expert_bias", false)?,
+            block: None,
         },
     });
     Ok(spec)

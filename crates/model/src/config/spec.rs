@@ -45,6 +45,8 @@ pub(crate) struct RouterSpec {
     pub(crate) score: Score,
     /// Whether a correction per expert is added to the scores before experts are chosen.
     pub(crate) bias: bool,
+    /// Length of the model's blocks of positions, if it has any.
+    pub(crate) block: Option<u32>,
 }
 
 /// From the router's logits to weights.

@@ -2,8 +2,10 @@
 
 use crate::LoadError;
 use crate::config::{RouterSpec, Score};
+use crate::inputs::Inputs;
 use crate::layers::linear::{Matrix, linear};
 use crate::layers::mlp::GatedMlp;
+use crate::layers::sharing::{Chosen, ExpertSharing, runs};
 use crate::weights::Weights;
 use candle_core::{Result, Tensor};
 use kernels::{AddRows, Epilogue, Linear, WeightDtype};
@@ -14,6 +16,9 @@ pub(crate) struct Experts {
     experts: Vec<GatedMlp>,
     shared: Option<GatedMlp>,
 }
+
+/// Positions whose rows share experts under full attention.
+const SHARING_BLOCK: u32 = 32;
 
 impl Experts {
     pub(crate) fn new(router: Router, experts: Vec<GatedMlp>, shared: Option<GatedMlp>) -> Self {
@@ -27,8 +32,8 @@ impl Experts {
     /// `x [r, d]` through each row's experts, plus `residual [r, d]`. An expert runs once for all
     /// rows that chose it. A row's terms are added in the order of the experts' numbers, so its
     /// result does not depend on who else chose them.
-    pub(crate) fn forward(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
-        let choices = self.router.choose(x)?;
+    pub(crate) fn forward(&self, x: &Tensor, residual: &Tensor, inputs: &Inputs) -> Result<Tensor> {
+        let choices = self.router.choose(x, inputs)?;
         let out = match &self.shared {
             Some(shared) => shared.forward(x, residual)?,
             None => residual.copy()?,
@@ -58,6 +63,7 @@ pub(crate) struct Router {
     /// Correction per expert, `[experts]`.
     bias: Option<Vec<f32>>,
     spec: RouterSpec,
+    sharing: Option<ExpertSharing>,
 }
 
 impl Router {
@@ -89,17 +95,33 @@ impl Router {
             )?,
             bias,
             spec,
+            sharing: weights.sharing,
         })
     }
 
     /// Who chose each expert.
-    fn choose(&self, x: &Tensor) -> Result<Vec<Choice>> {
+    fn choose(&self, x: &Tensor, inputs: &Inputs) -> Result<Vec<Choice>> {
         let logits = self.gate.forward(x)?;
         let (_, count) = logits.dims2()?;
         let logits: Vec<f32> = logits.flatten_all()?.to_vec1()?;
         let mut choices = vec![Choice::default(); count];
-        for (row, logits) in logits.chunks_exact(count).enumerate() {
-            for (expert, weight) in chosen(logits, self.bias.as_deref(), self.spec) {
+        let bias = self.bias.as_deref();
+        let rows = logits.chunks_exact(count);
+        let mut all: Vec<Chosen> = rows.map(|row| chosen(row, bias, self.spec)).collect();
+        if let Some(sharing) = self.sharing {
+            let length = self.spec.block.unwrap_or(SHARING_BLOCK);
+            let segments = inputs.segments.iter();
+            let segments = segments.map(|of| of.rows.start as usize..of.rows.end as usize);
+            for run in runs(segments, &inputs.positions, length) {
+                let pool = sharing.pool(&all[run.clone()], count);
+                for row in run {
+                    let logits = &logits[row * count..(row + 1) * count];
+                    all[row] = chosen_of(logits, bias, self.spec, &pool);
+                }
+            }
+        }
+        for (row, chosen) in all.iter().enumerate() {
+            for &(expert, weight) in chosen {
                 choices[expert].rows.push(row as u32);
                 choices[expert].weights.push(weight);
             }
@@ -108,8 +130,32 @@ impl Router {
     }
 }
 
+/// The experts of one row out of a pool: its best there, weighing together what its own would.
+fn chosen_of(logits: &[f32], bias: Option<&[f32]>, spec: RouterSpec, pool: &[bool]) -> Chosen {
+    let total: f32 = chosen(logits, bias, spec).iter().map(|(_, w)| w).sum();
+    let score = match spec.score {
+        Score::Softmax => Score::Softmax,
+        // The pool stands for the groups.
+        Score::Sigmoid { scale, .. } => Score::Sigmoid {
+            groups: 1,
+            best: 1,
+            scale,
+        },
+    };
+    let closed = |expert: usize| if pool[expert] { 0.0 } else { f32::NEG_INFINITY };
+    let bias = (0..logits.len()).map(|expert| closed(expert) + bias.map_or(0.0, |b| b[expert]));
+    let bias: Vec<f32> = bias.collect();
+    let mut picked = chosen(logits, Some(&bias), RouterSpec { score, ..spec });
+    picked.retain(|(expert, _)| pool[*expert]);
+    let sum: f32 = picked.iter().map(|(_, w)| w).sum();
+    for (_, weight) in &mut picked {
+        *weight *= total / sum;
+    }
+    picked
+}
+
 /// The experts of one row and their weights.
-fn chosen(logits: &[f32], bias: Option<&[f32]>, spec: RouterSpec) -> Vec<(usize, f32)> {
+fn chosen(logits: &[f32], bias: Option<&[f32]>, spec: RouterSpec) -> Chosen {
     let own = match spec.score {
         Score::Softmax => softmax(logits),
         Score::Sigmoid { .. } => logits.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
@@ -170,6 +216,7 @@ mod tests {
             chosen,
             score,
             bias: true,
+            block: None,
         }
     }
 
@@ -219,5 +266,27 @@ mod tests {
         let bias = [0.0, 0.0, 0.0, 0.0, 2.0, 0.0];
         let one = chosen(&logits, Some(&bias), spec(1, score));
         assert_eq!(one, [(4, 2.0 * 0.5)]);
+    }
+
+    #[test]
+    fn a_pool_narrows_a_choice_and_keeps_its_weight() {
+        let score = Score::Sigmoid {
+            groups: 3,
+            best: 1,
+            scale: 2.0,
+        };
+        let logits = [9.0, -9.0, 1.0, 1.5, 0.0, 0.0];
+        let pool = [true, false, true, false, true, false];
+        let names = |of: &Chosen| of.iter().map(|(expert, _)| *expert).collect::<Vec<_>>();
+        let total = |of: &Chosen| of.iter().map(|(_, weight)| weight).sum::<f32>();
+        for score in [score, Score::Softmax] {
+            let of = spec(2, score);
+            let own = chosen(&logits, None, of);
+            let narrowed = chosen_of(&logits, None, of, &pool);
+            assert_eq!(names(&narrowed), [0, 2]);
+            assert!((total(&narrowed) - total(&own)).abs() < 1e-5);
+            let few = chosen_of(&logits, None, spec(4, score), &pool);
+            assert_eq!(names(&few), [0, 2, 4], "the pool has no more");
+        }
     }
 }

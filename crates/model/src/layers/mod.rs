@@ -6,6 +6,7 @@ mod experts;
 mod linear;
 mod mlp;
 mod norm;
+mod sharing;
 
 pub(crate) use attention::{Attention, AttentionShape};
 pub(crate) use embedding::Embedding;
@@ -13,3 +14,4 @@ pub(crate) use experts::{Experts, Router};
 pub(crate) use linear::{Head, Matrix, head};
 pub(crate) use mlp::GatedMlp;
 pub(crate) use norm::RmsNorm;
+pub use sharing::ExpertSharing;

@@ -13,6 +13,8 @@ mod families;
 #[cfg(test)]
 mod filter;
 #[cfg(test)]
+mod gguf;
+#[cfg(test)]
 mod invariance;
 #[cfg(test)]
 mod official;

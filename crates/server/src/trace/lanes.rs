@@ -52,6 +52,7 @@ impl Lanes {
             classes: std::sync::Arc::default(),
             code_prompt: request.code_prompt,
             phase: 0,
+            lead: None,
             constraint: request.constraint.clone(),
             filter: None,
         };

@@ -62,23 +62,28 @@ impl Bench {
 
     /// A decoder before its first step.
     pub fn after(config: &DecoderConfig, budget: u32, code_prompt: bool) -> Self {
-        Self::born(config, budget, (code_prompt, 0), None)
+        Self::born(config, budget, (code_prompt, 0, None), None)
     }
 
     /// A decoder under a grammar, before its first step.
     pub fn under(grammar: impl Constraint + 'static, config: &DecoderConfig, budget: u32) -> Self {
-        Self::born(config, budget, (false, 0), Some(Box::new(grammar)))
+        Self::born(config, budget, (false, 0, None), Some(Box::new(grammar)))
     }
 
     /// A decoder before its first step, so many positions into a block of the model's.
     pub fn in_phase(config: &DecoderConfig, budget: u32, phase: u32) -> Self {
-        Self::born(config, budget, (false, phase), None)
+        Self::born(config, budget, (false, phase, None), None)
+    }
+
+    /// As [`Self::in_phase`], where the first position of a model's block is told before the rest.
+    pub fn led(config: &DecoderConfig, budget: u32, (phase, length): (u32, u32)) -> Self {
+        Self::born(config, budget, (false, phase, Some(length)), None)
     }
 
     fn born(
         config: &DecoderConfig,
         budget: u32,
-        (code_prompt, phase): (bool, u32),
+        (code_prompt, phase, lead): (bool, u32, Option<u32>),
         constraint: Option<Box<dyn Constraint>>,
     ) -> Self {
         let mut born = Vec::new();
@@ -88,6 +93,7 @@ impl Bench {
             classes: classes(),
             code_prompt,
             phase,
+            lead,
             constraint,
             filter: Some(filter(8)),
         };

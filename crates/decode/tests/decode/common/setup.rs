@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use asynclane_decode::{
     AnswerSpan, AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, Filter, NumericPeriod,
-    ScheduleConfig, Weights,
+    Rank, ScheduleConfig, Weights,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -242,7 +242,7 @@ fn commit() -> impl Strategy<Value = CommitConfig> {
 }
 
 fn other_commit() -> impl Strategy<Value = CommitConfig> {
-    (0..8u32, probability(), 1..6u32).prop_map(|(rule, number, most)| match rule {
+    (0..9u32, probability(), 1..6u32).prop_map(|(rule, number, most)| match rule {
         0 => CommitConfig::Factor {
             factor: 2.0 * number + 0.1,
         },
@@ -254,6 +254,10 @@ fn other_commit() -> impl Strategy<Value = CommitConfig> {
             bound: 4.0 * number,
         },
         3 => CommitConfig::Margin { threshold: number },
+        8 => CommitConfig::Scheduled {
+            steps: (most < 4).then_some(7 * most),
+            rank: [Rank::Confidence, Rank::Margin, Rank::Entropy][most as usize % 3],
+        },
         4 => CommitConfig::Capped {
             threshold: number,
             most,

@@ -41,6 +41,7 @@ impl Walk {
             classes: classes(),
             code_prompt: setup.code_prompt,
             phase: 0,
+            lead: None,
             constraint: setup
                 .grammar
                 .map(|toy| Box::new(toy) as Box<dyn Constraint>),

@@ -96,6 +96,7 @@ fn run(config: &DecoderConfig, budget: u32, says: Says<'_>) -> Outcome {
         classes: classes(),
         code_prompt: false,
         phase: 0,
+        lead: None,
         constraint: None,
         filter: None,
     };

@@ -218,6 +218,12 @@ fn block_rule(rng: &mut Rng, rule: &CommitInfo) -> String {
             rng.pick(&[4, 32]),
             rng.range(0, 70)
         ),
+        "scheduled" => format!(
+            "block_length={},denoising_steps={},rank={}",
+            rng.pick(&[3, 16, 100]),
+            rng.range(1, 30),
+            rng.pick(&["confidence", "margin", "entropy"])
+        ),
         "draft_verify" => format!(
             "block_length={},draft_steps={},tokens_per_step={}",
             rng.pick(&[3, 16, 32]),

@@ -1,0 +1,93 @@
+//! Dream's samplers (Dream 7B, arXiv 2508.15487): a timetable says how many, a rank says which.
+
+use alloc::vec::Vec;
+
+use super::CommitRule;
+use crate::candidate::Proposal;
+use crate::effect::LaneId;
+use crate::lane::Lane;
+
+/// Where the timetable ends: t runs from 1 to this.
+const EPS: f32 = 1e-3;
+
+/// Which masks count as the surest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// The highest probability of the best token (`maskgit_plus`).
+    Confidence,
+    /// The largest lead over the second token (`topk_margin`).
+    Margin,
+    /// The lowest entropy (`entropy`).
+    Entropy,
+}
+
+/// Step i of T commits the ⌊m (1 - t_(i+1) / t_i)⌋ surest of m masks, lower offsets first on ties,
+/// the last step all of them; t falls evenly from 1 to 0.001. A step of the timetable that would
+/// commit nothing costs no forward.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scheduled {
+    steps: Option<u32>,
+    rank: Rank,
+    lane: Option<LaneId>,
+    /// Steps of the timetable that are over.
+    passed: u32,
+}
+
+impl Scheduled {
+    /// `steps` T of a lane, at least 1; `None` = as many as the lane has offsets.
+    pub fn new(steps: Option<u32>, rank: Rank) -> Self {
+        Self {
+            steps,
+            rank,
+            lane: None,
+            passed: 0,
+        }
+    }
+
+    /// How many of `masks` the next step commits that commits any.
+    fn due(&mut self, steps: u32, masks: usize) -> usize {
+        while self.passed + 1 < steps {
+            let (t, s) = (time(self.passed, steps), time(self.passed + 1, steps));
+            self.passed += 1;
+            // The single precision of the published sampler: its products are cut off.
+            let count = (masks as f32 * (1.0 - s / t)) as usize;
+            if count > 0 {
+                return count;
+            }
+        }
+        masks
+    }
+}
+
+/// t_i of the `steps + 1` times, counted from the nearer end as PyTorch's `linspace` does.
+fn time(i: u32, steps: u32) -> f32 {
+    let width = (EPS - 1.0) / steps as f32;
+    match i < steps.div_ceil(2) {
+        true => 1.0 + width * i as f32,
+        false => EPS - width * (steps - i) as f32,
+    }
+}
+
+impl CommitRule for Scheduled {
+    fn select(&mut self, lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
+        if self.lane != Some(lane.id) {
+            self.lane = Some(lane.id);
+            self.passed = 0;
+        }
+        let steps = self.steps.unwrap_or(lane.len).max(1);
+        let due = self.due(steps, masks.len());
+        let worth = |index: &usize| self.worth(&masks[*index]);
+        chosen.extend(0..masks.len());
+        chosen.sort_unstable_by(|a, b| worth(b).total_cmp(&worth(a)).then(a.cmp(b)));
+        chosen.truncate(due);
+    }
+
+    fn worth(&self, mask: &Proposal) -> f64 {
+        let of = &mask.candidate;
+        match self.rank {
+            Rank::Confidence => of.probability,
+            Rank::Margin => of.probability - of.runner_up_probability,
+            Rank::Entropy => -f64::from(of.entropy),
+        }
+    }
+}

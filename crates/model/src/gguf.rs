@@ -1,0 +1,274 @@
+//! GGUF files of LLaDA and Dream as llama.cpp's converter writes them.
+//!
+//! Quantized tensors are turned into f32 when they are read (candle) and kept as the dtype that
+//! the server was started with.
+
+use crate::LoadError;
+use crate::config::Keys;
+use crate::files::{Bytes, Files};
+use candle_core::Device;
+use candle_core::quantized::gguf_file::{Content, TensorInfo, Value as Field};
+use serde_json::{Map, Value, json};
+use std::io::Cursor;
+
+/// One opened file.
+pub(crate) struct Gguf {
+    /// Its name.
+    pub(crate) file: String,
+    bytes: Bytes,
+    content: Content,
+    /// Width of a head whose query and key rows the converter has interleaved.
+    interleaved: Option<usize>,
+}
+
+/// `architecture` of the metadata, what a configuration calls it, and its metadata by its keys.
+struct Dialect {
+    name: &'static str,
+    architecture: &'static str,
+    keys: &'static [(&'static str, &'static str)],
+    vocabulary: &'static str,
+    tied: &'static str,
+    biased: &'static str,
+    /// Rows of q and k lie as llama.cpp's rotation of neighbours wants them.
+    interleaved: bool,
+}
+
+const LLADA: Dialect = Dialect {
+    name: "llada",
+    architecture: "LLaDAModelLM",
+    keys: &[
+        ("embedding_length", "d_model"),
+        ("attention.head_count", "n_heads"),
+        ("attention.head_count_kv", "n_kv_heads"),
+        ("block_count", "n_layers"),
+        ("feed_forward_length", "mlp_hidden_size"),
+        ("context_length", "max_sequence_length"),
+        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        ("rope.freq_base", "rope_theta"),
+    ],
+    vocabulary: "embedding_size",
+    tied: "weight_tying",
+    biased: "include_qkv_bias",
+    interleaved: true,
+};
+
+const DREAM: Dialect = Dialect {
+    name: "dream",
+    architecture: "DreamModel",
+    keys: &[
+        ("embedding_length", "hidden_size"),
+        ("attention.head_count", "num_attention_heads"),
+        ("attention.head_count_kv", "num_key_value_heads"),
+        ("block_count", "num_hidden_layers"),
+        ("feed_forward_length", "intermediate_size"),
+        ("context_length", "max_position_embeddings"),
+        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        ("rope.freq_base", "rope_theta"),
+    ],
+    vocabulary: "vocab_size",
+    tied: "tie_word_embeddings",
+    biased: "attention_bias",
+    interleaved: false,
+};
+
+/// Metadata without which nothing can be built.
+const NEEDED: usize = 6;
+const TABLE: &str = "token_embd.weight";
+
+impl Gguf {
+    /// Opens the file and says as a configuration what it holds.
+    ///
+    /// # Errors
+    /// If it is no GGUF file, or of another architecture.
+    pub(crate) fn open(files: &Files, file: &str) -> Result<(Self, Keys), LoadError> {
+        let bytes = files.open(file)?;
+        let content = Content::read(&mut Cursor::new(&*bytes));
+        let content = content.map_err(|error| LoadError::Corrupt {
+            file: file.to_owned(),
+            reason: first_line(&error),
+        })?;
+        let found = content.metadata.get("general.architecture");
+        let found = found.and_then(|field| field.to_string().ok().cloned());
+        let known = [LLADA, DREAM].into_iter();
+        let mut known = known.filter(|dialect| Some(dialect.name) == found.as_deref());
+        let dialect = known.next().ok_or_else(|| LoadError::Key {
+            file: file.to_owned(),
+            key: "general.architecture".to_owned(),
+            expected: format!("{} or {}", LLADA.name, DREAM.name),
+            found: found.map_or_else(|| "nothing".to_owned(), |name| format!("{name:?}")),
+        })?;
+        let keys = dialect.configuration(file, &content)?;
+        let of = |key: &str| keys.count(key).map(|count| count.max(1));
+        let width = of(dialect.keys[0].1)? / of(dialect.keys[1].1)?;
+        let gguf = Self {
+            file: file.to_owned(),
+            bytes,
+            content,
+            interleaved: dialect.interleaved.then_some(width),
+        };
+        Ok((gguf, keys))
+    }
+
+    /// The shape that a tensor is stored with, `None` if it is not stored.
+    pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
+        Some(self.content.tensor_infos.get(name)?.shape.dims())
+    }
+
+    /// Names of all tensors.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
+        self.content.tensor_infos.keys()
+    }
+
+    /// Bytes of all tensors.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        let sizes = self.content.tensor_infos.values();
+        sizes.map(|info| stored(info) as u64).sum()
+    }
+
+    /// Appends the elements of a tensor in row-major order if it `reads`; the bytes that it takes
+    /// in the file.
+    ///
+    /// # Errors
+    /// A tensor that is missing, of another shape, cut short, or holds numbers that are not finite.
+    pub(crate) fn append(
+        &self,
+        (name, shape): (&str, &[usize]),
+        reads: bool,
+        to: &mut Vec<f32>,
+    ) -> Result<usize, LoadError> {
+        let (file, tensor) = (self.file.clone(), name.to_owned());
+        let expected = shape.to_vec();
+        let Some(info) = self.content.tensor_infos.get(name) else {
+            return Err(LoadError::MissingTensor {
+                file,
+                tensor,
+                expected,
+            });
+        };
+        if info.shape.dims() != shape {
+            let found = info.shape.dims().to_vec();
+            return Err(LoadError::Shape {
+                file,
+                tensor,
+                expected,
+                found,
+            });
+        }
+        if reads {
+            let corrupt = |error: candle_core::Error| LoadError::Corrupt {
+                file: self.file.clone(),
+                reason: format!("{name}: {}", first_line(&error)),
+            };
+            let values = self.read(name).map_err(corrupt)?;
+            if let Some(index) = values.iter().position(|x| !x.is_finite()) {
+                let found = values[index];
+                return Err(LoadError::NotFinite {
+                    file,
+                    tensor,
+                    found,
+                    index,
+                });
+            }
+            match self.interleaved.filter(|_| is_rotated(name)) {
+                Some(head) => push_apart(&values, head, shape, to),
+                None => to.extend_from_slice(&values),
+            }
+        }
+        Ok(stored(info))
+    }
+
+    fn read(&self, name: &str) -> candle_core::Result<Vec<f32>> {
+        let mut reader = Cursor::new(&*self.bytes);
+        let tensor = self.content.tensor(&mut reader, name, &Device::Cpu)?;
+        tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()
+    }
+}
+
+impl Dialect {
+    /// The metadata as the family's configuration.
+    fn configuration(&self, file: &str, content: &Content) -> Result<Keys, LoadError> {
+        let mut map = Map::new();
+        map.insert("architectures".to_owned(), json!([self.architecture]));
+        let fields = &content.metadata;
+        for (number, (theirs, ours)) in self.keys.iter().enumerate() {
+            let key = format!("{}.{theirs}", self.name);
+            let value = fields.get(&key).and_then(plain);
+            if value.is_none() && number < NEEDED {
+                return Err(LoadError::Key {
+                    file: file.to_owned(),
+                    key,
+                    expected: "a positive whole number".to_owned(),
+                    found: "nothing".to_owned(),
+                });
+            }
+            map.extend(value.map(|value| ((*ours).to_owned(), value)));
+        }
+        let ids = ["mask_token_id", "eos_token_id"];
+        for id in ids {
+            let value = fields.get(&format!("tokenizer.ggml.{id}"));
+            map.extend(value.and_then(plain).map(|value| (id.to_owned(), value)));
+        }
+        let has = |name: &str| content.tensor_infos.contains_key(name);
+        let rows = content.tensor_infos.get(TABLE);
+        let rows = rows.and_then(|info| info.shape.dims().first());
+        let rows = *rows.ok_or_else(|| LoadError::MissingTensor {
+            file: file.to_owned(),
+            tensor: TABLE.to_owned(),
+            expected: Vec::new(),
+        })?;
+        let said = fields.get(&format!("{}.vocab_size", self.name));
+        map.insert("vocab_size".to_owned(), json!(rows));
+        map.insert(self.vocabulary.to_owned(), json!(rows));
+        if self.vocabulary != "vocab_size" {
+            map.extend(said.and_then(plain).map(|v| ("vocab_size".to_owned(), v)));
+        }
+        map.insert(self.tied.to_owned(), json!(!has("output.weight")));
+        map.insert(self.biased.to_owned(), json!(has("blk.0.attn_q.bias")));
+        Ok(Keys::new(file, map))
+    }
+}
+
+/// A number of the metadata.
+fn plain(field: &Field) -> Option<Value> {
+    match field {
+        Field::U8(n) => Some(json!(n)),
+        Field::U16(n) => Some(json!(n)),
+        Field::U32(n) => Some(json!(n)),
+        Field::U64(n) => Some(json!(n)),
+        Field::I32(n) => Some(json!(n)),
+        Field::I64(n) => Some(json!(n)),
+        Field::F32(x) => Some(json!(x)),
+        Field::F64(x) => Some(json!(x)),
+        _ => None,
+    }
+}
+
+/// Bytes of a tensor in the file.
+fn stored(info: &TensorInfo) -> usize {
+    let blocks = info.shape.elem_count() / info.ggml_dtype.block_size();
+    blocks * info.ggml_dtype.type_size()
+}
+
+/// Whether it makes queries or keys.
+fn is_rotated(name: &str) -> bool {
+    name.contains(".attn_q.") || name.contains(".attn_k.")
+}
+
+/// Appends rows whose halves of a head of `head` rows were interleaved: row 2 i + j of a head is
+/// row i of its half j.
+fn push_apart(values: &[f32], head: usize, shape: &[usize], to: &mut Vec<f32>) {
+    let columns: usize = shape.iter().skip(1).product();
+    let rows = shape.first().copied().unwrap_or(0);
+    for row in 0..rows {
+        let (first, inside) = (row / head * head, row % head);
+        let (half, at) = (inside / (head / 2), inside % (head / 2));
+        let from = (first + 2 * at + half) * columns;
+        to.extend_from_slice(&values[from..from + columns]);
+    }
+}
+
+/// candle's errors carry backtraces.
+fn first_line(error: &candle_core::Error) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().to_owned()
+}

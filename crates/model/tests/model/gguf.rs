@@ -1,0 +1,285 @@
+//! GGUF files in the layout of llama.cpp's converter, against the safetensors that they hold.
+
+use crate::common::{Store, Tiny, load};
+use crate::official::Case;
+use asynclane_model::{Checkpoint, Files, LoadError, Model, WeightDtype};
+use candle_core::quantized::gguf_file::{self, Value as Field};
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{Device, Tensor};
+use safetensors::SafeTensors;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Hugging Face's names and llama.cpp's, without `.weight` and `.bias`.
+const NAMES: &[(&str, &str)] = &[
+    ("model.transformer.wte", "token_embd"),
+    ("model.transformer.ln_f", "output_norm"),
+    ("model.transformer.ff_out", "output"),
+    ("model.embed_tokens", "token_embd"),
+    ("model.norm", "output_norm"),
+    ("lm_head", "output"),
+    ("attn_norm", "attn_norm"),
+    ("input_layernorm", "attn_norm"),
+    ("ff_norm", "ffn_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("q_proj", "attn_q"),
+    ("k_proj", "attn_k"),
+    ("v_proj", "attn_v"),
+    ("attn_out", "attn_output"),
+    ("o_proj", "attn_output"),
+    ("ff_proj", "ffn_gate"),
+    ("gate_proj", "ffn_gate"),
+    ("up_proj", "ffn_up"),
+    ("ff_out", "ffn_down"),
+    ("down_proj", "ffn_down"),
+];
+
+type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+
+/// The tensors of a folder's safetensors in f32.
+fn tensors(folder: &Path) -> Tensors {
+    let bytes = std::fs::read(folder.join("model.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let values = |data: &[u8]| {
+        let words = data.as_chunks().0.iter();
+        words.map(|word| f32::from_le_bytes(*word)).collect()
+    };
+    let all = file.tensors().into_iter();
+    all.map(|(name, of)| (name, (of.shape().to_vec(), values(of.data()))))
+        .collect()
+}
+
+fn renamed(name: &str) -> String {
+    let (stem, kind) = name.rsplit_once('.').unwrap();
+    let find = |part: &str| NAMES.iter().find(|(theirs, _)| *theirs == part).unwrap().1;
+    let layers = ["model.transformer.blocks.", "model.layers."];
+    match layers.iter().find_map(|layers| stem.strip_prefix(layers)) {
+        None => format!("{}.{kind}", find(stem)),
+        Some(rest) => {
+            let (number, part) = rest.split_once('.').unwrap();
+            let part = find(part.rsplit('.').next().unwrap());
+            format!("blk.{number}.{part}.{kind}")
+        }
+    }
+}
+
+/// Row i of half j of a head becomes its row 2 i + j, as llama.cpp rotates neighbours.
+fn interleaved(head: usize, shape: &[usize], values: &[f32]) -> Vec<f32> {
+    let columns: usize = shape[1..].iter().product();
+    let rows: Vec<&[f32]> = values.chunks(columns).collect();
+    let mut out = vec![0.0; values.len()];
+    for (row, values) in rows.iter().enumerate() {
+        let (first, half, i) = (row / head * head, row % head / (head / 2), row % (head / 2));
+        let to = (first + 2 * i + half) * columns;
+        out[to..to + columns].copy_from_slice(values);
+    }
+    out
+}
+
+/// A GGUF file in a folder of its own, removed at the end.
+struct File {
+    folder: PathBuf,
+}
+
+impl File {
+    /// Writes `tensors`, matrices as `dtype`.
+    fn write(name: &str, metadata: &[(&str, Field)], tensors: &Tensors, dtype: GgmlDType) -> Self {
+        let folder = format!("asynclane-gguf-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let arch = metadata[0].1.to_string().unwrap().clone();
+        let head = metadata.iter().find(|(key, _)| *key == "head").unwrap();
+        let head = head.1.to_u32().unwrap() as usize;
+        let stored: Vec<(String, QTensor)> = tensors
+            .iter()
+            .map(|(name, (shape, values))| {
+                let rotated = name.contains("q_proj") || name.contains("k_proj");
+                let values = match arch.as_str() {
+                    "llada" if rotated => interleaved(head, shape, values),
+                    _ => values.clone(),
+                };
+                let kind = if shape.len() == 2 {
+                    dtype
+                } else {
+                    GgmlDType::F32
+                };
+                let tensor = Tensor::from_vec(values, shape.as_slice(), &Device::Cpu).unwrap();
+                (renamed(name), QTensor::quantize(&tensor, kind).unwrap())
+            })
+            .collect();
+        let metadata: Vec<(&str, &Field)> = metadata.iter().map(|(k, v)| (*k, v)).collect();
+        let tensors: Vec<(&str, &QTensor)> = stored.iter().map(|(n, t)| (n.as_str(), t)).collect();
+        let mut file = std::fs::File::create(folder.join("model.gguf")).unwrap();
+        gguf_file::write(&mut file, &metadata, &tensors).unwrap();
+        Self { folder }
+    }
+
+    fn open(&self) -> Result<Model, LoadError> {
+        let checkpoint = Checkpoint::open(&Files::folder(&self.folder))?;
+        Model::load(checkpoint.with_dtype(WeightDtype::F32))
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// What the converter writes of a configuration; `head` is the test's own.
+fn metadata(arch: &str, of: &Value) -> Vec<(&'static str, Field)> {
+    let key = |one: &str, other: &str| {
+        of.get(one)
+            .or(of.get(other))
+            .cloned()
+            .unwrap_or(json!(null))
+    };
+    let count = |one, other| Field::U32(key(one, other).as_u64().unwrap() as u32);
+    let real = |name| Field::F32(of[name].as_f64().unwrap() as f32);
+    let heads = count("n_heads", "num_attention_heads");
+    let width = count("d_model", "hidden_size");
+    let head = width.to_u32().unwrap() / heads.to_u32().unwrap();
+    let groups = key("n_kv_heads", "num_key_value_heads").as_u64();
+    let groups = groups.map_or(heads.clone(), |groups| Field::U32(groups as u32));
+    let fields = vec![
+        ("embedding_length", width),
+        ("attention.head_count", heads),
+        ("attention.head_count_kv", groups),
+        ("block_count", count("n_layers", "num_hidden_layers")),
+        (
+            "feed_forward_length",
+            count("mlp_hidden_size", "intermediate_size"),
+        ),
+        (
+            "context_length",
+            count("max_sequence_length", "max_position_embeddings"),
+        ),
+        ("attention.layer_norm_rms_epsilon", real("rms_norm_eps")),
+        ("rope.freq_base", real("rope_theta")),
+        ("vocab_size", count("vocab_size", "vocab_size")),
+    ];
+    let mut all = vec![("general.architecture", Field::String(arch.to_owned()))];
+    let full = |key: &str| &*String::leak(format!("{arch}.{key}"));
+    all.extend(fields.into_iter().map(|(key, field)| (full(key), field)));
+    all.push(("head", Field::U32(head)));
+    for id in ["mask_token_id", "eos_token_id"] {
+        all.push((full_id(id), Field::U32(of[id].as_u64().unwrap() as u32)));
+    }
+    all
+}
+
+fn full_id(id: &str) -> &'static str {
+    String::leak(format!("tokenizer.ggml.{id}"))
+}
+
+#[test]
+fn logits_are_those_of_the_safetensors() {
+    for name in ["llada-grouped", "dream-grouped", "dream-odd"] {
+        let cases = Case::all();
+        let case = cases.iter().find(|case| case.name == name).unwrap();
+        let config = std::fs::read(case.folder.join("config.json")).unwrap();
+        let config: Value = serde_json::from_slice(&config).unwrap();
+        let arch = name.split('-').next().unwrap();
+        let file = File::write(
+            name,
+            &metadata(arch, &config),
+            &tensors(&case.folder),
+            GgmlDType::F32,
+        );
+        let (model, want) = (file.open().unwrap(), case.model(WeightDtype::F32));
+        assert_eq!(model.warnings(), [] as [&str; 0], "{name}");
+        assert_eq!(model.info(), want.info());
+        let logits = |model: &Model| model.logits(&case.tokens).unwrap();
+        assert_eq!(logits(&model), logits(&want), "{name}");
+    }
+}
+
+/// What a quantized file says is what its values in f32 say.
+#[test]
+fn quantized_matrices_are_read_as_what_they_stand_for() {
+    let sizes = json!({"d_model": 64, "n_heads": 4, "n_kv_heads": 2, "mlp_hidden_size": 96,
+        "embedding_size": 64, "vocab_size": 64});
+    let tiny = Tiny::new(3, &sizes);
+    for dtype in [
+        GgmlDType::F16,
+        GgmlDType::Q8_0,
+        GgmlDType::Q5_0,
+        GgmlDType::Q4_0,
+    ] {
+        let name = format!("{dtype:?}");
+        let file = File::write(
+            &name,
+            &metadata("llada", &tiny.config),
+            &tiny.tensors,
+            dtype,
+        );
+        let mut rounded = tiny.clone();
+        for (shape, values) in rounded.tensors.values_mut().filter(|(s, _)| s.len() == 2) {
+            let tensor = Tensor::from_vec(values.clone(), shape.as_slice(), &Device::Cpu).unwrap();
+            let stored = QTensor::quantize(&tensor, dtype).unwrap();
+            let back = stored
+                .dequantize(&Device::Cpu)
+                .unwrap()
+                .flatten_all()
+                .unwrap();
+            *values = back.to_vec1().unwrap();
+        }
+        let tokens: Vec<u32> = (0..40).map(|i| i * 13 % 61).collect();
+        let logits = |model: Model| model.logits(&tokens).unwrap();
+        let want = load(rounded.files(Store::F32)).unwrap();
+        assert_eq!(logits(file.open().unwrap()), logits(want), "{dtype:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_by_name() {
+    let tiny = Tiny::new(3, &json!({}));
+    let good = metadata("llada", &tiny.config);
+    let refusal = |name: &str, metadata: &[(&str, Field)], tensors: &Tensors| {
+        let file = File::write(name, metadata, tensors, GgmlDType::F32);
+        let error = file.open().err().expect("refused").to_string();
+        assert!(!error.contains('\n'), "{error}");
+        error
+    };
+    let mut other = good.clone();
+    other[0].1 = Field::String("llama".to_owned());
+    assert_eq!(
+        refusal("other", &other, &tiny.tensors),
+        "model.gguf: general.architecture: expected llada or dream, found \"llama\""
+    );
+    let mut less = good.clone();
+    less.retain(|(key, _)| *key != "llada.block_count");
+    assert_eq!(
+        refusal("less", &less, &tiny.tensors),
+        "model.gguf: llada.block_count: expected a positive whole number, found nothing"
+    );
+    let mut tensors = tiny.tensors.clone();
+    tensors.remove("model.transformer.blocks.1.up_proj.weight");
+    let message = refusal("gone", &good, &tensors);
+    assert!(
+        message.contains("model.gguf") && message.contains("blk.1.ffn_up.weight"),
+        "{message}"
+    );
+    let mut tensors = tiny.tensors.clone();
+    tensors.get_mut("model.transformer.ln_f.weight").unwrap().1[3] = f32::NAN;
+    let message = refusal("nan", &good, &tensors);
+    assert!(
+        message.contains("output_norm.weight") && message.contains("NaN"),
+        "{message}"
+    );
+    let file = File::write("cut", &good, &tiny.tensors, GgmlDType::F32);
+    let path = file.folder.join("model.gguf");
+    let bytes = std::fs::read(&path).unwrap();
+    for length in [0, 3, 40, bytes.len() / 2, bytes.len() - 5] {
+        std::fs::write(&path, &bytes[..length]).unwrap();
+        let message = file.open().err().expect("refused").to_string();
+        assert!(
+            message.starts_with("model.gguf: corrupt"),
+            "{length}: {message}"
+        );
+    }
+    std::fs::write(file.folder.join("second.gguf"), b"").unwrap();
+    let message = file.open().err().expect("refused").to_string();
+    assert!(message.contains("model.gguf, second.gguf"), "{message}");
+}
