@@ -124,6 +124,7 @@ pub fn install(
         ),
         page_size: spec.page_size,
         pages: spec.pages,
+        row_budget: config.engine.row_budget,
         vllm_aliases: config.server.vllm_metrics,
     });
     let engine_config = load::engine_config(config, &loaded);

@@ -106,6 +106,7 @@ async fn every_documented_name_is_there() {
         ("kv_cache_usage_perc gauge", true),
         ("kv_pages_used gauge", false),
         ("kv_pages_total gauge", false),
+        ("row_budget gauge", false),
         ("cache_config_info gauge", true),
         ("step_failures_total counter", false),
         ("build_info gauge", false),
