@@ -21,13 +21,15 @@ symbols() {
   [ "$(printf '%s\nGLIBC_2.36\n' "$newest" | sort --version-sort | tail --lines=1)" = GLIBC_2.36 ]
 }
 
-# Starts the server without vLLM's names, whose colons promtool reserves for recording rules.
-start() {
+# run WRAPPER...: starts the server, without vLLM's names, whose colons promtool reserves for
+# recording rules, and asks it once.
+run() {
   printf '[server]\nlisten = "127.0.0.1:0"\nvllm_metrics = false\n' >"$work/server.toml"
-  "$binary" serve --config "$work/server.toml" 2>"$work/server.txt" &
+  : >"$work/server.txt"
+  "$@" "$binary" serve --config "$work/server.toml" 2>"$work/server.txt" &
   server=$!
   address=''
-  for _ in $(seq 300); do
+  for _ in $(seq 600); do
     address="$(sed -n 's#^ready on http://##p' "$work/server.txt")"
     if [ -n "$address" ] || ! kill -0 "$server" 2>/dev/null; then break; fi
     sleep 0.1
@@ -39,6 +41,15 @@ start() {
   curl --silent --show-error --fail "http://$address/v1/completions" \
     --header 'content-type: application/json' \
     --data '{"model": "demo", "prompt": "Mia has 12 eggs.", "max_tokens": 16}'
+}
+
+# The unit's filter lets the server start, answer and drain.
+calls() {
+  run strace --follow-forks --summary-only --output "$work/calls.txt" || return
+  kill -TERM "$(pgrep --parent "$server")"
+  wait "$server" || return
+  server=''
+  python "$here/checks/calls.py" "$here/systemd/asynclane.service" "$work/calls.txt"
 }
 
 # The gauge has the name that its readers know, the suffix of counters notwithstanding.
@@ -86,7 +97,7 @@ if grep --quiet '^VERSION_CODENAME=bookworm$' /etc/os-release; then
 else
   skip 'symbols of the binary' 'it was not built on Debian 12'
 fi
-try 'the server starts and answers' start
+try 'the server starts and answers' run env
 try 'exported metrics: promtool check metrics' metrics
 if sandbox /asynclane --version >"$work/bwrap.txt" 2>&1; then
   try 'health check, read-only and as user 65532' probe
@@ -95,3 +106,8 @@ else
   skip 'health check in a sandbox' "bubblewrap cannot make one: $(head -1 "$work/bwrap.txt")"
 fi
 try 'the server ends with status 0 after SIGTERM' stop
+if strace true 2>/dev/null; then
+  try "system calls of the server: the unit's" calls
+else
+  skip 'system calls of the server' 'processes may not be traced'
+fi
