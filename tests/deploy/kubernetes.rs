@@ -88,18 +88,29 @@ fn routes_lead_to_the_pool_and_the_pool_to_pods_and_picker() {
         let prefix = format!("--{name}=");
         let arguments = list(&container, "/args").iter().filter_map(Value::as_str);
         let mut found = arguments.filter_map(|argument| argument.strip_prefix(&prefix));
-        found.next().unwrap_or_else(|| panic!("no --{name}")).to_owned()
+        found
+            .next()
+            .unwrap_or_else(|| panic!("no --{name}"))
+            .to_owned()
     };
     assert_eq!(flag("grpc-port"), number.to_string());
-    assert_eq!(flag("grpc-health-port"), port(&container, "grpc-health").to_string());
-    assert_eq!(container["readinessProbe"]["grpc"]["port"], port(&container, "grpc-health"));
+    assert_eq!(
+        flag("grpc-health-port"),
+        port(&container, "grpc-health").to_string()
+    );
+    assert_eq!(
+        container["readinessProbe"]["grpc"]["port"],
+        port(&container, "grpc-health")
+    );
     assert_eq!(flag("pool-name"), pool["metadata"]["name"]);
     assert_eq!(Some(&*flag("pool-group")), version.split('/').next());
 
     let profiles = object("ConfigMap", PICKER);
     let mounted = text(&container, "/volumeMounts/0/mountPath");
     let file = flag("config-file");
-    let file = file.strip_prefix(&format!("{mounted}/")).expect("a mounted file");
+    let file = file
+        .strip_prefix(&format!("{mounted}/"))
+        .expect("a mounted file");
     assert!(profiles["data"].get(file).is_some(), "{file}");
 }
 
@@ -132,12 +143,18 @@ fn selectors_match_the_labels_of_the_pods() {
 #[test]
 fn services_and_the_autoscaler_name_what_exists() {
     let service = object("Service", "asynclane");
-    port(&container("asynclane"), text(&service, "/spec/ports/0/targetPort"));
+    port(
+        &container("asynclane"),
+        text(&service, "/spec/ports/0/targetPort"),
+    );
     let scaled = object("ScaledObject", "asynclane");
     let target = &scaled["spec"]["scaleTargetRef"];
     let deployment = object(text(target, "/kind"), text(target, "/name"));
     assert_eq!(deployment["apiVersion"], target["apiVersion"]);
-    assert!(deployment["spec"].get("replicas").is_none(), "the autoscaler's");
+    assert!(
+        deployment["spec"].get("replicas").is_none(),
+        "the autoscaler's"
+    );
     for name in ["asynclane", PICKER] {
         let account = pod(name)["spec"]["serviceAccountName"].clone();
         object("ServiceAccount", account.as_str().expect("a name"));
@@ -151,7 +168,10 @@ fn services_and_the_autoscaler_name_what_exists() {
 fn a_rollout_takes_no_replica_away_before_another_is_ready() {
     let deployment = object("Deployment", "asynclane");
     let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
-    assert_eq!((&rolling["maxSurge"], &rolling["maxUnavailable"]), (&1.into(), &0.into()));
+    assert_eq!(
+        (&rolling["maxSurge"], &rolling["maxUnavailable"]),
+        (&1.into(), &0.into())
+    );
     let server = container("asynclane");
     let startup = &server["startupProbe"];
     let number = |key: &str| startup[key].as_u64().expect("a number");
@@ -211,13 +231,22 @@ fn the_profiles_score_prefixes_where_they_can_be_shared_and_nowhere_else() {
         for name in ["single-profile-handler", "metrics-data-source"] {
             assert!(declared(&name.into()), "{file}: {name}");
         }
-        let mut extractors = plugins.iter().filter(|p| p["type"] == "core-metrics-extractor");
+        let mut extractors = plugins
+            .iter()
+            .filter(|p| p["type"] == "core-metrics-extractor");
         let parameters = &extractors.next().expect("the picker reads metrics")["parameters"];
         assert_eq!(parameters["engineConfigs"][0]["name"], engine);
         let used = list(&profile["schedulingProfiles"][0], "/plugins");
-        assert!(used.iter().all(|plugin| declared(&plugin["pluginRef"])), "{file}");
-        let mut prefix = used.iter().filter(|p| p["pluginRef"] == "prefix-cache-scorer");
-        prefix.next().map_or(0, |plugin| plugin["weight"].as_u64().expect("a weight"))
+        assert!(
+            used.iter().all(|plugin| declared(&plugin["pluginRef"])),
+            "{file}"
+        );
+        let mut prefix = used
+            .iter()
+            .filter(|p| p["pluginRef"] == "prefix-cache-scorer");
+        prefix
+            .next()
+            .map_or(0, |plugin| plugin["weight"].as_u64().expect("a weight"))
     };
     assert_eq!(weight("full-attention.yaml"), 0);
     assert!(weight("causal.yaml") > 0);

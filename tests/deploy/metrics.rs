@@ -133,7 +133,14 @@ fn picked() -> Vec<Query> {
 }
 
 fn all() -> Vec<Query> {
-    let of = [panels(), variables(), alerts(), made_up(), triggers(), picked()];
+    let of = [
+        panels(),
+        variables(),
+        alerts(),
+        made_up(),
+        triggers(),
+        picked(),
+    ];
     for queries in &of {
         assert!(!queries.is_empty(), "a file without a query");
     }
@@ -148,7 +155,10 @@ fn scrape() -> String {
 fn missing(exposition: &str) -> Vec<String> {
     let known = known(&Scrape::parse(exposition));
     let queries = all();
-    queries.iter().flat_map(|query| problems(query, &known)).collect()
+    queries
+        .iter()
+        .flat_map(|query| problems(query, &known))
+        .collect()
 }
 
 #[test]
@@ -191,7 +201,9 @@ fn every_metric_is_in_a_panel() {
     let shown: BTreeSet<String> = panels().iter().flat_map(names).collect();
     let is_shown = |family: &String| {
         let parts = ["", "_bucket", "_sum", "_count"];
-        parts.iter().any(|part| shown.contains(&format!("{family}{part}")))
+        parts
+            .iter()
+            .any(|part| shown.contains(&format!("{family}{part}")))
     };
     let mut idle: Vec<&str> = NOT_SHOWN.iter().map(|(name, _)| *name).collect();
     let mut hidden = Vec::new();

@@ -32,7 +32,10 @@ pub fn known(scrape: &Scrape) -> Known {
     for (name, labels) in scrape.series() {
         let of_name = known.entry(name.to_owned()).or_default();
         for (label, value) in labels {
-            of_name.entry(label.clone()).or_default().insert(value.clone());
+            of_name
+                .entry(label.clone())
+                .or_default()
+                .insert(value.clone());
         }
     }
     known
