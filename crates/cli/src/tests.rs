@@ -94,9 +94,8 @@ fn variables() -> BTreeSet<String> {
 
 #[test]
 fn the_image_starts_what_the_program_understands() {
-    let (entry, command) = (instruction("ENTRYPOINT"), instruction("CMD"));
-    // The health check is the first CMD in the file.
-    let probe = command;
+    // The first CMD in the file is the health check's.
+    let (entry, probe) = (instruction("ENTRYPOINT"), instruction("CMD"));
     assert_eq!(entry, [IN_IMAGE]);
     assert_eq!(probe[0], IN_IMAGE);
     assert!(matches!(
