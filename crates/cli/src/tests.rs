@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use clap::{CommandFactory, Parser};
 use serde_json::Value;
@@ -42,18 +43,22 @@ fn container() -> Value {
 }
 
 /// The settings that the ConfigMap holds.
-fn mounted_config() -> Config {
-    let map = object("deploy/kubernetes/config.yaml", "ConfigMap");
-    let text = map["data"]["asynclane.toml"].as_str().unwrap().to_owned();
-    let file = std::env::temp_dir().join(format!("asynclane-map-{}.toml", std::process::id()));
-    std::fs::write(&file, text).unwrap();
-    let args = ModelArgs {
-        config: vec![file.clone()],
-        ..ModelArgs::default()
-    };
-    let config = Config::resolve(&args, None);
-    std::fs::remove_file(&file).unwrap();
-    config.unwrap()
+fn mounted_config() -> &'static Config {
+    static CONFIG: OnceLock<Config> = OnceLock::new();
+    CONFIG.get_or_init(|| {
+        let map = object("deploy/kubernetes/config.yaml", "ConfigMap");
+        let text = map["data"]["asynclane.toml"].as_str().unwrap();
+        let name = format!("asynclane-map-{}.toml", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        std::fs::write(&file, text).unwrap();
+        let args = ModelArgs {
+            config: vec![file.clone()],
+            ..ModelArgs::default()
+        };
+        let config = Config::resolve(&args, None);
+        std::fs::remove_file(&file).unwrap();
+        config.unwrap()
+    })
 }
 
 /// The exec form behind an instruction of the Dockerfile.
@@ -193,7 +198,7 @@ fn replicas_are_added_before_one_is_full() {
     let threshold: u32 = trigger["threshold"].as_str().unwrap().parse().unwrap();
     let most = mounted_config().engine.max_running;
     assert_eq!(threshold, most * 7 / 10, "70 % of max_running");
-    let name = mounted_config().model.served_name;
+    let name = &mounted_config().model.served_name;
     let query = trigger["query"].as_str().unwrap();
     assert_eq!(query.matches(&format!("model_name=\"{name}\"")).count(), 2);
 }
