@@ -66,6 +66,15 @@ fn every_file_means_the_same_port() {
 }
 
 #[test]
+fn the_target_is_the_last_stage_of_the_image() {
+    let server = services()["server"].clone();
+    let target = text(&server, "/build/target");
+    let image = read("Dockerfile");
+    let last = image.lines().rfind(|line| line.starts_with("FROM "));
+    assert!(last.is_some_and(|line| line.ends_with(&format!(" AS {target}"))));
+}
+
+#[test]
 fn what_is_mounted_is_there_and_where_it_is_read() {
     let services = services();
     for service in services.values() {
