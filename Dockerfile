@@ -14,7 +14,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     cargo build --release --locked --package asynclane-cli --bin asynclane \
     && install -D --mode=0755 target/release/asynclane /out/asynclane
 
-FROM ${RUNTIME_IMAGE}
+FROM ${RUNTIME_IMAGE} AS cpu
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="asynclane" \

@@ -86,9 +86,16 @@ pub struct Server {
 impl Server {
     /// `asynclane serve --listen 127.0.0.1:0` and `arguments`, once it is ready.
     pub fn start(arguments: &[&str]) -> Self {
+        Self::start_with(arguments, |_| {})
+    }
+
+    /// As [`Server::start`], with what `change` does to the command.
+    pub fn start_with(arguments: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let mut all = vec!["serve", "--listen", "127.0.0.1:0"];
         all.extend_from_slice(arguments);
-        let mut child = command(&all)
+        let mut command = command(&all);
+        change(&mut command);
+        let mut child = command
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

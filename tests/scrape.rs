@@ -54,6 +54,12 @@ impl Scrape {
         values.iter().sum()
     }
 
+    /// Name and labels of every series.
+    pub fn series(&self) -> impl Iterator<Item = (&str, &BTreeMap<String, String>)> {
+        let samples = self.samples.iter();
+        samples.map(|sample| (sample.name.as_str(), &sample.labels))
+    }
+
     /// The gauges of sequences, pages and lanes that are not zero.
     pub fn busy(&self) -> Vec<&'static str> {
         let mut gauges = GAUGES.to_vec();

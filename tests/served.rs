@@ -40,6 +40,7 @@ impl Served {
             backend: "cpu-f32".to_owned(),
             page_size,
             pages,
+            row_budget,
             vllm_aliases: true,
         });
         let config = engine::EngineConfig {

@@ -11,6 +11,7 @@ mod malformed;
 mod readme;
 mod refusals;
 mod serve;
+mod supervisor;
 mod wedlm;
 
 use demo::problems::{EXAMPLES, Problem, Task};

@@ -11,6 +11,9 @@ mod load;
 mod memory;
 mod progress;
 mod serve;
+mod supervisor;
+#[cfg(test)]
+mod tests;
 mod train_filter;
 
 use std::process::ExitCode;

@@ -17,6 +17,7 @@ use crate::args::ServeArgs;
 use crate::config::Config;
 use crate::exit;
 use crate::load::{self, Loaded};
+use crate::supervisor;
 
 /// Serves until SIGTERM or SIGINT, drains, and returns.
 ///
@@ -52,6 +53,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     announce(&loaded, &config, (address, state.settings().keys.len()));
     let thread = install(&state, loaded, &config)?;
     eprintln!("ready on http://{address}");
+    supervisor::ready(&address.to_string());
     runtime.block_on(serving)??;
     drop((runtime, state));
     let _ = thread.join();
@@ -124,6 +126,7 @@ pub fn install(
         ),
         page_size: spec.page_size,
         pages: spec.pages,
+        row_budget: config.engine.row_budget,
         vllm_aliases: config.server.vllm_metrics,
     });
     let engine_config = load::engine_config(config, &loaded);
@@ -237,6 +240,7 @@ async fn shutdown_signal() {
         _ = term.recv() => {}
         _ = int.recv() => {}
     }
+    supervisor::stopping();
     tokio::spawn(async move {
         tokio::select! {
             _ = term.recv() => {}

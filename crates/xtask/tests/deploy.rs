@@ -1,4 +1,4 @@
-//! Image, compose file and scrape configuration agree with each other and with the toolchain.
+//! The image agrees with the toolchain and the licence.
 
 use std::path::Path;
 
@@ -47,34 +47,6 @@ fn the_image_has_no_root_no_shell_form_and_a_health_check() {
     };
     assert!(exec_form("CMD ") && exec_form("ENTRYPOINT "));
     assert!(text.contains(r#"CMD ["/asynclane", "inspect", "health"]"#));
-}
-
-#[test]
-fn every_file_means_the_same_port() {
-    let (image, compose) = (read("Dockerfile"), read("deploy/compose.yaml"));
-    let port = value(&image, "EXPOSE ");
-    assert!(image.contains(&format!("\"--listen\", \"0.0.0.0:{port}\"")));
-    assert!(compose.contains(&format!("- \"127.0.0.1:{port}:{port}\"")));
-    let scraped = value(&read("deploy/prometheus.yml"), "- targets:");
-    assert_eq!(scraped, format!("[server:{port}]"));
-    assert!(
-        compose.contains("\n  server:\n"),
-        "the host that is scraped"
-    );
-}
-
-#[test]
-fn every_service_is_read_only_without_capabilities() {
-    let compose = read("deploy/compose.yaml");
-    let services = compose.matches("restart: unless-stopped").count();
-    assert_eq!(services, 2);
-    for line in [
-        "read_only: true",
-        "cap_drop: [ALL]",
-        "security_opt: [\"no-new-privileges:true\"]",
-    ] {
-        assert_eq!(compose.matches(line).count(), services, "{line}");
-    }
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub struct MetricsConfig {
     pub page_size: u32,
     /// KV pages.
     pub pages: u32,
+    /// Most rows of a step.
+    pub row_budget: u32,
     /// Whether the metrics other servers have too are repeated under vLLM's names.
     pub vllm_aliases: bool,
 }
@@ -189,6 +191,9 @@ fn constants(register: &Register<'_>, config: &MetricsConfig) {
     register
         .gauge("kv_pages_total", "KV pages of the pool")
         .set(config.pages.into());
+    register
+        .gauge("row_budget", "Most query positions of a step")
+        .set(config.row_budget.into());
     let geometry = [
         ("block_size", config.page_size.to_string()),
         ("num_gpu_blocks", config.pages.to_string()),

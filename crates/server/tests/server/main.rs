@@ -12,6 +12,7 @@ mod logprobs;
 mod metrics;
 mod optional;
 mod penalties;
+mod reference;
 mod shapes;
 mod streaming;
 mod structured;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{MODEL, Server, completion, series, server};
+use crate::common::{Gate, MODEL, OpenAtEnd, Options, Server, completion};
+use crate::common::{series, server, server_with};
 use serde_json::{Value, json};
 
 /// Every series but for the value.
@@ -106,6 +107,7 @@ async fn every_documented_name_is_there() {
         ("kv_cache_usage_perc gauge", true),
         ("kv_pages_used gauge", false),
         ("kv_pages_total gauge", false),
+        ("row_budget gauge", false),
         ("cache_config_info gauge", true),
         ("step_failures_total counter", false),
         ("build_info gauge", false),
@@ -150,6 +152,27 @@ async fn consumers_that_match_suffixes_find_one_metric() {
             assert_eq!(ends, 1, "{name}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_scrape_does_not_wait_for_the_engine() {
+    let gate = Gate::default();
+    let options = Options {
+        gate: Some(gate.clone()),
+        ..Options::default()
+    };
+    let (server, open) = (server_with(options), OpenAtEnd(gate));
+    let asked = server.clone();
+    let answer = tokio::spawn(async move { asked.complete(json!({"max_tokens": 4})).await });
+    server.until(|server| server.counters.steps() == 1).await;
+    // The engine thread stands in a forward pass until the gate opens.
+    let metrics = server.metrics().await;
+    assert_eq!(series(&metrics, &native("engine_steps_total")), 0.0);
+    drop(open);
+    answer.await.unwrap();
+    server.until_idle().await;
+    let metrics = server.metrics().await;
+    assert!(series(&metrics, &native("engine_steps_total")) > 0.0);
 }
 
 async fn sum(server: &Server, answers: &[Value], field: &str) -> (f64, f64) {

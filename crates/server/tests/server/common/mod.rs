@@ -139,6 +139,7 @@ pub fn server_with(options: Options) -> Server {
         backend: "sim".to_owned(),
         page_size: options.sim.page_size,
         pages: options.sim.pages,
+        row_budget: 4096,
         vllm_aliases: true,
     });
     let (gate, failing) = (options.gate.clone(), options.failing.clone());

@@ -1,0 +1,136 @@
+//! PromQL: which series a query reads, and by which labels.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use asynclane_tests::scrape::Scrape;
+use promql_parser::label::{MatchOp, Matcher};
+use promql_parser::parser::{self, Expr, LabelModifier, VectorSelector};
+use promql_parser::util::{ExprVisitor, walk_expr};
+
+/// What Prometheus and its operator add to every series of a target.
+const OF_TARGETS: [&str; 4] = ["instance", "job", "namespace", "pod"];
+/// What Prometheus itself says of every target.
+const OF_PROMETHEUS: [&str; 1] = ["up"];
+
+/// A query and where it is from.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// File, and panel or alert.
+    pub place: String,
+    /// PromQL, with the dashboard's variables.
+    pub text: String,
+    /// Labels that a legend or an annotation names.
+    pub named: Vec<String>,
+}
+
+/// Label values by series name and label.
+type Known = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+
+/// Everything that a scrape shows.
+pub fn known(scrape: &Scrape) -> Known {
+    let mut known = Known::new();
+    for (name, labels) in scrape.series() {
+        let of_name = known.entry(name.to_owned()).or_default();
+        for (label, value) in labels {
+            of_name
+                .entry(label.clone())
+                .or_default()
+                .insert(value.clone());
+        }
+    }
+    known
+}
+
+/// What a query reads that is not in a scrape.
+pub fn problems(query: &Query, known: &Known) -> Vec<String> {
+    let at = |problem: String| format!("{}: {problem} in {}", query.place, query.text);
+    let expr = match parsed(&query.text) {
+        Ok(expr) => expr,
+        Err(error) => return vec![at(error)],
+    };
+    let mut reader = Reader::default();
+    let Ok(_) = walk_expr(&mut reader, &expr);
+    let mut problems = Vec::new();
+    let mut labels: BTreeSet<&str> = OF_TARGETS.into();
+    for selector in &reader.selectors {
+        let name = selector.name.as_deref().unwrap_or_default();
+        if OF_PROMETHEUS.contains(&name) {
+            continue;
+        }
+        let Some(of_name) = known.get(name) else {
+            problems.push(at(format!("no series {name:?}")));
+            continue;
+        };
+        labels.extend(of_name.keys().map(String::as_str));
+        let matchers = selector.matchers.matchers.iter();
+        let wrong = matchers.filter_map(|matcher| mismatch(matcher, of_name));
+        problems.extend(wrong.map(&at));
+    }
+    let used = reader.labels.iter().chain(&query.named);
+    let strange = used.filter(|label| !labels.contains(label.as_str()));
+    problems.extend(strange.map(|label| at(format!("no label {label:?}"))));
+    problems
+}
+
+/// The series that a query reads.
+pub fn names(query: &Query) -> BTreeSet<String> {
+    let mut reader = Reader::default();
+    if let Ok(expr) = parsed(&query.text) {
+        let Ok(_) = walk_expr(&mut reader, &expr);
+    }
+    let selectors = reader.selectors.into_iter();
+    selectors.filter_map(|selector| selector.name).collect()
+}
+
+fn parsed(text: &str) -> Result<Expr, String> {
+    let text = text
+        .replace("$__rate_interval", "5m")
+        .replace("\"$model\"", "\".*\"")
+        .replace("\"$instance\"", "\".*\"");
+    parser::parse(&text)
+}
+
+/// Why a matcher selects nothing.
+fn mismatch(matcher: &Matcher, of_name: &BTreeMap<String, BTreeSet<String>>) -> Option<String> {
+    if OF_TARGETS.contains(&matcher.name.as_str()) {
+        return None;
+    }
+    let Some(values) = of_name.get(&matcher.name) else {
+        return Some(format!("no label {:?}", matcher.name));
+    };
+    let positive = matches!(matcher.op, MatchOp::Equal | MatchOp::Re(_));
+    let none = !values.iter().any(|value| matcher.is_match(value));
+    (positive && none).then(|| format!("no {} is {:?}", matcher.name, matcher.value))
+}
+
+/// Collects selectors, and the labels that are grouped by or matched on.
+#[derive(Debug, Default)]
+struct Reader {
+    selectors: Vec<VectorSelector>,
+    labels: Vec<String>,
+}
+
+impl Reader {
+    fn modifier(&mut self, modifier: Option<&LabelModifier>) {
+        let labels = modifier.map(|modifier| modifier.labels().labels.clone());
+        self.labels.extend(labels.unwrap_or_default());
+    }
+}
+
+impl ExprVisitor for Reader {
+    type Error = std::convert::Infallible;
+
+    fn pre_visit(&mut self, expr: &Expr) -> Result<bool, Self::Error> {
+        match expr {
+            Expr::VectorSelector(selector) => self.selectors.push(selector.clone()),
+            Expr::MatrixSelector(matrix) => self.selectors.push(matrix.vs.clone()),
+            Expr::Aggregate(aggregate) => self.modifier(aggregate.modifier.as_ref()),
+            Expr::Binary(binary) => {
+                let matching = binary.modifier.as_ref().and_then(|m| m.matching.as_ref());
+                self.modifier(matching);
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+}
