@@ -71,7 +71,7 @@ impl Loop<'_> {
         while start < places.end {
             let block_end = (start / length + 1) * length;
             let (next, end) = match shifted {
-                true if start % length == 0 => (start + 1, start + 1),
+                true if start.is_multiple_of(length) => (start + 1, start + 1),
                 true => ((start / SUB_BLOCK + 1) * SUB_BLOCK, block_end),
                 false => (block_end, block_end),
             };

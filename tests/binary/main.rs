@@ -1,6 +1,7 @@
 //! The binary `asynclane` from the outside: exit codes, messages, answers, signals.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod families;
 mod filter;
 mod generate;
 mod hub;

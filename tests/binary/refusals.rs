@@ -180,3 +180,21 @@ fn a_model_larger_than_the_memory() {
     ];
     names(&message, &parts);
 }
+
+/// A server that would refuse every request does not start.
+#[test]
+fn a_decoder_that_does_not_go_with_the_weights() {
+    for (model, decoder, instead) in [
+        ("demo", "wedlm", "balanced"),
+        ("demo-wedlm", "balanced", "wedlm"),
+        ("demo", "vanilla,commit=edit", "force"),
+    ] {
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--model", model];
+        let output = run(&[&arguments[..], &["--decoder", decoder]].concat());
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(78), "{message}");
+        let last = message.lines().last().unwrap_or_default();
+        names(last, &["model.decoder", instead]);
+        assert!(!message.contains("ready"), "{message}");
+    }
+}

@@ -1,0 +1,82 @@
+//! `asynclane serve --model FOLDER` on a tiny checkpoint of every family.
+
+use std::path::{Path, PathBuf};
+
+use asynclane_tests::process::Server;
+use asynclane_tests::reply::Reply;
+use serde_json::{Value, json};
+
+use crate::folder;
+
+const CHECKPOINTS: &str = "../crates/model/tests/model/fixtures/families";
+const WORDS: [&str; 3] = ["w7 w8 w9", "w11", "w9 w8 w12 w30 w31 w8 w8"];
+
+/// A copy of a checkpoint with a tokenizer of one word per id.
+fn with_tokenizer(checkpoint: &Path) -> PathBuf {
+    let copy = folder(
+        checkpoint
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap(),
+    );
+    for entry in std::fs::read_dir(checkpoint).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, copy.join(path.file_name().unwrap())).unwrap();
+    }
+    let config = std::fs::read(copy.join("config.json")).unwrap();
+    let config: Value = serde_json::from_slice(&config).unwrap();
+    let size = config["vocab_size"].as_u64().unwrap();
+    let vocabulary: serde_json::Map<String, Value> =
+        (0..size).map(|id| (format!("w{id}"), json!(id))).collect();
+    let special = |id: u32| {
+        json!({"id": id, "content": format!("w{id}"), "special": true, "single_word": false,
+            "lstrip": false, "rstrip": false, "normalized": false})
+    };
+    let tokenizer = json!({
+        "version": "1.0",
+        "added_tokens": [special(1), special(5)],
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w6"},
+    });
+    let write = |name: &str, of: &Value| std::fs::write(copy.join(name), of.to_string()).unwrap();
+    write("tokenizer.json", &tokenizer);
+    write("tokenizer_config.json", &json!({"eos_token": "w1"}));
+    copy
+}
+
+#[test]
+fn every_family_answers_from_a_folder() {
+    let checkpoints = Path::new(env!("CARGO_MANIFEST_DIR")).join(CHECKPOINTS);
+    let mut served = 0;
+    for entry in std::fs::read_dir(checkpoints).unwrap() {
+        let folder = with_tokenizer(&entry.unwrap().path());
+        let name = folder.file_name().and_then(|name| name.to_str()).unwrap();
+        let server = Server::start(&["--model", folder.to_str().unwrap()]);
+        for prompt in WORDS {
+            let mut body = json!({
+                "model": name, "prompt": prompt, "max_tokens": 24, "temperature": 0,
+                "ignore_eos": true, "return_token_ids": true,
+            });
+            let path = "/v1/completions";
+            let plain = server.client().post(path, &body).json();
+            let choice = &plain["choices"][0];
+            assert_eq!(choice["finish_reason"], "length", "{name}: {plain}");
+            let ids: Vec<u64> = serde_json::from_value(choice["token_ids"].clone()).unwrap();
+            assert_eq!(ids.len(), 24, "{name}: {plain}");
+            assert!(!ids.contains(&5), "{name}: a mask is no token");
+            let words: Vec<String> = ids.iter().map(|id| format!("w{id}")).collect();
+            assert_eq!(
+                choice["text"].as_str().unwrap().trim(),
+                words.join(" "),
+                "{name}"
+            );
+            body["stream"] = json!(true);
+            body["stream_options"] = json!({"include_usage": true});
+            let events = server.client().stream(path, &body);
+            let streamed = Reply::of_events(events);
+            assert_eq!(streamed.choices, Reply::of_answer(&plain).choices, "{name}");
+        }
+        served += 1;
+    }
+    assert_eq!(served, 19);
+}
