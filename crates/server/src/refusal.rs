@@ -10,12 +10,7 @@ use crate::request_id::RequestId;
 use crate::state::AppState;
 
 /// Says no, in the log, as `why`, and in the metrics too.
-pub fn refuse(
-    state: &AppState,
-    request: &Request,
-    error: ApiError,
-    why: &'static str,
-) -> Response {
+pub fn refuse(state: &AppState, request: &Request, error: ApiError, why: &'static str) -> Response {
     let request_id = request.extensions().get::<RequestId>();
     let request_id = request_id.map_or("", RequestId::as_str);
     let path = request.uri().path();

@@ -172,7 +172,8 @@ export class Panel {
       if (span.className !== className) span.className = className;
       const text = cell ? visible(cell.text) : "";
       if (span.textContent !== text) span.textContent = text;
-      span.title = cell ? `${offset}: ${cell.state}, ${cell.probability.toFixed(3)}` : `${offset}`;
+      const held = cell ? `: ${cell.state}, ${cell.probability.toFixed(3)}` : "";
+      if (span.title !== offset + held) span.title = offset + held;
       if (first) span.dataset.lane = laneName(lane);
       else delete span.dataset.lane;
       committed += kind === "masked" || kind === "provisional" ? 0 : 1;

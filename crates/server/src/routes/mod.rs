@@ -86,9 +86,11 @@ fn open() -> Router<AppState> {
 
 /// The playground and its parts, for everybody: what it asks of the other paths needs their key.
 fn page() -> Router<AppState> {
-    playground::PARTS.iter().fold(Router::new(), |routes, part| {
-        routes.route(part.path, only(get(async || part.respond()), READ))
-    })
+    playground::PARTS
+        .iter()
+        .fold(Router::new(), |routes, part| {
+            routes.route(part.path, only(get(move || async { part.respond() }), READ))
+        })
 }
 
 /// Answers OPTIONS with the methods of the path, and all others with 405.

@@ -27,11 +27,23 @@ async fn ask(server: &Server, path: &str, headers: &[(&str, &str)]) -> (StatusCo
 #[tokio::test]
 async fn only_hosts_of_this_machine_are_answered() {
     let server = local();
-    for host in ["localhost:8000", "LOCALHOST", "127.0.0.1", "127.9.9.9:80", "[::1]:8000"] {
+    for host in [
+        "localhost:8000",
+        "LOCALHOST",
+        "127.0.0.1",
+        "127.9.9.9:80",
+        "[::1]:8000",
+    ] {
         let (status, error) = ask(&server, "/version", &[("host", host)]).await;
         assert_eq!(status, StatusCode::OK, "{host}: {error}");
     }
-    for host in ["", "example.com", "localhost.example.com:8000", "0.0.0.0", "[::2]"] {
+    for host in [
+        "",
+        "example.com",
+        "localhost.example.com:8000",
+        "0.0.0.0",
+        "[::2]",
+    ] {
         for path in ["/", "/version", "/v1/models", "/metrics", "/nowhere"] {
             let (status, error) = ask(&server, path, &[("host", host)]).await;
             assert_eq!(status, StatusCode::FORBIDDEN, "{host} {path}");
@@ -39,7 +51,10 @@ async fn only_hosts_of_this_machine_are_answered() {
             assert_eq!(error["code"], "forbidden");
             assert_eq!(error["param"], Value::Null);
             let message = error["message"].as_str().unwrap();
-            assert!(message.contains("Host") && message.contains(host), "{message}");
+            assert!(
+                message.contains("Host") && message.contains(host),
+                "{message}"
+            );
         }
     }
     // A second header does not hide the first, nor the first the second.
@@ -48,7 +63,12 @@ async fn only_hosts_of_this_machine_are_answered() {
         let (status, _) = ask(&server, "/version", &headers).await;
         assert_eq!(status, StatusCode::FORBIDDEN, "{hosts:?}");
     }
-    let named = ask(&server, "http://example.com/version", &[("host", "localhost")]).await;
+    let named = ask(
+        &server,
+        "http://example.com/version",
+        &[("host", "localhost")],
+    )
+    .await;
     assert_eq!(named.0, StatusCode::FORBIDDEN);
 }
 
@@ -74,7 +94,10 @@ async fn only_pages_of_this_server_are_answered() {
             let (status, error) = ask(&server, path, &[host, ("origin", origin)]).await;
             assert_eq!(status, StatusCode::FORBIDDEN, "{origin} {path}");
             let message = error["message"].as_str().unwrap();
-            assert!(message.contains("Origin") && message.contains(origin), "{message}");
+            assert!(
+                message.contains("Origin") && message.contains(origin),
+                "{message}"
+            );
         }
     }
 }
@@ -112,10 +135,22 @@ async fn old_clients_need_no_host() {
     let (address, _) = server.listen(std::future::pending()).await;
     for (request, expected) in [
         ("GET /version HTTP/1.0\r\n\r\n", "HTTP/1.0 200"),
-        ("GET /version HTTP/1.0\r\nhost: example.com\r\n\r\n", "HTTP/1.0 403"),
-        ("GET /version HTTP/1.0\r\norigin: http://localhost\r\n\r\n", "HTTP/1.0 403"),
-        ("GET /version HTTP/1.1\r\nconnection: close\r\n\r\n", "HTTP/1.1 403"),
-        ("GET /version HTTP/1.1\r\nhost:\r\nconnection: close\r\n\r\n", "HTTP/1.1 403"),
+        (
+            "GET /version HTTP/1.0\r\nhost: example.com\r\n\r\n",
+            "HTTP/1.0 403",
+        ),
+        (
+            "GET /version HTTP/1.0\r\norigin: http://localhost\r\n\r\n",
+            "HTTP/1.0 403",
+        ),
+        (
+            "GET /version HTTP/1.1\r\nconnection: close\r\n\r\n",
+            "HTTP/1.1 403",
+        ),
+        (
+            "GET /version HTTP/1.1\r\nhost:\r\nconnection: close\r\n\r\n",
+            "HTTP/1.1 403",
+        ),
         (
             "GET /version HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
             "HTTP/1.1 200",
@@ -155,7 +190,10 @@ async fn who_lets_every_origin_in_still_asks_for_the_host() {
 #[tokio::test]
 async fn other_servers_answer_to_any_name() {
     let server = server();
-    let headers = [("host", "api.example.com"), ("origin", "https://page.example")];
+    let headers = [
+        ("host", "api.example.com"),
+        ("origin", "https://page.example"),
+    ];
     let (status, error) = ask(&server, "/version", &headers).await;
     assert_eq!(status, StatusCode::OK, "{error}");
 }

@@ -102,7 +102,7 @@ async fn a_head_tells_the_length_and_sends_nothing() {
 
 #[test]
 fn the_page_is_small() {
-    let length = |file| std::fs::metadata(format!("{FOLDER}/{file}")).unwrap().len();
+    let length = |file: String| std::fs::metadata(format!("{FOLDER}/{file}")).unwrap().len();
     let total: u64 = files().into_iter().map(length).sum();
     assert!(total <= ROOM as u64, "{total} bytes, at most {ROOM}");
 }
@@ -118,7 +118,10 @@ fn files_of_others_are_as_published() {
     }
     let theirs: BTreeSet<_> = THEIRS.map(|(file, _)| file.to_owned()).into();
     let files = files();
-    let in_folders: BTreeSet<_> = files.into_iter().filter(|file| file.contains('/')).collect();
+    let in_folders: BTreeSet<_> = files
+        .into_iter()
+        .filter(|file| file.contains('/'))
+        .collect();
     assert_eq!(in_folders, theirs);
 }
 
@@ -145,7 +148,12 @@ fn nothing_is_inline_and_nothing_comes_from_elsewhere() {
         for written in ["innerHTML", "outerHTML", "insertAdjacentHTML", "eval("] {
             assert!(!text.contains(written), "{file}: {written}");
         }
-        for kept in ["localStorage", "sessionStorage", "document.cookie", "indexedDB"] {
+        for kept in [
+            "localStorage",
+            "sessionStorage",
+            "document.cookie",
+            "indexedDB",
+        ] {
             assert!(!text.contains(kept), "{file}: {kept}");
         }
     }
