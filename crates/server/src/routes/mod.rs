@@ -89,7 +89,10 @@ fn page() -> Router<AppState> {
     playground::PARTS
         .iter()
         .fold(Router::new(), |routes, part| {
-            routes.route(part.path, only(get(move || async { part.respond() }), READ))
+            routes.route(
+                part.path,
+                only(get(move || async move { part.respond() }), READ),
+            )
         })
 }
 
