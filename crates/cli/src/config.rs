@@ -37,6 +37,8 @@ pub struct Server {
     pub api_keys_file: String,
     /// Whether browsers of any origin may read answers.
     pub cors: bool,
+    /// Whether the playground is served at `/`.
+    pub playground: bool,
     /// Whether metrics are exported under vLLM's names too.
     pub vllm_metrics: bool,
 }
@@ -92,6 +94,7 @@ impl Default for Server {
             max_body_bytes: 16 << 20,
             api_keys_file: String::new(),
             cors: false,
+            playground: true,
             vllm_metrics: true,
         }
     }

@@ -45,8 +45,8 @@ pub fn run(args: &ServeArgs) -> Result<()> {
                 format!("server.listen {}: {error}", config.server.listen),
             )
         })?;
-    let state = AppState::new(settings(&config, keys));
     let address = listener.local_addr()?;
+    let state = AppState::new(settings(&config, keys, address));
     // Probes answer while the model loads.
     let serving = runtime.spawn(server::serve(listener, state.clone(), shutdown_signal()));
     let loaded = load::load(&config)?;
@@ -97,9 +97,12 @@ fn api_keys(config: &Config, args: &ServeArgs) -> Result<ApiKeys> {
 }
 
 /// What the HTTP layer is told.
-pub fn settings(config: &Config, keys: ApiKeys) -> Settings {
+pub fn settings(config: &Config, keys: ApiKeys, address: SocketAddr) -> Settings {
     Settings {
+        // Whoever needs no key is told apart from pages of elsewhere by where the request goes.
+        local_only: keys.is_empty() && address.ip().is_loopback(),
         keys,
+        playground: config.server.playground,
         max_body_bytes: config.server.max_body_bytes,
         drain_timeout: Duration::from_secs(config.server.drain_timeout),
         cors: config.server.cors,
@@ -170,6 +173,9 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
 /// What an operator wants to know before the first request.
 fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usize)) {
     tracing::info!(kernels = loaded.kernels, threads = loaded.threads, "device");
+    if keys == 0 && !address.ip().is_loopback() {
+        tracing::warn!(%address, "no API keys: everybody who reaches the address may use it");
+    }
     if !std::io::stderr().is_terminal() {
         return;
     }
@@ -209,6 +215,9 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
     match keys {
         0 => eprintln!("  keys       none: everybody who reaches the address may use it"),
         keys => eprintln!("  keys       {keys} accepted, as authorization: Bearer KEY"),
+    }
+    if config.server.playground {
+        eprintln!("  playground http://{address}/");
     }
     eprintln!("  metrics    http://{address}/metrics");
     // The demo model answers the phrasings it was trained on and nothing else.
@@ -297,6 +306,27 @@ mod tests {
         let message = keys(&["--api-keys-file", path]).unwrap_err().to_string();
         assert!(message.starts_with("server.api_keys_file"), "{message}");
         assert!(keys(&["--api-key", " "]).is_err());
+    }
+
+    #[test]
+    fn only_a_keyless_server_on_loopback_asks_where_a_request_is_from() {
+        let told = |listen: &str, keys: ApiKeys| {
+            let args = serve(&[]);
+            let config = Config::resolve(&args.model, Some(&args)).unwrap();
+            settings(&config, keys, listen.parse().unwrap()).local_only
+        };
+        let key = || ApiKeys::default().with_key("team", "secret");
+        for (listen, expected) in [
+            ("127.0.0.1:8000", true),
+            ("127.0.0.2:8000", true),
+            ("[::1]:8000", true),
+            ("0.0.0.0:8000", false),
+            ("[::]:8000", false),
+            ("192.0.2.1:8000", false),
+        ] {
+            assert_eq!(told(listen, ApiKeys::default()), expected, "{listen}");
+            assert!(!told(listen, key()), "{listen}");
+        }
     }
 
     #[test]

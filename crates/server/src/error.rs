@@ -32,6 +32,8 @@ pub enum ErrorCode {
     ContextLengthExceeded,
     /// No key, or one that is not accepted.
     InvalidApiKey,
+    /// A page from elsewhere may have sent the request, and no key is asked for.
+    Forbidden,
     /// No such model.
     ModelNotFound,
     /// No such path.
@@ -72,6 +74,7 @@ impl ErrorCode {
             Self::UnsupportedValue => bad("unsupported_value"),
             Self::ContextLengthExceeded => bad("context_length_exceeded"),
             Self::InvalidApiKey => (StatusCode::UNAUTHORIZED, INVALID, "invalid_api_key"),
+            Self::Forbidden => (StatusCode::FORBIDDEN, INVALID, "forbidden"),
             Self::ModelNotFound => (StatusCode::NOT_FOUND, INVALID, "model_not_found"),
             Self::UnknownUrl => (StatusCode::NOT_FOUND, INVALID, "unknown_url"),
             Self::MethodNotAllowed => (

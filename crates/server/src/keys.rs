@@ -6,14 +6,12 @@ use axum::extract::{Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use sha2::{Digest, Sha256};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use crate::error::{ApiError, ErrorCode};
-use crate::metrics::Outcome;
-use crate::request::Route;
-use crate::request_id::RequestId;
+use crate::refusal::refuse;
 use crate::state::AppState;
 
 /// Marks a digest where a key could stand.
@@ -144,26 +142,12 @@ pub async fn check(State(state): State<AppState>, mut request: Request, next: Ne
             request.extensions_mut().insert(name);
             next.run(request).await
         }
-        None => refuse(&state, &request),
+        None => {
+            let message = "an API key is required: authorization: Bearer KEY";
+            let error = ApiError::new(ErrorCode::InvalidApiKey, message);
+            refuse(&state, &request, error, "no valid API key")
+        }
     }
-}
-
-/// Says no, in the log and in the metrics too.
-fn refuse(state: &AppState, request: &Request) -> Response {
-    let error = ApiError::new(
-        ErrorCode::InvalidApiKey,
-        "an API key is required: authorization: Bearer KEY",
-    );
-    let request_id = request.extensions().get::<RequestId>();
-    let request_id = request_id.map_or("", RequestId::as_str);
-    let path = request.uri().path();
-    let route = Route::ALL.into_iter().find(|route| route.path() == path);
-    if let (Some(route), Ok(backend)) = (route, state.backend()) {
-        backend.metrics.edge().ended(route, Outcome::Invalid);
-    }
-    let route = route.map(Route::path);
-    tracing::info!(request_id, route, status = 401, "no valid API key");
-    error.into_response()
 }
 
 /// The key of the one `authorization` header, if it has that form.

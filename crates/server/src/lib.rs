@@ -1,4 +1,5 @@
-//! The HTTP server: OpenAI shapes, streaming, limits, errors, metrics, graceful shutdown.
+//! The HTTP server: OpenAI shapes, streaming, limits, errors, metrics, graceful shutdown, the
+//! playground page.
 //!
 //! A request goes `routes::generate` → `body` → `request` (JSON ends here) → `admit`, `encode` and
 //! `grammar` (ids, limits, submit) → `choice` and `assemble` (events to text), `logprobs`,
@@ -20,9 +21,11 @@ mod grammar;
 mod ids;
 mod json;
 mod keys;
+mod local;
 mod logprobs;
 pub mod metrics;
 mod record;
+mod refusal;
 mod request;
 mod request_id;
 mod response;

@@ -38,6 +38,11 @@ pub struct Settings {
     pub inline_encode_bytes: usize,
     /// The keys that are accepted; none = everybody may use the server.
     pub keys: ApiKeys,
+    /// Whether requests that a page from elsewhere may have sent are refused: right where no key
+    /// is asked for and the address is loopback.
+    pub local_only: bool,
+    /// Whether the playground is served at `/`.
+    pub playground: bool,
 }
 
 impl Default for Settings {
@@ -52,6 +57,8 @@ impl Default for Settings {
             cors: false,
             inline_encode_bytes: 2 << 10,
             keys: ApiKeys::default(),
+            local_only: false,
+            playground: true,
         }
     }
 }

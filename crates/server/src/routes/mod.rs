@@ -5,6 +5,7 @@ mod health;
 mod loads;
 mod metrics;
 mod models;
+mod playground;
 mod tokens;
 
 use axum::Router;
@@ -20,6 +21,7 @@ use tower_http::cors::{AllowHeaders, CorsLayer};
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::framing;
 use crate::keys;
+use crate::local;
 use crate::request::Route;
 use crate::request_id;
 use crate::state::AppState;
@@ -29,7 +31,11 @@ const WRITE: &str = "POST, OPTIONS";
 
 /// The whole server as a service.
 pub fn router(state: AppState) -> Router {
-    let routes = keyed(&state).merge(open()).fallback(unknown);
+    let mut routes = keyed(&state).merge(open());
+    if state.settings().playground {
+        routes = routes.merge(page());
+    }
+    let routes = routes.fallback(unknown);
     let routes = if state.settings().cors {
         // A wildcard would not cover the authorization header.
         routes.layer(CorsLayer::permissive().allow_headers(AllowHeaders::mirror_request()))
@@ -40,6 +46,7 @@ pub fn router(state: AppState) -> Router {
         .layer(CatchPanicLayer::custom(|_| {
             ApiError::internal().into_response()
         }))
+        .layer(from_fn_with_state(state.clone(), local::check))
         .layer(from_fn(framing::refuse))
         .layer(from_fn_with_state(state.clone(), request_id::attach))
         .with_state(state)
@@ -75,6 +82,18 @@ fn open() -> Router<AppState> {
         .route("/version", only(get(health::version), READ))
         .route("/load", only(get(health::load), READ))
         .route("/metrics", only(get(metrics::metrics), READ))
+}
+
+/// The playground and its parts, for everybody: what it asks of the other paths needs their key.
+fn page() -> Router<AppState> {
+    playground::PARTS
+        .iter()
+        .fold(Router::new(), |routes, part| {
+            routes.route(
+                part.path,
+                only(get(move || async move { part.respond() }), READ),
+            )
+        })
 }
 
 /// Answers OPTIONS with the methods of the path, and all others with 405.

@@ -1,6 +1,6 @@
 //! The lanes of a traced sequence, followed from step to step.
 
-use decode::{Decoder, Effect, Input, LaneId, Role};
+use decode::{Birth, Decoder, Effect, Input, LaneId, Role};
 use engine::StepTrace;
 use serde::Serialize;
 
@@ -88,7 +88,7 @@ impl Lanes {
                     parent,
                     start,
                     len,
-                    ..
+                    birth,
                 } => self.push(Lane {
                     id: lane.0,
                     parent: parent.map(|parent| parent.0),
@@ -99,7 +99,10 @@ impl Lanes {
                     start,
                     len,
                     clock: 0,
-                    state: LaneState::Active,
+                    state: match birth {
+                        Birth::Active | Birth::Waiting => LaneState::Active,
+                        Birth::Finished => LaneState::Finished,
+                    },
                 }),
                 Effect::Fork { lane, .. } => {
                     self.change(lane, |lane| lane.state = LaneState::Forked);

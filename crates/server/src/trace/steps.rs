@@ -22,6 +22,8 @@ pub struct StepEvent {
     pub kind: &'static str,
     /// First offset that is not committed.
     pub frontier: u32,
+    /// Positions that are left: a stop token cuts what lies behind it.
+    pub canvas: u32,
     /// Steps before the last one that are merged into it.
     pub skipped: u32,
     /// Positions that changed, by offset; one that is a mask again has no text.
@@ -45,7 +47,7 @@ pub struct Steps {
     lanes: Lanes,
     /// The last change of every offset.
     cells: BTreeMap<u32, Change>,
-    last: Option<(u32, ForwardKind, u32)>,
+    last: Option<(u32, ForwardKind, u32, u32)>,
     count: u32,
 }
 
@@ -92,13 +94,13 @@ impl Steps {
                 _ => {}
             }
         }
-        self.last = Some((step.step, step.kind, step.frontier));
+        self.last = Some((step.step, step.kind, step.frontier, step.canvas));
         self.count += 1;
     }
 
     /// Everything since the last call as one event, if there was a step.
     pub fn take(&mut self, tokenizer: &Tokenizer) -> Option<StepEvent> {
-        let (step, kind, frontier) = self.last.take()?;
+        let (step, kind, frontier, canvas) = self.last.take()?;
         let mask = tokenizer.mask_id().unwrap_or_default();
         let cell = |(offset, change)| match change {
             Change::Token(token, probability, kind) => {
@@ -112,6 +114,7 @@ impl Steps {
             step,
             kind: forward_name(kind),
             frontier,
+            canvas,
             skipped,
             cells: std::mem::take(&mut self.cells)
                 .into_iter()

@@ -12,7 +12,7 @@ const COMPLETIONS: &str = "/v1/completions";
 /// Never sent: whoever waits for it reads to the end of the connection.
 const END: &str = "the end of the connection";
 /// Every path and what may be asked of it.
-const METHODS: [(&str, &str); 16] = [
+const METHODS: [(&str, &str); 18] = [
     (COMPLETIONS, "POST, OPTIONS"),
     ("/v1/chat/completions", "POST, OPTIONS"),
     ("/v1/diffusion/trace", "POST, OPTIONS"),
@@ -29,6 +29,8 @@ const METHODS: [(&str, &str); 16] = [
     ("/load", "GET, HEAD, OPTIONS"),
     ("/metrics", "GET, HEAD, OPTIONS"),
     ("/v1/models?limit=1", "GET, HEAD, OPTIONS"),
+    ("/", "GET, HEAD, OPTIONS"),
+    ("/playground/main.js", "GET, HEAD, OPTIONS"),
 ];
 
 fn few_tokens() -> Value {

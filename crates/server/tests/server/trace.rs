@@ -31,6 +31,7 @@ struct Replay {
     lanes: BTreeMap<u64, Value>,
     steps: u64,
     frontier: u64,
+    canvas: Option<u64>,
 }
 
 fn replay(events: &[(String, Value)]) -> Replay {
@@ -51,6 +52,10 @@ fn replay(events: &[(String, Value)]) -> Replay {
         let frontier = data["frontier"].as_u64().unwrap();
         assert!(frontier >= replay.frontier);
         replay.frontier = frontier;
+        // What is left of the canvas holds what was streamed, and only ever gets shorter.
+        let canvas = data["canvas"].as_u64().unwrap();
+        let before = replay.canvas.replace(canvas).unwrap_or(canvas);
+        assert!((frontier..=before).contains(&canvas), "{data}");
         for cell in data["cells"].as_array().unwrap() {
             let probability = cell[3].as_f64().unwrap();
             assert!((0.0..=1.0).contains(&probability), "{cell}");

@@ -32,7 +32,7 @@ impl Local {
     pub fn start(runtime: &Runtime, loaded: Loaded, config: &Config) -> Result<Self> {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
         let address = listener.local_addr()?;
-        let state = AppState::new(serve::settings(config, ApiKeys::default()));
+        let state = AppState::new(serve::settings(config, ApiKeys::default(), address));
         let model = loaded.name.clone();
         let engine = serve::install(&state, loaded, config)?;
         let (stop, stopped) = oneshot::channel();

@@ -75,7 +75,7 @@ fn merged_steps_tell_the_last_change_too() {
     steps.push(&step(1, &[place(2, 70), place(3, 71)]));
     steps.push(&step(2, &[Effect::Revoke { offset: 2 }]));
     let event = steps.take(&tokenizer).expect("two steps were pushed");
-    assert_eq!((event.step, event.skipped), (2, 1));
+    assert_eq!((event.step, event.skipped, event.canvas), (2, 1, 8));
     let kinds: Vec<_> = event
         .cells
         .iter()

@@ -1,0 +1,166 @@
+//! Who may speak with a server on loopback that asks for no key: programs and pages of this
+//! machine, no page from elsewhere.
+//!
+//! A page that a browser of this machine has open can send requests here too. Its `Origin` tells,
+//! save where its own name was made to lead to 127.0.0.1 (DNS rebinding): then its `Host` does.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use axum::extract::{Request, State};
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::{HeaderValue, Version};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use crate::error::{ApiError, ErrorCode, clip};
+use crate::refusal::refuse;
+use crate::state::AppState;
+
+/// Lets a request through if no page from elsewhere can have sent it, or anybody may ask.
+pub async fn check(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let settings = state.settings();
+    if !settings.local_only {
+        return next.run(request).await;
+    }
+    match local(&request, settings.cors) {
+        Ok(()) => next.run(request).await,
+        Err(error) => refuse(&state, &request, error, "a foreign Host or Origin"),
+    }
+}
+
+/// Whether `Host` is this machine and `Origin`, unless `any_origin` may ask, the server itself.
+fn local(request: &Request, any_origin: bool) -> Result<(), ApiError> {
+    let headers = request.headers();
+    let mut hosts = headers.get_all(HOST).iter();
+    let host = hosts.next();
+    // HTTP/1.0 has no such header, and no browser speaks it.
+    if host.is_none() && request.version() != Version::HTTP_10 {
+        return Err(foreign_host(""));
+    }
+    for host in host.into_iter().chain(hosts) {
+        if !is_loopback(host.as_bytes()) {
+            return Err(foreign_host(&printable(host)));
+        }
+    }
+    // The name in the request line wins over the header.
+    if let Some(authority) = request.uri().authority()
+        && !is_loopback(authority.as_str().as_bytes())
+    {
+        return Err(foreign_host(authority.as_str()));
+    }
+    for origin in headers.get_all(ORIGIN) {
+        if !any_origin && !is_own(origin, host) {
+            return Err(foreign_origin(&printable(origin)));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a page from `origin` came from where the request goes.
+fn is_own(origin: &HeaderValue, host: Option<&HeaderValue>) -> bool {
+    let origin = origin.as_bytes();
+    let authority = [&b"http://"[..], b"https://"]
+        .into_iter()
+        .find_map(|scheme| origin.strip_prefix(scheme));
+    match (authority, host) {
+        (Some(authority), Some(host)) => authority.eq_ignore_ascii_case(host.as_bytes()),
+        _ => false,
+    }
+}
+
+/// Whether `authority` is `localhost` or a loopback address, with any port or none.
+fn is_loopback(authority: &[u8]) -> bool {
+    let Ok(authority) = std::str::from_utf8(authority) else {
+        return false;
+    };
+    let (is_loopback, rest) = match authority.strip_prefix('[') {
+        Some(bracketed) => {
+            let (address, rest) = bracketed.split_once(']').unwrap_or((bracketed, "]"));
+            let address = address.parse::<Ipv6Addr>();
+            (address.is_ok_and(|address| address.is_loopback()), rest)
+        }
+        None => {
+            let (name, rest) = authority.split_at(authority.find(':').unwrap_or(authority.len()));
+            let address = name.parse::<Ipv4Addr>();
+            let is_loopback = address.is_ok_and(|address| address.is_loopback());
+            (is_loopback || name.eq_ignore_ascii_case("localhost"), rest)
+        }
+    };
+    let port = match rest.strip_prefix(':') {
+        Some(port) => port,
+        None if rest.is_empty() => "0",
+        None => return false,
+    };
+    is_loopback && port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
+}
+
+fn printable(value: &HeaderValue) -> String {
+    clip(&String::from_utf8_lossy(value.as_bytes()))
+}
+
+fn foreign_host(given: &str) -> ApiError {
+    let message = format!(
+        "without API keys this server answers to localhost, 127.0.0.0/8 and [::1] only: \
+         the Host header is '{}'",
+        clip(given)
+    );
+    ApiError::new(ErrorCode::Forbidden, message)
+}
+
+fn foreign_origin(given: &str) -> ApiError {
+    let message = format!(
+        "without API keys this server answers pages of its own only: the Origin header is '{given}'"
+    );
+    ApiError::new(ErrorCode::Forbidden, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_loopback;
+
+    #[test]
+    fn loopback_has_many_names() {
+        for authority in [
+            "localhost",
+            "LocalHost:8000",
+            "127.0.0.1",
+            "127.0.0.1:8000",
+            "127.255.255.254:1",
+            "[::1]",
+            "[::1]:65535",
+            "[0:0:0:0:0:0:0:1]:80",
+        ] {
+            assert!(is_loopback(authority.as_bytes()), "{authority}");
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_loopback_is_elsewhere() {
+        for authority in [
+            "",
+            ":8000",
+            "example.com",
+            "localhost.example.com",
+            "127.0.0.1.example.com",
+            "example.com:127.0.0.1",
+            "localhost:",
+            "localhost:80000",
+            "localhost:+80",
+            "localhost:80:80",
+            "localhost@example.com",
+            "127.0.0.1@example.com",
+            "127.1",
+            "0.0.0.0",
+            "128.0.0.1",
+            "::1",
+            "[::1",
+            "[::1]8000",
+            "[::2]:80",
+            "[127.0.0.1]",
+            "localhost/",
+            " localhost",
+        ] {
+            assert!(!is_loopback(authority.as_bytes()), "{authority}");
+        }
+    }
+}

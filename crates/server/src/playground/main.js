@@ -1,0 +1,156 @@
+// The page: one form, one panel for an answer, a second one for a race.
+
+import { curl, servedModel, trace } from "./api.js";
+import { DecoderPicker } from "./decoder.js";
+import { Panel } from "./panel.js";
+
+/** Pause before a server that is loading is asked again, in milliseconds. */
+const AGAIN = 1000;
+const BUDGET = 256;
+/** In the phrasings that the demo model was trained on. */
+const DEMO = {
+  sum: "Tom has 9 coins. Then he buys 6 more coins. Next he loses 3 coins. How many coins does " +
+    "Tom have now?",
+  "longer sum": "Ana has 14 eggs. Then she buys 5 more eggs. Next she loses 4 eggs. After that " +
+    "she finds 9 more eggs. How many eggs does Ana have now?",
+  function: 'Complete the function.\ndef solve(a, b):\n    """Start with a, then multiply by 3, ' +
+    'then subtract b and return it."""\n',
+  list: "Reverse the list coins, eggs, books, pens.",
+};
+const OTHER = { story: "Write three short sentences about the sea." };
+
+const at = (id) => document.getElementById(id);
+const titles = ["Decoder A", "Decoder B"];
+const pickers = titles.map((title) => new DecoderPicker(at("decoder"), title));
+const panels = titles.map((title) => new Panel(at("panel"), title));
+let model = null;
+let running = null;
+
+at("first").append(pickers[0].element);
+at("second").append(pickers[1].element);
+
+function say(text) {
+  at("status").textContent = text;
+}
+
+/** Fills the pickers with what the server offers, once it does. */
+async function load() {
+  try {
+    model = await servedModel(at("key").value);
+  } catch (error) {
+    say(error.status === 401 ? "This server asks for an API key." : error.message);
+    if (error.code === "loading") setTimeout(load, AGAIN);
+    return;
+  }
+  at("model").textContent = `${model.id}, ${model.max_model_len} positions`;
+  const budget = at("budget");
+  budget.max = model.max_model_len;
+  budget.value = Math.min(BUDGET, model.max_model_len);
+  pickers[0].offer(model.diffusion, "");
+  pickers[1].offer(model.diffusion, model.diffusion.presets.vanilla ? "vanilla" : "autoregressive");
+  offerExamples(model.demo ? DEMO : OTHER);
+  say("");
+}
+
+function offerExamples(examples) {
+  const prompt = at("prompt");
+  prompt.value ||= Object.values(examples)[0];
+  const buttons = Object.entries(examples).map(([name, text]) => {
+    const button = document.createElement("button");
+    Object.assign(button, { type: "button", textContent: name });
+    button.addEventListener("click", () => {
+      prompt.value = text;
+      prompt.focus();
+    });
+    return button;
+  });
+  at("examples").replaceChildren(...buttons);
+}
+
+/** The body that the form asks for with the decoder of `picker`. */
+function request(picker) {
+  const prompt = at("prompt").value;
+  const isChat = at("form").elements.mode.value === "chat";
+  const input = isChat ? { messages: [{ role: "user", content: prompt }] } : { prompt };
+  const number = (id) => (at(id).value === "" ? undefined : at(id).valueAsNumber);
+  return {
+    model: model.id,
+    ...input,
+    max_tokens: number("budget"),
+    temperature: number("temperature"),
+    seed: number("seed"),
+    diffusion: picker.value,
+  };
+}
+
+/** Asks for one answer; returns what there is to say of it. */
+async function answer(index, signal) {
+  const panel = panels[index];
+  const key = at("key").value;
+  const body = request(pickers[index]);
+  panel.begin(pickers[index].name, curl(body, location.origin, key !== ""));
+  let usage = null;
+  const done = (event) => {
+    usage = event.usage;
+    panel.events.done(event);
+  };
+  try {
+    await trace(body, key, signal, { ...panel.events, done });
+  } catch (error) {
+    if (signal.aborted) {
+      panel.end("stopped");
+      return `${titles[index]} was stopped.`;
+    }
+    panel.end("failed", error);
+    return `${titles[index]} failed.`;
+  }
+  const seconds = panel.seconds.toFixed(2);
+  panel.end("done");
+  const { completion_tokens: tokens, diffusion } = usage;
+  return `${titles[index]}: ${tokens} tokens, ${diffusion.forwards} forwards, ${seconds} s.`;
+}
+
+/** Charts beside each other have the same scale. */
+function share(shown) {
+  const most = (name) => Math.max(...shown.map((panel) => panel.scale[name]));
+  const scale = { forwards: most("forwards"), positions: most("positions") };
+  for (const panel of shown) {
+    const { forwards, positions } = panel.scale;
+    if (forwards === scale.forwards && positions === scale.positions) continue;
+    panel.scale = { ...scale };
+    panel.redraw();
+  }
+}
+
+async function run() {
+  if (!model || running) return;
+  running = new AbortController();
+  at("run").disabled = true;
+  at("stop").disabled = false;
+  const indices = at("race").checked ? [0, 1] : [0];
+  const shown = indices.map((index) => panels[index]);
+  at("panels").replaceChildren(...shown.map((panel) => panel.element));
+  for (const panel of panels) panel.onscale = () => share(shown);
+  say("Running.");
+  const told = await Promise.all(indices.map((index) => answer(index, running.signal)));
+  running = null;
+  at("run").disabled = false;
+  at("stop").disabled = true;
+  say(told.join(" "));
+}
+
+at("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  run();
+});
+at("stop").addEventListener("click", () => running?.abort());
+at("race").addEventListener("change", () => {
+  at("second").hidden = !at("race").checked;
+  at("run").textContent = at("race").checked ? "Race" : "Run";
+});
+at("key").addEventListener("change", load);
+at("prompt").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) at("form").requestSubmit();
+});
+at("panels").append(panels[0].element);
+load();

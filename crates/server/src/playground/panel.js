@@ -1,0 +1,260 @@
+// What one answer looks like: its text, its canvas, its lanes, what it cost.
+
+import { cursor, drawChart } from "./chart.js";
+import { Canvas, laneName } from "./trace.js";
+
+/** Milliseconds of a step when an answer is played again. */
+const PACE = 220;
+const SHOWN = { "\n": "⏎", "\t": "⇥" };
+
+const count = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
+const visible = (text) =>
+  text.replace(/[\n\t]/g, (found) => SHOWN[found]).replace(/^<\|(.*)\|>$/, "⟨$1⟩");
+
+function make(name, className, ...children) {
+  const made = document.createElement(name);
+  made.className = className;
+  made.append(...children);
+  return made;
+}
+
+/** A panel over the elements of the template `panel`. */
+export class Panel {
+  #root;
+  #at = {};
+  #open = null;
+  #canvas = null;
+  #events = [];
+  #rows = [];
+  #text = "";
+  #textAt = [];
+  #began = 0;
+  #frame = 0;
+  #player = 0;
+  #command = "";
+  /** Forwards and positions that its chart has room for; others may need more. */
+  scale = { forwards: 0, positions: 1 };
+  /** Called when this answer needs more room. */
+  onscale = () => {};
+
+  constructor(template, title) {
+    this.#root = template.content.firstElementChild.cloneNode(true);
+    for (const name of ["name", "error", "command", "answer", "cells", "rest", "chart", "tree",
+      "copy", "replay", "position"]) {
+      this.#at[name] = this.#root.querySelector(`.${name}`);
+    }
+    this.#at.title = this.#root.querySelector("h2");
+    this.#at.slider = this.#root.querySelector("input[type=range]");
+    this.#at.title.textContent = title;
+    this.#root.setAttribute("aria-label", title);
+    this.#at.answer.setAttribute("aria-label", `Answer, ${title}`);
+    this.#at.text = this.#at.answer.appendChild(document.createTextNode(""));
+    this.#at.slider.addEventListener("input", () => {
+      this.#pause();
+      this.#show(this.#at.slider.valueAsNumber);
+    });
+    this.#at.replay.addEventListener("click", () => (this.#player ? this.#pause() : this.#play()));
+    this.#at.copy.addEventListener("click", () => this.#copy());
+  }
+
+  get element() {
+    return this.#root;
+  }
+
+  /** Forgets the last answer and waits for one by the decoder `name`. */
+  begin(name, command) {
+    this.#pause();
+    this.#open = this.#canvas = null;
+    this.#events = [];
+    this.#rows = [];
+    this.#textAt = [];
+    this.#text = this.#at.text.data = "";
+    this.#command = command;
+    this.scale = { forwards: 0, positions: 1 };
+    this.#at.name.textContent = name;
+    this.#at.error.hidden = this.#at.command.hidden = true;
+    this.#at.copy.disabled = false;
+    this.#at.copy.textContent = "Copy as curl";
+    this.#at.replay.disabled = this.#at.slider.disabled = true;
+    for (const part of ["cells", "chart", "tree", "rest"]) this.#at[part].replaceChildren();
+    this.#tell({});
+    this.#at.answer.setAttribute("aria-busy", "true");
+    this.#root.dataset.state = "running";
+    this.#began = performance.now();
+  }
+
+  /** The events of a trace. */
+  events = {
+    open: (open) => {
+      this.#open = open;
+      this.#canvas = new Canvas(open);
+    },
+    step: (event) => {
+      this.#events.push(event);
+      this.#rows.push(this.#canvas.apply(event));
+      this.#textAt.push(this.#text.length);
+      this.scale.forwards = Math.max(this.scale.forwards, event.step);
+      this.scale.positions = Math.max(this.scale.positions, this.#canvas.reached());
+      this.onscale();
+      const forwards = event.step;
+      const tokens = this.#canvas.frontier;
+      this.#tell({ tokens, forwards, tpf: tokens / forwards, tps: tokens / this.seconds });
+      this.#frame ||= requestAnimationFrame(() => this.#draw());
+    },
+    text: ({ text }) => {
+      this.#text += text;
+      this.#at.text.data = this.#text;
+      if (this.#textAt.length > 0) this.#textAt[this.#textAt.length - 1] = this.#text.length;
+    },
+    done: ({ usage }) => {
+      const { forwards, tokens_per_forward: tpf, decoder } = usage.diffusion;
+      const tokens = usage.completion_tokens;
+      this.#tell({ tokens, forwards, tpf, tps: tokens / this.seconds });
+      this.#at.name.title = decoder;
+    },
+  };
+
+  /** Since the request was sent. */
+  get seconds() {
+    return (performance.now() - this.#began) / 1000;
+  }
+
+  /** Whatever way the answer ended: `done`, `stopped` or an error. */
+  end(state, error) {
+    this.#root.dataset.state = state;
+    this.#at.answer.setAttribute("aria-busy", "false");
+    if (error) {
+      const param = error.param ? make("code", "", error.param) : "";
+      this.#at.error.replaceChildren(param, param && " – ", error.message);
+      this.#at.error.hidden = false;
+    }
+    const steps = this.#events.length;
+    this.#at.replay.disabled = this.#at.slider.disabled = steps === 0;
+    this.#at.slider.max = steps;
+    if (this.#canvas) this.#draw();
+  }
+
+  /** Draws anew what is shown, after `scale` has changed. */
+  redraw() {
+    if (this.#canvas) this.#frame ||= requestAnimationFrame(() => this.#draw());
+  }
+
+  #draw() {
+    cancelAnimationFrame(this.#frame);
+    this.#frame = 0;
+    const steps = this.#events.length;
+    this.#at.slider.max = steps;
+    this.#drawCanvas(this.#canvas, steps);
+  }
+
+  #drawCanvas(canvas, steps) {
+    this.#drawCells(canvas);
+    const chart = drawChart(this.#rows, this.#canvas.lanes, this.scale);
+    if (steps < this.#rows.length) chart.append(cursor(this.#rows, steps, this.scale));
+    this.#at.chart.replaceChildren(chart);
+    const lanes = count(this.#canvas.lanes.length, "lane");
+    const forwards = this.#canvas.step;
+    this.#at.chart.setAttribute("aria-label", `${lanes} over ${count(forwards, "forward")}`);
+    this.#at.slider.value = steps;
+    this.#at.position.textContent = `${canvas.step} / ${forwards}`;
+    this.#drawTree(canvas);
+  }
+
+  #drawCells(canvas) {
+    const cells = this.#at.cells;
+    const positions = canvas.positions();
+    let committed = 0;
+    for (const { offset, cell, lane, first } of positions) {
+      const span = cells.children[offset] ?? cells.appendChild(document.createElement("span"));
+      const kind = cell?.state ?? "masked";
+      const place = canvas.frontier === offset + 1 ? "frontier" : "";
+      const className = `cell ${kind} ${lane?.role ?? ""} ${lane?.state ?? ""} ${place}`;
+      if (span.className !== className) span.className = className;
+      const text = cell ? visible(cell.text) : "";
+      if (span.textContent !== text) span.textContent = text;
+      const held = cell ? `: ${cell.state}, ${cell.probability.toFixed(3)}` : "";
+      if (span.title !== offset + held) span.title = offset + held;
+      if (first) span.dataset.lane = laneName(lane);
+      else delete span.dataset.lane;
+      committed += kind === "masked" || kind === "provisional" ? 0 : 1;
+    }
+    while (cells.children.length > positions.length) cells.lastChild.remove();
+    const label = `${committed} of ${positions.length} positions committed`;
+    cells.setAttribute("aria-label", label);
+    const rest = canvas.length - positions.length;
+    this.#at.rest.textContent = rest > 0 ? `and ${count(rest, "mask")} that no lane has reached` : "";
+  }
+
+  #drawTree(canvas) {
+    const lists = [];
+    for (const lane of canvas.lanes) {
+      if (!lane) continue;
+      const end = lane.start + lane.len;
+      const isNext = (other) => other?.parent === lane.id && other.start > lane.start;
+      const split = canvas.lanes.find(isNext);
+      const forked = lane.state === "forked";
+      const state = forked && split ? `forked at ${split.start}` : lane.state;
+      const told = ` [${lane.start}, ${end}) ${state}, ${count(lane.clock, "forward")}`;
+      const badge = make("i", `badge ${lane.role}`, laneName(lane));
+      const item = make("li", lane.state, badge, ` ${lane.role}${told}`);
+      const parent = canvas.lanes[lane.parent];
+      // A successor that was not forked goes on at its parent's level.
+      const above = parent?.state === "forked" ? parent.id : lists[parent?.id]?.above;
+      lists[lane.id] = { above, list: null, item };
+      const owner = lists[above];
+      if (owner) owner.list ??= owner.item.appendChild(make("ul", ""));
+      (owner?.list ?? (lists.top ??= make("ul", ""))).append(item);
+    }
+    this.#at.tree.replaceChildren(...(lists.top?.children ?? []));
+  }
+
+  #tell(counts) {
+    for (const place of this.#root.querySelectorAll("[data-count]")) {
+      const value = counts[place.dataset.count];
+      const digits = Number.isInteger(value) || value >= 100 ? 0 : 1;
+      place.textContent = Number.isFinite(value) ? value.toFixed(digits) : "–";
+    }
+  }
+
+  /** Shows the answer as it was after so many steps. */
+  #show(steps) {
+    const canvas = new Canvas(this.#open);
+    for (const event of this.#events.slice(0, steps)) canvas.apply(event);
+    this.#at.text.data = this.#text.slice(0, steps > 0 ? this.#textAt[steps - 1] : 0);
+    if (steps === this.#events.length) this.#at.text.data = this.#text;
+    this.#drawCanvas(canvas, steps);
+  }
+
+  #play() {
+    const slider = this.#at.slider;
+    let steps = slider.valueAsNumber < this.#events.length ? slider.valueAsNumber : 0;
+    this.#at.replay.textContent = "Pause";
+    this.#at.answer.setAttribute("aria-live", "off");
+    const next = () => {
+      this.#show(steps);
+      steps += 1;
+      if (steps > this.#events.length) this.#pause();
+    };
+    this.#player = setInterval(next, PACE);
+    next();
+  }
+
+  #pause() {
+    clearInterval(this.#player);
+    this.#player = 0;
+    this.#at.replay.textContent = "Replay";
+    this.#at.answer.setAttribute("aria-live", "polite");
+  }
+
+  async #copy() {
+    try {
+      await navigator.clipboard.writeText(this.#command);
+      this.#at.copy.textContent = "Copied";
+    } catch {
+      // Only pages of this machine or over TLS may write there: the text is there to be taken.
+      this.#at.command.textContent = this.#command;
+      this.#at.command.hidden = false;
+      getSelection().selectAllChildren(this.#at.command);
+    }
+  }
+}

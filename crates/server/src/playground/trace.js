@@ -1,0 +1,72 @@
+// A traced answer as data: its positions and its lanes, as its steps change them.
+
+/** A lane by the letter of its role and its number. */
+export const laneName = (lane) => (lane.role === "refine" ? "R" : "G") + lane.id;
+
+/** What the positions hold and which lanes there are, after the steps that were applied. */
+export class Canvas {
+  /** By offset: {text, probability, state}; a hole is a mask. */
+  cells = [];
+  /** By number. */
+  lanes = [];
+  frontier = 0;
+  length = 0;
+  step = 0;
+
+  /** The data of an `open` event. */
+  constructor(open) {
+    this.length = open.budget;
+  }
+
+  /** Applies the data of a `step` event; returns what the chart shows of it. */
+  apply(event) {
+    const row = this.#row(event);
+    for (const [offset, , text, probability, state] of event.cells) {
+      if (state === "masked") delete this.cells[offset];
+      else this.cells[offset] = { text, probability, state };
+    }
+    for (const lane of event.lanes) this.lanes[lane.id] = lane;
+    this.frontier = event.frontier;
+    this.length = event.canvas;
+    this.cells.length = Math.min(this.cells.length, this.length);
+    this.step = event.step;
+    return row;
+  }
+
+  /** The lanes that ran, where they lay before the step, and the positions that it changed. */
+  #row({ step, skipped, lanes, cells }) {
+    const bars = [];
+    for (const lane of lanes) {
+      const before = this.lanes[lane.id];
+      if (lane.clock > (before?.clock ?? 0)) {
+        const { start, len } = before ?? lane;
+        bars.push({ id: lane.id, role: lane.role, start, len });
+      }
+    }
+    const marks = cells.map(([offset, , , , state]) => ({ offset, state }));
+    return { step, height: 1 + skipped, bars, marks };
+  }
+
+  /** The lanes that own positions, from left to right; a forked lane's belong to its children. */
+  leaves() {
+    const owns = (lane) => lane.state !== "forked" && lane.len > 0;
+    return this.lanes.filter(owns).sort((a, b) => a.start - b.start);
+  }
+
+  /** The end of the last lane or token: what lies behind is masks that no lane has reached. */
+  reached() {
+    const ends = this.leaves().map((lane) => lane.start + lane.len);
+    return Math.min(this.length, Math.max(this.cells.length, ...ends, 0));
+  }
+
+  /** Every position up to there: its cell or null, its lane or null, whether the lane begins. */
+  positions() {
+    const leaves = this.leaves();
+    let at = 0;
+    return Array.from({ length: this.reached() }, (_, offset) => {
+      while (at < leaves.length && offset >= leaves[at].start + leaves[at].len) at += 1;
+      const lane = at < leaves.length && offset >= leaves[at].start ? leaves[at] : null;
+      return { offset, cell: this.cells[offset] ?? null, lane, first: lane?.start === offset };
+    });
+  }
+}
