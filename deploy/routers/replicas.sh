@@ -5,6 +5,7 @@
 #   PORT       the router's port (8000); replicas listen on the two ports behind it
 #   WORKERS    addresses of replicas that run already, such as "http://a:8000 http://b:8000";
 #              then none is started
+#   ASYNCLANE_API_KEY  a key that the replicas ask for; the router is told it
 #   VENV       folder of the router's Python environment; made and filled where it is missing
 #   LOGS       folder of what replicas and router write; a new one under /tmp by default
 

@@ -14,6 +14,9 @@ import threading
 from client import CHAT, Client, chat, until
 
 ROUTERS = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "routers"
+# What replicas ask for; they and the scripts read it from the environment.
+KEY = "key-" + secrets.token_hex(16)
+os.environ["ASYNCLANE_API_KEY"] = KEY
 BINARY = os.environ.get("ASYNCLANE", "asynclane")
 
 
@@ -92,7 +95,7 @@ class Stand:
     """`deploy/routers/NAME/run`, with replicas of its own unless `workers` are given."""
 
     def __init__(self, name, flags=(), workers=(), **environment):
-        self.key = "sk-" + secrets.token_hex(16) if name == "litellm" else ""
+        self.key = "sk-" + secrets.token_hex(16) if name == "litellm" else KEY
         # Its own, its replicas', the gateway's metrics.
         port = free_ports(10)
         environment |= {
@@ -110,8 +113,9 @@ class Stand:
             if match := re.match(pattern, line):
                 self.replicas[match[2]] = int(match[1])
         self.workers = list(workers) or list(self.replicas)
-        # The gateway says that it is ready before it knows its replicas.
-        until(self.all_answer, "every replica is known to the router")
+        if name == "smg":
+            # It says that it is ready before it knows its replicas.
+            until(self.all_known, "every replica is known to the gateway")
 
     def target(self):
         return self.url, self.key
@@ -129,6 +133,13 @@ class Stand:
 
         with concurrent.futures.ThreadPoolExecutor(together) as pool:
             return set(pool.map(ask, range(together)))
+
+    def all_known(self):
+        client = self.client()
+        known = client.get("/workers").json()["workers"]
+        client.close()
+        healthy = {worker["url"] for worker in known if worker["is_healthy"]}
+        return healthy == set(self.workers)
 
     def all_answer(self):
         return set(self.workers) <= self.seen()
