@@ -1,10 +1,13 @@
 """What a client sees through a router, while replicas are killed and drained behind it."""
 
+import os
+import re
 import signal
+import subprocess
 import unittest
 
 from client import CHAT, Client, Load, answers, chat, until
-from stand import KEY, Stand
+from stand import KEY, ROUTERS, Stand
 
 PRESET = {"preset": "vanilla"}
 
@@ -137,6 +140,33 @@ class Router:
         return answer.json()["usage"]
 
 
+class Manifest(unittest.TestCase):
+    """The gateway's flags on Kubernetes; the manifest itself needs a cluster."""
+
+    def setUp(self):
+        text = (ROUTERS / "kubernetes" / "gateway.yaml").read_text()
+        self.flags = re.findall(r"^ +- (--[a-z][^\n]*)$", text, re.MULTILINE)
+
+    def test_the_flags_are_those_of_the_script(self):
+        lines = (ROUTERS / "smg" / "gateway.flags").read_text().splitlines()
+        local = [line.replace(" ", "=") for line in lines if not line.startswith("#")]
+        self.assertEqual([flag for flag in local if flag not in self.flags], [])
+
+    def test_the_gateway_knows_every_flag(self):
+        program = (
+            "import argparse, sys; from smg.router_args import RouterArgs;"
+            "parser = argparse.ArgumentParser(); RouterArgs.add_cli_args(parser);"
+            "found = RouterArgs.from_cli_args(parser.parse_args(sys.argv[1:]));"
+            "print(found.policy, found.service_discovery_port, found.selector)"
+        )
+        python = os.path.join(os.environ["VENV_SMG"], "bin", "python")
+        shown = subprocess.run(
+            [python, "-c", program, *self.flags], capture_output=True, text=True, check=False
+        )
+        expected = "power_of_two 8000 {'app.kubernetes.io/name': 'asynclane'}\n"
+        self.assertEqual((shown.returncode, shown.stdout), (0, expected), shown.stderr)
+
+
 class Gateway(Router, unittest.TestCase):
     """The Shepherd Model Gateway."""
 
@@ -148,6 +178,16 @@ class Gateway(Router, unittest.TestCase):
         self.addCleanup(direct.close)
         own, routed = direct.post(CHAT, body), self.client.post(CHAT, body)
         self.assertEqual(routed.body, own.body)
+
+    def test_what_the_gateway_does_not_route(self):
+        ids = {"model": "demo", "prompt": [6, 7, 8], "max_tokens": 1}
+        for path, body, status in (
+            ("/v1/diffusion/trace", chat(9), 404),
+            ("/tokenize", {"model": "demo", "prompt": "Hi"}, 404),
+            ("/detokenize", {"model": "demo", "tokens": [6]}, 404),
+            ("/v1/completions", ids, 400),
+        ):
+            self.assertEqual(self.client.post(path, body).status, status, path)
 
     def test_requests_go_where_the_load_is_low(self):
         """Load that the gateway did not send, so that it knows of it from /v1/loads alone."""
@@ -199,6 +239,11 @@ class LiteLlm(Router, unittest.TestCase):
     streams_usage = False
     # Keys are looked up in a database, and there is none here.
     refusals = (500, 400)
+
+    def test_an_error_has_its_status_for_a_code(self):
+        error = self.client.post(CHAT, chat(9, temperature=3)).json()["error"]
+        self.assertEqual((error["param"], error["code"]), (None, "400"))
+        self.assertIn("temperature must be in 0..2", error["message"])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from stand import BINARY, KEY, ROUTERS, Replica, Stand, free_ports
 
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
 # Requests of a throughput, and how many clients ask them.
-REQUESTS, CLIENTS = 96, 8
+REQUESTS, CLIENTS = 64, 8
 # Requests of a latency, each to every side in turn.
 TURNS = 30
 SHAPES = {
