@@ -66,12 +66,20 @@ class Client:
         self.connection = None
 
     def call(self, method, path, body=None, headers=()):
-        if self.connection is None:
+        data = None if body is None else json.dumps(body)
+        kept = self.connection is not None
+        if not kept:
             host, port = self.address.hostname, self.address.port
             self.connection = http.client.HTTPConnection(host, port, timeout=PATIENCE)
-        data = None if body is None else json.dumps(body)
         try:
             self.connection.request(method, path, data, {**self.headers, **dict(headers)})
+        except OSError:
+            self.close()
+            # The other side has closed a connection that was idle: LiteLLM does after 5 s.
+            if kept:
+                return self.call(method, path, body, headers)
+            raise
+        try:
             response = self.connection.getresponse()
             text = response.read().decode()
         except (OSError, http.client.HTTPException):

@@ -19,9 +19,9 @@ from stand import BINARY, KEY, ROUTERS, Replica, Stand, free_ports
 
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
 # Requests of a throughput, and how many clients ask them.
-REQUESTS, CLIENTS = 64, 8
+REQUESTS, CLIENTS = int(os.environ.get("REQUESTS", "64")), 8
 # Requests of a latency, each to every side in turn.
-TURNS = 30
+TURNS = int(os.environ.get("TURNS", "30"))
 SHAPES = {
     "plain": {},
     "streamed": {"stream": True},
@@ -139,10 +139,11 @@ def main(path):
         for process in [*stands, *replicas]:
             process.stop()
     report = {
-        "command": f"MEASURE={path} tests/routers/run",
+        "command": f"REQUESTS={REQUESTS} TURNS={TURNS} MEASURE={path} tests/routers/run",
         "machine": machine(),
         "requests": REQUESTS,
         "clients": CLIENTS,
+        "turns": TURNS,
         "rounds": ROUNDS,
         "routers": [row(side, rounds) for side in one],
     }
