@@ -98,7 +98,10 @@ pub struct ServeArgs {
     /// Most sequences that wait for a place in the batch.
     #[arg(long, env = "ASYNCLANE_MAX_WAITING")]
     pub max_waiting: Option<u32>,
-    /// Seconds that accepted requests have to finish after SIGTERM.
+    /// Seconds after SIGTERM in which requests are still taken while `/ready` says 503.
+    #[arg(long, env = "ASYNCLANE_DRAIN_DELAY")]
+    pub drain_delay: Option<u64>,
+    /// Seconds that accepted requests have to finish once new ones are refused after SIGTERM.
     #[arg(long, env = "ASYNCLANE_DRAIN_TIMEOUT")]
     pub drain_timeout: Option<u64>,
     /// File with the API keys that are accepted: lines `name:key` or `name:sha256:hex`.

@@ -29,7 +29,9 @@ pub struct Config {
 pub struct Server {
     /// Address and port.
     pub listen: String,
-    /// Seconds that accepted requests have to finish after SIGTERM.
+    /// Seconds after SIGTERM in which requests are still taken while `/ready` says 503.
+    pub drain_delay: u64,
+    /// Seconds that accepted requests have to finish once new ones are refused after SIGTERM.
     pub drain_timeout: u64,
     /// Most bytes of a request body.
     pub max_body_bytes: usize,
@@ -90,6 +92,7 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:8000".to_owned(),
+            drain_delay: 0,
             drain_timeout: 50,
             max_body_bytes: 16 << 20,
             api_keys_file: String::new(),
@@ -185,6 +188,7 @@ impl Config {
         set(&mut self.model.served_name, &args.served_model_name);
         set(&mut self.server.listen, &args.listen);
         set(&mut self.engine.max_waiting, &args.max_waiting);
+        set(&mut self.server.drain_delay, &args.drain_delay);
         set(&mut self.server.drain_timeout, &args.drain_timeout);
         set(&mut self.server.api_keys_file, &args.api_keys_file);
     }

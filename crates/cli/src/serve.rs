@@ -104,6 +104,7 @@ pub fn settings(config: &Config, keys: ApiKeys, address: SocketAddr) -> Settings
         keys,
         playground: config.server.playground,
         max_body_bytes: config.server.max_body_bytes,
+        drain_delay: Duration::from_secs(config.server.drain_delay),
         drain_timeout: Duration::from_secs(config.server.drain_timeout),
         cors: config.server.cors,
         ..Settings::default()

@@ -26,8 +26,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Pause after an accept that failed for want of resources, such as file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves `state` on `listener` until `shutdown` ends, then drains: new requests are refused,
-/// accepted ones finish, at latest after the drain timeout with an error.
+/// Serves `state` on `listener` until `shutdown` ends, then drains: `/ready` says 503; after the
+/// drain delay new requests are refused and accepted ones finish, at latest after the drain
+/// timeout with an error.
 ///
 /// # Errors
 /// None today: failing connections end alone. Kept for listeners that can fail for good.
@@ -45,6 +46,12 @@ pub async fn serve(
     };
     server.accept_until(shutdown).await;
     let stages = state.shutdown();
+    let delay = state.settings().drain_delay;
+    if !delay.is_zero() {
+        tracing::info!(?delay, "not ready, and still taking requests");
+        stages.advance(Phase::Leaving);
+        server.accept_until(tokio::time::sleep(delay)).await;
+    }
     tracing::info!(in_flight = stages.in_flight(), "draining");
     stages.advance(Phase::Draining);
     let patience = state.settings().drain_timeout;

@@ -9,6 +9,8 @@ use tokio::sync::watch;
 pub enum Phase {
     /// Requests are taken.
     Serving,
+    /// Requests are taken, but `/ready` asks not to send more.
+    Leaving,
     /// New requests are refused, accepted ones go on.
     Draining,
     /// Accepted requests are ended with an error.
@@ -59,7 +61,7 @@ impl Shutdown {
             count: Arc::clone(&self.in_flight),
         };
         self.in_flight.send_modify(|count| *count += 1);
-        (self.phase() == Phase::Serving).then_some(guard)
+        (self.phase() < Phase::Draining).then_some(guard)
     }
 
     /// Requests in flight.

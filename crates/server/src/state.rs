@@ -30,7 +30,10 @@ pub struct Settings {
     pub max_header_bytes: usize,
     /// A connection whose peer takes no byte for so long is cut.
     pub write_timeout: Duration,
-    /// Time that accepted requests have to finish after the shutdown signal.
+    /// Time after the shutdown signal in which requests are still taken while `/ready` says 503,
+    /// so that what watches it sends no more before they are refused.
+    pub drain_delay: Duration,
+    /// Time that accepted requests have to finish once new ones are refused.
     pub drain_timeout: Duration,
     /// Whether browsers of any origin may read answers.
     pub cors: bool,
@@ -53,6 +56,7 @@ impl Default for Settings {
             header_timeout: Duration::from_secs(30),
             max_header_bytes: 64 << 10,
             write_timeout: Duration::from_secs(60),
+            drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(50),
             cors: false,
             inline_encode_bytes: 2 << 10,

@@ -16,6 +16,8 @@ pub enum Report {
     Peers(Peers),
     /// Of forward passes alone.
     Forward(Forward),
+    /// Of routers over replicas.
+    Routers(Routers),
 }
 
 /// How a result was made.
@@ -279,6 +281,47 @@ pub struct Profile {
     pub system: Option<f64>,
 }
 
+/// Routers over two replicas, as `tests/routers/run` measures them.
+#[derive(Debug, Deserialize)]
+pub struct Routers {
+    /// The command.
+    pub command: String,
+    /// Processor, threads, what multiplies.
+    pub machine: String,
+    /// Requests of a throughput.
+    pub requests: u64,
+    /// Clients that ask them.
+    pub clients: u64,
+    /// The rows: no router, then each one.
+    pub routers: Vec<Router>,
+}
+
+/// One router, or none; a list has a value per round.
+#[derive(Debug, Deserialize)]
+pub struct Router {
+    /// Its name and version.
+    pub name: String,
+    /// Requests per second with two replicas.
+    pub requests_per_second: Vec<f64>,
+    /// The same over those with one replica.
+    pub two_over_one: Vec<f64>,
+    /// The same over those of clients that ask the replicas themselves.
+    #[serde(default)]
+    pub of_direct: Vec<f64>,
+    /// Time that a plain answer takes longer than from the replica itself.
+    #[serde(default)]
+    pub plain_added_ms: Vec<f64>,
+    /// Time of a plain answer over the replica's own.
+    #[serde(default)]
+    pub plain_ratio: Vec<f64>,
+    /// The same for a streamed answer, to its end.
+    #[serde(default)]
+    pub streamed_added_ms: Vec<f64>,
+    /// The same for an answer of one token.
+    #[serde(default)]
+    pub one_token_added_ms: Vec<f64>,
+}
+
 impl OneOrMore {
     fn text(&self) -> String {
         match self {
@@ -311,7 +354,7 @@ impl Report {
         match self {
             Self::Several(report) => &report.tasks,
             Self::Decoders(report) => std::slice::from_ref(&report.task),
-            Self::Infill(_) | Self::Peers(_) | Self::Forward(_) => &[],
+            Self::Infill(_) | Self::Peers(_) | Self::Forward(_) | Self::Routers(_) => &[],
         }
     }
 }

@@ -10,9 +10,9 @@ mod tokens;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::header::ALLOW;
+use axum::http::header::{ALLOW, CONNECTION};
 use axum::http::{HeaderValue, StatusCode, Uri};
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -24,6 +24,7 @@ use crate::keys;
 use crate::local;
 use crate::request::Route;
 use crate::request_id;
+use crate::shutdown::Phase;
 use crate::state::AppState;
 
 const READ: &str = "GET, HEAD, OPTIONS";
@@ -48,6 +49,7 @@ pub fn router(state: AppState) -> Router {
         }))
         .layer(from_fn_with_state(state.clone(), local::check))
         .layer(from_fn(framing::refuse))
+        .layer(from_fn_with_state(state.clone(), part))
         .layer(from_fn_with_state(state.clone(), request_id::attach))
         .with_state(state)
 }
@@ -94,6 +96,17 @@ fn page() -> Router<AppState> {
                 only(get(move || async move { part.respond() }), READ),
             )
         })
+}
+
+/// From the shutdown signal on every answer is the last of its connection, so that nobody sends a
+/// request on one that is about to close.
+async fn part(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    if state.shutdown().phase() > Phase::Serving {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+    response
 }
 
 /// Answers OPTIONS with the methods of the path, and all others with 405.

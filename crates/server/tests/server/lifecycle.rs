@@ -150,6 +150,68 @@ async fn a_drain_lets_accepted_requests_finish() {
     );
 }
 
+/// A server that leaves after `delay`, told to stop.
+async fn leaving(
+    delay: Duration,
+) -> (
+    crate::common::Server,
+    std::net::SocketAddr,
+    tokio::task::JoinHandle<std::io::Result<()>>,
+) {
+    let mut options = Options::default();
+    options.settings.drain_delay = delay;
+    let server = server_with(options);
+    let (address, served) = server.listen(std::future::ready(())).await;
+    (server, address, served)
+}
+
+#[tokio::test]
+async fn requests_are_taken_for_the_drain_delay() {
+    // Far longer than the test: what is seen is the delay alone.
+    let (server, address, _served) = leaving(Duration::from_secs(3600)).await;
+    server
+        .state
+        .shutdown()
+        .reached(asynclane_server::Phase::Leaving)
+        .await;
+    let body = completion(json!({"max_tokens": 3}));
+    for (request, status, mark) in [
+        (
+            "GET /ready HTTP/1.1\r\nhost: test\r\n\r\n".to_owned(),
+            "503",
+            "shutting_down",
+        ),
+        (
+            "GET /health HTTP/1.1\r\nhost: test\r\n\r\n".to_owned(),
+            "200",
+            "ok",
+        ),
+        (post_text("/v1/completions", &body), "200", "finish_reason"),
+    ] {
+        let mut connection = send(address, &request).await;
+        // Read to the end: every answer is the last of its connection.
+        let answer = read_until(&mut connection, "the end of the connection").await;
+        let begin = format!("HTTP/1.1 {status}");
+        assert!(
+            answer.starts_with(&begin) && answer.contains(mark),
+            "{answer}"
+        );
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    }
+    assert_eq!(
+        server.state.shutdown().phase(),
+        asynclane_server::Phase::Leaving
+    );
+}
+
+#[tokio::test]
+async fn the_drain_follows_its_delay() {
+    let (server, address, served) = leaving(Duration::from_millis(1)).await;
+    served.await.unwrap().unwrap();
+    assert!(server.state.shutdown().phase() > asynclane_server::Phase::Leaving);
+    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+}
+
 #[tokio::test]
 async fn a_drain_ends_what_takes_too_long() {
     let gate = Gate::default();

@@ -10,6 +10,7 @@
 //! `FILE only NAME NAME` shows these decoders alone, of a result over several problem sets.
 
 mod forward;
+mod routers;
 #[cfg(test)]
 mod tests;
 
@@ -93,6 +94,7 @@ fn table(report: &Report, only: &[&str]) -> String {
         Report::Infill(report) => infill(report),
         Report::Peers(report) => peers(report),
         Report::Forward(report) => forward::table(report),
+        Report::Routers(report) => routers::table(report),
     }
 }
 

@@ -52,6 +52,25 @@ fn a_result_beside_other_code_has_a_table_of_its_own() {
 }
 
 #[test]
+fn routers_have_a_row_each_with_the_range_of_their_rounds() {
+    let result = r#"{"command":"tests/routers/run","machine":"m","requests":96,"clients":8,
+        "routers":[{"name":"none","requests_per_second":[30.0,10.0,20.0],
+        "two_over_one":[1.5,1.75,1.25]},{"name":"some 1.0","requests_per_second":[4.0,6.0],
+        "two_over_one":[1.0,2.0],"of_direct":[0.5],"plain_added_ms":[-0.25],
+        "plain_ratio":[1.125],"streamed_added_ms":[3.0],"one_token_added_ms":[2.0]}]}"#;
+    let empty = format!("{START}r.json -->\n{END}\n");
+    let full = rendered(&empty, &[File::new("r.json", result)]).unwrap();
+    for row in [
+        "96 requests by 8 clients, 3 rounds, m, ",
+        "| none | 20.00 (10.00 to 30.00) | 1.50x (1.25 to 1.75) | – | – | – | – | – |",
+        "| some 1.0 | 5.00 (4.00 to 6.00) | 1.50x (1.00 to 2.00) | 0.50x (0.50 to 0.50) |",
+        " -0.25 (-0.25 to -0.25) | 3.00 (3.00 to 3.00) | 2.00 (2.00 to 2.00) |",
+    ] {
+        assert!(full.contains(row), "{full}");
+    }
+}
+
+#[test]
 fn several_problem_sets_make_one_table_the_fastest_decoder_first() {
     let entry = |name: &str, end: f64, strict: f64| {
         format!(

@@ -1,0 +1,250 @@
+"""What a client sees through a router, while replicas are killed and drained behind it."""
+
+import os
+import re
+import signal
+import subprocess
+import unittest
+
+from client import CHAT, Client, Load, answers, chat, until
+from stand import KEY, ROUTERS, Stand
+
+PRESET = {"preset": "vanilla"}
+
+
+def ended(worker):
+    """Whether nobody listens at a replica's address any more."""
+    try:
+        Client(worker).get("/health")
+    except OSError:
+        return True
+    return False
+
+
+class Router:
+    """The checks that hold for every router; its name and what differs are below."""
+
+    name = ""
+    # What a replica is started with, by the script and here.
+    flags = ()
+    # Statuses without a key, and with a wrong one.
+    refusals = (401, 401)
+    # Whether usage of a streamed answer keeps the replica's own fields.
+    streams_usage = True
+
+    @classmethod
+    def setUpClass(cls):
+        cls.stand = Stand(cls.name)
+        cls.first, cls.second = cls.stand.workers
+        cls.expected = answers(cls.second, KEY)
+        cls.restarted = []
+
+    @classmethod
+    def tearDownClass(cls):
+        status = cls.stand.stop()
+        for replica in cls.restarted:
+            replica.stop()
+        assert status == 0, f"exit status {status}:\n" + "".join(cls.stand.run.lines)
+        assert all(ended(worker) for worker in cls.stand.workers), "replicas are left"
+
+    def setUp(self):
+        self.client = self.stand.client()
+        self.addCleanup(self.client.close)
+
+    def test_an_answer_is_the_replicas_own(self):
+        direct = Client(self.first, KEY)
+        self.addCleanup(direct.close)
+        for fields in ({}, {"stream": True, "stream_options": {"include_usage": True}}):
+            body = chat(9, **fields)
+            own, routed = direct.post(CHAT, body), self.client.post(CHAT, body)
+            self.assertEqual(routed.text(), own.text())
+            self.assertEqual(routed.text(), self.expected[9])
+            usage = [self.usage(answer) for answer in (own, routed)]
+            for key in ("prompt_tokens", "completion_tokens", "total_tokens"):
+                self.assertEqual(usage[0][key], usage[1][key])
+
+    def test_a_completion_is_the_replicas_own(self):
+        body = {"model": "demo", "prompt": "Mia has 12 eggs.", "max_tokens": 16, "temperature": 0}
+        direct = Client(self.first, KEY)
+        self.addCleanup(direct.close)
+        own = direct.post("/v1/completions", body).json()
+        routed = self.client.post("/v1/completions", body).json()
+        self.assertEqual(routed["choices"][0]["text"], own["choices"][0]["text"])
+        self.assertEqual(routed["usage"]["diffusion"].keys(), own["usage"]["diffusion"].keys())
+
+    def test_the_diffusion_object_arrives(self):
+        plain = self.client.post(CHAT, chat(9, diffusion=PRESET))
+        self.assertEqual(
+            plain.json()["usage"]["diffusion"]["decoder"], "block_wise+top_k+none"
+        )
+        default = self.client.post(CHAT, chat(9)).json()["usage"]["diffusion"]["decoder"]
+        self.assertEqual(default, "asynclane+threshold+fused")
+        options = {"stream": True, "stream_options": {"include_usage": True}}
+        usage = self.usage(self.client.post(CHAT, chat(9, diffusion=PRESET, **options)))
+        self.assertEqual("diffusion" in usage, self.streams_usage, usage)
+        if self.streams_usage:
+            self.assertEqual(usage["diffusion"]["decoder"], "block_wise+top_k+none")
+
+    def test_a_request_without_the_key_is_refused(self):
+        for key, status in zip(("", "sk-wrong"), self.refusals):
+            client = Client(self.stand.url, key)
+            self.assertEqual(client.post(CHAT, chat(9)).status, status)
+            client.close()
+
+    def test_a_wrong_diffusion_field_is_refused_by_name(self):
+        answer = self.client.post(CHAT, chat(9, diffusion={"treshold": 0.5}))
+        self.assertEqual(answer.status, 400)
+        self.assertIn("diffusion.treshold is not known", answer.json()["error"]["message"])
+
+    def test_a_killed_replica_loses_no_request_of_a_client_that_tries_again(self):
+        with Load(self.stand.target(), self.expected, tries=20) as load:
+            self.under_way(load)
+            self.stand.signal(self.first, signal.SIGKILL)
+            load.until(lambda: ended(self.first), "the replica's end")
+            load.more(40)
+        self.no_fault(load)
+        print(f"\n  {self.name}: killed: {load.total()} answers, {len(load.failures)} failed tries")
+        self.come_back()
+
+    def test_a_drained_replica_shows_no_client_an_error(self):
+        with Load(self.stand.target(), self.expected, tries=1) as load:
+            self.under_way(load)
+            self.stand.signal(self.first, signal.SIGTERM)
+            load.until(lambda: ended(self.first), "the replica's end")
+            load.more(40)
+        self.assertEqual(load.failures, [])
+        self.no_fault(load)
+        print(f"\n  {self.name}: drained: {load.total()} answers, no failure")
+        self.come_back()
+
+    def under_way(self, load):
+        """Both replicas have answered, and the first one is at work."""
+        for worker in self.stand.workers:
+            load.until(lambda worker=worker: load.of(worker) >= 5, f"five answers of {worker}")
+        direct = Client(self.first, KEY)
+        load.until(lambda: direct.get("/load").json()["server_load"] > 0, "work of the replica")
+        direct.close()
+
+    def no_fault(self, load):
+        self.assertEqual(load.lost, [])
+        self.assertEqual(load.wrong, [])
+        self.assertGreater(load.of(self.first), 0)
+
+    def come_back(self):
+        self.restarted.append(self.stand.restart(self.first, self.flags))
+
+    @staticmethod
+    def usage(answer):
+        if answer.headers["content-type"].startswith("text/event-stream"):
+            return [chunk["usage"] for chunk in answer.chunks() if chunk.get("usage")][-1]
+        return answer.json()["usage"]
+
+
+class Manifest(unittest.TestCase):
+    """The gateway's flags on Kubernetes; the manifest itself needs a cluster."""
+
+    def setUp(self):
+        text = (ROUTERS / "kubernetes" / "gateway.yaml").read_text()
+        self.flags = re.findall(r"^ +- (--[a-z][^\n]*)$", text, re.MULTILINE)
+
+    def test_the_flags_are_those_of_the_script(self):
+        lines = (ROUTERS / "smg" / "gateway.flags").read_text().splitlines()
+        local = [line.replace(" ", "=") for line in lines if not line.startswith("#")]
+        self.assertEqual([flag for flag in local if flag not in self.flags], [])
+
+    def test_the_gateway_knows_every_flag(self):
+        program = (
+            "import argparse, sys; from smg.router_args import RouterArgs;"
+            "parser = argparse.ArgumentParser(); RouterArgs.add_cli_args(parser);"
+            "found = RouterArgs.from_cli_args(parser.parse_args(sys.argv[1:]));"
+            "print(found.policy, found.service_discovery_port, found.selector)"
+        )
+        python = os.path.join(os.environ["VENV_SMG"], "bin", "python")
+        shown = subprocess.run(
+            [python, "-c", program, *self.flags], capture_output=True, text=True, check=False
+        )
+        expected = "power_of_two 8000 {'app.kubernetes.io/name': 'asynclane'}\n"
+        self.assertEqual((shown.returncode, shown.stdout), (0, expected), shown.stderr)
+
+
+class Gateway(Router, unittest.TestCase):
+    """The Shepherd Model Gateway."""
+
+    name, flags = "smg", ("--drain-delay", "3")
+
+    def test_an_error_is_the_replicas_own(self):
+        body = chat(9, diffusion={"treshold": 0.5})
+        direct = Client(self.first, KEY)
+        self.addCleanup(direct.close)
+        own, routed = direct.post(CHAT, body), self.client.post(CHAT, body)
+        self.assertEqual(routed.body, own.body)
+
+    def test_what_the_gateway_does_not_route(self):
+        ids = {"model": "demo", "prompt": [6, 7, 8], "max_tokens": 1}
+        for path, body, status in (
+            ("/v1/diffusion/trace", chat(9), 404),
+            ("/tokenize", {"model": "demo", "prompt": "Hi"}, 404),
+            ("/detokenize", {"model": "demo", "tokens": [6]}, 404),
+            ("/v1/completions", ids, 400),
+        ):
+            self.assertEqual(self.client.post(path, body).status, status, path)
+
+    def test_requests_go_where_the_load_is_low(self):
+        """Load that the gateway did not send, so that it knows of it from /v1/loads alone."""
+        busy = {worker: answers(worker, KEY) for worker in self.stand.workers}
+        self.assertEqual(*busy.values())
+        with Load((self.first, KEY), self.expected, threads=8) as load:
+            until(lambda: self.reported(self.first) >= 4, "the gateway has read the load")
+            seen = [self.client.post(CHAT, chat(3, max_tokens=1)).worker for _ in range(12)]
+        self.assertEqual(load.failures, [])
+        self.assertGreaterEqual(seen.count(self.second), 10, seen)
+
+    def reported(self, worker):
+        """Requests of a replica, as the gateway last read them."""
+        workers = self.client.get("/workers").json()["workers"]
+        loads = {one["url"]: one.get("engine_load") for one in workers}
+        return loads[worker]["loads"][0]["num_total_reqs"] if loads[worker] else 0
+
+
+class Prefixes(unittest.TestCase):
+    """The gateway's prefix-aware policy over a causal model."""
+
+    def test_prompts_that_begin_alike_meet_their_keys_and_values(self):
+        flags = ["--model", "demo-wedlm", "--served-model-name", "demo"]
+        stand = Stand("smg", flags, POLICY="cache_aware")
+        self.addCleanup(stand.stop)
+        client = stand.client()
+        systems = [f"{name} sells pens. " * 30 for name in ("Mia", "Ben", "Tom", "Ana")]
+        seen = {}
+        for turn in range(4):
+            for system in systems:
+                body = chat(3 + turn, max_tokens=4)
+                body["messages"].insert(0, {"role": "system", "content": system})
+                answer = client.post(CHAT, body)
+                # Absent where nothing was cached.
+                details = answer.json()["usage"].get("prompt_tokens_details", {})
+                visit = (answer.worker, details.get("cached_tokens", 0))
+                seen.setdefault(system, []).append(visit)
+        for visits in seen.values():
+            self.assertEqual(len({worker for worker, _ in visits}), 1, seen)
+            self.assertTrue(all(cached > 0 for _, cached in visits[1:]), seen)
+        client.close()
+
+
+class LiteLlm(Router, unittest.TestCase):
+    """LiteLLM's proxy."""
+
+    name = "litellm"
+    # LiteLLM 1.106.2 builds the usage of a stream anew.
+    streams_usage = False
+    # Keys are looked up in a database, and there is none here.
+    refusals = (500, 400)
+
+    def test_an_error_has_its_status_for_a_code(self):
+        error = self.client.post(CHAT, chat(9, temperature=3)).json()["error"]
+        self.assertEqual((error["param"], error["code"]), (None, "400"))
+        self.assertIn("temperature must be in 0..2", error["message"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
