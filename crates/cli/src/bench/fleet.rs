@@ -58,7 +58,7 @@ impl Fleet {
             }
         }
         if fleet.tokenizer.is_none() {
-            let tokenizer = load::words(&*hub::folder(&config.model.path)?)?;
+            let tokenizer = load::words(&hub::folder(&config.model.path)?)?;
             fleet.tokenizer = Some(Arc::new(tokenizer));
         }
         Ok(fleet)

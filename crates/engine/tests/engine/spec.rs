@@ -5,7 +5,7 @@ use asynclane_engine::decoding::{
     Refresh, RowSelection, SpecError, SpecFault, Value,
 };
 use decode::{
-    AnswerSpan, AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, NumericPeriod,
+    AnswerSpan, AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, NumericPeriod, Rank,
     ScheduleConfig,
 };
 
@@ -446,6 +446,37 @@ fn fields_that_nobody_reads_are_refused() {
             .resolve()
             .is_err_and(|error| error.fault == SpecFault::Combination);
         assert_eq!(refused, !read, "{}", field.name);
+    }
+}
+
+#[test]
+fn the_timetable_reads_its_settings() {
+    let commit = |settings: &str| decoding(settings).decoder.commit;
+    let scheduled = |steps, rank| CommitConfig::Scheduled { steps, rank };
+    assert_eq!(commit("dream"), scheduled(None, Rank::Entropy));
+    let found = commit("dream,denoising_steps=10,rank=margin");
+    assert_eq!(found, scheduled(Some(10), Rank::Margin));
+    let found = commit("vanilla,commit=scheduled");
+    assert_eq!(found, scheduled(None, Rank::Confidence));
+    for (settings, message) in [
+        (
+            "dream,rank=best",
+            "rank must be one of confidence, margin, entropy, got \"best\"",
+        ),
+        (
+            "dream,denoising_steps=0",
+            "denoising_steps must be an integer in 1..1024, got 0",
+        ),
+        (
+            "vanilla,rank=margin",
+            "rank is read by commit scheduled only",
+        ),
+        (
+            "balanced,commit=scheduled",
+            "commit scheduled does not go with schedule asynclane: it needs block_wise",
+        ),
+    ] {
+        assert_eq!(error(settings).to_string(), message);
     }
 }
 

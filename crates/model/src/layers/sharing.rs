@@ -92,6 +92,7 @@ mod tests {
         let positions = [6, 7, 8, 9, 8, 9, 15, 16];
         let found = runs([0..4, 4..8].into_iter(), &positions, 8);
         assert_eq!(found, [0..2, 2..4, 4..7, 7..8]);
-        assert_eq!(runs([0..0, 3..4].into_iter(), &positions, 8), [3..4]);
+        let rest = runs([0..0, 3..4, 6..7].into_iter(), &positions, 8);
+        assert_eq!(rest, [3..4, 6..7]);
     }
 }
