@@ -22,6 +22,8 @@ ROUNDS = int(os.environ.get("ROUNDS", "5"))
 REQUESTS, CLIENTS = int(os.environ.get("REQUESTS", "64")), 8
 # Requests of a latency, each to every side in turn.
 TURNS = int(os.environ.get("TURNS", "30"))
+# The binary as it was named, if it was.
+GIVEN = f" {os.environ['GIVEN']}" if os.environ.get("GIVEN") else ""
 SHAPES = {
     "plain": {},
     "streamed": {"stream": True},
@@ -139,7 +141,7 @@ def main(path):
         for process in [*stands, *replicas]:
             process.stop()
     report = {
-        "command": f"REQUESTS={REQUESTS} TURNS={TURNS} MEASURE={path} tests/routers/run",
+        "command": f"REQUESTS={REQUESTS} TURNS={TURNS} MEASURE={path} tests/routers/run{GIVEN}",
         "machine": machine(),
         "requests": REQUESTS,
         "clients": CLIENTS,
