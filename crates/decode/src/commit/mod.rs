@@ -178,7 +178,12 @@ pub(crate) fn best_by(masks: &[Proposal], worth: impl Fn(&Proposal) -> f64) -> u
 
 /// Puts all masks into `chosen`, most confident first, lower offsets first on ties.
 fn by_confidence(masks: &[Proposal], chosen: &mut Vec<usize>) {
-    let confidence = |index: &usize| masks[*index].candidate.probability;
+    by_worth(masks, |mask| mask.candidate.probability, chosen);
+}
+
+/// Puts all masks into `chosen`, the highest worth first, lower offsets first on ties.
+fn by_worth(masks: &[Proposal], worth: impl Fn(&Proposal) -> f64, chosen: &mut Vec<usize>) {
+    let worth = |index: &usize| worth(&masks[*index]);
     chosen.extend(0..masks.len());
-    chosen.sort_unstable_by(|a, b| confidence(b).total_cmp(&confidence(a)).then(a.cmp(b)));
+    chosen.sort_unstable_by(|a, b| worth(b).total_cmp(&worth(a)).then(a.cmp(b)));
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::CommitRule;
+use super::{CommitRule, by_worth};
 use crate::candidate::Proposal;
 use crate::effect::LaneId;
 use crate::lane::Lane;
@@ -76,9 +76,7 @@ impl CommitRule for Scheduled {
         }
         let steps = self.steps.unwrap_or(lane.len).max(1);
         let due = self.due(steps, masks.len());
-        let worth = |index: &usize| self.worth(&masks[*index]);
-        chosen.extend(0..masks.len());
-        chosen.sort_unstable_by(|a, b| worth(b).total_cmp(&worth(a)).then(a.cmp(b)));
+        by_worth(masks, |mask| self.worth(mask), chosen);
         chosen.truncate(due);
     }
 

@@ -42,7 +42,8 @@ impl CachePolicy for Causal {
 }
 
 /// Block-causal weights (SDAR, LLaDA2): a row sees its own block of positions and all before it. A
-/// block is sealed by the first forward behind its last commit, which is the next block's too.
+/// block is sealed by the first forward behind its last commit, which is the next block's too, or,
+/// where predictions are read a row before (Fast-dLLM v2), tells the next block's first token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
     /// Positions of a block, at least 1.

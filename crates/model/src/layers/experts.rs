@@ -116,7 +116,7 @@ impl Router {
                 let pool = sharing.pool(&all[run.clone()], count);
                 for row in run {
                     let logits = &logits[row * count..(row + 1) * count];
-                    all[row] = chosen_of(logits, bias, self.spec, &pool);
+                    all[row] = chosen_of(&all[row], (logits, bias), self.spec, &pool);
                 }
             }
         }
@@ -130,9 +130,14 @@ impl Router {
     }
 }
 
-/// The experts of one row out of a pool: its best there, weighing together what its own would.
-fn chosen_of(logits: &[f32], bias: Option<&[f32]>, spec: RouterSpec, pool: &[bool]) -> Chosen {
-    let total: f32 = chosen(logits, bias, spec).iter().map(|(_, w)| w).sum();
+/// The experts of one row out of a pool: its best there, weighing together what its `own` would.
+fn chosen_of(
+    own: &Chosen,
+    (logits, bias): (&[f32], Option<&[f32]>),
+    spec: RouterSpec,
+    pool: &[bool],
+) -> Chosen {
+    let total: f32 = own.iter().map(|(_, weight)| weight).sum();
     let score = match spec.score {
         Score::Softmax => Score::Softmax,
         // The pool stands for the groups.
@@ -282,10 +287,10 @@ mod tests {
         for score in [score, Score::Softmax] {
             let of = spec(2, score);
             let own = chosen(&logits, None, of);
-            let narrowed = chosen_of(&logits, None, of, &pool);
+            let narrowed = chosen_of(&own, (&logits, None), of, &pool);
             assert_eq!(names(&narrowed), [0, 2]);
             assert!((total(&narrowed) - total(&own)).abs() < 1e-5);
-            let few = chosen_of(&logits, None, spec(4, score), &pool);
+            let few = chosen_of(&own, (&logits, None), spec(4, score), &pool);
             assert_eq!(names(&few), [0, 2, 4], "the pool has no more");
         }
     }

@@ -49,7 +49,7 @@ pub fn router(state: AppState) -> Router {
         }))
         .layer(from_fn_with_state(state.clone(), local::check))
         .layer(from_fn(framing::refuse))
-        .layer(from_fn_with_state(state.clone(), part))
+        .layer(from_fn_with_state(state.clone(), close_after_signal))
         .layer(from_fn_with_state(state.clone(), request_id::attach))
         .with_state(state)
 }
@@ -100,7 +100,11 @@ fn page() -> Router<AppState> {
 
 /// From the shutdown signal on every answer is the last of its connection, so that nobody sends a
 /// request on one that is about to close.
-async fn part(State(state): State<AppState>, request: Request, next: Next) -> Response {
+async fn close_after_signal(
+    State(state): State<AppState>,
+    request: Request,
+    next: Next,
+) -> Response {
     let mut response = next.run(request).await;
     if state.shutdown().phase() > Phase::Serving {
         let close = HeaderValue::from_static("close");
