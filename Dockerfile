@@ -8,10 +8,13 @@ WORKDIR /src
 COPY . .
 ENV CARGO_PROFILE_RELEASE_STRIP=symbols \
     RUSTFLAGS="--remap-path-prefix=/src=asynclane --remap-path-prefix=/usr/local/cargo=cargo"
+# Notes the crates in the binary, for scanners of images.
+ARG CARGO_AUDITABLE=0.7.7
+RUN cargo install --locked cargo-auditable@${CARGO_AUDITABLE}
 # The cache mounts vanish after the step, so the binary is copied out of them here.
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \
-    cargo build --release --locked --package asynclane-cli --bin asynclane \
+    cargo auditable build --release --locked --package asynclane-cli --bin asynclane \
     && install -D --mode=0755 target/release/asynclane /out/asynclane
 
 FROM ${RUNTIME_IMAGE} AS cpu

@@ -58,6 +58,28 @@ impl Client {
             .expect("the server answers")
     }
 
+    /// A request with more headers, which must be answered.
+    pub fn ask(
+        &self,
+        (method, path): (&str, &str),
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Answer {
+        let plain = request(self.address, (method, path), body, false);
+        let line = plain.iter().position(|byte| *byte == b'\n').unwrap_or(0) + 1;
+        let mut bytes = plain[..line].to_vec();
+        for (name, value) in headers {
+            bytes.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        }
+        bytes.extend_from_slice(&plain[line..]);
+        TcpStream::connect(self.address)
+            .and_then(|mut stream| {
+                stream.write_all(&bytes)?;
+                Response::read(BufReader::new(Box::new(stream)))?.whole()
+            })
+            .expect("the server answers")
+    }
+
     /// `POST path` with a JSON body.
     pub fn post(&self, path: &str, body: &Value) -> Answer {
         self.post_bytes(path, body.to_string().as_bytes())

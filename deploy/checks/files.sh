@@ -36,7 +36,8 @@ schema() {
   check-jsonschema --schemafile "$here/checks/schemas/$name.json" "$@"
 }
 
-core=("$here"/kubernetes/*.yaml "$here"/kubernetes/gateway/{endpoint-picker,profiles}.yaml)
+core=("$here"/kubernetes/*.yaml "$here"/kubernetes/gateway/{endpoint-picker,profiles}.yaml
+  "$here/routers/kubernetes/gateway.yaml")
 
 try 'Dockerfile: hadolint' hadolint "$root/Dockerfile"
 try 'compose file: compose-spec' \

@@ -1,6 +1,8 @@
 //! `asynclane generate`: the answer on standard output, the lane tree on standard error.
 
-use asynclane_tests::process::{run, stderr, stdout};
+use std::process::{Command, Stdio};
+
+use asynclane_tests::process::{binary, run, stderr, stdout};
 use demo::grade::grade;
 
 use crate::sum;
@@ -20,6 +22,23 @@ fn reference_decoder_answers_word_for_word() {
     let output = run(&["generate", &problem.prompt, "--decoder", "vanilla"]);
     let answer = stdout(&output);
     assert!(grade(&problem, answer.trim_end()).strict, "{answer}");
+}
+
+#[test]
+fn a_terminal_shows_the_canvas_and_keeps_the_answer() {
+    let problem = sum();
+    let plain = stdout(&run(&["generate", &problem.prompt]));
+    let line = format!("'{}' generate '{}'", binary().display(), problem.prompt);
+    // Gives the program a terminal of 24 lines of 80 columns, and copies what it writes there.
+    let terminal = Command::new("script")
+        .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("util-linux has it");
+    let seen = stdout(&terminal).replace("\r\n", "\n");
+    assert!(seen.contains('░'), "masks were drawn: {seen}");
+    assert!(seen.contains('▓'), "a refine lane's, denser: {seen}");
+    assert!(seen.trim_end().ends_with(plain.trim_end()), "{seen:?}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The binary `asynclane` from the outside: exit codes, messages, answers, signals.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod documents;
 mod families;
 mod filter;
 mod generate;
@@ -13,6 +14,7 @@ mod readme;
 mod refusals;
 mod serve;
 mod supervisor;
+mod telemetry;
 mod wedlm;
 
 use demo::problems::{EXAMPLES, Problem, Task};

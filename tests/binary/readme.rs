@@ -14,13 +14,23 @@ const PLAIN: &str = "curl http://127.0.0.1:8000";
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
 
-/// The JSON body of a command of the README: what stands in single quotes after `-d`.
-fn body(command: &str, path: &str) -> Value {
+fn readme() -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-    let readme = std::fs::read_to_string(&file).expect("the README is there");
+    std::fs::read_to_string(&file).expect("the README is there")
+}
+
+/// The JSON body of the one command of the README that begins so and holds `field`: what stands in
+/// single quotes after `-d`.
+fn body(command: &str, path: &str, field: &str) -> Value {
+    let readme = readme();
     let begin = format!("\n{command}{path} ");
-    let (_, command) = readme
-        .split_once(&begin)
+    let mut commands = readme.split(&begin).skip(1);
+    let command = commands
+        .find(|rest| {
+            rest.split("\n```")
+                .next()
+                .is_some_and(|it| it.contains(field))
+        })
         .expect("the README has the command");
     let (command, _) = command.split_once("\n```").expect("it is fenced");
     let (_, body) = command.split_once("-d '").expect("it has a body");
@@ -30,7 +40,7 @@ fn body(command: &str, path: &str) -> Value {
 
 #[test]
 fn the_first_command_streams_a_correct_answer() {
-    let mut body = body(STREAM, CHAT);
+    let mut body = body(STREAM, CHAT, "stream");
     assert_eq!(body["stream"], true, "curl -N is for streams");
     let prompt = body["messages"][0]["content"].as_str().expect("a prompt");
     let problem = Problem::from_prompt(prompt).expect("a problem of the demo model");
@@ -44,9 +54,28 @@ fn the_first_command_streams_a_correct_answer() {
 }
 
 #[test]
+fn another_decoder_answers_and_the_metrics_tell() {
+    let body = body(PLAIN, CHAT, "\"diffusion\"");
+    let server = Server::start(&[]);
+    let answer = server.client().post(CHAT, &body).json();
+    let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
+    let prompt = body["messages"][0]["content"].as_str().expect("a prompt");
+    let problem = Problem::from_prompt(prompt).expect("a problem of the demo model");
+    assert!(grade(&problem, text).strict, "{text}");
+    let line = format!("\n{PLAIN}/metrics\n");
+    assert!(readme().contains(&line), "the README asks for metrics");
+    let scrape = server.client().metrics();
+    let labels = [("finished_reason", "stop")];
+    assert_eq!(scrape.sum("asynclane_request_success_total", &labels), 1.0);
+}
+
+#[test]
 fn the_structured_command_answers_in_the_schema() {
     let server = Server::start(&[]);
-    let answer = server.client().post(CHAT, &body(PLAIN, CHAT)).json();
+    let answer = server
+        .client()
+        .post(CHAT, &body(PLAIN, CHAT, "response_format"))
+        .json();
     let choice = &answer["choices"][0];
     let text = choice["message"]["content"].as_str().expect("a text");
     let value: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
@@ -58,7 +87,7 @@ fn the_structured_command_answers_in_the_schema() {
 
 #[test]
 fn the_infilling_command_completes_a_valid_answer() {
-    let body = body(PLAIN, COMPLETIONS);
+    let body = body(PLAIN, COMPLETIONS, "suffix");
     let server = Server::start(&[]);
     let answer = server.client().post(COMPLETIONS, &body).json();
     let middle = answer["choices"][0]["text"].as_str().expect("a text");

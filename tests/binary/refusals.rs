@@ -128,7 +128,15 @@ fn a_value_of_the_wrong_type_in_a_configuration() {
         let output = run(arguments);
         let message = stderr(&output);
         assert_eq!(output.status.code(), Some(78), "{message}");
-        names(&message, &[&format!("{path}:2:14"), "u32"]);
+        names(
+            &message,
+            &[
+                &format!("{path}:2:14"),
+                "engine.row_budget",
+                "whole number",
+                "many",
+            ],
+        );
         assert_eq!(message.lines().count(), 1, "{message}");
     }
 }

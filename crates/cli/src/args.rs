@@ -1,9 +1,11 @@
 //! Command-line arguments. A flag given wins over its environment variable, that over the
 //! configuration files, those over the defaults.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 /// An OpenAI-compatible inference server for diffusion language models.
 #[derive(Debug, Parser)]
@@ -27,6 +29,51 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Check configuration files and print what they resolve to.
     CheckConfig(CheckConfigArgs),
+    /// Print the completions of a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+impl Cli {
+    /// Reads the command line and the environment.
+    ///
+    /// # Errors
+    /// What clap has to say, which may be an answer (`--help`).
+    pub fn read() -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches()?;
+        let mut cli = Self::from_arg_matches(&matches)?;
+        if let Some(model) = cli.command.model_mut() {
+            model.environment = by_environment(&matches);
+        }
+        Ok(cli)
+    }
+}
+
+impl Command {
+    fn model_mut(&mut self) -> Option<&mut ModelArgs> {
+        match self {
+            Self::Serve(args) => Some(&mut args.model),
+            Self::Generate(args) => Some(&mut args.model),
+            Self::Bench(args) => Some(&mut args.model),
+            Self::TrainFilter(args) => Some(&mut args.model),
+            Self::Inspect(args) => Some(&mut args.model),
+            Self::CheckConfig(_) | Self::Completions { .. } => None,
+        }
+    }
+}
+
+/// Ids of the arguments that a variable gave, of the innermost command: what outer ones share is
+/// among its own.
+fn by_environment(matches: &ArgMatches) -> BTreeSet<String> {
+    let mut innermost = matches;
+    while let Some((_, below)) = innermost.subcommand() {
+        innermost = below;
+    }
+    let given = |id: &&str| innermost.value_source(id) == Some(ValueSource::EnvVariable);
+    let ids = innermost.ids().map(|id| id.as_str());
+    ids.filter(given).map(str::to_owned).collect()
 }
 
 /// What every command that loads a model understands.
@@ -83,6 +130,12 @@ pub struct ModelArgs {
     /// Most sequences in the batch.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_RUNNING")]
     pub max_running: Option<u32>,
+    /// Any key of the configuration, such as `engine.page_size=32`; may be repeated.
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Ids of the arguments that an environment variable gave.
+    #[arg(skip)]
+    pub environment: BTreeSet<String>,
 }
 
 #[derive(Args, Debug)]
@@ -117,8 +170,18 @@ pub struct ServeArgs {
     )]
     pub api_key: Option<Secret>,
     /// Log filter, such as `info` or `server=debug`.
-    #[arg(long, env = "ASYNCLANE_LOG", default_value = "info")]
-    pub log: String,
+    #[arg(long, env = "ASYNCLANE_LOG")]
+    pub log: Option<String>,
+    /// How the log looks: text, or json for one object per line.
+    #[arg(long, env = "ASYNCLANE_LOG_FORMAT")]
+    pub log_format: Option<String>,
+    /// Base address of an OpenTelemetry collector that spans go to (OTLP over HTTP), such as
+    /// `http://127.0.0.1:4318`; `OTEL_EXPORTER_OTLP_ENDPOINT` does too.
+    #[arg(long, value_name = "URL", env = "ASYNCLANE_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<String>,
+    /// Print the configuration with where every value comes from, and end.
+    #[arg(long)]
+    pub print_config: bool,
 }
 
 /// Text that is never printed.
@@ -201,7 +264,8 @@ pub struct BenchArgs {
     /// Decoders side by side, separated by blanks or semicolons: a preset, or settings as for
     /// `--decoder`. The first is the one the others are compared with. `all` stands for vanilla,
     /// every other preset, every commit rule on the lanes and on blocks, the other schedules, the
-    /// ablations and a row of thresholds.
+    /// ablations and a row of thresholds. `MODEL:` in front of one asks another model, such as
+    /// `demo-wedlm:wedlm`.
     #[arg(
         long,
         default_value = "vanilla fast_dllm_dual_published fast_dllm_dual asynclane_paper asynclane balanced"
@@ -319,6 +383,8 @@ pub struct InspectArgs {
 pub enum InspectCommand {
     /// What was detected in a checkpoint (the default).
     Model,
+    /// How many sequences fit and how fast a step can be, on paper.
+    Capacity(CapacityArgs),
     /// Processor, threads, and what multiplies each dtype here.
     Device,
     /// Logits of one full forward, as a safetensors file.
@@ -336,6 +402,20 @@ pub enum InspectCommand {
         #[arg(long, env = "ASYNCLANE_LISTEN", default_value = "127.0.0.1:8000")]
         address: String,
     },
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct CapacityArgs {
+    /// Positions of a sequence in the middle of its answer, prompt and canvas.
+    #[arg(long, default_value_t = 1536, value_parser = clap::value_parser!(u32).range(1..))]
+    pub context: u32,
+    /// Bytes of a number in K/V: 4 as this server keeps them on a CPU, 2 for bf16 on a card.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
+    pub kv_bytes: u8,
+    /// A device of yours: memory in GB, memory bandwidth in GB/s and dense bf16 arithmetic in
+    /// TFLOP/s, as `MEMORY,BANDWIDTH,FLOPS`. Without it, four common cards.
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', num_args = 3)]
+    pub on: Vec<f64>,
 }
 
 #[derive(Args, Debug)]

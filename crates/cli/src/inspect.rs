@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use engine::decoding::presets_for;
-use model::{Checkpoint, ModelInfo, WeightDtype};
+use model::{Checkpoint, ExpertInfo, ModelInfo, WeightDtype};
 use safetensors::tensor::{Dtype, TensorView};
 use step::{Attention, Readout};
 
-use crate::args::{InspectArgs, InspectCommand};
+use crate::args::{CapacityArgs, InspectArgs, InspectCommand};
 use crate::bench::report::machine;
+use crate::capacity;
 use crate::config::Config;
 use crate::exit;
 use crate::hub;
@@ -29,6 +30,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 pub fn run(args: &InspectArgs) -> Result<()> {
     match &args.what {
         None | Some(InspectCommand::Model) => model(args),
+        Some(InspectCommand::Capacity(on)) => capacity(args, on),
         Some(InspectCommand::Device) => {
             device();
             Ok(())
@@ -56,8 +58,8 @@ fn model(args: &InspectArgs) -> Result<()> {
     );
     println!("head width       {}", info.head_width);
     println!("MLP width        {}", info.mlp_width);
-    if let Some((experts, chosen)) = info.experts {
-        println!("experts          {experts} ({chosen} for each row)");
+    if let Some(ExpertInfo { count, chosen, .. }) = info.experts {
+        println!("experts          {count} ({chosen} for each row)");
     }
     println!("attention        {}", attention(info.attention));
     println!("predictions      {}", readout(info.readout));
@@ -123,6 +125,15 @@ fn readout(readout: Readout) -> &'static str {
         Readout::Own => "at their own row",
         Readout::Previous => "at the row before",
     }
+}
+
+/// What memory, bandwidth and arithmetic of devices allow.
+fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
+    let config = Config::resolve(&args.model, None)?;
+    let mut checkpoint = load::checkpoint(&hub::folder(&config.model.path)?)?;
+    let survey = checkpoint.survey(config.dtype()?).map_err(load::refused)?;
+    print!("{}", capacity::report(&survey.info, on)?);
+    Ok(())
 }
 
 /// What this machine computes with.

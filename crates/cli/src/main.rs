@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod capacity;
 mod config;
 mod exit;
 mod generate;
@@ -12,6 +13,7 @@ mod memory;
 mod progress;
 mod serve;
 mod supervisor;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod train_filter;
@@ -19,10 +21,10 @@ mod train_filter;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
-use clap::Parser;
+use clap::CommandFactory;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -34,6 +36,12 @@ fn main() -> ExitCode {
             };
         }
     };
+    let names: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .collect();
+    for name in config::unread(names.iter().map(String::as_str)) {
+        eprintln!("warning: nothing reads the environment variable {name}");
+    }
     let result = match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::Generate(args) => generate::run(&args),
@@ -41,6 +49,11 @@ fn main() -> ExitCode {
         Command::TrainFilter(args) => train_filter::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::CheckConfig(args) => config::check(&args),
+        Command::Completions { shell } => {
+            let mut command = Cli::command();
+            clap_complete::generate(shell, &mut command, "asynclane", &mut std::io::stdout());
+            Ok(())
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -14,26 +14,23 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::ServeArgs;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::exit;
 use crate::load::{self, Loaded};
 use crate::supervisor;
+use crate::telemetry::Telemetry;
 
 /// Serves until SIGTERM or SIGINT, drains, and returns.
 ///
 /// # Errors
 /// A configuration, checkpoint or address that cannot be used.
 pub fn run(args: &ServeArgs) -> Result<()> {
+    if args.print_config {
+        return config::show(&args.model, Some(args));
+    }
     let config = Config::resolve(&args.model, Some(args))?;
     let keys = api_keys(&config, args)?;
-    let filter = tracing_subscriber::EnvFilter::try_new(&args.log)
-        .map_err(|error| exit::failure(exit::USAGE, format!("--log: {error}")))?;
-    let ansi = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(ansi)
-        .init();
+    let telemetry = Telemetry::start(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -52,11 +49,15 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let loaded = load::load(&config)?;
     announce(&loaded, &config, (address, state.settings().keys.len()));
     let thread = install(&state, loaded, &config)?;
+    if let Ok(backend) = state.backend() {
+        telemetry.count(backend.metrics.spans());
+    }
     eprintln!("ready on http://{address}");
     supervisor::ready(&address.to_string());
     runtime.block_on(serving)??;
     drop((runtime, state));
     let _ = thread.join();
+    drop(telemetry);
     Ok(())
 }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use serde_json::Value;
 
 use crate::args::{Cli, Command, ModelArgs};
-use crate::config::Config;
+use crate::config::{Config, variables};
 use crate::exit;
 
 /// Where the binary lies in the image.
@@ -84,19 +84,6 @@ fn strings(list: &Value) -> Vec<String> {
     serde_json::from_value(list.clone()).unwrap()
 }
 
-/// The variables that some command reads.
-fn variables() -> BTreeSet<String> {
-    let cli = Cli::command();
-    let mut commands = vec![&cli];
-    let mut found = BTreeSet::new();
-    while let Some(command) = commands.pop() {
-        let names = command.get_arguments().filter_map(clap::Arg::get_env);
-        found.extend(names.map(|name| name.to_string_lossy().into_owned()));
-        commands.extend(command.get_subcommands());
-    }
-    found
-}
-
 #[test]
 fn the_image_starts_what_the_program_understands() {
     // The first CMD in the file is the health check's.
@@ -143,7 +130,7 @@ fn the_pod_starts_what_the_program_understands() {
 
 #[test]
 fn environment_variables_are_settings() {
-    let known = variables();
+    let known: BTreeSet<String> = variables().into_iter().collect();
     assert!(known.contains("ASYNCLANE_LISTEN"));
     assert!(
         !known.contains("ASYNCLANE_PORT"),

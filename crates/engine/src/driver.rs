@@ -138,6 +138,8 @@ impl Driver {
             return;
         }
         let batch = self.engine.batch();
+        let (rows, segments) = (batch.rows.len(), batch.segments.len());
+        let _span = tracing::debug_span!("step", rows, segments).entered();
         let (executor, output) = (&mut self.executor, &mut self.output);
         let run = catch_unwind(AssertUnwindSafe(|| executor.execute(batch, output)));
         let result = run.unwrap_or_else(|_| Err(ExecuteError("the model panicked".to_owned())));

@@ -36,5 +36,5 @@ pub use geometry::Geometry;
 pub use kernels::WeightDtype;
 pub use layers::ExpertSharing;
 pub use memory::Memory;
-pub use model::{Model, ModelInfo};
+pub use model::{ExpertInfo, Model, ModelInfo};
 pub use profile::{Part, Profile};

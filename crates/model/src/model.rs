@@ -26,8 +26,8 @@ pub struct ModelInfo {
     pub head_width: usize,
     /// MLP width `m`: of layers without experts, or of an expert if every layer has them.
     pub mlp_width: usize,
-    /// Experts of a layer and how many each row goes through, where layers have them.
-    pub experts: Option<(usize, usize)>,
+    /// The experts, where layers have them.
+    pub experts: Option<ExpertInfo>,
     /// Tokens with a logit `v`.
     pub vocab_size: usize,
     /// Rows of the embedding table, at least `vocab_size`.
@@ -38,6 +38,8 @@ pub struct ModelInfo {
     pub mask: u32,
     /// Tokens that end a text; a chat's end of turn is the tokenizer's to add.
     pub end: Vec<u32>,
+    /// The LM head is the embedding table.
+    pub tied: bool,
     /// Stored numbers, tied matrices counted once.
     pub parameters: usize,
     /// What matrices are kept and multiplied as.
@@ -46,6 +48,17 @@ pub struct ModelInfo {
     pub attention: Attention,
     /// Where predictions are read.
     pub readout: Readout,
+}
+
+/// The experts of a model's layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertInfo {
+    /// In a layer.
+    pub count: usize,
+    /// That each row goes through.
+    pub chosen: usize,
+    /// Numbers of one of a layer, over all layers that have experts.
+    pub parameters: usize,
 }
 
 impl ModelInfo {

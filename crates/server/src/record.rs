@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use axum::http::HeaderMap;
 use engine::FinishReason;
-use tracing::Span;
 
 use crate::assemble::Delta;
 use crate::error::ApiError;
 use crate::metrics::{Metrics, Outcome, Success};
 use crate::request::Route;
 use crate::shutdown::InFlight;
+use crate::spans::Spans;
 use crate::usage::Usage;
 
 /// Follows a request to its end. Dropped before an outcome is known, it counts as cancelled.
@@ -17,7 +18,7 @@ use crate::usage::Usage;
 pub struct Record {
     metrics: Metrics,
     route: Route,
-    span: Span,
+    spans: Spans,
     arrival: Instant,
     queue: Option<Duration>,
     first: Option<Duration>,
@@ -29,13 +30,28 @@ pub struct Record {
     in_flight: Option<InFlight>,
 }
 
+/// Who asks for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// The id of the request.
+    pub request_id: &'a str,
+    /// Where it goes.
+    pub route: Route,
+    /// The name of its key, if it has one.
+    pub key: Option<&'a str>,
+    /// The served model's name.
+    pub model: &'a str,
+    /// What else the client says.
+    pub headers: &'a HeaderMap,
+}
+
 impl Record {
-    /// A request that arrives now, with the name of its key if it has one.
-    pub fn new(metrics: Metrics, route: Route, request_id: &str, key: Option<&str>) -> Self {
+    /// A request that arrives now.
+    pub fn new(metrics: Metrics, caller: &Caller<'_>) -> Self {
         Self {
             metrics,
-            route,
-            span: tracing::info_span!("request", request_id, route = route.path(), key),
+            route: caller.route,
+            spans: Spans::new(caller),
             arrival: Instant::now(),
             queue: None,
             first: None,
@@ -61,10 +77,16 @@ impl Record {
     pub fn observe(&mut self, delta: &Delta) {
         let now = self.arrival.elapsed();
         if delta.started {
-            self.queue.get_or_insert(now);
+            self.queue.get_or_insert_with(|| {
+                self.spans.prefill();
+                now
+            });
         }
         if !delta.token_ids.is_empty() {
-            self.first.get_or_insert(now);
+            self.first.get_or_insert_with(|| {
+                self.spans.decode();
+                now
+            });
             self.last = now;
             if let Some(before) = self.moves[delta.index].replace(now) {
                 self.metrics.edge().chunk_gap(now.saturating_sub(before));
@@ -101,12 +123,17 @@ impl Record {
         };
         self.metrics.edge().succeeded(&facts);
         self.close(Outcome::Ok);
-        let _entered = self.span.enter();
+        self.spans.succeeded(&facts, usage);
+        let _entered = self.spans.request().enter();
         tracing::info!(
             status = 200,
             finish_reason = reason_name(self.reason),
             decoder = diffusion.map(|diffusion| diffusion.decoder.as_str()),
             prompt_tokens = usage.prompt_tokens,
+            cached_tokens = usage
+                .prompt_tokens_details
+                .as_ref()
+                .map(|of| of.cached_tokens),
             completion_tokens = usage.completion_tokens,
             nfe = facts.forwards,
             tpf = diffusion.map(|diffusion| diffusion.tokens_per_forward),
@@ -125,13 +152,14 @@ impl Record {
         self.close(outcome);
         let (status, _, code) = error.code.row();
         let e2e_ms = millis(self.arrival.elapsed());
-        let _entered = self.span.enter();
+        self.spans.failed(outcome, code);
+        let _entered = self.spans.request().enter();
         tracing::info!(status = status.as_u16(), code, e2e_ms, "{}", outcome.name());
     }
 
     /// The request's tracing span.
-    pub fn span(&self) -> &Span {
-        &self.span
+    pub fn span(&self) -> &tracing::Span {
+        self.spans.request()
     }
 
     fn close(&mut self, outcome: Outcome) {
@@ -147,7 +175,8 @@ impl Drop for Record {
         if self.outcome.is_none() {
             self.close(Outcome::Cancelled);
             let e2e_ms = millis(self.arrival.elapsed());
-            let _entered = self.span.enter();
+            self.spans.failed(Outcome::Cancelled, "");
+            let _entered = self.spans.request().enter();
             tracing::info!(disconnected = true, e2e_ms, "cancelled");
         }
     }

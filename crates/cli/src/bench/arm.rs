@@ -10,8 +10,11 @@ use crate::args::{BenchArgs, BenchTarget};
 /// A decoder as it was named, and what it resolves to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoder {
-    /// A preset's name or the settings, as a user would pass them.
+    /// A preset's name or the settings, as a user would pass them, the model in front of it where
+    /// one is named.
     pub name: String,
+    /// The model that it decodes, as `--model` takes it; `None` is the configured one.
+    pub model: Option<String>,
     /// The settings.
     pub spec: DecodingSpec,
     /// What they resolve to.
@@ -37,10 +40,25 @@ pub struct Arm {
     pub idle: usize,
 }
 
+/// Which of the targets answers a row.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Its kind.
+    pub target: BenchTarget,
+    /// Its model, as [`Decoder::model`].
+    pub model: Option<String>,
+    /// How its matrices are kept.
+    pub dtype: String,
+}
+
 impl Arm {
-    /// Which of the targets answers: its kind, and how its matrices are kept.
-    pub fn place(&self) -> (BenchTarget, String) {
-        (self.target, self.dtype.clone())
+    /// Who answers.
+    pub fn place(&self) -> Place {
+        Place {
+            target: self.target,
+            model: self.decoder.model.clone(),
+            dtype: self.dtype.clone(),
+        }
     }
 }
 
@@ -129,6 +147,7 @@ mod tests {
             let name = name.to_owned();
             Decoder {
                 name,
+                model: None,
                 spec,
                 decoding,
             }

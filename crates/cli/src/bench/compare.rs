@@ -94,14 +94,14 @@ fn turn(
         let seed = args.seed.wrapping_add(round as u64);
         (tallies[which], answers[which]) = fleet.answer(arm, &asks, seed)?;
     }
-    for (tally, texts) in tallies.iter_mut().zip(&answers) {
+    for ((tally, texts), arm) in tallies.iter_mut().zip(&answers).zip(arms) {
         let same = texts
             .iter()
             .zip(&answers[0])
             .filter(|(ours, first)| ours == first);
         tally.agreed = same.count() as u64;
         for (problem, answer) in part.iter().zip(texts) {
-            tally.grade(grade(problem, &fleet.tokenizer().decode(answer, true)));
+            tally.grade(grade(problem, &fleet.tokenizer(arm).decode(answer, true)));
         }
     }
     Ok(tallies)

@@ -65,8 +65,9 @@ pub struct Listed {
     pub optional: bool,
 }
 
-/// Reads names and settings separated by blanks or semicolons. [`ALL`] adds what is not yet
-/// there; what it would list and cannot be composed is told on standard error.
+/// Reads names and settings separated by blanks or semicolons, each with `MODEL:` in front of it
+/// where it decodes another model than the configured one. [`ALL`] adds what is not yet there;
+/// what it would list and cannot be composed is told on standard error.
 ///
 /// # Errors
 /// An unknown name, a combination that makes no sense, an empty list.
@@ -99,9 +100,9 @@ fn add_all(listed: &mut Vec<Listed>) -> Vec<String> {
     for name in candidates() {
         match decoder(&name) {
             Ok(new)
-                if listed
-                    .iter()
-                    .any(|known| known.decoder.decoding == new.decoding) => {}
+                if listed.iter().any(|Listed { decoder: known, .. }| {
+                    known.model == new.model && known.decoding == new.decoding
+                }) => {}
             Ok(decoder) => listed.push(Listed {
                 decoder,
                 optional: true,
@@ -171,10 +172,16 @@ fn with_defaults(on: &str, commit: &str) -> String {
 }
 
 fn decoder(name: &str) -> Result<Decoder, String> {
-    let read = DecodingSpec::parse(name).and_then(|spec| Ok((spec.resolve()?, spec)));
+    // No setting holds a colon; a path may.
+    let (model, settings) = match name.rsplit_once(':') {
+        Some((model, settings)) => (Some(model), settings),
+        None => (None, name),
+    };
+    let read = DecodingSpec::parse(settings).and_then(|spec| Ok((spec.resolve()?, spec)));
     let (decoding, spec) = read.map_err(|error| error.to_string())?;
     Ok(Decoder {
         name: name.to_owned(),
+        model: model.map(str::to_owned),
         spec,
         decoding,
     })
@@ -282,6 +289,25 @@ mod tests {
         let listed = parse("balanced,lookahead=16 all").unwrap();
         assert_eq!(names(&listed)[..2], ["balanced,lookahead=16", VANILLA]);
         assert!(!listed[0].optional && listed[1].optional);
+    }
+
+    #[test]
+    fn a_decoder_may_name_its_model() {
+        let listed = parse("vanilla demo-wedlm:wedlm,window=8 /a:b/c:vanilla all").unwrap();
+        let models: Vec<_> = listed
+            .iter()
+            .map(|one| one.decoder.model.as_deref())
+            .collect();
+        assert_eq!(models[..3], [None, Some("demo-wedlm"), Some("/a:b/c")]);
+        assert_eq!(names(&listed)[1], "demo-wedlm:wedlm,window=8");
+        let alone = resolve("wedlm,window=8").unwrap();
+        assert_eq!(listed[1].decoder.decoding, alone);
+        let again = listed[3..].iter().filter(|one| one.decoder.name == VANILLA);
+        assert_eq!(
+            again.count(),
+            0,
+            "`all` adds to the configured model's decoders"
+        );
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Everything that a comparison asks, one target per kind and dtype, loaded when it is first
-//! needed.
+//! Everything that a comparison asks, one target per kind, model and dtype.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use anyhow::Result;
 use text::Tokenizer;
 use tokio::runtime::Runtime;
 
-use super::arm::Arm;
+use super::arm::{Arm, Place};
 use super::report;
 use super::tally::{Tally, resident};
 use super::target::engine::Runner;
@@ -26,11 +25,11 @@ use crate::load::{self, Loaded};
 pub struct Fleet {
     args: BenchArgs,
     config: Config,
-    targets: BTreeMap<(BenchTarget, String), Box<dyn Target>>,
+    targets: BTreeMap<Place, Box<dyn Target>>,
     /// What multiplies the matrices, by target.
     kernels: Vec<String>,
-    /// Of the first model that was loaded.
-    tokenizer: Option<Arc<Tokenizer>>,
+    /// By model, as [`Decoder::model`](super::arm::Decoder::model).
+    tokenizers: BTreeMap<Option<String>, Arc<Tokenizer>>,
     runtime: Arc<Runtime>,
 }
 
@@ -48,7 +47,7 @@ impl Fleet {
             config: config.clone(),
             targets: BTreeMap::new(),
             kernels: Vec::new(),
-            tokenizer: None,
+            tokenizers: BTreeMap::new(),
             runtime: Arc::new(runtime),
         };
         for arm in arms {
@@ -56,10 +55,6 @@ impl Fleet {
                 let target = fleet.start(arm)?;
                 fleet.targets.insert(arm.place(), target);
             }
-        }
-        if fleet.tokenizer.is_none() {
-            let tokenizer = load::words(&hub::folder(&config.model.path)?)?;
-            fleet.tokenizer = Some(Arc::new(tokenizer));
         }
         Ok(fleet)
     }
@@ -107,23 +102,24 @@ impl Fleet {
         format!("{}, {}", report::machine(), self.kernels.join(" / "))
     }
 
-    /// The model's tokenizer.
-    pub fn tokenizer(&self) -> &Tokenizer {
-        let tokenizer = self.tokenizer.as_deref();
-        tokenizer.expect("there is one once the targets are started")
+    /// The tokenizer of a row's model.
+    pub fn tokenizer(&self, arm: &Arm) -> &Tokenizer {
+        let tokenizer = self.tokenizers.get(&arm.decoder.model);
+        tokenizer.expect("every started target has left its model's")
     }
 
     fn start(&mut self, arm: &Arm) -> Result<Box<dyn Target>> {
         let runtime = Arc::clone(&self.runtime);
         if let (BenchTarget::Http, Some(url)) = (arm.target, self.args.url.clone()) {
+            let tokenizer = load::words(&hub::folder(&self.config_of(arm).model.path)?)?;
+            self.keep(arm, &Arc::new(tokenizer));
             let server = Server::remote(runtime, &url)?;
             self.note(format!("{url} over HTTP"));
             return Ok(Box::new(server));
         }
         let (loaded, config) = self.load(arm)?;
         self.note(loaded.kernels.clone());
-        self.tokenizer
-            .get_or_insert_with(|| Arc::clone(&loaded.tokenizer));
+        self.keep(arm, &loaded.tokenizer);
         Ok(match arm.target {
             BenchTarget::Engine | BenchTarget::Sim => Box::new(Runner::new(loaded, &config)),
             BenchTarget::Http => {
@@ -140,10 +136,24 @@ impl Fleet {
         }
     }
 
-    /// The model of a row, and the configuration with the row's dtype.
-    fn load(&self, arm: &Arm) -> Result<(Loaded, Config)> {
-        let mut config = self.config.clone();
+    fn keep(&mut self, arm: &Arm, tokenizer: &Arc<Tokenizer>) {
+        let of = self.tokenizers.entry(arm.decoder.model.clone());
+        of.or_insert_with(|| Arc::clone(tokenizer));
+    }
+
+    /// The configuration with the row's model and dtype.
+    fn config_of(&self, arm: &Arm) -> Config {
+        let mut config = match &arm.decoder.model {
+            None => self.config.clone(),
+            Some(model) => self.config.with_model(model),
+        };
         config.model.dtype.clone_from(&arm.dtype);
+        config
+    }
+
+    /// The model of a row, and its configuration.
+    fn load(&self, arm: &Arm) -> Result<(Loaded, Config)> {
+        let config = self.config_of(arm);
         let loaded = match arm.target {
             BenchTarget::Sim => executor::load_simulator(&config)?,
             BenchTarget::Engine | BenchTarget::Http => executor::load(&self.args, &config)?,

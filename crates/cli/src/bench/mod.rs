@@ -137,6 +137,13 @@ fn infill(
     let mut runner = Runner::new(loaded, config);
     let mut decoders = Vec::new();
     for Listed { decoder, optional } in listed {
+        if decoder.model.is_some() {
+            let message = format!(
+                "--infill: expected decoders of one model, found {}",
+                decoder.name
+            );
+            return Err(exit::failure(exit::USAGE, message));
+        }
         let ask = Ask {
             text: &problems[0].prompt,
             decoder: &decoder,

@@ -129,6 +129,10 @@ fn means(out: &mut String, rows: &[Overall], width: usize) {
 }
 
 fn derived(out: &mut String, rows: &[Overall]) {
+    // A preset chooses among the decoders of one model.
+    if rows.iter().any(|row| row.name.contains(':')) {
+        return;
+    }
     for preset in overall::derived(rows) {
         let _ = writeln!(
             out,

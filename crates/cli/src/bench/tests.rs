@@ -36,6 +36,19 @@ fn a_server_gives_the_answers_of_the_engine_at_the_same_cost() {
 }
 
 #[test]
+fn models_stand_side_by_side() {
+    let decoders = "demo-wedlm:autoregressive balanced demo-wedlm:wedlm";
+    let both = rows("models", &["--decoders", decoders, "--problems", "2"]);
+    let names: Vec<&str> = both.iter().map(|row| &*row.name).collect();
+    assert_eq!(names, decoders.split(' ').collect::<Vec<_>>());
+    let flags = ["--model", "demo-wedlm", "--problems", "2", "--decoders"];
+    let alone = rows("model", &[&flags[..], &["autoregressive wedlm"]].concat());
+    let cost = |row: &report::Entry| (row.nfe_per_token, row.positions_per_token, row.tokens);
+    assert_eq!(cost(&both[0]), cost(&alone[0]));
+    assert_eq!(cost(&both[2]), cost(&alone[1]));
+}
+
+#[test]
 fn idle_streams_change_no_answer() {
     let flags = ["--decoders", "balanced", "--problems", "2"];
     let more = ["--target", "http", "--idle-streams", "20"];

@@ -1,13 +1,16 @@
 //! The answer as a row of cells: committed tokens as text, masks as shades.
 
-use std::io::Write;
-
-use decode::{CommitKind, Effect, ForwardKind};
+use decode::{CommitKind, Effect, ForwardKind, Role};
 use engine::StepTrace;
 use text::Tokenizer;
 
+use super::lanes::Lanes;
+
 /// What a mask looks like.
 const MASK: char = '░';
+/// Colours, as a terminal has them.
+const DRAFT: &str = "\x1b[36m";
+const PLAIN: &str = "\x1b[0m";
 
 /// The canvas of one answer.
 #[derive(Debug)]
@@ -16,8 +19,6 @@ pub struct Canvas<'a> {
     cells: Vec<Option<Cell>>,
     /// Offsets left: a stop token cuts the rest.
     len: usize,
-    /// Rows of the terminal that the last drawing took.
-    drawn: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +35,6 @@ impl<'a> Canvas<'a> {
             tokenizer,
             cells: vec![None; len],
             len,
-            drawn: false,
         }
     }
 
@@ -87,11 +87,7 @@ impl<'a> Canvas<'a> {
             .iter()
             .filter(|e| matches!(e, Effect::Commit { .. }))
             .count();
-        let end = self.cells[..self.len]
-            .iter()
-            .rposition(Option::is_some)
-            .map_or(0, |at| at + 1);
-        let canvas = self.text(0, end as u32);
+        let canvas = self.text(0, self.end() as u32);
         format!(
             "step {:>3} {kind:<7} lanes {:<7} rows {rows:>4} commits {commits:>3} | {canvas}",
             step.step,
@@ -99,45 +95,127 @@ impl<'a> Canvas<'a> {
         )
     }
 
-    /// Draws the canvas over the last drawing.
-    ///
-    /// # Errors
-    /// The terminal is gone.
-    pub fn redraw(&mut self, out: &mut impl Write) -> std::io::Result<()> {
-        // Save the cursor once; later drawings return to it and clear what lies below.
-        let start = if self.drawn { "\x1b[u\x1b[J" } else { "\x1b[s" };
-        self.drawn = true;
-        let end = self.cells[..self.len]
-            .iter()
-            .rposition(Option::is_some)
-            .map_or(0, |at| at + 1);
-        let mut text = String::new();
-        for cell in &self.cells[..end] {
-            match cell {
-                Some(Cell { token, draft: true }) => {
-                    text.push_str("\x1b[36m");
-                    text.push_str(&self.tokenizer.token_text(*token));
-                    text.push_str("\x1b[0m");
+    /// The canvas up to its last committed token, in lines of `columns` cells: drafts and the masks
+    /// of lanes in colours, and the masks of a refine lane denser than those of a generate lane.
+    pub fn picture(&self, lanes: &Lanes, columns: usize) -> Vec<String> {
+        let mut lines = Lines {
+            columns: columns.max(1),
+            ..Lines::default()
+        };
+        for (offset, cell) in self.cells[..self.end()].iter().enumerate() {
+            let (colour, text) = match cell {
+                Some(cell) if cell.draft => (DRAFT, self.tokenizer.token_text(cell.token)),
+                Some(cell) => ("", self.tokenizer.token_text(cell.token)),
+                None => {
+                    let (colour, mask) = mask(lanes.role_at(offset as u32));
+                    (colour, mask.to_string())
                 }
-                Some(cell) => text.push_str(&self.tokenizer.token_text(cell.token)),
-                None => text.push(MASK),
+            };
+            for sign in text.chars() {
+                lines.push(colour, sign);
             }
         }
-        write!(out, "{start}{text}")?;
-        out.flush()
+        lines.finish()
     }
 
-    /// Replaces the drawing by the final text.
-    ///
-    /// # Errors
-    /// The terminal is gone.
-    pub fn finish(&mut self, out: &mut impl Write) -> std::io::Result<()> {
+    /// The committed text.
+    pub fn finished(&self) -> String {
         let tokens: Vec<u32> = self.cells[..self.len]
             .iter()
             .map_while(|cell| cell.map(|cell| cell.token))
             .collect();
-        let text = self.tokenizer.decode(&tokens, true);
-        let start = if self.drawn { "\x1b[u\x1b[J" } else { "" };
-        writeln!(out, "{start}{text}")
+        self.tokenizer.decode(&tokens, true)
+    }
+
+    /// Behind the last committed token.
+    fn end(&self) -> usize {
+        let last = self.cells[..self.len].iter().rposition(Option::is_some);
+        last.map_or(0, |at| at + 1)
+    }
+}
+
+/// Text in lines of so many columns, its colours switched where they change.
+#[derive(Debug, Default)]
+struct Lines {
+    columns: usize,
+    whole: Vec<String>,
+    line: String,
+    used: usize,
+    colour: &'static str,
+}
+
+impl Lines {
+    fn push(&mut self, colour: &'static str, sign: char) {
+        if sign == '\n' || self.used == self.columns {
+            self.end_line();
+        }
+        if sign == '\n' {
+            return;
+        }
+        if colour != self.colour {
+            self.end_colour();
+            self.line.push_str(colour);
+            self.colour = colour;
+        }
+        self.line.push(sign);
+        self.used += 1;
+    }
+
+    fn end_colour(&mut self) {
+        if !self.colour.is_empty() {
+            self.line.push_str(PLAIN);
+        }
+        self.colour = "";
+    }
+
+    fn end_line(&mut self) {
+        self.end_colour();
+        self.whole.push(std::mem::take(&mut self.line));
+        self.used = 0;
+    }
+
+    fn finish(mut self) -> Vec<String> {
+        self.end_line();
+        self.whole
+    }
+}
+
+/// Colour and sign of a mask of such a lane.
+fn mask(role: Option<Role>) -> (&'static str, char) {
+    match role {
+        Some(Role::Refine) => ("\x1b[35m", '▓'),
+        Some(Role::Generate) => ("\x1b[33m", MASK),
+        None => ("\x1b[2m", MASK),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_of_the_width_and_colours_end_with_them() {
+        let mut lines = Lines {
+            columns: 3,
+            ..Lines::default()
+        };
+        for (colour, sign) in [
+            ("", 'a'),
+            (DRAFT, 'b'),
+            (DRAFT, 'c'),
+            (DRAFT, 'd'),
+            ("", 'e'),
+        ] {
+            lines.push(colour, sign);
+        }
+        lines.push("", '\n');
+        lines.push("", 'f');
+        let draft = |text: &str| format!("{DRAFT}{text}{PLAIN}");
+        let expected = [
+            format!("a{}", draft("bc")),
+            format!("{}e", draft("d")),
+            "f".to_owned(),
+        ];
+        assert_eq!(lines.finish(), expected);
     }
 }

@@ -95,6 +95,15 @@ impl Lanes {
         drawing.out
     }
 
+    /// The role of the lane whose masks lie at `offset`: of those that have not forked, the
+    /// youngest.
+    pub fn role_at(&self, offset: u32) -> Option<Role> {
+        let holds = |lane: &&Lane| {
+            lane.split.is_none() && (lane.start..lane.start + lane.len).contains(&offset)
+        };
+        self.lanes.iter().rev().find(holds).map(|lane| lane.role)
+    }
+
     fn find(&mut self, id: LaneId) -> Option<&mut Lane> {
         self.lanes.iter_mut().find(|lane| lane.id == id)
     }

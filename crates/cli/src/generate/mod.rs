@@ -2,8 +2,9 @@
 
 mod canvas;
 mod lanes;
+mod screen;
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{Read, Write};
 
 use anyhow::Result;
 use engine::{Event, EventStream, Finished, Request, StepTrace};
@@ -16,6 +17,7 @@ use crate::exit;
 use crate::load::{self, Loaded};
 
 use canvas::Canvas;
+use screen::Screen;
 
 /// Answers the prompt on standard output; everything else goes to standard error.
 ///
@@ -34,7 +36,6 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     let loaded = load::load(&config)?;
     let request = request(args, &config, &loaded, &prompt)?;
     let tokenizer = loaded.tokenizer.clone();
-    let live = std::io::stdout().is_terminal();
     let engine_config = load::engine_config(&config, &loaded);
     let (handle, thread) = engine::spawn(&engine_config, loaded.executor, Box::new(()))?;
     let streams = handle.submit(vec![request]);
@@ -46,7 +47,7 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
         args,
         canvas,
         text: TextStream::new(&tokenizer, &StreamOptions::default()),
-        live,
+        screen: Screen::new(args.trace),
     }
     .follow(stream);
     let _ = thread.join();
@@ -93,7 +94,8 @@ struct Show<'a> {
     args: &'a GenerateArgs,
     canvas: Canvas<'a>,
     text: TextStream,
-    live: bool,
+    /// Where standard output is a terminal.
+    screen: Option<Screen>,
 }
 
 impl Show<'_> {
@@ -105,7 +107,7 @@ impl Show<'_> {
                 Event::Started => {}
                 Event::Tokens { chunk, .. } => {
                     let piece = self.text.push(chunk.as_slice());
-                    if !self.live {
+                    if self.screen.is_none() {
                         write!(out, "{}", piece.text)?;
                         out.flush()?;
                     }
@@ -113,14 +115,16 @@ impl Show<'_> {
                 Event::Step(step) => {
                     self.canvas.apply(&step);
                     lanes.apply(&step);
-                    self.draw(&step, &mut out)?;
+                    self.draw(&step, &lanes)?;
                 }
                 Event::Finished(finished) => {
                     let rest = self.text.finish();
-                    if self.live {
-                        self.canvas.finish(&mut out)?;
-                    } else {
-                        writeln!(out, "{}", rest.text)?;
+                    match self.screen.take() {
+                        Some(screen) => {
+                            screen.clear();
+                            writeln!(out, "{}", self.canvas.finished())?;
+                        }
+                        None => writeln!(out, "{}", rest.text)?,
                     }
                     return self.conclude(finished, &lanes);
                 }
@@ -133,12 +137,12 @@ impl Show<'_> {
         ))
     }
 
-    fn draw(&mut self, step: &StepTrace, out: &mut impl Write) -> Result<()> {
+    fn draw(&self, step: &StepTrace, lanes: &lanes::Lanes) -> Result<()> {
         if self.args.trace {
             let mut err = std::io::stderr().lock();
             writeln!(err, "{}", self.canvas.step_line(step))?;
-        } else if self.live {
-            self.canvas.redraw(out)?;
+        } else if let Some(screen) = &self.screen {
+            screen.draw(&self.canvas, lanes);
         }
         Ok(())
     }

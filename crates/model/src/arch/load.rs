@@ -57,7 +57,11 @@ pub(super) fn load(
         norm,
         head,
     };
-    Ok((decoder, spec.info))
+    let info = ModelInfo {
+        tied: spec.tied,
+        ..spec.info
+    };
+    Ok((decoder, info))
 }
 
 /// The LM head: a matrix of its own, or the embedding table where the two are tied.

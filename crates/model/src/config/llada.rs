@@ -104,6 +104,7 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         mask: config.token("mask_token_id", MASK, embedding_size)?,
         end: config.tokens("eos_token_id", END_OF_TEXT, embedding_size)?,
         experts: None,
+        tied: false,
         parameters: 0,
         dtype: kernels::WeightDtype::F32,
         attention: Attention::Full,

@@ -4,6 +4,7 @@ use crate::LoadError;
 use crate::config::qwen::blocks;
 use crate::config::transformer::{Defaults, transformer};
 use crate::config::{ExpertSpec, Keys, RouterSpec, Score, Spec};
+use crate::model::{ExpertInfo, ModelInfo};
 use serde_json::{Value, json};
 
 /// `<|mask|>` and `<|endoftext|>` of the Bailing tokenizer.
@@ -32,7 +33,6 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
     spec.rotary_width = rotary_width(config, spec.info.head_width, 0.5)?;
     spec.info.attention = blocks(config, &["block_size", "block_length"], LLADA2_BLOCK)?;
     let (count, chosen) = experts(config)?;
-    spec.info.experts = Some((count, chosen));
     let groups = config.optional_count("n_group")?.unwrap_or(8);
     let best = config.optional_count("topk_group")?.unwrap_or(4);
     if !count.is_multiple_of(groups) || count / groups < 2 {
@@ -49,6 +49,7 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
         .unwrap_or(2.5);
     let dense = config.whole("first_k_dense_replace")?.unwrap_or(0);
     let layers: Vec<bool> = (0..spec.info.layers).map(|layer| layer >= dense).collect();
+    spec.info.experts = Some(info(&spec.info, (count, chosen), (&layers, width)));
     spec.info.mlp_width = mlp_width(config, "intermediate_size", (&layers, width))?;
     spec.experts = Some(ExpertSpec {
         count,
@@ -92,9 +93,9 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
     spec.head_norms = config.flag("qk_layernorm", false)?;
     spec.rotary_width = rotary_width(config, spec.info.head_width, 1.0)?;
     let (count, chosen) = experts(config)?;
-    spec.info.experts = Some((count, chosen));
     let width = config.count("expert_intermediate_size")?;
     let layers = frequency(config, spec.info.layers)?;
+    spec.info.experts = Some(info(&spec.info, (count, chosen), (&layers, width)));
     spec.info.mlp_width = mlp_width(config, "dense_intermediate_size", (&layers, width))?;
     spec.experts = Some(ExpertSpec {
         count,
@@ -120,6 +121,20 @@ fn mlp_width(
     match layers.iter().all(|&experts| experts) {
         true => Ok(expert),
         false => config.count(key),
+    }
+}
+
+/// The experts of these layers, each a gated MLP of this width.
+fn info(
+    model: &ModelInfo,
+    (count, chosen): (usize, usize),
+    (layers, width): (&[bool], usize),
+) -> ExpertInfo {
+    let layers = layers.iter().filter(|&&experts| experts).count();
+    ExpertInfo {
+        count,
+        chosen,
+        parameters: 3 * model.width * width * layers,
     }
 }
 

@@ -107,6 +107,7 @@ fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, LoadError> 
         mask: config.token("mask_token_id", defaults.mask, vocab_size)?,
         end: config.tokens("eos_token_id", defaults.end, vocab_size)?,
         experts: None,
+        tied: false,
         parameters: 0,
         dtype: kernels::WeightDtype::F32,
         attention: Attention::Full,

@@ -2,7 +2,9 @@
 
 use crate::common::{assert_candidate, execute, push, row};
 use crate::official::Case;
-use asynclane_model::{Checkpoint, ExecutorConfig, Family, Model, ModelExecutor, WeightDtype};
+use asynclane_model::{
+    Checkpoint, ExecutorConfig, ExpertSharing, Family, Files, Model, ModelExecutor, WeightDtype,
+};
 use serde_json::{Value, json};
 use std::num::NonZeroUsize;
 use step::{Attention, Batch, Candidate, Executor, Readout, Row, Sampling};
@@ -48,34 +50,61 @@ fn alone(executor: &mut ModelExecutor, rows: &[Row]) -> Vec<Candidate> {
     execute(executor, &batch).candidates
 }
 
+/// The candidates of the case alone, which those of other sequences in the batch do not change.
+fn undisturbed(executor: &mut ModelExecutor, case: &Case, what: &str) -> Vec<Candidate> {
+    let rows = rows(case, executor.spec().attention);
+    let want = alone(executor, &rows);
+    let mut batch = Batch::default();
+    for sequence in 0..6 {
+        // Other lengths and other tokens beside the one in the middle.
+        let rows = match sequence {
+            3 => rows.clone(),
+            _ => (0..7 * sequence + 1)
+                .map(|i| row((i * 5 + sequence) % 40, i, 7 * sequence + 1))
+                .collect(),
+        };
+        push(&mut batch, rows, &pages(sequence), Sampling::GREEDY);
+    }
+    let from = batch.segments[3].rows.start as usize;
+    let crowd = execute(executor, &batch).candidates;
+    assert_eq!(crowd[from..from + want.len()], want, "{} {what}", case.name);
+    want
+}
+
 #[test]
 fn neighbours_change_no_bit() {
     for case in Case::all() {
         for dtype in WeightDtype::ALL {
             let mut executor = executor(case.model(dtype));
-            let rows = rows(&case, executor.spec().attention);
-            let want = alone(&mut executor, &rows);
-            let mut batch = Batch::default();
-            for sequence in 0..6 {
-                // Other lengths and other tokens beside the one in the middle.
-                let rows = match sequence {
-                    3 => rows.clone(),
-                    _ => (0..7 * sequence + 1)
-                        .map(|i| row((i * 5 + sequence) % 40, i, 7 * sequence + 1))
-                        .collect(),
-                };
-                push(&mut batch, rows, &pages(sequence), Sampling::GREEDY);
-            }
-            let from = batch.segments[3].rows.start as usize;
-            let crowd = execute(&mut executor, &batch).candidates;
-            assert_eq!(
-                crowd[from..from + want.len()],
-                want,
-                "{} {dtype:?}",
-                case.name
-            );
+            undisturbed(&mut executor, &case, dtype.name());
         }
     }
+}
+
+#[test]
+fn experts_are_shared_within_a_sequence_only() {
+    let mut shared = 0;
+    for case in Case::all() {
+        let plain = case.model(WeightDtype::F32);
+        if plain.info().experts.is_none() {
+            continue;
+        }
+        let rows = rows(&case, plain.info().attention);
+        let own = alone(&mut executor(plain), &rows);
+        for sharing in [ExpertSharing::Vote(0.0), ExpertSharing::Sequence(1)] {
+            let checkpoint = Checkpoint::open(&Files::folder(&case.folder)).unwrap();
+            let model = Model::load(checkpoint.with_expert_sharing(Some(sharing))).unwrap();
+            let what = format!("{sharing:?}");
+            let agreed = undisturbed(&mut executor(model), &case, &what);
+            assert_ne!(
+                agreed, own,
+                "{} {what}: rows agree on fewer experts",
+                case.name
+            );
+            shared += 1;
+        }
+    }
+    assert!(shared >= 8, "{shared}");
 }
 
 #[test]

@@ -253,10 +253,13 @@ fn a_tied_head_may_be_stored_and_an_untied_one_must() {
 
 #[test]
 fn experts_are_told() {
-    let experts = |case| accepted(case, &[]).info().experts;
+    let experts = |case| {
+        let experts = accepted(case, &[]).info().experts?;
+        Some((experts.count, experts.chosen, experts.parameters))
+    };
     assert_eq!(experts("dream-grouped"), None);
-    assert_eq!(experts("llada2-mini"), Some((8, 3)));
-    assert_eq!(experts("llada-moe"), Some((8, 3)));
+    assert_eq!(experts("llada2-mini"), Some((8, 3, 3 * 20 * 7 * 2)));
+    assert_eq!(experts("llada-moe"), Some((8, 3, 3 * 24 * 7 * 2)));
     // The width of a dense MLP matters where there is one.
     let unsaid = [("dense_intermediate_size", json!(-1))];
     assert_eq!(accepted("llada-moe", &unsaid).info().mlp_width, 7);

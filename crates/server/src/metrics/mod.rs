@@ -4,6 +4,7 @@ mod alias;
 mod edge;
 mod rates;
 mod register;
+mod spans;
 mod steps;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +16,7 @@ use prometheus::{Gauge, Registry, TextEncoder};
 pub use edge::{Edge, Outcome, Success};
 use rates::Rates;
 use register::Register;
+pub use spans::SpanCounters;
 use steps::Steps;
 
 /// The media type of [`Metrics::render`].
@@ -50,6 +52,7 @@ struct Inner {
     pages: u32,
     epoch: Instant,
     edge: Edge,
+    spans: SpanCounters,
     steps: Steps,
     gauges: ScrapeGauges,
     /// Locked by the engine thread once a step and by a scrape, each for well under 1 µs.
@@ -76,6 +79,7 @@ impl Metrics {
         constants(&register, config);
         let inner = Inner {
             edge: Edge::new(&register),
+            spans: SpanCounters::new(&register),
             steps: Steps::new(&register),
             gauges,
             aliases: config.vllm_aliases,
@@ -97,6 +101,11 @@ impl Metrics {
     /// The metrics of requests.
     pub fn edge(&self) -> &Edge {
         &self.inner.edge
+    }
+
+    /// What an exporter of tracing spans counts with.
+    pub fn spans(&self) -> &SpanCounters {
+        &self.inner.spans
     }
 
     /// Share of the prompt tokens that the prefix cache had, in `0.0..=1.0`.

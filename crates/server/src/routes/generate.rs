@@ -11,7 +11,7 @@ use crate::body;
 use crate::error::ApiError;
 use crate::generation::Generation;
 use crate::keys::KeyName;
-use crate::record::Record;
+use crate::record::{Caller, Record};
 use crate::request::Route;
 use crate::request_id::RequestId;
 use crate::response::Whole;
@@ -32,7 +32,14 @@ pub async fn generate(route: Route, State(state): State<AppState>, request: Requ
         .map_or("", RequestId::as_str);
     let key = request.extensions().get::<KeyName>();
     let key = key.map(|name| &*name.0);
-    let record = Record::new(backend.metrics.clone(), route, id, key);
+    let caller = Caller {
+        request_id: id,
+        route,
+        key,
+        model: &backend.model.id,
+        headers: request.headers(),
+    };
+    let record = Record::new(backend.metrics.clone(), &caller);
     match accept(&state, &backend, (route, request), record).await {
         Ok(generation) if route == Route::Trace => trace::respond(generation),
         Ok(generation) => match generation.answer().output.stream {

@@ -74,6 +74,7 @@ async fn every_documented_name_is_there() {
         ("requests_total counter", false),
         ("request_success_total counter", true),
         ("prompt_tokens_total counter", true),
+        ("trace_spans_total counter", false),
         ("generation_tokens_total counter", true),
         ("time_to_first_token_seconds histogram", true),
         ("e2e_request_latency_seconds histogram", true),

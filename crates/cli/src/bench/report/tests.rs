@@ -38,6 +38,7 @@ fn arm(name: &str) -> Arm {
     Arm {
         name: name.to_owned(),
         decoder: Arc::new(Decoder {
+            model: None,
             name: name.to_owned(),
             spec,
             decoding,

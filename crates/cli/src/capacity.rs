@@ -1,0 +1,323 @@
+//! `asynclane inspect capacity`: what memory, bandwidth and arithmetic allow, on paper.
+//!
+//! A step reads the weights once and the K/V of what its rows see, and multiplies every row with
+//! the weights it goes through: it takes at least max(W / B, 2 P N / F) + n c KV / B, with W bytes
+//! of weights read, P parameters a row goes through, N rows, n sequences of c positions, B bytes and
+//! F operations per second.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+use model::{ModelInfo, WeightDtype};
+
+use crate::args::CapacityArgs;
+use crate::exit;
+
+/// The part of a device's memory that is planned with.
+const USED: f64 = 0.9;
+/// Bytes of it for the context, the kernels and the activations of a step.
+const OVERHEAD: f64 = 1.5e9;
+
+/// A device on paper.
+#[derive(Clone, Copy, Debug)]
+struct Device {
+    name: &'static str,
+    /// Bytes.
+    memory: f64,
+    /// Bytes per second.
+    bandwidth: f64,
+    /// Operations per second on dense bf16 matrices.
+    flops: f64,
+}
+
+impl Device {
+    const fn new(name: &'static str, gigabytes: f64, per_second: f64, tera: f64) -> Self {
+        Self {
+            name,
+            memory: gigabytes * 1e9,
+            bandwidth: per_second * 1e9,
+            flops: tera * 1e12,
+        }
+    }
+}
+
+/// What the vendors' data sheets say, 80 GB of each so that they compare.
+const CARDS: [Device; 4] = [
+    Device::new("A100", 80.0, 2039.0, 312.0),
+    Device::new("H100", 80.0, 3350.0, 989.0),
+    Device::new("H200", 80.0, 4800.0, 989.0),
+    Device::new("B200", 80.0, 8000.0, 2250.0),
+];
+
+/// Sizes of a model, in bytes where nothing else is said.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    weights: f64,
+    /// Read in every step: all but an embedding table that is not the LM head too.
+    read: f64,
+    /// Of these the part of the experts that no row went through.
+    idle: f64,
+    /// Parameters that a row goes through.
+    active: f64,
+    /// Keys and values of a position.
+    kv: f64,
+}
+
+impl Sizes {
+    /// Of a model whose steps touch `touched` experts of a layer.
+    fn new(info: &ModelInfo, bytes: (f64, f64), touched: usize) -> Self {
+        let (weight, kv) = bytes;
+        let table = (info.embedding_size * info.width) as f64;
+        let all = info.parameters as f64;
+        let streamed = if info.tied { all } else { all - table };
+        let experts = info.experts.map_or((0.0, 0.0), |experts| {
+            let untouched = |of: usize| (experts.count - of.min(experts.count)) as f64;
+            let one = experts.parameters as f64;
+            (untouched(touched) * one, untouched(experts.chosen) * one)
+        });
+        Self {
+            weights: all * weight,
+            read: streamed * weight,
+            idle: experts.0 * weight,
+            active: streamed - experts.1,
+            kv: (2 * info.layers * info.groups * info.head_width) as f64 * kv,
+        }
+    }
+
+    /// W.
+    fn bytes_read(&self) -> f64 {
+        self.read - self.idle
+    }
+
+    /// Positions whose K/V fit beside the weights.
+    fn positions(&self, device: &Device) -> f64 {
+        let free = device.memory * USED - OVERHEAD - self.weights;
+        (free / self.kv).max(0.0)
+    }
+
+    /// Seconds of a step with few rows and short contexts.
+    fn floor(&self, device: &Device) -> f64 {
+        self.bytes_read() / device.bandwidth
+    }
+
+    /// Rows of a step from which on arithmetic takes longer than reading the weights.
+    fn ridge(&self, device: &Device) -> f64 {
+        self.bytes_read() * device.flops / (2.0 * self.active * device.bandwidth)
+    }
+
+    /// Sequences of so many positions whose K/V are as much to read as the weights.
+    fn heavy(&self, context: f64) -> f64 {
+        self.bytes_read() / (self.kv * context)
+    }
+}
+
+/// The tables for one model.
+///
+/// # Errors
+/// A device of yours with a number that is not positive.
+pub fn report(info: &ModelInfo, args: &CapacityArgs) -> Result<String> {
+    let bytes = match info.dtype {
+        WeightDtype::F32 => 4.0,
+        WeightDtype::Bf16 => 2.0,
+        WeightDtype::Int8 => 1.0,
+    };
+    let devices = devices(args)?;
+    let touched = match info.experts {
+        None => vec![0],
+        Some(experts) => vec![experts.chosen, experts.count],
+    };
+    let mut out = format!(
+        "on paper: weights in {}, K/V of {} bytes a number, {} positions a sequence\n",
+        info.dtype.name(),
+        args.kv_bytes,
+        args.context
+    );
+    for touched in touched {
+        let sizes = Sizes::new(info, (bytes, f64::from(args.kv_bytes)), touched);
+        if let Some(experts) = info.experts {
+            writeln!(
+                out,
+                "\nsteps that touch {touched} of {} experts",
+                experts.count
+            )?;
+        }
+        table(&mut out, &sizes, (&devices, f64::from(args.context)))?;
+    }
+    Ok(out)
+}
+
+fn devices(args: &CapacityArgs) -> Result<Vec<Device>> {
+    match *args.on {
+        [] => Ok(CARDS.to_vec()),
+        [memory, bandwidth, flops] if args.on.iter().all(|of| of.is_finite() && *of > 0.0) => {
+            Ok(vec![Device::new("yours", memory, bandwidth, flops)])
+        }
+        _ => {
+            let message = format!("--on: expected three positive numbers, found {:?}", args.on);
+            Err(exit::failure(exit::USAGE, message))
+        }
+    }
+}
+
+fn table(out: &mut String, sizes: &Sizes, (devices, context): (&[Device], f64)) -> Result<()> {
+    writeln!(
+        out,
+        "weights {:.1} GB, of them {:.1} GB read by a step; K/V {:.0} KiB a position, as much to \
+         read as the weights from {:.0} sequences on",
+        sizes.weights / 1e9,
+        sizes.bytes_read() / 1e9,
+        sizes.kv / 1024.0,
+        sizes.heavy(context),
+    )?;
+    writeln!(
+        out,
+        "{:<8} {:>9} {:>11} {:>11} {:>14} {:>12}",
+        "device", "memory GB", "positions", "sequences", "step ms (min)", "ridge (rows)"
+    )?;
+    for device in devices {
+        let positions = sizes.positions(device);
+        writeln!(
+            out,
+            "{:<8} {:>9.0} {:>11.0} {:>11.0} {:>14.1} {:>12.0}",
+            device.name,
+            device.memory / 1e9,
+            positions,
+            (positions / context).floor(),
+            1e3 * sizes.floor(device),
+            sizes.ridge(device),
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use model::ExpertInfo;
+    use step::{Attention, Readout};
+
+    use super::*;
+
+    /// What a model's published configuration says: layers, width, heads, key/value heads, width of
+    /// an MLP, vocabulary.
+    fn model(of: [usize; 6], experts: Option<ExpertInfo>, more: usize) -> ModelInfo {
+        let [layers, width, heads, groups, mlp, vocab] = of;
+        let head = 128;
+        let attention = width * head * (2 * heads + 2 * groups);
+        let dense = if experts.is_some() { 1 } else { layers };
+        let all = experts.map_or(0, |experts| experts.count * experts.parameters);
+        let parameters =
+            layers * attention + dense * 3 * width * mlp + 2 * vocab * width + all + more;
+        ModelInfo {
+            family: "",
+            layers,
+            width,
+            heads,
+            groups,
+            head_width: head,
+            mlp_width: mlp,
+            experts,
+            vocab_size: vocab,
+            embedding_size: vocab,
+            max_positions: 4096,
+            mask: 0,
+            end: Vec::new(),
+            tied: false,
+            parameters,
+            dtype: WeightDtype::Bf16,
+            attention: Attention::Full,
+            readout: Readout::Own,
+        }
+    }
+
+    fn close(found: f64, expected: f64, by: f64) {
+        assert!((found - expected).abs() <= by, "{found} for {expected}");
+    }
+
+    #[test]
+    fn published_models_on_cards() {
+        let llada = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
+        let dream = model([28, 3584, 28, 4, 18_944, 152_064], None, 0);
+        let wedlm = model([36, 4096, 32, 8, 12_288, 151_936], None, 0);
+        let experts = ExpertInfo {
+            count: 256,
+            chosen: 8,
+            parameters: 3 * 2048 * 512 * 19,
+        };
+        let shared = 19 * (3 * 2048 * 512 + 256 * 2048);
+        let mini = model([20, 2048, 16, 4, 5120, 157_184], Some(experts), shared);
+        // Weights in GB, KiB of K/V a position, thousands of positions, sequences of 1,536
+        // positions, sequences whose K/V weigh as much as the weights, and the shortest steps.
+        let rows = [
+            (
+                &llada,
+                0,
+                [16.0, 512.0, 104.0, 67.0, 19.0],
+                [7.4, 4.5, 3.1, 1.9],
+            ),
+            (
+                &dream,
+                0,
+                [15.2, 56.0, 964.0, 627.0, 161.0],
+                [6.9, 4.2, 2.9, 1.8],
+            ),
+            (
+                &wedlm,
+                0,
+                [16.4, 144.0, 367.0, 239.0, 67.0],
+                [7.4, 4.5, 3.2, 1.9],
+            ),
+            (
+                &mini,
+                84,
+                [32.5, 40.0, 927.0, 604.0, 180.0],
+                [5.6, 3.4, 2.4, 1.4],
+            ),
+            (
+                &mini,
+                256,
+                [32.5, 40.0, 927.0, 604.0, 507.0],
+                [15.6, 9.5, 6.6, 4.0],
+            ),
+        ];
+        for (info, touched, [weights, kv, positions, fit, heavy], floors) in rows {
+            let sizes = Sizes::new(info, (2.0, 2.0), touched);
+            close(sizes.weights / 1e9, weights, 0.06);
+            close(sizes.kv / 1024.0, kv, 0.0);
+            close(sizes.positions(&CARDS[1]) / 1e3, positions, 1.0);
+            close((sizes.positions(&CARDS[1]) / 1536.0).floor(), fit, 1.0);
+            close(sizes.heavy(1536.0), heavy, 1.0);
+            for (card, floor) in CARDS.iter().zip(floors) {
+                close(1e3 * sizes.floor(card), floor, 0.06);
+            }
+        }
+        for (card, ridge) in CARDS.iter().zip([153.0, 295.0, 206.0, 281.0]) {
+            let sizes = Sizes::new(&llada, (2.0, 2.0), 0);
+            close(sizes.ridge(card), ridge, 0.6);
+            close(
+                Sizes::new(&llada, (1.0, 2.0), 0).ridge(card),
+                ridge / 2.0,
+                0.3,
+            );
+        }
+    }
+
+    #[test]
+    fn a_device_of_ones_own_has_positive_numbers() {
+        let info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
+        let of = |on: &[f64]| CapacityArgs {
+            context: 1536,
+            kv_bytes: 4,
+            on: on.to_vec(),
+        };
+        let text = report(&info, &of(&[48.0, 20.0, 0.19])).unwrap();
+        assert!(text.contains("\nyours "), "{text}");
+        assert_eq!(
+            report(&info, &of(&[])).unwrap().lines().count(),
+            7,
+            "{text}"
+        );
+        for wrong in [[0.0, 1.0, 1.0], [1.0, f64::NAN, 1.0], [1.0, 1.0, -1.0]] {
+            assert!(report(&info, &of(&wrong)).is_err());
+        }
+    }
+}

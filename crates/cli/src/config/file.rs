@@ -1,0 +1,85 @@
+//! One TOML file, every problem of it with its line and column.
+
+use std::ops::Range;
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Value;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+use super::layers::Layers;
+use super::origin::{Origin, Problem};
+
+impl Layers {
+    /// Lays a file over what was said so far.
+    pub(super) fn file(&mut self, path: &Path) {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => {
+                self.problems.push(Problem {
+                    origin: Origin::File(path.to_owned(), 0, 0),
+                    key: String::new(),
+                    what: error.to_string(),
+                    missing: error.kind() == std::io::ErrorKind::NotFound,
+                });
+                return;
+            }
+        };
+        let at = |span: Range<usize>| place(path, &text, span.start);
+        let (document, errors) = DeTable::parse_recoverable(&text);
+        if !errors.is_empty() {
+            // What the parser made of the rest may not be what was meant.
+            for error in errors {
+                let what = error.message().replace('\n', " ");
+                self.wrong("", what, at(error.span().unwrap_or_default()));
+            }
+            return;
+        }
+        for (section, content) in document.get_ref() {
+            let name = section.get_ref().as_ref();
+            if self.names(Some(name)).is_none() {
+                let sections = self.names(None).unwrap_or_default().join(", ");
+                let what = format!("expected one of {sections}, found {name}");
+                self.wrong(name, what, at(section.span()));
+                continue;
+            }
+            match content.get_ref() {
+                DeValue::Table(table) => self.section(name, table, &at),
+                other => {
+                    let what = format!("expected a table, found {}", other.type_str());
+                    self.wrong(name, what, at(content.span()));
+                }
+            }
+        }
+    }
+
+    fn section(
+        &mut self,
+        section: &str,
+        table: &DeTable<'_>,
+        at: &impl Fn(Range<usize>) -> Origin,
+    ) {
+        for (key, content) in table {
+            let name = key.get_ref().as_ref();
+            let whole = format!("{section}.{name}");
+            if self.default_of(&whole).is_none() {
+                let names = self.names(Some(section)).unwrap_or_default().join(", ");
+                let what = format!("expected one of {names}, found {name}");
+                self.wrong(&whole, what, at(key.span()));
+                continue;
+            }
+            match Value::deserialize(ValueDeserializer::from(content.clone())) {
+                Ok(value) => self.put(&whole, value, at(content.span())),
+                Err(error) => self.wrong(&whole, error.message().to_owned(), at(content.span())),
+            }
+        }
+    }
+}
+
+/// Line and column of a byte of the file, from 1.
+fn place(path: &Path, text: &str, byte: usize) -> Origin {
+    let before = text.get(..byte).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+    Origin::File(path.to_owned(), line, column)
+}

@@ -1,0 +1,222 @@
+//! Environment variables, `--set` and flags as values of keys.
+
+use clap::CommandFactory;
+use toml::Value;
+
+use super::layers::Layers;
+use super::origin::Origin;
+use crate::args::{Cli, ModelArgs, ServeArgs};
+
+/// What the names of our environment variables begin with.
+const PREFIX: &str = "ASYNCLANE_";
+
+/// What Kubernetes sets for a Service called `asynclane`.
+const OF_A_SERVICE: [&str; 2] = ["ASYNCLANE_SERVICE_", "ASYNCLANE_PORT"];
+
+/// An argument's id, the key that it sets, and to what.
+type Given = (&'static str, &'static str, Value);
+
+impl Layers {
+    /// Lays the environment over what was said so far, `--set` over that, flags over both.
+    pub(super) fn overrides(&mut self, args: &ModelArgs, serve: Option<&ServeArgs>) {
+        let mut given = of_model(args);
+        given.extend(serve.map(of_serve).unwrap_or_default());
+        let by_environment = |(id, ..): &Given| args.environment.contains(*id);
+        let (variables, flags): (Vec<_>, Vec<_>) = given.into_iter().partition(by_environment);
+        for (id, key, value) in variables {
+            let name = format!("{PREFIX}{}", id.to_uppercase());
+            self.put(key, value, Origin::Environment(name));
+        }
+        for text in &args.set {
+            self.set(text);
+        }
+        for (id, key, value) in flags {
+            let name = format!("--{}", id.replace('_', "-"));
+            self.put(key, value, Origin::Flag(name));
+        }
+    }
+
+    /// `engine.row_budget=256`; text needs no quotes.
+    fn set(&mut self, text: &str) {
+        let (key, value) = text.split_once('=').unwrap_or((text, ""));
+        let (key, value) = (key.trim(), value.trim());
+        let Some(default) = self.default_of(key) else {
+            let section = key.split_once('.').map(|(section, _)| section);
+            let known = self.names(section).or_else(|| self.names(None));
+            let known = known.unwrap_or_default().join(", ");
+            let what = format!("expected KEY=VALUE with a key of {known}, found {text:?}");
+            self.wrong("", what, Origin::Set);
+            return;
+        };
+        let is_text = default.is_str();
+        let read = format!("value = {value}").parse::<toml::Table>().ok();
+        let read = read.and_then(|mut table| table.remove("value"));
+        let value = match read {
+            Some(read) if !is_text || read.is_str() => read,
+            _ => Value::String(value.to_owned()),
+        };
+        self.put(key, value, Origin::Set);
+    }
+}
+
+fn of_model(args: &ModelArgs) -> Vec<Given> {
+    let cache = args.no_prefix_cache.then_some(Value::Boolean(false));
+    let values = [
+        ("model", "model.path", text(&args.model)),
+        ("decoder", "model.decoder", text(&args.decoder)),
+        ("filter", "model.filter", text(&args.filter)),
+        ("dtype", "model.dtype", text(&args.dtype)),
+        (
+            "expert_sharing",
+            "model.expert_sharing",
+            text(&args.expert_sharing),
+        ),
+        (
+            "max_model_len",
+            "model.max_model_len",
+            number(args.max_model_len),
+        ),
+        ("kv_memory", "engine.kv_memory", text(&args.kv_memory)),
+        ("row_budget", "engine.row_budget", number(args.row_budget)),
+        (
+            "long_quantum",
+            "engine.long_quantum",
+            number(args.long_quantum),
+        ),
+        (
+            "max_running",
+            "engine.max_running",
+            number(args.max_running),
+        ),
+        ("no_prefix_cache", "engine.prefix_cache", cache),
+    ];
+    present(values)
+}
+
+fn of_serve(args: &ServeArgs) -> Vec<Given> {
+    let values = [
+        (
+            "served_model_name",
+            "model.served_name",
+            text(&args.served_model_name),
+        ),
+        ("listen", "server.listen", text(&args.listen)),
+        (
+            "max_waiting",
+            "engine.max_waiting",
+            number(args.max_waiting),
+        ),
+        (
+            "drain_delay",
+            "server.drain_delay",
+            number(args.drain_delay),
+        ),
+        (
+            "drain_timeout",
+            "server.drain_timeout",
+            number(args.drain_timeout),
+        ),
+        (
+            "api_keys_file",
+            "server.api_keys_file",
+            text(&args.api_keys_file),
+        ),
+        ("log", "telemetry.log", text(&args.log)),
+        ("log_format", "telemetry.log_format", text(&args.log_format)),
+        (
+            "otlp_endpoint",
+            "telemetry.otlp_endpoint",
+            text(&args.otlp_endpoint),
+        ),
+    ];
+    present(values)
+}
+
+fn present<const N: usize>(values: [(&'static str, &'static str, Option<Value>); N]) -> Vec<Given> {
+    let values = values.into_iter();
+    values
+        .filter_map(|(id, key, value)| Some((id, key, value?)))
+        .collect()
+}
+
+fn text(value: &Option<String>) -> Option<Value> {
+    value.clone().map(Value::String)
+}
+
+/// TOML's integers are signed; what is above them fits no key.
+fn number(value: Option<impl Into<u64>>) -> Option<Value> {
+    let value = i64::try_from(value?.into()).unwrap_or(i64::MAX);
+    Some(Value::Integer(value))
+}
+
+/// Of these names of environment variables those that look like ours and that nobody reads.
+pub fn unread<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let known = variables();
+    let is_strange = |name: &&str| {
+        name.starts_with(PREFIX)
+            && !known.iter().any(|known| known == name)
+            && !OF_A_SERVICE.iter().any(|other| name.starts_with(other))
+    };
+    names.into_iter().filter(is_strange).collect()
+}
+
+/// The variables that some command reads.
+pub fn variables() -> Vec<String> {
+    let cli = Cli::command();
+    let mut commands = vec![&cli];
+    let mut found = Vec::new();
+    while let Some(command) = commands.pop() {
+        let names = command.get_arguments().filter_map(clap::Arg::get_env);
+        found.extend(names.map(|name| name.to_string_lossy().into_owned()));
+        commands.extend(command.get_subcommands());
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_the_names_of_flags_and_variables_and_keys_exist() {
+        let full = ModelArgs {
+            model: Some(String::new()),
+            decoder: Some(String::new()),
+            filter: Some(String::new()),
+            dtype: Some(String::new()),
+            expert_sharing: Some(String::new()),
+            max_model_len: Some(1),
+            kv_memory: Some(String::new()),
+            row_budget: Some(1),
+            long_quantum: Some(1),
+            no_prefix_cache: true,
+            max_running: Some(1),
+            ..ModelArgs::default()
+        };
+        let cli = Cli::command();
+        let serve = cli.find_subcommand("serve").unwrap();
+        let layers = Layers::default();
+        for (id, key, _) in of_model(&full) {
+            let mut arguments = serve.get_arguments();
+            let argument = arguments.find(|one| one.get_id() == id).unwrap();
+            assert_eq!(argument.get_long(), Some(&*id.replace('_', "-")));
+            let name = format!("{PREFIX}{}", id.to_uppercase());
+            assert_eq!(argument.get_env().unwrap().to_str(), Some(&*name));
+            assert!(layers.default_of(key).is_some(), "{key}");
+        }
+        assert_eq!(of_model(&full).len(), 11);
+    }
+
+    #[test]
+    fn a_name_that_nobody_reads_is_found() {
+        let names = [
+            "PATH",
+            "ASYNCLANE_LISTEN",
+            "ASYNCLANE_LISTENS",
+            "ASYNCLANE_PORT",
+            "ASYNCLANE_PORT_8000_TCP_ADDR",
+            "ASYNCLANE_SERVICE_HOST",
+        ];
+        assert_eq!(unread(names), ["ASYNCLANE_LISTENS"]);
+    }
+}

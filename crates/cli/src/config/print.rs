@@ -1,0 +1,32 @@
+//! A configuration as TOML that says of every value where it comes from.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+
+use super::origin::Origins;
+use super::schema::Config;
+
+/// The configuration, which a file may hold as it is printed. A key of `--api-key` or its variable
+/// is told and not shown.
+pub fn text(config: &Config, origins: &Origins, has_key: bool) -> Result<String> {
+    let mut text = String::new();
+    let mut section = String::new();
+    for line in toml::to_string(config)?.lines() {
+        let key = line.split_once(" = ").map(|(name, _)| name);
+        match key {
+            Some(name) => {
+                let origin = origins.of(&format!("{section}.{name}"));
+                writeln!(text, "{line} # {origin}")?;
+            }
+            None => {
+                section = line.trim_matches(['[', ']']).to_owned();
+                writeln!(text, "{line}")?;
+            }
+        }
+        if has_key && line == "[server]" {
+            writeln!(text, "# an API key: *** (--api-key or ASYNCLANE_API_KEY)")?;
+        }
+    }
+    Ok(text)
+}

@@ -1,0 +1,67 @@
+//! What cannot work although every value is of its key's type.
+
+use step::{Attention, Readout};
+
+use super::schema::Config;
+use super::values::{bytes, dtype, expert_sharing, log_filter, log_format};
+
+impl Config {
+    /// Every problem: the key, what was expected there and what was found.
+    pub(super) fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut problems = self.zeroes();
+        let engine = &self.engine;
+        if engine.long_quantum > engine.row_budget {
+            problems.push((
+                "engine.long_quantum",
+                format!(
+                    "expected at most engine.row_budget ({}), found {}",
+                    engine.row_budget, engine.long_quantum
+                ),
+            ));
+        }
+        let texts = [
+            ("engine.kv_memory", bytes(&engine.kv_memory).err()),
+            ("model.dtype", dtype(&self.model.dtype).err()),
+            (
+                "model.expert_sharing",
+                expert_sharing(&self.model.expert_sharing).err(),
+            ),
+            ("model.decoder", self.wrong_decoder()),
+            ("telemetry.log", log_filter(&self.telemetry.log).err()),
+            (
+                "telemetry.log_format",
+                log_format(&self.telemetry.log_format).err(),
+            ),
+        ];
+        let texts = texts.into_iter();
+        problems.extend(texts.filter_map(|(key, what)| Some((key, what?))));
+        problems
+    }
+
+    /// Counts of nothing.
+    fn zeroes(&self) -> Vec<(&'static str, String)> {
+        let counts = [
+            ("engine.row_budget", u64::from(self.engine.row_budget)),
+            ("engine.max_running", u64::from(self.engine.max_running)),
+            ("engine.max_waiting", u64::from(self.engine.max_waiting)),
+            ("engine.page_size", u64::from(self.engine.page_size)),
+            ("server.max_body_bytes", self.server.max_body_bytes as u64),
+        ];
+        let zeroes = counts.iter().filter(|(_, count)| *count == 0);
+        zeroes
+            .map(|(key, _)| (*key, "expected at least 1, found 0".to_owned()))
+            .collect()
+    }
+
+    /// Why no kind of weights goes with the decoder. A setting may belong to one kind, and the
+    /// weights are not loaded yet.
+    fn wrong_decoder(&self) -> Option<String> {
+        let kinds = [Attention::Full, Attention::Causal, Attention::Blocks(32)];
+        let decoders =
+            kinds.map(|kind| Ok::<_, anyhow::Error>(self.decoding(kind, Readout::Own)?.resolve()?));
+        match decoders {
+            [Err(error), Err(_), Err(_)] => Some(error.to_string()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What the text of some values means.
+
+use model::{ExpertSharing, WeightDtype};
+use tracing_subscriber::EnvFilter;
+
+/// Of a matrix.
+pub fn dtype(name: &str) -> Result<WeightDtype, String> {
+    WeightDtype::named(name).ok_or_else(|| {
+        let names = WeightDtype::ALL.map(WeightDtype::name).join(", ");
+        format!("expected one of {names}, found {name:?}")
+    })
+}
+
+/// `vote=0.15`, `seq=2`, or nothing.
+pub fn expert_sharing(text: &str) -> Result<Option<ExpertSharing>, String> {
+    let sharing = match text.split_once('=') {
+        None if text.is_empty() => return Ok(None),
+        Some(("vote", share)) => {
+            let share = share
+                .parse()
+                .ok()
+                .filter(|share| (0.0..=1.0).contains(share));
+            share.map(ExpertSharing::Vote)
+        }
+        Some(("seq", first)) => {
+            let first = first.parse().ok().filter(|first| *first > 0);
+            first.map(ExpertSharing::Sequence)
+        }
+        _ => None,
+    };
+    let expected = "expected vote=SHARE with a share in 0..1, seq=COUNT with a count >= 1, or \
+                    nothing";
+    sharing
+        .map(Some)
+        .ok_or_else(|| format!("{expected}, found {text:?}"))
+}
+
+/// `512MiB`, `4GiB`, `1000000`.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let unit: u64 = match text[digits..].trim() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        other => {
+            return Err(format!(
+                "expected a size such as 512MiB or 4GiB, found unit {other}"
+            ));
+        }
+    };
+    let number = text[..digits].parse::<u64>().ok();
+    let size = number.and_then(|number| number.checked_mul(unit));
+    size.filter(|size| *size > 0)
+        .ok_or_else(|| format!("expected a size such as 512MiB or 4GiB, found {text:?}"))
+}
+
+/// What is logged, in the words of `RUST_LOG`.
+pub fn log_filter(text: &str) -> Result<EnvFilter, String> {
+    EnvFilter::try_new(text)
+        .map_err(|error| format!("expected directives such as info,server=debug: {error}"))
+}
+
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// `text` or `json`.
+pub fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err(format!("expected text or json, found {text:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(bytes("512MiB"), Ok(512 << 20));
+        assert_eq!(bytes("7"), Ok(7));
+        assert!(bytes("0GiB").is_err() && bytes("4GB").is_err() && bytes("").is_err());
+        assert!(bytes("99999999999GiB").is_err());
+    }
+}

@@ -1,0 +1,58 @@
+//! The canvas on a terminal, drawn over itself step by step.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::termios::tcgetwinsize;
+
+use super::canvas::Canvas;
+use super::lanes::Lanes;
+
+/// Columns and rows of a terminal that does not tell.
+const SIZE: (usize, usize) = (80, 24);
+
+/// Standard output, where it is a terminal.
+#[derive(Debug)]
+pub struct Screen {
+    picture: ProgressBar,
+}
+
+impl Screen {
+    /// `None` where there is nobody to look. A trace, which is written line by line on standard
+    /// error, leaves the screen alone until the end.
+    pub fn new(trace: bool) -> Option<Self> {
+        std::io::stdout().is_terminal().then(|| {
+            let target = match trace {
+                true => ProgressDrawTarget::hidden(),
+                false => ProgressDrawTarget::stdout(),
+            };
+            let picture = ProgressBar::with_draw_target(None, target);
+            let style = ProgressStyle::with_template("{msg}");
+            Self {
+                picture: picture.with_style(style.expect("a template of ours")),
+            }
+        })
+    }
+
+    /// Draws as much of the end of the canvas as fits.
+    pub fn draw(&self, canvas: &Canvas<'_>, lanes: &Lanes) {
+        let (columns, rows) = size();
+        let lines = canvas.picture(lanes, columns);
+        let from = lines.len().saturating_sub(rows.saturating_sub(1).max(1));
+        self.picture.set_message(lines[from..].join("\n"));
+    }
+
+    /// Leaves nothing.
+    pub fn clear(self) {
+        self.picture.finish_and_clear();
+    }
+}
+
+fn size() -> (usize, usize) {
+    match tcgetwinsize(std::io::stdout()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
+            (usize::from(size.ws_col), usize::from(size.ws_row))
+        }
+        _ => SIZE,
+    }
+}

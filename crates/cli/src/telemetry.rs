@@ -1,0 +1,94 @@
+//! The log, on standard error, and tracing spans for a collector (OTLP over HTTP).
+
+mod export;
+
+use std::io::IsTerminal;
+use std::sync::{Arc, OnceLock};
+
+use anyhow::Result;
+use opentelemetry::global;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use server::SpanCounters;
+use tracing::Subscriber;
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::config::{Config, LogFormat};
+
+/// Who asks for spans to be exported, beside the configuration.
+const VARIABLES: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+];
+
+/// What has begun; dropped, it hands out the last spans.
+pub struct Telemetry {
+    provider: Option<SdkTracerProvider>,
+    counters: Arc<OnceLock<SpanCounters>>,
+}
+
+impl Telemetry {
+    /// Begins to log, and to export spans if there is somewhere to send them.
+    ///
+    /// # Errors
+    /// A filter, format or endpoint that is none.
+    pub fn start(config: &Config) -> Result<Self> {
+        let (filter, format) = config.log()?;
+        // Requests that are part of a trace name it in the log, exported or not.
+        global::set_text_map_propagator(TraceContextPropagator::new());
+        let counters = Arc::new(OnceLock::new());
+        let endpoint = config.telemetry.otlp_endpoint.as_str();
+        let is_given = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let wanted = !endpoint.is_empty() || VARIABLES.iter().any(is_given);
+        let provider = match wanted {
+            true => Some(export::provider(endpoint, Arc::clone(&counters))?),
+            false => None,
+        };
+        let spans = provider.as_ref().map(|provider| {
+            let tracer = provider.tracer("asynclane");
+            tracing_opentelemetry::layer()
+                .with_tracer(tracer)
+                .with_location(false)
+                .with_threads(false)
+        });
+        tracing_subscriber::registry()
+            .with(filter)
+            .with(log(format))
+            .with(spans)
+            .init();
+        Ok(Self { provider, counters })
+    }
+
+    /// Spans are counted here from now on.
+    pub fn count(&self, counters: &SpanCounters) {
+        let _ = self.counters.set(counters.clone());
+    }
+}
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        if let Some(provider) = &self.provider {
+            // The collector may be gone; nothing waits for it longer than one export may take.
+            let _ = provider.shutdown();
+        }
+    }
+}
+
+fn log<S>(format: LogFormat) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => layer.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => layer
+            .json()
+            .flatten_event(true)
+            .with_span_list(false)
+            .boxed(),
+    }
+}

@@ -1,0 +1,148 @@
+//! Spans to a collector: OTLP as protobuf over HTTP, in batches, from a thread of its own.
+//!
+//! The queue between is bounded: a collector that is slow or gone costs spans and nothing else.
+//! `OTEL_BSP_*`, `OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` and
+//! `OTEL_EXPORTER_OTLP_*` say what they say everywhere.
+
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::Result;
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+use opentelemetry_otlp::{WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{
+    BatchSpanProcessor, SdkTracerProvider, Span, SpanData, SpanExporter, SpanProcessor,
+};
+use server::SpanCounters;
+
+use crate::exit;
+
+/// How long a collector may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where spans are counted, once there are counters.
+type Counters = Arc<OnceLock<SpanCounters>>;
+
+/// What makes spans that go to `endpoint`, the base address of a collector, or to where the
+/// environment says if it is empty.
+///
+/// # Errors
+/// An endpoint that is no address.
+pub fn provider(endpoint: &str, counters: Counters) -> Result<SdkTracerProvider> {
+    let builder = opentelemetry_otlp::SpanExporter::builder()
+        .with_http()
+        .with_http_client(Client::new());
+    let builder = match endpoint.trim_end_matches('/') {
+        "" => builder,
+        base => builder.with_endpoint(format!("{base}/v1/traces")),
+    };
+    let exporter = builder.build().map_err(|error| {
+        exit::failure(exit::CONFIG, format!("telemetry.otlp_endpoint: {error}"))
+    })?;
+    let processor = Counted {
+        inner: BatchSpanProcessor::builder(Counted {
+            inner: exporter,
+            counters: Arc::clone(&counters),
+        })
+        .build(),
+        counters,
+    };
+    let mut resource = Resource::builder();
+    if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
+        resource = resource.with_service_name("asynclane");
+    }
+    let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+    Ok(SdkTracerProvider::builder()
+        .with_resource(resource.with_attribute(version).build())
+        .with_span_processor(processor)
+        .build())
+}
+
+/// Counts what goes through.
+#[derive(Debug)]
+struct Counted<T> {
+    inner: T,
+    counters: Counters,
+}
+
+impl SpanProcessor for Counted<BatchSpanProcessor> {
+    fn on_start(&self, span: &mut Span, context: &Context) {
+        self.inner.on_start(span, context);
+    }
+
+    fn on_end(&self, span: SpanData) {
+        if let Some(counters) = self.counters.get() {
+            counters.ended();
+        }
+        self.inner.on_end(span);
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.inner.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.inner.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.inner.set_resource(resource);
+    }
+}
+
+impl<T: SpanExporter> SpanExporter for Counted<T> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let count = batch.len();
+        let result = self.inner.export(batch).await;
+        if let (Ok(()), Some(counters)) = (&result, self.counters.get()) {
+            counters.exported(count);
+        }
+        result
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.inner.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.inner.set_resource(resource);
+    }
+}
+
+/// An HTTP client that waits on the thread that exports, where nothing else is to be done.
+#[derive(Debug)]
+struct Client(ureq::Agent);
+
+impl Client {
+    fn new() -> Self {
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(TIMEOUT))
+            .http_status_as_error(false)
+            .build();
+        Self(config.new_agent())
+    }
+
+    fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let (parts, body) = request.into_parts();
+        let answer = self.0.run(Request::from_parts(parts, body.to_vec()))?;
+        let (parts, mut body) = answer.into_parts();
+        Ok(Response::from_parts(parts, body.read_to_vec()?.into()))
+    }
+}
+
+impl HttpClient for Client {
+    fn send_bytes<'life0, 'async_trait>(
+        &'life0 self,
+        request: Request<Bytes>,
+    ) -> Pin<Box<dyn Future<Output = Result<Response<Bytes>, HttpError>> + Send + 'async_trait>>
+    where
+        'life0: 'async_trait,
+        Self: 'async_trait,
+    {
+        Box::pin(std::future::ready(self.send(request)))
+    }
+}

@@ -1,0 +1,107 @@
+//! The tracing spans of a request, and the one place that knows OpenTelemetry's names.
+//!
+//! `request` holds `queue`, `prefill` and `decode`, one after another. The `gen_ai.*` names follow
+//! OpenTelemetry's semantic conventions for generative AI, which are not stable yet. Prompts,
+//! answers and token ids are in none of them.
+
+use opentelemetry::trace::{Status, TraceContextExt, TraceId};
+use opentelemetry::{Value, global};
+use opentelemetry_http::HeaderExtractor;
+use tracing::{Span, field};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use crate::metrics::{Outcome, Success};
+use crate::record::{Caller, reason_name};
+use crate::request::Route;
+use crate::usage::Usage;
+
+/// The spans of one request.
+#[derive(Debug)]
+pub struct Spans {
+    request: Span,
+    /// What the request does now.
+    phase: Span,
+}
+
+impl Spans {
+    /// A request that arrives now. A W3C `traceparent` among its headers makes it a part of the
+    /// client's trace, whose id the log shows.
+    pub fn new(caller: &Caller<'_>) -> Self {
+        let parent = global::get_text_map_propagator(|propagator| {
+            propagator.extract(&HeaderExtractor(caller.headers))
+        });
+        let given = parent.span().span_context().trace_id();
+        let request = tracing::info_span!(
+            "request",
+            request_id = caller.request_id,
+            trace_id = field::Empty,
+            route = caller.route.path(),
+            model = caller.model,
+            key = caller.key,
+        );
+        // Fails where no trace is kept, and then there is nothing to be a part of.
+        let _ = request.set_parent(parent);
+        let own = request.context().span().span_context().trace_id();
+        if let Some(id) = [own, given].into_iter().find(|id| *id != TraceId::INVALID) {
+            request.record("trace_id", field::display(id));
+        }
+        let operation = match caller.route {
+            Route::Chat => "chat",
+            _ => "text_completion",
+        };
+        request.set_attribute("gen_ai.operation.name", operation);
+        request.set_attribute("gen_ai.request.model", caller.model.to_owned());
+        let phase = tracing::info_span!(parent: &request, "queue");
+        Self { request, phase }
+    }
+
+    /// The span of the whole request.
+    pub fn request(&self) -> &Span {
+        &self.request
+    }
+
+    /// Its first sequence runs.
+    pub fn prefill(&mut self) {
+        self.phase = tracing::info_span!(parent: &self.request, "prefill");
+    }
+
+    /// Its first token is there.
+    pub fn decode(&mut self) {
+        self.phase = tracing::info_span!(parent: &self.request, "decode");
+        self.request.add_event("first_token", Vec::new());
+    }
+
+    /// It was answered in full.
+    pub fn succeeded(&mut self, facts: &Success, usage: &Usage) {
+        let span = &self.request;
+        let reasons =
+            Value::Array(vec![opentelemetry::StringValue::from(reason_name(facts.reason))].into());
+        span.set_attribute("gen_ai.response.finish_reasons", reasons);
+        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        span.set_attribute("gen_ai.usage.input_tokens", count(facts.prompt_tokens));
+        span.set_attribute("gen_ai.usage.output_tokens", count(facts.completion_tokens));
+        if let Some(diffusion) = &usage.diffusion {
+            span.set_attribute("asynclane.decoder", diffusion.decoder.clone());
+            span.set_attribute("asynclane.forwards", count(facts.forwards));
+            span.set_attribute("asynclane.refreshes", count(diffusion.refresh_forwards));
+            span.set_attribute("asynclane.positions", count(diffusion.positions));
+            span.set_attribute("asynclane.forks", count(diffusion.forks));
+        }
+        self.phase = Span::none();
+    }
+
+    /// It ended otherwise; `code` is the error's, if there was one.
+    pub fn failed(&mut self, outcome: Outcome, code: &'static str) {
+        self.request.set_attribute(
+            "error.type",
+            match code {
+                "" => outcome.name(),
+                code => code,
+            },
+        );
+        if outcome == Outcome::Failed {
+            self.request.set_status(Status::error(code));
+        }
+        self.phase = Span::none();
+    }
+}
