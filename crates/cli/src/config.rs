@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use step::{Attention, Readout};
 
 use crate::args::{CheckConfigArgs, ModelArgs, ServeArgs};
+use crate::device::DeviceChoice;
 use crate::exit;
 
 /// The decoder that suits the model.
@@ -55,6 +56,8 @@ pub struct Model {
     pub served_name: String,
     /// How matrices are kept and multiplied: `f32`, `bf16` or `int8`.
     pub dtype: String,
+    /// What computes: `auto`, `cpu` or `cuda`.
+    pub device: String,
     /// How rows of a block agree on experts: empty = not at all, `vote=0.15` (a share of all
     /// experts) or `seq=2` (what each row has among its first so many).
     pub expert_sharing: String,
@@ -109,6 +112,7 @@ impl Default for Model {
             path: "demo".to_owned(),
             served_name: String::new(),
             dtype: WeightDtype::F32.name().to_owned(),
+            device: DeviceChoice::Auto.name().to_owned(),
             expert_sharing: String::new(),
             max_model_len: 0,
             decoder: AUTO.to_owned(),
@@ -175,6 +179,7 @@ impl Config {
         set(&mut self.model.decoder, &args.decoder);
         set(&mut self.model.filter, &args.filter);
         set(&mut self.model.dtype, &args.dtype);
+        set(&mut self.model.device, &args.device);
         set(&mut self.model.expert_sharing, &args.expert_sharing);
         set(&mut self.model.max_model_len, &args.max_model_len);
         set(&mut self.engine.kv_memory, &args.kv_memory);
@@ -217,6 +222,9 @@ impl Config {
         if let Err(problem) = dtype(&self.model.dtype) {
             problems.push(format!("model.dtype: {problem}"));
         }
+        if let Err(problem) = DeviceChoice::named(&self.model.device) {
+            problems.push(format!("model.device: {problem}"));
+        }
         if let Err(problem) = expert_sharing(&self.model.expert_sharing) {
             problems.push(format!("model.expert_sharing: {problem}"));
         }
@@ -253,6 +261,15 @@ impl Config {
     pub fn dtype(&self) -> Result<WeightDtype> {
         dtype(&self.model.dtype)
             .map_err(|problem| exit::failure(exit::CONFIG, format!("model.dtype: {problem}")))
+    }
+
+    /// What computes.
+    ///
+    /// # Errors
+    /// No such device.
+    pub fn device(&self) -> Result<DeviceChoice> {
+        DeviceChoice::named(&self.model.device)
+            .map_err(|problem| exit::failure(exit::CONFIG, format!("model.device: {problem}")))
     }
 
     /// How rows of a block agree on experts.

@@ -14,6 +14,7 @@ use step::{Attention, Readout};
 use crate::args::{InspectArgs, InspectCommand};
 use crate::bench::report::machine;
 use crate::config::Config;
+use crate::device;
 use crate::exit;
 use crate::hub;
 use crate::load;
@@ -30,7 +31,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     match &args.what {
         None | Some(InspectCommand::Model) => model(args),
         Some(InspectCommand::Device) => {
-            device();
+            machine_and_device();
             Ok(())
         }
         Some(InspectCommand::Logits { tokens, out }) => logits(args, tokens, out),
@@ -126,11 +127,12 @@ fn readout(readout: Readout) -> &'static str {
 }
 
 /// What this machine computes with.
-fn device() {
+fn machine_and_device() {
     println!("{}", machine());
     for dtype in WeightDtype::ALL {
         println!("{}", load::kernels(dtype));
     }
+    println!("CUDA: {}", device::describe());
 }
 
 fn logits(args: &InspectArgs, tokens: &[u32], out: &Path) -> Result<()> {

@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod config;
+mod device;
 mod exit;
 mod generate;
 mod hub;
