@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# The CPU image: one binary on a runtime without a shell.
+# One binary on a runtime without a shell; the CPU's image is the last stage, so the default.
 ARG RUST_IMAGE=rust:1.95-slim-bookworm
 ARG RUNTIME_IMAGE=gcr.io/distroless/cc-debian12:nonroot
 
@@ -16,6 +16,36 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \
     cargo auditable build --release --locked --package asynclane-cli --bin asynclane \
     && install -D --mode=0755 target/release/asynclane /out/asynclane
+
+# The same with kernels for GPUs, by a compiler from wheels: `docker build --target cuda`.
+FROM ${RUST_IMAGE} AS cuda-builder
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates curl g++ unzip \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
+ENV CARGO_PROFILE_RELEASE_STRIP=symbols \
+    RUSTFLAGS="--remap-path-prefix=/src=asynclane --remap-path-prefix=/usr/local/cargo=cargo" \
+    CUDA_HOME=/opt/cuda
+RUN crates/kernels/cuda/toolkit "$CUDA_HOME"
+RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
+    --mount=type=cache,target=/src/target,sharing=locked \
+    cargo build --release --locked --package asynclane-cli --bin asynclane --features cuda \
+    && install -D --mode=0755 target/release/asynclane /out/asynclane
+
+# The driver's library comes from the host, through the NVIDIA container runtime.
+FROM ${RUNTIME_IMAGE} AS cuda
+ENV NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+COPY --from=cuda-builder /out/asynclane /asynclane
+COPY LICENSE /LICENSE
+USER 65532
+EXPOSE 8000
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
+    CMD ["/asynclane", "inspect", "health"]
+ENTRYPOINT ["/asynclane"]
+CMD ["serve", "--listen", "0.0.0.0:8000", "--device", "cuda"]
 
 FROM ${RUNTIME_IMAGE} AS cpu
 ARG VERSION=0.1.0

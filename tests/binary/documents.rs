@@ -29,6 +29,11 @@ const OTHERS: &[(&str, &str)] = &[
         "curl http://127.0.0.1:8000/v1/completions",
         "tests/binary/readme.rs",
     ),
+    ("export CUDA_HOME=", "crates/kernels/cuda/check"),
+    (
+        "cargo build --release --package asynclane-cli --features cuda",
+        "crates/kernels/cuda/check",
+    ),
     ("deploy/", "tests/routers/run"),
     ("tests/", ".ci/run"),
     ("git clone https://github.com/NVlabs/", "tests/bench/peers"),

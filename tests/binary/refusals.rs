@@ -206,3 +206,21 @@ fn a_decoder_that_does_not_go_with_the_weights() {
         assert!(!message.contains("ready"), "{message}");
     }
 }
+
+/// The binary of the tests has no CUDA; `crates/kernels/cuda/without-device` asks one that has.
+#[test]
+fn a_device_that_is_not_there() {
+    let output = run(&["serve", "--listen", "127.0.0.1:0", "--device", "cuda"]);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(69), "{message}");
+    assert_eq!(
+        message,
+        "asynclane: --device cuda: this build has no CUDA (feature `cuda`)\n"
+    );
+    let output = run(&["serve", "--listen", "127.0.0.1:0", "--device", "tpu"]);
+    assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
+    names(
+        &stderr(&output),
+        &["model.device", "auto, cpu, cuda", "\"tpu\""],
+    );
+}

@@ -102,6 +102,10 @@ pub struct ModelArgs {
     /// How matrices are kept and multiplied: f32, bf16 or int8.
     #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]
     pub dtype: Option<String>,
+    /// What computes: auto (a CUDA device where build and machine have one, else the CPU), cpu or
+    /// cuda.
+    #[arg(long, global = true, env = "ASYNCLANE_DEVICE")]
+    pub device: Option<String>,
     /// Dynamic expert sharing (DES) for models with experts: `vote=0.15` or `seq=2`.
     #[arg(
         long,

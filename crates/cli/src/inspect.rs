@@ -15,6 +15,7 @@ use crate::args::{CapacityArgs, InspectArgs, InspectCommand};
 use crate::bench::report::machine;
 use crate::capacity;
 use crate::config::Config;
+use crate::device;
 use crate::exit;
 use crate::hub;
 use crate::load;
@@ -32,7 +33,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         None | Some(InspectCommand::Model) => model(args),
         Some(InspectCommand::Capacity(on)) => capacity(args, on),
         Some(InspectCommand::Device) => {
-            device();
+            machine_and_device();
             Ok(())
         }
         Some(InspectCommand::Logits { tokens, out }) => logits(args, tokens, out),
@@ -137,11 +138,12 @@ fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
 }
 
 /// What this machine computes with.
-fn device() {
+fn machine_and_device() {
     println!("{}", machine());
     for dtype in WeightDtype::ALL {
         println!("{}", load::kernels(dtype));
     }
+    println!("CUDA: {}", device::describe());
 }
 
 fn logits(args: &InspectArgs, tokens: &[u32], out: &Path) -> Result<()> {

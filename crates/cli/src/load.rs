@@ -16,6 +16,7 @@ use text::{Tokenizer, TokenizerFiles};
 use demo::checkpoint::{DEMO, Embedded, FILTER};
 
 use crate::config::Config;
+use crate::device;
 use crate::exit;
 use crate::hub;
 use crate::memory::{self, Needs};
@@ -23,6 +24,9 @@ use crate::progress;
 
 /// Tokens that end a chat turn in the families served here, beside the checkpoint's own.
 const TURN_ENDS: &[&str] = &["<|eot_id|>", "<|im_end|>"];
+
+/// [`Loaded::device`] of the processor.
+pub const CPU: &str = "cpu";
 
 /// A model ready to run.
 pub struct Loaded {
@@ -38,11 +42,18 @@ pub struct Loaded {
     pub is_demo: bool,
     /// Threads that compute.
     pub threads: usize,
+    /// `cpu` or the name of a CUDA device.
+    pub device: String,
     /// Dtype of the matrices and the instructions that multiply them: `bf16 by avx512-bf16`.
     pub kernels: String,
 }
 
 impl Loaded {
+    /// Whether the processor computes.
+    pub fn is_on_cpu(&self) -> bool {
+        self.device == CPU
+    }
+
     /// Most positions of a sequence.
     pub fn max_model_len(&self, config: &Config) -> u32 {
         longest(config, &self.info)
@@ -58,6 +69,33 @@ pub fn longest(config: &Config, info: &ModelInfo) -> u32 {
     }
 }
 
+/// A model where it computes, with its KV pages.
+pub struct Placed {
+    pub executor: Box<dyn Executor>,
+    pub info: ModelInfo,
+    pub warnings: Vec<String>,
+    pub threads: usize,
+    pub kernels: String,
+    pub device: String,
+}
+
+/// A loaded model on the CPU.
+///
+/// # Errors
+/// As [`load`].
+pub fn on_cpu(model: Model, config: &Config) -> Result<Placed> {
+    let (info, warnings) = (model.info().clone(), model.warnings().to_vec());
+    let executor = ModelExecutor::new(model, sizes(config, &info)?).map_err(refused)?;
+    Ok(Placed {
+        warnings,
+        threads: executor.threads(),
+        kernels: kernels(info.dtype),
+        device: CPU.to_owned(),
+        executor: Box::new(executor),
+        info,
+    })
+}
+
 /// Loads the configured model and allocates its KV pages.
 ///
 /// # Errors
@@ -65,15 +103,18 @@ pub fn longest(config: &Config, info: &ModelInfo) -> u32 {
 pub fn load(config: &Config) -> Result<Loaded> {
     let filter = filter(config)?;
     let path = &*hub::folder(&config.model.path)?;
-    memory::check(&config.model.path, &needs(config, &mut checkpoint(path)?)?)?;
-    let (model, tokenizer) = open(path, config)?;
-    let info = model.info().clone();
-    let tokenizer = Arc::new(prepare(tokenizer, &info));
-    let sizes = sizes(config, &info)?;
-    for warning in model.warnings() {
+    let placed = match device::chosen(config, &mut checkpoint(path)?)? {
+        Some(gpu) => device::on_device(&gpu, checkpoint(path)?, config)?,
+        None => {
+            memory::check(&config.model.path, &needs(config, &mut checkpoint(path)?)?)?;
+            on_cpu(weights(path, config)?, config)?
+        }
+    };
+    let info = placed.info;
+    let tokenizer = Arc::new(prepare(words(path)?, &info));
+    for warning in &placed.warnings {
         eprintln!("warning: {warning}");
     }
-    let executor = ModelExecutor::new(model, sizes).map_err(refused)?;
     let is_demo = Embedded::named(&config.model.path).is_some();
     let folder = hub::served_name(&config.model.path);
     let name = match config.model.served_name.as_str() {
@@ -86,9 +127,10 @@ pub fn load(config: &Config) -> Result<Loaded> {
     };
     Ok(Loaded {
         stop_tokens: stop_tokens(&tokenizer, &info),
-        threads: executor.threads(),
-        kernels: kernels(info.dtype),
-        executor: Box::new(executor),
+        threads: placed.threads,
+        kernels: placed.kernels,
+        device: placed.device,
+        executor: placed.executor,
         tokenizer,
         info,
         filter,
@@ -102,7 +144,15 @@ pub fn load(config: &Config) -> Result<Loaded> {
 /// # Errors
 /// Too little memory for one sequence.
 pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
-    let page = info.kv_bytes_per_position() as u64 * u64::from(config.engine.page_size);
+    pages(config, info, info.kv_bytes_per_position())
+}
+
+/// The same for so many bytes per position.
+///
+/// # Errors
+/// As [`sizes`].
+pub fn pages(config: &Config, info: &ModelInfo, position: usize) -> Result<ExecutorConfig> {
+    let page = position as u64 * u64::from(config.engine.page_size);
     let pages = u32::try_from(config.kv_bytes()? / page.max(1)).unwrap_or(u32::MAX);
     let longest = longest(config, info);
     let needed = longest.div_ceil(config.engine.page_size);
@@ -133,15 +183,6 @@ pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
     let slots = u64::from(sizes.pages) * u64::from(sizes.page_size);
     let kv = slots.saturating_mul(info.kv_bytes_per_position() as u64);
     Needs::survey(checkpoint, dtype, kv)
-}
-
-/// The weights and tokenizer files of `demo` or of a folder.
-///
-/// # Errors
-/// As [`load`].
-fn open(path: &str, config: &Config) -> Result<(Model, Tokenizer)> {
-    let model = weights(path, config)?;
-    Ok((model, words(path)?))
 }
 
 /// The tokenizer of an embedded model or of a folder.

@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod capacity;
 mod config;
+mod device;
 mod exit;
 mod generate;
 mod hub;

@@ -124,11 +124,14 @@ pub fn install(
     let spec = loaded.executor.spec();
     let metrics = Metrics::new(&MetricsConfig {
         model_name: loaded.name.clone(),
-        backend: format!(
-            "cpu-{}-{}",
-            loaded.info.dtype.name(),
-            loaded.info.dtype.instructions()
-        ),
+        backend: match loaded.is_on_cpu() {
+            true => format!(
+                "cpu-{}-{}",
+                loaded.info.dtype.name(),
+                loaded.info.dtype.instructions()
+            ),
+            false => format!("cuda-{}", loaded.info.dtype.name()),
+        },
         page_size: spec.page_size,
         pages: spec.pages,
         row_budget: config.engine.row_budget,
@@ -162,8 +165,9 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
         owner: "asynclane".to_owned(),
         is_demo: loaded.is_demo,
         fingerprint: format!(
-            "{}-cpu-{}",
+            "{}-{}-{}",
             env!("CARGO_PKG_VERSION"),
+            if loaded.is_on_cpu() { "cpu" } else { "cuda" },
             loaded.info.dtype.name()
         ),
         stop_tokens: loaded.stop_tokens.clone(),
@@ -174,7 +178,12 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
 
 /// What an operator wants to know before the first request.
 fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usize)) {
-    tracing::info!(kernels = loaded.kernels, threads = loaded.threads, "device");
+    tracing::info!(
+        name = loaded.device,
+        kernels = loaded.kernels,
+        threads = loaded.threads,
+        "device"
+    );
     if keys == 0 && !address.ip().is_loopback() {
         tracing::warn!(%address, "no API keys: everybody who reaches the address may use it");
     }
@@ -192,8 +201,8 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
         loaded.name, info.family, info.parameters
     );
     eprintln!(
-        "  device     cpu, {}, {} threads",
-        loaded.kernels, loaded.threads
+        "  device     {}, {}, {} threads",
+        loaded.device, loaded.kernels, loaded.threads
     );
     eprintln!("  context    {} positions", loaded.max_model_len(config));
     eprintln!(

@@ -10,6 +10,7 @@
 
 mod attention;
 mod cache;
+pub mod device;
 mod gather;
 mod gemm;
 mod linear;

@@ -34,6 +34,16 @@ impl RopeTable {
         Self { table, half }
     }
 
+    /// Its numbers, `[positions, 2, half]`.
+    pub(crate) fn numbers(&self) -> &[f32] {
+        &self.table
+    }
+
+    /// Numbers of a head's rotated part, halved.
+    pub(crate) fn half(&self) -> usize {
+        self.half
+    }
+
     /// Positions it holds.
     #[must_use]
     pub fn positions(&self) -> usize {

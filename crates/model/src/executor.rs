@@ -4,7 +4,7 @@ use crate::arch::Pass;
 use crate::inputs::{Inputs, Limits};
 use crate::pool::KvPool;
 use crate::profile::{Clock, Part, Profile};
-use crate::{LoadError, Model, sampler};
+use crate::{LoadError, Model, ModelInfo, sampler};
 use kernels::Team;
 use std::num::NonZeroUsize;
 use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
@@ -38,33 +38,7 @@ impl ModelExecutor {
     /// # Errors
     /// If a size is zero or too large, or the threads cannot be started.
     pub fn new(model: Model, config: ExecutorConfig) -> Result<Self, LoadError> {
-        let info = model.info();
-        let slots = u64::from(config.page_size) * u64::from(config.pages);
-        if slots == 0 || slots > u64::from(u32::MAX) {
-            return Err(LoadError::Setup(format!(
-                "expected 1 to {} KV slots, found {} pages of {}",
-                u32::MAX,
-                config.pages,
-                config.page_size
-            )));
-        }
-        let spec = ExecutorSpec {
-            page_size: config.page_size,
-            pages: config.pages,
-            vocab_size: info.vocab_size as u32,
-            max_positions: info.max_positions as u32,
-            mask: info.mask,
-            attention: info.attention,
-            readout: info.readout,
-        };
-        let limits = Limits {
-            tokens: info.embedding_size,
-            vocab: info.vocab_size,
-            positions: info.max_positions,
-            mask: info.mask,
-            page_size: config.page_size as usize,
-            pages: config.pages as usize,
-        };
+        let (spec, limits) = sizes(model.info(), config)?;
         let pool = model
             .pool(limits.page_size, limits.pages)
             .map_err(|error| LoadError::Setup(error.to_string()))?;
@@ -124,6 +98,43 @@ impl ModelExecutor {
     pub fn logits(&self, tokens: &[u32]) -> Result<Vec<f32>, crate::ForwardError> {
         self.team.install(|| self.model.logits(tokens))
     }
+}
+
+/// What an executor over a model of these sizes promises and checks.
+///
+/// # Errors
+/// If a size is zero or too large.
+pub(crate) fn sizes(
+    info: &ModelInfo,
+    config: ExecutorConfig,
+) -> Result<(ExecutorSpec, Limits), LoadError> {
+    let slots = u64::from(config.page_size) * u64::from(config.pages);
+    if slots == 0 || slots > u64::from(u32::MAX) {
+        return Err(LoadError::Setup(format!(
+            "expected 1 to {} KV slots, found {} pages of {}",
+            u32::MAX,
+            config.pages,
+            config.page_size
+        )));
+    }
+    let spec = ExecutorSpec {
+        page_size: config.page_size,
+        pages: config.pages,
+        vocab_size: info.vocab_size as u32,
+        max_positions: info.max_positions as u32,
+        mask: info.mask,
+        attention: info.attention,
+        readout: info.readout,
+    };
+    let limits = Limits {
+        tokens: info.embedding_size,
+        vocab: info.vocab_size,
+        positions: info.max_positions,
+        mask: info.mask,
+        page_size: config.page_size as usize,
+        pages: config.pages as usize,
+    };
+    Ok((spec, limits))
 }
 
 /// Makes the system's allocator keep what a pass frees for the next one. glibc returns large blocks

@@ -4,7 +4,7 @@ use crate::arch::Network;
 use crate::inputs::Inputs;
 use crate::profile::{Clock, Part};
 use candle_core::{Result, Tensor};
-use kernels::{Scorer, score};
+use kernels::{Scored, Scorer, Top, score};
 use step::{BatchOutput, Candidate, TopToken};
 
 /// Rows whose logits exist at the same time; no part of the numerics.
@@ -40,22 +40,30 @@ pub(crate) fn sample(
         };
         let scores = score(&logits, &scorer)?;
         let records = scores.records.into_iter();
-        output.candidates.extend(records.map(|scored| Candidate {
-            token: scored.token,
-            probability: scored.probability,
-            runner_up: scored.runner_up,
-            runner_up_probability: scored.runner_up_probability,
-            entropy: scored.entropy as f32,
-            gap: scored.gap as f32,
-            present: scored.present,
-        }));
-        output
-            .tops
-            .extend(scores.tops.into_iter().map(|top| TopToken {
-                token: top.token,
-                logprob: top.log_probability as f32,
-            }));
+        output.candidates.extend(records.map(candidate));
+        output.tops.extend(scores.tops.into_iter().map(top));
         clock.lap(Part::Score);
     }
     Ok(())
+}
+
+/// A record as the engine reads it.
+pub(crate) fn candidate(scored: Scored) -> Candidate {
+    Candidate {
+        token: scored.token,
+        probability: scored.probability,
+        runner_up: scored.runner_up,
+        runner_up_probability: scored.runner_up_probability,
+        entropy: scored.entropy as f32,
+        gap: scored.gap as f32,
+        present: scored.present,
+    }
+}
+
+/// One of the most probable tokens as the engine reads it.
+pub(crate) fn top(top: Top) -> TopToken {
+    TopToken {
+        token: top.token,
+        logprob: top.log_probability as f32,
+    }
 }

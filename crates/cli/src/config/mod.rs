@@ -19,6 +19,7 @@ use step::{Attention, Readout};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{CheckConfigArgs, ModelArgs, ServeArgs};
+use crate::device::DeviceChoice;
 use crate::exit;
 
 use layers::Layers;
@@ -83,6 +84,7 @@ impl Config {
         let model = Model {
             path: path.to_owned(),
             dtype: self.model.dtype.clone(),
+            device: self.model.device.clone(),
             max_model_len: self.model.max_model_len,
             ..Model::default()
         };
@@ -99,6 +101,15 @@ impl Config {
     pub fn dtype(&self) -> Result<WeightDtype> {
         dtype(&self.model.dtype)
             .map_err(|problem| exit::failure(exit::CONFIG, format!("model.dtype: {problem}")))
+    }
+
+    /// What computes.
+    ///
+    /// # Errors
+    /// No such device.
+    pub fn device(&self) -> Result<DeviceChoice> {
+        DeviceChoice::named(&self.model.device)
+            .map_err(|problem| exit::failure(exit::CONFIG, format!("model.device: {problem}")))
     }
 
     /// How rows of a block agree on experts.

@@ -66,6 +66,7 @@ fn of_model(args: &ModelArgs) -> Vec<Given> {
         ("decoder", "model.decoder", text(&args.decoder)),
         ("filter", "model.filter", text(&args.filter)),
         ("dtype", "model.dtype", text(&args.dtype)),
+        ("device", "model.device", text(&args.device)),
         (
             "expert_sharing",
             "model.expert_sharing",
@@ -184,6 +185,7 @@ mod tests {
             decoder: Some(String::new()),
             filter: Some(String::new()),
             dtype: Some(String::new()),
+            device: Some(String::new()),
             expert_sharing: Some(String::new()),
             max_model_len: Some(1),
             kv_memory: Some(String::new()),
@@ -204,7 +206,7 @@ mod tests {
             assert_eq!(argument.get_env().unwrap().to_str(), Some(&*name));
             assert!(layers.default_of(key).is_some(), "{key}");
         }
-        assert_eq!(of_model(&full).len(), 11);
+        assert_eq!(of_model(&full).len(), 12);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use model::WeightDtype;
 use serde::{Deserialize, Serialize};
 
+use crate::device::DeviceChoice;
+
 /// The decoder that suits the model.
 pub const AUTO: &str = "auto";
 
@@ -48,6 +50,8 @@ pub struct Model {
     pub served_name: String,
     /// How matrices are kept and multiplied: `f32`, `bf16` or `int8`.
     pub dtype: String,
+    /// What computes: `auto`, `cpu` or `cuda`.
+    pub device: String,
     /// How rows of a block agree on experts: empty = not at all, `vote=0.15` (a share of all
     /// experts) or `seq=2` (what each row has among its first so many).
     pub expert_sharing: String,
@@ -115,6 +119,7 @@ impl Default for Model {
             path: "demo".to_owned(),
             served_name: String::new(),
             dtype: WeightDtype::F32.name().to_owned(),
+            device: DeviceChoice::Auto.name().to_owned(),
             expert_sharing: String::new(),
             max_model_len: 0,
             decoder: AUTO.to_owned(),

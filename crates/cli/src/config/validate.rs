@@ -2,6 +2,8 @@
 
 use step::{Attention, Readout};
 
+use crate::device::DeviceChoice;
+
 use super::schema::Config;
 use super::values::{bytes, dtype, expert_sharing, log_filter, log_format};
 
@@ -22,6 +24,10 @@ impl Config {
         let texts = [
             ("engine.kv_memory", bytes(&engine.kv_memory).err()),
             ("model.dtype", dtype(&self.model.dtype).err()),
+            (
+                "model.device",
+                DeviceChoice::named(&self.model.device).err(),
+            ),
             (
                 "model.expert_sharing",
                 expert_sharing(&self.model.expert_sharing).err(),

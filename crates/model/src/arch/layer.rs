@@ -28,6 +28,26 @@ impl Layer<'_> {
         }
     }
 
+    /// Query, key and value, or one matrix of all three.
+    pub(super) fn qkv(&self) -> Vec<Matrix> {
+        let info = &self.spec.info;
+        let (q, kv) = (info.heads * info.head_width, info.groups * info.head_width);
+        let rows: &[usize] = match self.names.qkv {
+            [_] => &[q + 2 * kv],
+            _ => &[q, kv, kv],
+        };
+        let parts = self.names.qkv.iter().zip(rows);
+        parts
+            .map(|(part, &rows)| self.matrix(part, rows, self.spec.qkv_bias))
+            .collect()
+    }
+
+    /// The matrix behind attention.
+    pub(super) fn out(&self) -> Matrix {
+        let width = self.spec.info.width;
+        self.matrix(self.names.attention_out, width, self.spec.out_bias)
+    }
+
     /// Attention with all that belongs to it.
     pub(super) fn attention(
         &self,
@@ -35,20 +55,7 @@ impl Layer<'_> {
         shape: &AttentionShape,
     ) -> Result<Attention, LoadError> {
         let Self { spec, names, .. } = *self;
-        let (q, kv) = (
-            shape.heads * shape.head_width,
-            shape.groups * shape.head_width,
-        );
-        let rows: &[usize] = match names.qkv {
-            [_] => &[q + 2 * kv],
-            _ => &[q, kv, kv],
-        };
-        let parts = names.qkv.iter().zip(rows);
-        let qkv: Vec<Matrix> = parts
-            .map(|(part, &rows)| self.matrix(part, rows, spec.qkv_bias))
-            .collect();
-        let out = self.matrix(names.attention_out, shape.width, spec.out_bias);
-        let attention = Attention::load(weights, shape, self.number, (&qkv, out))?;
+        let attention = Attention::load(weights, shape, self.number, (&self.qkv(), self.out()))?;
         if !spec.head_norms {
             return Ok(attention);
         }
@@ -78,17 +85,22 @@ impl Layer<'_> {
         prefix: &str,
         width: usize,
     ) -> Result<GatedMlp, LoadError> {
+        let [gate, up, down] = self.gated_parts(prefix, width);
+        GatedMlp::load(weights, (gate, up, down))
+    }
+
+    /// Gate, up and down of an MLP of `width` under a prefix.
+    pub(super) fn gated_parts(&self, prefix: &str, width: usize) -> [Matrix; 3] {
         let [gate, up, down] = self.names.parts.map(|part| match prefix {
             "" => part.to_owned(),
             _ => format!("{prefix}.{part}"),
         });
         let bias = self.spec.bias;
-        let parts = (
+        [
             self.matrix(&gate, width, bias),
             self.matrix(&up, width, bias),
             self.matrix(&down, self.spec.info.width, bias),
-        );
-        GatedMlp::load(weights, parts)
+        ]
     }
 
     fn experts(&self, weights: &mut Weights, spec: &ExpertSpec) -> Result<Experts, LoadError> {

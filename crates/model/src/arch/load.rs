@@ -79,10 +79,14 @@ fn lm_head(
         let table = Head::Tied(&embedding.rows()?, info.embedding_size);
         return head(weights, d, vocab, &table);
     }
-    let own = Matrix {
+    head(weights, d, vocab, &Head::Own(own_head(spec, names)))
+}
+
+/// The LM head of a checkpoint that stores one.
+pub(super) fn own_head(spec: &Spec, names: &Names) -> Matrix {
+    Matrix {
         name: names.head.to_owned(),
-        rows: info.embedding_size,
+        rows: spec.info.embedding_size,
         bias: spec.bias,
-    };
-    head(weights, d, vocab, &Head::Own(own))
+    }
 }

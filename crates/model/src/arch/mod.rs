@@ -1,12 +1,15 @@
 //! The architectures, chosen by `config.json`.
 
 mod decoder;
+mod device;
 mod layer;
 mod llada;
 mod load;
 mod moe;
 mod names;
 mod qwen;
+
+pub(crate) use device::{DeviceDecoder, Work, load_on};
 
 use crate::config::{Keys, Spec};
 use crate::inputs::Inputs;
@@ -89,15 +92,23 @@ pub(crate) fn load(
     config: &Keys,
     weights: &mut Weights,
 ) -> std::result::Result<(Box<dyn Network>, ModelInfo), LoadError> {
+    let (spec, names) = read(config, weights)?;
+    let (network, info) = load::load(weights, spec, names)?;
+    Ok((Box::new(network), info))
+}
+
+/// What the configuration describes, and what its tensors are called.
+fn read(
+    config: &Keys,
+    weights: &Weights,
+) -> std::result::Result<(Spec, &'static names::Names), LoadError> {
     let family = Family::of(config)?;
     if config.get("quantization_config").is_some() {
         return Err(config.refuse("quantization_config", "nothing"));
     }
-    let spec = (family.read)(config)?;
     let names = match weights.is_gguf() {
         true => &names::GGUF,
         false => family.names,
     };
-    let (network, info) = load::load(weights, spec, names)?;
-    Ok((Box::new(network), info))
+    Ok(((family.read)(config)?, names))
 }

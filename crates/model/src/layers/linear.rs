@@ -20,6 +20,22 @@ pub(crate) fn fused(
     matrices: &[Matrix],
     epilogue: Epilogue,
 ) -> Result<Linear, LoadError> {
+    let (stacked, bias) = stacked(weights, k, matrices)?;
+    let rows = matrices.iter().map(|m| m.rows).sum::<usize>();
+    let matrix = kernels::Matrix {
+        weight: &stacked,
+        k,
+        bias: bias.as_deref(),
+    };
+    linear(weights, (rows, rows), matrix, weights.dtype, epilogue)
+}
+
+/// Several matrices over an input of width `k` above one another, and their biases.
+pub(crate) fn stacked(
+    weights: &mut Weights,
+    k: usize,
+    matrices: &[Matrix],
+) -> Result<(Vec<f32>, Option<Vec<f32>>), LoadError> {
     let rows = matrices.iter().map(|m| m.rows).sum::<usize>();
     let room = if weights.reads { rows * k } else { 0 };
     let (mut stacked, mut bias) = (Vec::with_capacity(room), Vec::new());
@@ -31,13 +47,8 @@ pub(crate) fn fused(
             bias.resize(bias.len() + m.rows, 0.0);
         }
     }
-    let bias = matrices.iter().any(|m| m.bias).then_some(bias.as_slice());
-    let matrix = kernels::Matrix {
-        weight: &stacked,
-        k,
-        bias,
-    };
-    linear(weights, (rows, rows), matrix, weights.dtype, epilogue)
+    let bias = matrices.iter().any(|m| m.bias).then_some(bias);
+    Ok((stacked, bias))
 }
 
 /// Where the LM head's matrix comes from.

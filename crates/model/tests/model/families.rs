@@ -30,7 +30,7 @@ fn visible(attention: Attention, i: usize, count: usize) -> usize {
 }
 
 /// Rows of a case under its own attention.
-fn rows(case: &Case, attention: Attention) -> Vec<Row> {
+pub fn rows(case: &Case, attention: Attention) -> Vec<Row> {
     let count = case.tokens.len();
     let see = |i| visible(attention, i, count) as u32;
     (0..count)

@@ -6,6 +6,8 @@ mod checkpoint;
 mod common;
 #[cfg(test)]
 mod demo;
+#[cfg(all(test, feature = "emulation"))]
+mod device;
 #[cfg(test)]
 mod executor;
 #[cfg(test)]

@@ -2,12 +2,13 @@
 //! model at all.
 
 use anyhow::Result;
-use model::{Geometry, Model, ModelExecutor};
+use model::{Geometry, Model};
 use sim::{Fidelity, SimConfig, SimExecutor};
 use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
 
 use crate::args::{BenchArgs, Candidates};
 use crate::config::Config;
+use crate::device;
 use crate::exit;
 use crate::load::{self, Loaded};
 
@@ -63,14 +64,21 @@ fn with_geometry(loaded: Loaded, geometry: Geometry, config: &Config) -> Result<
     // The first model gives back its memory before the second one takes some.
     drop(loaded.executor);
     let dtype = config.dtype()?;
-    let checkpoint = geometry.checkpoint(loaded.info.mask, end);
-    let model = checkpoint.and_then(|of| Model::load(of.with_dtype(dtype)));
-    let model = model.map_err(load::refused)?;
-    let info = model.info().clone();
-    let executor = ModelExecutor::new(model, load::sizes(config, &info)?);
+    let checkpoint = || {
+        geometry
+            .checkpoint(loaded.info.mask, end)
+            .map_err(load::refused)
+    };
+    let placed = match device::chosen(config, &mut checkpoint()?)? {
+        Some(gpu) => device::on_device(&gpu, checkpoint()?, config)?,
+        None => {
+            let model = Model::load(checkpoint()?.with_dtype(dtype)).map_err(load::refused)?;
+            load::on_cpu(model, config)?
+        }
+    };
     Ok(Loaded {
-        executor: Box::new(executor.map_err(load::refused)?),
-        info,
+        executor: placed.executor,
+        info: placed.info,
         filter: None,
         name: geometry.name.to_owned(),
         is_demo: false,

@@ -1,0 +1,123 @@
+//! What computes: the processor, or a CUDA device.
+
+use anyhow::Result;
+use model::{Checkpoint, Device, DeviceExecutor, DeviceModel, WeightDtype};
+
+use crate::config::Config;
+use crate::exit;
+use crate::load::{self, Placed};
+use crate::memory;
+use crate::progress;
+
+/// What a configuration asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// A CUDA device where build and machine have one and the model has kernels on it.
+    Auto,
+    Cpu,
+    Cuda,
+}
+
+impl DeviceChoice {
+    const ALL: [Self; 3] = [Self::Auto, Self::Cpu, Self::Cuda];
+
+    /// Its name in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+        }
+    }
+
+    /// The choice of this name.
+    ///
+    /// # Errors
+    /// The names there are.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|choice| choice.name() == name);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("expected one of {names}, found {name:?}")
+        })
+    }
+}
+
+/// The device that the configured model computes on; none is the processor. A device that there is
+/// and `auto` leaves alone is told.
+///
+/// # Errors
+/// `cuda` without a device or without kernels for the model.
+pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Device>> {
+    let choice = config.device()?;
+    if choice == DeviceChoice::Cpu || (choice == DeviceChoice::Auto && !Device::BUILT) {
+        return Ok(None);
+    }
+    match Device::open() {
+        Err(reason) if choice == DeviceChoice::Cuda => {
+            let message = format!("--device cuda: {reason}");
+            Err(exit::failure(exit::UNAVAILABLE, message))
+        }
+        Err(reason) => {
+            eprintln!("warning: the CPU computes: {reason}");
+            Ok(None)
+        }
+        Ok(device) => match (unfit(config, checkpoint)?, choice) {
+            (None, _) => Ok(Some(device)),
+            (Some(reason), DeviceChoice::Cuda) => {
+                let message = format!("--device cuda: {reason}");
+                Err(exit::failure(exit::CHECKPOINT, message))
+            }
+            (Some(reason), _) => {
+                eprintln!("warning: the CPU computes: {reason}");
+                Ok(None)
+            }
+        },
+    }
+}
+
+/// Why there are no kernels for the configured model.
+fn unfit(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<String>> {
+    let dtype = config.dtype()?;
+    let info = checkpoint.survey(dtype).map_err(load::refused)?.info;
+    Ok(DeviceModel::unfit(&info))
+}
+
+/// The configured model on a device.
+///
+/// # Errors
+/// A model that cannot be loaded; too little memory.
+pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Result<Placed> {
+    let checkpoint = checkpoint.with_dtype(config.dtype()?);
+    let (checkpoint, bar) = progress::shown(checkpoint);
+    let model = DeviceModel::load(device, checkpoint).map_err(load::refused)?;
+    drop(bar);
+    let info = model.info().clone();
+    let sizes = load::pages(config, &info, model.kv_bytes_per_position())?;
+    let warnings = model.warnings().to_vec();
+    let executor = DeviceExecutor::new(model, sizes).map_err(load::refused)?;
+    let kernels = match info.dtype {
+        WeightDtype::Bf16 => "bf16 on tensor cores",
+        _ => "f32 without tensor cores",
+    };
+    Ok(Placed {
+        executor: Box::new(executor),
+        warnings,
+        threads: 1,
+        kernels: kernels.to_owned(),
+        device: device.name().to_owned(),
+        info,
+    })
+}
+
+/// The device of this machine in one line, or why there is none.
+pub fn describe() -> String {
+    let found = Device::open().and_then(|device| Ok((device.memory()?, device)));
+    match found {
+        Ok(((free, total), device)) => {
+            let (free, total) = (memory::size(free), memory::size(total));
+            format!("{}, {total}, {free} free", device.name())
+        }
+        Err(reason) => reason.to_string(),
+    }
+}

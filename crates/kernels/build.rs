@@ -1,0 +1,76 @@
+//! Compiles the kernels in `cuda/`: for GPUs under the feature `cuda`, by nvcc, which need not be
+//! installed (`cuda/toolkit`); for the host under the feature `emulation`.
+
+#[cfg(feature = "cuda")]
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Compute capabilities with machine code of their own; the last one's PTX serves what comes later.
+#[cfg(feature = "cuda")]
+const CAPABILITIES: [&str; 3] = ["80", "89", "90"];
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=cuda");
+    #[cfg(feature = "emulation")]
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .opt_level(2)
+        .flag_if_supported("-Wno-unknown-pragmas")
+        .flag("-xc++")
+        .file("cuda/kernels.cu")
+        .compile("asynclane_emulation");
+    #[cfg(feature = "cuda")]
+    gpu();
+}
+
+/// Machine code and PTX in one image, and what the compiler says about registers and spills.
+#[cfg(feature = "cuda")]
+fn gpu() {
+    println!("cargo::rerun-if-env-changed=CUDA_HOME");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let last = CAPABILITIES[CAPABILITIES.len() - 1];
+    let (image, ptx) = (out.join("kernels.fatbin"), out.join("kernels.ptx"));
+    let mut codes = CAPABILITIES
+        .map(|at| format!("-gencode=arch=compute_{at},code=sm_{at}"))
+        .to_vec();
+    codes.push(format!("-gencode=arch=compute_{last},code=compute_{last}"));
+    codes.extend(["-Xptxas=-v", "-fatbin", "--threads=2"].map(str::to_owned));
+    let report = nvcc(&codes, &image);
+    nvcc(&[format!("-arch=compute_{last}"), "-ptx".to_owned()], &ptx);
+    let path = out.join("resources.txt");
+    std::fs::write(&path, report).expect("OUT_DIR can be written");
+    println!(
+        "cargo::rustc-env=ASYNCLANE_CUDA_RESOURCES={}",
+        path.display()
+    );
+    println!("cargo::rustc-env=ASYNCLANE_CUDA_PTX={}", ptx.display());
+}
+
+/// Runs nvcc and returns what it says.
+#[cfg(feature = "cuda")]
+fn nvcc(arguments: &[String], out: &Path) -> String {
+    let home = env::var_os("CUDA_HOME");
+    let program = home.map_or("nvcc".into(), |home| Path::new(&home).join("bin/nvcc"));
+    let run = Command::new(&program)
+        .args(["-O3", "-std=c++17"])
+        .args(arguments)
+        .arg("-o")
+        .arg(out)
+        .arg("cuda/kernels.cu")
+        .output();
+    let run = run.unwrap_or_else(|error| {
+        panic!(
+            "{}: {error}. Set CUDA_HOME to a CUDA toolkit of version 13 or later; \
+             `export CUDA_HOME=\"$(crates/kernels/cuda/toolkit)\"` makes one",
+            program.display()
+        )
+    });
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(run.status.success(), "{}: {said}", program.display());
+    said
+}

@@ -1,0 +1,76 @@
+// The vocabulary of portable.h on a GPU of compute capability 8.0 or later.
+#pragma once
+#include <math.h>
+
+#define DEVICE __device__ __forceinline__
+#define KERNEL(name, Args, count)                                                                  \
+    extern "C" __global__ void __launch_bounds__(count) name(const __grid_constant__ Args a)
+
+DEVICE unsigned thread() { return threadIdx.x; }
+DEVICE unsigned threads() { return blockDim.x; }
+DEVICE unsigned block_x() { return blockIdx.x; }
+DEVICE unsigned block_y() { return blockIdx.y; }
+DEVICE unsigned block_z() { return blockIdx.z; }
+DEVICE unsigned blocks_x() { return gridDim.x; }
+DEVICE void sync() { __syncthreads(); }
+
+DEVICE unsigned char* shared_memory() {
+    extern __shared__ __align__(128) unsigned char bytes[];
+    return bytes;
+}
+
+template <class T> DEVICE T shuffle_xor(T x, int lanes) {
+    return __shfl_xor_sync(0xFFFFFFFFu, x, lanes);
+}
+template <class T> DEVICE T shuffle(T x, int lane) { return __shfl_sync(0xFFFFFFFFu, x, lane); }
+
+DEVICE float wide(bf16 x) { return __uint_as_float(uint32_t(x.bits) << 16); }
+
+// Two numbers rounded to nearest even, the first in the lower half.
+DEVICE uint32_t pack(float low, float high) {
+    uint32_t both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+template <class T> DEVICE T narrow(float x);
+template <> DEVICE bf16 narrow<bf16>(float x) { return bf16{uint16_t(pack(x, 0.0f))}; }
+
+DEVICE uint32_t shared_address(const void* at) { return uint32_t(__cvta_generic_to_shared(at)); }
+
+// Copies 16 bytes into shared memory, or writes zeros, some time before copies_wait returns.
+DEVICE void copy16(void* to, const void* from, bool real) {
+    int bytes = real ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(bytes)
+                 : "memory");
+}
+// Ends a group of copies.
+DEVICE void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits for this thread's copies but those of the last NEWEST groups.
+template <int NEWEST> DEVICE void copies_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(NEWEST) : "memory");
+}
+
+// Four 8x8 matrices of bf16; lane l names row l % 8 of matrix l / 8. Matrix i comes into to[i]: lane
+// l gets numbers 2 (l % 4) and the next of row l / 4.
+DEVICE void load_matrices(uint32_t (&to)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+// The same of the matrices' transposes.
+DEVICE void load_transposed(uint32_t (&to)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+// c [16, 8] += a [16, 16] b [16, 8] on the tensor cores, f32 sums.
+DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}

@@ -1,0 +1,13 @@
+// Everything that is compiled for the GPU, and for tests by the host's compiler.
+#include "attention.cuh"
+#include "gemm.cuh"
+#include "rows.cuh"
+#include "score.cuh"
+
+#ifndef __CUDACC__
+// Runs a kernel on the calling thread; false if there is none of that name.
+extern "C" bool asynclane_emulate(const char* name, const uint32_t* grid, uint32_t threads,
+                                  uint32_t shared, const void* args) {
+    return emulate::launch(name, grid, threads, shared, args);
+}
+#endif

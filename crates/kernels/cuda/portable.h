@@ -1,0 +1,40 @@
+// What every kernel is written in: the same sources run on a GPU (device.h) and, for tests, on a
+// CPU (emulate.h). A kernel takes one structure by value, mirrored in src/device/args.rs.
+#pragma once
+#include <stdint.h>
+
+// A bfloat16 as it lies in memory.
+struct bf16 {
+    uint16_t bits;
+};
+
+#ifdef __CUDACC__
+#include "device.h"
+#else
+#include "emulate.h"
+#endif
+
+DEVICE float wide(float x) { return x; }
+
+// The number as a kernel stores it.
+template <class T> DEVICE T narrow(float x);
+template <> DEVICE float narrow<float>(float x) { return x; }
+
+DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }
+
+// Sum of a number over the 32 lanes of a warp, always in the same order; every lane gets it.
+template <class T> DEVICE T warp_sum(T x) {
+    for (int lanes = 16; lanes > 0; lanes /= 2) x += shuffle_xor(x, lanes);
+    return x;
+}
+
+// Sum over a block of up to 32 warps, through `scratch` [warps]; every thread gets it.
+template <class T> DEVICE T block_sum(T x, T* scratch) {
+    x = warp_sum(x);
+    if (thread() % 32 == 0) scratch[thread() / 32] = x;
+    sync();
+    x = 0;
+    for (unsigned warp = 0; warp < threads() / 32; warp++) x += scratch[warp];
+    sync();
+    return x;
+}

@@ -1,0 +1,123 @@
+// What is done row by row between the matrix products.
+#pragma once
+#include "portable.h"
+
+struct Embed {
+    // [tokens, d].
+    const void* table;
+    // [r].
+    const uint32_t* tokens;
+    // [r, d].
+    float* out;
+    uint32_t d;
+};
+
+// One block per row.
+template <class T> DEVICE void embed(const Embed& a) {
+    const T* from = static_cast<const T*>(a.table) + size_t(a.tokens[block_x()]) * a.d;
+    float* to = a.out + size_t(block_x()) * a.d;
+    for (unsigned i = thread(); i < a.d; i += threads()) to[i] = wide(from[i]);
+}
+KERNEL(embed_f32, Embed, 256) { embed<float>(a); }
+KERNEL(embed_bf16, Embed, 256) { embed<bf16>(a); }
+
+struct Norm {
+    // [.., d].
+    const float* x;
+    // [d].
+    const float* weight;
+    // Which row of x becomes row i of the result; null: row i.
+    const uint32_t* gather;
+    // Rows of `stride` numbers.
+    void* out;
+    uint32_t d, stride;
+    float eps;
+};
+
+// x / sqrt(mean(x^2) + eps) * weight of one row per block.
+template <class T> DEVICE void norm(const Norm& a) {
+    float* scratch = reinterpret_cast<float*>(shared_memory());
+    const float* x = a.x + size_t(a.gather ? a.gather[block_x()] : block_x()) * a.d;
+    float sum = 0.0f;
+    for (unsigned i = thread(); i < a.d; i += threads()) sum += x[i] * x[i];
+    float factor = 1.0f / sqrtf(block_sum(sum, scratch) / float(a.d) + a.eps);
+    T* out = static_cast<T*>(a.out) + size_t(block_x()) * a.stride;
+    for (unsigned i = thread(); i < a.d; i += threads())
+        out[i] = narrow<T>(x[i] * factor * a.weight[i]);
+}
+KERNEL(norm_f32, Norm, 256) { norm<float>(a); }
+KERNEL(norm_bf16, Norm, 256) { norm<bf16>(a); }
+
+struct Split {
+    // [r, (h + 2 g) c]: query, key and value heads.
+    const float* qkv;
+    // [h + g, c], or null: norms of the query and key heads before they are turned.
+    const float* head_norms;
+    // [positions, 2, half]: cosines, then sines.
+    const float* angles;
+    // [r].
+    const uint32_t* positions;
+    const uint32_t* slots;
+    // [r, h c].
+    void* q;
+    // [pages, g, p, c].
+    void* keys;
+    void* values;
+    uint32_t heads, groups, c, half, page;
+    float eps;
+};
+
+// One warp per head of a row: norm, rotation, and the place where the head belongs.
+template <class T> DEVICE void split(const Split& a) {
+    unsigned all = a.heads + 2 * a.groups, row = block_x(), lane = thread() % 32;
+    unsigned head = block_y() * (threads() / 32) + thread() / 32;
+    if (head >= all) return;
+    const float* x = a.qkv + (size_t(row) * all + head) * a.c;
+    unsigned slot = a.slots[row], group = (head - a.heads) % a.groups;
+    size_t at = ((size_t(slot / a.page) * a.groups + group) * a.page + slot % a.page) * a.c;
+    if (head >= a.heads + a.groups) {
+        T* to = static_cast<T*>(a.values) + at;
+        for (unsigned i = lane; i < a.c; i += 32) to[i] = narrow<T>(x[i]);
+        return;
+    }
+    T* to = head < a.heads ? static_cast<T*>(a.q) + (size_t(row) * a.heads + head) * a.c
+                           : static_cast<T*>(a.keys) + at;
+    float factor = 1.0f;
+    const float* weight = nullptr;
+    if (a.head_norms) {
+        float sum = 0.0f;
+        for (unsigned i = lane; i < a.c; i += 32) sum += x[i] * x[i];
+        factor = 1.0f / sqrtf(warp_sum(sum) / float(a.c) + a.eps);
+        weight = a.head_norms + size_t(head) * a.c;
+    }
+    const float* cosines = a.angles + size_t(a.positions[row]) * 2 * a.half;
+    const float* sines = cosines + a.half;
+    for (unsigned i = lane; i < a.half; i += 32) {
+        float low = x[i], high = x[i + a.half];
+        if (weight) low *= factor * weight[i], high *= factor * weight[i + a.half];
+        to[i] = narrow<T>(low * cosines[i] - high * sines[i]);
+        to[i + a.half] = narrow<T>(high * cosines[i] + low * sines[i]);
+    }
+    for (unsigned i = 2 * a.half + lane; i < a.c; i += 32)
+        to[i] = narrow<T>(weight ? x[i] * factor * weight[i] : x[i]);
+}
+KERNEL(split_f32, Split, 128) { split<float>(a); }
+KERNEL(split_bf16, Split, 128) { split<bf16>(a); }
+
+struct CopyPages {
+    // [layers * 2, pages, words].
+    uint32_t* pool;
+    // Source and destination of each copy.
+    const uint32_t* copies;
+    uint32_t count, pages, words;
+};
+
+// Each thread makes all copies of one word, in their order.
+KERNEL(copy_pages, CopyPages, 256) {
+    uint32_t* pool = a.pool + size_t(block_y()) * a.pages * a.words;
+    unsigned word = block_x() * threads() + thread();
+    if (word >= a.words) return;
+    for (unsigned i = 0; i < a.count; i++)
+        pool[size_t(a.copies[2 * i + 1]) * a.words + word] =
+            pool[size_t(a.copies[2 * i]) * a.words + word];
+}

@@ -1,0 +1,109 @@
+//! The arguments of kernels, as `cuda/*.cuh` lays them out. Addresses are the device's.
+
+/// `embed_*`.
+#[repr(C)]
+pub(super) struct Embed {
+    pub(super) table: u64,
+    pub(super) tokens: u64,
+    pub(super) out: u64,
+    pub(super) d: u32,
+}
+
+/// `norm_*`.
+#[repr(C)]
+pub(super) struct Norm {
+    pub(super) x: u64,
+    pub(super) weight: u64,
+    pub(super) gather: u64,
+    pub(super) out: u64,
+    pub(super) d: u32,
+    pub(super) stride: u32,
+    pub(super) eps: f32,
+}
+
+/// `split_*`.
+#[repr(C)]
+pub(super) struct Split {
+    pub(super) qkv: u64,
+    pub(super) head_norms: u64,
+    pub(super) angles: u64,
+    pub(super) positions: u64,
+    pub(super) slots: u64,
+    pub(super) q: u64,
+    pub(super) keys: u64,
+    pub(super) values: u64,
+    pub(super) heads: u32,
+    pub(super) groups: u32,
+    pub(super) c: u32,
+    pub(super) half: u32,
+    pub(super) page: u32,
+    pub(super) eps: f32,
+}
+
+/// `copy_pages`.
+#[repr(C)]
+pub(super) struct CopyPages {
+    pub(super) pool: u64,
+    pub(super) copies: u64,
+    pub(super) count: u32,
+    pub(super) pages: u32,
+    pub(super) words: u32,
+}
+
+/// `gemm_*`.
+#[repr(C)]
+pub(super) struct Gemm {
+    pub(super) x: u64,
+    pub(super) w: u64,
+    pub(super) bias: u64,
+    pub(super) out: u64,
+    pub(super) rows: u32,
+    pub(super) n: u32,
+    pub(super) k: u32,
+    pub(super) stride: u32,
+    pub(super) finish: u32,
+}
+
+/// `attend_*`.
+#[repr(C)]
+pub(super) struct Attend {
+    pub(super) q: u64,
+    pub(super) keys: u64,
+    pub(super) values: u64,
+    pub(super) partial: u64,
+    pub(super) sums: u64,
+    pub(super) tiles: u64,
+    pub(super) pages: u64,
+    pub(super) visible: u64,
+    pub(super) heads: u32,
+    pub(super) groups: u32,
+    pub(super) c: u32,
+    pub(super) page: u32,
+    pub(super) parts: u32,
+    pub(super) scale: f32,
+}
+
+/// `combine_*`.
+#[repr(C)]
+pub(super) struct Combine {
+    pub(super) partial: u64,
+    pub(super) sums: u64,
+    pub(super) visible: u64,
+    pub(super) out: u64,
+    pub(super) heads: u32,
+    pub(super) c: u32,
+    pub(super) parts: u32,
+    pub(super) stride: u32,
+}
+
+/// `score`.
+#[repr(C)]
+pub(super) struct Score {
+    pub(super) logits: u64,
+    pub(super) rows: u64,
+    pub(super) biases: u64,
+    pub(super) allowed: u64,
+    pub(super) out: u64,
+    pub(super) vocab: u32,
+    pub(super) mask: u32,
+}

@@ -1,0 +1,296 @@
+//! The arrays of a batch on a device, checked and uploaded at once.
+
+use super::array::Buffer;
+use super::{Device, Result, refuse};
+use crate::attention::AttentionSegment;
+use crate::score::{Draw, LogitBias, ScorerRow};
+
+/// A batch on the host; one entry per row unless said otherwise.
+#[derive(Clone, Copy)]
+pub struct BatchArrays<'a> {
+    /// Input tokens.
+    pub tokens: &'a [u32],
+    /// Positions.
+    pub positions: &'a [u32],
+    /// Physical slots.
+    pub slots: &'a [u32],
+    /// Slots each row sees.
+    pub visible: &'a [u32],
+    /// The segments, covering all rows.
+    pub segments: &'a [AttentionSegment],
+    /// Page tables of all segments.
+    pub pages: &'a [u32],
+    /// Rows that are scored.
+    pub scored: &'a [u32],
+    /// One entry per scored row.
+    pub scorers: &'a [ScorerRow],
+    /// Changes of logits that scored rows refer to.
+    pub biases: &'a [LogitBias],
+    /// Sets of tokens that scored rows refer to, `v.div_ceil(32)` words each.
+    pub allowed: &'a [u32],
+    /// Settings that scored rows refer to.
+    pub draws: &'a [Draw],
+    /// Source and destination page of each copy.
+    pub copies: &'a [(u32, u32)],
+}
+
+/// What a batch's numbers must stay below.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchLimits {
+    /// Rows of the embedding table.
+    pub tokens: usize,
+    /// Positions of the rotary table.
+    pub positions: usize,
+    /// Tokens with a logit.
+    pub vocab: usize,
+    /// KV pages.
+    pub pages: usize,
+    /// Slots of a page.
+    pub page: usize,
+    /// Most rows of one attention tile.
+    pub tile: usize,
+}
+
+/// What lies where in the uploaded words.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    from: usize,
+    count: usize,
+}
+
+/// A batch on the device. Its memory is used again.
+#[derive(Default)]
+pub struct DeviceBatch {
+    buffer: Option<Buffer>,
+    words: Vec<u32>,
+    bytes: Vec<u8>,
+    parts: [Part; 10],
+    /// Most slots that a row sees.
+    pub(super) visible: usize,
+    /// Rows of the largest tile.
+    pub(super) tallest: usize,
+}
+
+/// The parts of a batch.
+#[derive(Clone, Copy)]
+pub(super) enum Of {
+    Tokens,
+    Positions,
+    Slots,
+    Visible,
+    Pages,
+    Tiles,
+    Scored,
+    Scorers,
+    Biases,
+    Copies,
+}
+
+/// Words of a tile, of a scored row's settings, of a bias and of a copy.
+pub(super) const TILE_WORDS: usize = 4;
+pub(super) const SCORER_WORDS: usize = 9;
+const BIAS_WORDS: usize = 3;
+/// Stands for no set of allowed tokens.
+const NONE: u32 = u32::MAX;
+
+impl DeviceBatch {
+    /// Checks everything that kernels will index and uploads it.
+    ///
+    /// # Errors
+    /// What is out of range, or what the device says.
+    pub fn upload(
+        &mut self,
+        device: &Device,
+        arrays: &BatchArrays<'_>,
+        limits: &BatchLimits,
+    ) -> Result<()> {
+        check(arrays, limits)?;
+        self.words.clear();
+        for (of, words) in [
+            (Of::Tokens, arrays.tokens),
+            (Of::Positions, arrays.positions),
+            (Of::Slots, arrays.slots),
+            (Of::Visible, arrays.visible),
+            (Of::Pages, arrays.pages),
+            (Of::Scored, arrays.scored),
+        ] {
+            self.put(of, |to| to.extend_from_slice(words));
+        }
+        self.put_tiles(arrays, limits);
+        self.put(Of::Copies, |to| {
+            to.extend(arrays.copies.iter().flat_map(|&(from, into)| [from, into]));
+        });
+        self.put(Of::Scorers, |to| {
+            for row in arrays.scorers {
+                let draw = &arrays.draws[row.draw as usize];
+                to.extend([
+                    row.input,
+                    row.position,
+                    row.biases.start,
+                    row.biases.end,
+                    row.allowed.unwrap_or(NONE),
+                    draw.temperature.to_bits(),
+                    draw.seed as u32,
+                    (draw.seed >> 32) as u32,
+                    draw.clock,
+                ]);
+            }
+        });
+        self.put(Of::Biases, |to| {
+            for bias in arrays.biases {
+                to.extend([bias.token, bias.repetition.to_bits(), bias.amount.to_bits()]);
+            }
+            // The sets of allowed tokens lie behind the biases.
+            to.extend_from_slice(arrays.allowed);
+        });
+        self.parts[Of::Biases as usize].count = arrays.biases.len() * BIAS_WORDS;
+        self.visible = arrays.visible.iter().max().map_or(0, |&most| most as usize);
+        self.send(device)
+    }
+
+    fn put(&mut self, of: Of, fill: impl FnOnce(&mut Vec<u32>)) {
+        let from = self.words.len();
+        fill(&mut self.words);
+        let count = self.words.len() - from;
+        self.parts[of as usize] = Part { from, count };
+    }
+
+    /// Cuts segments into runs of rows for one block of attention.
+    fn put_tiles(&mut self, arrays: &BatchArrays<'_>, limits: &BatchLimits) {
+        let mut tallest = 0;
+        self.put(Of::Tiles, |to| {
+            for segment in arrays.segments {
+                let (from, end) = (segment.rows.start as usize, segment.rows.end as usize);
+                for row in (from..end).step_by(limits.tile.max(1)) {
+                    let rows = limits.tile.min(end - row);
+                    let seen = arrays.visible[row..row + rows].iter().max();
+                    let seen = seen.copied().unwrap_or(0);
+                    to.extend([row as u32, rows as u32, segment.pages.start, seen]);
+                    tallest = tallest.max(rows);
+                }
+            }
+        });
+        self.tallest = tallest;
+    }
+
+    fn send(&mut self, device: &Device) -> Result<()> {
+        self.bytes.clear();
+        self.bytes
+            .extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
+        let short = self
+            .buffer
+            .as_ref()
+            .is_none_or(|buffer| buffer.bytes() < self.bytes.len());
+        if short {
+            let room = self.bytes.len().next_power_of_two();
+            self.buffer = None;
+            self.buffer = Some(Buffer::new(device, room)?);
+        }
+        match &self.buffer {
+            Some(buffer) => buffer.upload(&self.bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// Words of a part.
+    pub(super) fn count(&self, of: Of) -> usize {
+        self.parts[of as usize].count
+    }
+
+    /// The address of a part from a word on.
+    pub(super) fn address(&self, of: Of, word: usize) -> Result<u64> {
+        let Part { from, count } = self.parts[of as usize];
+        let Some(buffer) = self.buffer.as_ref().filter(|_| word <= count) else {
+            return refuse("the batch was not uploaded");
+        };
+        buffer.range((from + word) * 4, (count - word) * 4)
+    }
+
+    /// The address of the sets of allowed tokens.
+    pub(super) fn allowed(&self) -> Result<u64> {
+        let Part { from, count } = self.parts[Of::Biases as usize];
+        match &self.buffer {
+            Some(buffer) => buffer.range((from + count) * 4, 0),
+            None => refuse("the batch was not uploaded"),
+        }
+    }
+
+    /// Rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.count(Of::Tokens)
+    }
+
+    /// Scored rows.
+    #[must_use]
+    pub fn scored(&self) -> usize {
+        self.count(Of::Scored)
+    }
+}
+
+/// Whether everything that will be indexed exists.
+fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
+    let rows = arrays.tokens.len();
+    let lengths = [arrays.positions, arrays.slots, arrays.visible].map(<[u32]>::len);
+    if lengths != [rows; 3] || arrays.scored.len() != arrays.scorers.len() {
+        return refuse(format!("arrays of {lengths:?} entries for {rows} rows"));
+    }
+    let pages = arrays.copies.iter().flat_map(|&(from, to)| [from, to]);
+    let pages = pages.chain(arrays.pages.iter().copied());
+    below("page", pages, limits.pages)?;
+    below("token", arrays.tokens.iter().copied(), limits.tokens)?;
+    below(
+        "position",
+        arrays.positions.iter().copied(),
+        limits.positions,
+    )?;
+    below(
+        "slot",
+        arrays.slots.iter().copied(),
+        limits.pages * limits.page,
+    )?;
+    below("scored row", arrays.scored.iter().copied(), rows)?;
+    below(
+        "token",
+        arrays.biases.iter().map(|bias| bias.token),
+        limits.vocab,
+    )?;
+    let sets = arrays.allowed.len() / limits.vocab.div_ceil(32).max(1);
+    for row in arrays.scorers {
+        let biases = row.biases.start as usize..row.biases.end as usize;
+        let known = arrays.biases.get(biases).is_some()
+            && row.allowed.is_none_or(|set| (set as usize) < sets)
+            && (row.draw as usize) < arrays.draws.len();
+        if !known {
+            return refuse("a scored row's biases, settings or allowed set are missing");
+        }
+    }
+    let mut next = 0;
+    for segment in arrays.segments {
+        let (from, end) = (segment.rows.start as usize, segment.rows.end as usize);
+        let table = segment.pages.start as usize..segment.pages.end as usize;
+        let (Some(visible), Some(table)) = (arrays.visible.get(from..end), arrays.pages.get(table))
+        else {
+            return refuse("a segment's rows or pages are missing");
+        };
+        if from != next
+            || visible
+                .iter()
+                .any(|&seen| seen as usize > table.len() * limits.page)
+        {
+            return refuse("a segment has a hole or sees more slots than it has");
+        }
+        next = end;
+    }
+    match next == rows {
+        true => Ok(()),
+        false => refuse(format!("segments end at row {next} of {rows}")),
+    }
+}
+
+fn below(what: &str, mut numbers: impl Iterator<Item = u32>, limit: usize) -> Result<()> {
+    match numbers.find(|&number| number as usize >= limit) {
+        Some(number) => refuse(format!("{what} {number} of {limit}")),
+        None => Ok(()),
+    }
+}

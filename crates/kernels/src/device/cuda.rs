@@ -1,0 +1,280 @@
+//! The CUDA driver, opened at run time.
+//!
+//! candle's own feature `cuda` asks the linker for libcuda, cuBLAS and more, so that a binary built
+//! with it does not start without them; cudarc below it can open the driver's library when it is
+//! needed, and this is all that is used of it.
+
+use super::{DeviceError, Driver, Kernel, Result, attention, matrix, refuse, rows, score};
+use cudarc::driver::{result, sys};
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::sync::Mutex;
+
+/// Machine code for 8.0, 8.9 and 9.0, and PTX for what comes later.
+static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin"));
+
+/// The oldest device with what the kernels use.
+const OLDEST: (i32, i32) = (8, 0);
+/// Dynamic shared memory that a kernel has without asking.
+const PLAIN_SHARED: u32 = 48 << 10;
+
+/// The first device.
+pub(super) struct Cuda {
+    name: String,
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    module: sys::CUmodule,
+    functions: HashMap<&'static str, sys::CUfunction>,
+    pinned: Mutex<Pinned>,
+}
+
+// SAFETY: a context may be used by every thread that makes it current, which every call does.
+unsafe impl Send for Cuda {}
+// SAFETY: as above; the pinned memory has a lock.
+unsafe impl Sync for Cuda {}
+
+/// Host memory that the device reads and writes by itself.
+struct Pinned {
+    at: *mut u8,
+    bytes: usize,
+}
+
+fn failed(what: &str) -> impl FnOnce(result::DriverError) -> DeviceError + '_ {
+    move |error| {
+        let text = error
+            .error_string()
+            .map(|text| text.to_string_lossy().into_owned());
+        DeviceError(format!(
+            "CUDA: {what}: {}",
+            text.unwrap_or_else(|_| "unknown error".into())
+        ))
+    }
+}
+
+impl Cuda {
+    pub(super) fn open() -> Result<Self> {
+        // SAFETY: opens the library, or not.
+        if !unsafe { sys::is_culib_present() } {
+            return refuse("no NVIDIA driver (libcuda.so.1) was found");
+        }
+        result::init().map_err(failed("no device"))?;
+        if result::device::get_count().map_err(failed("no device"))? == 0 {
+            return refuse("the NVIDIA driver knows no device");
+        }
+        let device = result::device::get(0).map_err(failed("device 0"))?;
+        let name = result::device::get_name(device).map_err(failed("device 0"))?;
+        let attribute = |which| {
+            // SAFETY: the device exists.
+            unsafe { result::device::get_attribute(device, which) }.map_err(failed("device 0"))
+        };
+        use sys::CUdevice_attribute as Attribute;
+        let version = (
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        );
+        if version < OLDEST {
+            let (major, minor) = version;
+            return refuse(format!(
+                "{name}: compute capability {major}.{minor}, expected 8.0"
+            ));
+        }
+        // SAFETY: the device exists; what is made here is given back in `drop`.
+        unsafe {
+            let context = result::primary_ctx::retain(device).map_err(failed("context"))?;
+            result::ctx::set_current(context).map_err(failed("context"))?;
+            let kind = result::stream::StreamKind::NonBlocking;
+            let stream = result::stream::create(kind).map_err(failed("stream"))?;
+            let image = IMAGE.as_ptr().cast::<c_void>();
+            let module = result::module::load_data(image).map_err(failed("kernels"))?;
+            Ok(Self {
+                name,
+                device,
+                context,
+                stream,
+                module,
+                functions: functions(module)?,
+                pinned: Mutex::new(Pinned {
+                    at: std::ptr::null_mut(),
+                    bytes: 0,
+                }),
+            })
+        }
+    }
+
+    fn current(&self) -> Result<()> {
+        // SAFETY: the context lives as long as this does.
+        unsafe { result::ctx::set_current(self.context) }.map_err(failed("context"))
+    }
+
+    fn wait(&self) -> Result<()> {
+        // SAFETY: the stream lives as long as this does.
+        unsafe { result::stream::synchronize(self.stream) }.map_err(failed("step"))
+    }
+
+    /// At least so many bytes of pinned memory that no copy uses any more.
+    fn pinned<R>(&self, bytes: usize, f: impl FnOnce(&mut [u8]) -> Result<R>) -> Result<R> {
+        self.current()?;
+        let mut pinned = self
+            .pinned
+            .lock()
+            .unwrap_or_else(|broken| broken.into_inner());
+        if pinned.bytes < bytes {
+            self.wait()?;
+            let wanted = bytes.next_power_of_two();
+            // SAFETY: no copy is under way; the old memory goes once.
+            unsafe {
+                if !pinned.at.is_null() {
+                    result::free_host(pinned.at.cast()).map_err(failed("pinned memory"))?;
+                    pinned.at = std::ptr::null_mut();
+                    pinned.bytes = 0;
+                }
+                let at = result::malloc_host(wanted, 0).map_err(failed("pinned memory"))?;
+                pinned.at = at.cast();
+                pinned.bytes = wanted;
+                pinned.at.write_bytes(0, wanted);
+            }
+        }
+        // SAFETY: allocated and written above; the lock is held.
+        f(unsafe { std::slice::from_raw_parts_mut(pinned.at, bytes) })
+    }
+}
+
+/// Every kernel of a module, with room for its shared memory.
+///
+/// # Safety
+/// The module is loaded.
+unsafe fn functions(module: sys::CUmodule) -> Result<HashMap<&'static str, sys::CUfunction>> {
+    let lists = [
+        rows::KERNELS,
+        matrix::KERNELS,
+        attention::KERNELS,
+        score::KERNELS,
+    ];
+    let mut all = HashMap::new();
+    for kernel in lists.into_iter().flatten() {
+        let name = CString::new(kernel.name).expect("names of kernels have no zero");
+        // SAFETY: by the caller's promise.
+        unsafe {
+            let function = result::module::get_function(module, name);
+            let function = function.map_err(failed(kernel.name))?;
+            if kernel.shared > PLAIN_SHARED {
+                use sys::CUfunction_attribute_enum as Attribute;
+                let most = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+                result::function::set_function_attribute(function, most, kernel.shared as i32)
+                    .map_err(failed(kernel.name))?;
+            }
+            all.insert(kernel.name, function);
+        }
+    }
+    Ok(all)
+}
+
+impl Driver for Cuda {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn memory(&self) -> Result<(u64, u64)> {
+        self.current()?;
+        let (free, total) = result::mem_get_info().map_err(failed("memory"))?;
+        Ok((free as u64, total as u64))
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<u64> {
+        self.current()?;
+        let (free, _) = result::mem_get_info().map_err(failed("memory"))?;
+        let what = format!(
+            "{} MiB of device memory, {} MiB free",
+            bytes >> 20,
+            free >> 20
+        );
+        // SAFETY: allocations are at least 16 bytes long.
+        let at = unsafe { result::malloc_sync(bytes) }.map_err(failed(&what))?;
+        self.fill(at, 0, bytes)?;
+        Ok(at)
+    }
+
+    fn free(&self, at: u64) {
+        // What still runs may use it. Nothing can be done about a failure here.
+        if self.current().is_ok() && self.wait().is_ok() {
+            // SAFETY: `allocate` returned it, and buffers free it once.
+            let _ = unsafe { result::free_sync(at) };
+        }
+    }
+
+    fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<()> {
+        self.current()?;
+        // SAFETY: callers name a range of an allocation.
+        unsafe { result::memset_d8_async(at, byte, bytes, self.stream) }.map_err(failed("memset"))
+    }
+
+    fn upload(&self, to: u64, from: &[u8]) -> Result<()> {
+        if from.is_empty() {
+            return Ok(());
+        }
+        self.pinned(from.len(), |pinned| {
+            // The copy before may still read the pinned memory; after a download it never does.
+            self.wait()?;
+            pinned.copy_from_slice(from);
+            // SAFETY: callers name a range of an allocation; pinned memory stays until it is done.
+            unsafe { result::memcpy_htod_async(to, pinned, self.stream) }.map_err(failed("upload"))
+        })
+    }
+
+    fn download(&self, to: &mut [u8], from: u64) -> Result<()> {
+        if to.is_empty() {
+            return Ok(());
+        }
+        self.pinned(to.len(), |pinned| {
+            // SAFETY: callers name a range of an allocation; waited for below.
+            unsafe { result::memcpy_dtoh_async(pinned, from, self.stream) }
+                .map_err(failed("download"))?;
+            self.wait()?;
+            to.copy_from_slice(pinned);
+            Ok(())
+        })
+    }
+
+    unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: *const u8) -> Result<()> {
+        self.current()?;
+        let Some(&function) = self.functions.get(kernel.name) else {
+            return refuse(format!("no kernel {}", kernel.name));
+        };
+        let mut params = [args.cast_mut().cast::<c_void>()];
+        let (grid, threads) = ((grid[0], grid[1], grid[2]), (kernel.threads, 1, 1));
+        // SAFETY: by the caller's promise; the driver copies the argument before it returns.
+        unsafe {
+            result::launch_kernel(
+                function,
+                grid,
+                threads,
+                kernel.shared,
+                self.stream,
+                &mut params,
+            )
+        }
+        .map_err(failed(kernel.name))
+    }
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        let pinned = self
+            .pinned
+            .get_mut()
+            .map_or(std::ptr::null_mut(), |pinned| pinned.at);
+        // SAFETY: buffers hold the device, so none is left; each is given back once. Nothing can be
+        // done about a failure here.
+        unsafe {
+            let _ = result::ctx::set_current(self.context);
+            let _ = result::stream::synchronize(self.stream);
+            if !pinned.is_null() {
+                let _ = result::free_host(pinned.cast());
+            }
+            let _ = result::module::unload(self.module);
+            let _ = result::stream::destroy(self.stream);
+            let _ = result::primary_ctx::release(self.device);
+        }
+    }
+}

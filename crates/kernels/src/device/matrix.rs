@@ -1,0 +1,170 @@
+//! Weights on a device, and products with them.
+
+use super::array::{Array, Buffer, Precision};
+use super::{Device, Kernel, Result, args, refuse};
+use crate::linear::{Epilogue, Matrix};
+
+const NARROW: Kernel = Kernel {
+    name: "gemm_bf16_narrow",
+    threads: 128,
+    shared: 5 * (64 + 32) * 64 * 2,
+};
+const WIDE: Kernel = Kernel {
+    name: "gemm_bf16_wide",
+    threads: 256,
+    shared: 3 * (128 + 128) * 64 * 2,
+};
+const EXACT: Kernel = Kernel {
+    name: "gemm_f32",
+    threads: 256,
+    shared: 2 * 16 * 68 * 4,
+};
+#[cfg_attr(
+    not(feature = "cuda"),
+    expect(dead_code, reason = "a driver looks them up")
+)]
+pub(super) const KERNELS: &[Kernel] = &[NARROW, WIDE, EXACT];
+
+/// Rows and columns of a tile.
+fn tile(kernel: Kernel) -> (usize, usize) {
+    match kernel.name {
+        "gemm_bf16_narrow" => (64, 32),
+        "gemm_bf16_wide" => (128, 128),
+        _ => (64, 64),
+    }
+}
+
+/// Most rows of narrow tiles, which read weights faster and multiply slower.
+const NARROW_ROWS: usize = 128;
+/// Numbers of the host's copy of a matrix on its way.
+const PIECE: usize = 1 << 22;
+
+/// A matrix `[n, k]` and its bias.
+pub struct DeviceMatrix {
+    weights: Array,
+    bias: Option<Buffer>,
+    epilogue: Epilogue,
+}
+
+impl DeviceMatrix {
+    /// Copies a matrix to the device, piece by piece.
+    ///
+    /// # Errors
+    /// If lengths do not fit together, or the device has no room.
+    pub fn new(
+        device: &Device,
+        precision: Precision,
+        matrix: Matrix<'_>,
+        epilogue: Epilogue,
+    ) -> Result<Self> {
+        let Matrix { weight, k, bias } = matrix;
+        if k == 0 || !weight.len().is_multiple_of(k) {
+            return refuse(format!("{} weights are not rows of {k}", weight.len()));
+        }
+        let n = weight.len() / k;
+        if bias.is_some_and(|bias| bias.len() != n) {
+            return refuse(format!("a bias is needed for each of {n} rows"));
+        }
+        if epilogue == Epilogue::SiluGate && !n.is_multiple_of(2) {
+            return refuse(format!(
+                "gate and up together have an odd number of rows, {n}"
+            ));
+        }
+        // Row j of the gate and of the up matrix lie side by side, so that one thread has both.
+        let source = |j: usize| match epilogue {
+            Epilogue::None => j,
+            Epilogue::SiluGate => j / 2 + j % 2 * (n / 2),
+        };
+        let weights = Array::padded(device, precision, n, k)?;
+        let step = (PIECE / k).max(1);
+        let mut piece = Vec::new();
+        for first in (0..n).step_by(step) {
+            piece.clear();
+            for j in first..(first + step).min(n) {
+                let row = source(j);
+                piece.extend_from_slice(&weight[row * k..(row + 1) * k]);
+            }
+            weights.write(first, &piece)?;
+        }
+        let bias = bias.map(|bias| (0..n).map(|j| bias[source(j)]).collect::<Vec<_>>());
+        let bias = bias.map(|bias| Buffer::floats(device, &bias)).transpose()?;
+        Ok(Self {
+            weights,
+            bias,
+            epilogue,
+        })
+    }
+
+    /// Width of the result.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        match self.epilogue {
+            Epilogue::None => self.weights.rows(),
+            Epilogue::SiluGate => self.weights.rows() / 2,
+        }
+    }
+
+    /// Overwrites `out`, f32, with the product of the first `rows` rows of `x`, padded; a gated one
+    /// is written in the precision of the weights.
+    ///
+    /// # Errors
+    /// If an array has another shape, or the device fails.
+    pub fn product(&self, x: &Array, rows: usize, out: &Array) -> Result<()> {
+        match self.epilogue {
+            Epilogue::None => self.run(x, rows, (out, Precision::F32), 0),
+            Epilogue::SiluGate => self.run(x, rows, (out, self.weights.precision()), 2),
+        }
+    }
+
+    /// Adds the product to `out`, f32.
+    ///
+    /// # Errors
+    /// As [`Self::product`]; a gated product is not added.
+    pub fn add_product(&self, x: &Array, rows: usize, out: &Array) -> Result<()> {
+        match self.epilogue {
+            Epilogue::None => self.run(x, rows, (out, Precision::F32), 1),
+            Epilogue::SiluGate => refuse("a gated product is not added"),
+        }
+    }
+
+    fn run(
+        &self,
+        x: &Array,
+        rows: usize,
+        (out, written): (&Array, Precision),
+        finish: u32,
+    ) -> Result<()> {
+        let (n, k) = (self.weights.rows(), self.weights.stride());
+        let precision = self.weights.precision();
+        if x.stride() != k {
+            return refuse(format!(
+                "rows of {} for a matrix of rows of {k}",
+                x.stride()
+            ));
+        }
+        let kernel = match precision {
+            Precision::F32 => EXACT,
+            Precision::Bf16 if rows <= NARROW_ROWS => NARROW,
+            Precision::Bf16 => WIDE,
+        };
+        let (tall, broad) = tile(kernel);
+        let grid = [rows.div_ceil(tall) as u32, n.div_ceil(broad) as u32, 1];
+        if grid[1] > 65_535 {
+            return refuse(format!("a matrix of {n} rows"));
+        }
+        let bias = self.bias.as_ref().map(|bias| bias.range(0, n * 4));
+        let args = args::Gemm {
+            x: x.checked(rows, self.weights.width(), precision)?,
+            w: self.weights.checked(n, self.weights.width(), precision)?,
+            bias: bias.transpose()?.unwrap_or(0),
+            out: out.checked(rows, self.width(), written)?,
+            rows: rows as u32,
+            n: n as u32,
+            k: k as u32,
+            stride: out.stride() as u32,
+            finish,
+        };
+        // SAFETY: sizes are those of the arrays, which were checked.
+        unsafe { x.device().launch(kernel, grid, &args) }
+    }
+}

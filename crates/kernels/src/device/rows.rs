@@ -1,0 +1,206 @@
+//! What is done row by row between the products.
+
+use super::array::{Array, Buffer, Precision};
+use super::attention::DevicePool;
+use super::batch::{DeviceBatch, Of};
+use super::{Kernel, Result, args, refuse};
+use crate::rope::RopeTable;
+use std::ops::Range;
+
+const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
+    Kernel {
+        name,
+        threads,
+        shared,
+    }
+}
+
+const EMBED: [Kernel; 2] = [kernel("embed_f32", 256, 0), kernel("embed_bf16", 256, 0)];
+const NORM: [Kernel; 2] = [kernel("norm_f32", 256, 128), kernel("norm_bf16", 256, 128)];
+const SPLIT: [Kernel; 2] = [kernel("split_f32", 128, 0), kernel("split_bf16", 128, 0)];
+const COPY: Kernel = kernel("copy_pages", 256, 0);
+#[cfg_attr(
+    not(feature = "cuda"),
+    expect(dead_code, reason = "a driver looks them up")
+)]
+pub(super) const KERNELS: &[Kernel] = &[
+    EMBED[0], EMBED[1], NORM[0], NORM[1], SPLIT[0], SPLIT[1], COPY,
+];
+
+/// The kernel for a precision.
+pub(super) fn of(kernels: [Kernel; 2], precision: Precision) -> Kernel {
+    match precision {
+        Precision::F32 => kernels[0],
+        Precision::Bf16 => kernels[1],
+    }
+}
+
+/// Overwrites `out [r, d]`, f32, with the rows of `table` that the batch's tokens name.
+///
+/// # Errors
+/// If an array has another shape, or the device fails.
+pub fn embed(table: &Array, batch: &DeviceBatch, out: &Array) -> Result<()> {
+    let (rows, d) = (batch.rows(), table.width());
+    if table.stride() != d {
+        return refuse("an embedding table has no padding");
+    }
+    let args = args::Embed {
+        table: table.checked(table.rows(), d, table.precision())?,
+        tokens: batch.address(Of::Tokens, 0)?,
+        out: out.checked(rows, d, Precision::F32)?,
+        d: d as u32,
+    };
+    let kernel = of(EMBED, table.precision());
+    // SAFETY: sizes are those of the arrays; the batch's tokens were checked against the table.
+    unsafe { out.device().launch(kernel, [rows as u32, 1, 1], &args) }
+}
+
+/// Which rows of an array an operation reads.
+#[derive(Clone, Debug)]
+pub enum Places {
+    /// The first so many.
+    First(usize),
+    /// Those of a range of the batch's scored rows.
+    Scored(Range<usize>),
+}
+
+/// Overwrites the first rows of `out`, padded, with `x / sqrt(mean(x^2) + eps) * weight` of rows of
+/// `x [., d]`, f32.
+///
+/// # Errors
+/// If an array has another shape, or the device fails.
+pub fn norm(
+    (x, places): (&Array, &Places),
+    batch: &DeviceBatch,
+    (weight, eps): (&Buffer, f32),
+    out: &Array,
+) -> Result<()> {
+    let d = x.width();
+    let (rows, gather) = match places {
+        Places::First(rows) => (*rows, 0),
+        Places::Scored(range) => {
+            if range.start > range.end || range.end > batch.scored() || batch.rows() > x.rows() {
+                return refuse(format!("scored rows {range:?} of {}", batch.scored()));
+            }
+            (range.len(), batch.address(Of::Scored, range.start)?)
+        }
+    };
+    if x.stride() != d || (gather == 0 && rows > x.rows()) {
+        return refuse(format!("{rows} rows of an array of {}", x.rows()));
+    }
+    let args = args::Norm {
+        x: x.checked(x.rows(), d, Precision::F32)?,
+        weight: weight.range(0, d * 4)?,
+        gather,
+        out: out.checked(rows, d, out.precision())?,
+        d: d as u32,
+        stride: out.stride() as u32,
+        eps,
+    };
+    let kernel = of(NORM, out.precision());
+    // SAFETY: sizes are those of the arrays; scored rows were checked against the batch's rows.
+    unsafe { out.device().launch(kernel, [rows as u32, 1, 1], &args) }
+}
+
+/// What turns the heads of a row.
+pub struct Heads {
+    angles: Buffer,
+    /// Weights of the norms of query and key heads `[h + g, c]`.
+    half: usize,
+    positions: usize,
+}
+
+impl Heads {
+    /// The angles of a table.
+    ///
+    /// # Errors
+    /// If the device has no room.
+    pub fn new(device: &super::Device, table: &RopeTable) -> Result<Self> {
+        Ok(Self {
+            angles: Buffer::floats(device, table.numbers())?,
+            half: table.half(),
+            positions: table.positions(),
+        })
+    }
+
+    /// Positions it holds.
+    #[must_use]
+    pub fn positions(&self) -> usize {
+        self.positions
+    }
+}
+
+/// From `qkv [r, (h + 2 g) c]`, f32: norms the query and key heads under `norms`, weights
+/// `[h + g, c]` and what is added under the root; turns them at each row's position; writes queries
+/// to `q [r, h c]`, keys and values to the row's slot in a layer of the pool.
+///
+/// # Errors
+/// If an array has another shape, or the device fails.
+pub fn split(
+    qkv: &Array,
+    (heads, norms): (&Heads, Option<(&Buffer, f32)>),
+    batch: &DeviceBatch,
+    q: &Array,
+    (pool, layer): (&DevicePool, usize),
+) -> Result<()> {
+    let (rows, sizes) = (batch.rows(), pool.sizes());
+    let (groups, c) = (sizes.groups, sizes.head_width);
+    if c == 0 || !q.width().is_multiple_of(c) || 2 * heads.half > c || q.stride() != q.width() {
+        return refuse(format!("heads of {c} in rows of {}", q.width()));
+    }
+    let count = q.width() / c;
+    let width = (count + 2 * groups) * c;
+    if qkv.stride() != width {
+        return refuse(format!("rows of {} for {width} numbers", qkv.stride()));
+    }
+    let weights = norms.map(|(weights, _)| weights.range(0, (count + groups) * c * 4));
+    let (keys, values) = pool.layer(layer)?;
+    let args = args::Split {
+        qkv: qkv.checked(rows, width, Precision::F32)?,
+        head_norms: weights.transpose()?.unwrap_or(0),
+        angles: heads
+            .angles
+            .range(0, heads.positions * 2 * heads.half * 4)?,
+        positions: batch.address(Of::Positions, 0)?,
+        slots: batch.address(Of::Slots, 0)?,
+        q: q.checked(rows, count * c, sizes.precision)?,
+        keys,
+        values,
+        heads: count as u32,
+        groups: groups as u32,
+        c: c as u32,
+        half: heads.half as u32,
+        page: sizes.page as u32,
+        eps: norms.map_or(0.0, |(_, eps)| eps),
+    };
+    let grid = [rows as u32, (count + 2 * groups).div_ceil(4) as u32, 1];
+    // SAFETY: sizes are those of the arrays; positions and slots of the batch were checked against
+    // limits that are the table's and the pool's.
+    unsafe { q.device().launch(of(SPLIT, sizes.precision), grid, &args) }
+}
+
+/// Copies the batch's pages in every layer, in order.
+///
+/// # Errors
+/// If the device fails.
+pub fn copy_pages(pool: &DevicePool, batch: &DeviceBatch) -> Result<()> {
+    let count = batch.count(Of::Copies) / 2;
+    if count == 0 {
+        return Ok(());
+    }
+    let sizes = pool.sizes();
+    let bytes = sizes.groups * sizes.page * sizes.head_width * sizes.precision.bytes();
+    if !bytes.is_multiple_of(4) {
+        return refuse(format!("pages of {bytes} bytes"));
+    }
+    let args = args::CopyPages {
+        pool: pool.start(),
+        copies: batch.address(Of::Copies, 0)?,
+        count: count as u32,
+        pages: sizes.pages as u32,
+        words: (bytes / 4) as u32,
+    };
+    let grid = [(bytes / 4).div_ceil(256) as u32, 2 * sizes.layers as u32, 1];
+    // SAFETY: the pool has this layout; pages were checked against it.
+    unsafe { pool.device().launch(COPY, grid, &args) }
+}

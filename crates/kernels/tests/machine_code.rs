@@ -1,0 +1,68 @@
+//! What nvcc made of the kernels: registers and spills of every kernel on every device, and whether
+//! tensor cores are used.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What ptxas said, by device and kernel.
+fn resources() -> BTreeMap<(String, String), String> {
+    let report = std::fs::read_to_string(env!("ASYNCLANE_CUDA_RESOURCES")).unwrap();
+    let (mut at, mut all) = (None, BTreeMap::<_, String>::new());
+    for line in report.lines() {
+        if let Some((_, rest)) = line.split_once("Compiling entry function '") {
+            let (kernel, device) = rest.split_once("' for '").unwrap();
+            at = Some((device.trim_end_matches('\'').to_owned(), kernel.to_owned()));
+        }
+        if let Some(at) = &at {
+            all.entry(at.clone()).or_default().push_str(line);
+        }
+    }
+    all
+}
+
+/// The text of every kernel in PTX, by name.
+fn ptx() -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(env!("ASYNCLANE_CUDA_PTX")).unwrap();
+    let kernels = text.split(".visible .entry ").skip(1);
+    kernels
+        .map(|kernel| {
+            let name = kernel.split('(').next().unwrap();
+            (name.to_owned(), kernel.to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn no_kernel_spills_on_any_device() {
+    let resources = resources();
+    let devices: BTreeSet<&str> = resources
+        .keys()
+        .map(|(device, _)| device.as_str())
+        .collect();
+    assert_eq!(devices, BTreeSet::from(["sm_80", "sm_89", "sm_90"]));
+    assert_eq!(resources.len(), 3 * ptx().len());
+    for ((device, kernel), said) in &resources {
+        let spills = "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads";
+        assert!(said.contains(spills), "{kernel} on {device}: {said}");
+    }
+}
+
+#[test]
+fn attention_and_products_use_tensor_cores() {
+    let with = |what: &str| -> BTreeSet<String> {
+        let kernels = ptx().into_iter().filter(|(_, text)| text.contains(what));
+        kernels.map(|(name, _)| name).collect()
+    };
+    // The LM head is a product like the others.
+    let want = [
+        "attend_bf16_32",
+        "attend_bf16_64",
+        "attend_bf16_128",
+        "gemm_bf16_narrow",
+        "gemm_bf16_wide",
+    ];
+    let want: BTreeSet<String> = want.map(str::to_owned).into();
+    let sums = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32";
+    assert_eq!(with(sums), want);
+    assert_eq!(with("cp.async.cg.shared.global"), want);
+    assert_eq!(with("tf32"), BTreeSet::new());
+}

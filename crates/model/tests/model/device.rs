@@ -1,0 +1,274 @@
+//! The executor on a device, its kernels run by the emulation, beside the one on the CPU.
+
+use crate::common::{Noise, Store, Tiny, push, row};
+use crate::families::rows;
+use crate::official::Case;
+use asynclane_model::{
+    Checkpoint, Device, DeviceExecutor, DeviceModel, ExecutorConfig, Files, ModelExecutor,
+    WeightDtype,
+};
+use serde_json::{Value, json};
+use step::{Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Sampling, Score};
+
+const PAGES: u32 = 40;
+
+fn checkpoint(tiny: &Tiny, dtype: WeightDtype) -> Checkpoint {
+    let files = Files::memory(tiny.files(Store::F32));
+    Checkpoint::open(&files).unwrap().with_dtype(dtype)
+}
+
+fn on_device(tiny: &Tiny, dtype: WeightDtype) -> DeviceExecutor {
+    let model = DeviceModel::load(&Device::emulated(), checkpoint(tiny, dtype)).unwrap();
+    let config = ExecutorConfig {
+        page_size: 8,
+        pages: PAGES,
+        threads: None,
+    };
+    DeviceExecutor::new(model, config).unwrap()
+}
+
+fn run(executor: &mut dyn Executor, batch: &Batch) -> BatchOutput {
+    let mut output = BatchOutput::default();
+    executor.execute(batch, &mut output).unwrap();
+    output
+}
+
+/// Sequences of these lengths on pages of their own, out of order.
+fn batch(noise: &mut Noise, lengths: &[u32], sampling: Sampling) -> Batch {
+    let mut batch = Batch::default();
+    let mut page = PAGES;
+    for &length in lengths {
+        let count = length.div_ceil(8);
+        let pages: Vec<u32> = (0..count).map(|i| page - 1 - i).collect();
+        page -= count;
+        let token = |noise: &mut Noise| noise.below(61) as u32;
+        let rows = (0..length).map(|i| row(token(noise), i, length)).collect();
+        push(&mut batch, rows, &pages, sampling);
+    }
+    batch
+}
+
+/// Probabilities within a tolerance; tokens where they are clear.
+fn near(got: &[Candidate], want: &[Candidate], tolerance: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    let errors = got
+        .iter()
+        .zip(want)
+        .map(|(got, want)| (got.present - want.present).abs());
+    let mean = errors.sum::<f64>() / got.len() as f64;
+    assert!(mean < tolerance / 8.0, "{what}: {mean} on average");
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        let pairs = [
+            (got.probability, want.probability),
+            (got.runner_up_probability, want.runner_up_probability),
+            (got.present, want.present),
+            (f64::from(got.entropy), f64::from(want.entropy)),
+        ];
+        for (got, want) in pairs {
+            assert!(
+                (got - want).abs() < tolerance,
+                "{what}, candidate {i}: {got} for {want}"
+            );
+        }
+        if want.probability - want.runner_up_probability > 2.0 * tolerance {
+            assert_eq!(got.token, want.token, "{what}, candidate {i}");
+        }
+    }
+}
+
+fn shapes() -> [Value; 3] {
+    [
+        json!({"d_model": 64, "vocab_size": 61, "embedding_size": 64}),
+        json!({
+            "d_model": 96, "n_kv_heads": 2, "n_layers": 3,
+            "include_bias": true, "bias_for_layer_norm": false
+        }),
+        json!({"d_model": 160, "weight_tying": true, "include_qkv_bias": true}),
+    ]
+}
+
+#[test]
+fn candidates_are_those_of_the_cpu() {
+    for (dtype, store, tolerance) in [
+        (WeightDtype::F32, Store::F32, 1e-5),
+        (WeightDtype::Bf16, Store::Bf16, 8e-2),
+    ] {
+        for (seed, shape) in shapes().iter().enumerate() {
+            let tiny = Tiny::new(seed as u64 + 1, shape).rounded(store);
+            let mut noise = Noise(7);
+            let batch = batch(&mut noise, &[5, 1, 40, 23], Sampling::GREEDY);
+            let want = run(&mut tiny.executor(PAGES, 1), &batch).candidates;
+            let mut executor = on_device(&tiny, dtype);
+            assert_eq!(executor.spec(), tiny.executor(PAGES, 1).spec());
+            let got = run(&mut executor, &batch).candidates;
+            near(&got, &want, tolerance, &format!("{shape}"));
+        }
+    }
+}
+
+/// Head norms, biases, partial rotation, blocks and causal rows, whatever the families have.
+#[test]
+fn every_dense_family_is_that_of_the_cpu() {
+    let mut seen = 0;
+    for case in Case::all() {
+        let files = Files::folder(&case.folder);
+        let checkpoint = Checkpoint::open(&files).unwrap();
+        let cpu = case.model(WeightDtype::F32);
+        let fit = DeviceModel::unfit(cpu.info());
+        let model = DeviceModel::load(&Device::emulated(), checkpoint);
+        assert_eq!(fit.is_none(), model.is_ok(), "{}", case.name);
+        let Ok(model) = model else { continue };
+        seen += 1;
+        let config = ExecutorConfig {
+            page_size: 8,
+            pages: PAGES,
+            threads: None,
+        };
+        let mut cpu = ModelExecutor::new(cpu, config).unwrap();
+        let mut batch = Batch::default();
+        let rows = rows(&case, cpu.spec().attention);
+        push(&mut batch, rows, &[5, 2, 0, 3, 1, 4], Sampling::GREEDY);
+        let want = run(&mut cpu, &batch).candidates;
+        let mut device = DeviceExecutor::new(model, config).unwrap();
+        near(
+            &run(&mut device, &batch).candidates,
+            &want,
+            1e-5,
+            &case.name,
+        );
+    }
+    assert!(seen >= 10, "{seen}");
+}
+
+#[test]
+fn what_was_written_is_read_again_and_pages_are_copied() {
+    let tiny = Tiny::new(3, &shapes()[1]);
+    let (mut cpu, mut device) = (tiny.executor(PAGES, 1), on_device(&tiny, WeightDtype::F32));
+    let first = batch(&mut Noise(8), &[30, 9], Sampling::GREEDY);
+    let mut second = Batch::default();
+    // The first page of the first sequence goes to a page of its own, where one row is replaced.
+    let old = first.pages[0];
+    second.copies.push(PageCopy {
+        from: old,
+        to: PageId(0),
+    });
+    let table: Vec<u32> = [0]
+        .into_iter()
+        .chain(first.pages[1..4].iter().map(|p| p.0))
+        .collect();
+    push(
+        &mut second,
+        vec![row(9, 3, 30), row(11, 12, 30)],
+        &table,
+        Sampling::GREEDY,
+    );
+    for (i, batch) in [&first, &second].into_iter().enumerate() {
+        let (want, got) = (run(&mut cpu, batch), run(&mut device, batch));
+        near(
+            &got.candidates,
+            &want.candidates,
+            1e-5,
+            &format!("batch {i}"),
+        );
+    }
+}
+
+#[test]
+fn sampling_filters_tops_and_biases_are_those_of_the_cpu() {
+    let tiny = Tiny::new(4, &shapes()[0]);
+    let (mut cpu, mut device) = (tiny.executor(PAGES, 1), on_device(&tiny, WeightDtype::F32));
+    let plain = Sampling {
+        temperature: 0.8,
+        seed: 1 << 50 | 5,
+        clock: 3,
+        ..Sampling::GREEDY
+    };
+    let filtered = Sampling {
+        top_p: 0.8,
+        top_k: 9,
+        ..plain
+    };
+    for sampling in [Sampling::GREEDY, plain, filtered] {
+        let mut batch = batch(&mut Noise(9), &[12, 3], sampling);
+        batch.biases = vec![Bias::add(7, 2.5), Bias::ban(8)];
+        batch.allowed = vec![0x0F0F_F0F0, 0x00FF_00FF];
+        batch.rows[1].biases = 0..2;
+        batch.rows[2].score = Score::Top(5);
+        batch.rows[3].score = Score::None;
+        batch.rows[4].allowed = Some(0);
+        batch.rows[13].score = Score::Top(1);
+        batch.rows[13].biases = 1..2;
+        let (want, got) = (run(&mut cpu, &batch), run(&mut device, &batch));
+        near(
+            &got.candidates,
+            &want.candidates,
+            1e-5,
+            &format!("{sampling:?}"),
+        );
+        assert_eq!(got.tops.len(), 6);
+        for (got, want) in got.tops.iter().zip(&want.tops) {
+            assert_eq!(got.token, want.token);
+            assert!((got.logprob - want.logprob).abs() < 1e-4);
+        }
+    }
+}
+
+/// Tiles change with the number of rows; no bit does.
+#[test]
+fn neighbours_change_no_bit() {
+    let tiny = Tiny::new(5, &shapes()[1]);
+    for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
+        let mut device = on_device(&tiny, dtype);
+        let alone = batch(&mut Noise(10), &[6], Sampling::GREEDY);
+        let want = run(&mut device, &alone).candidates;
+        let mut many = alone.clone();
+        let others = batch(&mut Noise(11), &[6, 70, 64], Sampling::GREEDY);
+        for segment in &others.segments[1..] {
+            let rows = segment.rows.start as usize..segment.rows.end as usize;
+            let pages = segment.pages.start as usize..segment.pages.end as usize;
+            let pages: Vec<u32> = others.pages[pages].iter().map(|page| page.0).collect();
+            push(
+                &mut many,
+                others.rows[rows].to_vec(),
+                &pages,
+                Sampling::GREEDY,
+            );
+        }
+        let got = run(&mut device, &many).candidates;
+        assert_eq!(got[..6], want, "{dtype:?}");
+    }
+}
+
+#[test]
+fn bad_batches_are_errors_and_the_next_one_works() {
+    let tiny = Tiny::new(6, &shapes()[0]);
+    let mut device = on_device(&tiny, WeightDtype::F32);
+    let good = batch(&mut Noise(12), &[4], Sampling::GREEDY);
+    let want = run(&mut device, &good);
+    let mut bad = good.clone();
+    bad.rows[2].token = 64;
+    let error = device
+        .execute(&bad, &mut BatchOutput::default())
+        .unwrap_err();
+    assert!(error.to_string().contains("token 64 of 64"), "{error}");
+    assert_eq!(run(&mut device, &Batch::default()).candidates, []);
+    assert_eq!(run(&mut device, &good), want);
+}
+
+#[test]
+fn what_has_no_kernels_is_refused() {
+    let tiny = Tiny::new(7, &shapes()[0]);
+    let error = DeviceModel::load(&Device::emulated(), checkpoint(&tiny, WeightDtype::Int8));
+    let error = error.err().unwrap().to_string();
+    assert!(error.contains("int8"), "{error}");
+    let info = tiny.model().info().clone();
+    assert_eq!(DeviceModel::unfit(&info), None);
+    let with = |change: &dyn Fn(&mut asynclane_model::ModelInfo)| {
+        let mut info = info.clone();
+        change(&mut info);
+        DeviceModel::unfit(&info)
+    };
+    assert!(with(&|info| info.experts = Some((8, 2))).is_some());
+    assert!(with(&|info| info.dtype = WeightDtype::Int8).is_some());
+    assert!(with(&|info| info.head_width = 256).is_some());
+}
