@@ -29,9 +29,12 @@ ENV CARGO_PROFILE_RELEASE_STRIP=symbols \
     RUSTFLAGS="--remap-path-prefix=/src=asynclane --remap-path-prefix=/usr/local/cargo=cargo" \
     CUDA_HOME=/opt/cuda
 RUN crates/kernels/cuda/toolkit "$CUDA_HOME"
+ARG CARGO_AUDITABLE=0.7.7
+RUN cargo install --locked cargo-auditable@${CARGO_AUDITABLE}
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \
-    cargo build --release --locked --package asynclane-cli --bin asynclane --features cuda \
+    cargo auditable build --release --locked --package asynclane-cli --bin asynclane \
+        --features cuda \
     && install -D --mode=0755 target/release/asynclane /out/asynclane
 
 # The driver's library comes from the host, through the NVIDIA container runtime.
