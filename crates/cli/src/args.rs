@@ -323,8 +323,12 @@ pub struct InspectArgs {
 pub enum InspectCommand {
     /// What was detected in a checkpoint (the default).
     Model,
-    /// Processor, threads, and what multiplies each dtype here.
-    Device,
+    /// Processor, threads, what multiplies each dtype here, and the CUDA device.
+    Device {
+        /// Run every kernel of the CUDA device against the CPU's.
+        #[arg(long)]
+        selftest: bool,
+    },
     /// Logits of one full forward, as a safetensors file.
     Logits {
         /// Token ids, separated by commas.

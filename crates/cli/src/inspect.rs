@@ -30,9 +30,13 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 pub fn run(args: &InspectArgs) -> Result<()> {
     match &args.what {
         None | Some(InspectCommand::Model) => model(args),
-        Some(InspectCommand::Device) => {
+        Some(InspectCommand::Device { selftest }) => {
             machine_and_device();
-            Ok(())
+            if *selftest {
+                device::selftest()
+            } else {
+                Ok(())
+            }
         }
         Some(InspectCommand::Logits { tokens, out }) => logits(args, tokens, out),
         Some(InspectCommand::Health { address }) => health(address),
