@@ -288,8 +288,12 @@ pub enum InspectCommand {
     Model,
     /// How many sequences fit and how fast a step can be, on paper.
     Capacity(CapacityArgs),
-    /// Processor, threads, and what multiplies each dtype here.
-    Device,
+    /// Processor, threads, what multiplies each dtype here, and the CUDA device.
+    Device {
+        /// Run every kernel of the CUDA device against the CPU's.
+        #[arg(long)]
+        selftest: bool,
+    },
     /// Logits of one full forward, as a safetensors file.
     Logits {
         /// Token ids, separated by commas.

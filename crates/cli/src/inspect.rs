@@ -32,9 +32,13 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     match &args.what {
         None | Some(InspectCommand::Model) => model(args),
         Some(InspectCommand::Capacity(on)) => capacity(args, on),
-        Some(InspectCommand::Device) => {
+        Some(InspectCommand::Device { selftest }) => {
             machine_and_device();
-            Ok(())
+            if *selftest {
+                device::selftest()
+            } else {
+                Ok(())
+            }
         }
         Some(InspectCommand::Logits { tokens, out }) => logits(args, tokens, out),
         Some(InspectCommand::Health { address }) => health(address),

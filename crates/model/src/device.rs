@@ -3,11 +3,20 @@
 //! A step is one upload and one download. Rows that draw through a filter or want their most
 //! probable tokens are scored by the host, which downloads their logits besides.
 
-use crate::arch::{DeviceDecoder, Work, load_on};
+mod decoder;
+mod loader;
+mod selftest;
+
+pub(crate) use decoder::{DeviceBlock, DeviceDecoder};
+pub(crate) use loader::Loader;
+pub use selftest::{Check, selftest};
+
+use crate::arch::load_on;
 use crate::inputs::{Inputs, Limits};
 use crate::sampler::{candidate, top};
 use crate::{Checkpoint, ExecutorConfig, LoadError, ModelInfo};
 use candle_core::Tensor;
+use decoder::Work;
 use kernels::device::{
     Array, AttentionScratch, BatchArrays, BatchLimits, Device, DeviceBatch, DeviceError,
     DevicePool, DeviceScores, PoolSizes, Precision, score_rows,

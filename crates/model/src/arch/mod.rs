@@ -9,7 +9,7 @@ mod moe;
 mod names;
 mod qwen;
 
-pub(crate) use device::{DeviceDecoder, Work, load_on};
+pub(crate) use device::load_on;
 
 use crate::config::{Keys, Spec};
 use crate::inputs::Inputs;

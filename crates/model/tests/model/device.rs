@@ -240,6 +240,19 @@ fn neighbours_change_no_bit() {
 }
 
 #[test]
+fn the_selftest_holds() {
+    let checks = selftest(&Device::emulated(), 70).unwrap();
+    assert_eq!(checks.len(), 24);
+    for check in checks {
+        println!(
+            "{}: {:.1e} of {:.0e}",
+            check.name, check.error, check.tolerance
+        );
+        assert!(check.holds(), "{check:?}");
+    }
+}
+
+#[test]
 fn bad_batches_are_errors_and_the_next_one_works() {
     let tiny = Tiny::new(6, &shapes()[0]);
     let mut device = on_device(&tiny, WeightDtype::F32);

@@ -1,0 +1,117 @@
+//! The forward pass of a dense decoder on a device.
+
+use crate::ModelInfo;
+use kernels::device::{
+    Array, AttentionScratch, Buffer, DeviceBatch, DeviceError, DeviceMatrix, DevicePool, Heads,
+    Places, Precision, copy_pages, embed, norm, split,
+};
+use std::ops::Range;
+
+/// One layer.
+pub(crate) struct DeviceBlock {
+    pub(crate) attention_norm: Buffer,
+    pub(crate) qkv: DeviceMatrix,
+    pub(crate) head_norms: Option<Buffer>,
+    pub(crate) out: DeviceMatrix,
+    pub(crate) mlp_norm: Buffer,
+    pub(crate) gate_up: DeviceMatrix,
+    pub(crate) down: DeviceMatrix,
+}
+
+/// Embedding, layers, norm, LM head.
+pub(crate) struct DeviceDecoder {
+    pub(crate) embedding: Array,
+    pub(crate) heads: Heads,
+    pub(crate) blocks: Vec<DeviceBlock>,
+    pub(crate) norm: Buffer,
+    pub(crate) head: DeviceMatrix,
+    pub(crate) eps: f32,
+    pub(crate) precision: Precision,
+}
+
+/// Arrays of so many rows that a pass works in.
+pub(crate) struct Work {
+    /// The residual stream `[r, d]`, f32.
+    x: Array,
+    normed: Array,
+    qkv: Array,
+    q: Array,
+    attended: Array,
+    gated: Array,
+}
+
+impl DeviceDecoder {
+    /// What its matrices are kept as.
+    pub(crate) fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Arrays for passes of up to `rows` rows.
+    pub(crate) fn work(&self, info: &ModelInfo, rows: usize) -> Result<Work, DeviceError> {
+        let (device, precision) = (self.embedding.device(), self.precision);
+        let (d, inner) = (info.width, info.heads * info.head_width);
+        let all = inner + 2 * info.groups * info.head_width;
+        Ok(Work {
+            x: Array::new(device, Precision::F32, rows, d)?,
+            normed: Array::padded(device, precision, rows, d)?,
+            qkv: Array::new(device, Precision::F32, rows, all)?,
+            q: Array::new(device, precision, rows, inner)?,
+            attended: Array::padded(device, precision, rows, inner)?,
+            gated: Array::padded(device, precision, rows, info.mlp_width)?,
+        })
+    }
+
+    /// Copies the batch's pages and runs all layers on its rows.
+    pub(crate) fn hidden(
+        &self,
+        work: &Work,
+        batch: &DeviceBatch,
+        (pool, scratch): (&DevicePool, &mut AttentionScratch),
+    ) -> Result<(), DeviceError> {
+        copy_pages(pool, batch)?;
+        let rows = batch.rows();
+        if rows == 0 {
+            return Ok(());
+        }
+        let all = Places::First(rows);
+        embed(&self.embedding, batch, &work.x)?;
+        for (number, block) in self.blocks.iter().enumerate() {
+            let weight = (&block.attention_norm, self.eps);
+            norm((&work.x, &all), batch, weight, &work.normed)?;
+            block.qkv.product(&work.normed, rows, &work.qkv)?;
+            let norms = block.head_norms.as_ref().map(|norms| (norms, self.eps));
+            split(
+                &work.qkv,
+                (&self.heads, norms),
+                batch,
+                &work.q,
+                (pool, number),
+            )?;
+            scratch.attend(&work.q, (pool, number), batch, &work.attended)?;
+            block.out.add_product(&work.attended, rows, &work.x)?;
+            norm(
+                (&work.x, &all),
+                batch,
+                (&block.mlp_norm, self.eps),
+                &work.normed,
+            )?;
+            block.gate_up.product(&work.normed, rows, &work.gated)?;
+            block.down.add_product(&work.gated, rows, &work.x)?;
+        }
+        Ok(())
+    }
+
+    /// Logits of a range of the batch's scored rows: the first rows of `logits`.
+    pub(crate) fn logits(
+        &self,
+        work: &Work,
+        batch: &DeviceBatch,
+        range: Range<usize>,
+        (normed, logits): (&Array, &Array),
+    ) -> Result<(), DeviceError> {
+        let rows = range.len();
+        let places = Places::Scored(range);
+        norm((&work.x, &places), batch, (&self.norm, self.eps), normed)?;
+        self.head.product(normed, rows, logits)
+    }
+}

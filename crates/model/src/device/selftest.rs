@@ -1,0 +1,151 @@
+//! Whether a device computes what the CPU does: forward passes of small models with random weights,
+//! which run every kernel.
+
+use super::{DeviceExecutor, DeviceModel};
+use crate::{Checkpoint, ExecutorConfig, LoadError, Model, ModelExecutor, WeightDtype};
+use kernels::device::Device;
+use step::{Batch, BatchOutput, Candidate, Executor, PageId, Row, Sampling, Score, Segment};
+
+/// One comparison.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Check {
+    /// What was compared.
+    pub name: String,
+    /// How far it was off.
+    pub error: f64,
+    /// How far it may be off.
+    pub tolerance: f64,
+}
+
+impl Check {
+    /// Whether the device may be used.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.error <= self.tolerance
+    }
+}
+
+/// Heads, key/value heads and width of the models: heads of 32, 64 and 128 numbers.
+const SHAPES: [(usize, usize, usize); 3] = [(6, 3, 192), (4, 1, 256), (3, 3, 384)];
+const VOCAB: u32 = 1003;
+const PAGE: u32 = 16;
+const SAMPLED: Sampling = Sampling {
+    temperature: 0.7,
+    seed: 11,
+    clock: 5,
+    ..Sampling::GREEDY
+};
+
+/// Compares every kernel, in f32 and in bf16, in batches of up to `rows` rows: the logarithms of
+/// probabilities, and the bits of a sequence alone and among others.
+///
+/// # Errors
+/// If a model cannot be set up or a forward pass fails.
+pub fn selftest(device: &Device, rows: u32) -> Result<Vec<Check>, LoadError> {
+    let mut checks = Vec::new();
+    for (dtype, tolerance) in [(WeightDtype::F32, 1e-4), (WeightDtype::Bf16, 5e-2)] {
+        for shape in SHAPES {
+            let (mut cpu, mut gpu) = executors(device, shape, dtype, rows)?;
+            let (heads, groups, width) = shape;
+            let name = |what: &str| {
+                let c = width / heads;
+                format!("{} {heads}/{groups} heads of {c}: {what}", dtype.name())
+            };
+            for lengths in [&[1][..], &[5, 1, 33, rows / 8], &[rows]] {
+                let batch = batch(lengths);
+                let (want, got) = (run(&mut cpu, &batch)?, run(&mut gpu, &batch)?);
+                checks.push(Check {
+                    name: name(&format!("sequences of {lengths:?} rows")),
+                    error: distance(&got, &want),
+                    tolerance,
+                });
+            }
+            let (alone, many) = (batch(&[33]), batch(&[33, 1, rows / 2]));
+            let (alone, many) = (run(&mut gpu, &alone)?, run(&mut gpu, &many)?);
+            let differ = alone
+                .iter()
+                .zip(&many)
+                .filter(|(alone, many)| alone != many);
+            checks.push(Check {
+                name: name("rows that other sequences change"),
+                error: differ.count() as f64,
+                tolerance: 0.0,
+            });
+        }
+    }
+    Ok(checks)
+}
+
+/// The same model on the CPU and on the device.
+fn executors(
+    device: &Device,
+    (heads, groups, width): (usize, usize, usize),
+    dtype: WeightDtype,
+    rows: u32,
+) -> Result<(ModelExecutor, DeviceExecutor), LoadError> {
+    let config = format!(
+        r#"{{"architectures": ["LLaDAModelLM"], "d_model": {width}, "n_heads": {heads},
+        "n_kv_heads": {groups}, "n_layers": 2, "mlp_hidden_size": 200, "vocab_size": {VOCAB},
+        "max_sequence_length": {}, "mask_token_id": 5, "eos_token_id": 1}}"#,
+        rows.max(64)
+    );
+    let checkpoint = || Ok(Checkpoint::synthetic(&config, 7)?.with_dtype(dtype));
+    let sizes = ExecutorConfig {
+        page_size: PAGE,
+        pages: 4 + 2 * rows.max(64).div_ceil(PAGE),
+        threads: None,
+    };
+    let model = DeviceModel::load(device, checkpoint()?)?;
+    let cpu = ModelExecutor::new(Model::load(checkpoint()?)?, sizes)?;
+    Ok((cpu, DeviceExecutor::new(model, sizes)?))
+}
+
+/// Sequences of these lengths under full attention, each on pages of its own in falling order.
+fn batch(lengths: &[u32]) -> Batch {
+    let mut batch = Batch::default();
+    let mut page = 0;
+    for (number, &length) in lengths.iter().enumerate() {
+        let (row, table) = (batch.rows.len() as u32, batch.pages.len() as u32);
+        let count = length.div_ceil(PAGE);
+        batch.pages.extend((page..page + count).rev().map(PageId));
+        page += count;
+        batch.rows.extend((0..length).map(|i| Row {
+            token: (i * 7919 + i * i * 31) % VOCAB,
+            position: i,
+            slot: i,
+            visible: length,
+            score: Score::Candidate,
+            biases: 0..0,
+            allowed: None,
+        }));
+        batch.segments.push(Segment {
+            rows: row..row + length,
+            pages: table..table + count,
+            sampling: if number % 2 == 0 {
+                Sampling::GREEDY
+            } else {
+                SAMPLED
+            },
+        });
+    }
+    batch
+}
+
+fn run(executor: &mut dyn Executor, batch: &Batch) -> Result<Vec<Candidate>, LoadError> {
+    let mut output = BatchOutput::default();
+    let done = executor.execute(batch, &mut output);
+    done.map_err(|error| LoadError::Setup(error.to_string()))?;
+    Ok(output.candidates)
+}
+
+/// Root of the mean square of the differences of the logarithms of input tokens' probabilities.
+fn distance(got: &[Candidate], want: &[Candidate]) -> f64 {
+    if got.len() != want.len() {
+        return f64::INFINITY;
+    }
+    let squares = got
+        .iter()
+        .zip(want)
+        .map(|(got, want)| (got.present / want.present).ln().powi(2));
+    (squares.sum::<f64>() / got.len() as f64).sqrt()
+}
