@@ -55,6 +55,10 @@ fn refuse<T>(what: impl Into<String>) -> Result<T> {
 
 /// A kernel and the dynamic shared memory of its blocks.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    not(any(feature = "cuda", feature = "emulation")),
+    expect(dead_code, reason = "drivers read it")
+)]
 struct Kernel {
     name: &'static str,
     #[cfg_attr(

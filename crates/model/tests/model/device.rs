@@ -5,7 +5,7 @@ use crate::families::rows;
 use crate::official::Case;
 use asynclane_model::{
     Checkpoint, Device, DeviceExecutor, DeviceModel, ExecutorConfig, Files, ModelExecutor,
-    WeightDtype,
+    WeightDtype, selftest,
 };
 use serde_json::{Value, json};
 use step::{Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Sampling, Score};

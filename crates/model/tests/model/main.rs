@@ -6,7 +6,8 @@ mod checkpoint;
 mod common;
 #[cfg(test)]
 mod demo;
-#[cfg(all(test, feature = "emulation"))]
+#[cfg(feature = "emulation")]
+#[cfg(test)]
 mod device;
 #[cfg(test)]
 mod executor;
