@@ -61,15 +61,7 @@ fn refuse<T>(what: impl Into<String>) -> Result<T> {
 )]
 struct Kernel {
     name: &'static str,
-    #[cfg_attr(
-        not(any(feature = "cuda", feature = "emulation")),
-        expect(dead_code, reason = "a driver looks them up")
-    )]
     threads: u32,
-    #[cfg_attr(
-        not(any(feature = "cuda", feature = "emulation")),
-        expect(dead_code, reason = "a driver looks them up")
-    )]
     shared: u32,
 }
 
