@@ -96,7 +96,8 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
     let model = DeviceModel::load(device, checkpoint).map_err(load::refused)?;
     drop(bar);
     let info = model.info().clone();
-    let sizes = load::pages(config, &info, model.kv_bytes_per_position())?;
+    let kv_position = model.kv_bytes_per_position();
+    let sizes = load::pages(config, &info, kv_position)?;
     let warnings = model.warnings().to_vec();
     let executor = DeviceExecutor::new(model, sizes).map_err(load::refused)?;
     let kernels = match info.dtype {
@@ -109,6 +110,7 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
         threads: 1,
         kernels: kernels.to_owned(),
         device: device.name().to_owned(),
+        kv_position,
         info,
     })
 }

@@ -44,6 +44,8 @@ pub struct Loaded {
     pub threads: usize,
     /// `cpu` or the name of a CUDA device.
     pub device: String,
+    /// Bytes of keys and values per position, all layers.
+    pub kv_position: usize,
     /// Dtype of the matrices and the instructions that multiply them: `bf16 by avx512-bf16`.
     pub kernels: String,
 }
@@ -77,6 +79,7 @@ pub struct Placed {
     pub threads: usize,
     pub kernels: String,
     pub device: String,
+    pub kv_position: usize,
 }
 
 /// A loaded model on the CPU.
@@ -91,6 +94,7 @@ pub fn on_cpu(model: Model, config: &Config) -> Result<Placed> {
         threads: executor.threads(),
         kernels: kernels(info.dtype),
         device: CPU.to_owned(),
+        kv_position: info.kv_bytes_per_position(),
         executor: Box::new(executor),
         info,
     })
@@ -130,6 +134,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
         threads: placed.threads,
         kernels: placed.kernels,
         device: placed.device,
+        kv_position: placed.kv_position,
         executor: placed.executor,
         tokenizer,
         info,

@@ -194,7 +194,7 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
     let ExecutorSpec {
         page_size, pages, ..
     } = loaded.executor.spec();
-    let bytes = info.kv_bytes_per_position() as u64 * u64::from(page_size) * u64::from(pages);
+    let bytes = loaded.kv_position as u64 * u64::from(page_size) * u64::from(pages);
     eprintln!("asynclane {}", env!("CARGO_PKG_VERSION"));
     eprintln!(
         "  model      {} ({}, {} parameters)",

@@ -1,9 +1,9 @@
 // The vocabulary of portable.h on a CPU: a block's threads are fibers that change at barriers.
 //
-// What a GPU leaves open is taken at its worst: shared memory is poisoned before a block, fibers
-// run in turn from the first or from the last one on, an asynchronous copy happens no earlier than
-// the wait for it, and a barrier that not all threads reach, or an address that is not aligned,
-// ends the process.
+// What a GPU leaves open is taken at its worst: shared memory is poisoned before a block; a warp
+// runs to the next barrier before another one begins, the first or the last one first; asynchronous
+// copies happen at once in some launches and no earlier than the wait for them in others; and a
+// barrier that not all threads reach, or an address that is not aligned, ends the process.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -29,6 +29,11 @@ struct Copy {
     void* to;
     const void* from;
     bool real;
+
+    void make() const {
+        if (real) memcpy(to, from, 16);
+        else memset(to, 0, 16);
+    }
 };
 
 struct Fiber {
@@ -119,18 +124,18 @@ inline void run_block() {
         fiber.open.clear();
     }
     bool backwards = all.launches % 2 == 1;
-    for (bool going = true; going;) {
-        going = false;
-        for (unsigned i = 0; i < all.count; i++) {
-            unsigned number = backwards ? all.count - 1 - i : i;
-            if (all.fibers[number].state != State::Ready) continue;
-            enter(number);
-            going = true;
+    auto order = [&](unsigned i, unsigned count) { return backwards ? count - 1 - i : i; };
+    for (bool going = true; going; going = release(State::AtBlock, 0, all.count))
+        for (unsigned w = 0; w < all.count / 32; w++) {
+            unsigned from = order(w, all.count / 32) * 32;
+            // As far as the warp gets.
+            do {
+                for (unsigned lane = 0; lane < 32; lane++) {
+                    unsigned number = from + order(lane, 32);
+                    if (all.fibers[number].state == State::Ready) enter(number);
+                }
+            } while (release(State::AtWarp, from, from + 32));
         }
-        for (unsigned from = 0; from < all.count; from += 32)
-            going |= release(State::AtWarp, from, std::min(from + 32, all.count));
-        going |= release(State::AtBlock, 0, all.count);
-    }
     for (unsigned i = 0; i < all.count; i++)
         if (all.fibers[i].state != State::Done) fail("a barrier that not all threads reach");
 }
@@ -237,7 +242,9 @@ template <> DEVICE bf16 narrow<bf16>(float x) { return bf16{emulate::round_bits(
 
 DEVICE void copy16(void* to, const void* from, bool real) {
     if (uintptr_t(to) % 16 || (real && uintptr_t(from) % 16)) emulate::fail("a copy not aligned");
-    emulate::self().open.push_back({to, from, real});
+    emulate::Copy copy{to, from, real};
+    if (emulate::machine().launches / 2 % 2) copy.make();
+    else emulate::self().open.push_back(copy);
 }
 DEVICE void copies_commit() {
     emulate::Fiber& me = emulate::self();
@@ -247,10 +254,7 @@ DEVICE void copies_commit() {
 template <int NEWEST> DEVICE void copies_wait() {
     emulate::Fiber& me = emulate::self();
     for (; me.groups.size() > size_t(NEWEST); me.groups.pop_front())
-        for (const emulate::Copy& copy : me.groups.front()) {
-            if (copy.real) memcpy(copy.to, copy.from, 16);
-            else memset(copy.to, 0, 16);
-        }
+        for (const emulate::Copy& copy : me.groups.front()) copy.make();
 }
 
 DEVICE void load_matrices(uint32_t (&to)[4], const void* row) {

@@ -78,6 +78,7 @@ fn with_geometry(loaded: Loaded, geometry: Geometry, config: &Config) -> Result<
     };
     Ok(Loaded {
         executor: placed.executor,
+        kv_position: placed.kv_position,
         info: placed.info,
         filter: None,
         name: geometry.name.to_owned(),
