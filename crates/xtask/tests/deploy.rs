@@ -29,24 +29,27 @@ fn the_image_is_built_by_the_toolchain_of_the_repository() {
 }
 
 #[test]
-fn the_image_has_no_root_no_shell_form_and_a_health_check() {
+fn the_images_have_no_root_no_shell_form_and_a_health_check() {
     let text = read("Dockerfile");
-    let user = value(&text, "USER ");
-    assert!(
-        user.parse::<u32>().is_ok_and(|user| user > 0),
-        "a number for Kubernetes: {user}"
-    );
-    let exec_form = |key: &str| {
-        let lines = text
-            .lines()
-            .filter_map(|line| line.trim_start().strip_prefix(key));
-        lines
-            .collect::<Vec<_>>()
-            .iter()
-            .all(|rest| rest.trim().starts_with('['))
-    };
-    assert!(exec_form("CMD ") && exec_form("ENTRYPOINT "));
-    assert!(text.contains(r#"CMD ["/asynclane", "inspect", "health"]"#));
+    let images = text.split("\nFROM ${RUNTIME_IMAGE} AS ").skip(1);
+    let images: Vec<&str> = images.collect();
+    assert_eq!(images.len(), 2, "cuda and cpu");
+    assert!(images[1].starts_with("cpu"), "the default is the last");
+    for image in images {
+        let image = image.split("\nFROM ").next().unwrap_or(image);
+        let user = value(image, "USER ");
+        assert!(
+            user.parse::<u32>().is_ok_and(|user| user > 0),
+            "a number for Kubernetes: {user}"
+        );
+        for key in ["CMD ", "ENTRYPOINT "] {
+            let lines = image.lines().map(str::trim_start);
+            let mut forms = lines.filter_map(|line| line.strip_prefix(key)).peekable();
+            assert!(forms.peek().is_some(), "{key}");
+            assert!(forms.all(|rest| rest.trim().starts_with('[')), "{key}");
+        }
+        assert!(image.contains(r#"CMD ["/asynclane", "inspect", "health"]"#));
+    }
 }
 
 #[test]
