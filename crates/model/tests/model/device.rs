@@ -4,8 +4,8 @@ use crate::common::{Noise, Store, Tiny, push, row};
 use crate::families::rows;
 use crate::official::Case;
 use asynclane_model::{
-    Checkpoint, Device, DeviceExecutor, DeviceModel, ExecutorConfig, Files, ModelExecutor,
-    WeightDtype, selftest,
+    Checkpoint, Device, DeviceExecutor, DeviceModel, ExecutorConfig, ExpertInfo, Files,
+    ModelExecutor, WeightDtype, selftest,
 };
 use serde_json::{Value, json};
 use step::{Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Sampling, Score};
@@ -281,7 +281,12 @@ fn what_has_no_kernels_is_refused() {
         change(&mut info);
         DeviceModel::unfit(&info)
     };
-    assert!(with(&|info| info.experts = Some((8, 2))).is_some());
+    let experts = ExpertInfo {
+        count: 8,
+        chosen: 2,
+        parameters: 0,
+    };
+    assert!(with(&|info| info.experts = Some(experts)).is_some());
     assert!(with(&|info| info.dtype = WeightDtype::Int8).is_some());
     assert!(with(&|info| info.head_width = 256).is_some());
 }
