@@ -37,20 +37,8 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
         --features cuda \
     && install -D --mode=0755 target/release/asynclane /out/asynclane
 
-# The driver's library comes from the host, through the NVIDIA container runtime.
-FROM ${RUNTIME_IMAGE} AS cuda
-ENV NVIDIA_VISIBLE_DEVICES=all \
-    NVIDIA_DRIVER_CAPABILITIES=compute,utility
-COPY --from=cuda-builder /out/asynclane /asynclane
-COPY LICENSE /LICENSE
-USER 65532
-EXPOSE 8000
-HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
-    CMD ["/asynclane", "inspect", "health"]
-ENTRYPOINT ["/asynclane"]
-CMD ["serve", "--listen", "0.0.0.0:8000", "--device", "cuda"]
-
-FROM ${RUNTIME_IMAGE} AS cpu
+# What both images are.
+FROM ${RUNTIME_IMAGE} AS runtime
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="asynclane" \
@@ -58,7 +46,6 @@ LABEL org.opencontainers.image.title="asynclane" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=builder /out/asynclane /asynclane
 COPY LICENSE /LICENSE
 USER 65532
 EXPOSE 8000
@@ -66,4 +53,14 @@ EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
     CMD ["/asynclane", "inspect", "health"]
 ENTRYPOINT ["/asynclane"]
+
+# The driver's library comes from the host, through the NVIDIA container runtime.
+FROM runtime AS cuda
+ENV NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+COPY --from=cuda-builder /out/asynclane /asynclane
+CMD ["serve", "--listen", "0.0.0.0:8000", "--device", "cuda"]
+
+FROM runtime AS cpu
+COPY --from=builder /out/asynclane /asynclane
 CMD ["serve", "--listen", "0.0.0.0:8000"]

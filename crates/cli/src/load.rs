@@ -107,10 +107,11 @@ pub fn on_cpu(model: Model, config: &Config) -> Result<Placed> {
 pub fn load(config: &Config) -> Result<Loaded> {
     let filter = filter(config)?;
     let path = &*hub::folder(&config.model.path)?;
-    let placed = match device::chosen(config, &mut checkpoint(path)?)? {
-        Some(gpu) => device::on_device(&gpu, checkpoint(path)?, config)?,
+    let mut surveyed = checkpoint(path)?;
+    let placed = match device::chosen(config, &mut surveyed)? {
+        Some(gpu) => device::on_device(&gpu, surveyed, config)?,
         None => {
-            memory::check(&config.model.path, &needs(config, &mut checkpoint(path)?)?)?;
+            memory::check(&config.model.path, &needs(config, &mut surveyed)?)?;
             on_cpu(weights(path, config)?, config)?
         }
     };

@@ -91,7 +91,6 @@ impl Checkpoint {
         let survey = loaded.map(|(_, info)| Survey {
             info: ModelInfo {
                 parameters: self.weights.elements(),
-                dtype,
                 ..info
             },
             memory: self.weights.memory,
@@ -99,6 +98,16 @@ impl Checkpoint {
         self.weights.restart(true);
         self.weights.dtype = chosen;
         survey
+    }
+
+    /// The facts about a model whose tensors were all taken, and what was odd about the rest, one
+    /// line each.
+    pub(crate) fn told(&self, info: ModelInfo) -> (ModelInfo, Vec<String>) {
+        let unused = self.weights.unused();
+        let unused = unused.iter();
+        let warnings = unused.map(|name| format!("{name}: stored but not used"));
+        let parameters = self.weights.elements();
+        (ModelInfo { parameters, ..info }, warnings.collect())
     }
 
     /// A checkpoint with the given `config.json` and random weights: right for measuring

@@ -42,13 +42,18 @@ impl DeviceModel {
     /// Why there are no kernels on a device for a model, if there are none.
     #[must_use]
     pub fn unfit(info: &ModelInfo) -> Option<String> {
+        Self::precision(info).err()
+    }
+
+    /// What a model's matrices are kept as, or why it has no kernels.
+    pub(crate) fn precision(info: &ModelInfo) -> Result<Precision, String> {
         if info.experts.is_some() {
-            return Some(format!("{}: no CUDA kernels for experts", info.family));
+            return Err(format!("{}: no CUDA kernels for experts", info.family));
         }
         let precision = match info.dtype {
             WeightDtype::F32 => Precision::F32,
             WeightDtype::Bf16 => Precision::Bf16,
-            WeightDtype::Int8 => return Some("no CUDA kernels for int8".to_owned()),
+            WeightDtype::Int8 => return Err("no CUDA kernels for int8".to_owned()),
         };
         let sizes = PoolSizes {
             precision,
@@ -58,7 +63,8 @@ impl DeviceModel {
             page: 1,
             pages: 1,
         };
-        sizes.check().err().map(|error| error.to_string())
+        sizes.check().map_err(|error| error.to_string())?;
+        Ok(precision)
     }
 
     /// Copies the weights to the device, tensor by tensor.
@@ -67,18 +73,13 @@ impl DeviceModel {
     /// As [`crate::Model::load`]; if the model has experts, heads without kernels or matrices of
     /// bytes, or the device has no room.
     pub fn load(device: &Device, mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
-        let (decoder, mut info) = load_on(device, &checkpoint.config, &mut checkpoint.weights)?;
-        info.parameters = checkpoint.weights.elements();
-        info.dtype = checkpoint.weights.dtype;
-        let unused = checkpoint.weights.unused();
-        let warnings = unused
-            .iter()
-            .map(|name| format!("{name}: stored but not used"));
+        let (decoder, info) = load_on(device, &checkpoint.config, &mut checkpoint.weights)?;
+        let (info, warnings) = checkpoint.told(info);
         Ok(Self {
             device: device.clone(),
             decoder,
             info,
-            warnings: warnings.collect(),
+            warnings,
         })
     }
 

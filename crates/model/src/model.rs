@@ -106,14 +106,8 @@ impl Model {
     /// If the architecture or a setting is not supported, or a tensor is missing, has another
     /// shape or type, or holds a number that is not finite.
     pub fn load(mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
-        let (network, mut info) = arch::load(&checkpoint.config, &mut checkpoint.weights)?;
-        info.parameters = checkpoint.weights.elements();
-        info.dtype = checkpoint.weights.dtype;
-        let unused = checkpoint.weights.unused();
-        let warnings = unused
-            .iter()
-            .map(|name| format!("{name}: stored but not used"))
-            .collect();
+        let (network, info) = arch::load(&checkpoint.config, &mut checkpoint.weights)?;
+        let (info, warnings) = checkpoint.told(info);
         Ok(Self {
             network,
             info,

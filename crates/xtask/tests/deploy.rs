@@ -31,25 +31,29 @@ fn the_image_is_built_by_the_toolchain_of_the_repository() {
 #[test]
 fn the_images_have_no_root_no_shell_form_and_a_health_check() {
     let text = read("Dockerfile");
-    let images = text.split("\nFROM ${RUNTIME_IMAGE} AS ").skip(1);
-    let images: Vec<&str> = images.collect();
-    assert_eq!(images.len(), 2, "cuda and cpu");
-    assert!(images[1].starts_with("cpu"), "the default is the last");
-    for image in images {
-        let image = image.split("\nFROM ").next().unwrap_or(image);
-        let user = value(image, "USER ");
-        assert!(
-            user.parse::<u32>().is_ok_and(|user| user > 0),
-            "a number for Kubernetes: {user}"
-        );
-        for key in ["CMD ", "ENTRYPOINT "] {
-            let lines = image.lines().map(str::trim_start);
-            let mut forms = lines.filter_map(|line| line.strip_prefix(key)).peekable();
-            assert!(forms.peek().is_some(), "{key}");
-            assert!(forms.all(|rest| rest.trim().starts_with('[')), "{key}");
-        }
-        assert!(image.contains(r#"CMD ["/asynclane", "inspect", "health"]"#));
+    let user = value(&text, "USER ");
+    assert!(
+        user.parse::<u32>().is_ok_and(|user| user > 0),
+        "a number for Kubernetes: {user}"
+    );
+    // What runs is named once, what it is told once per image.
+    for (key, count) in [("CMD ", 3), ("ENTRYPOINT ", 1)] {
+        let lines = text.lines().map(str::trim_start);
+        let forms: Vec<&str> = lines.filter_map(|line| line.strip_prefix(key)).collect();
+        assert_eq!(forms.len(), count, "{key}");
+        assert!(forms.iter().all(|rest| rest.trim().starts_with('[')));
     }
+    assert!(text.contains(r#"CMD ["/asynclane", "inspect", "health"]"#));
+    let (_, images) = text
+        .split_once("FROM ${RUNTIME_IMAGE} AS runtime\n")
+        .unwrap();
+    let stages = images.lines().filter(|line| line.starts_with("FROM "));
+    let stages: Vec<&str> = stages.collect();
+    assert_eq!(
+        stages,
+        ["FROM runtime AS cuda", "FROM runtime AS cpu"],
+        "the last is the default"
+    );
 }
 
 #[test]

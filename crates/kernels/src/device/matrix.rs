@@ -25,15 +25,6 @@ const EXACT: Kernel = Kernel {
 )]
 pub(super) const KERNELS: &[Kernel] = &[NARROW, WIDE, EXACT];
 
-/// Rows and columns of a tile.
-fn tile(kernel: Kernel) -> (usize, usize) {
-    match kernel.name {
-        "gemm_bf16_narrow" => (64, 32),
-        "gemm_bf16_wide" => (128, 128),
-        _ => (64, 64),
-    }
-}
-
 /// Most rows of narrow tiles, which read weights faster and multiply slower.
 const NARROW_ROWS: usize = 128;
 /// Numbers of the host's copy of a matrix on its way.
@@ -142,12 +133,12 @@ impl DeviceMatrix {
                 x.stride()
             ));
         }
-        let kernel = match precision {
-            Precision::F32 => EXACT,
-            Precision::Bf16 if rows <= NARROW_ROWS => NARROW,
-            Precision::Bf16 => WIDE,
+        // With rows and columns of its tiles.
+        let (kernel, tall, broad) = match precision {
+            Precision::F32 => (EXACT, 64, 64),
+            Precision::Bf16 if rows <= NARROW_ROWS => (NARROW, 64, 32),
+            Precision::Bf16 => (WIDE, 128, 128),
         };
-        let (tall, broad) = tile(kernel);
         let grid = [rows.div_ceil(tall) as u32, n.div_ceil(broad) as u32, 1];
         if grid[1] > 65_535 {
             return refuse(format!("a matrix of {n} rows"));

@@ -104,8 +104,8 @@ pub fn norm(
 
 /// What turns the heads of a row.
 pub struct Heads {
+    /// `[positions, 2, half]`.
     angles: Buffer,
-    /// Weights of the norms of query and key heads `[h + g, c]`.
     half: usize,
     positions: usize,
 }

@@ -8,9 +8,9 @@ use crate::config::{Keys, Spec};
 use crate::device::{DeviceBlock, DeviceDecoder, Loader};
 use crate::layers::stacked;
 use crate::weights::Weights;
-use crate::{LoadError, ModelInfo};
-use kernels::device::{Buffer, Device, Precision};
-use kernels::{Epilogue, RopeTable, WeightDtype};
+use crate::{DeviceModel, LoadError, ModelInfo};
+use kernels::device::{Buffer, Device};
+use kernels::{Epilogue, RopeTable};
 
 /// Loads the architecture that the configuration names onto a device.
 pub(crate) fn load_on(
@@ -19,21 +19,7 @@ pub(crate) fn load_on(
     weights: &mut Weights,
 ) -> Result<(DeviceDecoder, ModelInfo), LoadError> {
     let (spec, names) = read(config, weights)?;
-    let precision = match weights.dtype {
-        WeightDtype::F32 => Precision::F32,
-        WeightDtype::Bf16 => Precision::Bf16,
-        WeightDtype::Int8 => {
-            let what = "on a CUDA device: expected a dtype of f32 or bf16, found int8";
-            return Err(LoadError::Setup(what.to_owned()));
-        }
-    };
-    if spec.experts.is_some() {
-        let what = format!(
-            "on a CUDA device: {} has experts, a dense model is expected",
-            { spec.info.family }
-        );
-        return Err(LoadError::Setup(what));
-    }
+    let precision = DeviceModel::precision(&spec.info).map_err(LoadError::Setup)?;
     let loader = Loader {
         device,
         precision,
@@ -52,7 +38,7 @@ impl Loader<'_> {
             .weights
             .tensor(&name, &[info.embedding_size, info.width])?;
         let embedding = self.table(&numbers, info.width)?;
-        let head = match spec.tied {
+        let head = match info.tied {
             true => {
                 // Some exports store it all the same.
                 self.weights.ignore(&format!("{}.weight", names.head));

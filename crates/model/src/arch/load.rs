@@ -57,11 +57,7 @@ pub(super) fn load(
         norm,
         head,
     };
-    let info = ModelInfo {
-        tied: spec.tied,
-        ..spec.info
-    };
-    Ok((decoder, info))
+    Ok((decoder, spec.info))
 }
 
 /// The LM head: a matrix of its own, or the embedding table where the two are tied.
@@ -73,7 +69,7 @@ fn lm_head(
 ) -> Result<Linear, LoadError> {
     let info = &spec.info;
     let (d, vocab) = (info.width, info.vocab_size);
-    if spec.tied {
+    if info.tied {
         // Some exports store it all the same.
         weights.ignore(&format!("{}.weight", names.head));
         let table = Head::Tied(&embedding.rows()?, info.embedding_size);

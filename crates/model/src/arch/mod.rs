@@ -110,5 +110,7 @@ fn read(
         true => &names::GGUF,
         false => family.names,
     };
-    Ok(((family.read)(config)?, names))
+    let mut spec = (family.read)(config)?;
+    spec.info.dtype = weights.dtype;
+    Ok((spec, names))
 }

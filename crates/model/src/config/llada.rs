@@ -25,7 +25,6 @@ pub(crate) fn llada(config: &Keys) -> Result<Spec, LoadError> {
         out_bias: bias,
         bias,
         head_norms: false,
-        tied: config.flag("weight_tying", false)?,
         experts: None,
         info,
     })
@@ -104,7 +103,7 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         mask: config.token("mask_token_id", MASK, embedding_size)?,
         end: config.tokens("eos_token_id", END_OF_TEXT, embedding_size)?,
         experts: None,
-        tied: false,
+        tied: config.flag("weight_tying", false)?,
         parameters: 0,
         dtype: kernels::WeightDtype::F32,
         attention: Attention::Full,

@@ -18,8 +18,6 @@ pub(crate) struct Spec {
     pub(crate) bias: bool,
     /// Norms of every query and key head before they are rotated.
     pub(crate) head_norms: bool,
-    /// Whether the embedding table is the LM head.
-    pub(crate) tied: bool,
     /// The experts, if some layers have them.
     pub(crate) experts: Option<ExpertSpec>,
 }

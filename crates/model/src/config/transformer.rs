@@ -39,7 +39,6 @@ pub(crate) fn transformer(config: &Keys, defaults: &Defaults) -> Result<Spec, Lo
         out_bias: false,
         bias: false,
         head_norms: false,
-        tied: config.flag("tie_word_embeddings", false)?,
         experts: None,
         info,
     })
@@ -107,7 +106,7 @@ fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, LoadError> 
         mask: config.token("mask_token_id", defaults.mask, vocab_size)?,
         end: config.tokens("eos_token_id", defaults.end, vocab_size)?,
         experts: None,
-        tied: false,
+        tied: config.flag("tie_word_embeddings", false)?,
         parameters: 0,
         dtype: kernels::WeightDtype::F32,
         attention: Attention::Full,
