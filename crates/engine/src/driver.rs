@@ -72,13 +72,14 @@ impl Driver {
             // Counted before the clients hear of it: whoever has its answer finds it in the
             // metrics.
             self.publish();
-            self.flush();
         }
+        self.flush();
     }
 
     /// Takes what has been submitted, waiting if there is nothing else to do; false at the end.
     fn receive(&mut self) -> bool {
         if self.engine.is_idle() {
+            self.flush();
             match self.inbox.blocking_recv() {
                 Some(submission) => self.accept(submission),
                 None => return false,
@@ -127,30 +128,35 @@ impl Driver {
         });
     }
 
+    /// Plans a step and runs it. What the step before committed reaches the clients once a device
+    /// has its work, and in front of a pass that keeps this thread busy.
     fn step(&mut self) {
         let planning = Instant::now();
         let ready = self.engine.plan();
-        let planned = Instant::now();
-        // Who left the queue hears of it before the forward pass, not behind it.
-        self.flush();
-        let executing = Instant::now();
+        let plan = planning.elapsed();
         if !ready {
+            self.flush();
             return;
         }
         let batch = self.engine.batch();
         let (rows, segments) = (batch.rows.len(), batch.segments.len());
         let _span = tracing::debug_span!("step", rows, segments).entered();
+        let beginning = Instant::now();
+        let begun = guarded(|| self.executor.begin(batch));
+        let begin = beginning.elapsed();
+        self.flush();
+        let executing = Instant::now();
+        let batch = self.engine.batch();
         let (executor, output) = (&mut self.executor, &mut self.output);
-        let run = catch_unwind(AssertUnwindSafe(|| executor.execute(batch, output)));
-        let result = run.unwrap_or_else(|_| Err(ExecuteError("the model panicked".to_owned())));
+        let result = begun.and_then(|()| guarded(|| executor.execute(batch, output)));
         let applying = Instant::now();
         match result {
             Ok(()) => self.engine.apply(&self.output, self.started.elapsed()),
             Err(error) => self.engine.fail(&error.to_string()),
         }
         let times = &mut self.engine.report.times;
-        times.plan = planned - planning;
-        times.execute = applying - executing;
+        times.plan = plan;
+        times.execute = begin + (applying - executing);
         times.apply = applying.elapsed();
     }
 
@@ -187,4 +193,10 @@ impl Driver {
             .pages_used
             .store(gauges.pages_used, Ordering::Relaxed);
     }
+}
+
+/// A panic of the model is a failure of the step.
+fn guarded(run: impl FnOnce() -> Result<(), ExecuteError>) -> Result<(), ExecuteError> {
+    let done = catch_unwind(AssertUnwindSafe(run));
+    done.unwrap_or_else(|_| Err(ExecuteError("the model panicked".to_owned())))
 }

@@ -11,7 +11,7 @@ DEVICE unsigned threads() { return blockDim.x; }
 DEVICE unsigned block_x() { return blockIdx.x; }
 DEVICE unsigned block_y() { return blockIdx.y; }
 DEVICE unsigned block_z() { return blockIdx.z; }
-DEVICE unsigned blocks_x() { return gridDim.x; }
+DEVICE unsigned blocks_y() { return gridDim.y; }
 DEVICE void sync() { __syncthreads(); }
 
 DEVICE unsigned char* shared_memory() {
@@ -23,6 +23,11 @@ template <class T> DEVICE T shuffle_xor(T x, int lanes) {
     return __shfl_xor_sync(0xFFFFFFFFu, x, lanes);
 }
 template <class T> DEVICE T shuffle(T x, int lane) { return __shfl_sync(0xFFFFFFFFu, x, lane); }
+// Bit l: whether lane l says so.
+DEVICE uint32_t votes(bool says) { return __ballot_sync(0xFFFFFFFFu, says); }
+// The lowest bit of a number that has one.
+DEVICE int lowest(uint32_t bits) { return __ffs(int(bits)) - 1; }
+DEVICE float as_float(uint32_t bits) { return __uint_as_float(bits); }
 
 DEVICE float wide(bf16 x) { return __uint_as_float(uint32_t(x.bits) << 16); }
 

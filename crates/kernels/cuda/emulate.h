@@ -220,7 +220,7 @@ DEVICE unsigned threads() { return emulate::machine().count; }
 DEVICE unsigned block_x() { return emulate::machine().block[0]; }
 DEVICE unsigned block_y() { return emulate::machine().block[1]; }
 DEVICE unsigned block_z() { return emulate::machine().block[2]; }
-DEVICE unsigned blocks_x() { return emulate::machine().grid[0]; }
+DEVICE unsigned blocks_y() { return emulate::machine().grid[1]; }
 DEVICE void sync() { emulate::leave(emulate::State::AtBlock); }
 DEVICE unsigned char* shared_memory() { return emulate::machine().shared; }
 
@@ -231,6 +231,19 @@ template <class T> DEVICE T shuffle(T x, int lane) {
 }
 template <class T> DEVICE T shuffle_xor(T x, int lanes) {
     return shuffle(x, int(thread() % 32) ^ lanes);
+}
+
+DEVICE uint32_t votes(bool says) {
+    uint32_t mine = says, bits = 0;
+    unsigned turn = emulate::exchange(&mine, sizeof mine);
+    for (unsigned lane = 0; lane < 32; lane++) bits |= *emulate::lane_words(lane, turn) << lane;
+    return bits;
+}
+DEVICE int lowest(uint32_t bits) { return __builtin_ctz(bits); }
+DEVICE float as_float(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
 }
 
 DEVICE float wide(bf16 x) { return emulate::half_word(x.bits, 0); }

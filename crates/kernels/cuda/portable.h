@@ -8,6 +8,9 @@ struct bf16 {
     uint16_t bits;
 };
 
+// Stands for nothing where a number is expected.
+constexpr uint32_t NONE = 0xFFFFFFFF;
+
 #ifdef __CUDACC__
 #include "device.h"
 #else

@@ -57,6 +57,7 @@ struct Split {
     const float* angles;
     // [r].
     const uint32_t* positions;
+    // NONE: keys and values are written nowhere.
     const uint32_t* slots;
     // [r, h c].
     void* q;
@@ -74,6 +75,7 @@ template <class T> DEVICE void split(const Split& a) {
     if (head >= all) return;
     const float* x = a.qkv + (size_t(row) * all + head) * a.c;
     unsigned slot = a.slots[row], group = (head - a.heads) % a.groups;
+    if (slot == NONE && head >= a.heads) return;
     size_t at = ((size_t(slot / a.page) * a.groups + group) * a.page + slot % a.page) * a.c;
     if (head >= a.heads + a.groups) {
         T* to = static_cast<T*>(a.values) + at;

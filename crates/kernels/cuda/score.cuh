@@ -1,42 +1,22 @@
-// From rows of logits to one small record per row.
+// The LM head and what candidates need of it: every tile of the product is reduced to one small
+// record per row as soon as it is there, so that a row of logits never exists; then the records of a
+// row are put together.
 #pragma once
-#include "portable.h"
+#include "gemm.cuh"
 
-// A change of one token's logit.
-struct Bias {
-    uint32_t token;
-    float repetition, amount;
-};
-
+// Settings of a scored row.
 struct Scored {
     // The token the row carried as its input.
     uint32_t input;
     uint32_t position;
-    // Range of biases.
-    uint32_t from, to;
-    // Number of a set of allowed tokens, or NONE.
+    // First word of its biases, three words each, and how many there are.
+    uint32_t biases, count;
+    // First word of its set of allowed tokens, ceil(v / 32) of them, or NONE.
     uint32_t allowed;
     // 0: the most probable token.
     float temperature;
     // The noise's key.
     uint32_t seed_low, seed_high, clock;
-};
-
-constexpr uint32_t NONE = 0xFFFFFFFF;
-
-struct Score {
-    // [n, v]; biases are applied in place.
-    float* logits;
-    const Scored* rows;
-    const Bias* biases;
-    // Sets of ceil(v / 32) words.
-    const uint32_t* allowed;
-    // [n, 7]: token, its probability, runner-up, its probability, entropy, gap, probability of the
-    // input token. Not a number if a logit is not.
-    double* out;
-    uint32_t vocab;
-    // Never chosen, but part of the softmax.
-    uint32_t mask;
 };
 
 // A token and what it is ranked by; of equal ones the lower token is first.
@@ -49,26 +29,17 @@ template <class T> DEVICE bool before(Ranked<T> a, Ranked<T> b) {
     return a.by > b.by || (a.by == b.by && a.token < b.token);
 }
 
-// The two best of a block's threads' two best, in every thread. `scratch` [2 * threads].
+// The two first of four that are sorted in pairs.
 template <class T>
-DEVICE void best_two(Ranked<T>& first, Ranked<T>& second, Ranked<T>* scratch) {
-    scratch[2 * thread()] = first;
-    scratch[2 * thread() + 1] = second;
-    sync();
-    for (unsigned width = threads() / 2; width > 0; width /= 2) {
-        if (thread() < width) {
-            Ranked<T> a = scratch[2 * thread()], b = scratch[2 * thread() + 1];
-            Ranked<T> c = scratch[2 * (thread() + width)], d = scratch[2 * (thread() + width) + 1];
-            bool won = before(a, c);
-            scratch[2 * thread()] = won ? a : c;
-            Ranked<T> x = won ? b : d, y = won ? c : a;
-            scratch[2 * thread() + 1] = before(x, y) ? x : y;
-        }
-        sync();
-    }
-    first = scratch[0];
-    second = scratch[1];
-    sync();
+DEVICE void merge(Ranked<T>& first, Ranked<T>& second, Ranked<T> a, Ranked<T> b) {
+    bool won = before(first, a);
+    Ranked<T> x = won ? second : b, y = won ? a : first;
+    first = won ? first : a;
+    second = before(x, y) ? x : y;
+}
+
+template <class T> DEVICE Ranked<T> shuffle_xor(Ranked<T> x, int lanes) {
+    return {shuffle_xor(x.by, lanes), shuffle_xor(x.token, lanes)};
 }
 
 // The finaliser of the splitmix64 generator after one increment.
@@ -86,29 +57,222 @@ DEVICE double gumbel(uint64_t key, uint32_t token) {
     return -log(-log(uniform));
 }
 
-// One row of logits after its biases.
-struct Logits {
-    const float* x;
-    // Null: all allowed.
-    const uint32_t* set;
+DEVICE uint64_t noise_key(const Scored& row) {
+    uint64_t seed = uint64_t(row.seed_high) << 32 | row.seed_low;
+    uint64_t spot = (uint64_t(row.clock) << 32 | row.position) ^ 0xA5A5A5A55A5A5A5Aull;
+    return mix(mix(seed) + mix(spot));
+}
 
-    DEVICE float operator[](uint32_t token) const {
-        return !set || set[token / 32] >> (token % 32) & 1 ? x[token] : -INFINITY;
+// What a part of the vocabulary says of a row. The mask token is never chosen, but part of the
+// softmax.
+struct Part {
+    // The two largest logits and their tokens.
+    Ranked<float> first, second;
+    // The largest logit, the mask token's too; sums of w = exp(x - most) and of (x - most) w.
+    float most, sum, weighted;
+    // What the row draws if it draws from this part: token, its logit and its noise.
+    uint32_t drawn;
+    float logit;
+    // Whether a logit is no number.
+    uint32_t odd;
+    double noise;
+};
+
+struct Head {
+    Operands of;
+    // [n], or null.
+    const float* bias;
+    // [r].
+    const Scored* rows;
+    // Biases and sets of allowed tokens.
+    const uint32_t* words;
+    // [r, ceil(n / columns of a tile)].
+    Part* parts;
+    // [r]: the logit of the row's input token.
+    float* present;
+    uint32_t mask;
+};
+
+// One warp's row of a tile: a lane has columns lane, lane + 32, ..
+template <int COLUMNS> struct Reduced {
+    static constexpr int EACH = COLUMNS / 32;
+    float x[EACH];
+    unsigned first_column, n;
+
+    DEVICE unsigned token(int j) const { return first_column + j * 32 + thread() % 32; }
+
+    DEVICE void bias(const Scored& row, const uint32_t* words) {
+        for (unsigned first = 0; first < row.count; first += 32) {
+            unsigned at = first + thread() % 32;
+            uint32_t token = at < row.count ? words[row.biases + 3 * at] : NONE;
+            // In the order of the biases, as a token may have several.
+            for (uint32_t hit = votes(token - first_column < COLUMNS); hit; hit &= hit - 1) {
+                const uint32_t* one = words + row.biases + 3 * (first + lowest(hit));
+                float repetition = as_float(one[1]), amount = as_float(one[2]);
+#pragma unroll
+                for (int j = 0; j < EACH; j++)
+                    if (this->token(j) == one[0])
+                        x[j] = (x[j] > 0.0f ? x[j] / repetition : x[j] * repetition) + amount;
+            }
+        }
+    }
+
+    DEVICE void allow(const uint32_t* set) {
+#pragma unroll
+        for (int j = 0; j < EACH; j++)
+            if (token(j) < n && !(set[token(j) / 32] >> (token(j) % 32) & 1)) x[j] = -INFINITY;
+    }
+
+    // The logit of a token of the tile, in every lane.
+    DEVICE float logit(uint32_t of) const {
+        float mine = -INFINITY;
+#pragma unroll
+        for (int j = 0; j < EACH; j++)
+            if (token(j) == of) mine = x[j];
+        return shuffle(mine, of % 32);
+    }
+
+    DEVICE void best(Part& part, uint32_t mask) const {
+        Ranked<float> first{-INFINITY, NONE}, second = first;
+        uint32_t odd = 0;
+        float most = -INFINITY;
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            Ranked<float> one{x[j], token(j)};
+            if (one.token >= n) continue;
+            if (!(one.by < INFINITY)) odd = 1;
+            most = fmaxf(most, one.by);
+            if (one.token == mask) continue;
+            if (before(one, first)) second = first, first = one;
+            else if (before(one, second)) second = one;
+        }
+        for (int lanes = 16; lanes > 0; lanes /= 2) {
+            merge(first, second, shuffle_xor(first, lanes), shuffle_xor(second, lanes));
+            most = fmaxf(most, shuffle_xor(most, lanes));
+            odd |= shuffle_xor(odd, lanes);
+        }
+        part.first = first, part.second = second, part.most = most, part.odd = odd;
+    }
+
+    DEVICE void softmax(Part& part) const {
+        float sum = 0.0f, weighted = 0.0f;
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            if (!(x[j] > -INFINITY)) continue;
+            float below = x[j] - part.most, power = expf(below);
+            sum += power;
+            weighted += below * power;
+        }
+        part.sum = warp_sum(sum), part.weighted = warp_sum(weighted);
+    }
+
+    DEVICE void draw(Part& part, const Scored& row, uint32_t mask) const {
+        part.drawn = NONE, part.logit = -INFINITY, part.noise = 0.0;
+        if (!(row.temperature > 0.0f) || !(part.first.by > -INFINITY)) return;
+        uint64_t key = noise_key(row);
+        double sharpness = 1.0 / double(row.temperature);
+        Ranked<double> best{-INFINITY, NONE};
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            if (token(j) == mask || !(x[j] > -INFINITY)) continue;
+            double by = (double(x[j]) - part.first.by) * sharpness + gumbel(key, token(j));
+            Ranked<double> one{by, token(j)};
+            if (before(one, best)) best = one;
+        }
+        for (int lanes = 16; lanes > 0; lanes /= 2) {
+            Ranked<double> other = shuffle_xor(best, lanes);
+            if (before(other, best)) best = other;
+        }
+        part.drawn = best.token, part.logit = logit(best.token);
+        part.noise = gumbel(key, best.token);
     }
 };
 
-// The token that a row draws: the best of its logits, sharpened and with noise.
-DEVICE uint32_t draw(const Score& a, const Scored& row, const Logits& logits, float top,
-                     void* scratch) {
-    uint64_t seed = uint64_t(row.seed_high) << 32 | row.seed_low;
-    uint64_t spot = (uint64_t(row.clock) << 32 | row.position) ^ 0xA5A5A5A55A5A5A5Aull;
-    uint64_t key = mix(mix(seed) + mix(spot));
-    double sharpness = 1.0 / double(row.temperature);
+// Parts of a tile's columns, whatever the number of rows, so that a row's sums never change.
+template <class Tile, int ROWS, int COLUMNS> DEVICE void head(const Head& a) {
+    // Rows begin in different banks.
+    constexpr int PITCH = COLUMNS + 4;
+    float* logits = reinterpret_cast<float*>(shared_memory());
+    Tile tile;
+    tile.run(a.of);
+    copies_wait<0>();
+    // The operands were read by everyone.
+    sync();
+    unsigned first_column = tile.first_column();
+    tile.each([&](unsigned row, unsigned column, float x, float y) {
+        unsigned token = first_column + column;
+        if (a.bias && token < a.of.n) x += a.bias[token];
+        if (a.bias && token + 1 < a.of.n) y += a.bias[token + 1];
+        logits[row * PITCH + column] = x;
+        logits[row * PITCH + column + 1] = y;
+    });
+    sync();
+    for (unsigned r = thread() / 32; r < ROWS; r += threads() / 32) {
+        unsigned number = tile.first_row() + r;
+        if (number >= a.of.rows) break;
+        const Scored row = a.rows[number];
+        Reduced<COLUMNS> reduced;
+        reduced.first_column = first_column, reduced.n = a.of.n;
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 32; j++)
+            reduced.x[j] = reduced.token(j) < a.of.n ? logits[r * PITCH + j * 32 + thread() % 32]
+                                                     : -INFINITY;
+        reduced.bias(row, a.words);
+        if (row.allowed != NONE) reduced.allow(a.words + row.allowed);
+        Part part;
+        reduced.best(part, a.mask);
+        reduced.softmax(part);
+        reduced.draw(part, row, a.mask);
+        if (row.input < a.of.n && row.input - first_column < COLUMNS) {
+            float present = reduced.logit(row.input);
+            if (thread() % 32 == 0) a.present[number] = present;
+        }
+        if (thread() % 32 == 0) a.parts[size_t(number) * blocks_y() + block_y()] = part;
+    }
+}
+KERNEL(head_bf16, Head, 256) { head<TileBf16<64, 128, 2, 4, 4>, 64, 128>(a); }
+KERNEL(head_f32, Head, 256) { head<TileF32, 64, 64>(a); }
+
+struct Fold {
+    // [r, count].
+    const Part* parts;
+    // [r].
+    const float* present;
+    const Scored* rows;
+    // [r, 7]: token, its probability, runner-up, its probability, entropy, gap, probability of the
+    // input token. Not a number if a logit is not.
+    double* out;
+    // Parts of a row, tokens of a part, tokens.
+    uint32_t count, columns, vocab;
+};
+
+// The two best of a block's threads' two best, in every thread. `scratch` [2 * threads].
+template <class T>
+DEVICE void best_two(Ranked<T>& first, Ranked<T>& second, Ranked<T>* scratch) {
+    scratch[2 * thread()] = first;
+    scratch[2 * thread() + 1] = second;
+    sync();
+    for (unsigned width = threads() / 2; width > 0; width /= 2) {
+        if (thread() < width) {
+            merge(first, second, scratch[2 * (thread() + width)],
+                  scratch[2 * (thread() + width) + 1]);
+            scratch[2 * thread()] = first;
+            scratch[2 * thread() + 1] = second;
+        }
+        sync();
+    }
+    first = scratch[0];
+    second = scratch[1];
+    sync();
+}
+
+// The token that a row draws: the best of its parts', once more under the best logit of all.
+DEVICE uint32_t draw(const Fold& a, const Part* parts, double sharpness, float top, void* scratch) {
     Ranked<double> first{-INFINITY, NONE}, second = first;
-    for (uint32_t i = thread(); i < a.vocab; i += threads()) {
-        float x = logits[i];
-        if (i == a.mask || !(x > -INFINITY)) continue;
-        Ranked<double> one{(double(x) - top) * sharpness + gumbel(key, i), i};
+    for (unsigned i = thread(); i < a.count; i += threads()) {
+        if (parts[i].drawn == NONE) continue;
+        double by = (double(parts[i].logit) - top) * sharpness + parts[i].noise;
+        Ranked<double> one{by, parts[i].drawn};
         if (before(one, first)) first = one;
     }
     best_two(first, second, static_cast<Ranked<double>*>(scratch));
@@ -116,63 +280,48 @@ DEVICE uint32_t draw(const Score& a, const Scored& row, const Logits& logits, fl
 }
 
 // One block per row.
-KERNEL(score, Score, 256) {
+KERNEL(fold_parts, Fold, 128) {
     const Scored row = a.rows[block_x()];
-    float* x = a.logits + size_t(block_x()) * a.vocab;
-    if (thread() == 0) {
-        for (uint32_t i = row.from; i < row.to; i++) {
-            Bias bias = a.biases[i];
-            float logit = x[bias.token];
-            logit = logit > 0.0f ? logit / bias.repetition : logit * bias.repetition;
-            x[bias.token] = logit + bias.amount;
-        }
-    }
-    sync();
-    uint32_t words = (a.vocab + 31) / 32;
-    bool all = row.allowed == NONE;
-    Logits logits{x, all ? nullptr : a.allowed + size_t(row.allowed) * words};
+    const Part* parts = a.parts + size_t(block_x()) * a.count;
     void* scratch = shared_memory();
-    Ranked<float> first{-INFINITY, NONE}, second = first;
+    Ranked<float> first{-INFINITY, NONE}, second = first, most = first, least = first;
     double odd = 0.0;
-    for (uint32_t i = thread(); i < a.vocab; i += threads()) {
-        Ranked<float> one{logits[i], i};
-        if (!(one.by < INFINITY)) odd = 1.0;
-        if (i == a.mask) continue;
-        if (before(one, first)) second = first, first = one;
-        else if (before(one, second)) second = one;
+    for (unsigned i = thread(); i < a.count; i += threads()) {
+        merge(first, second, parts[i].first, parts[i].second);
+        most.by = fmaxf(most.by, parts[i].most);
+        odd += parts[i].odd;
     }
     best_two(first, second, static_cast<Ranked<float>*>(scratch));
+    best_two(most, least, static_cast<Ranked<float>*>(scratch));
     odd = block_sum(odd, static_cast<double*>(scratch));
-    float mask = a.mask < a.vocab ? logits[a.mask] : -INFINITY;
-    double most = fmaxf(first.by, mask), total = 0.0, weighted = 0.0;
-    bool none = most == -INFINITY;
-    for (uint32_t i = thread(); i < a.vocab && !none; i += threads()) {
-        double below = double(logits[i]) - most;
+    double base = most.by, total = 0.0, weighted = 0.0;
+    bool none = most.by == -INFINITY;
+    for (unsigned i = thread(); i < a.count && !none; i += threads()) {
+        double below = double(parts[i].most) - base;
         if (below == -INFINITY) continue;
-        double power = expf(float(below));
-        total += power;
-        weighted += below * power;
+        double power = exp(below);
+        total += power * parts[i].sum;
+        weighted += power * (parts[i].weighted + below * parts[i].sum);
     }
     total = block_sum(total, static_cast<double*>(scratch));
     weighted = block_sum(weighted, static_cast<double*>(scratch));
     uint32_t token = first.token;
     if (row.temperature > 0.0f && first.by > -INFINITY)
-        token = draw(a, row, logits, first.by, scratch);
+        token = draw(a, parts, 1.0 / double(row.temperature), first.by, scratch);
     if (thread() != 0) return;
     // Everything banned: no probability anywhere.
-    if (none) most = 0.0, total = 1.0, weighted = 0.0;
-    auto probability = [&](uint32_t of) {
-        return of < a.vocab ? exp(double(logits[of]) - most) / total : 0.0;
-    };
-    uint32_t runner_up = token == first.token ? second.token : first.token;
+    if (none) base = 0.0, total = 1.0, weighted = 0.0;
+    auto probability = [&](float logit) { return exp(double(logit) - base) / total; };
+    bool drew = token != first.token && token < a.vocab;
+    Ranked<float> runner_up = drew ? first : second;
     double entropy = log(total) - weighted / total;
     double gap = first.by == -INFINITY ? 0.0 : double(first.by) - double(second.by);
     double* out = a.out + size_t(block_x()) * 7;
     out[0] = odd > 0.0 ? double(NAN) : double(token);
-    out[1] = probability(token);
-    out[2] = runner_up;
-    out[3] = probability(runner_up);
+    out[1] = probability(drew ? parts[token / a.columns].logit : first.by);
+    out[2] = runner_up.token;
+    out[3] = probability(runner_up.by);
     out[4] = entropy > 0.0 ? entropy : 0.0;
     out[5] = gap > 0.0 ? gap : 0.0;
-    out[6] = probability(row.input);
+    out[6] = row.input < a.vocab ? probability(a.present[block_x()]) : 0.0;
 }

@@ -12,6 +12,8 @@
 //!
 //! A step is one upload (the batch's arrays in one buffer) and one download (its records); rows that
 //! draw through a filter or want their most probable tokens bring their logits to the host besides.
+//! The launches between them depend on the batch's shape alone and can be captured once and launched
+//! as one ([`Graph`]).
 
 mod args;
 mod array;
@@ -27,12 +29,13 @@ mod score;
 
 pub use array::{Array, Buffer, Precision};
 pub use attention::{AttentionScratch, DevicePool, PoolSizes};
-pub use batch::{BatchArrays, BatchLimits, DeviceBatch};
+pub use batch::{BatchArrays, BatchLimits, BatchShape, DeviceBatch};
 pub use matrix::DeviceMatrix;
 pub use rows::{Heads, Places, copy_pages, embed, norm, split};
-pub use score::{DeviceScores, score_rows};
+pub use score::DeviceScores;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why a device cannot be used, or what it refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,12 +85,51 @@ trait Driver: Send + Sync {
     ///
     /// # Safety
     /// `args` is the kernel's argument, and what it points to is as large as the kernel assumes.
-    unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: *const u8) -> Result<()>;
+    unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()>;
+    /// From here on this thread's launches are kept instead of run.
+    fn begin_capture(&self) -> Result<()>;
+    /// What was kept, or why it could not be.
+    fn end_capture(&self) -> Result<Box<dyn Captured>>;
+}
+
+/// Launches that a driver kept.
+trait Captured: Send {
+    /// Runs them in their order.
+    ///
+    /// # Safety
+    /// What their arguments point to is still there.
+    unsafe fn launch(&self) -> Result<()>;
 }
 
 /// A device. Clones are the same one.
 #[derive(Clone)]
-pub struct Device(Arc<dyn Driver>);
+pub struct Device {
+    driver: Arc<dyn Driver>,
+    /// How often memory was taken or given back.
+    changes: Arc<AtomicU64>,
+}
+
+/// Launches that were captured and run as one, over what their arguments point to at the time.
+pub struct Graph {
+    captured: Box<dyn Captured>,
+    device: Device,
+    changes: u64,
+}
+
+impl Graph {
+    /// Runs the launches, or tells that it cannot because memory was taken or given back since
+    /// they were captured, so that they may point to what is gone.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn launch(&self) -> Result<bool> {
+        if self.device.changes() != self.changes {
+            return Ok(false);
+        }
+        // SAFETY: no buffer came or went since the capture.
+        unsafe { self.captured.launch() }.map(|()| true)
+    }
+}
 
 impl Device {
     /// Whether this build can open one.
@@ -99,7 +141,7 @@ impl Device {
     /// Why there is none: a build without the feature, no driver, no device, one that is too old.
     #[cfg(feature = "cuda")]
     pub fn open() -> Result<Self> {
-        Ok(Self(Arc::new(cuda::Cuda::open()?)))
+        Ok(Self::new(cuda::Cuda::open()?))
     }
 
     /// No device: this build has none.
@@ -115,13 +157,21 @@ impl Device {
     #[cfg(feature = "emulation")]
     #[must_use]
     pub fn emulated() -> Self {
-        Self(Arc::new(emulation::Emulation))
+        Self::new(emulation::Emulation::default())
+    }
+
+    #[cfg(any(feature = "cuda", feature = "emulation"))]
+    fn new(driver: impl Driver + 'static) -> Self {
+        Self {
+            driver: Arc::new(driver),
+            changes: Arc::default(),
+        }
     }
 
     /// What it is called.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.0.name()
+        self.driver.name()
     }
 
     /// Bytes free now and in all.
@@ -129,7 +179,40 @@ impl Device {
     /// # Errors
     /// What the driver says.
     pub fn memory(&self) -> Result<(u64, u64)> {
-        self.0.memory()
+        self.driver.memory()
+    }
+
+    /// Keeps the launches of `f` instead of running them. `f` must neither take nor give back
+    /// memory, nor wait for the device.
+    ///
+    /// # Errors
+    /// What `f` returns, what the device says, or if memory was taken or given back.
+    pub fn capture(&self, f: impl FnOnce() -> Result<()>) -> Result<Graph> {
+        let changes = self.changes();
+        self.driver.begin_capture()?;
+        let done = f();
+        // Always, or the device would keep what comes next.
+        let captured = self.driver.end_capture();
+        done?;
+        let captured = captured?;
+        if self.changes() != changes {
+            return refuse("memory was taken or given back during a capture");
+        }
+        Ok(Graph {
+            captured,
+            device: self.clone(),
+            changes,
+        })
+    }
+
+    /// How often memory was taken or given back so far.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Runs a kernel unless the grid is empty.
@@ -141,7 +224,11 @@ impl Device {
         if grid.contains(&0) {
             return Ok(());
         }
-        // SAFETY: by the caller's promise.
-        unsafe { self.0.launch(kernel, grid, std::ptr::from_ref(args).cast()) }
+        // SAFETY: arguments are plain numbers, read as bytes as long as they live; the rest is the
+        // caller's promise.
+        unsafe {
+            let bytes = std::slice::from_raw_parts(std::ptr::from_ref(args).cast(), size_of::<A>());
+            self.driver.launch(kernel, grid, bytes)
+        }
     }
 }

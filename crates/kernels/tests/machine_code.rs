@@ -52,13 +52,13 @@ fn attention_and_products_use_tensor_cores() {
         let kernels = ptx().into_iter().filter(|(_, text)| text.contains(what));
         kernels.map(|(name, _)| name).collect()
     };
-    // The LM head is a product like the others.
     let want = [
         "attend_bf16_32",
         "attend_bf16_64",
         "attend_bf16_128",
         "gemm_bf16_narrow",
         "gemm_bf16_wide",
+        "head_bf16",
     ];
     let want: BTreeSet<String> = want.map(str::to_owned).into();
     let sums = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32";

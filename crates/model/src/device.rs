@@ -1,9 +1,11 @@
 //! The executor on a CUDA device: the contract of [`crate::ModelExecutor`] on other kernels.
 //!
-//! A step is one upload and one download. Rows that draw through a filter or want their most
+//! A step is one upload and one download. [`step::Executor::begin`] launches it and returns, so that
+//! the host has other work done while it runs. Rows that draw through a filter or want their most
 //! probable tokens are scored by the host, which downloads their logits besides.
 
 mod decoder;
+mod graphs;
 mod loader;
 mod selftest;
 
@@ -17,18 +19,18 @@ use crate::sampler::{candidate, top};
 use crate::{Checkpoint, ExecutorConfig, LoadError, ModelInfo};
 use candle_core::Tensor;
 use decoder::Work;
+use graphs::Graphs;
 use kernels::device::{
     Array, AttentionScratch, BatchArrays, BatchLimits, Device, DeviceBatch, DeviceError,
-    DevicePool, DeviceScores, PoolSizes, Precision, score_rows,
+    DevicePool, DeviceScores, PoolSizes, Precision, copy_pages,
 };
 use kernels::{Scored, Scorer, ScorerRow, Scores, WeightDtype, score};
-use std::ops::Range;
-use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
+use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, set_words};
 
-/// Bytes of logits that exist at a time.
-const LOGIT_BYTES: usize = 128 << 20;
-/// Fewest rows that work is allocated for.
-const FEWEST_ROWS: usize = 64;
+/// Bytes of logits that exist at a time, of rows whose logits the host wants.
+const LOGIT_BYTES: usize = 32 << 20;
+/// What rows are padded to a multiple of: the height of a product's tile, which is computed anyway.
+const PAD: usize = 64;
 
 /// A dense model on a device.
 pub struct DeviceModel {
@@ -130,10 +132,17 @@ pub struct DeviceExecutor {
     batch: DeviceBatch,
     scratch: AttentionScratch,
     room: Option<Room>,
-    /// Normed scored rows and their logits, as many as exist at a time.
-    scored: (Array, Array),
+    graphs: Graphs,
+    /// Normed scored rows, as many as are scored at a time.
+    normed: Array,
     scores: DeviceScores,
     records: Vec<Option<Scored>>,
+    /// Scored rows whose logits the host wants: their numbers among the scored and among all rows.
+    hosted: Vec<(usize, u32)>,
+    /// Their logits, as many as exist at a time.
+    logits: Option<Array>,
+    /// Whether a pass was launched whose output was not read.
+    begun: bool,
 }
 
 impl DeviceExecutor {
@@ -148,12 +157,10 @@ impl DeviceExecutor {
         let pool = DevicePool::new(&model.device, model.sizes(limits.page_size, limits.pages));
         let pool = pool.map_err(failed)?;
         let tile = pool.tile(model.info.heads).map_err(failed)?;
-        let (vocab, precision) = (limits.vocab, model.decoder.precision());
-        let chunk = (LOGIT_BYTES / (4 * vocab)).clamp(16, 512);
-        let normed = Array::padded(&model.device, precision, chunk, model.info.width);
-        let logits = Array::new(&model.device, Precision::F32, chunk, vocab);
+        let (width, precision) = (model.info.width, model.decoder.precision());
+        let normed = Array::padded(&model.device, precision, DeviceScores::CHUNK, width);
         Ok(Self {
-            scored: (normed.map_err(failed)?, logits.map_err(failed)?),
+            normed: normed.map_err(failed)?,
             model,
             pool,
             spec,
@@ -163,8 +170,12 @@ impl DeviceExecutor {
             batch: DeviceBatch::default(),
             scratch: AttentionScratch::default(),
             room: None,
+            graphs: Graphs::default(),
             scores: DeviceScores::default(),
             records: Vec::new(),
+            hosted: Vec::new(),
+            logits: None,
+            begun: false,
         })
     }
 
@@ -180,9 +191,33 @@ impl DeviceExecutor {
         &self.model.device
     }
 
-    fn pass(&mut self, output: &mut BatchOutput) -> Result<(), String> {
-        let inputs = &self.inputs;
-        let arrays = arrays(inputs);
+    /// Passes whose launches were captured.
+    #[must_use]
+    pub fn graphs(&self) -> usize {
+        self.graphs.len()
+    }
+
+    /// Why the device captures no launches, if it does not.
+    #[must_use]
+    pub fn without_graphs(&self) -> Option<&DeviceError> {
+        self.graphs.refused()
+    }
+
+    /// Uploads a batch and launches everything of its pass.
+    fn launch(&mut self, batch: &Batch) -> Result<(), String> {
+        self.inputs.fill(batch, &self.limits)?;
+        let hosted = self.inputs.scored.iter().zip(&self.inputs.scorers);
+        let hosted = hosted
+            .enumerate()
+            .filter(|(_, (_, row))| is_hosted(&self.inputs, row));
+        self.hosted.clear();
+        self.hosted
+            .extend(hosted.map(|(number, (&row, _))| (number, row)));
+        self.pass().map_err(|error| error.to_string())
+    }
+
+    fn pass(&mut self) -> Result<(), DeviceError> {
+        let device = &self.model.device;
         let limits = BatchLimits {
             tokens: self.limits.tokens,
             positions: self.limits.positions,
@@ -190,54 +225,71 @@ impl DeviceExecutor {
             pages: self.limits.pages,
             page: self.limits.page_size,
             tile: self.tile,
+            pad: PAD,
         };
-        let text = |error: DeviceError| error.to_string();
-        self.batch
-            .upload(&self.model.device, &arrays, &limits)
-            .map_err(text)?;
-        let rows = inputs.tokens.len();
+        let hosted: Vec<u32> = self.hosted.iter().map(|(_, row)| *row).collect();
+        let arrays = arrays(&self.inputs, &hosted, limits.vocab);
+        self.batch.upload(device, &arrays, &limits)?;
+        let rows = self.batch.rows();
+        let decoder = &self.model.decoder;
         if self.room.as_ref().is_none_or(|room| room.rows < rows) {
             self.room = None;
-            let rows = rows.next_power_of_two().max(FEWEST_ROWS);
-            let work = self
-                .model
-                .decoder
-                .work(&self.model.info, rows)
-                .map_err(text)?;
+            let rows = rows.next_power_of_two().max(PAD);
+            let work = decoder.work(&self.model.info, rows)?;
             self.room = Some(Room { work, rows });
         }
         let Some(Room { work, .. }) = &self.room else {
             return Ok(());
         };
-        let kv = (&self.pool, &mut self.scratch);
-        self.model
-            .decoder
-            .hidden(work, &self.batch, kv)
-            .map_err(text)?;
-        let count = inputs.scored.len();
-        if count == 0 {
-            return Ok(());
-        }
-        self.scores
-            .reserve(&self.model.device, count)
-            .map_err(text)?;
-        let mut hosted = Vec::new();
-        for from in (0..count).step_by(self.scored.1.rows()) {
-            let range = from..(from + self.scored.1.rows()).min(count);
-            let (normed, logits) = (&self.scored.0, &self.scored.1);
-            let decoder = &self.model.decoder;
-            let arrays = (normed, logits);
-            decoder
-                .logits(work, &self.batch, range.clone(), arrays)
-                .map_err(text)?;
-            // Before the device applies the biases.
-            hosted.extend(on_host(inputs, logits, range.clone())?);
-            let mask = inputs.mask;
-            score_rows(logits, &self.batch, range, mask, &self.scores).map_err(text)?;
-        }
+        self.scores.reserve(&decoder.head, self.batch.scored())?;
+        copy_pages(&self.pool, &self.batch)?;
+        let (batch, scratch, scores) = (&self.batch, &mut self.scratch, &self.scores);
+        let (pool, normed, mask) = (&self.pool, &self.normed, self.inputs.mask);
+        self.graphs.run(device, batch.shape(), || {
+            decoder.hidden(work, batch, (pool, scratch))?;
+            decoder.score(work, batch, (normed, scores), mask)
+        })
+    }
+
+    /// Waits for the pass that was launched and reads what it made.
+    fn collect(&mut self, output: &mut BatchOutput) -> Result<(), String> {
+        let hosted = self.on_host()?;
         self.records.clear();
-        self.scores.read(count, &mut self.records).map_err(text)?;
+        let count = self.inputs.scored.len();
+        if count > 0 {
+            let read = self.scores.read(count, &mut self.records);
+            read.map_err(|error| error.to_string())?;
+        }
         emit(&self.records, hosted, output)
+    }
+
+    /// What the host makes of the rows that need it, with their numbers among the scored.
+    fn on_host(&mut self) -> Result<Vec<(usize, Scores)>, String> {
+        let text = |error: DeviceError| error.to_string();
+        let (vocab, mut all) = (self.limits.vocab, Vec::new());
+        let Some(Room { work, .. }) = self.room.as_ref().filter(|_| !self.hosted.is_empty()) else {
+            return Ok(all);
+        };
+        let logits = match self.logits.take() {
+            Some(logits) => logits,
+            None => {
+                let chunk = (LOGIT_BYTES / (4 * vocab)).clamp(16, DeviceScores::CHUNK);
+                Array::new(&self.model.device, Precision::F32, chunk, vocab).map_err(text)?
+            }
+        };
+        let logits = &*self.logits.insert(logits);
+        for from in (0..self.hosted.len()).step_by(logits.rows()) {
+            let range = from..(from + logits.rows()).min(self.hosted.len());
+            let decoder = &self.model.decoder;
+            decoder
+                .logits(work, &self.batch, range.clone(), (&self.normed, logits))
+                .map_err(text)?;
+            let numbers = logits.read(range.len()).map_err(text)?;
+            for (row, &(number, _)) in numbers.chunks_exact(vocab).zip(&self.hosted[range]) {
+                all.push((number, scored(&self.inputs, number, row)?));
+            }
+        }
+        Ok(all)
     }
 }
 
@@ -246,17 +298,25 @@ impl Executor for DeviceExecutor {
         self.spec
     }
 
+    fn begin(&mut self, batch: &Batch) -> Result<(), ExecuteError> {
+        self.begun = false;
+        self.launch(batch).map_err(ExecuteError)?;
+        self.begun = true;
+        Ok(())
+    }
+
     fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
         output.candidates.clear();
         output.tops.clear();
-        self.inputs
-            .fill(batch, &self.limits)
-            .map_err(ExecuteError)?;
-        self.pass(output).map_err(ExecuteError)
+        if !self.begun {
+            self.begin(batch)?;
+        }
+        self.begun = false;
+        self.collect(output).map_err(ExecuteError)
     }
 }
 
-fn arrays(inputs: &Inputs) -> BatchArrays<'_> {
+fn arrays<'a>(inputs: &'a Inputs, hosted: &'a [u32], vocab: usize) -> BatchArrays<'a> {
     BatchArrays {
         tokens: &inputs.tokens,
         positions: &inputs.positions,
@@ -268,6 +328,8 @@ fn arrays(inputs: &Inputs) -> BatchArrays<'_> {
         scorers: &inputs.scorers,
         biases: &inputs.biases,
         allowed: &inputs.allowed,
+        set_words: set_words(vocab as u32),
+        hosted,
         draws: &inputs.draws,
         copies: &inputs.copies,
     }
@@ -280,35 +342,18 @@ fn is_hosted(inputs: &Inputs, row: &ScorerRow) -> bool {
     row.tops > 0 || (draw.temperature > 0.0 && filtered)
 }
 
-/// What the host makes of the rows of a range that need it, with their numbers among the scored.
-fn on_host(
-    inputs: &Inputs,
-    logits: &Array,
-    range: Range<usize>,
-) -> Result<Vec<(usize, Scores)>, String> {
-    let mut all = Vec::new();
-    let vocab = logits.width();
-    let mut bytes = vec![0; vocab * size_of::<f32>()];
-    for (at, number) in range.enumerate() {
-        let row = &inputs.scorers[number];
-        if !is_hosted(inputs, row) {
-            continue;
-        }
-        let download = logits.buffer().download(at * bytes.len(), &mut bytes);
-        download.map_err(|error| error.to_string())?;
-        let numbers = bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b));
-        let scorer = Scorer {
-            rows: std::slice::from_ref(row),
-            biases: &inputs.biases,
-            allowed: &inputs.allowed,
-            draws: &inputs.draws,
-            mask: inputs.mask,
-        };
-        let row = Tensor::from_iter(numbers, &candle_core::Device::Cpu);
-        let scores = row.and_then(|row| score(&row.reshape((1, vocab))?, &scorer));
-        all.push((number, scores.map_err(|error| error.to_string())?));
-    }
-    Ok(all)
+/// What the host makes of a scored row's logits.
+fn scored(inputs: &Inputs, number: usize, logits: &[f32]) -> Result<Scores, String> {
+    let scorer = Scorer {
+        rows: std::slice::from_ref(&inputs.scorers[number]),
+        biases: &inputs.biases,
+        allowed: &inputs.allowed,
+        draws: &inputs.draws,
+        mask: inputs.mask,
+    };
+    let row = Tensor::from_slice(logits, (1, logits.len()), &candle_core::Device::Cpu);
+    let scores = row.and_then(|row| score(&row, &scorer));
+    scores.map_err(|error| error.to_string())
 }
 
 /// Candidates and tops in row order.

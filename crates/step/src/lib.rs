@@ -252,7 +252,17 @@ pub trait Executor: Send {
     /// Sizes that do not change.
     fn spec(&self) -> ExecutorSpec;
 
-    /// Runs `batch` and replaces the content of `output`.
+    /// Starts the pass of `batch` where it can run by itself, so that the caller has other work
+    /// done before [`Self::execute`] waits for it; elsewhere does nothing.
+    ///
+    /// # Errors
+    /// As [`Self::execute`], which is not called then.
+    fn begin(&mut self, batch: &Batch) -> Result<(), ExecuteError> {
+        let _ = batch;
+        Ok(())
+    }
+
+    /// Runs `batch`, or waits for it if it was begun, and replaces the content of `output`.
     ///
     /// # Errors
     /// If the pass failed; the batch's sequences cannot go on, others can.

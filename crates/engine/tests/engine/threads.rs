@@ -2,13 +2,15 @@
 //! lets the test decide when a forward pass goes on, so nothing here waits for time.
 
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use asynclane_engine::{
-    EngineConfig, Event, EventStream, FinishReason, Observer, Refusal, StepReport, SubmitError,
-    spawn,
+    EngineConfig, Event, EventStream, FinishReason, Handle, Observer, Refusal, StepReport,
+    SubmitError, spawn,
 };
 use sim::SimExecutor;
+use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
 
 use crate::common::{Rig, config, read, request_of, sim, text_of};
 
@@ -259,6 +261,87 @@ fn a_panicking_model_fails_its_sequences_and_nothing_else() {
         reports.last().map(|report| report.gauges.pages_used),
         Some(0)
     );
+}
+
+/// A device: `begin` launches a pass, or refuses it, and `execute` waits at a gate.
+struct Launches {
+    sim: SimExecutor,
+    begun: u64,
+    refuses: Option<u64>,
+    arrive: Sender<u64>,
+    permit: Receiver<()>,
+}
+
+impl Executor for Launches {
+    fn spec(&self) -> ExecutorSpec {
+        self.sim.spec()
+    }
+
+    fn begin(&mut self, _batch: &Batch) -> Result<(), ExecuteError> {
+        let pass = self.begun;
+        self.begun += 1;
+        match self.refuses == Some(pass) {
+            true => Err(ExecuteError("no room".to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
+        let _ = self.arrive.send(self.begun - 1);
+        let _ = self.permit.recv();
+        self.sim.execute(batch, output)
+    }
+}
+
+/// An engine over a device, the passes that wait, and what lets them go on.
+fn device(refuses: Option<u64>) -> (Handle, Receiver<u64>, Sender<()>) {
+    struct Silent;
+    impl Observer for Silent {
+        fn on_step(&mut self, _report: &StepReport) {}
+    }
+    let (arrive, arrivals) = channel();
+    let (permits, permit) = channel();
+    let executor = Launches {
+        sim: SimExecutor::new(sim(500, 4)).expect("a valid model"),
+        begun: 0,
+        refuses,
+        arrive,
+        permit,
+    };
+    let (handle, _) = spawn(&config(), Box::new(executor), Box::new(Silent)).expect("a thread");
+    (handle, arrivals, permits)
+}
+
+/// The engine has handed out what a pass committed before it waits for the next one.
+#[test]
+fn clients_hear_of_a_pass_while_the_device_runs_the_next_one() {
+    let (handle, arrivals, permits) = device(None);
+    let mut streams = handle.submit(vec![request_of(0)]).expect("there is room");
+    assert_eq!(arrivals.recv(), Ok(0));
+    permits.send(()).expect("the engine lives");
+    assert_eq!(arrivals.recv(), Ok(1));
+    let mut heard = 0;
+    while let Some(event) = streams[0].try_next() {
+        heard += usize::from(matches!(event, Event::Tokens { .. }));
+    }
+    assert!(heard > 0, "the first pass committed something");
+    drop(permits);
+    let (_, last) = read(&mut streams[0]);
+    assert!(matches!(last, Some(Event::Finished(_))), "{last:?}");
+}
+
+#[test]
+fn a_pass_that_cannot_be_launched_fails_its_sequences_and_nothing_else() {
+    let (handle, _arrivals, permits) = device(Some(0));
+    drop(permits);
+    let mut streams = handle.submit(vec![request_of(0)]).expect("there is room");
+    let (_, last) = read(&mut streams[0]);
+    let Some(Event::Failed { message }) = last else {
+        panic!("{last:?}")
+    };
+    assert_eq!(message, "forward pass failed: no room");
+    let mut later = handle.submit(vec![request_of(1)]).expect("there is room");
+    assert_served(later.remove(0), 1);
 }
 
 /// An observer is not allowed to panic; should it, nobody waits for ever.

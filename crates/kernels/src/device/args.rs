@@ -50,16 +50,22 @@ pub(super) struct CopyPages {
     pub(super) words: u32,
 }
 
-/// `gemm_*`.
+/// What a product multiplies.
 #[repr(C)]
-pub(super) struct Gemm {
+pub(super) struct Operands {
     pub(super) x: u64,
     pub(super) w: u64,
-    pub(super) bias: u64,
-    pub(super) out: u64,
     pub(super) rows: u32,
     pub(super) n: u32,
     pub(super) k: u32,
+}
+
+/// `gemm_*`.
+#[repr(C)]
+pub(super) struct Gemm {
+    pub(super) of: Operands,
+    pub(super) bias: u64,
+    pub(super) out: u64,
     pub(super) stride: u32,
     pub(super) finish: u32,
 }
@@ -96,14 +102,26 @@ pub(super) struct Combine {
     pub(super) stride: u32,
 }
 
-/// `score`.
+/// `head_*`.
 #[repr(C)]
-pub(super) struct Score {
-    pub(super) logits: u64,
+pub(super) struct Head {
+    pub(super) of: Operands,
+    pub(super) bias: u64,
     pub(super) rows: u64,
-    pub(super) biases: u64,
-    pub(super) allowed: u64,
-    pub(super) out: u64,
-    pub(super) vocab: u32,
+    pub(super) words: u64,
+    pub(super) parts: u64,
+    pub(super) present: u64,
     pub(super) mask: u32,
+}
+
+/// `fold_parts`.
+#[repr(C)]
+pub(super) struct Fold {
+    pub(super) parts: u64,
+    pub(super) present: u64,
+    pub(super) rows: u64,
+    pub(super) out: u64,
+    pub(super) count: u32,
+    pub(super) columns: u32,
+    pub(super) vocab: u32,
 }

@@ -55,7 +55,10 @@ impl Buffer {
         // Kernels take addresses of empty arrays too.
         let bytes = bytes.max(16);
         Ok(Self {
-            at: device.0.allocate(bytes)?,
+            at: {
+                device.changed();
+                device.driver.allocate(bytes)?
+            },
             device: device.clone(),
             bytes,
         })
@@ -91,7 +94,7 @@ impl Buffer {
     /// If it is shorter, or the device fails.
     pub fn upload(&self, from: &[u8]) -> Result<()> {
         self.range(0, from.len())?;
-        self.device.0.upload(self.at, from)
+        self.device.driver.upload(self.at, from)
     }
 
     /// Reads from byte `from` on, once everything before is done.
@@ -100,7 +103,7 @@ impl Buffer {
     /// If it is shorter, or the device fails.
     pub fn download(&self, from: usize, to: &mut [u8]) -> Result<()> {
         let at = self.range(from, to.len())?;
-        self.device.0.download(to, at)
+        self.device.driver.download(to, at)
     }
 
     /// Overwrites all of it with one byte.
@@ -108,7 +111,7 @@ impl Buffer {
     /// # Errors
     /// If the device fails.
     pub fn fill(&self, byte: u8) -> Result<()> {
-        self.device.0.fill(self.at, byte, self.bytes)
+        self.device.driver.fill(self.at, byte, self.bytes)
     }
 
     /// The address of `bytes` bytes from `from` on.
@@ -122,7 +125,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.device.0.free(self.at);
+        self.device.changed();
+        self.device.driver.free(self.at);
     }
 }
 
@@ -200,7 +204,7 @@ impl Array {
             all.extend_from_slice(&row);
         }
         let at = self.buffer.range(first * self.stride * bytes, all.len())?;
-        self.buffer.device.0.upload(at, &all)
+        self.buffer.device.driver.upload(at, &all)
     }
 
     /// The first `rows` rows, without padding.

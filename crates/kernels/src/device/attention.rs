@@ -1,7 +1,7 @@
 //! Keys and values on a device, and attention over them.
 
 use super::array::{Array, Buffer, Precision};
-use super::batch::{DeviceBatch, Of, TILE_WORDS};
+use super::batch::{DeviceBatch, Of};
 use super::rows::of;
 use super::{Device, Kernel, Result, args, refuse};
 
@@ -175,7 +175,8 @@ impl AttentionScratch {
         let c = sizes.head_width;
         let heads = q.width() / c;
         pool.tile(heads)?;
-        let parts = batch.visible.div_ceil(PART);
+        let shape = batch.shape();
+        let parts = shape.visible.div_ceil(PART);
         let device = pool.device();
         let results = rows * heads * parts.max(1);
         let partial = grown(&mut self.partial, device, results.saturating_mul(c * 4))?;
@@ -188,7 +189,7 @@ impl AttentionScratch {
             partial,
             sums,
             tiles: batch.address(Of::Tiles, 0)?,
-            pages: batch.address(Of::Pages, 0)?,
+            pages: batch.address(Of::Words, 0)?,
             visible: batch.address(Of::Visible, 0)?,
             heads: heads as u32,
             groups: sizes.groups as u32,
@@ -197,9 +198,8 @@ impl AttentionScratch {
             parts: parts as u32,
             scale: (std::f64::consts::LOG2_E / (c as f64).sqrt()) as f32,
         };
-        let tiles = (batch.count(Of::Tiles) / TILE_WORDS) as u32;
         let (kernel, across) = match sizes.precision {
-            Precision::F32 => (EXACT, batch.tallest * heads),
+            Precision::F32 => (EXACT, shape.tallest * heads),
             Precision::Bf16 if c <= 32 => (ATTEND[0], sizes.groups),
             Precision::Bf16 if c <= 64 => (ATTEND[1], sizes.groups),
             Precision::Bf16 => (ATTEND[2], sizes.groups),
@@ -221,7 +221,11 @@ impl AttentionScratch {
         // SAFETY: sizes are those of the arrays; the batch was checked against the pool's pages,
         // and its tiles were cut for as many rows as `tile` says or fewer.
         unsafe {
-            device.launch(kernel, [tiles, across as u32, parts as u32], &attend)?;
+            device.launch(
+                kernel,
+                [shape.tiles as u32, across as u32, parts as u32],
+                &attend,
+            )?;
             device.launch(of(COMBINE, sizes.precision), grid, &combine)
         }
     }

@@ -26,8 +26,12 @@ pub struct BatchArrays<'a> {
     pub scorers: &'a [ScorerRow],
     /// Changes of logits that scored rows refer to.
     pub biases: &'a [LogitBias],
-    /// Sets of tokens that scored rows refer to, `v.div_ceil(32)` words each.
+    /// Sets of tokens that scored rows refer to.
     pub allowed: &'a [u32],
+    /// Words of a set: `v.div_ceil(32)`.
+    pub set_words: usize,
+    /// Rows whose logits the host wants.
+    pub hosted: &'a [u32],
     /// Settings that scored rows refer to.
     pub draws: &'a [Draw],
     /// Source and destination page of each copy.
@@ -49,6 +53,25 @@ pub struct BatchLimits {
     pub page: usize,
     /// Most rows of one attention tile.
     pub tile: usize,
+    /// What rows and scored rows are padded to a multiple of, `>= 1`; from 2 on tiles and contexts
+    /// are rounded up too, so that few shapes serve all batches.
+    pub pad: usize,
+}
+
+/// What decides which kernels run on a batch, over how many blocks and at which addresses: batches of
+/// one shape are the same launches over other contents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct BatchShape {
+    /// Rows, padding included.
+    pub rows: usize,
+    /// Scored rows, padding included.
+    pub scored: usize,
+    /// Attention tiles, padding included.
+    pub tiles: usize,
+    /// Slots that some row may see.
+    pub visible: usize,
+    /// Most rows of a tile.
+    pub tallest: usize,
 }
 
 /// What lies where in the uploaded words.
@@ -59,16 +82,16 @@ struct Part {
 }
 
 /// A batch on the device. Its memory is used again.
+///
+/// What is indexed by row, scored row or tile comes first, padded, so that the shape tells where it
+/// lies; page tables, biases and sets of tokens follow, and are found by numbers in the first half.
 #[derive(Default)]
 pub struct DeviceBatch {
     buffer: Option<Buffer>,
     words: Vec<u32>,
     bytes: Vec<u8>,
     parts: [Part; 10],
-    /// Most slots that a row sees.
-    pub(super) visible: usize,
-    /// Rows of the largest tile.
-    pub(super) tallest: usize,
+    shape: BatchShape,
 }
 
 /// The parts of a batch.
@@ -78,20 +101,25 @@ pub(super) enum Of {
     Positions,
     Slots,
     Visible,
-    Pages,
-    Tiles,
     Scored,
     Scorers,
-    Biases,
+    Tiles,
+    /// Page tables, then biases, then sets of tokens.
+    Words,
+    Hosted,
     Copies,
 }
 
-/// Words of a tile, of a scored row's settings, of a bias and of a copy.
-pub(super) const TILE_WORDS: usize = 4;
+/// Words of a tile, of a scored row's settings and of a bias.
+const TILE_WORDS: usize = 4;
 pub(super) const SCORER_WORDS: usize = 9;
 const BIAS_WORDS: usize = 3;
-/// Stands for no set of allowed tokens.
+/// Stands for nothing where a number is expected; `NONE` of the kernels.
 const NONE: u32 = u32::MAX;
+/// A padding row's settings: nothing is its input, nothing is changed or drawn.
+const IDLE: [u32; SCORER_WORDS] = [NONE, 0, 0, 0, NONE, 0, 0, 0, 0];
+/// Slots that contexts are rounded up to at least, of a padded batch.
+const FEWEST_SLOTS: usize = 512;
 
 impl DeviceBatch {
     /// Checks everything that kernels will index and uploads it.
@@ -106,46 +134,71 @@ impl DeviceBatch {
     ) -> Result<()> {
         check(arrays, limits)?;
         self.words.clear();
-        for (of, words) in [
-            (Of::Tokens, arrays.tokens),
-            (Of::Positions, arrays.positions),
-            (Of::Slots, arrays.slots),
-            (Of::Visible, arrays.visible),
-            (Of::Pages, arrays.pages),
-            (Of::Scored, arrays.scored),
+        let pad = limits.pad.max(1);
+        let visible = arrays.visible.iter().max().map_or(0, |&most| most as usize);
+        self.shape = BatchShape {
+            rows: arrays.tokens.len().next_multiple_of(pad),
+            scored: arrays.scored.len().next_multiple_of(pad),
+            visible: match pad {
+                1 => visible,
+                _ => visible.max(FEWEST_SLOTS).next_power_of_two(),
+            },
+            ..BatchShape::default()
+        };
+        let rows = self.shape.rows;
+        for (of, words, nothing) in [
+            (Of::Tokens, arrays.tokens, 0),
+            (Of::Positions, arrays.positions, 0),
+            (Of::Slots, arrays.slots, NONE),
+            (Of::Visible, arrays.visible, 0),
         ] {
-            self.put(of, |to| to.extend_from_slice(words));
+            self.put(of, |to| {
+                to.extend_from_slice(words);
+                to.extend(std::iter::repeat_n(nothing, rows - words.len()));
+            });
         }
+        self.put_scored(arrays);
         self.put_tiles(arrays, limits);
+        self.put(Of::Words, |to| {
+            to.extend_from_slice(arrays.pages);
+            for bias in arrays.biases {
+                to.extend([bias.token, bias.repetition.to_bits(), bias.amount.to_bits()]);
+            }
+            to.extend_from_slice(arrays.allowed);
+        });
+        self.put(Of::Hosted, |to| to.extend_from_slice(arrays.hosted));
         self.put(Of::Copies, |to| {
             to.extend(arrays.copies.iter().flat_map(|&(from, into)| [from, into]));
         });
+        self.send(device)
+    }
+
+    fn put_scored(&mut self, arrays: &BatchArrays<'_>) {
+        let padding = self.shape.scored - arrays.scored.len();
+        self.put(Of::Scored, |to| {
+            to.extend_from_slice(arrays.scored);
+            to.extend(std::iter::repeat_n(0, padding));
+        });
+        let biases = arrays.pages.len() as u32;
+        let sets = biases + (arrays.biases.len() * BIAS_WORDS) as u32;
+        let set = arrays.set_words as u32;
         self.put(Of::Scorers, |to| {
             for row in arrays.scorers {
                 let draw = &arrays.draws[row.draw as usize];
                 to.extend([
                     row.input,
                     row.position,
-                    row.biases.start,
-                    row.biases.end,
-                    row.allowed.unwrap_or(NONE),
+                    biases + row.biases.start * BIAS_WORDS as u32,
+                    row.biases.end.saturating_sub(row.biases.start),
+                    row.allowed.map_or(NONE, |number| sets + number * set),
                     draw.temperature.to_bits(),
                     draw.seed as u32,
                     (draw.seed >> 32) as u32,
                     draw.clock,
                 ]);
             }
+            to.extend(std::iter::repeat_n(IDLE, padding).flatten());
         });
-        self.put(Of::Biases, |to| {
-            for bias in arrays.biases {
-                to.extend([bias.token, bias.repetition.to_bits(), bias.amount.to_bits()]);
-            }
-            // The sets of allowed tokens lie behind the biases.
-            to.extend_from_slice(arrays.allowed);
-        });
-        self.parts[Of::Biases as usize].count = arrays.biases.len() * BIAS_WORDS;
-        self.visible = arrays.visible.iter().max().map_or(0, |&most| most as usize);
-        self.send(device)
     }
 
     fn put(&mut self, of: Of, fill: impl FnOnce(&mut Vec<u32>)) {
@@ -157,7 +210,7 @@ impl DeviceBatch {
 
     /// Cuts segments into runs of rows for one block of attention.
     fn put_tiles(&mut self, arrays: &BatchArrays<'_>, limits: &BatchLimits) {
-        let mut tallest = 0;
+        let (mut tallest, mut tiles, padded) = (0, 0_usize, limits.pad > 1);
         self.put(Of::Tiles, |to| {
             for segment in arrays.segments {
                 let (from, end) = (segment.rows.start as usize, segment.rows.end as usize);
@@ -167,10 +220,17 @@ impl DeviceBatch {
                     let seen = seen.copied().unwrap_or(0);
                     to.extend([row as u32, rows as u32, segment.pages.start, seen]);
                     tallest = tallest.max(rows);
+                    tiles += 1;
                 }
             }
+            if padded {
+                let all = tiles.next_power_of_two();
+                to.extend(std::iter::repeat_n(0, (all - tiles) * TILE_WORDS));
+                tiles = all;
+                tallest = limits.tile;
+            }
         });
-        self.tallest = tallest;
+        (self.shape.tallest, self.shape.tiles) = (tallest, tiles);
     }
 
     fn send(&mut self, device: &Device) -> Result<()> {
@@ -206,25 +266,22 @@ impl DeviceBatch {
         buffer.range((from + word) * 4, (count - word) * 4)
     }
 
-    /// The address of the sets of allowed tokens.
-    pub(super) fn allowed(&self) -> Result<u64> {
-        let Part { from, count } = self.parts[Of::Biases as usize];
-        match &self.buffer {
-            Some(buffer) => buffer.range((from + count) * 4, 0),
-            None => refuse("the batch was not uploaded"),
-        }
+    /// Its shape.
+    #[must_use]
+    pub fn shape(&self) -> BatchShape {
+        self.shape
     }
 
-    /// Rows.
+    /// Rows, padding included.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.count(Of::Tokens)
+        self.shape.rows
     }
 
-    /// Scored rows.
+    /// Scored rows, padding included.
     #[must_use]
     pub fn scored(&self) -> usize {
-        self.count(Of::Scored)
+        self.shape.scored
     }
 }
 
@@ -255,7 +312,15 @@ fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
         arrays.biases.iter().map(|bias| bias.token),
         limits.vocab,
     )?;
-    let sets = arrays.allowed.len() / limits.vocab.div_ceil(32).max(1);
+    below("row", arrays.hosted.iter().copied(), rows)?;
+    let words = limits.vocab.div_ceil(32).max(1);
+    if arrays.set_words != words {
+        return refuse(format!(
+            "sets of {} words, expected {words}",
+            arrays.set_words
+        ));
+    }
+    let sets = arrays.allowed.len() / words;
     for row in arrays.scorers {
         let biases = row.biases.start as usize..row.biases.end as usize;
         let known = arrays.biases.get(biases).is_some()

@@ -4,7 +4,9 @@
 //! with it does not start without them; cudarc below it can open the driver's library when it is
 //! needed, and this is all that is used of it.
 
-use super::{DeviceError, Driver, Kernel, Result, attention, matrix, refuse, rows, score};
+use super::{
+    Captured, DeviceError, Driver, Kernel, Result, attention, matrix, refuse, rows, score,
+};
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
@@ -236,12 +238,12 @@ impl Driver for Cuda {
         })
     }
 
-    unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: *const u8) -> Result<()> {
+    unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()> {
         self.current()?;
         let Some(&function) = self.functions.get(kernel.name) else {
             return refuse(format!("no kernel {}", kernel.name));
         };
-        let mut params = [args.cast_mut().cast::<c_void>()];
+        let mut params = [args.as_ptr().cast_mut().cast::<c_void>()];
         let (grid, threads) = ((grid[0], grid[1], grid[2]), (kernel.threads, 1, 1));
         // SAFETY: by the caller's promise; the driver copies the argument before it returns.
         unsafe {
@@ -255,6 +257,62 @@ impl Driver for Cuda {
             )
         }
         .map_err(failed(kernel.name))
+    }
+
+    fn begin_capture(&self) -> Result<()> {
+        self.current()?;
+        use sys::CUstreamCaptureMode as Mode;
+        let mode = Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream lives as long as this does.
+        unsafe { result::stream::begin_capture(self.stream, mode) }.map_err(failed("capture"))
+    }
+
+    fn end_capture(&self) -> Result<Box<dyn Captured>> {
+        self.current()?;
+        // SAFETY: the stream lives as long as this does; the graph is given back here, what was
+        // made of it by its owner.
+        unsafe {
+            let graph = result::stream::end_capture(self.stream).map_err(failed("capture"))?;
+            let flags = sys::CUgraphInstantiate_flags(0);
+            let launches = result::graph::instantiate(graph, flags).map_err(failed("graph"));
+            let _ = result::graph::destroy(graph);
+            Ok(Box::new(CudaGraph {
+                launches: launches?,
+                context: self.context,
+                stream: self.stream,
+            }))
+        }
+    }
+}
+
+/// Launches as the driver keeps them. Its owner holds the device too, and drops it later.
+struct CudaGraph {
+    launches: sys::CUgraphExec,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+}
+
+// SAFETY: as the device: every call makes the context current.
+unsafe impl Send for CudaGraph {}
+
+impl Captured for CudaGraph {
+    unsafe fn launch(&self) -> Result<()> {
+        // SAFETY: context and stream live as long as the device, which the owner holds.
+        unsafe {
+            result::ctx::set_current(self.context).map_err(failed("context"))?;
+            result::graph::launch(self.launches, self.stream).map_err(failed("graph"))
+        }
+    }
+}
+
+impl Drop for CudaGraph {
+    fn drop(&mut self) {
+        // SAFETY: as above; it may still run. Nothing can be done about a failure here.
+        unsafe {
+            let _ = result::ctx::set_current(self.context);
+            let _ = result::stream::synchronize(self.stream);
+            let _ = result::graph::exec_destroy(self.launches);
+        }
     }
 }
 

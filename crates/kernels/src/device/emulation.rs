@@ -1,8 +1,9 @@
 //! Kernels by the host's compiler, on the calling thread.
 
-use super::{Driver, Kernel, Result, refuse};
+use super::{Captured, Driver, Kernel, Result, refuse};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CString, c_char};
+use std::sync::{Mutex, MutexGuard};
 
 /// What lies in front of an allocation: its length.
 const HEADER: usize = 256;
@@ -18,7 +19,58 @@ unsafe extern "C" {
 }
 
 /// Addresses are the host's.
-pub(super) struct Emulation;
+#[derive(Default)]
+pub(super) struct Emulation {
+    kept: Mutex<Option<Vec<Launch>>>,
+}
+
+/// A launch with the argument as it was.
+struct Launch {
+    kernel: Kernel,
+    grid: [u32; 3],
+    // Words of eight bytes, as arguments are aligned.
+    args: Vec<u64>,
+}
+
+impl Launch {
+    /// # Safety
+    /// As [`Driver::launch`].
+    unsafe fn run(&self) -> Result<()> {
+        let name = CString::new(self.kernel.name).expect("names of kernels have no zero");
+        let Kernel {
+            threads, shared, ..
+        } = self.kernel;
+        let (grid, args) = (self.grid.as_ptr(), self.args.as_ptr().cast());
+        // SAFETY: by the caller's promise.
+        match unsafe { asynclane_emulate(name.as_ptr(), grid, threads, shared, args) } {
+            true => Ok(()),
+            false => refuse(format!("no kernel {}", self.kernel.name)),
+        }
+    }
+}
+
+impl Captured for Vec<Launch> {
+    unsafe fn launch(&self) -> Result<()> {
+        // SAFETY: by the caller's promise.
+        self.iter().try_for_each(|launch| unsafe { launch.run() })
+    }
+}
+
+impl Emulation {
+    fn kept(&self) -> MutexGuard<'_, Option<Vec<Launch>>> {
+        self.kept
+            .lock()
+            .unwrap_or_else(|broken| broken.into_inner())
+    }
+
+    /// What a GPU's driver refuses while it captures.
+    fn is_free(&self) -> Result<()> {
+        match *self.kept() {
+            Some(_) => refuse("the launches are being captured"),
+            None => Ok(()),
+        }
+    }
+}
 
 fn layout(bytes: usize) -> Result<Layout> {
     match Layout::from_size_align(bytes + HEADER, HEADER) {
@@ -37,6 +89,7 @@ impl Driver for Emulation {
     }
 
     fn allocate(&self, bytes: usize) -> Result<u64> {
+        self.is_free()?;
         // SAFETY: the layout has a size; the header has room for a length.
         unsafe {
             let at = alloc_zeroed(layout(bytes)?);
@@ -60,18 +113,21 @@ impl Driver for Emulation {
     }
 
     fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<()> {
+        self.is_free()?;
         // SAFETY: callers name a range of an allocation.
         unsafe { (at as *mut u8).write_bytes(byte, bytes) };
         Ok(())
     }
 
     fn upload(&self, to: u64, from: &[u8]) -> Result<()> {
+        self.is_free()?;
         // SAFETY: as above; host slices are no device memory.
         unsafe { (to as *mut u8).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
         Ok(())
     }
 
     fn download(&self, to: &mut [u8], from: u64) -> Result<()> {
+        self.is_free()?;
         // SAFETY: as above.
         unsafe {
             to.as_mut_ptr()
@@ -80,17 +136,35 @@ impl Driver for Emulation {
         Ok(())
     }
 
-    unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: *const u8) -> Result<()> {
-        let name = CString::new(kernel.name).expect("names of kernels have no zero");
-        let Kernel {
-            threads, shared, ..
-        } = kernel;
+    unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()> {
+        let mut words = vec![0; args.len().div_ceil(8)];
+        for (word, bytes) in words.iter_mut().zip(args.chunks(8)) {
+            let mut all = [0; 8];
+            all[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(all);
+        }
+        let launch = Launch {
+            kernel,
+            grid,
+            args: words,
+        };
+        if let Some(kept) = &mut *self.kept() {
+            kept.push(launch);
+            return Ok(());
+        }
         // SAFETY: by the caller's promise.
-        let known =
-            unsafe { asynclane_emulate(name.as_ptr(), grid.as_ptr(), threads, shared, args) };
-        match known {
-            true => Ok(()),
-            false => refuse(format!("no kernel {}", kernel.name)),
+        unsafe { launch.run() }
+    }
+
+    fn begin_capture(&self) -> Result<()> {
+        *self.kept() = Some(Vec::new());
+        Ok(())
+    }
+
+    fn end_capture(&self) -> Result<Box<dyn Captured>> {
+        match self.kept().take() {
+            Some(launches) => Ok(Box::new(launches)),
+            None => refuse("nothing was captured"),
         }
     }
 }

@@ -125,37 +125,73 @@ impl DeviceMatrix {
         (out, written): (&Array, Precision),
         finish: u32,
     ) -> Result<()> {
+        // With rows and columns of its tiles.
+        let (kernel, tall, broad) = match self.weights.precision() {
+            Precision::F32 => (EXACT, 64, 64),
+            Precision::Bf16 if rows <= NARROW_ROWS => (NARROW, 64, 32),
+            Precision::Bf16 => (WIDE, 128, 128),
+        };
+        let args = args::Gemm {
+            of: self.operands(x, rows)?,
+            bias: self.bias()?,
+            out: out.checked(rows, self.width(), written)?,
+            stride: out.stride() as u32,
+            finish,
+        };
+        let grid = self.grid(rows, tall, broad)?;
+        // SAFETY: sizes are those of the arrays, which were checked.
+        unsafe { x.device().launch(kernel, grid, &args) }
+    }
+
+    /// Tiles of so many rows and columns.
+    pub(super) fn grid(&self, rows: usize, tall: usize, broad: usize) -> Result<[u32; 3]> {
+        let n = self.weights.rows();
+        match n.div_ceil(broad) as u32 {
+            across @ ..=65_535 => Ok([rows.div_ceil(tall) as u32, across, 1]),
+            _ => refuse(format!("a matrix of {n} rows")),
+        }
+    }
+
+    /// The first `rows` rows of `x`, padded, and this matrix.
+    pub(super) fn operands(&self, x: &Array, rows: usize) -> Result<args::Operands> {
         let (n, k) = (self.weights.rows(), self.weights.stride());
-        let precision = self.weights.precision();
+        let (width, precision) = (self.weights.width(), self.weights.precision());
         if x.stride() != k {
             return refuse(format!(
                 "rows of {} for a matrix of rows of {k}",
                 x.stride()
             ));
         }
-        // With rows and columns of its tiles.
-        let (kernel, tall, broad) = match precision {
-            Precision::F32 => (EXACT, 64, 64),
-            Precision::Bf16 if rows <= NARROW_ROWS => (NARROW, 64, 32),
-            Precision::Bf16 => (WIDE, 128, 128),
-        };
-        let grid = [rows.div_ceil(tall) as u32, n.div_ceil(broad) as u32, 1];
-        if grid[1] > 65_535 {
-            return refuse(format!("a matrix of {n} rows"));
-        }
-        let bias = self.bias.as_ref().map(|bias| bias.range(0, n * 4));
-        let args = args::Gemm {
-            x: x.checked(rows, self.weights.width(), precision)?,
-            w: self.weights.checked(n, self.weights.width(), precision)?,
-            bias: bias.transpose()?.unwrap_or(0),
-            out: out.checked(rows, self.width(), written)?,
+        Ok(args::Operands {
+            x: x.checked(rows, width, precision)?,
+            w: self.weights.checked(n, width, precision)?,
             rows: rows as u32,
             n: n as u32,
             k: k as u32,
-            stride: out.stride() as u32,
-            finish,
-        };
-        // SAFETY: sizes are those of the arrays, which were checked.
-        unsafe { x.device().launch(kernel, grid, &args) }
+        })
+    }
+
+    /// The address of the bias, 0 without one.
+    pub(super) fn bias(&self) -> Result<u64> {
+        let bytes = self.weights.rows() * 4;
+        let bias = self.bias.as_ref().map(|bias| bias.range(0, bytes));
+        Ok(bias.transpose()?.unwrap_or(0))
+    }
+
+    /// Whose memory it is in.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        self.weights.device()
+    }
+
+    /// What follows the product.
+    pub(super) fn epilogue(&self) -> Epilogue {
+        self.epilogue
+    }
+
+    /// What it is kept as.
+    #[must_use]
+    pub fn precision(&self) -> Precision {
+        self.weights.precision()
     }
 }

@@ -62,6 +62,8 @@ pub enum Places {
     First(usize),
     /// Those of a range of the batch's scored rows.
     Scored(Range<usize>),
+    /// Those of a range of the rows whose logits the host wants.
+    Hosted(Range<usize>),
 }
 
 /// Overwrites the first rows of `out`, padded, with `x / sqrt(mean(x^2) + eps) * weight` of rows of
@@ -78,12 +80,8 @@ pub fn norm(
     let d = x.width();
     let (rows, gather) = match places {
         Places::First(rows) => (*rows, 0),
-        Places::Scored(range) => {
-            if range.start > range.end || range.end > batch.scored() || batch.rows() > x.rows() {
-                return refuse(format!("scored rows {range:?} of {}", batch.scored()));
-            }
-            (range.len(), batch.address(Of::Scored, range.start)?)
-        }
+        Places::Scored(range) => gathered(x, batch, (Of::Scored, range))?,
+        Places::Hosted(range) => gathered(x, batch, (Of::Hosted, range))?,
     };
     if x.stride() != d || (gather == 0 && rows > x.rows()) {
         return refuse(format!("{rows} rows of an array of {}", x.rows()));
@@ -100,6 +98,19 @@ pub fn norm(
     let kernel = of(NORM, out.precision());
     // SAFETY: sizes are those of the arrays; scored rows were checked against the batch's rows.
     unsafe { out.device().launch(kernel, [rows as u32, 1, 1], &args) }
+}
+
+/// How many rows a range of a part of the batch names, and the address of their numbers.
+fn gathered(
+    x: &Array,
+    batch: &DeviceBatch,
+    (of, range): (Of, &Range<usize>),
+) -> Result<(usize, u64)> {
+    let count = batch.count(of);
+    if range.start > range.end || range.end > count || batch.rows() > x.rows() {
+        return refuse(format!("rows {range:?} of {count} that are named"));
+    }
+    Ok((range.len(), batch.address(of, range.start)?))
 }
 
 /// What turns the heads of a row.

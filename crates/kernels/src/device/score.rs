@@ -1,49 +1,84 @@
-//! From rows of logits on a device to one record per row.
+//! From the last hidden states of scored rows to one record per row.
 
 use super::array::{Array, Buffer, Precision};
 use super::batch::{DeviceBatch, Of, SCORER_WORDS};
+use super::matrix::DeviceMatrix;
 use super::{Device, Kernel, Result, args, refuse};
+use crate::linear::Epilogue;
 use crate::score::Scored;
 use std::ops::Range;
 
-const SCORE: Kernel = Kernel {
-    name: "score",
+const EXACT: Kernel = Kernel {
+    name: "head_f32",
     threads: 256,
+    // A tile of logits; the operands before it take less.
+    shared: 64 * (64 + 4) * 4,
+};
+const HEAD: Kernel = Kernel {
+    name: "head_bf16",
+    threads: 256,
+    shared: 4 * (64 + 128) * 64 * 2,
+};
+const FOLD: Kernel = Kernel {
+    name: "fold_parts",
+    threads: 128,
     // Two ranked tokens of sixteen bytes per thread.
-    shared: 2 * 256 * 16,
+    shared: 2 * 128 * 16,
 };
 #[cfg_attr(
     not(feature = "cuda"),
     expect(dead_code, reason = "a driver looks them up")
 )]
-pub(super) const KERNELS: &[Kernel] = &[SCORE];
+pub(super) const KERNELS: &[Kernel] = &[EXACT, HEAD, FOLD];
 
+/// Rows of a tile of the LM head.
+const TALL: usize = 64;
+/// Bytes of what a part of the vocabulary says of a row; `Part` of the kernels.
+const PART_BYTES: usize = 48;
 /// Numbers of a record.
 const FIELDS: usize = 7;
 
-/// Records of the scored rows of a batch. Their memory is used again.
+/// The kernel of a precision and the columns of its tiles, which are the tokens of a part.
+fn head(precision: Precision) -> (Kernel, usize) {
+    match precision {
+        Precision::F32 => (EXACT, 64),
+        Precision::Bf16 => (HEAD, 128),
+    }
+}
+
+/// Records of the scored rows of a batch, and what they are put together from. Its memory is used
+/// again.
 #[derive(Default)]
 pub struct DeviceScores {
     records: Option<Buffer>,
+    parts: Option<Buffer>,
+    present: Option<Buffer>,
     bytes: Vec<u8>,
 }
 
 impl DeviceScores {
-    /// Makes room for as many records.
+    /// Most rows that are scored at a time: so many rows of parts exist.
+    pub const CHUNK: usize = 1024;
+
+    /// Makes room for `rows` records under an LM head.
     ///
     /// # Errors
     /// If the device has no room.
-    pub fn reserve(&mut self, device: &Device, rows: usize) -> Result<()> {
-        let bytes = rows * FIELDS * size_of::<f64>();
-        if self
-            .records
-            .as_ref()
-            .is_none_or(|records| records.bytes() < bytes)
-        {
-            self.records = None;
-            self.records = Some(Buffer::new(device, bytes.next_power_of_two())?);
-        }
-        Ok(())
+    pub fn reserve(&mut self, head: &DeviceMatrix, rows: usize) -> Result<()> {
+        let device = head.device();
+        let chunk = rows.min(Self::CHUNK);
+        grow(&mut self.records, device, rows * FIELDS * size_of::<f64>())?;
+        grow(&mut self.present, device, chunk * size_of::<f32>())?;
+        grow(
+            &mut self.parts,
+            device,
+            chunk * Self::parts(head) * PART_BYTES,
+        )
+    }
+
+    /// Parts of the vocabulary of an LM head.
+    fn parts(of: &DeviceMatrix) -> usize {
+        of.width().div_ceil(head(of.precision()).1)
     }
 
     /// The first `rows` records, once everything before is done; none for a row whose logits are
@@ -81,39 +116,68 @@ impl DeviceScores {
         }
         Ok(())
     }
+
+    /// Writes the records of a range of at most [`Self::CHUNK`] of the batch's scored rows, whose
+    /// normed hidden states are the first rows of `x [., d]`, padded: the product with the LM head
+    /// `[v, d]`, biases and sets of allowed tokens, and the reduction. Rows of logits never exist.
+    /// Tops and filters of a row's draw are left out.
+    ///
+    /// # Errors
+    /// If an array has another shape, or the device fails.
+    pub fn score(
+        &self,
+        of: &DeviceMatrix,
+        x: &Array,
+        (batch, range): (&DeviceBatch, Range<usize>),
+        mask: u32,
+    ) -> Result<()> {
+        let (rows, vocab) = (range.len(), of.width());
+        if range.end > batch.scored() || rows > Self::CHUNK || vocab < 3 {
+            return refuse(format!("scored rows {range:?} of {}", batch.scored()));
+        }
+        if of.epilogue() != Epilogue::None {
+            return refuse("an LM head has no gate");
+        }
+        let (Some(records), Some(parts), Some(present)) =
+            (&self.records, &self.parts, &self.present)
+        else {
+            return refuse("no room for records");
+        };
+        let (kernel, columns) = head(of.precision());
+        let count = vocab.div_ceil(columns);
+        let record = FIELDS * size_of::<f64>();
+        let args = args::Head {
+            of: of.operands(x, rows)?,
+            bias: of.bias()?,
+            rows: batch.address(Of::Scorers, range.start * SCORER_WORDS)?,
+            words: batch.address(Of::Words, 0)?,
+            parts: parts.range(0, rows * count * PART_BYTES)?,
+            present: present.range(0, rows * size_of::<f32>())?,
+            mask,
+        };
+        let fold = args::Fold {
+            parts: args.parts,
+            present: args.present,
+            rows: args.rows,
+            out: records.range(range.start * record, rows * record)?,
+            count: count as u32,
+            columns: columns as u32,
+            vocab: vocab as u32,
+        };
+        let device = x.device();
+        // SAFETY: sizes are those of the arrays; biases and sets of the batch were checked against a
+        // vocabulary that is the head's.
+        unsafe {
+            device.launch(kernel, of.grid(rows, TALL, columns)?, &args)?;
+            device.launch(FOLD, [rows as u32, 1, 1], &fold)
+        }
+    }
 }
 
-/// Writes the records of a range of the batch's scored rows, whose logits are the first rows of
-/// `logits [., v]`, f32; their biases are applied in place. Tops and filters of a row's draw are
-/// left out.
-///
-/// # Errors
-/// If an array has another shape, or the device fails.
-pub fn score_rows(
-    logits: &Array,
-    batch: &DeviceBatch,
-    range: Range<usize>,
-    mask: u32,
-    scores: &DeviceScores,
-) -> Result<()> {
-    let (rows, vocab) = (range.len(), logits.width());
-    if range.end > batch.scored() || vocab < 3 || logits.stride() != vocab {
-        return refuse(format!("scored rows {range:?} of {}", batch.scored()));
+fn grow(buffer: &mut Option<Buffer>, device: &Device, bytes: usize) -> Result<()> {
+    if buffer.as_ref().is_none_or(|buffer| buffer.bytes() < bytes) {
+        *buffer = None;
+        *buffer = Some(Buffer::new(device, bytes.next_power_of_two())?);
     }
-    let Some(records) = &scores.records else {
-        return refuse("no room for records");
-    };
-    let record = FIELDS * size_of::<f64>();
-    let args = args::Score {
-        logits: logits.checked(rows, vocab, Precision::F32)?,
-        rows: batch.address(Of::Scorers, range.start * SCORER_WORDS)?,
-        biases: batch.address(Of::Biases, 0)?,
-        allowed: batch.allowed()?,
-        out: records.range(range.start * record, rows * record)?,
-        vocab: vocab as u32,
-        mask,
-    };
-    // SAFETY: sizes are those of the arrays; biases and sets of the batch were checked against a
-    // vocabulary that is the logits'.
-    unsafe { logits.device().launch(SCORE, [rows as u32, 1, 1], &args) }
+    Ok(())
 }

@@ -63,20 +63,23 @@ fn device(
     rows: &Rows,
     qkv: &[f32],
     norms: &[f32],
-    old: &DevicePool,
+    (old, pad): (&DevicePool, usize),
 ) -> [Vec<f32>; 2] {
     let Shape {
         heads, groups, c, ..
     } = shape;
     let gpu = Device::emulated();
-    let batch = rows.upload(old.tile(heads).unwrap());
+    let batch = rows.upload(old.tile(heads).unwrap(), pad);
+    let width = (heads + 2 * groups) * c;
+    let mut qkv = qkv.to_vec();
+    qkv.resize(batch.rows() * width, 0.25);
     let table = Heads::new(&gpu, &RopeTable::new(1e4, shape.turned, 64)).unwrap();
     let weights = Buffer::floats(&gpu, norms).unwrap();
-    let q = poisoned(shape.precision, rows.len(), heads * c, false);
-    let qkv = array(Precision::F32, qkv, (heads + 2 * groups) * c, false);
+    let q = poisoned(shape.precision, batch.rows(), heads * c, false);
+    let qkv = array(Precision::F32, &qkv, width, false);
     let norms = shape.norms.then_some((&weights, 1e-6));
     split(&qkv, (&table, norms), &batch, &q, (old, 1)).unwrap();
-    let out = poisoned(shape.precision, rows.len(), heads * c, true);
+    let out = poisoned(shape.precision, batch.rows(), heads * c, true);
     AttentionScratch::default()
         .attend(&q, (old, 1), &batch, &out)
         .unwrap();
@@ -109,8 +112,13 @@ fn both(random: &mut Random, shape: Shape, rows: &Rows) -> Both {
     old.buffer().download(0, &mut bytes).unwrap();
     device_pool.buffer().upload(&bytes).unwrap();
     let before = read(&device_pool);
-    let [q, out] = device(shape, rows, &qkv, &norms, &device_pool);
+    let plain = device(shape, rows, &qkv, &norms, (&device_pool, 1));
     let after = read(&device_pool);
+    // Rows that pad the batch change no bit, of the pool neither.
+    let padded = device(shape, rows, &qkv, &norms, (&device_pool, 32));
+    assert_eq!(padded, plain);
+    assert_eq!(read(&device_pool), after);
+    let [q, out] = plain;
 
     let turned = tensor(&qkv, width);
     if shape.norms {
@@ -256,7 +264,7 @@ fn a_row_is_the_same_among_any_others() {
         let width = (shape.heads + 2 * shape.groups) * shape.c;
         let qkv = random.numbers(all.len() * width);
         let shared = pool(shape, &all);
-        let [_, many] = device(shape, &all, &qkv, &[], &shared);
+        let [_, many] = device(shape, &all, &qkv, &[], (&shared, 1));
         for row in [0, 17, 39] {
             let mut alone = all.clone();
             for list in [&mut alone.positions, &mut alone.slots, &mut alone.visible] {
@@ -269,7 +277,7 @@ fn a_row_is_the_same_among_any_others() {
                 &alone,
                 &qkv[row * width..(row + 1) * width],
                 &[],
-                &shared,
+                (&shared, 1),
             );
             assert_eq!(one, many[row * 128..(row + 1) * 128], "{precision:?} {row}");
         }

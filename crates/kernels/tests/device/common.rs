@@ -138,7 +138,8 @@ impl Rows {
         self.positions.len()
     }
 
-    pub fn upload(&self, tile: usize) -> DeviceBatch {
+    /// On the device, rows padded to a multiple of `pad`.
+    pub fn upload(&self, tile: usize, pad: usize) -> DeviceBatch {
         let arrays = BatchArrays {
             tokens: &vec![0; self.len()],
             positions: &self.positions,
@@ -150,6 +151,8 @@ impl Rows {
             scorers: &[],
             biases: &[],
             allowed: &[],
+            set_words: 1,
+            hosted: &[],
             draws: &[],
             copies: &[],
         };
@@ -160,6 +163,7 @@ impl Rows {
             pages: self.pool,
             page: self.page,
             tile,
+            pad,
         };
         let mut batch = DeviceBatch::default();
         batch.upload(&Device::emulated(), &arrays, &limits).unwrap();

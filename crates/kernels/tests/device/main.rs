@@ -5,6 +5,7 @@
 mod attention;
 #[cfg(test)]
 mod common;
+mod graphs;
 #[cfg(test)]
 mod products;
 #[cfg(test)]

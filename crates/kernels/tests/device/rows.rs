@@ -42,6 +42,8 @@ fn batch(tokens: &[u32], scored: &[u32], copies: &[(u32, u32)]) -> DeviceBatch {
         scorers: &vec![row; scored.len()],
         biases: &[],
         allowed: &[],
+        set_words: 1,
+        hosted: &[],
         draws: &[DRAW],
         copies,
     };
@@ -52,6 +54,7 @@ fn batch(tokens: &[u32], scored: &[u32], copies: &[(u32, u32)]) -> DeviceBatch {
         pages: 5,
         page: 1,
         tile: 64,
+        pad: 1,
     };
     let mut batch = DeviceBatch::default();
     batch.upload(&Device::emulated(), &arrays, &limits).unwrap();
@@ -163,6 +166,7 @@ fn a_batch_that_indexes_beyond_a_limit_is_refused() {
         pages: 2,
         page: 4,
         tile: 64,
+        pad: 1,
     };
     let whole = [segment(0..2, 0..1)];
     let arrays = BatchArrays {
@@ -176,6 +180,8 @@ fn a_batch_that_indexes_beyond_a_limit_is_refused() {
         scorers: &[],
         biases: &[],
         allowed: &[],
+        set_words: 1,
+        hosted: &[],
         draws: &[DRAW],
         copies: &[],
     };
@@ -213,6 +219,14 @@ fn a_batch_that_indexes_beyond_a_limit_is_refused() {
         },
         BatchArrays {
             scored: &[1],
+            ..arrays
+        },
+        BatchArrays {
+            hosted: &[2],
+            ..arrays
+        },
+        BatchArrays {
+            set_words: 2,
             ..arrays
         },
         BatchArrays {

@@ -1,10 +1,13 @@
-//! Logits to records.
+//! Hidden states to records.
 
-use crate::common::{Random, array, tensor};
+use crate::common::{BOTH, Random, array, kept, tensor};
 use asynclane_kernels::device::{
-    BatchArrays, BatchLimits, Device, DeviceBatch, DeviceScores, Precision, score_rows,
+    BatchArrays, BatchLimits, Device, DeviceBatch, DeviceMatrix, DeviceScores, Precision,
 };
-use asynclane_kernels::{AttentionSegment, Draw, LogitBias, Scored, Scorer, ScorerRow, score};
+use asynclane_kernels::{
+    AttentionSegment, Draw, Epilogue, LogitBias, Matrix, Scored, Scorer, ScorerRow, score,
+};
+use std::ops::Range;
 
 const MASK: u32 = 5;
 
@@ -67,7 +70,11 @@ impl Case {
         }
     }
 
-    fn cpu(&self) -> Vec<Scored> {
+    fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn scores(&self, logits: &[f32]) -> Vec<Scored> {
         let scorer = Scorer {
             rows: &self.rows,
             biases: &self.biases,
@@ -75,14 +82,35 @@ impl Case {
             draws: &self.draws,
             mask: MASK,
         };
-        score(&tensor(&self.logits, self.vocab), &scorer)
-            .unwrap()
-            .records
+        score(&tensor(logits, self.vocab), &scorer).unwrap().records
     }
 
-    /// In two ranges, as a step takes them.
-    fn device(&self) -> Vec<Option<Scored>> {
-        let (count, device) = (self.rows.len(), Device::emulated());
+    /// An LM head that makes these logits of hidden states that name their row.
+    fn head(&self, precision: Precision) -> DeviceMatrix {
+        let k = self.count();
+        let mut weight = vec![0.0; self.vocab * k];
+        for (row, logits) in self.logits.chunks(self.vocab).enumerate() {
+            for (token, logit) in logits.iter().enumerate() {
+                weight[token * k + row] = *logit;
+            }
+        }
+        let matrix = Matrix {
+            weight: &weight,
+            k,
+            bias: None,
+        };
+        DeviceMatrix::new(&Device::emulated(), precision, matrix, Epilogue::None).unwrap()
+    }
+
+    /// Hidden states that name their row.
+    fn names(&self, rows: Range<usize>) -> Vec<f32> {
+        let k = self.count();
+        rows.flat_map(|row| (0..k).map(move |i| f32::from(i == row)))
+            .collect()
+    }
+
+    fn batch(&self, pad: usize) -> DeviceBatch {
+        let (count, device) = (self.count(), Device::emulated());
         let zeros = vec![0; count];
         let scored: Vec<u32> = (0..count as u32).collect();
         let arrays = BatchArrays {
@@ -92,13 +120,16 @@ impl Case {
             visible: &zeros,
             segments: &[AttentionSegment {
                 rows: 0..count as u32,
-                pages: 0..0,
+                pages: 0..1,
             }],
-            pages: &[],
+            // In front of the biases, which have to be found all the same.
+            pages: &[0],
             scored: &scored,
             scorers: &self.rows,
             biases: &self.biases,
             allowed: &self.allowed,
+            set_words: self.vocab.div_ceil(32),
+            hosted: &[],
             draws: &self.draws,
             copies: &[],
         };
@@ -109,15 +140,21 @@ impl Case {
             pages: 1,
             page: 1,
             tile: 1,
+            pad,
         };
         let mut batch = DeviceBatch::default();
         batch.upload(&device, &arrays, &limits).unwrap();
+        batch
+    }
+
+    /// In two ranges, as a step takes them when there are many.
+    fn device(&self, precision: Precision) -> Vec<Option<Scored>> {
+        let (count, head, batch) = (self.count(), self.head(precision), self.batch(1));
         let (mut scores, mut records) = (DeviceScores::default(), Vec::new());
-        scores.reserve(&device, count).unwrap();
+        scores.reserve(&head, count).unwrap();
         for range in [0..count / 2, count / 2..count] {
-            let part = &self.logits[range.start * self.vocab..range.end * self.vocab];
-            let logits = array(Precision::F32, part, self.vocab, false);
-            score_rows(&logits, &batch, range, MASK, &scores).unwrap();
+            let x = array(precision, &self.names(range.clone()), count, true);
+            scores.score(&head, &x, (&batch, range), MASK).unwrap();
         }
         scores.read(count, &mut records).unwrap();
         records
@@ -125,38 +162,64 @@ impl Case {
 }
 
 fn compare(case: &Case, what: &str) {
-    for (row, (got, want)) in case.device().into_iter().zip(case.cpu()).enumerate() {
-        let got = got.expect("numbers");
-        assert_eq!(
-            (got.token, got.runner_up),
-            (want.token, want.runner_up),
-            "{what} row {row}"
-        );
-        let pairs = [
-            (got.probability, want.probability),
-            (got.runner_up_probability, want.runner_up_probability),
-            (got.entropy, want.entropy),
-            (got.present, want.present),
-        ];
-        for (got, want) in pairs {
-            assert!(
-                (got - want).abs() < 1e-6,
-                "{what} row {row}: {got} for {want}"
-            );
+    for precision in BOTH {
+        let want = case.scores(&kept(&case.logits, precision));
+        let got = case.device(precision);
+        assert_eq!(got.len(), want.len());
+        for (row, (got, want)) in got.into_iter().zip(want).enumerate() {
+            let what = format!("{precision:?} {what} row {row}");
+            same(&got.expect("numbers"), &want, &what);
         }
-        assert_eq!(got.gap, want.gap, "{what} row {row}");
     }
+}
+
+fn same(got: &Scored, want: &Scored, what: &str) {
+    assert_eq!(
+        (got.token, got.runner_up),
+        (want.token, want.runner_up),
+        "{what}"
+    );
+    let pairs = [
+        (got.probability, want.probability),
+        (got.runner_up_probability, want.runner_up_probability),
+        (got.entropy, want.entropy),
+        (got.present, want.present),
+    ];
+    for (got, want) in pairs {
+        assert!((got - want).abs() < 1e-6, "{what}: {got} for {want}");
+    }
+    assert_eq!(got.gap, want.gap, "{what}");
 }
 
 #[test]
 fn records_are_those_of_the_cpu() {
     let mut random = Random(12);
-    for vocab in [8, 33, 1000, 5001] {
+    for vocab in [8, 33, 130, 1000, 5001] {
         compare(
             &Case::new(&mut random, vocab, 24),
             &format!("{vocab} tokens"),
         );
     }
+}
+
+/// A token may have several biases, and a row more than a warp reads at a time.
+#[test]
+fn many_biases_are_applied_in_their_order() {
+    let mut random = Random(15);
+    let mut case = Case::new(&mut random, 300, 6);
+    case.biases.clear();
+    for row in 0..6 {
+        let from = case.biases.len() as u32;
+        for i in 0..90 {
+            case.biases.push(LogitBias {
+                token: random.below(40) as u32 * 7,
+                repetition: 1.0 + (i % 3) as f32 / 2.0,
+                amount: random.next(),
+            });
+        }
+        case.rows[row].biases = from..case.biases.len() as u32;
+    }
+    compare(&case, "many biases");
 }
 
 #[test]
@@ -172,18 +235,48 @@ fn ties_go_to_the_lower_token_and_bans_leave_nothing() {
         row.allowed = Some(0);
     }
     compare(&case, "all banned");
-    case.logits.fill(f32::NEG_INFINITY);
-    compare(&case, "no logit");
 }
 
+/// Hidden states so large that some logits are none: in one row all, in one row one.
 #[test]
 fn logits_that_are_no_numbers_have_no_record() {
-    let mut case = Case::new(&mut Random(14), 100, 4);
-    for row in &mut case.rows {
-        row.allowed = None;
+    for precision in BOTH {
+        let mut case = Case::new(&mut Random(14), 100, 4);
+        for row in &mut case.rows {
+            row.allowed = None;
+            row.biases = 0..0;
+        }
+        case.logits.fill(1.0);
+        // Too large for an f32 in row 3 alone, which is multiplied by more.
+        case.logits[3 * 100 + 99] = 3e38;
+        let mut x = case.names(0..4);
+        x[4 + 1] = f32::NAN;
+        x[3 * 4 + 3] = 4.0;
+        let (head, batch) = (case.head(precision), case.batch(1));
+        let (mut scores, mut records) = (DeviceScores::default(), Vec::new());
+        scores.reserve(&head, 4).unwrap();
+        let x = array(precision, &x, 4, true);
+        scores.score(&head, &x, (&batch, 0..4), MASK).unwrap();
+        scores.read(4, &mut records).unwrap();
+        let got: Vec<bool> = records.iter().map(Option::is_some).collect();
+        assert_eq!(got, [true, false, true, false], "{precision:?}");
     }
-    case.logits[150] = f32::NAN;
-    case.logits[399] = f32::INFINITY;
-    let got: Vec<bool> = case.device().iter().map(Option::is_some).collect();
-    assert_eq!(got, [true, false, true, false]);
+}
+
+/// Rows that pad a batch are scored too, and change nothing.
+#[test]
+fn padding_changes_no_record() {
+    let case = Case::new(&mut Random(16), 700, 9);
+    for precision in BOTH {
+        let (head, batch) = (case.head(precision), case.batch(64));
+        assert_eq!((batch.rows(), batch.scored()), (64, 64));
+        let mut x = case.names(0..9);
+        x.resize(64 * 9, 0.5);
+        let (mut scores, mut records) = (DeviceScores::default(), Vec::new());
+        scores.reserve(&head, 64).unwrap();
+        let x = array(precision, &x, 9, true);
+        scores.score(&head, &x, (&batch, 0..64), MASK).unwrap();
+        scores.read(9, &mut records).unwrap();
+        assert_eq!(records, case.device(precision), "{precision:?}");
+    }
 }

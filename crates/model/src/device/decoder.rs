@@ -2,8 +2,8 @@
 
 use crate::ModelInfo;
 use kernels::device::{
-    Array, AttentionScratch, Buffer, DeviceBatch, DeviceError, DeviceMatrix, DevicePool, Heads,
-    Places, Precision, copy_pages, embed, norm, split,
+    Array, AttentionScratch, Buffer, DeviceBatch, DeviceError, DeviceMatrix, DevicePool,
+    DeviceScores, Heads, Places, Precision, embed, norm, split,
 };
 use std::ops::Range;
 
@@ -61,14 +61,13 @@ impl DeviceDecoder {
         })
     }
 
-    /// Copies the batch's pages and runs all layers on its rows.
+    /// Runs all layers on the batch's rows.
     pub(crate) fn hidden(
         &self,
         work: &Work,
         batch: &DeviceBatch,
         (pool, scratch): (&DevicePool, &mut AttentionScratch),
     ) -> Result<(), DeviceError> {
-        copy_pages(pool, batch)?;
         let rows = batch.rows();
         if rows == 0 {
             return Ok(());
@@ -101,7 +100,24 @@ impl DeviceDecoder {
         Ok(())
     }
 
-    /// Logits of a range of the batch's scored rows: the first rows of `logits`.
+    /// Records of all scored rows.
+    pub(crate) fn score(
+        &self,
+        work: &Work,
+        batch: &DeviceBatch,
+        (normed, scores): (&Array, &DeviceScores),
+        mask: u32,
+    ) -> Result<(), DeviceError> {
+        for from in (0..batch.scored()).step_by(DeviceScores::CHUNK) {
+            let range = from..(from + DeviceScores::CHUNK).min(batch.scored());
+            let places = Places::Scored(range.clone());
+            norm((&work.x, &places), batch, (&self.norm, self.eps), normed)?;
+            scores.score(&self.head, normed, (batch, range), mask)?;
+        }
+        Ok(())
+    }
+
+    /// Logits of a range of the rows that the host wants them of: the first rows of `logits`.
     pub(crate) fn logits(
         &self,
         work: &Work,
@@ -110,7 +126,7 @@ impl DeviceDecoder {
         (normed, logits): (&Array, &Array),
     ) -> Result<(), DeviceError> {
         let rows = range.len();
-        let places = Places::Scored(range);
+        let places = Places::Hosted(range);
         norm((&work.x, &places), batch, (&self.norm, self.eps), normed)?;
         self.head.product(normed, rows, logits)
     }

@@ -239,6 +239,53 @@ fn neighbours_change_no_bit() {
     }
 }
 
+/// The first pass of a shape runs by itself, the second one is captured; from then on the launches
+/// are those of the graph.
+#[test]
+fn passes_of_a_shape_share_a_graph_and_change_no_bit() {
+    let tiny = Tiny::new(8, &shapes()[1]);
+    for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
+        let mut device = on_device(&tiny, dtype);
+        let mut seen = Vec::new();
+        for (i, lengths) in [[30, 9], [12, 31], [1, 29], [25, 25], [3, 3]]
+            .iter()
+            .enumerate()
+        {
+            let sampling = Sampling {
+                temperature: if i % 2 == 0 { 0.0 } else { 0.9 },
+                seed: i as u64,
+                ..Sampling::GREEDY
+            };
+            let mut batch = batch(&mut Noise(20 + i as u64), lengths, sampling);
+            batch.biases = (0..i as u32).map(|token| Bias::add(token, 0.5)).collect();
+            batch.rows[0].biases = 0..i as u32;
+            let want = run(&mut on_device(&tiny, dtype), &batch);
+            device.begin(&batch).unwrap();
+            assert_eq!(run(&mut device, &batch), want, "{dtype:?} pass {i}");
+            seen.push(device.graphs());
+        }
+        // Memory is taken in the first pass, so that the second one is the first that counts.
+        assert_eq!(seen, [0, 0, 1, 1, 1], "{dtype:?}");
+        assert!(device.without_graphs().is_none());
+    }
+}
+
+/// A pass that was begun and never read leaves nothing behind.
+#[test]
+fn a_pass_that_nobody_waits_for_is_no_other_ones_output() {
+    let tiny = Tiny::new(9, &shapes()[0]);
+    let (first, second) = (
+        batch(&mut Noise(30), &[8], Sampling::GREEDY),
+        batch(&mut Noise(31), &[5], Sampling::GREEDY),
+    );
+    let want = run(&mut on_device(&tiny, WeightDtype::F32), &second);
+    let mut device = on_device(&tiny, WeightDtype::F32);
+    device.begin(&first).unwrap();
+    device.begin(&second).unwrap();
+    assert_eq!(run(&mut device, &second), want);
+    assert_eq!(run(&mut device, &second), want);
+}
+
 #[test]
 fn the_selftest_holds() {
     let checks = selftest(&Device::emulated(), 70).unwrap();
