@@ -26,6 +26,7 @@ mod emulation;
 mod matrix;
 mod rows;
 mod score;
+mod selftest;
 
 pub use array::{Array, Buffer, Precision};
 pub use attention::{AttentionScratch, DevicePool, PoolSizes};
@@ -33,6 +34,7 @@ pub use batch::{BatchArrays, BatchLimits, BatchShape, DeviceBatch};
 pub use matrix::DeviceMatrix;
 pub use rows::{Heads, Places, copy_pages, embed, norm, split};
 pub use score::DeviceScores;
+pub use selftest::{Check, selftest};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -11,7 +11,7 @@ mod selftest;
 
 pub(crate) use decoder::{DeviceBlock, DeviceDecoder};
 pub(crate) use loader::Loader;
-pub use selftest::{Check, selftest};
+pub use selftest::selftest;
 
 use crate::arch::load_on;
 use crate::inputs::{Inputs, Limits};

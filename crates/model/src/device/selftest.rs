@@ -1,29 +1,10 @@
-//! Whether a device computes what the CPU does: forward passes of small models with random weights,
-//! which run every kernel.
+//! Whether a device computes what the CPU does: every kernel, then forward passes of small models with
+//! random weights.
 
 use super::{DeviceExecutor, DeviceModel};
 use crate::{Checkpoint, ExecutorConfig, LoadError, Model, ModelExecutor, WeightDtype};
-use kernels::device::Device;
+use kernels::device::{self, Check, Device};
 use step::{Batch, BatchOutput, Candidate, Executor, PageId, Row, Sampling, Score, Segment};
-
-/// One comparison.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Check {
-    /// What was compared.
-    pub name: String,
-    /// How far it was off.
-    pub error: f64,
-    /// How far it may be off.
-    pub tolerance: f64,
-}
-
-impl Check {
-    /// Whether the device may be used.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        self.error <= self.tolerance
-    }
-}
 
 /// Heads, key/value heads and width of the models: heads of 32, 64 and 128 numbers.
 const SHAPES: [(usize, usize, usize); 3] = [(6, 3, 192), (4, 1, 256), (3, 3, 384)];
@@ -36,13 +17,15 @@ const SAMPLED: Sampling = Sampling {
     ..Sampling::GREEDY
 };
 
-/// Compares every kernel, in f32 and in bf16, in batches of up to `rows` rows: the logarithms of
-/// probabilities, and the bits of a sequence alone and among others.
+/// Compares every kernel, in f32 and in bf16, in batches of up to `rows` rows; then the logarithms of
+/// probabilities of whole forward passes, one by one and from a graph, and the bits of a sequence
+/// alone and among others.
 ///
 /// # Errors
 /// If a model cannot be set up or a forward pass fails.
 pub fn selftest(device: &Device, rows: u32) -> Result<Vec<Check>, LoadError> {
-    let mut checks = Vec::new();
+    let checks = device::selftest(device, rows as usize);
+    let mut checks = checks.map_err(|error| LoadError::Setup(error.to_string()))?;
     for (dtype, tolerance) in [(WeightDtype::F32, 1e-4), (WeightDtype::Bf16, 5e-2)] {
         for shape in SHAPES {
             let (mut cpu, mut gpu) = executors(device, shape, dtype, rows)?;
@@ -58,6 +41,13 @@ pub fn selftest(device: &Device, rows: u32) -> Result<Vec<Check>, LoadError> {
                     name: name(&format!("sequences of {lengths:?} rows")),
                     error: distance(&got, &want),
                     tolerance,
+                });
+                let again = [run(&mut gpu, &batch)?, run(&mut gpu, &batch)?];
+                let differ = again.iter().filter(|again| **again != got);
+                checks.push(Check {
+                    name: name(&format!("passes of {lengths:?} rows that repeat as others")),
+                    error: differ.count() as f64,
+                    tolerance: 0.0,
                 });
             }
             let (alone, many) = (batch(&[33]), batch(&[33, 1, rows / 2]));

@@ -1,9 +1,7 @@
 //! Captured launches.
 
-use crate::common::{Random, array, poisoned};
-use asynclane_kernels::device::{
-    Buffer, Device, DeviceBatch, DeviceError, Places, Precision, norm,
-};
+use super::super::data::{Ends, Random, array, poisoned};
+use crate::device::{Buffer, Device, DeviceBatch, DeviceError, Places, Precision, norm};
 
 const D: usize = 40;
 
@@ -11,14 +9,13 @@ const D: usize = 40;
 fn a_graph_repeats_its_launches_over_what_memory_holds_then() {
     let (device, mut random) = (Device::emulated(), Random(21));
     let weight = Buffer::floats(&device, &random.numbers(D)).unwrap();
-    let x = array(Precision::F32, &random.numbers(3 * D), D, false);
-    let (once, again) = (
-        poisoned(Precision::F32, 3, D, false),
-        poisoned(Precision::F32, 3, D, false),
-    );
+    let on = (&device, Precision::F32);
+    let x = array(on, &random.numbers(3 * D), D, Ends::Plain).unwrap();
+    let out = || poisoned(on, (3, D), Ends::Plain).unwrap();
+    let (once, again) = (out(), out());
     let batch = DeviceBatch::default();
     let norms = |out| norm((&x, &Places::First(3)), &batch, (&weight, 1e-5), out);
-    let graph = once.device().capture(|| norms(&once)).unwrap();
+    let graph = device.capture(|| norms(&once)).unwrap();
     let untouched = once.read(3).unwrap();
     assert!(untouched.iter().all(|x| x.is_nan()), "kept, not run");
     for _ in 0..2 {

@@ -1,0 +1,275 @@
+//! Split, rotation, writes into the pool, and attention over it.
+
+use super::super::{
+    AttentionScratch, Buffer, Device, DevicePool, Heads, PoolSizes, Precision, Result, split,
+};
+use super::data::{Ends, POSITIONS, Random, Rows, array, poisoned, tensor, values};
+use super::{Check, cpu, rounding};
+use crate::attention::PagedAttention;
+use crate::cache::{Pool, WriteRows};
+use crate::norm::HeadNorm;
+use crate::rope::{Rope, RopeTable};
+use candle_core::{Device as Cpu, Tensor};
+
+const EPS: f32 = 1e-6;
+const THETA: f64 = 1e4;
+
+/// Heads of a layer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) heads: usize,
+    pub(super) groups: usize,
+    pub(super) c: usize,
+    /// Numbers of a head that turn.
+    pub(super) turned: usize,
+    pub(super) norms: bool,
+}
+
+/// Plain heads.
+pub(super) const SHAPE: Shape = Shape {
+    heads: 4,
+    groups: 2,
+    c: 32,
+    turned: 32,
+    norms: false,
+};
+
+impl Shape {
+    /// Of a row's queries, keys and values.
+    pub(super) fn width(&self) -> usize {
+        (self.heads + 2 * self.groups) * self.c
+    }
+}
+
+/// One layer's input and the pool before it.
+pub(super) struct Case {
+    pub(super) shape: Shape,
+    pub(super) rows: Rows,
+    qkv: Vec<f32>,
+    /// Where the rows begin in `qkv`.
+    pub(super) first: usize,
+    norms: Vec<f32>,
+    pub(super) pool: DevicePool,
+}
+
+pub(super) fn checks(
+    random: &mut Random,
+    on: (&Device, Precision),
+    most: usize,
+) -> Result<Vec<Check>> {
+    let mut checks = Vec::new();
+    let shape = |heads, groups, c, turned, norms| Shape {
+        heads,
+        groups,
+        c,
+        turned,
+        norms,
+    };
+    for shape in [
+        shape(1, 1, 8, 8, false),
+        shape(6, 2, 40, 24, true),
+        shape(7, 1, 64, 64, false),
+        shape(3, 3, 128, 128, true),
+    ] {
+        // Odd lengths, one row, a segment longer than a tile, page borders.
+        let rows = Rows::new(random, 16, &[(1, 1), (5, 33), (70, 100), (1, 64)]);
+        checks.extend(Case::new(random, on, shape, rows)?.checks()?);
+    }
+    for page in [1, 5, 64] {
+        // Contexts of several parts.
+        let rows = Rows::new(random, page, &[(3, 511), (2, 1100), (4, 513)]);
+        checks.extend(Case::new(random, on, SHAPE, rows)?.checks()?);
+    }
+    let rows = Rows::new(random, 16, &[(most, most + 9)]);
+    checks.extend(Case::new(random, on, SHAPE, rows)?.checks()?);
+    Ok(checks)
+}
+
+impl Case {
+    pub(super) fn new(
+        random: &mut Random,
+        (device, precision): (&Device, Precision),
+        shape: Shape,
+        rows: Rows,
+    ) -> Result<Self> {
+        let sizes = PoolSizes {
+            precision,
+            layers: 2,
+            groups: shape.groups,
+            head_width: shape.c,
+            page: rows.page,
+            pages: rows.pool,
+        };
+        let pool = DevicePool::new(device, sizes)?;
+        // What earlier batches left there.
+        let slots = rows.pool * rows.page;
+        let numbers = random.numbers(4 * slots * shape.groups * shape.c);
+        let old = array((device, precision), &numbers, numbers.len(), Ends::Plain)?;
+        let mut bytes = vec![0; numbers.len() * precision.bytes()];
+        old.buffer().download(0, &mut bytes)?;
+        pool.buffer().upload(&bytes)?;
+        Ok(Self {
+            qkv: random.numbers(rows.len() * shape.width()),
+            first: 0,
+            norms: random.numbers((shape.heads + shape.groups) * shape.c),
+            shape,
+            rows,
+            pool,
+        })
+    }
+
+    fn precision(&self) -> Precision {
+        self.pool.sizes().precision
+    }
+
+    /// Queries and attended values of all rows, which are padded to a multiple of `pad`.
+    pub(super) fn run(&self, pad: usize) -> Result<[Vec<f32>; 2]> {
+        let on = (self.pool.device(), self.precision());
+        let (device, shape, rows) = (on.0, self.shape, &self.rows);
+        let inner = shape.heads * shape.c;
+        let batch = rows.upload(device, self.pool.tile(shape.heads)?, pad)?;
+        let mut qkv = self.qkv[self.first..][..rows.len() * shape.width()].to_vec();
+        qkv.resize(batch.rows() * shape.width(), 0.25);
+        let qkv = array((device, Precision::F32), &qkv, shape.width(), Ends::Plain)?;
+        let table = Heads::new(device, &RopeTable::new(THETA, shape.turned, POSITIONS))?;
+        let weights = Buffer::floats(device, &self.norms)?;
+        let norms = shape.norms.then_some((&weights, EPS));
+        let q = poisoned(on, (batch.rows(), inner), Ends::Plain)?;
+        split(&qkv, (&table, norms), &batch, &q, (&self.pool, 1))?;
+        let out = poisoned(on, (batch.rows(), inner), Ends::Padded)?;
+        AttentionScratch::default().attend(&q, (&self.pool, 1), &batch, &out)?;
+        Ok([q.read(rows.len())?, out.read(rows.len())?])
+    }
+
+    /// Keys and values of layer 1, `[pages, g, p, c]`.
+    pub(super) fn held(&self) -> Result<[Vec<f32>; 2]> {
+        let sizes = self.pool.sizes();
+        let count = sizes.pages * sizes.groups * sizes.page * sizes.head_width;
+        let size = sizes.precision.bytes();
+        let mut bytes = vec![0; count * size * 4];
+        self.pool.buffer().download(0, &mut bytes)?;
+        let number = |bytes: &[u8]| match *bytes {
+            [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
+            _ => f32::from_bits(u32::from(bytes[0]) << 16 | u32::from(bytes[1]) << 24),
+        };
+        let half = |from: usize| -> Vec<f32> {
+            let part = &bytes[from * count * size..(from + 1) * count * size];
+            part.chunks_exact(size).map(number).collect()
+        };
+        Ok([half(2), half(3)])
+    }
+
+    /// A pool of the CPU's with the device's numbers.
+    fn on_cpu(&self, which: Pool, numbers: &[f32]) -> Result<Tensor> {
+        let dims = (
+            self.rows.pool,
+            self.shape.groups,
+            self.rows.page,
+            self.shape.c,
+        );
+        let tensor = cpu(Tensor::from_slice(numbers, dims, &Cpu::Cpu))?;
+        match which {
+            Pool::Keys => cpu(tensor.transpose(2, 3).and_then(|t| t.contiguous())),
+            Pool::Values => Ok(tensor),
+        }
+    }
+
+    /// Queries, keys and values of the rows after norms and rotation.
+    fn turned(&self) -> Result<Tensor> {
+        let Shape {
+            heads, groups, c, ..
+        } = self.shape;
+        let turned = tensor(&self.qkv, self.shape.width())?;
+        if self.shape.norms {
+            let norm = HeadNorm {
+                weights: &self.norms,
+                width: c,
+                eps: EPS,
+            };
+            cpu(turned.inplace_op1(&norm))?;
+        }
+        let rope = Rope {
+            table: &RopeTable::new(THETA, self.shape.turned, POSITIONS),
+            positions: &self.rows.positions,
+            heads: heads + groups,
+            width: c,
+        };
+        cpu(turned.inplace_op1(&rope))?;
+        Ok(turned)
+    }
+
+    /// What the CPU's pools hold once the rows are written.
+    fn written(&self, turned: &Tensor, before: &[Vec<f32>; 2]) -> Result<[Vec<f32>; 2]> {
+        let Shape {
+            heads, groups, c, ..
+        } = self.shape;
+        let write = |which: Pool, column: usize, old: &[f32]| {
+            let pool = self.on_cpu(which, old)?;
+            let write = WriteRows {
+                pool: which,
+                slots: &self.rows.slots,
+                column,
+            };
+            cpu(pool.inplace_op2(turned, &write))?;
+            match which {
+                Pool::Keys => values(&cpu(pool.transpose(2, 3).and_then(|t| t.contiguous()))?),
+                Pool::Values => values(&pool),
+            }
+        };
+        Ok([
+            write(Pool::Keys, heads * c, &before[0])?,
+            write(Pool::Values, (heads + groups) * c, &before[1])?,
+        ])
+    }
+
+    /// Attention on what the device has really written, so that its own error alone is seen.
+    fn attended(&self, q: &[f32], held: &[Vec<f32>; 2]) -> Result<Vec<f32>> {
+        let attention = PagedAttention {
+            segments: &self.rows.segments,
+            pages: &self.rows.pages,
+            visible: &self.rows.visible,
+            heads: self.shape.heads,
+            scale: 1.0 / (self.shape.c as f32).sqrt(),
+        };
+        let keys = self.on_cpu(Pool::Keys, &held[0])?;
+        let others = self.on_cpu(Pool::Values, &held[1])?;
+        let q = tensor(q, self.shape.heads * self.shape.c)?;
+        values(&cpu(q.apply_op3_no_bwd(&keys, &others, &attention))?)
+    }
+
+    pub(super) fn checks(&self) -> Result<Vec<Check>> {
+        let Shape {
+            heads, groups, c, ..
+        } = self.shape;
+        let (precision, rows) = (self.precision(), &self.rows);
+        let name = |what: &str| {
+            let (count, page) = (rows.len(), rows.page);
+            format!(
+                "{precision:?} {what}: {heads}/{groups} heads of {c}, {count} rows, pages of {page}"
+            )
+        };
+        let before = self.held()?;
+        let [q, out] = self.run(1)?;
+        let after = self.held()?;
+        // Rows that pad the batch change no bit, of the pool neither.
+        let idle = self.run(32)? == [q.clone(), out.clone()] && self.held()? == after;
+        let turned = self.turned()?;
+        let queries = turned.narrow(1, 0, heads * c).and_then(|t| t.contiguous());
+        let queries = values(&cpu(queries)?)?;
+        let [keys, others] = self.written(&turned, &before)?;
+        let attended = self.attended(&q, &after)?;
+        let share = rounding(precision);
+        Ok(vec![
+            Check::new(name("queries"), &q, &queries, share),
+            Check::new(name("keys"), &after[0], &keys, share),
+            Check::new(name("values"), &after[1], &others, share),
+            // Weights are rounded too.
+            Check::new(name("attention"), &out, &attended, 2.0 * share),
+            Check {
+                name: name("padding"),
+                error: f64::from(u8::from(!idle)),
+                tolerance: 0.0,
+            },
+        ])
+    }
+}

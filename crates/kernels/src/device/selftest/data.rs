@@ -1,0 +1,237 @@
+//! Random numbers and batches.
+
+use super::super::{Array, BatchArrays, BatchLimits, Device, DeviceBatch, Precision, Result};
+use super::cpu;
+use crate::attention::AttentionSegment;
+use crate::score::{Draw, ScorerRow};
+use candle_core::{Device as Cpu, Tensor};
+
+/// Positions of the batches' rotary tables.
+pub(super) const POSITIONS: usize = 64;
+/// The most probable token.
+pub(super) const GREEDY: Draw = Draw {
+    temperature: 0.0,
+    top_p: 1.0,
+    min_p: 0.0,
+    top_k: 0,
+    seed: 0,
+    clock: 0,
+};
+
+/// Deterministic numbers.
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    /// In -1..1.
+    pub(super) fn next(&mut self) -> f32 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+
+    pub(super) fn below(&mut self, limit: usize) -> usize {
+        ((self.next() + 1.0) / 2.0 * limit as f32) as usize % limit
+    }
+
+    pub(super) fn numbers(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.next()).collect()
+    }
+}
+
+/// Whether rows end on whole reads of a product.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Ends {
+    Plain,
+    Padded,
+}
+
+/// Numbers as a precision keeps them.
+pub(super) fn kept(device: &Device, numbers: &[f32], precision: Precision) -> Result<Vec<f32>> {
+    let array = Array::new(device, precision, 1, numbers.len())?;
+    array.write(0, numbers)?;
+    array.read(1)
+}
+
+/// An array whose every byte is 0xFF: not a number in either precision.
+pub(super) fn poisoned(
+    (device, precision): (&Device, Precision),
+    (rows, width): (usize, usize),
+    ends: Ends,
+) -> Result<Array> {
+    let array = match ends {
+        Ends::Padded => Array::padded(device, precision, rows, width),
+        Ends::Plain => Array::new(device, precision, rows, width),
+    }?;
+    array.buffer().fill(0xFF)?;
+    Ok(array)
+}
+
+/// An array with these rows, and a poisoned one behind them.
+pub(super) fn array(
+    on: (&Device, Precision),
+    numbers: &[f32],
+    width: usize,
+    ends: Ends,
+) -> Result<Array> {
+    let array = poisoned(on, (numbers.len() / width + 1, width), ends)?;
+    array.write(0, numbers)?;
+    Ok(array)
+}
+
+/// The same numbers on the CPU.
+pub(super) fn tensor(numbers: &[f32], width: usize) -> Result<Tensor> {
+    let shape = (numbers.len() / width, width);
+    cpu(Tensor::from_slice(numbers, shape, &Cpu::Cpu))
+}
+
+pub(super) fn values(tensor: &Tensor) -> Result<Vec<f32>> {
+    cpu(tensor.flatten_all().and_then(|all| all.to_vec1()))
+}
+
+/// A batch of rows in segments, each with pages of its own, in no order.
+#[derive(Clone, Default)]
+pub(super) struct Rows {
+    pub(super) positions: Vec<u32>,
+    pub(super) slots: Vec<u32>,
+    pub(super) visible: Vec<u32>,
+    pub(super) segments: Vec<AttentionSegment>,
+    pub(super) pages: Vec<u32>,
+    pub(super) page: usize,
+    pub(super) pool: usize,
+}
+
+impl Rows {
+    /// One segment for each (rows, slots that exist): rows stand at the end of the slots and see
+    /// some of them; two more pages are in the pool.
+    pub(super) fn new(random: &mut Random, page: usize, segments: &[(usize, usize)]) -> Self {
+        let count = |slots: usize| slots.div_ceil(page);
+        let pool = segments.iter().map(|s| count(s.1)).sum::<usize>() + 2;
+        let mut free: Vec<u32> = (0..pool as u32).collect();
+        let mut all = Self {
+            page,
+            pool,
+            ..Self::default()
+        };
+        for &(rows, slots) in segments {
+            let (row, table) = (all.positions.len() as u32, all.pages.len());
+            for _ in 0..count(slots) {
+                let at = random.below(free.len());
+                all.pages.push(free.swap_remove(at));
+            }
+            for slot in slots - rows..slots {
+                let page_of = all.pages[table + slot / page] as usize;
+                all.positions.push(random.below(POSITIONS) as u32);
+                all.slots.push((page_of * page + slot % page) as u32);
+                let seen = match random.below(4) {
+                    0 => slots,
+                    1 => slot + 1,
+                    _ => random.below(slots + 1),
+                };
+                all.visible.push(seen as u32);
+            }
+            all.segments.push(AttentionSegment {
+                rows: row..all.positions.len() as u32,
+                pages: table as u32..all.pages.len() as u32,
+            });
+        }
+        all
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.positions.len()
+    }
+
+    /// On the device, rows padded to a multiple of `pad`.
+    pub(super) fn upload(&self, device: &Device, tile: usize, pad: usize) -> Result<DeviceBatch> {
+        let zeros = vec![0; self.len()];
+        let arrays = BatchArrays {
+            tokens: &zeros,
+            positions: &self.positions,
+            slots: &self.slots,
+            visible: &self.visible,
+            segments: &self.segments,
+            pages: &self.pages,
+            ..NOTHING
+        };
+        let limits = BatchLimits {
+            positions: POSITIONS,
+            pages: self.pool,
+            page: self.page,
+            tile,
+            pad,
+            ..LIMITS
+        };
+        let mut batch = DeviceBatch::default();
+        batch.upload(device, &arrays, &limits)?;
+        Ok(batch)
+    }
+}
+
+/// No rows.
+pub(super) const NOTHING: BatchArrays<'_> = BatchArrays {
+    tokens: &[],
+    positions: &[],
+    slots: &[],
+    visible: &[],
+    segments: &[],
+    pages: &[],
+    scored: &[],
+    scorers: &[],
+    biases: &[],
+    allowed: &[],
+    set_words: 1,
+    hosted: &[],
+    draws: &[GREEDY],
+    copies: &[],
+};
+
+/// A few tokens on one page.
+pub(super) const LIMITS: BatchLimits = BatchLimits {
+    tokens: TOKENS,
+    positions: 1,
+    vocab: TOKENS,
+    pages: 5,
+    page: 1,
+    tile: 64,
+    pad: 1,
+};
+
+/// Tokens of small vocabularies.
+pub(super) const TOKENS: usize = 9;
+
+/// A batch of these tokens, of which these rows are scored, after these copies.
+pub(super) fn plain(
+    device: &Device,
+    tokens: &[u32],
+    scored: &[u32],
+    copies: &[(u32, u32)],
+) -> Result<DeviceBatch> {
+    let row = ScorerRow {
+        input: 0,
+        position: 0,
+        biases: 0..0,
+        allowed: None,
+        tops: 0,
+        draw: 0,
+    };
+    let zeros = vec![0; tokens.len()];
+    let arrays = BatchArrays {
+        tokens,
+        positions: &zeros,
+        slots: &zeros,
+        visible: &zeros,
+        segments: &[AttentionSegment {
+            rows: 0..tokens.len() as u32,
+            pages: 0..0,
+        }],
+        scored,
+        scorers: &vec![row; scored.len()],
+        copies,
+        ..NOTHING
+    };
+    let mut batch = DeviceBatch::default();
+    batch.upload(device, &arrays, &LIMITS)?;
+    Ok(batch)
+}

@@ -1,0 +1,120 @@
+//! Matrix products and what follows them.
+
+use super::super::{Array, Device, DeviceMatrix, Precision, Result};
+use super::data::{Ends, Random, array, kept, poisoned, tensor, values};
+use super::{Check, cpu, rounding};
+use crate::linear::{Epilogue, Linear, Matrix};
+use crate::simd::unit::WeightDtype;
+
+/// What sums in another order may lose of the largest number; tensor cores cut what they add.
+const SUMS: f64 = 2e-5;
+
+/// Weights `[n, k]` and a bias that are exact in a precision, and `r` such rows.
+pub(super) struct Layer {
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+    x: Vec<f32>,
+    k: usize,
+}
+
+impl Layer {
+    pub(super) fn new(
+        random: &mut Random,
+        (device, precision): (&Device, Precision),
+        [r, k, n]: [usize; 3],
+    ) -> Result<Self> {
+        Ok(Self {
+            weight: kept(device, &random.numbers(n * k), precision)?,
+            bias: random.numbers(n),
+            x: kept(device, &random.numbers(r * k), precision)?,
+            k,
+        })
+    }
+
+    fn matrix(&self) -> Matrix<'_> {
+        Matrix {
+            weight: &self.weight,
+            k: self.k,
+            bias: Some(&self.bias),
+        }
+    }
+
+    pub(super) fn on(
+        &self,
+        (device, precision): (&Device, Precision),
+        epilogue: Epilogue,
+    ) -> Result<DeviceMatrix> {
+        DeviceMatrix::new(device, precision, self.matrix(), epilogue)
+    }
+
+    /// Some of its rows, with zeros for padding, as producers leave them.
+    pub(super) fn rows(
+        &self,
+        on: (&Device, Precision),
+        range: std::ops::Range<usize>,
+    ) -> Result<Array> {
+        let x = &self.x[range.start * self.k..range.end * self.k];
+        array(on, x, self.k, Ends::Padded)
+    }
+
+    fn on_cpu(&self, epilogue: Epilogue) -> Result<Vec<f32>> {
+        let linear = cpu(Linear::new(self.matrix(), WeightDtype::F32, epilogue))?;
+        values(&cpu(linear.forward(&tensor(&self.x, self.k)?))?)
+    }
+}
+
+pub(super) fn checks(
+    random: &mut Random,
+    on: (&Device, Precision),
+    most: usize,
+) -> Result<Vec<Check>> {
+    let mut checks = Vec::new();
+    for sizes in [
+        [1, 5, 3],
+        [7, 72, 33],
+        [65, 130, 70],
+        [130, 64, 129],
+        [most, 130, 70],
+    ] {
+        let layer = Layer::new(random, on, sizes)?;
+        checks.extend(plain(random, on, &layer, sizes)?);
+    }
+    for sizes in [[1, 8, 6], [9, 64, 70], [140, 80, 132]] {
+        let layer = Layer::new(random, on, sizes)?;
+        checks.push(gated(on, &layer, sizes)?);
+    }
+    Ok(checks)
+}
+
+/// Written, and added to what is there.
+fn plain(
+    random: &mut Random,
+    (device, precision): (&Device, Precision),
+    layer: &Layer,
+    [r, k, n]: [usize; 3],
+) -> Result<[Check; 2]> {
+    let name = |what: &str| format!("{precision:?} {what} of {r}x{k}x{n}");
+    let on = (device, precision);
+    let want = layer.on_cpu(Epilogue::None)?;
+    let (x, matrix) = (layer.rows(on, 0..r)?, layer.on(on, Epilogue::None)?);
+    let out = poisoned((device, Precision::F32), (r, n), Ends::Plain)?;
+    matrix.product(&x, r, &out)?;
+    let stored = Check::new(name("product"), &out.read(r)?, &want, SUMS);
+    let before = random.numbers(r * n);
+    out.write(0, &before)?;
+    matrix.add_product(&x, r, &out)?;
+    let want: Vec<f32> = want.iter().zip(before).map(|(x, y)| x + y).collect();
+    let added = Check::new(name("added product"), &out.read(r)?, &want, SUMS);
+    Ok([stored, added])
+}
+
+/// SiLU of the gate times up.
+fn gated(on: (&Device, Precision), layer: &Layer, [r, k, n]: [usize; 3]) -> Result<Check> {
+    let want = layer.on_cpu(Epilogue::SiluGate)?;
+    let out = poisoned(on, (r, n / 2), Ends::Padded)?;
+    let matrix = layer.on(on, Epilogue::SiluGate)?;
+    matrix.product(&layer.rows(on, 0..r)?, r, &out)?;
+    let name = format!("{:?} gated product of {r}x{k}x{n}", on.1);
+    let tolerance = SUMS.max(rounding(on.1));
+    Ok(Check::new(name, &out.read(r)?, &want, tolerance))
+}

@@ -1,0 +1,218 @@
+//! The LM head and the reduction in it.
+
+use super::super::{
+    Array, BatchArrays, BatchLimits, Device, DeviceBatch, DeviceMatrix, DeviceScores, Precision,
+    Result,
+};
+use super::data::{Ends, GREEDY, LIMITS, NOTHING, Random, array, kept, tensor};
+use super::{Check, cpu};
+use crate::attention::AttentionSegment;
+use crate::linear::{Epilogue, Matrix};
+use crate::score::{Draw, LogitBias, Scored, Scorer, ScorerRow, score};
+use std::ops::Range;
+
+pub(super) const MASK: u32 = 5;
+
+/// Rows of logits and what they are scored with.
+pub(super) struct Case {
+    pub(super) logits: Vec<f32>,
+    pub(super) vocab: usize,
+    pub(super) rows: Vec<ScorerRow>,
+    pub(super) biases: Vec<LogitBias>,
+    pub(super) allowed: Vec<u32>,
+    draws: Vec<Draw>,
+}
+
+pub(super) fn checks(random: &mut Random, on: (&Device, Precision)) -> Result<Vec<Check>> {
+    let mut checks = Vec::new();
+    for (rows, vocab) in [(1, 8), (24, 33), (24, 130), (70, 1000), (24, 5001)] {
+        checks.extend(Case::new(random, vocab, rows).checks(on)?);
+    }
+    Ok(checks)
+}
+
+impl Case {
+    pub(super) fn new(random: &mut Random, vocab: usize, rows: usize) -> Self {
+        let draw = |temperature, seed| Draw {
+            temperature,
+            seed,
+            clock: 7,
+            ..GREEDY
+        };
+        let logits: Vec<f32> = (0..rows * vocab).map(|_| 8.0 * random.next()).collect();
+        let words = vocab.div_ceil(32);
+        let mut biases = Vec::new();
+        let mut describe = |row: usize| {
+            let from = biases.len() as u32;
+            for _ in 0..random.below(4) {
+                biases.push(LogitBias {
+                    token: random.below(vocab) as u32,
+                    repetition: 1.0 + random.below(3) as f32 / 4.0,
+                    amount: match random.below(3) {
+                        0 => f32::NEG_INFINITY,
+                        _ => 3.0 * random.next(),
+                    },
+                });
+            }
+            ScorerRow {
+                input: random.below(vocab + 2) as u32,
+                position: row as u32,
+                biases: from..biases.len() as u32,
+                allowed: [None, Some(0), Some(1)][random.below(3)],
+                tops: 0,
+                draw: random.below(3) as u32,
+            }
+        };
+        let rows: Vec<_> = (0..rows).map(&mut describe).collect();
+        // One set with half of the tokens, one with two.
+        let mut allowed: Vec<u32> = (0..words).map(|i| 0x5A5A_1234 ^ i as u32).collect();
+        allowed.extend(vec![0; words]);
+        allowed[words] = 1 << MASK | 1 << 7;
+        Self {
+            logits,
+            vocab,
+            rows,
+            biases,
+            allowed,
+            draws: vec![draw(0.0, 1), draw(0.7, 1 << 40 | 3), draw(1e-30, 2)],
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn on_cpu(&self, (device, precision): (&Device, Precision)) -> Result<Vec<Scored>> {
+        let scorer = Scorer {
+            rows: &self.rows,
+            biases: &self.biases,
+            allowed: &self.allowed,
+            draws: &self.draws,
+            mask: MASK,
+        };
+        let logits = kept(device, &self.logits, precision)?;
+        Ok(cpu(score(&tensor(&logits, self.vocab)?, &scorer))?.records)
+    }
+
+    /// An LM head that makes these logits of hidden states that name their row.
+    pub(super) fn head(&self, (device, precision): (&Device, Precision)) -> Result<DeviceMatrix> {
+        let k = self.count();
+        let mut weight = vec![0.0; self.vocab * k];
+        for (row, logits) in self.logits.chunks(self.vocab).enumerate() {
+            for (token, logit) in logits.iter().enumerate() {
+                weight[token * k + row] = *logit;
+            }
+        }
+        let matrix = Matrix {
+            weight: &weight,
+            k,
+            bias: None,
+        };
+        DeviceMatrix::new(device, precision, matrix, Epilogue::None)
+    }
+
+    /// Hidden states that name their row.
+    pub(super) fn names(&self, rows: Range<usize>) -> Vec<f32> {
+        let k = self.count();
+        let number = |i, row| if i == row { 1.0 } else { 0.0 };
+        rows.flat_map(|row| (0..k).map(move |i| number(i, row)))
+            .collect()
+    }
+
+    pub(super) fn batch(&self, device: &Device, pad: usize) -> Result<DeviceBatch> {
+        let count = self.count();
+        let zeros = vec![0; count];
+        let scored: Vec<u32> = (0..count as u32).collect();
+        let arrays = BatchArrays {
+            tokens: &zeros,
+            positions: &zeros,
+            slots: &zeros,
+            visible: &zeros,
+            segments: &[AttentionSegment {
+                rows: 0..count as u32,
+                pages: 0..1,
+            }],
+            // In front of the biases, which have to be found all the same.
+            pages: &[0],
+            scored: &scored,
+            scorers: &self.rows,
+            biases: &self.biases,
+            allowed: &self.allowed,
+            set_words: self.vocab.div_ceil(32),
+            draws: &self.draws,
+            ..NOTHING
+        };
+        let limits = BatchLimits {
+            vocab: self.vocab,
+            pad,
+            ..LIMITS
+        };
+        let mut batch = DeviceBatch::default();
+        batch.upload(device, &arrays, &limits)?;
+        Ok(batch)
+    }
+
+    /// The records of these rows of hidden states, as many as the batch scores or fewer.
+    pub(super) fn records(
+        &self,
+        head: &DeviceMatrix,
+        batch: &DeviceBatch,
+        ranges: &[(Range<usize>, Array)],
+    ) -> Result<Vec<Option<Scored>>> {
+        let (mut scores, mut records) = (DeviceScores::default(), Vec::new());
+        scores.reserve(head, batch.scored())?;
+        for (range, x) in ranges {
+            scores.score(head, x, (batch, range.clone()), MASK)?;
+        }
+        scores.read(self.count(), &mut records)?;
+        Ok(records)
+    }
+
+    /// In two ranges, as a step takes them when there are many.
+    pub(super) fn run(&self, on: (&Device, Precision)) -> Result<Vec<Option<Scored>>> {
+        let count = self.count();
+        let ranges = [0..count / 2, count / 2..count].map(|range| {
+            let names = self.names(range.clone());
+            array(on, &names, count, Ends::Padded).map(|x| (range, x))
+        });
+        let ranges = ranges.into_iter().collect::<Result<Vec<_>>>()?;
+        self.records(&self.head(on)?, &self.batch(on.0, 1)?, &ranges)
+    }
+
+    pub(super) fn checks(&self, on: (&Device, Precision)) -> Result<[Check; 2]> {
+        let (want, got) = (self.on_cpu(on)?, self.run(on)?);
+        let name = |what: &str| {
+            let (rows, vocab) = (self.count(), self.vocab);
+            format!("{:?} LM head, {rows} rows of {vocab} tokens: {what}", on.1)
+        };
+        let (mut wrong, mut error) = (want.len().abs_diff(got.len()), 0.0_f64);
+        for (got, want) in got.iter().zip(&want) {
+            let Some(got) = got else {
+                wrong += 1;
+                continue;
+            };
+            let same = (got.token, got.runner_up) == (want.token, want.runner_up);
+            wrong += usize::from(!same || got.gap != want.gap);
+            for (got, want) in [
+                (got.probability, want.probability),
+                (got.runner_up_probability, want.runner_up_probability),
+                (got.entropy, want.entropy),
+                (got.present, want.present),
+            ] {
+                error = error.max((got - want).abs());
+            }
+        }
+        Ok([
+            Check {
+                name: name("wrong tokens"),
+                error: wrong as f64,
+                tolerance: 0.0,
+            },
+            Check {
+                name: name("probabilities"),
+                error,
+                tolerance: 1e-6,
+            },
+        ])
+    }
+}

@@ -1,0 +1,53 @@
+//! The same comparisons over the emulation, and what a device that works never shows.
+
+mod attention;
+mod graphs;
+mod products;
+mod rows;
+mod score;
+
+use super::{Check, Precision, selftest};
+use crate::device::Device;
+
+const BOTH: [Precision; 2] = [Precision::F32, Precision::Bf16];
+
+fn assert_all(checks: impl IntoIterator<Item = Check>) {
+    for check in checks {
+        assert!(check.holds(), "{check:?}");
+    }
+}
+
+#[test]
+fn the_emulation_computes_what_the_cpu_does() {
+    let checks = selftest(&Device::emulated(), 75).unwrap();
+    assert_eq!(checks.len(), 2 * (1 + 9 + 13 + 40 + 10));
+    for what in [
+        "embedding",
+        "norm",
+        "copies",
+        "product",
+        "attention",
+        "LM head",
+    ] {
+        assert!(
+            checks.iter().any(|check| check.name.contains(what)),
+            "{what}"
+        );
+    }
+    assert_all(checks);
+}
+
+#[test]
+fn an_error_is_the_largest_and_what_is_no_number_is_wrong() {
+    let check = |got: &[f32]| Check::new(String::new(), got, &[1.0, -4.0], 0.1);
+    assert!(check(&[1.2, -4.0]).holds());
+    assert!((check(&[1.2, -5.0]).error - 0.25).abs() < 1e-6);
+    for wrong in [
+        &[1.0, -5.0][..],
+        &[f32::NAN, -4.0],
+        &[1.0],
+        &[1.0, f32::INFINITY],
+    ] {
+        assert!(!check(wrong).holds(), "{wrong:?}");
+    }
+}

@@ -1,0 +1,72 @@
+use super::super::attention::{Case, SHAPE};
+use super::super::data::{Random, Rows};
+use super::{BOTH, assert_all};
+use crate::device::{Device, PoolSizes, Precision};
+
+fn case(random: &mut Random, precision: Precision, rows: Rows) -> Case {
+    Case::new(random, (&Device::emulated(), precision), SHAPE, rows).unwrap()
+}
+
+#[test]
+fn a_row_that_sees_nothing_is_zero() {
+    let mut random = Random(9);
+    for precision in BOTH {
+        let mut rows = Rows::new(&mut random, 16, &[(3, 30), (2, 600)]);
+        rows.visible = vec![0, 30, 0, 600, 0];
+        let case = case(&mut random, precision, rows);
+        assert_all(case.checks().unwrap());
+        let [_, out] = case.run(1).unwrap();
+        let zero = |row: usize| out[row * 128..(row + 1) * 128].iter().all(|x| *x == 0.0);
+        assert_eq!([0, 1, 2, 3, 4].map(zero), [true, false, true, false, true]);
+    }
+}
+
+/// One row of a batch of many bit by bit, in a batch alone.
+#[test]
+fn a_row_is_the_same_among_any_others() {
+    let mut random = Random(10);
+    for precision in BOTH {
+        let rows = Rows::new(&mut random, 16, &[(40, 600), (30, 90)]);
+        let mut case = case(&mut random, precision, rows.clone());
+        let [_, many] = case.run(1).unwrap();
+        for row in [0, 17, 39] {
+            case.keep(&rows, row);
+            let [_, one] = case.run(1).unwrap();
+            assert_eq!(one, many[row * 128..(row + 1) * 128], "{precision:?} {row}");
+        }
+    }
+}
+
+impl Case {
+    /// Leaves one row of the first segment of the rows it began with.
+    fn keep(&mut self, all: &Rows, row: usize) {
+        self.rows = all.clone();
+        self.first = row * self.shape.width();
+        for list in [
+            &mut self.rows.positions,
+            &mut self.rows.slots,
+            &mut self.rows.visible,
+        ] {
+            *list = vec![list[row]];
+        }
+        self.rows.segments.truncate(1);
+        self.rows.segments[0].rows = 0..1;
+    }
+}
+
+#[test]
+fn heads_without_kernels_are_refused() {
+    let mut random = Random(11);
+    let rows = Rows::new(&mut random, 16, &[(1, 1)]);
+    let case = case(&mut random, Precision::F32, rows);
+    let sizes = |head_width, precision| PoolSizes {
+        head_width,
+        precision,
+        ..case.pool.sizes()
+    };
+    assert!(sizes(12, Precision::F32).check().is_ok());
+    assert!(sizes(12, Precision::Bf16).check().is_err());
+    assert!(sizes(136, Precision::Bf16).check().is_err());
+    assert!(case.pool.tile(3).is_err());
+    assert!(case.pool.tile(2 * 65).is_err());
+}

@@ -1,0 +1,99 @@
+use super::super::data::{LIMITS, NOTHING, plain};
+use crate::attention::AttentionSegment;
+use crate::device::{
+    Array, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, Places, Precision, norm,
+};
+
+/// Only rows that the batch names can be gathered.
+#[test]
+fn a_range_beyond_the_named_rows_is_refused() {
+    let device = Device::emulated();
+    let x = Array::new(&device, Precision::F32, 6, 8).unwrap();
+    let out = Array::padded(&device, Precision::F32, 6, 8).unwrap();
+    let weight = Buffer::floats(&device, &[1.0; 8]).unwrap();
+    let batch = plain(&device, &[0; 6], &[1, 4, 5], &[]).unwrap();
+    let run = |places| norm((&x, &places), &batch, (&weight, 1e-5), &out);
+    assert!(run(Places::Scored(1..3)).is_ok());
+    assert!(run(Places::Scored(1..4)).is_err());
+    assert!(run(Places::Hosted(0..1)).is_err());
+    assert!(run(Places::First(7)).is_err());
+}
+
+#[test]
+fn a_batch_that_indexes_beyond_a_limit_is_refused() {
+    let good = [0u32; 2];
+    let segment = |rows, pages| AttentionSegment { rows, pages };
+    let limits = BatchLimits {
+        tokens: 3,
+        positions: 3,
+        pages: 2,
+        page: 4,
+        ..LIMITS
+    };
+    let whole = [segment(0..2, 0..1)];
+    let arrays = BatchArrays {
+        tokens: &good,
+        positions: &good,
+        slots: &good,
+        visible: &good,
+        segments: &whole,
+        pages: &[0],
+        ..NOTHING
+    };
+    let device = Device::emulated();
+    let sent = |arrays: &BatchArrays<'_>| DeviceBatch::default().upload(&device, arrays, &limits);
+    assert_eq!(sent(&arrays), Ok(()));
+    let bad = [
+        BatchArrays {
+            tokens: &[0, 3],
+            ..arrays
+        },
+        BatchArrays {
+            positions: &[0, 3],
+            ..arrays
+        },
+        BatchArrays {
+            positions: &[0],
+            ..arrays
+        },
+        BatchArrays {
+            slots: &[8, 0],
+            ..arrays
+        },
+        BatchArrays {
+            visible: &[5, 0],
+            ..arrays
+        },
+        BatchArrays {
+            pages: &[2],
+            ..arrays
+        },
+        BatchArrays {
+            copies: &[(0, 2)],
+            ..arrays
+        },
+        BatchArrays {
+            scored: &[1],
+            ..arrays
+        },
+        BatchArrays {
+            hosted: &[2],
+            ..arrays
+        },
+        BatchArrays {
+            set_words: 2,
+            ..arrays
+        },
+        BatchArrays {
+            segments: &[segment(0..1, 0..1)],
+            ..arrays
+        },
+        BatchArrays {
+            segments: &[segment(0..2, 0..2)],
+            ..arrays
+        },
+    ];
+    for (i, bad) in bad.iter().enumerate() {
+        assert!(sent(bad).is_err(), "{i}");
+    }
+}
