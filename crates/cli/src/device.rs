@@ -1,5 +1,7 @@
 //! What computes: the processor, or a CUDA device.
 
+pub mod selftest;
+
 use anyhow::Result;
 use model::{Checkpoint, Device, DeviceExecutor, DeviceModel, WeightDtype};
 
@@ -8,9 +10,6 @@ use crate::exit;
 use crate::load::{self, Placed};
 use crate::memory;
 use crate::progress;
-
-/// Rows of the longest sequence of a selftest: attention over several parts of a context.
-const SELFTEST_ROWS: u32 = 2000;
 
 /// What a configuration asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,30 +123,5 @@ pub fn describe() -> String {
             format!("{}, {total}, {free} free", device.name())
         }
         Err(reason) => reason.to_string(),
-    }
-}
-
-/// Compares the device of this machine with its CPU and prints every error.
-///
-/// # Errors
-/// No device, or one that computes something else.
-pub fn selftest() -> Result<()> {
-    let unavailable =
-        |what: String| exit::failure(exit::UNAVAILABLE, format!("--selftest: {what}"));
-    let device = Device::open().map_err(|reason| unavailable(reason.to_string()))?;
-    let checks = model::selftest(&device, SELFTEST_ROWS).map_err(load::refused)?;
-    for check in &checks {
-        let verdict = if check.holds() { "ok" } else { "WRONG" };
-        println!(
-            "{}: {:.1e} of {:.0e}, {verdict}",
-            check.name, check.error, check.tolerance
-        );
-    }
-    match checks.iter().find(|check| !check.holds()) {
-        Some(check) => Err(unavailable(format!(
-            "{} is wrong by {:.1e}",
-            check.name, check.error
-        ))),
-        None => Ok(()),
     }
 }

@@ -35,7 +35,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         Some(InspectCommand::Device { selftest }) => {
             machine_and_device();
             if *selftest {
-                device::selftest()
+                device::selftest::run()
             } else {
                 Ok(())
             }

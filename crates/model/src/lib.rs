@@ -29,14 +29,14 @@ mod weights;
 
 pub use arch::Family;
 pub use checkpoint::{Checkpoint, Survey};
-pub use device::{Check, DeviceExecutor, DeviceModel, selftest};
+pub use device::{DeviceExecutor, DeviceModel, selftest};
 pub use error::{ForwardError, LoadError};
 pub use executor::{ExecutorConfig, ModelExecutor};
 pub use files::Files;
 pub use filter::FilterWeights;
 pub use geometry::Geometry;
 pub use kernels::WeightDtype;
-pub use kernels::device::Device;
+pub use kernels::device::{Check, Device};
 pub use layers::ExpertSharing;
 pub use memory::Memory;
 pub use model::{ExpertInfo, Model, ModelInfo};
