@@ -26,7 +26,7 @@ mod rows;
 mod score;
 
 pub use array::{Array, Buffer, Precision};
-pub use attention::{AttentionScratch, DevicePool, PoolSizes};
+pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolSizes};
 pub use batch::{BatchArrays, BatchLimits, DeviceBatch};
 pub use matrix::DeviceMatrix;
 pub use rows::{Heads, Places, copy_pages, embed, norm, split};
@@ -115,7 +115,14 @@ impl Device {
     #[cfg(feature = "emulation")]
     #[must_use]
     pub fn emulated() -> Self {
-        Self(Arc::new(emulation::Emulation))
+        Self::emulated_with(1 << 40)
+    }
+
+    /// As [`Self::emulated`], with so many bytes of memory: what goes beyond them is refused.
+    #[cfg(feature = "emulation")]
+    #[must_use]
+    pub fn emulated_with(bytes: u64) -> Self {
+        Self(Arc::new(emulation::Emulation::new(bytes)))
     }
 
     /// What it is called.

@@ -6,10 +6,13 @@
 mod decoder;
 mod loader;
 mod selftest;
+mod sizing;
 
 pub(crate) use decoder::{DeviceBlock, DeviceDecoder};
 pub(crate) use loader::Loader;
 pub use selftest::{Check, selftest};
+pub(crate) use sizing::padded;
+pub use sizing::{DeviceConfig, DeviceMemory, KvMemory};
 
 use crate::arch::load_on;
 use crate::inputs::{Inputs, Limits};
@@ -22,11 +25,10 @@ use kernels::device::{
     DevicePool, DeviceScores, PoolSizes, Precision, score_rows,
 };
 use kernels::{Scored, Scorer, ScorerRow, Scores, WeightDtype, score};
+use sizing::Step;
 use std::ops::Range;
 use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
 
-/// Bytes of logits that exist at a time.
-const LOGIT_BYTES: usize = 128 << 20;
 /// Fewest rows that work is allocated for.
 const FEWEST_ROWS: usize = 64;
 
@@ -36,6 +38,8 @@ pub struct DeviceModel {
     decoder: DeviceDecoder,
     info: ModelInfo,
     warnings: Vec<String>,
+    /// Bytes that were free before it was loaded.
+    free: u64,
 }
 
 impl DeviceModel {
@@ -73,9 +77,11 @@ impl DeviceModel {
     /// As [`crate::Model::load`]; if the model has experts, heads without kernels or matrices of
     /// bytes, or the device has no room.
     pub fn load(device: &Device, mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
+        let free = sizing::free(device)?;
         let (decoder, info) = load_on(device, &checkpoint.config, &mut checkpoint.weights)?;
         let (info, warnings) = checkpoint.told(info);
         Ok(Self {
+            free,
             device: device.clone(),
             decoder,
             info,
@@ -134,38 +140,70 @@ pub struct DeviceExecutor {
     scored: (Array, Array),
     scores: DeviceScores,
     records: Vec<Option<Scored>>,
+    memory: DeviceMemory,
 }
 
 impl DeviceExecutor {
-    /// Allocates the KV pool; threads are the device's.
+    /// Allocates the arrays of the largest step, then the KV pool.
     ///
     /// # Errors
     /// If a size is zero or too large, the model's heads have no kernels, or the device has no
     /// room.
-    pub fn new(model: DeviceModel, config: ExecutorConfig) -> Result<Self, LoadError> {
-        let (spec, limits) = crate::executor::sizes(&model.info, config)?;
+    pub fn new(model: DeviceModel, config: DeviceConfig) -> Result<Self, LoadError> {
         let failed = |error: DeviceError| LoadError::Setup(error.to_string());
-        let pool = DevicePool::new(&model.device, model.sizes(limits.page_size, limits.pages));
+        let (device, info) = (&model.device, &model.info);
+        let loaded = sizing::free(device)?;
+        let step = Step::new(info, &config);
+        let work = model.decoder.work(info, step.rows).map_err(failed)?;
+        let scratch = AttentionScratch::new(device, step.attention(info)).map_err(failed)?;
+        let (precision, chunk) = (
+            model.decoder.precision(),
+            sizing::logit_rows(info.vocab_size),
+        );
+        let normed = Array::padded(device, precision, chunk, info.width).map_err(failed)?;
+        let logits = Array::new(device, Precision::F32, chunk, info.vocab_size).map_err(failed)?;
+        let mut scores = DeviceScores::default();
+        scores.reserve(device, step.rows).map_err(failed)?;
+        let batch = step.batch(device, info).map_err(failed)?;
+        let reserved = sizing::free(device)?;
+        let sizes = ExecutorConfig {
+            page_size: config.page_size,
+            pages: sizing::pages(&model, &config)?,
+            threads: None,
+        };
+        let (spec, limits) = crate::executor::sizes(info, sizes)?;
+        let pool = DevicePool::new(device, model.sizes(limits.page_size, limits.pages));
         let pool = pool.map_err(failed)?;
-        let tile = pool.tile(model.info.heads).map_err(failed)?;
-        let (vocab, precision) = (limits.vocab, model.decoder.precision());
-        let chunk = (LOGIT_BYTES / (4 * vocab)).clamp(16, 512);
-        let normed = Array::padded(&model.device, precision, chunk, model.info.width);
-        let logits = Array::new(&model.device, Precision::F32, chunk, vocab);
+        let tile = pool.tile(info.heads).map_err(failed)?;
+        let memory = DeviceMemory {
+            weights: model.free.saturating_sub(loaded),
+            step: loaded.saturating_sub(reserved),
+            kv: pool.buffer().bytes() as u64,
+        };
         Ok(Self {
-            scored: (normed.map_err(failed)?, logits.map_err(failed)?),
             model,
             pool,
             spec,
             limits,
             tile,
             inputs: Inputs::default(),
-            batch: DeviceBatch::default(),
-            scratch: AttentionScratch::default(),
-            room: None,
-            scores: DeviceScores::default(),
+            batch,
+            scratch,
+            room: Some(Room {
+                work,
+                rows: step.rows,
+            }),
+            scored: (normed, logits),
+            scores,
             records: Vec::new(),
+            memory,
         })
+    }
+
+    /// What it took of the device's memory.
+    #[must_use]
+    pub fn memory(&self) -> DeviceMemory {
+        self.memory
     }
 
     /// The model it runs.
