@@ -54,9 +54,7 @@ fn needed(
     let sizes = sizes(config, info)?;
     match sizes.kv {
         KvMemory::Share(_) => Ok(least),
-        KvMemory::Bytes(bytes) if bytes < least.kv => {
-            Err(load::too_little(config, info, least.kv))
-        }
+        KvMemory::Bytes(bytes) if bytes < least.kv => Err(load::too_little(config, info, least.kv)),
         KvMemory::Bytes(_) => {
             DeviceMemory::needed(checkpoint, info.dtype, &sizes).map_err(load::refused)
         }
@@ -111,8 +109,9 @@ fn advice(
         let needed = DeviceMemory::needed(checkpoint, dtype, sizes).map_err(load::refused);
         needed.map(|needed| (needed.sum() <= sizes.allowance(memory), needed))
     };
+    // There may be no kernels for it.
     let smaller = WeightDtype::Bf16;
-    if dtype == WeightDtype::F32 && needed(smaller, &sizes)?.0 {
+    if dtype == WeightDtype::F32 && needed(smaller, &sizes).is_ok_and(|(fits, _)| fits) {
         return Ok(format!("try --dtype {}", smaller.name()));
     }
     let mut shorter = DeviceConfig { kv: auto, ..sizes };
