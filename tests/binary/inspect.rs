@@ -91,6 +91,11 @@ fn a_model_says_what_it_takes_and_which_presets_go_with_it() {
         let weights = said(&text, &format!("weights in {} ", dtype.name()));
         assert!(weights.contains("MiB in memory, "), "{weights}");
     }
+    let device = said(&text, "on a device");
+    // Keys and values in f32 here too.
+    let (arrays, pages) = device.split_once(" for the largest step, ").unwrap();
+    assert_eq!(pages, "2.2 MiB of KV pages at least");
+    assert!(arrays.contains(" MiB of weights, "), "{device}");
     let presets = said(&text, "presets");
     assert!(
         presets.starts_with("balanced (default), fast, quality"),

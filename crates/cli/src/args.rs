@@ -121,9 +121,19 @@ pub struct ModelArgs {
     /// Most positions of a sequence, prompt plus budget.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_MODEL_LEN")]
     pub max_model_len: Option<u32>,
-    /// Memory for KV pages, such as `512MiB` or `4GiB`.
+    /// Memory for KV pages, such as `512MiB` or `4GiB`, or auto: 512 MiB on the CPU, on a CUDA
+    /// device what weights and the largest step leave of its share.
     #[arg(long, global = true, env = "ASYNCLANE_KV_MEMORY")]
     pub kv_memory: Option<String>,
+    /// Share of a CUDA device's memory that may be taken where `--kv-memory` is auto, above 0 and
+    /// at most 1 (0.9 by default).
+    #[arg(
+        long,
+        global = true,
+        value_name = "SHARE",
+        env = "ASYNCLANE_DEVICE_MEMORY"
+    )]
+    pub device_memory: Option<f64>,
     /// Most rows of a step.
     #[arg(long, global = true, env = "ASYNCLANE_ROW_BUDGET")]
     pub row_budget: Option<u32>,

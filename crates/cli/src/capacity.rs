@@ -159,13 +159,21 @@ fn devices(args: &CapacityArgs) -> Result<Vec<Device>> {
     }
 }
 
+/// A number of bytes in the units of data sheets.
+fn size(bytes: f64) -> String {
+    match bytes {
+        1e9.. => format!("{:.1} GB", bytes / 1e9),
+        _ => format!("{:.1} MB", bytes / 1e6),
+    }
+}
+
 fn table(out: &mut String, sizes: &Sizes, (devices, context): (&[Device], f64)) -> Result<()> {
     writeln!(
         out,
-        "weights {:.1} GB, of them {:.1} GB read by a step; K/V {:.0} KiB a position, as much to \
-         read as the weights from {:.0} sequences on",
-        sizes.weights / 1e9,
-        sizes.bytes_read() / 1e9,
+        "weights {}, of them {} read by a step; K/V {:.0} KiB a position, as much to read as the \
+         weights from {:.0} sequences on",
+        size(sizes.weights),
+        size(sizes.bytes_read()),
         sizes.kv / 1024.0,
         sizes.heavy(context),
     )?;
@@ -299,6 +307,25 @@ mod tests {
                 0.3,
             );
         }
+    }
+
+    #[test]
+    fn weights_of_any_size_can_be_read() {
+        let line = |of| {
+            let on = CapacityArgs {
+                context: 1536,
+                kv_bytes: 2,
+                on: Vec::new(),
+            };
+            let text = report(&model(of, None, 0), &on).unwrap();
+            text.lines().nth(1).unwrap().to_owned()
+        };
+        let large = line([32, 4096, 32, 32, 12_288, 126_464]);
+        let start = "weights 16.0 GB, of them 15.0 GB read by a step; K/V 512 KiB";
+        assert!(large.starts_with(start), "{large}");
+        let small = line([2, 128, 1, 1, 256, 1024]);
+        let start = "weights 1.2 MB, of them 0.9 MB read by a step; K/V 1 KiB";
+        assert!(small.starts_with(start), "{small}");
     }
 
     #[test]

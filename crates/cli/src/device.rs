@@ -1,15 +1,18 @@
 //! What computes: the processor, or a CUDA device.
 
+mod fit;
 pub mod selftest;
 
 use anyhow::Result;
-use model::{Checkpoint, Device, DeviceExecutor, DeviceModel, WeightDtype};
+use model::{Checkpoint, Device, DeviceExecutor, DeviceModel, LoadError, WeightDtype};
 
 use crate::config::Config;
 use crate::exit;
 use crate::load::{self, Placed};
 use crate::memory;
 use crate::progress;
+
+pub use fit::least;
 
 /// What a configuration asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,25 +67,43 @@ pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Dev
             eprintln!("warning: the CPU computes: {reason}");
             Ok(None)
         }
-        Ok(device) => match (unfit(config, checkpoint)?, choice) {
-            (None, _) => Ok(Some(device)),
-            (Some(reason), DeviceChoice::Cuda) => {
-                let message = format!("--device cuda: {reason}");
-                Err(exit::failure(exit::CHECKPOINT, message))
-            }
-            (Some(reason), _) => {
-                eprintln!("warning: the CPU computes: {reason}");
-                Ok(None)
-            }
-        },
+        Ok(device) => {
+            let memory = device.memory();
+            let memory = memory.map_err(|error| load::refused(LoadError::Setup(error.0)))?;
+            let reason = unfit(config, checkpoint, (device.name(), memory))?;
+            Ok(settled(choice, reason)?.then_some(device))
+        }
     }
 }
 
-/// Why there are no kernels for the configured model.
-fn unfit(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<String>> {
+/// Why a device of this name, with so many bytes free and in all, does not compute the configured
+/// model: no kernels, or too little memory. No weight is read.
+fn unfit(
+    config: &Config,
+    checkpoint: &mut Checkpoint,
+    device: (&str, (u64, u64)),
+) -> Result<Option<String>> {
     let dtype = config.dtype()?;
     let info = checkpoint.survey(dtype).map_err(load::refused)?.info;
-    Ok(DeviceModel::unfit(&info))
+    match DeviceModel::unfit(&info) {
+        None => fit::refusal(config, (checkpoint, &info), device),
+        reason => Ok(reason),
+    }
+}
+
+/// Whether the device computes although there may be a reason against it.
+fn settled(choice: DeviceChoice, reason: Option<String>) -> Result<bool> {
+    match (reason, choice) {
+        (None, _) => Ok(true),
+        (Some(reason), DeviceChoice::Cuda) => {
+            let message = format!("--device cuda: {reason}");
+            Err(exit::failure(exit::CHECKPOINT, message))
+        }
+        (Some(reason), _) => {
+            eprintln!("warning: the CPU computes: {reason}");
+            Ok(false)
+        }
+    }
 }
 
 /// The configured model on a device.
@@ -96,14 +117,15 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
     drop(bar);
     let info = model.info().clone();
     let kv_position = model.kv_bytes_per_position();
-    let sizes = load::pages(config, &info, kv_position)?;
     let warnings = model.warnings().to_vec();
+    let sizes = fit::sizes(config, &info)?;
     let executor = DeviceExecutor::new(model, sizes).map_err(load::refused)?;
     let kernels = match info.dtype {
         WeightDtype::Bf16 => "bf16 on tensor cores",
         _ => "f32 without tensor cores",
     };
     Ok(Placed {
+        memory: Some(executor.memory()),
         executor: Box::new(executor),
         warnings,
         threads: 1,
@@ -125,3 +147,6 @@ pub fn describe() -> String {
         Err(reason) => reason.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use engine::decoding::presets_for;
-use model::{Checkpoint, ExpertInfo, ModelInfo, WeightDtype};
+use model::{Checkpoint, DeviceModel, ExpertInfo, ModelInfo, WeightDtype};
 use safetensors::tensor::{Dtype, TensorView};
 use step::{Attention, Readout};
 
@@ -102,6 +102,15 @@ fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
         let (weights, loading) = (size(memory.weights), size(memory.loading));
         let name = dtype.name();
         println!("weights in {name:<6}{weights} in memory, {loading} while they load");
+    }
+    if DeviceModel::unfit(info).is_none() {
+        let needed = device::least(config, (checkpoint, info))?;
+        println!(
+            "on a device      {} of weights, {} for the largest step, {} of KV pages at least",
+            size(needed.weights),
+            size(needed.step),
+            size(needed.kv),
+        );
     }
     Ok(())
 }

@@ -7,8 +7,8 @@ use anyhow::Result;
 use decode::{Filter, Weights};
 use engine::{EngineConfig, Skills};
 use model::{
-    Checkpoint, ExecutorConfig, Files, FilterWeights, LoadError, Model, ModelExecutor, ModelInfo,
-    WeightDtype,
+    Checkpoint, DeviceMemory, ExecutorConfig, Files, FilterWeights, LoadError, Model,
+    ModelExecutor, ModelInfo, WeightDtype,
 };
 use step::Executor;
 use text::{Tokenizer, TokenizerFiles};
@@ -24,6 +24,9 @@ use crate::progress;
 
 /// Tokens that end a chat turn in the families served here, beside the checkpoint's own.
 const TURN_ENDS: &[&str] = &["<|eot_id|>", "<|im_end|>"];
+
+/// Bytes for KV pages on the CPU where nothing else is said.
+const CPU_KV: u64 = 512 << 20;
 
 /// [`Loaded::device`] of the processor.
 pub const CPU: &str = "cpu";
@@ -46,6 +49,8 @@ pub struct Loaded {
     pub device: String,
     /// Bytes of keys and values per position, all layers.
     pub kv_position: usize,
+    /// What was taken of a device's memory, if one computes.
+    pub memory: Option<DeviceMemory>,
     /// Dtype of the matrices and the instructions that multiply them: `bf16 by avx512-bf16`.
     pub kernels: String,
 }
@@ -80,6 +85,7 @@ pub struct Placed {
     pub kernels: String,
     pub device: String,
     pub kv_position: usize,
+    pub memory: Option<DeviceMemory>,
 }
 
 /// A loaded model on the CPU.
@@ -95,6 +101,7 @@ pub fn on_cpu(model: Model, config: &Config) -> Result<Placed> {
         kernels: kernels(info.dtype),
         device: CPU.to_owned(),
         kv_position: info.kv_bytes_per_position(),
+        memory: None,
         executor: Box::new(executor),
         info,
     })
@@ -136,6 +143,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
         kernels: placed.kernels,
         device: placed.device,
         kv_position: placed.kv_position,
+        memory: placed.memory,
         executor: placed.executor,
         tokenizer,
         info,
@@ -145,37 +153,37 @@ pub fn load(config: &Config) -> Result<Loaded> {
     })
 }
 
-/// The KV pages that the configured memory holds for this model.
+/// The KV pages that the configured memory holds for this model on the CPU.
 ///
 /// # Errors
 /// Too little memory for one sequence.
 pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
-    pages(config, info, info.kv_bytes_per_position())
-}
-
-/// The same for so many bytes per position.
-///
-/// # Errors
-/// As [`sizes`].
-pub fn pages(config: &Config, info: &ModelInfo, position: usize) -> Result<ExecutorConfig> {
-    let page = position as u64 * u64::from(config.engine.page_size);
-    let pages = u32::try_from(config.kv_bytes()? / page.max(1)).unwrap_or(u32::MAX);
-    let longest = longest(config, info);
-    let needed = longest.div_ceil(config.engine.page_size);
+    let page = info.kv_bytes_per_position() as u64 * u64::from(config.engine.page_size);
+    let bytes = config.kv_bytes()?.unwrap_or(CPU_KV);
+    let pages = u32::try_from(bytes / page.max(1)).unwrap_or(u32::MAX);
+    let needed = longest(config, info).div_ceil(config.engine.page_size);
     if pages < needed {
-        let message = format!(
-            "engine.kv_memory: expected at least {} KiB for one sequence of {longest} positions, \
-             found {}",
-            (u64::from(needed) * page).div_ceil(1024),
-            config.engine.kv_memory,
-        );
-        return Err(exit::failure(exit::CONFIG, message));
+        return Err(too_little(config, info, u64::from(needed) * page));
     }
     Ok(ExecutorConfig {
         page_size: config.engine.page_size,
         pages,
         threads: None,
     })
+}
+
+/// A refusal of memory for KV pages that does not hold the `needed` bytes of one sequence.
+pub fn too_little(config: &Config, info: &ModelInfo, needed: u64) -> anyhow::Error {
+    let found = match config.kv_bytes() {
+        Ok(None) => format!("{} ({})", config.engine.kv_memory, memory::size(CPU_KV)),
+        _ => config.engine.kv_memory.clone(),
+    };
+    let message = format!(
+        "engine.kv_memory: expected at least {} KiB for one sequence of {} positions, found {found}",
+        needed.div_ceil(1024),
+        longest(config, info),
+    );
+    exit::failure(exit::CONFIG, message)
 }
 
 /// The memory that the configured model needs.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use model::DeviceMemory;
 use server::{
     ApiKeys, AppState, Backend, Metrics, MetricsConfig, SamplingDefaults, ServedModel, Settings,
 };
@@ -17,6 +18,7 @@ use crate::args::ServeArgs;
 use crate::config::{self, Config};
 use crate::exit;
 use crate::load::{self, Loaded};
+use crate::memory::size;
 use crate::supervisor;
 use crate::telemetry::Telemetry;
 
@@ -184,6 +186,10 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
         threads = loaded.threads,
         "device"
     );
+    if let Some(memory) = &loaded.memory {
+        let DeviceMemory { weights, step, kv } = memory;
+        tracing::info!(weights, step, kv, "bytes of the device's memory");
+    }
     if keys == 0 && !address.ip().is_loopback() {
         tracing::warn!(%address, "no API keys: everybody who reaches the address may use it");
     }
@@ -204,10 +210,14 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
         "  device     {}, {}, {} threads",
         loaded.device, loaded.kernels, loaded.threads
     );
+    if let Some(memory) = &loaded.memory {
+        let (weights, step) = (size(memory.weights), size(memory.step));
+        eprintln!("  memory     {weights} of weights, {step} for the largest step");
+    }
     eprintln!("  context    {} positions", loaded.max_model_len(config));
     eprintln!(
-        "  KV cache   {pages} pages of {page_size} slots, {} MiB",
-        bytes >> 20
+        "  KV cache   {pages} pages of {page_size} slots, {}",
+        size(bytes)
     );
     eprintln!(
         "  batch      {} rows a step, {} sequences, {} waiting",

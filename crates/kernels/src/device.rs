@@ -29,7 +29,7 @@ mod score;
 mod selftest;
 
 pub use array::{Array, Buffer, Precision};
-pub use attention::{AttentionScratch, DevicePool, PoolSizes};
+pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolSizes};
 pub use batch::{BatchArrays, BatchLimits, BatchShape, DeviceBatch};
 pub use matrix::DeviceMatrix;
 pub use rows::{Heads, Places, copy_pages, embed, norm, split};
@@ -159,7 +159,14 @@ impl Device {
     #[cfg(feature = "emulation")]
     #[must_use]
     pub fn emulated() -> Self {
-        Self::new(emulation::Emulation::default())
+        Self::emulated_with(1 << 40)
+    }
+
+    /// As [`Self::emulated`], with so many bytes of memory: what goes beyond them is refused.
+    #[cfg(feature = "emulation")]
+    #[must_use]
+    pub fn emulated_with(bytes: u64) -> Self {
+        Self::new(emulation::Emulation::new(bytes))
     }
 
     #[cfg(any(feature = "cuda", feature = "emulation"))]

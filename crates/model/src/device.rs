@@ -8,10 +8,13 @@ mod decoder;
 mod graphs;
 mod loader;
 mod selftest;
+mod sizing;
 
 pub(crate) use decoder::{DeviceBlock, DeviceDecoder};
 pub(crate) use loader::Loader;
 pub use selftest::selftest;
+pub(crate) use sizing::padded;
+pub use sizing::{DeviceConfig, DeviceMemory, KvMemory};
 
 use crate::arch::load_on;
 use crate::inputs::{Inputs, Limits};
@@ -25,12 +28,8 @@ use kernels::device::{
     DevicePool, DeviceScores, PoolSizes, Precision, copy_pages,
 };
 use kernels::{Scored, Scorer, ScorerRow, Scores, WeightDtype, score};
+use sizing::{ROWS, Step};
 use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, set_words};
-
-/// Bytes of logits that exist at a time, of rows whose logits the host wants.
-const LOGIT_BYTES: usize = 32 << 20;
-/// What rows are padded to a multiple of: the height of a product's tile, which is computed anyway.
-const PAD: usize = 64;
 
 /// A dense model on a device.
 pub struct DeviceModel {
@@ -38,6 +37,8 @@ pub struct DeviceModel {
     decoder: DeviceDecoder,
     info: ModelInfo,
     warnings: Vec<String>,
+    /// Bytes that were free before it was loaded.
+    free: u64,
 }
 
 impl DeviceModel {
@@ -75,9 +76,11 @@ impl DeviceModel {
     /// As [`crate::Model::load`]; if the model has experts, heads without kernels or matrices of
     /// bytes, or the device has no room.
     pub fn load(device: &Device, mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
+        let free = sizing::free(device)?;
         let (decoder, info) = load_on(device, &checkpoint.config, &mut checkpoint.weights)?;
         let (info, warnings) = checkpoint.told(info);
         Ok(Self {
+            free,
             device: device.clone(),
             decoder,
             info,
@@ -140,43 +143,76 @@ pub struct DeviceExecutor {
     /// Scored rows whose logits the host wants: their numbers among the scored and among all rows.
     hosted: Vec<(usize, u32)>,
     /// Their logits, as many as exist at a time.
-    logits: Option<Array>,
+    logits: Array,
     /// Whether a pass was launched whose output was not read.
     begun: bool,
+    memory: DeviceMemory,
 }
 
 impl DeviceExecutor {
-    /// Allocates the KV pool; threads are the device's.
+    /// Allocates the arrays of the largest step, then the KV pool.
     ///
     /// # Errors
     /// If a size is zero or too large, the model's heads have no kernels, or the device has no
     /// room.
-    pub fn new(model: DeviceModel, config: ExecutorConfig) -> Result<Self, LoadError> {
-        let (spec, limits) = crate::executor::sizes(&model.info, config)?;
+    pub fn new(model: DeviceModel, config: DeviceConfig) -> Result<Self, LoadError> {
         let failed = |error: DeviceError| LoadError::Setup(error.to_string());
-        let pool = DevicePool::new(&model.device, model.sizes(limits.page_size, limits.pages));
+        let (device, info) = (&model.device, &model.info);
+        let loaded = sizing::free(device)?;
+        let step = Step::new(info, &config);
+        let work = model.decoder.work(info, step.rows).map_err(failed)?;
+        let scratch = AttentionScratch::new(device, step.attention(info)).map_err(failed)?;
+        let (precision, chunk) = (model.decoder.precision(), step.chunk());
+        let normed = Array::padded(device, precision, chunk, info.width).map_err(failed)?;
+        let hosted = step.hosted(info);
+        let logits = Array::new(device, Precision::F32, hosted, info.vocab_size).map_err(failed)?;
+        let mut scores = DeviceScores::default();
+        let reserved = scores.reserve(&model.decoder.head, step.rows);
+        reserved.map_err(failed)?;
+        let batch = step.batch(device, info).map_err(failed)?;
+        let reserved = sizing::free(device)?;
+        let sizes = ExecutorConfig {
+            page_size: config.page_size,
+            pages: sizing::pages(&model, &config)?,
+            threads: None,
+        };
+        let (spec, limits) = crate::executor::sizes(info, sizes)?;
+        let pool = DevicePool::new(device, model.sizes(limits.page_size, limits.pages));
         let pool = pool.map_err(failed)?;
-        let tile = pool.tile(model.info.heads).map_err(failed)?;
-        let (width, precision) = (model.info.width, model.decoder.precision());
-        let normed = Array::padded(&model.device, precision, DeviceScores::CHUNK, width);
+        let tile = pool.tile(info.heads).map_err(failed)?;
+        let memory = DeviceMemory {
+            weights: model.free.saturating_sub(loaded),
+            step: loaded.saturating_sub(reserved),
+            kv: pool.buffer().bytes() as u64,
+        };
         Ok(Self {
-            normed: normed.map_err(failed)?,
             model,
             pool,
             spec,
             limits,
             tile,
             inputs: Inputs::default(),
-            batch: DeviceBatch::default(),
-            scratch: AttentionScratch::default(),
-            room: None,
+            batch,
+            scratch,
+            room: Some(Room {
+                work,
+                rows: step.rows,
+            }),
             graphs: Graphs::default(),
-            scores: DeviceScores::default(),
+            normed,
+            scores,
             records: Vec::new(),
             hosted: Vec::new(),
-            logits: None,
+            logits,
             begun: false,
+            memory,
         })
+    }
+
+    /// What it took of the device's memory.
+    #[must_use]
+    pub fn memory(&self) -> DeviceMemory {
+        self.memory
     }
 
     /// The model it runs.
@@ -225,7 +261,7 @@ impl DeviceExecutor {
             pages: self.limits.pages,
             page: self.limits.page_size,
             tile: self.tile,
-            pad: PAD,
+            pad: ROWS,
         };
         let hosted: Vec<u32> = self.hosted.iter().map(|(_, row)| *row).collect();
         let arrays = arrays(&self.inputs, &hosted, limits.vocab);
@@ -234,7 +270,7 @@ impl DeviceExecutor {
         let decoder = &self.model.decoder;
         if self.room.as_ref().is_none_or(|room| room.rows < rows) {
             self.room = None;
-            let rows = rows.next_power_of_two().max(PAD);
+            let rows = rows.next_power_of_two().max(ROWS);
             let work = decoder.work(&self.model.info, rows)?;
             self.room = Some(Room { work, rows });
         }
@@ -266,18 +302,10 @@ impl DeviceExecutor {
     /// What the host makes of the rows that need it, with their numbers among the scored.
     fn on_host(&mut self) -> Result<Vec<(usize, Scores)>, String> {
         let text = |error: DeviceError| error.to_string();
-        let (vocab, mut all) = (self.limits.vocab, Vec::new());
-        let Some(Room { work, .. }) = self.room.as_ref().filter(|_| !self.hosted.is_empty()) else {
+        let (vocab, logits, mut all) = (self.limits.vocab, &self.logits, Vec::new());
+        let Some(Room { work, .. }) = &self.room else {
             return Ok(all);
         };
-        let logits = match self.logits.take() {
-            Some(logits) => logits,
-            None => {
-                let chunk = (LOGIT_BYTES / (4 * vocab)).clamp(16, DeviceScores::CHUNK);
-                Array::new(&self.model.device, Precision::F32, chunk, vocab).map_err(text)?
-            }
-        };
-        let logits = &*self.logits.insert(logits);
         for from in (0..self.hosted.len()).step_by(logits.rows()) {
             let range = from..(from + logits.rows()).min(self.hosted.len());
             let decoder = &self.model.decoder;

@@ -29,7 +29,7 @@ mod weights;
 
 pub use arch::Family;
 pub use checkpoint::{Checkpoint, Survey};
-pub use device::{DeviceExecutor, DeviceModel, selftest};
+pub use device::{DeviceConfig, DeviceExecutor, DeviceMemory, DeviceModel, KvMemory, selftest};
 pub use error::{ForwardError, LoadError};
 pub use executor::{ExecutorConfig, ModelExecutor};
 pub use files::Files;

@@ -98,6 +98,7 @@ fn wording(message: &str) -> String {
     let expected = match expected {
         "u32" => format!("a whole number up to {}", u32::MAX),
         "u64" | "usize" => "a whole number from 0 on".to_owned(),
+        "f64" => "a number".to_owned(),
         other => other.to_owned(),
     };
     format!("expected {expected}, found {found}")

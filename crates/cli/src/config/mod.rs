@@ -30,7 +30,7 @@ pub use overrides::variables;
 pub use schema::Config;
 use schema::{AUTO, Model};
 pub use values::LogFormat;
-use values::{bytes, dtype, expert_sharing, log_filter, log_format};
+use values::{dtype, expert_sharing, kv_memory, log_filter, log_format};
 
 impl Config {
     /// Files, then environment, `--set` and flags over them; refuses what cannot work.
@@ -142,12 +142,12 @@ impl Config {
         }
     }
 
-    /// Bytes for KV pages.
+    /// Bytes for KV pages; none where they suit what computes.
     ///
     /// # Errors
     /// Not a size.
-    pub fn kv_bytes(&self) -> Result<u64> {
-        bytes(&self.engine.kv_memory)
+    pub fn kv_bytes(&self) -> Result<Option<u64>> {
+        kv_memory(&self.engine.kv_memory)
             .map_err(|problem| exit::failure(exit::CONFIG, format!("engine.kv_memory: {problem}")))
     }
 }

@@ -78,6 +78,11 @@ fn of_model(args: &ModelArgs) -> Vec<Given> {
             number(args.max_model_len),
         ),
         ("kv_memory", "engine.kv_memory", text(&args.kv_memory)),
+        (
+            "device_memory",
+            "engine.device_memory",
+            args.device_memory.map(Value::Float),
+        ),
         ("row_budget", "engine.row_budget", number(args.row_budget)),
         (
             "long_quantum",
@@ -189,6 +194,7 @@ mod tests {
             expert_sharing: Some(String::new()),
             max_model_len: Some(1),
             kv_memory: Some(String::new()),
+            device_memory: Some(0.5),
             row_budget: Some(1),
             long_quantum: Some(1),
             no_prefix_cache: true,
@@ -206,7 +212,7 @@ mod tests {
             assert_eq!(argument.get_env().unwrap().to_str(), Some(&*name));
             assert!(layers.default_of(key).is_some(), "{key}");
         }
-        assert_eq!(of_model(&full).len(), 12);
+        assert_eq!(of_model(&full).len(), 13);
     }
 
     #[test]

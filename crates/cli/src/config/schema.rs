@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceChoice;
 
-/// The decoder that suits the model.
+/// The decoder that suits the model; the memory for KV pages that suits what computes.
 pub const AUTO: &str = "auto";
 
 /// Everything a server can be told, with its defaults.
@@ -81,8 +81,11 @@ pub struct Engine {
     pub max_waiting: u32,
     /// Slots per KV page.
     pub page_size: u32,
-    /// Memory for KV pages.
+    /// Memory for KV pages; `auto` = 512 MiB on the CPU, what is left on a device.
     pub kv_memory: String,
+    /// Share of a device's memory that weights, steps and KV pages may take together, in 0..=1;
+    /// of no effect on the CPU and where `kv_memory` is a size.
+    pub device_memory: f64,
 }
 
 /// `[telemetry]`
@@ -137,7 +140,8 @@ impl Default for Engine {
             max_running: 64,
             max_waiting: 1024,
             page_size: 16,
-            kv_memory: "512MiB".to_owned(),
+            kv_memory: AUTO.to_owned(),
+            device_memory: 0.9,
         }
     }
 }

@@ -5,7 +5,7 @@ use step::{Attention, Readout};
 use crate::device::DeviceChoice;
 
 use super::schema::Config;
-use super::values::{bytes, dtype, expert_sharing, log_filter, log_format};
+use super::values::{dtype, expert_sharing, kv_memory, log_filter, log_format, share};
 
 impl Config {
     /// Every problem: the key, what was expected there and what was found.
@@ -22,7 +22,8 @@ impl Config {
             ));
         }
         let texts = [
-            ("engine.kv_memory", bytes(&engine.kv_memory).err()),
+            ("engine.kv_memory", kv_memory(&engine.kv_memory).err()),
+            ("engine.device_memory", share(engine.device_memory).err()),
             ("model.dtype", dtype(&self.model.dtype).err()),
             (
                 "model.device",

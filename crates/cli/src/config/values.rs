@@ -3,6 +3,8 @@
 use model::{ExpertSharing, WeightDtype};
 use tracing_subscriber::EnvFilter;
 
+use super::schema::AUTO;
+
 /// Of a matrix.
 pub fn dtype(name: &str) -> Result<WeightDtype, String> {
     WeightDtype::named(name).ok_or_else(|| {
@@ -58,6 +60,28 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("expected a size such as 512MiB or 4GiB, found {text:?}"))
 }
 
+/// A size, or nothing for `auto`.
+pub fn kv_memory(text: &str) -> Result<Option<u64>, String> {
+    match text.trim() {
+        AUTO => Ok(None),
+        size => {
+            let size = bytes(size);
+            size.map(Some)
+                .map_err(|problem| problem.replace("expected", "expected auto or"))
+        }
+    }
+}
+
+/// A share of a device's memory.
+pub fn share(share: f64) -> Result<f64, String> {
+    match share > 0.0 && share <= 1.0 {
+        true => Ok(share),
+        false => Err(format!(
+            "expected a share above 0, at most 1, found {share}"
+        )),
+    }
+}
+
 /// What is logged, in the words of `RUST_LOG`.
 pub fn log_filter(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(text)
@@ -92,5 +116,21 @@ mod tests {
         assert_eq!(bytes("7"), Ok(7));
         assert!(bytes("0GiB").is_err() && bytes("4GB").is_err() && bytes("").is_err());
         assert!(bytes("99999999999GiB").is_err());
+        assert_eq!(kv_memory("auto"), Ok(None));
+        assert_eq!(kv_memory("2GiB"), Ok(Some(2 << 30)));
+        let problem = "expected auto or a size such as 512MiB or 4GiB, found unit GB";
+        assert_eq!(kv_memory("4GB"), Err(problem.to_owned()));
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!(share(1.0), Ok(1.0));
+        for wrong in [0.0, -0.5, 1.01, f64::NAN] {
+            assert!(
+                share(wrong)
+                    .unwrap_err()
+                    .starts_with("expected a share above 0")
+            );
+        }
     }
 }

@@ -151,6 +151,30 @@ impl DevicePool {
     }
 }
 
+/// What decides the room that attention needs beside its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionSizes {
+    /// Rows of the batch.
+    pub rows: usize,
+    /// Query heads `h`.
+    pub heads: usize,
+    /// Head width `c`.
+    pub head_width: usize,
+    /// Most slots that a row sees.
+    pub visible: usize,
+}
+
+impl AttentionSizes {
+    /// Bytes of the results of all parts, and of their sums: a result of every head of every row
+    /// for every 512 slots.
+    #[must_use]
+    pub fn bytes(&self) -> [usize; 2] {
+        let parts = self.visible.div_ceil(PART).max(1);
+        let results = self.rows.saturating_mul(self.heads).saturating_mul(parts);
+        [self.head_width, 2].map(|width| results.saturating_mul(width * size_of::<f32>()))
+    }
+}
+
 /// Results of the parts of contexts. Its memory is used again.
 #[derive(Default)]
 pub struct AttentionScratch {
@@ -159,6 +183,18 @@ pub struct AttentionScratch {
 }
 
 impl AttentionScratch {
+    /// Room for batches up to these sizes, none of which takes more then.
+    ///
+    /// # Errors
+    /// If the device has no room.
+    pub fn new(device: &Device, sizes: AttentionSizes) -> Result<Self> {
+        let [partial, sums] = sizes.bytes();
+        Ok(Self {
+            partial: Some(Buffer::new(device, partial)?),
+            sums: Some(Buffer::new(device, sums)?),
+        })
+    }
+
     /// Overwrites `out [r, h c]`, padded, with the attention of every row of the batch: `q [r, h c]`
     /// to the slots `[0, visible)` of its segment in a layer of the pool.
     ///
@@ -178,9 +214,15 @@ impl AttentionScratch {
         let shape = batch.shape();
         let parts = shape.visible.div_ceil(PART);
         let device = pool.device();
-        let results = rows * heads * parts.max(1);
-        let partial = grown(&mut self.partial, device, results.saturating_mul(c * 4))?;
-        let sums = grown(&mut self.sums, device, results.saturating_mul(2 * 4))?;
+        let [partial, sums] = AttentionSizes {
+            rows,
+            heads,
+            head_width: c,
+            visible: shape.visible,
+        }
+        .bytes();
+        let partial = grown(&mut self.partial, device, partial)?;
+        let sums = grown(&mut self.sums, device, sums)?;
         let (keys, values) = pool.layer(layer)?;
         let attend = args::Attend {
             q: q.checked(rows, heads * c, sizes.precision)?,

@@ -74,6 +74,14 @@ pub struct BatchShape {
     pub tallest: usize,
 }
 
+impl BatchShape {
+    /// What the longest context of a padded batch is rounded up to.
+    #[must_use]
+    pub fn context(visible: usize) -> usize {
+        visible.max(FEWEST_SLOTS).next_power_of_two()
+    }
+}
+
 /// What lies where in the uploaded words.
 #[derive(Clone, Copy, Default)]
 struct Part {
@@ -141,7 +149,7 @@ impl DeviceBatch {
             scored: arrays.scored.len().next_multiple_of(pad),
             visible: match pad {
                 1 => visible,
-                _ => visible.max(FEWEST_SLOTS).next_power_of_two(),
+                _ => BatchShape::context(visible),
             },
             ..BatchShape::default()
         };

@@ -3,6 +3,7 @@
 use super::{Captured, Driver, Kernel, Result, refuse};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{CString, c_char};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 /// What lies in front of an allocation: its length.
@@ -19,9 +20,11 @@ unsafe extern "C" {
 }
 
 /// Addresses are the host's.
-#[derive(Default)]
 pub(super) struct Emulation {
     kept: Mutex<Option<Vec<Launch>>>,
+    total: u64,
+    /// Bytes of all allocations, without their headers.
+    used: AtomicU64,
 }
 
 /// A launch with the argument as it was.
@@ -57,6 +60,19 @@ impl Captured for Vec<Launch> {
 }
 
 impl Emulation {
+    /// With so many bytes.
+    pub(super) fn new(total: u64) -> Self {
+        Self {
+            kept: Mutex::default(),
+            total,
+            used: AtomicU64::new(0),
+        }
+    }
+
+    fn left(&self) -> u64 {
+        self.total - self.used.load(Ordering::Relaxed)
+    }
+
     fn kept(&self) -> MutexGuard<'_, Option<Vec<Launch>>> {
         self.kept
             .lock()
@@ -85,15 +101,25 @@ impl Driver for Emulation {
     }
 
     fn memory(&self) -> Result<(u64, u64)> {
-        Ok((1 << 40, 1 << 40))
+        Ok((self.left(), self.total))
     }
 
     fn allocate(&self, bytes: usize) -> Result<u64> {
         self.is_free()?;
+        let more = |used: u64| {
+            let used = used.checked_add(bytes as u64);
+            used.filter(|used| *used <= self.total)
+        };
+        let order = Ordering::Relaxed;
+        if self.used.fetch_update(order, order, more).is_err() {
+            let left = self.left();
+            return refuse(format!("{bytes} bytes of device memory, {left} free"));
+        }
         // SAFETY: the layout has a size; the header has room for a length.
         unsafe {
-            let at = alloc_zeroed(layout(bytes)?);
+            let at = layout(bytes).map_or(std::ptr::null_mut(), |layout| alloc_zeroed(layout));
             if at.is_null() {
+                self.used.fetch_sub(bytes as u64, order);
                 return refuse(format!("no memory for {bytes} bytes"));
             }
             at.cast::<usize>().write(bytes);
@@ -106,6 +132,7 @@ impl Driver for Emulation {
         unsafe {
             let start = (at as *mut u8).sub(HEADER);
             let bytes = start.cast::<usize>().read();
+            self.used.fetch_sub(bytes as u64, Ordering::Relaxed);
             if let Ok(layout) = layout(bytes) {
                 dealloc(start, layout);
             }

@@ -65,20 +65,26 @@ impl DeviceScores {
     /// # Errors
     /// If the device has no room.
     pub fn reserve(&mut self, head: &DeviceMatrix, rows: usize) -> Result<()> {
+        let [records, present, parts] = Self::bytes(head.precision(), head.width(), rows);
         let device = head.device();
-        let chunk = rows.min(Self::CHUNK);
-        grow(&mut self.records, device, rows * FIELDS * size_of::<f64>())?;
-        grow(&mut self.present, device, chunk * size_of::<f32>())?;
-        grow(
-            &mut self.parts,
-            device,
-            chunk * Self::parts(head) * PART_BYTES,
-        )
+        grow(&mut self.records, device, records)?;
+        grow(&mut self.present, device, present)?;
+        grow(&mut self.parts, device, parts)
     }
 
-    /// Parts of the vocabulary of an LM head.
-    fn parts(of: &DeviceMatrix) -> usize {
-        of.width().div_ceil(head(of.precision()).1)
+    /// Bytes that [`Self::reserve`] takes for `rows` rows of `vocab` logits: of records, of the
+    /// logits of input tokens, and of what parts of the vocabulary say.
+    #[must_use]
+    pub fn bytes(precision: Precision, vocab: usize, rows: usize) -> [usize; 3] {
+        let chunk = rows.min(Self::CHUNK);
+        let parts = vocab.div_ceil(head(precision).1);
+        let record = FIELDS * size_of::<f64>();
+        [
+            rows.saturating_mul(record),
+            chunk * size_of::<f32>(),
+            chunk.saturating_mul(parts).saturating_mul(PART_BYTES),
+        ]
+        .map(|bytes| bytes.checked_next_power_of_two().unwrap_or(usize::MAX))
     }
 
     /// The first `rows` records, once everything before is done; none for a row whose logits are
@@ -177,7 +183,7 @@ impl DeviceScores {
 fn grow(buffer: &mut Option<Buffer>, device: &Device, bytes: usize) -> Result<()> {
     if buffer.as_ref().is_none_or(|buffer| buffer.bytes() < bytes) {
         *buffer = None;
-        *buffer = Some(Buffer::new(device, bytes.next_power_of_two())?);
+        *buffer = Some(Buffer::new(device, bytes)?);
     }
     Ok(())
 }

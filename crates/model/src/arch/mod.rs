@@ -8,8 +8,10 @@ mod load;
 mod moe;
 mod names;
 mod qwen;
+mod weigh;
 
 pub(crate) use device::load_on;
+pub(crate) use weigh::weigh;
 
 use crate::config::{Keys, Spec};
 use crate::inputs::Inputs;

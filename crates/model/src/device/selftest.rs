@@ -1,7 +1,7 @@
 //! Whether a device computes what the CPU does: every kernel, then forward passes of small models with
 //! random weights.
 
-use super::{DeviceExecutor, DeviceModel};
+use super::{DeviceConfig, DeviceExecutor, DeviceModel, KvMemory};
 use crate::{Checkpoint, ExecutorConfig, LoadError, Model, ModelExecutor, WeightDtype};
 use kernels::device::{self, Check, Device};
 use step::{Batch, BatchOutput, Candidate, Executor, PageId, Row, Sampling, Score, Segment};
@@ -86,8 +86,16 @@ fn executors(
         threads: None,
     };
     let model = DeviceModel::load(device, checkpoint()?)?;
+    let slots = u64::from(sizes.pages) * u64::from(sizes.page_size);
+    let on_device = DeviceConfig {
+        page_size: sizes.page_size,
+        rows,
+        positions: rows,
+        sequences: 4,
+        kv: KvMemory::Bytes(slots * model.kv_bytes_per_position() as u64),
+    };
     let cpu = ModelExecutor::new(Model::load(checkpoint()?)?, sizes)?;
-    Ok((cpu, DeviceExecutor::new(model, sizes)?))
+    Ok((cpu, DeviceExecutor::new(model, on_device)?))
 }
 
 /// Sequences of these lengths under full attention, each on pages of its own in falling order.

@@ -79,6 +79,7 @@ fn with_geometry(loaded: Loaded, geometry: Geometry, config: &Config) -> Result<
     Ok(Loaded {
         executor: placed.executor,
         kv_position: placed.kv_position,
+        memory: placed.memory,
         info: placed.info,
         filter: None,
         name: geometry.name.to_owned(),

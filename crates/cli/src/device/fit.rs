@@ -1,0 +1,142 @@
+//! Whether a model fits onto a device, known before a weight is read.
+
+use anyhow::Result;
+use model::{Checkpoint, DeviceConfig, DeviceMemory, KvMemory, ModelInfo, WeightDtype};
+
+use crate::config::Config;
+use crate::load;
+use crate::memory::size;
+
+/// Positions of the shortest sequences that are suggested.
+const SHORTEST: u32 = 256;
+
+/// What the configuration makes of a model's sizes on a device.
+///
+/// # Errors
+/// Not a size of memory.
+pub fn sizes(config: &Config, info: &ModelInfo) -> Result<DeviceConfig> {
+    Ok(DeviceConfig {
+        page_size: config.engine.page_size,
+        rows: config.engine.row_budget,
+        positions: load::longest(config, info),
+        sequences: config.engine.max_running,
+        kv: match config.kv_bytes()? {
+            Some(bytes) => KvMemory::Bytes(bytes),
+            None => KvMemory::Share(config.engine.device_memory),
+        },
+    })
+}
+
+/// What the configured model needs on a device with the KV pages of one sequence.
+///
+/// # Errors
+/// A model without kernels on a device.
+pub fn least(
+    config: &Config,
+    (checkpoint, info): (&mut Checkpoint, &ModelInfo),
+) -> Result<DeviceMemory> {
+    let sizes = DeviceConfig {
+        kv: KvMemory::Share(config.engine.device_memory),
+        ..sizes(config, info)?
+    };
+    DeviceMemory::needed(checkpoint, info.dtype, &sizes).map_err(load::refused)
+}
+
+/// The same with the KV pages that were asked for, if any were.
+///
+/// # Errors
+/// A model without kernels on a device; too little memory for one sequence.
+fn needed(
+    config: &Config,
+    (checkpoint, info): (&mut Checkpoint, &ModelInfo),
+) -> Result<DeviceMemory> {
+    let least = least(config, (checkpoint, info))?;
+    let sizes = sizes(config, info)?;
+    match sizes.kv {
+        KvMemory::Share(_) => Ok(least),
+        KvMemory::Bytes(bytes) if bytes < least.kv => Err(load::too_little(config, info, least.kv)),
+        KvMemory::Bytes(_) => {
+            DeviceMemory::needed(checkpoint, info.dtype, &sizes).map_err(load::refused)
+        }
+    }
+}
+
+/// Why the configured model does not fit onto a device of this name with so many bytes free and in
+/// all, and what would.
+///
+/// # Errors
+/// As [`needed`].
+pub fn refusal(
+    config: &Config,
+    (checkpoint, info): (&mut Checkpoint, &ModelInfo),
+    (device, memory): (&str, (u64, u64)),
+) -> Result<Option<String>> {
+    let sizes = sizes(config, info)?;
+    let needed = needed(config, (checkpoint, info))?;
+    let room = sizes.allowance(memory);
+    if needed.sum() <= room {
+        return Ok(None);
+    }
+    let found = match sizes.kv {
+        KvMemory::Share(share) if room < memory.0 => {
+            format!("{} allowed ({share} of {})", size(room), size(memory.1))
+        }
+        _ => format!("{} free", size(room)),
+    };
+    let auto = KvMemory::Share(config.engine.device_memory);
+    let advice = advice((checkpoint, info.dtype), sizes, auto, memory)?;
+    Ok(Some(format!(
+        "{}: needs {} on {device} ({} of weights in {}, {} for a step of up to {} rows, {} of KV \
+         pages), {found}: {advice}",
+        config.model.path,
+        size(needed.sum()),
+        size(needed.weights),
+        info.dtype.name(),
+        size(needed.step),
+        sizes.rows.max(sizes.positions),
+        size(needed.kv),
+    )))
+}
+
+/// What would fit; pages get what is left of `auto` where fewer of them would do.
+fn advice(
+    (checkpoint, dtype): (&mut Checkpoint, WeightDtype),
+    sizes: DeviceConfig,
+    auto: KvMemory,
+    memory: (u64, u64),
+) -> Result<String> {
+    let mut needed = |dtype, sizes: &DeviceConfig| {
+        let needed = DeviceMemory::needed(checkpoint, dtype, sizes).map_err(load::refused);
+        needed.map(|needed| (needed.sum() <= sizes.allowance(memory), needed))
+    };
+    // There may be no kernels for it.
+    let smaller = WeightDtype::Bf16;
+    if dtype == WeightDtype::F32 && needed(smaller, &sizes).is_ok_and(|(fits, _)| fits) {
+        return Ok(format!("try --dtype {}", smaller.name()));
+    }
+    let mut shorter = DeviceConfig { kv: auto, ..sizes };
+    let mut fewer_pages = "";
+    if let KvMemory::Bytes(_) = sizes.kv {
+        if let (true, needed) = needed(dtype, &shorter)? {
+            let left = shorter.allowance(memory) - needed.weights - needed.step;
+            return Ok(match left >> 20 << 20 {
+                whole if whole >= needed.kv => format!("try --kv-memory {}MiB", whole >> 20),
+                _ => format!("try --kv-memory {}KiB", left >> 10),
+            });
+        }
+        fewer_pages = " --kv-memory auto";
+    }
+    while shorter.positions / 2 >= SHORTEST {
+        shorter.positions /= 2;
+        let (length, rows) = (shorter.positions, shorter.rows.min(shorter.positions));
+        if needed(dtype, &shorter)?.0 {
+            return Ok(format!("try --max-model-len {length}{fewer_pages}"));
+        }
+        if needed(dtype, &DeviceConfig { rows, ..shorter })?.0 {
+            return Ok(format!(
+                "try --max-model-len {length} --row-budget {rows}{fewer_pages}"
+            ));
+        }
+    }
+    Ok("no dtype and no length fits, try --device cpu".to_owned())
+}

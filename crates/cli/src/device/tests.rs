@@ -1,0 +1,140 @@
+//! What is said of a model that is too large for a device. No device is at hand: its memory is
+//! two numbers.
+
+use std::collections::BTreeMap;
+
+use clap::Parser;
+use demo::checkpoint::DEMO;
+use model::{Files, Model};
+
+use super::*;
+use crate::args::{Cli, Command};
+
+const MIB: u64 = 1 << 20;
+
+/// The demo model under these arguments.
+fn demo(arguments: &[&str]) -> (Config, Checkpoint) {
+    let cli = Cli::parse_from([&["asynclane", "serve"][..], arguments].concat());
+    let Command::Serve(args) = cli.command else {
+        panic!("not serve");
+    };
+    let config = Config::resolve(&args.model, Some(&args)).unwrap();
+    let checkpoint = load::checkpoint(&config.model.path).unwrap();
+    (config, checkpoint)
+}
+
+fn told(arguments: &[&str], memory: (u64, u64)) -> Option<String> {
+    let (config, mut checkpoint) = demo(arguments);
+    unfit(&config, &mut checkpoint, ("A card", memory)).unwrap()
+}
+
+/// Bytes that weights, step and the fewest pages of the demo model take.
+fn needs(arguments: &[&str]) -> model::DeviceMemory {
+    let (config, mut checkpoint) = demo(arguments);
+    let info = checkpoint.survey(config.dtype().unwrap()).unwrap().info;
+    least(&config, (&mut checkpoint, &info)).unwrap()
+}
+
+#[test]
+fn what_fits_is_not_refused() {
+    let needs = needs(&[]).sum();
+    assert_eq!(told(&[], (needs * 2, needs * 2)), None);
+    let whole = ["--device-memory", "1"];
+    assert_eq!(told(&whole, (needs, needs)), None);
+    assert!(told(&whole, (needs - 1, needs)).is_some());
+    assert!(told(&[], (needs, needs)).is_some());
+}
+
+#[test]
+fn a_refusal_says_what_is_needed_what_is_there_and_what_to_try() {
+    let (exact, half) = (needs(&[]).sum(), needs(&["--dtype", "bf16"]).sum());
+    assert!(half < exact);
+    let line = told(&[], (half + MIB, 1 << 40)).unwrap();
+    let start = format!("demo: needs {} on A card (", memory::size(exact));
+    assert!(line.starts_with(&start), "{line}");
+    for part in [
+        " of weights in f32, ",
+        " for a step of up to 2048 rows, ",
+        " of KV pages), ",
+    ] {
+        assert!(line.contains(part), "{line}");
+    }
+    let end = format!(", {} free: try --dtype bf16", memory::size(half + MIB));
+    assert!(line.ends_with(&end), "{line}");
+    assert_eq!(line.lines().count(), 1, "{line}");
+    let line = told(&["--device-memory", "0.5"], (exact, exact)).unwrap();
+    let found = format!(
+        "), {} allowed (0.5 of {}): ",
+        memory::size(exact / 2),
+        memory::size(exact)
+    );
+    assert!(line.contains(&found), "{line}");
+}
+
+#[test]
+fn fewer_pages_or_shorter_sequences_are_suggested() {
+    let bf16 = ["--dtype", "bf16"];
+    let of = |more: &[&str]| needs(&[&bf16[..], more].concat());
+    let say = |more: &[&str], free| told(&[&bf16[..], more].concat(), (free, 1 << 40)).unwrap();
+    let least = of(&[]);
+    let line = say(&["--kv-memory", "4GiB"], least.sum() + 9 * MIB);
+    let left = (least.kv + 9 * MIB) >> 20;
+    assert!(
+        line.ends_with(&format!("try --kv-memory {left}MiB")),
+        "{line}"
+    );
+    let fewer = of(&["--max-model-len", "512"]).sum();
+    let line = say(&[], fewer);
+    assert!(line.ends_with(": try --max-model-len 512"), "{line}");
+    let line = say(&["--kv-memory", "4GiB"], fewer);
+    let end = ": try --max-model-len 512 --kv-memory auto";
+    assert!(line.ends_with(end), "{line}");
+    let narrow = ["--max-model-len", "512", "--row-budget", "512"];
+    let line = say(&[], of(&narrow).sum());
+    let end = ": try --max-model-len 512 --row-budget 512";
+    assert!(line.ends_with(end), "{line}");
+    let line = say(&[], MIB);
+    assert!(line.ends_with("fits, try --device cpu"), "{line}");
+}
+
+#[test]
+fn pages_for_less_than_a_sequence_are_a_wrong_configuration() {
+    let (config, mut checkpoint) = demo(&["--kv-memory", "8KiB"]);
+    let plenty = ("A card", (1 << 40, 1 << 40));
+    let error = unfit(&config, &mut checkpoint, plenty).unwrap_err();
+    let line = error.to_string();
+    assert!(
+        line.starts_with("engine.kv_memory: expected at least "),
+        "{line}"
+    );
+    assert!(line.ends_with(" positions, found 8KiB"), "{line}");
+    assert_eq!(exit::code(&error), exit::CONFIG.into());
+}
+
+#[test]
+fn only_a_device_that_was_asked_for_ends_the_start() {
+    let reason = || Some("too small".to_owned());
+    assert!(settled(DeviceChoice::Auto, None).unwrap());
+    assert!(!settled(DeviceChoice::Auto, reason()).unwrap());
+    let error = settled(DeviceChoice::Cuda, reason()).unwrap_err();
+    assert_eq!(error.to_string(), "--device cuda: too small");
+    assert_eq!(exit::code(&error), exit::CHECKPOINT.into());
+}
+
+/// Before a weight is read: these are no numbers, and loading would say so.
+#[test]
+fn memory_is_spoken_of_before_weights() {
+    let mut files: BTreeMap<String, Vec<u8>> = DEMO
+        .files()
+        .map(|(name, bytes)| (name.to_owned(), bytes.to_vec()))
+        .collect();
+    let weights = files.get_mut("model.safetensors").unwrap();
+    let last = weights.len() - 4;
+    weights[last..].fill(0xFF);
+    let mut checkpoint = Checkpoint::open(&Files::memory(files)).unwrap();
+    let (config, _) = demo(&[]);
+    let line = unfit(&config, &mut checkpoint, ("A card", (MIB, MIB))).unwrap();
+    assert!(line.unwrap().starts_with("demo: needs "));
+    let error = Model::load(checkpoint).err().unwrap();
+    assert!(matches!(error, LoadError::NotFinite { .. }), "{error}");
+}

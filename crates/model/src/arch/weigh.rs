@@ -1,0 +1,58 @@
+//! Bytes of a dense decoder on a device, known from its configuration alone.
+
+use super::layer::Layer;
+use super::load::own_head;
+use super::read;
+use crate::config::Keys;
+use crate::device::{DeviceModel, padded};
+use crate::layers::Matrix;
+use crate::memory::floats;
+use crate::weights::Weights;
+use crate::{LoadError, ModelInfo};
+
+/// What [`super::load_on`] would put on a device, and the facts about the model; no tensor is read.
+pub(crate) fn weigh(config: &Keys, weights: &Weights) -> Result<(u64, ModelInfo), LoadError> {
+    let (spec, names) = read(config, weights)?;
+    let info = &spec.info;
+    let precision = DeviceModel::precision(info).map_err(LoadError::Setup)?;
+    let fused = |k: usize, parts: &[Matrix]| {
+        let rows = parts.iter().map(|part| part.rows).sum();
+        let bias = parts.iter().any(|part| part.bias);
+        let weight = padded(precision, rows, k);
+        weight.saturating_add(if bias { floats(rows) } else { 0 })
+    };
+    let layer = Layer {
+        spec: &spec,
+        names,
+        number: 0,
+    };
+    let (d, inner) = (info.width, info.heads * info.head_width);
+    let [gate, up, down] = layer.gated_parts(names.mlp, info.mlp_width);
+    let head_norms = match spec.head_norms {
+        true => floats((info.heads + info.groups) * info.head_width),
+        false => 0,
+    };
+    let of_layer = [
+        floats(2 * d),
+        head_norms,
+        fused(d, &layer.qkv()),
+        fused(inner, &[layer.out()]),
+        fused(d, &[gate, up]),
+        fused(info.mlp_width, &[down]),
+    ];
+    let own = Matrix {
+        rows: info.vocab_size,
+        bias: spec.bias && !info.tied,
+        ..own_head(&spec, names)
+    };
+    let table = info.embedding_size.saturating_mul(d);
+    let around = [
+        table.saturating_mul(precision.bytes()),
+        floats(d),
+        fused(d, &[own]),
+        floats(info.max_positions.saturating_mul(spec.rotary_width)),
+    ];
+    let sum = |parts: &[usize]| parts.iter().fold(0, |sum: u64, part| sum + *part as u64);
+    let layers = sum(&of_layer).saturating_mul(info.layers as u64);
+    Ok((layers.saturating_add(sum(&around)), spec.info))
+}
