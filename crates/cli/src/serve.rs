@@ -178,21 +178,25 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
     })
 }
 
-/// What an operator wants to know before the first request.
-fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usize)) {
+/// What computes, and what it took, in the log.
+fn log(loaded: &Loaded, (address, keys): (SocketAddr, usize)) {
     tracing::info!(
         name = loaded.device,
         kernels = loaded.kernels,
         threads = loaded.threads,
         "device"
     );
-    if let Some(memory) = &loaded.memory {
-        let DeviceMemory { weights, step, kv } = memory;
+    if let Some(DeviceMemory { weights, step, kv }) = loaded.memory {
         tracing::info!(weights, step, kv, "bytes of the device's memory");
     }
     if keys == 0 && !address.ip().is_loopback() {
         tracing::warn!(%address, "no API keys: everybody who reaches the address may use it");
     }
+}
+
+/// What an operator wants to know before the first request.
+fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usize)) {
+    log(loaded, (address, keys));
     if !std::io::stderr().is_terminal() {
         return;
     }
