@@ -1,6 +1,6 @@
 //! `asynclane serve`: the HTTP server over an engine thread.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -54,7 +54,9 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     if let Ok(backend) = state.backend() {
         telemetry.count(backend.metrics.spans());
     }
-    eprintln!("ready on http://{address}");
+    // In one piece, for whoever reads the address from here while it is written.
+    let line = format!("ready on http://{address}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
     supervisor::ready(&address.to_string());
     runtime.block_on(serving)??;
     drop((runtime, state));

@@ -25,8 +25,8 @@ struct Attend {
     // [pages, g, p, c].
     const void* keys;
     const void* values;
-    // [r, h, parts, c], not divided by their sums yet, and [r, h, parts, 2]: largest score (times
-    // log2 e) and sum of weights.
+    // [r, h, parts, c] from the first tile's first row on, not divided by their sums yet, and
+    // [r, h, parts, 2]: largest score (times log2 e) and sum of weights.
     float* partial;
     float* sums;
     const Tile* tiles;
@@ -142,6 +142,7 @@ template <int C> DEVICE void attend_bf16(const Attend& a) {
     bf16* qs = reinterpret_cast<bf16*>(shared_memory());
     bf16* ks = qs + QUERIES * C;
     bf16* vs = ks + 2 * CHUNK * C;
+    size_t first = size_t(a.tiles[0].row) * a.heads;
     // Number of a query of the tile among all rows and heads.
     auto number = [&](unsigned query) {
         return size_t(tile.row + query / share) * a.heads + group * share + query % share;
@@ -188,7 +189,7 @@ template <int C> DEVICE void attend_bf16(const Attend& a) {
         sum += shuffle_xor(sum, 1);
         sum += shuffle_xor(sum, 2);
         if (mine[half] >= queries) continue;
-        size_t query = number(mine[half]);
+        size_t query = number(mine[half]) - first;
 #pragma unroll
         for (unsigned j = 0; j < C / 8; j++)
             put(a, query, part, j * 8 + lane % 4 * 2, folded.out[j][2 * half],
@@ -239,6 +240,7 @@ KERNEL(attend_f32, Attend, 32) {
                 if (lane + 32 * i < a.c) out[i] += w * values[from + lane + 32 * i];
         }
     }
+    query -= size_t(a.tiles[0].row) * a.heads;
     for (unsigned i = 0; i < 4; i++)
         if (lane + 32 * i < a.c)
             a.partial[(query * a.parts + part) * a.c + lane + 32 * i] = out[i];
@@ -255,16 +257,20 @@ struct Combine {
     const uint32_t* visible;
     // [r], rows of `stride` numbers.
     void* out;
+    // The tiles, whose rows follow one another, and how many rows there are to the end of the batch
+    // if no tile comes behind them.
+    const Tile* tiles;
+    uint32_t count, rows;
     uint32_t heads, c, parts, stride;
 };
 
 // Adds up the parts of one query per warp; zero for a row that sees nothing.
 template <class T> DEVICE void combine(const Combine& a) {
-    unsigned row = block_x(), lane = thread() % 32;
-    unsigned head = block_y() * (threads() / 32) + thread() / 32;
-    if (head >= a.heads) return;
+    unsigned lane = thread() % 32, head = block_y() * (threads() / 32) + thread() / 32;
+    unsigned row = a.tiles[0].row + block_x(), end = a.rows ? a.rows : a.tiles[a.count].row;
+    if (head >= a.heads || row >= end) return;
     unsigned parts = (a.visible[row] + PART - 1) / PART;
-    size_t query = size_t(row) * a.heads + head;
+    size_t query = size_t(block_x()) * a.heads + head;
     const float* sums = a.sums + query * a.parts * 2;
     float most = -INFINITY, total = 0.0f;
     for (unsigned p = 0; p < parts; p++) most = fmaxf(most, sums[2 * p]);

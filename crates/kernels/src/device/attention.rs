@@ -1,14 +1,18 @@
 //! Keys and values on a device, and attention over them.
 
 use super::array::{Array, Buffer, Precision};
-use super::batch::{DeviceBatch, Of};
+use super::batch::{DeviceBatch, Of, TILE_WORDS};
 use super::rows::of;
 use super::{Device, Kernel, Result, args, refuse};
+use std::ops::Range;
 
 /// Slots of a part of a context; `PART` of the kernels.
 const PART: usize = 512;
 /// Queries of a block; `QUERIES` of the kernels.
 const QUERIES: usize = 64;
+/// Bytes of the results of parts that exist at a time, unless a single tile has more; so few in
+/// tests that their batches take several runs.
+const MOST_BYTES: usize = if cfg!(test) { 16 << 10 } else { 512 << 20 };
 /// Widest head.
 const WIDEST: usize = 128;
 
@@ -158,6 +162,8 @@ pub struct AttentionSizes {
     pub rows: usize,
     /// Query heads `h`.
     pub heads: usize,
+    /// Key/value heads `g`.
+    pub groups: usize,
     /// Head width `c`.
     pub head_width: usize,
     /// Most slots that a row sees.
@@ -165,12 +171,34 @@ pub struct AttentionSizes {
 }
 
 impl AttentionSizes {
-    /// Bytes of the results of all parts, and of their sums: a result of every head of every row
-    /// for every 512 slots.
+    /// Most rows of a tile.
+    fn tile(&self) -> usize {
+        QUERIES / (self.heads / self.groups.max(1)).max(1)
+    }
+
+    /// Results of one row: of every head for every 512 slots.
+    fn row(&self) -> usize {
+        let parts = self.visible.div_ceil(PART).max(1);
+        self.heads.saturating_mul(parts)
+    }
+
+    /// Results that there is room for.
+    fn most(&self) -> usize {
+        MOST_BYTES / ((self.head_width + 2) * size_of::<f32>())
+    }
+
+    /// Tiles that are attended at a time, at least one, so that their results have room.
+    fn tiles(&self) -> usize {
+        (self.most() / self.row().saturating_mul(self.tile()).max(1)).max(1)
+    }
+
+    /// Bytes of the results of all parts, and of their sums: of all rows, or of as many as are
+    /// attended at a time. Never less for more rows or more slots.
     #[must_use]
     pub fn bytes(&self) -> [usize; 2] {
-        let parts = self.visible.div_ceil(PART).max(1);
-        let results = self.rows.saturating_mul(self.heads).saturating_mul(parts);
+        let one = self.row().saturating_mul(self.tile());
+        let results = self.rows.saturating_mul(self.row());
+        let results = results.min(one.max(self.most()));
         [self.head_width, 2].map(|width| results.saturating_mul(width * size_of::<f32>()))
     }
 }
@@ -196,7 +224,8 @@ impl AttentionScratch {
     }
 
     /// Overwrites `out [r, h c]`, padded, with the attention of every row of the batch: `q [r, h c]`
-    /// to the slots `[0, visible)` of its segment in a layer of the pool.
+    /// to the slots `[0, visible)` of its segment in a layer of the pool. Runs of rows follow one
+    /// another where all of them would need too much room at a time.
     ///
     /// # Errors
     /// If an array has another shape, or the device fails.
@@ -207,69 +236,99 @@ impl AttentionScratch {
         batch: &DeviceBatch,
         out: &Array,
     ) -> Result<()> {
-        let (rows, sizes) = (batch.rows(), pool.sizes());
+        let (shape, sizes) = (batch.shape(), pool.sizes());
         let c = sizes.head_width;
         let heads = q.width() / c;
         pool.tile(heads)?;
-        let shape = batch.shape();
-        let parts = shape.visible.div_ceil(PART);
-        let device = pool.device();
-        let [partial, sums] = AttentionSizes {
-            rows,
+        let room = AttentionSizes {
+            rows: shape.rows,
             heads,
+            groups: sizes.groups,
             head_width: c,
             visible: shape.visible,
-        }
-        .bytes();
+        };
+        let [partial, sums] = room.bytes();
+        let device = pool.device();
         let partial = grown(&mut self.partial, device, partial)?;
         let sums = grown(&mut self.sums, device, sums)?;
         let (keys, values) = pool.layer(layer)?;
         let attend = args::Attend {
-            q: q.checked(rows, heads * c, sizes.precision)?,
+            q: q.checked(shape.rows, heads * c, sizes.precision)?,
             keys,
             values,
             partial,
             sums,
-            tiles: batch.address(Of::Tiles, 0)?,
+            tiles: 0,
             pages: batch.address(Of::Words, 0)?,
             visible: batch.address(Of::Visible, 0)?,
             heads: heads as u32,
             groups: sizes.groups as u32,
             c: c as u32,
             page: sizes.page as u32,
-            parts: parts as u32,
+            parts: shape.visible.div_ceil(PART) as u32,
             scale: (std::f64::consts::LOG2_E / (c as f64).sqrt()) as f32,
         };
-        let (kernel, across) = match sizes.precision {
-            Precision::F32 => (EXACT, shape.tallest * heads),
-            Precision::Bf16 if c <= 32 => (ATTEND[0], sizes.groups),
-            Precision::Bf16 if c <= 64 => (ATTEND[1], sizes.groups),
-            Precision::Bf16 => (ATTEND[2], sizes.groups),
-        };
-        if across > 65_535 || parts > 65_535 {
-            return refuse(format!("{heads} heads over {parts} parts"));
-        }
         let combine = args::Combine {
             partial,
             sums,
             visible: attend.visible,
-            out: out.checked(rows, heads * c, sizes.precision)?,
+            out: out.checked(shape.rows, heads * c, sizes.precision)?,
+            tiles: 0,
+            count: 0,
+            rows: 0,
             heads: heads as u32,
             c: c as u32,
-            parts: parts as u32,
+            parts: attend.parts,
             stride: out.stride() as u32,
         };
-        let grid = [rows as u32, heads.div_ceil(4) as u32, 1];
-        // SAFETY: sizes are those of the arrays; the batch was checked against the pool's pages,
-        // and its tiles were cut for as many rows as `tile` says or fewer.
-        unsafe {
-            device.launch(
-                kernel,
-                [shape.tiles as u32, across as u32, parts as u32],
-                &attend,
-            )?;
-            device.launch(of(COMBINE, sizes.precision), grid, &combine)
+        let step = room.tiles();
+        for first in (0..shape.tiles).step_by(step) {
+            let tiles = first..(first + step).min(shape.tiles);
+            self::run((device, batch), (&attend, &combine), sizes, tiles)?;
         }
+        Ok(())
+    }
+}
+
+/// Attends the rows of some tiles and adds up their parts.
+fn run(
+    (device, batch): (&Device, &DeviceBatch),
+    (attend, combine): (&args::Attend, &args::Combine),
+    sizes: PoolSizes,
+    tiles: Range<usize>,
+) -> Result<()> {
+    let (shape, heads) = (batch.shape(), attend.heads as usize);
+    let at = batch.address(Of::Tiles, tiles.start * TILE_WORDS)?;
+    let last = tiles.end == shape.tiles;
+    let attend = args::Attend {
+        tiles: at,
+        ..*attend
+    };
+    let combine = args::Combine {
+        tiles: at,
+        count: tiles.len() as u32,
+        rows: if last { shape.rows as u32 } else { 0 },
+        ..*combine
+    };
+    let (kernel, across) = match sizes.precision {
+        Precision::F32 => (EXACT, shape.tallest * heads),
+        Precision::Bf16 if sizes.head_width <= 32 => (ATTEND[0], sizes.groups),
+        Precision::Bf16 if sizes.head_width <= 64 => (ATTEND[1], sizes.groups),
+        Precision::Bf16 => (ATTEND[2], sizes.groups),
+    };
+    if across > 65_535 || attend.parts > 65_535 {
+        return refuse(format!("{heads} heads over {} parts", attend.parts));
+    }
+    // Behind the last tile lie the rows that pad the batch.
+    let most = tiles.len() * shape.tallest + if last { shape.pad } else { 0 };
+    let rows = most.min(shape.rows) as u32;
+    // SAFETY: sizes are those of the arrays; the batch was checked against the pool's pages, and its
+    // tiles were cut for as many rows as `tile` says or fewer.
+    unsafe {
+        let grid = [tiles.len() as u32, across as u32, attend.parts];
+        device.launch(kernel, grid, &attend)?;
+        let grid = [rows, heads.div_ceil(4) as u32, 1];
+        device.launch(of(COMBINE, sizes.precision), grid, &combine)
     }
 }
 
@@ -282,5 +341,32 @@ fn grown(buffer: &mut Option<Buffer>, device: &Device, bytes: usize) -> Result<u
     match buffer {
         Some(buffer) => buffer.range(0, bytes),
         None => refuse("no memory"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_grows_with_rows_and_contexts_up_to_its_bound() {
+        let sizes = |rows, visible| AttentionSizes {
+            rows,
+            heads: 32,
+            groups: 8,
+            head_width: 128,
+            visible,
+        };
+        let sum = |sizes: AttentionSizes| sizes.bytes().iter().sum::<usize>();
+        let mut last = 0;
+        for visible in (0..20).map(|i| 512 << i) {
+            let (few, many) = (sizes(64, visible), sizes(1 << 20, visible));
+            assert!(sum(few) <= sum(many) && last <= sum(many), "{visible}");
+            let one = many.row() * many.tile() * 130 * 4;
+            assert!(sum(many) <= one.max(MOST_BYTES), "{visible}");
+            // What is attended at a time has room.
+            assert!(many.tiles() * one <= sum(many).max(one), "{visible}");
+            last = sum(many);
+        }
     }
 }

@@ -72,6 +72,8 @@ pub struct BatchShape {
     pub visible: usize,
     /// Most rows of a tile.
     pub tallest: usize,
+    /// What rows are padded to a multiple of.
+    pub pad: usize,
 }
 
 impl BatchShape {
@@ -119,7 +121,7 @@ pub(super) enum Of {
 }
 
 /// Words of a tile, of a scored row's settings and of a bias.
-const TILE_WORDS: usize = 4;
+pub(super) const TILE_WORDS: usize = 4;
 pub(super) const SCORER_WORDS: usize = 9;
 const BIAS_WORDS: usize = 3;
 /// Stands for nothing where a number is expected; `NONE` of the kernels.
@@ -151,6 +153,7 @@ impl DeviceBatch {
                 1 => visible,
                 _ => BatchShape::context(visible),
             },
+            pad,
             ..BatchShape::default()
         };
         let rows = self.shape.rows;
@@ -233,7 +236,9 @@ impl DeviceBatch {
             }
             if padded {
                 let all = tiles.next_power_of_two();
-                to.extend(std::iter::repeat_n(0, (all - tiles) * TILE_WORDS));
+                // They begin where the rows end, so that rows of tiles follow one another.
+                let idle = [arrays.tokens.len() as u32, 0, 0, 0];
+                to.extend(std::iter::repeat_n(idle, all - tiles).flatten());
                 tiles = all;
                 tallest = limits.tile;
             }

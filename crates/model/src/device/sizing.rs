@@ -148,6 +148,7 @@ impl Step {
         AttentionSizes {
             rows: self.rows,
             heads: info.heads,
+            groups: info.groups,
             head_width: info.head_width,
             visible: BatchShape::context(self.positions),
         }
@@ -354,13 +355,14 @@ mod tests {
             let sizes = AttentionSizes {
                 rows: length,
                 heads: 32,
+                groups: 32,
                 head_width: 128,
                 visible: length,
             };
             sizes.bytes().iter().sum::<usize>() >> 20
         };
-        assert_eq!(of(4096), 520);
-        assert_eq!(of(2 * 4096), 4 * 520);
+        assert_eq!(of(2048), 130);
+        assert_eq!([4096, 40_960].map(of), [511; 2]);
     }
 
     #[test]
