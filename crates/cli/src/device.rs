@@ -117,7 +117,6 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
     drop(bar);
     let info = model.info().clone();
     let kv_position = model.kv_bytes_per_position();
-    let warnings = model.warnings().to_vec();
     let sizes = fit::sizes(config, &info)?;
     let executor = DeviceExecutor::new(model, sizes).map_err(load::refused)?;
     let kernels = match info.dtype {
@@ -126,8 +125,8 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
     };
     Ok(Placed {
         memory: Some(executor.memory()),
+        warnings: executor.model().warnings().to_vec(),
         executor: Box::new(executor),
-        warnings,
         threads: 1,
         kernels: kernels.to_owned(),
         device: device.name().to_owned(),

@@ -155,8 +155,11 @@ impl DeviceExecutor {
     /// # Errors
     /// If a size is zero or too large, the model's heads have no kernels, or the device has no
     /// room.
-    pub fn new(model: DeviceModel, config: DeviceConfig) -> Result<Self, LoadError> {
+    pub fn new(mut model: DeviceModel, config: DeviceConfig) -> Result<Self, LoadError> {
         let failed = |error: DeviceError| LoadError::Setup(error.to_string());
+        let (graphs, refusal) = Graphs::new(&model.device);
+        let warning = |error| format!("kernels are launched one by one: {error}");
+        model.warnings.extend(refusal.map(warning));
         let (device, info) = (&model.device, &model.info);
         let loaded = sizing::free(device)?;
         let step = Step::new(info, &config);
@@ -198,7 +201,7 @@ impl DeviceExecutor {
                 work,
                 rows: step.rows,
             }),
-            graphs: Graphs::default(),
+            graphs,
             normed,
             scores,
             records: Vec::new(),
@@ -231,12 +234,6 @@ impl DeviceExecutor {
     #[must_use]
     pub fn graphs(&self) -> usize {
         self.graphs.len()
-    }
-
-    /// Why the device captures no launches, if it does not.
-    #[must_use]
-    pub fn without_graphs(&self) -> Option<&DeviceError> {
-        self.graphs.refused()
     }
 
     /// Uploads a batch and launches everything of its pass.

@@ -16,11 +16,21 @@ pub(super) struct Graphs {
     by_shape: HashMap<BatchShape, Option<Graph>>,
     /// [`Device::changes`] that they hold for.
     changes: u64,
-    /// Why the device captures nothing.
-    refused: Option<DeviceError>,
+    /// The device captures nothing.
+    refused: bool,
 }
 
 impl Graphs {
+    /// Of a device; with an error, none.
+    pub(super) fn new(device: &Device) -> (Self, Option<DeviceError>) {
+        let error = device.capture(|| Ok(())).err();
+        let none = Self {
+            refused: error.is_some(),
+            ..Self::default()
+        };
+        (none, error)
+    }
+
     /// Runs `pass`, the same launches for every batch of a shape: by itself the first time, which
     /// may take memory, and from a graph later. A device that cannot capture runs it by itself for
     /// ever.
@@ -30,7 +40,7 @@ impl Graphs {
         shape: BatchShape,
         mut pass: impl FnMut() -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        if shape.rows > MOST_ROWS || self.refused.is_some() {
+        if shape.rows > MOST_ROWS || self.refused {
             return pass();
         }
         if self.changes != device.changes() || self.by_shape.len() > MOST_GRAPHS {
@@ -47,8 +57,8 @@ impl Graphs {
         if graph.is_none() {
             match device.capture(&mut pass) {
                 Ok(captured) => *graph = Some(captured),
-                Err(error) => {
-                    self.refused = Some(error);
+                Err(_) => {
+                    self.refused = true;
                     return pass();
                 }
             }
@@ -63,10 +73,5 @@ impl Graphs {
     /// Graphs there are.
     pub(super) fn len(&self) -> usize {
         self.by_shape.values().flatten().count()
-    }
-
-    /// Why there will be none.
-    pub(super) fn refused(&self) -> Option<&DeviceError> {
-        self.refused.as_ref()
     }
 }
