@@ -1,3 +1,5 @@
+//! Attention: rows that see nothing, batch invariance, heads that are refused.
+
 use super::super::attention::{Case, SHAPE};
 use super::super::data::{Random, Rows};
 use super::{BOTH, assert_all};

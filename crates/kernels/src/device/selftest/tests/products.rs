@@ -1,3 +1,5 @@
+//! Products: batch invariance, arrays that are refused.
+
 use super::super::data::{Ends, Random, poisoned};
 use super::super::products::Layer;
 use super::BOTH;

@@ -1,3 +1,5 @@
+//! Batches and ranges that are refused.
+
 use super::super::data::{LIMITS, NOTHING, plain};
 use crate::attention::AttentionSegment;
 use crate::device::{

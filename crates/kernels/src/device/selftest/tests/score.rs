@@ -1,3 +1,5 @@
+//! The LM head: biases, ties, bans, padding, logits that are no numbers.
+
 use super::super::data::{Ends, Random, array};
 use super::super::score::Case;
 use super::{BOTH, assert_all};
