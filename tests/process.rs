@@ -33,14 +33,25 @@ fn build(cargo: &std::ffi::OsStr, folder: &Path) {
         None | Some("debug") => "dev",
         Some(name) => name,
     };
-    let status = Command::new(cargo)
-        // With all targets, crates have the features that the tests gave them: nothing but the
-        // binary itself is left to build.
+    let mut command = Command::new(cargo);
+    // With all targets, crates have the features that the tests gave them: nothing but the binary
+    // itself is left to build.
+    command
         .args(["build", "--quiet", "--workspace", "--all-targets"])
         .args(["--profile", profile])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status();
-    let status = status.expect("cargo runs");
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    for (name, _) in std::env::vars_os() {
+        // What the outer Cargo says of this test's package; build scripts that watch it would run
+        // again here, and once more outside.
+        let text = name.to_string_lossy();
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"]
+            .iter()
+            .any(|of| text.starts_with(of))
+        {
+            command.env_remove(name);
+        }
+    }
+    let status = command.status().expect("cargo runs");
     assert!(status.success(), "the workspace does not build");
 }
 
