@@ -13,6 +13,7 @@ import { events, plain, serve } from "./served.mjs";
 const SUM =
   "Mia has 12 eggs. Then she buys 5 more eggs. Next she loses 4 eggs. " +
   "How many eggs does Mia have now?";
+const TRACE = "/v1/diffusion/trace";
 const PHONE = { width: 375, height: 740 };
 const folder = process.env.SCREENSHOTS;
 
@@ -44,7 +45,7 @@ async function asked(options) {
 function bodies(page) {
   const bodies = [];
   page.on("request", (request) => {
-    if (request.url().endsWith("/v1/diffusion/trace")) bodies.push(request.postDataJSON());
+    if (request.url().endsWith(TRACE)) bodies.push(request.postDataJSON());
   });
   return bodies;
 }
@@ -230,8 +231,10 @@ test("everything can be done with the keyboard, and focus shows", async () => {
   for (const place of ["copy", "replay"]) await tabTo(place);
 
   await page.getByLabel("Prompt", { exact: true }).focus();
+  // By the request, as a short answer may have ended before anybody looks.
+  const again = page.waitForEvent("request", (request) => request.url().endsWith(TRACE));
   await page.keyboard.press("Control+Enter");
-  await page.waitForFunction(() => document.querySelector(".panel").dataset.state === "running");
+  await again;
   await ended(page);
   assert.equal(sent.length, 2);
   await close(opened);
@@ -269,7 +272,7 @@ test("what the API refuses is shown with its field", async () => {
   const sent = bodies(page);
   await page.getByRole("button", { name: "Run" }).click();
   await ended(page);
-  const answer = await fetch(`${server.url}/v1/diffusion/trace`, {
+  const answer = await fetch(`${server.url}${TRACE}`, {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify(sent[0]),
