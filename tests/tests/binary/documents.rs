@@ -15,19 +15,19 @@ const OTHERS: &[(&str, &str)] = &[
     ("cargo run --release -p asynclane-model", "tests/bench"),
     (
         "curl -N http://127.0.0.1:8000/v1/chat/completions",
-        "tests/binary/readme.rs",
+        "tests/tests/binary/readme.rs",
     ),
     (
         "curl http://127.0.0.1:8000/v1/chat/completions",
-        "tests/binary/readme.rs",
+        "tests/tests/binary/readme.rs",
     ),
     (
         "curl http://127.0.0.1:8000/metrics",
-        "tests/binary/readme.rs",
+        "tests/tests/binary/readme.rs",
     ),
     (
         "curl http://127.0.0.1:8000/v1/completions",
-        "tests/binary/readme.rs",
+        "tests/tests/binary/readme.rs",
     ),
     ("export CUDA_HOME=", "crates/kernels/cuda/check"),
     (

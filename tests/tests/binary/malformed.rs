@@ -10,7 +10,7 @@ use asynclane_tests::random::Random;
 use serde_json::{Value, json};
 
 /// Bodies to start from, one a line.
-const CORPUS: &str = include_str!("../corpus/bodies.txt");
+const CORPUS: &str = include_str!("../../corpus/bodies.txt");
 const BODIES: u64 = 10_000;
 /// Bodies after which the process has all the memory that it keeps for such requests.
 const WARM_UP: u64 = 1_000;
