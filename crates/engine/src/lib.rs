@@ -2,24 +2,19 @@
 //! that drives them. `examples/schedule.rs` measures what plan and apply cost by themselves.
 #![deny(missing_docs)]
 
-mod apply;
 mod cache;
 pub mod decoding;
-mod deficit;
 mod driver;
 mod engine;
 mod event;
 mod handle;
 mod limits;
-mod logprobs;
-mod pack;
 mod pages;
-mod penalties;
-mod plan;
-mod prefix;
 mod report;
 mod request;
+mod scheduler;
 mod sequence;
+mod step;
 
 pub use driver::spawn;
 pub use engine::{Engine, EngineConfig, Skills};

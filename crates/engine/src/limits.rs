@@ -4,7 +4,7 @@ use decode::{CommitConfig, ScheduleConfig};
 use step::{Attention, Readout};
 
 use crate::decoding::{CacheConfig, Decoding, Need, cache_goes_with, default_preset};
-use crate::prefix::Grid;
+use crate::pages::Grid;
 use crate::request::{Penalties, Refusal, Request};
 
 /// Bounds that follow from the executor and the configuration.

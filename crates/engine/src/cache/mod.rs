@@ -4,7 +4,6 @@ mod block;
 mod compact;
 mod elastic;
 mod exact;
-mod tables;
 
 use std::ops::Range;
 
@@ -12,8 +11,7 @@ use decode::{Decoder, Effect, ForwardKind, LaneId, Proposal, Role};
 use step::Attention;
 
 use crate::decoding::{CacheConfig, RowSelection};
-
-pub(crate) use tables::Tables;
+use crate::pages::Tables;
 
 /// What a policy may know of its sequence when it plans a forward.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,7 @@
 //! Pages that a sequence finds, and pages that it leaves.
 
 use super::Sequence;
-use crate::pages::PagePool;
-use crate::prefix::Grid;
+use crate::pages::{Grid, PagePool};
 
 impl Sequence {
     /// Begins with the K/V of the prompt's first pages that other sequences have left.

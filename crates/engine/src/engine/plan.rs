@@ -17,16 +17,16 @@
 
 use decode::ForwardKind;
 
-use crate::apply::conclude;
+use super::apply::conclude;
+use super::{Engine, Planned};
 use crate::cache::ForwardPlan;
-use crate::engine::{Engine, Planned};
 use crate::event::{Event, StepTrace};
-use crate::pack::Packer;
 use crate::pages::OutOfPages;
 use crate::sequence::{Sequence, SequenceId};
+use crate::step::Packer;
 
 /// Admits waiting sequences, then packs sequences under the row budget: decode forwards as they
-/// fit, prefills and refreshes as [`Deficit`](crate::deficit::Deficit) allows, those first that
+/// fit, prefills and refreshes as [`Deficit`](crate::scheduler::Deficit) allows, those first that
 /// waited longest. Returns whether there is a batch to run.
 pub(crate) fn plan(engine: &mut Engine) -> bool {
     admit(engine);

@@ -1,5 +1,8 @@
 //! Continuous batching: owns sequences, pages and the batch of the coming step.
 
+mod apply;
+mod plan;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,16 +11,15 @@ use decode::{Filter, ForwardKind, Proposal, TokenClasses};
 use step::{Batch, BatchOutput, ExecutorSpec, TokenId};
 
 use crate::cache::ForwardPlan;
-use crate::deficit::Deficit;
 use crate::event::Event;
 use crate::limits::Limits;
-use crate::pack::Wanted;
-use crate::pages::PagePool;
-use crate::plan::Turn;
-use crate::prefix::Grid;
+use crate::pages::{Grid, PagePool};
 use crate::report::{ByRole, Gauges, StepReport};
 use crate::request::{Refusal, Request};
+use crate::scheduler::Deficit;
 use crate::sequence::{Sequence, SequenceId};
+use crate::step::Wanted;
+use plan::Turn;
 
 /// What the engine is told about its work.
 #[derive(Clone, Debug)]
@@ -251,16 +253,16 @@ impl Engine {
 
     /// Applies the output of the planned batch. `now` is the time since any fixed moment.
     pub fn apply(&mut self, output: &BatchOutput, now: Duration) {
-        crate::apply::apply(self, output, now);
+        apply::apply(self, output, now);
     }
 
     /// The planned batch failed: its sequences end with `message`, others go on.
     pub fn fail(&mut self, message: &str) {
-        crate::apply::fail(self, message);
+        apply::fail(self, message);
     }
 
     /// Admits waiting sequences and packs the coming step; false if there is nothing to run.
     pub fn plan(&mut self) -> bool {
-        crate::plan::plan(self)
+        plan::plan(self)
     }
 }

@@ -1,11 +1,104 @@
-//! The page tables of one sequence: one for all, or one per lane under fork snapshots.
+//! Page tables that copy on write, and those of one sequence: one for all of its lanes, or one per
+//! lane under fork snapshots.
 
 use std::ops::Range;
 
-use decode::{Decoder, Effect, LaneId, Role, Status};
+use decode::{Decoder, Effect, LaneId, Role, Status, TokenId};
 use step::{PageCopy, PageId};
 
-use crate::pages::{OutOfPages, PagePool, PageTable};
+use super::pool::{OutOfPages, PagePool};
+use super::prefix::{Grid, Node};
+
+/// Slots of one sequence (or lane) to physical pages, in logical order. It must be given back
+/// with [`PageTable::release`].
+#[derive(Debug, Default)]
+pub struct PageTable {
+    pages: Vec<PageId>,
+}
+
+impl PageTable {
+    /// The physical pages.
+    pub fn pages(&self) -> &[PageId] {
+        &self.pages
+    }
+
+    /// A table that shares the pages of the first `slots` slots.
+    pub fn share(&self, slots: u32, pool: &mut PagePool) -> Self {
+        let mut table = Self::default();
+        table.take_over(self, slots, pool);
+        table
+    }
+
+    /// Puts the pages of the first `slots` slots of `other` into this table, which must be empty.
+    pub fn take_over(&mut self, other: &Self, slots: u32, pool: &mut PagePool) {
+        let count = (slots.div_ceil(pool.page_size) as usize).min(other.pages.len());
+        self.pages.extend_from_slice(&other.pages[..count]);
+        for page in &self.pages {
+            pool.retain(*page);
+        }
+    }
+
+    /// Puts the known pages of the text `tokens` into this table, which must be empty; how many
+    /// they are, and the text that they hold.
+    pub fn recall(&mut self, tokens: &[TokenId], grid: Grid, pool: &mut PagePool) -> (u32, Node) {
+        let (pages, node) = pool.prefixes.find(tokens, grid);
+        for page in &pages {
+            pool.retain(*page);
+        }
+        self.pages.extend_from_slice(&pages);
+        (pages.len() as u32, node)
+    }
+
+    /// Gives every page back.
+    pub fn release(&mut self, pool: &mut PagePool) {
+        for page in self.pages.drain(..) {
+            pool.release(page);
+        }
+    }
+
+    /// Makes room for the addresses of `pages` pages.
+    pub fn reserve(&mut self, pages: u32) {
+        self.pages.reserve(pages as usize);
+    }
+
+    /// Makes `[0, slots)` addressable.
+    ///
+    /// # Errors
+    /// If the sequence took more pages than it was promised.
+    pub fn grow(&mut self, slots: u32, pool: &mut PagePool) -> Result<(), OutOfPages> {
+        while (self.pages.len() as u32) * pool.page_size < slots {
+            self.pages.push(pool.take()?);
+        }
+        Ok(())
+    }
+
+    /// Makes the pages under `slots` this table's own: a shared page is replaced by a fresh one,
+    /// with a copy of its content in `copies`.
+    ///
+    /// # Errors
+    /// If the sequence took more pages than it was promised.
+    pub fn own(
+        &mut self,
+        slots: Range<u32>,
+        pool: &mut PagePool,
+        copies: &mut Vec<PageCopy>,
+    ) -> Result<(), OutOfPages> {
+        let first = slots.start / pool.page_size;
+        let last = slots.end.div_ceil(pool.page_size);
+        for page in &mut self.pages[first as usize..last as usize] {
+            if pool.references[page.0 as usize] > 1 {
+                let fresh = pool.take()?;
+                copies.push(PageCopy {
+                    from: *page,
+                    to: fresh,
+                });
+                pool.release(*page);
+                *page = fresh;
+            }
+        }
+        Ok(())
+    }
+}
 
 /// Page tables by lane, in order of birth; never empty. With one table for all lanes its key
 /// is [`Tables::SHARED`].

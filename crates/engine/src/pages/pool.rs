@@ -1,21 +1,20 @@
-//! KV pages: a free list with reference counts, and page tables that copy on write.
-
-use std::ops::Range;
+//! The pool of KV pages: a free list with reference counts, and the promises to sequences.
 
 use decode::TokenId;
-use step::{PageCopy, PageId};
+use step::PageId;
 
-use crate::prefix::{Grid, Node, PrefixCache};
+use super::prefix::{Node, PrefixCache};
+use super::tables::PageTable;
 
 /// The physical pages of the executor. Pages are promised to a sequence when it is admitted, so
 /// that taking one never fails and no sequence ever waits for a page in the middle of its life.
 #[derive(Clone, Debug)]
 pub struct PagePool {
     free: Vec<PageId>,
-    references: Vec<u32>,
+    pub(super) references: Vec<u32>,
     reserved: u32,
-    page_size: u32,
-    prefixes: PrefixCache,
+    pub(super) page_size: u32,
+    pub(super) prefixes: PrefixCache,
     /// Whether the prefix cache holds a page.
     cached: Vec<bool>,
     /// Pages that the prefix cache alone holds.
@@ -65,7 +64,7 @@ impl PagePool {
         self.reserved -= pages;
     }
 
-    fn take(&mut self) -> Result<PageId, OutOfPages> {
+    pub(super) fn take(&mut self) -> Result<PageId, OutOfPages> {
         let free = self.free.pop().or_else(|| self.forget());
         let page = free.ok_or(OutOfPages)?;
         self.references[page.0 as usize] = 1;
@@ -83,13 +82,13 @@ impl PagePool {
         Some(page)
     }
 
-    fn retain(&mut self, page: PageId) {
+    pub(super) fn retain(&mut self, page: PageId) {
         let at = page.0 as usize;
         self.idle -= u32::from(self.cached[at] && self.references[at] == 1);
         self.references[at] += 1;
     }
 
-    fn release(&mut self, page: PageId) {
+    pub(super) fn release(&mut self, page: PageId) {
         let at = page.0 as usize;
         self.references[at] -= 1;
         match self.references[at] {
@@ -119,7 +118,7 @@ impl PagePool {
         tables: impl Iterator<Item = &'a PageTable>,
     ) -> Result<(), &'static str> {
         let mut counted = vec![0; self.references.len()];
-        for page in tables.flat_map(|table| &table.pages) {
+        for page in tables.flat_map(PageTable::pages) {
             counted[page.0 as usize] += 1;
         }
         let mut idle = 0;
@@ -148,94 +147,3 @@ impl PagePool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the sequence outgrew the KV pages reserved for it")]
 pub struct OutOfPages;
-
-/// Slots of one sequence (or lane) to physical pages, in logical order. It must be given back
-/// with [`PageTable::release`].
-#[derive(Debug, Default)]
-pub struct PageTable {
-    pages: Vec<PageId>,
-}
-
-impl PageTable {
-    /// The physical pages.
-    pub fn pages(&self) -> &[PageId] {
-        &self.pages
-    }
-
-    /// A table that shares the pages of the first `slots` slots.
-    pub fn share(&self, slots: u32, pool: &mut PagePool) -> Self {
-        let mut table = Self::default();
-        table.take_over(self, slots, pool);
-        table
-    }
-
-    /// Puts the pages of the first `slots` slots of `other` into this table, which must be empty.
-    pub fn take_over(&mut self, other: &Self, slots: u32, pool: &mut PagePool) {
-        let count = (slots.div_ceil(pool.page_size) as usize).min(other.pages.len());
-        self.pages.extend_from_slice(&other.pages[..count]);
-        for page in &self.pages {
-            pool.retain(*page);
-        }
-    }
-
-    /// Puts the known pages of the text `tokens` into this table, which must be empty; how many
-    /// they are, and the text that they hold.
-    pub fn recall(&mut self, tokens: &[TokenId], grid: Grid, pool: &mut PagePool) -> (u32, Node) {
-        let (pages, node) = pool.prefixes.find(tokens, grid);
-        for page in &pages {
-            pool.retain(*page);
-        }
-        self.pages.extend_from_slice(&pages);
-        (pages.len() as u32, node)
-    }
-
-    /// Gives every page back.
-    pub fn release(&mut self, pool: &mut PagePool) {
-        for page in self.pages.drain(..) {
-            pool.release(page);
-        }
-    }
-
-    /// Makes room for the addresses of `pages` pages.
-    pub fn reserve(&mut self, pages: u32) {
-        self.pages.reserve(pages as usize);
-    }
-
-    /// Makes `[0, slots)` addressable.
-    ///
-    /// # Errors
-    /// If the sequence took more pages than it was promised.
-    pub fn grow(&mut self, slots: u32, pool: &mut PagePool) -> Result<(), OutOfPages> {
-        while (self.pages.len() as u32) * pool.page_size < slots {
-            self.pages.push(pool.take()?);
-        }
-        Ok(())
-    }
-
-    /// Makes the pages under `slots` this table's own: a shared page is replaced by a fresh one,
-    /// with a copy of its content in `copies`.
-    ///
-    /// # Errors
-    /// If the sequence took more pages than it was promised.
-    pub fn own(
-        &mut self,
-        slots: Range<u32>,
-        pool: &mut PagePool,
-        copies: &mut Vec<PageCopy>,
-    ) -> Result<(), OutOfPages> {
-        let first = slots.start / pool.page_size;
-        let last = slots.end.div_ceil(pool.page_size);
-        for page in &mut self.pages[first as usize..last as usize] {
-            if pool.references[page.0 as usize] > 1 {
-                let fresh = pool.take()?;
-                copies.push(PageCopy {
-                    from: *page,
-                    to: fresh,
-                });
-                pool.release(*page);
-                *page = fresh;
-            }
-        }
-        Ok(())
-    }
-}

@@ -5,11 +5,10 @@ use std::time::Duration;
 use decode::{Effect, Proposal};
 use step::BatchOutput;
 
-use crate::engine::Engine;
+use super::Engine;
 use crate::event::{Event, Finished, TokenChunk};
-use crate::logprobs::Said;
 use crate::report::StepReport;
-use crate::sequence::Sequence;
+use crate::sequence::{Said, Sequence};
 
 /// Hands every planned sequence its candidates and performs the effects.
 pub(crate) fn apply(engine: &mut Engine, output: &BatchOutput, now: Duration) {

@@ -1,7 +1,9 @@
 //! One request's life in tokens: prompt, decoding state, pages, cost.
 
+mod logprobs;
+mod penalties;
 mod prefix;
-mod readers;
+mod shifted_rows;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,14 +15,16 @@ use decode::{
 };
 use step::{Attention, Readout};
 
-use crate::cache::{self, CachePolicy, ForwardPlan, Tables, View};
+use crate::cache::{self, CachePolicy, ForwardPlan, View};
 use crate::event::{FinishReason, Finished, SequenceStats};
 use crate::limits::Limits;
-use crate::logprobs::Logprobs;
-use crate::penalties::PenaltyBiases;
-use crate::prefix::Node;
+use crate::pages::{Node, Tables};
 use crate::report::{ByRole, FinishedSequence, StepReport};
 use crate::request::Request;
+
+use logprobs::Logprobs;
+pub(crate) use logprobs::Said;
+use penalties::PenaltyBiases;
 
 /// Effects of a step that a sequence has room for from the beginning.
 const EFFECTS: usize = 128;

@@ -1,0 +1,5 @@
+//! What a step is made of: sequences packed into the batch.
+
+mod pack;
+
+pub(crate) use pack::{Packer, Wanted};
