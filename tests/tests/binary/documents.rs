@@ -1,6 +1,7 @@
-//! The commands that documents show exist, with every flag and value that they give them, and the
-//! messages that they explain are said.
+//! The commands that documents show exist, with every flag and value that they give them; the
+//! messages that they explain are said; their links lead somewhere.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use asynclane_tests::process::{command, stderr};
@@ -36,6 +37,8 @@ const OTHERS: &[(&str, &str)] = &[
     ),
     ("deploy/", "tests/routers/run"),
     ("tests/", ".ci/run"),
+    ("pip install openai", "tests/clients"),
+    ("cargo xtask verify", "crates/xtask"),
     ("git clone https://github.com/NVlabs/", "tests/bench/peers"),
     ("pip install torch", "tests/bench/peers"),
     ("python tests/bench/peers/", "tests/bench/peers"),
@@ -163,13 +166,84 @@ fn whoever_runs_a_documents_command_is_there() {
     assert!(said.contains("Not run here"));
 }
 
+/// The anchors of a document's headings, as the pages of repositories make them.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| {
+        let title = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = |c: &char| c.is_alphanumeric() || [' ', '-', '_'].contains(c);
+        title.chars().filter(kept).collect::<String>()
+    };
+    headings
+        .map(|line| anchor(line).replace(' ', "-"))
+        .collect()
+}
+
+/// What `[text](target)` points at, code aside.
+fn targets(text: &str) -> Vec<&str> {
+    let mut fenced = false;
+    let mut targets = Vec::new();
+    for line in text.lines() {
+        fenced ^= line.starts_with("```");
+        if fenced {
+            continue;
+        }
+        for link in line.split("](").skip(1) {
+            targets.extend(link.split_once(')').map(|(target, _)| target));
+        }
+    }
+    targets
+}
+
 #[test]
-fn messages_that_the_readme_explains_are_said() {
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let (_, table) = readme
-        .split_once("| message | cause | what to do |")
-        .unwrap();
-    let (table, _) = table.split_once("\n\n").unwrap();
+fn links_in_documents_lead_somewhere() {
+    let mut followed = 0;
+    let mut wrong = Vec::new();
+    for path in files(&root(), ".md") {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for target in targets(&text) {
+            if target.contains("://") {
+                continue;
+            }
+            followed += 1;
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let file = match file {
+                "" => path.clone(),
+                file => path.parent().unwrap().join(file),
+            };
+            let is_there = file.exists()
+                && (anchor.is_empty()
+                    || std::fs::read_to_string(&file)
+                        .is_ok_and(|text| anchors(&text).iter().any(|one| one == anchor)));
+            if !is_there {
+                wrong.push(format!("{}: {target}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(followed > 100, "{followed} links");
+}
+
+#[test]
+fn every_page_is_in_the_summary() {
+    let summary = std::fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
+    for page in files(&root().join("docs"), ".md") {
+        let name = page.file_name().unwrap().to_string_lossy().into_owned();
+        let listed = name == "SUMMARY.md" || summary.contains(&format!("({name})"));
+        assert!(listed, "{name} is not in docs/SUMMARY.md");
+    }
+}
+
+/// The table below a header row.
+fn table<'a>(text: &'a str, header: &str) -> &'a str {
+    let (_, table) = text.split_once(header).expect("the table is there");
+    table.split_once("\n\n").map_or(table, |(table, _)| table)
+}
+
+#[test]
+fn messages_that_the_documents_explain_are_said() {
+    let page = std::fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
+    let table = table(&page, "| message | cause | what to do |");
     let sources: String = files(&root().join("crates"), ".rs")
         .iter()
         .map(|path| std::fs::read_to_string(path).unwrap())
@@ -184,4 +258,26 @@ fn messages_that_the_readme_explains_are_said() {
         }
     }
     assert!(messages >= 10, "{messages}");
+}
+
+#[test]
+fn the_page_of_the_api_has_every_error_code() {
+    let page = std::fs::read_to_string(root().join("docs/api.md")).unwrap();
+    let rows = table(&page, "| code | status | cause |");
+    let codes = rows
+        .lines()
+        .filter_map(|row| row.strip_prefix("| `")?.split_once('`'));
+    let listed: BTreeSet<&str> = codes.map(|(code, _)| code).collect();
+    let source = std::fs::read_to_string(root().join("crates/server/src/error.rs")).unwrap();
+    let words = source.split('"').skip(1).step_by(2);
+    let is_name =
+        |word: &&str| word.contains('_') || ["forbidden", "overloaded", "loading"].contains(word);
+    let is_code =
+        |word: &&str| is_name(word) && !word.ends_with("_error") || *word == "internal_error";
+    let said: BTreeSet<&str> = words.filter(is_code).collect();
+    let shown: Vec<_> = listed.symmetric_difference(&said).collect();
+    assert!(
+        shown.is_empty(),
+        "in docs/api.md or error.rs alone: {shown:?}"
+    );
 }

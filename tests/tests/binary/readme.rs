@@ -1,4 +1,4 @@
-//! The first request that the README offers does what the README says.
+//! The requests that the README and the documents offer do what these say.
 
 use std::path::Path;
 
@@ -14,28 +14,58 @@ const PLAIN: &str = "curl http://127.0.0.1:8000";
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
 
-fn readme() -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-    std::fs::read_to_string(&file).expect("the README is there")
+/// The README, then every page of `docs/`.
+fn documents() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut paths = vec![root.join("README.md")];
+    let pages = std::fs::read_dir(root.join("docs")).expect("the documents are there");
+    let mut pages: Vec<_> = pages.map(|page| page.expect("a page").path()).collect();
+    pages.retain(|page| page.extension().is_some_and(|ending| ending == "md"));
+    pages.sort();
+    paths.extend(pages);
+    let text = paths.iter().map(std::fs::read_to_string);
+    text.collect::<Result<_, _>>().expect("documents are texts")
 }
 
-/// The JSON body of the one command of the README that begins so and holds `field`: what stands in
-/// single quotes after `-d`.
-fn body(command: &str, path: &str, field: &str) -> Value {
-    let readme = readme();
-    let begin = format!("\n{command}{path} ");
-    let mut commands = readme.split(&begin).skip(1);
-    let command = commands
-        .find(|rest| {
-            rest.split("\n```")
-                .next()
-                .is_some_and(|it| it.contains(field))
-        })
-        .expect("the README has the command");
-    let (command, _) = command.split_once("\n```").expect("it is fenced");
-    let (_, body) = command.split_once("-d '").expect("it has a body");
+/// The commands in fences that send a request to the server.
+fn requests(documents: &str) -> Vec<&str> {
+    let lines = documents.lines();
+    lines.filter(|line| line.starts_with("curl ")).collect()
+}
+
+/// The JSON body of a command: what stands in single quotes after `-d`.
+fn data(command: &str) -> Option<Value> {
+    let (_, body) = command.split_once("-d '")?;
     let (body, _) = body.split_once('\'').expect("the body is quoted");
-    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error} in {body}"))
+    Some(serde_json::from_str(body).unwrap_or_else(|error| panic!("{error} in {body}")))
+}
+
+/// The body of the first command that begins so and holds `field`.
+fn body(command: &str, path: &str, field: &str) -> Value {
+    let documents = documents();
+    let begin = format!("{command}{path} ");
+    let mut commands = requests(&documents).into_iter();
+    let found = commands.find(|line| line.starts_with(&begin) && line.contains(field));
+    data(found.expect("a document has the command")).expect("it has a body")
+}
+
+#[test]
+fn every_request_of_a_document_is_answered() {
+    let documents = documents();
+    let commands = requests(&documents);
+    assert!(commands.len() >= 7, "{commands:?}");
+    let server = Server::start(&[]);
+    for command in commands {
+        let address = [STREAM, PLAIN];
+        let rest = address.iter().find_map(|start| command.strip_prefix(start));
+        let rest = rest.unwrap_or_else(|| panic!("expected {STREAM} or {PLAIN}: {command}"));
+        let path = rest.split(' ').next().unwrap_or_default();
+        let answer = match data(command) {
+            Some(body) => server.client().post(path, &body),
+            None => server.client().get(path),
+        };
+        assert_eq!(answer.status, 200, "{command}: {}", answer.text());
+    }
 }
 
 #[test]
@@ -63,7 +93,7 @@ fn another_decoder_answers_and_the_metrics_tell() {
     let problem = Problem::from_prompt(prompt).expect("a problem of the demo model");
     assert!(grade(&problem, text).strict, "{text}");
     let line = format!("\n{PLAIN}/metrics\n");
-    assert!(readme().contains(&line), "the README asks for metrics");
+    assert!(documents().contains(&line), "a document asks for metrics");
     let scrape = server.client().metrics();
     let labels = [("finished_reason", "stop")];
     assert_eq!(scrape.sum("asynclane_request_success_total", &labels), 1.0);
@@ -72,16 +102,14 @@ fn another_decoder_answers_and_the_metrics_tell() {
 #[test]
 fn the_structured_command_answers_in_the_schema() {
     let server = Server::start(&[]);
-    let answer = server
-        .client()
-        .post(CHAT, &body(PLAIN, CHAT, "response_format"))
-        .json();
+    let body = body(PLAIN, CHAT, "response_format");
+    let answer = server.client().post(CHAT, &body).json();
     let choice = &answer["choices"][0];
     let text = choice["message"]["content"].as_str().expect("a text");
+    let shown = format!("answers `{text}`");
+    assert!(documents().contains(&shown), "the README shows {text}");
     let value: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    assert_eq!(value.as_object().map(serde_json::Map::len), Some(2));
-    assert!(["Tom", "Ana"].contains(&value["name"].as_str().expect("a name")));
-    assert!(value["coins"].as_u64().is_some_and(|coins| coins <= 99));
+    assert_eq!(value["result"], 15, "9 + 6");
     assert_eq!(choice["finish_reason"], "stop");
 }
 

@@ -5,12 +5,13 @@ use anyhow::{Context, Result};
 use crate::{File, Problem, Repository};
 
 /// Everything at the top besides files and folders that begin with a dot.
-const TOP: [&str; 13] = [
+const TOP: [&str; 14] = [
     "Cargo.toml",
     "Cargo.lock",
     "crates",
     "config",
     "deploy",
+    "docs",
     "Dockerfile",
     "tests",
     "README.md",

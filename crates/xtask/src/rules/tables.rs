@@ -7,12 +7,15 @@
 //! <!-- end of table -->
 //! ```
 //!
-//! `FILE only NAME NAME` shows these decoders alone, of a result over several problem sets.
+//! `FILE only NAME NAME` shows these decoders alone, of a result over several problem sets;
+//! `FILE presets NAME NAME` shows them in a short table. Single numbers are in `values.rs`.
 
 mod forward;
+mod presets;
 mod routers;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::fmt::Write;
 
@@ -29,7 +32,8 @@ pub fn check(files: &[File]) -> Vec<Problem> {
         .filter_map(|file| {
             let what = match rendered(&file.text, files) {
                 Ok(text) if text == file.text => return None,
-                Ok(_) => "a table differs from its result file: run `cargo xtask fix`".to_owned(),
+                Ok(_) => "a table or value differs from its result file: run `cargo xtask fix`"
+                    .to_owned(),
                 Err(why) => why,
             };
             Some(Problem {
@@ -42,7 +46,7 @@ pub fn check(files: &[File]) -> Vec<Problem> {
         .collect()
 }
 
-/// `text` with every table rendered anew.
+/// `text` with every table and value rendered anew.
 ///
 /// # Errors
 /// A marker without an end, a result file that is missing or unreadable.
@@ -63,20 +67,17 @@ pub fn rendered(text: &str, files: &[File]) -> Result<String, String> {
             .find(END)
             .ok_or(format!("{name}: no `{END}`"))?
             + line_end;
-        let (name, only) = name.split_once(" only ").unwrap_or((name, ""));
+        let (name, shown) = name.split_once(' ').unwrap_or((name, ""));
         let found = files.iter().find(|file| file.path == name);
         let file = found.ok_or(format!("{name}: the result file is missing"))?;
         let report =
             serde_json::from_str(&file.text).map_err(|error| format!("{name}: {error}"))?;
         out.push_str(&rest[..line_end]);
-        out.push_str(&table(
-            &report,
-            &only.split_whitespace().collect::<Vec<_>>(),
-        ));
+        out.push_str(&shown_table(&report, shown).map_err(|why| format!("{name}: {why}"))?);
         rest = &rest[end..];
     }
     out.push_str(rest);
-    Ok(out)
+    values::rendered(&out, files)
 }
 
 /// Where a marker begins a line.
@@ -85,6 +86,18 @@ fn marker(text: &str) -> Option<usize> {
         return Some(0);
     }
     text.find(&format!("\n{START}")).map(|at| at + 1)
+}
+
+/// The table of a report: whole, or as `only NAME NAME` or `presets NAME NAME` asks.
+fn shown_table(report: &Report, shown: &str) -> Result<String, String> {
+    let mut words = shown.split_whitespace();
+    let how = words.next();
+    let names: Vec<&str> = words.collect();
+    match (how, report) {
+        (Some("presets"), Report::Several(report)) => presets::table(report, &names),
+        (None | Some("only"), _) => Ok(table(report, &names)),
+        (Some(other), _) => Err(format!("`{other}` is not possible for this result")),
+    }
 }
 
 fn table(report: &Report, only: &[&str]) -> String {

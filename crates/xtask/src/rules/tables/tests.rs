@@ -110,6 +110,24 @@ fn several_problem_sets_make_one_table_the_fastest_decoder_first() {
         full.contains("*quality* (within 0.5 points) is `vanilla` at 1.00x."),
         "{full}"
     );
+    let short = format!("{START}r.json presets quality fast -->\n{END}\n");
+    let short = rendered(&short, &[File::new("r.json", &result)]).unwrap();
+    assert!(
+        short.contains("| `quality` | 1.0x | 80.0 % | 1.00 |\n| `fast` | 3.0x | 60.0 % | 0.50 |"),
+        "{short}"
+    );
+    let unknown = format!("{START}r.json presets slow -->\n{END}\n");
+    assert!(rendered(&unknown, &[File::new("r.json", &result)]).is_err());
+    let text = "a <!-- value: r.json ratio fast -->?<!-- -->x <!-- value: r.json strict quality --><!-- --> b";
+    let numbers = rendered(text, &[File::new("r.json", &result)]).unwrap();
+    assert!(numbers.contains("-->3.0<!-- -->x") && numbers.ends_with("-->80.0<!-- --> b"));
+    assert!(
+        rendered(
+            &text.replace("fast", "slow"),
+            &[File::new("r.json", &result)]
+        )
+        .is_err()
+    );
     let chosen = format!("{START}r.json only fast slow -->\n{END}\n");
     let part = rendered(&chosen, &[File::new("r.json", &result)]).unwrap();
     assert!(

@@ -1,0 +1,35 @@
+//! The short table of a comparison: a row per preset, four columns.
+
+use std::fmt::Write;
+
+use crate::result::{Overall, Several};
+
+/// The rows called `names`, in that order: speed over the first decoder of the result, accuracy
+/// and forward passes per token.
+///
+/// # Errors
+/// A name that is neither a decoder nor a derived preset of the result.
+pub(super) fn table(report: &Several, names: &[&str]) -> Result<String, String> {
+    let first = report.overall.first().map_or("", |row| &row.name);
+    let mut out = format!(
+        "{} held-out problems of each kind, {}; speed is relative to `{first}`:\n\n",
+        report.setup.problems, report.setup.machine,
+    );
+    out.push_str("| preset | speed | accuracy | forwards per token |\n|---|---|---|---|\n");
+    for name in names {
+        let row = row(report, name).ok_or_else(|| format!("the result has no row {name}"))?;
+        let _ = writeln!(
+            out,
+            "| `{name}` | {:.1}x | {:.1} % | {:.2} |",
+            row.ratio, row.strict, row.nfe_per_token,
+        );
+    }
+    Ok(out)
+}
+
+/// The row of a decoder by its name, or by the preset that was derived from it.
+pub(super) fn row<'a>(report: &'a Several, name: &str) -> Option<&'a Overall> {
+    let derived = report.derived.iter().find(|row| row.preset == name);
+    let name = derived.map_or(name, |row| &row.decoder);
+    report.overall.iter().find(|row| row.name == name)
+}
