@@ -1,16 +1,16 @@
-//! Byte strings by token id, in one allocation.
+//! Byte strings indexed by token id, in one allocation.
 
-/// Immutable byte strings, indexed by `0..len`, some of them absent.
+/// Immutable byte strings with the ids `0..len`; an id may have no string.
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
     bytes: Vec<u8>,
-    /// End of each string in `bytes`; a string starts where the one before it ends.
+    /// End of each string in `bytes`; a string starts at the end of the previous one.
     ends: Vec<u32>,
     present: Vec<bool>,
 }
 
 impl Arena {
-    /// Appends the string of the next id.
+    /// Appends the string of the next id; `None` if the id has no string.
     pub(crate) fn push(&mut self, string: Option<&[u8]>) {
         self.bytes.extend_from_slice(string.unwrap_or_default());
         let end = u32::try_from(self.bytes.len()).expect("a vocabulary has less than 4 GiB");
@@ -18,7 +18,7 @@ impl Arena {
         self.present.push(string.is_some());
     }
 
-    /// The string of `id`; `None` for an id that is absent or out of range.
+    /// The string of `id`; `None` if the id has no string or is out of range.
     pub(crate) fn get(&self, id: u32) -> Option<&[u8]> {
         let id = id as usize;
         if !*self.present.get(id)? {
@@ -32,7 +32,7 @@ impl Arena {
         Some(&self.bytes[start..self.ends[id] as usize])
     }
 
-    /// Number of ids, absent ones included.
+    /// Number of ids, including those without a string.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }

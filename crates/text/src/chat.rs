@@ -1,4 +1,4 @@
-//! Chat templates: from messages to the text a model was trained on.
+//! Chat templates: render messages in the text format that a model was trained on.
 
 use std::error::Error as _;
 
@@ -9,7 +9,8 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value, context};
 use crate::TextError;
 use crate::python_json::to_json;
 
-/// Template instructions one rendering may take; a plain template needs some fifty a message.
+/// Maximum number of template instructions per rendering. A simple template takes about 50 per
+/// message.
 const FUEL: u64 = 20_000_000;
 
 /// The template's name inside the environment.
@@ -18,9 +19,9 @@ const NAME: &str = "chat_template";
 /// One message of a chat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// `system`, `user`, `assistant`, or what else the template knows.
+    /// `system`, `user`, `assistant`, or another role that the template supports.
     pub role: String,
-    /// The text.
+    /// The text of the message.
     pub content: String,
 }
 
@@ -32,8 +33,8 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Compiles `source`; `roles` are special tokens by name (`bos_token`, ...), which the
-    /// template can use as variables. `file` is for messages only.
+    /// Compiles `source`. `roles` maps names (`bos_token`, ...) to special tokens; the template
+    /// can use them as variables. `file` is used in error messages only.
     pub(crate) fn new(
         file: &str,
         source: String,
@@ -63,18 +64,18 @@ impl ChatTemplate {
         })
     }
 
-    /// The template as it stands in the file.
+    /// The template source as stored in the file.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The text of `messages`, followed by the opening of an assistant's turn if
-    /// `add_generation_prompt`. Encode it without adding special tokens: the template has
-    /// written all that belong there.
+    /// Renders `messages`, followed by the header of an assistant turn if
+    /// `add_generation_prompt`. Encode the result without adding special tokens: the template
+    /// already contains them.
     ///
     /// # Errors
-    /// [`TextError::Refused`] if the template rejects the messages,
-    /// [`TextError::Render`] if it fails otherwise.
+    /// [`TextError::Refused`] if the template rejects the messages, [`TextError::Render`] on any
+    /// other failure.
     pub fn render(
         &self,
         messages: &[Message],
@@ -99,7 +100,7 @@ impl ChatTemplate {
     }
 }
 
-/// What `raise_exception` leaves in the error, to tell it from other failures.
+/// Marks an error as raised by the template's `raise_exception`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Raised(String);
@@ -127,7 +128,7 @@ fn failure(error: &Error) -> TextError {
     TextError::Render(describe(error))
 }
 
-/// The error without template lines: clients see it.
+/// The error without template source lines, because clients see it.
 fn describe(error: &Error) -> String {
     match error.detail() {
         Some(detail) => format!("{}: {detail}", error.kind()),

@@ -1,12 +1,12 @@
-//! From the text of a token to what boundary rules need to know of it.
+//! Classifies the text of a token for the boundary rules.
 
 use decode::TokenClass;
 
-/// Characters that tell, at the end of a line, that the statement goes on.
+/// Characters at the end of a line after which the statement continues on the next line.
 const CONTINUATIONS: [char; 9] = [':', ',', '\\', '=', '+', '-', '*', '/', '('];
 
-/// The class of a token whose decoded text is `text`. Digits are the ASCII ones; an empty
-/// text has no class at all.
+/// The class of a token whose decoded text is `text`. Only ASCII digits count as digits. An
+/// empty text has no class.
 pub fn classify(text: &str) -> TokenClass {
     let trimmed = text.trim();
     let before_period = trimmed.strip_suffix(['.', '。']);

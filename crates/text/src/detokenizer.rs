@@ -1,53 +1,52 @@
-//! Tokens to text as they come, never splitting a character.
+//! Incremental conversion of tokens to text that never splits a character.
 
 use std::sync::Arc;
 
 use crate::TokenId;
-use crate::decoder::{Assembly, fallback_byte};
+use crate::token_decoder::{Assembly, fallback_byte};
 use crate::utf8::Utf8Tail;
 use crate::vocabulary::{Vocabulary, apply};
 
-/// Which special tokens show in the text.
+/// Which special tokens are included in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecialTokens {
     /// All of them.
     Keep,
-    /// All but the mask token.
+    /// All except the mask token.
     KeepButMask,
     /// None.
     Skip,
 }
 
-/// Turns one sequence of tokens into text, in amortised constant time per token.
+/// Converts one sequence of tokens to text, in amortised constant time per token.
 ///
-/// The pieces of all `push` calls and of `finish`, joined, are the text of the whole sequence
-/// ([`Tokenizer::decode`](crate::Tokenizer::decode)), however it was cut. Held back are only
-/// an incomplete UTF-8 character; in vocabularies with byte-fallback tokens the current run
-/// of them, since a later ill-formed byte changes what the format makes of the whole run; and
+/// The concatenated results of all `push` calls and of `finish` equal the text of the complete
+/// sequence ([`Tokenizer::decode`](crate::Tokenizer::decode)), independent of how it was split.
+/// The detokenizer holds back only: an incomplete UTF-8 character; the current run of
+/// byte-fallback tokens, because a later ill-formed byte changes the text of the whole run; and
 /// blanks that the format strips from the end of a text.
 #[derive(Clone, Debug)]
 pub struct Detokenizer {
     vocabulary: Arc<Vocabulary>,
     specials: SpecialTokens,
     mask: Option<TokenId>,
-    /// Tokens pushed, skipped ones included.
+    /// Tokens pushed, including skipped ones.
     pushed: usize,
-    /// Whether a token (before assembly) and an item (behind it) have been seen.
+    /// Whether a token (before assembly) and an item (after assembly) have been seen.
     token_seen: bool,
     item_seen: bool,
     tail: Utf8Tail,
-    /// The current run of byte-fallback tokens: byte, and number of the token (from 1).
+    /// The current run of byte-fallback tokens: byte, and index of the token (from 1).
     run: Vec<(u8, usize)>,
     strips: Vec<EdgeStrip>,
 }
 
-/// Text on its way out, and which token completed which part of it.
+/// Decoded text, and the token that completed each segment of it.
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {
-    /// The text.
     pub(crate) text: String,
-    /// End of a part in `text` (bytes), and the number (from 1) of the token it ends with.
-    pub(crate) parts: Vec<(usize, usize)>,
+    /// Per segment: its end in `text` (bytes), and the index (from 1) of its last token.
+    pub(crate) segments: Vec<(usize, usize)>,
 }
 
 impl Detokenizer {
@@ -70,12 +69,12 @@ impl Detokenizer {
             item_seen: false,
             tail: Utf8Tail::default(),
             run: Vec::new(),
-            strips: vocabulary.plan.strips.iter().map(strip).collect(),
+            strips: vocabulary.decoder.strips.iter().map(strip).collect(),
             vocabulary,
         }
     }
 
-    /// The text that `tokens` complete, possibly none.
+    /// Returns the text that `tokens` complete, possibly empty.
     pub fn push(&mut self, tokens: &[TokenId]) -> String {
         let mut out = Decoded::default();
         for &token in tokens {
@@ -84,14 +83,14 @@ impl Detokenizer {
         out.text
     }
 
-    /// The text still held back; what is no character yet becomes U+FFFD.
+    /// Returns the text still held back; an incomplete character becomes U+FFFD.
     pub fn finish(&mut self) -> String {
         let mut out = Decoded::default();
         self.flush(&mut out);
         out.text
     }
 
-    /// Tokens pushed so far, skipped ones included.
+    /// Number of tokens pushed so far, including skipped ones.
     pub fn pushed(&self) -> usize {
         self.pushed
     }
@@ -106,7 +105,7 @@ impl Detokenizer {
             return;
         };
         self.token_seen = true;
-        match vocabulary.plan.assembly {
+        match vocabulary.decoder.assembly {
             Assembly::Plain => self.emit(&String::from_utf8_lossy(piece), self.pushed, out),
             Assembly::ByteLevel => {
                 let mut text = String::new();
@@ -143,12 +142,12 @@ impl Detokenizer {
         }
     }
 
-    /// Ends the run of byte tokens: text if it is well-formed, else one U+FFFD per byte.
+    /// Ends the run of byte tokens: its text if it is valid UTF-8, otherwise one U+FFFD per byte.
     fn flush_run(&mut self, out: &mut Decoded) {
         let run = std::mem::take(&mut self.run);
         let Some(&(_, last)) = run.last() else { return };
         match String::from_utf8(run.iter().map(|(byte, _)| *byte).collect()) {
-            Ok(text) if self.vocabulary.plan.after.is_empty() => {
+            Ok(text) if self.vocabulary.decoder.after.is_empty() => {
                 for (start, c) in text.char_indices() {
                     let end = start + c.len_utf8();
                     self.emit(&text[start..end], run[end - 1].1, out);
@@ -164,9 +163,9 @@ impl Detokenizer {
         }
     }
 
-    /// Maps an assembled item and lets it go.
+    /// Maps an assembled item and emits it.
     fn emit_item(&mut self, item: String, token: usize, out: &mut Decoded) {
-        let item = apply(&self.vocabulary.plan.after, item, !self.item_seen);
+        let item = apply(&self.vocabulary.decoder.after, item, !self.item_seen);
         self.item_seen = true;
         self.emit(&item, token, out);
     }
@@ -182,26 +181,26 @@ impl Detokenizer {
             }
         }
         if out.text.len() > before {
-            out.parts.push((out.text.len(), token));
+            out.segments.push((out.text.len(), token));
         }
     }
 }
 
-/// Strips a character from the ends of a text that comes in pieces.
+/// Strips a character from both ends of a text that arrives in pieces.
 #[derive(Clone, Debug)]
 struct EdgeStrip {
     content: char,
-    /// How many may still be cut at the beginning; 0 once another character was seen.
+    /// Number of characters that may still be cut at the start; 0 after another character.
     start: usize,
-    /// How many are cut at the end.
+    /// Number of characters to cut at the end.
     stop: usize,
-    /// Characters at the end of the text so far that may have to be cut: at most `stop`.
+    /// Characters held back because they may have to be cut: at most `stop`.
     held: usize,
 }
 
 impl EdgeStrip {
-    /// What of the text up to here is certain to stay; the characters held back are simply
-    /// never released when the text ends.
+    /// Returns the text that is certain to stay. Characters held back when the text ends are
+    /// never released.
     fn push(&mut self, text: &str) -> String {
         let mut out = String::with_capacity(text.len() + self.held);
         for c in text.chars() {

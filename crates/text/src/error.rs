@@ -1,8 +1,8 @@
-//! The one error type of this crate.
+//! The error type of this crate.
 
 use std::path::{Path, PathBuf};
 
-/// What can go wrong with tokenizer files, templates and text; every message is one line.
+/// An error in tokenizer files, templates or text; every message is one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
     /// A file cannot be read.
@@ -10,42 +10,43 @@ pub enum TextError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error message.
         reason: String,
     },
-    /// A file is not what its format demands.
+    /// A file violates its format.
     #[error("{file}: {reason}")]
     Malformed {
         /// The file's name.
         file: String,
-        /// What the parser said.
+        /// The parser's error message.
         reason: String,
     },
-    /// A key of a file has a wrong value.
+    /// A key of a file has an invalid value.
     #[error("{file}: {key}: expected {expected}, found {found}")]
     Value {
         /// The file's name.
         file: String,
-        /// The key, with dots between levels.
+        /// The path of the key, with dots between levels.
         key: String,
-        /// What is needed.
+        /// The accepted values.
         expected: String,
-        /// What is there.
+        /// The value in the file.
         found: String,
     },
     /// A text cannot be encoded.
     #[error("the text cannot be encoded: {0}")]
     Encode(String),
-    /// Chat was asked of a model without a chat template.
+    /// A chat request was sent to a model without a chat template.
     #[error(
         "the model has no chat template: neither chat_template.jinja nor the key chat_template \
-         of tokenizer_config.json is there"
+         of tokenizer_config.json exists"
     )]
     NoChatTemplate,
-    /// The template itself refuses the messages (`raise_exception`): the caller's fault.
+    /// The template rejects the messages with `raise_exception`; a client error.
     #[error("the chat template refuses the messages: {0}")]
     Refused(String),
-    /// Rendering failed otherwise: a wrong expression, or the limit on its work was met.
+    /// Rendering failed for another reason: an invalid expression, or the instruction limit was
+    /// exceeded.
     #[error("the chat template failed: {0}")]
     Render(String),
 }
@@ -75,7 +76,7 @@ impl TextError {
     }
 }
 
-/// `text` on one line, cut after 200 characters: errors quote foreign input.
+/// `text` on one line, cut after 200 characters, because errors quote untrusted input.
 fn one_line(text: &str) -> String {
     let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((cut, _)) = line.char_indices().nth(200) {

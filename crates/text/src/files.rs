@@ -1,34 +1,34 @@
-//! The files that describe a tokenizer, as bytes or in a folder.
+//! The files that describe a tokenizer, read from a folder or given as bytes.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::TextError;
 
-/// The files of a checkpoint that this crate reads, by content.
+/// The contents of the checkpoint files that this crate reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenizerFiles {
-    /// `tokenizer.json`; where it is absent, `vocab` and `merges` must be there.
+    /// `tokenizer.json`. If it is absent, `vocab` and `merges` are required.
     pub tokenizer: Option<Vec<u8>>,
     /// `tokenizer_config.json`.
     pub config: Option<Vec<u8>>,
-    /// `chat_template.jinja`; wins over the template in `config`.
+    /// `chat_template.jinja`; takes precedence over the template in `config`.
     pub chat_template: Option<Vec<u8>>,
     /// `special_tokens_map.json`.
     pub special_tokens_map: Option<Vec<u8>>,
-    /// `generation_config.json`, of which only token ids are read.
+    /// `generation_config.json`; only its token ids are read.
     pub generation_config: Option<Vec<u8>>,
-    /// `vocab.json` of checkpoints that come without `tokenizer.json`.
+    /// `vocab.json` of checkpoints without `tokenizer.json`.
     pub vocab: Option<Vec<u8>>,
-    /// `merges.txt`, as above.
+    /// `merges.txt` of checkpoints without `tokenizer.json`.
     pub merges: Option<Vec<u8>>,
 }
 
 impl TokenizerFiles {
-    /// Reads the files of `folder`; absent ones stay `None`.
+    /// Reads the files of `folder`; missing files stay `None`.
     ///
     /// # Errors
-    /// A file that is there and cannot be read.
+    /// If an existing file cannot be read.
     pub fn read(folder: &Path) -> Result<Self, TextError> {
         let read = |name: &str| {
             let path = folder.join(name);

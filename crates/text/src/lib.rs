@@ -1,15 +1,15 @@
-//! Text at the edge: tokenizer, chat template, incremental detokenizer, stop strings, grammars.
+//! Conversion between text and token ids: tokenizer, chat template, incremental detokenizer,
+//! stop strings, grammars.
 //!
-//! Everything between here and the HTTP layer is text; everything between here and the
-//! engine is token ids. A [`Tokenizer`] is loaded once and shared; a [`TextStream`] lives
-//! as long as one choice of one request and turns its tokens into the text a client sees. [`Grammars`] turns a schema, a regex or a
-//! grammar into a [`decode::Constraint`] over the tokens of one tokenizer.
+//! The HTTP layer works with text, the engine with token ids. A [`Tokenizer`] is loaded once and
+//! shared. A [`TextStream`] converts the tokens of one choice of one request into the text that
+//! the client receives. [`Grammars`] compiles a schema, a regex or a grammar into a
+//! [`decode::Constraint`] over the tokens of one tokenizer.
 #![deny(missing_docs)]
 
 mod arena;
 mod chat;
 mod classify;
-mod decoder;
 mod detokenizer;
 mod error;
 mod files;
@@ -19,6 +19,7 @@ mod settings;
 mod split_files;
 mod stop;
 mod stream;
+mod token_decoder;
 mod tokenizer;
 mod utf8;
 mod vocabulary;

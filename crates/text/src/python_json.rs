@@ -1,4 +1,4 @@
-//! JSON as Python's `json.dumps` writes it, which chat templates expect of `tojson`.
+//! JSON in the format of Python's `json.dumps`, which chat templates expect from `tojson`.
 
 use std::io::{self, Write};
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::{Formatter, PrettyFormatter};
 
-/// `value` on one line with blanks behind `,` and `:`, or over lines with `indent` blanks per
-/// level; nothing but what JSON demands is escaped.
+/// Serializes `value` on one line with a blank after `,` and `:`, or over several lines with
+/// `indent` blanks per level. Escapes only what JSON requires.
 ///
 /// # Errors
-/// A value that has no JSON form.
+/// If the value has no JSON representation.
 pub(crate) fn to_json<T: Serialize>(
     value: &T,
     indent: Option<usize>,

@@ -1,11 +1,11 @@
-//! What tokenizer_config.json and its neighbours say beside the tokenizer itself.
+//! Settings in tokenizer_config.json, special_tokens_map.json and generation_config.json.
 
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
 use crate::{TextError, TokenId, TokenizerFiles};
 
-/// Names of the tokens with a role; the templates know them by these.
+/// Names of the tokens with a role; templates use them as variables.
 const ROLES: [&str; 7] = [
     "bos_token",
     "eos_token",
@@ -19,19 +19,19 @@ const ROLES: [&str; 7] = [
 /// The settings of one checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
-    /// Role (`bos_token`, ...) and text, of the roles that are filled.
+    /// Role (`bos_token`, ...) and text of each token with a role.
     pub(crate) roles: Vec<(&'static str, String)>,
-    /// Texts of further special tokens.
+    /// Texts of additional special tokens.
     pub(crate) extra_special: Vec<String>,
     /// `added_tokens_decoder`, by id.
     pub(crate) added: Vec<(TokenId, AddedToken)>,
-    /// Prepend the bos token where special tokens are wanted.
+    /// Prepend the bos token when encoding with special tokens.
     pub(crate) add_bos: bool,
-    /// Append the eos token, as above.
+    /// Append the eos token when encoding with special tokens.
     pub(crate) add_eos: bool,
     /// `tokenizer_class`.
     pub(crate) class: Option<String>,
-    /// The template's source and the file it is from.
+    /// The file that contains the template, and the template's source.
     pub(crate) template: Option<(&'static str, String)>,
     /// `bos_token_id` of generation_config.json.
     pub(crate) bos_ids: Vec<TokenId>,
@@ -45,7 +45,7 @@ impl Settings {
     /// Reads all settings of `files`.
     ///
     /// # Errors
-    /// Names the file and key that is not as the format demands.
+    /// Names the file and the key that violate the format.
     pub(crate) fn read(files: &TokenizerFiles) -> Result<Self, TextError> {
         let mut settings = Self::default();
         if let Some(bytes) = &files.config {
@@ -68,7 +68,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The text of the token with `role`.
+    /// The text of the token with this role.
     pub(crate) fn role(&self, role: &str) -> Option<&str> {
         self.roles
             .iter()
@@ -96,7 +96,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Roles that are not filled yet, and all further special tokens.
+    /// Reads roles that are not set yet, and all additional special tokens.
     fn read_tokens(&mut self, object: &Object<'_>) -> Result<(), TextError> {
         for role in ROLES {
             if self.role(role).is_none()
@@ -120,7 +120,7 @@ impl Settings {
     }
 }
 
-/// A JSON object and the file it is from, for messages.
+/// A JSON object and the name of its file, for error messages.
 pub(crate) struct Object<'a> {
     file: &'a str,
     values: Map<String, Value>,
@@ -165,7 +165,7 @@ impl<'a> Object<'a> {
         Ok(text.to_owned())
     }
 
-    /// An entry of `added_tokens_decoder`; flags that are left out are false.
+    /// An entry of `added_tokens_decoder`; missing flags are false.
     fn added_token(&self, id: &str, entry: &Value) -> Result<(TokenId, AddedToken), TextError> {
         let key = format!("added_tokens_decoder.{id}");
         let number: TokenId = id
@@ -180,7 +180,7 @@ impl<'a> Object<'a> {
         Ok((number, token))
     }
 
-    /// One id or a list of them; none if absent.
+    /// One id or a list of ids; empty if the key is absent.
     fn ids(&self, key: &str) -> Result<Vec<TokenId>, TextError> {
         let values = match self.get(key) {
             None => return Ok(Vec::new()),
@@ -194,8 +194,8 @@ impl<'a> Object<'a> {
         values.iter().map(id).collect()
     }
 
-    /// `chat_template`: a string, or a list of named ones of which `default` (else the only
-    /// one) is used.
+    /// `chat_template`: a string, or a list of named templates. A list of one uses that one,
+    /// a longer list the one named `default`.
     fn template(&self) -> Result<Option<String>, TextError> {
         let key = "chat_template";
         let templates = match self.get(key) {

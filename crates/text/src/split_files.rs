@@ -1,27 +1,27 @@
-//! A tokenizer.json made of vocab.json and merges.txt, for checkpoints that ship only these.
+//! Builds a tokenizer.json from vocab.json and merges.txt, for checkpoints without one.
 
 use serde_json::{Value, json};
 
 use crate::{TextError, TokenizerFiles};
 
-/// How texts are cut before merging in the Qwen2 family, Dream included.
+/// The pre-tokenization regex of the Qwen2 family, including Dream.
 const QWEN2_SPLIT: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
-/// Families whose byte-level BPE is known without a tokenizer.json.
+/// Families with a byte-level BPE that can be built without a tokenizer.json.
 #[derive(Clone, Copy)]
 enum Family {
     Gpt2,
     Qwen2,
 }
 
-/// The bytes of a tokenizer.json equal to the split files of `files`; `class` is the
-/// checkpoint's `tokenizer_class`, which alone tells how texts are cut.
+/// The bytes of a tokenizer.json equivalent to `vocab.json` and `merges.txt`. `class` is the
+/// checkpoint's `tokenizer_class`, which determines the pre-tokenization.
 ///
 /// # Errors
-/// A missing or broken file, or a class that is not known to be byte-level BPE.
+/// If a file is missing or malformed, or the class is not a known byte-level BPE.
 pub(crate) fn join(files: &TokenizerFiles, class: Option<&str>) -> Result<Vec<u8>, TextError> {
     let (Some(vocab), Some(merges)) = (&files.vocab, &files.merges) else {
         return Err(TextError::malformed(

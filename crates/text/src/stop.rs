@@ -1,43 +1,43 @@
-//! Stop strings: the match that completes first ends a text, however it is cut into pieces.
+//! Stop strings: the first completed match ends a text, independent of how the text is split.
 
-/// Watches one text for stop strings.
+/// Searches one text for stop strings.
 ///
-/// The match that completes first wins, the longest of those that complete together. Text
-/// that may be the beginning of a match is held back until it is decided. Work per byte of
-/// text is amortised constant for each stop string.
+/// The match that completes first ends the text; of several that complete at the same byte, the
+/// longest. Text that may be the start of a match is held back until the match completes or
+/// fails. The work per byte of text is amortised constant for each stop string.
 #[derive(Clone, Debug)]
 pub struct StopMatcher {
     stops: Vec<Stop>,
     include: bool,
     armed: bool,
     done: bool,
-    /// The end of the text so far that is not released.
+    /// The suffix of the text that is not released yet.
     held: String,
     /// Bytes of text released.
     released: usize,
 }
 
-/// What [`StopMatcher::push`] lets go.
+/// The result of [`StopMatcher::push`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Released {
-    /// Text that is certain to stay; after a match, all that ever will.
+    /// Text that is certain to stay; after a match, the last text of the choice.
     pub text: String,
-    /// The match, when this push completed one.
+    /// The match, if this push completed one.
     pub matched: Option<StopMatch>,
 }
 
 /// A completed stop string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopMatch {
-    /// Index of the stop string, in the order they were given.
+    /// Index of the stop string, in the order passed to [`StopMatcher::new`].
     pub stop: usize,
-    /// Where it ends in the whole text, in bytes.
+    /// End of the match in the complete text, in bytes.
     pub end: usize,
 }
 
 impl StopMatcher {
-    /// A matcher for `stops`; empty strings match nothing. `include` keeps the stop string in
-    /// the text.
+    /// A matcher for `stops`; empty strings never match. `include` keeps the stop string in the
+    /// text.
     pub fn new<S: AsRef<str>>(stops: &[S], include: bool) -> Self {
         Self {
             stops: stops.iter().map(|stop| Stop::new(stop.as_ref())).collect(),
@@ -49,13 +49,13 @@ impl StopMatcher {
         }
     }
 
-    /// Whether a match that completes from here on ends the text (so it begins); a match
-    /// completed while disarmed is passed over and its text stays.
+    /// Sets whether a match that completes from now on ends the text; initially true. A match
+    /// that completes while disarmed is ignored and its text stays.
     pub fn arm(&mut self, armed: bool) {
         self.armed = armed;
     }
 
-    /// Whether a stop string has completed; later text is dropped.
+    /// Whether a stop string was completed; later text is dropped.
     pub fn is_done(&self) -> bool {
         self.done
     }
@@ -88,7 +88,7 @@ impl StopMatcher {
         self.release(self.held.len() - open)
     }
 
-    /// The text has ended: lets go what was held back.
+    /// Ends the text and returns what was held back.
     pub fn finish(&mut self) -> String {
         if self.done {
             return String::new();
@@ -99,7 +99,7 @@ impl StopMatcher {
         self.release(self.held.len()).text
     }
 
-    /// Advances all stop strings by `byte`; index and length of the longest one completed.
+    /// Advances all stop strings by `byte`. Returns index and length of the longest completed one.
     fn step(&mut self, byte: u8) -> Option<(usize, usize)> {
         let mut longest: Option<(usize, usize)> = None;
         for (index, stop) in self.stops.iter_mut().enumerate() {
@@ -113,7 +113,7 @@ impl StopMatcher {
         longest.filter(|_| self.armed)
     }
 
-    /// Ends the text with the stop string of `len` bytes at the end of `held`.
+    /// Ends the text at a stop string of `len` bytes at the end of `held`.
     fn complete(&mut self, stop: usize, len: usize) -> Released {
         self.done = true;
         let end = self.released + self.held.len();
@@ -137,14 +137,14 @@ impl StopMatcher {
     }
 }
 
-/// One stop string and how much of it the text so far ends with (Knuth, Morris, Pratt).
+/// One stop string and its match state (Knuth, Morris, Pratt).
 #[derive(Clone, Debug)]
 struct Stop {
     bytes: Vec<u8>,
-    /// `borders[n]`: length of the longest proper prefix of `bytes` that `bytes[..=n]` ends
-    /// with.
+    /// `borders[n]`: length of the longest proper prefix of `bytes` that is a suffix of
+    /// `bytes[..=n]`.
     borders: Vec<usize>,
-    /// Length of the longest prefix of `bytes`, short of all of it, that the text ends with.
+    /// Length of the longest proper prefix of `bytes` that is a suffix of the text.
     matched: usize,
 }
 
@@ -167,7 +167,7 @@ impl Stop {
         }
     }
 
-    /// Takes the next byte of the text; true if it completes the string.
+    /// Takes the next byte of the text. Returns whether it completes the stop string.
     fn step(&mut self, byte: u8) -> bool {
         let Some(&last) = self.borders.last() else {
             return false;

@@ -1,18 +1,18 @@
-//! The text of one choice: detokenizer and stop strings in one.
+//! The text of one choice: detokenizer and stop strings combined.
 
 use crate::detokenizer::Decoded;
 use crate::{Detokenizer, SpecialTokens, StopMatcher, TokenId, Tokenizer};
 
-/// How the text of a choice is made; the default shows no special tokens and never stops.
+/// Options for the text of a choice. The default omits special tokens and has no stop strings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamOptions {
-    /// Leave special tokens out of the text; the mask token never shows.
+    /// Omit special tokens from the text; the mask token is always omitted.
     pub skip_special_tokens: bool,
     /// Stop strings.
     pub stop: Vec<String>,
     /// Keep the stop string in the text.
     pub include_stop_str_in_output: bool,
-    /// No stop string ends the text before this many tokens.
+    /// A stop string that a token below this count completes does not end the text.
     pub min_tokens: usize,
 }
 
@@ -27,28 +27,28 @@ impl Default for StreamOptions {
     }
 }
 
-/// What a push adds to the text of a choice.
+/// The text that a push adds to a choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Piece {
-    /// Text to show now, possibly none.
+    /// Text to send now, possibly empty.
     pub text: String,
-    /// Tokens that belong to the answer, of all pushed so far: all of them, or up to the one
-    /// that completed a stop string.
+    /// Number of tokens of the answer so far: all tokens pushed, or those up to and including the
+    /// one that completed a stop string.
     pub tokens_used: usize,
-    /// A stop string has completed: nothing follows.
+    /// Whether a stop string was completed; no text follows.
     pub stopped: bool,
 }
 
-/// Makes the text of one choice from its tokens as they come.
+/// Converts the tokens of one choice to text incrementally.
 ///
-/// The texts of all pieces, joined, are the same however the tokens were cut; so is
-/// `tokens_used` of the last one.
+/// The concatenated text of all pieces does not depend on how the tokens were split, nor does
+/// `tokens_used` of the last piece.
 #[derive(Clone, Debug)]
 pub struct TextStream {
     detokenizer: Detokenizer,
     matcher: StopMatcher,
     min_tokens: usize,
-    /// Number of the token that completed a stop string.
+    /// Index (from 1) of the token that completed a stop string.
     stopped_at: Option<usize>,
 }
 
@@ -68,7 +68,7 @@ impl TextStream {
         }
     }
 
-    /// Takes the next tokens of the choice; those behind a stop string are dropped.
+    /// Takes the next tokens of the choice; tokens after a stop string are dropped.
     pub fn push(&mut self, tokens: &[TokenId]) -> Piece {
         let mut text = String::new();
         for &token in tokens {
@@ -77,27 +77,27 @@ impl TextStream {
             }
             let mut decoded = Decoded::default();
             self.detokenizer.push_token(token, &mut decoded);
-            self.watch(&decoded, &mut text);
+            self.match_stops(&decoded, &mut text);
         }
         self.piece(text)
     }
 
-    /// The choice has ended: what was held back. It may still complete a stop string.
+    /// Ends the choice and returns what was held back, which may still complete a stop string.
     pub fn finish(&mut self) -> Piece {
         let mut text = String::new();
         if self.stopped_at.is_none() {
             let mut decoded = Decoded::default();
             self.detokenizer.flush(&mut decoded);
-            self.watch(&decoded, &mut text);
+            self.match_stops(&decoded, &mut text);
         }
         text.push_str(&self.matcher.finish());
         self.piece(text)
     }
 
-    /// Passes decoded text through the stop matcher, part by part.
-    fn watch(&mut self, decoded: &Decoded, text: &mut String) {
+    /// Passes decoded text through the stop matcher, segment by segment.
+    fn match_stops(&mut self, decoded: &Decoded, text: &mut String) {
         let mut start = 0;
-        for &(end, token) in &decoded.parts {
+        for &(end, token) in &decoded.segments {
             self.matcher.arm(token >= self.min_tokens);
             let released = self.matcher.push(&decoded.text[start..end]);
             text.push_str(&released.text);

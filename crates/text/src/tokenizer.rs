@@ -1,4 +1,4 @@
-//! The tokenizer of a checkpoint: text to token ids and back.
+//! The tokenizer of a checkpoint: converts text to token ids and back.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::settings::Settings;
 use crate::vocabulary::Vocabulary;
 use crate::{ChatTemplate, TextError, TokenId, TokenizerFiles, split_files};
 
-/// The tokenizer of one checkpoint with its special tokens and chat template; immutable once
-/// set up, cheap to share behind an `Arc`.
+/// The tokenizer of one checkpoint with its special tokens and chat template. Immutable after
+/// setup; share it in an `Arc`.
 #[derive(Debug)]
 pub struct Tokenizer {
     hf: HfTokenizer,
@@ -27,13 +27,13 @@ pub struct Tokenizer {
     pad: Option<Role>,
     mask: Option<Role>,
     eos_ids: Vec<TokenId>,
-    /// What `encode` adds beside what tokenizer.json itself adds.
+    /// Tokens that `encode` adds in addition to those that tokenizer.json adds.
     prepend: Option<TokenId>,
     append: Option<TokenId>,
     chat: Result<ChatTemplate, TextError>,
 }
 
-/// A special token with a role; without an id if the vocabulary lacks it.
+/// A special token with a role; it has no id if the vocabulary does not contain it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Role {
     text: String,
@@ -44,17 +44,16 @@ impl Tokenizer {
     /// Reads the tokenizer files of a checkpoint's folder.
     ///
     /// # Errors
-    /// A file that is missing, unreadable or not as its format demands.
+    /// If a file is missing, unreadable or malformed.
     pub fn from_folder(folder: &Path) -> Result<Self, TextError> {
         Self::new(&TokenizerFiles::read(folder)?)
     }
 
-    /// Builds the tokenizer that `files` describe.
+    /// Builds the tokenizer from `files`.
     ///
     /// # Errors
-    /// A file that is missing or not as its format demands: the file, the key, what was
-    /// expected and what was found. A chat template is compiled but not judged here:
-    /// [`Self::chat_template`] tells whether there is a usable one.
+    /// If a file is missing or malformed; the error names file, key, expected and found. An
+    /// invalid chat template is not an error here: [`Self::chat_template`] reports it.
     pub fn new(files: &TokenizerFiles) -> Result<Self, TextError> {
         let settings = Settings::read(files)?;
         let mut hf = match &files.tokenizer {
@@ -101,19 +100,19 @@ impl Tokenizer {
         })
     }
 
-    /// Names the mask token where the tokenizer files do not: some families have it in
-    /// `config.json` alone. It counts as special from here on.
+    /// Sets the mask token if the tokenizer files do not name it: some families name it only in
+    /// `config.json`. From then on it is a special token.
     pub fn set_mask_id(&mut self, id: TokenId) {
         let text = self.hf.id_to_token(id).unwrap_or_default();
         self.mask = Some(Role { text, id: Some(id) });
     }
 
-    /// The token ids of `text`. Special tokens that stand in the text as text become their
-    /// ids in any case; `add_special_tokens` adds those the checkpoint puts around a text.
-    /// A rendered chat is encoded without.
+    /// The token ids of `text`. Special tokens written in the text are always encoded as their
+    /// ids. `add_special_tokens` adds those that the checkpoint puts around a text; do not set it
+    /// for a rendered chat.
     ///
     /// # Errors
-    /// [`TextError::Encode`] if the vocabulary has no token for a part of the text.
+    /// [`TextError::Encode`] if the vocabulary has no token for some of the text.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TextError> {
         let encoding = self.hf.encode_fast(text, add_special_tokens);
         let encoding = encoding.map_err(|error| TextError::Encode(error.to_string()))?;
@@ -124,8 +123,8 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The text of `ids`, nothing cleaned; `skip_special` leaves special tokens out. Ids
-    /// without a token add nothing, bytes that are no UTF-8 become U+FFFD.
+    /// The text of `ids` without any clean-up; `skip_special` omits special tokens. Ids without a
+    /// token add nothing; bytes that are not UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[TokenId], skip_special: bool) -> String {
         let specials = if skip_special {
             SpecialTokens::Skip
@@ -143,30 +142,30 @@ impl Tokenizer {
         Detokenizer::new(Arc::clone(&self.vocabulary), specials, self.mask_id())
     }
 
-    /// The id of the token that is written `token` in the vocabulary.
+    /// The id of the vocabulary entry `token`.
     pub fn token_to_id(&self, token: &str) -> Option<TokenId> {
         self.hf.token_to_id(token)
     }
 
-    /// The token as written in the vocabulary (`Ġthe`, `▁the`, `<|endoftext|>`).
+    /// The vocabulary entry of `id` (`Ġthe`, `▁the`, `<|endoftext|>`).
     pub fn id_to_token(&self, id: TokenId) -> Option<String> {
         self.hf.id_to_token(id)
     }
 
-    /// The bytes that `id` adds to a text which it does not begin; `None` for an id without
-    /// a token.
+    /// The bytes that `id` adds to a text when it is not the first token; `None` for an id
+    /// without a token.
     pub fn token_bytes(&self, id: TokenId) -> Option<Vec<u8>> {
         self.vocabulary.bytes(id)
     }
 
-    /// [`Self::token_bytes`] as text, with U+FFFD for parts of characters; empty for an id
+    /// [`Self::token_bytes`] as text, with U+FFFD for incomplete characters; empty for an id
     /// without a token.
     pub fn token_text(&self, id: TokenId) -> String {
         let bytes = self.token_bytes(id).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The table behind all decoding.
+    /// The table used for decoding.
     pub(crate) fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary
     }
@@ -176,12 +175,12 @@ impl Tokenizer {
         self.vocabulary.len()
     }
 
-    /// Whether `id` is a special token (start, end, header, mask ...).
+    /// Whether `id` is a special token (start, end, header, mask, ...).
     pub fn is_special(&self, id: TokenId) -> bool {
         self.vocabulary.is_special(id) || self.mask_id() == Some(id)
     }
 
-    /// What boundary rules need to know of every token; special tokens have no class.
+    /// The classes of all tokens for boundary rules; special tokens have no class.
     pub fn classes(&self) -> Arc<TokenClasses> {
         Arc::clone(&self.classes)
     }
@@ -189,7 +188,7 @@ impl Tokenizer {
     /// The chat template.
     ///
     /// # Errors
-    /// [`TextError::NoChatTemplate`], or why the template does not compile.
+    /// [`TextError::NoChatTemplate`], or the compile error of the template.
     pub fn chat_template(&self) -> Result<&ChatTemplate, TextError> {
         self.chat.as_ref().map_err(Clone::clone)
     }
@@ -214,7 +213,8 @@ impl Tokenizer {
         id(&self.eos)
     }
 
-    /// All ids that end a text, by generation_config.json and the eos token; no id twice.
+    /// All ids that end a text, from generation_config.json and the eos token, without
+    /// duplicates.
     pub fn eos_ids(&self) -> &[TokenId] {
         &self.eos_ids
     }
@@ -240,7 +240,7 @@ impl Tokenizer {
     }
 }
 
-/// The parts of a tokenizer.json whose parsers panic on what is no JSON.
+/// The sections of a tokenizer.json whose parsers panic on invalid JSON.
 #[derive(Deserialize)]
 struct Skeleton {
     #[serde(rename = "normalizer")]
@@ -261,8 +261,8 @@ fn parse(bytes: &[u8]) -> Result<HfTokenizer, TextError> {
     HfTokenizer::from_bytes(bytes).map_err(|e| TextError::malformed(file, e))
 }
 
-/// Adds the tokens that the settings know and tokenizer.json does not, and the flag of those
-/// that only the settings call special.
+/// Adds the tokens that only the settings contain, and marks as special the tokens that only the
+/// settings mark as special.
 fn add_tokens(hf: &mut HfTokenizer, settings: &Settings) -> Result<(), TextError> {
     let known = hf.get_added_tokens_decoder();
     let is_new = |id: &TokenId, token: &AddedToken| {
@@ -310,7 +310,7 @@ fn add_tokens(hf: &mut HfTokenizer, settings: &Settings) -> Result<(), TextError
     Ok(())
 }
 
-/// The token with a role: by its text, else by the first of `ids`.
+/// The token with a role: by its text, otherwise the first of `ids` with a token.
 fn find_role(hf: &HfTokenizer, text: Option<&str>, ids: &[TokenId]) -> Option<Role> {
     match text {
         Some(text) => Some(Role {

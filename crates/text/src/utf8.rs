@@ -1,15 +1,16 @@
-//! UTF-8 that arrives in pieces, made text without ever splitting a character.
+//! Incremental UTF-8 decoding that never splits a character.
 
-/// Incremental form of `String::from_utf8_lossy`: the joined output equals that of the
-/// joined input, and a character leaves only when its last byte is there.
+/// Incremental form of `String::from_utf8_lossy`: the concatenated output equals the output for
+/// the concatenated input, and a character is emitted only when its last byte has arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Utf8Tail {
-    /// The beginning of a character that may still be completed: at most three bytes.
+    /// The start of a character that may still be completed: at most three bytes.
     pending: Vec<u8>,
 }
 
 impl Utf8Tail {
-    /// Appends to `out` what `bytes` completes; ill-formed parts become U+FFFD at once.
+    /// Appends to `out` the characters that `bytes` completes; ill-formed bytes become U+FFFD
+    /// immediately.
     pub(crate) fn push(&mut self, bytes: &[u8], out: &mut String) {
         if self.pending.is_empty()
             && let Ok(text) = std::str::from_utf8(bytes)
@@ -38,7 +39,7 @@ impl Utf8Tail {
         }
     }
 
-    /// Appends U+FFFD if a character was begun and never completed.
+    /// Appends U+FFFD if a character is incomplete.
     pub(crate) fn finish(&mut self, out: &mut String) {
         if !self.pending.is_empty() {
             self.pending.clear();

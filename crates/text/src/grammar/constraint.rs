@@ -1,4 +1,4 @@
-//! A compiled grammar at one point of a text.
+//! The state of a compiled grammar at one point of a text.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use super::limits::one_line;
 use super::table::{TokenTable, contains};
 use crate::TokenId;
 
-/// The state of a grammar behind the tokens accepted so far.
+/// The state of a grammar after the tokens accepted so far.
 pub(super) struct GrammarConstraint {
     matcher: Matcher,
     table: Arc<TokenTable>,
-    /// The token accepted last.
+    /// The last accepted token.
     last: Option<TokenId>,
-    /// What `allowed` answers here, once it was asked.
+    /// Cached result of `allowed` for this state.
     allowed: Option<Vec<u32>>,
 }
 
@@ -30,7 +30,7 @@ impl GrammarConstraint {
         }
     }
 
-    /// Whether any text can begin here at all.
+    /// Checks that at least one text can begin here.
     pub(super) fn check_start(&mut self) -> Result<(), ConstraintError> {
         self.allowed_here().map(|_| ())
     }
@@ -63,7 +63,7 @@ impl GrammarConstraint {
         Ok(set)
     }
 
-    /// Whether the text is complete and the grammar knows that nothing can follow.
+    /// Whether the text is complete and no token can follow.
     fn is_complete(&self) -> bool {
         self.matcher.stop_reason() == StopReason::NoExtension
     }

@@ -1,4 +1,4 @@
-//! What a specification may ask for: sizes, depths, and the work of its compilation.
+//! Limits of a specification: sizes, depths, and compilation work.
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -8,34 +8,34 @@ use serde_json::Value;
 
 use super::{GrammarError, GrammarSpec};
 
-/// Bytes of a regex, a Lark grammar, or of all choices.
+/// Maximum bytes of a regex, of a Lark grammar, or of all choices together.
 const SOURCE_BYTES: usize = 64 * 1024;
-/// Bytes of a schema, written as compact JSON.
+/// Maximum bytes of a schema as compact JSON.
 const SCHEMA_BYTES: usize = 1024 * 1024;
-/// Bytes of a name or value in a schema, texts for readers apart.
+/// Maximum bytes of a name or value in a schema, except `description` and `$comment`.
 const STRING_BYTES: usize = 16 * 1024;
-/// Levels of a schema, and of brackets in a regex or Lark grammar.
+/// Maximum nesting depth of a schema, and of brackets in a regex or Lark grammar.
 const DEPTH: usize = 128;
-/// Values in a schema: objects, lists and scalars.
+/// Maximum number of values in a schema: objects, lists and scalars.
 const SCHEMA_VALUES: usize = 20_000;
-/// Members of one object and items of one list of a schema, and texts of a choice.
+/// Maximum members of one object and items of one list of a schema, and texts of a choice.
 const CHILDREN: usize = 1_000;
-/// Different references in a schema.
+/// Maximum number of distinct references in a schema.
 const REFERENCES: usize = 1_000;
-/// Common multiple of all `multipleOf` of a schema, in units of their last decimal: a lexer
-/// has that many states.
+/// Maximum common multiple of all `multipleOf` values of a schema, in units of their last
+/// decimal; the lexer has one state per unit.
 const MULTIPLE: u64 = 100_000;
-/// Characters of an error message.
+/// Maximum characters of an error message.
 const MESSAGE_CHARS: usize = 300;
-/// Stack of the compiler, bytes; only what is used of it is ever backed by memory.
+/// Stack size of the compiler thread in bytes; the system allocates only the pages that are used.
 pub(super) const STACK_BYTES: usize = 256 * 1024 * 1024;
 
-/// Bounds on the work of the parser.
+/// Limits on the parser's work.
 pub(super) fn parser_limits() -> ParserLimits {
     ParserLimits {
-        // An object of optional members has four for each of them.
+        // Each optional member of an object adds four items.
         max_items_in_row: 4 * CHILDREN,
-        // About 2 kB each.
+        // Each state takes about 2 kB.
         max_lexer_states: 50_000,
         verbose_errors: false,
         ..ParserLimits::default()
@@ -43,7 +43,7 @@ pub(super) fn parser_limits() -> ParserLimits {
 }
 
 impl GrammarSpec {
-    /// `reason` as an error about this kind of specification, cut to its length.
+    /// An error about this kind of specification, cut to `MESSAGE_CHARS`.
     pub(super) fn error(&self, reason: &str) -> GrammarError {
         let what = match self {
             Self::JsonObject => "JSON objects",
@@ -61,19 +61,19 @@ impl GrammarSpec {
     }
 }
 
-/// What `error` says in one line: that of a regex parser is its last, of others the first.
+/// The relevant line of `error`: the `error: ` line of a regex parser, otherwise the first line.
 pub(super) fn one_line(error: &dyn Display) -> String {
     let text = error.to_string();
-    let parser_says = text.lines().find_map(|line| line.strip_prefix("error: "));
+    let regex_error = text.lines().find_map(|line| line.strip_prefix("error: "));
     let first = text.lines().find(|line| !line.trim().is_empty());
-    let line = parser_says.or(first).unwrap_or("the reason is unknown");
+    let line = regex_error.or(first).unwrap_or("unknown reason");
     if line.starts_with("panic: ") {
         return "the grammar compiler failed".to_owned();
     }
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether `spec` is within all sizes.
+/// Checks `spec` against all limits.
 pub(super) fn check(spec: &GrammarSpec) -> Result<(), GrammarError> {
     let checked = match spec {
         GrammarSpec::JsonObject => Ok(()),
@@ -94,7 +94,7 @@ fn check_source(source: &str) -> Result<(), String> {
     at_most("levels of brackets", depth(source), DEPTH)
 }
 
-/// The one keyword of an embedded schema whose cost the size of the source does not bound.
+/// Refuses `multipleOf` in an embedded schema: its cost is not bounded by the source size.
 fn check_embedded(source: &str) -> Result<(), String> {
     if source.contains("multipleOf") {
         return Err("multipleOf is not supported in %json".to_owned());
@@ -109,7 +109,7 @@ fn at_most(what: &str, found: usize, limit: usize) -> Result<(), String> {
     Err(format!("expected at most {limit} {what}, found {found}"))
 }
 
-/// How deep brackets nest in `source`, those in quotes included.
+/// Nesting depth of brackets in `source`, including brackets in quotes.
 fn depth(source: &str) -> usize {
     let mut open = 0_usize;
     source.bytes().fold(0, |deepest, byte| {
@@ -122,11 +122,11 @@ fn depth(source: &str) -> usize {
     })
 }
 
-/// Walks the schema without recursion: it may be nested to any depth.
+/// Checks the schema without recursion, because it may be nested to any depth.
 fn check_schema(schema: &Value) -> Result<(), String> {
     let mut values = 0;
     let mut references = HashSet::new();
-    let mut steps = Vec::new();
+    let mut multiples = Vec::new();
     let mut open = vec![(schema, 1)];
     while let Some((value, level)) = open.pop() {
         values += 1;
@@ -141,15 +141,15 @@ fn check_schema(schema: &Value) -> Result<(), String> {
             Value::Object(members) => {
                 at_most("members of one object", members.len(), CHILDREN)?;
                 if let Some(Value::String(reference)) = members.get("$ref") {
-                    local(reference)?;
+                    check_local(reference)?;
                     references.insert(reference);
                     at_most("references", references.len(), REFERENCES)?;
                 }
-                steps.extend(members.get("multipleOf").and_then(Value::as_f64));
+                multiples.extend(members.get("multipleOf").and_then(Value::as_f64));
                 for (name, member) in members {
                     at_most("bytes in one name", name.len(), STRING_BYTES)?;
-                    let for_readers = matches!(name.as_str(), "description" | "$comment");
-                    if !(for_readers && member.is_string()) {
+                    let is_comment = matches!(name.as_str(), "description" | "$comment");
+                    if !(is_comment && member.is_string()) {
                         open.push((member, level + 1));
                     }
                 }
@@ -157,24 +157,26 @@ fn check_schema(schema: &Value) -> Result<(), String> {
             _ => {}
         }
     }
-    check_steps(&steps)?;
+    check_multiples(&multiples)?;
     at_most("bytes", schema.to_string().len(), SCHEMA_BYTES)
 }
 
-fn local(reference: &str) -> Result<(), String> {
+fn check_local(reference: &str) -> Result<(), String> {
     if reference.starts_with('#') {
         return Ok(());
     }
     let shown: String = reference.chars().take(80).collect();
     Err(format!(
-        "expected $ref only into the schema itself (#/$defs/...), found {shown:?}; nothing is \
-         ever fetched"
+        "expected $ref only into the schema itself (#/$defs/...), found {shown:?}; external \
+         schemas are not fetched"
     ))
 }
 
-/// Whether the common multiple of `steps`, which any of them may have to share, is small.
-fn check_steps(steps: &[f64]) -> Result<(), String> {
-    let texts: Vec<String> = steps.iter().map(|step| step.abs().to_string()).collect();
+/// Checks that the common multiple of all `multipleOf` values is at most `MULTIPLE`: one number
+/// may have to satisfy all of them.
+fn check_multiples(multiples: &[f64]) -> Result<(), String> {
+    let texts = multiples.iter().map(|multiple| multiple.abs().to_string());
+    let texts: Vec<String> = texts.collect();
     let decimals = |text: &String| text.split_once('.').map_or(0, |(_, digits)| digits.len());
     let most = texts.iter().map(decimals).max().unwrap_or(0);
     let units = |text: &String| {

@@ -1,4 +1,4 @@
-//! Structured output: what a text must look like, as a constraint on its tokens.
+//! Structured output: compiles a specification into a constraint on tokens.
 
 mod constraint;
 mod limits;
@@ -17,36 +17,35 @@ use constraint::GrammarConstraint;
 use limits::{STACK_BYTES, check, one_line, parser_limits};
 use table::TokenTable;
 
-/// What a text must look like.
+/// The specification of a structured output.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GrammarSpec {
     /// Any JSON object.
     JsonObject,
-    /// JSON that conforms to this schema, of at most 1 MiB: `$ref` only into the schema
-    /// itself; a keyword that cannot be held is an error, an unknown one is not.
+    /// JSON that conforms to this schema, at most 1 MiB. `$ref` must point into the schema
+    /// itself. A known but unsupported keyword is an error; an unknown keyword is ignored.
     JsonSchema(Value),
-    /// A text that this regex (of the syntax of the crate `regex`, at most 64 KiB) matches
-    /// from beginning to end; `^` at its beginning and `$` at its end add nothing.
+    /// A text that this regex matches completely; syntax of the crate `regex`, at most 64 KiB.
+    /// `^` at the start and `$` at the end have no effect.
     Regex(String),
-    /// A text of this grammar, in llguidance's dialect of Lark, at most 64 KiB.
+    /// A text of this grammar in llguidance's dialect of Lark, at most 64 KiB.
     Lark(String),
-    /// One of these texts; at most 64 KiB in all.
+    /// One of these texts, at most 64 KiB in total.
     Choice(Vec<String>),
 }
 
-/// A specification that cannot be followed: one line of at most 300 characters for the
-/// client who sent it.
+/// A refused specification: one line of at most 300 characters for the client that sent it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct GrammarError(pub(crate) String);
 
-/// Compiles specifications for one tokenizer; what it knows of the tokens is built once and
-/// shared by its clones and by all constraints.
+/// Compiles specifications for one tokenizer. The token table is built once and shared by all
+/// clones and constraints.
 ///
-/// JSON comes on one line: at most one blank behind each `:` and `,`, none anywhere else,
-/// so no text can run off into white space. The members of an object come in the order of
-/// `properties`, other members behind them. The rest of the text is the model's choice, in
-/// any tokenization; special tokens, and tokens that end a text, are never allowed.
+/// JSON is generated on one line: at most one blank after each `:` and `,` and no other white
+/// space, so that a model cannot emit white space without end. The members of an object follow
+/// the order of `properties`; additional members come after them. The model may choose any
+/// tokenization of a valid text. Special tokens and tokens that end a text are never allowed.
 #[derive(Clone)]
 pub struct Grammars {
     factory: Arc<ParserFactory>,
@@ -62,18 +61,17 @@ impl std::fmt::Debug for Grammars {
 }
 
 impl Grammars {
-    /// Prepares the vocabulary of `tokenizer` for a model with `vocab_size` logits; ids that
-    /// only one of the two has are never allowed.
+    /// Prepares the vocabulary of `tokenizer` for a model with `vocab_size` logits. Ids that
+    /// exist only in the tokenizer or only in the model are never allowed.
     ///
-    /// A grammar speaks of bytes, so every token must stand for the same bytes wherever it
-    /// is. That holds for byte-level vocabularies, and for metaspace ones with or without
-    /// byte-fallback tokens; where the decoder changes the beginning of a text (it strips a
-    /// blank there), tokens that would be changed are not allowed as the first one.
+    /// A grammar is defined on bytes, so every token must stand for the same bytes at every
+    /// place of a text. Byte-level vocabularies satisfy this, and metaspace vocabularies with or
+    /// without byte-fallback tokens. If the decoder changes the start of a text (it strips a
+    /// blank), a token that it would change is not allowed as the first one.
     ///
     /// # Errors
-    /// A decoder under which the bytes of a token depend on its neighbours (WordPiece, stages
-    /// behind byte-fallback, blanks stripped at the end, no decoder), or a vocabulary of 2^24
-    /// ids or 4 MB and more.
+    /// If the bytes of a token depend on its neighbours (WordPiece, stages after byte-fallback,
+    /// blanks stripped at the end, no decoder), or the vocabulary has 2^24 ids or 4 MB or more.
     pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: u32) -> Result<Self, TextError> {
         let table = Arc::new(TokenTable::new(tokenizer, vocab_size)?);
         let env: TokEnv = Arc::new(table::Env(Arc::clone(&table)));
@@ -88,18 +86,18 @@ impl Grammars {
         })
     }
 
-    /// The constraint that `spec` puts on a text from its first token on.
+    /// Compiles `spec` into a constraint that starts at the first token of a text.
     ///
-    /// Takes milliseconds, for the largest specifications seconds; the work and the memory
-    /// are bounded.
+    /// Takes milliseconds, or seconds for the largest specifications; work and memory are
+    /// bounded.
     ///
     /// # Errors
-    /// Why the specification cannot be followed: malformed, too large, nested too deeply, of
-    /// unsupported keywords, or impossible to fulfil.
+    /// If the specification is malformed, too large, nested too deeply, uses unsupported
+    /// keywords, or cannot be satisfied.
     pub fn compile(&self, spec: &GrammarSpec) -> Result<Box<dyn decode::Constraint>, GrammarError> {
         check(spec)?;
         let (factory, source) = (Arc::clone(&self.factory), source::grammar(spec)?);
-        // The compiler is recursive in places; the bounds of `check` fit this stack.
+        // The compiler recurses; specifications within the limits of `check` fit this stack.
         let worker = std::thread::Builder::new()
             .name("grammar".to_owned())
             .stack_size(STACK_BYTES);

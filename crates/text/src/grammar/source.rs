@@ -1,4 +1,4 @@
-//! A specification in the language of the grammar compiler.
+//! Translates a specification into the input of the grammar compiler.
 
 use llguidance::JsonCompileOptions;
 use llguidance::api::TopLevelGrammar;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{GrammarError, GrammarSpec};
 
-/// `spec` for the compiler.
+/// The compiler input for `spec`.
 pub(super) fn grammar(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarError> {
     match spec {
         GrammarSpec::JsonObject => Ok(json_grammar(json!({"type": "object"}))),
@@ -16,9 +16,9 @@ pub(super) fn grammar(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarErro
             Value::Bool(false) => Err(spec.error("the schema false allows no value")),
             _ => Err(spec.error("expected an object or a boolean")),
         },
-        GrammarSpec::Regex(regex) => match whole(regex) {
-            None => Err(spec.error("expected a character behind the last backslash")),
-            // Two slashes begin a comment.
+        GrammarSpec::Regex(regex) => match without_anchors(regex) {
+            None => Err(spec.error("expected a character after the last backslash")),
+            // An empty regex would be `//`, which starts a comment.
             Some("") => Ok(TopLevelGrammar::from_lark("start: \"\"".to_owned())),
             Some(regex) => Ok(TopLevelGrammar::from_regex(regex)),
         },
@@ -34,8 +34,8 @@ pub(super) fn grammar(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarErro
     }
 }
 
-/// The grammar of a schema. Separators are regexes, and there is no other white space; a
-/// schema's own settings of the compiler are overruled.
+/// The grammar of a schema. Separators are regexes; no other white space is allowed. Compiler
+/// settings inside the schema are overwritten.
 fn json_grammar(mut schema: Value) -> TopLevelGrammar {
     let options = JsonCompileOptions {
         item_separator: ", ?".to_owned(),
@@ -47,9 +47,9 @@ fn json_grammar(mut schema: Value) -> TopLevelGrammar {
     TopLevelGrammar::from_json_schema(schema)
 }
 
-/// `regex` without anchors at its ends, which a match of the whole text has anyway; `None` if
-/// it ends in half an escape.
-fn whole(regex: &str) -> Option<&str> {
+/// `regex` without `^` at the start and `$` at the end, which a full match implies. `None` if it
+/// ends in an incomplete escape.
+fn without_anchors(regex: &str) -> Option<&str> {
     let backslashes = |text: &str| text.len() - text.trim_end_matches('\\').len();
     let regex = regex.strip_prefix('^').unwrap_or(regex);
     if backslashes(regex) % 2 == 1 {
@@ -61,8 +61,8 @@ fn whole(regex: &str) -> Option<&str> {
     }
 }
 
-/// `text` as a string of a Lark grammar: JSON, and without the control character that JSON
-/// leaves as it is.
+/// `text` as a string literal of a Lark grammar: JSON, with U+007F escaped, which JSON does not
+/// escape.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }

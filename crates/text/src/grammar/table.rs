@@ -1,4 +1,4 @@
-//! The tokens of a vocabulary as the bytes they stand for.
+//! The tokens of a vocabulary by their bytes.
 
 use std::sync::Arc;
 
@@ -6,39 +6,38 @@ use llguidance::toktrie::{TokRxInfo, TokTrie, TokenizerEnv};
 
 use crate::{TextError, TokenId, Tokenizer};
 
-/// The end of a text in the trie: written as a special token, of a name that no grammar can
-/// speak of.
+/// The end of a text in the trie: a special token with a name that no grammar can contain.
 const END: &[u8] = b"\xff<>";
-/// Tokens of more bytes are not used: the trie has a limit on its depth.
+/// Maximum bytes of a usable token: the trie limits its depth.
 const TOKEN_BYTES: usize = 512;
-/// All tokens together, bytes: the trie has a limit on its nodes.
+/// Maximum bytes of all tokens together: the trie limits its nodes.
 const VOCABULARY_BYTES: usize = 4_000_000;
-/// Ids from here on are refused: the trie keeps 24 bits of an id.
+/// Ids must be below this: the trie stores 24 bits of an id.
 const ID_LIMIT: u32 = (1 << 24) - 2;
-/// How many forced bytes become tokens at once.
+/// Maximum number of forced bytes tokenized at a time.
 const FORCED_BYTES: usize = 512;
 
-/// The usable tokens by their bytes, and as sets.
+/// The usable tokens, as a trie over their bytes and as sets of ids.
 pub(super) struct TokenTable {
     tokenizer: Arc<Tokenizer>,
-    /// Bytes of each id, empty for those that are not usable. One more id than the model has
-    /// stands for the end of the text, which the grammar compiler insists on.
+    /// Bytes of each id, empty for unusable ids. The id `vocab_size` stands for the end of the
+    /// text, which the grammar compiler requires.
     trie: TokTrie,
     vocab_size: u32,
-    /// Tokens that may be allowed at all, and those that may be the first one: bit `t % 32` of
-    /// word `t / 32`.
+    /// Tokens that may be allowed anywhere, and tokens that may be first: bit `t % 32` of word
+    /// `t / 32`.
     usable: Vec<u32>,
     opening: Vec<u32>,
 }
 
 impl TokenTable {
     pub(super) fn new(tokenizer: Arc<Tokenizer>, vocab_size: u32) -> Result<Self, TextError> {
-        if !tokenizer.vocabulary().plan.bytes_are_fixed() {
+        if !tokenizer.vocabulary().decoder.bytes_are_fixed() {
             return Err(TextError::value(
                 "tokenizer.json",
                 "decoder",
-                "one under which each token stands for the same bytes in every text",
-                "another one; structured output is not possible",
+                "a decoder under which each token has the same bytes in every text",
+                "another decoder; structured output is not available",
             ));
         }
         if vocab_size >= ID_LIMIT {
@@ -56,13 +55,13 @@ impl TokenTable {
         let mut tokens: Vec<Vec<u8>> = (0..vocab_size).map(bytes).collect();
         for (id, _) in (0..).zip(&tokens).filter(|(_, bytes)| !bytes.is_empty()) {
             insert(&mut usable, id);
-            if tokenizer.vocabulary().opens_unchanged(id) {
+            if tokenizer.vocabulary().same_at_start(id) {
                 insert(&mut opening, id);
             }
         }
         let total: usize = tokens.iter().map(Vec::len).sum();
         if total >= VOCABULARY_BYTES {
-            let expected = format!("tokens of less than {VOCABULARY_BYTES} bytes in all");
+            let expected = format!("tokens of less than {VOCABULARY_BYTES} bytes in total");
             return Err(TextError::value(
                 "tokenizer.json",
                 "model.vocab",
@@ -84,7 +83,7 @@ impl TokenTable {
         self.vocab_size
     }
 
-    /// The tokens that may come next in any grammar: first in a text, or later.
+    /// The tokens that a grammar may allow next, at the start of a text or later.
     pub(super) fn usable(&self, is_first: bool) -> &[u32] {
         if is_first {
             &self.opening
@@ -93,16 +92,16 @@ impl TokenTable {
         }
     }
 
-    /// The tokens of the `forced` bytes that come behind `last`, up to where a longer token
-    /// could take their place; none if the bytes are not a text or no such tokens exist.
+    /// Tokenizes the `forced` bytes that follow `last`, up to the point where a longer token
+    /// could replace the last ones. Empty if the bytes are not valid UTF-8 or have no tokens.
     pub(super) fn tokenize_forced(&self, last: Option<TokenId>, forced: &[u8]) -> Vec<TokenId> {
-        let forced = whole_text(&forced[..forced.len().min(FORCED_BYTES)]);
+        let forced = valid_prefix(&forced[..forced.len().min(FORCED_BYTES)]);
         if forced.is_empty() {
             return Vec::new();
         }
         let text_of = |token| std::str::from_utf8(self.trie.token(token)).ok();
-        let behind = last.and_then(|last| Some((last, text_of(last)?)));
-        let mut tokens = self.encode(behind, forced);
+        let previous = last.and_then(|last| Some((last, text_of(last)?)));
+        let mut tokens = self.encode(previous, forced);
         if tokens.is_empty() {
             tokens = self.encode(None, forced);
         }
@@ -119,15 +118,15 @@ impl TokenTable {
         tokens
     }
 
-    /// The tokenizer's tokens of `text` behind a token and its text; none if it would cut that
-    /// token differently, or if they have other bytes than `text` (special tokens, blanks
-    /// added).
-    fn encode(&self, behind: Option<(TokenId, &str)>, text: &str) -> Vec<TokenId> {
-        let before = behind.map_or("", |(_, before)| before);
+    /// The tokenizer's tokens of `text` after a previous token and its text. Empty if the
+    /// tokenizer would split the previous token differently, or if the tokens have other bytes
+    /// than `text` (special tokens, added blanks).
+    fn encode(&self, previous: Option<(TokenId, &str)>, text: &str) -> Vec<TokenId> {
+        let before = previous.map_or("", |(_, before)| before);
         let Ok(mut tokens) = self.tokenizer.encode(&format!("{before}{text}"), false) else {
             return Vec::new();
         };
-        if let Some((last, _)) = behind {
+        if let Some((last, _)) = previous {
             if tokens.first() != Some(&last) {
                 return Vec::new();
             }
@@ -140,7 +139,7 @@ impl TokenTable {
         tokens
     }
 
-    /// The longest tokens from left to right; none if a byte has no token.
+    /// The longest matching tokens from left to right; empty if a byte has no token.
     fn greedy(&self, bytes: &[u8]) -> Vec<TokenId> {
         let mut tokens = Vec::new();
         let mut at = 0;
@@ -155,7 +154,7 @@ impl TokenTable {
         tokens
     }
 
-    /// Length of the longest end of `bytes` that a token begins with and goes beyond.
+    /// Length of the longest suffix of `bytes` that is a proper prefix of a token.
     fn extensible_suffix(&self, bytes: &[u8]) -> usize {
         let longest = bytes.len().min(self.trie.max_token_len());
         let extensible = |len: &usize| self.trie.has_extensions(&bytes[bytes.len() - len..]);
@@ -163,7 +162,7 @@ impl TokenTable {
     }
 }
 
-/// The table as the grammar compiler sees it.
+/// The table's interface to the grammar compiler.
 pub(super) struct Env(pub(super) Arc<TokenTable>);
 
 impl TokenizerEnv for Env {
@@ -175,8 +174,8 @@ impl TokenizerEnv for Env {
         self.0.greedy(bytes)
     }
 
-    /// Forced tokens are computed here, not by the compiler, so that every tokenization of a
-    /// valid text is allowed.
+    /// False: `TokenTable` computes forced tokens, so every tokenization of a valid text is
+    /// allowed.
     fn tokenize_is_canonical(&self) -> bool {
         false
     }
@@ -193,8 +192,9 @@ pub(super) fn contains(set: &[u32], id: TokenId) -> bool {
     word.is_some_and(|word| word >> (id % 32) & 1 == 1)
 }
 
-/// What `id` adds to a text, if a grammar may use it: no special token, none that ends a text,
-/// and none with a byte 0xff, which no text has and which means a special token to the trie.
+/// The bytes that `id` adds to a text, if a grammar may use it. Excluded are special tokens,
+/// tokens that end a text, and tokens with a byte 0xff, which UTF-8 never contains and the trie
+/// uses as the marker of special tokens.
 fn usable_bytes(tokenizer: &Tokenizer, id: TokenId) -> Option<Vec<u8>> {
     if tokenizer.is_special(id) || tokenizer.eos_ids().contains(&id) {
         return None;
@@ -204,8 +204,8 @@ fn usable_bytes(tokenizer: &Tokenizer, id: TokenId) -> Option<Vec<u8>> {
     (bytes.len() <= TOKEN_BYTES && !bytes.contains(&marker)).then_some(bytes)
 }
 
-/// The part of `bytes` up to the first that is not text.
-fn whole_text(bytes: &[u8]) -> &str {
+/// The longest prefix of `bytes` that is valid UTF-8.
+fn valid_prefix(bytes: &[u8]) -> &str {
     let chunk = bytes.utf8_chunks().next();
     chunk.map(|chunk| chunk.valid()).unwrap_or_default()
 }

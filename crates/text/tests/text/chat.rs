@@ -1,4 +1,4 @@
-//! Chat templates, on the demo's and on the constructs that others use.
+//! Chat templates: the demo's template, and the constructs of published ones.
 
 use asynclane_text::{Message, TextError, Tokenizer, TokenizerFiles};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ fn message(role: &str, content: &str) -> Message {
     }
 }
 
-/// The demo's tokenizer under another template.
+/// The demo's tokenizer with another template.
 fn with_template(template: Value, file: Option<&str>) -> Result<Tokenizer, TextError> {
     let config = json!({"chat_template": template, "bos_token": "<|startoftext|>"});
     Tokenizer::new(&TokenizerFiles {
@@ -57,7 +57,7 @@ fn the_demo_renders_and_encodes_as_it_was_trained() {
 }
 
 #[test]
-fn turns_follow_each_other_and_the_opening_is_optional() {
+fn turns_are_in_order_and_the_generation_prompt_is_optional() {
     let chat = DEMO_PAIR.ours.chat_template().unwrap();
     let messages = [
         message("system", " s "),
@@ -115,7 +115,7 @@ fn python_idioms_of_published_templates_work() {
 }
 
 #[test]
-fn a_template_can_refuse_and_its_words_reach_the_caller() {
+fn the_message_of_raise_exception_reaches_the_caller() {
     let template = "{{ raise_exception('roles must alternate') }}";
     assert_eq!(
         render(template, &[]),
@@ -126,14 +126,14 @@ fn a_template_can_refuse_and_its_words_reach_the_caller() {
 }
 
 #[test]
-fn a_template_cannot_run_forever() {
+fn the_instructions_of_a_template_are_limited() {
     let template = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
     let error = render(template, &[]).unwrap_err();
     assert!(error.to_string().contains("fuel"), "{error}");
 }
 
 #[test]
-fn only_chat_misses_a_missing_or_broken_template() {
+fn a_missing_or_broken_template_affects_only_chat() {
     let plain = with_template(Value::Null, None).unwrap();
     assert_eq!(plain.encode("a", false).unwrap(), [70]);
     assert_eq!(
@@ -146,7 +146,7 @@ fn only_chat_misses_a_missing_or_broken_template() {
 }
 
 #[test]
-fn the_template_comes_from_the_file_else_the_list_else_the_string() {
+fn the_template_file_takes_precedence_over_the_config() {
     let named = |name: &str, text: &str| json!({"name": name, "template": text});
     let list = json!([named("tool_use", "t"), named("default", "d")]);
     let source = |template: Value, file: Option<&str>| {

@@ -1,4 +1,4 @@
-//! Boundary classes of tokens, by their decoded text.
+//! Boundary classes of tokens, derived from their decoded text.
 
 use asynclane_text::classify;
 use decode::TokenClass;

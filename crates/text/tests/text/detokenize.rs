@@ -1,11 +1,11 @@
-//! Pieces of text join to what an independent decoder makes of all tokens at once.
+//! The concatenated pieces equal the text that an independent decoder makes of all tokens.
 
 use asynclane_text::SpecialTokens;
 use proptest::prelude::*;
 
 use crate::fixtures::{BYTE_LEVEL, DEMO_PAIR, LLAMA, METASPACE, Pair, config, cut, ids, texts};
 
-/// Joined pieces of `ids`, cut as `sizes` say, and the independent text.
+/// Compares the pieces of `ids`, split by `sizes`, with the independent decoder's text.
 fn check(pair: &Pair, ids: &[u32], sizes: &[usize]) -> Result<(), TestCaseError> {
     for skip in [false, true] {
         let specials = if skip {
@@ -47,7 +47,7 @@ proptest! {
         }
     }
 
-    /// No character is ever split: token by token, U+FFFD shows only where the text has it.
+    /// No character is split: token by token, U+FFFD appears only where the text contains it.
     #[test]
     fn characters_stay_whole(text in texts()) {
         for pair in [&*DEMO_PAIR, &*BYTE_LEVEL, &METASPACE[LLAMA]] {
@@ -89,7 +89,7 @@ fn ill_formed_bytes_never_stall_the_text() {
     assert_eq!(detokenizer.push(&[byte(pair, 0xff)]), "\u{fffd}");
     assert_eq!(detokenizer.push(&[byte(pair, 0xf0)]), "");
     assert_eq!(detokenizer.push(&[byte(pair, b'a')]), "\u{fffd}a");
-    // A replacement character that the text really holds is text like any other.
+    // A replacement character in the input is ordinary text.
     let ids = pair.ours.encode("\u{fffd}", false).unwrap();
     assert_eq!(detokenizer.push(&ids), "\u{fffd}");
     assert_eq!(detokenizer.push(&[byte(pair, 0xe2), byte(pair, 0x82)]), "");
@@ -97,7 +97,7 @@ fn ill_formed_bytes_never_stall_the_text() {
 }
 
 #[test]
-fn a_run_of_fallback_bytes_is_one_decision() {
+fn a_run_of_fallback_bytes_is_decoded_as_one_item() {
     let tokenizer = &METASPACE[LLAMA].ours;
     let id = |token: &str| tokenizer.token_to_id(token).unwrap();
     let (c3, a9, a) = (id("<0xC3>"), id("<0xA9>"), id("a"));
@@ -127,7 +127,7 @@ fn only_the_first_blank_is_stripped() {
 }
 
 #[test]
-fn the_mask_token_shows_only_to_those_who_ask_for_all() {
+fn the_mask_token_is_shown_only_if_all_special_tokens_are_kept() {
     let tokenizer = &DEMO_PAIR.ours;
     let ids = [
         tokenizer.mask_id().unwrap(),

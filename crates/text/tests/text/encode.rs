@@ -1,4 +1,4 @@
-//! Encoding: every text comes back, special tokens included.
+//! Encoding: decoding returns every text, including special tokens.
 
 use asynclane_text::{Tokenizer, TokenizerFiles};
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ proptest! {
         }
     }
 
-    /// Its normalizer, as Llama's, makes `▁` a blank and puts a blank behind special tokens.
+    /// Like Llama's, its normalizer turns `▁` into a blank and adds a blank after special tokens.
     #[test]
     fn every_text_without_these_comes_back_from_metaspace(
         text in prop_oneof![texts(), any::<String>()],
@@ -32,7 +32,7 @@ proptest! {
         prop_assert_eq!(&tokenizer.decode(&ids, false), &text);
     }
 
-    /// The bytes of the tokens, joined, are the text's.
+    /// The concatenated bytes of the tokens equal the text's bytes.
     #[test]
     fn token_bytes_join_to_the_text(text in texts()) {
         for pair in [&*DEMO_PAIR, &*BYTE_LEVEL] {
@@ -91,7 +91,7 @@ fn the_demo_knows_its_special_tokens() {
     assert_eq!(tokenizer.token_bytes(900), None);
 }
 
-/// A tokenizer of the 256 byte tokens and `config`.
+/// A tokenizer with the 256 byte tokens and `config`.
 fn configured(config: serde_json::Value) -> Tokenizer {
     let vocab: serde_json::Map<String, serde_json::Value> = byte_alphabet()
         .iter()

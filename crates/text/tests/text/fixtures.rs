@@ -1,4 +1,4 @@
-//! Tokenizers to test with: the demo's, a byte-level one, and a family with metaspace tokens.
+//! Tokenizers for tests: the demo's, a byte-level one, and several with metaspace tokens.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// The demo checkpoint's folder.
 pub const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/checkpoint");
 
-/// A tokenizer of ours and the independent one that reads the same tokenizer.json.
+/// A tokenizer of this crate and an independent one that reads the same tokenizer.json.
 pub struct Pair {
     pub ours: Arc<Tokenizer>,
     pub theirs: tokenizers::Tokenizer,
@@ -38,11 +38,11 @@ pub static DEMO_PAIR: LazyLock<Pair> = LazyLock::new(|| {
     Pair::new(read("tokenizer.json"), Some(read("tokenizer_config.json")))
 });
 
-/// Byte-level BPE whose tokens cut emoji and CJK characters in odd places.
+/// Byte-level BPE with tokens that split emoji and CJK characters at unusual places.
 pub static BYTE_LEVEL: LazyLock<Pair> =
     LazyLock::new(|| Pair::new(bytes(&byte_level_json()), Some(bytes(&roles()))));
 
-/// Metaspace and byte-fallback tokens under each of [`decoders`].
+/// Metaspace and byte-fallback tokens with each of [`decoders`].
 pub static METASPACE: LazyLock<Vec<Pair>> = LazyLock::new(|| {
     let pair = |decoder: &Value| Pair::new(bytes(&metaspace_json(decoder)), Some(bytes(&roles())));
     decoders().iter().map(pair).collect()
@@ -91,8 +91,8 @@ pub fn byte_alphabet() -> Vec<char> {
 
 fn byte_level_json() -> Value {
     let mut tokens: Vec<String> = byte_alphabet().iter().map(char::to_string).collect();
-    // An emoji's first three bytes, the last two bytes of another, parts of a full stop
-    // in Chinese, and ordinary words.
+    // An emoji's first three bytes, the last two bytes of another, bytes of a Chinese full stop,
+    // and ordinary words.
     let merges = [
         ("ð", "Ł"),
         ("ðŁ", "ĺ"),
@@ -129,7 +129,7 @@ fn byte_level_json() -> Value {
     })
 }
 
-/// Decoders found with metaspace vocabularies, and stranger ones.
+/// Decoders common with metaspace vocabularies, and unusual ones.
 pub fn decoders() -> Vec<Value> {
     let replace = json!({"type": "Replace", "pattern": {"String": "▁"}, "content": " "});
     let fallback = json!({"type": "ByteFallback"});
@@ -150,10 +150,10 @@ pub fn decoders() -> Vec<Value> {
     ]
 }
 
-/// Index of the decoder that Llama checkpoints have.
+/// Index of the decoder of Llama checkpoints.
 pub const LLAMA: usize = 0;
 
-/// A vocabulary with metaspace and byte-fallback tokens under `decoder`.
+/// A vocabulary with metaspace and byte-fallback tokens, and `decoder`.
 pub fn metaspace_json(decoder: &Value) -> Value {
     let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>", "<mask>"]
         .map(str::to_owned)
@@ -203,7 +203,7 @@ pub fn texts() -> impl Strategy<Value = String> {
     prop::collection::vec(part, 0..5).prop_map(|parts| parts.concat())
 }
 
-/// Token ids of `pair`: encoded texts, mixed with any ids, some of them without a token.
+/// Token ids of `pair`: encoded texts mixed with arbitrary ids, some without a token.
 pub fn ids(pair: &'static Pair) -> impl Strategy<Value = Vec<u32>> {
     let size = u32::try_from(pair.ours.vocab_size()).unwrap();
     let part = prop_oneof![
@@ -213,7 +213,7 @@ pub fn ids(pair: &'static Pair) -> impl Strategy<Value = Vec<u32>> {
     prop::collection::vec(part, 0..5).prop_map(|parts| parts.concat())
 }
 
-/// `items` cut into pieces of the given sizes, the last one taking the rest.
+/// `items` split into pieces of the given sizes; the last piece holds the rest.
 pub fn cut<'a, T>(items: &'a [T], sizes: &[usize]) -> Vec<&'a [T]> {
     let mut rest = items;
     let mut pieces = Vec::new();

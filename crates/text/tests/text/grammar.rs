@@ -1,4 +1,4 @@
-//! Structured output: every walk through the allowed tokens ends in a text of the language.
+//! Structured output: every walk through the allowed tokens ends in a valid text.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::fixtures::{BYTE_LEVEL, DEMO_PAIR, LLAMA, METASPACE, Pair};
 use crate::schema::conforms;
 
-/// Ids of the demo model; its tokenizer has fewer.
+/// Vocabulary size of the demo model; its tokenizer has fewer tokens.
 const DEMO_IDS: u32 = 1024;
 
 pub static DEMO: LazyLock<Setup> = LazyLock::new(|| Setup::new(&DEMO_PAIR, DEMO_IDS));
@@ -84,20 +84,20 @@ pub fn forced(constraint: &mut dyn Constraint) -> Vec<TokenId> {
     tokens
 }
 
-/// How a walk chooses.
+/// How a walk chooses tokens.
 #[derive(Clone, Copy)]
 struct Walk {
     seed: u64,
-    /// Random tokens before it makes for the end.
+    /// Number of random tokens before it heads for the end.
     free: usize,
-    /// Whether it takes forced tokens as they come.
+    /// Whether it accepts forced tokens.
     take_forced: bool,
 }
 
-/// Tokens that bring JSON closer to its end, best first.
+/// Tokens that bring JSON closer to its end, in order of preference.
 const CLOSING: [&str; 7] = ["}", "]", ",", "\"", ":", ".", "0"];
 
-/// The next of `choices` on the way to an end behind `text`; now and then any.
+/// The token of `choices` that brings `text` closest to its end; sometimes a random one.
 fn closer(setup: &Setup, text: &[u8], choices: &[TokenId], random: &mut Random) -> TokenId {
     let wanted = if is_in_string(text) {
         &["\""]
@@ -124,7 +124,7 @@ fn is_in_string(text: &[u8]) -> bool {
     inside
 }
 
-/// The tokens of a complete text: random ones, then those that end it soon.
+/// The tokens of a complete text: random tokens, then tokens that end it.
 fn walk(setup: &Setup, start: &dyn Constraint, how: Walk) -> Vec<TokenId> {
     let mut constraint = start.boxed_clone();
     let mut random = Random(how.seed);
@@ -157,7 +157,7 @@ fn walk(setup: &Setup, start: &dyn Constraint, how: Walk) -> Vec<TokenId> {
         tokens.push(token);
     }
     panic!(
-        "no end in sight: {}",
+        "the walk does not end: {}",
         setup.pair.ours.decode(&tokens, false)
     );
 }
@@ -266,7 +266,7 @@ fn a_json_object_is_any_object_on_one_line() {
             assert!(!text.contains('\n'), "{text}");
             match serde_json::from_str::<Value>(&text) {
                 Ok(value) => assert!(value.is_object()),
-                // JSON has no largest number, the parser of the test has.
+                // JSON has no largest number, but the test's parser does.
                 Err(error) => assert!(error.to_string().starts_with("number out"), "{text}"),
             }
         }
@@ -291,7 +291,7 @@ fn a_json_object_is_any_object_on_one_line() {
     }
 }
 
-/// Whether the tokens of `text` are accepted one by one and may end there.
+/// Whether the byte tokens of `text` are accepted in order and the text may end after them.
 fn accepts(setup: &Setup, start: &dyn Constraint, text: &str) -> bool {
     let mut constraint = start.boxed_clone();
     let tokens = one_by_one(setup, text);
@@ -301,7 +301,7 @@ fn accepts(setup: &Setup, start: &dyn Constraint, text: &str) -> bool {
         && constraint.may_end()
 }
 
-/// One token for each byte of `text`.
+/// The single-byte tokens of `text`.
 fn one_by_one(setup: &Setup, text: &str) -> Vec<TokenId> {
     let token = |byte: u8| {
         let is_byte = |id: &u32| {
@@ -385,8 +385,8 @@ fn allowed_is_what_accept_takes() {
     }
 }
 
-/// The allowed tokens, after checking all ids against a constraint that has computed its set
-/// and one that has not.
+/// The allowed tokens. Checks that `accept` agrees for all ids, both on a constraint that has
+/// computed its set and on one that has not.
 fn every_token_agrees(setup: &Setup, constraint: &mut dyn Constraint) -> Vec<TokenId> {
     let mut fresh = constraint.boxed_clone();
     let choices = allowed(constraint, setup.ids);
@@ -408,7 +408,7 @@ fn every_token_agrees(setup: &Setup, constraint: &mut dyn Constraint) -> Vec<Tok
 }
 
 #[test]
-fn forced_tokens_are_those_of_the_tokenizer_and_no_more_than_certain() {
+fn forced_tokens_are_a_prefix_of_the_canonical_tokenization() {
     let schema = json!({
         "type": "object",
         "properties": {"temperature_in_celsius": {"type": "integer"}},
@@ -437,7 +437,7 @@ fn forced_tokens_are_those_of_the_tokenizer_and_no_more_than_certain() {
 }
 
 #[test]
-fn a_clone_goes_its_own_way() {
+fn a_clone_is_independent() {
     let start = DEMO.compile(&GrammarSpec::JsonObject);
     let mut one = start.boxed_clone();
     for token in one_by_one(&DEMO, "{\"a\":") {
@@ -455,7 +455,7 @@ fn a_clone_goes_its_own_way() {
 }
 
 #[test]
-fn the_end_may_come_before_it_must() {
+fn may_end_is_true_before_is_over() {
     let mut constraint = DEMO.compile(&GrammarSpec::Regex("a{1,2}".to_owned()));
     let a = one_by_one(&DEMO, "a")[0];
     assert!(!constraint.may_end() && !constraint.is_over());
@@ -470,7 +470,7 @@ fn the_end_may_come_before_it_must() {
 }
 
 #[test]
-fn the_first_token_is_none_that_the_decoder_changes() {
+fn tokens_that_the_decoder_changes_at_the_start_are_not_allowed_first() {
     let choices = vec!["the".to_owned(), " the".to_owned()];
     let mut constraint = SPACED.compile(&GrammarSpec::Choice(choices));
     for id in allowed(&mut *constraint, SPACED.ids) {
@@ -482,7 +482,7 @@ fn the_first_token_is_none_that_the_decoder_changes() {
 }
 
 #[test]
-fn a_decoder_that_looks_around_is_refused() {
+fn a_decoder_that_depends_on_neighbours_is_refused() {
     let usable = METASPACE.iter().map(|pair| {
         let ids = u32::try_from(pair.ours.vocab_size()).unwrap();
         match Grammars::new(pair.ours.clone(), ids) {
@@ -498,6 +498,6 @@ fn a_decoder_that_looks_around_is_refused() {
         }
     });
     let usable: Vec<bool> = usable.collect();
-    // Those with stages behind byte-fallback, WordPiece, and none at all are not.
+    // Not usable: stages after byte-fallback, WordPiece, no decoder.
     assert_eq!(usable, [true, true, false, true, false, true, false, false]);
 }

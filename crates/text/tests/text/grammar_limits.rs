@@ -1,4 +1,4 @@
-//! What no grammar may be: impossible, unsupported, too large, too deep.
+//! Refused specifications: unsatisfiable, unsupported, too large, too deep.
 
 use asynclane_text::GrammarSpec;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::grammar::{DEMO, Random, allowed, forced};
 
 #[test]
-fn what_cannot_be_followed_is_refused_in_one_line() {
+fn an_invalid_specification_is_refused_in_one_line() {
     let schema = |value| GrammarSpec::JsonSchema(value);
     let cases = [
         (schema(json!({"type": "nothing"})), "Invalid type"),
@@ -53,7 +53,7 @@ fn what_cannot_be_followed_is_refused_in_one_line() {
     }
 }
 
-/// A schema whose references form a chain, each link wrapped `depth` times.
+/// A schema with a chain of references; each link is wrapped `depth` times.
 fn chain(links: usize, depth: usize, wrap: &dyn Fn(Value) -> Value) -> Value {
     let link = |at: usize| {
         let next = json!({"$ref": format!("#/$defs/d{}", at + 1)});
@@ -136,7 +136,7 @@ fn neither_size_nor_depth_overflows() {
     let deep = (0..200_000).fold(Value::Null, |item, _| Value::Array(vec![item]));
     let deep = GrammarSpec::JsonSchema(Value::Array(vec![deep]));
     assert!(DEMO.refusal(&deep).contains("at most 128 levels"));
-    // To drop it would overflow the stack of the test.
+    // Dropping it would overflow the test's stack.
     std::mem::forget(deep);
 }
 

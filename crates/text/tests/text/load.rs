@@ -1,4 +1,4 @@
-//! Loading: from folders, from split files, and what faults are told.
+//! Loading from folders and from split files, and the errors of invalid files.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::fixtures::{DEMO, DEMO_PAIR, byte_alphabet, bytes, config, metaspace_json};
 
 #[test]
-fn a_folder_loads_as_its_files_do() {
+fn a_folder_loads_like_its_files() {
     let tokenizer = Tokenizer::from_folder(Path::new(DEMO)).unwrap();
     let text = "Mia has 12 eggs.";
     assert_eq!(
@@ -26,7 +26,7 @@ fn fault(files: TokenizerFiles) -> String {
 }
 
 #[test]
-fn faults_name_the_file_the_key_and_what_was_found() {
+fn errors_name_the_file_the_key_and_the_value() {
     let demo = || std::fs::read(format!("{DEMO}/tokenizer.json")).ok();
     let with_config = |config: Value| {
         let config = Some(bytes(&config));
@@ -73,7 +73,7 @@ fn faults_name_the_file_the_key_and_what_was_found() {
 }
 
 #[test]
-fn decoders_and_ids_beyond_reason_are_refused() {
+fn unsupported_decoders_and_too_large_ids_are_refused() {
     let load = |tokenizer: Value| {
         fault(TokenizerFiles {
             tokenizer: Some(bytes(&tokenizer)),
@@ -115,11 +115,11 @@ fn split_files(class: &str) -> TokenizerFiles {
 }
 
 #[test]
-fn split_files_are_read_as_their_family_cuts_texts() {
+fn split_files_use_the_pre_tokenization_of_their_family() {
     let gpt2 = Tokenizer::new(&split_files("GPT2Tokenizer")).unwrap();
     let dream = Tokenizer::new(&split_files("DreamTokenizer")).unwrap();
     let text = "12 a\u{301}<|mask|>";
-    // GPT-2 keeps digits together; the Qwen2 family cuts between them and composes accents.
+    // GPT-2 keeps digits together; the Qwen2 family splits between them and composes accents.
     assert_eq!(
         gpt2.encode(text, false).unwrap(),
         [256, 257, 0xcc, 0x81, 259]
@@ -140,7 +140,7 @@ fn split_files_are_read_as_their_family_cuts_texts() {
 proptest! {
     #![proptest_config(config(300))]
 
-    /// Whatever a file was cut or changed to, loading tells or succeeds, and never panics.
+    /// Loading a truncated or changed file succeeds or returns an error, and never panics.
     #[test]
     fn damaged_files_do_no_harm(
         at in 0_usize..1_000_000,

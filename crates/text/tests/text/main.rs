@@ -1,4 +1,4 @@
-//! What this crate promises of text, checked on the demo tokenizer and on small made ones.
+//! Tests of the public interface, on the demo tokenizer and on small synthetic ones.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod chat;

@@ -1,8 +1,8 @@
-//! Whether a JSON value conforms to a schema, for the keywords that the grammar tests use.
+//! Checks that a JSON value conforms to a schema, for the keywords that the grammar tests use.
 
 use serde_json::{Map, Value};
 
-/// The first rule of `schema` that `value` breaks; references are looked up in `root`.
+/// Returns the first rule of `schema` that `value` violates; references are resolved in `root`.
 pub fn conforms(value: &Value, schema: &Value, root: &Value) -> Result<(), String> {
     let Value::Object(rules) = schema else {
         return held(schema == &Value::Bool(true), "false", value);
@@ -116,7 +116,7 @@ fn at_most(found: usize, argument: &Value) -> Result<(), String> {
     held(few, "at most", &Value::from(found))
 }
 
-/// The patterns of the tests, each by its own hand-written rule.
+/// Checks a string; each pattern of the tests has a hand-written check.
 fn string(text: &str, rule: &str, argument: &Value) -> bool {
     let chars = text.chars().count();
     match rule {

@@ -1,11 +1,11 @@
-//! Stop strings against the definition, spelled out naively.
+//! Stop strings, compared with a naive implementation of the definition.
 
 use asynclane_text::{StopMatch, StopMatcher};
 use proptest::prelude::*;
 
 use crate::fixtures::{config, cut};
 
-/// The first match in `text`: where it ends, and the longest stop string ending there.
+/// The first match in `text`: its start, and the longest stop string that ends first.
 pub fn first_match(text: &str, stops: &[String]) -> Option<(usize, StopMatch)> {
     (1..=text.len()).find_map(|end| {
         let ends =
@@ -22,7 +22,7 @@ pub fn first_match(text: &str, stops: &[String]) -> Option<(usize, StopMatch)> {
     })
 }
 
-/// Length of the longest end of `text` that may begin a match.
+/// Length of the longest suffix of `text` that may start a match.
 fn open(text: &str, stops: &[String]) -> usize {
     let begins = |len: &usize| {
         let end = &text.as_bytes()[text.len() - len..];
@@ -82,7 +82,7 @@ fn the_match_completing_first_wins_and_the_longest_on_ties() {
 }
 
 #[test]
-fn a_beginning_that_leads_nowhere_comes_out() {
+fn the_start_of_a_failed_match_is_released() {
     let mut matcher = StopMatcher::new(&["###"], false);
     assert_eq!(matcher.push("a##").text, "a");
     assert_eq!(matcher.push("b#").text, "##b");

@@ -1,4 +1,4 @@
-//! The text of a choice: the same however its tokens arrive.
+//! The text of a choice does not depend on how its tokens arrive.
 
 use asynclane_text::{Piece, StreamOptions, TextStream, Tokenizer};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::fixtures::{BYTE_LEVEL, DEMO_PAIR, LLAMA, METASPACE, Pair, config, cut, ids};
 use crate::stop::first_match;
 
-/// Joined text, and the last piece.
+/// The concatenated text and the last piece.
 fn run(tokenizer: &Tokenizer, options: &StreamOptions, pieces: &[&[u32]]) -> (String, Piece) {
     let mut stream = TextStream::new(tokenizer, options);
     let mut text: String = pieces.iter().map(|piece| stream.push(piece).text).collect();
@@ -138,7 +138,7 @@ fn usage_ends_inside_a_run_of_fallback_bytes() {
             stopped: true
         }
     );
-    // A stop string may complete in what was held back to the very end.
+    // A stop string may complete in text that was held back until the end.
     let mut stream = TextStream::new(tokenizer, &options);
     stream.push(&ids[..4]);
     assert_eq!(

@@ -1,9 +1,9 @@
-//! The `decoder` of a tokenizer.json as a plan that runs token by token.
+//! The `decoder` of a tokenizer.json, applied token by token.
 //!
-//! The format defines a decoder on a whole list of tokens. Those of language models have a
-//! common shape that needs no list: every token is mapped by itself (only the first may
-//! differ), tokens are assembled to text (byte runs become characters), the assembled items
-//! are mapped, and the ends of the whole text are stripped.
+//! The format defines a decoder on a complete list of tokens. The decoders of language models
+//! share a form that works incrementally: each token is mapped independently (only the first may
+//! be mapped differently), tokens are assembled to text (byte runs become characters), the
+//! assembled items are mapped, and the ends of the complete text are stripped.
 
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::decoders::strip::Strip;
@@ -11,45 +11,49 @@ use tokenizers::{Decoder, Tokenizer as HfTokenizer};
 
 use crate::TextError;
 
-/// How tokens become text.
+/// Converts tokens to text.
 #[derive(Debug)]
-pub(crate) struct DecoderPlan {
-    /// Maps each token.
+pub(crate) struct TokenDecoder {
+    /// Stages that map each token.
     pub(crate) before: Vec<ItemStage>,
-    /// Joins tokens.
+    /// Joins tokens to items.
     pub(crate) assembly: Assembly,
-    /// Maps each assembled item; empty unless `assembly` is [`Assembly::ByteFallback`].
+    /// Stages that map each assembled item; empty unless `assembly` is
+    /// [`Assembly::ByteFallback`].
     pub(crate) after: Vec<ItemStage>,
-    /// Cuts characters at both ends of the text.
+    /// Characters cut at both ends of the text.
     pub(crate) strips: Vec<Strip>,
 }
 
-/// What joins tokens to text.
+/// How tokens are joined to text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Assembly {
     /// Each token is an item of text.
     Plain,
-    /// Each token is a string of bytes in the byte-level alphabet; the text is their
-    /// lossy UTF-8.
+    /// Each token is a byte string in the byte-level alphabet; the text is the lossy UTF-8 of
+    /// all bytes.
     ByteLevel,
-    /// `<0xNN>` tokens are bytes, and a run of them is one item if it is valid UTF-8,
-    /// one U+FFFD per byte if not; any other token is an item.
+    /// `<0xNN>` tokens are bytes; a run of them is one item if it is valid UTF-8, otherwise one
+    /// U+FFFD per byte. Any other token is an item.
     ByteFallback,
 }
 
-/// A map from an item to an item that depends on nothing else than whether it is the first.
+/// A map from item to item that depends only on the item and on whether it is the first.
 #[derive(Debug)]
 pub(crate) enum ItemStage {
-    /// A decoder of the format that maps items one by one.
+    /// A decoder of the format that maps each item independently.
     Decoder(DecoderWrapper),
     /// Cuts characters at both ends.
     Strip(Strip),
-    /// A blank before every item but the first: what no decoder at all means.
+    /// Adds a blank before every item except the first; used if there is no decoder.
     Blank,
 }
 
-impl DecoderPlan {
-    /// The plan of the decoder of `tokenizer`, or which of its parts has no such plan.
+impl TokenDecoder {
+    /// The decoder of `tokenizer`.
+    ///
+    /// # Errors
+    /// Names the stage that is not supported.
     pub(crate) fn new(tokenizer: &HfTokenizer) -> Result<Self, TextError> {
         let mut builder = Builder::default();
         match tokenizer.get_decoder() {
@@ -59,19 +63,19 @@ impl DecoderPlan {
         Ok(builder.build())
     }
 
-    /// Whether a token adds the same bytes wherever it stands, the beginning of a text apart.
+    /// Whether a token adds the same bytes at every place of a text except its start.
     pub(crate) fn bytes_are_fixed(&self) -> bool {
-        let by_itself = |stage: &ItemStage| match stage {
+        let is_independent = |stage: &ItemStage| match stage {
             ItemStage::Blank => false,
             ItemStage::Strip(_) => true,
             ItemStage::Decoder(decoder) => !matches!(decoder, DecoderWrapper::WordPiece(_)),
         };
-        self.before.iter().all(by_itself)
+        self.before.iter().all(is_independent)
             && self.after.is_empty()
             && self.strips.iter().all(|strip| strip.stop == 0)
     }
 
-    /// Whether the beginning of a text loses `bytes` that it would keep elsewhere.
+    /// Whether `bytes` are stripped at the start of a text but kept elsewhere.
     pub(crate) fn strips_start(&self, bytes: &[u8]) -> bool {
         self.strips.iter().any(|strip| {
             let mut content = [0; 4];
@@ -79,14 +83,14 @@ impl DecoderPlan {
         })
     }
 
-    /// Whether the first token or item is mapped differently from others.
+    /// Whether the first token or item is mapped differently from the others.
     pub(crate) fn first_differs(&self) -> bool {
         self.before.iter().any(ItemStage::first_differs)
     }
 }
 
 impl ItemStage {
-    /// The image of `item`; an item that the decoder refuses stays as it is.
+    /// Maps `item`; an item that the decoder refuses stays unchanged.
     pub(crate) fn apply(&self, item: String, first: bool) -> String {
         match self {
             Self::Blank if first => item,
@@ -126,15 +130,15 @@ pub(crate) fn fallback_byte(token: &[u8]) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// The bytes that `token` stands for in the byte-level alphabet; a token with a character
-/// outside it (an added one) stands for its own UTF-8.
+/// The bytes of `token` in the byte-level alphabet. A token with a character outside the alphabet
+/// (an added token) stands for its own UTF-8.
 pub(crate) fn byte_level_bytes(token: &str) -> Vec<u8> {
     let bytes: Option<Vec<u8>> = token.chars().map(byte_level_byte).collect();
     bytes.unwrap_or_else(|| token.as_bytes().to_vec())
 }
 
-/// The byte behind a character of the byte-level alphabet: printable Latin-1 stands for
-/// itself, and the 68 other bytes, in order, for the characters from U+0100 on.
+/// The byte of a character of the byte-level alphabet: printable Latin-1 stands for itself, and
+/// the characters from U+0100 on stand for the 68 other bytes in order.
 fn byte_level_byte(c: char) -> Option<u8> {
     match u32::from(c) {
         code @ (0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff) => u8::try_from(code).ok(),
@@ -145,7 +149,7 @@ fn byte_level_byte(c: char) -> Option<u8> {
     }
 }
 
-/// `text` without up to `start` and `stop` occurrences of the strip's character at its ends.
+/// `text` with up to `start` and `stop` occurrences of the strip's character removed at its ends.
 fn strip_ends<'a>(text: &'a str, strip: &Strip) -> &'a str {
     let mut text = text;
     for _ in 0..strip.start {
@@ -157,13 +161,13 @@ fn strip_ends<'a>(text: &'a str, strip: &Strip) -> &'a str {
     text
 }
 
-/// Sorts the parts of a decoder into the plan's places.
+/// Assigns the stages of a decoder to the fields of [`TokenDecoder`].
 #[derive(Default)]
 struct Builder {
     items: Vec<ItemStage>,
-    /// Item stages in front of the assembly, once there is one.
+    /// The assembly and the item stages before it, once it is known.
     assembled: Option<(Vec<ItemStage>, Assembly)>,
-    /// From here on there is one item: the whole text.
+    /// Whether the following stages see one item: the complete text.
     fused: bool,
     strips: Vec<Strip>,
 }
@@ -171,9 +175,9 @@ struct Builder {
 impl Builder {
     fn add(&mut self, decoder: &DecoderWrapper) -> Result<(), TextError> {
         match decoder {
-            DecoderWrapper::Sequence(parts) => {
-                for part in parts.get_decoders() {
-                    self.add(part)?;
+            DecoderWrapper::Sequence(stages) => {
+                for stage in stages.get_decoders() {
+                    self.add(stage)?;
                 }
             }
             DecoderWrapper::Fuse(_) => self.fused = true,
@@ -214,12 +218,12 @@ impl Builder {
         self.assembled = Some((std::mem::take(&mut self.items), assembly));
     }
 
-    fn build(self) -> DecoderPlan {
+    fn build(self) -> TokenDecoder {
         let (before, assembly, after) = match self.assembled {
             None => (self.items, Assembly::Plain, Vec::new()),
             Some((before, assembly)) => (before, assembly, self.items),
         };
-        DecoderPlan {
+        TokenDecoder {
             before,
             assembly,
             after,
