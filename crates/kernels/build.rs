@@ -1,5 +1,5 @@
-//! Compiles the kernels in `cuda/`: for GPUs under the feature `cuda`, by nvcc, which need not be
-//! installed (`cuda/toolkit`); for the host under the feature `emulation`.
+//! Compiles the kernels in `cuda/`: with the feature `cuda` for GPUs by nvcc (`cuda/toolkit` provides
+//! it without an installation), with the feature `emulation` for the host.
 
 #[cfg(feature = "cuda")]
 use std::{
@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-/// Compute capabilities with machine code of their own; the last one's PTX serves what comes later.
+/// Compute capabilities with their own machine code. Later devices use the PTX of the last one.
 #[cfg(feature = "cuda")]
 const CAPABILITIES: [&str; 3] = ["80", "89", "90"];
 
@@ -28,7 +28,7 @@ fn main() {
     gpu();
 }
 
-/// Machine code and PTX in one image, and what the compiler says about registers and spills.
+/// Builds one image with machine code and PTX, and the compiler's report of registers and spills.
 #[cfg(feature = "cuda")]
 fn gpu() {
     println!("cargo::rerun-if-env-changed=CUDA_HOME");
@@ -51,7 +51,7 @@ fn gpu() {
     println!("cargo::rustc-env=ASYNCLANE_CUDA_PTX={}", ptx.display());
 }
 
-/// Runs nvcc and returns what it says.
+/// Runs nvcc and returns its messages.
 #[cfg(feature = "cuda")]
 fn nvcc(arguments: &[String], out: &Path) -> String {
     let home = env::var_os("CUDA_HOME");
@@ -66,11 +66,11 @@ fn nvcc(arguments: &[String], out: &Path) -> String {
     let run = run.unwrap_or_else(|error| {
         panic!(
             "{}: {error}. Set CUDA_HOME to a CUDA toolkit of version 13 or later; \
-             `export CUDA_HOME=\"$(crates/kernels/cuda/toolkit)\"` makes one",
+             `export CUDA_HOME=\"$(crates/kernels/cuda/toolkit)\"` downloads one",
             program.display()
         )
     });
-    let said = String::from_utf8_lossy(&run.stderr).into_owned();
-    assert!(run.status.success(), "{}: {said}", program.display());
-    said
+    let messages = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(run.status.success(), "{}: {messages}", program.display());
+    messages
 }

@@ -1,21 +1,21 @@
 // Ragged attention over paged keys and values.
 //
-// A row's context is cut into parts of PART slots from slot 0 on, whatever the row sees; a block
-// folds one part in chunks of CHUNK slots, and the parts are added up in their order. So a row's
-// operations depend on its own query, its `visible` and the slots below it, on nothing else.
+// A row's context is split into partitions of PARTITION slots, always counted from slot 0. A block
+// processes one partition in chunks of CHUNK slots, and the partitions are combined in order. So a
+// row's operations depend only on its own query, its `visible` and the slots below it.
 #pragma once
 #include "portable.h"
 
-constexpr unsigned PART = 512, CHUNK = 64;
-// Queries of a block: rows of one page table times query heads of one key head.
+constexpr unsigned PARTITION = 512, CHUNK = 64;
+// Queries of a block: rows with the same page table times query heads of one key head.
 constexpr unsigned QUERIES = 64;
 
-// Rows that follow one another under one page table.
+// Consecutive rows with the same page table.
 struct Tile {
     uint32_t row, rows;
-    // Where the page table begins.
+    // Start of the page table.
     uint32_t pages;
-    // Most slots that one of the rows sees.
+    // Maximum slots that one of the rows sees.
     uint32_t visible;
 };
 
@@ -25,40 +25,41 @@ struct Attend {
     // [pages, g, p, c].
     const void* keys;
     const void* values;
-    // [r, h, parts, c] from the first tile's first row on, not divided by their sums yet, and
-    // [r, h, parts, 2]: largest score (times log2 e) and sum of weights.
+    // Results of partitions, not yet divided by their sums: [r, h, partitions, c], starting with the
+    // first tile's first row. [r, h, partitions, 2]: largest score (times log2 e) and sum of weights.
     float* partial;
     float* sums;
     const Tile* tiles;
     const uint32_t* pages;
     // [r].
     const uint32_t* visible;
-    uint32_t heads, groups, c, page, parts;
-    // Factor of the scores, times log2 e.
+    uint32_t heads, groups, c, page, partitions;
+    // Scale of the scores, times log2 e.
     float scale;
 };
 
-// Where a slot of a key head begins in either pool.
+// Offset of a slot of a key head in either pool.
 DEVICE size_t slot_at(const Attend& a, const Tile& tile, unsigned group, unsigned slot) {
     size_t page = a.pages[tile.pages + slot / a.page];
     return ((page * a.groups + group) * a.page + slot % a.page) * a.c;
 }
 
-// Number of row r of a tile in shared memory whose rows have C numbers: pieces of 16 bytes change
-// places with the row, so that neither copies nor loads of matrices meet in a bank.
-template <int C> DEVICE unsigned place(unsigned row, unsigned piece) {
+// Offset of a 16-byte piece of a row in a shared-memory tile with rows of C elements. The pieces are
+// swizzled by row, so that copies and matrix loads have no bank conflicts.
+template <int C> DEVICE unsigned swizzle(unsigned row, unsigned piece) {
     constexpr unsigned SPAN = C / 8 < 8 ? C / 8 : 8;
     return row * C + (piece ^ (row / (8 / SPAN) % SPAN)) * 8;
 }
 
-// One warp's sixteen queries: the largest score, the sum and the result of rows l / 4 and l / 4 + 8.
+// The state of one warp's sixteen queries. Lane l holds the largest score, the sum and the result of
+// rows l / 4 and l / 4 + 8.
 template <int C> struct Folded {
     float most[2] = {-INFINITY, -INFINITY};
     float sum[2] = {};
     float out[C / 8][4] = {};
 };
 
-// Folds a chunk that begins at `slot`: scores, weights, weighed values.
+// Processes the chunk that starts at `slot`: scores, weights, weighted values.
 template <int C>
 DEVICE void fold(Folded<C>& f, const Attend& a, const bf16* q, const bf16* keys, const bf16* values,
                  unsigned slot, const unsigned (&seen)[2]) {
@@ -67,11 +68,11 @@ DEVICE void fold(Folded<C>& f, const Attend& a, const bf16* q, const bf16* keys,
 #pragma unroll
     for (unsigned kk = 0; kk < C / 16; kk++) {
         uint32_t x[4], w[4];
-        load_matrices(x, q + place<C>(first + lane % 16, kk * 2 + lane / 16));
+        load_matrices(x, q + swizzle<C>(first + lane % 16, kk * 2 + lane / 16));
 #pragma unroll
         for (unsigned j = 0; j < CHUNK / 16; j++) {
             unsigned row = j * 16 + lane % 8 + lane / 16 * 8;
-            load_matrices(w, keys + place<C>(row, kk * 2 + lane / 8 % 2));
+            load_matrices(w, keys + swizzle<C>(row, kk * 2 + lane / 8 % 2));
             multiply(s[2 * j], x, w[0], w[1]);
             multiply(s[2 * j + 1], x, w[2], w[3]);
         }
@@ -90,7 +91,7 @@ DEVICE void fold(Folded<C>& f, const Attend& a, const bf16* q, const bf16* keys,
             }
         most = fmaxf(most, shuffle_xor(most, 1));
         most = fmaxf(most, shuffle_xor(most, 2));
-        // A row that has seen nothing yet has no largest score to subtract.
+        // A row that has seen no slot yet has no largest score to subtract.
         float base = most == -INFINITY ? 0.0f : most;
         float fade = exp2f(f.most[half] - base);
         f.most[half] = most;
@@ -108,7 +109,7 @@ DEVICE void fold(Folded<C>& f, const Attend& a, const bf16* q, const bf16* keys,
     }
 #pragma unroll
     for (unsigned kk = 0; kk < CHUNK / 16; kk++) {
-        // Sums of one product are the left side of the next one.
+        // The results of the first product are the left operand of the second.
         const float(&low)[4] = s[2 * kk];
         const float(&high)[4] = s[2 * kk + 1];
         uint32_t p[4] = {pack(low[0], low[1]), pack(low[2], low[3]), pack(high[0], high[1]),
@@ -116,34 +117,35 @@ DEVICE void fold(Folded<C>& f, const Attend& a, const bf16* q, const bf16* keys,
 #pragma unroll
         for (unsigned j = 0; j < C / 16; j++) {
             uint32_t w[4];
-            load_transposed(w, values + place<C>(kk * 16 + lane % 16, j * 2 + lane / 16));
+            load_transposed(w, values + swizzle<C>(kk * 16 + lane % 16, j * 2 + lane / 16));
             multiply(f.out[2 * j], p, w[0], w[1]);
             multiply(f.out[2 * j + 1], p, w[2], w[3]);
         }
     }
 }
 
-// Writes a query's part.
-DEVICE void put(const Attend& a, size_t query, unsigned part, unsigned column, float x, float y) {
-    float* to = a.partial + (query * a.parts + part) * a.c;
+// Writes two elements of a query's partial result.
+DEVICE void put(const Attend& a, size_t query, unsigned partition, unsigned column, float x,
+                float y) {
+    float* to = a.partial + (query * a.partitions + partition) * a.c;
     if (column < a.c) to[column] = x;
     if (column + 1 < a.c) to[column + 1] = y;
 }
 
-// A tile of rows with the query heads of one key head, over one part of its context, on the tensor
-// cores. Heads of c <= C numbers, c a multiple of 8.
+// Attention of a tile of rows with the query heads of one key head, over one partition of the
+// context, on tensor cores. The head width is c <= C, a multiple of 8.
 template <int C> DEVICE void attend_bf16(const Attend& a) {
     constexpr unsigned PIECES = C / 8;
     const Tile tile = a.tiles[block_x()];
-    unsigned group = block_y(), part = block_z(), begin = part * PART;
+    unsigned group = block_y(), partition = block_z(), begin = partition * PARTITION;
     if (begin >= tile.visible) return;
-    unsigned end = begin + PART < tile.visible ? begin + PART : tile.visible;
+    unsigned end = begin + PARTITION < tile.visible ? begin + PARTITION : tile.visible;
     unsigned share = a.heads / a.groups, queries = tile.rows * share;
     bf16* qs = reinterpret_cast<bf16*>(shared_memory());
     bf16* ks = qs + QUERIES * C;
     bf16* vs = ks + 2 * CHUNK * C;
     size_t first = size_t(a.tiles[0].row) * a.heads;
-    // Number of a query of the tile among all rows and heads.
+    // Index of a query of the tile among all rows and heads.
     auto number = [&](unsigned query) {
         return size_t(tile.row + query / share) * a.heads + group * share + query % share;
     };
@@ -151,15 +153,15 @@ template <int C> DEVICE void attend_bf16(const Attend& a) {
     for (unsigned i = thread(); i < QUERIES * PIECES; i += 128) {
         unsigned query = i / PIECES, piece = i % PIECES;
         bool real = query < queries && piece * 8 < a.c;
-        copy16(qs + place<C>(query, piece), real ? q + number(query) * a.c + piece * 8 : q, real);
+        copy16(qs + swizzle<C>(query, piece), real ? q + number(query) * a.c + piece * 8 : q, real);
     }
     auto fetch = [&](unsigned at, unsigned first) {
         for (unsigned i = thread(); i < CHUNK * PIECES; i += 128) {
             unsigned row = i / PIECES, piece = i % PIECES;
-            // What lies behind the last visible slot may be anything, so it is zero instead.
+            // Slots after the last visible one may contain anything, so zeros are copied instead.
             bool real = first + row < end && piece * 8 < a.c;
             size_t from = real ? slot_at(a, tile, group, first + row) + piece * 8 : 0;
-            unsigned to = at * CHUNK * C + place<C>(row, piece);
+            unsigned to = at * CHUNK * C + swizzle<C>(row, piece);
             copy16(ks + to, static_cast<const bf16*>(a.keys) + from, real);
             copy16(vs + to, static_cast<const bf16*>(a.values) + from, real);
         }
@@ -192,10 +194,10 @@ template <int C> DEVICE void attend_bf16(const Attend& a) {
         size_t query = number(mine[half]) - first;
 #pragma unroll
         for (unsigned j = 0; j < C / 8; j++)
-            put(a, query, part, j * 8 + lane % 4 * 2, folded.out[j][2 * half],
+            put(a, query, partition, j * 8 + lane % 4 * 2, folded.out[j][2 * half],
                 folded.out[j][2 * half + 1]);
         if (lane % 4 == 0) {
-            float* to = a.sums + (query * a.parts + part) * 2;
+            float* to = a.sums + (query * a.partitions + partition) * 2;
             to[0] = folded.most[half];
             to[1] = sum;
         }
@@ -205,14 +207,15 @@ KERNEL(attend_bf16_32, Attend, 128) { attend_bf16<32>(a); }
 KERNEL(attend_bf16_64, Attend, 128) { attend_bf16<64>(a); }
 KERNEL(attend_bf16_128, Attend, 128) { attend_bf16<128>(a); }
 
-// The same in f32 for parity with the CPU: one warp per query, heads of up to 128 numbers.
+// The same in f32 for parity with the CPU: one warp per query, head width up to 128.
 KERNEL(attend_f32, Attend, 32) {
     const Tile tile = a.tiles[block_x()];
-    unsigned share = a.heads / a.groups, part = block_z(), begin = part * PART, lane = thread();
+    unsigned share = a.heads / a.groups, partition = block_z(), lane = thread();
+    unsigned begin = partition * PARTITION;
     unsigned row = block_y() / a.heads, head = block_y() % a.heads, group = head / share;
     if (row >= tile.rows) return;
     unsigned visible = a.visible[tile.row + row];
-    unsigned end = begin + PART < visible ? begin + PART : visible;
+    unsigned end = begin + PARTITION < visible ? begin + PARTITION : visible;
     if (begin >= end) return;
     size_t query = size_t(tile.row + row) * a.heads + head;
     const float* q = static_cast<const float*>(a.q) + query * a.c;
@@ -243,44 +246,44 @@ KERNEL(attend_f32, Attend, 32) {
     query -= size_t(a.tiles[0].row) * a.heads;
     for (unsigned i = 0; i < 4; i++)
         if (lane + 32 * i < a.c)
-            a.partial[(query * a.parts + part) * a.c + lane + 32 * i] = out[i];
+            a.partial[(query * a.partitions + partition) * a.c + lane + 32 * i] = out[i];
     if (lane == 0) {
-        a.sums[(query * a.parts + part) * 2] = most;
-        a.sums[(query * a.parts + part) * 2 + 1] = sum;
+        a.sums[(query * a.partitions + partition) * 2] = most;
+        a.sums[(query * a.partitions + partition) * 2 + 1] = sum;
     }
 }
 
 struct Combine {
-    // As [`Attend`] wrote them.
+    // As written by [`Attend`].
     const float* partial;
     const float* sums;
     const uint32_t* visible;
-    // [r], rows of `stride` numbers.
+    // [r], rows of `stride` elements.
     void* out;
-    // The tiles, whose rows follow one another, and how many rows there are to the end of the batch
-    // if no tile comes behind them.
+    // The tiles, whose rows are consecutive. `rows` is the number of rows of the batch if these are
+    // the last tiles, otherwise 0.
     const Tile* tiles;
     uint32_t count, rows;
-    uint32_t heads, c, parts, stride;
+    uint32_t heads, c, partitions, stride;
 };
 
-// Adds up the parts of one query per warp; zero for a row that sees nothing.
+// Combines the partitions of one query per warp; zero for a row that sees no slots.
 template <class T> DEVICE void combine(const Combine& a) {
     unsigned lane = thread() % 32, head = block_y() * (threads() / 32) + thread() / 32;
     unsigned row = a.tiles[0].row + block_x(), end = a.rows ? a.rows : a.tiles[a.count].row;
     if (head >= a.heads || row >= end) return;
-    unsigned parts = (a.visible[row] + PART - 1) / PART;
+    unsigned count = (a.visible[row] + PARTITION - 1) / PARTITION;
     size_t query = size_t(block_x()) * a.heads + head;
-    const float* sums = a.sums + query * a.parts * 2;
+    const float* sums = a.sums + query * a.partitions * 2;
     float most = -INFINITY, total = 0.0f;
-    for (unsigned p = 0; p < parts; p++) most = fmaxf(most, sums[2 * p]);
-    for (unsigned p = 0; p < parts; p++) total += sums[2 * p + 1] * exp2f(sums[2 * p] - most);
+    for (unsigned p = 0; p < count; p++) most = fmaxf(most, sums[2 * p]);
+    for (unsigned p = 0; p < count; p++) total += sums[2 * p + 1] * exp2f(sums[2 * p] - most);
     for (unsigned i = lane; i < a.c; i += 32) {
         float out = 0.0f;
-        for (unsigned p = 0; p < parts; p++)
-            out += a.partial[(query * a.parts + p) * a.c + i] * exp2f(sums[2 * p] - most);
+        for (unsigned p = 0; p < count; p++)
+            out += a.partial[(query * a.partitions + p) * a.c + i] * exp2f(sums[2 * p] - most);
         size_t at = size_t(row) * a.stride + head * a.c + i;
-        static_cast<T*>(a.out)[at] = narrow<T>(parts ? out / total : 0.0f);
+        static_cast<T*>(a.out)[at] = narrow<T>(count ? out / total : 0.0f);
     }
 }
 KERNEL(combine_f32, Combine, 128) { combine<float>(a); }

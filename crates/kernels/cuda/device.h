@@ -1,4 +1,4 @@
-// The vocabulary of portable.h on a GPU of compute capability 8.0 or later.
+// The primitives of portable.h on a GPU of compute capability 8.0 or later.
 #pragma once
 #include <math.h>
 
@@ -23,9 +23,9 @@ template <class T> DEVICE T shuffle_xor(T x, int lanes) {
     return __shfl_xor_sync(0xFFFFFFFFu, x, lanes);
 }
 template <class T> DEVICE T shuffle(T x, int lane) { return __shfl_sync(0xFFFFFFFFu, x, lane); }
-// Bit l: whether lane l says so.
-DEVICE uint32_t votes(bool says) { return __ballot_sync(0xFFFFFFFFu, says); }
-// The lowest bit of a number that has one.
+// Bit l: the predicate of lane l.
+DEVICE uint32_t ballot(bool predicate) { return __ballot_sync(0xFFFFFFFFu, predicate); }
+// Index of the lowest set bit of a number other than 0.
 DEVICE int lowest(uint32_t bits) { return __ffs(int(bits)) - 1; }
 DEVICE float as_float(uint32_t bits) { return __uint_as_float(bits); }
 
@@ -42,7 +42,8 @@ template <> DEVICE bf16 narrow<bf16>(float x) { return bf16{uint16_t(pack(x, 0.0
 
 DEVICE uint32_t shared_address(const void* at) { return uint32_t(__cvta_generic_to_shared(at)); }
 
-// Copies 16 bytes into shared memory, or writes zeros, some time before copies_wait returns.
+// Copies 16 bytes to shared memory asynchronously, or writes zeros if not `real`. Done when
+// copies_wait returns.
 DEVICE void copy16(void* to, const void* from, bool real) {
     int bytes = real ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
@@ -51,20 +52,20 @@ DEVICE void copy16(void* to, const void* from, bool real) {
 }
 // Ends a group of copies.
 DEVICE void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits for this thread's copies but those of the last NEWEST groups.
+// Waits for this thread's copies, except those of the last NEWEST groups.
 template <int NEWEST> DEVICE void copies_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(NEWEST) : "memory");
 }
 
-// Four 8x8 matrices of bf16; lane l names row l % 8 of matrix l / 8. Matrix i comes into to[i]: lane
-// l gets numbers 2 (l % 4) and the next of row l / 4.
+// Loads four 8x8 matrices of bf16. Lane l passes the address of row l % 8 of matrix l / 8. Of matrix
+// i, lane l gets elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 in to[i].
 DEVICE void load_matrices(uint32_t (&to)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(shared_address(row))
                  : "memory");
 }
-// The same of the matrices' transposes.
+// The same for the transposed matrices.
 DEVICE void load_transposed(uint32_t (&to)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -72,7 +73,7 @@ DEVICE void load_transposed(uint32_t (&to)[4], const void* row) {
                  : "memory");
 }
 
-// c [16, 8] += a [16, 16] b [16, 8] on the tensor cores, f32 sums.
+// c [16, 8] += a [16, 16] b [16, 8] on tensor cores with f32 sums.
 DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"

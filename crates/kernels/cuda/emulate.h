@@ -1,9 +1,9 @@
-// The vocabulary of portable.h on a CPU: a block's threads are fibers that change at barriers.
+// The primitives of portable.h on a CPU: a block's threads are fibers that switch at barriers.
 //
-// What a GPU leaves open is taken at its worst: shared memory is poisoned before a block; a warp
-// runs to the next barrier before another one begins, the first or the last one first; asynchronous
-// copies happen at once in some launches and no earlier than the wait for them in others; and a
-// barrier that not all threads reach, or an address that is not aligned, ends the process.
+// Unspecified behaviour of a GPU is emulated in its extremes: shared memory is poisoned before a
+// block; a warp runs to the next barrier before another warp starts, beginning with the first or the
+// last warp; asynchronous copies complete immediately in some launches, and not before the wait in
+// others. A barrier that not all threads reach, or an unaligned address, ends the process.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -40,7 +40,7 @@ struct Fiber {
     jmp_buf at;
     State state = State::Done;
     bool begun = false;
-    // Which of the two exchange areas the next exchange of the warp uses.
+    // Index of the exchange area that the next exchange of the warp uses.
     unsigned turn = 0;
     std::deque<std::vector<Copy>> groups;
     std::vector<Copy> open;
@@ -69,7 +69,7 @@ inline Machine& machine() {
 
 inline Fiber& self() { return machine().fibers[machine().current]; }
 
-// Leaves the current fiber until the scheduler comes back to it.
+// Leaves the current fiber until the scheduler resumes it.
 inline void leave(State state) {
     Fiber& me = self();
     me.state = state;
@@ -100,7 +100,7 @@ inline void enter(unsigned number) {
     setcontext(&context);
 }
 
-// Releases the threads from `from` to `to` if all that are left of them wait as `state`.
+// Releases the threads `from..to` if all that are not done wait in `state`.
 inline bool release(State state, unsigned from, unsigned to) {
     auto& fibers = machine().fibers;
     bool some = false;
@@ -128,7 +128,7 @@ inline void run_block() {
     for (bool going = true; going; going = release(State::AtBlock, 0, all.count))
         for (unsigned w = 0; w < all.count / 32; w++) {
             unsigned from = order(w, all.count / 32) * 32;
-            // As far as the warp gets.
+            // Run the warp until it waits at a block barrier.
             do {
                 for (unsigned lane = 0; lane < 32; lane++) {
                     unsigned number = from + order(lane, 32);
@@ -180,7 +180,7 @@ inline bool launch(const char* name, const uint32_t* grid, uint32_t count, uint3
     return false;
 }
 
-// Hands `count` words to the warp's other lanes.
+// Passes `bytes` bytes to the warp's other lanes.
 inline unsigned exchange(const void* words, unsigned bytes) {
     Fiber& me = self();
     unsigned turn = me.turn++ % 2;
@@ -233,8 +233,8 @@ template <class T> DEVICE T shuffle_xor(T x, int lanes) {
     return shuffle(x, int(thread() % 32) ^ lanes);
 }
 
-DEVICE uint32_t votes(bool says) {
-    uint32_t mine = says, bits = 0;
+DEVICE uint32_t ballot(bool predicate) {
+    uint32_t mine = predicate, bits = 0;
     unsigned turn = emulate::exchange(&mine, sizeof mine);
     for (unsigned lane = 0; lane < 32; lane++) bits |= *emulate::lane_words(lane, turn) << lane;
     return bits;
@@ -300,8 +300,8 @@ DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
         unsigned row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
         double sum = c[i];
         for (unsigned k = 0; k < 16; k++) {
-            // Who has a number of A: rows in lanes of four, the lower and upper eight of rows and
-            // of the inner dimension in registers of their own. Of B: columns in lanes of four.
+            // Layout of A: four lanes per row; the lower and upper eight rows and the lower and upper
+            // eight inner indices are in separate registers. Layout of B: four lanes per column.
             unsigned four = k % 8 / 2, upper = k / 8;
             uint32_t x = emulate::lane_words(row % 8 * 4 + four, turn)[row / 8 + 2 * upper];
             uint32_t y = emulate::lane_words(column * 4 + four, turn)[4 + upper];

@@ -1,20 +1,20 @@
-// Matrix products y [r, n] = x [r, k] w [n, k]' + b, with what follows them.
+// Matrix products y [r, n] = x [r, k] w [n, k]' + b, with epilogues.
 //
-// The inner dimension is walked from its first number to its last in every tile of every size, so a
-// row's result depends neither on the other rows nor on the tile that was chosen for them.
+// Every tile size sums over the inner dimension in ascending order, so a row's result depends neither
+// on the other rows nor on the tile size.
 #pragma once
 #include "portable.h"
 
 enum Finish : uint32_t {
-    // Written as f32.
+    // Store as f32.
     STORE = 0,
-    // Added to f32 numbers.
+    // Add to f32 numbers.
     ADD = 1,
-    // Of each pair of columns silu(first) * second, written in the activations' dtype.
+    // For each pair of columns store silu(first) * second in the activations' dtype.
     GATE = 2,
 };
 
-// x [r, k] and w [n, k] row by row; k is a multiple of 64.
+// x [r, k] and w [n, k], row-major; k is a multiple of 64.
 struct Operands {
     const void* x;
     const void* w;
@@ -25,13 +25,13 @@ struct Gemm {
     Operands of;
     // [n], or null.
     const float* bias;
-    // Rows of `stride` numbers.
+    // Rows of `stride` elements.
     void* out;
     uint32_t stride;
     Finish finish;
 };
 
-// Two neighbours of a row of the product, the first in an even column.
+// Writes two adjacent elements of a row of the product; `column` is even.
 template <class T>
 DEVICE void finish_pair(const Gemm& a, unsigned row, unsigned column, float x, float y) {
     if (row >= a.of.rows || column >= a.of.n) return;
@@ -54,10 +54,9 @@ DEVICE void finish_pair(const Gemm& a, unsigned row, unsigned column, float x, f
     if (both) out[1] = y;
 }
 
-// The sums of tile (block_x, block_y) of BM rows and BN columns on WM by WN warps, 64 inner numbers
-// at a time, STAGES of them on their way. A row of operands in shared memory is eight pieces of 16
-// bytes, piece p of row r at place p ^ (r % 8), so that neither copies nor loads of matrices meet in
-// a bank.
+// The sums of tile (block_x, block_y) of BM rows and BN columns on WM by WN warps, in steps of 64
+// inner elements with STAGES buffers. A row of operands in shared memory is eight pieces of 16 bytes;
+// piece p of row r is stored at p ^ (r % 8), so that copies and matrix loads have no bank conflicts.
 template <int BM, int BN, int WM, int WN, int STAGES> struct TileBf16 {
     static constexpr int BK = 64, PIECES = BK / 8, THREADS = WM * WN * 32;
     static constexpr int TM = BM / WM / 16, TN = BN / WN / 8;
@@ -121,7 +120,7 @@ template <int BM, int BN, int WM, int WN, int STAGES> struct TileBf16 {
         for (int step = 0; step < steps; step++) {
             copies_wait<STAGES - 2>();
             sync();
-            // Into the stage that everyone has left behind.
+            // Overwrites the stage that all warps have finished.
             if (step + STAGES - 1 < steps) stage(step + STAGES - 1);
             copies_commit();
             fold(xs + step % STAGES * BM * BK, ws + step % STAGES * BN * BK);
@@ -142,7 +141,7 @@ template <int BM, int BN, int WM, int WN, int STAGES> struct TileBf16 {
     }
 };
 
-// The same in f32 throughout, for parity with the CPU: tiles of 64 by 64, four by four a thread.
+// The same in f32, for parity with the CPU: tiles of 64 by 64, four by four elements per thread.
 struct TileF32 {
     static constexpr int TILE = 64, BK = 16, PITCH = TILE + 4;
     float sums[4][4] = {};
@@ -186,8 +185,8 @@ template <class Tile, class T> DEVICE void gemm(const Gemm& a) {
     });
 }
 
-// Few rows: narrow tiles, so that even a matrix of 4,096 rows is read by over a hundred blocks.
+// For few rows: narrow tiles, so that even a matrix of 4,096 rows is read by over a hundred blocks.
 KERNEL(gemm_bf16_narrow, Gemm, 128) { gemm<TileBf16<64, 32, 2, 2, 5>, bf16>(a); }
-// Many rows.
+// For many rows.
 KERNEL(gemm_bf16_wide, Gemm, 256) { gemm<TileBf16<128, 128, 2, 4, 3>, bf16>(a); }
 KERNEL(gemm_f32, Gemm, 256) { gemm<TileF32, float>(a); }

@@ -1,14 +1,14 @@
-// What every kernel is written in: the same sources run on a GPU (device.h) and, for tests, on a
-// CPU (emulate.h). A kernel takes one structure by value, mirrored in src/device/args.rs.
+// The primitives of all kernels. The same sources run on a GPU (device.h) and, for tests, on a CPU
+// (emulate.h). A kernel takes one structure by value, mirrored in src/device/args.rs.
 #pragma once
 #include <stdint.h>
 
-// A bfloat16 as it lies in memory.
+// A bfloat16 in memory.
 struct bf16 {
     uint16_t bits;
 };
 
-// Stands for nothing where a number is expected.
+// Marks an absent number.
 constexpr uint32_t NONE = 0xFFFFFFFF;
 
 #ifdef __CUDACC__
@@ -19,13 +19,13 @@ constexpr uint32_t NONE = 0xFFFFFFFF;
 
 DEVICE float wide(float x) { return x; }
 
-// The number as a kernel stores it.
+// Converts a number to the type that a kernel stores.
 template <class T> DEVICE T narrow(float x);
 template <> DEVICE float narrow<float>(float x) { return x; }
 
 DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }
 
-// Sum of a number over the 32 lanes of a warp, always in the same order; every lane gets it.
+// Sum over the 32 lanes of a warp, always in the same order; every lane gets it.
 template <class T> DEVICE T warp_sum(T x) {
     for (int lanes = 16; lanes > 0; lanes /= 2) x += shuffle_xor(x, lanes);
     return x;

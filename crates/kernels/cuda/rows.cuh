@@ -1,4 +1,4 @@
-// What is done row by row between the matrix products.
+// Row-wise operations between the matrix products.
 #pragma once
 #include "portable.h"
 
@@ -26,9 +26,9 @@ struct Norm {
     const float* x;
     // [d].
     const float* weight;
-    // Which row of x becomes row i of the result; null: row i.
+    // Row of x for row i of the result; null: row i.
     const uint32_t* gather;
-    // Rows of `stride` numbers.
+    // Rows of `stride` elements.
     void* out;
     uint32_t d, stride;
     float eps;
@@ -51,13 +51,13 @@ KERNEL(norm_bf16, Norm, 256) { norm<bf16>(a); }
 struct Split {
     // [r, (h + 2 g) c]: query, key and value heads.
     const float* qkv;
-    // [h + g, c], or null: norms of the query and key heads before they are turned.
+    // [h + g, c], or null: norms of the query and key heads before rotation.
     const float* head_norms;
     // [positions, 2, half]: cosines, then sines.
     const float* angles;
     // [r].
     const uint32_t* positions;
-    // NONE: keys and values are written nowhere.
+    // NONE: keys and values are not written.
     const uint32_t* slots;
     // [r, h c].
     void* q;
@@ -68,7 +68,7 @@ struct Split {
     float eps;
 };
 
-// One warp per head of a row: norm, rotation, and the place where the head belongs.
+// One warp per head of a row: norm, rotation, and the write to its destination.
 template <class T> DEVICE void split(const Split& a) {
     unsigned all = a.heads + 2 * a.groups, row = block_x(), lane = thread() % 32;
     unsigned head = block_y() * (threads() / 32) + thread() / 32;
@@ -114,7 +114,7 @@ struct CopyPages {
     uint32_t count, pages, words;
 };
 
-// Each thread makes all copies of one word, in their order.
+// Each thread makes all copies of one word, in order.
 KERNEL(copy_pages, CopyPages, 256) {
     uint32_t* pool = a.pool + size_t(block_y()) * a.pages * a.words;
     unsigned word = block_x() * threads() + thread();

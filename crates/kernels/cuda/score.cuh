@@ -1,25 +1,25 @@
-// The LM head and what candidates need of it: every tile of the product is reduced to one small
-// record per row as soon as it is there, so that a row of logits never exists; then the records of a
-// row are put together.
+// The LM head and its reduction: every tile of the product is reduced to one partial record per row
+// immediately, so that rows of logits are never stored; then the partial records of a row are
+// combined.
 #pragma once
 #include "gemm.cuh"
 
 // Settings of a scored row.
 struct Scored {
-    // The token the row carried as its input.
+    // The row's input token.
     uint32_t input;
     uint32_t position;
-    // First word of its biases, three words each, and how many there are.
+    // First word of its biases, three words each, and their number.
     uint32_t biases, count;
-    // First word of its set of allowed tokens, ceil(v / 32) of them, or NONE.
+    // First word of its set of allowed tokens, ceil(v / 32) words, or NONE.
     uint32_t allowed;
-    // 0: the most probable token.
+    // 0: greedy.
     float temperature;
-    // The noise's key.
+    // Key of the noise.
     uint32_t seed_low, seed_high, clock;
 };
 
-// A token and what it is ranked by; of equal ones the lower token is first.
+// A token and its rank value; ties go to the lower token.
 template <class T> struct Ranked {
     T by;
     uint32_t token;
@@ -29,7 +29,7 @@ template <class T> DEVICE bool before(Ranked<T> a, Ranked<T> b) {
     return a.by > b.by || (a.by == b.by && a.token < b.token);
 }
 
-// The two first of four that are sorted in pairs.
+// Merges two sorted pairs into the first two of four.
 template <class T>
 DEVICE void merge(Ranked<T>& first, Ranked<T>& second, Ranked<T> a, Ranked<T> b) {
     bool won = before(first, a);
@@ -50,7 +50,7 @@ DEVICE uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-// A standard Gumbel variate of a token under a row's key.
+// A standard Gumbel variate of a token with a row's key.
 DEVICE double gumbel(uint64_t key, uint32_t token) {
     uint64_t bits = mix(key ^ mix(token));
     double uniform = (double(bits >> 11) + 0.5) / 9007199254740992.0;
@@ -63,17 +63,17 @@ DEVICE uint64_t noise_key(const Scored& row) {
     return mix(mix(seed) + mix(spot));
 }
 
-// What a part of the vocabulary says of a row. The mask token is never chosen, but part of the
-// softmax.
-struct Part {
+// The partial record of a row for one tile of the vocabulary. The mask token is never chosen, but is
+// part of the softmax.
+struct Partial {
     // The two largest logits and their tokens.
     Ranked<float> first, second;
-    // The largest logit, the mask token's too; sums of w = exp(x - most) and of (x - most) w.
+    // The largest logit, including the mask token's; sums of w = exp(x - most) and of (x - most) w.
     float most, sum, weighted;
-    // What the row draws if it draws from this part: token, its logit and its noise.
+    // The token that the row samples from this tile, its logit and its noise.
     uint32_t drawn;
     float logit;
-    // Whether a logit is no number.
+    // Whether a logit is NaN or infinite.
     uint32_t odd;
     double noise;
 };
@@ -87,13 +87,13 @@ struct Head {
     // Biases and sets of allowed tokens.
     const uint32_t* words;
     // [r, ceil(n / columns of a tile)].
-    Part* parts;
+    Partial* partials;
     // [r]: the logit of the row's input token.
     float* present;
     uint32_t mask;
 };
 
-// One warp's row of a tile: a lane has columns lane, lane + 32, ..
+// One row of a tile, held by one warp: a lane has the columns lane, lane + 32, ..
 template <int COLUMNS> struct Reduced {
     static constexpr int EACH = COLUMNS / 32;
     float x[EACH];
@@ -105,8 +105,8 @@ template <int COLUMNS> struct Reduced {
         for (unsigned first = 0; first < row.count; first += 32) {
             unsigned at = first + thread() % 32;
             uint32_t token = at < row.count ? words[row.biases + 3 * at] : NONE;
-            // In the order of the biases, as a token may have several.
-            for (uint32_t hit = votes(token - first_column < COLUMNS); hit; hit &= hit - 1) {
+            // In the order of the biases, because a token may have several.
+            for (uint32_t hit = ballot(token - first_column < COLUMNS); hit; hit &= hit - 1) {
                 const uint32_t* one = words + row.biases + 3 * (first + lowest(hit));
                 float repetition = as_float(one[1]), amount = as_float(one[2]);
 #pragma unroll
@@ -132,7 +132,7 @@ template <int COLUMNS> struct Reduced {
         return shuffle(mine, of % 32);
     }
 
-    DEVICE void best(Part& part, uint32_t mask) const {
+    DEVICE void best(Partial& partial, uint32_t mask) const {
         Ranked<float> first{-INFINITY, NONE}, second = first;
         uint32_t odd = 0;
         float most = -INFINITY;
@@ -151,31 +151,31 @@ template <int COLUMNS> struct Reduced {
             most = fmaxf(most, shuffle_xor(most, lanes));
             odd |= shuffle_xor(odd, lanes);
         }
-        part.first = first, part.second = second, part.most = most, part.odd = odd;
+        partial.first = first, partial.second = second, partial.most = most, partial.odd = odd;
     }
 
-    DEVICE void softmax(Part& part) const {
+    DEVICE void softmax(Partial& partial) const {
         float sum = 0.0f, weighted = 0.0f;
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             if (!(x[j] > -INFINITY)) continue;
-            float below = x[j] - part.most, power = expf(below);
+            float below = x[j] - partial.most, power = expf(below);
             sum += power;
             weighted += below * power;
         }
-        part.sum = warp_sum(sum), part.weighted = warp_sum(weighted);
+        partial.sum = warp_sum(sum), partial.weighted = warp_sum(weighted);
     }
 
-    DEVICE void draw(Part& part, const Scored& row, uint32_t mask) const {
-        part.drawn = NONE, part.logit = -INFINITY, part.noise = 0.0;
-        if (!(row.temperature > 0.0f) || !(part.first.by > -INFINITY)) return;
+    DEVICE void draw(Partial& partial, const Scored& row, uint32_t mask) const {
+        partial.drawn = NONE, partial.logit = -INFINITY, partial.noise = 0.0;
+        if (!(row.temperature > 0.0f) || !(partial.first.by > -INFINITY)) return;
         uint64_t key = noise_key(row);
         double sharpness = 1.0 / double(row.temperature);
         Ranked<double> best{-INFINITY, NONE};
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             if (token(j) == mask || !(x[j] > -INFINITY)) continue;
-            double by = (double(x[j]) - part.first.by) * sharpness + gumbel(key, token(j));
+            double by = (double(x[j]) - partial.first.by) * sharpness + gumbel(key, token(j));
             Ranked<double> one{by, token(j)};
             if (before(one, best)) best = one;
         }
@@ -183,20 +183,21 @@ template <int COLUMNS> struct Reduced {
             Ranked<double> other = shuffle_xor(best, lanes);
             if (before(other, best)) best = other;
         }
-        part.drawn = best.token, part.logit = logit(best.token);
-        part.noise = gumbel(key, best.token);
+        partial.drawn = best.token, partial.logit = logit(best.token);
+        partial.noise = gumbel(key, best.token);
     }
 };
 
-// Parts of a tile's columns, whatever the number of rows, so that a row's sums never change.
+// The partial records of a tile. The columns of a tile do not depend on the number of rows, so that a
+// row's sums never change.
 template <class Tile, int ROWS, int COLUMNS> DEVICE void head(const Head& a) {
-    // Rows begin in different banks.
+    // Rows start in different banks.
     constexpr int PITCH = COLUMNS + 4;
     float* logits = reinterpret_cast<float*>(shared_memory());
     Tile tile;
     tile.run(a.of);
     copies_wait<0>();
-    // The operands were read by everyone.
+    // All threads have read the operands.
     sync();
     unsigned first_column = tile.first_column();
     tile.each([&](unsigned row, unsigned column, float x, float y) {
@@ -219,15 +220,15 @@ template <class Tile, int ROWS, int COLUMNS> DEVICE void head(const Head& a) {
                                                      : -INFINITY;
         reduced.bias(row, a.words);
         if (row.allowed != NONE) reduced.allow(a.words + row.allowed);
-        Part part;
-        reduced.best(part, a.mask);
-        reduced.softmax(part);
-        reduced.draw(part, row, a.mask);
+        Partial partial;
+        reduced.best(partial, a.mask);
+        reduced.softmax(partial);
+        reduced.draw(partial, row, a.mask);
         if (row.input < a.of.n && row.input - first_column < COLUMNS) {
             float present = reduced.logit(row.input);
             if (thread() % 32 == 0) a.present[number] = present;
         }
-        if (thread() % 32 == 0) a.parts[size_t(number) * blocks_y() + block_y()] = part;
+        if (thread() % 32 == 0) a.partials[size_t(number) * blocks_y() + block_y()] = partial;
     }
 }
 KERNEL(head_bf16, Head, 256) { head<TileBf16<64, 128, 2, 4, 4>, 64, 128>(a); }
@@ -235,18 +236,18 @@ KERNEL(head_f32, Head, 256) { head<TileF32, 64, 64>(a); }
 
 struct Fold {
     // [r, count].
-    const Part* parts;
+    const Partial* partials;
     // [r].
     const float* present;
     const Scored* rows;
     // [r, 7]: token, its probability, runner-up, its probability, entropy, gap, probability of the
-    // input token. Not a number if a logit is not.
+    // input token. The token is NaN if a logit is NaN or infinite.
     double* out;
-    // Parts of a row, tokens of a part, tokens.
+    // Partial records of a row, tokens per partial record, tokens.
     uint32_t count, columns, vocab;
 };
 
-// The two best of a block's threads' two best, in every thread. `scratch` [2 * threads].
+// The two best of all threads' two best, in every thread. `scratch` [2 * threads].
 template <class T>
 DEVICE void best_two(Ranked<T>& first, Ranked<T>& second, Ranked<T>* scratch) {
     scratch[2 * thread()] = first;
@@ -266,13 +267,15 @@ DEVICE void best_two(Ranked<T>& first, Ranked<T>& second, Ranked<T>* scratch) {
     sync();
 }
 
-// The token that a row draws: the best of its parts', once more under the best logit of all.
-DEVICE uint32_t draw(const Fold& a, const Part* parts, double sharpness, float top, void* scratch) {
+// The token that a row samples: the best of the tiles' sampled tokens, relative to the row's best
+// logit `top`.
+DEVICE uint32_t draw(const Fold& a, const Partial* partials, double sharpness, float top,
+                     void* scratch) {
     Ranked<double> first{-INFINITY, NONE}, second = first;
     for (unsigned i = thread(); i < a.count; i += threads()) {
-        if (parts[i].drawn == NONE) continue;
-        double by = (double(parts[i].logit) - top) * sharpness + parts[i].noise;
-        Ranked<double> one{by, parts[i].drawn};
+        if (partials[i].drawn == NONE) continue;
+        double by = (double(partials[i].logit) - top) * sharpness + partials[i].noise;
+        Ranked<double> one{by, partials[i].drawn};
         if (before(one, first)) first = one;
     }
     best_two(first, second, static_cast<Ranked<double>*>(scratch));
@@ -280,16 +283,16 @@ DEVICE uint32_t draw(const Fold& a, const Part* parts, double sharpness, float t
 }
 
 // One block per row.
-KERNEL(fold_parts, Fold, 128) {
+KERNEL(fold_partials, Fold, 128) {
     const Scored row = a.rows[block_x()];
-    const Part* parts = a.parts + size_t(block_x()) * a.count;
+    const Partial* partials = a.partials + size_t(block_x()) * a.count;
     void* scratch = shared_memory();
     Ranked<float> first{-INFINITY, NONE}, second = first, most = first, least = first;
     double odd = 0.0;
     for (unsigned i = thread(); i < a.count; i += threads()) {
-        merge(first, second, parts[i].first, parts[i].second);
-        most.by = fmaxf(most.by, parts[i].most);
-        odd += parts[i].odd;
+        merge(first, second, partials[i].first, partials[i].second);
+        most.by = fmaxf(most.by, partials[i].most);
+        odd += partials[i].odd;
     }
     best_two(first, second, static_cast<Ranked<float>*>(scratch));
     best_two(most, least, static_cast<Ranked<float>*>(scratch));
@@ -297,19 +300,19 @@ KERNEL(fold_parts, Fold, 128) {
     double base = most.by, total = 0.0, weighted = 0.0;
     bool none = most.by == -INFINITY;
     for (unsigned i = thread(); i < a.count && !none; i += threads()) {
-        double below = double(parts[i].most) - base;
+        double below = double(partials[i].most) - base;
         if (below == -INFINITY) continue;
         double power = exp(below);
-        total += power * parts[i].sum;
-        weighted += power * (parts[i].weighted + below * parts[i].sum);
+        total += power * partials[i].sum;
+        weighted += power * (partials[i].weighted + below * partials[i].sum);
     }
     total = block_sum(total, static_cast<double*>(scratch));
     weighted = block_sum(weighted, static_cast<double*>(scratch));
     uint32_t token = first.token;
     if (row.temperature > 0.0f && first.by > -INFINITY)
-        token = draw(a, parts, 1.0 / double(row.temperature), first.by, scratch);
+        token = draw(a, partials, 1.0 / double(row.temperature), first.by, scratch);
     if (thread() != 0) return;
-    // Everything banned: no probability anywhere.
+    // All tokens are banned: all probabilities are 0.
     if (none) base = 0.0, total = 1.0, weighted = 0.0;
     auto probability = [&](float logit) { return exp(double(logit) - base) / total; };
     bool drew = token != first.token && token < a.vocab;
@@ -318,7 +321,7 @@ KERNEL(fold_parts, Fold, 128) {
     double gap = first.by == -INFINITY ? 0.0 : double(first.by) - double(second.by);
     double* out = a.out + size_t(block_x()) * 7;
     out[0] = odd > 0.0 ? double(NAN) : double(token);
-    out[1] = probability(drew ? parts[token / a.columns].logit : first.by);
+    out[1] = probability(drew ? partials[token / a.columns].logit : first.by);
     out[2] = runner_up.token;
     out[3] = probability(runner_up.by);
     out[4] = entropy > 0.0 ? entropy : 0.0;

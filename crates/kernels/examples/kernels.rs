@@ -1,5 +1,5 @@
-//! Times single kernels beside the machine's peak: the products of the demo model's geometry and
-//! of one of 300 million parameters, and what surrounds them.
+//! Measures single kernels relative to the machine's peak: the products of the demo model and of a
+//! model with 300 million parameters, attention, norms and scoring.
 //!
 //! `cargo run --release -p asynclane-kernels --example kernels [-- f32 | bf16 | int8]`: all dtypes
 //! or one.
@@ -27,7 +27,7 @@ fn random(shape: (usize, usize)) -> Result<Tensor> {
 /// Rows in a step.
 const ROWS: [usize; 7] = [1, 4, 16, 32, 64, 128, 256];
 
-/// Matrices `[n, k]` of a layer and the LM head: the demo model's.
+/// Matrices `[n, k]` of a layer and of the LM head of the demo model.
 const DEMO: &[(&str, usize, usize, Epilogue)] = &[
     ("qkv", 576, 192, Epilogue::None),
     ("out", 192, 192, Epilogue::None),
@@ -35,7 +35,7 @@ const DEMO: &[(&str, usize, usize, Epilogue)] = &[
     ("down", 192, 512, Epilogue::None),
     ("head", 1024, 192, Epilogue::None),
 ];
-/// Those of a model of 300 million parameters.
+/// The same for a model with 300 million parameters.
 const LLADA_300M: &[(&str, usize, usize, Epilogue)] = &[
     ("qkv", 3072, 1024, Epilogue::None),
     ("out", 1024, 1024, Epilogue::None),
@@ -44,7 +44,7 @@ const LLADA_300M: &[(&str, usize, usize, Epilogue)] = &[
     ("head", 32_000, 1024, Epilogue::None),
 ];
 
-/// Rounds in which ours, candle's and the peak take turns; medians count.
+/// Rounds; each measures this crate, candle and the peak. Results are medians.
 const ROUNDS: usize = 9;
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -52,8 +52,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// One line per matrix: for each row count the rate, its share of the peak and its ratio to
-/// candle's in f32.
+/// Prints one line per matrix: for each row count the rate, its share of the peak, and its ratio to
+/// candle's rate in f32.
 fn linears(dtype: WeightDtype, shapes: &[(&str, usize, usize, Epilogue)]) -> Result<()> {
     for &(name, n, k, epilogue) in shapes {
         let weight = random((n, k))?;
@@ -133,7 +133,7 @@ fn small(rows: usize) -> Result<()> {
 
 fn scoring(rows: usize, vocab: usize) -> Result<()> {
     let logits = random((rows, vocab))?;
-    // Every other run of 64 tokens.
+    // Alternating runs of 64 allowed and 64 banned tokens.
     let allowed: Vec<u32> = (0..vocab.div_ceil(32))
         .map(|word| if word / 2 % 2 == 0 { u32::MAX } else { 0 })
         .collect();

@@ -1,8 +1,8 @@
 //! Ragged attention over paged keys and values.
 //!
-//! The context is folded in chunks of [`CHUNK`] slots, counted from slot 0 whatever the row
-//! sees, with one running maximum and sum per row: a row's operations depend on its own query,
-//! its `visible` and the slots below it, on nothing else.
+//! The context is processed in chunks of [`CHUNK`] slots, always counted from slot 0, with one
+//! running maximum and sum per row. A row's operations depend only on its own query, its `visible`
+//! and the slots below it.
 
 mod task;
 
@@ -15,12 +15,12 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use task::{Scratch, Task};
 
-/// Slots folded at once. Part of the numerics: the running sums are rescaled per chunk.
+/// Slots per chunk. Affects results: the running sums are rescaled per chunk.
 const CHUNK: usize = 128;
-/// Most and least query heads times rows of one task; no part of the numerics. Large tasks
-/// gather keys and values less often, small ones keep more threads busy.
+/// Maximum and minimum queries (rows times query heads) of one task; does not affect results. Large
+/// tasks read keys and values less often, small tasks use more threads.
 const QUERIES: (usize, usize) = (192, 48);
-/// Multiply-adds of the scores below which threads cost more than they save.
+/// Multiply-adds of the scores below which a single thread is faster.
 const SERIAL_WORK: usize = 1 << 17;
 
 /// The rows of one sequence under one page table.
@@ -32,19 +32,19 @@ pub struct AttentionSegment {
     pub pages: Range<u32>,
 }
 
-/// Attention of every row to the slots `[0, visible)` of its segment: arguments `q [r, w]`
-/// (query heads first, `w >= h * c`), key pool and value pool (see [`Pool`]); result `[r, h * c]`,
-/// zero for a row that sees nothing.
+/// Attention of every row to the slots `[0, visible)` of its segment. Arguments: `q [r, w]` (query
+/// heads first, `w >= h * c`), key pool and value pool (see [`Pool`]). Result: `[r, h * c]`, zero for
+/// a row that sees no slots.
 pub struct PagedAttention<'a> {
     /// The segments, covering all rows.
     pub segments: &'a [AttentionSegment],
     /// Page tables of all segments.
     pub pages: &'a [u32],
-    /// Slots each row sees, `[r]`.
+    /// Number of slots that each row sees, `[r]`.
     pub visible: &'a [u32],
-    /// Query heads, a multiple of the pool's heads.
+    /// Number of query heads, a multiple of the pool's heads.
     pub heads: usize,
-    /// Factor of the scores, `1 / sqrt(c)`.
+    /// Scale of the scores, `1 / sqrt(c)`.
     pub scale: f32,
 }
 
@@ -100,12 +100,12 @@ impl CustomOp3 for PagedAttention<'_> {
 }
 
 impl PagedAttention<'_> {
-    /// Whether everything that will be indexed exists.
+    /// Checks that all indices are in bounds.
     fn check(&self, rows: usize, pages: usize, page_size: usize) -> Result<()> {
         let mut next = 0;
         for segment in self.segments {
             if segment.rows.start != next || segment.rows.end < next {
-                bail!("paged-attention: segments do not follow one another at row {next}");
+                bail!("paged-attention: segments are not contiguous at row {next}");
             }
             next = segment.rows.end;
             let Some(table) = self.pages.get(as_usize(&segment.pages)) else {
@@ -115,7 +115,7 @@ impl PagedAttention<'_> {
                 );
             };
             if let Some(page) = table.iter().find(|&&page| page as usize >= pages) {
-                bail!("paged-attention: page {page} lies outside the pool");
+                bail!("paged-attention: page {page} is outside the pool of {pages} pages");
             }
             let Some(visible) = self.visible.get(as_usize(&segment.rows)) else {
                 bail!("paged-attention: rows {:?} are out of range", segment.rows);

@@ -1,17 +1,17 @@
-//! The physical KV pool and writes into it, in place.
+//! The physical KV pool and in-place writes to it.
 //!
-//! A pool of pages of `p` slots is `[pages, g, c, p]` for keys and `[pages, g, p, c]` for values:
-//! what attention reads together lies together, a vector of slots for each number of a key and a
-//! whole value for each slot.
+//! A pool of pages of `p` slots is `[pages, g, c, p]` for keys and `[pages, g, p, c]` for values.
+//! Attention reads keys as vectors over slots, one per element of a key, and values as complete
+//! vectors per slot; in both layouts this memory is contiguous.
 
 use crate::parallel::{self, Shared};
 use crate::storage::{f32s, f32s_mut};
 use candle_core::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Result, bail};
 
-/// Elements below which one thread writes them all.
+/// Number of elements below which a single thread writes all.
 const SERIAL_ELEMENTS: usize = 1 << 15;
 
-/// Which of the two pools.
+/// The kind of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pool {
     /// `[pages, g, c, p]`.
@@ -21,7 +21,7 @@ pub enum Pool {
 }
 
 impl Pool {
-    /// Its shape.
+    /// The shape of a pool's tensor.
     #[must_use]
     pub fn shape(self, pages: usize, groups: usize, c: usize, page: usize) -> [usize; 4] {
         match self {
@@ -30,7 +30,7 @@ impl Pool {
         }
     }
 
-    /// Pages, heads, head width and slots of a page of a tensor of this pool.
+    /// Pages, heads, head width and slots per page of a tensor of this kind.
     pub(crate) fn sizes(self, layout: &Layout) -> Result<[usize; 4]> {
         let (pages, groups, rows, columns) = layout.shape().dims4()?;
         Ok(match self {
@@ -40,13 +40,13 @@ impl Pool {
     }
 }
 
-/// Writes a part of every row of a tensor `[r, w]` to the row's slot of a pool.
+/// Writes `g * c` columns of every row of a tensor `[r, w]` to the row's slot in a pool.
 pub struct WriteRows<'a> {
-    /// Which pool it is.
+    /// The kind of the pool.
     pub pool: Pool,
-    /// Physical slot of each row, `[r]`: page times slots of a page, plus the place in it.
+    /// Physical slot of each row, `[r]`: page times slots per page, plus the offset in the page.
     pub slots: &'a [u32],
-    /// First column of the part, which is `g * c` wide.
+    /// The first of the `g * c` columns.
     pub column: usize,
 }
 
@@ -64,12 +64,12 @@ impl InplaceOp2 for WriteRows<'_> {
     ) -> Result<()> {
         let [pages, groups, c, page] = self.pool.sizes(pool_layout)?;
         let (count, width) = rows_layout.shape().dims2()?;
-        let part = groups * c;
+        let columns = groups * c;
         let pool = f32s_mut(self.name(), pool, pool_layout)?;
         let rows = f32s(self.name(), rows, rows_layout)?;
-        if self.slots.len() != count || self.column + part > width {
+        if self.slots.len() != count || self.column + columns > width {
             bail!(
-                "write-rows: {} slots, {part} columns from {} on for [{count}, {width}]",
+                "write-rows: {} slots, {columns} columns from {} on for [{count}, {width}]",
                 { self.slots.len() },
                 self.column
             );
@@ -84,7 +84,7 @@ impl InplaceOp2 for WriteRows<'_> {
             sizes: [pages, groups, c, page],
             pool: Shared::new(pool),
         };
-        if count * part < SERIAL_ELEMENTS {
+        if count * columns < SERIAL_ELEMENTS {
             (0..groups).for_each(|group| write.group(group));
         } else {
             parallel::for_each(groups, |group| write.group(group));
@@ -93,8 +93,8 @@ impl InplaceOp2 for WriteRows<'_> {
     }
 }
 
-/// The arguments of a write as slices. Tasks are key heads, whose parts of the pool are disjoint
-/// whatever the slots are.
+/// The arguments of a write as slices. Each task writes one key head; the memory of different heads
+/// is disjoint for any slots.
 struct Write<'a> {
     op: &'a WriteRows<'a>,
     rows: &'a [f32],
@@ -104,30 +104,30 @@ struct Write<'a> {
 }
 
 impl Write<'_> {
-    /// Writes one head of all rows, in order.
+    /// Writes one head of all rows in order.
     fn group(&self, group: usize) {
         let [_, groups, c, page] = self.sizes;
         let slots = self.op.slots;
         let mut row = 0;
         while row < slots.len() {
-            let (at, place) = (slots[row] as usize / page, slots[row] as usize % page);
-            // Rows whose slots follow one another in the page.
-            let run = slots[row..].iter().zip(slots[row]..).take(page - place);
+            let (at, offset) = (slots[row] as usize / page, slots[row] as usize % page);
+            // Rows with consecutive slots in the page.
+            let run = slots[row..].iter().zip(slots[row]..).take(page - offset);
             let run = run.take_while(|&(&slot, next)| slot == next).count();
             // SAFETY: one task per head.
             let to = unsafe { self.pool.part((at * groups + group) * c * page, c * page) };
             let from = &self.rows[row * self.width + self.op.column + group * c..];
             match self.op.pool {
-                // Number by number: a page has those of neighbouring slots side by side.
+                // Element by element: in a page, an element of adjacent slots is contiguous.
                 Pool::Keys => {
                     for (i, to) in to.chunks_exact_mut(page).enumerate() {
                         let numbers = from[i..].iter().step_by(self.width);
-                        let to = to[place..place + run].iter_mut();
+                        let to = to[offset..offset + run].iter_mut();
                         to.zip(numbers).for_each(|(to, x)| *to = *x);
                     }
                 }
                 Pool::Values => {
-                    let to = to[place * c..].chunks_exact_mut(c).take(run);
+                    let to = to[offset * c..].chunks_exact_mut(c).take(run);
                     to.zip(from.chunks(self.width))
                         .for_each(|(to, from)| to.copy_from_slice(&from[..c]));
                 }
@@ -137,7 +137,7 @@ impl Write<'_> {
     }
 }
 
-/// Copies whole pages of a pool, in order.
+/// Copies complete pages of a pool, in order.
 pub struct CopyPages<'a> {
     /// Source and destination page of each copy.
     pub pages: &'a [(u32, u32)],

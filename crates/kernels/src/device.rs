@@ -1,19 +1,19 @@
 //! The same operations on a CUDA device.
 //!
-//! Kernels are CUDA C++ (`cuda/` in this crate), compiled under the feature `cuda` and opened at run
-//! time through the driver's library, so that the same binary starts on a machine that has none.
-//! They were compiled, and their arithmetic is tested on a CPU (feature `emulation`: the same
-//! sources by the host's compiler); they were never run on a GPU.
+//! The kernels are CUDA C++ (`cuda/` in this crate), compiled with the feature `cuda`. The driver's
+//! library is opened at run time, so that the same binary starts on a machine without a driver. The
+//! feature `emulation` compiles the same sources for the host, to test their arithmetic on a CPU. The
+//! kernels were never run on a GPU.
 //!
-//! The rule of this crate holds for them too: a row's result never depends on the other rows of
-//! the batch. Matrix products walk the inner dimension in one order whatever the tile, attention
-//! folds parts of a fixed length. This is why products are kernels of this crate: cuBLAS picks its
-//! algorithm by the number of rows and cannot be told not to.
+//! As in the whole crate, a row's result never depends on the other rows of the batch. Matrix
+//! products sum over the inner dimension in the same order for every tile size, and attention uses
+//! partitions of a fixed length. cuBLAS is not used because it chooses its algorithm by the number of
+//! rows.
 //!
-//! A step is one upload (the batch's arrays in one buffer) and one download (its records); rows that
-//! draw through a filter or want their most probable tokens bring their logits to the host besides.
-//! The launches between them depend on the batch's shape alone and can be captured once and launched
-//! as one ([`Graph`]).
+//! A step is one upload (the batch's arrays in one buffer) and one download (its records). The logits
+//! of rows that sample with a filter or need their most probable tokens are downloaded in addition.
+//! The launches of a step depend only on the batch's shape; they can be captured once and launched as
+//! one graph ([`Graph`]).
 
 mod args;
 mod array;
@@ -32,14 +32,14 @@ pub use array::{Array, Buffer, Precision};
 pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolSizes};
 pub use batch::{BatchArrays, BatchLimits, BatchShape, DeviceBatch};
 pub use matrix::DeviceMatrix;
-pub use rows::{Heads, Places, copy_pages, embed, norm, split};
+pub use rows::{DeviceRope, RowSet, copy_pages, embed, norm, split};
 pub use score::DeviceScores;
 pub use selftest::{Check, selftest};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a device cannot be used, or what it refused.
+/// The error of a device operation, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceError(pub String);
 
@@ -53,12 +53,12 @@ impl std::error::Error for DeviceError {}
 
 type Result<T> = std::result::Result<T, DeviceError>;
 
-/// A failure with this text.
+/// An error with this text.
 fn refuse<T>(what: impl Into<String>) -> Result<T> {
     Err(DeviceError(what.into()))
 }
 
-/// A kernel and the dynamic shared memory of its blocks.
+/// A kernel with its threads and bytes of dynamic shared memory per block.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
     not(any(feature = "cuda", feature = "emulation")),
@@ -70,48 +70,48 @@ struct Kernel {
     shared: u32,
 }
 
-/// What runs kernels and owns memory: a GPU's driver, or the emulation.
+/// Runs kernels and allocates memory: a GPU's driver, or the emulation.
 trait Driver: Send + Sync {
     fn name(&self) -> &str;
-    /// Bytes free and in all.
+    /// Free and total bytes.
     fn memory(&self) -> Result<(u64, u64)>;
-    /// Memory of zeros, aligned for every kernel.
+    /// Allocates zeroed memory, aligned for every kernel.
     fn allocate(&self, bytes: usize) -> Result<u64>;
     fn free(&self, at: u64);
     fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<()>;
-    /// Copies in the order of launches; `from` may go as soon as it returns.
+    /// Copies in stream order; `from` may be freed when it returns.
     fn upload(&self, to: u64, from: &[u8]) -> Result<()>;
-    /// Waits for everything before it.
+    /// Waits for all earlier work, then copies.
     fn download(&self, to: &mut [u8], from: u64) -> Result<()>;
     /// Runs a kernel over `grid` blocks.
     ///
     /// # Safety
     /// `args` is the kernel's argument, and what it points to is as large as the kernel assumes.
     unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()>;
-    /// From here on this thread's launches are kept instead of run.
+    /// Starts to capture this thread's launches instead of running them.
     fn begin_capture(&self) -> Result<()>;
-    /// What was kept, or why it could not be.
+    /// Ends the capture and returns the captured launches.
     fn end_capture(&self) -> Result<Box<dyn Captured>>;
 }
 
-/// Launches that a driver kept.
+/// Captured launches.
 trait Captured: Send {
-    /// Runs them in their order.
+    /// Runs the launches in order.
     ///
     /// # Safety
-    /// What their arguments point to is still there.
+    /// The memory that their arguments point to is still allocated.
     unsafe fn launch(&self) -> Result<()>;
 }
 
-/// A device. Clones are the same one.
+/// A device. Clones refer to the same device.
 #[derive(Clone)]
 pub struct Device {
     driver: Arc<dyn Driver>,
-    /// How often memory was taken or given back.
+    /// Number of allocations and frees so far.
     changes: Arc<AtomicU64>,
 }
 
-/// Launches that were captured and run as one, over what their arguments point to at the time.
+/// Captured launches that run as one, on the current contents of the memory they refer to.
 pub struct Graph {
     captured: Box<dyn Captured>,
     device: Device,
@@ -119,8 +119,8 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Runs the launches, or tells that it cannot because memory was taken or given back since
-    /// they were captured, so that they may point to what is gone.
+    /// Runs the launches. Returns false without running them if memory was allocated or freed since
+    /// the capture, because the launches may refer to freed memory.
     ///
     /// # Errors
     /// If the device fails.
@@ -134,35 +134,35 @@ impl Graph {
 }
 
 impl Device {
-    /// Whether this build can open one.
+    /// Whether this build supports CUDA devices.
     pub const BUILT: bool = cfg!(feature = "cuda");
 
-    /// The first CUDA device.
+    /// Opens the first CUDA device.
     ///
     /// # Errors
-    /// Why there is none: a build without the feature, no driver, no device, one that is too old.
+    /// If there is no driver or no device, or the device is too old.
     #[cfg(feature = "cuda")]
     pub fn open() -> Result<Self> {
         Ok(Self::new(cuda::Cuda::open()?))
     }
 
-    /// No device: this build has none.
+    /// Opens the first CUDA device; not available in this build.
     ///
     /// # Errors
     /// Always.
     #[cfg(not(feature = "cuda"))]
     pub fn open() -> Result<Self> {
-        refuse("this build has no CUDA (feature `cuda`)")
+        refuse("this build has no CUDA support (feature `cuda`)")
     }
 
-    /// Runs every kernel on the calling thread: right for tests, and for nothing else.
+    /// A device that runs every kernel on the calling thread, for tests only.
     #[cfg(feature = "emulation")]
     #[must_use]
     pub fn emulated() -> Self {
         Self::emulated_with(1 << 40)
     }
 
-    /// As [`Self::emulated`], with so many bytes of memory: what goes beyond them is refused.
+    /// As [`Self::emulated`], with `bytes` bytes of memory.
     #[cfg(feature = "emulation")]
     #[must_use]
     pub fn emulated_with(bytes: u64) -> Self {
@@ -177,35 +177,35 @@ impl Device {
         }
     }
 
-    /// What it is called.
+    /// The device's name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.driver.name()
     }
 
-    /// Bytes free now and in all.
+    /// Free and total bytes.
     ///
     /// # Errors
-    /// What the driver says.
+    /// If the driver fails.
     pub fn memory(&self) -> Result<(u64, u64)> {
         self.driver.memory()
     }
 
-    /// Keeps the launches of `f` instead of running them. `f` must neither take nor give back
-    /// memory, nor wait for the device.
+    /// Captures the launches of `f` instead of running them. `f` must not allocate or free memory,
+    /// nor wait for the device.
     ///
     /// # Errors
-    /// What `f` returns, what the device says, or if memory was taken or given back.
+    /// If `f` or the device fails, or memory was allocated or freed during the capture.
     pub fn capture(&self, f: impl FnOnce() -> Result<()>) -> Result<Graph> {
         let changes = self.changes();
         self.driver.begin_capture()?;
         let done = f();
-        // Always, or the device would keep what comes next.
+        // Always end the capture, or the device would also capture later launches.
         let captured = self.driver.end_capture();
         done?;
         let captured = captured?;
         if self.changes() != changes {
-            return refuse("memory was taken or given back during a capture");
+            return refuse("memory was allocated or freed during a capture");
         }
         Ok(Graph {
             captured,
@@ -214,7 +214,7 @@ impl Device {
         })
     }
 
-    /// How often memory was taken or given back so far.
+    /// Number of allocations and frees so far.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
@@ -224,7 +224,7 @@ impl Device {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Runs a kernel unless the grid is empty.
+    /// Launches a kernel unless the grid is empty.
     ///
     /// # Safety
     /// `args` is the structure that the kernel takes, and what it points to is as large as the

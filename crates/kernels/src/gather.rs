@@ -1,17 +1,18 @@
-//! Rows of one tensor added to chosen rows of another, in place.
+//! Adds rows of one tensor to selected rows of another, in place.
 
 use crate::parallel::{self, Shared};
 use crate::storage::{f32s, f32s_mut};
 use candle_core::{CpuStorage, InplaceOp2, Layout, Result, bail};
 
-/// Elements below which one thread adds them all.
+/// Number of elements below which a single thread adds all.
 const SERIAL_ELEMENTS: usize = 1 << 15;
 
-/// Adds row i of a tensor `[n, d]`, times `weights[i]`, to row `rows[i]` of a tensor `[r, d]`.
+/// Adds row i of a tensor `[n, d]`, multiplied by `weights[i]`, to row `rows[i]` of a tensor
+/// `[r, d]`.
 pub struct AddRows<'a> {
-    /// Where each row goes, `[n]`, ascending: no row gets two.
+    /// Destination of each row, `[n]`, strictly ascending.
     pub rows: &'a [u32],
-    /// Factor of each row, `[n]`.
+    /// Weight of each row, `[n]`.
     pub weights: &'a [f32],
 }
 
@@ -37,7 +38,7 @@ impl InplaceOp2 for AddRows<'_> {
             );
         }
         if !self.rows.is_sorted_by(|a, b| a < b) {
-            bail!("add-rows: rows are not ascending");
+            bail!("add-rows: rows are not strictly ascending");
         }
         if let Some(row) = self.rows.last().filter(|&&row| row as usize >= rows) {
             bail!("add-rows: row {row} of {rows}");

@@ -1,10 +1,10 @@
-//! Matrix product with weights packed once, for few rows.
+//! Matrix product with packed weights, for few rows.
 //!
-//! Every output element is one chain of multiply-adds over the whole inner dimension, from the
-//! first to the last: the tile height, the blocking of the inner dimension (partial sums are
-//! stored and reloaded exactly) and the split over threads leave the bits alone.
-//! candle's own product sums a single row in another order than several, packs the weights
-//! in every call, and was slower at every row count measured (`examples/kernels.rs`).
+//! Every output element is one chain of multiply-adds over the complete inner dimension in ascending
+//! order. The tile height, the blocking of the inner dimension (partial sums are stored and reloaded
+//! exactly) and the split over threads do not change the bits. candle's own product sums a single row
+//! in another order than several rows, packs the weights in every call, and was slower at every
+//! measured row count (`examples/kernels.rs`).
 
 mod encode;
 mod packed;
@@ -19,23 +19,22 @@ use encode::Rows;
 pub(crate) use packed::Packed;
 use std::mem::MaybeUninit;
 
-/// Words of the inner dimension handled per pass, so that the rows, a panel of weights and the one
-/// that follows stay in the second-level cache.
+/// Words of the inner dimension per pass, so that the rows, a panel of weights and the next panel fit
+/// in the L2 cache.
 const K_BLOCK: usize = 2048;
-/// Rows that one task takes through a panel.
+/// Maximum rows of one task.
 const ROW_BLOCK: usize = 192;
-/// Multiply-adds of words below which threads cost more than they save.
+/// Multiply-adds of words below which a single thread is faster.
 const SERIAL_WORK: usize = 1 << 18;
 
-/// What is done with a finished tile.
+/// How a finished tile is written.
 #[derive(Clone, Copy)]
 pub(crate) enum Finish<'a> {
     /// `out = x W`.
     Store,
-    /// `out = x W + residual`; `residual` is shaped like `out`.
+    /// `out = x W + residual`; `residual` has the shape of `out`.
     Add(&'a [f32]),
-    /// The panel's first half is a gate, its second half goes through it:
-    /// `out = silu(gate) * up`.
+    /// `out = silu(gate) * up`; the first half of a panel is the gate, the second half up.
     Gate,
 }
 
@@ -44,7 +43,7 @@ pub(crate) struct Product<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) m: usize,
     pub(crate) weights: &'a Packed,
-    /// Length of packed columns, or none.
+    /// One value per packed column, or none.
     pub(crate) bias: Option<&'a [f32]>,
     pub(crate) finish: Finish<'a>,
     /// Columns of `out`.
@@ -96,7 +95,7 @@ impl Product<'_> {
     }
 }
 
-/// Some rows times some panels: one task.
+/// One task: some rows times some panels.
 struct Block<'a> {
     product: &'a Product<'a>,
     x: &'a Rows<'a>,
@@ -134,12 +133,12 @@ impl DotKernel for Block<'_> {
 }
 
 impl Block<'_> {
-    /// One panel over the words `span`; unfinished sums wait in `partial`.
+    /// Processes the words `span` of one panel; `partial` stores the sums between passes.
     #[inline(always)]
     fn pass<D: Dot>(&self, d: D, panel: usize, span: (usize, usize), partial: &mut [u32]) {
         let mut row = self.rows.0;
         while row < self.rows.1 {
-            // Tiles of about the same height: a low one would read the panel for little work.
+            // Tiles of similar height: a low tile would read the panel for little work.
             let left = self.rows.1 - row;
             let height = left.div_ceil(left.div_ceil(D::TILE_ROWS));
             by_height!(height, self.tile::<D, _>(d, (row, panel), span, partial));
@@ -147,7 +146,7 @@ impl Block<'_> {
         }
     }
 
-    /// `R` rows from `row` on times one panel.
+    /// Processes `R` rows from `row` on, times one panel.
     #[inline(always)]
     fn tile<D: Dot, const R: usize>(
         &self,
@@ -173,7 +172,7 @@ impl Block<'_> {
             }
         }
         if to == weights.words() {
-            self.announce(d, R, (row, panel));
+            self.prefetch_output(d, R, (row, panel));
         }
         let stride = self.x.stride;
         let x = &self.x.words[row * stride + from..];
@@ -195,8 +194,8 @@ impl Block<'_> {
         self.finish(d, &tile, row, panel);
     }
 
-    /// The span of a panel from `from` on. While the tiles use it, each asks for its share of the
-    /// same span of the next panel, so that none waits for the memory.
+    /// The span of a panel that starts at `from`. Each tile that uses it prefetches a share of the
+    /// same span of the next panel.
     #[inline(always)]
     fn columns<D: Dot>(&self, from: *const u32, words: usize, row: usize) -> Columns {
         let panel = Columns::panel(from, D::S::LANES);
@@ -211,16 +210,16 @@ impl Block<'_> {
         }
     }
 
-    /// Two vectors of a panel: of `numbers`, or of `otherwise` where there are none.
+    /// Two vectors for the columns of a panel: `numbers`, or `default` if there are none.
     #[inline(always)]
-    fn of_columns<S: Simd>(s: S, numbers: Option<&[f32]>, otherwise: f32) -> [S::F; 2] {
+    fn of_columns<S: Simd>(s: S, numbers: Option<&[f32]>, default: f32) -> [S::F; 2] {
         match numbers {
             // SAFETY: a slice of one vector each.
             Some(numbers) => unsafe {
                 let (low, high) = (&numbers[..S::LANES], &numbers[S::LANES..2 * S::LANES]);
                 [s.load(low.as_ptr()), s.load(high.as_ptr())]
             },
-            None => [s.splat(otherwise); 2],
+            None => [s.splat(default); 2],
         }
     }
 
@@ -264,7 +263,7 @@ impl Block<'_> {
         }
     }
 
-    /// Columns of the result that a panel makes.
+    /// Number of result columns per panel.
     #[inline(always)]
     fn width<D: Dot>(&self) -> usize {
         match self.product.finish {
@@ -273,9 +272,9 @@ impl Block<'_> {
         }
     }
 
-    /// Asks for the part of the result that a tile of `rows` rows from `row` on will write.
+    /// Prefetches the output of a tile of `rows` rows from `row` on, for writing.
     #[inline(always)]
-    fn announce<D: Dot>(&self, d: D, rows: usize, (row, panel): (usize, usize)) {
+    fn prefetch_output<D: Dot>(&self, d: D, rows: usize, (row, panel): (usize, usize)) {
         let (n, width) = (self.product.n, self.width::<D>());
         let out = self.out.start().wrapping_add(row * n + panel * width);
         for r in 0..rows {
@@ -287,7 +286,7 @@ impl Block<'_> {
     }
 }
 
-/// Two vectors' lanes, those beyond `from` zero.
+/// Reads two vectors; lanes beyond the end of `from` are zero.
 #[inline(always)]
 fn read<S: Simd>(s: S, from: &[f32]) -> [S::F; 2] {
     let mut lanes = [0.0f32; 2 * MAX_LANES];
@@ -301,7 +300,7 @@ fn read<S: Simd>(s: S, from: &[f32]) -> [S::F; 2] {
     unsafe { [s.load(from.as_ptr()), s.load(from[S::LANES..].as_ptr())] }
 }
 
-/// Writes the first `out.len()` of two vectors' lanes.
+/// Writes the first `out.len()` lanes of two vectors.
 #[inline(always)]
 fn write<S: Simd>(s: S, out: &mut [MaybeUninit<f32>], [low, high]: [S::F; 2]) {
     if out.len() == 2 * S::LANES {

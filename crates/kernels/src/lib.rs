@@ -1,8 +1,9 @@
-//! Device operations as candle custom ops, each with a CPU implementation.
+//! Operations of a forward pass: CPU implementations as candle custom ops, and the same operations
+//! on CUDA devices.
 //!
-//! One rule holds for all of them: **a row's result never depends on the other rows of the
-//! batch**. No reduction is split by the number of rows, threads or segments, so the same row
-//! yields the same bits alone and among three hundred others.
+//! Invariant of all operations: **a row's result never depends on the other rows of the batch**. No
+//! reduction is split by the number of rows, threads or segments, so a row has the same bits alone
+//! and in a batch of any size.
 //!
 //! Letters in shapes: `r` rows of the batch, `h` query heads, `g` key/value heads, `c` head
 //! width, `d` model width, `v` vocabulary, `p` slots of a KV page.

@@ -1,41 +1,42 @@
-//! A linear layer whose weights are packed once.
+//! A linear layer with packed weights.
 
 use crate::gemm::{Finish, Packed, Product};
 use crate::simd::unit::{Unit, WeightDtype};
 use crate::storage::f32s;
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Result, Shape, Tensor, bail};
 
-/// What happens to the product before it is written.
+/// The operation on the product before it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Epilogue {
     /// `y = x W' + b`.
     None,
-    /// The weights are a gate matrix above an up matrix, `[2 n, k]`:
-    /// `y = silu(x gate') * (x up')`, `[r, n]`. Biases are added before the activation.
+    /// `y = silu(x gate') * (x up')`, `[r, n]`. The weights `[2 n, k]` are the rows of the gate
+    /// matrix followed by those of the up matrix. Biases are added before the activation.
     SiluGate,
 }
 
-/// Longest inner dimension: sums of 8-bit products still fit into 32 bits.
+/// Maximum inner dimension, for which sums of 8-bit products fit in 32 bits.
 const LONGEST: usize = 1 << 17;
 
-/// What [`Linear::new`] packs.
+/// A matrix to be packed.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
     /// Row-major, `[rows, k]`.
     pub weight: &'a [f32],
     /// Inner dimension, `1..=2^17`.
     pub k: usize,
-    /// `[rows]`; stays f32.
+    /// `[rows]`; kept in f32.
     pub bias: Option<&'a [f32]>,
 }
 
-/// `y = x W' + b` for `x [r, k]`, `W [n, k]`, `b [n]`: f32 outside, the product as its dtype says.
+/// `y = x W' + b` for `x [r, k]`, `W [n, k]`, `b [n]`. Input and output are f32; the product is
+/// computed in the weights' dtype.
 pub struct Linear {
     weights: Packed,
-    /// In the order of the packed columns, padded.
+    /// In the order of the packed columns, with padding.
     bias: Option<Vec<f32>>,
     epilogue: Epilogue,
-    /// Width of the result.
+    /// The width of the result.
     n: usize,
 }
 
@@ -43,7 +44,7 @@ impl Linear {
     /// Packs a matrix.
     ///
     /// # Errors
-    /// If the lengths do not fit together.
+    /// If the lengths do not match, or `k` is out of range.
     pub fn new(matrix: Matrix<'_>, dtype: WeightDtype, epilogue: Epilogue) -> Result<Self> {
         Self::on(Unit::detect(dtype), matrix, epilogue)
     }
@@ -55,10 +56,10 @@ impl Linear {
         }
         let rows = weight.len() / k;
         if bias.is_some_and(|bias| bias.len() != rows) {
-            bail!("linear: a bias is needed for each of {rows} rows");
+            bail!("linear: expected a bias for each of {rows} rows");
         }
         if epilogue == Epilogue::SiluGate && !rows.is_multiple_of(2) {
-            bail!("linear: gate and up together have an odd number of rows, {rows}");
+            bail!("linear: expected gate and up with an even number of rows, found {rows}");
         }
         let width = unit.panel();
         let n = if epilogue == Epilogue::None {
@@ -93,7 +94,7 @@ impl Linear {
         })
     }
 
-    /// Bytes of the packed weights of a matrix `[rows, k]`, which need not be there yet.
+    /// Bytes of the packed weights of a matrix `[rows, k]`, computed from its sizes.
     #[must_use]
     pub fn bytes_of((rows, k): (usize, usize), dtype: WeightDtype, epilogue: Epilogue) -> usize {
         let unit = Unit::detect(dtype);
@@ -106,7 +107,7 @@ impl Linear {
         self.weights.bytes()
     }
 
-    /// `x [r, k]` to `[r, n]`.
+    /// Applies the layer to `x [r, k]`. Returns `[r, n]`.
     ///
     /// # Errors
     /// If `x` has another shape, dtype or device.
@@ -114,7 +115,7 @@ impl Linear {
         x.apply_op1_no_bwd(&Forward(self))
     }
 
-    /// `x [r, k]` to `[r, n]`, plus `residual [r, n]`.
+    /// Applies the layer to `x [r, k]` and adds `residual [r, n]`. Returns `[r, n]`.
     ///
     /// # Errors
     /// If an argument has another shape, dtype or device.
@@ -133,7 +134,7 @@ impl Linear {
                 Finish::Add(residual)
             }
             (Epilogue::SiluGate, None) => Finish::Gate,
-            _ => bail!("linear: a residual is added to a plain product of its own shape"),
+            _ => bail!("linear: a residual requires a plain product of the same shape"),
         };
         let product = Product {
             x,
@@ -147,7 +148,7 @@ impl Linear {
     }
 }
 
-/// Packed columns of a matrix of `rows` rows, padding included.
+/// Number of packed columns of a matrix of `rows` rows, including padding.
 fn columns(unit: Unit, rows: usize, epilogue: Epilogue) -> usize {
     let width = unit.panel();
     match epilogue {

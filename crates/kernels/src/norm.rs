@@ -1,4 +1,4 @@
-//! RMS normalisation, of rows and of the heads in them.
+//! RMS normalisation of rows and of heads.
 
 use crate::parallel::{self, Shared, filled};
 use crate::simd::{Kernel, MAX_LANES, Simd, dispatch};
@@ -62,7 +62,7 @@ impl CustomOp2 for RmsNorm {
     }
 }
 
-/// Some rows on one thread.
+/// One task: some rows.
 struct Rows<'a> {
     x: &'a [f32],
     weight: &'a [f32],
@@ -91,10 +91,11 @@ impl Kernel for Rows<'_> {
     }
 }
 
-/// One vector of as many numbers as there are weights.
+/// Normalises one vector of `weight.len()` numbers.
 ///
 /// # Safety
-/// So many numbers are readable from `x` on and writable from `out` on, which may be the same.
+/// `weight.len()` numbers are readable from `x` on and writable from `out` on; `x` and `out` may be
+/// the same.
 #[inline(always)]
 unsafe fn normalise<S: Simd>(s: S, x: *const f32, weight: &[f32], eps: f32, out: *mut f32) {
     let d = weight.len();
@@ -127,10 +128,10 @@ unsafe fn normalise<S: Simd>(s: S, x: *const f32, weight: &[f32], eps: f32, out:
     }
 }
 
-/// Normalises in place the first heads of every row of a tensor `[r, >= weights]`, each head on
-/// its own: `x / sqrt(mean(x^2) + eps) * weight`.
+/// Normalises the first heads of every row of a tensor `[r, >= weights]` in place, each head
+/// separately: `x / sqrt(mean(x^2) + eps) * weight`.
 pub struct HeadNorm<'a> {
-    /// Weights of the heads, one head after the other, `[heads * c]`.
+    /// Weights of all heads, `[heads * c]`.
     pub weights: &'a [f32],
     /// Head width `c`, at least 1.
     pub width: usize,
@@ -174,10 +175,10 @@ impl InplaceOp1 for HeadNorm<'_> {
     }
 }
 
-/// Some rows on one thread.
+/// One task: the heads of some rows.
 struct Heads<'a> {
     norm: &'a HeadNorm<'a>,
-    /// Numbers of a row.
+    /// Elements of a row.
     row: usize,
     data: &'a mut [f32],
 }

@@ -1,4 +1,4 @@
-//! Splitting work over the threads of the current team.
+//! Splits work over the threads of the current team.
 
 use crate::team::{Body, Claims, Team};
 use std::cell::Cell;
@@ -7,55 +7,55 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
-/// Numbers below which one thread is done before others have begun.
+/// Number of elements below which a single thread is faster.
 const SERIAL_NUMBERS: usize = 1 << 15;
 /// Rows of one task.
 const ROW_BLOCK: usize = 16;
 
-/// Where regions of this thread run.
+/// Where the parallel regions of this thread run.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
-    /// On the process's own team, which starts when it is first needed.
-    Outside,
-    /// On this team, which is alive while the place says so.
-    On(*const Team),
-    /// Inside a region: on this thread alone.
-    Inside,
+pub(crate) enum Scope {
+    /// On the process's default team, which starts on first use.
+    Default,
+    /// On this team, which is alive while the scope is set.
+    Team(*const Team),
+    /// On this thread only, because it is inside a region.
+    Region,
 }
 
 thread_local! {
-    static PLACE: Cell<Place> = const { Cell::new(Place::Outside) };
+    static SCOPE: Cell<Scope> = const { Cell::new(Scope::Default) };
 }
 
-/// Runs `f` at a place and returns to the one before, also if it panics. Inside a region every
-/// place is inside.
-pub(crate) fn at<R>(place: Place, f: impl FnOnce() -> R) -> R {
-    struct Back(Place);
-    impl Drop for Back {
+/// Runs `f` in a scope and restores the previous scope, also if `f` panics. Inside a region the scope
+/// does not change.
+pub(crate) fn within<R>(scope: Scope, f: impl FnOnce() -> R) -> R {
+    struct Restore(Scope);
+    impl Drop for Restore {
         fn drop(&mut self) {
-            PLACE.set(self.0);
+            SCOPE.set(self.0);
         }
     }
-    let before = PLACE.get();
-    let _back = Back(before);
-    if !matches!(before, Place::Inside) {
-        PLACE.set(place);
+    let before = SCOPE.get();
+    let _restore = Restore(before);
+    if !matches!(before, Scope::Region) {
+        SCOPE.set(scope);
     }
     f()
 }
 
-/// Calls `f` with the team of the current place, none inside a region.
+/// Calls `f` with the team of the current scope, `None` inside a region.
 fn current<R>(f: impl FnOnce(Option<&Team>) -> R) -> R {
-    static OWN: OnceLock<Option<Team>> = OnceLock::new();
-    match PLACE.get() {
-        Place::Inside => f(None),
-        // SAFETY: alive, as `Team::install` borrows it for as long as the place stands.
-        Place::On(team) => f(Some(unsafe { &*team })),
-        Place::Outside => f(OWN.get_or_init(|| Team::new(None).ok()).as_ref()),
+    static DEFAULT: OnceLock<Option<Team>> = OnceLock::new();
+    match SCOPE.get() {
+        Scope::Region => f(None),
+        // SAFETY: alive, because `Team::install` borrows it for as long as the scope is set.
+        Scope::Team(team) => f(Some(unsafe { &*team })),
+        Scope::Default => f(DEFAULT.get_or_init(|| Team::new(None).ok()).as_ref()),
     }
 }
 
-/// A region on this thread alone.
+/// Runs a region on this thread only.
 pub(crate) fn alone(tasks: usize, body: &Body<'_>) {
     let next = AtomicUsize::new(0);
     body(&Claims { next: &next, tasks });
@@ -80,8 +80,8 @@ pub(crate) fn for_each(tasks: usize, task: impl Fn(usize) + Sync) {
     });
 }
 
-/// Calls `task` with ranges of `rows` rows that cover them all; with one of all rows where the
-/// `numbers` to be worked on are too few for threads.
+/// Calls `task` with ranges that cover `rows` rows; with a single range if `numbers`, the number of
+/// elements, is too small for several threads.
 pub(crate) fn for_rows(rows: usize, numbers: usize, task: impl Fn(Range<usize>) + Sync) {
     let block = match numbers < SERIAL_NUMBERS {
         true => rows.max(1),
@@ -92,7 +92,7 @@ pub(crate) fn for_rows(rows: usize, numbers: usize, task: impl Fn(Range<usize>) 
     });
 }
 
-/// Like [`for_each`], with a scratch value that a thread reuses between its tasks.
+/// Like [`for_each`], with a scratch value per thread that its tasks reuse.
 pub(crate) fn for_each_with<T>(
     tasks: usize,
     scratch: impl Fn() -> T + Sync,
@@ -106,12 +106,12 @@ pub(crate) fn for_each_with<T>(
     });
 }
 
-/// Threads of the current team; one inside a region.
+/// Number of threads of the current team; 1 inside a region.
 pub(crate) fn threads() -> usize {
     current(|team| team.map_or(1, Team::threads))
 }
 
-/// A slice that several tasks write at once, each its own part.
+/// A slice that several tasks write concurrently, each in its own range.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared<T> {
     start: *mut T,
@@ -124,7 +124,7 @@ unsafe impl<T: Send> Send for Shared<T> {}
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
-    /// Shares `slice` for as long as no one else uses it.
+    /// Shares `slice`; the caller must not use it otherwise meanwhile.
     pub(crate) fn new(slice: &mut [T]) -> Self {
         Self {
             start: slice.as_mut_ptr(),
@@ -132,7 +132,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Where the slice begins.
+    /// Pointer to the start of the slice.
     pub(crate) fn start(&self) -> *const T {
         self.start
     }
@@ -152,7 +152,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// `len` elements that `fill` writes; zeroing them first would cost more than some kernels.
+/// A vector of `len` elements written by `fill`, without zeroing it first.
 ///
 /// # Safety
 /// `fill` writes every element before it returns.

@@ -1,4 +1,4 @@
-//! What the processor can multiply at most, measured.
+//! Measures the processor's peak rate of multiply-adds.
 
 use crate::parallel;
 use crate::simd::dot::Dot;
@@ -7,16 +7,17 @@ use crate::simd::{MAX_LANES, Simd};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Independent chains of multiply-adds: more than latency times throughput of any processor
+/// Number of independent chains of multiply-adds: more than latency times throughput of any processor
 /// with these instructions, and few enough for sixteen registers.
 const CHAINS: usize = 12;
-/// Steps of all chains, a millisecond or two.
+/// Steps of each chain; together one or two milliseconds.
 const STEPS: usize = 1 << 18;
 
-/// Operations per second, in 10^9, of multiply-adds of `dtype` on registers on all threads of the
-/// current pool, at this moment: what [`crate::Linear`] is measured against. A multiply-add is two
-/// operations. It takes a millisecond or two; where the processor has other work or changes its
-/// clock, measure it in turn with what is compared.
+/// Measures the peak rate of multiply-adds of `dtype` on registers, on all threads of the current
+/// team, in 10^9 operations per second. The efficiency of [`crate::Linear`] is relative to it. A
+/// multiply-add counts as two operations. A measurement takes one or two milliseconds. If the
+/// processor has other load or changes its clock, alternate it with the measurements it is compared
+/// to.
 #[must_use]
 pub fn peak(dtype: WeightDtype) -> f64 {
     let (threads, unit) = (parallel::threads(), Unit::detect(dtype));
@@ -31,7 +32,7 @@ pub fn peak(dtype: WeightDtype) -> f64 {
     1e-9 * counts.iter().sum::<usize>() as f64 / start.elapsed().as_secs_f64()
 }
 
-/// One thread's share; yields the operations done.
+/// The work of one thread; returns the number of operations.
 struct Chains;
 
 impl DotKernel for Chains {

@@ -1,4 +1,4 @@
-//! Rotary position embedding, each row at its own position.
+//! Rotary position embedding with a position per row.
 
 use crate::parallel::{self, Shared};
 use crate::simd::{Kernel, Simd, dispatch};
@@ -8,14 +8,14 @@ use std::ops::Range;
 
 /// Cosines and sines of every position.
 pub struct RopeTable {
-    /// `[positions, 2, half]`: a position's cosines, then its sines.
+    /// `[positions, 2, half]`: cosines, then sines of each position.
     table: Vec<f32>,
     half: usize,
 }
 
 impl RopeTable {
-    /// Angles `position * theta^(-2 i / width)`, formed in f32 as the reference code does.
-    /// `width` is the rotated part of a head, an even number.
+    /// The table of the angles `position * theta^(-2 i / width)`, computed in f32 like the reference
+    /// code. `width` is the even width of a head's rotated part.
     #[must_use]
     pub fn new(theta: f64, width: usize, positions: usize) -> Self {
         let half = width / 2;
@@ -34,17 +34,17 @@ impl RopeTable {
         Self { table, half }
     }
 
-    /// Its numbers, `[positions, 2, half]`.
+    /// The table `[positions, 2, half]`.
     pub(crate) fn numbers(&self) -> &[f32] {
         &self.table
     }
 
-    /// Numbers of a head's rotated part, halved.
+    /// Half the width of a head's rotated part.
     pub(crate) fn half(&self) -> usize {
         self.half
     }
 
-    /// Positions it holds.
+    /// Number of positions.
     #[must_use]
     pub fn positions(&self) -> usize {
         self.table
@@ -54,17 +54,17 @@ impl RopeTable {
     }
 }
 
-/// Rotates in place the first `heads` heads of every row of a tensor `[r, >= heads * c]`:
+/// Rotates the first `heads` heads of every row of a tensor `[r, >= heads * c]` in place:
 /// `(a, b) -> (a cos - b sin, b cos + a sin)` for the two halves `a`, `b` of a head's rotated part,
-/// its first numbers, as many as the table is wide.
+/// which is its first elements up to the table's width.
 pub struct Rope<'a> {
     /// Cosines and sines.
     pub table: &'a RopeTable,
     /// Position of each row, `[r]`.
     pub positions: &'a [u32],
-    /// Heads to rotate: the query heads and the key heads behind them.
+    /// Number of heads to rotate: the query heads, followed by the key heads.
     pub heads: usize,
-    /// Head width `c`, at least the table's.
+    /// Head width `c`, at least the table's width.
     pub width: usize,
 }
 
@@ -76,8 +76,8 @@ impl InplaceOp1 for Rope<'_> {
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
         let (rows, width) = layout.shape().dims2()?;
         let data = f32s_mut(self.name(), storage, layout)?;
-        let turned = self.heads * self.width;
-        if self.positions.len() != rows || turned > width || self.width < 2 * self.table.half {
+        let rotated = self.heads * self.width;
+        if self.positions.len() != rows || rotated > width || self.width < 2 * self.table.half {
             bail!(
                 "rope: {} positions, {} heads of {} for [{rows}, {width}]",
                 self.positions.len(),
@@ -92,14 +92,14 @@ impl InplaceOp1 for Rope<'_> {
         let shared = Shared::new(data);
         parallel::for_rows(
             rows,
-            rows * turned,
+            rows * rotated,
             |Range {
                  start: from,
                  end: to,
              }| {
                 // SAFETY: tasks own disjoint rows.
                 let data = unsafe { shared.part(from * width, (to - from) * width) };
-                dispatch(Turn {
+                dispatch(Rotate {
                     rope: self,
                     positions: &self.positions[from..to],
                     data,
@@ -110,14 +110,14 @@ impl InplaceOp1 for Rope<'_> {
     }
 }
 
-/// Some rows on one thread.
-struct Turn<'a> {
+/// One task: some rows.
+struct Rotate<'a> {
     rope: &'a Rope<'a>,
     positions: &'a [u32],
     data: &'a mut [f32],
 }
 
-impl Kernel for Turn<'_> {
+impl Kernel for Rotate<'_> {
     type Output = ();
 
     #[inline(always)]

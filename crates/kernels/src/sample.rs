@@ -1,18 +1,18 @@
-//! Drawing a token: filters, then the Gumbel-max trick with counter-based noise.
+//! Samples a token: filters, then the Gumbel-max trick with counter-based noise.
 
 use crate::score::Draw;
 use std::cmp::Ordering;
 
-/// No Gumbel variate made from 53 bits is larger.
+/// Upper bound of Gumbel variates computed from 53 bits.
 const GUMBEL_MAX: f64 = 37.5;
-/// Tempered logits this far below the best carry no mass that `top_p` could miss.
+/// Tempered logits this far below the best have negligible mass for `top_p`.
 const NEGLIGIBLE: f64 = 30.0;
 
-/// Draws one of the tokens whose logit is finite, or `best` if there is no other.
+/// Samples one of the tokens with a finite logit, or `best` if there is no other.
 ///
-/// The distribution is `softmax(logits / temperature)` over the tokens kept by, in this order,
-/// `min_p`, `top_k` and `top_p` (each on what the one before left, ties to the lower id).
-/// `best` is the argmax of `logits [v]`; `kept` is scratch space.
+/// The distribution is `softmax(logits / temperature)` over the tokens that pass `min_p`, `top_k` and
+/// `top_p`, applied in this order, each to the tokens left by the previous filter, with ties to the
+/// lower id. `best` is the argmax of `logits [v]`; `kept` is scratch space.
 pub(crate) fn draw(
     logits: &[f32],
     best: u32,
@@ -22,7 +22,7 @@ pub(crate) fn draw(
 ) -> u32 {
     let inverse = 1.0 / f64::from(draw.temperature);
     let top = f64::from(logits[best as usize]);
-    // Relative to the best, so that a tiny temperature cannot overflow.
+    // Relative to the best logit, so that a tiny temperature cannot overflow.
     let tempered = |x: f32| (f64::from(x) - top) * inverse;
     let noise = Noise::new(draw, position);
     let mut winner = (noise.gumbel(best), best);
@@ -88,16 +88,16 @@ struct Noise(u64);
 
 impl Noise {
     fn new(draw: &Draw, position: u32) -> Self {
-        let place = u64::from(draw.clock) << 32 | u64::from(position);
+        let key = u64::from(draw.clock) << 32 | u64::from(position);
         Self(mix(
-            mix(draw.seed).wrapping_add(mix(place ^ 0xA5A5_A5A5_5A5A_5A5A))
+            mix(draw.seed).wrapping_add(mix(key ^ 0xA5A5_A5A5_5A5A_5A5A))
         ))
     }
 
     /// A standard Gumbel variate.
     fn gumbel(&self, token: u32) -> f64 {
         let bits = mix(self.0 ^ mix(u64::from(token)));
-        // The middle of one of 2^53 equal parts of (0, 1): neither 0 nor 1.
+        // The middle of one of 2^53 equal intervals of (0, 1), so never 0 or 1.
         let uniform = ((bits >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
         -(-uniform.ln()).ln()
     }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_keep_what_they_say() {
+    fn filters_keep_the_expected_tokens() {
         // Probabilities 0.1, 0.2, 0.3, 0.4.
         let logits = [1.0f32, 2.0, 3.0, 4.0].map(f32::ln);
         let kept = |settings| {
@@ -205,7 +205,7 @@ mod tests {
             }),
             [false, false, true, true]
         );
-        // top_p acts on what top_k left: 0.4 of 0.7 is enough for 0.55.
+        // top_p applies to the tokens left by top_k: 0.4 of 0.7 exceeds 0.55.
         let both = Draw {
             top_k: 2,
             top_p: 0.55,
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_keys_draw_equal_tokens_and_every_key_part_counts() {
+    fn equal_keys_sample_equal_tokens_and_every_field_of_the_key_counts() {
         let logits = vec![0.0; 4096];
         let base = Draw {
             seed: 7,

@@ -1,4 +1,4 @@
-//! From rows of logits to one small record per row.
+//! Reduces rows of logits to one small record per row.
 
 mod adjust;
 mod maxima;
@@ -13,67 +13,67 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
 use row::Scratch;
 use std::ops::Range;
 
-/// Numbers per row that the op returns, those of the most probable tokens left out.
+/// Numbers per row in the op's output, without the most probable tokens.
 const FIELDS: usize = 7;
-/// Numbers per most probable token: its id and the logarithm of its probability.
+/// Numbers per most probable token: id and log-probability.
 const TOP_FIELDS: usize = 2;
 
-/// How tokens are drawn.
+/// Sampling settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draw {
-    /// 0 = argmax; else Gumbel-max over `logits / temperature`.
+    /// 0: argmax; otherwise Gumbel-max over `logits / temperature`.
     pub temperature: f32,
-    /// Nucleus mass in `0.0..=1.0`; 1 = off.
+    /// Nucleus mass in `0.0..=1.0`; 1: off.
     pub top_p: f32,
-    /// Least share of the best token's probability; 0 = off.
+    /// Minimum probability relative to the best token; 0: off.
     pub min_p: f32,
-    /// Only the k most probable tokens; 0 = off.
+    /// Keep only the k most probable tokens; 0: off.
     pub top_k: u32,
-    /// First part of the noise's key; the others are `clock`, position and token.
+    /// The noise is keyed by seed, clock, position and token.
     pub seed: u64,
-    /// Second part of the noise's key.
+    /// See `seed`.
     pub clock: u32,
 }
 
-/// What a row of logits is scored with.
+/// The scorer of one row of logits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScorerRow {
-    /// The token the row carried as its input.
+    /// The row's input token.
     pub input: u32,
-    /// Third part of the noise's key.
+    /// The row's position, part of the noise's key.
     pub position: u32,
     /// Range of [`Scorer::biases`], applied in order.
     pub biases: Range<u32>,
-    /// Number of a set of [`Scorer::allowed`]: tokens outside it are banned after the biases.
+    /// Index of a set in [`Scorer::allowed`]. Tokens outside it are banned after the biases.
     pub allowed: Option<u32>,
-    /// Most probable tokens wanted, `0..v`.
+    /// Number of most probable tokens to return, `0..v`.
     pub tops: u32,
     /// Index into [`Scorer::draws`].
     pub draw: u32,
 }
 
-/// Everything that scoring needs besides the logits.
+/// The inputs of scoring other than the logits.
 #[derive(Clone, Copy)]
 pub struct Scorer<'a> {
     /// One entry per row of logits.
     pub rows: &'a [ScorerRow],
-    /// Changes of logits that rows refer to.
+    /// Logit biases that rows refer to.
     pub biases: &'a [LogitBias],
     /// Sets of tokens that rows refer to, `v.div_ceil(32)` words each: token t is bit `t % 32`
     /// of word `t / 32`. Bits beyond the vocabulary are ignored.
     pub allowed: &'a [u32],
-    /// Settings that rows refer to.
+    /// Sampling settings that rows refer to.
     pub draws: &'a [Draw],
-    /// Never chosen, runner-up nor one of the most probable, but part of the softmax.
+    /// The mask token. It is part of the softmax but never chosen, runner-up or in the tops.
     pub mask: u32,
 }
 
-/// The record of one row. Probabilities are those of the softmax in f64 of the f32 logits after
-/// biases and allowed set, without temperature, filters or noise.
+/// The record of one row. Probabilities are the f64 softmax of the f32 logits after biases and
+/// allowed set, without temperature, filters or noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scored {
-    /// The argmax at temperature 0 (lowest id on ties), the drawn token otherwise. If every
-    /// token is banned, the lowest id with probability 0.
+    /// The argmax at temperature 0 (lowest id on ties), otherwise the sampled token. If every token is
+    /// banned, the lowest id, with probability 0.
     pub token: u32,
     /// Probability of `token`.
     pub probability: f64,
@@ -83,7 +83,7 @@ pub struct Scored {
     pub runner_up_probability: f64,
     /// Entropy of the distribution in nats.
     pub entropy: f64,
-    /// Largest minus second largest logit, the mask's left out.
+    /// Largest minus second largest logit, without the mask's.
     pub gap: f64,
     /// Probability of the input token, 0 if it has no logit.
     pub present: f64,
@@ -94,28 +94,27 @@ pub struct Scored {
 pub struct Top {
     /// The token, never the mask.
     pub token: u32,
-    /// Natural logarithm of its probability (as in [`Scored`]), minus infinity once no token
-    /// that is not banned is left.
+    /// Natural logarithm of its probability (as in [`Scored`]); minus infinity if only banned tokens
+    /// are left.
     pub log_probability: f64,
 }
 
-/// What rows of logits reduce to.
+/// The scores of rows of logits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
     /// One record per row.
     pub records: Vec<Scored>,
-    /// [`ScorerRow::tops`] entries per row, in row order, by falling logit, the lower id first
-    /// on ties.
+    /// [`ScorerRow::tops`] entries per row, in row order, by descending logit; ties by ascending id.
     pub tops: Vec<Top>,
 }
 
 /// Scores `logits [r, v]`, f32.
 ///
 /// # Errors
-/// If shapes or indices do not fit, or a row's logits are not numbers.
+/// If shapes or indices are invalid, or a row's logits are not finite.
 pub fn score(logits: &Tensor, scorer: &Scorer<'_>) -> Result<Scores> {
     let numbers = logits
-        .apply_op1_no_bwd(&Score(*scorer))?
+        .apply_op1_no_bwd(&ScoreRows(*scorer))?
         .flatten_all()?
         .to_vec1::<f64>()?;
     let mut scores = Scores::default();
@@ -155,17 +154,16 @@ pub fn score(logits: &Tensor, scorer: &Scorer<'_>) -> Result<Scores> {
     Ok(scores)
 }
 
-/// Numbers per row of the op's output: the record, then room for the longest list of most
-/// probable tokens.
+/// Numbers per row of the op's output: the record and the longest list of most probable tokens.
 fn width(scorer: &Scorer<'_>) -> usize {
     let tops = scorer.rows.iter().map(|row| row.tops).max().unwrap_or(0);
     FIELDS + TOP_FIELDS * tops as usize
 }
 
-/// Yields f64 `[r, width]`: on any device a few numbers per row leave it (ids are exact).
-struct Score<'a>(Scorer<'a>);
+/// Returns f64 `[r, width]`; ids are exact.
+struct ScoreRows<'a>(Scorer<'a>);
 
-impl CustomOp1 for Score<'_> {
+impl CustomOp1 for ScoreRows<'_> {
     fn name(&self) -> &'static str {
         "score"
     }
@@ -177,7 +175,7 @@ impl CustomOp1 for Score<'_> {
         let width = width(&self.0);
         let mut out = vec![0.0f64; rows * width];
         let shared = Shared::new(&mut out);
-        // Few tasks per thread: a row of a small vocabulary takes microseconds.
+        // Few tasks per thread, because a row of a small vocabulary takes microseconds.
         let block = rows.div_ceil(4 * parallel::threads()).max(1);
         parallel::for_each_with(rows.div_ceil(block), Scratch::default, |scratch, task| {
             for row in task * block..((task + 1) * block).min(rows) {
@@ -191,14 +189,17 @@ impl CustomOp1 for Score<'_> {
     }
 }
 
-impl Score<'_> {
+impl ScoreRows<'_> {
     fn check(&self, rows: usize, vocab: usize) -> Result<()> {
         let scorer = &self.0;
         if scorer.rows.len() != rows {
-            bail!("score: {} rows described, {rows} given", scorer.rows.len());
+            bail!(
+                "score: expected scorers for {rows} rows, found {}",
+                scorer.rows.len()
+            );
         }
         if vocab < 3 {
-            bail!("score: a vocabulary of {vocab} leaves no choice besides the mask");
+            bail!("score: expected a vocabulary of at least 3 tokens, found {vocab}");
         }
         if let Some(bias) = scorer.biases.iter().find(|b| b.token as usize >= vocab) {
             bail!("score: bias for token {} of {vocab}", bias.token);
@@ -208,7 +209,7 @@ impl Score<'_> {
             let (from, to) = (row.biases.start as usize, row.biases.end as usize);
             if scorer.biases.get(from..to).is_none() || row.draw as usize >= scorer.draws.len() {
                 bail!(
-                    "score: a row's biases {:?} or settings {} are missing",
+                    "score: a row's biases {:?} or settings {} are out of range",
                     row.biases,
                     { row.draw }
                 );

@@ -1,4 +1,4 @@
-//! Plain slices out of candle's CPU storage.
+//! Access to candle's CPU storage as plain slices.
 
 use candle_core::{CpuStorage, Layout, Result, bail};
 
@@ -11,7 +11,7 @@ pub(crate) fn f32s<'a>(op: &str, storage: &'a CpuStorage, layout: &Layout) -> Re
     }
 }
 
-/// The elements of a contiguous f32 tensor, to be written.
+/// The mutable elements of a contiguous f32 tensor.
 pub(crate) fn f32s_mut<'a>(
     op: &str,
     storage: &'a mut CpuStorage,

@@ -1,10 +1,10 @@
 //! A fixed team of threads that share the tasks of one short region at a time.
 //!
-//! A forward pass has a few regions per layer, each tens of microseconds to milliseconds long.
-//! A region begins with one atomic store and ends when its tasks are done: a thread that is not
-//! awake by then is not waited for. Between regions threads spin for [`SPIN`], then they park.
+//! A forward pass has a few regions per layer, each tens of microseconds to milliseconds long. A
+//! region begins with one atomic store and ends when its tasks are done; it does not wait for threads
+//! that have not woken up by then. Between regions threads spin for [`SPIN`], then park.
 
-use crate::parallel::{Place, alone, at};
+use crate::parallel::{Scope, alone, within};
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::io;
@@ -16,25 +16,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// How long a thread without work spins before it parks: longer than what lies between two
-/// regions of a pass, short beside a pass.
+/// How long an idle thread spins before it parks: longer than the time between two regions of a pass,
+/// short compared to a pass.
 const SPIN: Duration = Duration::from_micros(100);
-/// Looks at the state between two looks at the time.
+/// Number of checks of the state per check of the time.
 const LOOKS: usize = 64;
 
-/// Bits of a team's state: helpers inside the region.
+/// State bits: number of helpers inside the region.
 const INSIDE: u64 = 0xFFFF;
-/// Whether helpers may enter the region.
+/// State bit: helpers may enter the region.
 const OPEN: u64 = 1 << 16;
-/// Whether the one who opened the region has parked until the last helper leaves.
+/// State bit: the opener of the region is parked until the last helper leaves.
 const WAITING: u64 = 1 << 17;
-/// The region's number stands above these bits.
+/// The bits from here on hold the region's number.
 const REGION: u64 = 1 << 18;
 
-/// What every member of the team runs once per region; it claims tasks until none is left.
+/// Run by every member of the team once per region; claims tasks until none is left.
 pub(crate) type Body<'a> = dyn Fn(&Claims<'_>) + Sync + 'a;
 
-/// Threads that compute together: the one that opens a region and its helpers.
+/// A team of threads: the thread that opens a region and its helpers.
 pub struct Team {
     state: Arc<State>,
     /// Held while a region is open.
@@ -42,7 +42,7 @@ pub struct Team {
     helpers: Vec<JoinHandle<()>>,
 }
 
-/// On cache lines of its own.
+/// A value on its own cache lines.
 #[repr(align(128))]
 struct Padded<T>(T);
 
@@ -50,9 +50,9 @@ struct State {
     word: Padded<AtomicU64>,
     /// The next task of the region.
     next: Padded<AtomicUsize>,
-    /// What the region runs; written while no helper is inside.
+    /// The region's job; written while no helper is inside.
     job: UnsafeCell<Job>,
-    /// Of each helper, whether it has parked or is about to.
+    /// Whether each helper is parked or about to park.
     asleep: Box<[AtomicBool]>,
     spin: Duration,
     stop: AtomicBool,
@@ -67,10 +67,10 @@ struct Job {
     tasks: usize,
 }
 
-// SAFETY: `job` is written by the one holding `entry` while the region is closed and empty, and
-// read by helpers inside an open one; entering acquires what opening released.
+// SAFETY: `job` is written by the holder of `entry` while the region is closed and empty, and read by
+// helpers inside an open region; entering acquires what opening released.
 unsafe impl Sync for State {}
-// SAFETY: the pointer in `job` is used inside regions only, where it is valid on every thread.
+// SAFETY: the pointer in `job` is used only inside regions, where it is valid on every thread.
 unsafe impl Send for State {}
 
 /// Hands out the tasks of a region, each once.
@@ -80,7 +80,7 @@ pub(crate) struct Claims<'a> {
 }
 
 impl Claims<'_> {
-    /// A task that no one has claimed.
+    /// Claims the next task; `None` if all are claimed.
     pub(crate) fn claim(&self) -> Option<usize> {
         let task = self.next.fetch_add(1, Relaxed);
         (task < self.tasks).then_some(task)
@@ -88,7 +88,7 @@ impl Claims<'_> {
 }
 
 impl Team {
-    /// Starts `threads` minus one helpers; none = one thread per processor.
+    /// Starts a team of `threads` threads, including the calling one; `None`: one per processor.
     ///
     /// # Errors
     /// If a thread cannot be started.
@@ -106,7 +106,7 @@ impl Team {
                     tasks: 0,
                 }),
                 asleep: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
-                // Who spins where others want to run only holds them up.
+                // With more threads than processors, a spinning thread would delay the others.
                 spin: if threads <= processors {
                     SPIN
                 } else {
@@ -123,36 +123,36 @@ impl Team {
         for index in 0..helpers {
             let state = team.state.clone();
             let builder = thread::Builder::new().name(format!("kernel-{}", index + 1));
-            let helper = builder.spawn(move || at(Place::Inside, || state.help(index)))?;
+            let helper = builder.spawn(move || within(Scope::Region, || state.help(index)))?;
             team.helpers.push(helper);
         }
         Ok(team)
     }
 
-    /// Threads that compute, the calling one included.
+    /// Number of threads, including the calling one.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.helpers.len() + 1
     }
 
-    /// Runs `f` on this thread; the regions in it run on this team, whose helpers wake up now.
+    /// Wakes the helpers and runs `f` on this thread; the regions in it run on this team.
     pub fn install<R>(&self, f: impl FnOnce() -> R) -> R {
         self.wake();
-        at(Place::On(self), f)
+        within(Scope::Team(self), f)
     }
 
-    /// One region of `tasks` tasks: every member that is awake in time runs `body`. On this
-    /// thread alone while another one has a region open.
+    /// Runs a region of `tasks` tasks: every member that wakes up in time runs `body`. Runs on this
+    /// thread only if another thread has a region open.
     ///
     /// # Panics
-    /// If `body` does on any thread.
+    /// If `body` panics on any thread.
     pub(crate) fn region(&self, tasks: usize, body: &Body<'_>) {
         let Some(_entry) = self.enter() else {
             return alone(tasks, body);
         };
         let state = &*self.state;
         // SAFETY: the region is closed and empty, and `entry` is held. Only the body's lifetime
-        // changes, and no one uses the pointer once `close` has returned.
+        // changes, and no thread uses the pointer after `close` has returned.
         unsafe {
             let body = std::mem::transmute::<*const Body<'_>, *const Body<'static>>(body);
             *state.job.get() = Job { body, tasks };
@@ -165,7 +165,7 @@ impl Team {
             next: &state.next.0,
             tasks,
         };
-        let own = catch_unwind(AssertUnwindSafe(|| at(Place::Inside, || body(&claims))));
+        let own = catch_unwind(AssertUnwindSafe(|| within(Scope::Region, || body(&claims))));
         state.close();
         let theirs = if state.panicked.swap(false, Relaxed) {
             lock(&state.panic).take()
@@ -183,7 +183,7 @@ impl Team {
         }
         match self.entry.try_lock() {
             Ok(guard) => Some(guard),
-            // A panic was passed on; the region is closed all the same.
+            // A panic was propagated; the region was closed before.
             Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
@@ -203,14 +203,14 @@ impl Drop for Team {
         self.state.stop.store(true, SeqCst);
         for helper in self.helpers.drain(..) {
             helper.thread().unpark();
-            // A helper catches every panic of a task and has none of its own.
+            // A helper catches the panics of tasks and does not panic itself.
             let _ = helper.join();
         }
     }
 }
 
 impl State {
-    /// A helper's life.
+    /// The main loop of a helper.
     fn help(&self, index: usize) {
         let mut last = 0;
         while let Some(number) = self.join_region(index, last) {
@@ -221,7 +221,7 @@ impl State {
                 next: &self.next.0,
                 tasks: job.tasks,
             };
-            // SAFETY: the one who opened the region keeps the body alive until all have left.
+            // SAFETY: the opener of the region keeps the body alive until all helpers have left.
             let body = unsafe { &*job.body };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(&claims))) {
                 lock(&self.panic).get_or_insert(panic);
@@ -237,7 +237,7 @@ impl State {
         }
     }
 
-    /// Waits for an open region other than `last` and enters it; none when the team ends.
+    /// Waits for an open region other than `last` and enters it; `None` when the team ends.
     fn join_region(&self, index: usize, last: u64) -> Option<u64> {
         let mut since = Instant::now();
         loop {
@@ -259,7 +259,7 @@ impl State {
             }
             if since.elapsed() >= self.spin {
                 self.asleep[index].store(true, SeqCst);
-                // Whoever opens a region or ends the team from here on sees a sleeper.
+                // A thread that opens a region or ends the team from now on sees this helper asleep.
                 let wanted = is_new(self.word.0.load(SeqCst), last) || self.stop.load(SeqCst);
                 if !wanted {
                     thread::park();
@@ -270,7 +270,7 @@ impl State {
         }
     }
 
-    /// Lets no more helpers in and waits until the last one has left.
+    /// Closes the region to helpers and waits until the last one has left.
     fn close(&self) {
         self.word.0.fetch_and(!OPEN, AcqRel);
         let is_empty = || self.word.0.load(Acquire) & INSIDE == 0;
@@ -294,12 +294,12 @@ impl State {
     }
 }
 
-/// Whether a state invites a helper that has last been in region `last`.
+/// Whether a region is open that a helper last in region `last` has not entered.
 fn is_new(word: u64, last: u64) -> bool {
     word & OPEN != 0 && word / REGION != last
 }
 
-/// What is behind a lock is whole after every statement, panics or not.
+/// Locks a mutex and ignores poisoning: the protected values are consistent even after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,8 @@
-//! What nvcc made of the kernels: registers and spills of every kernel on every device, and whether
-//! tensor cores are used.
+//! The compiled kernels: no register spills on any device, and the use of tensor cores.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What ptxas said, by device and kernel.
+/// The messages of ptxas by device and kernel.
 fn resources() -> BTreeMap<(String, String), String> {
     let report = std::fs::read_to_string(env!("ASYNCLANE_CUDA_RESOURCES")).unwrap();
     let (mut at, mut all) = (None, BTreeMap::<_, String>::new());
@@ -19,7 +18,7 @@ fn resources() -> BTreeMap<(String, String), String> {
     all
 }
 
-/// The text of every kernel in PTX, by name.
+/// The PTX of every kernel by name.
 fn ptx() -> BTreeMap<String, String> {
     let text = std::fs::read_to_string(env!("ASYNCLANE_CUDA_PTX")).unwrap();
     let kernels = text.split(".visible .entry ").skip(1);

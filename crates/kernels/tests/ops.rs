@@ -1,4 +1,4 @@
-//! The small ops against plain loops: linear, norm, rope, pool writes.
+//! The small ops compared with plain loops: linear, norm, rope, pool writes.
 
 use asynclane_kernels::{AddRows, HeadNorm, rms_norm};
 use asynclane_kernels::{CopyPages, Pool, Rope, RopeTable, WriteRows};
@@ -114,8 +114,8 @@ fn rms_norm_divides_by_the_root_of_the_mean_square() {
 }
 
 #[test]
-fn head_norm_is_rms_norm_head_by_head_and_leaves_the_rest() {
-    // A few rows, and enough for several threads; columns behind the heads stay.
+fn head_norm_normalises_each_head_and_no_other_columns() {
+    // Few rows, and enough rows for several threads; columns after the heads stay unchanged.
     for (rows, heads, c) in [(1, 1, 2), (3, 5, 6), (700, 7, 40)] {
         let width = heads * c + 3;
         let before = noise(11, rows * width);
@@ -148,7 +148,7 @@ fn head_norm_is_rms_norm_head_by_head_and_leaves_the_rest() {
 }
 
 #[test]
-fn rows_are_added_where_they_belong() {
+fn rows_are_added_to_their_destinations() {
     for (rows, d, chosen) in [(5, 3, vec![0u32, 2, 4]), (300, 200, (7..300).collect())] {
         let (before, added) = (noise(13, rows * d), noise(14, chosen.len() * d));
         let weights = noise(15, chosen.len());
@@ -176,20 +176,20 @@ fn rows_are_added_where_they_belong() {
         refused.to_string()
     };
     assert!(refused(&[1, 3]).contains("row 3 of 3"));
-    assert!(refused(&[1, 1]).contains("not ascending"));
+    assert!(refused(&[1, 1]).contains("not strictly ascending"));
 }
 
 #[test]
-fn rope_turns_halves_by_the_rows_own_position() {
+fn rope_rotates_each_row_by_its_own_position() {
     let (heads, c) = (3, 8);
-    // Whole heads, and their first part alone.
+    // Complete heads, and only their first elements.
     for part in [c, 4] {
         let table = RopeTable::new(10_000.0, part, 10);
         assert_eq!(table.positions(), 10);
-        // A few rows, and enough for several threads.
+        // Few rows, and enough rows for several threads.
         for count in [3, 2001] {
             let positions: Vec<u32> = (0..count).map(|i| i * 9 % 10).collect();
-            turn(&table, &positions, (heads, c, part));
+            rotate(&table, &positions, (heads, c, part));
         }
         let far = Rope {
             table: &table,
@@ -202,8 +202,8 @@ fn rope_turns_halves_by_the_rows_own_position() {
     }
 }
 
-/// Turns `heads` heads of rows with one head more, and compares them with angles in f64.
-fn turn(table: &RopeTable, positions: &[u32], (heads, c, part): (usize, usize, usize)) {
+/// Rotates `heads` heads of rows with one more head, and compares them with angles in f64.
+fn rotate(table: &RopeTable, positions: &[u32], (heads, c, part): (usize, usize, usize)) {
     let width = (heads + 1) * c;
     let before = noise(7, positions.len() * width);
     let x = tensor(&before, positions.len());
@@ -239,8 +239,8 @@ fn turn(table: &RopeTable, positions: &[u32], (heads, c, part): (usize, usize, u
 }
 
 #[test]
-fn pool_writes_touch_their_slots_alone() {
-    // Four pages of two slots, two heads of three numbers.
+fn pool_writes_change_only_their_slots() {
+    // Four pages of two slots, two heads of three elements.
     let (groups, c, page) = (2, 3, 2);
     let rows = noise(9, 2 * 20);
     for kind in [Pool::Keys, Pool::Values] {
@@ -286,8 +286,8 @@ fn pool_writes_touch_their_slots_alone() {
 }
 
 #[test]
-fn pool_writes_of_many_rows_are_those_of_one_after_another() {
-    // Runs within pages and across their borders, gaps, and slots that two rows write.
+fn writing_many_rows_equals_writing_them_one_by_one() {
+    // Runs within pages and across page boundaries, gaps, and slots that two rows write.
     let (groups, c, page, rows) = (4, 8, 16, 1100);
     let slots: Vec<u32> = (0..rows).map(|i| (i * 3 / 2 + i / 50 * 7) % 900).collect();
     let width = groups * c + 5;

@@ -1,4 +1,4 @@
-//! A checkpoint: its configuration and its weights, opened but not yet converted.
+//! A checkpoint: its configuration and its weights, opened but not loaded.
 
 use crate::arch;
 use crate::config::Keys;
@@ -18,22 +18,22 @@ pub struct Checkpoint {
     pub(crate) weights: Weights,
 }
 
-/// What [`crate::Model::load`] would yield.
+/// The result that [`crate::Model::load`] would have, without the weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Survey {
-    /// The facts about the model.
+    /// The model's info.
     pub info: ModelInfo,
-    /// The memory that it takes.
+    /// The memory that the model takes.
     pub memory: Memory,
 }
 
 impl Checkpoint {
     /// Opens the files of a Hugging Face folder: `config.json` and `model.safetensors`, or
-    /// `model.safetensors.index.json` with its shards. A GGUF file, named or the only one of a
-    /// folder without safetensors, says itself what it holds.
+    /// `model.safetensors.index.json` with its shards. A GGUF file is opened if it is named, or if
+    /// it is the only one in a folder without safetensors; its metadata replaces `config.json`.
     ///
     /// # Errors
-    /// If a file is missing, unreadable or corrupt, or only pickled weights are there.
+    /// If a file is missing, unreadable or corrupt, or the weights exist only as pickle files.
     pub fn open(files: &Files) -> Result<Self, LoadError> {
         if let Some(file) = files.gguf()? {
             let (gguf, config) = Gguf::open(files, &file)?;
@@ -49,24 +49,24 @@ impl Checkpoint {
         })
     }
 
-    /// The same checkpoint, its matrices kept and multiplied as `dtype` when it is loaded (f32
-    /// unless said otherwise). Embedding table, norms and biases stay f32.
+    /// Sets the dtype in which matrices are stored and multiplied after loading; default f32.
+    /// Embedding table, norms and biases stay f32.
     #[must_use]
     pub fn with_dtype(mut self, dtype: WeightDtype) -> Self {
         self.weights.dtype = dtype;
         self
     }
 
-    /// The same checkpoint, the rows of a block of positions of a sequence choosing among a pool of
-    /// experts that they agree on. Nothing of it reaches another sequence.
+    /// Sets expert sharing: the rows of one block of positions of a sequence choose from a common
+    /// pool of experts. The pool of one sequence does not affect other sequences.
     #[must_use]
     pub fn with_expert_sharing(mut self, sharing: Option<ExpertSharing>) -> Self {
         self.weights.sharing = sharing;
         self
     }
 
-    /// The same checkpoint, `watch` told how many bytes of its files were read whenever a tensor
-    /// was while it is loaded; together at most [`Self::stored_bytes`].
+    /// Sets a callback that loading calls after each tensor with the number of file bytes read for
+    /// it; the sum is at most [`Self::stored_bytes`].
     #[must_use]
     pub fn with_watch(mut self, watch: impl FnMut(u64) + Send + 'static) -> Self {
         self.weights.watch = Some(Box::new(watch));
@@ -79,11 +79,11 @@ impl Checkpoint {
         self.weights.stored_bytes()
     }
 
-    /// Goes through configuration and headers as loading does with matrices kept as `dtype`, and
-    /// reads no weight.
+    /// Checks configuration and headers as loading with matrices in `dtype` does, but reads no
+    /// weights.
     ///
     /// # Errors
-    /// As [`crate::Model::load`], but for numbers that are not finite.
+    /// As [`crate::Model::load`], except for numbers that are not finite.
     pub fn survey(&mut self, dtype: WeightDtype) -> Result<Survey, LoadError> {
         let chosen = std::mem::replace(&mut self.weights.dtype, dtype);
         self.weights.restart(false);
@@ -100,9 +100,9 @@ impl Checkpoint {
         survey
     }
 
-    /// The facts about a model whose tensors were all taken, and what was odd about the rest, one
-    /// line each.
-    pub(crate) fn told(&self, info: ModelInfo) -> (ModelInfo, Vec<String>) {
+    /// Completes `info` after all tensors were loaded. Also returns warnings about unused tensors,
+    /// one line each.
+    pub(crate) fn finish(&self, info: ModelInfo) -> (ModelInfo, Vec<String>) {
         let unused = self.weights.unused();
         let unused = unused.iter();
         let warnings = unused.map(|name| format!("{name}: stored but not used"));
@@ -110,11 +110,10 @@ impl Checkpoint {
         (ModelInfo { parameters, ..info }, warnings.collect())
     }
 
-    /// A checkpoint with the given `config.json` and random weights: right for measuring
-    /// speed, and for nothing else.
+    /// A checkpoint with the given `config.json` and random weights, for measuring speed only.
     ///
     /// # Errors
-    /// If the text is no JSON object.
+    /// If the text is not a JSON object.
     pub fn synthetic(config: &str, seed: u64) -> Result<Self, LoadError> {
         let config = Keys::parse(CONFIG, config.as_bytes())?;
         Ok(Self {

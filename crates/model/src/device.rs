@@ -1,126 +1,40 @@
-//! The executor on a CUDA device: the contract of [`crate::ModelExecutor`] on other kernels.
+//! The executor on a CUDA device, with the same contract as [`crate::ModelExecutor`].
 //!
-//! A step is one upload and one download. [`step::Executor::begin`] launches it and returns, so that
-//! the host has other work done while it runs. Rows that draw through a filter or want their most
-//! probable tokens are scored by the host, which downloads their logits besides.
+//! A step is one upload and one download. [`step::Executor::begin`] launches the step and returns,
+//! so that the host can work while the device computes. The host scores the rows that sample with a
+//! filter or need their most probable tokens; it downloads the logits of these rows in addition.
 
-mod decoder;
 mod graphs;
 mod loader;
+mod model;
 mod selftest;
 mod sizing;
+mod transformer;
 
-pub(crate) use decoder::{DeviceBlock, DeviceDecoder};
 pub(crate) use loader::Loader;
+pub use model::DeviceModel;
 pub use selftest::selftest;
 pub(crate) use sizing::padded;
 pub use sizing::{DeviceConfig, DeviceMemory, KvMemory};
+pub(crate) use transformer::{DeviceBlock, DeviceTransformer};
 
-use crate::arch::load_on;
-use crate::inputs::{Inputs, Limits};
+use crate::inputs::{InputBounds, Inputs};
 use crate::sampler::{candidate, top};
-use crate::{Checkpoint, ExecutorConfig, LoadError, ModelInfo};
+use crate::{ExecutorConfig, LoadError};
 use candle_core::Tensor;
-use decoder::Work;
 use graphs::Graphs;
 use kernels::device::{
     Array, AttentionScratch, BatchArrays, BatchLimits, Device, DeviceBatch, DeviceError,
-    DevicePool, DeviceScores, PoolSizes, Precision, copy_pages,
+    DevicePool, DeviceScores, Precision, copy_pages,
 };
-use kernels::{Scored, Scorer, ScorerRow, Scores, WeightDtype, score};
+use kernels::{Scored, Scorer, ScorerRow, Scores, score};
 use sizing::{ROWS, Step};
 use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, set_words};
+use transformer::Activations;
 
-/// A dense model on a device.
-pub struct DeviceModel {
-    device: Device,
-    decoder: DeviceDecoder,
-    info: ModelInfo,
-    warnings: Vec<String>,
-    /// Bytes that were free before it was loaded.
-    free: u64,
-}
-
-impl DeviceModel {
-    /// Why there are no kernels on a device for a model, if there are none.
-    #[must_use]
-    pub fn unfit(info: &ModelInfo) -> Option<String> {
-        Self::precision(info).err()
-    }
-
-    /// What a model's matrices are kept as, or why it has no kernels.
-    pub(crate) fn precision(info: &ModelInfo) -> Result<Precision, String> {
-        if info.experts.is_some() {
-            return Err(format!("{}: no CUDA kernels for experts", info.family));
-        }
-        let precision = match info.dtype {
-            WeightDtype::F32 => Precision::F32,
-            WeightDtype::Bf16 => Precision::Bf16,
-            WeightDtype::Int8 => return Err("no CUDA kernels for int8".to_owned()),
-        };
-        let sizes = PoolSizes {
-            precision,
-            layers: info.layers,
-            groups: info.groups,
-            head_width: info.head_width,
-            page: 1,
-            pages: 1,
-        };
-        sizes.check().map_err(|error| error.to_string())?;
-        Ok(precision)
-    }
-
-    /// Copies the weights to the device, tensor by tensor.
-    ///
-    /// # Errors
-    /// As [`crate::Model::load`]; if the model has experts, heads without kernels or matrices of
-    /// bytes, or the device has no room.
-    pub fn load(device: &Device, mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
-        let free = sizing::free(device)?;
-        let (decoder, info) = load_on(device, &checkpoint.config, &mut checkpoint.weights)?;
-        let (info, warnings) = checkpoint.told(info);
-        Ok(Self {
-            free,
-            device: device.clone(),
-            decoder,
-            info,
-            warnings,
-        })
-    }
-
-    /// The facts about it.
-    #[must_use]
-    pub fn info(&self) -> &ModelInfo {
-        &self.info
-    }
-
-    /// What was odd about the checkpoint and does not matter, one line each.
-    #[must_use]
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
-    }
-
-    /// Bytes of keys and values per position, all layers, in the dtype of the matrices.
-    #[must_use]
-    pub fn kv_bytes_per_position(&self) -> usize {
-        self.sizes(1, 1).slot_bytes()
-    }
-
-    fn sizes(&self, page: usize, pages: usize) -> PoolSizes {
-        PoolSizes {
-            precision: self.decoder.precision(),
-            layers: self.info.layers,
-            groups: self.info.groups,
-            head_width: self.info.head_width,
-            page,
-            pages,
-        }
-    }
-}
-
-/// Arrays of a pass.
-struct Room {
-    work: Work,
+/// The arrays of a pass and their number of rows.
+struct Workspace {
+    work: Activations,
     rows: usize,
 }
 
@@ -129,22 +43,22 @@ pub struct DeviceExecutor {
     model: DeviceModel,
     pool: DevicePool,
     spec: ExecutorSpec,
-    limits: Limits,
+    bounds: InputBounds,
     tile: usize,
     inputs: Inputs,
     batch: DeviceBatch,
     scratch: AttentionScratch,
-    room: Option<Room>,
+    workspace: Option<Workspace>,
     graphs: Graphs,
-    /// Normed scored rows, as many as are scored at a time.
+    /// Scored rows after the final norm, one chunk at a time.
     normed: Array,
     scores: DeviceScores,
     records: Vec<Option<Scored>>,
-    /// Scored rows whose logits the host wants: their numbers among the scored and among all rows.
+    /// Rows that the host scores: their index among the scored rows and among all rows.
     hosted: Vec<(usize, u32)>,
-    /// Their logits, as many as exist at a time.
+    /// Logits of the rows that the host scores, one chunk at a time.
     logits: Array,
-    /// Whether a pass was launched whose output was not read.
+    /// Whether a pass was launched and its output was not read.
     begun: bool,
     memory: DeviceMemory,
 }
@@ -153,24 +67,26 @@ impl DeviceExecutor {
     /// Allocates the arrays of the largest step, then the KV pool.
     ///
     /// # Errors
-    /// If a size is zero or too large, the model's heads have no kernels, or the device has no
-    /// room.
+    /// If a size is zero or too large, the model's head width has no kernels, or the device is out
+    /// of memory.
     pub fn new(mut model: DeviceModel, config: DeviceConfig) -> Result<Self, LoadError> {
         let failed = |error: DeviceError| LoadError::Setup(error.to_string());
         let (graphs, refusal) = Graphs::new(&model.device);
-        let warning = |error| format!("kernels are launched one by one: {error}");
+        let warning =
+            |error| format!("CUDA graphs unavailable, kernels launch one by one: {error}");
         model.warnings.extend(refusal.map(warning));
         let (device, info) = (&model.device, &model.info);
         let loaded = sizing::free(device)?;
         let step = Step::new(info, &config);
-        let work = model.decoder.work(info, step.rows).map_err(failed)?;
+        let work = model.transformer.activations(info, step.rows);
+        let work = work.map_err(failed)?;
         let scratch = AttentionScratch::new(device, step.attention(info)).map_err(failed)?;
-        let (precision, chunk) = (model.decoder.precision(), step.chunk());
+        let (precision, chunk) = (model.transformer.precision(), step.chunk());
         let normed = Array::padded(device, precision, chunk, info.width).map_err(failed)?;
         let hosted = step.hosted(info);
         let logits = Array::new(device, Precision::F32, hosted, info.vocab_size).map_err(failed)?;
         let mut scores = DeviceScores::default();
-        let reserved = scores.reserve(&model.decoder.head, step.rows);
+        let reserved = scores.reserve(&model.transformer.head, step.rows);
         reserved.map_err(failed)?;
         let batch = step.batch(device, info).map_err(failed)?;
         let reserved = sizing::free(device)?;
@@ -179,8 +95,8 @@ impl DeviceExecutor {
             pages: sizing::pages(&model, &config)?,
             threads: None,
         };
-        let (spec, limits) = crate::executor::sizes(info, sizes)?;
-        let pool = DevicePool::new(device, model.sizes(limits.page_size, limits.pages));
+        let (spec, bounds) = crate::executor::sizes(info, sizes)?;
+        let pool = DevicePool::new(device, model.sizes(bounds.page_size, bounds.pages));
         let pool = pool.map_err(failed)?;
         let tile = pool.tile(info.heads).map_err(failed)?;
         let memory = DeviceMemory {
@@ -192,12 +108,12 @@ impl DeviceExecutor {
             model,
             pool,
             spec,
-            limits,
+            bounds,
             tile,
             inputs: Inputs::default(),
             batch,
             scratch,
-            room: Some(Room {
+            workspace: Some(Workspace {
                 work,
                 rows: step.rows,
             }),
@@ -212,7 +128,7 @@ impl DeviceExecutor {
         })
     }
 
-    /// What it took of the device's memory.
+    /// The device memory that it allocated.
     #[must_use]
     pub fn memory(&self) -> DeviceMemory {
         self.memory
@@ -230,15 +146,15 @@ impl DeviceExecutor {
         &self.model.device
     }
 
-    /// Passes whose launches were captured.
+    /// Number of captured graphs.
     #[must_use]
     pub fn graphs(&self) -> usize {
         self.graphs.len()
     }
 
-    /// Uploads a batch and launches everything of its pass.
+    /// Uploads a batch and launches its pass.
     fn launch(&mut self, batch: &Batch) -> Result<(), String> {
-        self.inputs.fill(batch, &self.limits)?;
+        self.inputs.fill(batch, &self.bounds)?;
         let hosted = self.inputs.scored.iter().zip(&self.inputs.scorers);
         let hosted = hosted
             .enumerate()
@@ -252,11 +168,11 @@ impl DeviceExecutor {
     fn pass(&mut self) -> Result<(), DeviceError> {
         let device = &self.model.device;
         let limits = BatchLimits {
-            tokens: self.limits.tokens,
-            positions: self.limits.positions,
-            vocab: self.limits.vocab,
-            pages: self.limits.pages,
-            page: self.limits.page_size,
+            tokens: self.bounds.tokens,
+            positions: self.bounds.positions,
+            vocab: self.bounds.vocab,
+            pages: self.bounds.pages,
+            page: self.bounds.page_size,
             tile: self.tile,
             pad: ROWS,
         };
@@ -264,27 +180,29 @@ impl DeviceExecutor {
         let arrays = arrays(&self.inputs, &hosted, limits.vocab);
         self.batch.upload(device, &arrays, &limits)?;
         let rows = self.batch.rows();
-        let decoder = &self.model.decoder;
-        if self.room.as_ref().is_none_or(|room| room.rows < rows) {
-            self.room = None;
+        let transformer = &self.model.transformer;
+        let fits = |workspace: &Workspace| workspace.rows >= rows;
+        if !self.workspace.as_ref().is_some_and(fits) {
+            self.workspace = None;
             let rows = rows.next_power_of_two().max(ROWS);
-            let work = decoder.work(&self.model.info, rows)?;
-            self.room = Some(Room { work, rows });
+            let work = transformer.activations(&self.model.info, rows)?;
+            self.workspace = Some(Workspace { work, rows });
         }
-        let Some(Room { work, .. }) = &self.room else {
+        let Some(Workspace { work, .. }) = &self.workspace else {
             return Ok(());
         };
-        self.scores.reserve(&decoder.head, self.batch.scored())?;
+        self.scores
+            .reserve(&transformer.head, self.batch.scored())?;
         copy_pages(&self.pool, &self.batch)?;
         let (batch, scratch, scores) = (&self.batch, &mut self.scratch, &self.scores);
         let (pool, normed, mask) = (&self.pool, &self.normed, self.inputs.mask);
         self.graphs.run(device, batch.shape(), || {
-            decoder.hidden(work, batch, (pool, scratch))?;
-            decoder.score(work, batch, (normed, scores), mask)
+            transformer.hidden(work, batch, (pool, scratch))?;
+            transformer.score(work, batch, (normed, scores), mask)
         })
     }
 
-    /// Waits for the pass that was launched and reads what it made.
+    /// Waits for the launched pass and reads its output.
     fn collect(&mut self, output: &mut BatchOutput) -> Result<(), String> {
         let hosted = self.on_host()?;
         self.records.clear();
@@ -296,17 +214,18 @@ impl DeviceExecutor {
         emit(&self.records, hosted, output)
     }
 
-    /// What the host makes of the rows that need it, with their numbers among the scored.
+    /// Scores on the host the rows that need it. Returns their index among the scored rows and
+    /// their scores.
     fn on_host(&mut self) -> Result<Vec<(usize, Scores)>, String> {
         let text = |error: DeviceError| error.to_string();
-        let (vocab, logits, mut all) = (self.limits.vocab, &self.logits, Vec::new());
-        let Some(Room { work, .. }) = &self.room else {
+        let (vocab, logits, mut all) = (self.bounds.vocab, &self.logits, Vec::new());
+        let Some(Workspace { work, .. }) = &self.workspace else {
             return Ok(all);
         };
         for from in (0..self.hosted.len()).step_by(logits.rows()) {
             let range = from..(from + logits.rows()).min(self.hosted.len());
-            let decoder = &self.model.decoder;
-            decoder
+            let transformer = &self.model.transformer;
+            transformer
                 .logits(work, &self.batch, range.clone(), (&self.normed, logits))
                 .map_err(text)?;
             let numbers = logits.read(range.len()).map_err(text)?;
@@ -360,14 +279,14 @@ fn arrays<'a>(inputs: &'a Inputs, hosted: &'a [u32], vocab: usize) -> BatchArray
     }
 }
 
-/// Whether a row needs more than the device's record.
+/// Whether the host must score a row, because it needs more than the device's record.
 fn is_hosted(inputs: &Inputs, row: &ScorerRow) -> bool {
     let draw = &inputs.draws[row.draw as usize];
     let filtered = draw.top_p < 1.0 || draw.min_p > 0.0 || draw.top_k > 0;
     row.tops > 0 || (draw.temperature > 0.0 && filtered)
 }
 
-/// What the host makes of a scored row's logits.
+/// Scores a row from its logits on the host.
 fn scored(inputs: &Inputs, number: usize, logits: &[f32]) -> Result<Scores, String> {
     let scorer = Scorer {
         rows: std::slice::from_ref(&inputs.scorers[number]),
@@ -381,7 +300,7 @@ fn scored(inputs: &Inputs, number: usize, logits: &[f32]) -> Result<Scores, Stri
     scores.map_err(|error| error.to_string())
 }
 
-/// Candidates and tops in row order.
+/// Appends candidates and tops to `output` in row order.
 fn emit(
     records: &[Option<Scored>],
     hosted: Vec<(usize, Scores)>,

@@ -1,18 +1,18 @@
-//! Why a checkpoint was refused or a forward pass failed, each in one line.
+//! Errors of loading a checkpoint and of forward passes, each in one line.
 
-/// A checkpoint that cannot be used; names the file, the key or tensor, what was expected and
-/// what was found.
+/// A checkpoint that cannot be used. Names the file, the key or tensor, the expected and the found
+/// value.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A file that must be there is not.
+    /// A required file is missing.
     #[error("{file}: not found in {place}")]
     MissingFile {
         /// Its name.
         file: String,
-        /// The folder, or where else it was looked for.
+        /// The folder or other location that was searched.
         place: String,
     },
-    /// Several files could be the weights.
+    /// A folder contains several GGUF files.
     #[error("{place}: expected one GGUF file, found {found}: name one as the model")]
     ManyFiles {
         /// The folder.
@@ -25,50 +25,50 @@ pub enum LoadError {
     Unreadable {
         /// Its path.
         file: String,
-        /// What the system said.
+        /// The operating system's error message.
         reason: String,
     },
-    /// Only pickled weights were found.
+    /// The weights exist only as pickle files.
     #[error(
         "{file}: pickle files can run code and are not loaded: expected model.safetensors or \
          model.safetensors.index.json"
     )]
     Pickle {
-        /// The file found.
+        /// The file that was found.
         file: String,
     },
-    /// A file is not what its name says.
+    /// A file violates its format.
     #[error("{file}: corrupt or truncated: {reason}")]
     Corrupt {
         /// Its name.
         file: String,
-        /// What the parser said.
+        /// The parser's error message.
         reason: String,
     },
-    /// A key of a JSON file has an unusable value.
+    /// A key of a JSON file has an invalid value.
     #[error("{file}: {key}: expected {expected}, found {found}")]
     Key {
         /// The file's name.
         file: String,
         /// The key.
         key: String,
-        /// What would be accepted.
+        /// The accepted values.
         expected: String,
         /// The value, or "nothing".
         found: String,
     },
-    /// The index names a shard that is no plain file name.
+    /// The index names a shard that is not a plain file name.
     #[error("{file}: weight_map: expected shards inside the folder, found {shard:?}")]
     ShardOutside {
         /// The index file's name.
         file: String,
-        /// What it names.
+        /// The shard's name in the index.
         shard: String,
     },
-    /// No file holds a tensor that the architecture needs.
+    /// A tensor of the architecture is missing.
     #[error("{file}: {tensor}: expected a tensor of shape {expected:?}, found none")]
     MissingTensor {
-        /// The file that should hold it.
+        /// The file that should contain it.
         file: String,
         /// Its name.
         tensor: String,
@@ -78,29 +78,29 @@ pub enum LoadError {
     /// A tensor has another shape.
     #[error("{file}: {tensor}: expected shape {expected:?}, found {found:?}")]
     Shape {
-        /// The file that holds it.
+        /// The file that contains it.
         file: String,
         /// Its name.
         tensor: String,
-        /// The shape the configuration asks for.
+        /// The shape that follows from the configuration.
         expected: Vec<usize>,
-        /// The shape stored.
+        /// The stored shape.
         found: Vec<usize>,
     },
-    /// A tensor has a type that is not read.
+    /// A tensor has an unsupported type.
     #[error("{file}: {tensor}: expected BF16, F16 or F32, found {found}")]
     Dtype {
-        /// The file that holds it.
+        /// The file that contains it.
         file: String,
         /// Its name.
         tensor: String,
-        /// The type stored.
+        /// The stored type.
         found: String,
     },
-    /// A tensor holds a NaN or an infinity.
+    /// A tensor contains a NaN or an infinity.
     #[error("{file}: {tensor}: expected finite numbers, found {found} at element {index}")]
     NotFinite {
-        /// The file that holds it.
+        /// The file that contains it.
         file: String,
         /// Its name.
         tensor: String,
@@ -109,16 +109,16 @@ pub enum LoadError {
         /// Its index in row-major order.
         index: usize,
     },
-    /// A file of filter weights has another form than two linear layers.
+    /// A file of filter weights does not consist of two linear layers.
     #[error("{file}: {tensor}: expected {expected}, found {found}")]
     Filter {
         /// Its name.
         file: String,
-        /// The tensor.
+        /// The tensor's name.
         tensor: String,
-        /// What would be accepted.
+        /// The accepted form.
         expected: &'static str,
-        /// What there is.
+        /// The stored form.
         found: String,
     },
     /// The executor could not be set up.
@@ -126,7 +126,7 @@ pub enum LoadError {
     Setup(String),
 }
 
-/// A forward pass outside the executor that did not happen.
+/// A failed forward pass outside an executor.
 #[derive(Debug, thiserror::Error)]
 #[error("forward pass failed: {0}")]
 pub struct ForwardError(pub String);

@@ -1,9 +1,9 @@
-//! The executor: owns the model, the KV pool and the threads, and runs one batch at a time.
+//! The CPU executor: owns the model, the KV pool and the threads, and runs one batch at a time.
 
 use crate::arch::Pass;
-use crate::inputs::{Inputs, Limits};
+use crate::inputs::{InputBounds, Inputs};
 use crate::pool::KvPool;
-use crate::profile::{Clock, Part, Profile};
+use crate::profile::{Clock, Profile, Stage};
 use crate::{LoadError, Model, ModelInfo, sampler};
 use kernels::Team;
 use std::num::NonZeroUsize;
@@ -14,10 +14,10 @@ use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
 pub struct ExecutorConfig {
     /// Slots per KV page, at least 1.
     pub page_size: u32,
-    /// KV pages, at least 1; all are allocated at once.
+    /// Number of KV pages, at least 1; all are allocated at once.
     pub pages: u32,
-    /// Threads that compute, the one that calls [`Executor::execute`] among them; none = one per
-    /// processor.
+    /// Number of compute threads, including the one that calls [`Executor::execute`]; `None`: one
+    /// per processor.
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -27,7 +27,7 @@ pub struct ModelExecutor {
     pool: KvPool,
     team: Team,
     spec: ExecutorSpec,
-    limits: Limits,
+    bounds: InputBounds,
     inputs: Inputs,
     profile: Option<Profile>,
 }
@@ -38,9 +38,9 @@ impl ModelExecutor {
     /// # Errors
     /// If a size is zero or too large, or the threads cannot be started.
     pub fn new(model: Model, config: ExecutorConfig) -> Result<Self, LoadError> {
-        let (spec, limits) = sizes(model.info(), config)?;
+        let (spec, bounds) = sizes(model.info(), config)?;
         let pool = model
-            .pool(limits.page_size, limits.pages)
+            .pool(bounds.page_size, bounds.pages)
             .map_err(|error| LoadError::Setup(error.to_string()))?;
         keep_freed_memory();
         let team =
@@ -50,7 +50,7 @@ impl ModelExecutor {
             pool,
             team,
             spec,
-            limits,
+            bounds,
             inputs: Inputs::default(),
             profile: None,
         })
@@ -62,36 +62,36 @@ impl ModelExecutor {
         &self.model
     }
 
-    /// Threads that compute.
+    /// Number of compute threads.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.team.threads()
     }
 
-    /// The instructions that multiply the matrices, for logs and benchmark labels.
+    /// The instruction set used for matrix products, for logs and benchmark labels.
     #[must_use]
     pub fn instructions(&self) -> &'static str {
         self.model.info().dtype.instructions()
     }
 
-    /// Billions of operations per second that the threads reach at most in the model's dtype,
-    /// measured now; see [`kernels::peak`].
+    /// Measures the peak rate of the threads in the model's dtype, in billions of operations per
+    /// second; see [`kernels::peak`].
     #[must_use]
     pub fn peak(&self) -> f64 {
         self.team.install(|| kernels::peak(self.model.info().dtype))
     }
 
-    /// Starts a new profile, to which every later forward pass adds its times.
+    /// Starts a new profile; every later forward pass adds its times to it.
     pub fn start_profile(&mut self) {
         self.profile = Some(Profile::default());
     }
 
-    /// The profile since [`Self::start_profile`], which ends it.
+    /// Ends profiling and returns the profile since [`Self::start_profile`].
     pub fn take_profile(&mut self) -> Option<Profile> {
         self.profile.take()
     }
 
-    /// [`Model::logits`] on this executor's threads; its KV pool is left alone.
+    /// [`Model::logits`] on this executor's threads; does not use its KV pool.
     ///
     /// # Errors
     /// As [`Model::logits`].
@@ -100,14 +100,14 @@ impl ModelExecutor {
     }
 }
 
-/// What an executor over a model of these sizes promises and checks.
+/// The spec of an executor for a model of these sizes, and the bounds that it checks.
 ///
 /// # Errors
 /// If a size is zero or too large.
 pub(crate) fn sizes(
     info: &ModelInfo,
     config: ExecutorConfig,
-) -> Result<(ExecutorSpec, Limits), LoadError> {
+) -> Result<(ExecutorSpec, InputBounds), LoadError> {
     let slots = u64::from(config.page_size) * u64::from(config.pages);
     if slots == 0 || slots > u64::from(u32::MAX) {
         return Err(LoadError::Setup(format!(
@@ -126,7 +126,7 @@ pub(crate) fn sizes(
         attention: info.attention,
         readout: info.readout,
     };
-    let limits = Limits {
+    let bounds = InputBounds {
         tokens: info.embedding_size,
         vocab: info.vocab_size,
         positions: info.max_positions,
@@ -134,13 +134,13 @@ pub(crate) fn sizes(
         page_size: config.page_size as usize,
         pages: config.pages as usize,
     };
-    Ok((spec, limits))
+    Ok((spec, bounds))
 }
 
-/// Makes the system's allocator keep what a pass frees for the next one. glibc returns large blocks
-/// to the system at once, and a pass would get its memory zeroed anew page by page; a freed block
-/// of this size raises its limit for that (`mallopt(3)`, `M_MMAP_THRESHOLD`). The block is never
-/// touched, and other allocators take no notice.
+/// Makes the system allocator keep the memory that a pass frees for the next pass. glibc returns
+/// large blocks to the system immediately, so that every pass would get newly zeroed pages. Freeing
+/// a block of this size raises glibc's threshold (`mallopt(3)`, `M_MMAP_THRESHOLD`). The block is
+/// never written, and other allocators are not affected.
 fn keep_freed_memory() {
     const BLOCK: usize = 31 << 20;
     drop(std::hint::black_box(Vec::<u8>::with_capacity(BLOCK)));
@@ -162,10 +162,10 @@ impl Executor for ModelExecutor {
         output.candidates.clear();
         output.tops.clear();
         let mut clock = Clock::start(profile.as_mut());
-        inputs.fill(batch, &self.limits).map_err(ExecuteError)?;
+        inputs.fill(batch, &self.bounds).map_err(ExecuteError)?;
         let pass = || {
             pool.copy(&inputs.copies)?;
-            clock.lap(Part::Inputs);
+            clock.lap(Stage::Inputs);
             if inputs.tokens.is_empty() {
                 return Ok(());
             }
@@ -175,7 +175,7 @@ impl Executor for ModelExecutor {
             clock.pass();
             Ok(())
         };
-        // One entry into the team per pass: its helpers wake up before the first region.
+        // Entering the team once per pass wakes its helpers before the first parallel region.
         self.team
             .install(pass)
             .map_err(|error: candle_core::Error| ExecuteError(error.to_string()))

@@ -1,4 +1,4 @@
-//! Where a checkpoint's files come from: a folder, mapped, or bytes already in memory.
+//! The files of a checkpoint: memory-mapped from a folder, or bytes in memory.
 
 use crate::LoadError;
 use std::borrow::Cow;
@@ -13,12 +13,12 @@ pub struct Files(Source);
 #[derive(Clone, Debug)]
 enum Source {
     Folder(PathBuf),
-    /// A folder, and the GGUF file in it that holds the weights.
+    /// A folder and the name of the GGUF file in it that contains the weights.
     Gguf(PathBuf, String),
     Memory(BTreeMap<String, Cow<'static, [u8]>>),
 }
 
-/// The content of a file; as long as it lives the file must not change.
+/// The content of a file. The file must not change while this exists.
 pub(crate) enum Bytes {
     Mapped(memmap2::Mmap, std::fs::File),
     Memory(Cow<'static, [u8]>),
@@ -36,27 +36,27 @@ impl Deref for Bytes {
 }
 
 impl Bytes {
-    /// A part of it, whose pages are given back when it is dropped.
-    pub(crate) fn part(&self, part: Range<usize>) -> std::io::Result<Part<'_>> {
+    /// A range of the content. Dropping it releases the mapped memory pages.
+    pub(crate) fn slice(&self, range: Range<usize>) -> std::io::Result<FileSlice<'_>> {
         match self {
-            Self::Mapped(..) if part.is_empty() => Ok(Part::Memory(&[])),
+            Self::Mapped(..) if range.is_empty() => Ok(FileSlice::Memory(&[])),
             Self::Mapped(_, file) => {
                 let mut options = memmap2::MmapOptions::new();
-                options.offset(part.start as u64).len(part.len());
-                map(&options, file).map(Part::Mapped)
+                options.offset(range.start as u64).len(range.len());
+                map(&options, file).map(FileSlice::Mapped)
             }
-            Self::Memory(bytes) => Ok(Part::Memory(&bytes[part])),
+            Self::Memory(bytes) => Ok(FileSlice::Memory(&bytes[range])),
         }
     }
 }
 
-/// A part of a file's content.
-pub(crate) enum Part<'a> {
+/// A range of a file's content.
+pub(crate) enum FileSlice<'a> {
     Mapped(memmap2::Mmap),
     Memory(&'a [u8]),
 }
 
-impl Deref for Part<'_> {
+impl Deref for FileSlice<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -68,13 +68,13 @@ impl Deref for Part<'_> {
 }
 
 impl Files {
-    /// The files of a folder; weights are mapped, not read.
+    /// The files of a folder; weights are memory-mapped.
     #[must_use]
     pub fn folder(path: impl Into<PathBuf>) -> Self {
         Self(Source::Folder(path.into()))
     }
 
-    /// A GGUF file, and what lies beside it.
+    /// A GGUF file and the other files of its folder.
     #[must_use]
     pub fn gguf_file(path: &Path) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -82,7 +82,7 @@ impl Files {
         Self(Source::Gguf(folder, name.into_owned()))
     }
 
-    /// Files in memory: names and contents, for example of `include_bytes!`.
+    /// Files in memory by name, for example from `include_bytes!`.
     #[must_use]
     pub fn memory<N: Into<String>, B: Into<Cow<'static, [u8]>>>(
         files: impl IntoIterator<Item = (N, B)>,
@@ -93,7 +93,7 @@ impl Files {
         Self(Source::Memory(files.collect()))
     }
 
-    /// The folder, or a word for memory.
+    /// The folder's path, or a description of the files in memory; for error messages.
     pub(crate) fn place(&self) -> String {
         match &self.0 {
             Source::Folder(path) | Source::Gguf(path, _) => path.display().to_string(),
@@ -101,7 +101,7 @@ impl Files {
         }
     }
 
-    /// Whether there is a file of this name.
+    /// Whether a file with this name exists.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         match &self.0 {
@@ -110,7 +110,7 @@ impl Files {
         }
     }
 
-    /// The GGUF file that holds the weights, if none of safetensors does.
+    /// The GGUF file that contains the weights; `None` if a safetensors file exists.
     pub(crate) fn gguf(&self) -> Result<Option<String>, LoadError> {
         let folder = match &self.0 {
             Source::Gguf(_, name) => return Ok(Some(name.clone())),
@@ -172,13 +172,13 @@ impl Files {
     }
 }
 
-/// Maps a file, or a part of it, for reading.
+/// Maps a file or a range of it for reading.
 #[expect(
     unsafe_code,
-    reason = "the one memory map: weights are read without copying the file"
+    reason = "the only memory map: weights are read without copying the file"
 )]
 fn map(options: &memmap2::MmapOptions, file: &std::fs::File) -> std::io::Result<memmap2::Mmap> {
-    // SAFETY: the map is only read, as bytes. If another process truncates the file meanwhile,
-    // the system ends this one; every program that maps weights shares this.
+    // SAFETY: the map is only read, as bytes. If another process truncates the file while it is
+    // mapped, the system ends this process, as in every program that maps weights.
     unsafe { options.map(file) }
 }

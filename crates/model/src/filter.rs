@@ -1,4 +1,4 @@
-//! The weights of a learned filter (Learn2PD), to and from a safetensors file.
+//! The weights of a learned filter (Learn2PD): reading and writing safetensors files.
 
 use std::path::Path;
 
@@ -12,12 +12,13 @@ const FIRST_BIAS: &str = "0.bias";
 const SECOND: &str = "2.weight";
 const SECOND_BIAS: &str = "2.bias";
 
-/// Two linear layers B -> H -> B with ReLU between: the confidences of a block's B positions in,
-/// one logit per position out. Values are row by row, `[outputs, inputs]`.
+/// Two linear layers B -> H -> B with a ReLU between them. The input is the confidences of a
+/// block's B positions, the output one logit per position. Values are in row-major order
+/// `[outputs, inputs]`.
 ///
-/// A file holds them in BF16, F16 or F32 under the names that a PyTorch
-/// `Sequential(Linear(B, H), ReLU(), Linear(H, B))` gives them: `0.weight` `[H, B]`, `0.bias`
-/// `[H]`, `2.weight` `[B, H]`, `2.bias` `[B]`, and nothing else. B and H are those of `0.weight`.
+/// A file contains them in BF16, F16 or F32 with the names of a PyTorch
+/// `Sequential(Linear(B, H), ReLU(), Linear(H, B))`: `0.weight` `[H, B]`, `0.bias` `[H]`,
+/// `2.weight` `[B, H]`, `2.bias` `[B]`, and no other tensor. `0.weight` determines B and H.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FilterWeights {
     /// `0.weight`: `[H, B]`.
@@ -31,7 +32,7 @@ pub struct FilterWeights {
 }
 
 impl FilterWeights {
-    /// The filter in the file at `path`.
+    /// Reads the filter in the file at `path`.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -41,11 +42,11 @@ impl FilterWeights {
         Self::open(&Files::folder(folder.unwrap_or(Path::new("."))), &name)
     }
 
-    /// The filter in the file `name`.
+    /// Reads the filter in the file `name`.
     ///
     /// # Errors
-    /// A file that is not there or no safetensors file; a tensor that is missing, has another
-    /// shape or type, holds a NaN or an infinity, or belongs to no filter.
+    /// If the file is missing or not a safetensors file, or a tensor is missing, has a wrong shape
+    /// or type, contains a NaN or an infinity, or does not belong to a filter.
     pub fn open(files: &Files, name: &str) -> Result<Self, LoadError> {
         let mut weights = Weights::open_single(files, name)?;
         let refuse = |tensor: &str, expected, found| {
@@ -70,15 +71,19 @@ impl FilterWeights {
             second_bias: weights.tensor(SECOND_BIAS, &[size])?,
         };
         match weights.unused().first() {
-            Some(tensor) => refuse(tensor, "two linear layers, 0 and 2", "a third".to_owned()),
+            Some(tensor) => refuse(
+                tensor,
+                "only the linear layers 0 and 2",
+                "another tensor".to_owned(),
+            ),
             None => Ok(filter),
         }
     }
 
-    /// The file of this filter, in F32.
+    /// The content of a safetensors file with this filter in F32.
     ///
     /// # Errors
-    /// If the layers do not have B x H values.
+    /// If the number of values does not match B x H.
     pub fn to_file(&self) -> Result<Vec<u8>, SafeTensorError> {
         let (size, hidden) = (self.second_bias.len(), self.first_bias.len());
         let tensors = [

@@ -1,14 +1,14 @@
-//! Sizes of models that are built with random weights.
+//! Sizes of models with random weights.
 
 use crate::{Checkpoint, LoadError};
 
-/// Positions that such a model is built for.
+/// Maximum number of positions of these models.
 const POSITIONS: usize = 4096;
 
-/// Sizes of a model of LLaDA's architecture; right for measuring speed, and for nothing else.
+/// Sizes of a model with LLaDA's architecture and random weights, for measuring speed only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Its name on command lines.
+    /// Name on the command line.
     pub name: &'static str,
     width: usize,
     heads: usize,
@@ -18,7 +18,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Every geometry, the smallest first.
+    /// Every geometry, from the smallest to the largest.
     pub const ALL: [Self; 3] = [
         Self {
             name: "demo",
@@ -46,14 +46,14 @@ impl Geometry {
         },
     ];
 
-    /// The geometry called `name`.
+    /// The geometry with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|geometry| geometry.name == name)
     }
 
-    /// Random weights of these sizes, with the ids of the mask token and of the token that ends a
-    /// text.
+    /// A checkpoint of these sizes with random weights, the mask token `mask` and the end-of-text
+    /// token `end`.
     ///
     /// # Errors
     /// As [`Checkpoint::synthetic`].
@@ -74,7 +74,7 @@ impl Geometry {
         Checkpoint::synthetic(&config, 1)
     }
 
-    /// Operations of the matrix products of one row, the LM head's included.
+    /// Floating-point operations of the matrix products of one row, including the LM head.
     #[must_use]
     pub fn operations(&self) -> f64 {
         let layer = 4 * self.width * self.width + 3 * self.width * self.mlp;
@@ -94,7 +94,7 @@ mod tests {
         let info = model.info();
         assert_eq!((info.width, info.layers, info.mlp_width), (192, 6, 512));
         assert_eq!((info.mask, info.end.as_slice()), (5, &[1][..]));
-        // All parameters but the embedding table and the norms are multiplied once per row.
+        // All parameters except the embedding table and the norms are multiplied once per row.
         let others = info.vocab_size * info.width + (2 * info.layers + 1) * info.width;
         let multiplied = (info.parameters - others) as f64;
         assert_eq!(geometry.operations(), 2.0 * multiplied);

@@ -1,7 +1,7 @@
-//! GGUF files of LLaDA and Dream as llama.cpp's converter writes them.
+//! GGUF files of LLaDA and Dream, as written by llama.cpp's converter.
 //!
-//! Quantized tensors are turned into f32 when they are read (candle) and kept as the dtype that
-//! the server was started with.
+//! Quantized tensors are converted to f32 when they are read (by candle) and stored in the dtype
+//! that the checkpoint is loaded with.
 
 use crate::LoadError;
 use crate::config::Keys;
@@ -17,11 +17,11 @@ pub(crate) struct Gguf {
     pub(crate) file: String,
     bytes: Bytes,
     content: Content,
-    /// Width of a head whose query and key rows the converter has interleaved.
+    /// Head width if the converter interleaved the rows of query and key matrices.
     interleaved: Option<usize>,
 }
 
-/// `architecture` of the metadata, what a configuration calls it, and its metadata by its keys.
+/// How the GGUF metadata of one architecture maps to the keys of its `config.json`.
 struct Dialect {
     name: &'static str,
     architecture: &'static str,
@@ -29,7 +29,7 @@ struct Dialect {
     vocabulary: &'static str,
     tied: &'static str,
     biased: &'static str,
-    /// Rows of q and k lie as llama.cpp's rotation of neighbours wants them.
+    /// Rows of q and k are interleaved for llama.cpp, which rotates adjacent elements.
     interleaved: bool,
 }
 
@@ -71,15 +71,15 @@ const DREAM: Dialect = Dialect {
     interleaved: false,
 };
 
-/// Metadata without which nothing can be built.
+/// The first `NEEDED` keys of a dialect are required.
 const NEEDED: usize = 6;
 const TABLE: &str = "token_embd.weight";
 
 impl Gguf {
-    /// Opens the file and says as a configuration what it holds.
+    /// Opens the file and returns its metadata as a configuration.
     ///
     /// # Errors
-    /// If it is no GGUF file, or of another architecture.
+    /// If it is not a GGUF file, or has an unsupported architecture.
     pub(crate) fn open(files: &Files, file: &str) -> Result<(Self, Keys), LoadError> {
         let bytes = files.open(file)?;
         let content = Content::read(&mut Cursor::new(&*bytes));
@@ -109,7 +109,7 @@ impl Gguf {
         Ok((gguf, keys))
     }
 
-    /// The shape that a tensor is stored with, `None` if it is not stored.
+    /// The stored shape of a tensor, `None` if it is not stored.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
         Some(self.content.tensor_infos.get(name)?.shape.dims())
     }
@@ -125,11 +125,12 @@ impl Gguf {
         sizes.map(|info| stored(info) as u64).sum()
     }
 
-    /// Appends the elements of a tensor in row-major order if it `reads`; the bytes that it takes
-    /// in the file.
+    /// Appends the elements of a tensor in row-major order if `reads`. Returns the number of bytes
+    /// that the tensor takes in the file.
     ///
     /// # Errors
-    /// A tensor that is missing, of another shape, cut short, or holds numbers that are not finite.
+    /// If the tensor is missing, has another shape, is truncated, or contains numbers that are not
+    /// finite.
     pub(crate) fn append(
         &self,
         (name, shape): (&str, &[usize]),
@@ -170,7 +171,7 @@ impl Gguf {
                 });
             }
             match self.interleaved.filter(|_| is_rotated(name)) {
-                Some(head) => push_apart(&values, head, shape, to),
+                Some(head) => deinterleave(&values, head, shape, to),
                 None => to.extend_from_slice(&values),
             }
         }
@@ -185,13 +186,13 @@ impl Gguf {
 }
 
 impl Dialect {
-    /// The metadata as the family's configuration.
+    /// Converts the metadata to the family's configuration.
     fn configuration(&self, file: &str, content: &Content) -> Result<Keys, LoadError> {
         let mut map = Map::new();
         map.insert("architectures".to_owned(), json!([self.architecture]));
         let fields = &content.metadata;
-        for (number, (theirs, ours)) in self.keys.iter().enumerate() {
-            let key = format!("{}.{theirs}", self.name);
+        for (number, (gguf_key, config_key)) in self.keys.iter().enumerate() {
+            let key = format!("{}.{gguf_key}", self.name);
             let value = fields.get(&key).and_then(plain);
             if value.is_none() && number < NEEDED {
                 return Err(LoadError::Key {
@@ -201,7 +202,7 @@ impl Dialect {
                     found: "nothing".to_owned(),
                 });
             }
-            map.extend(value.map(|value| ((*ours).to_owned(), value)));
+            map.extend(value.map(|value| ((*config_key).to_owned(), value)));
         }
         let ids = ["mask_token_id", "eos_token_id"];
         for id in ids {
@@ -216,11 +217,12 @@ impl Dialect {
             tensor: TABLE.to_owned(),
             expected: Vec::new(),
         })?;
-        let said = fields.get(&format!("{}.vocab_size", self.name));
+        let vocab_size = fields.get(&format!("{}.vocab_size", self.name));
         map.insert("vocab_size".to_owned(), json!(rows));
         map.insert(self.vocabulary.to_owned(), json!(rows));
         if self.vocabulary != "vocab_size" {
-            map.extend(said.and_then(plain).map(|v| ("vocab_size".to_owned(), v)));
+            let value = vocab_size.and_then(plain);
+            map.extend(value.map(|value| ("vocab_size".to_owned(), value)));
         }
         map.insert(self.tied.to_owned(), json!(!has("output.weight")));
         map.insert(self.biased.to_owned(), json!(has("blk.0.attn_q.bias")));
@@ -228,7 +230,7 @@ impl Dialect {
     }
 }
 
-/// A number of the metadata.
+/// A numeric metadata value as JSON.
 fn plain(field: &Field) -> Option<Value> {
     match field {
         Field::U8(n) => Some(json!(n)),
@@ -249,14 +251,14 @@ fn stored(info: &TensorInfo) -> usize {
     blocks * info.ggml_dtype.type_size()
 }
 
-/// Whether it makes queries or keys.
+/// Whether the tensor projects to queries or keys, which are rotated.
 fn is_rotated(name: &str) -> bool {
     name.contains(".attn_q.") || name.contains(".attn_k.")
 }
 
-/// Appends rows whose halves of a head of `head` rows were interleaved: row 2 i + j of a head is
-/// row i of its half j.
-fn push_apart(values: &[f32], head: usize, shape: &[usize], to: &mut Vec<f32>) {
+/// Appends rows in their original order. In `values`, the two halves of each head of `head` rows
+/// are interleaved: row 2 i + j of a head is row i of its half j.
+fn deinterleave(values: &[f32], head: usize, shape: &[usize], to: &mut Vec<f32>) {
     let columns: usize = shape.iter().skip(1).product();
     let rows = shape.first().copied().unwrap_or(0);
     for row in 0..rows {
@@ -267,7 +269,7 @@ fn push_apart(values: &[f32], head: usize, shape: &[usize], to: &mut Vec<f32>) {
     }
 }
 
-/// candle's errors carry backtraces.
+/// The first line of an error; candle's errors contain backtraces.
 fn first_line(error: &candle_core::Error) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or_default().to_owned()

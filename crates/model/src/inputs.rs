@@ -1,28 +1,28 @@
-//! A batch flattened for the kernels, with everything checked that they will index.
+//! A batch flattened for the kernels, with all indices checked.
 
 use kernels::{AttentionSegment, Draw, LogitBias, ScorerRow};
 use step::{Attention, Batch, Row, Segment, set_words};
 
-/// What a batch's indices must stay below.
+/// Exclusive upper bounds of a batch's indices.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct InputBounds {
     /// Rows of the embedding table.
     pub(crate) tokens: usize,
     /// Tokens with a logit.
     pub(crate) vocab: usize,
     pub(crate) positions: usize,
-    /// The mask token, as fixed as the others although it bounds nothing.
+    /// The mask token; not a bound, but constant like the bounds.
     pub(crate) mask: u32,
     pub(crate) page_size: usize,
     pub(crate) pages: usize,
 }
 
-/// One entry per row of the batch unless said otherwise. Reused between steps.
+/// The arrays of a batch, with one entry per row unless noted otherwise. Reused between steps.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
     pub(crate) tokens: Vec<u32>,
     pub(crate) positions: Vec<u32>,
-    /// Physical slot.
+    /// Physical slots in the pool.
     pub(crate) slots: Vec<u32>,
     pub(crate) visible: Vec<u32>,
     pub(crate) segments: Vec<AttentionSegment>,
@@ -35,7 +35,7 @@ pub(crate) struct Inputs {
     /// One entry per segment.
     pub(crate) draws: Vec<Draw>,
     pub(crate) biases: Vec<LogitBias>,
-    /// Sets of tokens, `set_words` of the vocabulary each.
+    /// Sets of tokens, each of `set_words(vocab)` words.
     pub(crate) allowed: Vec<u32>,
     pub(crate) copies: Vec<(u32, u32)>,
     /// The mask token.
@@ -43,10 +43,13 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Replaces the content by `batch`, or says what is wrong with it.
-    pub(crate) fn fill(&mut self, batch: &Batch, limits: &Limits) -> Result<(), String> {
+    /// Replaces the content by `batch`.
+    ///
+    /// # Errors
+    /// Describes the first index out of bounds or other invalid value.
+    pub(crate) fn fill(&mut self, batch: &Batch, bounds: &InputBounds) -> Result<(), String> {
         self.clear();
-        self.mask = limits.mask;
+        self.mask = bounds.mask;
         self.pages.extend(batch.pages.iter().map(|page| page.0));
         self.copies
             .extend(batch.copies.iter().map(|copy| (copy.from.0, copy.to.0)));
@@ -57,7 +60,7 @@ impl Inputs {
                 amount: bias.amount,
             }));
         self.allowed.extend_from_slice(&batch.allowed);
-        let words = set_words(limits.vocab as u32);
+        let words = set_words(bounds.vocab as u32);
         if !self.allowed.len().is_multiple_of(words) {
             return Err(format!(
                 "allowed sets of {} words, expected a multiple of {words}",
@@ -70,12 +73,12 @@ impl Inputs {
             .iter()
             .copied()
             .chain(copied)
-            .find(|&p| p as usize >= limits.pages)
+            .find(|&p| p as usize >= bounds.pages)
         {
-            return Err(format!("page {page} of {}", limits.pages));
+            return Err(format!("page {page} of {}", bounds.pages));
         }
         for segment in &batch.segments {
-            self.push_segment(batch, segment, limits)?;
+            self.push_segment(batch, segment, bounds)?;
         }
         if self.tokens.len() != batch.rows.len() {
             return Err(format!(
@@ -87,7 +90,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// One sequence alone: row i at position and slot i, on one page.
+    /// A single sequence on one page: row i has position i and slot i.
     pub(crate) fn alone(tokens: &[u32], attention: Attention) -> Self {
         let count = tokens.len() as u32;
         let visible = |row: u32| match attention {
@@ -131,7 +134,7 @@ impl Inputs {
         &mut self,
         batch: &Batch,
         segment: &Segment,
-        limits: &Limits,
+        bounds: &InputBounds,
     ) -> Result<(), String> {
         let (from, to) = (segment.rows.start as usize, segment.rows.end as usize);
         let rows = batch
@@ -152,7 +155,7 @@ impl Inputs {
             ));
         }
         for row in rows {
-            self.push_row(row, (first, last), limits)?;
+            self.push_row(row, (first, last), bounds)?;
         }
         self.segments.push(AttentionSegment {
             rows: segment.rows.clone(),
@@ -174,21 +177,21 @@ impl Inputs {
         &mut self,
         row: &Row,
         (first, last): (usize, usize),
-        limits: &Limits,
+        bounds: &InputBounds,
     ) -> Result<(), String> {
         let index = self.tokens.len();
-        let slots = (last - first) * limits.page_size;
+        let slots = (last - first) * bounds.page_size;
         let (slot, visible) = (row.slot as usize, row.visible as usize);
-        if row.token as usize >= limits.tokens {
+        if row.token as usize >= bounds.tokens {
             return Err(format!(
                 "row {index}: token {} of {}",
-                row.token, limits.tokens
+                row.token, bounds.tokens
             ));
         }
-        if row.position as usize >= limits.positions {
+        if row.position as usize >= bounds.positions {
             return Err(format!(
                 "row {index}: position {} of {}",
-                row.position, limits.positions
+                row.position, bounds.positions
             ));
         }
         if slot >= slots || visible > slots {
@@ -196,15 +199,15 @@ impl Inputs {
                 "row {index}: slot {slot}, {visible} visible, of {slots} slots"
             ));
         }
-        let page = self.pages[first + slot / limits.page_size] as usize;
+        let page = self.pages[first + slot / bounds.page_size] as usize;
         self.tokens.push(row.token);
         self.positions.push(row.position);
         self.slots
-            .push((page * limits.page_size + slot % limits.page_size) as u32);
+            .push((page * bounds.page_size + slot % bounds.page_size) as u32);
         self.visible.push(row.visible);
         if row.score.is_wanted() {
             let scorer = self
-                .scorer(row, limits)
+                .scorer(row, bounds)
                 .map_err(|what| format!("row {index}: {what}"))?;
             self.scored.push(index as u32);
             self.scorers.push(scorer);
@@ -212,15 +215,15 @@ impl Inputs {
         Ok(())
     }
 
-    /// What a row of the segment that comes next is scored with.
-    fn scorer(&self, row: &Row, limits: &Limits) -> Result<ScorerRow, String> {
+    /// The scorer of a row of the segment that is being added.
+    fn scorer(&self, row: &Row, bounds: &InputBounds) -> Result<ScorerRow, String> {
         let range = row.biases.start as usize..row.biases.end as usize;
         let Some(biases) = self.biases.get(range) else {
             return Err(format!("biases {:?} of {}", row.biases, self.biases.len()));
         };
         for bias in biases {
-            if bias.token as usize >= limits.vocab {
-                return Err(format!("bias for token {} of {}", bias.token, limits.vocab));
+            if bias.token as usize >= bounds.vocab {
+                return Err(format!("bias for token {} of {}", bias.token, bounds.vocab));
             }
             if !(bias.repetition > 0.0 && bias.repetition.is_finite()) {
                 return Err(format!(
@@ -229,11 +232,11 @@ impl Inputs {
                 ));
             }
         }
-        let sets = self.allowed.len() / set_words(limits.vocab as u32);
+        let sets = self.allowed.len() / set_words(bounds.vocab as u32);
         if let Some(set) = row.allowed.filter(|&set| set as usize >= sets) {
             return Err(format!("allowed set {set} of {sets}"));
         }
-        let (tops, most) = (row.score.tops(), limits.vocab - 1);
+        let (tops, most) = (row.score.tops(), bounds.vocab - 1);
         if tops > most {
             return Err(format!("{tops} most probable tokens of {most}"));
         }

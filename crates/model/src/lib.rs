@@ -1,7 +1,7 @@
 //! Checkpoints, layers, architectures and the executor that runs them.
 //!
-//! A [`Checkpoint`] is a Hugging Face folder (or the same files in memory); [`Model::load`]
-//! chooses the architecture by its `config.json`; a [`ModelExecutor`] owns the model, the
+//! A [`Checkpoint`] is a Hugging Face folder (or the same files in memory). [`Model::load`]
+//! chooses the architecture from its `config.json`. A [`ModelExecutor`] owns the model, the
 //! physical KV pool and the threads, and runs one batch at a time.
 //!
 //! Letters in shapes: `r` rows of the batch, `h` query heads, `g` key/value heads, `c` head
@@ -40,4 +40,4 @@ pub use kernels::device::{Check, Device};
 pub use layers::ExpertSharing;
 pub use memory::Memory;
 pub use model::{ExpertInfo, Model, ModelInfo};
-pub use profile::{Part, Profile};
+pub use profile::{Profile, Stage};

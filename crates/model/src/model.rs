@@ -1,4 +1,4 @@
-//! A loaded model: its network and the facts about it.
+//! A loaded model and its info.
 
 use crate::arch::{self, Network, Pass};
 use crate::inputs::Inputs;
@@ -9,7 +9,7 @@ use candle_core::{Device, Tensor};
 use kernels::WeightDtype;
 use step::{Attention, Readout};
 
-/// What is known of a model besides its weights.
+/// The properties of a model other than its weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelInfo {
     /// Name of the architecture family.
@@ -24,51 +24,51 @@ pub struct ModelInfo {
     pub groups: usize,
     /// Head width `c`.
     pub head_width: usize,
-    /// MLP width `m`: of layers without experts, or of an expert if every layer has them.
+    /// MLP width `m`: of layers without experts, or of an expert if every layer has experts.
     pub mlp_width: usize,
-    /// The experts, where layers have them.
+    /// The experts, if any layer has them.
     pub experts: Option<ExpertInfo>,
-    /// Tokens with a logit `v`.
+    /// Number of tokens with a logit, `v`.
     pub vocab_size: usize,
     /// Rows of the embedding table, at least `vocab_size`.
     pub embedding_size: usize,
-    /// Positions the model was built for.
+    /// Maximum number of positions.
     pub max_positions: usize,
     /// The mask token.
     pub mask: u32,
-    /// Tokens that end a text; a chat's end of turn is the tokenizer's to add.
+    /// Tokens that end a text. The tokenizer adds the token that ends a chat turn.
     pub end: Vec<u32>,
-    /// The LM head is the embedding table.
+    /// Whether the LM head shares the embedding table.
     pub tied: bool,
-    /// Stored numbers, tied matrices counted once.
+    /// Number of parameters; tied matrices count once.
     pub parameters: usize,
-    /// What matrices are kept and multiplied as.
+    /// Dtype in which matrices are stored and multiplied.
     pub dtype: WeightDtype,
-    /// What rows may see.
+    /// The attention mask.
     pub attention: Attention,
-    /// Where predictions are read.
+    /// The row at which the prediction of a position is read.
     pub readout: Readout,
 }
 
 /// The experts of a model's layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertInfo {
-    /// In a layer.
+    /// Number of experts in a layer.
     pub count: usize,
-    /// That each row goes through.
+    /// Number of experts chosen for each row.
     pub chosen: usize,
-    /// Numbers of one of a layer, over all layers that have experts.
+    /// Parameters of one expert per layer, summed over all layers with experts.
     pub parameters: usize,
 }
 
 impl ModelInfo {
-    /// Bytes of keys and values per position, all layers, f32.
+    /// Bytes of keys and values per position in f32, all layers together.
     #[must_use]
     pub fn kv_bytes_per_position(&self) -> usize {
         2 * self.layers * self.groups * self.head_width * size_of::<f32>()
     }
 
-    /// One line for people: family, parameters, geometry, memory, ids.
+    /// A one-line description: family, parameters, geometry, KV bytes, token ids.
     #[must_use]
     pub fn describe(&self) -> String {
         format!(
@@ -100,14 +100,14 @@ pub struct Model {
 }
 
 impl Model {
-    /// Converts and packs the weights of the architecture that the configuration names.
+    /// Loads the architecture named in the configuration; converts and packs its weights.
     ///
     /// # Errors
-    /// If the architecture or a setting is not supported, or a tensor is missing, has another
-    /// shape or type, or holds a number that is not finite.
+    /// If the architecture or a setting is not supported, or a tensor is missing, has a wrong shape
+    /// or type, or contains a number that is not finite.
     pub fn load(mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
         let (network, info) = arch::load(&checkpoint.config, &mut checkpoint.weights)?;
-        let (info, warnings) = checkpoint.told(info);
+        let (info, warnings) = checkpoint.finish(info);
         Ok(Self {
             network,
             info,
@@ -116,29 +116,29 @@ impl Model {
         })
     }
 
-    /// The facts about it.
+    /// The model's info.
     #[must_use]
     pub fn info(&self) -> &ModelInfo {
         &self.info
     }
 
-    /// The memory that it takes, without KV pages.
+    /// The memory that the model takes, without KV pages.
     #[must_use]
     pub fn memory(&self) -> Memory {
         self.memory
     }
 
-    /// What was odd about the checkpoint and does not matter, one line each.
+    /// Warnings about the checkpoint, one line each.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Logits `[tokens, v]`, row by row, of one sequence at positions 0, 1, .. under the model's
-    /// own attention; rows are not shifted, whatever [`ModelInfo::readout`] says.
+    /// Logits `[tokens, v]` in row-major order of one sequence at positions 0, 1, .. with the
+    /// model's own attention. Rows are not shifted, independent of [`ModelInfo::readout`].
     ///
     /// # Errors
-    /// If there is no token, or a token or the length is out of range.
+    /// If `tokens` is empty, or a token or the length is out of range.
     pub fn logits(&self, tokens: &[u32]) -> Result<Vec<f32>, ForwardError> {
         let most = self.info.max_positions;
         if tokens.is_empty() || tokens.len() > most {

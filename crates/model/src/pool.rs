@@ -1,9 +1,9 @@
-//! The physical KV memory: one key and one value tensor per layer, allocated once.
+//! The physical KV pool: one key and one value tensor per layer, allocated once.
 
 use candle_core::{DType, Device, Result, Tensor};
 use kernels::{CopyPages, Pool, WriteRows};
 
-/// What decides a pool's size.
+/// The sizes of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PoolShape {
     pub(crate) layers: usize,
@@ -17,7 +17,7 @@ pub(crate) struct PoolShape {
 
 /// Keys and values of all layers.
 pub(crate) struct KvPool {
-    /// Per layer keys and values, in the orders of [`Pool`].
+    /// Keys and values of each layer, in the layouts of [`Pool`].
     layers: Vec<(Tensor, Tensor)>,
 }
 
@@ -59,8 +59,8 @@ impl KvPool {
         })
     }
 
-    /// Writes the keys and values of every row to its slot: columns from `at.0` and from `at.1`
-    /// on of `rows [r, w]`.
+    /// Writes the keys and values of every row to its slot. In `rows [r, w]`, the keys start at
+    /// column `at.0` and the values at column `at.1`.
     pub(crate) fn write(
         &self,
         layer: usize,

@@ -1,32 +1,32 @@
-//! Where the time of a forward pass goes.
+//! The time of a forward pass by stage.
 
 use std::time::{Duration, Instant};
 
-/// What a forward pass is made of, in the order of its first use.
+/// A stage of a forward pass, in the order of first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Checking the batch and flattening it, copies of pages.
+pub enum Stage {
+    /// Checking and flattening the batch, copying pages.
     Inputs,
-    /// The embedding table.
+    /// Lookup in the embedding table.
     Embedding,
     /// RMS norms.
     Norm,
     /// Matrix products of the layers.
     Linear,
-    /// Rotary positions.
+    /// Rotation of queries and keys.
     Rope,
-    /// Writes of keys and values.
+    /// Writing keys and values.
     Write,
     /// Attention.
     Attention,
-    /// Matrix products of the LM head.
+    /// Matrix product of the LM head.
     Head,
-    /// Logits to candidates.
+    /// Reducing logits to candidates.
     Score,
 }
 
-impl Part {
-    /// All parts.
+impl Stage {
+    /// All stages.
     pub const ALL: [Self; 9] = [
         Self::Inputs,
         Self::Embedding,
@@ -39,7 +39,7 @@ impl Part {
         Self::Score,
     ];
 
-    /// Its name in tables.
+    /// Name in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -56,35 +56,35 @@ impl Part {
     }
 }
 
-/// Wall time by part, summed over forward passes.
+/// Wall time by stage, summed over forward passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// Forward passes.
+    /// Number of forward passes.
     pub passes: u64,
-    times: [Duration; Part::ALL.len()],
+    times: [Duration; Stage::ALL.len()],
 }
 
 impl Profile {
-    /// Time of a part, all passes together.
+    /// Time of a stage in all passes.
     #[must_use]
-    pub fn time(&self, part: Part) -> Duration {
-        self.times[part as usize]
+    pub fn time(&self, stage: Stage) -> Duration {
+        self.times[stage as usize]
     }
 
-    /// Time of all parts.
+    /// Time of all stages.
     #[must_use]
     pub fn total(&self) -> Duration {
         self.times.iter().sum()
     }
 
-    /// A part's share of the total, `0.0..=1.0`; 0 of no time.
+    /// A stage's share of the total, `0.0..=1.0`; 0 if the total is 0.
     #[must_use]
-    pub fn share(&self, part: Part) -> f64 {
-        self.time(part).as_secs_f64() / self.total().as_secs_f64().max(1e-12)
+    pub fn share(&self, stage: Stage) -> f64 {
+        self.time(stage).as_secs_f64() / self.total().as_secs_f64().max(1e-12)
     }
 }
 
-/// Books the time since the last lap; without a profile it does nothing, not even look.
+/// Adds times to a profile; without a profile it does not read the system clock.
 pub(crate) struct Clock<'a>(Option<(&'a mut Profile, Instant)>);
 
 impl<'a> Clock<'a> {
@@ -93,11 +93,11 @@ impl<'a> Clock<'a> {
         Self(profile.map(|profile| (profile, Instant::now())))
     }
 
-    /// Books what passed since the last lap on `part`.
-    pub(crate) fn lap(&mut self, part: Part) {
+    /// Adds the time since the last lap to `stage`.
+    pub(crate) fn lap(&mut self, stage: Stage) {
         if let Some((profile, last)) = &mut self.0 {
             let now = Instant::now();
-            profile.times[part as usize] += now - *last;
+            profile.times[stage as usize] += now - *last;
             *last = now;
         }
     }
@@ -115,29 +115,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn laps_add_up_and_an_idle_clock_books_nothing() {
+    fn laps_add_up_and_a_clock_without_a_profile_does_nothing() {
         let mut profile = Profile::default();
         let mut clock = Clock::start(Some(&mut profile));
-        clock.lap(Part::Linear);
-        clock.lap(Part::Score);
-        clock.lap(Part::Linear);
+        clock.lap(Stage::Linear);
+        clock.lap(Stage::Score);
+        clock.lap(Stage::Linear);
         clock.pass();
         assert_eq!(profile.passes, 1);
-        let known = profile.time(Part::Linear) + profile.time(Part::Score);
+        let known = profile.time(Stage::Linear) + profile.time(Stage::Score);
         assert_eq!(profile.total(), known);
-        assert_eq!(profile.time(Part::Norm), Duration::ZERO);
-        let shares: f64 = Part::ALL.iter().map(|&part| profile.share(part)).sum();
+        assert_eq!(profile.time(Stage::Norm), Duration::ZERO);
+        let shares: f64 = Stage::ALL.iter().map(|&stage| profile.share(stage)).sum();
         assert!(known.is_zero() || (shares - 1.0).abs() < 1e-9);
         let mut idle = Clock::start(None);
-        idle.lap(Part::Linear);
+        idle.lap(Stage::Linear);
         idle.pass();
     }
 
     #[test]
-    fn parts_are_listed_in_their_own_order_under_different_names() {
-        for (index, part) in Part::ALL.into_iter().enumerate() {
-            assert_eq!(part as usize, index);
-            let same = Part::ALL.iter().filter(|other| other.name() == part.name());
+    fn stages_are_listed_in_order_with_distinct_names() {
+        for (index, stage) in Stage::ALL.into_iter().enumerate() {
+            assert_eq!(stage as usize, index);
+            let same = Stage::ALL
+                .iter()
+                .filter(|other| other.name() == stage.name());
             assert_eq!(same.count(), 1);
         }
     }

@@ -1,16 +1,16 @@
-//! From hidden states to candidates and tops: the LM head in bounded chunks, reduced at once.
+//! Reduces hidden states to candidates and tops; the LM head runs in chunks of bounded size.
 
 use crate::arch::Network;
 use crate::inputs::Inputs;
-use crate::profile::{Clock, Part};
+use crate::profile::{Clock, Stage};
 use candle_core::{Result, Tensor};
 use kernels::{Scored, Scorer, Top, score};
 use step::{BatchOutput, Candidate, TopToken};
 
-/// Rows whose logits exist at the same time; no part of the numerics.
+/// Rows whose logits exist at the same time; does not affect results.
 const CHUNK: usize = 64;
 
-/// Appends to `output` what the scored rows of `hidden [r, d]` want, in row order.
+/// Appends to `output` the candidates and tops of the scored rows of `hidden [r, d]`, in row order.
 pub(crate) fn sample(
     network: &dyn Network,
     hidden: &Tensor,
@@ -42,12 +42,12 @@ pub(crate) fn sample(
         let records = scores.records.into_iter();
         output.candidates.extend(records.map(candidate));
         output.tops.extend(scores.tops.into_iter().map(top));
-        clock.lap(Part::Score);
+        clock.lap(Stage::Score);
     }
     Ok(())
 }
 
-/// A record as the engine reads it.
+/// Converts a record to the type of the `step` crate.
 pub(crate) fn candidate(scored: Scored) -> Candidate {
     Candidate {
         token: scored.token,
@@ -60,7 +60,7 @@ pub(crate) fn candidate(scored: Scored) -> Candidate {
     }
 }
 
-/// One of the most probable tokens as the engine reads it.
+/// Converts one of the most probable tokens to the type of the `step` crate.
 pub(crate) fn top(top: Top) -> TopToken {
     TopToken {
         token: top.token,

@@ -215,7 +215,7 @@ fn a_device_that_is_not_there() {
     assert_eq!(output.status.code(), Some(69), "{message}");
     assert_eq!(
         message,
-        "asynclane: --device cuda: this build has no CUDA (feature `cuda`)\n"
+        "asynclane: --device cuda: this build has no CUDA support (feature `cuda`)\n"
     );
     let output = run(&["serve", "--listen", "127.0.0.1:0", "--device", "tpu"]);
     assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));

@@ -1,7 +1,7 @@
 //! Attention of some rows of one segment, for the query heads of one key head.
 //!
-//! Keys and values are read where they lie. Only where a page holds no whole vectors of slots, or
-//! a head no whole panels, a chunk is copied into an order that vectors can read.
+//! Keys and values are read in place. A chunk is copied into an order for vector loads only if the
+//! slots of a page are not a multiple of a vector, or a head is not a multiple of a panel.
 
 use super::{CHUNK, View, as_usize};
 use crate::simd::dot::Columns;
@@ -9,18 +9,18 @@ use crate::simd::tile::{Tile, by_height};
 use crate::simd::{Kernel, MAX_LANES, Simd, math};
 use std::ops::Range;
 
-/// Shortest vector of any instruction set, in `f32` lanes.
+/// Lanes of the shortest vector of any instruction set.
 const MIN_LANES: usize = 8;
 
 /// Buffers of one task, reused between tasks.
 pub(super) struct Scratch {
-    /// Scaled queries `[queries, c]`, row by row, a row's heads side by side.
+    /// Scaled queries `[queries, c]`, row by row with a row's heads contiguous.
     q: Vec<f32>,
     /// Keys of a chunk, if copied: `[CHUNK / LANES, c, LANES]`.
     k: Vec<f32>,
     /// Values of a chunk, if copied: `[c / panel, CHUNK, panel]`, padded with zeros.
     v: Vec<f32>,
-    /// Scores, then weights of one tile `[TILE_ROWS, CHUNK]`.
+    /// Scores, later weights, of one tile `[TILE_ROWS, CHUNK]`.
     p: Vec<f32>,
     /// Unnormalised results `[c / panel, queries, panel]`.
     o: Vec<f32>,
@@ -28,9 +28,9 @@ pub(super) struct Scratch {
     max: Vec<f32>,
     /// Sum of weights so far, `[queries]`.
     sum: Vec<f32>,
-    /// Where the keys of each vector of slots begin, in the pool or in `k`.
+    /// Offset of the keys of each vector of slots, in the pool or in `k`.
     keys: [usize; CHUNK / MIN_LANES],
-    /// Slots whose values follow one another, and where they begin, in the pool or in `v`.
+    /// Runs of slots with contiguous values: length and offset, in the pool or in `v`.
     runs: Vec<(usize, usize)>,
 }
 
@@ -90,7 +90,7 @@ impl Task<'_> {
         self.view.op.heads / self.view.groups
     }
 
-    /// Slots of the chunk from `start` on that a query sees.
+    /// Number of slots that a query sees in the chunk that starts at `start`.
     fn seen(&self, query: usize, start: usize) -> usize {
         let row = self.rows.start + query / self.share();
         let visible = self.view.op.visible[row] as usize;
@@ -98,16 +98,16 @@ impl Task<'_> {
     }
 
     fn load_queries(&mut self, panel: usize) {
-        let (c, part) = (self.view.c, self.share() * self.view.c);
+        let (c, width) = (self.view.c, self.share() * self.view.c);
         for (i, row) in self.rows.clone().enumerate() {
-            let from = row * self.view.stride + self.group * part;
-            let scaled = self.view.q[from..from + part]
+            let from = row * self.view.stride + self.group * width;
+            let scaled = self.view.q[from..from + width]
                 .iter()
                 .map(|x| x * self.view.op.scale);
-            let to = &mut self.scratch.q[i * part..(i + 1) * part];
+            let to = &mut self.scratch.q[i * width..(i + 1) * width];
             to.iter_mut().zip(scaled).for_each(|(to, x)| *to = x);
         }
-        let queries = self.rows.len() * part / c.max(1);
+        let queries = self.rows.len() * width / c.max(1);
         self.scratch.max[..queries].fill(f32::NEG_INFINITY);
         self.scratch.sum[..queries].fill(0.0);
         let Scratch { o, max, .. } = &mut *self.scratch;
@@ -116,24 +116,24 @@ impl Task<'_> {
         }
     }
 
-    /// Where the page that holds a logical slot has this key head, in either pool.
+    /// Offset of this key head in the page of a logical slot, in either pool.
     fn page_of(&self, slot: usize) -> usize {
         let table = &self.view.op.pages[as_usize(&self.view.op.segments[self.segment].pages)];
         let page = table[slot / self.view.page] as usize;
         (page * self.view.groups + self.group) * self.view.c * self.view.page
     }
 
-    /// Whether vectors of slots lie in the key pool as they are read.
+    /// Whether vectors of slots can be read from the key pool in place.
     fn keys_in_place(&self, lanes: usize) -> bool {
         self.view.page.is_multiple_of(lanes)
     }
 
-    /// Whether panels of a head lie in the value pool as they are read.
+    /// Whether panels of a head can be read from the value pool in place.
     fn values_in_place(&self, panel: usize) -> bool {
         self.view.c.is_multiple_of(panel)
     }
 
-    /// Finds the keys of the logical slots `slots`, or copies them.
+    /// Locates the keys of the logical slots `slots`, or copies them.
     fn find_keys(&mut self, lanes: usize, slots: Range<usize>) {
         let (c, page) = (self.view.c, self.view.page);
         if self.keys_in_place(lanes) {
@@ -153,7 +153,7 @@ impl Task<'_> {
         }
     }
 
-    /// Finds the values of the logical slots `slots`, or copies them.
+    /// Locates the values of the logical slots `slots`, or copies them.
     fn find_values(&mut self, panel: usize, slots: Range<usize>) {
         let (c, page) = (self.view.c, self.view.page);
         self.scratch.runs.clear();
@@ -178,7 +178,7 @@ impl Task<'_> {
         }
     }
 
-    /// Keys of the `i`-th two vectors of slots of the chunk, of which there are `vectors`.
+    /// Keys of the `i`-th pair of vectors of slots in a chunk of `vectors` vectors.
     #[inline(always)]
     fn keys(&self, lanes: usize, i: usize, vectors: usize) -> Columns {
         let (from, stride) = if self.keys_in_place(lanes) {
@@ -193,14 +193,15 @@ impl Task<'_> {
         };
         Columns {
             low: vector(2 * i),
-            // Of a last single vector nothing is seen in the second: any keys will do.
+            // No slot of the second vector is visible if the last vector is single: the keys do not
+            // matter.
             high: vector((2 * i + 1).min(vectors - 1)),
             stride,
             ahead: Columns::NOTHING,
         }
     }
 
-    /// Folds the chunk of `slots` into `R` queries from `query` on.
+    /// Processes the chunk of `slots` for `R` queries, starting with `query`.
     #[inline(always)]
     fn fold<S: Simd, const R: usize>(&mut self, s: S, query: usize, slots: Range<usize>) {
         let (c, panel) = (self.view.c, 2 * S::LANES);
@@ -231,15 +232,15 @@ impl Task<'_> {
         }
     }
 
-    /// Turns the scores of row `r` of the tile into weights and returns the factor by which
-    /// what the query has gathered so far must shrink.
+    /// Converts the scores of row `r` of the tile to weights. Returns the factor that rescales the
+    /// query's previous result.
     #[inline(always)]
     fn weigh<S: Simd>(&mut self, s: S, r: usize, query: usize, seen: usize) -> f32 {
         if seen == 0 {
             return 1.0;
         }
         let p = &mut self.scratch.p[r * CHUNK..(r + 1) * CHUNK];
-        // The vector with the last seen slots; behind them lies anything, of weight zero.
+        // The vector with the last visible slot; later lanes get weight zero.
         let last = (seen - 1) / S::LANES * S::LANES;
         let end = last + S::LANES;
         p[seen..end].fill(f32::NEG_INFINITY);
@@ -267,7 +268,7 @@ impl Task<'_> {
         total = s.add(total, unsafe { s.load(p.as_ptr().add(last)) });
         let mut factors = [1.0; MAX_LANES];
         if max != before {
-            // Of nothing so far, any factor leaves nothing.
+            // If the previous result is zero, the factor does not matter.
             let factor = math::exp(s, s.splat(before - max));
             // SAFETY: LANES <= MAX_LANES.
             unsafe { s.store(factors.as_mut_ptr(), factor) };
@@ -297,7 +298,7 @@ impl Task<'_> {
         }
         let common = seen.iter().copied().min().unwrap_or(0);
         self.add_values(s, &mut tile, (0, i), 0..common);
-        // Rows that see further go on alone, in the same order of slots.
+        // Rows that see more slots continue separately, in the same order of slots.
         for (r, &seen) in seen.iter().enumerate() {
             if seen > common {
                 let mut row = Tile::<S, 1> {
@@ -310,8 +311,8 @@ impl Task<'_> {
         tile.store(s, &mut self.scratch.o[at..at + R * panel]);
     }
 
-    /// Adds the `i`-th panel of the values of some slots of the chunk, with the weights of the
-    /// tile's rows from `first` on.
+    /// Adds the `i`-th panel of the values of some slots of the chunk, weighted by the tile's rows
+    /// from `first` on.
     #[inline(always)]
     fn add_values<S: Simd, const R: usize>(
         &self,

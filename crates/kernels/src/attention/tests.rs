@@ -1,4 +1,4 @@
-//! Ragged batches against plain loops, and the bits of rows against themselves.
+//! Ragged batches compared with plain loops, and bitwise batch invariance.
 
 use super::{AttentionSegment, PagedAttention, View};
 use crate::cache::Pool;
@@ -8,8 +8,8 @@ use crate::simd::InstructionSet;
 use candle_core::{Device, Tensor};
 use std::mem::MaybeUninit;
 
-/// Slots of a page: small, so that tables are long and rows end at page borders; with and without
-/// whole vectors.
+/// Slots of a page: small, so that tables are long and rows end at page boundaries; some are a
+/// multiple of a vector, some are not.
 const PAGES: [usize; 3] = [16, 8, 6];
 
 /// A batch with its pools.
@@ -24,7 +24,7 @@ struct Case {
     pages: Vec<u32>,
     visible: Vec<u32>,
     q: Vec<f32>,
-    /// Slot by slot, `[slots, groups, c]`.
+    /// `[slots, groups, c]`.
     k: Vec<f32>,
     v: Vec<f32>,
 }
@@ -32,7 +32,7 @@ struct Case {
 /// A geometry: slots of a page, query heads, key heads, head width.
 type Shape = (usize, usize, usize, usize);
 
-/// Segments of `(rows, slots)`; what a row sees is drawn, or all of it if `full`.
+/// Segments of `(rows, slots)`. A row sees a random number of slots, or all slots if `full`.
 fn case(seed: u64, shape: Shape, sizes: &[(usize, usize)], full: bool) -> Case {
     let (page_size, heads, groups, c) = shape;
     let rows: usize = sizes.iter().map(|s| s.0).sum();
@@ -79,7 +79,7 @@ fn case(seed: u64, shape: Shape, sizes: &[(usize, usize)], full: bool) -> Case {
 }
 
 impl Case {
-    /// Makes every slot that no row sees not a number.
+    /// Sets every slot that no row sees to NaN.
     fn poison(&mut self) {
         let part = self.groups * self.c;
         let mut used = vec![false; self.k.len() / part];
@@ -112,7 +112,7 @@ impl Case {
         }
     }
 
-    /// One of the pools, in its own order.
+    /// One of the pools in its own layout.
     fn pool(&self, pool: Pool) -> Vec<f32> {
         let (groups, c, page) = (self.groups, self.c, self.page);
         let slots = match pool {
@@ -152,7 +152,7 @@ impl Case {
             .collect()
     }
 
-    /// The same batch with only some of the segments' rows.
+    /// The same batch with only some rows of the segments.
     fn only(&self, rows: &[std::ops::Range<u32>]) -> Case {
         let width = self.heads * self.c;
         let (mut segments, mut visible, mut q) = (Vec::new(), Vec::new(), Vec::new());
@@ -279,7 +279,7 @@ fn a_row_has_the_same_bits_in_every_batch() {
 }
 
 #[test]
-fn the_op_checks_what_it_will_index() {
+fn the_op_checks_its_indices() {
     let case = case(1, (16, 2, 1, 8), &[(2, 20)], true);
     let device = Device::Cpu;
     let q = Tensor::from_slice(&case.q, (2, 16), &device).unwrap();
@@ -303,7 +303,7 @@ fn the_op_checks_what_it_will_index() {
         ..case.op()
     })
     .unwrap_err();
-    assert!(error.contains("page 3 lies outside"), "{error}");
+    assert!(error.contains("page 3 is outside"), "{error}");
     let short = [AttentionSegment {
         rows: 0..1,
         pages: 0..2,

@@ -1,4 +1,4 @@
-//! The arguments of kernels, as `cuda/*.cuh` lays them out. Addresses are the device's.
+//! The arguments of kernels, with the layouts of `cuda/*.cuh`. Addresses are device addresses.
 
 /// `embed_*`.
 #[repr(C)]
@@ -50,7 +50,7 @@ pub(super) struct CopyPages {
     pub(super) words: u32,
 }
 
-/// What a product multiplies.
+/// The operands of a matrix product.
 #[repr(C)]
 pub(super) struct Operands {
     pub(super) x: u64,
@@ -85,7 +85,7 @@ pub(super) struct Attend {
     pub(super) groups: u32,
     pub(super) c: u32,
     pub(super) page: u32,
-    pub(super) parts: u32,
+    pub(super) partitions: u32,
     pub(super) scale: f32,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Combine {
     pub(super) rows: u32,
     pub(super) heads: u32,
     pub(super) c: u32,
-    pub(super) parts: u32,
+    pub(super) partitions: u32,
     pub(super) stride: u32,
 }
 
@@ -112,15 +112,15 @@ pub(super) struct Head {
     pub(super) bias: u64,
     pub(super) rows: u64,
     pub(super) words: u64,
-    pub(super) parts: u64,
+    pub(super) partials: u64,
     pub(super) present: u64,
     pub(super) mask: u32,
 }
 
-/// `fold_parts`.
+/// `fold_partials`.
 #[repr(C)]
 pub(super) struct Fold {
-    pub(super) parts: u64,
+    pub(super) partials: u64,
     pub(super) present: u64,
     pub(super) rows: u64,
     pub(super) out: u64,

@@ -1,21 +1,21 @@
-//! Memory of a device, and arrays of rows in it.
+//! Device memory and arrays of rows in it.
 
 use super::{Device, Result, refuse};
 
-/// Numbers that a row of a padded array is a multiple of: what products read at once.
+/// Rows of a padded array are a multiple of this many elements, which products read at a time.
 const PAD: usize = 64;
 
-/// What matrices, keys and values are kept and activations are multiplied as.
+/// The number format of matrices, keys, values and the inputs of products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
-    /// f32 throughout, for parity with the CPU; no tensor cores, no TF32.
+    /// f32 everywhere, for parity with the CPU; no tensor cores, no TF32.
     F32,
-    /// bf16 on the tensor cores with f32 sums.
+    /// bf16 on tensor cores with f32 sums.
     Bf16,
 }
 
 impl Precision {
-    /// Bytes of a number.
+    /// Bytes per element.
     #[must_use]
     pub fn bytes(self) -> usize {
         match self {
@@ -24,7 +24,7 @@ impl Precision {
         }
     }
 
-    /// The numbers as they lie in memory, rounded to nearest even.
+    /// Appends the numbers in their memory format, rounded to nearest even.
     pub(super) fn encode(self, numbers: &[f32], to: &mut Vec<u8>) {
         match self {
             Self::F32 => to.extend(numbers.iter().flat_map(|x| x.to_le_bytes())),
@@ -33,13 +33,13 @@ impl Precision {
     }
 }
 
-/// The nearest bf16 of a finite number, to even on ties.
+/// Rounds a finite number to bf16, to nearest even.
 fn bf16(x: f32) -> u16 {
     let bits = x.to_bits();
     (bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// Bytes on a device.
+/// An allocation on a device.
 pub struct Buffer {
     device: Device,
     at: u64,
@@ -47,12 +47,12 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Zeros.
+    /// Allocates zeroed memory.
     ///
     /// # Errors
-    /// If the device has no room.
+    /// If the device is out of memory.
     pub fn new(device: &Device, bytes: usize) -> Result<Self> {
-        // Kernels take addresses of empty arrays too.
+        // Kernels also take the addresses of empty arrays.
         let bytes = bytes.max(16);
         Ok(Self {
             at: {
@@ -64,10 +64,10 @@ impl Buffer {
         })
     }
 
-    /// These numbers in f32.
+    /// Allocates memory with these numbers in f32.
     ///
     /// # Errors
-    /// If the device has no room.
+    /// If the device is out of memory.
     pub fn floats(device: &Device, numbers: &[f32]) -> Result<Self> {
         let buffer = Self::new(device, size_of_val(numbers))?;
         let mut bytes = Vec::with_capacity(size_of_val(numbers));
@@ -76,37 +76,37 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// Whose memory it is.
+    /// The device of the memory.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Its length.
+    /// The length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Overwrites its beginning.
+    /// Overwrites the first bytes.
     ///
     /// # Errors
-    /// If it is shorter, or the device fails.
+    /// If the buffer is shorter than `from`, or the device fails.
     pub fn upload(&self, from: &[u8]) -> Result<()> {
         self.range(0, from.len())?;
         self.device.driver.upload(self.at, from)
     }
 
-    /// Reads from byte `from` on, once everything before is done.
+    /// Waits for all earlier work and reads `to.len()` bytes from byte `from` on.
     ///
     /// # Errors
-    /// If it is shorter, or the device fails.
+    /// If the range is out of bounds, or the device fails.
     pub fn download(&self, from: usize, to: &mut [u8]) -> Result<()> {
         let at = self.range(from, to.len())?;
         self.device.driver.download(to, at)
     }
 
-    /// Overwrites all of it with one byte.
+    /// Sets every byte to `byte`.
     ///
     /// # Errors
     /// If the device fails.
@@ -130,7 +130,7 @@ impl Drop for Buffer {
     }
 }
 
-/// Rows of numbers. Padding behind a row is zero, as nobody writes it.
+/// Rows of numbers. The padding after a row is zero and never written.
 pub struct Array {
     buffer: Buffer,
     precision: Precision,
@@ -140,18 +140,18 @@ pub struct Array {
 }
 
 impl Array {
-    /// Rows of zeros, one directly behind the other.
+    /// Allocates zeroed rows without padding.
     ///
     /// # Errors
-    /// If the device has no room.
+    /// If the device is out of memory.
     pub fn new(device: &Device, precision: Precision, rows: usize, width: usize) -> Result<Self> {
         Self::with_stride(device, precision, (rows, width), width)
     }
 
-    /// Rows of zeros that a product can read.
+    /// Allocates zeroed rows with the padding that products require.
     ///
     /// # Errors
-    /// If the device has no room.
+    /// If the device is out of memory.
     pub fn padded(
         device: &Device,
         precision: Precision,
@@ -171,7 +171,9 @@ impl Array {
         let numbers = rows.checked_mul(stride);
         let bytes = numbers.and_then(|numbers| numbers.checked_mul(precision.bytes()));
         let Some(bytes) = bytes.filter(|_| stride <= u32::MAX as usize) else {
-            return refuse(format!("an array of {rows} rows of {stride} numbers"));
+            return refuse(format!(
+                "an array of {rows} rows of {stride} numbers is too large"
+            ));
         };
         Ok(Self {
             buffer: Buffer::new(device, bytes)?,
@@ -185,7 +187,7 @@ impl Array {
     /// Overwrites rows from `first` on.
     ///
     /// # Errors
-    /// If they are no whole rows of this array, or the device fails.
+    /// If the numbers are not complete rows or exceed the array, or the device fails.
     pub fn write(&self, first: usize, numbers: &[f32]) -> Result<()> {
         if self.width == 0 || !numbers.len().is_multiple_of(self.width) {
             return refuse(format!(
@@ -197,9 +199,9 @@ impl Array {
         let bytes = self.precision.bytes();
         let mut row = Vec::new();
         let mut all = Vec::with_capacity(numbers.len() / self.width * self.stride * bytes);
-        for part in numbers.chunks_exact(self.width) {
+        for numbers in numbers.chunks_exact(self.width) {
             row.clear();
-            self.precision.encode(part, &mut row);
+            self.precision.encode(numbers, &mut row);
             row.resize(self.stride * bytes, 0);
             all.extend_from_slice(&row);
         }
@@ -207,10 +209,10 @@ impl Array {
         self.buffer.device.driver.upload(at, &all)
     }
 
-    /// The first `rows` rows, without padding.
+    /// Reads the first `rows` rows, without padding.
     ///
     /// # Errors
-    /// If there are fewer, or the device fails.
+    /// If the array has fewer rows, or the device fails.
     pub fn read(&self, rows: usize) -> Result<Vec<f32>> {
         let size = self.precision.bytes();
         let mut bytes = vec![0; rows * self.stride * size];
@@ -226,47 +228,48 @@ impl Array {
         Ok(numbers.collect())
     }
 
-    /// Whose memory it is.
+    /// The device of the memory.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.buffer.device
     }
 
-    /// Its memory.
+    /// The memory.
     #[must_use]
     pub fn buffer(&self) -> &Buffer {
         &self.buffer
     }
 
-    /// What its numbers are.
+    /// The number format.
     #[must_use]
     pub fn precision(&self) -> Precision {
         self.precision
     }
 
-    /// Rows there is room for.
+    /// Number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Numbers of a row, without padding.
+    /// Elements of a row, without padding.
     #[must_use]
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Numbers from one row to the next.
+    /// Elements from one row to the next.
     #[must_use]
     pub fn stride(&self) -> usize {
         self.stride
     }
 
-    /// The address of `rows` rows of `width` numbers of a precision.
+    /// The address, after checking that the array has `rows` rows of `width` elements in
+    /// `precision`.
     pub(super) fn checked(&self, rows: usize, width: usize, precision: Precision) -> Result<u64> {
         if rows > self.rows || width != self.width || precision != self.precision {
             return refuse(format!(
-                "{rows} rows of {width} {precision:?} of an array of {} rows of {} {:?}",
+                "expected an array of {rows} rows of {width} {precision:?}, found {} rows of {} {:?}",
                 self.rows, self.width, self.precision
             ));
         }

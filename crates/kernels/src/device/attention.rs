@@ -1,22 +1,22 @@
 //! Keys and values on a device, and attention over them.
 
 use super::array::{Array, Buffer, Precision};
-use super::batch::{DeviceBatch, Of, TILE_WORDS};
-use super::rows::of;
+use super::batch::{DeviceBatch, Section, TILE_WORDS};
+use super::rows::select;
 use super::{Device, Kernel, Result, args, refuse};
 use std::ops::Range;
 
-/// Slots of a part of a context; `PART` of the kernels.
-const PART: usize = 512;
+/// Slots of a partition of a context; `PARTITION` of the kernels.
+const PARTITION: usize = 512;
 /// Queries of a block; `QUERIES` of the kernels.
 const QUERIES: usize = 64;
-/// Bytes of the results of parts that exist at a time, unless a single tile has more; so few in
-/// tests that their batches take several runs.
+/// Maximum bytes of partial results at a time, unless a single tile has more. Small in tests, so that
+/// their batches take several runs.
 const MOST_BYTES: usize = if cfg!(test) { 16 << 10 } else { 512 << 20 };
-/// Widest head.
+/// Maximum head width.
 const WIDEST: usize = 128;
 
-/// Queries, and two chunks of keys and of values, of heads of `width` numbers.
+/// Shared memory of queries and of two chunks of keys and values, for heads of `width` elements.
 const fn shared(width: u32) -> u32 {
     (64 + 4 * 64) * width * 2
 }
@@ -47,47 +47,47 @@ pub(super) const KERNELS: &[Kernel] = &[
     ATTEND[0], ATTEND[1], ATTEND[2], EXACT, COMBINE[0], COMBINE[1],
 ];
 
-/// What decides a pool's size.
+/// The sizes of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolSizes {
-    /// What keys and values are kept as.
+    /// The number format of keys and values.
     pub precision: Precision,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
     /// Key/value heads `g`.
     pub groups: usize,
     /// Head width `c`.
     pub head_width: usize,
-    /// Slots of a page.
+    /// Slots per page.
     pub page: usize,
-    /// Pages.
+    /// Number of pages.
     pub pages: usize,
 }
 
 impl PoolSizes {
-    /// Bytes of keys, or of values, of one layer.
+    /// Bytes of the keys, or of the values, of one layer.
     fn half(&self) -> usize {
         let page = self.groups * self.page * self.head_width * self.precision.bytes();
         page.saturating_mul(self.pages)
     }
 
-    /// Bytes of a slot in all layers.
+    /// Bytes of a slot, all layers together.
     #[must_use]
     pub fn slot_bytes(&self) -> usize {
         2 * self.layers * self.groups * self.head_width * self.precision.bytes()
     }
 
-    /// Whether there are kernels for such heads.
+    /// Checks that kernels exist for the head width and precision.
     ///
     /// # Errors
-    /// What would be accepted.
+    /// Names the accepted head widths.
     pub fn check(&self) -> Result<()> {
         let c = self.head_width;
-        let whole = self.precision == Precision::F32 || c.is_multiple_of(8);
-        match (1..=WIDEST).contains(&c) && whole {
+        let aligned = self.precision == Precision::F32 || c.is_multiple_of(8);
+        match (1..=WIDEST).contains(&c) && aligned {
             true => Ok(()),
             false => refuse(format!(
-                "heads of {c}, expected at most {WIDEST}, in bf16 a multiple of 8"
+                "head width: expected at most {WIDEST}, in bf16 a multiple of 8, found {c}"
             )),
         }
     }
@@ -100,10 +100,10 @@ pub struct DevicePool {
 }
 
 impl DevicePool {
-    /// A pool of zeros.
+    /// Allocates a zeroed pool.
     ///
     /// # Errors
-    /// If the device has no room or no kernels for such heads.
+    /// If the device is out of memory, or the head width has no kernels.
     pub fn new(device: &Device, sizes: PoolSizes) -> Result<Self> {
         sizes.check()?;
         let bytes = sizes.half().saturating_mul(2 * sizes.layers);
@@ -113,19 +113,19 @@ impl DevicePool {
         })
     }
 
-    /// Its sizes.
+    /// The sizes of the pool.
     #[must_use]
     pub fn sizes(&self) -> PoolSizes {
         self.sizes
     }
 
-    /// Whose memory it is.
+    /// The device of the memory.
     #[must_use]
     pub fn device(&self) -> &Device {
         self.buffer.device()
     }
 
-    /// Its memory.
+    /// The memory.
     #[must_use]
     pub fn buffer(&self) -> &Buffer {
         &self.buffer
@@ -135,27 +135,30 @@ impl DevicePool {
         self.buffer.range(0, 0).unwrap_or(0)
     }
 
-    /// Addresses of a layer's keys and values.
+    /// The addresses of a layer's keys and values.
     pub(super) fn layer(&self, layer: usize) -> Result<(u64, u64)> {
         let half = self.sizes.half();
         let keys = self.buffer.range(2 * layer * half, half)?;
         Ok((keys, self.buffer.range((2 * layer + 1) * half, half)?))
     }
 
-    /// Most rows of a tile for so many query heads.
+    /// Maximum rows of an attention tile for a model with this many query heads.
     ///
     /// # Errors
-    /// If a block has no room for the query heads of one key head.
+    /// If the query heads of one key head exceed a block, or do not divide evenly.
     pub fn tile(&self, heads: usize) -> Result<usize> {
         let groups = self.sizes.groups;
         if groups == 0 || !heads.is_multiple_of(groups) || heads / groups > QUERIES {
-            return refuse(format!("{heads} query heads over {groups} key heads"));
+            return refuse(format!(
+                "expected a multiple of {groups} query heads, at most {QUERIES} per key head, found \
+                 {heads}"
+            ));
         }
         Ok(QUERIES / (heads / groups).max(1))
     }
 }
 
-/// What decides the room that attention needs beside its result.
+/// The sizes that determine attention's scratch memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionSizes {
     /// Rows of the batch.
@@ -166,34 +169,34 @@ pub struct AttentionSizes {
     pub groups: usize,
     /// Head width `c`.
     pub head_width: usize,
-    /// Most slots that a row sees.
+    /// Maximum slots that a row sees.
     pub visible: usize,
 }
 
 impl AttentionSizes {
-    /// Most rows of a tile.
+    /// Maximum rows of a tile.
     fn tile(&self) -> usize {
         QUERIES / (self.heads / self.groups.max(1)).max(1)
     }
 
-    /// Results of one row: of every head for every 512 slots.
+    /// Partial results of one row: one per head and partition.
     fn row(&self) -> usize {
-        let parts = self.visible.div_ceil(PART).max(1);
-        self.heads.saturating_mul(parts)
+        let partitions = self.visible.div_ceil(PARTITION).max(1);
+        self.heads.saturating_mul(partitions)
     }
 
-    /// Results that there is room for.
+    /// Maximum number of partial results at a time.
     fn most(&self) -> usize {
         MOST_BYTES / ((self.head_width + 2) * size_of::<f32>())
     }
 
-    /// Tiles that are attended at a time, at least one, so that their results have room.
+    /// Number of tiles processed at a time so that their partial results fit; at least one.
     fn tiles(&self) -> usize {
         (self.most() / self.row().saturating_mul(self.tile()).max(1)).max(1)
     }
 
-    /// Bytes of the results of all parts, and of their sums: of all rows, or of as many as are
-    /// attended at a time. Never less for more rows or more slots.
+    /// Bytes of the partial results and of their sums, for all rows or for the rows processed at a
+    /// time. Monotonic in the number of rows and slots.
     #[must_use]
     pub fn bytes(&self) -> [usize; 2] {
         let one = self.row().saturating_mul(self.tile());
@@ -203,7 +206,7 @@ impl AttentionSizes {
     }
 }
 
-/// Results of the parts of contexts. Its memory is used again.
+/// Memory for the partial results of partitions, reused between passes.
 #[derive(Default)]
 pub struct AttentionScratch {
     partial: Option<Buffer>,
@@ -211,10 +214,10 @@ pub struct AttentionScratch {
 }
 
 impl AttentionScratch {
-    /// Room for batches up to these sizes, none of which takes more then.
+    /// Allocates memory for batches up to these sizes; they then allocate nothing.
     ///
     /// # Errors
-    /// If the device has no room.
+    /// If the device is out of memory.
     pub fn new(device: &Device, sizes: AttentionSizes) -> Result<Self> {
         let [partial, sums] = sizes.bytes();
         Ok(Self {
@@ -224,8 +227,8 @@ impl AttentionScratch {
     }
 
     /// Overwrites `out [r, h c]`, padded, with the attention of every row of the batch: `q [r, h c]`
-    /// to the slots `[0, visible)` of its segment in a layer of the pool. Runs of rows follow one
-    /// another where all of them would need too much room at a time.
+    /// to the slots `[0, visible)` of its segment in a layer of the pool. Rows are processed in
+    /// several runs if the partial results of all rows would take too much memory.
     ///
     /// # Errors
     /// If an array has another shape, or the device fails.
@@ -240,14 +243,14 @@ impl AttentionScratch {
         let c = sizes.head_width;
         let heads = q.width() / c;
         pool.tile(heads)?;
-        let room = AttentionSizes {
+        let needed = AttentionSizes {
             rows: shape.rows,
             heads,
             groups: sizes.groups,
             head_width: c,
             visible: shape.visible,
         };
-        let [partial, sums] = room.bytes();
+        let [partial, sums] = needed.bytes();
         let device = pool.device();
         let partial = grown(&mut self.partial, device, partial)?;
         let sums = grown(&mut self.sums, device, sums)?;
@@ -259,13 +262,13 @@ impl AttentionScratch {
             partial,
             sums,
             tiles: 0,
-            pages: batch.address(Of::Words, 0)?,
-            visible: batch.address(Of::Visible, 0)?,
+            pages: batch.address(Section::Words, 0)?,
+            visible: batch.address(Section::Visible, 0)?,
             heads: heads as u32,
             groups: sizes.groups as u32,
             c: c as u32,
             page: sizes.page as u32,
-            parts: shape.visible.div_ceil(PART) as u32,
+            partitions: shape.visible.div_ceil(PARTITION) as u32,
             scale: (std::f64::consts::LOG2_E / (c as f64).sqrt()) as f32,
         };
         let combine = args::Combine {
@@ -278,10 +281,10 @@ impl AttentionScratch {
             rows: 0,
             heads: heads as u32,
             c: c as u32,
-            parts: attend.parts,
+            partitions: attend.partitions,
             stride: out.stride() as u32,
         };
-        let step = room.tiles();
+        let step = needed.tiles();
         for first in (0..shape.tiles).step_by(step) {
             let tiles = first..(first + step).min(shape.tiles);
             self::run((device, batch), (&attend, &combine), sizes, tiles)?;
@@ -290,7 +293,7 @@ impl AttentionScratch {
     }
 }
 
-/// Attends the rows of some tiles and adds up their parts.
+/// Computes the attention of the rows of some tiles and combines their partitions.
 fn run(
     (device, batch): (&Device, &DeviceBatch),
     (attend, combine): (&args::Attend, &args::Combine),
@@ -298,7 +301,7 @@ fn run(
     tiles: Range<usize>,
 ) -> Result<()> {
     let (shape, heads) = (batch.shape(), attend.heads as usize);
-    let at = batch.address(Of::Tiles, tiles.start * TILE_WORDS)?;
+    let at = batch.address(Section::Tiles, tiles.start * TILE_WORDS)?;
     let last = tiles.end == shape.tiles;
     let attend = args::Attend {
         tiles: at,
@@ -316,23 +319,26 @@ fn run(
         Precision::Bf16 if sizes.head_width <= 64 => (ATTEND[1], sizes.groups),
         Precision::Bf16 => (ATTEND[2], sizes.groups),
     };
-    if across > 65_535 || attend.parts > 65_535 {
-        return refuse(format!("{heads} heads over {} parts", attend.parts));
+    if across > 65_535 || attend.partitions > 65_535 {
+        return refuse(format!(
+            "attention grid too large: {heads} heads, {} partitions",
+            attend.partitions
+        ));
     }
-    // Behind the last tile lie the rows that pad the batch.
+    // The padding rows of the batch come after the last tile.
     let most = tiles.len() * shape.tallest + if last { shape.pad } else { 0 };
     let rows = most.min(shape.rows) as u32;
     // SAFETY: sizes are those of the arrays; the batch was checked against the pool's pages, and its
-    // tiles were cut for as many rows as `tile` says or fewer.
+    // tiles have at most `tile` rows.
     unsafe {
-        let grid = [tiles.len() as u32, across as u32, attend.parts];
+        let grid = [tiles.len() as u32, across as u32, attend.partitions];
         device.launch(kernel, grid, &attend)?;
         let grid = [rows, heads.div_ceil(4) as u32, 1];
-        device.launch(of(COMBINE, sizes.precision), grid, &combine)
+        device.launch(select(COMBINE, sizes.precision), grid, &combine)
     }
 }
 
-/// The address of at least so many bytes.
+/// The address of a buffer of at least `bytes` bytes; grows the buffer if needed.
 fn grown(buffer: &mut Option<Buffer>, device: &Device, bytes: usize) -> Result<u64> {
     if buffer.as_ref().is_none_or(|buffer| buffer.bytes() < bytes) {
         *buffer = None;
@@ -340,7 +346,7 @@ fn grown(buffer: &mut Option<Buffer>, device: &Device, bytes: usize) -> Result<u
     }
     match buffer {
         Some(buffer) => buffer.range(0, bytes),
-        None => refuse("no memory"),
+        None => refuse("out of device memory"),
     }
 }
 
@@ -349,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_grows_with_rows_and_contexts_up_to_its_bound() {
+    fn scratch_memory_grows_with_rows_and_contexts_up_to_its_limit() {
         let sizes = |rows, visible| AttentionSizes {
             rows,
             heads: 32,
@@ -364,7 +370,7 @@ mod tests {
             assert!(sum(few) <= sum(many) && last <= sum(many), "{visible}");
             let one = many.row() * many.tile() * 130 * 4;
             assert!(sum(many) <= one.max(MOST_BYTES), "{visible}");
-            // What is attended at a time has room.
+            // The tiles processed at a time fit.
             assert!(many.tiles() * one <= sum(many).max(one), "{visible}");
             last = sum(many);
         }

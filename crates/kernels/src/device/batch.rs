@@ -1,11 +1,11 @@
-//! The arrays of a batch on a device, checked and uploaded at once.
+//! The arrays of a batch, checked and uploaded to a device in one buffer.
 
 use super::array::Buffer;
 use super::{Device, Result, refuse};
 use crate::attention::AttentionSegment;
 use crate::score::{Draw, LogitBias, ScorerRow};
 
-/// A batch on the host; one entry per row unless said otherwise.
+/// A batch on the host, with one entry per row unless noted otherwise.
 #[derive(Clone, Copy)]
 pub struct BatchArrays<'a> {
     /// Input tokens.
@@ -14,31 +14,31 @@ pub struct BatchArrays<'a> {
     pub positions: &'a [u32],
     /// Physical slots.
     pub slots: &'a [u32],
-    /// Slots each row sees.
+    /// Number of slots that each row sees.
     pub visible: &'a [u32],
     /// The segments, covering all rows.
     pub segments: &'a [AttentionSegment],
     /// Page tables of all segments.
     pub pages: &'a [u32],
-    /// Rows that are scored.
+    /// Indices of the rows that are scored.
     pub scored: &'a [u32],
     /// One entry per scored row.
     pub scorers: &'a [ScorerRow],
-    /// Changes of logits that scored rows refer to.
+    /// Logit biases that scored rows refer to.
     pub biases: &'a [LogitBias],
-    /// Sets of tokens that scored rows refer to.
+    /// Sets of allowed tokens that scored rows refer to.
     pub allowed: &'a [u32],
     /// Words of a set: `v.div_ceil(32)`.
     pub set_words: usize,
-    /// Rows whose logits the host wants.
+    /// Indices of the rows that the host scores.
     pub hosted: &'a [u32],
-    /// Settings that scored rows refer to.
+    /// Sampling settings that scored rows refer to.
     pub draws: &'a [Draw],
     /// Source and destination page of each copy.
     pub copies: &'a [(u32, u32)],
 }
 
-/// What a batch's numbers must stay below.
+/// Exclusive upper bounds of a batch's indices, and its tile and padding sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchLimits {
     /// Rows of the embedding table.
@@ -47,66 +47,67 @@ pub struct BatchLimits {
     pub positions: usize,
     /// Tokens with a logit.
     pub vocab: usize,
-    /// KV pages.
+    /// Number of KV pages.
     pub pages: usize,
-    /// Slots of a page.
+    /// Slots per page.
     pub page: usize,
-    /// Most rows of one attention tile.
+    /// Maximum rows of an attention tile.
     pub tile: usize,
-    /// What rows and scored rows are padded to a multiple of, `>= 1`; from 2 on tiles and contexts
-    /// are rounded up too, so that few shapes serve all batches.
+    /// Rows and scored rows are padded to a multiple of this, `>= 1`. If it is 2 or more, the number
+    /// of tiles and the context are rounded up too, so that few shapes cover all batches.
     pub pad: usize,
 }
 
-/// What decides which kernels run on a batch, over how many blocks and at which addresses: batches of
-/// one shape are the same launches over other contents.
+/// The sizes that determine the kernels, grids and addresses of a batch's launches. Batches of the
+/// same shape have the same launches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BatchShape {
-    /// Rows, padding included.
+    /// Number of rows with padding.
     pub rows: usize,
-    /// Scored rows, padding included.
+    /// Number of scored rows with padding.
     pub scored: usize,
-    /// Attention tiles, padding included.
+    /// Number of attention tiles with padding.
     pub tiles: usize,
-    /// Slots that some row may see.
+    /// Maximum slots that a row sees.
     pub visible: usize,
-    /// Most rows of a tile.
+    /// Maximum rows of a tile.
     pub tallest: usize,
-    /// What rows are padded to a multiple of.
+    /// Rows are padded to a multiple of this.
     pub pad: usize,
 }
 
 impl BatchShape {
-    /// What the longest context of a padded batch is rounded up to.
+    /// The longest context of a padded batch, rounded up.
     #[must_use]
     pub fn context(visible: usize) -> usize {
         visible.max(FEWEST_SLOTS).next_power_of_two()
     }
 }
 
-/// What lies where in the uploaded words.
+/// The range of a section in the uploaded words.
 #[derive(Clone, Copy, Default)]
-struct Part {
+struct WordRange {
     from: usize,
     count: usize,
 }
 
-/// A batch on the device. Its memory is used again.
+/// A batch on the device. Its memory is reused between batches.
 ///
-/// What is indexed by row, scored row or tile comes first, padded, so that the shape tells where it
-/// lies; page tables, biases and sets of tokens follow, and are found by numbers in the first half.
+/// Sections indexed by row, scored row or tile come first and are padded, so that the shape
+/// determines their addresses. Page tables, biases and sets of tokens follow; the first sections
+/// contain their offsets.
 #[derive(Default)]
 pub struct DeviceBatch {
     buffer: Option<Buffer>,
     words: Vec<u32>,
     bytes: Vec<u8>,
-    parts: [Part; 10],
+    sections: [WordRange; 10],
     shape: BatchShape,
 }
 
-/// The parts of a batch.
+/// The sections of an uploaded batch.
 #[derive(Clone, Copy)]
-pub(super) enum Of {
+pub(super) enum Section {
     Tokens,
     Positions,
     Slots,
@@ -120,22 +121,22 @@ pub(super) enum Of {
     Copies,
 }
 
-/// Words of a tile, of a scored row's settings and of a bias.
+/// Words of a tile, of a scored row's settings, and of a bias.
 pub(super) const TILE_WORDS: usize = 4;
 pub(super) const SCORER_WORDS: usize = 9;
 const BIAS_WORDS: usize = 3;
-/// Stands for nothing where a number is expected; `NONE` of the kernels.
+/// Marks an absent number; `NONE` of the kernels.
 const NONE: u32 = u32::MAX;
-/// A padding row's settings: nothing is its input, nothing is changed or drawn.
+/// Settings of a padding row: no input token, no biases, no allowed set, temperature 0.
 const IDLE: [u32; SCORER_WORDS] = [NONE, 0, 0, 0, NONE, 0, 0, 0, 0];
-/// Slots that contexts are rounded up to at least, of a padded batch.
+/// Minimum slots of the rounded-up context of a padded batch.
 const FEWEST_SLOTS: usize = 512;
 
 impl DeviceBatch {
-    /// Checks everything that kernels will index and uploads it.
+    /// Checks all indices and uploads the batch.
     ///
     /// # Errors
-    /// What is out of range, or what the device says.
+    /// If an index is out of bounds, or the device fails.
     pub fn upload(
         &mut self,
         device: &Device,
@@ -157,28 +158,28 @@ impl DeviceBatch {
             ..BatchShape::default()
         };
         let rows = self.shape.rows;
-        for (of, words, nothing) in [
-            (Of::Tokens, arrays.tokens, 0),
-            (Of::Positions, arrays.positions, 0),
-            (Of::Slots, arrays.slots, NONE),
-            (Of::Visible, arrays.visible, 0),
+        for (section, words, padding) in [
+            (Section::Tokens, arrays.tokens, 0),
+            (Section::Positions, arrays.positions, 0),
+            (Section::Slots, arrays.slots, NONE),
+            (Section::Visible, arrays.visible, 0),
         ] {
-            self.put(of, |to| {
+            self.put(section, |to| {
                 to.extend_from_slice(words);
-                to.extend(std::iter::repeat_n(nothing, rows - words.len()));
+                to.extend(std::iter::repeat_n(padding, rows - words.len()));
             });
         }
         self.put_scored(arrays);
         self.put_tiles(arrays, limits);
-        self.put(Of::Words, |to| {
+        self.put(Section::Words, |to| {
             to.extend_from_slice(arrays.pages);
             for bias in arrays.biases {
                 to.extend([bias.token, bias.repetition.to_bits(), bias.amount.to_bits()]);
             }
             to.extend_from_slice(arrays.allowed);
         });
-        self.put(Of::Hosted, |to| to.extend_from_slice(arrays.hosted));
-        self.put(Of::Copies, |to| {
+        self.put(Section::Hosted, |to| to.extend_from_slice(arrays.hosted));
+        self.put(Section::Copies, |to| {
             to.extend(arrays.copies.iter().flat_map(|&(from, into)| [from, into]));
         });
         self.send(device)
@@ -186,14 +187,14 @@ impl DeviceBatch {
 
     fn put_scored(&mut self, arrays: &BatchArrays<'_>) {
         let padding = self.shape.scored - arrays.scored.len();
-        self.put(Of::Scored, |to| {
+        self.put(Section::Scored, |to| {
             to.extend_from_slice(arrays.scored);
             to.extend(std::iter::repeat_n(0, padding));
         });
         let biases = arrays.pages.len() as u32;
         let sets = biases + (arrays.biases.len() * BIAS_WORDS) as u32;
         let set = arrays.set_words as u32;
-        self.put(Of::Scorers, |to| {
+        self.put(Section::Scorers, |to| {
             for row in arrays.scorers {
                 let draw = &arrays.draws[row.draw as usize];
                 to.extend([
@@ -212,17 +213,17 @@ impl DeviceBatch {
         });
     }
 
-    fn put(&mut self, of: Of, fill: impl FnOnce(&mut Vec<u32>)) {
+    fn put(&mut self, section: Section, fill: impl FnOnce(&mut Vec<u32>)) {
         let from = self.words.len();
         fill(&mut self.words);
         let count = self.words.len() - from;
-        self.parts[of as usize] = Part { from, count };
+        self.sections[section as usize] = WordRange { from, count };
     }
 
-    /// Cuts segments into runs of rows for one block of attention.
+    /// Splits segments into tiles of rows; one block of attention processes one tile.
     fn put_tiles(&mut self, arrays: &BatchArrays<'_>, limits: &BatchLimits) {
         let (mut tallest, mut tiles, padded) = (0, 0_usize, limits.pad > 1);
-        self.put(Of::Tiles, |to| {
+        self.put(Section::Tiles, |to| {
             for segment in arrays.segments {
                 let (from, end) = (segment.rows.start as usize, segment.rows.end as usize);
                 for row in (from..end).step_by(limits.tile.max(1)) {
@@ -236,7 +237,7 @@ impl DeviceBatch {
             }
             if padded {
                 let all = tiles.next_power_of_two();
-                // They begin where the rows end, so that rows of tiles follow one another.
+                // Idle tiles start at the end of the rows, so that the rows of tiles are contiguous.
                 let idle = [arrays.tokens.len() as u32, 0, 0, 0];
                 to.extend(std::iter::repeat_n(idle, all - tiles).flatten());
                 tiles = all;
@@ -265,40 +266,40 @@ impl DeviceBatch {
         }
     }
 
-    /// Words of a part.
-    pub(super) fn count(&self, of: Of) -> usize {
-        self.parts[of as usize].count
+    /// Number of words of a section.
+    pub(super) fn count(&self, section: Section) -> usize {
+        self.sections[section as usize].count
     }
 
-    /// The address of a part from a word on.
-    pub(super) fn address(&self, of: Of, word: usize) -> Result<u64> {
-        let Part { from, count } = self.parts[of as usize];
+    /// The address of a word of a section.
+    pub(super) fn address(&self, section: Section, word: usize) -> Result<u64> {
+        let WordRange { from, count } = self.sections[section as usize];
         let Some(buffer) = self.buffer.as_ref().filter(|_| word <= count) else {
             return refuse("the batch was not uploaded");
         };
         buffer.range((from + word) * 4, (count - word) * 4)
     }
 
-    /// Its shape.
+    /// The shape of the batch.
     #[must_use]
     pub fn shape(&self) -> BatchShape {
         self.shape
     }
 
-    /// Rows, padding included.
+    /// Number of rows with padding.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.shape.rows
     }
 
-    /// Scored rows, padding included.
+    /// Number of scored rows with padding.
     #[must_use]
     pub fn scored(&self) -> usize {
         self.shape.scored
     }
 }
 
-/// Whether everything that will be indexed exists.
+/// Checks that all indices are in bounds.
 fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
     let rows = arrays.tokens.len();
     let lengths = [arrays.positions, arrays.slots, arrays.visible].map(<[u32]>::len);
@@ -340,7 +341,7 @@ fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
             && row.allowed.is_none_or(|set| (set as usize) < sets)
             && (row.draw as usize) < arrays.draws.len();
         if !known {
-            return refuse("a scored row's biases, settings or allowed set are missing");
+            return refuse("a scored row's biases, settings or allowed set are out of range");
         }
     }
     let mut next = 0;
@@ -349,14 +350,16 @@ fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
         let table = segment.pages.start as usize..segment.pages.end as usize;
         let (Some(visible), Some(table)) = (arrays.visible.get(from..end), arrays.pages.get(table))
         else {
-            return refuse("a segment's rows or pages are missing");
+            return refuse("a segment's rows or pages are out of range");
         };
         if from != next
             || visible
                 .iter()
                 .any(|&seen| seen as usize > table.len() * limits.page)
         {
-            return refuse("a segment has a hole or sees more slots than it has");
+            return refuse(
+                "segments are not contiguous, or a row sees more slots than its pages have",
+            );
         }
         next = end;
     }

@@ -1,8 +1,8 @@
 //! The CUDA driver, opened at run time.
 //!
-//! candle's own feature `cuda` asks the linker for libcuda, cuBLAS and more, so that a binary built
-//! with it does not start without them; cudarc below it can open the driver's library when it is
-//! needed, and this is all that is used of it.
+//! candle's feature `cuda` links libcuda, cuBLAS and other libraries, so that a binary built with it
+//! does not start without them. This module uses cudarc directly, which opens the driver's library
+//! at run time.
 
 use super::{
     Captured, DeviceError, Driver, Kernel, Result, attention, matrix, refuse, rows, score,
@@ -12,15 +12,15 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::Mutex;
 
-/// Machine code for 8.0, 8.9 and 9.0, and PTX for what comes later.
+/// Machine code for compute capability 8.0, 8.9 and 9.0, and PTX for later ones.
 static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin"));
 
-/// The oldest device with what the kernels use.
+/// The lowest compute capability that the kernels support.
 const OLDEST: (i32, i32) = (8, 0);
-/// Dynamic shared memory that a kernel has without asking.
+/// Dynamic shared memory that a kernel may use without setting an attribute.
 const PLAIN_SHARED: u32 = 48 << 10;
 
-/// The first device.
+/// The first CUDA device.
 pub(super) struct Cuda {
     name: String,
     device: sys::CUdevice,
@@ -36,7 +36,7 @@ unsafe impl Send for Cuda {}
 // SAFETY: as above; the pinned memory has a lock.
 unsafe impl Sync for Cuda {}
 
-/// Host memory that the device reads and writes by itself.
+/// Pinned host memory, which the device reads and writes directly.
 struct Pinned {
     at: *mut u8,
     bytes: usize,
@@ -62,7 +62,7 @@ impl Cuda {
         }
         result::init().map_err(failed("no device"))?;
         if result::device::get_count().map_err(failed("no device"))? == 0 {
-            return refuse("the NVIDIA driver knows no device");
+            return refuse("the NVIDIA driver found no device");
         }
         let device = result::device::get(0).map_err(failed("device 0"))?;
         let name = result::device::get_name(device).map_err(failed("device 0"))?;
@@ -78,10 +78,10 @@ impl Cuda {
         if version < OLDEST {
             let (major, minor) = version;
             return refuse(format!(
-                "{name}: compute capability {major}.{minor}, expected 8.0"
+                "{name}: expected compute capability 8.0 or later, found {major}.{minor}"
             ));
         }
-        // SAFETY: the device exists; what is made here is given back in `drop`.
+        // SAFETY: the device exists; `drop` releases what is created here.
         unsafe {
             let context = result::primary_ctx::retain(device).map_err(failed("context"))?;
             result::ctx::set_current(context).map_err(failed("context"))?;
@@ -114,7 +114,7 @@ impl Cuda {
         unsafe { result::stream::synchronize(self.stream) }.map_err(failed("step"))
     }
 
-    /// At least so many bytes of pinned memory that no copy uses any more.
+    /// Calls `f` with `bytes` bytes of pinned memory.
     fn pinned<R>(&self, bytes: usize, f: impl FnOnce(&mut [u8]) -> Result<R>) -> Result<R> {
         self.current()?;
         let mut pinned = self
@@ -124,7 +124,7 @@ impl Cuda {
         if pinned.bytes < bytes {
             self.wait()?;
             let wanted = bytes.next_power_of_two();
-            // SAFETY: no copy is under way; the old memory goes once.
+            // SAFETY: no copy is in progress; the old memory is freed once.
             unsafe {
                 if !pinned.at.is_null() {
                     result::free_host(pinned.at.cast()).map_err(failed("pinned memory"))?;
@@ -142,7 +142,7 @@ impl Cuda {
     }
 }
 
-/// Every kernel of a module, with room for its shared memory.
+/// All kernels of a module, with their shared memory limits set.
 ///
 /// # Safety
 /// The module is loaded.
@@ -155,7 +155,7 @@ unsafe fn functions(module: sys::CUmodule) -> Result<HashMap<&'static str, sys::
     ];
     let mut all = HashMap::new();
     for kernel in lists.into_iter().flatten() {
-        let name = CString::new(kernel.name).expect("names of kernels have no zero");
+        let name = CString::new(kernel.name).expect("kernel names contain no zero byte");
         // SAFETY: by the caller's promise.
         unsafe {
             let function = result::module::get_function(module, name);
@@ -198,7 +198,7 @@ impl Driver for Cuda {
     }
 
     fn free(&self, at: u64) {
-        // What still runs may use it. Nothing can be done about a failure here.
+        // Running kernels may use the memory, so wait first. A failure here cannot be handled.
         if self.current().is_ok() && self.wait().is_ok() {
             // SAFETY: `allocate` returned it, and buffers free it once.
             let _ = unsafe { result::free_sync(at) };
@@ -216,10 +216,11 @@ impl Driver for Cuda {
             return Ok(());
         }
         self.pinned(from.len(), |pinned| {
-            // The copy before may still read the pinned memory; after a download it never does.
+            // An earlier upload may still read the pinned memory; after a download none does.
             self.wait()?;
             pinned.copy_from_slice(from);
-            // SAFETY: callers name a range of an allocation; pinned memory stays until it is done.
+            // SAFETY: callers name a range of an allocation; pinned memory stays until the copy is
+            // done.
             unsafe { result::memcpy_htod_async(to, pinned, self.stream) }.map_err(failed("upload"))
         })
     }
@@ -229,7 +230,7 @@ impl Driver for Cuda {
             return Ok(());
         }
         self.pinned(to.len(), |pinned| {
-            // SAFETY: callers name a range of an allocation; waited for below.
+            // SAFETY: callers name a range of an allocation; the copy is awaited below.
             unsafe { result::memcpy_dtoh_async(pinned, from, self.stream) }
                 .map_err(failed("download"))?;
             self.wait()?;
@@ -269,8 +270,8 @@ impl Driver for Cuda {
 
     fn end_capture(&self) -> Result<Box<dyn Captured>> {
         self.current()?;
-        // SAFETY: the stream lives as long as this does; the graph is given back here, what was
-        // made of it by its owner.
+        // SAFETY: the stream lives as long as this does; the graph is destroyed here, its instance
+        // by its owner.
         unsafe {
             let graph = result::stream::end_capture(self.stream).map_err(failed("capture"))?;
             let flags = sys::CUgraphInstantiate_flags(0);
@@ -285,7 +286,7 @@ impl Driver for Cuda {
     }
 }
 
-/// Launches as the driver keeps them. Its owner holds the device too, and drops it later.
+/// An instantiated graph. Its owner also holds the device and drops it later.
 struct CudaGraph {
     launches: sys::CUgraphExec,
     context: sys::CUcontext,
@@ -307,7 +308,7 @@ impl Captured for CudaGraph {
 
 impl Drop for CudaGraph {
     fn drop(&mut self) {
-        // SAFETY: as above; it may still run. Nothing can be done about a failure here.
+        // SAFETY: as above; the graph may still run, so wait first. A failure here cannot be handled.
         unsafe {
             let _ = result::ctx::set_current(self.context);
             let _ = result::stream::synchronize(self.stream);
@@ -322,8 +323,8 @@ impl Drop for Cuda {
             .pinned
             .get_mut()
             .map_or(std::ptr::null_mut(), |pinned| pinned.at);
-        // SAFETY: buffers hold the device, so none is left; each is given back once. Nothing can be
-        // done about a failure here.
+        // SAFETY: buffers hold the device, so none is left; each resource is released once. A failure
+        // here cannot be handled.
         unsafe {
             let _ = result::ctx::set_current(self.context);
             let _ = result::stream::synchronize(self.stream);

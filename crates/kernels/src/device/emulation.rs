@@ -1,4 +1,4 @@
-//! Kernels by the host's compiler, on the calling thread.
+//! The kernels compiled for the host, run on the calling thread.
 
 use super::{Captured, Driver, Kernel, Result, refuse};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -6,7 +6,7 @@ use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// What lies in front of an allocation: its length.
+/// Bytes before an allocation; they hold its length.
 const HEADER: usize = 256;
 
 unsafe extern "C" {
@@ -19,19 +19,19 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// Addresses are the host's.
+/// An emulated device; device addresses are host addresses.
 pub(super) struct Emulation {
-    kept: Mutex<Option<Vec<Launch>>>,
+    captured: Mutex<Option<Vec<Launch>>>,
     total: u64,
     /// Bytes of all allocations, without their headers.
     used: AtomicU64,
 }
 
-/// A launch with the argument as it was.
+/// A launch with a copy of its argument.
 struct Launch {
     kernel: Kernel,
     grid: [u32; 3],
-    // Words of eight bytes, as arguments are aligned.
+    // Words of eight bytes, the alignment of arguments.
     args: Vec<u64>,
 }
 
@@ -39,7 +39,7 @@ impl Launch {
     /// # Safety
     /// As [`Driver::launch`].
     unsafe fn run(&self) -> Result<()> {
-        let name = CString::new(self.kernel.name).expect("names of kernels have no zero");
+        let name = CString::new(self.kernel.name).expect("kernel names contain no zero byte");
         let Kernel {
             threads, shared, ..
         } = self.kernel;
@@ -60,10 +60,10 @@ impl Captured for Vec<Launch> {
 }
 
 impl Emulation {
-    /// With so many bytes.
+    /// A device with `total` bytes of memory.
     pub(super) fn new(total: u64) -> Self {
         Self {
-            kept: Mutex::default(),
+            captured: Mutex::default(),
             total,
             used: AtomicU64::new(0),
         }
@@ -73,16 +73,16 @@ impl Emulation {
         self.total - self.used.load(Ordering::Relaxed)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<Vec<Launch>>> {
-        self.kept
+    fn captured(&self) -> MutexGuard<'_, Option<Vec<Launch>>> {
+        self.captured
             .lock()
             .unwrap_or_else(|broken| broken.into_inner())
     }
 
-    /// What a GPU's driver refuses while it captures.
-    fn is_free(&self) -> Result<()> {
-        match *self.kept() {
-            Some(_) => refuse("the launches are being captured"),
+    /// Refuses operations that a GPU's driver refuses during a capture.
+    fn check_not_capturing(&self) -> Result<()> {
+        match *self.captured() {
+            Some(_) => refuse("a capture is in progress"),
             None => Ok(()),
         }
     }
@@ -105,7 +105,7 @@ impl Driver for Emulation {
     }
 
     fn allocate(&self, bytes: usize) -> Result<u64> {
-        self.is_free()?;
+        self.check_not_capturing()?;
         let more = |used: u64| {
             let used = used.checked_add(bytes as u64);
             used.filter(|used| *used <= self.total)
@@ -128,7 +128,7 @@ impl Driver for Emulation {
     }
 
     fn free(&self, at: u64) {
-        // SAFETY: `allocate` returned it and wrote the length in front of it.
+        // SAFETY: `allocate` returned it and wrote the length before it.
         unsafe {
             let start = (at as *mut u8).sub(HEADER);
             let bytes = start.cast::<usize>().read();
@@ -140,21 +140,21 @@ impl Driver for Emulation {
     }
 
     fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<()> {
-        self.is_free()?;
+        self.check_not_capturing()?;
         // SAFETY: callers name a range of an allocation.
         unsafe { (at as *mut u8).write_bytes(byte, bytes) };
         Ok(())
     }
 
     fn upload(&self, to: u64, from: &[u8]) -> Result<()> {
-        self.is_free()?;
-        // SAFETY: as above; host slices are no device memory.
+        self.check_not_capturing()?;
+        // SAFETY: as above; host slices do not overlap device memory.
         unsafe { (to as *mut u8).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
         Ok(())
     }
 
     fn download(&self, to: &mut [u8], from: u64) -> Result<()> {
-        self.is_free()?;
+        self.check_not_capturing()?;
         // SAFETY: as above.
         unsafe {
             to.as_mut_ptr()
@@ -175,8 +175,8 @@ impl Driver for Emulation {
             grid,
             args: words,
         };
-        if let Some(kept) = &mut *self.kept() {
-            kept.push(launch);
+        if let Some(captured) = &mut *self.captured() {
+            captured.push(launch);
             return Ok(());
         }
         // SAFETY: by the caller's promise.
@@ -184,12 +184,12 @@ impl Driver for Emulation {
     }
 
     fn begin_capture(&self) -> Result<()> {
-        *self.kept() = Some(Vec::new());
+        *self.captured() = Some(Vec::new());
         Ok(())
     }
 
     fn end_capture(&self) -> Result<Box<dyn Captured>> {
-        match self.kept().take() {
+        match self.captured().take() {
             Some(launches) => Ok(Box::new(launches)),
             None => refuse("nothing was captured"),
         }

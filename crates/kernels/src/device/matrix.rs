@@ -1,4 +1,4 @@
-//! Weights on a device, and products with them.
+//! Weights on a device and matrix products with them.
 
 use super::array::{Array, Buffer, Precision};
 use super::{Device, Kernel, Result, args, refuse};
@@ -25,9 +25,9 @@ const EXACT: Kernel = Kernel {
 )]
 pub(super) const KERNELS: &[Kernel] = &[NARROW, WIDE, EXACT];
 
-/// Most rows of narrow tiles, which read weights faster and multiply slower.
+/// Maximum rows for narrow tiles, which read weights faster and multiply slower.
 const NARROW_ROWS: usize = 128;
-/// Numbers of the host's copy of a matrix on its way.
+/// Elements of a matrix copied at a time.
 const PIECE: usize = 1 << 22;
 
 /// A matrix `[n, k]` and its bias.
@@ -41,7 +41,7 @@ impl DeviceMatrix {
     /// Copies a matrix to the device, piece by piece.
     ///
     /// # Errors
-    /// If lengths do not fit together, or the device has no room.
+    /// If the lengths do not match, or the device is out of memory.
     pub fn new(
         device: &Device,
         precision: Precision,
@@ -54,14 +54,14 @@ impl DeviceMatrix {
         }
         let n = weight.len() / k;
         if bias.is_some_and(|bias| bias.len() != n) {
-            return refuse(format!("a bias is needed for each of {n} rows"));
+            return refuse(format!("expected a bias for each of {n} rows"));
         }
         if epilogue == Epilogue::SiluGate && !n.is_multiple_of(2) {
             return refuse(format!(
-                "gate and up together have an odd number of rows, {n}"
+                "expected gate and up with an even number of rows, found {n}"
             ));
         }
-        // Row j of the gate and of the up matrix lie side by side, so that one thread has both.
+        // Rows j of the gate and of the up matrix are adjacent, so that one thread computes both.
         let source = |j: usize| match epilogue {
             Epilogue::None => j,
             Epilogue::SiluGate => j / 2 + j % 2 * (n / 2),
@@ -86,7 +86,7 @@ impl DeviceMatrix {
         })
     }
 
-    /// Width of the result.
+    /// The width of the result.
     #[must_use]
     pub fn width(&self) -> usize {
         match self.epilogue {
@@ -95,8 +95,8 @@ impl DeviceMatrix {
         }
     }
 
-    /// Overwrites `out`, f32, with the product of the first `rows` rows of `x`, padded; a gated one
-    /// is written in the precision of the weights.
+    /// Overwrites `out` with the product of the first `rows` rows of `x`, padded. `out` is f32, or for
+    /// a gated product in the precision of the weights.
     ///
     /// # Errors
     /// If an array has another shape, or the device fails.
@@ -107,14 +107,14 @@ impl DeviceMatrix {
         }
     }
 
-    /// Adds the product to `out`, f32.
+    /// Adds the product to `out`, which is f32.
     ///
     /// # Errors
-    /// As [`Self::product`]; a gated product is not added.
+    /// As [`Self::product`], and for a gated matrix.
     pub fn add_product(&self, x: &Array, rows: usize, out: &Array) -> Result<()> {
         match self.epilogue {
             Epilogue::None => self.run(x, rows, (out, Precision::F32), 1),
-            Epilogue::SiluGate => refuse("a gated product is not added"),
+            Epilogue::SiluGate => refuse("a gated product cannot be added"),
         }
     }
 
@@ -125,7 +125,7 @@ impl DeviceMatrix {
         (out, written): (&Array, Precision),
         finish: u32,
     ) -> Result<()> {
-        // With rows and columns of its tiles.
+        // The kernel, and the rows and columns of its tiles.
         let (kernel, tall, broad) = match self.weights.precision() {
             Precision::F32 => (EXACT, 64, 64),
             Precision::Bf16 if rows <= NARROW_ROWS => (NARROW, 64, 32),
@@ -143,24 +143,21 @@ impl DeviceMatrix {
         unsafe { x.device().launch(kernel, grid, &args) }
     }
 
-    /// Tiles of so many rows and columns.
+    /// The grid of tiles of `tall` rows and `broad` columns.
     pub(super) fn grid(&self, rows: usize, tall: usize, broad: usize) -> Result<[u32; 3]> {
         let n = self.weights.rows();
         match n.div_ceil(broad) as u32 {
             across @ ..=65_535 => Ok([rows.div_ceil(tall) as u32, across, 1]),
-            _ => refuse(format!("a matrix of {n} rows")),
+            _ => refuse(format!("a matrix of {n} rows is too large")),
         }
     }
 
-    /// The first `rows` rows of `x`, padded, and this matrix.
+    /// The operands: the first `rows` rows of `x`, padded, and this matrix.
     pub(super) fn operands(&self, x: &Array, rows: usize) -> Result<args::Operands> {
         let (n, k) = (self.weights.rows(), self.weights.stride());
         let (width, precision) = (self.weights.width(), self.weights.precision());
         if x.stride() != k {
-            return refuse(format!(
-                "rows of {} for a matrix of rows of {k}",
-                x.stride()
-            ));
+            return refuse(format!("expected rows of {k}, found {}", x.stride()));
         }
         Ok(args::Operands {
             x: x.checked(rows, width, precision)?,
@@ -178,18 +175,18 @@ impl DeviceMatrix {
         Ok(bias.transpose()?.unwrap_or(0))
     }
 
-    /// Whose memory it is in.
+    /// The device of the memory.
     #[must_use]
     pub fn device(&self) -> &Device {
         self.weights.device()
     }
 
-    /// What follows the product.
+    /// The operation after the product.
     pub(super) fn epilogue(&self) -> Epilogue {
         self.epilogue
     }
 
-    /// What it is kept as.
+    /// The number format of the weights.
     #[must_use]
     pub fn precision(&self) -> Precision {
         self.weights.precision()

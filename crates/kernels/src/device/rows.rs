@@ -1,8 +1,8 @@
-//! What is done row by row between the products.
+//! Row-wise operations between the matrix products.
 
 use super::array::{Array, Buffer, Precision};
 use super::attention::DevicePool;
-use super::batch::{DeviceBatch, Of};
+use super::batch::{DeviceBatch, Section};
 use super::{Kernel, Result, args, refuse};
 use crate::rope::RopeTable;
 use std::ops::Range;
@@ -27,42 +27,42 @@ pub(super) const KERNELS: &[Kernel] = &[
     EMBED[0], EMBED[1], NORM[0], NORM[1], SPLIT[0], SPLIT[1], COPY,
 ];
 
-/// The kernel for a precision.
-pub(super) fn of(kernels: [Kernel; 2], precision: Precision) -> Kernel {
+/// Selects the kernel for a precision.
+pub(super) fn select(kernels: [Kernel; 2], precision: Precision) -> Kernel {
     match precision {
         Precision::F32 => kernels[0],
         Precision::Bf16 => kernels[1],
     }
 }
 
-/// Overwrites `out [r, d]`, f32, with the rows of `table` that the batch's tokens name.
+/// Overwrites `out [r, d]`, f32, with the rows of `table` for the batch's tokens.
 ///
 /// # Errors
 /// If an array has another shape, or the device fails.
 pub fn embed(table: &Array, batch: &DeviceBatch, out: &Array) -> Result<()> {
     let (rows, d) = (batch.rows(), table.width());
     if table.stride() != d {
-        return refuse("an embedding table has no padding");
+        return refuse("expected an embedding table without padding");
     }
     let args = args::Embed {
         table: table.checked(table.rows(), d, table.precision())?,
-        tokens: batch.address(Of::Tokens, 0)?,
+        tokens: batch.address(Section::Tokens, 0)?,
         out: out.checked(rows, d, Precision::F32)?,
         d: d as u32,
     };
-    let kernel = of(EMBED, table.precision());
+    let kernel = select(EMBED, table.precision());
     // SAFETY: sizes are those of the arrays; the batch's tokens were checked against the table.
     unsafe { out.device().launch(kernel, [rows as u32, 1, 1], &args) }
 }
 
-/// Which rows of an array an operation reads.
+/// The rows of an array that an operation reads.
 #[derive(Clone, Debug)]
-pub enum Places {
-    /// The first so many.
+pub enum RowSet {
+    /// The first n rows.
     First(usize),
-    /// Those of a range of the batch's scored rows.
+    /// A range of the batch's scored rows.
     Scored(Range<usize>),
-    /// Those of a range of the rows whose logits the host wants.
+    /// A range of the rows that the host scores.
     Hosted(Range<usize>),
 }
 
@@ -72,16 +72,16 @@ pub enum Places {
 /// # Errors
 /// If an array has another shape, or the device fails.
 pub fn norm(
-    (x, places): (&Array, &Places),
+    (x, row_set): (&Array, &RowSet),
     batch: &DeviceBatch,
     (weight, eps): (&Buffer, f32),
     out: &Array,
 ) -> Result<()> {
     let d = x.width();
-    let (rows, gather) = match places {
-        Places::First(rows) => (*rows, 0),
-        Places::Scored(range) => gathered(x, batch, (Of::Scored, range))?,
-        Places::Hosted(range) => gathered(x, batch, (Of::Hosted, range))?,
+    let (rows, gather) = match row_set {
+        RowSet::First(rows) => (*rows, 0),
+        RowSet::Scored(range) => gathered(x, batch, (Section::Scored, range))?,
+        RowSet::Hosted(range) => gathered(x, batch, (Section::Hosted, range))?,
     };
     if x.stride() != d || (gather == 0 && rows > x.rows()) {
         return refuse(format!("{rows} rows of an array of {}", x.rows()));
@@ -95,37 +95,37 @@ pub fn norm(
         stride: out.stride() as u32,
         eps,
     };
-    let kernel = of(NORM, out.precision());
+    let kernel = select(NORM, out.precision());
     // SAFETY: sizes are those of the arrays; scored rows were checked against the batch's rows.
     unsafe { out.device().launch(kernel, [rows as u32, 1, 1], &args) }
 }
 
-/// How many rows a range of a part of the batch names, and the address of their numbers.
+/// The number of rows in a range of a section of row indices, and the address of the indices.
 fn gathered(
     x: &Array,
     batch: &DeviceBatch,
-    (of, range): (Of, &Range<usize>),
+    (section, range): (Section, &Range<usize>),
 ) -> Result<(usize, u64)> {
-    let count = batch.count(of);
+    let count = batch.count(section);
     if range.start > range.end || range.end > count || batch.rows() > x.rows() {
-        return refuse(format!("rows {range:?} of {count} that are named"));
+        return refuse(format!("rows {range:?} of {count} listed rows"));
     }
-    Ok((range.len(), batch.address(of, range.start)?))
+    Ok((range.len(), batch.address(section, range.start)?))
 }
 
-/// What turns the heads of a row.
-pub struct Heads {
+/// The rotary angles on a device.
+pub struct DeviceRope {
     /// `[positions, 2, half]`.
     angles: Buffer,
     half: usize,
     positions: usize,
 }
 
-impl Heads {
-    /// The angles of a table.
+impl DeviceRope {
+    /// Copies the angles of a table.
     ///
     /// # Errors
-    /// If the device has no room.
+    /// If the device is out of memory.
     pub fn new(device: &super::Device, table: &RopeTable) -> Result<Self> {
         Ok(Self {
             angles: Buffer::floats(device, table.numbers())?,
@@ -134,79 +134,82 @@ impl Heads {
         })
     }
 
-    /// Positions it holds.
+    /// Number of positions.
     #[must_use]
     pub fn positions(&self) -> usize {
         self.positions
     }
 }
 
-/// From `qkv [r, (h + 2 g) c]`, f32: norms the query and key heads under `norms`, weights
-/// `[h + g, c]` and what is added under the root; turns them at each row's position; writes queries
-/// to `q [r, h c]`, keys and values to the row's slot in a layer of the pool.
+/// Splits `qkv [r, (h + 2 g) c]`, f32. Normalises the query and key heads with `norms` (weights
+/// `[h + g, c]` and epsilon), rotates them by each row's position, and writes queries to
+/// `q [r, h c]`, keys and values to the row's slot in a layer of the pool.
 ///
 /// # Errors
 /// If an array has another shape, or the device fails.
 pub fn split(
     qkv: &Array,
-    (heads, norms): (&Heads, Option<(&Buffer, f32)>),
+    (rope, norms): (&DeviceRope, Option<(&Buffer, f32)>),
     batch: &DeviceBatch,
     q: &Array,
     (pool, layer): (&DevicePool, usize),
 ) -> Result<()> {
     let (rows, sizes) = (batch.rows(), pool.sizes());
     let (groups, c) = (sizes.groups, sizes.head_width);
-    if c == 0 || !q.width().is_multiple_of(c) || 2 * heads.half > c || q.stride() != q.width() {
+    if c == 0 || !q.width().is_multiple_of(c) || 2 * rope.half > c || q.stride() != q.width() {
         return refuse(format!("heads of {c} in rows of {}", q.width()));
     }
     let count = q.width() / c;
     let width = (count + 2 * groups) * c;
     if qkv.stride() != width {
-        return refuse(format!("rows of {} for {width} numbers", qkv.stride()));
+        return refuse(format!("expected rows of {width}, found {}", qkv.stride()));
     }
     let weights = norms.map(|(weights, _)| weights.range(0, (count + groups) * c * 4));
     let (keys, values) = pool.layer(layer)?;
     let args = args::Split {
         qkv: qkv.checked(rows, width, Precision::F32)?,
         head_norms: weights.transpose()?.unwrap_or(0),
-        angles: heads
-            .angles
-            .range(0, heads.positions * 2 * heads.half * 4)?,
-        positions: batch.address(Of::Positions, 0)?,
-        slots: batch.address(Of::Slots, 0)?,
+        angles: rope.angles.range(0, rope.positions * 2 * rope.half * 4)?,
+        positions: batch.address(Section::Positions, 0)?,
+        slots: batch.address(Section::Slots, 0)?,
         q: q.checked(rows, count * c, sizes.precision)?,
         keys,
         values,
         heads: count as u32,
         groups: groups as u32,
         c: c as u32,
-        half: heads.half as u32,
+        half: rope.half as u32,
         page: sizes.page as u32,
         eps: norms.map_or(0.0, |(_, eps)| eps),
     };
     let grid = [rows as u32, (count + 2 * groups).div_ceil(4) as u32, 1];
     // SAFETY: sizes are those of the arrays; positions and slots of the batch were checked against
     // limits that are the table's and the pool's.
-    unsafe { q.device().launch(of(SPLIT, sizes.precision), grid, &args) }
+    unsafe {
+        q.device()
+            .launch(select(SPLIT, sizes.precision), grid, &args)
+    }
 }
 
-/// Copies the batch's pages in every layer, in order.
+/// Makes the batch's page copies in every layer, in order.
 ///
 /// # Errors
 /// If the device fails.
 pub fn copy_pages(pool: &DevicePool, batch: &DeviceBatch) -> Result<()> {
-    let count = batch.count(Of::Copies) / 2;
+    let count = batch.count(Section::Copies) / 2;
     if count == 0 {
         return Ok(());
     }
     let sizes = pool.sizes();
     let bytes = sizes.groups * sizes.page * sizes.head_width * sizes.precision.bytes();
     if !bytes.is_multiple_of(4) {
-        return refuse(format!("pages of {bytes} bytes"));
+        return refuse(format!(
+            "expected pages of a multiple of 4 bytes, found {bytes}"
+        ));
     }
     let args = args::CopyPages {
         pool: pool.start(),
-        copies: batch.address(Of::Copies, 0)?,
+        copies: batch.address(Section::Copies, 0)?,
         count: count as u32,
         pages: sizes.pages as u32,
         words: (bytes / 4) as u32,

@@ -1,7 +1,7 @@
-//! From the last hidden states of scored rows to one record per row.
+//! Scoring on a device: reduces the last hidden states of scored rows to one record per row.
 
 use super::array::{Array, Buffer, Precision};
-use super::batch::{DeviceBatch, Of, SCORER_WORDS};
+use super::batch::{DeviceBatch, SCORER_WORDS, Section};
 use super::matrix::DeviceMatrix;
 use super::{Device, Kernel, Result, args, refuse};
 use crate::linear::Epilogue;
@@ -11,7 +11,7 @@ use std::ops::Range;
 const EXACT: Kernel = Kernel {
     name: "head_f32",
     threads: 256,
-    // A tile of logits; the operands before it take less.
+    // A tile of logits; the operands take less.
     shared: 64 * (64 + 4) * 4,
 };
 const HEAD: Kernel = Kernel {
@@ -20,7 +20,7 @@ const HEAD: Kernel = Kernel {
     shared: 4 * (64 + 128) * 64 * 2,
 };
 const FOLD: Kernel = Kernel {
-    name: "fold_parts",
+    name: "fold_partials",
     threads: 128,
     // Two ranked tokens of sixteen bytes per thread.
     shared: 2 * 128 * 16,
@@ -33,12 +33,12 @@ pub(super) const KERNELS: &[Kernel] = &[EXACT, HEAD, FOLD];
 
 /// Rows of a tile of the LM head.
 const TALL: usize = 64;
-/// Bytes of what a part of the vocabulary says of a row; `Part` of the kernels.
-const PART_BYTES: usize = 48;
+/// Bytes of a partial record: one row and one tile of the vocabulary; `Partial` of the kernels.
+const PARTIAL_BYTES: usize = 48;
 /// Numbers of a record.
 const FIELDS: usize = 7;
 
-/// The kernel of a precision and the columns of its tiles, which are the tokens of a part.
+/// The kernel of a precision and the number of tokens in its tiles.
 fn head(precision: Precision) -> (Kernel, usize) {
     match precision {
         Precision::F32 => (EXACT, 64),
@@ -46,55 +46,54 @@ fn head(precision: Precision) -> (Kernel, usize) {
     }
 }
 
-/// Records of the scored rows of a batch, and what they are put together from. Its memory is used
-/// again.
+/// Records of the scored rows of a batch, and their partial records. The memory is reused.
 #[derive(Default)]
 pub struct DeviceScores {
     records: Option<Buffer>,
-    parts: Option<Buffer>,
+    partials: Option<Buffer>,
     present: Option<Buffer>,
     bytes: Vec<u8>,
 }
 
 impl DeviceScores {
-    /// Most rows that are scored at a time: so many rows of parts exist.
+    /// Maximum rows scored at a time; partial records exist for this many rows.
     pub const CHUNK: usize = 1024;
 
-    /// Makes room for `rows` records under an LM head.
+    /// Allocates memory for `rows` records with this LM head.
     ///
     /// # Errors
-    /// If the device has no room.
+    /// If the device is out of memory.
     pub fn reserve(&mut self, head: &DeviceMatrix, rows: usize) -> Result<()> {
-        let [records, present, parts] = Self::bytes(head.precision(), head.width(), rows);
+        let [records, present, partials] = Self::bytes(head.precision(), head.width(), rows);
         let device = head.device();
         grow(&mut self.records, device, records)?;
         grow(&mut self.present, device, present)?;
-        grow(&mut self.parts, device, parts)
+        grow(&mut self.partials, device, partials)
     }
 
-    /// Bytes that [`Self::reserve`] takes for `rows` rows of `vocab` logits: of records, of the
-    /// logits of input tokens, and of what parts of the vocabulary say.
+    /// Bytes that [`Self::reserve`] allocates for `rows` rows of `vocab` logits: records, logits of
+    /// input tokens, partial records.
     #[must_use]
     pub fn bytes(precision: Precision, vocab: usize, rows: usize) -> [usize; 3] {
         let chunk = rows.min(Self::CHUNK);
-        let parts = vocab.div_ceil(head(precision).1);
+        let tiles = vocab.div_ceil(head(precision).1);
         let record = FIELDS * size_of::<f64>();
         [
             rows.saturating_mul(record),
             chunk * size_of::<f32>(),
-            chunk.saturating_mul(parts).saturating_mul(PART_BYTES),
+            chunk.saturating_mul(tiles).saturating_mul(PARTIAL_BYTES),
         ]
         .map(|bytes| bytes.checked_next_power_of_two().unwrap_or(usize::MAX))
     }
 
-    /// The first `rows` records, once everything before is done; none for a row whose logits are
-    /// not numbers.
+    /// Waits for all earlier work and reads the first `rows` records. The record of a row with a NaN
+    /// or infinite logit is `None`.
     ///
     /// # Errors
-    /// If there are fewer, or the device fails.
+    /// If fewer records were reserved, or the device fails.
     pub fn read(&mut self, rows: usize, to: &mut Vec<Option<Scored>>) -> Result<()> {
         let Some(records) = &self.records else {
-            return refuse("no room for records");
+            return refuse("no memory was reserved for records");
         };
         self.bytes.resize(rows * FIELDS * size_of::<f64>(), 0);
         records.download(0, &mut self.bytes)?;
@@ -123,46 +122,46 @@ impl DeviceScores {
         Ok(())
     }
 
-    /// Writes the records of a range of at most [`Self::CHUNK`] of the batch's scored rows, whose
-    /// normed hidden states are the first rows of `x [., d]`, padded: the product with the LM head
-    /// `[v, d]`, biases and sets of allowed tokens, and the reduction. Rows of logits never exist.
-    /// Tops and filters of a row's draw are left out.
+    /// Writes the records of a range of at most [`Self::CHUNK`] of the batch's scored rows. Their
+    /// normalised hidden states are the first rows of `x [., d]`, padded. Computes the product with
+    /// the LM head `[v, d]`, applies biases and sets of allowed tokens, and reduces each row without
+    /// storing its logits. Ignores tops and sampling filters.
     ///
     /// # Errors
     /// If an array has another shape, or the device fails.
     pub fn score(
         &self,
-        of: &DeviceMatrix,
+        lm_head: &DeviceMatrix,
         x: &Array,
         (batch, range): (&DeviceBatch, Range<usize>),
         mask: u32,
     ) -> Result<()> {
-        let (rows, vocab) = (range.len(), of.width());
+        let (rows, vocab) = (range.len(), lm_head.width());
         if range.end > batch.scored() || rows > Self::CHUNK || vocab < 3 {
             return refuse(format!("scored rows {range:?} of {}", batch.scored()));
         }
-        if of.epilogue() != Epilogue::None {
-            return refuse("an LM head has no gate");
+        if lm_head.epilogue() != Epilogue::None {
+            return refuse("expected an LM head without a gate");
         }
-        let (Some(records), Some(parts), Some(present)) =
-            (&self.records, &self.parts, &self.present)
+        let (Some(records), Some(partials), Some(present)) =
+            (&self.records, &self.partials, &self.present)
         else {
-            return refuse("no room for records");
+            return refuse("no memory was reserved for records");
         };
-        let (kernel, columns) = head(of.precision());
+        let (kernel, columns) = head(lm_head.precision());
         let count = vocab.div_ceil(columns);
         let record = FIELDS * size_of::<f64>();
         let args = args::Head {
-            of: of.operands(x, rows)?,
-            bias: of.bias()?,
-            rows: batch.address(Of::Scorers, range.start * SCORER_WORDS)?,
-            words: batch.address(Of::Words, 0)?,
-            parts: parts.range(0, rows * count * PART_BYTES)?,
+            of: lm_head.operands(x, rows)?,
+            bias: lm_head.bias()?,
+            rows: batch.address(Section::Scorers, range.start * SCORER_WORDS)?,
+            words: batch.address(Section::Words, 0)?,
+            partials: partials.range(0, rows * count * PARTIAL_BYTES)?,
             present: present.range(0, rows * size_of::<f32>())?,
             mask,
         };
         let fold = args::Fold {
-            parts: args.parts,
+            partials: args.partials,
             present: args.present,
             rows: args.rows,
             out: records.range(range.start * record, rows * record)?,
@@ -174,7 +173,7 @@ impl DeviceScores {
         // SAFETY: sizes are those of the arrays; biases and sets of the batch were checked against a
         // vocabulary that is the head's.
         unsafe {
-            device.launch(kernel, of.grid(rows, TALL, columns)?, &args)?;
+            device.launch(kernel, lm_head.grid(rows, TALL, columns)?, &args)?;
             device.launch(FOLD, [rows as u32, 1, 1], &fold)
         }
     }

@@ -1,5 +1,5 @@
-//! Whether a device's kernels compute what this crate's kernels for the CPU do: random ragged
-//! batches, odd sizes, one row and many, borders of pages and parts, outputs poisoned before.
+//! Compares a device's kernels with this crate's CPU kernels: random ragged batches, odd sizes, one
+//! and many rows, boundaries of pages and partitions, poisoned outputs.
 
 mod attention;
 mod data;
@@ -17,20 +17,20 @@ use data::Random;
 pub struct Check {
     /// What was compared.
     pub name: String,
-    /// How far it was off.
+    /// The measured error.
     pub error: f64,
-    /// How far it may be off.
+    /// The maximum accepted error.
     pub tolerance: f64,
 }
 
 impl Check {
-    /// Whether the device may be used.
+    /// Whether the error is within the tolerance.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.error <= self.tolerance
     }
 
-    /// The largest difference of two lists as a share of the largest number wanted.
+    /// The largest difference of two lists relative to the largest expected number.
     fn new(name: String, got: &[f32], want: &[f32], tolerance: f64) -> Self {
         Self {
             name,
@@ -40,7 +40,7 @@ impl Check {
     }
 }
 
-/// Infinite if a number is none or missing.
+/// The largest relative difference; infinite if a number is NaN or missing.
 fn distance(got: &[f32], want: &[f32]) -> f64 {
     if got.len() != want.len() {
         return f64::INFINITY;
@@ -56,7 +56,7 @@ fn distance(got: &[f32], want: &[f32]) -> f64 {
     })
 }
 
-/// What a precision may lose of the largest number in one rounding, and in sums in another order.
+/// The relative error of one rounding, and of sums in another order.
 fn rounding(precision: Precision) -> f64 {
     match precision {
         Precision::F32 => 5e-6,
@@ -64,12 +64,12 @@ fn rounding(precision: Precision) -> f64 {
     }
 }
 
-/// A failure of the CPU's side.
+/// Converts an error of the CPU computation.
 fn cpu<T>(result: candle_core::Result<T>) -> Result<T> {
     result.map_err(|error| DeviceError(format!("on the CPU: {error}")))
 }
 
-/// Compares every kernel, in f32 and in bf16, in batches of up to `rows` rows.
+/// Compares every kernel in f32 and bf16, with batches of up to `rows` rows.
 ///
 /// # Errors
 /// If an operation fails.

@@ -1,7 +1,7 @@
-//! Rounding numbers to a dtype, as words that multipliers read.
+//! Rounds numbers to a dtype and packs them in words for the multipliers.
 //!
-//! Plain arithmetic that every instruction set does alike: what is encoded has the same bits
-//! everywhere, and a row's encoding depends on the row alone.
+//! The arithmetic is the same on every instruction set, so the encoding has the same bits everywhere.
+//! A row's encoding depends only on the row.
 
 use crate::parallel::{self, Shared};
 use crate::simd::unit::{Unit, WeightDtype};
@@ -9,18 +9,18 @@ use crate::simd::{Kernel, Simd, dispatch_on};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Largest magnitude of an 8-bit integer in use.
+/// Largest magnitude of the 8-bit integers.
 const LIMIT: f32 = 127.0;
-/// What a byte of a row exceeds its value by.
+/// A row's byte is its value plus this offset.
 const OFFSET: i32 = 128;
-/// Below this a row or column counts as zero: the inverse of its scale would overflow.
+/// A row or column with smaller magnitudes counts as zero: the inverse of its scale would overflow.
 const SMALLEST: f32 = 1e-30;
-/// `1.5 * 2^23`: adding it rounds to a whole number, to nearest even, kept in the low bits.
+/// `1.5 * 2^23`: adding it rounds to nearest even and leaves the whole number in the low bits.
 const ROUND: f32 = 12_582_912.0;
-/// Rows this many words apart, or a multiple of it, fall into too few cache sets.
+/// Rows at a distance of a multiple of this many words map to too few cache sets.
 const CLASHING: usize = 512;
 
-/// Words of `k` numbers.
+/// Number of words for `k` numbers.
 pub(super) fn words(dtype: WeightDtype, k: usize) -> usize {
     match dtype {
         WeightDtype::F32 => k,
@@ -29,12 +29,12 @@ pub(super) fn words(dtype: WeightDtype, k: usize) -> usize {
     }
 }
 
-/// Rows of activations in words.
+/// Encoded rows of activations.
 pub(super) struct Rows<'a> {
     /// `[m, stride]`.
     pub(super) words: Cow<'a, [u32]>,
     pub(super) stride: usize,
-    /// One per row, or none where the dtype has no scales.
+    /// One per row; empty if the dtype has no scales.
     pub(super) scales: Vec<f32>,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Scale of a row, 1 where the dtype has none.
+    /// Scale of a row, 1 if the dtype has no scales.
     pub(super) fn scale(&self, row: usize) -> f32 {
         self.scales.get(row).copied().unwrap_or(1.0)
     }
@@ -128,7 +128,7 @@ impl Kernel for Encode<'_> {
     }
 }
 
-/// Two to a word, rounded to nearest even; what is not a number stays so.
+/// Packs two numbers per word, rounded to nearest even; NaN stays NaN.
 #[inline(always)]
 pub(super) fn round_to_bf16(x: &[f32], words: &mut [u32]) {
     // SAFETY: a word is two halves, which need no more alignment.
@@ -140,11 +140,11 @@ pub(super) fn round_to_bf16(x: &[f32], words: &mut [u32]) {
     }
 }
 
-/// What one step of the 8-bit integers for `x` is worth, and its inverse. Both are zero for a
-/// row of zeros; the scale of a row with a value that is not finite is not finite.
+/// The scale of the 8-bit integers for `x`, and its inverse. Both are zero for a row of zeros. The
+/// scale of a row with a non-finite value is not finite.
 #[inline(always)]
 pub(super) fn scale(x: &[f32]) -> (f32, f32) {
-    // As integers, magnitudes are ordered, and what is not a number is the largest.
+    // Compared as integers, magnitudes are in order and NaN is the largest.
     let largest = x.iter().map(|x| x.to_bits() & 0x7FFF_FFFF).max();
     let largest = f32::from_bits(largest.unwrap_or(0));
     if largest < SMALLEST {
@@ -154,8 +154,8 @@ pub(super) fn scale(x: &[f32]) -> (f32, f32) {
     }
 }
 
-/// Four to a word: the low byte of `x * inverse` rounded to nearest even, counted from the
-/// integer whose bits in a float with [`ROUND`] are `zero`.
+/// Packs four numbers per word: the low byte of `x * inverse` rounded to nearest even, minus the
+/// integer whose float representation with [`ROUND`] has the bits `zero`.
 #[inline(always)]
 pub(super) fn round_to_bytes(x: &[f32], (inverse, zero): (f32, u32), words: &mut [u32]) {
     // SAFETY: a word is four bytes.
@@ -165,7 +165,8 @@ pub(super) fn round_to_bytes(x: &[f32], (inverse, zero): (f32, u32), words: &mut
     }
 }
 
-/// Signed bytes of a column, their scale, and what sums over unsigned rows start at.
+/// Encodes a column as signed bytes. Returns their scale and the start value of sums over unsigned
+/// rows.
 pub(super) fn column_to_bytes(x: &[f32], words: &mut [u32]) -> (f32, u32) {
     let (scale, inverse) = scale(x);
     round_to_bytes(x, (inverse, ROUND.to_bits()), words);

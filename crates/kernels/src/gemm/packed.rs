@@ -1,16 +1,16 @@
-//! Weights in the order that tiles read them.
+//! Weights packed in the order in which tiles read them.
 
 use super::encode;
 use super::words::Words;
 use crate::parallel::{self, Shared};
 use crate::simd::unit::{Unit, WeightDtype};
 
-/// A weight matrix `[n, k]` in panels of `2 * LANES` columns of the product: panel by panel,
-/// for each word of the inner dimension the panel's columns side by side, the last panel padded
-/// with zeros. Where sums do not start at zero, what they start at comes first.
+/// A weight matrix `[n, k]` in panels of `2 * LANES` columns of the product. A panel holds, for each
+/// word of the inner dimension, the words of its columns contiguously; the last panel is padded with
+/// zeros. If sums do not start at zero, their start values come first in a panel.
 pub(crate) struct Packed {
     words: Words,
-    /// One per packed column, or none where the dtype has no scales.
+    /// One per packed column; empty if the dtype has no scales.
     scales: Vec<f32>,
     unit: Unit,
     k: usize,
@@ -20,8 +20,8 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// Packs panels of columns; `column(j)` is the weight row (length `k`) of packed column
-    /// `j`, or none for padding. `columns` counts packed columns with padding.
+    /// Packs `columns` columns, including padding. `column(j)` is the weight row (length `k`) of
+    /// packed column `j`, `None` for padding.
     pub(crate) fn new<'a>(
         unit: Unit,
         k: usize,
@@ -71,7 +71,7 @@ impl Packed {
         }
     }
 
-    /// Bytes that `columns` packed columns over `k` take.
+    /// Bytes of `columns` packed columns of length `k`.
     pub(crate) fn bytes_of(unit: Unit, k: usize, columns: usize) -> usize {
         let (width, dtype) = (unit.panel(), unit.dtype());
         let (panels, start) = (columns.div_ceil(width), start(dtype));
@@ -84,17 +84,17 @@ impl Packed {
         self.k
     }
 
-    /// What multiplies it.
+    /// The multiplier for these weights.
     pub(crate) fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// Bytes that it takes.
+    /// Bytes of the packed weights.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.words.as_ref()) + size_of_val(self.scales.as_slice())
     }
 
-    /// Packed columns, padding included.
+    /// Number of packed columns, including padding.
     pub(super) fn columns(&self) -> usize {
         self.panels * self.unit.panel()
     }
@@ -108,13 +108,13 @@ impl Packed {
         self.length
     }
 
-    /// From one panel to the next.
+    /// Words of a panel.
     pub(super) fn panel_words(&self) -> usize {
         (start(self.unit.dtype()) + self.length) * self.unit.panel()
     }
 
-    /// What the sums of a panel's columns start at, where they do not start at zero, and the
-    /// panel's words.
+    /// Pointers to the start values of a panel's sums (if the dtype has them) and to the panel's
+    /// words.
     pub(super) fn panel(&self, index: usize) -> (*const u32, *const u32) {
         assert!(index < self.panels, "panel {index} of {}", self.panels);
         let (width, start) = (self.unit.panel(), start(self.unit.dtype()));
@@ -123,14 +123,14 @@ impl Packed {
         (words.as_ptr(), words[start * width..].as_ptr())
     }
 
-    /// Scales of a panel's columns; none where the dtype has none.
+    /// Scales of a panel's columns; `None` if the dtype has no scales.
     pub(super) fn scales(&self, panel: usize) -> Option<&[f32]> {
         let width = self.unit.panel();
         self.scales.get(panel * width..(panel + 1) * width)
     }
 }
 
-/// Rows of start values in front of a panel.
+/// Number of rows of start values at the beginning of a panel.
 fn start(dtype: WeightDtype) -> usize {
     usize::from(dtype == WeightDtype::Int8)
 }

@@ -1,4 +1,4 @@
-//! The packed product against plain loops, and its bits against themselves.
+//! The packed product compared with plain loops, and bitwise batch invariance.
 
 use super::{Finish, Packed, Product};
 use crate::simd::unit::{Unit, WeightDtype};
@@ -15,7 +15,7 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Every multiplier of every dtype that this processor has.
+/// All multipliers of this processor.
 fn units() -> Vec<Unit> {
     WeightDtype::ALL
         .into_iter()
@@ -27,7 +27,7 @@ fn pack(unit: Unit, w: &[f32], n: usize, k: usize) -> Packed {
     Packed::new(unit, k, n, |j| (j < n).then(|| &w[j * k..(j + 1) * k]))
 }
 
-/// Rows of `k` as the dtype keeps them.
+/// Rows of `k` elements, rounded to the dtype.
 fn rounded(dtype: WeightDtype, x: &[f32], k: usize) -> Vec<f64> {
     let row = |x: &[f32]| -> Vec<f64> {
         let largest = x.iter().fold(0f32, |most, x| most.max(x.abs()));
@@ -35,7 +35,7 @@ fn rounded(dtype: WeightDtype, x: &[f32], k: usize) -> Vec<f64> {
         let round = |&x: &f32| match dtype {
             WeightDtype::F32 => f64::from(x),
             WeightDtype::Bf16 => {
-                // Eight bits of mantissa, to nearest even.
+                // Eight mantissa bits, rounded to nearest even.
                 let (bits, half) = (x.to_bits(), 1u32 << 15);
                 let even = (bits & !0xFFFF).wrapping_add(match bits & 0xFFFF {
                     rest if rest > half || (rest == half && bits & 0x1_0000 != 0) => 0x1_0000,
@@ -89,7 +89,7 @@ fn equals_plain_loops_on_every_instruction_set() {
             let dtype = unit.dtype();
             let (kept_x, kept_w) = (rounded(dtype, &x, k), rounded(dtype, &w, k));
             let want = naive(&kept_x, &kept_w, (m, n, k));
-            // A value halfway between two 8-bit integers may fall to either side of this check.
+            // A value halfway between two 8-bit integers may be rounded differently in this check.
             let slack = if dtype == WeightDtype::Int8 {
                 2.0 / 127.0
             } else {
@@ -186,7 +186,7 @@ fn largest_magnitudes_fill_the_range_and_do_not_overflow() {
 }
 
 #[test]
-fn what_is_not_finite_stays_so() {
+fn non_finite_values_stay_non_finite() {
     let k = 24;
     let w = noise(9, 3 * k);
     for unit in units() {
@@ -212,7 +212,7 @@ fn what_is_not_finite_stays_so() {
 }
 
 #[test]
-fn weights_take_as_many_bytes_as_their_dtype_says() {
+fn weights_take_the_bytes_of_their_dtype() {
     let (n, k) = (64, 256);
     let w = noise(11, n * k);
     for unit in units() {

@@ -2,28 +2,27 @@
 
 use memmap2::MmapMut;
 
-/// Words on a cache line of their own.
+/// Words of a cache line.
 const LINE: usize = 16;
 /// Bytes of a huge page on most processors.
 const HUGE: usize = 2 << 20;
 
-/// Zeroed words, the first at the start of a cache line. Those of large matrices lie on huge pages
-/// where the system has them: a forward pass reads all weights once, and with small pages waits
-/// for the page table every few steps.
+/// Zeroed words, aligned to a cache line. Large matrices use huge pages if the system has them: a
+/// forward pass reads all weights once, and small pages would cause many page table walks.
 pub(super) enum Words {
     /// On the heap.
     Lines(Vec<Line>),
-    /// On pages of their own.
+    /// In an anonymous mapping.
     Map(MmapMut),
 }
 
-/// Words on a cache line of their own.
+/// The words of one cache line.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Line([u32; LINE]);
 
 impl Words {
-    /// Bytes that [`Self::zeros`] takes.
+    /// Bytes that [`Self::zeros`] allocates.
     pub(super) fn bytes(count: usize) -> usize {
         match count * size_of::<u32>() {
             heap if heap < HUGE => heap.next_multiple_of(size_of::<Line>()),
@@ -31,7 +30,7 @@ impl Words {
         }
     }
 
-    /// At least `count` words.
+    /// Allocates at least `count` words.
     pub(super) fn zeros(count: usize) -> Self {
         let bytes = count * size_of::<u32>();
         let map = if bytes < HUGE {
@@ -44,8 +43,8 @@ impl Words {
         };
         #[cfg(target_os = "linux")]
         {
-            // Whole huge pages alone, so that no memory is taken beyond the words. Where the
-            // system refuses, small pages do.
+            // Only complete huge pages, so that no memory beyond the words is used. If the system
+            // refuses, small pages are used.
             let whole = bytes / HUGE * HUGE;
             let _ = map.advise_range(memmap2::Advice::HugePage, 0, whole);
         }

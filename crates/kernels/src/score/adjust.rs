@@ -1,14 +1,14 @@
-//! What is done to a row's logits before anything is read from them: biases and bans.
+//! Adjusts a row's logits before scoring: biases and bans.
 
-/// A change of one token's logit: a positive logit is divided by `repetition`, any other
-/// multiplied with it; then `amount` is added.
+/// A change of one token's logit: a positive logit is divided by `repetition`, any other logit is
+/// multiplied by it; then `amount` is added.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogitBias {
-    /// Whose logit.
+    /// The token.
     pub token: u32,
-    /// `> 0`; 1 changes nothing, more makes the token less likely.
+    /// Repetition penalty, `> 0`; 1: none, larger values make the token less likely.
     pub repetition: f32,
-    /// What is added; minus infinity bans the token.
+    /// Added to the logit; minus infinity bans the token.
     pub amount: f32,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn bias(logits: &mut [f32], biases: &[LogitBias]) {
     }
 }
 
-/// Bans the tokens outside `set`, of which bit `t % 32` of word `t / 32` is token t.
+/// Bans the tokens outside `set`; token t is bit `t % 32` of word `t / 32`.
 pub(super) fn restrict(logits: &mut [f32], set: &[u32]) {
     for (logits, &word) in logits.chunks_mut(32).zip(set) {
         match word {

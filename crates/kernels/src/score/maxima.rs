@@ -1,8 +1,8 @@
-//! The largest logits of a row, found through the maxima of its blocks.
+//! Finds the largest logits of a row with the maxima of its blocks.
 
 use crate::simd::{Kernel, Simd, dispatch};
 
-/// Logits whose maximum is remembered, so that finding a maximum again reads few of them.
+/// Number of logits per stored maximum, so that repeated searches read few logits.
 const BLOCK: usize = 256;
 
 /// The largest logit of each block of a row.
@@ -10,20 +10,20 @@ const BLOCK: usize = 256;
 pub(super) struct Maxima(Vec<f32>);
 
 impl Maxima {
-    /// Those of the row `x`.
+    /// Computes the maxima of the row `x`.
     pub(super) fn fill(&mut self, x: &[f32]) {
         self.0.clear();
         self.0
             .extend(x.chunks(BLOCK).map(|block| dispatch(Largest(block))));
     }
 
-    /// Reads the block around `index` again, whose logit has changed.
+    /// Recomputes the maximum of the block of `index`, whose logit has changed.
     pub(super) fn update(&mut self, x: &[f32], index: usize) {
         let block = index / BLOCK;
         self.0[block] = dispatch(Largest(&x[range(block, x)]));
     }
 
-    /// The first index of the largest logit of `x`, those to `avoid` left out.
+    /// The first index of the largest logit of `x`, except the indices in `avoid`.
     pub(super) fn first_largest(&self, x: &[f32], avoid: [usize; 2]) -> usize {
         let largest = self.0.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let blocks = self.0.iter().enumerate();
@@ -34,11 +34,11 @@ impl Maxima {
             .unwrap_or(0)
     }
 
-    /// Appends the indices of at most `count` finite logits of `x` with their logits, the
-    /// largest first, the lower index first on ties.
+    /// Appends the indices and values of the `count` largest finite logits of `x` in descending
+    /// order; ties by ascending index.
     pub(super) fn largest(&self, x: &[f32], count: usize, found: &mut Vec<(u32, f32)>) {
         let from = found.len();
-        // What an index must exceed to be among the largest so far: later ones lose ties.
+        // A logit must exceed this to be among the largest so far; later indices lose ties.
         let mut least = f32::NEG_INFINITY;
         if count == 0 {
             return;
@@ -54,8 +54,8 @@ impl Maxima {
                 if found.len() - from == count {
                     found.pop();
                 }
-                let place = from + found[from..].partition_point(|&(_, other)| other >= x[i]);
-                found.insert(place, (i as u32, x[i]));
+                let at = from + found[from..].partition_point(|&(_, other)| other >= x[i]);
+                found.insert(at, (i as u32, x[i]));
                 if found.len() - from == count {
                     least = found[found.len() - 1].1;
                 }
@@ -69,7 +69,7 @@ fn range(block: usize, x: &[f32]) -> std::ops::Range<usize> {
     block * BLOCK..((block + 1) * BLOCK).min(x.len())
 }
 
-/// The largest of some logits, minus infinity of none.
+/// The largest of some logits; minus infinity if there are none.
 struct Largest<'a>(&'a [f32]);
 
 impl Kernel for Largest<'_> {

@@ -1,4 +1,4 @@
-//! One row of logits to its record and its most probable tokens.
+//! Reduces one row of logits to its record and its most probable tokens.
 
 use super::maxima::Maxima;
 use super::softmax::Softmax;
@@ -14,8 +14,8 @@ pub(super) struct Scratch {
     tops: Vec<(u32, f32)>,
 }
 
-/// Writes the record of a row with these `logits [v]` to `out [FIELDS + 2 k]`, behind it its
-/// most probable tokens, as many as it wants and at most k.
+/// Writes the record of a row with these `logits [v]` to `out [FIELDS + 2 k]`, followed by its
+/// `row.tops` most probable tokens, at most k.
 pub(super) fn reduce(
     scorer: &Scorer<'_>,
     row: &ScorerRow,
@@ -72,13 +72,13 @@ pub(super) fn reduce(
     ]);
     let banned = (u32::from(mask == 0), f32::NEG_INFINITY);
     let tops = tops.iter().copied().chain(std::iter::repeat(banned));
-    let places = out[FIELDS..].chunks_exact_mut(TOP_FIELDS);
-    for (place, (token, logit)) in places.take(row.tops as usize).zip(tops) {
-        place.copy_from_slice(&[f64::from(token), softmax.log_probability(logit)]);
+    let entries = out[FIELDS..].chunks_exact_mut(TOP_FIELDS);
+    for (entry, (token, logit)) in entries.take(row.tops as usize).zip(tops) {
+        entry.copy_from_slice(&[f64::from(token), softmax.log_probability(logit)]);
     }
 }
 
-/// Replaces the logit at `index` and returns the old one, minus infinity if there is none.
+/// Replaces the logit at `index` and returns the old value; minus infinity if out of range.
 fn replace(logits: &mut [f32], index: usize, value: f32) -> f32 {
     let logit = logits.get_mut(index);
     logit.map_or(f32::NEG_INFINITY, |logit| std::mem::replace(logit, value))

@@ -1,8 +1,8 @@
-//! The softmax of a row in f64, reduced to what probabilities and entropy need.
+//! The softmax of a row in f64, reduced to the sums for probabilities and entropy.
 
 use crate::simd::{Kernel, MAX_LANES, Simd, dispatch, math};
 
-/// The softmax of a row, reduced.
+/// The reduced softmax of a row.
 pub(super) struct Softmax {
     max: f64,
     total: f64,
@@ -11,11 +11,11 @@ pub(super) struct Softmax {
 }
 
 impl Softmax {
-    /// Of the logits `x`, whose largest is `max`.
+    /// The softmax of the logits `x`, whose largest is `max`.
     pub(super) fn of(x: &[f32], max: f32) -> Self {
         let max = f64::from(max);
         if max == f64::NEG_INFINITY {
-            // Everything is banned: no probability anywhere.
+            // Every token is banned: all probabilities are 0.
             return Self {
                 max: 0.0,
                 total: 1.0,
@@ -35,7 +35,7 @@ impl Softmax {
         (f64::from(logit) - self.max).exp() / self.total
     }
 
-    /// Natural logarithm of the probability of a token with this logit; it does not underflow.
+    /// Natural logarithm of the probability of a token with this logit, without underflow.
     pub(super) fn log_probability(&self, logit: f32) -> f64 {
         (f64::from(logit) - self.max - self.total.ln()).min(0.0)
     }

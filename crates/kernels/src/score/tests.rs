@@ -1,4 +1,4 @@
-//! Records against plain loops.
+//! Records compared with plain loops.
 
 mod tops;
 
@@ -46,7 +46,7 @@ fn run(logits: &[f32], vocab: usize, scorer: &Scorer<'_>) -> Result<Vec<Scored>,
     run_all(logits, vocab, scorer).map(|scores| scores.records)
 }
 
-/// The record of one row by sorting and plain sums.
+/// The record of one row, computed by sorting and plain sums.
 fn naive(logits: &[f32], mask: u32, input: u32) -> Scored {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weights: Vec<f64> = logits
@@ -126,7 +126,7 @@ fn ties_go_to_the_lower_id_and_the_mask_is_never_chosen() {
     };
     let got = run(&logits, 600, &scorer).unwrap()[0];
     assert_eq!((got.token, got.runner_up, got.gap), (300, 301, 0.0));
-    // The mask stays in the normaliser.
+    // The mask is part of the softmax's denominator.
     assert_close(&got, &naive(&logits, 2, 2));
     assert!(got.present > 0.9 && got.probability < 0.1);
     let above = Scorer {
@@ -176,7 +176,7 @@ fn probabilities_near_one_keep_their_order() {
 }
 
 #[test]
-fn a_drawn_token_reports_its_noise_free_probability() {
+fn a_sampled_token_has_its_noise_free_probability() {
     let vocab = 50;
     let logits: Vec<f32> = noise(8, vocab).iter().map(|x| 3.0 * x).collect();
     let greedy = naive(&logits, 0, 1);
@@ -258,7 +258,7 @@ fn rows_do_not_change_each_other() {
 }
 
 #[test]
-fn a_fully_banned_row_has_no_probability_and_garbage_is_an_error() {
+fn a_fully_banned_row_has_probability_zero_and_nan_is_an_error() {
     let banned = [f32::NEG_INFINITY; 8];
     let rows = [row(3, 0..0)];
     let draws = [Draw {

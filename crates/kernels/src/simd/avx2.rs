@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 pub(super) struct Avx2(());
 
 impl Avx2 {
-    /// The token, obtainable only where the instructions are.
+    /// The token; only callable where the instructions are enabled.
     #[target_feature(enable = "avx2,fma")]
     pub(super) fn here() -> Self {
         Self(())

@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 pub(super) struct Avx512(());
 
 impl Avx512 {
-    /// The token, obtainable only where the instructions are.
+    /// The token; only callable where the instructions are enabled.
     #[target_feature(enable = "avx512f,avx512dq")]
     pub(super) fn here() -> Self {
         Self(())

@@ -5,13 +5,13 @@ use super::avx512::Avx512;
 use super::dot::Dot;
 use std::arch::x86_64::*;
 
-/// `bf16` with `vdpbf16ps`, which adds the products of two indices in one order of its own and
-/// takes denormal numbers for zero.
+/// `bf16` with `vdpbf16ps`, which adds the products of two indices in its own order and treats
+/// denormal numbers as zero.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512Bf16(Avx512);
 
 impl Avx512Bf16 {
-    /// The token, obtainable only where the instructions are.
+    /// The token; only callable where the instructions are enabled.
     #[target_feature(enable = "avx512f,avx512dq,avx512bf16")]
     pub(super) fn here() -> Self {
         Self(Avx512::here())

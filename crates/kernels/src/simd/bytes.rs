@@ -1,13 +1,13 @@
-//! Eight-bit integers: rows as `value + 128` in a byte, columns as signed bytes.
+//! Eight-bit integers: rows are stored as `value + 128` in unsigned bytes, columns as signed bytes.
 //!
-//! Sums are exact in 32 bits and start at minus 128 times the column's sum, so every
-//! instruction set yields the same bits.
+//! Sums are exact in 32 bits and start at minus 128 times the column's sum, so every instruction set
+//! yields the same bits.
 
 use super::Simd;
 use super::dot::Dot;
 use super::portable::Portable;
 
-/// Eight-bit integers with no instruction beyond the target's baseline.
+/// Eight-bit integers with the target's baseline instructions.
 #[derive(Clone, Copy)]
 pub(super) struct PortableBytes;
 
@@ -84,7 +84,7 @@ mod x86 {
         };
     }
 
-    /// Eight-bit integers with AVX2: pairs of every second index as 16-bit integers, which
+    /// Eight-bit integers with AVX2: multiplies pairs of every second index as 16-bit integers, which
     /// cannot overflow.
     #[derive(Clone, Copy)]
     pub(in crate::simd) struct Avx2Bytes(pub(in crate::simd) Avx2);
@@ -149,7 +149,7 @@ mod x86 {
     pub(in crate::simd) struct Avx512Bytes(Avx512);
 
     impl Avx512Bytes {
-        /// The token, obtainable only where the instructions are.
+        /// The token; only callable where the instructions are enabled.
         #[target_feature(enable = "avx512f,avx512dq,avx512vnni")]
         pub(in crate::simd) fn here() -> Self {
             Self(Avx512::here())

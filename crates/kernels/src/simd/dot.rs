@@ -1,28 +1,28 @@
-//! Sums of products of packed words: how the numbers of one dtype are multiplied.
+//! Dot products of packed words, for each dtype.
 //!
-//! A word is 32 bits of one row or one column: one `f32`, two `bf16` or four bytes, ascending
-//! inner indices from the low bits up.
+//! A word is 32 bits of one row or one column: one `f32`, two `bf16` or four bytes. The lowest inner
+//! index is in the lowest bits.
 
 use super::Simd;
 
-/// The multiplier of one dtype on one instruction set. A value proves that the processor has
-/// the instructions.
+/// The multiplier of one dtype on one instruction set. A value proves that the processor has the
+/// instructions.
 pub(crate) trait Dot: Copy {
-    /// The vectors that sums end as.
+    /// The vectors of finished sums.
     type S: Simd;
     /// Running sums of `LANES` columns, 32 bits each.
     type Sum: Copy;
-    /// A row's word in every lane, ready to be multiplied.
+    /// A row's word broadcast to all lanes, in the form that `multiply` takes.
     type Row: Copy;
-    /// One word of each of `LANES` columns, ready to be multiplied.
+    /// One word of each of `LANES` columns, in the form that `multiply` takes.
     type Columns: Copy;
-    /// Inner indices in a word.
+    /// Inner indices per word.
     const NUMBERS: usize;
-    /// Multiplications that a word takes, each of `NUMBERS / PARTS` inner indices.
+    /// Multiplications per word, each of `NUMBERS / PARTS` inner indices.
     const PARTS: usize;
     /// Rows of a register tile of `2 * LANES` columns.
     const TILE_ROWS: usize;
-    /// Whether panels begin with the values that sums start at.
+    /// Whether panels begin with start values of the sums.
     const STARTS: bool = false;
 
     fn simd(self) -> Self::S;
@@ -39,31 +39,30 @@ pub(crate) trait Dot: Copy {
     unsafe fn columns(self, p: *const u32, part: usize) -> Self::Columns;
     /// `sum + row * columns`.
     fn multiply(self, row: Self::Row, columns: Self::Columns, sum: Self::Sum) -> Self::Sum;
-    /// What finished sums are worth, given the scales of the row and of the columns if the dtype
-    /// has scales.
+    /// The values of finished sums, multiplied by the scales of the row and of the columns if the
+    /// dtype has scales.
     fn value(self, sum: Self::Sum, row: f32, columns: <Self::S as Simd>::F)
     -> <Self::S as Simd>::F;
 }
 
-/// Words of two vectors of columns.
+/// Pointers to the words of two vectors of columns.
 #[derive(Clone, Copy)]
 pub(crate) struct Columns {
     /// First word of the first vector.
     pub(crate) low: *const u32,
     /// First word of the second vector.
     pub(crate) high: *const u32,
-    /// From one word of a column to its next.
+    /// Words from one word of a column to its next.
     pub(crate) stride: usize,
-    /// What will be read later, asked for along the way: where it begins, and how far it goes on
-    /// with every word. Nothing if there are no words between.
+    /// Memory to prefetch: its start, and its words per processed word; step 0 means none.
     pub(crate) ahead: (*const u32, usize),
 }
 
 impl Columns {
-    /// No reading ahead.
+    /// No prefetching.
     pub(crate) const NOTHING: (*const u32, usize) = (std::ptr::null(), 0);
 
-    /// Two vectors side by side, word after word.
+    /// Two contiguous vectors per word.
     pub(crate) fn panel(from: *const u32, lanes: usize) -> Self {
         Self {
             low: from,
@@ -74,8 +73,8 @@ impl Columns {
     }
 }
 
-/// Adds `a` (`R` rows of `words`, `stride` apart) times `b` (`words` of two vectors of columns) to
-/// a tile, ascending; reads ahead if `AHEAD`.
+/// Adds `a` (`R` rows of `words` words, `stride` apart) times `b` (`words` words of two vectors of
+/// columns) to a tile, in ascending order. Prefetches `b.ahead` if `AHEAD`.
 ///
 /// # Safety
 /// All of that is readable.
@@ -161,7 +160,7 @@ impl<S: Simd> Dot for F32<S> {
     }
 }
 
-/// `bf16` where no instruction multiplies it: widened, which is exact, then as [`F32`].
+/// `bf16` without a multiply instruction: widened exactly to f32, then multiplied like [`F32`].
 #[derive(Clone, Copy)]
 pub(crate) struct WidenedBf16<S>(pub(crate) S);
 

@@ -2,11 +2,11 @@
 
 use super::{MAX_LANES, Simd};
 
-/// `1.5 * 2^23`: adding it rounds an `f32` to a whole number kept in the low mantissa bits.
+/// `1.5 * 2^23`: adding it rounds an `f32` and leaves the whole number in the low mantissa bits.
 const ROUND: f32 = 12_582_912.0;
 /// `1.5 * 2^52`, the same for `f64`.
 const ROUND_D: f64 = 6_755_399_441_055_744.0;
-/// ln 2 in two parts: the upper one has trailing zero bits, so `n * LN2_HI` is exact.
+/// ln 2 as a sum of two numbers: `LN2_HI` has trailing zero bits, so `n * LN2_HI` is exact.
 const LN2_HI: f32 = 0.693_359_4;
 const LN2_LO: f32 = -2.121_944_4e-4;
 const LN2_HI_D: f64 = 0.693_147_180_369_123_8;
@@ -30,7 +30,7 @@ const EXP_MIN_D: f64 = -708.0;
 /// `e^x` within about 2 ulp; `x` is clamped to `-87..=88`.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
-    // Bounds first: these instructions return their second operand if one is not a number.
+    // The bound is the first operand: these instructions return their second operand if one is NaN.
     let x = s.min(s.splat(EXP_MAX), s.max(s.splat(EXP_MIN), x));
     let biased = s.fma(x, s.splat(std::f32::consts::LOG2_E), s.splat(ROUND));
     let n = s.sub(biased, s.splat(ROUND));
@@ -43,7 +43,7 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     s.mul(poly, s.exp2_biased(biased))
 }
 
-/// `e^x` within about 2 ulp for `x <= 0`; `x` below -708 (also minus infinity) counts as -708.
+/// `e^x` within about 2 ulp for `x <= 0`, which must be clamped with [`clamp_d`].
 #[inline(always)]
 pub(crate) fn exp_d<S: Simd>(s: S, x: S::D) -> S::D {
     let biased = s.fma_d(x, s.splat_d(std::f64::consts::LOG2_E), s.splat_d(ROUND_D));
@@ -58,7 +58,7 @@ pub(crate) fn exp_d<S: Simd>(s: S, x: S::D) -> S::D {
     s.mul_d(poly, s.exp2_biased_d(biased))
 }
 
-/// Clamps an argument of [`exp_d`]; what is not a number stays so.
+/// Clamps an argument of [`exp_d`] to at least -708; NaN stays NaN.
 #[inline(always)]
 pub(crate) fn clamp_d<S: Simd>(s: S, x: S::D) -> S::D {
     s.max_d(s.splat_d(EXP_MIN_D), x)

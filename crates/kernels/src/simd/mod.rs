@@ -1,7 +1,7 @@
-//! Vector instructions behind one trait, chosen once at run time.
+//! Vector instructions behind one trait; the instruction set is chosen at run time.
 //!
-//! A kernel is written once against [`Simd`] and compiled for every instruction set; a token of
-//! an instruction set exists only on a processor that has it, which makes its methods safe.
+//! A kernel is written once with [`Simd`] and compiled for every instruction set. A token of an
+//! instruction set exists only on a processor that supports it, which makes its methods safe.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -38,10 +38,10 @@ pub(crate) trait Simd: Copy {
     const TILE_ROWS: usize;
 
     fn splat(self, x: f32) -> Self::F;
-    /// Asks for the cache line at `p`, which may be any address.
+    /// Prefetches the cache line at `p`, which may be any address.
     #[inline(always)]
     fn prefetch(self, _p: *const u32) {}
-    /// Asks for the cache line at `p`, which may be any address, to write it.
+    /// Prefetches the cache line at `p`, which may be any address, for writing.
     #[inline(always)]
     fn prefetch_to_write(self, _p: *const u32) {}
     /// # Safety
@@ -56,7 +56,7 @@ pub(crate) trait Simd: Copy {
     fn div(self, a: Self::F, b: Self::F) -> Self::F;
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
-    /// `a * b + c`, fused where the instruction set has it.
+    /// `a * b + c`, fused if the instruction set supports it.
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// Sum of the lanes, always in the same order.
     fn sum(self, x: Self::F) -> f32;
@@ -64,7 +64,7 @@ pub(crate) trait Simd: Copy {
     fn largest(self, x: Self::F) -> f32;
     /// `2^n` where `biased` is `n + 1.5 * 2^23`, `n` a whole number in `-126..=127`.
     fn exp2_biased(self, biased: Self::F) -> Self::F;
-    /// Reads `LANES` pairs of `bf16` and widens the upper or the lower half of each.
+    /// Reads `LANES` pairs of `bf16` and widens the upper or the lower number of each.
     ///
     /// # Safety
     /// `LANES` words from `p` on are readable.
@@ -83,33 +83,33 @@ pub(crate) trait Simd: Copy {
     fn sub_d(self, a: Self::D, b: Self::D) -> Self::D;
     fn mul_d(self, a: Self::D, b: Self::D) -> Self::D;
     fn max_d(self, a: Self::D, b: Self::D) -> Self::D;
-    /// `a * b + c`, fused where the instruction set has it.
+    /// `a * b + c`, fused if the instruction set supports it.
     fn fma_d(self, a: Self::D, b: Self::D, c: Self::D) -> Self::D;
     /// `2^n` where `biased` is `n + 1.5 * 2^52`, `n` a whole number in `-1022..=1023`.
     fn exp2_biased_d(self, biased: Self::D) -> Self::D;
 }
 
-/// Work that is compiled once per instruction set.
+/// A computation compiled once per instruction set.
 pub(crate) trait Kernel {
-    /// What it yields.
+    /// The result.
     type Output;
-    /// Runs it; must be `#[inline(always)]` so that the caller's instruction set applies.
+    /// Runs the kernel; must be `#[inline(always)]` so that the caller's instruction set applies.
     fn run<S: Simd>(self, simd: S) -> Self::Output;
 }
 
-/// An instruction set this crate has code for.
+/// A supported instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstructionSet {
     /// AVX-512 F and DQ.
     Avx512,
     /// AVX2 and FMA.
     Avx2,
-    /// Whatever the target guarantees.
+    /// The target's baseline instructions.
     Portable,
 }
 
 impl InstructionSet {
-    /// The widest one that this processor has.
+    /// The widest instruction set of this processor.
     #[must_use]
     pub fn detect() -> Self {
         if is_avx512() {
@@ -121,7 +121,7 @@ impl InstructionSet {
         }
     }
 
-    /// Those that this processor has, widest first.
+    /// The instruction sets of this processor, widest first.
     #[must_use]
     pub fn available() -> Vec<Self> {
         let widest = Self::detect();
@@ -129,7 +129,7 @@ impl InstructionSet {
         all.into_iter().skip_while(|&set| set != widest).collect()
     }
 
-    /// Its name in logs and benchmark labels.
+    /// The name in logs and benchmark labels.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -139,7 +139,7 @@ impl InstructionSet {
         }
     }
 
-    /// Columns of one packed weight panel: two vectors.
+    /// Columns of a packed weight panel: two vectors.
     pub(crate) fn panel(self) -> usize {
         match self {
             Self::Avx512 => 32,
@@ -148,7 +148,7 @@ impl InstructionSet {
     }
 }
 
-/// Whether this processor has what [`InstructionSet::Avx512`] uses.
+/// Whether this processor supports [`InstructionSet::Avx512`].
 fn is_avx512() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_avx2()
@@ -158,7 +158,7 @@ fn is_avx512() -> bool {
     false
 }
 
-/// Whether this processor has what [`InstructionSet::Avx2`] uses.
+/// Whether this processor supports [`InstructionSet::Avx2`].
 fn is_avx2() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
@@ -171,7 +171,7 @@ pub(crate) fn dispatch<K: Kernel>(kernel: K) -> K::Output {
     dispatch_on(InstructionSet::detect(), kernel)
 }
 
-/// Runs `kernel` with `set`, or with the portable code where the processor lacks it.
+/// Runs `kernel` with `set`, or with the portable code if the processor does not support it.
 pub(crate) fn dispatch_on<K: Kernel>(set: InstructionSet, kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
     {
@@ -188,7 +188,7 @@ pub(crate) fn dispatch_on<K: Kernel>(set: InstructionSet, kernel: K) -> K::Outpu
     debug_assert_eq!(
         set,
         InstructionSet::Portable,
-        "asked for instructions that are not here"
+        "the processor does not support this instruction set"
     );
     kernel.run(Portable)
 }

@@ -1,8 +1,8 @@
-//! Plain arrays: what the compiler makes of eight `f32` lanes on the build target.
+//! Eight `f32` lanes as plain arrays, vectorised by the compiler for the build target.
 
 use super::Simd;
 
-/// No instruction beyond the target's baseline.
+/// The target's baseline instructions.
 #[derive(Clone, Copy)]
 pub(super) struct Portable;
 

@@ -6,12 +6,12 @@ use super::dot::{Columns, F32, accumulate};
 /// Sums of `R` rows by `2 * LANES` columns, held in registers.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile<S: Simd, const R: usize> {
-    /// Per row the two vectors.
+    /// Two vectors per row.
     pub(crate) sums: [[S::F; 2]; R],
 }
 
 impl<S: Simd, const R: usize> Tile<S, R> {
-    /// All zeros.
+    /// A tile of zeros.
     #[inline(always)]
     pub(crate) fn zero(s: S) -> Self {
         Self {
@@ -19,10 +19,13 @@ impl<S: Simd, const R: usize> Tile<S, R> {
         }
     }
 
-    /// Reads `R` rows of `2 * LANES` values lying one after another.
+    /// Reads `R` contiguous rows of `2 * LANES` values.
     #[inline(always)]
     pub(crate) fn load(&mut self, s: S, from: &[f32]) {
-        assert!(from.len() >= R * 2 * S::LANES, "a tile's worth of values");
+        assert!(
+            from.len() >= R * 2 * S::LANES,
+            "a slice shorter than a tile"
+        );
         for r in 0..R {
             for half in 0..2 {
                 // SAFETY: in bounds, checked above.
@@ -32,10 +35,10 @@ impl<S: Simd, const R: usize> Tile<S, R> {
         }
     }
 
-    /// Writes what [`Tile::load`] reads.
+    /// Writes `R` contiguous rows of `2 * LANES` values.
     #[inline(always)]
     pub(crate) fn store(&self, s: S, to: &mut [f32]) {
-        assert!(to.len() >= R * 2 * S::LANES, "a tile's worth of values");
+        assert!(to.len() >= R * 2 * S::LANES, "a slice shorter than a tile");
         for r in 0..R {
             for half in 0..2 {
                 // SAFETY: in bounds, checked above.
@@ -49,7 +52,7 @@ impl<S: Simd, const R: usize> Tile<S, R> {
         }
     }
 
-    /// Adds `a [R, k]` (rows `stride` apart) times `k` words of the columns `b`, ascending.
+    /// Adds `a [R, k]` (rows `stride` apart) times `k` words of the columns `b`, in ascending order.
     ///
     /// # Safety
     /// `a` has `R` readable rows of `k` values, `b` has `k` words of two vectors.

@@ -1,4 +1,4 @@
-//! Which multiplier a dtype gets on which processor.
+//! Selects the multiplier of a dtype for the processor.
 
 #[cfg(target_arch = "x86_64")]
 use super::avx2::Avx2;
@@ -13,26 +13,26 @@ use super::dot::{Dot, F32, WidenedBf16};
 use super::portable::Portable;
 use super::{InstructionSet, is_avx2, is_avx512};
 
-/// How weights are kept and multiplied. Activations between layers, norms, attention and the
-/// embedding table are f32 in all of them; sums are never shorter than 32 bits.
+/// How weights are stored and multiplied. Activations between layers, norms, attention and the
+/// embedding table are always f32; sums always have 32 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightDtype {
-    /// f32 throughout.
+    /// f32 everywhere.
     #[default]
     F32,
-    /// Weights and the inputs of products rounded to bf16 (to nearest even), sums in f32.
+    /// Weights and inputs of products rounded to bf16 (to nearest even), sums in f32.
     Bf16,
-    /// Weights as 8-bit integers with one scale per output, inputs of products as 8-bit integers
-    /// with one scale per row, sums exact: the same bits on every instruction set, but for the
-    /// epilogues.
+    /// Weights as 8-bit integers with one scale per output, inputs of products as 8-bit integers with
+    /// one scale per row, exact sums. Except for epilogues, the bits are the same on every instruction
+    /// set.
     Int8,
 }
 
 impl WeightDtype {
-    /// All of them.
+    /// All dtypes.
     pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::Int8];
 
-    /// Its name in settings and labels.
+    /// The name in settings and labels.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -42,20 +42,20 @@ impl WeightDtype {
         }
     }
 
-    /// The one of this name.
+    /// The dtype with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
 
-    /// Name of the instructions that multiply it on this processor.
+    /// The name of the instructions that multiply this dtype on this processor.
     #[must_use]
     pub fn instructions(self) -> &'static str {
         Unit::detect(self).name()
     }
 }
 
-/// A dtype on an instruction set.
+/// A multiplier: a dtype on an instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     F32(InstructionSet),
@@ -67,7 +67,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// The fastest that this processor has.
+    /// The fastest multiplier of this processor.
     pub(crate) fn detect(dtype: WeightDtype) -> Self {
         let widest = InstructionSet::detect();
         match dtype {
@@ -80,7 +80,7 @@ impl Unit {
         }
     }
 
-    /// All that this processor has.
+    /// All multipliers of this processor.
     #[cfg(test)]
     pub(crate) fn available(dtype: WeightDtype) -> Vec<Self> {
         let sets = InstructionSet::available().into_iter();
@@ -110,7 +110,7 @@ impl Unit {
         }
     }
 
-    /// Its instructions' name in logs and benchmark labels.
+    /// The name of the instructions in logs and benchmark labels.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::F32(set) | Self::WidenedBf16(set) => set.name(),
@@ -121,7 +121,7 @@ impl Unit {
         }
     }
 
-    /// The instruction set of everything but the products.
+    /// The instruction set of all operations other than products.
     pub(crate) fn set(self) -> InstructionSet {
         match self {
             Self::F32(set) | Self::WidenedBf16(set) => set,
@@ -131,7 +131,7 @@ impl Unit {
         }
     }
 
-    /// Columns of one packed weight panel: two vectors.
+    /// Columns of a packed weight panel: two vectors.
     pub(crate) fn panel(self) -> usize {
         self.set().panel()
     }
@@ -151,15 +151,15 @@ fn has_vnni() -> bool {
     false
 }
 
-/// Work that is compiled once per multiplier.
+/// A computation compiled once per multiplier.
 pub(crate) trait DotKernel {
-    /// What it yields.
+    /// The result.
     type Output;
-    /// Runs it; must be `#[inline(always)]` so that the caller's instruction set applies.
+    /// Runs the kernel; must be `#[inline(always)]` so that the caller's instruction set applies.
     fn run<D: Dot>(self, dot: D) -> Self::Output;
 }
 
-/// Runs `kernel` with `unit`, which this processor must have.
+/// Runs `kernel` with `unit`, which this processor must support.
 pub(crate) fn dispatch_unit<K: DotKernel>(unit: Unit, kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
     {
@@ -172,7 +172,7 @@ pub(crate) fn dispatch_unit<K: DotKernel>(unit: Unit, kernel: K) -> K::Output {
                 InstructionSet::Portable => true,
             },
         };
-        assert!(has, "{unit:?} is not on this processor");
+        assert!(has, "this processor does not support {unit:?}");
         let (avx512, avx2) = (InstructionSet::Avx512, InstructionSet::Avx2);
         // SAFETY: the processor has the instructions, checked above.
         unsafe {

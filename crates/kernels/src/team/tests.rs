@@ -1,4 +1,4 @@
-//! Tasks, panics and places of a team.
+//! Tasks, panics and scopes of a team.
 
 use super::*;
 use crate::parallel::{for_each, for_each_with, threads};
@@ -8,7 +8,7 @@ fn team(threads: usize) -> Team {
     Team::new(NonZeroUsize::new(threads)).expect("threads start")
 }
 
-/// How often each of `tasks` tasks runs.
+/// The number of times that each of `tasks` tasks runs.
 fn counts(tasks: usize) -> Vec<usize> {
     let counts: Vec<_> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
     for_each(tasks, |task| {
@@ -31,7 +31,7 @@ fn every_task_runs_once_in_every_region() {
 }
 
 #[test]
-fn what_tasks_wrote_is_there_when_the_region_ends() {
+fn writes_of_tasks_are_visible_when_the_region_ends() {
     let team = team(4);
     let mut sums = vec![0usize; 64];
     team.install(|| {
@@ -49,7 +49,7 @@ fn what_tasks_wrote_is_there_when_the_region_ends() {
 
 #[test]
 fn all_members_take_part() {
-    // No one passes the barrier before all have come.
+    // No thread passes the barrier before all threads have arrived.
     let team = team(3);
     let barrier = Barrier::new(3);
     for _ in 0..50 {
@@ -94,7 +94,7 @@ fn a_scratch_value_belongs_to_one_thread_and_is_made_when_needed() {
 }
 
 #[test]
-fn a_panic_reaches_the_caller_and_the_team_lives_on() {
+fn a_panic_reaches_the_caller_and_the_team_stays_usable() {
     let team = team(3);
     for culprit in 0..20 {
         let panic = catch_unwind(AssertUnwindSafe(|| {
@@ -153,13 +153,13 @@ fn threads_that_use_one_team_at_once_all_get_their_tasks_done() {
 }
 
 #[test]
-fn a_place_ends_with_its_team_also_by_a_panic() {
+fn a_scope_is_restored_also_after_a_panic() {
     let (outer, inner) = (team(2), team(3));
     outer.install(|| {
         let panic = catch_unwind(AssertUnwindSafe(|| {
             inner.install(|| {
                 assert_eq!(threads(), 3);
-                panic!("on purpose");
+                panic!("intended");
             })
         }));
         assert!(panic.is_err());
@@ -173,5 +173,5 @@ fn dropping_a_team_ends_its_threads() {
     team.install(|| assert_eq!(counts(5), vec![1; 5]));
     let state = Arc::downgrade(&team.state);
     drop(team);
-    assert!(state.upgrade().is_none(), "a thread is still there");
+    assert!(state.upgrade().is_none(), "a thread is still running");
 }

@@ -1,28 +1,28 @@
-//! Times forward passes beside the machine's peak and shows where their time goes.
+//! Measures forward passes relative to the machine's peak, and their time by stage.
 //!
 //! ```text
 //! cargo run --release -p asynclane-model --example forward -- \
 //!     [demo | llada-300m] [f32 | bf16 | int8] [--rows N,N] [--json FILE]
 //! ```
-//! Random weights. `--rows` measures one sequence of so many rows and no profile. The tables in
-//! `crates/model/README.md` are made of such files.
+//! Uses random weights. `--rows` measures one sequence with the given numbers of rows and no
+//! profile. The tables in `crates/model/README.md` are generated from the JSON files.
 
 mod measure;
 
-use asynclane_model::{ExecutorConfig, Geometry, Model, ModelExecutor, Part, WeightDtype};
+use asynclane_model::{ExecutorConfig, Geometry, Model, ModelExecutor, Stage, WeightDtype};
 use measure::{Measured, batch, measure, occupancy};
 use serde_json::{Map, Value, json};
 use std::error::Error;
 
 /// Positions that each sequence of a profile sees.
 const CONTEXT: u32 = 192;
-/// Sequences of a profile, and rows of each: what one sequence brings to a step, and what a crowd
-/// comes to under a budget of rows.
+/// Number of sequences of a profile and rows of each: a single sequence, and many sequences under a
+/// row budget.
 const PROFILES: [(u32, u32); 2] = [(1, 40), (64, 8)];
-/// Rows of the one sequence, unless said otherwise.
+/// Default numbers of rows of the measured sequence.
 const ROWS: &[u32] = &[1, 4, 16, 32, 64, 128, 256];
 
-/// What is asked.
+/// Command-line options.
 struct Options {
     geometry: Geometry,
     dtype: WeightDtype,
@@ -50,7 +50,7 @@ impl Options {
                 name => match (Geometry::named(name), WeightDtype::named(name)) {
                     (Some(geometry), _) => options.geometry = geometry,
                     (_, Some(dtype)) => options.dtype = dtype,
-                    _ => return Err(format!("{name}: no geometry and no dtype").into()),
+                    _ => return Err(format!("{name}: expected a geometry or a dtype").into()),
                 },
             }
         }
@@ -68,7 +68,7 @@ fn executor(options: &Options) -> Result<ModelExecutor, Box<dyn Error>> {
     Ok(ModelExecutor::new(Model::load(checkpoint)?, config)?)
 }
 
-/// A number with so many digits behind the point.
+/// Rounds `value` to `digits` decimals.
 fn round(value: f64, digits: i32) -> f64 {
     let scale = 10f64.powi(digits);
     (value * scale).round() / scale
@@ -84,7 +84,7 @@ fn figures(measured: &Measured) -> Map<String, Value> {
     figures.into_iter().collect()
 }
 
-/// One sequence of each number of rows.
+/// Measures one sequence with each number of rows.
 fn ladder(executor: &mut ModelExecutor, rows: &[u32], operations: f64) -> Vec<Value> {
     let of_rows = |rows: &u32| {
         let measured = measure(executor, &batch(1, *rows, *rows), operations);
@@ -99,36 +99,36 @@ fn ladder(executor: &mut ModelExecutor, rows: &[u32], operations: f64) -> Vec<Va
     rows.iter().map(of_rows).collect()
 }
 
-/// Where a step's time goes.
+/// Measures the time of a step by stage.
 fn profile(executor: &mut ModelExecutor, (sequences, rows): (u32, u32), operations: f64) -> Value {
     let batch = batch(sequences, rows, CONTEXT);
     let measured = measure(executor, &batch, operations);
     println!("{sequences} x {rows} rows: {:.2} ms", measured.time);
-    let part = |part: Part| (part.name(), round(measured.part(part), 1));
-    let parts = Part::ALL.map(part);
-    for (name, share) in parts {
+    let stage = |stage: Stage| (stage.name(), round(measured.stage(stage), 1));
+    let stages = Stage::ALL.map(stage);
+    for (name, share) in stages {
         println!("  {name:10} {share:5.1} %");
     }
     println!("  linear, head and attention {:.1} %", measured.work());
     let mut profile = figures(&measured);
-    let mut say = |name: &str, value: Value| profile.insert(name.to_owned(), value);
-    say("sequences", json!(sequences));
-    say("rows", json!(rows));
-    say("work", json!(round(measured.work(), 1)));
-    let parts: Vec<Value> = parts.map(|(name, share)| json!([name, share])).to_vec();
-    say("parts", Value::Array(parts));
+    let mut insert = |name: &str, value: Value| profile.insert(name.to_owned(), value);
+    insert("sequences", json!(sequences));
+    insert("rows", json!(rows));
+    insert("work", json!(round(measured.work(), 1)));
+    let stages: Vec<Value> = stages.map(|(name, share)| json!([name, share])).to_vec();
+    insert("parts", Value::Array(stages));
     if let Some(busy) = occupancy(executor, &batch) {
         println!(
             "  {:.2} threads busy, {:.1} % of it system time",
             busy.threads, busy.system
         );
-        say("threads_busy", json!(round(busy.threads, 2)));
-        say("system", json!(round(busy.system, 1)));
+        insert("threads_busy", json!(round(busy.threads, 2)));
+        insert("system", json!(round(busy.system, 1)));
     }
     Value::Object(profile)
 }
 
-/// Processor, threads and instructions.
+/// Processor, number of threads and instruction set.
 fn machine(executor: &ModelExecutor, dtype: WeightDtype) -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info

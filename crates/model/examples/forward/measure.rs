@@ -1,17 +1,17 @@
-//! Batches, and how long passes over them take.
+//! Batches and the time of forward passes over them.
 
-use asynclane_model::{ModelExecutor, Part};
+use asynclane_model::{ModelExecutor, Stage};
 use std::time::{Duration, Instant};
 use step::{Batch, BatchOutput, Executor, PageId, Row, Sampling, Score, Segment};
 
 /// Slots of a page.
 pub const PAGE: u32 = 16;
-/// Least forward passes of a measurement and the time after which it ends; medians count.
+/// Minimum forward passes of a measurement, and the time after which it ends. Results are medians.
 const LEAST: (usize, Duration) = (5, Duration::from_secs(2));
-/// Most forward passes of a measurement.
+/// Maximum forward passes of a measurement.
 const MOST: usize = 101;
 
-/// Some sequences, each with its last rows of `context` positions in the batch, all scored.
+/// A batch of sequences of `context` positions; each contributes its last `rows` rows, all scored.
 pub fn batch(sequences: u32, rows: u32, context: u32) -> Batch {
     let table = context.div_ceil(PAGE);
     let mut batch = Batch::default();
@@ -37,25 +37,24 @@ pub fn batch(sequences: u32, rows: u32, context: u32) -> Batch {
     batch
 }
 
-/// Medians of forward passes.
+/// Medians over forward passes.
 pub struct Measured {
-    /// In milliseconds.
+    /// Milliseconds of a pass.
     pub time: f64,
-    /// Percent of the peak that the matrix products reach, and that they come to over the whole
-    /// pass.
+    /// Percent of the peak rate: during the matrix products, and averaged over the complete pass.
     pub of_peak: (f64, f64),
-    /// Percent of the pass, in the order of [`Part::ALL`].
-    pub parts: [f64; Part::ALL.len()],
+    /// Percent of the pass by stage, in the order of [`Stage::ALL`].
+    pub stages: [f64; Stage::ALL.len()],
 }
 
 impl Measured {
-    pub fn part(&self, part: Part) -> f64 {
-        self.parts[part as usize]
+    pub fn stage(&self, stage: Stage) -> f64 {
+        self.stages[stage as usize]
     }
 
     /// Percent of the pass in matrix products and attention.
     pub fn work(&self) -> f64 {
-        self.part(Part::Linear) + self.part(Part::Head) + self.part(Part::Attention)
+        self.stage(Stage::Linear) + self.stage(Stage::Head) + self.stage(Stage::Attention)
     }
 }
 
@@ -64,12 +63,12 @@ fn pass(executor: &mut ModelExecutor, batch: &Batch) {
     done.expect("a valid batch");
 }
 
-/// Passes in turn with the peak; `operations` are those of one row.
+/// Measures passes and the peak alternately; `operations` is the count for one row.
 pub fn measure(executor: &mut ModelExecutor, batch: &Batch, operations: f64) -> Measured {
     (0..3).for_each(|_| pass(executor, batch));
     let operations = 1e-9 * operations * batch.rows.len() as f64;
     let (mut times, mut products, mut passes) = (vec![], vec![], vec![]);
-    let mut parts = Part::ALL.map(|_| vec![]);
+    let mut stages = Stage::ALL.map(|_| vec![]);
     let begin = Instant::now();
     while times.len() < LEAST.0 || (begin.elapsed() < LEAST.1 && times.len() < MOST) {
         let before = executor.peak();
@@ -79,40 +78,40 @@ pub fn measure(executor: &mut ModelExecutor, batch: &Batch, operations: f64) -> 
         let time = start.elapsed().as_secs_f64();
         let profile = executor.take_profile().unwrap_or_default();
         let peak = f64::midpoint(before, executor.peak());
-        let in_products = profile.time(Part::Linear) + profile.time(Part::Head);
+        let in_products = profile.time(Stage::Linear) + profile.time(Stage::Head);
         times.push(1e3 * time);
         passes.push(100.0 * operations / time / peak);
         products.push(100.0 * operations / in_products.as_secs_f64() / peak);
-        for (part, of) in Part::ALL.into_iter().zip(&mut parts) {
-            of.push(100.0 * profile.share(part));
+        for (stage, of) in Stage::ALL.into_iter().zip(&mut stages) {
+            of.push(100.0 * profile.share(stage));
         }
     }
     Measured {
         time: median(times),
         of_peak: (median(products), median(passes)),
-        parts: parts.map(median),
+        stages: stages.map(median),
     }
 }
 
-/// Processor time of this process in seconds, as user and as system; none where the system does
-/// not tell.
+/// User and system processor time of this process in seconds; `None` if the system does not report
+/// it.
 fn processor_time() -> Option<(f64, f64)> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // Behind the name in brackets, the 12th and 13th numbers, in ticks of a hundredth.
+    // The 12th and 13th fields after the name in brackets, in ticks of 1/100 s.
     let mut numbers = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut seconds = || Some(numbers.next()?.parse::<f64>().ok()? / 100.0);
     Some((seconds()?, seconds()?))
 }
 
-/// What passes one after another take of the threads.
+/// How consecutive passes use the threads.
 pub struct Occupancy {
-    /// Threads busy on average.
+    /// Average number of busy threads.
     pub threads: f64,
-    /// Percent of their time that is the system's.
+    /// Percent of their time spent in the system.
     pub system: f64,
 }
 
-/// Runs `batch` for a while; none where the system does not tell.
+/// Runs `batch` repeatedly; `None` if the system does not report processor times.
 pub fn occupancy(executor: &mut ModelExecutor, batch: &Batch) -> Option<Occupancy> {
     let (user, system) = processor_time()?;
     let start = Instant::now();
@@ -128,7 +127,7 @@ pub fn occupancy(executor: &mut ModelExecutor, batch: &Batch) -> Option<Occupanc
     })
 }
 
-/// The middle one of some numbers.
+/// The median.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

@@ -1,23 +1,23 @@
-//! A dense decoder on a device: the same families, the same tensors, other kernels.
+//! Loads a dense transformer onto a device, with the families and tensors of the CPU path.
 
 use super::layer::Layer;
 use super::load::own_head;
 use super::names::Names;
 use super::read;
 use crate::config::{Keys, Spec};
-use crate::device::{DeviceBlock, DeviceDecoder, Loader};
+use crate::device::{DeviceBlock, DeviceTransformer, Loader};
 use crate::layers::stacked;
 use crate::weights::Weights;
 use crate::{DeviceModel, LoadError, ModelInfo};
 use kernels::device::{Buffer, Device};
 use kernels::{Epilogue, RopeTable};
 
-/// Loads the architecture that the configuration names onto a device.
+/// Loads the architecture named in the configuration onto a device.
 pub(crate) fn load_on(
     device: &Device,
     config: &Keys,
     weights: &mut Weights,
-) -> Result<(DeviceDecoder, ModelInfo), LoadError> {
+) -> Result<(DeviceTransformer, ModelInfo), LoadError> {
     let (spec, names) = read(config, weights)?;
     let precision = DeviceModel::precision(&spec.info).map_err(LoadError::Setup)?;
     let loader = Loader {
@@ -25,12 +25,12 @@ pub(crate) fn load_on(
         precision,
         weights,
     };
-    let decoder = loader.decoder(&spec, names)?;
-    Ok((decoder, spec.info))
+    let transformer = loader.transformer(&spec, names)?;
+    Ok((transformer, spec.info))
 }
 
 impl Loader<'_> {
-    fn decoder(mut self, spec: &Spec, names: &Names) -> Result<DeviceDecoder, LoadError> {
+    fn transformer(mut self, spec: &Spec, names: &Names) -> Result<DeviceTransformer, LoadError> {
         let info = &spec.info;
         let table = RopeTable::new(spec.rope_theta, spec.rotary_width, info.max_positions);
         let name = format!("{}.weight", names.embedding);
@@ -40,7 +40,7 @@ impl Loader<'_> {
         let embedding = self.table(&numbers, info.width)?;
         let head = match info.tied {
             true => {
-                // Some exports store it all the same.
+                // Some exports store the tied head too.
                 self.weights.ignore(&format!("{}.weight", names.head));
                 Some(self.matrix(&numbers[..info.vocab_size * info.width], info.width, None)?)
             }
@@ -60,15 +60,15 @@ impl Loader<'_> {
         let head = match head {
             Some(head) => head,
             None => {
-                let parts = [own_head(spec, names)];
-                let (all, bias) = stacked(self.weights, info.width, &parts)?;
+                let matrices = [own_head(spec, names)];
+                let (all, bias) = stacked(self.weights, info.width, &matrices)?;
                 let bias = bias.as_deref().map(|bias| &bias[..info.vocab_size]);
                 self.matrix(&all[..info.vocab_size * info.width], info.width, bias)?
             }
         };
-        Ok(DeviceDecoder {
+        Ok(DeviceTransformer {
             embedding,
-            heads: self.heads(&table)?,
+            rope: self.rope(&table)?,
             blocks,
             norm,
             head,
@@ -81,7 +81,7 @@ impl Loader<'_> {
         let (spec, names) = (layer.spec, layer.names);
         let info = &spec.info;
         let inner = info.heads * info.head_width;
-        let [gate, up, down] = layer.gated_parts(names.mlp, info.mlp_width);
+        let [gate, up, down] = layer.gated_matrices(names.mlp, info.mlp_width);
         let head_norms = match spec.head_norms {
             true => Some(self.head_norms(layer)?),
             false => None,
@@ -97,12 +97,12 @@ impl Loader<'_> {
         })
     }
 
-    /// Norms of the query and key heads, head by head.
+    /// The norm weights of all query and key heads, one after another.
     fn head_norms(&mut self, layer: &Layer<'_>) -> Result<Buffer, LoadError> {
         let info = &layer.spec.info;
         let mut all = Vec::new();
-        for (part, count) in layer.names.head_norms.iter().zip([info.heads, info.groups]) {
-            let name = format!("{}.weight", layer.name(part));
+        for (norm, count) in layer.names.head_norms.iter().zip([info.heads, info.groups]) {
+            let name = format!("{}.weight", layer.name(norm));
             let one = self.weights.tensor(&name, &[info.head_width])?;
             all.extend(one.repeat(count));
         }

@@ -1,13 +1,13 @@
-//! Loading one layer of a decoder.
+//! Loads one layer of a transformer.
 
-use super::decoder::Mlp;
 use super::names::Names;
+use super::transformer::Mlp;
 use crate::LoadError;
 use crate::config::{ExpertSpec, RouterSpec, Spec};
 use crate::layers::{Attention, AttentionShape, Experts, GatedMlp, Matrix, Router};
 use crate::weights::Weights;
 
-/// One layer to be loaded.
+/// The layer to load.
 pub(super) struct Layer<'a> {
     pub(super) spec: &'a Spec,
     pub(super) names: &'a Names,
@@ -15,20 +15,20 @@ pub(super) struct Layer<'a> {
 }
 
 impl Layer<'_> {
-    /// The name of a part.
-    pub(super) fn name(&self, part: &str) -> String {
-        format!("{}.{}.{part}", self.names.layers, self.number)
+    /// The full name of a tensor of this layer.
+    pub(super) fn name(&self, tensor: &str) -> String {
+        format!("{}.{}.{tensor}", self.names.layers, self.number)
     }
 
-    fn matrix(&self, part: &str, rows: usize, bias: bool) -> Matrix {
+    fn matrix(&self, tensor: &str, rows: usize, bias: bool) -> Matrix {
         Matrix {
-            name: self.name(part),
+            name: self.name(tensor),
             rows,
             bias,
         }
     }
 
-    /// Query, key and value, or one matrix of all three.
+    /// Query, key and value, or one matrix with all three.
     pub(super) fn qkv(&self) -> Vec<Matrix> {
         let info = &self.spec.info;
         let (q, kv) = (info.heads * info.head_width, info.groups * info.head_width);
@@ -36,19 +36,19 @@ impl Layer<'_> {
             [_] => &[q + 2 * kv],
             _ => &[q, kv, kv],
         };
-        let parts = self.names.qkv.iter().zip(rows);
-        parts
-            .map(|(part, &rows)| self.matrix(part, rows, self.spec.qkv_bias))
+        let tensors = self.names.qkv.iter().zip(rows);
+        tensors
+            .map(|(tensor, &rows)| self.matrix(tensor, rows, self.spec.qkv_bias))
             .collect()
     }
 
-    /// The matrix behind attention.
+    /// The output projection of attention.
     pub(super) fn out(&self) -> Matrix {
         let width = self.spec.info.width;
         self.matrix(self.names.attention_out, width, self.spec.out_bias)
     }
 
-    /// Attention with all that belongs to it.
+    /// Attention with its projections and head norms.
     pub(super) fn attention(
         &self,
         weights: &mut Weights,
@@ -59,11 +59,11 @@ impl Layer<'_> {
         if !spec.head_norms {
             return Ok(attention);
         }
-        let head_norms = names.head_norms.map(|part| self.name(part));
+        let head_norms = names.head_norms.map(|norm| self.name(norm));
         attention.with_head_norms(weights, &head_norms, spec.norm_eps)
     }
 
-    /// The MLP, or the experts.
+    /// The dense MLP or the experts.
     pub(super) fn mlp(&self, weights: &mut Weights) -> Result<Mlp, LoadError> {
         let info = &self.spec.info;
         match &self.spec.experts {
@@ -78,22 +78,22 @@ impl Layer<'_> {
         }
     }
 
-    /// An MLP of `width` under a prefix.
+    /// The gated MLP of `width` with this name prefix.
     fn gated(
         &self,
         weights: &mut Weights,
         prefix: &str,
         width: usize,
     ) -> Result<GatedMlp, LoadError> {
-        let [gate, up, down] = self.gated_parts(prefix, width);
+        let [gate, up, down] = self.gated_matrices(prefix, width);
         GatedMlp::load(weights, (gate, up, down))
     }
 
-    /// Gate, up and down of an MLP of `width` under a prefix.
-    pub(super) fn gated_parts(&self, prefix: &str, width: usize) -> [Matrix; 3] {
-        let [gate, up, down] = self.names.parts.map(|part| match prefix {
-            "" => part.to_owned(),
-            _ => format!("{prefix}.{part}"),
+    /// Gate, up and down matrices of a gated MLP of `width` with this name prefix.
+    pub(super) fn gated_matrices(&self, prefix: &str, width: usize) -> [Matrix; 3] {
+        let [gate, up, down] = self.names.gated.map(|tensor| match prefix {
+            "" => tensor.to_owned(),
+            _ => format!("{prefix}.{tensor}"),
         });
         let bias = self.spec.bias;
         [
@@ -108,14 +108,14 @@ impl Layer<'_> {
         let router = self.matrix(names.router, spec.count, false);
         let bias = spec.router.bias.then(|| self.name(names.bias));
         let width = self.spec.info.width;
-        let how = RouterSpec {
+        let router_spec = RouterSpec {
             block: match self.spec.info.attention {
                 step::Attention::Blocks(length) => Some(length),
                 _ => None,
             },
             ..spec.router
         };
-        let router = Router::load(weights, (router, width), bias.as_deref(), how)?;
+        let router = Router::load(weights, (router, width), bias.as_deref(), router_spec)?;
         let experts = (0..spec.count)
             .map(|i| self.gated(weights, &format!("{}.{i}", names.experts), spec.width))
             .collect::<Result<_, _>>()?;

@@ -1,10 +1,10 @@
-//! LLaDA: tensor names of the OLMo lineage.
+//! LLaDA: the tensor names of OLMo.
 
 use super::Family;
 use super::names::{ExpertNames, Names};
 use crate::config;
 
-/// LLaDA-8B and what was trained from it.
+/// LLaDA-8B and the models trained from it.
 pub(super) const LLADA: Family = Family {
     name: "llada",
     about: "LLaDA-8B-Base, -Instruct, LLaDA-1.5, d3LLM-LLaDA, dParallel-LLaDA",
@@ -23,7 +23,7 @@ const NAMES: Names = Names {
     attention_out: "attn_out",
     mlp_norm: "ff_norm",
     mlp: "",
-    parts: ["ff_proj", "up_proj", "ff_out"],
+    gated: ["ff_proj", "up_proj", "ff_out"],
     experts: ExpertNames {
         router: "",
         bias: "",

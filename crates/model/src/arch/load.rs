@@ -1,8 +1,8 @@
-//! Loading a decoder: a family's names of tensors and what its configuration says.
+//! Loads a transformer from a family's tensor names and its configuration.
 
-use super::decoder::{Block, Decoder};
 use super::layer::Layer;
 use super::names::Names;
+use super::transformer::{Block, Transformer};
 use crate::config::Spec;
 use crate::layers::{AttentionShape, Embedding, Head, Matrix, RmsNorm, head};
 use crate::memory::floats;
@@ -11,18 +11,18 @@ use crate::{LoadError, ModelInfo};
 use kernels::{Linear, RopeTable};
 use std::sync::Arc;
 
-/// Loads what `spec` describes under the family's names.
+/// Loads the transformer that `spec` describes, with the family's tensor names.
 pub(super) fn load(
     weights: &mut Weights,
     spec: Spec,
     names: &Names,
-) -> Result<(Decoder, ModelInfo), LoadError> {
+) -> Result<(Transformer, ModelInfo), LoadError> {
     let info = &spec.info;
     let (d, eps) = (info.width, spec.norm_eps);
-    // A survey computes no angle.
+    // A survey computes no angles.
     let positions = if weights.reads { info.max_positions } else { 0 };
     let angles = spec.rotary_width.saturating_mul(info.max_positions);
-    weights.memory.hold(floats(angles));
+    weights.memory.keep(floats(angles));
     let shape = AttentionShape {
         heads: info.heads,
         groups: info.groups,
@@ -51,16 +51,16 @@ pub(super) fn load(
     }
     let norm = RmsNorm::load(weights, names.norm, d, eps)?;
     let head = lm_head(weights, &spec, names, &embedding)?;
-    let decoder = Decoder {
+    let transformer = Transformer {
         embedding,
         blocks,
         norm,
         head,
     };
-    Ok((decoder, spec.info))
+    Ok((transformer, spec.info))
 }
 
-/// The LM head: a matrix of its own, or the embedding table where the two are tied.
+/// The LM head: its own matrix, or the embedding table if the two are tied.
 fn lm_head(
     weights: &mut Weights,
     spec: &Spec,
@@ -70,7 +70,7 @@ fn lm_head(
     let info = &spec.info;
     let (d, vocab) = (info.width, info.vocab_size);
     if info.tied {
-        // Some exports store it all the same.
+        // Some exports store the tied head too.
         weights.ignore(&format!("{}.weight", names.head));
         let table = Head::Tied(&embedding.rows()?, info.embedding_size);
         return head(weights, d, vocab, &table);
@@ -78,7 +78,7 @@ fn lm_head(
     head(weights, d, vocab, &Head::Own(own_head(spec, names)))
 }
 
-/// The LM head of a checkpoint that stores one.
+/// The LM head matrix of a checkpoint with untied embeddings.
 pub(super) fn own_head(spec: &Spec, names: &Names) -> Matrix {
     Matrix {
         name: names.head.to_owned(),

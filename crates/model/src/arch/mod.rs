@@ -1,17 +1,17 @@
 //! The architectures, chosen by `config.json`.
 
-mod decoder;
 mod device;
+mod device_bytes;
 mod layer;
 mod llada;
 mod load;
 mod moe;
 mod names;
 mod qwen;
-mod weigh;
+mod transformer;
 
 pub(crate) use device::load_on;
-pub(crate) use weigh::weigh;
+pub(crate) use device_bytes::device_bytes;
 
 use crate::config::{Keys, Spec};
 use crate::inputs::Inputs;
@@ -23,30 +23,30 @@ use candle_core::{Result, Tensor};
 
 /// A loaded architecture.
 pub(crate) trait Network: Send + Sync {
-    /// Runs all layers on a batch, writing its keys and values: hidden states `[r, d]` before
-    /// the final norm.
+    /// Runs all layers on a batch and writes its keys and values. Returns the hidden states
+    /// `[r, d]` before the final norm.
     fn hidden(&self, pass: &Pass<'_>, clock: &mut Clock<'_>) -> Result<Tensor>;
 
     /// Final norm and LM head: `[n, d]` to `[n, v]`.
     fn logits(&self, hidden: &Tensor, clock: &mut Clock<'_>) -> Result<Tensor>;
 }
 
-/// One batch and where its keys and values live.
+/// One batch and the pool with its keys and values.
 #[derive(Clone, Copy)]
 pub(crate) struct Pass<'a> {
     pub(crate) inputs: &'a Inputs,
     pub(crate) pool: &'a KvPool,
 }
 
-/// A family of checkpoints that can be loaded.
+/// A supported family of checkpoints.
 pub struct Family {
     /// [`ModelInfo::family`].
     pub name: &'static str,
     /// The published checkpoints it was written for.
     pub about: &'static str,
-    /// What it is called in `architectures`, which decides where it is there.
+    /// Its names in the key `architectures`, which takes precedence over `model_type`.
     pub architectures: &'static [&'static str],
-    /// What it is called in `model_type`, which decides otherwise.
+    /// Its names in the key `model_type`, used if `architectures` is absent.
     pub model_types: &'static [&'static str],
     read: fn(&Keys) -> std::result::Result<Spec, LoadError>,
     names: &'static names::Names,
@@ -64,8 +64,8 @@ impl Family {
         moe::LLADA_MOE,
     ];
 
-    /// The family that a configuration names.
-    fn of(config: &Keys) -> std::result::Result<Self, LoadError> {
+    /// The family named in a configuration.
+    fn find(config: &Keys) -> std::result::Result<Self, LoadError> {
         let listed = config.get("architectures").and_then(|list| list.get(0));
         let (key, named) = match (listed, config.get("model_type")) {
             (None, Some(named)) => ("model_type", Some(named)),
@@ -89,7 +89,7 @@ impl Family {
     }
 }
 
-/// Loads the architecture that the configuration names.
+/// Loads the architecture named in the configuration.
 pub(crate) fn load(
     config: &Keys,
     weights: &mut Weights,
@@ -99,12 +99,12 @@ pub(crate) fn load(
     Ok((Box::new(network), info))
 }
 
-/// What the configuration describes, and what its tensors are called.
+/// The specification in the configuration and the names of its tensors.
 fn read(
     config: &Keys,
     weights: &Weights,
 ) -> std::result::Result<(Spec, &'static names::Names), LoadError> {
-    let family = Family::of(config)?;
+    let family = Family::find(config)?;
     if config.get("quantization_config").is_some() {
         return Err(config.refuse("quantization_config", "nothing"));
     }

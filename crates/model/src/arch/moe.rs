@@ -1,4 +1,4 @@
-//! Models with experts.
+//! Families with experts.
 
 use super::Family;
 use super::names::{ExpertNames, Names};
@@ -15,7 +15,7 @@ pub(super) const LLADA2: Family = Family {
     names: &BAILING,
 };
 
-/// Full attention. Published with `model_type` "llada": the architecture tells them apart.
+/// Full attention. Published with `model_type` "llada" like LLaDA; only `architectures` differs.
 pub(super) const LLADA_MOE: Family = Family {
     name: "llada-moe",
     about: "LLaDA-MoE-7B-A1B-Base, -Instruct",

@@ -1,21 +1,21 @@
 //! The names of a family's tensors.
 
-/// What a family calls its tensors; those of a layer without `{layers}.{layer}.` in front, all
-/// without `.weight` behind.
+/// The tensor names of a family, without `.weight`; names in a layer are without the prefix
+/// `{layers}.{layer}.`.
 pub(super) struct Names {
     pub(super) embedding: &'static str,
     pub(super) layers: &'static str,
     pub(super) attention_norm: &'static str,
-    /// Query, key and value, or one matrix of all three.
+    /// Query, key and value, or one matrix with all three.
     pub(super) qkv: &'static [&'static str],
-    /// Norms of the query heads and of the key heads, where a family has them.
+    /// Norms of the query heads and of the key heads, if the family has them.
     pub(super) head_norms: [&'static str; 2],
     pub(super) attention_out: &'static str,
     pub(super) mlp_norm: &'static str,
     /// Prefix of a dense MLP.
     pub(super) mlp: &'static str,
-    /// Gate, up and down of an MLP.
-    pub(super) parts: [&'static str; 3],
+    /// Gate, up and down matrices of an MLP.
+    pub(super) gated: [&'static str; 3],
     pub(super) experts: ExpertNames,
     pub(super) norm: &'static str,
     pub(super) head: &'static str,
@@ -24,15 +24,15 @@ pub(super) struct Names {
 /// Names of a layer with experts.
 pub(super) struct ExpertNames {
     pub(super) router: &'static str,
-    /// The correction of the router's scores, a name in full.
+    /// The correction of the router's scores; the complete name, without `.weight`.
     pub(super) bias: &'static str,
-    /// Prefix of all experts, which are numbered.
+    /// Prefix of the numbered experts.
     pub(super) experts: &'static str,
-    /// Prefix of the expert that every row goes through.
+    /// Prefix of the shared expert.
     pub(super) shared: &'static str,
 }
 
-/// What llama.cpp calls them, in every family.
+/// The names in GGUF files, the same for all families.
 pub(super) const GGUF: Names = Names {
     embedding: "token_embd",
     layers: "blk",
@@ -42,7 +42,7 @@ pub(super) const GGUF: Names = Names {
     attention_out: "attn_output",
     mlp_norm: "ffn_norm",
     mlp: "",
-    parts: ["ffn_gate", "ffn_up", "ffn_down"],
+    gated: ["ffn_gate", "ffn_up", "ffn_down"],
     experts: ExpertNames {
         router: "",
         bias: "",

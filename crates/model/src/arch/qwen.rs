@@ -4,7 +4,7 @@ use super::Family;
 use super::names::{ExpertNames, Names};
 use crate::config;
 
-/// Full attention, predictions one row to the left.
+/// Full attention; the prediction of a row is read from the row to its left.
 pub(super) const DREAM: Family = Family {
     name: "dream",
     about: "Dream-v0-Base-7B, -Instruct-7B, Dream-Coder, DiffuCoder, d3LLM-Dream",
@@ -14,7 +14,7 @@ pub(super) const DREAM: Family = Family {
     names: &NAMES,
 };
 
-/// Causal attention over reordered rows.
+/// Causal attention with reordered rows.
 pub(super) const WEDLM: Family = Family {
     name: "wedlm",
     about: "WeDLM-7B-Base, -Instruct (Qwen2.5), WeDLM-8B-Base, -Instruct (Qwen3)",
@@ -34,7 +34,7 @@ pub(super) const SDAR: Family = Family {
     names: &NAMES,
 };
 
-/// Block-causal attention, predictions one row to the left.
+/// Block-causal attention; the prediction of a row is read from the row to its left.
 pub(super) const FAST_DLLM_V2: Family = Family {
     name: "fast-dllm-v2",
     about: "Fast_dLLM_v2_1.5B, Fast_dLLM_v2_7B",
@@ -44,7 +44,7 @@ pub(super) const FAST_DLLM_V2: Family = Family {
     names: &NAMES,
 };
 
-/// The names of the lineage.
+/// The tensor names of Qwen2 and Qwen3.
 pub(super) const NAMES: Names = Names {
     embedding: "model.embed_tokens",
     layers: "model.layers",
@@ -54,7 +54,7 @@ pub(super) const NAMES: Names = Names {
     attention_out: "self_attn.o_proj",
     mlp_norm: "post_attention_layernorm",
     mlp: "mlp",
-    parts: ["gate_proj", "up_proj", "down_proj"],
+    gated: ["gate_proj", "up_proj", "down_proj"],
     experts: ExpertNames {
         router: "mlp.gate",
         bias: "mlp.expert_bias",

@@ -1,15 +1,15 @@
-//! The configuration of the LLaDA family: keys of the OLMo lineage.
+//! The configuration of the LLaDA family, with the keys of OLMo.
 
 use crate::config::{Keys, MOST_POSITIONS, Spec};
 use crate::{LoadError, ModelInfo};
 use serde_json::json;
 use step::{Attention, Readout};
 
-/// The published checkpoints' ids, for a configuration without them.
+/// Token ids of the published checkpoints, used if the configuration has none.
 const MASK: u32 = 126_336;
 const END_OF_TEXT: u32 = 126_081;
 
-/// Reads and checks the keys.
+/// Reads and checks the configuration.
 pub(crate) fn llada(config: &Keys) -> Result<Spec, LoadError> {
     check(config)?;
     let bias = config.flag("include_bias", false)?;
@@ -30,7 +30,7 @@ pub(crate) fn llada(config: &Keys) -> Result<Spec, LoadError> {
     })
 }
 
-/// Switches of the lineage that no LLaDA checkpoint turns.
+/// Refuses OLMo settings that no LLaDA checkpoint uses.
 fn check(config: &Keys) -> Result<(), LoadError> {
     for (key, supported) in [
         ("block_type", json!("llama")),

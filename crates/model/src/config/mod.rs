@@ -1,4 +1,4 @@
-//! Reading `config.json`: typed keys, with errors that name them.
+//! Typed access to the keys of `config.json`, with errors that name the key.
 
 mod llada;
 mod moe;
@@ -9,12 +9,13 @@ mod transformer;
 pub(crate) use llada::llada;
 pub(crate) use moe::{llada_moe, llada2};
 pub(crate) use qwen::{dream, fast_dllm, sdar, wedlm};
-pub(crate) use spec::{ExpertSpec, RouterSpec, Score, Spec};
+pub(crate) use spec::{ExpertSpec, RouterScore, RouterSpec, Spec};
 
 use crate::LoadError;
 use serde_json::{Map, Value};
 
-/// Bounds the table of rotary angles, which is built before any weight is seen.
+/// Maximum number of positions. Bounds the table of rotary angles, which is built before any
+/// weight is read.
 const MOST_POSITIONS: usize = 1 << 20;
 
 /// The object of a JSON file. A key whose value is null counts as absent.
@@ -39,13 +40,13 @@ impl Keys {
         }
     }
 
-    /// The keys of a file that is no JSON.
+    /// The keys of a file that is not JSON.
     pub(crate) fn new(file: &str, map: Map<String, Value>) -> Self {
         let file = file.to_owned();
         Self { file, map }
     }
 
-    /// The error of an unusable value.
+    /// The error for an invalid value.
     pub(crate) fn refuse(&self, key: &str, expected: impl Into<String>) -> LoadError {
         LoadError::Key {
             file: self.file.clone(),
@@ -61,7 +62,7 @@ impl Keys {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    /// A whole number that fits 32 bits, if the key is there.
+    /// A whole number of at most 32 bits, `None` if the key is absent.
     pub(crate) fn whole(&self, key: &str) -> Result<Option<usize>, LoadError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
@@ -72,7 +73,7 @@ impl Keys {
         }
     }
 
-    /// A positive whole number that fits 32 bits, if the key is there.
+    /// A positive whole number of at most 32 bits, `None` if the key is absent.
     pub(crate) fn optional_count(&self, key: &str) -> Result<Option<usize>, LoadError> {
         match self.whole(key) {
             Ok(n) if n != Some(0) => Ok(n),
@@ -80,13 +81,13 @@ impl Keys {
         }
     }
 
-    /// A positive whole number.
+    /// A positive whole number of at most 32 bits.
     pub(crate) fn count(&self, key: &str) -> Result<usize, LoadError> {
         self.optional_count(key)?
             .ok_or_else(|| self.refuse(key, "a positive whole number"))
     }
 
-    /// A positive number, if the key is there.
+    /// A positive number, `None` if the key is absent.
     pub(crate) fn optional_number(&self, key: &str) -> Result<Option<f64>, LoadError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
@@ -97,30 +98,30 @@ impl Keys {
         }
     }
 
-    /// A flag, with the value of an absent one.
-    pub(crate) fn flag(&self, key: &str, absent: bool) -> Result<bool, LoadError> {
+    /// A flag, or `default` if the key is absent.
+    pub(crate) fn flag(&self, key: &str, default: bool) -> Result<bool, LoadError> {
         let Some(value) = self.get(key) else {
-            return Ok(absent);
+            return Ok(default);
         };
         value
             .as_bool()
             .ok_or_else(|| self.refuse(key, "true or false"))
     }
 
-    /// A token id below `limit`, or `absent`.
-    pub(crate) fn token(&self, key: &str, absent: u32, limit: usize) -> Result<u32, LoadError> {
-        let ids = self.tokens(key, absent, limit)?;
+    /// A token id below `limit`, or `default` if the key is absent.
+    pub(crate) fn token(&self, key: &str, default: u32, limit: usize) -> Result<u32, LoadError> {
+        let ids = self.tokens(key, default, limit)?;
         match ids.as_slice() {
             &[id] => Ok(id),
             _ => Err(self.refuse(key, "one token id")),
         }
     }
 
-    /// One token id or a list of them, each below `limit`, or `absent`.
+    /// One token id or a list of token ids, each below `limit`, or `default` if the key is absent.
     pub(crate) fn tokens(
         &self,
         key: &str,
-        absent: u32,
+        default: u32,
         limit: usize,
     ) -> Result<Vec<u32>, LoadError> {
         let refuse = || self.refuse(key, format!("a token id below {limit}"));
@@ -129,14 +130,14 @@ impl Keys {
             id.filter(|&id| (id as usize) < limit).ok_or_else(refuse)
         };
         match self.get(key) {
-            None if (absent as usize) < limit => Ok(vec![absent]),
+            None if (default as usize) < limit => Ok(vec![default]),
             None => Err(refuse()),
             Some(Value::Array(list)) if !list.is_empty() => list.iter().map(id).collect(),
             Some(value) => Ok(vec![id(value)?]),
         }
     }
 
-    /// Refuses a key that is there and does not have the one supported value.
+    /// Refuses a key that is present with a value other than the only supported one.
     pub(crate) fn only(&self, key: &str, supported: &Value) -> Result<(), LoadError> {
         match self.get(key) {
             Some(value) if value != supported => Err(self.refuse(key, supported.to_string())),

@@ -1,9 +1,9 @@
-//! The configurations of models with experts.
+//! The configurations of families with experts.
 
 use crate::LoadError;
 use crate::config::qwen::blocks;
 use crate::config::transformer::{Defaults, transformer};
-use crate::config::{ExpertSpec, Keys, RouterSpec, Score, Spec};
+use crate::config::{ExpertSpec, Keys, RouterScore, RouterSpec, Spec};
 use crate::model::{ExpertInfo, ModelInfo};
 use serde_json::{Value, json};
 
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 const MASK: u32 = 156_895;
 const END_OF_TEXT: u32 = 156_892;
 
-/// Block length of a configuration that does not say it.
+/// Default block length.
 const LLADA2_BLOCK: usize = 32;
 
 /// LLaDA2.0 and 2.1: Bailing-MoE-v2 with block-causal attention. As in the published code, the
-/// weights of a row's experts are shared out to 1 whatever `norm_topk_prob` says.
+/// weights of a row's experts are normalised to 1 and `norm_topk_prob` is ignored.
 pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = Defaults {
         family: "llada2",
@@ -61,7 +61,7 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
         layers,
         router: RouterSpec {
             chosen,
-            score: Score::Sigmoid {
+            score: RouterScore::Sigmoid {
                 groups,
                 best,
                 scale: scale as f32,
@@ -73,8 +73,8 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
     Ok(spec)
 }
 
-/// LLaDA-MoE: the OLMoE lineage with full attention. As in the published code, a row's experts
-/// weigh their probabilities whatever `norm_topk_prob` and the router's other keys say.
+/// LLaDA-MoE: OLMoE with full attention. As in the published code, the weights of a row's experts
+/// are their probabilities; `norm_topk_prob` and the router's other keys are ignored.
 pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = Defaults {
         family: "llada-moe",
@@ -104,7 +104,7 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
         layers,
         router: RouterSpec {
             chosen,
-            score: Score::Softmax,
+            score: RouterScore::Softmax,
             bias: config.flag("moe_router_enable_expert_bias", false)?,
             block: None,
         },
@@ -112,7 +112,7 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
     Ok(spec)
 }
 
-/// The width of a dense MLP, or of an expert if no layer has another.
+/// The width of a dense MLP, or of an expert if all layers have experts.
 fn mlp_width(
     config: &Keys,
     key: &str,
@@ -124,7 +124,7 @@ fn mlp_width(
     }
 }
 
-/// The experts of these layers, each a gated MLP of this width.
+/// The expert info of a model; each expert is a gated MLP of this width.
 fn info(
     model: &ModelInfo,
     (count, chosen): (usize, usize),
@@ -138,7 +138,7 @@ fn info(
     }
 }
 
-/// Experts of a layer, and of a row.
+/// The number of experts of a layer, and the number chosen for a row.
 fn experts(config: &Keys) -> Result<(usize, usize), LoadError> {
     let count = config.count("num_experts")?;
     let chosen = config.count("num_experts_per_tok")?;
@@ -149,10 +149,10 @@ fn experts(config: &Keys) -> Result<(usize, usize), LoadError> {
     Ok((count, chosen))
 }
 
-/// The rotated part of a head.
-fn rotary_width(config: &Keys, head: usize, absent: f64) -> Result<usize, LoadError> {
+/// The width of a head's rotated part.
+fn rotary_width(config: &Keys, head: usize, default: f64) -> Result<usize, LoadError> {
     let factor = config.optional_number("partial_rotary_factor")?;
-    let width = (head as f64 * factor.unwrap_or(absent)) as usize;
+    let width = (head as f64 * factor.unwrap_or(default)) as usize;
     if width == 0 || width > head || !width.is_multiple_of(2) {
         let expected = format!("an even part of heads of {head}");
         return Err(config.refuse("partial_rotary_factor", expected));
@@ -160,7 +160,7 @@ fn rotary_width(config: &Keys, head: usize, absent: f64) -> Result<usize, LoadEr
     Ok(width)
 }
 
-/// Which layers have experts: 1 or 0 for each.
+/// Which layers have experts; the key holds 1 or 0 for each layer.
 fn frequency(config: &Keys, layers: usize) -> Result<Vec<bool>, LoadError> {
     let refuse = || {
         config.refuse(

@@ -1,4 +1,4 @@
-//! The configurations of dense models of the Qwen2 and Qwen3 lineage.
+//! The configurations of dense families based on Qwen2 and Qwen3.
 
 use crate::LoadError;
 use crate::config::transformer::{Defaults, transformer};
@@ -9,11 +9,11 @@ use step::{Attention, Readout};
 const END_OF_TEXT: u32 = 151_643;
 const END_OF_TURN: u32 = 151_645;
 
-/// Block lengths of configurations that do not say theirs.
+/// Default block lengths.
 const SDAR_BLOCK: usize = 4;
 const FAST_DLLM_BLOCK: usize = 32;
 
-/// What the lineage's configuration classes agree on.
+/// Defaults that all these families share.
 fn defaults(family: &'static str, mask: u32, end: u32) -> Defaults {
     Defaults {
         family,
@@ -24,7 +24,7 @@ fn defaults(family: &'static str, mask: u32, end: u32) -> Defaults {
     }
 }
 
-/// A decoder with an MLP in every layer.
+/// A transformer with a dense MLP in every layer.
 fn dense(config: &Keys, defaults: &Defaults) -> Result<Spec, LoadError> {
     let mut spec = transformer(config, defaults)?;
     spec.info.mlp_width = config.count("intermediate_size")?;
@@ -40,7 +40,7 @@ pub(crate) fn dream(config: &Keys) -> Result<Spec, LoadError> {
     Ok(spec)
 }
 
-/// WeDLM: Qwen2.5 (biases) or Qwen3 (norms of heads) with causal attention.
+/// WeDLM: Qwen2.5 (biases) or Qwen3 (head norms) with causal attention.
 pub(crate) fn wedlm(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = defaults("wedlm", 151_665, END_OF_TEXT);
     let mut spec = dense(config, &defaults)?;
@@ -50,7 +50,7 @@ pub(crate) fn wedlm(config: &Keys) -> Result<Spec, LoadError> {
     Ok(spec)
 }
 
-/// SDAR: Qwen3 with block-causal attention. The block length is `block_size` where it is said.
+/// SDAR: Qwen3 with block-causal attention. The block length is `block_size` if present.
 pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = Defaults {
         head_width: Some(128),
@@ -74,12 +74,12 @@ pub(crate) fn fast_dllm(config: &Keys) -> Result<Spec, LoadError> {
     Ok(spec)
 }
 
-/// Blocks of the length that the first key there says.
-pub(crate) fn blocks(config: &Keys, keys: &[&str], absent: usize) -> Result<Attention, LoadError> {
+/// Block-causal attention; the block length is the value of the first present key of `keys`.
+pub(crate) fn blocks(config: &Keys, keys: &[&str], default: usize) -> Result<Attention, LoadError> {
     for key in keys {
         if let Some(length) = config.optional_count(key)? {
             return Ok(Attention::Blocks(length as u32));
         }
     }
-    Ok(Attention::Blocks(absent as u32))
+    Ok(Attention::Blocks(default as u32))
 }

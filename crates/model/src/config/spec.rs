@@ -1,65 +1,65 @@
-//! What a configuration says of a decoder, in the same words for every family.
+//! The specification of a transformer, in the same form for all families.
 
 use crate::ModelInfo;
 
-/// A decoder to be loaded.
+/// The specification of a transformer.
 pub(crate) struct Spec {
-    /// Sizes and ids; parameters and the dtype are not known yet.
+    /// Sizes and ids; the number of parameters and the dtype are set later.
     pub(crate) info: ModelInfo,
     pub(crate) norm_eps: f32,
     pub(crate) rope_theta: f64,
-    /// First numbers of a head that are rotated, an even number.
+    /// Number of leading elements of a head that are rotated, even.
     pub(crate) rotary_width: usize,
     /// Biases on query, key and value.
     pub(crate) qkv_bias: bool,
-    /// A bias on the matrix behind attention.
+    /// A bias on the output projection of attention.
     pub(crate) out_bias: bool,
     /// Biases on the matrices of an MLP and on the LM head.
     pub(crate) bias: bool,
-    /// Norms of every query and key head before they are rotated.
+    /// Norms of every query and key head before rotation.
     pub(crate) head_norms: bool,
     /// The experts, if some layers have them.
     pub(crate) experts: Option<ExpertSpec>,
 }
 
-/// The experts of a decoder.
+/// The experts of a transformer.
 pub(crate) struct ExpertSpec {
-    /// Experts of a layer.
+    /// Number of experts in a layer.
     pub(crate) count: usize,
-    /// MLP width of one.
+    /// MLP width of an expert.
     pub(crate) width: usize,
-    /// MLP width of the one that every row goes through.
+    /// MLP width of the shared expert, if any.
     pub(crate) shared: Option<usize>,
-    /// Which layers have them.
+    /// Which layers have experts.
     pub(crate) layers: Vec<bool>,
     pub(crate) router: RouterSpec,
 }
 
-/// How a row's experts are chosen and weighed.
+/// How a router chooses and weights the experts of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RouterSpec {
-    /// Experts of a row.
+    /// Number of experts chosen for a row.
     pub(crate) chosen: usize,
-    pub(crate) score: Score,
+    pub(crate) score: RouterScore,
     /// Whether a correction per expert is added to the scores before experts are chosen.
     pub(crate) bias: bool,
-    /// Length of the model's blocks of positions, if it has any.
+    /// The model's block length, if its attention is block-causal.
     pub(crate) block: Option<u32>,
 }
 
-/// From the router's logits to weights.
+/// How the router's logits become weights of experts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Score {
-    /// Softmax over all experts; a chosen one weighs its probability, correction included.
+pub(crate) enum RouterScore {
+    /// Softmax over all experts; the weight of a chosen expert is its probability plus correction.
     Softmax,
-    /// Sigmoids; chosen among the best groups of experts. The chosen ones' own sigmoids, shared
-    /// out to 1 if they are several, weigh `scale` together.
+    /// Sigmoids; experts are chosen from the best groups. The weights are the uncorrected sigmoids
+    /// of the chosen experts, normalised to 1 if there are several, times `scale`.
     Sigmoid {
-        /// Groups of experts, of two or more each.
+        /// Number of groups, each of two or more experts.
         groups: usize,
-        /// Groups that a row chooses among, by the sum of their two best scores.
+        /// Number of groups that a row may choose from, by the sum of their two best scores.
         best: usize,
-        /// Weight of all chosen ones.
+        /// Sum of the weights of all chosen experts, if there are several.
         scale: f32,
     },
 }

@@ -1,23 +1,23 @@
-//! The keys that configurations written by transformers share.
+//! The keys common to configurations of Hugging Face `transformers`.
 
 use crate::config::{Keys, MOST_POSITIONS, Spec};
 use crate::{LoadError, ModelInfo};
 use serde_json::{Value, json};
 use step::{Attention, Readout};
 
-/// What a family's configuration class says for keys that are absent.
+/// A family's default values of absent keys.
 pub(crate) struct Defaults {
     /// [`ModelInfo::family`].
     pub(crate) family: &'static str,
     pub(crate) mask: u32,
     pub(crate) end: u32,
-    /// `head_dim`; none = the width shared out.
+    /// `head_dim`; `None`: the model width divided by the number of heads.
     pub(crate) head_width: Option<usize>,
     pub(crate) norm_eps: f64,
 }
 
-/// A decoder without biases and norms of heads, with full attention and each prediction at its own
-/// row, for a family to change. The family knows the key of the MLP width.
+/// A specification without biases and head norms, with full attention and each prediction read at
+/// its own row. The family changes it and sets the MLP width.
 pub(crate) fn transformer(config: &Keys, defaults: &Defaults) -> Result<Spec, LoadError> {
     config.only("hidden_act", &json!("silu"))?;
     config.only("use_sliding_window", &json!(false))?;
@@ -44,7 +44,7 @@ pub(crate) fn transformer(config: &Keys, defaults: &Defaults) -> Result<Spec, Lo
     })
 }
 
-/// The base of the rotary angles. Newer configurations have it in `rope_parameters`.
+/// The base of the rotary angles; newer configurations store it in `rope_parameters`.
 fn rope_theta(config: &Keys) -> Result<f64, LoadError> {
     let mut theta = config.optional_number("rope_theta")?;
     for key in ["rope_scaling", "rope_parameters"] {

@@ -1,27 +1,27 @@
-//! Launches of whole passes, captured once per shape of the batch.
+//! Graphs: the launches of complete passes, captured once per batch shape.
 
 use kernels::device::{BatchShape, Device, DeviceError, Graph};
 use std::collections::HashMap;
 
-/// Most rows of a pass whose launches are captured: of more rows, the kernels take longer than it
-/// takes to launch them one by one.
+/// Maximum rows of a captured pass: with more rows, the kernels take longer than their separate
+/// launches.
 const MOST_ROWS: usize = 512;
-/// Most graphs that are kept; all of them go when there are more.
+/// Maximum number of graphs kept; all are dropped when it is exceeded.
 const MOST_GRAPHS: usize = 128;
 
 /// The graphs of a model's passes.
 #[derive(Default)]
 pub(super) struct Graphs {
-    /// None: a pass of this shape ran once, so that its memory is there.
+    /// `None`: a pass of this shape ran once, so its memory is allocated.
     by_shape: HashMap<BatchShape, Option<Graph>>,
-    /// [`Device::changes`] that they hold for.
+    /// The value of [`Device::changes`] for which the graphs are valid.
     changes: u64,
-    /// The device captures nothing.
+    /// The device cannot capture launches.
     refused: bool,
 }
 
 impl Graphs {
-    /// Of a device; with an error, none.
+    /// Graphs for a device. If the device cannot capture launches, also returns its error.
     pub(super) fn new(device: &Device) -> (Self, Option<DeviceError>) {
         let error = device.capture(|| Ok(())).err();
         let none = Self {
@@ -31,9 +31,9 @@ impl Graphs {
         (none, error)
     }
 
-    /// Runs `pass`, the same launches for every batch of a shape: by itself the first time, which
-    /// may take memory, and from a graph later. A device that cannot capture runs it by itself for
-    /// ever.
+    /// Runs `pass`, which makes the same launches for every batch of a shape. The first pass of a
+    /// shape is launched directly, because it may allocate memory; later passes are launched from
+    /// a graph. A device that cannot capture launches every pass directly.
     pub(super) fn run(
         &mut self,
         device: &Device,
@@ -70,7 +70,7 @@ impl Graphs {
         }
     }
 
-    /// Graphs there are.
+    /// Number of captured graphs.
     pub(super) fn len(&self) -> usize {
         self.by_shape.values().flatten().count()
     }

@@ -1,15 +1,15 @@
-//! Tensors on their way to a device.
+//! Copies tensors of a checkpoint to a device.
 
 use crate::LoadError;
 use crate::layers::{Matrix, stacked};
 use crate::weights::Weights;
-use kernels::device::{Array, Buffer, Device, DeviceError, DeviceMatrix, Heads, Precision};
+use kernels::device::{Array, Buffer, Device, DeviceError, DeviceMatrix, DeviceRope, Precision};
 use kernels::{Epilogue, RopeTable};
 
-/// Numbers of an embedding table on their way at a time.
+/// Elements of an embedding table copied at a time.
 const PIECE: usize = 1 << 22;
 
-/// Where tensors come from and go to.
+/// Source and destination of tensors.
 pub(crate) struct Loader<'a> {
     pub(crate) device: &'a Device,
     pub(crate) precision: Precision,
@@ -17,41 +17,41 @@ pub(crate) struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// `{name}.weight [d]`.
+    /// Copies `{name}.weight [d]` as f32.
     pub(crate) fn floats(&mut self, name: &str, d: usize) -> Result<Buffer, LoadError> {
         let numbers = self.weights.tensor(&format!("{name}.weight"), &[d])?;
         self.numbers(&numbers)
     }
 
-    /// Numbers in f32.
+    /// Copies numbers as f32.
     pub(crate) fn numbers(&self, numbers: &[f32]) -> Result<Buffer, LoadError> {
         Buffer::floats(self.device, numbers).map_err(failed)
     }
 
-    /// The angles of a table.
-    pub(crate) fn heads(&self, table: &RopeTable) -> Result<Heads, LoadError> {
-        Heads::new(self.device, table).map_err(failed)
+    /// Copies a table of rotary angles.
+    pub(crate) fn rope(&self, table: &RopeTable) -> Result<DeviceRope, LoadError> {
+        DeviceRope::new(self.device, table).map_err(failed)
     }
 
-    /// Rows of `d` numbers.
+    /// Copies rows of `d` numbers in the matrices' precision.
     pub(crate) fn table(&self, numbers: &[f32], d: usize) -> Result<Array, LoadError> {
         let rows = numbers.len() / d;
         let table = Array::new(self.device, self.precision, rows, d).map_err(failed)?;
         let step = (PIECE / d).max(1);
-        for (piece, part) in numbers.chunks(step * d).enumerate() {
-            table.write(piece * step, part).map_err(failed)?;
+        for (piece, rows) in numbers.chunks(step * d).enumerate() {
+            table.write(piece * step, rows).map_err(failed)?;
         }
         Ok(table)
     }
 
-    /// Several stored matrices over an input of width `k` as one.
+    /// Copies several stored matrices over the same input of width `k` as one matrix.
     pub(crate) fn fused(
         &mut self,
         k: usize,
-        parts: &[Matrix],
+        matrices: &[Matrix],
         epilogue: Epilogue,
     ) -> Result<DeviceMatrix, LoadError> {
-        let (weight, bias) = stacked(self.weights, k, parts)?;
+        let (weight, bias) = stacked(self.weights, k, matrices)?;
         let matrix = kernels::Matrix {
             weight: &weight,
             k,
@@ -60,7 +60,7 @@ impl Loader<'_> {
         DeviceMatrix::new(self.device, self.precision, matrix, epilogue).map_err(failed)
     }
 
-    /// A matrix `[n, k]`.
+    /// Copies a matrix `[n, k]`.
     pub(crate) fn matrix(
         &self,
         weight: &[f32],

@@ -1,12 +1,12 @@
-//! Whether a device computes what the CPU does: every kernel, then forward passes of small models with
-//! random weights.
+//! Compares a device with the CPU: every kernel, then forward passes of small models with random
+//! weights.
 
 use super::{DeviceConfig, DeviceExecutor, DeviceModel, KvMemory};
 use crate::{Checkpoint, ExecutorConfig, LoadError, Model, ModelExecutor, WeightDtype};
 use kernels::device::{self, Check, Device};
 use step::{Batch, BatchOutput, Candidate, Executor, PageId, Row, Sampling, Score, Segment};
 
-/// Heads, key/value heads and width of the models: heads of 32, 64 and 128 numbers.
+/// Heads, key/value heads and width of the models; the head widths are 32, 64 and 128.
 const SHAPES: [(usize, usize, usize); 3] = [(6, 3, 192), (4, 1, 256), (3, 3, 384)];
 const VOCAB: u32 = 1003;
 const PAGE: u32 = 16;
@@ -17,9 +17,9 @@ const SAMPLED: Sampling = Sampling {
     ..Sampling::GREEDY
 };
 
-/// Compares every kernel, in f32 and in bf16, in batches of up to `rows` rows; then the logarithms of
-/// probabilities of whole forward passes, one by one and from a graph, and the bits of a sequence
-/// alone and among others.
+/// Compares every kernel in f32 and bf16, with batches of up to `rows` rows. Then compares the
+/// log-probabilities of complete forward passes, launched directly and from a graph, and checks
+/// that a sequence has the same bits alone and beside other sequences.
 ///
 /// # Errors
 /// If a model cannot be set up or a forward pass fails.
@@ -45,7 +45,9 @@ pub fn selftest(device: &Device, rows: u32) -> Result<Vec<Check>, LoadError> {
                 let again = [run(&mut gpu, &batch)?, run(&mut gpu, &batch)?];
                 let differ = again.iter().filter(|again| **again != got);
                 checks.push(Check {
-                    name: name(&format!("passes of {lengths:?} rows that repeat as others")),
+                    name: name(&format!(
+                        "repeated passes of {lengths:?} rows that differ from the first"
+                    )),
                     error: differ.count() as f64,
                     tolerance: 0.0,
                 });
@@ -57,7 +59,7 @@ pub fn selftest(device: &Device, rows: u32) -> Result<Vec<Check>, LoadError> {
                 .zip(&many)
                 .filter(|(alone, many)| alone != many);
             checks.push(Check {
-                name: name("rows that other sequences change"),
+                name: name("rows that differ beside other sequences"),
                 error: differ.count() as f64,
                 tolerance: 0.0,
             });
@@ -98,7 +100,7 @@ fn executors(
     Ok((cpu, DeviceExecutor::new(model, on_device)?))
 }
 
-/// Sequences of these lengths under full attention, each on pages of its own in falling order.
+/// Sequences of these lengths under full attention, each with its own pages in descending order.
 fn batch(lengths: &[u32]) -> Batch {
     let mut batch = Batch::default();
     let mut page = 0;
@@ -136,7 +138,7 @@ fn run(executor: &mut dyn Executor, batch: &Batch) -> Result<Vec<Candidate>, Loa
     Ok(output.candidates)
 }
 
-/// Root of the mean square of the differences of the logarithms of input tokens' probabilities.
+/// Root mean square of the differences of the input tokens' log-probabilities.
 fn distance(got: &[Candidate], want: &[Candidate]) -> f64 {
     if got.len() != want.len() {
         return f64::INFINITY;

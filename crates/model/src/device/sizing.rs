@@ -1,14 +1,14 @@
-//! What a model takes of a device's memory: its weights, the arrays of the largest step, and keys
-//! and values in what is left.
+//! The memory of a model on a device: its weights, the arrays of the largest step, and the KV pool
+//! in the rest.
 //!
-//! Everything that a step works in is taken before the KV pool is, for the largest step there can
-//! be: the row budget, or the longest sequence in one forward pass where that has more rows. Later
-//! steps allocate nothing and so cannot run out of memory. A sequence whose forward tries several
+//! The arrays of a step are allocated before the KV pool, for the largest possible step: the row
+//! budget, or the longest sequence in one forward pass if that has more rows. Later steps allocate
+//! nothing and so cannot run out of memory. Exception: a sequence whose forward tries several
 //! branches over all of its positions (`draft_verify` without a cache) may have more rows than
-//! that; its arrays then come out of what the pool leaves.
+//! that; its arrays are then allocated from the memory that the pool leaves free.
 
 use super::DeviceModel;
-use crate::arch::weigh;
+use crate::arch::device_bytes;
 use crate::{Checkpoint, LoadError, ModelInfo, WeightDtype};
 use kernels::device::{
     AttentionSizes, BatchArrays, BatchLimits, BatchShape, Device, DeviceBatch, DeviceError,
@@ -16,24 +16,24 @@ use kernels::device::{
 };
 use kernels::{AttentionSegment, Draw, LogitBias, ScorerRow};
 
-/// Numbers that a row of a padded array is a multiple of.
+/// The row length of a padded array is a multiple of this.
 const PAD: usize = 64;
-/// What rows are padded to a multiple of: the height of a product's tile, which is computed anyway.
+/// Row counts are padded to a multiple of this: the height of a matrix product's tile, which is
+/// computed anyway.
 pub(super) const ROWS: usize = 64;
-/// Bytes of logits that exist at a time, of rows whose logits the host wants.
+/// Maximum bytes of logits at a time, for rows that the host scores.
 const LOGIT_BYTES: usize = 32 << 20;
-/// Changes of logits per sequence that there is room for, beside a penalty for every token of its
-/// text.
+/// Logit biases per sequence to allocate for, in addition to a penalty for every token of its text.
 const BIASES: usize = 512;
-/// A driver rounds allocations up: so small a part of what is free is left.
+/// One part in `SLACK` of the free memory stays unused, because drivers round allocations up.
 const SLACK: u64 = 100;
 
 /// Memory for keys and values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KvMemory {
-    /// So many bytes.
+    /// A fixed number of bytes.
     Bytes(u64),
-    /// What weights and the largest step leave of a share, in 0..=1, of the device's memory.
+    /// A share of the device's memory, in 0..=1, minus weights and the arrays of the largest step.
     Share(f64),
 }
 
@@ -42,11 +42,11 @@ pub enum KvMemory {
 pub struct DeviceConfig {
     /// Slots per KV page, at least 1.
     pub page_size: u32,
-    /// Row budget of a step. A sequence alone may have as many rows as it has positions.
+    /// Row budget of a step. A single sequence may have as many rows as it has positions.
     pub rows: u32,
-    /// Most positions of a sequence.
+    /// Maximum positions of a sequence.
     pub positions: u32,
-    /// Most sequences of a step.
+    /// Maximum sequences of a step.
     pub sequences: u32,
     /// Memory for keys and values.
     pub kv: KvMemory,
@@ -58,13 +58,13 @@ impl DeviceConfig {
         self.positions.div_ceil(self.page_size.max(1))
     }
 
-    /// Bytes that a model may take of a device with so many free and in all: those that are free,
-    /// and no more than its share.
+    /// Maximum bytes that a model may take of a device with `free` of `total` bytes: the free
+    /// bytes, limited by the configured share.
     #[must_use]
     pub fn allowance(&self, (free, total): (u64, u64)) -> u64 {
         match self.kv {
             KvMemory::Bytes(_) => free,
-            KvMemory::Share(share) => free.min(part(total, share)),
+            KvMemory::Share(share) => free.min(share_of(total, share)),
         }
     }
 }
@@ -81,21 +81,22 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// What a checkpoint needs with matrices kept as `dtype`, from its configuration alone: the
-    /// bytes that loading and [`super::DeviceExecutor::new`] allocate. Keys and values are as many
-    /// as were asked for; where they get what is left, those of one sequence.
+    /// The bytes that loading a checkpoint with matrices in `dtype` and
+    /// [`super::DeviceExecutor::new`] allocate, computed from the configuration. `kv` is the
+    /// configured number of bytes, rounded down to pages; with [`KvMemory::Share`] it is the
+    /// minimum, one sequence of maximum length.
     ///
     /// # Errors
-    /// A configuration that cannot be read, or a model without kernels on a device.
+    /// If the configuration is invalid, or the model has no device kernels.
     pub fn needed(
         checkpoint: &mut Checkpoint,
         dtype: WeightDtype,
         config: &DeviceConfig,
     ) -> Result<Self, LoadError> {
         let chosen = std::mem::replace(&mut checkpoint.weights.dtype, dtype);
-        let weighed = weigh(&checkpoint.config, &checkpoint.weights);
+        let computed = device_bytes(&checkpoint.config, &checkpoint.weights);
         checkpoint.weights.dtype = chosen;
-        let (weights, info) = weighed?;
+        let (weights, info) = computed?;
         let precision = DeviceModel::precision(&info).map_err(LoadError::Setup)?;
         let page = u64::from(config.page_size) * position(&info, precision);
         Ok(Self {
@@ -108,7 +109,7 @@ impl DeviceMemory {
         })
     }
 
-    /// All of it.
+    /// The total.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.weights
@@ -117,12 +118,12 @@ impl DeviceMemory {
     }
 }
 
-/// The largest step.
+/// The sizes of the largest step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
-    /// Rows of its arrays.
+    /// Rows of the arrays.
     pub(super) rows: usize,
-    /// Most slots that a row sees.
+    /// Maximum slots that a row sees.
     positions: usize,
     sequences: usize,
     /// Entries of all page tables.
@@ -130,7 +131,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Of a model and a configuration.
+    /// The largest step of a model with this configuration.
     pub(super) fn new(info: &ModelInfo, config: &DeviceConfig) -> Self {
         let positions = (config.positions as usize).min(info.max_positions);
         let rows = positions.max(config.rows as usize).max(1);
@@ -143,7 +144,7 @@ impl Step {
         }
     }
 
-    /// What attention takes.
+    /// The sizes of attention's scratch memory.
     pub(super) fn attention(&self, info: &ModelInfo) -> AttentionSizes {
         AttentionSizes {
             rows: self.rows,
@@ -159,20 +160,20 @@ impl Step {
         self.rows.min(DeviceScores::CHUNK)
     }
 
-    /// Of these, rows whose logits exist at a time if the host wants them.
+    /// Rows whose logits are computed at a time for the host; at most [`Self::chunk`].
     pub(super) fn hosted(&self, info: &ModelInfo) -> usize {
         let rows = LOGIT_BYTES / (4 * info.vocab_size.max(1));
         rows.max(16).min(self.chunk())
     }
 
-    /// Bytes of all arrays of an executor but its KV pool.
+    /// Bytes of all arrays of an executor, without its KV pool.
     fn bytes(&self, info: &ModelInfo, precision: Precision) -> u64 {
         let (d, inner) = (info.width, info.heads * info.head_width);
         let all = inner + 2 * info.groups * info.head_width;
         let plain = |rows: usize, width: usize, bytes: usize| {
             rows.saturating_mul(width).saturating_mul(bytes)
         };
-        let [records, present, parts] = DeviceScores::bytes(precision, info.vocab_size, self.rows);
+        let [records, present, tiles] = DeviceScores::bytes(precision, info.vocab_size, self.rows);
         let [partial, sums] = self.attention(info).bytes();
         let rows = self.rows;
         let arrays = [
@@ -188,7 +189,7 @@ impl Step {
             plain(self.hosted(info), info.vocab_size, 4),
             records,
             present,
-            parts,
+            tiles,
             grown(self.words(info).saturating_mul(4)),
         ];
         arrays
@@ -196,7 +197,7 @@ impl Step {
             .fold(0, |sum: u64, bytes| sum.saturating_add(*bytes as u64))
     }
 
-    /// Biases of all sequences, and words of a set of allowed tokens for each.
+    /// Number of biases of all sequences, and words of their sets of allowed tokens.
     fn lists(&self, info: &ModelInfo) -> (usize, usize) {
         let texts = self.positions.min(info.vocab_size) + BIASES;
         let sets = info.vocab_size.div_ceil(32);
@@ -206,8 +207,8 @@ impl Step {
         )
     }
 
-    /// Words of the largest batch: per row four of its own, one where it is scored, nine of its
-    /// scorer, one where the host wants its logits and four of its tile.
+    /// Words of the largest batch: per row four for the row, one if it is scored, nine for its
+    /// scorer, one if the host scores it, and four for its tile.
     fn words(&self, info: &ModelInfo) -> usize {
         let (biases, allowed) = self.lists(info);
         let rows = self.rows.saturating_mul(4 + 1 + 9 + 1);
@@ -217,7 +218,7 @@ impl Step {
             .saturating_add(allowed)
     }
 
-    /// Room on the device for the largest batch: uploads one.
+    /// Allocates memory on the device for the largest batch by uploading one.
     pub(super) fn batch(
         &self,
         device: &Device,
@@ -264,7 +265,7 @@ impl Step {
             draws: &[draw],
             copies: &[],
         };
-        // A tile for every row is the most there can be.
+        // A tile per row is the maximum.
         let limits = BatchLimits {
             tokens: 1,
             positions: 1,
@@ -280,15 +281,15 @@ impl Step {
     }
 }
 
-/// Bytes that are free now.
+/// Bytes of the device that are free now.
 pub(super) fn free(device: &Device) -> Result<u64, LoadError> {
     Ok(device.memory().map_err(failed)?.0)
 }
 
-/// The pages of a KV pool, once weights and step have their memory.
+/// The number of pages of the KV pool, after weights and step arrays were allocated.
 ///
 /// # Errors
-/// If there is no room for the longest sequence, or not for what was asked for.
+/// If the longest sequence or the configured number of bytes does not fit.
 pub(super) fn pages(model: &DeviceModel, config: &DeviceConfig) -> Result<u32, LoadError> {
     let (free, total) = model.device.memory().map_err(failed)?;
     let page = model.kv_bytes_per_position() as u64 * u64::from(config.page_size);
@@ -297,7 +298,7 @@ pub(super) fn pages(model: &DeviceModel, config: &DeviceConfig) -> Result<u32, L
         KvMemory::Bytes(bytes) => bytes,
         KvMemory::Share(share) => {
             let taken = model.free.saturating_sub(free);
-            let left = part(total, share).saturating_sub(taken);
+            let left = share_of(total, share).saturating_sub(taken);
             left.min((free - free / SLACK).max(needed))
         }
     };
@@ -305,14 +306,14 @@ pub(super) fn pages(model: &DeviceModel, config: &DeviceConfig) -> Result<u32, L
     let pages = u32::try_from(bytes / page.max(1)).unwrap_or(u32::MAX);
     if pages < config.least_pages() {
         return Err(LoadError::Setup(format!(
-            "KV pages: expected room for {needed} bytes, one sequence of {} positions, found \
+            "KV pages: expected at least {needed} bytes for one sequence of {} positions, found \
              {bytes}",
             config.positions,
         )));
     }
     if u64::from(pages).saturating_mul(page) > free {
         return Err(LoadError::Setup(format!(
-            "KV pages: expected at most {free} bytes, which are free, found {bytes}"
+            "KV pages: expected at most the {free} free bytes, found {bytes}"
         )));
     }
     Ok(pages.min(most))
@@ -325,18 +326,18 @@ pub(crate) fn padded(precision: Precision, rows: usize, width: usize) -> usize {
         .saturating_mul(precision.bytes())
 }
 
-/// Bytes of an array that grows with its batches.
+/// Bytes allocated for an array that grows by powers of two.
 fn grown(bytes: usize) -> usize {
     bytes.checked_next_power_of_two().unwrap_or(usize::MAX)
 }
 
-/// Bytes of keys and values of a position.
+/// Bytes of the keys and values of one position.
 fn position(info: &ModelInfo, precision: Precision) -> u64 {
     (2 * info.layers * info.groups * info.head_width * precision.bytes()) as u64
 }
 
-/// A share of some bytes.
-fn part(bytes: u64, share: f64) -> u64 {
+/// A share of `bytes`, rounded down.
+fn share_of(bytes: u64, share: f64) -> u64 {
     (bytes as f64 * share.clamp(0.0, 1.0)) as u64
 }
 
@@ -348,7 +349,7 @@ fn failed(error: DeviceError) -> LoadError {
 mod tests {
     use super::*;
 
-    /// What `crates/kernels/cuda/README.md` says.
+    /// The figures in `crates/kernels/cuda/README.md`.
     #[test]
     fn attention_over_long_contexts() {
         let of = |length| {
@@ -366,10 +367,10 @@ mod tests {
     }
 
     #[test]
-    fn sizes_beyond_all_bounds_are_no_panic() {
+    fn huge_sizes_do_not_panic() {
         assert_eq!(grown(usize::MAX), usize::MAX);
         assert_eq!(padded(Precision::F32, usize::MAX, 1), usize::MAX);
-        assert_eq!(part(u64::MAX, f64::NAN), 0);
-        assert_eq!(part(1000, 7.0), 1000);
+        assert_eq!(share_of(u64::MAX, f64::NAN), 0);
+        assert_eq!(share_of(1000, 7.0), 1000);
     }
 }

@@ -1,10 +1,10 @@
-//! Attention over the paged cache, with rotary positions.
+//! Attention over the paged KV cache, with rotary positions.
 
 use crate::LoadError;
 use crate::arch::Pass;
 use crate::layers::linear::{Matrix, fused};
 use crate::memory::floats;
-use crate::profile::{Clock, Part};
+use crate::profile::{Clock, Stage};
 use crate::weights::Weights;
 use candle_core::{Result, Tensor};
 use kernels::{Epilogue, HeadNorm, Linear, PagedAttention, Rope, RopeTable};
@@ -15,28 +15,28 @@ use std::sync::Arc;
 pub(crate) struct AttentionShape {
     /// Query heads `h`.
     pub(crate) heads: usize,
-    /// Key/value heads `g`, which divide the query heads.
+    /// Key/value heads `g`, a divisor of the query heads.
     pub(crate) groups: usize,
     /// Head width `c`.
     pub(crate) head_width: usize,
     /// Model width `d`.
     pub(crate) width: usize,
-    /// Angles of a head's rotated part.
+    /// Rotary angles of a head.
     pub(crate) rope: Arc<RopeTable>,
 }
 
-/// Query, key and value in one matrix; the output matrix.
+/// The attention of one layer: query, key and value in one matrix, and the output matrix.
 pub(crate) struct Attention {
     shape: AttentionShape,
     qkv: Linear,
     out: Linear,
-    /// Weights of the norms of query and key heads, head by head, and what is added under the root.
+    /// Norm weights of all query and key heads, one after another, and epsilon.
     head_norms: Option<(Vec<f32>, f32)>,
     layer: usize,
 }
 
 impl Attention {
-    /// Loads query `[h c, d]`, key and value `[g c, d]` (or one matrix of the three) and output
+    /// Loads query `[h c, d]`, key and value `[g c, d]` (or one matrix with all three) and output
     /// `[d, h c]`.
     pub(crate) fn load(
         weights: &mut Weights,
@@ -54,7 +54,7 @@ impl Attention {
         })
     }
 
-    /// The same with RMS norms `[c]` of the query heads and of the key heads.
+    /// Adds RMS norms `[c]` of the query heads and of the key heads.
     pub(crate) fn with_head_norms(
         mut self,
         weights: &mut Weights,
@@ -72,13 +72,13 @@ impl Attention {
             let one = weights.tensor(&format!("{name}.weight"), &[head_width])?;
             all.extend(one.repeat(count));
         }
-        weights.memory.hold(floats((heads + groups) * head_width));
+        weights.memory.keep(floats((heads + groups) * head_width));
         self.head_norms = Some((all, eps));
         Ok(self)
     }
 
-    /// Writes the rows' keys and values, then attends: `x [r, d]` to `[r, d]`, plus
-    /// `residual [r, d]`.
+    /// Writes the rows' keys and values, then applies attention to `x [r, d]` and adds
+    /// `residual [r, d]`. Returns `[r, d]`.
     pub(crate) fn forward(
         &self,
         x: &Tensor,
@@ -94,14 +94,14 @@ impl Attention {
             ..
         } = &self.shape;
         let qkv = self.qkv.forward(x)?;
-        clock.lap(Part::Linear);
+        clock.lap(Stage::Linear);
         if let Some((weights, eps)) = &self.head_norms {
             qkv.inplace_op1(&HeadNorm {
                 weights,
                 width: *head_width,
                 eps: *eps,
             })?;
-            clock.lap(Part::Norm);
+            clock.lap(Stage::Norm);
         }
         qkv.inplace_op1(&Rope {
             table: rope,
@@ -109,10 +109,10 @@ impl Attention {
             heads: heads + groups,
             width: *head_width,
         })?;
-        clock.lap(Part::Rope);
+        clock.lap(Stage::Rope);
         let (keys, values) = (heads * head_width, (heads + groups) * head_width);
         pool.write(self.layer, &qkv, &inputs.slots, (keys, values))?;
-        clock.lap(Part::Write);
+        clock.lap(Stage::Write);
         let op = PagedAttention {
             segments: &inputs.segments,
             pages: &inputs.pages,
@@ -122,9 +122,9 @@ impl Attention {
         };
         let (k, v) = pool.layer(self.layer);
         let attended = qkv.apply_op3_no_bwd(k, v, &op)?;
-        clock.lap(Part::Attention);
+        clock.lap(Stage::Attention);
         let out = self.out.forward_add(&attended, residual)?;
-        clock.lap(Part::Linear);
+        clock.lap(Stage::Linear);
         Ok(out)
     }
 }

@@ -16,8 +16,8 @@ impl Embedding {
         (tokens, d): (usize, usize),
     ) -> std::result::Result<Self, LoadError> {
         let table = weights.tensor(&format!("{name}.weight"), &[tokens, d])?;
-        weights.memory.hold(floats(tokens.saturating_mul(d)));
-        // A survey hands out no rows.
+        weights.memory.keep(floats(tokens.saturating_mul(d)));
+        // A survey reads no rows.
         let tokens = if weights.reads { tokens } else { 0 };
         let table = Tensor::from_vec(table, (tokens, d), &Device::Cpu)
             .map_err(|error| LoadError::Setup(error.to_string()))?;
@@ -30,7 +30,7 @@ impl Embedding {
         self.0.index_select(&ids, 0)
     }
 
-    /// The table row by row.
+    /// The table in row-major order.
     pub(crate) fn rows(&self) -> std::result::Result<Vec<f32>, LoadError> {
         let rows = self.0.flatten_all().and_then(|table| table.to_vec1());
         rows.map_err(|error| LoadError::Setup(error.to_string()))

@@ -1,7 +1,7 @@
-//! Experts: each row through a few of many gated MLPs, weighed by a router.
+//! Mixture of experts: a router sends each row through a few of many gated MLPs.
 
 use crate::LoadError;
-use crate::config::{RouterSpec, Score};
+use crate::config::{RouterScore, RouterSpec};
 use crate::inputs::Inputs;
 use crate::layers::linear::{Matrix, linear};
 use crate::layers::mlp::GatedMlp;
@@ -10,14 +10,14 @@ use crate::weights::Weights;
 use candle_core::{Result, Tensor};
 use kernels::{AddRows, Epilogue, Linear, WeightDtype};
 
-/// A router, its experts, and the expert that every row goes through.
+/// A router, its experts, and the optional shared expert, which processes every row.
 pub(crate) struct Experts {
     router: Router,
     experts: Vec<GatedMlp>,
     shared: Option<GatedMlp>,
 }
 
-/// Positions whose rows share experts under full attention.
+/// Block length of expert sharing under full attention.
 const SHARING_BLOCK: u32 = 32;
 
 impl Experts {
@@ -29,9 +29,9 @@ impl Experts {
         }
     }
 
-    /// `x [r, d]` through each row's experts, plus `residual [r, d]`. An expert runs once for all
-    /// rows that chose it. A row's terms are added in the order of the experts' numbers, so its
-    /// result does not depend on who else chose them.
+    /// Applies each row's experts to `x [r, d]` and adds `residual [r, d]`. An expert runs once for
+    /// all rows that chose it. A row's terms are added in the order of the experts' numbers, so its
+    /// result does not depend on other rows.
     pub(crate) fn forward(&self, x: &Tensor, residual: &Tensor, inputs: &Inputs) -> Result<Tensor> {
         let choices = self.router.choose(x, inputs)?;
         let out = match &self.shared {
@@ -50,14 +50,14 @@ impl Experts {
     }
 }
 
-/// The rows that chose an expert, ascending, and its weight in each.
+/// The rows that chose an expert, in ascending order, and its weight in each row.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Choice {
     rows: Vec<u32>,
     weights: Vec<f32>,
 }
 
-/// Scores experts by row; always in f32.
+/// Chooses experts for each row; computes in f32 for every weight dtype.
 pub(crate) struct Router {
     gate: Linear,
     /// Correction per expert, `[experts]`.
@@ -67,7 +67,7 @@ pub(crate) struct Router {
 }
 
 impl Router {
-    /// Loads the gate `[experts, d]` and, under `bias`, the correction `[experts]`.
+    /// Loads the gate `[experts, d]` and, if `bias` names it, the correction `[experts]`.
     pub(crate) fn load(
         weights: &mut Weights,
         (gate, d): (Matrix, usize),
@@ -99,7 +99,7 @@ impl Router {
         })
     }
 
-    /// Who chose each expert.
+    /// The rows and weights of each expert.
     fn choose(&self, x: &Tensor, inputs: &Inputs) -> Result<Vec<Choice>> {
         let logits = self.gate.forward(x)?;
         let (_, count) = logits.dims2()?;
@@ -130,7 +130,8 @@ impl Router {
     }
 }
 
-/// The experts of one row out of a pool: its best there, weighing together what its `own` would.
+/// The best experts of one row within a pool. Their weights have the same sum as those of `own`,
+/// the row's choice without a pool.
 fn chosen_of(
     own: &Chosen,
     (logits, bias): (&[f32], Option<&[f32]>),
@@ -139,9 +140,9 @@ fn chosen_of(
 ) -> Chosen {
     let total: f32 = own.iter().map(|(_, weight)| weight).sum();
     let score = match spec.score {
-        Score::Softmax => Score::Softmax,
-        // The pool stands for the groups.
-        Score::Sigmoid { scale, .. } => Score::Sigmoid {
+        RouterScore::Softmax => RouterScore::Softmax,
+        // The pool replaces the groups.
+        RouterScore::Sigmoid { scale, .. } => RouterScore::Sigmoid {
             groups: 1,
             best: 1,
             scale,
@@ -162,19 +163,19 @@ fn chosen_of(
 /// The experts of one row and their weights.
 fn chosen(logits: &[f32], bias: Option<&[f32]>, spec: RouterSpec) -> Chosen {
     let own = match spec.score {
-        Score::Softmax => softmax(logits),
-        Score::Sigmoid { .. } => logits.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
+        RouterScore::Softmax => softmax(logits),
+        RouterScore::Sigmoid { .. } => logits.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
     };
     let corrected: Vec<f32> = match bias {
         Some(bias) => own.iter().zip(bias).map(|(score, b)| score + b).collect(),
         None => own.clone(),
     };
     match spec.score {
-        Score::Softmax => {
+        RouterScore::Softmax => {
             let best = largest(&corrected, 0..corrected.len(), spec.chosen);
             best.into_iter().map(|e| (e, corrected[e])).collect()
         }
-        Score::Sigmoid {
+        RouterScore::Sigmoid {
             groups,
             best,
             scale,
@@ -204,7 +205,7 @@ fn softmax(logits: &[f32]) -> Vec<f32> {
     powers.iter().map(|power| power / total).collect()
 }
 
-/// The `count` indices with the largest scores; of equal ones the first.
+/// The `count` indices with the largest scores; of equal scores the lower index.
 fn largest(scores: &[f32], among: impl Iterator<Item = usize>, count: usize) -> Vec<usize> {
     let mut indices: Vec<usize> = among.collect();
     indices.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
@@ -216,7 +217,7 @@ fn largest(scores: &[f32], among: impl Iterator<Item = usize>, count: usize) -> 
 mod tests {
     use super::*;
 
-    fn spec(chosen: usize, score: Score) -> RouterSpec {
+    fn spec(chosen: usize, score: RouterScore) -> RouterSpec {
         RouterSpec {
             chosen,
             score,
@@ -236,25 +237,25 @@ mod tests {
             }
         };
         near(
-            chosen(&logits, None, spec(2, Score::Softmax)),
+            chosen(&logits, None, spec(2, RouterScore::Softmax)),
             &[(2, 0.5), (0, 0.2)],
         );
-        // The correction decides, counts, and equal scores go to the first.
+        // The correction affects choice and weight; of equal scores the first is chosen.
         let bias = [0.0, 0.6, 0.0, 0.0, 0.0];
         near(
-            chosen(&logits, Some(&bias), spec(4, Score::Softmax)),
+            chosen(&logits, Some(&bias), spec(4, RouterScore::Softmax)),
             &[(1, 0.7), (2, 0.5), (0, 0.2), (3, 0.1)],
         );
     }
 
     #[test]
     fn a_sigmoid_router_chooses_inside_the_best_groups() {
-        let score = Score::Sigmoid {
+        let score = RouterScore::Sigmoid {
             groups: 3,
             best: 1,
             scale: 2.0,
         };
-        // The best expert is alone in its group; the second group has the best pair.
+        // The best expert's group has a low second score; the second group has the best pair.
         let logits = [9.0, -9.0, 1.0, 1.5, 0.0, 0.0];
         let pair = chosen(&logits, None, spec(2, score));
         let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());
@@ -267,7 +268,8 @@ mod tests {
             assert_eq!(got.0, want.0);
             assert!((got.1 - want.1).abs() < 1e-6);
         }
-        // A correction chooses, but does not weigh; one expert alone weighs its own score.
+        // A correction affects the choice but not the weight; a single expert's weight is its own
+        // score.
         let bias = [0.0, 0.0, 0.0, 0.0, 2.0, 0.0];
         let one = chosen(&logits, Some(&bias), spec(1, score));
         assert_eq!(one, [(4, 2.0 * 0.5)]);
@@ -275,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_pool_narrows_a_choice_and_keeps_its_weight() {
-        let score = Score::Sigmoid {
+        let score = RouterScore::Sigmoid {
             groups: 3,
             best: 1,
             scale: 2.0,
@@ -284,14 +286,14 @@ mod tests {
         let pool = [true, false, true, false, true, false];
         let names = |of: &Chosen| of.iter().map(|(expert, _)| *expert).collect::<Vec<_>>();
         let total = |of: &Chosen| of.iter().map(|(_, weight)| weight).sum::<f32>();
-        for score in [score, Score::Softmax] {
+        for score in [score, RouterScore::Softmax] {
             let of = spec(2, score);
             let own = chosen(&logits, None, of);
             let narrowed = chosen_of(&own, (&logits, None), of, &pool);
             assert_eq!(names(&narrowed), [0, 2]);
             assert!((total(&narrowed) - total(&own)).abs() < 1e-5);
             let few = chosen_of(&own, (&logits, None), spec(4, score), &pool);
-            assert_eq!(names(&few), [0, 2, 4], "the pool has no more");
+            assert_eq!(names(&few), [0, 2, 4], "the pool has three experts");
         }
     }
 }

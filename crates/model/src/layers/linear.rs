@@ -1,19 +1,19 @@
-//! Loading linear layers: several stored matrices become one packed matrix.
+//! Loads linear layers; several stored matrices become one packed matrix.
 
 use crate::LoadError;
 use crate::memory::floats;
 use crate::weights::Weights;
 use kernels::{Epilogue, Linear, WeightDtype};
 
-/// A stored matrix `[rows, k]`, named without its `.weight`.
+/// A stored matrix `[rows, k]`; the name is without `.weight`.
 pub(crate) struct Matrix {
     pub(crate) name: String,
     pub(crate) rows: usize,
-    /// Whether a `.bias [rows]` is stored beside it.
+    /// Whether a `.bias [rows]` is stored with it.
     pub(crate) bias: bool,
 }
 
-/// One layer of several matrices over the same input of width `k`, stacked in order.
+/// One linear layer from several matrices over the same input of width `k`, stacked in order.
 pub(crate) fn fused(
     weights: &mut Weights,
     k: usize,
@@ -30,7 +30,7 @@ pub(crate) fn fused(
     linear(weights, (rows, rows), matrix, weights.dtype, epilogue)
 }
 
-/// Several matrices over an input of width `k` above one another, and their biases.
+/// The rows of several matrices over an input of width `k`, stacked in order, and their biases.
 pub(crate) fn stacked(
     weights: &mut Weights,
     k: usize,
@@ -51,15 +51,15 @@ pub(crate) fn stacked(
     Ok((stacked, bias))
 }
 
-/// Where the LM head's matrix comes from.
+/// The source of the LM head's matrix.
 pub(crate) enum Head<'a> {
-    /// A copy of the embedding table, `[>= v, k]` row by row, and its rows.
+    /// A copy of the embedding table `[>= v, k]` in row-major order, and its number of rows.
     Tied(&'a [f32], usize),
     /// A stored matrix of at least `v` rows.
     Own(Matrix),
 }
 
-/// The LM head, `[v, k]`: rows beyond the vocabulary are padding and have no logit.
+/// The LM head `[v, k]`. Rows beyond the vocabulary are padding and have no logit.
 pub(crate) fn head(
     weights: &mut Weights,
     k: usize,
@@ -67,7 +67,7 @@ pub(crate) fn head(
     source: &Head<'_>,
 ) -> Result<Linear, LoadError> {
     let (dtype, plain) = (weights.dtype, Epilogue::None);
-    // A survey has no rows to cut.
+    // A survey has no rows.
     let cut = |values: &'_ [f32], length: usize| values.len().min(length);
     match source {
         Head::Tied(table, rows) => {
@@ -94,7 +94,8 @@ pub(crate) fn head(
     }
 }
 
-/// Packs a matrix of `rows` rows, cut from one of `read` rows that goes afterwards.
+/// Packs a matrix of `rows` rows, the first rows of a matrix of `read` rows that is freed
+/// afterwards.
 pub(crate) fn linear(
     weights: &mut Weights,
     (rows, read): (usize, usize),
@@ -116,7 +117,7 @@ pub(crate) fn linear(
     };
     weights
         .memory
-        .pass(floats(read.saturating_mul(k)).saturating_add(bytes));
-    weights.memory.hold(bytes);
+        .use_briefly(floats(read.saturating_mul(k)).saturating_add(bytes));
+    weights.memory.keep(bytes);
     Ok(packed)
 }

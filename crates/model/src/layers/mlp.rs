@@ -6,7 +6,7 @@ use crate::weights::Weights;
 use candle_core::{Result, Tensor};
 use kernels::{Epilogue, Linear};
 
-/// `down(silu(gate x) * up x)`, gate and up in one matrix.
+/// `down(silu(gate x) * up x)`, with gate and up in one matrix.
 pub(crate) struct GatedMlp {
     gate_up: Linear,
     down: Linear,
@@ -26,12 +26,12 @@ impl GatedMlp {
         })
     }
 
-    /// `x [r, d]` through the MLP.
+    /// Applies the MLP to `x [r, d]`.
     pub(crate) fn product(&self, x: &Tensor) -> Result<Tensor> {
         self.down.forward(&self.gate_up.forward(x)?)
     }
 
-    /// `x [r, d]` through the MLP, plus `residual [r, d]`.
+    /// Applies the MLP to `x [r, d]` and adds `residual [r, d]`.
     pub(crate) fn forward(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
         self.down.forward_add(&self.gate_up.forward(x)?, residual)
     }

@@ -1,4 +1,4 @@
-//! The layers that architectures are made of.
+//! The layers of the architectures.
 
 mod attention;
 mod embedding;

@@ -1,4 +1,4 @@
-//! RMS normalisation with its weight.
+//! RMS normalisation with a weight.
 
 use crate::LoadError;
 use crate::memory::floats;
@@ -20,14 +20,14 @@ impl RmsNorm {
         eps: f32,
     ) -> std::result::Result<Self, LoadError> {
         let weight = weights.tensor(&format!("{name}.weight"), &[d])?;
-        weights.memory.hold(floats(d));
+        weights.memory.keep(floats(d));
         let held = weight.len();
         let weight = Tensor::from_vec(weight, held, &Device::Cpu)
             .map_err(|error| LoadError::Setup(error.to_string()))?;
         Ok(Self { weight, eps })
     }
 
-    /// `[r, d]` to `[r, d]`.
+    /// Normalises the rows of `x [r, d]`.
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         kernels::rms_norm(x, &self.weight, self.eps)
     }

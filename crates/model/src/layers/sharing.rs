@@ -1,22 +1,23 @@
-//! Dynamic expert sharing (arXiv 2602.00879): the rows of a block agree on a pool of experts.
+//! Dynamic expert sharing (arXiv 2602.00879): the rows of a block choose from a common pool of
+//! experts.
 
 use std::ops::Range;
 
-/// How the rows of a block narrow their choice of experts.
+/// How the pool of experts of a block is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ExpertSharing {
-    /// DES-Vote: the pool is the share β in `0.0..=1.0` of all experts with the largest sums of
-    /// the rows' weights, at least as many as a row chooses.
+    /// DES-Vote: the share β, in `0.0..=1.0`, of all experts with the largest sums of the rows'
+    /// weights; at least as many experts as a row chooses.
     Vote(f32),
-    /// DES-Seq: the pool is what any row has among its first k experts, `>= 1`.
+    /// DES-Seq: the union of the first k experts, `>= 1`, of every row.
     Sequence(usize),
 }
 
-/// The experts of one row and their weights, the best first.
+/// The experts of one row and their weights, best first.
 pub(crate) type Chosen = Vec<(usize, f32)>;
 
 impl ExpertSharing {
-    /// Whether each of `count` experts is in the pool of the rows that chose `rows`.
+    /// Whether each of `count` experts is in the pool; `rows` holds the choice of each row.
     pub(crate) fn pool(self, rows: &[Chosen], count: usize) -> Vec<bool> {
         let mut pool = vec![false; count];
         match self {
@@ -43,7 +44,8 @@ impl ExpertSharing {
     }
 }
 
-/// Runs of rows that share: neighbours of one segment and of one block of `length` positions.
+/// The runs of adjacent rows that share a pool: rows of one segment and of one block of `length`
+/// positions.
 pub(crate) fn runs(
     segments: impl Iterator<Item = Range<usize>>,
     positions: &[u32],
@@ -70,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pools_hold_what_the_rows_agree_on() {
+    fn a_pool_contains_the_experts_with_the_most_votes() {
         let rows = [
             vec![(3, 0.5), (0, 0.25)],
             vec![(3, 0.5), (1, 0.375)],
@@ -83,7 +85,11 @@ mod tests {
         assert_eq!(held(ExpertSharing::Sequence(1)), [2, 3]);
         assert_eq!(held(ExpertSharing::Sequence(2)), [0, 1, 2, 3]);
         assert_eq!(held(ExpertSharing::Vote(0.5)), [1, 2, 3]);
-        assert_eq!(held(ExpertSharing::Vote(0.0)), [1, 3], "as many as a row");
+        assert_eq!(
+            held(ExpertSharing::Vote(0.0)),
+            [1, 3],
+            "as many as a row chooses"
+        );
         assert_eq!(held(ExpertSharing::Vote(1.0)).len(), 6);
     }
 

@@ -1,4 +1,4 @@
-//! What is refused, and in which words.
+//! Refused checkpoints and their error messages.
 
 use crate::common::{Store, Tiny, load};
 use asynclane_model::{Checkpoint, Files, LoadError, Model};
@@ -32,7 +32,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder left behind in the temporary directory fails no test.
+        // A leftover folder in the temporary directory does not fail a test.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -41,7 +41,7 @@ fn tiny() -> Tiny {
     Tiny::new(1, &json!({}))
 }
 
-/// The one-line refusal of some files, the same from a folder and from memory.
+/// The one-line error of loading these files; checks that folder and memory give the same one.
 fn refusal(name: &str, files: Named) -> String {
     let folder = Folder::new(name, &files);
     let mapped = folder
@@ -58,7 +58,7 @@ fn refusal(name: &str, files: Named) -> String {
     memory
 }
 
-/// The refusal of a checkpoint with one key changed.
+/// The error of loading a checkpoint with one key changed.
 fn refused_key(key: &str, value: Value) -> String {
     let mut tiny = tiny();
     tiny.config[key] = value;
@@ -71,7 +71,7 @@ fn without(mut files: Named, name: &str) -> Named {
 }
 
 #[test]
-fn a_folder_and_memory_load_alike() {
+fn a_folder_and_memory_load_the_same_model() {
     let tiny = tiny();
     for (name, files) in [
         ("single", tiny.files(Store::Bf16)),
@@ -177,7 +177,7 @@ fn the_index_must_name_plain_files() {
 }
 
 #[test]
-fn tensors_must_be_there_and_fit() {
+fn missing_misshapen_and_non_finite_tensors_are_refused() {
     let name = "model.transformer.blocks.1.k_proj.weight";
     let mut lacking = tiny();
     lacking.tensors.remove(name);
@@ -303,7 +303,7 @@ fn unsupported_settings_are_refused_by_key() {
             json!(1 << 21),
             "at most 1048576, found 2097152",
         ),
-        // The family's own id does not fit so small a vocabulary.
+        // The family's default id is outside this small vocabulary.
         (
             "mask_token_id",
             Value::Null,
@@ -344,7 +344,7 @@ fn family_ids_are_the_fallback() {
 }
 
 #[test]
-fn what_is_stored_and_not_used_is_a_warning() {
+fn an_unused_tensor_is_a_warning() {
     let mut tiny = tiny();
     let mut add = |name: &str| {
         tiny.tensors
@@ -357,7 +357,7 @@ fn what_is_stored_and_not_used_is_a_warning() {
         model.warnings(),
         ["model.transformer.extra.weight: stored but not used"]
     );
-    // A tied checkpoint may store the head all the same.
+    // A tied checkpoint may store the head too.
     let mut tied = Tiny::new(2, &json!({}));
     tied.config["weight_tying"] = json!(true);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Random tiny checkpoints and a plain reference forward in f64.
+//! Tiny random checkpoints and a plain reference forward in f64.
 
 use asynclane_model::WeightDtype;
 use asynclane_model::{Checkpoint, ExecutorConfig, Files, LoadError, Model, ModelExecutor};
@@ -40,7 +40,7 @@ impl Noise {
     }
 }
 
-/// The smallest sensible configuration; `overrides` replace keys.
+/// A minimal configuration; `overrides` replace keys.
 pub fn config(overrides: &Value) -> Value {
     let mut config = json!({
         "architectures": ["LLaDAModelLM"], "model_type": "llada", "block_type": "llama",
@@ -138,7 +138,7 @@ impl Tiny {
         Self { config, tensors }
     }
 
-    /// Rounds every weight to what `store` can hold.
+    /// Rounds every weight to a value that `store` can represent.
     pub fn rounded(mut self, store: Store) -> Self {
         for (_, values) in self.tensors.values_mut() {
             for x in values {
@@ -152,7 +152,7 @@ impl Tiny {
         self
     }
 
-    /// One safetensors file with the tensors that `pick` chooses.
+    /// A safetensors file with the tensors selected by `pick`.
     pub fn safetensors(&self, store: Store, pick: impl Fn(&str) -> bool) -> Vec<u8> {
         let encoded: Vec<(&String, &Vec<usize>, Vec<u8>)> = self
             .tensors
@@ -221,23 +221,23 @@ impl Tiny {
         files
     }
 
-    /// Loads it from memory as f32.
+    /// Loads the model from memory as f32.
     pub fn model(&self) -> Model {
         load(self.files(Store::F32)).unwrap()
     }
 
-    /// Loads it from memory, its matrices as `dtype`.
+    /// Loads the model from memory with matrices in `dtype`.
     pub fn model_as(&self, dtype: WeightDtype) -> Model {
         let files = Files::memory(self.files(Store::F32));
         Model::load(Checkpoint::open(&files).unwrap().with_dtype(dtype)).unwrap()
     }
 
-    /// An executor over it with pages of 8 slots.
+    /// An executor for the model with pages of 8 slots.
     pub fn executor(&self, pages: u32, threads: usize) -> ModelExecutor {
         self.executor_as(WeightDtype::F32, pages, threads)
     }
 
-    /// An executor over it with pages of 8 slots, its matrices as `dtype`.
+    /// An executor for the model with pages of 8 slots and matrices in `dtype`.
     pub fn executor_as(&self, dtype: WeightDtype, pages: u32, threads: usize) -> ModelExecutor {
         let threads = NonZeroUsize::new(threads);
         let config = ExecutorConfig {
@@ -254,8 +254,8 @@ pub fn load(files: BTreeMap<String, Vec<u8>>) -> Result<Model, LoadError> {
     Model::load(Checkpoint::open(&Files::memory(files))?)
 }
 
-/// The reference: every row of one sequence attends to `visible[row]` first rows. Plain loops
-/// in f64, written from the architecture's definition. Returns logits `[rows, vocab]`.
+/// The reference: each row of one sequence attends to the first `visible[row]` rows. Plain loops in
+/// f64, written from the architecture's definition. Returns logits `[rows, vocab]`.
 pub fn reference(tiny: &Tiny, tokens: &[u32], visible: &[usize]) -> Vec<Vec<f64>> {
     let s = Sizes::of(&tiny.config);
     let theta = tiny.config["rope_theta"].as_f64().unwrap();
@@ -415,13 +415,13 @@ fn softmax(logits: &[f64]) -> Vec<f64> {
     logits.iter().map(|x| (x - max).exp() / total).collect()
 }
 
-/// Asserts that a candidate is what the logits say (the mask is token 5).
+/// Asserts that a candidate matches the logits (the mask is token 5).
 pub fn assert_candidate(got: &Candidate, logits: &[f64], input: u32) {
     let p = softmax(logits);
     let mut ids: Vec<usize> = (0..p.len()).filter(|&id| id != 5).collect();
     ids.sort_by(|&a, &b| p[b].total_cmp(&p[a]));
     let near = |got: f64, want: f64| assert!((got - want).abs() < 1e-4, "{got} for {want}");
-    // Near ties may fall either way: compare probabilities, and ids where they are clear.
+    // Near ties may be resolved either way: compare probabilities, not ids.
     near(got.probability, p[ids[0]]);
     near(got.runner_up_probability, p[ids[1]]);
     near(p[got.token as usize], p[ids[0]]);

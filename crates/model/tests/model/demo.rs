@@ -1,11 +1,11 @@
-//! The shipped demo checkpoint against recorded steps of a reference implementation.
+//! The demo checkpoint, compared with recorded steps of a reference implementation.
 
 use crate::common::{execute, push, row};
-use asynclane_model::{Checkpoint, ExecutorConfig, Files, Model, ModelExecutor, Part};
+use asynclane_model::{Checkpoint, ExecutorConfig, Files, Model, ModelExecutor, Stage};
 use serde_json::Value;
 use step::{Batch, Executor, Sampling};
 
-/// Masked positions the reference fills at threshold 0.9 in its first lane.
+/// Offsets of the reference's first lane, which commits at threshold 0.9.
 const LANE: u64 = 32;
 
 fn executor() -> ModelExecutor {
@@ -86,7 +86,7 @@ fn first_steps_commit_what_the_reference_commits() {
 }
 
 #[test]
-fn its_facts_are_those_of_its_configuration() {
+fn its_info_matches_its_configuration() {
     let executor = executor();
     let info = executor.model().info();
     assert_eq!(
@@ -108,7 +108,7 @@ fn its_facts_are_those_of_its_configuration() {
 }
 
 #[test]
-fn a_profile_sees_every_part_and_changes_no_bit() {
+fn a_profile_covers_every_stage_and_changes_no_bit() {
     let mut executor = executor();
     let rows = (0..20).map(|i| row(7 + i, i, 20)).collect::<Vec<_>>();
     let mut batch = Batch::default();
@@ -121,8 +121,8 @@ fn a_profile_sees_every_part_and_changes_no_bit() {
     assert_eq!(watched.candidates, plain.candidates);
     let profile = executor.take_profile().expect("one was started");
     assert_eq!(profile.passes, 2);
-    for part in Part::ALL {
-        assert!(!profile.time(part).is_zero(), "{}", part.name());
+    for stage in Stage::ALL {
+        assert!(!profile.time(stage).is_zero(), "{}", stage.name());
     }
     assert_eq!(executor.take_profile(), None);
 }

@@ -1,4 +1,4 @@
-//! The executor on a device, its kernels run by the emulation, beside the one on the CPU.
+//! The device executor with emulated kernels, compared with the CPU executor.
 
 mod memory;
 
@@ -25,7 +25,7 @@ fn on_device(tiny: &Tiny, dtype: WeightDtype) -> DeviceExecutor {
     DeviceExecutor::new(model, config).unwrap()
 }
 
-/// Pages of 8 slots for a model.
+/// An executor configuration with `PAGES` pages of 8 slots.
 fn sizes(model: &DeviceModel) -> DeviceConfig {
     let slots = 8 * u64::from(PAGES);
     DeviceConfig {
@@ -43,7 +43,7 @@ fn run(executor: &mut dyn Executor, batch: &Batch) -> BatchOutput {
     output
 }
 
-/// Sequences of these lengths on pages of their own, out of order.
+/// Sequences of these lengths, each with its own pages, out of order.
 fn batch(noise: &mut Noise, lengths: &[u32], sampling: Sampling) -> Batch {
     let mut batch = Batch::default();
     let mut page = PAGES;
@@ -58,7 +58,7 @@ fn batch(noise: &mut Noise, lengths: &[u32], sampling: Sampling) -> Batch {
     batch
 }
 
-/// Probabilities within a tolerance; tokens where they are clear.
+/// Compares probabilities within a tolerance, and tokens where there is no near tie.
 fn near(got: &[Candidate], want: &[Candidate], tolerance: f64, what: &str) {
     assert_eq!(got.len(), want.len(), "{what}");
     let errors = got
@@ -98,7 +98,7 @@ fn shapes() -> [Value; 3] {
 }
 
 #[test]
-fn candidates_are_those_of_the_cpu() {
+fn candidates_match_the_cpu() {
     for (dtype, store, tolerance) in [
         (WeightDtype::F32, Store::F32, 1e-5),
         (WeightDtype::Bf16, Store::Bf16, 8e-2),
@@ -116,9 +116,9 @@ fn candidates_are_those_of_the_cpu() {
     }
 }
 
-/// Head norms, biases, partial rotation, blocks and causal rows, whatever the families have.
+/// Covers head norms, biases, partial rotation, block-causal and causal attention.
 #[test]
-fn every_dense_family_is_that_of_the_cpu() {
+fn every_dense_family_matches_the_cpu() {
     let mut seen = 0;
     for case in Case::all() {
         let files = Files::folder(&case.folder);
@@ -152,12 +152,12 @@ fn every_dense_family_is_that_of_the_cpu() {
 }
 
 #[test]
-fn what_was_written_is_read_again_and_pages_are_copied() {
+fn later_passes_read_written_pages_and_page_copies() {
     let tiny = Tiny::new(3, &shapes()[1]);
     let (mut cpu, mut device) = (tiny.executor(PAGES, 1), on_device(&tiny, WeightDtype::F32));
     let first = batch(&mut Noise(8), &[30, 9], Sampling::GREEDY);
     let mut second = Batch::default();
-    // The first page of the first sequence goes to a page of its own, where one row is replaced.
+    // The first page of the first sequence is copied, and one row of the copy is replaced.
     let old = first.pages[0];
     second.copies.push(PageCopy {
         from: old,
@@ -185,7 +185,7 @@ fn what_was_written_is_read_again_and_pages_are_copied() {
 }
 
 #[test]
-fn sampling_filters_tops_and_biases_are_those_of_the_cpu() {
+fn sampling_filters_tops_and_biases_match_the_cpu() {
     let tiny = Tiny::new(4, &shapes()[0]);
     let (mut cpu, mut device) = (tiny.executor(PAGES, 1), on_device(&tiny, WeightDtype::F32));
     let plain = Sampling {
@@ -224,7 +224,7 @@ fn sampling_filters_tops_and_biases_are_those_of_the_cpu() {
     }
 }
 
-/// Tiles change with the number of rows; no bit does.
+/// The number of rows changes the tiles but no bit of a result.
 #[test]
 fn neighbours_change_no_bit() {
     let tiny = Tiny::new(5, &shapes()[1]);
@@ -250,8 +250,8 @@ fn neighbours_change_no_bit() {
     }
 }
 
-/// The first pass of a shape runs by itself, the second one is captured; from then on the launches
-/// are those of the graph.
+/// The first pass of a shape is launched directly, the second one is captured, and later passes are
+/// launched from the graph.
 #[test]
 fn passes_of_a_shape_share_a_graph_and_change_no_bit() {
     let tiny = Tiny::new(8, &shapes()[1]);
@@ -280,9 +280,9 @@ fn passes_of_a_shape_share_a_graph_and_change_no_bit() {
     }
 }
 
-/// A pass that was begun and never read leaves nothing behind.
+/// The output of a pass that was begun and never read is discarded.
 #[test]
-fn a_pass_that_nobody_waits_for_is_no_other_ones_output() {
+fn an_abandoned_pass_does_not_affect_the_next_one() {
     let tiny = Tiny::new(9, &shapes()[0]);
     let (first, second) = (
         batch(&mut Noise(30), &[8], Sampling::GREEDY),
@@ -326,7 +326,7 @@ fn bad_batches_are_errors_and_the_next_one_works() {
 }
 
 #[test]
-fn what_has_no_kernels_is_refused() {
+fn models_without_kernels_are_refused() {
     let tiny = Tiny::new(7, &shapes()[0]);
     let error = DeviceModel::load(&Device::emulated(), checkpoint(&tiny, WeightDtype::Int8));
     let error = error.err().unwrap().to_string();

@@ -12,7 +12,7 @@ fn tiny() -> Tiny {
 }
 
 #[test]
-fn the_spec_is_that_of_configuration_and_model() {
+fn the_spec_follows_configuration_and_model() {
     let executor = tiny().executor(6, 1);
     let spec = executor.spec();
     assert_eq!((spec.page_size, spec.pages), (8, 6));
@@ -35,7 +35,7 @@ fn the_spec_is_that_of_configuration_and_model() {
 }
 
 #[test]
-fn an_empty_batch_is_a_pass_of_nothing() {
+fn an_empty_batch_has_no_output() {
     let mut executor = tiny().executor(2, 1);
     let mut output = BatchOutput::default();
     let mut batch = Batch::default();
@@ -47,7 +47,7 @@ fn an_empty_batch_is_a_pass_of_nothing() {
 }
 
 #[test]
-fn batches_that_index_beyond_a_limit_are_errors_and_the_next_one_works() {
+fn indices_out_of_bounds_are_errors_and_the_next_batch_works() {
     let mut executor = tiny().executor(4, 1);
     let good = row(1, 0, 1);
     let cases: Vec<(Row, &str)> = vec![
@@ -216,7 +216,7 @@ fn a_ban_moves_the_argmax_and_raises_the_rest() {
     assert!((banned.probability - expected).abs() < 1e-9);
 }
 
-/// A row at `position` on the first page that wants tops within a set.
+/// A row at `position` on the first page with this score and set of allowed tokens.
 fn asking(position: u32, score: Score, allowed: Option<u32>) -> Row {
     Row {
         score,
@@ -226,7 +226,7 @@ fn asking(position: u32, score: Score, allowed: Option<u32>) -> Row {
 }
 
 #[test]
-fn tops_belong_to_the_rows_that_want_them_and_follow_the_candidate() {
+fn tops_are_listed_for_the_rows_that_request_them() {
     let mut executor = tiny().executor(1, 1);
     let wanted = [3, 0, 60, 1, 0, 20, 2, 8].map(|count| match count {
         0 => Score::Candidate,
@@ -249,7 +249,7 @@ fn tops_belong_to_the_rows_that_want_them_and_follow_the_candidate() {
         tops = rest;
     }
     assert_eq!(tops, []);
-    // All tokens but the mask: with its probability they sum to one.
+    // The tops are all tokens except the mask; with the mask's probability they sum to one.
     let all: f64 = output.tops[3..63].iter().map(probability).sum();
     assert!((all + output.candidates[2].present - 1.0).abs() < 1e-6);
 }
@@ -258,7 +258,8 @@ fn probability(top: &TopToken) -> f64 {
     f64::from(top.logprob).exp()
 }
 
-/// Distinct tokens by falling probability, the first of them those of a greedy candidate.
+/// Checks that tops are distinct tokens in descending probability and start with the tokens of a
+/// greedy candidate.
 fn check_tops(tops: &[TopToken], candidate: &Candidate) {
     assert!(tops.is_sorted_by(|a, b| a.logprob >= b.logprob));
     let tokens: std::collections::BTreeSet<_> = tops.iter().map(|top| top.token).collect();
@@ -274,7 +275,7 @@ fn check_tops(tops: &[TopToken], candidate: &Candidate) {
 }
 
 #[test]
-fn a_set_leaves_its_tokens_alone_and_rows_choose_their_own() {
+fn each_row_is_restricted_to_its_own_allowed_set() {
     let mut executor = tiny().executor(1, 1);
     let mut batch = Batch::default();
     let hot = Sampling {
@@ -301,7 +302,7 @@ fn a_set_leaves_its_tokens_alone_and_rows_choose_their_own() {
     }
     let nothing = restricted.candidates[1];
     assert_eq!((nothing.probability, nothing.entropy), (0.0, 0.0));
-    // The set of everything and no set at all.
+    // The set of all tokens has the same result as no set.
     batch.rows.iter_mut().for_each(|row| row.allowed = None);
     let free = execute(&mut executor, &batch);
     assert_eq!(free.candidates[2..4], restricted.candidates[2..4]);
@@ -309,7 +310,7 @@ fn a_set_leaves_its_tokens_alone_and_rows_choose_their_own() {
 }
 
 #[test]
-fn repetition_moves_a_logit_towards_unlikely() {
+fn a_repetition_penalty_lowers_a_probability() {
     let mut executor = tiny().executor(1, 1);
     let mut batch = Batch::default();
     push(
@@ -401,7 +402,7 @@ fn temperature_zero_ignores_seed_and_filters() {
 }
 
 #[test]
-fn logits_check_their_tokens_and_leave_the_pool_alone() {
+fn logits_checks_its_tokens_and_does_not_use_the_pool() {
     let mut executor = tiny().executor(1, 1);
     let mut batch = Batch::default();
     push(&mut batch, vec![row(9, 0, 1)], &[0], Sampling::GREEDY);

@@ -1,4 +1,4 @@
-//! The attention of every family through the executor: pieces, neighbours, reordered rows.
+//! The attention of every family in the executor: pieces, neighbours, reordered rows.
 
 use crate::common::{assert_candidate, execute, push, row};
 use crate::official::Case;
@@ -19,7 +19,7 @@ fn executor(model: Model) -> ModelExecutor {
     ModelExecutor::new(model, config).unwrap()
 }
 
-/// What row `i` of `count` may see.
+/// The number of rows that row `i` of `count` sees.
 fn visible(attention: Attention, i: usize, count: usize) -> usize {
     match attention {
         Attention::Full => count,
@@ -29,7 +29,7 @@ fn visible(attention: Attention, i: usize, count: usize) -> usize {
     .min(count)
 }
 
-/// Rows of a case under its own attention.
+/// The rows of a case with its own attention.
 pub fn rows(case: &Case, attention: Attention) -> Vec<Row> {
     let count = case.tokens.len();
     let see = |i| visible(attention, i, count) as u32;
@@ -50,13 +50,13 @@ fn alone(executor: &mut ModelExecutor, rows: &[Row]) -> Vec<Candidate> {
     execute(executor, &batch).candidates
 }
 
-/// The candidates of the case alone, which those of other sequences in the batch do not change.
+/// The candidates of the case alone; checks that other sequences in the batch do not change them.
 fn undisturbed(executor: &mut ModelExecutor, case: &Case, what: &str) -> Vec<Candidate> {
     let rows = rows(case, executor.spec().attention);
     let want = alone(executor, &rows);
     let mut batch = Batch::default();
     for sequence in 0..6 {
-        // Other lengths and other tokens beside the one in the middle.
+        // The other sequences have other lengths and tokens.
         let rows = match sequence {
             3 => rows.clone(),
             _ => (0..7 * sequence + 1)
@@ -172,7 +172,7 @@ fn the_readme_lists_every_family() {
     }
 }
 
-/// The facts of a configuration that says nothing of its ids and blocks.
+/// The info of a configuration without token ids and block length.
 fn facts(keys: &[(&str, Value)]) -> (&'static str, Attention, Readout, u32, Vec<u32>) {
     let mut config = json!({
         "vocab_size": 157_184, "hidden_size": 4, "intermediate_size": 2, "head_dim": 4,
@@ -188,7 +188,7 @@ fn facts(keys: &[(&str, Value)]) -> (&'static str, Attention, Readout, u32, Vec<
 }
 
 #[test]
-fn families_say_what_rows_see_and_where_predictions_are_read() {
+fn families_define_attention_readout_and_default_ids() {
     let named = |name: &str| ("architectures", json!([name]));
     let experts = [
         ("num_experts", json!(2)),
@@ -238,7 +238,7 @@ fn families_say_what_rows_see_and_where_predictions_are_read() {
             ("llada2", Attention::Blocks(32), own, 156_895, vec![156_892]),
         ),
         (
-            // As it is published: the architecture decides.
+            // As published: `architectures` takes precedence.
             [
                 with("LLaDAMoEModelLM"),
                 vec![("model_type", json!("llada"))],

@@ -1,4 +1,4 @@
-//! Filter weights: what is read, and what is refused in which words.
+//! Filter weights: reading, writing and refused files.
 
 use asynclane_model::{Files, FilterWeights, LoadError};
 use half::{bf16, f16};
@@ -6,10 +6,10 @@ use safetensors::tensor::{Dtype, TensorView, serialize};
 
 const NAME: &str = "filter.safetensors";
 
-/// A tensor as it is stored.
+/// A stored tensor.
 type Stored = (&'static str, Vec<usize>, Dtype, Vec<u8>);
 
-/// 3 -> 2 -> 3, values that every type holds exactly.
+/// A filter 3 -> 2 -> 3 with values that every type represents exactly.
 fn filter() -> FilterWeights {
     let values = |count, from: f32| (0..count).map(|at| from + at as f32 / 4.0).collect();
     FilterWeights {
@@ -57,7 +57,7 @@ fn load(tensors: &[Stored]) -> Result<FilterWeights, LoadError> {
     open(serialize(views, None).expect("a file"))
 }
 
-/// The one-line refusal of the file once `change` went over it.
+/// The one-line error of reading the file after `change`.
 fn refusal(change: impl FnOnce(&mut Vec<Stored>)) -> String {
     let mut tensors = stored(Dtype::F32);
     change(&mut tensors);
@@ -67,7 +67,7 @@ fn refusal(change: impl FnOnce(&mut Vec<Stored>)) -> String {
 }
 
 #[test]
-fn every_type_is_read_and_what_is_written_is_read_again() {
+fn every_type_is_read_and_written_files_are_read_back() {
     for dtype in [Dtype::F32, Dtype::BF16, Dtype::F16] {
         assert_eq!(load(&stored(dtype)).unwrap(), filter(), "{dtype:?}");
     }
@@ -94,7 +94,7 @@ fn a_file_is_read_from_its_path() {
 }
 
 #[test]
-fn what_is_no_filter_is_refused() {
+fn files_that_are_not_a_filter_are_refused() {
     assert_eq!(
         refusal(|tensors| drop(tensors.remove(0))),
         "filter.safetensors: 0.weight: expected a matrix [hidden, block length], found none"
@@ -113,7 +113,7 @@ fn what_is_no_filter_is_refused() {
     );
     assert_eq!(
         refusal(|tensors| tensors.push(("4.bias", vec![1], Dtype::F32, vec![0; 4]))),
-        "filter.safetensors: 4.bias: expected two linear layers, 0 and 2, found a third"
+        "filter.safetensors: 4.bias: expected only the linear layers 0 and 2, found another tensor"
     );
     assert_eq!(
         refusal(|tensors| *tensors = stored(Dtype::F64)),
@@ -127,7 +127,7 @@ fn what_is_no_filter_is_refused() {
 }
 
 #[test]
-fn what_is_no_safetensors_file_is_refused() {
+fn truncated_files_are_refused() {
     let whole = filter().to_file().unwrap();
     for length in [0, 5, whole.len() - 1] {
         let error = open(whole[..length].to_vec()).expect_err("it is cut");

@@ -1,4 +1,4 @@
-//! GGUF files in the layout of llama.cpp's converter, against the safetensors that they hold.
+//! GGUF files in the layout of llama.cpp's converter, compared with the same safetensors.
 
 use crate::common::{Store, Tiny, load};
 use crate::official::Case;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Hugging Face's names and llama.cpp's, without `.weight` and `.bias`.
+/// Hugging Face and llama.cpp names, without `.weight` and `.bias`.
 const NAMES: &[(&str, &str)] = &[
     ("model.transformer.wte", "token_embd"),
     ("model.transformer.ln_f", "output_norm"),
@@ -64,7 +64,7 @@ fn renamed(name: &str) -> String {
     }
 }
 
-/// Row i of half j of a head becomes its row 2 i + j, as llama.cpp rotates neighbours.
+/// Row i of half j of a head becomes its row 2 i + j, because llama.cpp rotates adjacent elements.
 fn interleaved(head: usize, shape: &[usize], values: &[f32]) -> Vec<f32> {
     let columns: usize = shape[1..].iter().product();
     let rows: Vec<&[f32]> = values.chunks(columns).collect();
@@ -77,13 +77,13 @@ fn interleaved(head: usize, shape: &[usize], values: &[f32]) -> Vec<f32> {
     out
 }
 
-/// A GGUF file in a folder of its own, removed at the end.
+/// A GGUF file in its own folder, removed when dropped.
 struct File {
     folder: PathBuf,
 }
 
 impl File {
-    /// Writes `tensors`, matrices as `dtype`.
+    /// Writes `tensors`, with matrices in `dtype`.
     fn write(name: &str, metadata: &[(&str, Field)], tensors: &Tensors, dtype: GgmlDType) -> Self {
         let folder = format!("asynclane-gguf-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
@@ -127,7 +127,8 @@ impl Drop for File {
     }
 }
 
-/// What the converter writes of a configuration; `head` is the test's own.
+/// The metadata that the converter writes for a configuration, and `head`, which only this test
+/// uses.
 fn metadata(arch: &str, of: &Value) -> Vec<(&'static str, Field)> {
     let key = |one: &str, other: &str| {
         of.get(one)
@@ -174,7 +175,7 @@ fn full_id(id: &str) -> &'static str {
 }
 
 #[test]
-fn logits_are_those_of_the_safetensors() {
+fn logits_match_the_safetensors() {
     for name in ["llada-grouped", "dream-grouped", "dream-odd"] {
         let cases = Case::all();
         let case = cases.iter().find(|case| case.name == name).unwrap();
@@ -195,9 +196,9 @@ fn logits_are_those_of_the_safetensors() {
     }
 }
 
-/// What a quantized file says is what its values in f32 say.
+/// A quantized file has the same logits as its dequantized values in f32.
 #[test]
-fn quantized_matrices_are_read_as_what_they_stand_for() {
+fn quantized_matrices_are_dequantized() {
     let sizes = json!({"d_model": 64, "n_heads": 4, "n_kv_heads": 2, "mlp_hidden_size": 96,
         "embedding_size": 64, "vocab_size": 64});
     let tiny = Tiny::new(3, &sizes);
@@ -233,7 +234,7 @@ fn quantized_matrices_are_read_as_what_they_stand_for() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_by_name() {
+fn unsupported_and_corrupt_files_are_refused() {
     let tiny = Tiny::new(3, &json!({}));
     let good = metadata("llada", &tiny.config);
     let refusal = |name: &str, metadata: &[(&str, Field)], tensors: &Tensors| {

@@ -1,4 +1,4 @@
-//! Batch invariance, bit for bit: a row's result is a function of its own sequence alone.
+//! Bitwise batch invariance: a row's result depends only on its own sequence.
 
 use crate::common::{Noise, Tiny, execute, push, row};
 use asynclane_model::WeightDtype;
@@ -15,14 +15,14 @@ fn geometries() -> [Value; 2] {
     ]
 }
 
-/// Every geometry with every dtype of its matrices.
+/// Every geometry with every dtype.
 fn kinds() -> impl Iterator<Item = (Value, WeightDtype)> {
     let with = |geometry: Value| WeightDtype::ALL.map(|dtype| (geometry.clone(), dtype));
     geometries().into_iter().flat_map(with)
 }
 
-/// A sequence of `count` rows under full attention with its own seed, on `pages`; some of them
-/// are biased, want their most probable tokens or may only choose from a set.
+/// Adds a sequence of `count` rows under full attention with its own seed, on `pages`. Some rows
+/// have biases, request tops or have a set of allowed tokens.
 fn sequence(batch: &mut Batch, vocab: u32, seed: u64, count: usize, pages: &[u32]) {
     let mut noise = Noise(seed);
     let from = batch.biases.len() as u32;
@@ -60,7 +60,7 @@ fn sequence(batch: &mut Batch, vocab: u32, seed: u64, count: usize, pages: &[u32
     push(batch, rows, pages, sampling);
 }
 
-/// Every bit of the candidate of each row and of its most probable tokens, all rows being scored.
+/// All bits of each row's candidate and tops; all rows are scored.
 fn bits(batch: &Batch, output: &BatchOutput) -> Vec<Vec<u64>> {
     let mut tops = output.tops.iter();
     let rows = batch.rows.iter().zip(&output.candidates);
@@ -88,12 +88,12 @@ fn vocab(geometry: &Value) -> u32 {
 }
 
 #[test]
-fn a_sequence_alone_in_pairs_and_in_a_crowd() {
+fn a_sequence_has_the_same_bits_alone_in_pairs_and_among_many() {
     for (geometry, dtype) in kinds() {
         let tiny = Tiny::new(1, &geometry);
         let mut executor = tiny.executor_as(dtype, 80, 2);
         let count = |i: usize| 1 + (i * 13) % 40;
-        // Ten pages of eight slots per sequence are more than enough.
+        // Five pages of eight slots fit the longest sequence.
         let alone: Vec<Vec<_>> = (0..16)
             .map(|i| {
                 let mut batch = Batch::default();
@@ -139,8 +139,7 @@ fn any_row_count_yields_the_same_bits() {
         let expected = bits(&fixed, &execute(&mut executor, &fixed));
         let crowd: Vec<usize> = (0..70).chain([150, 295]).collect();
         for others in crowd {
-            // The five rows behind `others` single rows of other sequences, which share pages
-            // with none of them.
+            // The five rows after `others` single rows of other sequences, which use other pages.
             let mut batch = Batch::default();
             let mut noise = Noise(others as u64);
             for _ in 0..others {
@@ -187,7 +186,7 @@ fn threads_do_not_change_bits() {
 
 #[test]
 fn forwarding_in_pieces_yields_the_same_bits_as_at_once() {
-    // Causal rows: what is cached is what would be computed.
+    // Causal attention: cached keys and values equal recomputed ones.
     let tiny = Tiny::new(4, &geometries()[1]);
     let mut executor = tiny.executor(40, 2);
     let mut noise = Noise(9);

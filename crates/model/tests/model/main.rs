@@ -1,4 +1,4 @@
-//! The model crate from outside: checkpoints, parity, batch invariance, the demo checkpoint.
+//! Tests of the public interface: checkpoints, parity, batch invariance, the demo checkpoint.
 
 #[cfg(test)]
 mod checkpoint;

@@ -1,7 +1,7 @@
-//! Logits against the official PyTorch code of every family, on tiny checkpoints it wrote.
+//! Logits compared with the official PyTorch code of every family, on tiny checkpoints.
 //!
-//! `fixtures/families.py` made the checkpoints and the references; each reference's metadata names
-//! the repository and the commit.
+//! `fixtures/families.py` generates the checkpoints and the references. The metadata of each
+//! reference names repository and commit.
 
 use asynclane_model::{Checkpoint, Family, Files, Model, WeightDtype};
 use safetensors::SafeTensors;
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 /// Accepted difference from the official code.
 struct Tolerance {
-    /// Of any logit, relative to its row's largest.
+    /// Largest difference of a logit, relative to the largest of its row.
     f32: f64,
-    /// Of all logits together, see [`spread`].
+    /// Root mean square of all differences, see [`spread`].
     bf16: f64,
 }
 
@@ -23,16 +23,16 @@ const TOLERANCE: Tolerance = Tolerance {
     bf16: 2e-2,
 };
 
-/// A checkpoint of `fixtures/families` and what the official code says of it.
+/// A checkpoint of `fixtures/families` and its reference from the official code.
 pub struct Case {
     pub name: String,
     pub folder: PathBuf,
     source: String,
     pub tokens: Vec<u32>,
     logits: Vec<f32>,
-    /// Of the official code in bf16, for a checkpoint in bf16.
+    /// Logits of the official code in bf16, for a checkpoint in bf16.
     logits_bf16: Option<Vec<f32>>,
-    /// Under causal attention, an order of the tokens and the logits in it.
+    /// Under causal attention: an order of the tokens and the logits in this order.
     pub reordered: Option<(Vec<u32>, Vec<f32>)>,
 }
 
@@ -41,7 +41,10 @@ impl Case {
         let bytes = std::fs::read(folder.join("reference.safetensors")).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
         let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
-        let metadata = header.metadata().as_ref().expect("says where it is from");
+        let metadata = header
+            .metadata()
+            .as_ref()
+            .expect("metadata with the origin");
         let origin: Value = serde_json::from_str(&metadata["origin"]).unwrap();
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
         let tokens = file.tensor("tokens").unwrap();
@@ -74,7 +77,7 @@ impl Case {
         folders.iter().map(|folder| Self::read(folder)).collect()
     }
 
-    /// Loads it.
+    /// Loads the checkpoint.
     pub fn model(&self, dtype: WeightDtype) -> Model {
         let checkpoint = Checkpoint::open(&Files::folder(&self.folder)).unwrap();
         let model = Model::load(checkpoint.with_dtype(dtype)).unwrap();
@@ -103,8 +106,8 @@ fn error(got: &[f32], want: &[f32], vocab: usize) -> f64 {
     .fold(0.0, f64::max)
 }
 
-/// Root mean square of the differences, relative to that of the logits. What single logits of
-/// random weights differ by is chance between any two orders of rounding.
+/// Root mean square of the differences, relative to that of the logits. In bf16, the difference of
+/// a single logit of random weights varies too much with the order of rounding.
 fn spread(got: &[f32], want: &[f32]) -> f64 {
     let squares = |values: &mut dyn Iterator<Item = f32>| -> f64 {
         values.map(|x| f64::from(x) * f64::from(x)).sum()
@@ -114,7 +117,7 @@ fn spread(got: &[f32], want: &[f32]) -> f64 {
 }
 
 #[test]
-fn logits_are_those_of_the_official_code() {
+fn logits_match_the_official_code() {
     let cases = Case::all();
     let mut worst = Tolerance {
         f32: 0.0,

@@ -1,4 +1,4 @@
-//! Logits and candidates of random tiny checkpoints against a plain reference forward.
+//! Logits and candidates of tiny random checkpoints, compared with a plain reference forward.
 
 use crate::common::{Noise, Store, Tiny, assert_candidate, execute, load, push, reference, row};
 use asynclane_model::WeightDtype;
@@ -57,7 +57,7 @@ fn logits_agree_over_geometries_and_seeds() {
 
 #[test]
 fn logits_of_shorter_dtypes_are_near() {
-    // The worst logit of many, after layers of random weights that sharpen every difference.
+    // The largest error of all logits; layers of random weights amplify every difference.
     for (dtype, most) in [(WeightDtype::Bf16, 0.06), (WeightDtype::Int8, 0.13)] {
         for (seed, overrides) in variants().into_iter().enumerate() {
             let tiny = Tiny::new(seed as u64, &overrides);
@@ -67,7 +67,7 @@ fn logits_of_shorter_dtypes_are_near() {
             assert_eq!(model.info().dtype, dtype);
             let error = error(&model.logits(&tokens).unwrap(), &want);
             assert!(error < most, "{overrides} {dtype:?}: {error}");
-            // Rounding shows: it is not f32 under another name.
+            // Rounding is visible, so the model does not compute in f32.
             assert!(error > 1e-4, "{overrides} {dtype:?}: {error}");
         }
     }
@@ -97,7 +97,7 @@ fn a_sequence_in_pieces_equals_the_whole_under_causal_and_block_causal_rows() {
             let visible: Vec<usize> = (0..tokens.len()).map(end).collect();
             let want = reference(&tiny, &tokens, &visible);
             let mut executor = tiny.executor(12, 2);
-            // Out of order pages; a second sequence beside it in every batch.
+            // Pages are out of order, and every batch contains a second sequence.
             let (table, other) = ([7, 2, 9, 0], [1, 3]);
             let mut from = 0;
             for blocks in [2, 1, 5, 40] {
@@ -147,7 +147,7 @@ fn rows_without_a_score_only_write_and_copies_come_first() {
         Sampling::GREEDY,
     );
     assert_eq!(execute(&mut executor, &batch).candidates, []);
-    // A clone of the second page goes on; the original is overwritten in the same batch.
+    // The sequence continues on a copy of the second page; the same batch overwrites the original.
     let mut batch = Batch::default();
     batch.copies.push(PageCopy {
         from: PageId(5),
@@ -177,7 +177,7 @@ fn rows_without_a_score_only_write_and_copies_come_first() {
 
 #[test]
 fn slots_and_positions_are_independent() {
-    // Rows in another order of slots, positions kept: attention over a set does not care.
+    // Rows at permuted slots with unchanged positions: full attention does not depend on the order.
     let tiny = Tiny::new(8, &json!({}));
     let tokens = tokens(8, 20);
     let want = reference(&tiny, &tokens, &[20; 20]);

@@ -1,4 +1,4 @@
-//! What is refused of checkpoints that transformers wrote, and in which words.
+//! Refused checkpoints in the format of Hugging Face `transformers`, and their error messages.
 
 use crate::common::load;
 use asynclane_model::Model;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 type Named = BTreeMap<String, Vec<u8>>;
 
-/// The files of a checkpoint of the fixtures, some keys of its configuration replaced.
+/// The files of a fixture checkpoint with some configuration keys replaced.
 fn files(case: &str, keys: &[(&str, Value)]) -> Named {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/fixtures/families");
     let mut files = Named::new();
@@ -172,7 +172,7 @@ fn settings_are_refused_by_key() {
 }
 
 #[test]
-fn defaults_may_be_said() {
+fn default_values_may_be_written_out() {
     let told = accepted(
         "dream-grouped",
         &[
@@ -211,7 +211,7 @@ fn files_and_tensors_are_named() {
         refusal(files("sdar-4", &[("intermediate_size", json!(35))])),
         format!("model.safetensors: {gate}: expected shape [35, 24], found [34, 24]")
     );
-    // Norms of heads that the checkpoint has not.
+    // Head norms that the checkpoint does not contain.
     assert_eq!(
         refusal(files("wedlm-7b", &[("qk_norm", json!(true))])),
         "model.safetensors.index.json: model.layers.0.self_attn.q_norm.weight: expected a tensor \
@@ -242,7 +242,7 @@ fn a_tied_head_may_be_stored_and_an_untied_one_must() {
         refusal(files("sdar-16-tied", &untied)),
         "model.safetensors: lm_head.weight: expected a tensor of shape [47, 24], found none"
     );
-    // What the configuration does not speak of is a warning.
+    // A tensor that the configuration does not use is a warning.
     let bare = accepted("wedlm-7b", &[("attention_bias", json!(false))]);
     assert_eq!(bare.warnings().len(), 6);
     assert_eq!(
@@ -252,7 +252,7 @@ fn a_tied_head_may_be_stored_and_an_untied_one_must() {
 }
 
 #[test]
-fn experts_are_told() {
+fn expert_info_follows_the_configuration() {
     let experts = |case| {
         let experts = accepted(case, &[]).info().experts?;
         Some((experts.count, experts.chosen, experts.parameters))
@@ -260,7 +260,7 @@ fn experts_are_told() {
     assert_eq!(experts("dream-grouped"), None);
     assert_eq!(experts("llada2-mini"), Some((8, 3, 3 * 20 * 7 * 2)));
     assert_eq!(experts("llada-moe"), Some((8, 3, 3 * 24 * 7 * 2)));
-    // The width of a dense MLP matters where there is one.
+    // The width of a dense MLP is required if a layer has one.
     let unsaid = [("dense_intermediate_size", json!(-1))];
     assert_eq!(accepted("llada-moe", &unsaid).info().mlp_width, 7);
     assert_eq!(

@@ -1,11 +1,11 @@
-//! What a checkpoint says of itself before a weight is read.
+//! Surveys: a checkpoint's info and memory, computed without reading weights.
 
 use crate::official::Case;
 use asynclane_model::{Checkpoint, Files, Geometry, LoadError, Model, WeightDtype};
 use std::sync::{Arc, Mutex};
 
-/// Every kind of checkpoint: official fixtures, the demo model, random weights with matrices large
-/// enough for pages of their own.
+/// Every kind of checkpoint: fixtures, the demo model, random weights, and matrices large enough
+/// for their own memory mappings.
 fn checkpoints() -> Vec<(String, Checkpoint)> {
     let folders = Case::all().into_iter().map(|case| case.folder);
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/checkpoint");
@@ -27,7 +27,7 @@ const LARGE: &str = r#"{"architectures": ["LLaDAModelLM"], "d_model": 512, "n_he
     "mask_token_id": 5, "eos_token_id": 1}"#;
 
 #[test]
-fn a_survey_says_what_loading_yields() {
+fn a_survey_matches_loading() {
     for dtype in WeightDtype::ALL {
         for (name, mut checkpoint) in checkpoints() {
             let survey = checkpoint.survey(dtype).unwrap();
@@ -44,7 +44,7 @@ fn shorter_numbers_take_less_memory() {
     let mut checkpoint = Checkpoint::synthetic(LARGE, 1).unwrap();
     let mut bytes = |dtype| checkpoint.survey(dtype).unwrap().memory.weights;
     let [f32, bf16, int8] = WeightDtype::ALL.map(&mut bytes);
-    // The embedding table stays as it is; the head is cut to whole panels.
+    // The embedding table stays f32; matrices are packed in complete panels.
     let table = 4 * 5000 * 512;
     assert!(
         (f32 - table) < 21 * (bf16 - table) / 10 && bf16 < f32,
@@ -64,7 +64,7 @@ fn shorter_numbers_take_less_memory() {
 }
 
 #[test]
-fn a_survey_refuses_what_loading_refuses() {
+fn a_survey_reports_the_errors_of_loading() {
     let demo = |name: &str| {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/checkpoint");
         std::fs::read(format!("{folder}/{name}")).unwrap()
@@ -82,7 +82,7 @@ fn a_survey_refuses_what_loading_refuses() {
 }
 
 #[test]
-fn a_watch_sees_every_tensor_once_and_none_in_a_survey() {
+fn the_callback_counts_every_byte_once_and_none_in_a_survey() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/checkpoint");
     let read = Arc::new(Mutex::new(Vec::new()));
     let seen = read.clone();

@@ -1,7 +1,7 @@
-//! Split, rotation, writes into the pool, and attention over it.
+//! Splitting, rotation, pool writes and attention.
 
 use super::super::{
-    AttentionScratch, Buffer, Device, DevicePool, Heads, PoolSizes, Precision, Result, split,
+    AttentionScratch, Buffer, Device, DevicePool, DeviceRope, PoolSizes, Precision, Result, split,
 };
 use super::data::{Ends, POSITIONS, Random, Rows, array, poisoned, tensor, values};
 use super::{Check, cpu, rounding};
@@ -14,14 +14,14 @@ use candle_core::{Device as Cpu, Tensor};
 const EPS: f32 = 1e-6;
 const THETA: f64 = 1e4;
 
-/// Heads of a layer.
+/// The heads of a layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) heads: usize,
     pub(super) groups: usize,
     pub(super) c: usize,
-    /// Numbers of a head that turn.
-    pub(super) turned: usize,
+    /// Number of elements of a head that are rotated.
+    pub(super) rotated: usize,
     pub(super) norms: bool,
 }
 
@@ -30,23 +30,23 @@ pub(super) const SHAPE: Shape = Shape {
     heads: 4,
     groups: 2,
     c: 32,
-    turned: 32,
+    rotated: 32,
     norms: false,
 };
 
 impl Shape {
-    /// Of a row's queries, keys and values.
+    /// The width of a row's queries, keys and values.
     pub(super) fn width(&self) -> usize {
         (self.heads + 2 * self.groups) * self.c
     }
 }
 
-/// One layer's input and the pool before it.
+/// One layer's input and the pool before the layer.
 pub(super) struct Case {
     pub(super) shape: Shape,
     pub(super) rows: Rows,
     qkv: Vec<f32>,
-    /// Where the rows begin in `qkv`.
+    /// Offset of the first row in `qkv`.
     pub(super) first: usize,
     norms: Vec<f32>,
     pub(super) pool: DevicePool,
@@ -58,11 +58,11 @@ pub(super) fn checks(
     most: usize,
 ) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
-    let shape = |heads, groups, c, turned, norms| Shape {
+    let shape = |heads, groups, c, rotated, norms| Shape {
         heads,
         groups,
         c,
-        turned,
+        rotated,
         norms,
     };
     for shape in [
@@ -71,12 +71,12 @@ pub(super) fn checks(
         shape(7, 1, 64, 64, false),
         shape(3, 3, 128, 128, true),
     ] {
-        // Odd lengths, one row, a segment longer than a tile, page borders.
+        // Odd lengths, one row, a segment longer than a tile, page boundaries.
         let rows = Rows::new(random, 16, &[(1, 1), (5, 33), (70, 100), (1, 64)]);
         checks.extend(Case::new(random, on, shape, rows)?.checks()?);
     }
     for page in [1, 5, 64] {
-        // Contexts of several parts.
+        // Contexts of several partitions.
         let rows = Rows::new(random, page, &[(3, 511), (2, 1100), (4, 513)]);
         checks.extend(Case::new(random, on, SHAPE, rows)?.checks()?);
     }
@@ -101,7 +101,7 @@ impl Case {
             pages: rows.pool,
         };
         let pool = DevicePool::new(device, sizes)?;
-        // What earlier batches left there.
+        // Contents from earlier batches.
         let slots = rows.pool * rows.page;
         let numbers = random.numbers(4 * slots * shape.groups * shape.c);
         let old = array((device, precision), &numbers, numbers.len(), Ends::Plain)?;
@@ -122,7 +122,7 @@ impl Case {
         self.pool.sizes().precision
     }
 
-    /// Queries and attended values of all rows, which are padded to a multiple of `pad`.
+    /// Queries and attention results of all rows; rows are padded to a multiple of `pad`.
     pub(super) fn run(&self, pad: usize) -> Result<[Vec<f32>; 2]> {
         let on = (self.pool.device(), self.precision());
         let (device, shape, rows) = (on.0, self.shape, &self.rows);
@@ -131,7 +131,7 @@ impl Case {
         let mut qkv = self.qkv[self.first..][..rows.len() * shape.width()].to_vec();
         qkv.resize(batch.rows() * shape.width(), 0.25);
         let qkv = array((device, Precision::F32), &qkv, shape.width(), Ends::Plain)?;
-        let table = Heads::new(device, &RopeTable::new(THETA, shape.turned, POSITIONS))?;
+        let table = DeviceRope::new(device, &RopeTable::new(THETA, shape.rotated, POSITIONS))?;
         let weights = Buffer::floats(device, &self.norms)?;
         let norms = shape.norms.then_some((&weights, EPS));
         let q = poisoned(on, (batch.rows(), inner), Ends::Plain)?;
@@ -159,7 +159,7 @@ impl Case {
         Ok([half(2), half(3)])
     }
 
-    /// A pool of the CPU's with the device's numbers.
+    /// A CPU pool with the device's numbers.
     fn on_cpu(&self, which: Pool, numbers: &[f32]) -> Result<Tensor> {
         let dims = (
             self.rows.pool,
@@ -175,31 +175,31 @@ impl Case {
     }
 
     /// Queries, keys and values of the rows after norms and rotation.
-    fn turned(&self) -> Result<Tensor> {
+    fn rotated(&self) -> Result<Tensor> {
         let Shape {
             heads, groups, c, ..
         } = self.shape;
-        let turned = tensor(&self.qkv, self.shape.width())?;
+        let rotated = tensor(&self.qkv, self.shape.width())?;
         if self.shape.norms {
             let norm = HeadNorm {
                 weights: &self.norms,
                 width: c,
                 eps: EPS,
             };
-            cpu(turned.inplace_op1(&norm))?;
+            cpu(rotated.inplace_op1(&norm))?;
         }
         let rope = Rope {
-            table: &RopeTable::new(THETA, self.shape.turned, POSITIONS),
+            table: &RopeTable::new(THETA, self.shape.rotated, POSITIONS),
             positions: &self.rows.positions,
             heads: heads + groups,
             width: c,
         };
-        cpu(turned.inplace_op1(&rope))?;
-        Ok(turned)
+        cpu(rotated.inplace_op1(&rope))?;
+        Ok(rotated)
     }
 
-    /// What the CPU's pools hold once the rows are written.
-    fn written(&self, turned: &Tensor, before: &[Vec<f32>; 2]) -> Result<[Vec<f32>; 2]> {
+    /// The contents of the CPU pools after the rows are written.
+    fn written(&self, rotated: &Tensor, before: &[Vec<f32>; 2]) -> Result<[Vec<f32>; 2]> {
         let Shape {
             heads, groups, c, ..
         } = self.shape;
@@ -210,7 +210,7 @@ impl Case {
                 slots: &self.rows.slots,
                 column,
             };
-            cpu(pool.inplace_op2(turned, &write))?;
+            cpu(pool.inplace_op2(rotated, &write))?;
             match which {
                 Pool::Keys => values(&cpu(pool.transpose(2, 3).and_then(|t| t.contiguous()))?),
                 Pool::Values => values(&pool),
@@ -222,7 +222,7 @@ impl Case {
         ])
     }
 
-    /// Attention on what the device has really written, so that its own error alone is seen.
+    /// CPU attention over the pool that the device wrote, so that only attention's error counts.
     fn attended(&self, q: &[f32], held: &[Vec<f32>; 2]) -> Result<Vec<f32>> {
         let attention = PagedAttention {
             segments: &self.rows.segments,
@@ -251,19 +251,19 @@ impl Case {
         let before = self.held()?;
         let [q, out] = self.run(1)?;
         let after = self.held()?;
-        // Rows that pad the batch change no bit, of the pool neither.
+        // Padding rows change no bit of the results or of the pool.
         let idle = self.run(32)? == [q.clone(), out.clone()] && self.held()? == after;
-        let turned = self.turned()?;
-        let queries = turned.narrow(1, 0, heads * c).and_then(|t| t.contiguous());
+        let rotated = self.rotated()?;
+        let queries = rotated.narrow(1, 0, heads * c).and_then(|t| t.contiguous());
         let queries = values(&cpu(queries)?)?;
-        let [keys, others] = self.written(&turned, &before)?;
+        let [keys, others] = self.written(&rotated, &before)?;
         let attended = self.attended(&q, &after)?;
         let share = rounding(precision);
         Ok(vec![
             Check::new(name("queries"), &q, &queries, share),
             Check::new(name("keys"), &after[0], &keys, share),
             Check::new(name("values"), &after[1], &others, share),
-            // Weights are rounded too.
+            // Attention weights are rounded too.
             Check::new(name("attention"), &out, &attended, 2.0 * share),
             Check {
                 name: name("padding"),

@@ -8,7 +8,7 @@ use candle_core::{Device as Cpu, Tensor};
 
 /// Positions of the batches' rotary tables.
 pub(super) const POSITIONS: usize = 64;
-/// The most probable token.
+/// Greedy sampling.
 pub(super) const GREEDY: Draw = Draw {
     temperature: 0.0,
     top_p: 1.0,
@@ -22,7 +22,7 @@ pub(super) const GREEDY: Draw = Draw {
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    /// In -1..1.
+    /// The next number in -1..1.
     pub(super) fn next(&mut self) -> f32 {
         self.0 = self
             .0
@@ -40,21 +40,21 @@ impl Random {
     }
 }
 
-/// Whether rows end on whole reads of a product.
+/// Whether rows are padded for products.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Ends {
     Plain,
     Padded,
 }
 
-/// Numbers as a precision keeps them.
+/// Numbers rounded to a precision.
 pub(super) fn kept(device: &Device, numbers: &[f32], precision: Precision) -> Result<Vec<f32>> {
     let array = Array::new(device, precision, 1, numbers.len())?;
     array.write(0, numbers)?;
     array.read(1)
 }
 
-/// An array whose every byte is 0xFF: not a number in either precision.
+/// An array with every byte 0xFF, which is NaN in both precisions.
 pub(super) fn poisoned(
     (device, precision): (&Device, Precision),
     (rows, width): (usize, usize),
@@ -68,7 +68,7 @@ pub(super) fn poisoned(
     Ok(array)
 }
 
-/// An array with these rows, and a poisoned one behind them.
+/// An array with these rows, followed by a poisoned one.
 pub(super) fn array(
     on: (&Device, Precision),
     numbers: &[f32],
@@ -80,7 +80,7 @@ pub(super) fn array(
     Ok(array)
 }
 
-/// The same numbers on the CPU.
+/// A CPU tensor with these numbers.
 pub(super) fn tensor(numbers: &[f32], width: usize) -> Result<Tensor> {
     let shape = (numbers.len() / width, width);
     cpu(Tensor::from_slice(numbers, shape, &Cpu::Cpu))
@@ -90,7 +90,7 @@ pub(super) fn values(tensor: &Tensor) -> Result<Vec<f32>> {
     cpu(tensor.flatten_all().and_then(|all| all.to_vec1()))
 }
 
-/// A batch of rows in segments, each with pages of its own, in no order.
+/// A batch of rows in segments, each with its own pages in random order.
 #[derive(Clone, Default)]
 pub(super) struct Rows {
     pub(super) positions: Vec<u32>,
@@ -103,8 +103,8 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// One segment for each (rows, slots that exist): rows stand at the end of the slots and see
-    /// some of them; two more pages are in the pool.
+    /// One segment for each pair (rows, slots). The rows are at the end of the slots and see some of
+    /// them. The pool has two extra pages.
     pub(super) fn new(random: &mut Random, page: usize, segments: &[(usize, usize)]) -> Self {
         let count = |slots: usize| slots.div_ceil(page);
         let pool = segments.iter().map(|s| count(s.1)).sum::<usize>() + 2;
@@ -143,7 +143,7 @@ impl Rows {
         self.positions.len()
     }
 
-    /// On the device, rows padded to a multiple of `pad`.
+    /// Uploads the batch with rows padded to a multiple of `pad`.
     pub(super) fn upload(&self, device: &Device, tile: usize, pad: usize) -> Result<DeviceBatch> {
         let zeros = vec![0; self.len()];
         let arrays = BatchArrays {
@@ -169,7 +169,7 @@ impl Rows {
     }
 }
 
-/// No rows.
+/// An empty batch.
 pub(super) const NOTHING: BatchArrays<'_> = BatchArrays {
     tokens: &[],
     positions: &[],
@@ -187,7 +187,7 @@ pub(super) const NOTHING: BatchArrays<'_> = BatchArrays {
     copies: &[],
 };
 
-/// A few tokens on one page.
+/// Limits for a few tokens on one page.
 pub(super) const LIMITS: BatchLimits = BatchLimits {
     tokens: TOKENS,
     positions: 1,
@@ -198,10 +198,10 @@ pub(super) const LIMITS: BatchLimits = BatchLimits {
     pad: 1,
 };
 
-/// Tokens of small vocabularies.
+/// Size of small vocabularies.
 pub(super) const TOKENS: usize = 9;
 
-/// A batch of these tokens, of which these rows are scored, after these copies.
+/// A batch of these tokens with these scored rows and page copies.
 pub(super) fn plain(
     device: &Device,
     tokens: &[u32],

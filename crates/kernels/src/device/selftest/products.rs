@@ -1,4 +1,4 @@
-//! Matrix products and what follows them.
+//! Matrix products and their epilogues.
 
 use super::super::{Array, Device, DeviceMatrix, Precision, Result};
 use super::data::{Ends, Random, array, kept, poisoned, tensor, values};
@@ -6,10 +6,10 @@ use super::{Check, cpu, rounding};
 use crate::linear::{Epilogue, Linear, Matrix};
 use crate::simd::unit::WeightDtype;
 
-/// What sums in another order may lose of the largest number; tensor cores cut what they add.
+/// Relative error of sums in another order; tensor cores truncate what they add.
 const SUMS: f64 = 2e-5;
 
-/// Weights `[n, k]` and a bias that are exact in a precision, and `r` such rows.
+/// Weights `[n, k]`, a bias and `r` rows, all exact in a precision.
 pub(super) struct Layer {
     weight: Vec<f32>,
     bias: Vec<f32>,
@@ -47,7 +47,7 @@ impl Layer {
         DeviceMatrix::new(device, precision, self.matrix(), epilogue)
     }
 
-    /// Some of its rows, with zeros for padding, as producers leave them.
+    /// Some of the rows with zero padding.
     pub(super) fn rows(
         &self,
         on: (&Device, Precision),
@@ -86,7 +86,7 @@ pub(super) fn checks(
     Ok(checks)
 }
 
-/// Written, and added to what is there.
+/// Checks the product written to `out`, and added to `out`.
 fn plain(
     random: &mut Random,
     (device, precision): (&Device, Precision),
@@ -108,7 +108,7 @@ fn plain(
     Ok([stored, added])
 }
 
-/// SiLU of the gate times up.
+/// Checks the gated product: SiLU of the gate times up.
 fn gated(on: (&Device, Precision), layer: &Layer, [r, k, n]: [usize; 3]) -> Result<Check> {
     let want = layer.on_cpu(Epilogue::SiluGate)?;
     let out = poisoned(on, (r, n / 2), Ends::Padded)?;

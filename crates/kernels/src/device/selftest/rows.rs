@@ -1,7 +1,7 @@
-//! Embedding, norms, copies of pages.
+//! Embedding, norms, page copies.
 
 use super::super::{
-    Buffer, Device, DevicePool, Places, PoolSizes, Precision, Result, copy_pages, embed, norm,
+    Buffer, Device, DevicePool, PoolSizes, Precision, Result, RowSet, copy_pages, embed, norm,
 };
 use super::data::{Ends, Random, TOKENS, array, kept, plain, poisoned, tensor, values};
 use super::{Check, cpu, rounding};
@@ -39,7 +39,7 @@ fn embedding(
     Ok(Check::new(name, &out.read(rows)?, &want, 0.0))
 }
 
-/// Of all rows, and of the last one among those that are scored.
+/// Checks the norm of all rows, and of the last scored row.
 fn norms(
     random: &mut Random,
     (device, precision): (&Device, Precision),
@@ -51,10 +51,10 @@ fn norms(
     let last = rows as u32 - 1;
     let batch = plain(device, &vec![0; rows], &[0, last], &[])?;
     let from = array((device, Precision::F32), &x, d, Ends::Plain)?;
-    let check = |what: &str, places: Places, x: &[f32]| {
+    let check = |what: &str, row_set: RowSet, x: &[f32]| {
         let count = x.len() / d;
         let out = poisoned((device, precision), (count, d), Ends::Padded)?;
-        norm((&from, &places), &batch, (&weights, EPS), &out)?;
+        norm((&from, &row_set), &batch, (&weights, EPS), &out)?;
         let want = values(&cpu(rms_norm(&tensor(x, d)?, &weight, EPS))?)?;
         let name = format!("{precision:?} norm of {what} of {rows}x{d}");
         Ok(Check::new(
@@ -65,12 +65,12 @@ fn norms(
         ))
     };
     Ok([
-        check("all rows", Places::First(rows), &x)?,
-        check("a scored row", Places::Scored(1..2), &x[x.len() - d..])?,
+        check("all rows", RowSet::First(rows), &x)?,
+        check("a scored row", RowSet::Scored(1..2), &x[x.len() - d..])?,
     ])
 }
 
-/// One after the other, in every layer.
+/// Checks that page copies are made in order in every layer.
 fn copies((device, precision): (&Device, Precision)) -> Result<Check> {
     let sizes = PoolSizes {
         precision,

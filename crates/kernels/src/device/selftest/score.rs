@@ -1,4 +1,4 @@
-//! The LM head and the reduction in it.
+//! The LM head and its reduction.
 
 use super::super::{
     Array, BatchArrays, BatchLimits, Device, DeviceBatch, DeviceMatrix, DeviceScores, Precision,
@@ -13,7 +13,7 @@ use std::ops::Range;
 
 pub(super) const MASK: u32 = 5;
 
-/// Rows of logits and what they are scored with.
+/// Rows of logits and their scorers.
 pub(super) struct Case {
     pub(super) logits: Vec<f32>,
     pub(super) vocab: usize,
@@ -64,7 +64,7 @@ impl Case {
             }
         };
         let rows: Vec<_> = (0..rows).map(&mut describe).collect();
-        // One set with half of the tokens, one with two.
+        // One set with half of the tokens, one set with two tokens.
         let mut allowed: Vec<u32> = (0..words).map(|i| 0x5A5A_1234 ^ i as u32).collect();
         allowed.extend(vec![0; words]);
         allowed[words] = 1 << MASK | 1 << 7;
@@ -94,7 +94,7 @@ impl Case {
         Ok(cpu(score(&tensor(&logits, self.vocab)?, &scorer))?.records)
     }
 
-    /// An LM head that makes these logits of hidden states that name their row.
+    /// An LM head that produces these logits from one-hot hidden states.
     pub(super) fn head(&self, (device, precision): (&Device, Precision)) -> Result<DeviceMatrix> {
         let k = self.count();
         let mut weight = vec![0.0; self.vocab * k];
@@ -111,7 +111,7 @@ impl Case {
         DeviceMatrix::new(device, precision, matrix, Epilogue::None)
     }
 
-    /// Hidden states that name their row.
+    /// Hidden states that are one-hot vectors of the row's index.
     pub(super) fn names(&self, rows: Range<usize>) -> Vec<f32> {
         let k = self.count();
         let number = |i, row| if i == row { 1.0 } else { 0.0 };
@@ -132,7 +132,7 @@ impl Case {
                 rows: 0..count as u32,
                 pages: 0..1,
             }],
-            // In front of the biases, which have to be found all the same.
+            // Pages come before the biases and shift their offsets.
             pages: &[0],
             scored: &scored,
             scorers: &self.rows,
@@ -152,7 +152,7 @@ impl Case {
         Ok(batch)
     }
 
-    /// The records of these rows of hidden states, as many as the batch scores or fewer.
+    /// The records of these rows of hidden states, at most as many as the batch scores.
     pub(super) fn records(
         &self,
         head: &DeviceMatrix,
@@ -168,7 +168,7 @@ impl Case {
         Ok(records)
     }
 
-    /// In two ranges, as a step takes them when there are many.
+    /// The records, scored in two ranges, like a step with many rows.
     pub(super) fn run(&self, on: (&Device, Precision)) -> Result<Vec<Option<Scored>>> {
         let count = self.count();
         let ranges = [0..count / 2, count / 2..count].map(|range| {

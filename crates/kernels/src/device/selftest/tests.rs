@@ -1,4 +1,4 @@
-//! The same comparisons over the emulation, and what a device that works never shows.
+//! The self-test on the emulation, and error cases that a correct device does not show.
 
 mod attention;
 mod graphs;
@@ -18,7 +18,7 @@ fn assert_all(checks: impl IntoIterator<Item = Check>) {
 }
 
 #[test]
-fn the_emulation_computes_what_the_cpu_does() {
+fn the_emulation_matches_the_cpu() {
     let checks = selftest(&Device::emulated(), 75).unwrap();
     assert_eq!(checks.len(), 2 * (1 + 9 + 13 + 40 + 10));
     for what in [
@@ -38,7 +38,7 @@ fn the_emulation_computes_what_the_cpu_does() {
 }
 
 #[test]
-fn an_error_is_the_largest_and_what_is_no_number_is_wrong() {
+fn the_largest_error_counts_and_nan_fails() {
     let check = |got: &[f32]| Check::new(String::new(), got, &[1.0, -4.0], 0.1);
     assert!(check(&[1.2, -4.0]).holds());
     assert!((check(&[1.2, -5.0]).error - 0.25).abs() < 1e-6);

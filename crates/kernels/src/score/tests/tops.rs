@@ -1,11 +1,11 @@
-//! Allowed sets, repetition and most probable tokens against sorting and plain sums.
+//! Allowed sets, repetition and most probable tokens, compared with sorting and plain sums.
 
 use super::{GREEDY, add, naive, noise, row, run, run_all};
 use crate::score::{Draw, LogitBias, Scored, Scorer, ScorerRow, Top};
 
 const BANNED: f32 = f32::NEG_INFINITY;
 
-/// A scorer of `rows` with neither biases nor sets, the mask being token 1.
+/// A scorer of `rows` without biases and sets; the mask is token 1.
 fn plain<'a>(rows: &'a [ScorerRow], draws: &'a [Draw]) -> Scorer<'a> {
     Scorer {
         rows,
@@ -34,7 +34,7 @@ fn rough(seed: u64, vocab: usize, scale: f32) -> Vec<f32> {
         .collect()
 }
 
-/// Words of the set of the tokens that pass `test`.
+/// The words of the set of tokens that pass `test`.
 fn set(vocab: usize, test: impl Fn(usize) -> bool) -> Vec<u32> {
     let mut words = vec![0; vocab.div_ceil(32)];
     (0..vocab)
@@ -43,14 +43,14 @@ fn set(vocab: usize, test: impl Fn(usize) -> bool) -> Vec<u32> {
     words
 }
 
-/// The most probable tokens by sorting all of them.
+/// The most probable tokens, computed by sorting all tokens.
 fn sorted(logits: &[f32], mask: usize, count: usize) -> Vec<Top> {
     let max = logits.iter().copied().fold(BANNED, f32::max);
     let total: f64 = logits.iter().map(|&x| f64::from(x - max).exp()).sum();
     let mut ids: Vec<usize> = (0..logits.len())
         .filter(|&i| i != mask && logits[i] > BANNED)
         .collect();
-    // A stable sort: ties, 0 and -0 among them, keep the order of ids.
+    // The sort is stable: ties, including 0 and -0, keep the order of ids.
     ids.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).expect("no logit is NaN"));
     let tops = ids.iter().map(|&id| Top {
         token: id as u32,
@@ -104,7 +104,7 @@ fn the_first_tops_are_token_and_runner_up_at_temperature_zero() {
 }
 
 #[test]
-fn a_logarithm_outlives_its_probability() {
+fn a_log_probability_does_not_underflow() {
     let logits = [0.0, 0.0, -2000.0, -3000.0];
     let scores = run_all(&logits, 4, &plain(&[wanting(3)], &[GREEDY])).unwrap();
     let logs: Vec<_> = scores.tops.iter().map(|top| top.log_probability).collect();
@@ -114,7 +114,7 @@ fn a_logarithm_outlives_its_probability() {
 }
 
 #[test]
-fn a_set_is_a_ban_of_everything_outside_it() {
+fn a_set_bans_all_tokens_outside_it() {
     for vocab in [3, 31, 64, 65, 1000] {
         let logits: Vec<f32> = noise(vocab as u64, vocab).iter().map(|x| 5.0 * x).collect();
         let sets = [
@@ -200,7 +200,7 @@ fn draws_stay_within_the_set() {
 }
 
 #[test]
-fn an_empty_set_leaves_no_probability_but_an_answer() {
+fn an_empty_set_yields_a_record_with_probability_zero() {
     for mask in [0, 1, 9] {
         let rows = [ScorerRow {
             allowed: Some(1),
@@ -223,7 +223,7 @@ fn an_empty_set_leaves_no_probability_but_an_answer() {
 }
 
 #[test]
-fn a_set_may_leave_the_mask_alone() {
+fn a_set_may_contain_only_the_mask() {
     let rows = [ScorerRow {
         allowed: Some(0),
         ..wanting(2)
@@ -270,12 +270,12 @@ fn repetition_divides_positive_logits_and_multiplies_others() {
     assert_eq!((record.token, record.gap), (0, 1.25));
     let want = sorted(&changed, 6, 4);
     assert_tops(&scores.tops, &want, 4, 6);
-    // Without a mask in the vocabulary the reference needs none either.
+    // The reference also works with a mask outside the vocabulary.
     assert!((record.present - naive(&changed, 6, 5).present).abs() < 1e-13);
 }
 
 #[test]
-fn what_other_rows_want_changes_no_record() {
+fn the_tops_of_other_rows_change_no_record() {
     let vocab = 300;
     let logits = noise(6, 4 * vocab);
     let words = set(vocab, |t| t % 2 == 0);
@@ -322,7 +322,7 @@ fn what_other_rows_want_changes_no_record() {
 }
 
 #[test]
-fn sets_and_counts_that_do_not_exist_are_errors() {
+fn sets_and_counts_out_of_range_are_errors() {
     let error = |row: ScorerRow| {
         let rows = [row];
         let scorer = Scorer {

@@ -1,4 +1,4 @@
-//! What an executor takes of a device's memory, counted by the emulation.
+//! The device memory of an executor, counted by the emulation.
 
 use super::{batch, checkpoint, run, shapes};
 use crate::common::{Noise, Store, Tiny};
@@ -35,8 +35,9 @@ fn executor(
     DeviceExecutor::new(model, config)
 }
 
-/// What is needed is what is allocated, byte for byte, in as many dtypes as have kernels.
-fn holds(open: &dyn Fn() -> Checkpoint, config: DeviceConfig, what: &str) -> usize {
+/// Checks that the computed bytes equal the allocated bytes, in every dtype with kernels. Returns
+/// the number of dtypes.
+fn check(open: &dyn Fn() -> Checkpoint, config: DeviceConfig, what: &str) -> usize {
     let fits = |dtype: &WeightDtype| {
         let info = open().survey(*dtype).unwrap().info;
         DeviceModel::unfit(&info).is_none()
@@ -58,29 +59,29 @@ fn holds(open: &dyn Fn() -> Checkpoint, config: DeviceConfig, what: &str) -> usi
 }
 
 #[test]
-fn what_is_needed_is_what_is_taken() {
+fn computed_bytes_equal_allocated_bytes() {
     let mut seen = 0;
     for case in Case::all() {
         let open = || Checkpoint::open(&Files::folder(&case.folder)).unwrap();
         let kv = KvMemory::Bytes(MIB + 13);
-        seen += holds(&open, config(kv), &case.name);
+        seen += check(&open, config(kv), &case.name);
     }
     assert!(seen >= 13, "{seen}");
     for (seed, shape) in shapes().iter().enumerate() {
         let tiny = Tiny::new(seed as u64, shape);
-        // A context of three parts, and a row budget below its length.
+        // A context of three tiles, and a row budget below its length.
         let long = DeviceConfig {
             rows: 7,
             positions: 1100,
             ..config(KvMemory::Bytes(8 * MIB))
         };
         let open = || checkpoint(&tiny, WeightDtype::F32);
-        assert_eq!(holds(&open, long, &format!("{shape}")), 2);
+        assert_eq!(check(&open, long, &format!("{shape}")), 2);
     }
 }
 
 #[test]
-fn the_pool_takes_what_is_left_of_its_share() {
+fn the_pool_takes_the_rest_of_its_share() {
     let tiny = Tiny::new(1, &shapes()[0]);
     for (total, share) in [(8 * MIB, 0.9), (12 * MIB, 0.75), (12 * MIB, 1.0)] {
         let device = Device::emulated_with(total);
@@ -91,7 +92,7 @@ fn the_pool_takes_what_is_left_of_its_share() {
         assert_eq!(config.allowance((MIB, total)), MIB);
         let page = 8 * executor.model().kv_bytes_per_position() as u64;
         let left = most - taken(&device);
-        // Of what is free the last hundredth stays free.
+        // One hundredth of the free memory stays free.
         let spare = if share < 1.0 {
             page
         } else {
@@ -104,7 +105,7 @@ fn the_pool_takes_what_is_left_of_its_share() {
     }
 }
 
-/// What others take counts against what is free, not against the share.
+/// Memory of other users reduces the free memory, but not the share.
 #[test]
 fn a_device_may_be_shared() {
     let tiny = Tiny::new(1, &shapes()[0]);
@@ -119,7 +120,7 @@ fn a_device_may_be_shared() {
 }
 
 #[test]
-fn bytes_are_taken_as_they_are_said() {
+fn a_fixed_number_of_bytes_is_used_as_configured() {
     let tiny = Tiny::new(1, &shapes()[0]);
     let model = |device: &Device| DeviceModel::load(device, checkpoint(&tiny, WeightDtype::F32));
     let page = 8 * model(&Device::emulated()).unwrap().kv_bytes_per_position() as u64;
@@ -129,17 +130,17 @@ fn bytes_are_taken_as_they_are_said() {
     assert_eq!(pages(21 * page - 1).unwrap(), 20);
     let error = pages(6 * page - 1).unwrap_err().to_string();
     let few = format!(
-        "executor: KV pages: expected room for {} bytes, one sequence of 48 positions, found {}",
+        "executor: KV pages: expected at least {} bytes for one sequence of 48 positions, found {}",
         6 * page,
         6 * page - 1
     );
     assert_eq!(error, few);
     let error = pages(64 * MIB).unwrap_err().to_string();
-    let many = "executor: KV pages: expected at most ";
+    let many = "executor: KV pages: expected at most the ";
     assert!(error.starts_with(many), "{error}");
 }
 
-/// A batch of as many rows as there may be, each of which sees as much as it can.
+/// Runs batches with the maximum number of rows and the maximum context.
 #[test]
 fn the_largest_step_allocates_nothing() {
     let tiny = Tiny::new(2, &shapes()[1]);
@@ -165,9 +166,9 @@ fn the_largest_step_allocates_nothing() {
     }
 }
 
-/// Sizes are known before a weight is read: these weights are no numbers.
+/// All weights are NaN, so loading would fail.
 #[test]
-fn what_is_needed_is_known_before_weights_are_read() {
+fn needed_bytes_are_computed_without_reading_weights() {
     let mut tiny = Tiny::new(4, &shapes()[2]);
     let clean = checkpoint(&tiny, WeightDtype::F32);
     for (_, values) in tiny.tensors.values_mut() {
@@ -185,9 +186,9 @@ fn what_is_needed_is_known_before_weights_are_read() {
     assert!(halved.weights < needed(open()).unwrap().weights);
 }
 
-/// A device that has too little says so at every step of the way, and nothing stays behind.
+/// Running out of memory at any stage is a one-line error, and all memory is freed.
 #[test]
-fn too_small_a_device_is_an_error_wherever_it_ends() {
+fn running_out_of_memory_is_an_error_at_every_stage() {
     let tiny = Tiny::new(5, &shapes()[0]);
     let config = config(KvMemory::Share(1.0));
     let mut open = checkpoint(&tiny, WeightDtype::F32);

@@ -1,4 +1,4 @@
-//! Attention: rows that see nothing, batch invariance, heads that are refused.
+//! Attention: rows without visible slots, batch invariance, refused head widths.
 
 use super::super::attention::{Case, SHAPE};
 use super::super::data::{Random, Rows};
@@ -10,7 +10,7 @@ fn case(random: &mut Random, precision: Precision, rows: Rows) -> Case {
 }
 
 #[test]
-fn a_row_that_sees_nothing_is_zero() {
+fn a_row_without_visible_slots_is_zero() {
     let mut random = Random(9);
     for precision in BOTH {
         let mut rows = Rows::new(&mut random, 16, &[(3, 30), (2, 600)]);
@@ -23,7 +23,7 @@ fn a_row_that_sees_nothing_is_zero() {
     }
 }
 
-/// One row of a batch of many bit by bit, in a batch alone.
+/// A row has the same bits in a batch of many rows and alone.
 #[test]
 fn a_row_is_the_same_among_any_others() {
     let mut random = Random(10);
@@ -40,7 +40,7 @@ fn a_row_is_the_same_among_any_others() {
 }
 
 impl Case {
-    /// Leaves one row of the first segment of the rows it began with.
+    /// Keeps one row of the first segment of `all`.
     fn keep(&mut self, all: &Rows, row: usize) {
         self.rows = all.clone();
         self.first = row * self.shape.width();

@@ -1,12 +1,12 @@
 //! Captured launches.
 
 use super::super::data::{Ends, Random, array, poisoned};
-use crate::device::{Buffer, Device, DeviceBatch, DeviceError, Places, Precision, norm};
+use crate::device::{Buffer, Device, DeviceBatch, DeviceError, Precision, RowSet, norm};
 
 const D: usize = 40;
 
 #[test]
-fn a_graph_repeats_its_launches_over_what_memory_holds_then() {
+fn a_graph_runs_on_the_current_memory_contents() {
     let (device, mut random) = (Device::emulated(), Random(21));
     let weight = Buffer::floats(&device, &random.numbers(D)).unwrap();
     let on = (&device, Precision::F32);
@@ -14,10 +14,10 @@ fn a_graph_repeats_its_launches_over_what_memory_holds_then() {
     let out = || poisoned(on, (3, D), Ends::Plain).unwrap();
     let (once, again) = (out(), out());
     let batch = DeviceBatch::default();
-    let norms = |out| norm((&x, &Places::First(3)), &batch, (&weight, 1e-5), out);
+    let norms = |out| norm((&x, &RowSet::First(3)), &batch, (&weight, 1e-5), out);
     let graph = device.capture(|| norms(&once)).unwrap();
     let untouched = once.read(3).unwrap();
-    assert!(untouched.iter().all(|x| x.is_nan()), "kept, not run");
+    assert!(untouched.iter().all(|x| x.is_nan()), "captured, not run");
     for _ in 0..2 {
         x.write(0, &random.numbers(3 * D)).unwrap();
         assert_eq!(graph.launch(), Ok(true));
@@ -27,7 +27,7 @@ fn a_graph_repeats_its_launches_over_what_memory_holds_then() {
 }
 
 #[test]
-fn a_graph_is_not_run_over_memory_that_may_be_gone() {
+fn a_graph_is_not_run_after_an_allocation_or_a_free() {
     let device = Device::emulated();
     let graph = device.capture(|| Ok(())).unwrap();
     assert_eq!(graph.launch(), Ok(true));
@@ -40,7 +40,7 @@ fn a_graph_is_not_run_over_memory_that_may_be_gone() {
 }
 
 #[test]
-fn what_cannot_be_captured_is_an_error_and_the_device_goes_on() {
+fn a_failed_capture_is_an_error_and_the_device_stays_usable() {
     let device = Device::emulated();
     let taken = device.capture(|| Buffer::new(&device, 64).map(drop));
     assert!(taken.is_err());

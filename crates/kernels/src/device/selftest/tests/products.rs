@@ -1,4 +1,4 @@
-//! Products: batch invariance, arrays that are refused.
+//! Products: batch invariance, refused arrays.
 
 use super::super::data::{Ends, Random, poisoned};
 use super::super::products::Layer;
@@ -6,7 +6,7 @@ use super::BOTH;
 use crate::device::{Device, Precision};
 use crate::linear::Epilogue;
 
-/// The tile is chosen by the number of rows; no bit depends on it.
+/// The number of rows determines the tile size, but no bit of a result.
 #[test]
 fn a_row_is_the_same_among_any_others() {
     let (mut random, device) = (Random(3), Device::emulated());

@@ -1,12 +1,12 @@
-//! Batches and ranges that are refused.
+//! Refused batches and ranges.
 
 use super::super::data::{LIMITS, NOTHING, plain};
 use crate::attention::AttentionSegment;
 use crate::device::{
-    Array, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, Places, Precision, norm,
+    Array, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, Precision, RowSet, norm,
 };
 
-/// Only rows that the batch names can be gathered.
+/// Only rows listed in the batch can be gathered.
 #[test]
 fn a_range_beyond_the_named_rows_is_refused() {
     let device = Device::emulated();
@@ -14,11 +14,11 @@ fn a_range_beyond_the_named_rows_is_refused() {
     let out = Array::padded(&device, Precision::F32, 6, 8).unwrap();
     let weight = Buffer::floats(&device, &[1.0; 8]).unwrap();
     let batch = plain(&device, &[0; 6], &[1, 4, 5], &[]).unwrap();
-    let run = |places| norm((&x, &places), &batch, (&weight, 1e-5), &out);
-    assert!(run(Places::Scored(1..3)).is_ok());
-    assert!(run(Places::Scored(1..4)).is_err());
-    assert!(run(Places::Hosted(0..1)).is_err());
-    assert!(run(Places::First(7)).is_err());
+    let run = |row_set| norm((&x, &row_set), &batch, (&weight, 1e-5), &out);
+    assert!(run(RowSet::Scored(1..3)).is_ok());
+    assert!(run(RowSet::Scored(1..4)).is_err());
+    assert!(run(RowSet::Hosted(0..1)).is_err());
+    assert!(run(RowSet::First(7)).is_err());
 }
 
 #[test]

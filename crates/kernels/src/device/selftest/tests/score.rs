@@ -1,4 +1,4 @@
-//! The LM head: biases, ties, bans, padding, logits that are no numbers.
+//! The LM head: biases, ties, bans, padding, NaN logits.
 
 use super::super::data::{Ends, Random, array};
 use super::super::score::Case;
@@ -12,7 +12,7 @@ fn compare(case: &Case) {
     }
 }
 
-/// A token may have several biases, and a row more than a warp reads at a time.
+/// A token may have several biases, and a row may have more biases than a warp reads at a time.
 #[test]
 fn many_biases_are_applied_in_their_order() {
     let mut random = Random(15);
@@ -47,9 +47,9 @@ fn ties_go_to_the_lower_token_and_bans_leave_nothing() {
     compare(&case);
 }
 
-/// Hidden states so large that some logits are none: in one row all, in one row one.
+/// In one row all logits are NaN, in another row one logit is infinite.
 #[test]
-fn logits_that_are_no_numbers_have_no_record() {
+fn a_row_with_non_finite_logits_has_no_record() {
     let device = Device::emulated();
     for precision in BOTH {
         let on = (&device, precision);
@@ -59,7 +59,7 @@ fn logits_that_are_no_numbers_have_no_record() {
             row.biases = 0..0;
         }
         case.logits.fill(1.0);
-        // Too large for an f32 in row 3 alone, which is multiplied by more.
+        // Overflows f32 only in row 3, which is multiplied by a larger number.
         case.logits[3 * 100 + 99] = 3e38;
         let mut x = case.names(0..4);
         x[4 + 1] = f32::NAN;
@@ -72,7 +72,7 @@ fn logits_that_are_no_numbers_have_no_record() {
     }
 }
 
-/// Rows that pad a batch are scored too, and change nothing.
+/// Padding rows are scored too, and change no record.
 #[test]
 fn padding_changes_no_record() {
     let device = Device::emulated();

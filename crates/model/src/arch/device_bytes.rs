@@ -1,4 +1,4 @@
-//! Bytes of a dense decoder on a device, known from its configuration alone.
+//! Bytes of a dense transformer on a device, computed from its configuration.
 
 use super::layer::Layer;
 use super::load::own_head;
@@ -10,14 +10,17 @@ use crate::memory::floats;
 use crate::weights::Weights;
 use crate::{LoadError, ModelInfo};
 
-/// What [`super::load_on`] would put on a device, and the facts about the model; no tensor is read.
-pub(crate) fn weigh(config: &Keys, weights: &Weights) -> Result<(u64, ModelInfo), LoadError> {
+/// Bytes that [`super::load_on`] allocates on a device, and the model's info. Reads no tensor.
+pub(crate) fn device_bytes(
+    config: &Keys,
+    weights: &Weights,
+) -> Result<(u64, ModelInfo), LoadError> {
     let (spec, names) = read(config, weights)?;
     let info = &spec.info;
     let precision = DeviceModel::precision(info).map_err(LoadError::Setup)?;
-    let fused = |k: usize, parts: &[Matrix]| {
-        let rows = parts.iter().map(|part| part.rows).sum();
-        let bias = parts.iter().any(|part| part.bias);
+    let fused = |k: usize, matrices: &[Matrix]| {
+        let rows = matrices.iter().map(|matrix| matrix.rows).sum();
+        let bias = matrices.iter().any(|matrix| matrix.bias);
         let weight = padded(precision, rows, k);
         weight.saturating_add(if bias { floats(rows) } else { 0 })
     };
@@ -27,12 +30,12 @@ pub(crate) fn weigh(config: &Keys, weights: &Weights) -> Result<(u64, ModelInfo)
         number: 0,
     };
     let (d, inner) = (info.width, info.heads * info.head_width);
-    let [gate, up, down] = layer.gated_parts(names.mlp, info.mlp_width);
+    let [gate, up, down] = layer.gated_matrices(names.mlp, info.mlp_width);
     let head_norms = match spec.head_norms {
         true => floats((info.heads + info.groups) * info.head_width),
         false => 0,
     };
-    let of_layer = [
+    let layer_bytes = [
         floats(2 * d),
         head_norms,
         fused(d, &layer.qkv()),
@@ -46,13 +49,13 @@ pub(crate) fn weigh(config: &Keys, weights: &Weights) -> Result<(u64, ModelInfo)
         ..own_head(&spec, names)
     };
     let table = info.embedding_size.saturating_mul(d);
-    let around = [
+    let other_bytes = [
         table.saturating_mul(precision.bytes()),
         floats(d),
         fused(d, &[own]),
         floats(info.max_positions.saturating_mul(spec.rotary_width)),
     ];
-    let sum = |parts: &[usize]| parts.iter().fold(0, |sum: u64, part| sum + *part as u64);
-    let layers = sum(&of_layer).saturating_mul(info.layers as u64);
-    Ok((layers.saturating_add(sum(&around)), spec.info))
+    let sum = |sizes: &[usize]| sizes.iter().fold(0, |sum: u64, size| sum + *size as u64);
+    let layers = sum(&layer_bytes).saturating_mul(info.layers as u64);
+    Ok((layers.saturating_add(sum(&other_bytes)), spec.info))
 }

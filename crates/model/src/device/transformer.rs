@@ -1,9 +1,9 @@
-//! The forward pass of a dense decoder on a device.
+//! The forward pass of a dense transformer on a device.
 
 use crate::ModelInfo;
 use kernels::device::{
     Array, AttentionScratch, Buffer, DeviceBatch, DeviceError, DeviceMatrix, DevicePool,
-    DeviceScores, Heads, Places, Precision, embed, norm, split,
+    DeviceRope, DeviceScores, Precision, RowSet, embed, norm, split,
 };
 use std::ops::Range;
 
@@ -18,10 +18,10 @@ pub(crate) struct DeviceBlock {
     pub(crate) down: DeviceMatrix,
 }
 
-/// Embedding, layers, norm, LM head.
-pub(crate) struct DeviceDecoder {
+/// Embedding, layers, final norm, LM head.
+pub(crate) struct DeviceTransformer {
     pub(crate) embedding: Array,
-    pub(crate) heads: Heads,
+    pub(crate) rope: DeviceRope,
     pub(crate) blocks: Vec<DeviceBlock>,
     pub(crate) norm: Buffer,
     pub(crate) head: DeviceMatrix,
@@ -29,8 +29,8 @@ pub(crate) struct DeviceDecoder {
     pub(crate) precision: Precision,
 }
 
-/// Arrays of so many rows that a pass works in.
-pub(crate) struct Work {
+/// Intermediate arrays of a pass, for a fixed number of rows.
+pub(crate) struct Activations {
     /// The residual stream `[r, d]`, f32.
     x: Array,
     normed: Array,
@@ -40,18 +40,22 @@ pub(crate) struct Work {
     gated: Array,
 }
 
-impl DeviceDecoder {
-    /// What its matrices are kept as.
+impl DeviceTransformer {
+    /// The precision of the matrices.
     pub(crate) fn precision(&self) -> Precision {
         self.precision
     }
 
-    /// Arrays for passes of up to `rows` rows.
-    pub(crate) fn work(&self, info: &ModelInfo, rows: usize) -> Result<Work, DeviceError> {
+    /// Allocates arrays for passes of up to `rows` rows.
+    pub(crate) fn activations(
+        &self,
+        info: &ModelInfo,
+        rows: usize,
+    ) -> Result<Activations, DeviceError> {
         let (device, precision) = (self.embedding.device(), self.precision);
         let (d, inner) = (info.width, info.heads * info.head_width);
         let all = inner + 2 * info.groups * info.head_width;
-        Ok(Work {
+        Ok(Activations {
             x: Array::new(device, Precision::F32, rows, d)?,
             normed: Array::padded(device, precision, rows, d)?,
             qkv: Array::new(device, Precision::F32, rows, all)?,
@@ -64,7 +68,7 @@ impl DeviceDecoder {
     /// Runs all layers on the batch's rows.
     pub(crate) fn hidden(
         &self,
-        work: &Work,
+        work: &Activations,
         batch: &DeviceBatch,
         (pool, scratch): (&DevicePool, &mut AttentionScratch),
     ) -> Result<(), DeviceError> {
@@ -72,7 +76,7 @@ impl DeviceDecoder {
         if rows == 0 {
             return Ok(());
         }
-        let all = Places::First(rows);
+        let all = RowSet::First(rows);
         embed(&self.embedding, batch, &work.x)?;
         for (number, block) in self.blocks.iter().enumerate() {
             let weight = (&block.attention_norm, self.eps);
@@ -81,7 +85,7 @@ impl DeviceDecoder {
             let norms = block.head_norms.as_ref().map(|norms| (norms, self.eps));
             split(
                 &work.qkv,
-                (&self.heads, norms),
+                (&self.rope, norms),
                 batch,
                 &work.q,
                 (pool, number),
@@ -100,34 +104,35 @@ impl DeviceDecoder {
         Ok(())
     }
 
-    /// Records of all scored rows.
+    /// Computes the records of all scored rows.
     pub(crate) fn score(
         &self,
-        work: &Work,
+        work: &Activations,
         batch: &DeviceBatch,
         (normed, scores): (&Array, &DeviceScores),
         mask: u32,
     ) -> Result<(), DeviceError> {
         for from in (0..batch.scored()).step_by(DeviceScores::CHUNK) {
             let range = from..(from + DeviceScores::CHUNK).min(batch.scored());
-            let places = Places::Scored(range.clone());
-            norm((&work.x, &places), batch, (&self.norm, self.eps), normed)?;
+            let row_set = RowSet::Scored(range.clone());
+            norm((&work.x, &row_set), batch, (&self.norm, self.eps), normed)?;
             scores.score(&self.head, normed, (batch, range), mask)?;
         }
         Ok(())
     }
 
-    /// Logits of a range of the rows that the host wants them of: the first rows of `logits`.
+    /// Computes the logits of a range of the rows that the host scores, into the first rows of
+    /// `logits`.
     pub(crate) fn logits(
         &self,
-        work: &Work,
+        work: &Activations,
         batch: &DeviceBatch,
         range: Range<usize>,
         (normed, logits): (&Array, &Array),
     ) -> Result<(), DeviceError> {
         let rows = range.len();
-        let places = Places::Hosted(range);
-        norm((&work.x, &places), batch, (&self.norm, self.eps), normed)?;
+        let row_set = RowSet::Hosted(range);
+        norm((&work.x, &row_set), batch, (&self.norm, self.eps), normed)?;
         self.head.product(normed, rows, logits)
     }
 }
