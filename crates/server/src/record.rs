@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use axum::http::HeaderMap;
 use engine::FinishReason;
 
-use crate::assemble::Delta;
 use crate::error::ApiError;
+use crate::http::shutdown::InFlight;
 use crate::metrics::{Metrics, Outcome, Success};
+use crate::pipeline::assemble::Delta;
+use crate::pipeline::usage::Usage;
 use crate::request::Route;
-use crate::shutdown::InFlight;
 use crate::spans::Spans;
-use crate::usage::Usage;
 
 /// Follows a request to its end. Dropped before an outcome is known, it counts as cancelled.
 #[derive(Debug)]

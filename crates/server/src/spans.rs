@@ -11,9 +11,9 @@ use tracing::{Span, field};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::metrics::{Outcome, Success};
+use crate::pipeline::usage::Usage;
 use crate::record::{Caller, reason_name};
 use crate::request::Route;
-use crate::usage::Usage;
 
 /// The spans of one request.
 #[derive(Debug)]

@@ -10,12 +10,12 @@ use text::Tokenizer;
 use tokio::sync::Semaphore;
 
 use crate::error::ApiError;
-use crate::grammar::GrammarCache;
-use crate::ids::Ids;
-use crate::keys::ApiKeys;
+use crate::http::keys::ApiKeys;
+use crate::http::shutdown::Shutdown;
 use crate::metrics::Metrics;
-use crate::shutdown::Shutdown;
-use crate::waiting::WaitingTokens;
+use crate::pipeline::grammar::GrammarCache;
+use crate::pipeline::ids::Ids;
+use crate::pipeline::waiting::WaitingTokens;
 
 /// Limits, times and switches of the HTTP layer.
 #[derive(Clone, Debug, PartialEq, Eq)]

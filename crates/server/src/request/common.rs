@@ -103,7 +103,7 @@ impl Common {
     ) -> Result<(), ApiError> {
         let most = self.max_tokens.unwrap_or(match endpoint {
             Endpoint::Completions => COMPLETION_TOKENS,
-            Endpoint::Chat => crate::encode::MAX_DEFAULT_TOKENS,
+            Endpoint::Chat => crate::pipeline::encode::MAX_DEFAULT_TOKENS,
         });
         if self.stops.min_tokens > most {
             let min_tokens = self.stops.min_tokens;

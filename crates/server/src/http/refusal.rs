@@ -4,9 +4,9 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 
 use crate::error::ApiError;
+use crate::http::request_id::RequestId;
 use crate::metrics::Outcome;
 use crate::request::Route;
-use crate::request_id::RequestId;
 use crate::state::AppState;
 
 /// Says no, in the log, as `why`, and in the metrics too.

@@ -6,10 +6,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use step::TokenId;
 
-use crate::admit::off_thread;
-use crate::body;
-use crate::encode;
 use crate::error::ApiError;
+use crate::http::body;
+use crate::pipeline::admit::off_thread;
+use crate::pipeline::encode;
 use crate::request;
 use crate::state::{AppState, Backend};
 

@@ -17,7 +17,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 
 /// One file of the page.
 #[derive(Debug)]
-pub struct Part {
+pub struct PageFile {
     /// Where it is served.
     pub path: &'static str,
     kind: &'static str,
@@ -25,9 +25,9 @@ pub struct Part {
 }
 
 /// A file of the folder `playground`, under its path there.
-macro_rules! part {
+macro_rules! page_file {
     ($name:literal, $kind:expr) => {
-        Part {
+        PageFile {
             path: concat!("/playground/", $name),
             kind: $kind,
             content: include_str!(concat!("../playground/", $name)),
@@ -36,25 +36,25 @@ macro_rules! part {
 }
 
 /// The page and everything that it loads.
-pub const PARTS: &[Part] = &[
-    Part {
+pub const FILES: &[PageFile] = &[
+    PageFile {
         path: "/",
         kind: "text/html; charset=utf-8",
         content: include_str!("../playground/index.html"),
     },
-    part!("style.css", "text/css; charset=utf-8"),
-    part!("icon.svg", "image/svg+xml"),
-    part!("main.js", SCRIPT),
-    part!("api.js", SCRIPT),
-    part!("chart.js", SCRIPT),
-    part!("decoder.js", SCRIPT),
-    part!("panel.js", SCRIPT),
-    part!("trace.js", SCRIPT),
-    part!("eventsource-parser/index.js", SCRIPT),
-    part!("eventsource-parser/LICENSE", TEXT),
+    page_file!("style.css", "text/css; charset=utf-8"),
+    page_file!("icon.svg", "image/svg+xml"),
+    page_file!("main.js", SCRIPT),
+    page_file!("api.js", SCRIPT),
+    page_file!("chart.js", SCRIPT),
+    page_file!("decoder.js", SCRIPT),
+    page_file!("panel.js", SCRIPT),
+    page_file!("trace.js", SCRIPT),
+    page_file!("eventsource-parser/index.js", SCRIPT),
+    page_file!("eventsource-parser/LICENSE", TEXT),
 ];
 
-impl Part {
+impl PageFile {
     /// The file with what browsers shall know of it.
     pub fn respond(&self) -> Response {
         let headers = [

@@ -9,10 +9,10 @@ use axum::response::Response;
 use futures_util::{Stream, StreamExt};
 use serde::Serialize;
 
-use crate::assemble::Delta;
-use crate::generation::Generation;
+use crate::api::response::{Chunk, ChunkKind, ChunkUsage, Rides};
+use crate::pipeline::assemble::Delta;
+use crate::pipeline::deliver::Generation;
 use crate::request::{Endpoint, StreamFields};
-use crate::response::{Chunk, ChunkKind, ChunkUsage, Rides};
 
 const DONE: &str = "data: [DONE]\n\n";
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");

@@ -4,11 +4,11 @@ use engine::FinishReason;
 use serde::{Serialize, Serializer};
 use step::TokenId;
 
-use crate::assemble::Delta;
-use crate::generation::Answer;
-use crate::logprobs::{Logprobs, Scored};
+use crate::pipeline::assemble::Delta;
+use crate::pipeline::deliver::Answer;
+use crate::pipeline::logprobs::{Logprobs, Scored};
+use crate::pipeline::usage::Usage;
 use crate::request::Endpoint;
-use crate::usage::Usage;
 
 /// A whole answer.
 #[derive(Debug, Serialize)]

@@ -1,5 +1,4 @@
-//! The socket of a connection: cut when its peer takes no byte for too long, followed on what
-//! it sends.
+//! The write limit of a connection: a peer that accepts no byte for too long is disconnected.
 
 use std::io;
 use std::pin::Pin;
@@ -10,24 +9,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::framing::Framing;
-
 /// Writes fail with `TimedOut` once they have made no progress for the limit.
 #[derive(Debug)]
-pub struct StallGuard {
+pub struct WriteLimit {
     stream: TcpStream,
-    framing: Framing,
     limit: Duration,
     /// Set while a write waits for the peer.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl StallGuard {
-    /// Guards `stream`, whose requests `framing` follows.
-    pub fn new(stream: TcpStream, framing: Framing, limit: Duration) -> Self {
+impl WriteLimit {
+    /// Limits writes to `stream`: each must make progress within `limit`.
+    pub fn new(stream: TcpStream, limit: Duration) -> Self {
         Self {
             stream,
-            framing,
             limit,
             deadline: None,
         }
@@ -51,20 +46,17 @@ impl StallGuard {
     }
 }
 
-impl AsyncRead for StallGuard {
+impl AsyncRead for WriteLimit {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.framing.follow(&buffer.filled()[before..]);
-        read
+        Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
-impl AsyncWrite for StallGuard {
+impl AsyncWrite for WriteLimit {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -102,7 +94,6 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::framing::Ambiguous;
 
     /// The clock stands still but for what everybody waits for.
     #[tokio::test(start_paused = true)]
@@ -112,8 +103,7 @@ mod tests {
         let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         let limit = Duration::from_secs(60);
         let begin = Instant::now();
-        let framing = Framing::new(Ambiguous::default());
-        let mut guarded = StallGuard::new(accepted.unwrap().0, framing, limit);
+        let mut guarded = WriteLimit::new(accepted.unwrap().0, limit);
         let error = guarded.write_all(&vec![0; 64 << 20]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(begin.elapsed() >= limit);

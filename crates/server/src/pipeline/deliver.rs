@@ -9,18 +9,19 @@ use futures_util::stream::SelectAll;
 use step::TokenId;
 use text::Tokenizer;
 
-use crate::admit::{Prepared, submit};
-use crate::assemble::Delta;
-use crate::best_of;
-use crate::choice::Choice;
-use crate::encode::Prompt;
+use crate::api::trace::Lanes;
 use crate::error::ApiError;
+use crate::http::shutdown::Phase;
+use crate::pipeline::admit::Prepared;
+use crate::pipeline::assemble::Delta;
+use crate::pipeline::best_of;
+use crate::pipeline::choice::Choice;
+use crate::pipeline::encode::Prompt;
+use crate::pipeline::submit::submit;
+use crate::pipeline::usage::{Usage, UsageSum};
 use crate::record::Record;
 use crate::request::{Endpoint, Output};
-use crate::shutdown::Phase;
 use crate::state::{AppState, Backend};
-use crate::trace::Lanes;
-use crate::usage::{Usage, UsageSum};
 
 /// What is the same in every part of an answer.
 #[derive(Clone, Debug)]

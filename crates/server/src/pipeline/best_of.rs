@@ -1,6 +1,6 @@
 //! Which of several answers to a prompt are returned: those that the model holds most likely.
 
-use crate::assemble::Delta;
+use crate::pipeline::assemble::Delta;
 
 /// Of every `best_of` whole answers the `n` with the highest mean log-probability of a token,
 /// best first, numbered anew. Of equals the earlier one comes first; an answer without tokens

@@ -6,25 +6,26 @@ mod loads;
 mod metrics;
 mod models;
 mod playground;
+mod response;
+mod stream;
 mod tokens;
+pub mod trace;
 
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{ALLOW, CONNECTION};
 use axum::http::{HeaderValue, StatusCode, Uri};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, CorsLayer};
 
 use crate::error::{ApiError, ErrorCode, clip};
-use crate::framing;
-use crate::keys;
-use crate::local;
+
+use crate::http::shutdown::Phase;
+use crate::http::{keys, origin, request_id};
 use crate::request::Route;
-use crate::request_id;
-use crate::shutdown::Phase;
 use crate::state::AppState;
 
 const READ: &str = "GET, HEAD, OPTIONS";
@@ -47,8 +48,7 @@ pub fn router(state: AppState) -> Router {
         .layer(CatchPanicLayer::custom(|_| {
             ApiError::internal().into_response()
         }))
-        .layer(from_fn_with_state(state.clone(), local::check))
-        .layer(from_fn(framing::refuse))
+        .layer(from_fn_with_state(state.clone(), origin::check))
         .layer(from_fn_with_state(state.clone(), close_after_signal))
         .layer(from_fn_with_state(state.clone(), request_id::attach))
         .with_state(state)
@@ -88,12 +88,12 @@ fn open() -> Router<AppState> {
 
 /// The playground and its parts, for everybody: what it asks of the other paths needs their key.
 fn page() -> Router<AppState> {
-    playground::PARTS
+    playground::FILES
         .iter()
-        .fold(Router::new(), |routes, part| {
+        .fold(Router::new(), |routes, file| {
             routes.route(
-                part.path,
-                only(get(move || async move { part.respond() }), READ),
+                file.path,
+                only(get(move || async move { file.respond() }), READ),
             )
         })
 }

@@ -4,7 +4,7 @@ use engine::{Event, FinishReason, SequenceStats, StepTrace, TokenLogprob};
 use step::TokenId;
 use text::TextStream;
 
-use crate::logprobs::{Scored, Scorer};
+use crate::pipeline::logprobs::{Scored, Scorer};
 
 /// What some events add to a choice. The deltas of a choice, joined, are its plain answer.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,24 +1,19 @@
 //! The accept loop: connections, their limits, and the graceful end.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::Request;
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::framing::{Ambiguous, Framing, TwoLengths};
-use crate::routes::router;
-use crate::shutdown::Phase;
-use crate::stall::StallGuard;
+use crate::api::router;
+use crate::http::limits::WriteLimit;
+use crate::http::shutdown::Phase;
 use crate::state::{AppState, Settings};
 
 /// Time for the error events of ended requests, and for the last bytes, to leave.
@@ -114,18 +109,8 @@ async fn connection(
 ) {
     // Small chunks leave at once; a socket that refuses the option works without.
     let _ = stream.set_nodelay(true);
-    let ambiguous = Ambiguous::default();
-    let framing = Framing::new(ambiguous.clone());
-    let io = TokioIo::new(StallGuard::new(stream, framing, settings.write_timeout));
-    let router = TowerToHyperService::new(router);
-    let requests = AtomicU64::new(0);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        let number = requests.fetch_add(1, Ordering::Relaxed) + 1;
-        if ambiguous.is(number) {
-            request.extensions_mut().insert(TwoLengths);
-        }
-        router.call(request)
-    });
+    let io = TokioIo::new(WriteLimit::new(stream, settings.write_timeout));
+    let service = TowerToHyperService::new(router);
     let mut connection = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())

@@ -6,8 +6,8 @@ use engine::Limits;
 use step::TokenId;
 use text::{Message, TextError, Tokenizer};
 
-use crate::code::is_code_shaped;
 use crate::error::{ApiError, ErrorCode, clip};
+use crate::pipeline::code::is_code_shaped;
 use crate::request::{GenerationRequest, Input, TokenizeRequest};
 
 /// Most tokens of a chat answer whose request sets no limit.

@@ -5,7 +5,7 @@ use axum::extract::State;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
-use crate::shutdown::Phase;
+use crate::http::shutdown::Phase;
 use crate::state::AppState;
 
 /// 200 while the process can still serve: loading, serving or draining.

@@ -13,10 +13,10 @@ use serde_json::json;
 pub use lanes::Lanes;
 use steps::Steps;
 
-use crate::assemble::Delta;
-use crate::generation::Generation;
+use crate::api::stream;
+use crate::pipeline::assemble::Delta;
+use crate::pipeline::deliver::Generation;
 use crate::record::reason_name;
-use crate::stream;
 
 /// The streamed trace. Dropping the body cancels the sequence.
 pub fn respond(generation: Generation) -> Response {

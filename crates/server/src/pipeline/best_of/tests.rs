@@ -3,8 +3,8 @@
 use engine::TokenLogprob;
 
 use super::choose;
-use crate::assemble::Delta;
-use crate::logprobs::Scored;
+use crate::pipeline::assemble::Delta;
+use crate::pipeline::logprobs::Scored;
 
 fn answer(index: usize, logprobs: &[f32]) -> Delta {
     let scored = logprobs.iter().map(|&logprob| Scored {

@@ -5,20 +5,20 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 
-use crate::admit;
-use crate::assemble::Delta;
-use crate::body;
+use crate::api::response::Whole;
+use crate::api::stream;
+use crate::api::trace;
 use crate::error::ApiError;
-use crate::generation::Generation;
-use crate::keys::KeyName;
+use crate::http::body;
+use crate::http::keys::KeyName;
+use crate::http::request_id::RequestId;
+use crate::http::shutdown::Phase;
+use crate::pipeline::admit;
+use crate::pipeline::assemble::Delta;
+use crate::pipeline::deliver::Generation;
 use crate::record::{Caller, Record};
 use crate::request::Route;
-use crate::request_id::RequestId;
-use crate::response::Whole;
-use crate::shutdown::Phase;
 use crate::state::{AppState, Backend};
-use crate::stream;
-use crate::trace;
 
 /// Answers a generation request, whole or streamed.
 pub async fn generate(route: Route, State(state): State<AppState>, request: Request) -> Response {

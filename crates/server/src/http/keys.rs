@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use crate::error::{ApiError, ErrorCode};
-use crate::refusal::refuse;
+use crate::http::refusal::refuse;
 use crate::state::AppState;
 
 /// Marks a digest where a key could stand.

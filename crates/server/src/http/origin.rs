@@ -13,7 +13,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 
 use crate::error::{ApiError, ErrorCode, clip};
-use crate::refusal::refuse;
+use crate::http::refusal::refuse;
 use crate::state::AppState;
 
 /// Lets a request through if no page from elsewhere can have sent it, or anybody may ask.

@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use engine::EventStream;
 use futures_util::Stream;
 
-use crate::assemble::{ChoiceAssembler, Delta, Failure};
-use crate::waiting::Share;
+use crate::pipeline::assemble::{ChoiceAssembler, Delta, Failure};
+use crate::pipeline::waiting::Share;
 
 /// A stream of deltas; the last one has stats. Dropping it, or a stop string, cancels the
 /// sequence.
