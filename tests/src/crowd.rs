@@ -89,7 +89,7 @@ pub fn requests() -> Vec<Request> {
     (0..REQUESTS).map(request).collect()
 }
 
-/// A simulated model with the tokens of the demo tokenizer.
+/// A simulated model with the vocabulary of the goldens' tokenizer.
 pub fn model() -> SimConfig {
     SimConfig {
         pages: 16_384,

@@ -75,6 +75,12 @@ pub fn traces() -> serde_json::Value {
     serde_json::from_str(&text).expect("the traces are valid")
 }
 
+/// The checkpoint that all goldens and traces were made with, a Hugging Face folder. It is not the
+/// embedded demo model, which may change while the goldens stand.
+pub fn checkpoint() -> PathBuf {
+    path("checkpoint")
+}
+
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("goldens")

@@ -1,5 +1,5 @@
-//! What the tests across crates share: the demo model in an engine, behind a socket and in the
-//! binary.
+//! What the tests across crates share: the goldens' checkpoint in an engine and behind a socket, the
+//! binary as a process, an HTTP client.
 
 pub mod client;
 pub mod crowd;

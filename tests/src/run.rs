@@ -7,6 +7,8 @@ use engine::decoding::DecodingSpec;
 use engine::{Engine, EngineConfig, Event, Finished, Request, SequenceId, StepTrace};
 use step::{BatchOutput, Executor};
 
+use crate::golden;
+
 /// What became of one request.
 #[derive(Debug, Default)]
 pub struct Outcome {
@@ -18,22 +20,17 @@ pub struct Outcome {
     pub steps: Vec<StepTrace>,
 }
 
-/// The demo tokenizer.
+/// The tokenizer of the goldens' checkpoint.
 pub fn tokenizer() -> text::Tokenizer {
-    let file = |name| demo::checkpoint::DEMO.file(name).map(<[u8]>::to_vec);
-    let files = text::TokenizerFiles {
-        tokenizer: file("tokenizer.json"),
-        config: file("tokenizer_config.json"),
-        ..text::TokenizerFiles::default()
-    };
-    text::Tokenizer::new(&files).expect("the demo tokenizer loads")
+    let files = text::TokenizerFiles::read(&golden::checkpoint()).expect("its files are readable");
+    text::Tokenizer::new(&files).expect("the tokenizer loads")
 }
 
-/// The demo model with `pages` KV pages of 16 slots.
+/// The goldens' checkpoint in f32 on the CPU, with `pages` KV pages of 16 slots.
 pub fn executor(pages: u32) -> Box<dyn Executor> {
-    let files = model::Files::memory(demo::checkpoint::DEMO.files());
-    let checkpoint = model::Checkpoint::open(&files).expect("the demo checkpoint is valid");
-    let model = model::Model::load(checkpoint).expect("the demo model loads");
+    let files = model::Files::folder(golden::checkpoint());
+    let checkpoint = model::Checkpoint::open(&files).expect("the checkpoint is valid");
+    let model = model::Model::load(checkpoint).expect("the model loads");
     let sizes = model::ExecutorConfig {
         page_size: 16,
         pages,

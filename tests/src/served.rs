@@ -1,5 +1,5 @@
-//! The real server over the demo model in f32, or over another executor with its tokenizer, on a
-//! free port of this machine.
+//! The real server on a free local port, over the goldens' checkpoint in f32 or over another executor
+//! with the same tokenizer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! Token-exact outputs: the official Fast-dLLM samplers and a reference AsyncLane on the demo
-//! checkpoint, in f32 on the CPU.
+//! Token-exact outputs: the official Fast-dLLM samplers and a reference AsyncLane on the checkpoint in
+//! `goldens/checkpoint`, in f32 on the CPU.
 
 use asynclane_tests::golden::{self, Goldens, Row, Run};
 use asynclane_tests::run::{self, Outcome};

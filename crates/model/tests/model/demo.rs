@@ -1,4 +1,4 @@
-//! The demo checkpoint, compared with recorded steps of a reference implementation.
+//! The goldens' checkpoint, compared with recorded steps of a reference implementation.
 
 use crate::common::{execute, push, row};
 use asynclane_model::{Checkpoint, ExecutorConfig, Files, Model, ModelExecutor, Stage};
@@ -9,7 +9,10 @@ use step::{Batch, Executor, Sampling};
 const LANE: u64 = 32;
 
 fn executor() -> ModelExecutor {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/checkpoint");
+    let folder = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/goldens/checkpoint"
+    );
     let model = Model::load(Checkpoint::open(&Files::folder(folder)).unwrap()).unwrap();
     assert_eq!(model.warnings(), [] as [String; 0]);
     let config = ExecutorConfig {

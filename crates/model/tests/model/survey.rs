@@ -8,7 +8,10 @@ use std::sync::{Arc, Mutex};
 /// for their own memory mappings.
 fn checkpoints() -> Vec<(String, Checkpoint)> {
     let folders = Case::all().into_iter().map(|case| case.folder);
-    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/checkpoint");
+    let demo = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/goldens/checkpoint"
+    );
     let mut all: Vec<(String, Checkpoint)> = folders
         .chain([demo.into()])
         .map(|folder| {
@@ -66,7 +69,10 @@ fn shorter_numbers_take_less_memory() {
 #[test]
 fn a_survey_reports_the_errors_of_loading() {
     let demo = |name: &str| {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/checkpoint");
+        let folder = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/goldens/checkpoint"
+        );
         std::fs::read(format!("{folder}/{name}")).unwrap()
     };
     let config = String::from_utf8(demo("config.json")).unwrap();
@@ -83,7 +89,10 @@ fn a_survey_reports_the_errors_of_loading() {
 
 #[test]
 fn the_callback_counts_every_byte_once_and_none_in_a_survey() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/checkpoint");
+    let folder = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/goldens/checkpoint"
+    );
     let read = Arc::new(Mutex::new(Vec::new()));
     let seen = read.clone();
     let checkpoint = Checkpoint::open(&Files::folder(folder)).unwrap();

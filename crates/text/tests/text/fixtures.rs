@@ -8,8 +8,11 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde_json::{Value, json};
 
-/// The demo checkpoint's folder.
-pub const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../demo/checkpoint");
+/// The goldens' checkpoint, the demo model that they were made with.
+pub const DEMO: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../tests/goldens/checkpoint"
+);
 
 /// A tokenizer of this crate and an independent one that reads the same tokenizer.json.
 pub struct Pair {

@@ -9,14 +9,12 @@ use super::{Logprobs, Scored, Scorer};
 use crate::request::Endpoint;
 
 fn tokenizer() -> Tokenizer {
-    let file = |name| demo::checkpoint::DEMO.file(name).map(<[u8]>::to_vec);
-    let files = TokenizerFiles {
-        tokenizer: file("tokenizer.json"),
-        config: file("tokenizer_config.json"),
-        special_tokens_map: file("special_tokens_map.json"),
-        ..TokenizerFiles::default()
-    };
-    Tokenizer::new(&files).expect("the demo's files are in order")
+    let folder = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/goldens/checkpoint"
+    );
+    let files = TokenizerFiles::read(std::path::Path::new(folder)).expect("the files are readable");
+    Tokenizer::new(&files).expect("the files are in order")
 }
 
 fn id(tokenizer: &Tokenizer, text: &str) -> TokenId {

@@ -117,14 +117,11 @@ pub struct Server {
 }
 
 pub fn tokenizer() -> Tokenizer {
-    let file = |name| demo::checkpoint::DEMO.file(name).map(<[u8]>::to_vec);
-    let files = TokenizerFiles {
-        tokenizer: file("tokenizer.json"),
-        config: file("tokenizer_config.json"),
-        special_tokens_map: file("special_tokens_map.json"),
-        generation_config: file("generation_config.json"),
-        ..TokenizerFiles::default()
-    };
+    let folder = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/goldens/checkpoint"
+    );
+    let files = TokenizerFiles::read(std::path::Path::new(folder)).unwrap();
     Tokenizer::new(&files).unwrap()
 }
 

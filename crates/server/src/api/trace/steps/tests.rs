@@ -9,13 +9,12 @@ use super::{Cell, Lanes, Steps};
 const MASK: u32 = 5;
 
 fn tokenizer() -> Tokenizer {
-    let file = |name| demo::checkpoint::DEMO.file(name).map(<[u8]>::to_vec);
-    let files = TokenizerFiles {
-        tokenizer: file("tokenizer.json"),
-        config: file("tokenizer_config.json"),
-        ..TokenizerFiles::default()
-    };
-    let mut tokenizer = Tokenizer::new(&files).expect("the demo's files are in order");
+    let folder = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/goldens/checkpoint"
+    );
+    let files = TokenizerFiles::read(std::path::Path::new(folder)).expect("the files are readable");
+    let mut tokenizer = Tokenizer::new(&files).expect("the files are in order");
     tokenizer.set_mask_id(MASK);
     tokenizer
 }
