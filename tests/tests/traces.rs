@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Our steps in the shape of `demo-traces.json`; rows as one ascending list of positions.
 fn ours(outcome: &Outcome) -> Vec<Value> {
     let steps = outcome.steps.iter().map(|step| {
-        let mut rows: Vec<u32> = step.rows.iter().flatten().copied().collect();
+        let mut rows: Vec<u32> = step.rows.iter().flatten().map(|row| row.get()).collect();
         rows.sort_unstable();
         let lanes: Vec<u32> = step.lanes.iter().map(|lane| lane.0).collect();
         json!({
@@ -19,7 +19,7 @@ fn ours(outcome: &Outcome) -> Vec<Value> {
             "rows": rows,
             "commits": commits(&step.effects),
             "new_lanes": new_lanes(&step.effects),
-            "frontier": step.frontier,
+            "frontier": step.frontier.get(),
             "canvas": step.canvas,
         })
     });
@@ -30,7 +30,7 @@ fn commits(effects: &[Effect]) -> Vec<Value> {
     let mut commits: Vec<(u32, u32)> = effects
         .iter()
         .filter_map(|effect| match *effect {
-            Effect::Commit { offset, token, .. } => Some((offset, token)),
+            Effect::Commit { offset, token, .. } => Some((offset.get(), token)),
             _ => None,
         })
         .collect();
@@ -54,7 +54,7 @@ fn new_lanes(effects: &[Effect]) -> Vec<Value> {
             "id": lane.0,
             "role": if role == Role::Refine { "refine" } else { "generate" },
             "parent": parent.map(|parent| parent.0),
-            "start": start,
+            "start": start.get(),
             "len": len,
             "born_finished": birth == Birth::Finished,
         })),

@@ -1,9 +1,8 @@
 //! Where a generate lane may fork: the last valid delimiter of its known text (AsyncLane §3.2).
 
-use core::ops::Range;
-
 use crate::canvas::Canvas;
 use crate::config::{Boundary, NumericPeriod};
+use crate::coordinates::{Offset, Span};
 use crate::token_class::TokenClasses;
 
 /// Finds delimiters in one sequence's canvas.
@@ -18,16 +17,15 @@ pub(crate) struct Finder<'a> {
 
 impl Finder<'_> {
     /// The last valid delimiter of `range` left of its first stop token.
-    pub(crate) fn last(&self, range: Range<u32>) -> Option<u32> {
-        let end = range.end.min(self.canvas.len());
-        let stop = (range.start..end).find(|offset| self.canvas.is_stop_at(*offset));
-        (range.start..stop.unwrap_or(end))
-            .rev()
-            .find(|offset| self.is_valid(*offset))
+    pub(crate) fn last(&self, range: Span<Offset>) -> Option<Offset> {
+        let range = range.clip(self.canvas.end());
+        let stop = range.iter().find(|offset| self.canvas.is_stop_at(*offset));
+        let before = range.start.to(stop.unwrap_or(range.end));
+        before.iter().rev().find(|offset| self.is_valid(*offset))
     }
 
     /// Whether the token at `offset` is a valid delimiter.
-    pub(crate) fn is_valid(&self, offset: u32) -> bool {
+    pub(crate) fn is_valid(&self, offset: Offset) -> bool {
         match self.boundary {
             Boundary::Sentence(numeric) => self.ends_sentence(offset, numeric),
             Boundary::Newline => self.ends_code_line(offset),
@@ -43,13 +41,13 @@ impl Finder<'_> {
         }
     }
 
-    fn is_delimiter(&self, offset: u32) -> bool {
+    fn is_delimiter(&self, offset: Offset) -> bool {
         let token = self.canvas.get(offset);
         let class = token.map(|token| self.classes.get(token));
         class.is_some_and(|class| class.period || class.newline)
     }
 
-    fn ends_sentence(&self, offset: u32, numeric: NumericPeriod) -> bool {
+    fn ends_sentence(&self, offset: Offset, numeric: NumericPeriod) -> bool {
         let Some(token) = self.canvas.get(offset) else {
             return false;
         };
@@ -57,7 +55,7 @@ impl Finder<'_> {
         if !class.period {
             return false;
         }
-        let left = offset.checked_sub(1).and_then(|left| self.canvas.get(left));
+        let left = offset.minus(1).and_then(|left| self.canvas.get(left));
         let bare = !class.digit_before_period;
         let after_digit = class.digit_before_period
             || (bare && left.is_some_and(|left| self.classes.get(left).ends_with_digit));
@@ -67,8 +65,8 @@ impl Finder<'_> {
         match numeric {
             NumericPeriod::Strict => false,
             NumericPeriod::Next => {
-                let right = offset + 1;
-                if right >= self.canvas.len() || self.canvas.is_stop_at(right) {
+                let right = offset.next();
+                if right >= self.canvas.end() || self.canvas.is_stop_at(right) {
                     return true;
                 }
                 let next = self.canvas.get(right);
@@ -77,7 +75,7 @@ impl Finder<'_> {
         }
     }
 
-    fn ends_code_line(&self, offset: u32) -> bool {
+    fn ends_code_line(&self, offset: Offset) -> bool {
         let Some(token) = self.canvas.get(offset) else {
             return false;
         };
@@ -87,7 +85,7 @@ impl Finder<'_> {
         }
         // The delimiter's own text before its line feed belongs to the line as well.
         let mut last_text = (!class.blank).then_some(class);
-        for left in (0..offset).rev() {
+        for left in Offset::ZERO.to(offset).iter().rev() {
             let Some(token) = self.canvas.get(left) else {
                 return false;
             };
@@ -104,15 +102,17 @@ impl Finder<'_> {
 
     /// Brackets of the known text up to and including `offset` that are open there. A closing
     /// bracket without an opening one counts nothing: its opening is still a mask.
-    fn open_brackets(&self, offset: u32) -> i32 {
-        let known = (0..=offset).filter_map(|offset| self.canvas.get(offset));
+    fn open_brackets(&self, offset: Offset) -> i32 {
+        let read = Offset::ZERO.to(offset.next()).iter();
+        let known = read.filter_map(|offset| self.canvas.get(offset));
         known.fold(0, |open, token| {
             (open + i32::from(self.classes.get(token).brackets)).max(0)
         })
     }
 
-    fn in_code(&self, offset: u32) -> bool {
-        let known = (0..offset).filter_map(|offset| self.canvas.get(offset));
+    fn in_code(&self, offset: Offset) -> bool {
+        let read = Offset::ZERO.to(offset).iter();
+        let known = read.filter_map(|offset| self.canvas.get(offset));
         let fences = known.filter(|token| self.classes.get(*token).fence).count();
         if fences > 0 {
             fences % 2 == 1

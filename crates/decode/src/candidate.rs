@@ -1,5 +1,7 @@
 //! What the model proposes for one position.
 
+use crate::coordinates::Offset;
+
 /// A token id of the model's vocabulary, in `0..vocab_size`.
 pub type TokenId = u32;
 
@@ -28,11 +30,11 @@ pub struct Candidate {
     pub present: f64,
 }
 
-/// A candidate together with the generated offset it speaks of.
+/// A candidate and the offset that it is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Proposal {
-    /// Offset `g` in the generation; the absolute position is `prompt_len + g`.
-    pub offset: u32,
+    /// Where.
+    pub offset: Offset,
     /// What the model proposes there.
     pub candidate: Candidate,
 }

@@ -2,9 +2,9 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use crate::TokenId;
+use crate::coordinates::{Offset, Span, as_count, as_index};
 use crate::effect::CommitKind;
 
 /// The generated offsets `0..len` of one sequence; a prompt never appears here.
@@ -16,8 +16,8 @@ use crate::effect::CommitKind;
 pub struct Canvas {
     cells: Vec<Cell>,
     len: u32,
-    frontier: u32,
-    emitted: u32,
+    frontier: Offset,
+    emitted: Offset,
     stops: Vec<TokenId>,
 }
 
@@ -44,7 +44,7 @@ enum CellState {
 /// A token on its way into the canvas.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Write {
-    pub(crate) offset: u32,
+    pub(crate) offset: Offset,
     pub(crate) token: TokenId,
     pub(crate) probability: f64,
     pub(crate) kind: CommitKind,
@@ -54,17 +54,17 @@ impl Canvas {
     /// `budget` masks; `stops` is the stop set E.
     pub(crate) fn new(budget: u32, stops: &[TokenId]) -> Self {
         Self {
-            cells: vec![Cell::default(); budget as usize],
+            cells: vec![Cell::default(); as_index(budget)],
             len: budget,
-            frontier: 0,
-            emitted: 0,
+            frontier: Offset::ZERO,
+            emitted: Offset::ZERO,
             stops: stops.to_vec(),
         }
     }
 
     /// L, the offsets asked for.
     pub fn budget(&self) -> u32 {
-        self.cells.len() as u32
+        as_count(self.cells.len())
     }
 
     /// Offsets left: the budget, or less once a stop token has cut the canvas.
@@ -72,47 +72,57 @@ impl Canvas {
         self.len
     }
 
+    /// The first offset behind the canvas: [`Self::len`] as an offset.
+    pub fn end(&self) -> Offset {
+        Offset::new(self.len)
+    }
+
+    /// Its offsets.
+    pub fn span(&self) -> Span<Offset> {
+        Span::first(self.len)
+    }
+
     /// Whether there is no offset at all.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first offset without a committed token ([`Self::len`] if there is none).
-    pub fn frontier(&self) -> u32 {
+    /// The first offset without a committed token ([`Self::end`] if there is none).
+    pub fn frontier(&self) -> Offset {
         self.frontier
     }
 
     /// End of what a client may have: left of the frontier and of the first stop token.
-    pub fn emitted(&self) -> u32 {
+    pub fn emitted(&self) -> Offset {
         self.emitted
     }
 
     /// The token at `offset`, committed or provisional; `None` is a mask.
-    pub fn get(&self, offset: u32) -> Option<TokenId> {
+    pub fn get(&self, offset: Offset) -> Option<TokenId> {
         let cell = self.cell(offset)?;
         (cell.state != CellState::Mask).then_some(cell.token)
     }
 
     /// Whether no token stands at `offset`.
-    pub fn is_mask(&self, offset: u32) -> bool {
+    pub fn is_mask(&self, offset: Offset) -> bool {
         self.cell(offset)
             .is_some_and(|cell| cell.state == CellState::Mask)
     }
 
     /// Whether the token at `offset` is final (but for an edit rule).
-    pub fn is_committed(&self, offset: u32) -> bool {
+    pub fn is_committed(&self, offset: Offset) -> bool {
         self.cell(offset)
             .is_some_and(|cell| cell.state == CellState::Committed)
     }
 
     /// The step that wrote the token at `offset`, from 1; 0 for a mask.
-    pub fn written_at(&self, offset: u32) -> u32 {
+    pub fn written_at(&self, offset: Offset) -> u32 {
         self.cell(offset).map_or(0, |cell| cell.step)
     }
 
     /// Whether `offset` was committed as a draft.
-    pub fn is_draft(&self, offset: u32) -> bool {
-        self.is_committed(offset) && self.cells[offset as usize].draft
+    pub fn is_draft(&self, offset: Offset) -> bool {
+        self.is_committed(offset) && self.cells[offset.index()].draft
     }
 
     /// Whether `token` ends a generation.
@@ -121,7 +131,7 @@ impl Canvas {
     }
 
     /// Whether a stop token stands at `offset`.
-    pub fn is_stop_at(&self, offset: u32) -> bool {
+    pub fn is_stop_at(&self, offset: Offset) -> bool {
         self.get(offset).is_some_and(|token| self.is_stop(token))
     }
 
@@ -131,28 +141,30 @@ impl Canvas {
     }
 
     /// The first offset of `range`, clipped to the canvas, that is not committed.
-    pub fn first_uncommitted(&self, range: Range<u32>) -> Option<u32> {
-        (range.start..range.end.min(self.len)).find(|offset| !self.is_committed(*offset))
+    pub fn first_uncommitted(&self, range: Span<Offset>) -> Option<Offset> {
+        let mut offsets = range.clip(self.end()).iter();
+        offsets.find(|offset| !self.is_committed(*offset))
     }
 
     /// Number of masks in `range`, clipped to the canvas.
-    pub fn masks(&self, range: Range<u32>) -> u32 {
-        let clipped = range.start..range.end.min(self.len);
-        clipped.filter(|offset| self.is_mask(*offset)).count() as u32
+    pub fn masks(&self, range: Span<Offset>) -> u32 {
+        let offsets = range.clip(self.end()).iter();
+        as_count(offsets.filter(|offset| self.is_mask(*offset)).count())
     }
 
     /// The first offset of `range`, clipped to the canvas, that is not committed or holds a stop
     /// token (else the clipped end).
-    pub fn first_open(&self, range: Range<u32>) -> u32 {
-        let end = range.end.min(self.len).max(range.start);
-        (range.start..end)
+    pub fn first_open(&self, range: Span<Offset>) -> Offset {
+        let end = range.end.min(self.end()).max(range.start);
+        let mut offsets = range.start.to(end).iter();
+        offsets
             .find(|offset| !self.is_committed(*offset) || self.is_stop_at(*offset))
             .unwrap_or(end)
     }
 
     /// Writes a final token. Only an edit may write where one stands.
     pub(crate) fn commit(&mut self, write: Write, step: u32) {
-        let cell = &mut self.cells[write.offset as usize];
+        let cell = &mut self.cells[write.offset.index()];
         debug_assert!(
             cell.state != CellState::Committed || write.kind == CommitKind::Edit,
             "a commit is final"
@@ -162,13 +174,13 @@ impl Canvas {
 
     /// Writes a provisional token where a mask stands.
     pub(crate) fn place(&mut self, write: Write, step: u32) {
-        let cell = &mut self.cells[write.offset as usize];
+        let cell = &mut self.cells[write.offset.index()];
         debug_assert!(cell.state == CellState::Mask, "only masks are drafted");
         *cell = Cell::new(CellState::Provisional, write, step);
     }
 
     /// The provisional token at `offset`.
-    pub(crate) fn provisional(&self, offset: u32) -> Option<Write> {
+    pub(crate) fn provisional(&self, offset: Offset) -> Option<Write> {
         let cell = self.cell(offset)?;
         let kind = if cell.draft {
             CommitKind::Draft
@@ -184,13 +196,13 @@ impl Canvas {
     }
 
     /// Makes the provisional token at `offset` final; it was written when it was placed.
-    pub(crate) fn keep(&mut self, offset: u32) {
-        self.cells[offset as usize].state = CellState::Committed;
+    pub(crate) fn keep(&mut self, offset: Offset) {
+        self.cells[offset.index()].state = CellState::Committed;
     }
 
     /// Makes the provisional token at `offset` a mask again.
-    pub(crate) fn revoke(&mut self, offset: u32) {
-        self.cells[offset as usize] = Cell::default();
+    pub(crate) fn revoke(&mut self, offset: Offset) {
+        self.cells[offset.index()] = Cell::default();
     }
 
     /// Cuts the canvas to `len` offsets.
@@ -200,18 +212,19 @@ impl Canvas {
 
     /// Moves the frontier and the end of the emitted prefix to where they belong now; returns
     /// the newly emitted offsets and whether a stop token follows the prefix.
-    pub(crate) fn advance(&mut self) -> (Range<u32>, bool) {
+    pub(crate) fn advance(&mut self) -> (Span<Offset>, bool) {
         self.frontier = self
-            .first_uncommitted(self.frontier..self.len)
-            .unwrap_or(self.len);
+            .first_uncommitted(self.frontier.to(self.end()))
+            .unwrap_or(self.end());
         let from = self.emitted;
-        let to = (from..self.frontier).find(|offset| self.is_stop_at(*offset));
-        self.emitted = to.unwrap_or(self.frontier);
-        (from..self.emitted, to.is_some())
+        let mut settled = from.to(self.frontier).iter();
+        let stop = settled.find(|offset| self.is_stop_at(*offset));
+        self.emitted = stop.unwrap_or(self.frontier);
+        (from.to(self.emitted), stop.is_some())
     }
 
-    fn cell(&self, offset: u32) -> Option<&Cell> {
-        self.cells.get(offset as usize)
+    fn cell(&self, offset: Offset) -> Option<&Cell> {
+        self.cells.get(offset.index())
     }
 }
 

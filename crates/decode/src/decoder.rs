@@ -5,13 +5,13 @@ mod commits;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use crate::candidate::{Proposal, TokenId};
 use crate::canvas::Canvas;
 use crate::commit::{self, CommitRule, Filter, Guesses, Reads};
 use crate::config::{DecoderConfig, ScheduleConfig};
 use crate::constraint::{Constraint, ConstraintError};
+use crate::coordinates::{Offset, Span, as_index};
 use crate::effect::{DoneReason, Effect, LaneId, Role};
 use crate::guard::{Guard, Walk};
 use crate::lane::{LaneTree, Status};
@@ -61,16 +61,16 @@ pub struct Decoder {
 }
 
 /// What one active lane wants computed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneView {
     /// The lane.
     pub id: LaneId,
     /// Its role; a refine lane's rows exclude the stop set.
     pub role: Role,
     /// Offsets it owns, clipped to the canvas.
-    pub range: Range<u32>,
+    pub range: Span<Offset>,
     /// Offsets behind it that are forwarded as right context, clipped to the canvas.
-    pub lookahead: Range<u32>,
+    pub lookahead: Span<Offset>,
     /// Whether the masks of the lookahead are scored (drafts may be committed).
     pub drafts: bool,
     /// Whether the committed tokens of the range are scored too.
@@ -93,7 +93,7 @@ impl Decoder {
             Err(error) => (None, Some(error)),
         };
         // Steps allocate nothing as long as no lane is longer.
-        let room = input.budget.min(256) as usize;
+        let room = as_index(input.budget.min(256));
         let mut decoder = Self {
             state: State {
                 canvas,
@@ -172,21 +172,20 @@ impl Decoder {
 
     /// The active lanes, left to right; their ranges and lookaheads are disjoint and ascending.
     pub fn lanes(&self) -> impl Iterator<Item = LaneView> {
-        let len = self.state.canvas.len();
+        let end = self.state.canvas.end();
         let reads = self.rule.reads();
         let drafts = self.schedule.draft_threshold().is_some() || reads == Reads::Canvas;
         self.state.tree.active().iter().map(move |id| {
             let lane = self.state.tree.get(*id);
-            let clip = |range: Range<u32>| range.start.min(len)..range.end.min(len);
             let lookahead = match reads {
-                Reads::Canvas => lane.range().end..len,
+                Reads::Canvas => lane.range().end.to(end),
                 Reads::Masks | Reads::Lane => self.schedule.lookahead(lane),
             };
             LaneView {
                 id: *id,
                 role: lane.role,
-                range: clip(lane.range()),
-                lookahead: clip(lookahead),
+                range: lane.range().clip(end),
+                lookahead: lookahead.clip(end),
                 drafts,
                 committed: reads == Reads::Lane,
             }
@@ -202,7 +201,7 @@ impl Decoder {
         let canvas = &self.state.canvas;
         // What a stop token cuts off would be seen by a guessed canvas.
         let holds = |guess: &&Proposal| {
-            let inside = guess.offset < canvas.len() && canvas.is_mask(guess.offset);
+            let inside = guess.offset < canvas.end() && canvas.is_mask(guess.offset);
             inside && !canvas.is_stop(guess.candidate.token)
         };
         let count = all.proposals.iter().take_while(holds).count();
@@ -210,11 +209,8 @@ impl Decoder {
             return Guesses::default();
         }
         // A canvas without masks has nothing to say.
-        let masks = self
-            .lanes()
-            .map(|lane| canvas.masks(lane.range))
-            .sum::<u32>() as usize;
-        let count = count.min(masks.saturating_sub(1));
+        let masks: u32 = self.lanes().map(|lane| canvas.masks(lane.range)).sum();
+        let count = count.min(as_index(masks.saturating_sub(1)));
         let whole = if count < all.proposals.len() {
             count - count % all.step.max(1)
         } else {
@@ -228,7 +224,7 @@ impl Decoder {
 
     /// The furthest valid token of any unfinished lane: max over lanes of s + v (AsyncLane
     /// eq. 12).
-    pub fn effective_len(&self) -> u32 {
+    pub fn effective_end(&self) -> Offset {
         let tree = &self.state.tree;
         // A waiting continuation is the last leaf, so it was born last.
         let waiting = tree
@@ -239,7 +235,7 @@ impl Decoder {
         lanes
             .map(|lane| self.state.canvas.first_open(lane.range()))
             .max()
-            .unwrap_or(0)
+            .unwrap_or_default()
     }
 
     /// Applies one step. `proposals` holds one candidate for every mask of every active lane
@@ -272,7 +268,7 @@ impl Decoder {
             let walk = Walk {
                 canvas: &mut self.state.canvas,
                 step: self.step,
-                end: computed.unwrap_or(0),
+                end: computed.unwrap_or_default(),
                 effects,
             };
             self.failure = guard.settle(walk, proposals).err();
@@ -296,7 +292,7 @@ impl Decoder {
                 to: fresh.end,
             });
         }
-        let full = self.state.canvas.frontier() == self.state.canvas.len();
+        let full = self.state.canvas.frontier() == self.state.canvas.end();
         let exhausted = self.state.tree.active().is_empty();
         let over = self.guard.as_ref().is_some_and(Guard::is_over);
         let reason = match (stopped, full) {

@@ -1,10 +1,18 @@
 //! What a step changed, as values: the engine performs them, tests compare them.
 
 use crate::TokenId;
+use crate::coordinates::{Offset, as_index};
 
 /// A lane of one sequence, numbered in order of birth; the root is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneId(pub u32);
+
+impl LaneId {
+    /// Its number as an index into a slice.
+    pub const fn index(self) -> usize {
+        as_index(self.0)
+    }
+}
 
 /// What a lane is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,7 +67,7 @@ pub enum Effect {
     /// A token was written at a generated offset, or a placed one became final.
     Commit {
         /// Where.
-        offset: u32,
+        offset: Offset,
         /// What.
         token: TokenId,
         /// Confidence of the candidate, in `0.0..=1.0`.
@@ -70,7 +78,7 @@ pub enum Effect {
     /// A token was written at a generated offset and may be revoked (under a grammar only).
     Place {
         /// Where.
-        offset: u32,
+        offset: Offset,
         /// What.
         token: TokenId,
         /// Confidence of the candidate, in `0.0..=1.0`.
@@ -79,7 +87,7 @@ pub enum Effect {
     /// A placed token is a mask again.
     Revoke {
         /// Where.
-        offset: u32,
+        offset: Offset,
     },
     /// A committed stop token cut the canvas: offsets `len..` are gone.
     Shorten {
@@ -102,7 +110,7 @@ pub enum Effect {
         /// Who forked or spawned it; `None` for the root.
         parent: Option<LaneId>,
         /// First offset.
-        start: u32,
+        start: Offset,
         /// Offsets owned.
         len: u32,
         /// Whether it takes part in the next step, or waits for its sibling (`coupled`), or was
@@ -131,9 +139,9 @@ pub enum Effect {
     /// The emitted prefix grew: offsets `from..to` are final and may be streamed.
     Advance {
         /// Old end of the emitted prefix.
-        from: u32,
+        from: Offset,
         /// New end.
-        to: u32,
+        to: Offset,
     },
     /// Nothing more will be generated; every remaining lane is dropped.
     Done {

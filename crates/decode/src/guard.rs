@@ -8,6 +8,7 @@ use crate::TokenId;
 use crate::candidate::Proposal;
 use crate::canvas::{Canvas, Write};
 use crate::constraint::{Constraint, ConstraintError};
+use crate::coordinates::{Offset, as_index};
 use crate::effect::{CommitKind, Effect};
 
 /// Keeps the committed prefix inside a grammar.
@@ -33,7 +34,7 @@ pub(crate) struct Walk<'a> {
     pub(crate) step: u32,
     /// End of the offsets that the step's forward computed: K/V of a token beyond would be
     /// missing.
-    pub(crate) end: u32,
+    pub(crate) end: Offset,
     pub(crate) effects: &'a mut Vec<Effect>,
 }
 
@@ -86,7 +87,7 @@ impl Guard {
             match next {
                 Some(write) if fits => {
                     walk.commit(write);
-                    offset += 1;
+                    offset = offset.next();
                     if walk.canvas.is_stop(write.token) {
                         self.chosen.clear();
                         return Ok(());
@@ -109,7 +110,7 @@ impl Guard {
             return Err(ConstraintError(message));
         }
         self.place(offset, &mut walk);
-        if offset < walk.canvas.len() {
+        if offset < walk.canvas.end() {
             return self.look_ahead(walk.canvas);
         }
         self.over = self.constraint.is_over();
@@ -117,7 +118,7 @@ impl Guard {
     }
 
     /// The frontier is committed whatever the rule says: its row knows the grammar.
-    fn choose_frontier(&mut self, frontier: u32, proposals: &[Proposal]) {
+    fn choose_frontier(&mut self, frontier: Offset, proposals: &[Proposal]) {
         let found = proposals.binary_search_by_key(&frontier, |proposal| proposal.offset);
         let at = self.chosen.partition_point(|write| write.offset < frontier);
         let chosen = self.chosen.get(at);
@@ -136,7 +137,7 @@ impl Guard {
     }
 
     /// The token that stands at `offset` provisionally, or was chosen for it.
-    fn at(&self, offset: u32, canvas: &Canvas) -> Option<Write> {
+    fn at(&self, offset: Offset, canvas: &Canvas) -> Option<Write> {
         canvas.provisional(offset).or_else(|| {
             let found = self
                 .chosen
@@ -152,9 +153,9 @@ impl Guard {
     }
 
     /// Drops everything from `offset` on that is not final: it continued another text.
-    fn give_up(&mut self, offset: u32, walk: &mut Walk<'_>) {
+    fn give_up(&mut self, offset: Offset, walk: &mut Walk<'_>) {
         self.chosen.retain(|write| write.offset < offset);
-        for offset in offset..walk.canvas.len() {
+        for offset in offset.to(walk.canvas.end()) {
             if walk.canvas.provisional(offset).is_some() {
                 walk.canvas.revoke(offset);
                 walk.effects.push(Effect::Revoke { offset });
@@ -163,7 +164,7 @@ impl Guard {
     }
 
     /// Commits from `offset` on what must come next; returns the offset behind it.
-    fn force(&mut self, offset: u32, walk: &mut Walk<'_>) -> Result<u32, ConstraintError> {
+    fn force(&mut self, offset: Offset, walk: &mut Walk<'_>) -> Result<Offset, ConstraintError> {
         let mut forced = core::mem::take(&mut self.forced);
         self.constraint.forced(&mut forced);
         let mut next = offset;
@@ -182,14 +183,14 @@ impl Guard {
                 probability: 1.0,
                 kind: CommitKind::Masked,
             }));
-            next += 1;
+            next = next.next();
         }
         self.forced = forced;
         Ok(next)
     }
 
     /// Places what was chosen beyond the new frontier.
-    fn place(&mut self, frontier: u32, walk: &mut Walk<'_>) {
+    fn place(&mut self, frontier: Offset, walk: &mut Walk<'_>) {
         for write in self.chosen.drain(..) {
             let beyond = write.offset > frontier && write.offset < walk.end;
             if beyond && walk.canvas.is_mask(write.offset) && !walk.canvas.is_stop(write.token) {
@@ -218,7 +219,7 @@ impl Guard {
         self.constraint.allowed(&mut self.allowed)?;
         if self.constraint.may_end() {
             for &stop in canvas.stops() {
-                if let Some(word) = self.allowed.get_mut(stop as usize / 32) {
+                if let Some(word) = self.allowed.get_mut(as_index(stop / 32)) {
                     *word |= 1 << (stop % 32);
                 }
             }

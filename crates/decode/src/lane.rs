@@ -1,8 +1,8 @@
 //! Lanes and the tree they form.
 
 use alloc::vec::Vec;
-use core::ops::Range;
 
+use crate::coordinates::{Offset, Span, as_count, as_index};
 use crate::effect::{LaneId, Role};
 
 /// A range of generated offsets that is denoised with its own clock.
@@ -13,7 +13,7 @@ pub struct Lane {
     /// What it is for.
     pub role: Role,
     /// s: first offset.
-    pub start: u32,
+    pub start: Offset,
     /// b: offsets owned; after [`Status::Finished`] the valid ones.
     pub len: u32,
     /// t: steps it took part in.
@@ -41,8 +41,8 @@ pub enum Status {
 
 impl Lane {
     /// The offsets it owns.
-    pub fn range(&self) -> Range<u32> {
-        self.start..self.start + self.len
+    pub fn range(&self) -> Span<Offset> {
+        Span::at(self.start, self.len)
     }
 }
 
@@ -60,7 +60,7 @@ pub struct LaneTree {
 impl LaneTree {
     /// No lanes, with room for those that a budget of so many offsets usually sees.
     pub(crate) fn with_room(budget: u32) -> Self {
-        let lanes = budget as usize / 4 + 4;
+        let lanes = as_index(budget) / 4 + 4;
         Self {
             lanes: Vec::with_capacity(lanes),
             active: Vec::with_capacity(lanes.min(32)),
@@ -74,7 +74,7 @@ impl LaneTree {
 
     /// The lane `id` of this tree.
     pub fn get(&self, id: LaneId) -> &Lane {
-        &self.lanes[id.0 as usize]
+        &self.lanes[id.index()]
     }
 
     /// Active lanes, left to right: refine lanes, then at most one generate lane.
@@ -107,12 +107,12 @@ impl LaneTree {
         &mut self,
         role: Role,
         parent: Option<LaneId>,
-        range: Range<u32>,
+        range: Span<Offset>,
         status: Status,
     ) -> LaneId {
-        let id = LaneId(self.lanes.len() as u32);
+        let id = LaneId(as_count(self.lanes.len()));
         if let Some(parent) = parent {
-            let children = &mut self.lanes[parent.0 as usize].children;
+            let children = &mut self.lanes[parent.index()].children;
             let slot = usize::from(children[0].is_some());
             children[slot] = Some(id);
         }
@@ -120,7 +120,7 @@ impl LaneTree {
             id,
             role,
             start: range.start,
-            len: range.end - range.start,
+            len: range.len(),
             clock: 0,
             parent,
             children: [None; 2],
@@ -133,7 +133,7 @@ impl LaneTree {
     }
 
     pub(crate) fn set_status(&mut self, id: LaneId, status: Status) {
-        let lane = &mut self.lanes[id.0 as usize];
+        let lane = &mut self.lanes[id.index()];
         let was = core::mem::replace(&mut lane.status, status);
         if was == Status::Active && status != Status::Active {
             self.active.retain(|active| *active != id);
@@ -143,13 +143,13 @@ impl LaneTree {
     }
 
     pub(crate) fn set_len(&mut self, id: LaneId, len: u32) {
-        self.lanes[id.0 as usize].len = len;
+        self.lanes[id.index()].len = len;
     }
 
     pub(crate) fn tick(&mut self) {
         for index in 0..self.active.len() {
             let id = self.active[index];
-            self.lanes[id.0 as usize].clock += 1;
+            self.lanes[id.index()].clock += 1;
         }
     }
 
@@ -163,7 +163,7 @@ impl LaneTree {
         let start = self.get(id).start;
         let at = self
             .active
-            .partition_point(|other| self.lanes[other.0 as usize].start < start);
+            .partition_point(|other| self.lanes[other.index()].start < start);
         self.active.insert(at, id);
     }
 
@@ -172,7 +172,7 @@ impl LaneTree {
     /// # Errors
     /// The first broken one, in words.
     pub fn validate(&self) -> Result<(), &'static str> {
-        let mut end = 0;
+        let mut end = Offset::ZERO;
         for id in self.leaves() {
             let lane = self.get(id);
             if lane.start != end {

@@ -11,6 +11,7 @@ mod canvas;
 mod commit;
 mod config;
 mod constraint;
+mod coordinates;
 mod decoder;
 mod effect;
 mod guard;
@@ -29,6 +30,9 @@ pub use config::{
     AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, NumericPeriod, ScheduleConfig,
 };
 pub use constraint::{Constraint, ConstraintError};
+pub use coordinates::{
+    Coordinate, Coordinates, Offset, Place, Position, Slot, Span, as_count, as_index,
+};
 pub use decoder::{Decoder, Input, LaneView};
 pub use effect::{Birth, CommitKind, DoneReason, Effect, ForwardKind, LaneId, Role};
 pub use lane::{Lane, LaneTree, Status};

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::TokenId;
+use crate::coordinates::as_index;
 
 /// Facts about the decoded text of one token, as boundary rules use them
 /// (AsyncLane §3.2, eq. 4). Built once per tokenizer by the crate `text`.
@@ -41,6 +42,6 @@ impl TokenClasses {
 
     /// The class of `token`; an id outside the table has no class at all.
     pub fn get(&self, token: TokenId) -> TokenClass {
-        self.0.get(token as usize).copied().unwrap_or_default()
+        self.0.get(as_index(token)).copied().unwrap_or_default()
     }
 }

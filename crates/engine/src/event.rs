@@ -1,6 +1,6 @@
 //! What the engine tells the caller of one sequence.
 
-use decode::{Effect, ForwardKind, LaneId, TokenId};
+use decode::{Effect, ForwardKind, LaneId, Offset, Position, TokenId};
 use step::TopToken;
 
 /// What happened to a sequence. Order: `Started`, any of `Tokens` and `Step`, then exactly one
@@ -130,13 +130,13 @@ pub struct StepTrace {
     pub kind: ForwardKind,
     /// Lanes that took part.
     pub lanes: Vec<LaneId>,
-    /// Rows forwarded, absolute positions, per segment.
-    pub rows: Vec<Vec<u32>>,
+    /// Positions of the forwarded rows, per segment.
+    pub rows: Vec<Vec<Position>>,
     /// Everything that changed, in order.
     pub effects: Vec<Effect>,
     /// End of the emitted prefix after the step: the first offset that holds no committed token,
     /// or the first stop token.
-    pub frontier: u32,
+    pub frontier: Offset,
     /// Offsets of the canvas, after the step.
     pub canvas: u32,
 }

@@ -1,6 +1,6 @@
 //! The answer as a row of cells: committed tokens as text, masks as shades.
 
-use decode::{CommitKind, Effect, ForwardKind, Role};
+use decode::{CommitKind, Effect, ForwardKind, Offset, Role, Span, as_count, as_index};
 use engine::StepTrace;
 use text::Tokenizer;
 
@@ -47,7 +47,7 @@ impl<'a> Canvas<'a> {
                 kind,
                 ..
             } = *effect
-                && let Some(cell) = self.cells.get_mut(offset as usize)
+                && let Some(cell) = self.cells.get_mut(offset.index())
             {
                 *cell = Some(Cell {
                     token,
@@ -55,15 +55,14 @@ impl<'a> Canvas<'a> {
                 });
             }
         }
-        self.len = step.canvas as usize;
+        self.len = as_index(step.canvas);
     }
 
-    /// The text of offsets `start..start + len`, masks as shades, line feeds visible.
-    pub fn text(&self, start: u32, len: u32) -> String {
-        let from = (start as usize).min(self.len);
-        let to = (start as usize + len as usize).min(self.len);
+    /// The text of these offsets, masks as shades, line feeds visible.
+    pub fn text(&self, offsets: Span<Offset>) -> String {
+        let offsets = offsets.clip(Offset::new(as_count(self.len)));
         let mut text = String::new();
-        for cell in &self.cells[from..to] {
+        for cell in &self.cells[offsets.start.index()..offsets.end.index()] {
             match cell {
                 Some(cell) => text.push_str(&self.tokenizer.token_text(cell.token)),
                 None => text.push(MASK),
@@ -87,7 +86,7 @@ impl<'a> Canvas<'a> {
             .iter()
             .filter(|e| matches!(e, Effect::Commit { .. }))
             .count();
-        let canvas = self.text(0, self.end() as u32);
+        let canvas = self.text(Span::first(as_count(self.end())));
         format!(
             "step {:>3} {kind:<7} lanes {:<7} rows {rows:>4} commits {commits:>3} | {canvas}",
             step.step,
@@ -107,7 +106,7 @@ impl<'a> Canvas<'a> {
                 Some(cell) if cell.draft => (DRAFT, self.tokenizer.token_text(cell.token)),
                 Some(cell) => ("", self.tokenizer.token_text(cell.token)),
                 None => {
-                    let (colour, mask) = mask(lanes.role_at(offset as u32));
+                    let (colour, mask) = mask(lanes.role_at(Offset::new(as_count(offset))));
                     (colour, mask.to_string())
                 }
             };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use decode::{Effect, LaneId, Role};
+use decode::{Effect, LaneId, Offset, Role, Span};
 use engine::StepTrace;
 
 use super::canvas::Canvas;
@@ -19,7 +19,7 @@ struct Lane {
     id: LaneId,
     role: Role,
     parent: Option<LaneId>,
-    start: u32,
+    start: Offset,
     len: u32,
     /// First and last step it took part in.
     steps: Option<(u32, u32)>,
@@ -36,7 +36,7 @@ impl Lanes {
                     id: *id,
                     role: Role::Generate,
                     parent: None,
-                    start: 0,
+                    start: Offset::ZERO,
                     len: step.canvas,
                     steps: None,
                     split: None,
@@ -97,10 +97,9 @@ impl Lanes {
 
     /// The role of the lane whose masks lie at `offset`: of those that have not forked, the
     /// youngest.
-    pub fn role_at(&self, offset: u32) -> Option<Role> {
-        let holds = |lane: &&Lane| {
-            lane.split.is_none() && (lane.start..lane.start + lane.len).contains(&offset)
-        };
+    pub fn role_at(&self, offset: Offset) -> Option<Role> {
+        let holds =
+            |lane: &&Lane| lane.split.is_none() && Span::at(lane.start, lane.len).contains(offset);
         self.lanes.iter().rev().find(holds).map(|lane| lane.role)
     }
 
@@ -128,10 +127,10 @@ impl Drawing<'_> {
             None => "born finished".to_owned(),
         };
         let what = match lane.split {
-            Some(split) => format!("forked at {}", lane.start + split),
-            None => self.canvas.text(lane.start, lane.len),
+            Some(split) => format!("forked at {}", lane.start.plus(split)),
+            None => self.canvas.text(Span::at(lane.start, lane.len)),
         };
-        let end = lane.start + lane.split.unwrap_or(lane.len);
+        let end = lane.start.plus(lane.split.unwrap_or(lane.len));
         let (id, start) = (lane.id.0, lane.start);
         let _ = writeln!(
             self.out,

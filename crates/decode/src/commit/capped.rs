@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::{CommitRule, by_confidence};
 use crate::candidate::Proposal;
+use crate::coordinates::as_index;
 use crate::lane::Lane;
 
 /// The n most confident masks, n = clamp(|{i : c_i >= θ}|, 1, k).
@@ -18,7 +19,7 @@ impl Capped {
     pub fn new(threshold: f64, most: u32) -> Self {
         Self {
             threshold,
-            most: most.max(1) as usize,
+            most: as_index(most.max(1)),
         }
     }
 }

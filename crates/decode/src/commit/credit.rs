@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::CommitRule;
 use crate::TokenId;
 use crate::candidate::{Candidate, Proposal};
+use crate::coordinates::Offset;
 use crate::effect::LaneId;
 use crate::lane::Lane;
 
@@ -29,7 +30,7 @@ pub struct Credit {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Entry {
     lane: LaneId,
-    offset: u32,
+    offset: Offset,
     token: TokenId,
     credit: f64,
 }
@@ -45,13 +46,13 @@ impl Credit {
 
     /// Decays the credits of `lane` and drops those that can never count again.
     fn decay(&mut self, lane: &Lane, masks: &[Proposal]) {
-        let is_mask = |offset: u32| {
+        let is_mask = |offset: Offset| {
             let found = masks.binary_search_by_key(&offset, |proposal| proposal.offset);
             found.is_ok()
         };
         let range = lane.range();
         self.credits.retain_mut(|entry| {
-            if !range.contains(&entry.offset) {
+            if !range.contains(entry.offset) {
                 return true;
             }
             entry.credit *= DECAY;
@@ -59,7 +60,7 @@ impl Credit {
         });
     }
 
-    fn add(&mut self, lane: LaneId, offset: u32, token: TokenId, more: f64) {
+    fn add(&mut self, lane: LaneId, offset: Offset, token: TokenId, more: f64) {
         let known = |entry: &&mut Entry| entry.offset == offset && entry.token == token;
         match self.credits.iter_mut().find(known) {
             Some(entry) => entry.credit += more,
@@ -73,14 +74,14 @@ impl Credit {
     }
 
     /// (1 + C)^α of a token.
-    fn boost(&self, offset: u32, token: TokenId) -> f64 {
+    fn boost(&self, offset: Offset, token: TokenId) -> f64 {
         let known = |entry: &&Entry| entry.offset == offset && entry.token == token;
         let credit = self.credits.iter().find(known);
         libm::pow(1.0 + credit.map_or(0.0, |entry| entry.credit), WEIGHT)
     }
 
     /// The candidate under z'. A drawn token stays what was drawn.
-    fn credited(&self, offset: u32, candidate: Candidate) -> Candidate {
+    fn credited(&self, offset: Offset, candidate: Candidate) -> Candidate {
         let Candidate {
             token,
             probability,

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::{CommitRule, Guesses, by_confidence};
 use crate::candidate::Proposal;
+use crate::coordinates::as_index;
 use crate::lane::Lane;
 
 /// Commits the k most confident masks a step, like [`TopK`](super::TopK), and guesses the
@@ -24,8 +25,8 @@ impl DraftVerify {
     /// `tokens_per_step` k, `draft_steps` D; both at least 1.
     pub fn new(tokens_per_step: u32, draft_steps: u32) -> Self {
         Self {
-            tokens_per_step: tokens_per_step.max(1) as usize,
-            draft_steps: draft_steps.max(1) as usize,
+            tokens_per_step: as_index(tokens_per_step.max(1)),
+            draft_steps: as_index(draft_steps.max(1)),
             guesses: Vec::new(),
         }
     }

@@ -1,10 +1,10 @@
 //! Early commit (Prophet, arXiv 2508.19982, answer-span form): all at once when the answer is clear.
 
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use super::{CommitRule, Reads, Scene, by_confidence};
 use crate::candidate::Proposal;
+use crate::coordinates::{Offset, Span, as_count, as_index};
 use crate::lane::Lane;
 
 /// Share of the steps up to which the gap of the same row is asked for (Prophet §4.2).
@@ -17,14 +17,14 @@ const GAPS: [f64; 3] = [7.5, 5.0, 2.5];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerSpan {
     /// First offset.
-    pub start: u32,
+    pub start: Offset,
     /// Number of offsets, `>= 1`.
     pub len: u32,
 }
 
 impl AnswerSpan {
-    fn range(self) -> Range<u32> {
-        self.start..self.start.saturating_add(self.len)
+    fn range(self) -> Span<Offset> {
+        Span::at(self.start, self.len)
     }
 }
 
@@ -46,7 +46,7 @@ impl EarlyCommit {
     /// `tokens_per_step` k, at least 1; `answer`: where the answer stands.
     pub fn new(tokens_per_step: u32, answer: AnswerSpan) -> Self {
         Self {
-            tokens_per_step: tokens_per_step.max(1) as usize,
+            tokens_per_step: as_index(tokens_per_step.max(1)),
             answer,
             certain: false,
         }
@@ -70,18 +70,18 @@ impl CommitRule for EarlyCommit {
         let canvas = scene.canvas;
         let (answer, budget) = (self.answer.range(), canvas.budget());
         let is_asked =
-            |said: &&Proposal| answer.contains(&said.offset) && canvas.is_mask(said.offset);
+            |said: &&Proposal| answer.contains(said.offset) && canvas.is_mask(said.offset);
         let (mut sum, mut count) = (0.0, 0);
         for said in scene.proposals.iter().filter(is_asked) {
             sum += f64::from(said.candidate.gap);
             count += 1;
         }
-        let committed = budget - canvas.masks(0..budget).min(budget);
+        let committed = budget - canvas.masks(canvas.span()).min(budget);
         // The step that is being taken counts: step is counted from 1.
-        let step = f64::from(committed) + self.tokens_per_step as f64;
+        let step = f64::from(committed) + f64::from(as_count(self.tokens_per_step));
         let needed = Self::needed(step / f64::from(budget.max(1)));
         // An answer beyond the canvas is none.
-        self.certain = answer.start < canvas.len() && sum >= needed * f64::from(count);
+        self.certain = answer.start < canvas.end() && sum >= needed * f64::from(count);
     }
 
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {

@@ -56,7 +56,7 @@ impl CommitRule for Edit {
         }
         let differs = |said: &&Proposal| {
             let stands = canvas.get(said.offset);
-            lane.range().contains(&said.offset)
+            lane.range().contains(said.offset)
                 && stands.is_some_and(|token| token != said.candidate.token)
                 && said.candidate.probability > self.edit_threshold
         };

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::CommitRule;
 use crate::candidate::Proposal;
+use crate::coordinates::Offset;
 use crate::lane::Lane;
 
 /// S = {i : H_i + λ (i - f) <= θ}, f the lane's first mask; the shared progress rule adds the
@@ -28,19 +29,20 @@ impl Entropy {
         Self { penalty, ..self }
     }
 
-    fn cost(&self, mask: &Proposal, first: u32) -> f64 {
-        f64::from(mask.candidate.entropy) + self.penalty * f64::from(mask.offset - first)
+    fn cost(&self, mask: &Proposal, first: Offset) -> f64 {
+        f64::from(mask.candidate.entropy)
+            + self.penalty * f64::from(mask.offset.distance_from(first))
     }
 }
 
 impl CommitRule for Entropy {
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
-        let first = masks.first().map_or(0, |mask| mask.offset);
+        let first = masks.first().map_or(Offset::ZERO, |mask| mask.offset);
         let passes = |index: &usize| self.cost(&masks[*index], first) <= self.threshold;
         chosen.extend((0..masks.len()).filter(passes));
     }
 
     fn worth(&self, mask: &Proposal) -> f64 {
-        -self.cost(mask, 0)
+        -self.cost(mask, Offset::ZERO)
     }
 }

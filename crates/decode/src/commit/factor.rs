@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::{CommitRule, by_confidence};
 use crate::candidate::Proposal;
+use crate::coordinates::as_count;
 use crate::lane::Lane;
 
 /// The n most confident masks, n the largest with c_(m) >= 1 - f / (m + 1) for all 2 <= m <= n.
@@ -23,7 +24,7 @@ impl CommitRule for Factor {
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
         by_confidence(masks, chosen);
         let fails = |rank: usize, index: &usize| {
-            let least = 1.0 - self.factor / (rank as f64 + 2.0);
+            let least = 1.0 - self.factor / (f64::from(as_count(rank)) + 2.0);
             rank > 0 && masks[*index].candidate.probability < least
         };
         let mut ranks = chosen.iter().enumerate();

@@ -27,7 +27,7 @@ impl CommitRule for Hierarchy {
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
         let confidence = |proposal: &Proposal| proposal.candidate.probability;
         let mut begin = 0;
-        for run in masks.chunk_by(|left, right| left.offset + 1 == right.offset) {
+        for run in masks.chunk_by(|left, right| left.offset.next() == right.offset) {
             let best = begin + best_by(run, confidence);
             let passes = |index: &usize| {
                 let own = confidence(&masks[*index]);

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use super::{CommitRule, Reads, Scene, best_by};
 use crate::candidate::Proposal;
+use crate::coordinates::{as_count, as_index};
 use crate::lane::Lane;
 
 /// A network B -> H -> B with biases and ReLU between: the confidences of a block's positions in,
@@ -78,7 +79,7 @@ impl Filter {
 
     /// B: positions of a block.
     pub fn size(&self) -> u32 {
-        self.size as u32
+        as_count(self.size)
     }
 
     /// One logit per position of `confidences`, both of length B, into `logits`.
@@ -134,8 +135,8 @@ impl CommitRule for LearnedFilter {
     fn observe(&mut self, scene: &Scene<'_>) {
         self.confidences.fill(1.0);
         for said in scene.proposals {
-            let at = said.offset.checked_sub(scene.lane.start);
-            if let Some(slot) = at.and_then(|at| self.confidences.get_mut(at as usize)) {
+            let at = said.offset.checked_distance_from(scene.lane.start);
+            if let Some(slot) = at.and_then(|at| self.confidences.get_mut(as_index(at))) {
                 *slot = said.candidate.probability as f32;
             }
         }
@@ -144,7 +145,9 @@ impl CommitRule for LearnedFilter {
 
     fn select(&mut self, lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
         let accepts = |mask: &Proposal| {
-            let logit = self.logits.get((mask.offset - lane.start) as usize);
+            let logit = self
+                .logits
+                .get(as_index(mask.offset.distance_from(lane.start)));
             logit.is_some_and(|logit| sigmoid(f64::from(*logit)) > self.threshold)
         };
         chosen.extend((0..masks.len()).filter(|index| accepts(&masks[*index])));

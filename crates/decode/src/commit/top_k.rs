@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::{CommitRule, by_confidence};
 use crate::candidate::Proposal;
+use crate::coordinates::as_index;
 use crate::lane::Lane;
 
 /// The k most confident masks, lower offsets first on ties.
@@ -16,7 +17,7 @@ impl TopK {
     /// `tokens_per_step` k, at least 1.
     pub fn new(tokens_per_step: u32) -> Self {
         Self {
-            tokens_per_step: tokens_per_step.max(1) as usize,
+            tokens_per_step: as_index(tokens_per_step.max(1)),
         }
     }
 }

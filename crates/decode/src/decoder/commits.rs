@@ -2,12 +2,12 @@
 //! cuts off.
 
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use super::Decoder;
 use crate::candidate::Proposal;
 use crate::canvas::Write;
 use crate::commit::{self, Reads, Scene};
+use crate::coordinates::{Offset, Span, as_count};
 use crate::effect::{CommitKind, Effect, LaneId, Role};
 
 impl Decoder {
@@ -33,13 +33,13 @@ impl Decoder {
         }
         let refine = lane.role == Role::Refine;
         debug_assert_eq!(
-            self.masks.len() as u32,
+            as_count(self.masks.len()),
             canvas.masks(lane.range()),
             "every mask scored"
         );
         self.chosen.clear();
         self.rule.select(lane, &mut self.masks, &mut self.chosen);
-        self.choose_owed();
+        self.choose_required();
         self.chosen.sort_unstable();
         for index in 0..self.chosen.len() {
             let proposal = self.masks[self.chosen[index]];
@@ -99,7 +99,7 @@ impl Decoder {
     /// Whether the sequence ends with what is committed by now.
     fn has_stopped(&self) -> bool {
         let canvas = &self.state.canvas;
-        let open = canvas.first_open(canvas.frontier()..canvas.len());
+        let open = canvas.first_open(canvas.frontier().to(canvas.end()));
         self.early_stop && canvas.is_stop_at(open)
     }
 
@@ -109,23 +109,27 @@ impl Decoder {
             return;
         }
         // Those of the lanes are committed by now.
-        let lanes = self.lanes().map(|lane| lane.range.end).max().unwrap_or(0);
-        for proposal in within(proposals, lanes..u32::MAX) {
+        let lanes = self.lanes().map(|lane| lane.range.end).max();
+        let behind = lanes.unwrap_or_default().to(Offset::new(u32::MAX));
+        for proposal in within(proposals, behind) {
             if self.state.canvas.is_mask(proposal.offset) {
                 self.commit(*proposal, CommitKind::Masked, effects);
             }
         }
     }
 
-    /// Adds the worthiest mask where the rule has chosen none and one is owed.
-    fn choose_owed(&mut self) {
+    /// Adds the worthiest mask of the lane if the rule has chosen none, and that of the offsets
+    /// in which the schedule demands a commit if none of them is chosen.
+    fn choose_required(&mut self) {
         let worth = |mask: &Proposal| self.rule.worth(mask);
         if self.chosen.is_empty() {
             self.chosen.push(commit::best_by(&self.masks, worth));
         }
-        let owed = self.schedule.owed(&self.state);
-        let from = self.masks.partition_point(|mask| mask.offset < owed.start);
-        let range = from..from + within(&self.masks, owed).len();
+        let required = self.schedule.must_commit(&self.state);
+        let from = self
+            .masks
+            .partition_point(|mask| mask.offset < required.start);
+        let range = from..from + within(&self.masks, required).len();
         if !range.is_empty() && !self.chosen.iter().any(|index| range.contains(index)) {
             let best = commit::best_by(&self.masks[range], worth);
             self.chosen.push(from + best);
@@ -189,10 +193,11 @@ impl Decoder {
             }
         };
         if let Some(offset) = stop
-            && offset + 1 < self.state.canvas.len()
+            && offset.next() < self.state.canvas.end()
         {
-            self.state.canvas.shorten(offset + 1);
-            effects.push(Effect::Shorten { len: offset + 1 });
+            let len = offset.next().get();
+            self.state.canvas.shorten(len);
+            effects.push(Effect::Shorten { len });
         }
     }
 }
@@ -206,7 +211,7 @@ pub(super) fn first_branch(proposals: &[Proposal]) -> (&[Proposal], &[Proposal])
 }
 
 /// The proposals whose offset lies in `range`.
-fn within(proposals: &[Proposal], range: Range<u32>) -> &[Proposal] {
+fn within(proposals: &[Proposal], range: Span<Offset>) -> &[Proposal] {
     let from = proposals.partition_point(|proposal| proposal.offset < range.start);
     let to = proposals.partition_point(|proposal| proposal.offset < range.end);
     &proposals[from..to.max(from)]

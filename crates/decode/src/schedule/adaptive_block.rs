@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::{LaneSchedule, State};
 use crate::candidate::Proposal;
+use crate::coordinates::Offset;
 use crate::effect::Effect;
 
 /// The share of the canvas in which a delimiter is looked for.
@@ -40,11 +41,11 @@ impl AdaptiveBlock {
     }
 
     /// Offsets of the block that begins at `start`.
-    fn length(&self, state: &State, start: u32, proposals: &[Proposal]) -> u32 {
-        let end = start + Self::window(state);
+    fn length(&self, state: &State, start: Offset, proposals: &[Proposal]) -> u32 {
+        let window = start.to(start.plus(Self::window(state)));
         let ends = |proposal: &&Proposal| {
             let class = state.classes.get(proposal.candidate.token);
-            (start..end).contains(&proposal.offset) && (class.newline || class.period)
+            window.contains(proposal.offset) && (class.newline || class.period)
         };
         let mut best: Option<&Proposal> = None;
         for proposal in proposals.iter().filter(ends) {
@@ -55,7 +56,7 @@ impl AdaptiveBlock {
         }
         match best {
             Some(best) if best.candidate.probability >= self.delimiter_threshold => {
-                best.offset + 1 - start
+                best.offset.next().distance_from(start)
             }
             _ => self.block_length,
         }
@@ -72,10 +73,10 @@ impl LaneSchedule for AdaptiveBlock {
         let Some(lane) = state.tree.generate().filter(|_| self.fresh) else {
             return;
         };
-        let (id, start, end) = (lane.id, lane.start, lane.range().end);
+        let (id, start, len) = (lane.id, lane.start, lane.len);
         let length = self.length(state, start, proposals);
         self.fresh = false;
-        state.resize_lane(id, length.min(end - start), effects);
+        state.resize_lane(id, length.min(len), effects);
     }
 
     fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {

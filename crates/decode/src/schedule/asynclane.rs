@@ -1,11 +1,11 @@
 //! AsyncLane schedule (arXiv 2606.08411, Alg. 1): fork at a boundary, refine behind, go on ahead.
 
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use super::{LaneSchedule, NewLane, State};
 use crate::boundary::Finder;
 use crate::config::AsyncLaneConfig;
+use crate::coordinates::{Offset, Span, as_count};
 use crate::effect::{Birth, Effect, LaneId, Role};
 use crate::lane::{Lane, Status};
 
@@ -45,11 +45,11 @@ impl LaneSchedule for AsyncLane {
         }
     }
 
-    fn lookahead(&self, lane: &Lane) -> Range<u32> {
+    fn lookahead(&self, lane: &Lane) -> Span<Offset> {
         let end = lane.range().end;
         match lane.role {
-            Role::Generate => end..end + self.config.lookahead,
-            Role::Refine => end..end,
+            Role::Generate => Span::at(end, self.config.lookahead),
+            Role::Refine => end.to(end),
         }
     }
 
@@ -92,13 +92,13 @@ impl Advance<'_> {
     fn split(&self, lane: &Lane) -> Option<u32> {
         let boundary = self.config.fork?;
         let canvas = &self.state.canvas;
-        let range = lane.start..lane.range().end.min(canvas.len());
-        let len = range.end.saturating_sub(range.start);
-        let filled = len - canvas.masks(range.clone());
+        let range = lane.range().clip(canvas.end());
+        let len = range.len();
+        let filled = len - canvas.masks(range);
         if len == 0
             || f64::from(filled) < self.config.min_fill * f64::from(len)
             || lane.clock < self.config.min_clock
-            || (!self.config.fork_when_complete && self.is_complete(range.clone()))
+            || (!self.config.fork_when_complete && self.is_complete(range))
         {
             return None;
         }
@@ -109,11 +109,11 @@ impl Advance<'_> {
             boundary,
             code,
         };
-        let split = finder.last(range.clone())? + 1 - range.start;
+        let split = finder.last(range)?.next().distance_from(range.start);
         let refines = canvas
-            .first_uncommitted(range.start..range.start + split)
+            .first_uncommitted(Span::at(range.start, split))
             .is_some();
-        let room = (self.state.tree.active().len() as u32) < self.config.max_lanes;
+        let room = as_count(self.state.tree.active().len()) < self.config.max_lanes;
         (room || !refines).then_some(split)
     }
 
@@ -121,12 +121,12 @@ impl Advance<'_> {
     /// are left behind it, a continuation.
     fn fork(&mut self, id: LaneId, split: u32) {
         let start = self.state.tree.get(id).start;
-        let border = start + split;
+        let prefix = Span::at(start, split);
         self.state.tree.set_status(id, Status::Forked);
         self.effects.push(Effect::Fork { lane: id, split });
-        let open = self.state.canvas.first_uncommitted(start..border).is_some();
+        let open = self.state.canvas.first_uncommitted(prefix).is_some();
         let birth = if open { Birth::Active } else { Birth::Finished };
-        let (role, parent, range) = (Role::Refine, Some(id), start..border);
+        let (role, parent, range) = (Role::Refine, Some(id), prefix);
         self.state.start_lane(
             NewLane {
                 role,
@@ -136,23 +136,21 @@ impl Advance<'_> {
             },
             self.effects,
         );
-        if border < self.state.canvas.len() {
-            self.start_generate(id, border, open && self.config.coupled);
+        if prefix.end < self.state.canvas.end() {
+            self.start_generate(id, prefix.end, open && self.config.coupled);
         }
     }
 
     /// Starts a generate lane; one that drafts have filled already finishes at once.
-    fn start_generate(&mut self, parent: LaneId, start: u32, waits: bool) {
-        let end = (start + self.config.block_length).min(self.state.canvas.len());
+    fn start_generate(&mut self, parent: LaneId, start: Offset, waits: bool) {
+        let all = Span::at(start, self.config.block_length).clip(self.state.canvas.end());
         let (range, birth) = if waits {
-            (start..end, Birth::Waiting)
-        } else if self.is_complete(start..end) {
-            (
-                start..self.state.canvas.first_open(start..end),
-                Birth::Finished,
-            )
+            (all, Birth::Waiting)
+        } else if self.is_complete(all) {
+            let valid = start.to(self.state.canvas.first_open(all));
+            (valid, Birth::Finished)
         } else {
-            (start..end, Birth::Active)
+            (all, Birth::Active)
         };
         let (role, parent) = (Role::Generate, Some(parent));
         let lane = self.state.start_lane(
@@ -175,10 +173,15 @@ impl Advance<'_> {
     fn settle(&mut self, id: LaneId) {
         let lane = self.state.tree.get(id);
         let (range, clock) = (lane.range(), lane.clock);
-        let len = range.end.min(self.state.canvas.len()) - range.start;
+        let end = range.end.min(self.state.canvas.end());
+        let len = end.distance_from(range.start);
         let spent = self.config.lane_budget && clock >= len;
-        if self.is_complete(range.clone()) || spent {
-            let valid = self.state.canvas.first_open(range.clone()) - range.start;
+        if self.is_complete(range) || spent {
+            let valid = self
+                .state
+                .canvas
+                .first_open(range)
+                .distance_from(range.start);
             self.state.finish_lane(id, valid, self.effects);
             if valid > 0 {
                 self.spawn(id);
@@ -189,16 +192,16 @@ impl Advance<'_> {
     /// Starts the successor of a finished generate lane, unless generation has ended with it.
     fn spawn(&mut self, id: LaneId) {
         let end = self.state.tree.get(id).range().end;
-        let ended = end >= self.state.canvas.len() || self.state.canvas.is_stop_at(end);
+        let ended = end >= self.state.canvas.end() || self.state.canvas.is_stop_at(end);
         if !ended {
             self.start_generate(id, end, false);
         }
     }
 
     /// No mask before the end of `range` or before its first stop token.
-    fn is_complete(&self, range: Range<u32>) -> bool {
+    fn is_complete(&self, range: Span<Offset>) -> bool {
         let canvas = &self.state.canvas;
-        let open = canvas.first_open(range.clone());
-        open >= range.end.min(canvas.len()) || canvas.is_stop_at(open)
+        let open = canvas.first_open(range);
+        open >= range.end.min(canvas.end()) || canvas.is_stop_at(open)
     }
 }

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{LaneSchedule, State};
+use crate::coordinates::Offset;
 use crate::effect::Effect;
 
 /// A generate lane of `block_length` offsets; its successor starts when no mask is left in it.
@@ -24,8 +25,8 @@ impl BlockWise {
     }
 
     /// Length of the lane that begins at `offset`.
-    fn length(self, state: &State, offset: u32) -> u32 {
-        let place = state.phase + offset;
+    fn length(self, state: &State, offset: Offset) -> u32 {
+        let place = state.phase + offset.get();
         let rest = self.block_length - place % self.block_length;
         match state.lead.map(|length| (place % length, length)) {
             Some((0, _)) => 1,
@@ -37,7 +38,7 @@ impl BlockWise {
 
 impl LaneSchedule for BlockWise {
     fn start(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
-        state.start_root(self.length(state, 0), effects);
+        state.start_root(self.length(state, Offset::ZERO), effects);
     }
 
     fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {

@@ -10,11 +10,11 @@ mod window;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use crate::candidate::Proposal;
 use crate::canvas::Canvas;
 use crate::config::ScheduleConfig;
+use crate::coordinates::{Offset, Span};
 use crate::effect::{Birth, Effect, LaneId, Role};
 use crate::lane::{Lane, LaneTree, Status};
 use crate::token_class::TokenClasses;
@@ -56,14 +56,14 @@ pub trait LaneSchedule: core::fmt::Debug + Send {
     fn observe(&mut self, _state: &mut State, _proposals: &[Proposal], _: &mut Vec<Effect>) {}
 
     /// Offsets in which a step must commit at least one mask, besides one per active lane.
-    fn owed(&self, _state: &State) -> Range<u32> {
-        0..0
+    fn must_commit(&self, _state: &State) -> Span<Offset> {
+        Span::default()
     }
 
     /// The positions behind `lane` that are scored as right context, empty for most schedules.
-    fn lookahead(&self, lane: &Lane) -> Range<u32> {
+    fn lookahead(&self, lane: &Lane) -> Span<Offset> {
         let end = lane.range().end;
-        end..end
+        end.to(end)
     }
 
     /// The confidence that commits a mask of the lookahead as a draft; `None` = no drafts.
@@ -99,7 +99,7 @@ pub(crate) fn build(config: &ScheduleConfig) -> Box<dyn LaneSchedule> {
 pub(crate) struct NewLane {
     pub(crate) role: Role,
     pub(crate) parent: Option<LaneId>,
-    pub(crate) range: Range<u32>,
+    pub(crate) range: Span<Offset>,
     pub(crate) birth: Birth,
 }
 
@@ -117,7 +117,7 @@ impl State {
             Birth::Waiting => Status::Waiting,
             Birth::Finished => Status::Finished,
         };
-        let (start, len) = (range.start, range.end - range.start);
+        let (start, len) = (range.start, range.len());
         let lane = self.tree.add(role, parent, range, status);
         effects.push(Effect::Start {
             lane,
@@ -132,7 +132,7 @@ impl State {
 
     /// Starts the first generate lane, `[0, block_length)`.
     pub(crate) fn start_root(&mut self, block_length: u32, effects: &mut Vec<Effect>) {
-        let range = 0..block_length.min(self.canvas.len());
+        let range = Span::first(block_length.min(self.canvas.len()));
         let root = NewLane {
             role: Role::Generate,
             parent: None,
@@ -146,7 +146,7 @@ impl State {
     pub(crate) fn start_block(
         &mut self,
         parent: LaneId,
-        range: Range<u32>,
+        range: Span<Offset>,
         effects: &mut Vec<Effect>,
     ) -> LaneId {
         let next = NewLane {
@@ -167,20 +167,20 @@ impl State {
     /// As [`Self::follow_block`], with the length of the block that begins at an offset.
     pub(crate) fn follow(
         &mut self,
-        length: impl Fn(&Self, u32) -> u32,
+        length: impl Fn(&Self, Offset) -> u32,
         effects: &mut Vec<Effect>,
     ) -> bool {
         let mut started = false;
         while let Some(lane) = self.tree.generate() {
-            let (id, range, len) = (lane.id, lane.range(), self.canvas.len());
-            if self.canvas.first_uncommitted(range.clone()).is_some() {
+            let (id, range, last) = (lane.id, lane.range(), self.canvas.end());
+            if self.canvas.first_uncommitted(range).is_some() {
                 break;
             }
-            let end = range.end.min(len);
-            self.finish_lane(id, end - range.start, effects);
-            if end < len {
-                let next = end + length(self, end);
-                self.start_block(id, end..next.min(len), effects);
+            let end = range.end.min(last);
+            self.finish_lane(id, end.distance_from(range.start), effects);
+            if end < last {
+                let next = end.plus(length(self, end));
+                self.start_block(id, end.to(next.min(last)), effects);
                 started = true;
             }
         }

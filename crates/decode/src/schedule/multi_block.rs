@@ -1,9 +1,9 @@
 //! Several blocks at once (d3LLM-TF multi-block decoding): the next block opens early.
 
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use super::{LaneSchedule, State};
+use crate::coordinates::{Offset, Span};
 use crate::effect::Effect;
 
 /// One lane over all open blocks. A block is appended once the last one is filled to
@@ -25,9 +25,9 @@ impl MultiBlock {
     }
 
     /// Whether the last block of the lane `range` is filled far enough.
-    fn appends(&self, state: &State, range: &Range<u32>) -> bool {
-        let length = (range.end - range.start - 1) % self.block_length + 1;
-        let last = range.end - length..range.end;
+    fn appends(&self, state: &State, range: Span<Offset>) -> bool {
+        let length = (range.len() - 1) % self.block_length + 1;
+        let last = range.end.back(length).to(range.end);
         let filled = f64::from(length - state.canvas.masks(last));
         filled >= self.add_threshold * f64::from(length)
     }
@@ -38,29 +38,29 @@ impl LaneSchedule for MultiBlock {
         state.start_root(self.block_length, effects);
     }
 
-    fn owed(&self, state: &State) -> Range<u32> {
-        state
-            .tree
-            .generate()
-            .map_or(0..0, |lane| lane.start..lane.start + self.block_length)
+    fn must_commit(&self, state: &State) -> Span<Offset> {
+        let lane = state.tree.generate();
+        lane.map_or(Span::default(), |lane| {
+            Span::at(lane.start, self.block_length)
+        })
     }
 
     fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
         while let Some(lane) = state.tree.generate() {
-            let (id, len) = (lane.id, state.canvas.len());
-            let range = lane.start..lane.range().end.min(len);
-            let first = range.start..(range.start + self.block_length).min(range.end);
-            if state.canvas.first_uncommitted(first.clone()).is_some() {
-                if range.end < len && self.appends(state, &range) {
-                    let end = (range.end + self.block_length).min(len);
-                    state.resize_lane(id, end - range.start, effects);
+            let (id, end) = (lane.id, state.canvas.end());
+            let range = lane.range().clip(end);
+            let first = Span::at(range.start, self.block_length).clip(range.end);
+            if state.canvas.first_uncommitted(first).is_some() {
+                if range.end < end && self.appends(state, range) {
+                    let end = range.end.plus(self.block_length).min(end);
+                    state.resize_lane(id, end.distance_from(range.start), effects);
                 }
                 return;
             }
-            state.finish_lane(id, first.end - first.start, effects);
-            if first.end < len {
-                let end = range.end.max((first.end + self.block_length).min(len));
-                state.start_block(id, first.end..end, effects);
+            state.finish_lane(id, first.len(), effects);
+            if first.end < end {
+                let end = range.end.max(first.end.plus(self.block_length).min(end));
+                state.start_block(id, first.end.to(end), effects);
             }
         }
     }

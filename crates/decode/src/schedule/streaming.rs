@@ -29,13 +29,13 @@ impl LaneSchedule for Streaming {
         let Some(lane) = state.tree.generate() else {
             return;
         };
-        let (id, start, len) = (lane.id, lane.start, state.canvas.len());
+        let (id, start, end) = (lane.id, lane.start, state.canvas.end());
         let settled = state.canvas.frontier().max(start);
-        match state.canvas.first_uncommitted(settled..len) {
-            None => state.finish_lane(id, len - start, effects),
+        match state.canvas.first_uncommitted(settled.to(end)) {
+            None => state.finish_lane(id, end.distance_from(start), effects),
             Some(frontier) => {
-                let end = frontier.saturating_add(self.window).min(len);
-                state.resize_lane(id, end - start, effects);
+                let end = frontier.plus(self.window).min(end);
+                state.resize_lane(id, end.distance_from(start), effects);
             }
         }
     }

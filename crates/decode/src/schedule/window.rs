@@ -1,9 +1,9 @@
 //! A sliding window (Window-Diffusion, arXiv 2601.20332): only the first masks are active.
 
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use super::{LaneSchedule, State};
+use crate::coordinates::{Offset, Span, as_index};
 use crate::effect::{Effect, LaneId};
 use crate::lane::Lane;
 
@@ -16,7 +16,7 @@ pub struct Window {
     outer: u32,
     cycle: u32,
     /// Offset behind the outer window.
-    seen: u32,
+    seen: Offset,
 }
 
 impl Window {
@@ -27,7 +27,7 @@ impl Window {
             active: active.max(1),
             outer: outer.max(active),
             cycle: cycle.max(1),
-            seen: 0,
+            seen: Offset::ZERO,
         }
     }
 
@@ -36,22 +36,23 @@ impl Window {
         let start = state.tree.get(id).start;
         let end = behind_masks(state, start, self.active);
         self.seen = behind_masks(state, start, self.outer);
-        state.resize_lane(id, end - start, effects);
+        state.resize_lane(id, end.distance_from(start), effects);
     }
 }
 
 /// The offset behind the `count`-th mask from `start` on, the canvas's end if there are fewer.
-fn behind_masks(state: &State, start: u32, count: u32) -> u32 {
+fn behind_masks(state: &State, start: Offset, count: u32) -> Offset {
     let canvas = &state.canvas;
-    let mut masks = (start..canvas.len()).filter(|offset| !canvas.is_committed(*offset));
+    let open = start.to(canvas.end()).iter();
+    let mut masks = open.filter(|offset| !canvas.is_committed(*offset));
     masks
-        .nth(count as usize - 1)
-        .map_or(canvas.len(), |offset| offset + 1)
+        .nth(as_index(count) - 1)
+        .map_or(canvas.end(), Offset::next)
 }
 
 impl LaneSchedule for Window {
     fn start(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
-        self.seen = self.outer.min(state.canvas.len());
+        self.seen = Offset::new(self.outer).min(state.canvas.end());
         state.start_root(self.active, effects);
     }
 
@@ -60,22 +61,22 @@ impl LaneSchedule for Window {
             return;
         };
         let (id, start, clock) = (lane.id, lane.start, lane.clock);
-        let end = state.canvas.len();
-        let frontier = state.canvas.first_uncommitted(start..end);
+        let end = state.canvas.end();
+        let frontier = state.canvas.first_uncommitted(start.to(end));
         match frontier {
-            None => state.finish_lane(id, end - start, effects),
+            None => state.finish_lane(id, end.distance_from(start), effects),
             Some(_) if clock < self.cycle => self.slide(id, state, effects),
             Some(frontier) => {
-                state.finish_lane(id, frontier - start, effects);
-                let next = frontier..behind_masks(state, frontier, self.active);
+                state.finish_lane(id, frontier.distance_from(start), effects);
+                let next = frontier.to(behind_masks(state, frontier, self.active));
                 let id = state.start_block(id, next, effects);
                 self.slide(id, state, effects);
             }
         }
     }
 
-    fn lookahead(&self, lane: &Lane) -> Range<u32> {
+    fn lookahead(&self, lane: &Lane) -> Span<Offset> {
         let end = lane.range().end;
-        end..self.seen.max(end)
+        end.to(self.seen.max(end))
     }
 }

@@ -6,14 +6,14 @@ use asynclane_decode::{
     Threshold, TopK,
 };
 
-use crate::common::{Bench, advance, block_wise, candidate, masked};
+use crate::common::{Bench, advance, at, block_wise, candidate, masked};
 
 /// A lane of the offsets from 10 on.
 fn lane(id: u32) -> Lane {
     Lane {
         id: LaneId(id),
         role: Role::Generate,
-        start: 10,
+        start: at(10),
         len: 20,
         clock: 0,
         parent: None,
@@ -28,7 +28,7 @@ fn chosen_of(rule: &mut impl CommitRule, masks: &mut [Proposal]) -> Vec<u32> {
     rule.select(&lane(0), masks, &mut chosen);
     let mut offsets: Vec<u32> = chosen
         .into_iter()
-        .map(|index| masks[index].offset)
+        .map(|index| masks[index].offset.get())
         .collect();
     offsets.sort_unstable();
     offsets
@@ -42,7 +42,7 @@ fn chosen(mut rule: impl CommitRule, probabilities: &[f64]) -> Vec<u32> {
 /// As [`chosen`], by a rule that goes on.
 fn chosen_by(rule: &mut impl CommitRule, probabilities: &[f64]) -> Vec<u32> {
     let propose = |(offset, probability): (u32, &f64)| Proposal {
-        offset,
+        offset: at(offset),
         candidate: candidate(3, *probability),
     };
     let mut masks: Vec<Proposal> = (10..).zip(probabilities).map(propose).collect();
@@ -113,7 +113,7 @@ fn factor_asks_more_of_more_tokens() {
 /// Masks with these entropies at offsets 10, 11, ...
 fn narrow(entropies: &[f32]) -> Vec<Proposal> {
     let propose = |(offset, entropy): (u32, &f32)| Proposal {
-        offset,
+        offset: at(offset),
         candidate: Candidate {
             entropy: *entropy,
             ..candidate(3, 0.5)
@@ -165,7 +165,7 @@ fn margin_takes_every_clear_lead_and_holds_the_clearest_worthiest() {
     assert_eq!(chosen(Margin::new(0.8), &[0.9, 0.7]), [10]);
     assert_eq!(chosen(Margin::new(0.9), &[0.7, 0.9]), []);
     let mask = |probability| Proposal {
-        offset: 10,
+        offset: at(10),
         candidate: candidate(3, probability),
     };
     let rule = Margin::new(0.9);
@@ -191,18 +191,18 @@ fn local_leap_relaxes_within_four_positions_of_an_anchor() {
 
 #[test]
 fn hierarchy_takes_the_best_of_every_run() {
-    let at = |offset, probability| Proposal {
-        offset,
+    let mask = |offset, probability| Proposal {
+        offset: at(offset),
         candidate: candidate(3, probability),
     };
     let mut masks = [
-        at(10, 0.3),
-        at(11, 0.5),
-        at(12, 0.45),
-        at(20, 0.2),
-        at(21, 0.39),
-        at(25, 0.92),
-        at(26, 0.95),
+        mask(10, 0.3),
+        mask(11, 0.5),
+        mask(12, 0.45),
+        mask(20, 0.2),
+        mask(21, 0.39),
+        mask(25, 0.92),
+        mask(26, 0.95),
     ];
     let mut rule = Hierarchy::new(0.9);
     assert_eq!(chosen_of(&mut rule, &mut masks), [11, 25, 26]);
@@ -216,7 +216,7 @@ fn credit_grows_while_a_token_stays_the_favourite() {
     let chosen: Vec<_> = (0..4)
         .map(|_| {
             let mut masks = [Proposal {
-                offset: 10,
+                offset: at(10),
                 candidate: candidate(3, 0.8),
             }];
             let chosen = chosen_of(&mut rule, &mut masks);
@@ -238,12 +238,12 @@ fn credit_grows_while_a_token_stays_the_favourite() {
 /// Lanes of one sequence share the rule, not the clock of their credits.
 #[test]
 fn credit_decays_once_a_step_whatever_other_lanes_do() {
-    let at = |offset| Proposal {
+    let mask = |offset| Proposal {
         offset,
         candidate: candidate(3, 0.8),
     };
     let other = Lane {
-        start: 40,
+        start: at(40),
         ..lane(1)
     };
     let run = |lanes: &[&Lane]| {
@@ -251,7 +251,7 @@ fn credit_decays_once_a_step_whatever_other_lanes_do() {
         let mut last = 0.0;
         for _ in 0..3 {
             for lane in lanes {
-                let mut masks = [at(lane.start)];
+                let mut masks = [mask(lane.start)];
                 rule.select(lane, &mut masks, &mut Vec::new());
                 last = masks[0].candidate.probability;
             }
@@ -264,7 +264,7 @@ fn credit_decays_once_a_step_whatever_other_lanes_do() {
 #[test]
 fn credit_lets_an_old_favourite_win_and_a_new_lane_forgets() {
     let said = |token, probability, runner_up, second| Proposal {
-        offset: 10,
+        offset: at(10),
         candidate: Candidate {
             runner_up,
             runner_up_probability: second,

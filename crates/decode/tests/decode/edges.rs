@@ -3,8 +3,8 @@
 use asynclane_decode::{AsyncLaneConfig, Birth, DoneReason, ScheduleConfig};
 
 use crate::common::{
-    Bench, advance, asynclane, block_wise, done, draft, finish, fork, generate, masked, refine,
-    shorten, with_schedule,
+    Bench, advance, asynclane, at, block_wise, done, draft, finish, fork, generate, masked, refine,
+    shorten, span, with_schedule,
 };
 
 fn bench(config: AsyncLaneConfig, budget: u32) -> Bench {
@@ -84,7 +84,7 @@ fn the_first_token_is_a_stop_token() {
         done(DoneReason::StopToken),
     ];
     assert_eq!(effects, expected);
-    assert_eq!(bench.decoder.canvas().emitted(), 0);
+    assert_eq!(bench.decoder.canvas().emitted(), at(0));
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_stop_token_with_masks_before_it_keeps_refining() {
     ];
     assert_eq!(effects, expected);
     let views: Vec<_> = bench.decoder.lanes().collect();
-    assert_eq!((views.len(), views[0].range.clone()), (1, 0..5));
+    assert_eq!((views.len(), views[0].range), (1, span(0..5)));
     assert!(views[0].lookahead.is_empty());
     assert_eq!(bench.step(&[(2, "c", 0.5)]), [masked(2, "c", 0.5)]);
     let effects = bench.step(&[(1, "a", 1.0), (3, "a", 1.0)]);
@@ -295,7 +295,7 @@ fn a_lane_that_runs_out_of_steps_before_its_first_offset_ends_the_sequence() {
         done(DoneReason::LaneBudget),
     ];
     assert_eq!(bench.step(&[(1, "<eos>", 0.5)]), expected);
-    assert_eq!(bench.decoder.canvas().emitted(), 0);
+    assert_eq!(bench.decoder.canvas().emitted(), at(0));
 }
 
 /// The same lane without a budget: it settles what is open before the stop token.

@@ -3,7 +3,7 @@
 use asynclane_decode::{AsyncLaneConfig, Birth, Effect, LaneId, Role};
 
 use crate::common::{
-    Bench, advance, asynclane, draft, finish, fork, generate, masked, refine, wake,
+    Bench, advance, asynclane, at, draft, finish, fork, generate, masked, refine, span, wake,
 };
 
 /// Says "a" for certain at every offset of a range.
@@ -130,7 +130,7 @@ fn without_drafts_the_lookahead_is_context_only() {
     let view = bench.decoder.lanes().next().expect("the root is active");
     assert_eq!(
         (view.range, view.lookahead, view.drafts),
-        (0..8, 8..12, false)
+        (span(0..8), span(8..12), false)
     );
     assert_eq!(
         bench.step(&[(0, "a", 1.0)]),
@@ -280,14 +280,14 @@ fn with_one_lane_only_settled_prefixes_fork() {
 #[test]
 fn effective_length_is_the_furthest_valid_token() {
     let mut bench = Bench::from(asynclane());
-    assert_eq!(bench.decoder.effective_len(), 0);
+    assert_eq!(bench.decoder.effective_end(), at(0));
     bench.step(&[(0, "a", 1.0), (1, "a", 1.0), (5, "c", 1.0)]);
-    assert_eq!(bench.decoder.effective_len(), 2);
+    assert_eq!(bench.decoder.effective_end(), at(2));
     bench.step(&[(3, ".", 1.0)]);
     // Lane 2 is [4, 12) and begins with a mask.
-    assert_eq!(bench.decoder.effective_len(), 4);
+    assert_eq!(bench.decoder.effective_end(), at(4));
     bench.step(&[(2, "c", 0.3), (4, "a", 1.0)]);
-    assert_eq!(bench.decoder.effective_len(), 6);
+    assert_eq!(bench.decoder.effective_end(), at(6));
 }
 
 #[test]
@@ -299,8 +299,8 @@ fn effective_length_counts_a_waiting_lane() {
     bench.step(&[(1, "a", 1.0), (3, ".", 1.0), (4, "c", 1.0), (5, "c", 1.0)]);
     assert_eq!(active(&bench), [(1, Role::Refine)]);
     assert_eq!(
-        bench.decoder.effective_len(),
-        6,
+        bench.decoder.effective_end(),
+        at(6),
         "of the waiting lane [4, 12)"
     );
 }

@@ -4,7 +4,7 @@ use asynclane_decode::{
     AnswerSpan, CommitConfig, CommitKind, DecoderConfig, Effect, Filter, Weights,
 };
 
-use crate::common::{Bench, advance, block_wise, id, masked};
+use crate::common::{Bench, advance, at, block_wise, id, masked};
 
 fn bench(commit: CommitConfig, block_length: u32, budget: u32) -> Bench {
     let config = DecoderConfig {
@@ -16,7 +16,7 @@ fn bench(commit: CommitConfig, block_length: u32, budget: u32) -> Bench {
 
 fn edited(offset: u32, text: &str, probability: f64) -> Effect {
     Effect::Commit {
-        offset,
+        offset: at(offset),
         token: id(text),
         probability,
         kind: CommitKind::Edit,
@@ -26,7 +26,7 @@ fn edited(offset: u32, text: &str, probability: f64) -> Effect {
 /// Whatever is committed in a step, as offsets.
 fn committed(effects: &[Effect]) -> Vec<u32> {
     let offsets = effects.iter().filter_map(|effect| match effect {
-        Effect::Commit { offset, .. } => Some(*offset),
+        Effect::Commit { offset, .. } => Some(offset.get()),
         _ => None,
     });
     offsets.collect()
@@ -35,7 +35,10 @@ fn committed(effects: &[Effect]) -> Vec<u32> {
 /// The gap of every candidate here is 1: below every θ, so only an answer without masks is clear.
 #[test]
 fn early_commit_fills_the_canvas_once_the_answer_is_there() {
-    let answer = AnswerSpan { start: 4, len: 2 };
+    let answer = AnswerSpan {
+        start: at(4),
+        len: 2,
+    };
     let commit = CommitConfig::EarlyCommit {
         tokens_per_step: 2,
         answer,
@@ -54,7 +57,10 @@ fn early_commit_fills_the_canvas_once_the_answer_is_there() {
 
 #[test]
 fn early_commit_without_an_answer_on_the_canvas_is_top_k() {
-    let answer = AnswerSpan { start: 8, len: 5 };
+    let answer = AnswerSpan {
+        start: at(8),
+        len: 5,
+    };
     let commit = CommitConfig::EarlyCommit {
         tokens_per_step: 1,
         answer,
@@ -115,7 +121,10 @@ fn draft_verify_takes_two_steps_from_one_forward_if_its_guess_was_right() {
     let mut right = bench(commit.clone(), 4, 4);
     assert_eq!(right.step(&said)[0], masked(0, "a", 0.9));
     let guesses = right.decoder.guesses();
-    assert_eq!((guesses.branches(), guesses.proposals[0].offset), (1, 1));
+    assert_eq!(
+        (guesses.branches(), guesses.proposals[0].offset),
+        (1, at(1))
+    );
     // The canvas with the guess says the same: two steps.
     let rest = &said[1..];
     let effects = right.step(rest);

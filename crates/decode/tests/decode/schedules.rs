@@ -2,7 +2,9 @@
 
 use asynclane_decode::{Birth, CommitConfig, DecoderConfig, ScheduleConfig};
 
-use crate::common::{Bench, advance, finish, generate, masked, resize, shorten, with_schedule};
+use crate::common::{
+    Bench, advance, finish, generate, masked, resize, shorten, span, with_schedule,
+};
 
 fn adaptive(budget: u32) -> Bench {
     let schedule = ScheduleConfig::AdaptiveBlock {
@@ -105,7 +107,7 @@ fn a_stop_token_cuts_open_blocks() {
     ];
     assert_eq!(effects, expected);
     let mut lanes = bench.decoder.lanes();
-    assert_eq!(lanes.next().map(|lane| lane.range), Some(0..6));
+    assert_eq!(lanes.next().map(|lane| lane.range), Some(span(0..6)));
     assert_eq!(lanes.next(), None);
 }
 
@@ -126,11 +128,11 @@ fn a_window_slides_with_its_masks() {
         let lane = bench.decoder.lanes().next().expect("a lane");
         (lane.range, lane.lookahead)
     };
-    assert_eq!(seen(&bench), (0..2, 2..4));
+    assert_eq!(seen(&bench), (span(0..2), span(2..4)));
     // Offset 1 is filled: the two first masks are 0 and 2, the fourth is 4.
     let effects = bench.step(&[(0, "a", 0.2), (1, "c", 0.3)]);
     assert_eq!(effects, [masked(1, "c", 0.3), resize(0, 3)]);
-    assert_eq!(seen(&bench), (0..3, 3..5));
+    assert_eq!(seen(&bench), (span(0..3), span(3..5)));
     let effects = bench.step(&[(0, "a", 0.2), (2, "c", 0.3)]);
     assert_eq!(effects, [masked(2, "c", 0.3), resize(0, 4)]);
     // The third step ends the cycle; the next begins at the frontier.
@@ -142,7 +144,7 @@ fn a_window_slides_with_its_masks() {
         advance(0, 3),
     ];
     assert_eq!(effects, expected);
-    assert_eq!(seen(&bench), (3..5, 5..7));
+    assert_eq!(seen(&bench), (span(3..5), span(5..7)));
 }
 
 /// WeDLM §3: the window ends four offsets behind the frontier, whatever is filled in it.
@@ -151,14 +153,14 @@ fn a_streaming_window_moves_with_the_frontier() {
     let config = with_schedule(ScheduleConfig::Streaming { window: 4 });
     let mut bench = Bench::new(&config, 7);
     let range = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.range);
-    assert_eq!(range(&bench), Some(0..4));
+    assert_eq!(range(&bench), Some(span(0..4)));
     let effects = bench.step(&[(1, "a", 0.95)]);
     assert_eq!(effects, [masked(1, "a", 0.95)]);
     let effects = bench.step(&[(0, "a", 0.95)]);
     assert_eq!(effects, [masked(0, "a", 0.95), resize(0, 6), advance(0, 2)]);
     let effects = bench.step(&[(2, "a", 0.95), (3, "a", 0.95), (4, "a", 0.95)]);
     assert_eq!(effects.last(), Some(&advance(2, 5)));
-    assert_eq!(range(&bench), Some(0..7));
+    assert_eq!(range(&bench), Some(span(0..7)));
 }
 
 /// Fast-dLLM v2: model blocks of eight, sub-blocks of four, a prompt of six.
@@ -169,8 +171,8 @@ fn the_first_position_of_a_model_block_is_a_lane_of_its_own() {
     let range = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.range);
     let mut seen = Vec::new();
     while let Some(range) = range(&bench) {
-        let said: Vec<_> = range.clone().map(|at| (at, "a", 0.95)).collect();
-        seen.push(range);
+        let said: Vec<_> = range.iter().map(|at| (at.get(), "a", 0.95)).collect();
+        seen.push(range.start.get()..range.end.get());
         bench.step(&said);
     }
     assert_eq!(seen, [0..2, 2..3, 3..6, 6..10, 10..11, 11..14, 14..16]);
@@ -182,7 +184,7 @@ fn a_first_block_is_shorter_by_what_the_prompt_has_of_it() {
     let config = with_schedule(ScheduleConfig::BlockWise { block_length: 4 });
     let mut bench = Bench::in_phase(&config, 8, 6);
     let range = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.range);
-    assert_eq!(range(&bench), Some(0..2));
+    assert_eq!(range(&bench), Some(span(0..2)));
     bench.step(&[(0, "a", 0.95), (1, "a", 0.95)]);
-    assert_eq!(range(&bench), Some(2..6));
+    assert_eq!(range(&bench), Some(span(2..6)));
 }

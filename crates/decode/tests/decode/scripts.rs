@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use asynclane_decode::{
     AsyncLaneConfig, Birth, Boundary, CommitConfig, CommitKind, Decoder, DecoderConfig, DoneReason,
-    Effect, Input, NumericPeriod, Proposal, Role, ScheduleConfig, TokenClasses, TokenId,
+    Effect, Input, NumericPeriod, Offset, Proposal, Role, ScheduleConfig, Span, TokenClasses,
+    TokenId,
 };
 
-use crate::common::{candidate, class, wanted};
+use crate::common::{at, candidate, class, wanted};
 
 #[test]
 fn fork() {
@@ -184,7 +185,7 @@ impl<'a> Script<'a> {
     fn proposals(&self, step: &Step<'_>, decoder: &Decoder) -> Vec<Proposal> {
         let offsets: Vec<u32> = wanted(decoder)
             .into_iter()
-            .map(|(offset, _)| offset)
+            .map(|(offset, _)| offset.get())
             .collect();
         for (offset, ..) in &step.says {
             assert!(
@@ -197,7 +198,7 @@ impl<'a> Script<'a> {
             let said = step.says.iter().find(|(at, ..)| *at == offset);
             let (_, token, probability) = *said.unwrap_or(&(offset, 2, 0.1));
             Proposal {
-                offset,
+                offset: at(offset),
                 candidate: candidate(token, probability),
             }
         };
@@ -232,7 +233,7 @@ impl<'a> Script<'a> {
                 format!(
                     "lane {} forks at {}",
                     lane.0,
-                    decoder.tree().get(lane).start + split
+                    decoder.tree().get(lane).start.plus(split)
                 )
             }
             Effect::Start {
@@ -253,7 +254,7 @@ impl<'a> Script<'a> {
                     Birth::Waiting => " (waits for its refine lane)",
                     Birth::Finished => " (nothing to do)",
                 };
-                format!("lane {} {verb} {start}..{}{note}", lane.0, start + len)
+                format!("lane {} {verb} {start}..{}{note}", lane.0, start.plus(len))
             }
             Effect::Resize { lane, len } => format!("lane {} owns {len} offsets", lane.0),
             Effect::Wake { lane } => format!("lane {} wakes", lane.0),
@@ -261,7 +262,10 @@ impl<'a> Script<'a> {
                 format!("lane {} finishes with {valid} offsets", lane.0)
             }
             Effect::Advance { from, to } => {
-                let tokens = (from..to).filter_map(|offset| decoder.canvas().get(offset));
+                let tokens = from
+                    .to(to)
+                    .iter()
+                    .filter_map(|offset| decoder.canvas().get(offset));
                 let text: String = tokens.map(|token| self.text(token)).collect();
                 format!("emits \"{text}\"")
             }
@@ -278,31 +282,33 @@ impl<'a> Script<'a> {
     /// The canvas up to the last lane or token, lanes in brackets.
     fn picture(&self, decoder: &Decoder) -> String {
         let canvas = decoder.canvas();
-        let show = |range: std::ops::Range<u32>| -> String {
+        let show = |range: Span<Offset>| -> String {
             range
+                .iter()
                 .map(|at| self.text(canvas.get(at).unwrap_or(0)))
                 .collect()
         };
-        let (mut parts, mut next) = (Vec::new(), 0);
+        let (mut parts, mut next) = (Vec::new(), Offset::ZERO);
         for lane in decoder.lanes() {
             if next < lane.range.start {
-                parts.push(show(next..lane.range.start));
+                parts.push(show(next.to(lane.range.start)));
             }
             let name = if lane.role == Role::Refine {
                 "refine"
             } else {
                 "generate"
             };
-            parts.push(format!("{name}[{}]", show(lane.range.clone())));
+            parts.push(format!("{name}[{}]", show(lane.range)));
             next = lane.range.end;
             if !lane.lookahead.is_empty() {
-                parts.push(format!("ahead[{}]", show(lane.lookahead.clone())));
+                parts.push(format!("ahead[{}]", show(lane.lookahead)));
                 next = lane.lookahead.end;
             }
         }
-        let end = (next..canvas.len()).rev().find(|at| !canvas.is_mask(*at));
+        let behind = next.to(canvas.end()).iter();
+        let end = behind.rev().find(|at| !canvas.is_mask(*at));
         if let Some(last) = end {
-            parts.push(show(next..last + 1));
+            parts.push(show(next.to(last.next())));
         }
         parts.join(" ").trim_end().to_owned()
     }

@@ -1,7 +1,7 @@
 //! Cache policies of schedules with one lane: none, prefix and dual (Fast-dLLM §3.2), and dual
 //! under a window.
 
-use decode::ForwardKind;
+use decode::{ForwardKind, Place};
 
 use super::{CachePolicy, ForwardPlan, Tables, View};
 
@@ -69,22 +69,21 @@ impl CachePolicy for Window {
         }
         plan.begin(ForwardKind::Decode);
         for lane in view.decoder.lanes() {
-            let rows = view.prompt + lane.range.start..view.prompt + lane.range.end;
-            plan.push_range(rows, view.prompt + lane.lookahead.end);
+            let places = view.layout.places_of(lane.range);
+            plan.push_range(places, view.layout.place_of(lane.lookahead.end));
         }
         plan.close(Tables::SHARED);
     }
 }
 
-fn block(view: &View<'_>, plan: &mut ForwardPlan, rows_end: impl Fn(u32) -> u32) {
+fn block(view: &View<'_>, plan: &mut ForwardPlan, rows_end: impl Fn(Place) -> Place) {
     if view.lane_started {
         return plan.full(view, view.end(), Tables::SHARED);
     }
     plan.begin(ForwardKind::Decode);
     for lane in view.decoder.lanes() {
-        let start = view.prompt + lane.range.start;
-        let end = rows_end(view.prompt + lane.range.end);
-        plan.push_range(start..end, view.end());
+        let places = view.layout.places_of(lane.range);
+        plan.push_range(places.start.to(rows_end(places.end)), view.end());
     }
     plan.close(Tables::SHARED);
     plan.push_branches(view);

@@ -1,11 +1,10 @@
 //! Cache policies of AsyncLane (§4): snapshot, fresh and fused, with compact refresh.
 
-use std::ops::Range;
-
-use decode::ForwardKind;
+use decode::{ForwardKind, Offset, Place, Span};
 
 use super::{CachePolicy, ForwardPlan, PlanRow, Tables, View};
 use crate::decoding::{Compact, Refresh};
+use crate::sequence::slot_of;
 
 /// A lane sees its prefix, itself and its lookahead, nothing to the right.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +25,8 @@ impl CachePolicy for Lanes {
             return;
         }
         for lane in view.decoder.lanes() {
-            let end = view.prompt + lane.lookahead.end;
-            plan.push_range(view.prompt + lane.range.start..end, end);
+            let end = view.layout.place_of(lane.lookahead.end);
+            plan.push_range(view.layout.place_of(lane.range.start).to(end), end);
             if self.private {
                 plan.close(lane.id);
             }
@@ -63,8 +62,8 @@ impl CachePolicy for Fused {
             open_rows(view, &[], plan);
         } else {
             for lane in view.decoder.lanes() {
-                let rows = view.prompt + lane.range.start..view.prompt + lane.lookahead.end;
-                plan.push_range(rows, 0);
+                let offsets = lane.range.start.to(lane.lookahead.end);
+                plan.push_range(view.layout.places_of(offsets), Place::ZERO);
             }
         }
         see_written(view, plan);
@@ -73,10 +72,10 @@ impl CachePolicy for Fused {
 
 /// Lets every row see every written slot, and ends the only segment.
 pub(super) fn see_written(view: &View<'_>, plan: &mut ForwardPlan) {
-    let last = plan.rows.last().map_or(0, |row| row.place + 1);
-    let visible = last.max(view.written).min(view.end());
+    let last = plan.rows.last().map_or(Place::ZERO, |row| row.place.next());
+    let visible_end = slot_of(last.max(view.written).min(view.end()));
     for row in &mut plan.rows {
-        row.visible = visible;
+        row.visible_end = visible_end;
     }
     plan.close(Tables::SHARED);
 }
@@ -84,38 +83,39 @@ pub(super) fn see_written(view: &View<'_>, plan: &mut ForwardPlan) {
 /// Masks of the lanes and their lookaheads, tokens committed in the last step (each committed
 /// token is forwarded once, so that its K/V hold the token and not the mask), and the offsets
 /// `tracked`, ascending.
-pub(super) fn open_rows(view: &View<'_>, tracked: &[u32], plan: &mut ForwardPlan) {
+pub(super) fn open_rows(view: &View<'_>, tracked: &[Offset], plan: &mut ForwardPlan) {
     let canvas = view.decoder.canvas();
     let step = view.decoder.step();
-    let mut next = 0;
-    let is_tracked = |offset: u32| tracked.binary_search(&offset).is_ok();
+    let mut next = Offset::ZERO;
+    let is_tracked = |offset: Offset| tracked.binary_search(&offset).is_ok();
     // Left and right of the lanes only few offsets can be of interest, and a canvas is long.
-    let from = tracked.first().map_or(u32::MAX, |offset| *offset);
-    let from = from.min(view.fresh.start);
-    let to = tracked.last().map_or(0, |offset| offset + 1);
-    let to = to.max(view.fresh.end);
+    let from = tracked.first().copied().unwrap_or(view.fresh.start);
+    let to = tracked.last().map_or(Offset::ZERO, |offset| offset.next());
+    let noted = from.min(view.fresh.start).to(to.max(view.fresh.end));
     debug_assert!(
-        (0..canvas.len()).all(|at| canvas.written_at(at) != step || (from..to).contains(&at)),
+        (canvas.span().iter()).all(|at| canvas.written_at(at) != step || noted.contains(at)),
         "the last step wrote inside {:?}",
         view.fresh
     );
-    let settle = |plan: &mut ForwardPlan, offsets: Range<u32>| {
-        let fresh = |offset: &u32| canvas.written_at(*offset) == step || is_tracked(*offset);
-        for offset in (offsets.start.max(from)..offsets.end.min(to)).filter(fresh) {
-            plan.rows.push(PlanRow::at(view.prompt + offset, 0));
+    let settle = |plan: &mut ForwardPlan, offsets: Span<Offset>| {
+        let fresh = |offset: &Offset| canvas.written_at(*offset) == step || is_tracked(*offset);
+        for offset in offsets.intersect(noted).iter().filter(fresh) {
+            plan.rows
+                .push(PlanRow::at(view.layout.place_of(offset), Place::ZERO));
         }
     };
     for lane in view.decoder.lanes() {
-        settle(plan, next..lane.range.start);
-        for offset in lane.range.start..lane.lookahead.end {
+        settle(plan, next.to(lane.range.start));
+        for offset in lane.range.start.to(lane.lookahead.end) {
             let written = canvas.written_at(offset);
             if written == 0 || written == step || is_tracked(offset) {
-                plan.rows.push(PlanRow::at(view.prompt + offset, 0));
+                plan.rows
+                    .push(PlanRow::at(view.layout.place_of(offset), Place::ZERO));
             }
         }
         next = lane.lookahead.end;
     }
-    settle(plan, next..canvas.len());
+    settle(plan, next.to(canvas.end()));
 }
 
 /// What the next forward is: a refresh if one is due (eq. 12).
@@ -145,12 +145,12 @@ pub(super) fn refresh(margin: u32, view: &View<'_>, plan: &mut ForwardPlan) {
         .lanes()
         .map(|lane| lane.lookahead.end)
         .max()
-        .unwrap_or(0);
-    let reach = view.decoder.effective_len().saturating_add(margin);
+        .unwrap_or_default();
+    let reach = view.decoder.effective_end().plus(margin);
     let end = if view.first {
         rows
     } else {
-        reach.min(view.decoder.canvas().len()).max(rows)
+        reach.min(view.decoder.canvas().end()).max(rows)
     };
-    plan.full(view, view.prompt + end, Tables::SHARED);
+    plan.full(view, view.layout.place_of(end), Tables::SHARED);
 }

@@ -1,6 +1,6 @@
 //! Elastic cache (Elastic-Cache, arXiv 2510.14973): K/V are renewed when they have drifted.
 
-use decode::{Candidate, Decoder, ForwardKind, Proposal, TokenId};
+use decode::{Candidate, Decoder, ForwardKind, Offset, Proposal, TokenId};
 
 use super::compact::{open_rows, refresh, see_written};
 use super::{CachePolicy, ForwardPlan, View};
@@ -20,7 +20,7 @@ pub(crate) struct Elastic {
     margin: u32,
     threshold: f64,
     /// Offsets, ascending, each with what the model said there first.
-    tracked: Vec<(u32, Option<Candidate>)>,
+    tracked: Vec<(Offset, Option<Candidate>)>,
     drifted: bool,
 }
 
@@ -39,8 +39,9 @@ impl Elastic {
     fn watch(&mut self, decoder: &Decoder) {
         let frontier = decoder.canvas().frontier();
         self.tracked.clear();
-        let last = frontier.saturating_sub(TRACKED)..frontier;
-        self.tracked.extend(last.map(|offset| (offset, None)));
+        let last = frontier.back(TRACKED).to(frontier);
+        self.tracked
+            .extend(last.iter().map(|offset| (offset, None)));
     }
 }
 

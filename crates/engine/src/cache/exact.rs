@@ -1,8 +1,9 @@
 //! Exact K/V: what is committed left of the frontier never changes for weights that look back only.
 
-use decode::{ForwardKind, LaneView};
+use decode::{ForwardKind, LaneView, Offset, Place};
 
 use super::{CachePolicy, ForwardPlan, PlanRow, Tables, View};
+use crate::sequence::slot_of;
 
 /// Causal weights (WeDLM §3): committed tokens in front by position, then masks by position, each
 /// at its own position and seeing the rows before it. The run of committed tokens that begins at
@@ -17,27 +18,30 @@ impl CachePolicy for Causal {
 
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
         plan.begin(self.kind(view));
-        let (prompt, canvas) = (view.prompt, view.decoder.canvas());
-        plan.rows
-            .extend((view.sealed..prompt).map(|place| PlanRow::at(place, place + 1)));
-        let mut slot = view.sealed.max(prompt);
-        let from = slot - prompt;
-        let mut push = |offset: u32| {
+        let (layout, canvas) = (view.layout, view.decoder.canvas());
+        let given = view.sealed.to(layout.generation());
+        let rows = given.iter().map(|place| PlanRow::at(place, place.next()));
+        plan.rows.extend(rows);
+        let first = view.sealed.max(layout.generation());
+        let from = layout.offset_of(first).unwrap_or_default();
+        let mut slot = slot_of(first);
+        let mut push = |offset: Offset| {
             plan.rows.push(PlanRow {
-                place: prompt + offset,
+                place: layout.place_of(offset),
                 slot,
-                visible: slot + 1,
+                visible_end: slot.next(),
             });
-            slot += 1;
+            slot = slot.next();
         };
-        let filled = |offset: &u32| canvas.get(*offset).is_some();
-        (from..last(view)).filter(filled).for_each(&mut push);
+        let filled = |offset: &Offset| canvas.get(*offset).is_some();
+        let settled = from.to(last(view)).iter();
+        settled.filter(filled).for_each(&mut push);
         for lane in view.decoder.lanes() {
-            let masks = lane.range.start.max(from)..end(&lane);
+            let masks = lane.range.start.max(from).to(end(&lane)).iter();
             masks.filter(|at| !filled(at)).for_each(&mut push);
         }
         plan.close(Tables::SHARED);
-        plan.sealed = prompt + canvas.emitted();
+        plan.sealed = layout.place_of(canvas.emitted());
     }
 }
 
@@ -57,33 +61,33 @@ impl CachePolicy for Blocks {
 
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
         plan.begin(self.kind(view));
-        let block_end = |place: u32| (place / self.length + 1).saturating_mul(self.length);
         // The weights know blocks that are whole, masks and all; the last row that is read is in
         // the last of them.
-        let read = (view.prompt + last(view)).saturating_sub(1 + u32::from(view.shifted));
-        let end = block_end(read).min(view.end());
+        let read = view.layout.place_of(last(view));
+        let read = read.back(1 + u32::from(view.shifted));
+        let end = read.block_end(self.length).min(view.end());
         // The prediction for a block's first position is read at the last row before it.
         let before = view.shifted && view.wants(view.sealed);
-        let from = view.sealed - u32::from(before && view.sealed > 0);
-        let rows = (from..end).map(|place| PlanRow::at(place, block_end(place).min(end)));
-        plan.rows.extend(rows);
+        let from = view.sealed.back(u32::from(before));
+        let row = |place: Place| PlanRow::at(place, place.block_end(self.length).min(end));
+        plan.rows.extend(from.to(end).iter().map(row));
         plan.close(Tables::SHARED);
-        let settled = view.prompt + view.decoder.canvas().emitted();
-        plan.sealed = settled - settled % self.length;
+        let settled = view.layout.place_of(view.decoder.canvas().emitted());
+        plan.sealed = settled.block_start(self.length);
     }
 }
 
 /// Offset behind the last one that a forward is about.
-fn last(view: &View<'_>) -> u32 {
+fn last(view: &View<'_>) -> Offset {
     view.decoder
         .lanes()
         .map(|lane| end(&lane))
         .max()
-        .unwrap_or(0)
+        .unwrap_or_default()
 }
 
 /// End of the offsets of a lane that are scored: nothing sees a mask behind them.
-fn end(lane: &LaneView) -> u32 {
+fn end(lane: &LaneView) -> Offset {
     match lane.drafts {
         true => lane.lookahead.end.max(lane.range.end),
         false => lane.range.end,

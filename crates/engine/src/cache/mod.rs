@@ -5,19 +5,21 @@ mod compact;
 mod elastic;
 mod exact;
 
-use std::ops::Range;
-
-use decode::{Decoder, Effect, ForwardKind, LaneId, Proposal, Role};
+use decode::{
+    Decoder, Effect, ForwardKind, LaneId, Offset, Place, Proposal, Role, Slot, Span, as_count,
+    as_index,
+};
 use step::Attention;
 
 use crate::decoding::{CacheConfig, RowSelection};
 use crate::pages::Tables;
+use crate::sequence::{Layout, slot_of};
 
 /// What a policy may know of its sequence when it plans a forward.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
-    /// P, tokens of prompt and suffix: slots left of the generation.
-    pub(crate) prompt: u32,
+    /// Where prompt, suffix and generation lie.
+    pub(crate) layout: Layout,
     /// Lanes and canvas.
     pub(crate) decoder: &'a Decoder,
     /// No forward has run yet.
@@ -26,25 +28,25 @@ pub(crate) struct View<'a> {
     pub(crate) since_refresh: u32,
     /// A generate lane has started since the last forward.
     pub(crate) lane_started: bool,
-    /// Absolute end of the last refresh or of the rightmost row forwarded since.
-    pub(crate) written: u32,
-    /// Holds every offset that the last step wrote.
-    pub(crate) fresh: &'a Range<u32>,
+    /// End of the last refresh, or of the rightmost row that was forwarded since.
+    pub(crate) written: Place,
+    /// Holds every offset that the last step wrote; start right of the end if it wrote none.
+    pub(crate) fresh: Span<Offset>,
     /// Places `[0, sealed)` have their final K/V in the table.
-    pub(crate) sealed: u32,
+    pub(crate) sealed: Place,
     /// Predictions are read at the row before ([`step::Readout::Previous`]).
     pub(crate) shifted: bool,
 }
 
 impl View<'_> {
-    /// P + canvas, the absolute end of everything.
-    fn end(&self) -> u32 {
-        self.prompt + self.decoder.canvas().len()
+    /// The place behind the canvas.
+    fn end(&self) -> Place {
+        self.layout.place_of(self.decoder.canvas().end())
     }
 
     /// Whether a candidate may be asked for at `place`.
-    fn wants(&self, place: u32) -> bool {
-        let offset = place.checked_sub(self.prompt);
+    fn wants(&self, place: Place) -> bool {
+        let offset = self.layout.offset_of(place);
         let is_open = offset.is_some_and(|at| self.decoder.canvas().get(at).is_none());
         is_open || self.decoder.lanes().any(|lane| lane.committed)
     }
@@ -59,26 +61,24 @@ impl View<'_> {
     }
 }
 
-/// One query position of a forward. A *place* counts from the prompt's first token: offset 0 is
-/// place P.
+/// One query position of a forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlanRow {
     /// Whose token and position.
-    pub(crate) place: u32,
-    /// Where its K/V go; the place itself unless rows are reordered.
-    pub(crate) slot: u32,
-    /// Slots that it sees, from the first.
-    pub(crate) visible: u32,
+    pub(crate) place: Place,
+    /// Where its K/V go; the slot of its place unless rows are reordered.
+    pub(crate) slot: Slot,
+    /// It sees the slots `[0, visible_end)`.
+    pub(crate) visible_end: Slot,
 }
 
 impl PlanRow {
-    /// A row in the slot of its place.
-    pub(crate) fn at(place: u32, visible: u32) -> Self {
-        let slot = place;
+    /// A row in the slot of its place that sees the slots of the places left of `end`.
+    pub(crate) fn at(place: Place, end: Place) -> Self {
         Self {
             place,
-            slot,
-            visible,
+            slot: slot_of(place),
+            visible_end: slot_of(end),
         }
     }
 }
@@ -93,9 +93,9 @@ pub(crate) struct ForwardPlan {
     pub(crate) rows: Vec<PlanRow>,
     pub(crate) segments: Vec<PlanSegment>,
     /// Offsets of committed tokens that are scored for the policy, ascending.
-    pub(crate) tracked: Vec<u32>,
+    pub(crate) tracked: Vec<Offset>,
     /// Places `[0, sealed)` have their final K/V once the forward has run.
-    pub(crate) sealed: u32,
+    pub(crate) sealed: Place,
 }
 
 /// Rows under one page table.
@@ -118,7 +118,7 @@ impl Default for ForwardPlan {
             rows: Vec::new(),
             segments: Vec::new(),
             tracked: Vec::new(),
-            sealed: 0,
+            sealed: Place::ZERO,
         }
     }
 }
@@ -130,12 +130,21 @@ impl ForwardPlan {
         self.rows.clear();
         self.segments.clear();
         self.tracked.clear();
-        self.sealed = 0;
+        self.sealed = Place::ZERO;
     }
 
-    fn push_range(&mut self, positions: Range<u32>, visible: u32) {
-        self.rows
-            .extend(positions.map(|place| PlanRow::at(place, visible)));
+    /// Rows for `places`, each of which sees the places left of `end`.
+    fn push_range(&mut self, places: Span<Place>, end: Place) {
+        let rows = places.iter().map(|place| PlanRow::at(place, end));
+        self.rows.extend(rows);
+    }
+
+    /// The rows of each segment, in order.
+    pub(crate) fn rows_by_segment(&self) -> impl Iterator<Item = (&PlanSegment, &[PlanRow])> {
+        let ends = self.segments.iter().map(|segment| as_index(segment.end));
+        let begins = std::iter::once(0).chain(ends.clone());
+        let rows = begins.zip(ends).map(|(begin, end)| &self.rows[begin..end]);
+        self.segments.iter().zip(rows)
     }
 
     /// The lane that a segment is about; none if it is about all of them.
@@ -148,7 +157,7 @@ impl ForwardPlan {
     }
 
     fn close(&mut self, table: LaneId) {
-        let end = self.rows.len() as u32;
+        let end = as_count(self.rows.len());
         let begin = self.segments.last().map_or(0, |segment| segment.end);
         if end > begin {
             let branch = 0;
@@ -159,22 +168,22 @@ impl ForwardPlan {
     /// Repeats the only segment for every branch that the decoder wants tried.
     fn push_branches(&mut self, view: &View<'_>) {
         let rows = self.rows.len();
-        for branch in 1..=view.decoder.guesses().branches() as u32 {
+        for branch in 1..=as_count(view.decoder.guesses().branches()) {
             self.rows.extend_from_within(..rows);
-            let (table, end) = (Tables::SHARED, self.rows.len() as u32);
+            let (table, end) = (Tables::SHARED, as_count(self.rows.len()));
             self.segments.push(PlanSegment { table, end, branch });
         }
     }
 
     /// A forward over `[0, end)` in which every row sees every other.
-    fn full(&mut self, view: &View<'_>, end: u32, table: LaneId) {
+    fn full(&mut self, view: &View<'_>, end: Place, table: LaneId) {
         self.begin(if view.first {
             ForwardKind::Prefill
         } else {
             ForwardKind::Refresh
         });
         self.rewrites = true;
-        self.push_range(0..end, end);
+        self.push_range(Place::ZERO.to(end), end);
         self.close(table);
     }
 }

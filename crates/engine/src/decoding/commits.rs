@@ -1,6 +1,6 @@
 //! The registry of commit rules: names, settings, defaults.
 
-use decode::{AnswerSpan, CommitConfig, Rank};
+use decode::{AnswerSpan, CommitConfig, Offset, Rank};
 
 use super::resolve::Resolver;
 use super::spec::{Setting, SpecError, SpecFault, error};
@@ -202,7 +202,7 @@ pub const COMMITS: &[CommitInfo] = &[
         build: |of| CommitConfig::EarlyCommit {
             tokens_per_step: of.count("tokens_per_step", 1),
             answer: AnswerSpan {
-                start: of.count("answer_start", 0),
+                start: Offset::new(of.count("answer_start", 0)),
                 len: of.count("answer_length", 5),
             },
         },

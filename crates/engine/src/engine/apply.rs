@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use decode::{Effect, Proposal};
+use decode::{Effect, Proposal, as_index};
 use step::BatchOutput;
 
 use super::Engine;
@@ -25,7 +25,7 @@ pub(crate) fn apply(engine: &mut Engine, output: &BatchOutput, now: Duration) {
     let (mut begin, mut tops) = (0, &output.tops[..]);
     for at in 0..engine.planned.len() {
         let index = engine.planned[at].index;
-        let end = engine.planned[at].scored_end as usize;
+        let end = as_index(engine.planned[at].scored_end);
         let sequence = &mut engine.running[index];
         engine.proposals.clear();
         for (offset, candidate) in engine.scored[begin..end]
@@ -104,18 +104,17 @@ fn emit(sequence: &Sequence, mut send: impl FnMut(Event)) {
             let mut chunk = [0; TokenChunk::CAPACITY];
             let mut next = from;
             while next < to {
-                let count = ((to - next) as usize).min(TokenChunk::CAPACITY);
-                for slot in &mut chunk[..count] {
-                    *slot = canvas.get(next).expect("emitted offsets are committed");
-                    next += 1;
+                let first = next;
+                let count = as_index(to.distance_from(next)).min(TokenChunk::CAPACITY);
+                for token in &mut chunk[..count] {
+                    *token = canvas.get(next).expect("emitted offsets are committed");
+                    next = next.next();
                 }
                 let chunk = TokenChunk::new(&chunk[..count]);
                 send(Event::Tokens {
                     chunk,
                     stats: sequence.stats,
-                    logprobs: logprobs
-                        .as_ref()
-                        .map(|known| known.of(next - count as u32..next)),
+                    logprobs: logprobs.as_ref().map(|known| known.of(first.to(next))),
                 });
             }
         }

@@ -77,7 +77,7 @@ pub struct Engine {
     next_id: u64,
     pub(crate) batch: Batch,
     pub(crate) planned: Vec<Planned>,
-    pub(crate) scored: Vec<u32>,
+    pub(crate) scored: Vec<decode::Offset>,
     pub(crate) wanted: Vec<Wanted>,
     /// Entries of [`BatchOutput::tops`] that the batch asks for.
     pub(crate) tops: usize,

@@ -15,11 +15,11 @@
 //! - The counter stays below r + Q, r of the first long forward, and a step that begins with it
 //!   covered adds nothing: n steps hold less than n Q long rows and the longest forward.
 
-use decode::ForwardKind;
+use decode::{ForwardKind, Offset};
 
 use super::apply::conclude;
 use super::{Engine, Planned};
-use crate::cache::ForwardPlan;
+use crate::cache::{ForwardPlan, PlanRow};
 use crate::event::{Event, StepTrace};
 use crate::pages::OutOfPages;
 use crate::sequence::{Sequence, SequenceId};
@@ -178,24 +178,20 @@ fn admit(engine: &mut Engine) {
 }
 
 fn trace(sequence: &Sequence, plan: &ForwardPlan) -> StepTrace {
-    let mut begin = 0;
-    let mut rows = Vec::with_capacity(plan.segments.len());
-    for segment in &plan.segments {
-        let part = &plan.rows[begin as usize..segment.end as usize];
-        rows.push(
-            part.iter()
-                .map(|row| sequence.position(row.place))
-                .collect(),
-        );
-        begin = segment.end;
-    }
+    let positions = |rows: &[PlanRow]| {
+        let positions = rows.iter().map(|row| sequence.position_of(row.place));
+        positions.collect()
+    };
     StepTrace {
         step: sequence.decoder.step() + 1,
         kind: plan.kind,
         lanes: sequence.decoder.lanes().map(|lane| lane.id).collect(),
-        rows,
+        rows: plan
+            .rows_by_segment()
+            .map(|(_, rows)| positions(rows))
+            .collect(),
         effects: Vec::new(),
-        frontier: 0,
+        frontier: Offset::ZERO,
         canvas: 0,
     }
 }

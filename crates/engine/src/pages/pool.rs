@@ -1,6 +1,6 @@
 //! The pool of KV pages: a free list with reference counts, and the promises to sequences.
 
-use decode::TokenId;
+use decode::{Slot, TokenId};
 use step::PageId;
 
 use super::prefix::{Node, PrefixCache};
@@ -62,6 +62,11 @@ impl PagePool {
     /// Takes a promise back.
     pub fn unreserve(&mut self, pages: u32) {
         self.reserved -= pages;
+    }
+
+    /// Pages that hold the slots `[0, end)`.
+    pub(super) fn pages_of(&self, end: Slot) -> u32 {
+        end.get().div_ceil(self.page_size)
     }
 
     pub(super) fn take(&mut self) -> Result<PageId, OutOfPages> {

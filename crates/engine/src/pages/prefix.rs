@@ -7,10 +7,9 @@
 //! accident.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
 use std::sync::Arc;
 
-use decode::TokenId;
+use decode::{Place, Span, TokenId};
 use step::PageId;
 
 /// A text of whole pages that the cache knows or knew.
@@ -28,9 +27,9 @@ pub struct Grid {
 
 impl Grid {
     /// The places whose tokens a page's K/V depend on beside those before it.
-    pub fn places(self, page: u32) -> Range<u32> {
+    pub fn places(self, page: u32) -> Span<Place> {
         let (begin, end) = (page * self.page_size, (page + 1) * self.page_size);
-        begin..end.next_multiple_of(self.block)
+        Place::new(begin).to(Place::new(end.next_multiple_of(self.block)))
     }
 }
 
@@ -60,8 +59,8 @@ impl PrefixCache {
         let mut keys = Vec::new();
         let (mut pages, mut node) = (Vec::new(), Node::default());
         for page in 0.. {
-            let Range { start, end } = grid.places(page);
-            let Some(part) = tokens.get(start as usize..end as usize) else {
+            let places = grid.places(page);
+            let Some(part) = tokens.get(places.start.index()..places.end.index()) else {
                 break;
             };
             let key = (node, Arc::from(part));
@@ -162,7 +161,10 @@ mod tests {
             page_size: 2,
             block: 3,
         };
-        let places = [0, 1, 2].map(|page| grid.places(page));
+        let places = [0, 1, 2].map(|page| {
+            let places = grid.places(page);
+            places.start.get()..places.end.get()
+        });
         assert_eq!(places, [0..3, 2..6, 4..6]);
         let mut cache = PrefixCache::default();
         let (first, _) = cache.insert(Node::default(), &[1, 2, 3], PageId(7));

@@ -1,13 +1,12 @@
 //! Page tables that copy on write, and those of one sequence: one for all of its lanes, or one per
 //! lane under fork snapshots.
 
-use std::ops::Range;
-
-use decode::{Decoder, Effect, LaneId, Role, Status, TokenId};
+use decode::{Decoder, Effect, LaneId, Role, Slot, Span, Status, TokenId, as_index};
 use step::{PageCopy, PageId};
 
 use super::pool::{OutOfPages, PagePool};
 use super::prefix::{Grid, Node};
+use crate::sequence::{Layout, slot_of};
 
 /// Slots of one sequence (or lane) to physical pages, in logical order. It must be given back
 /// with [`PageTable::release`].
@@ -22,16 +21,16 @@ impl PageTable {
         &self.pages
     }
 
-    /// A table that shares the pages of the first `slots` slots.
-    pub fn share(&self, slots: u32, pool: &mut PagePool) -> Self {
+    /// A table that shares the pages of the slots `[0, end)`.
+    pub fn share(&self, end: Slot, pool: &mut PagePool) -> Self {
         let mut table = Self::default();
-        table.take_over(self, slots, pool);
+        table.take_over(self, end, pool);
         table
     }
 
-    /// Puts the pages of the first `slots` slots of `other` into this table, which must be empty.
-    pub fn take_over(&mut self, other: &Self, slots: u32, pool: &mut PagePool) {
-        let count = (slots.div_ceil(pool.page_size) as usize).min(other.pages.len());
+    /// Puts the pages of the slots `[0, end)` of `other` into this table, which must be empty.
+    pub fn take_over(&mut self, other: &Self, end: Slot, pool: &mut PagePool) {
+        let count = as_index(pool.pages_of(end)).min(other.pages.len());
         self.pages.extend_from_slice(&other.pages[..count]);
         for page in &self.pages {
             pool.retain(*page);
@@ -61,12 +60,12 @@ impl PageTable {
         self.pages.reserve(pages as usize);
     }
 
-    /// Makes `[0, slots)` addressable.
+    /// Makes the slots `[0, end)` addressable.
     ///
     /// # Errors
     /// If the sequence took more pages than it was promised.
-    pub fn grow(&mut self, slots: u32, pool: &mut PagePool) -> Result<(), OutOfPages> {
-        while (self.pages.len() as u32) * pool.page_size < slots {
+    pub fn grow(&mut self, end: Slot, pool: &mut PagePool) -> Result<(), OutOfPages> {
+        while self.pages.len() < as_index(pool.pages_of(end)) {
             self.pages.push(pool.take()?);
         }
         Ok(())
@@ -79,13 +78,13 @@ impl PageTable {
     /// If the sequence took more pages than it was promised.
     pub fn own(
         &mut self,
-        slots: Range<u32>,
+        slots: Span<Slot>,
         pool: &mut PagePool,
         copies: &mut Vec<PageCopy>,
     ) -> Result<(), OutOfPages> {
-        let first = slots.start / pool.page_size;
-        let last = slots.end.div_ceil(pool.page_size);
-        for page in &mut self.pages[first as usize..last as usize] {
+        let first = as_index(slots.start.block(pool.page_size));
+        let last = as_index(pool.pages_of(slots.end));
+        for page in &mut self.pages[first..last] {
             if pool.references[page.0 as usize] > 1 {
                 let fresh = pool.take()?;
                 copies.push(PageCopy {
@@ -110,21 +109,21 @@ pub(crate) struct Tables {
     /// Branches of the forward.
     tried: usize,
     private: bool,
-    prompt: u32,
+    layout: Layout,
 }
 
 impl Tables {
     /// Key of the only table; the root lane's table under fork snapshots.
     pub(crate) const SHARED: LaneId = LaneId(0);
 
-    /// No pages yet. `private`: lanes own tables; `prompt`: P.
-    pub(crate) fn new(private: bool, prompt: u32) -> Self {
+    /// No pages yet. `private`: lanes own tables.
+    pub(crate) fn new(private: bool, layout: Layout) -> Self {
         Self {
             tables: vec![(Self::SHARED, PageTable::default())],
             branches: Vec::new(),
             tried: 0,
             private,
-            prompt,
+            layout,
         }
     }
 
@@ -173,9 +172,9 @@ impl Tables {
                 ..
             } = *effect
             {
-                let slots = self.slots(lane, decoder);
+                let end = self.visible_end(lane, decoder);
                 let (_, inherited) = &self.tables[self.index(parent)];
-                let table = inherited.share(slots, pool);
+                let table = inherited.share(end, pool);
                 self.tables.push((lane, table));
             }
         }
@@ -196,7 +195,7 @@ impl Tables {
     /// If the sequence took more pages than it was promised.
     pub(crate) fn rewrite(
         &mut self,
-        end: u32,
+        end: Slot,
         decoder: &Decoder,
         pool: &mut PagePool,
     ) -> Result<&[PageId], OutOfPages> {
@@ -206,8 +205,8 @@ impl Tables {
         }
         self.tables[last].1.grow(end, pool)?;
         for index in 0..last {
-            let slots = self.slots(self.tables[index].0, decoder);
-            self.tables[index].1 = self.tables[last].1.share(slots, pool);
+            let end = self.visible_end(self.tables[index].0, decoder);
+            self.tables[index].1 = self.tables[last].1.share(end, pool);
         }
         Ok(self.tables[last].1.pages())
     }
@@ -219,7 +218,7 @@ impl Tables {
     pub(crate) fn write(
         &mut self,
         lane: LaneId,
-        slots: Range<u32>,
+        slots: Span<Slot>,
         pool: &mut PagePool,
         copies: &mut Vec<PageCopy>,
     ) -> Result<&[PageId], OutOfPages> {
@@ -237,7 +236,7 @@ impl Tables {
     /// If the sequence took more pages than it was promised.
     pub(crate) fn branch(
         &mut self,
-        slots: Range<u32>,
+        slots: Span<Slot>,
         reads: bool,
         pool: &mut PagePool,
         copies: &mut Vec<PageCopy>,
@@ -248,19 +247,19 @@ impl Tables {
         let table = &mut self.branches[self.tried];
         self.tried += 1;
         if reads {
-            table.take_over(&self.tables[0].1, u32::MAX, pool);
+            table.take_over(&self.tables[0].1, Slot::new(u32::MAX), pool);
         }
         table.grow(slots.end, pool)?;
         table.own(slots, pool, copies)?;
         Ok(table.pages())
     }
 
-    /// Slots that a lane can ever see: a refine lane nothing right of itself.
-    fn slots(&self, lane: LaneId, decoder: &Decoder) -> u32 {
+    /// End of the slots that a lane can ever see: a refine lane sees nothing right of itself.
+    fn visible_end(&self, lane: LaneId, decoder: &Decoder) -> Slot {
         let lane = decoder.tree().get(lane);
         match lane.role {
-            Role::Refine => self.prompt + lane.range().end,
-            Role::Generate => u32::MAX,
+            Role::Refine => slot_of(self.layout.place_of(lane.range().end)),
+            Role::Generate => Slot::new(u32::MAX),
         }
     }
 

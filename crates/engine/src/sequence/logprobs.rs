@@ -1,6 +1,6 @@
 //! The probabilities of the tokens that stand in a canvas.
 
-use decode::{Effect, Proposal};
+use decode::{Effect, Offset, Proposal, Span, as_index};
 use step::TopToken;
 
 use crate::event::TokenLogprob;
@@ -30,7 +30,7 @@ const NONE: TopToken = TopToken {
 impl Logprobs {
     /// Room for `budget` offsets with `count` tops each.
     pub(crate) fn new(count: u8, budget: u32) -> Self {
-        let (count, budget) = (usize::from(count), budget as usize);
+        let (count, budget) = (usize::from(count), as_index(budget));
         Self {
             count,
             tokens: vec![None; budget],
@@ -63,7 +63,7 @@ impl Logprobs {
                     let found = found
                         .ok()
                         .filter(|at| proposals[*at].candidate.token == token);
-                    let at = offset as usize;
+                    let at = offset.index();
                     let own = &mut self.tops[at * self.count..(at + 1) * self.count];
                     if let Some(row) = found {
                         self.tokens[at] = Some(probability.ln() as f32);
@@ -78,16 +78,16 @@ impl Logprobs {
                         }
                     }
                 }
-                Effect::Revoke { offset } => self.tokens[offset as usize] = None,
+                Effect::Revoke { offset } => self.tokens[offset.index()] = None,
                 _ => {}
             }
         }
     }
 
     /// The entries of committed offsets.
-    pub(crate) fn of(&self, offsets: std::ops::Range<u32>) -> Box<[TokenLogprob]> {
-        let entry = |offset: u32| {
-            let at = offset as usize;
+    pub(crate) fn of(&self, offsets: Span<Offset>) -> Box<[TokenLogprob]> {
+        let entry = |offset: Offset| {
+            let at = offset.index();
             let tops = &self.tops[at * self.count..(at + 1) * self.count];
             let possible = tops.iter().filter(|top| top.logprob > f32::NEG_INFINITY);
             TokenLogprob {
@@ -95,6 +95,6 @@ impl Logprobs {
                 top: possible.copied().collect(),
             }
         };
-        offsets.map(entry).collect()
+        offsets.iter().map(entry).collect()
     }
 }

@@ -1,17 +1,17 @@
 //! One request's life in tokens: prompt, decoding state, pages, cost.
 
+mod layout;
 mod logprobs;
 mod penalties;
 mod prefix;
 mod shifted_rows;
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use decode::{
-    CommitKind, Decoder, DoneReason, Effect, Filter, ForwardKind, Input, Proposal, Role,
-    TokenClasses, TokenId,
+    CommitKind, Decoder, DoneReason, Effect, Filter, ForwardKind, Input, Offset, Place, Position,
+    Proposal, Role, Span, TokenClasses, TokenId, as_count, as_index,
 };
 use step::{Attention, Readout};
 
@@ -22,6 +22,8 @@ use crate::pages::{Node, Tables};
 use crate::report::{ByRole, FinishedSequence, StepReport};
 use crate::request::Request;
 
+use layout::Part;
+pub(crate) use layout::{Layout, slot_of};
 use logprobs::Logprobs;
 pub(crate) use logprobs::Said;
 use penalties::PenaltyBiases;
@@ -37,6 +39,7 @@ pub struct SequenceId(pub u64);
 pub(crate) struct Sequence {
     pub(crate) id: SequenceId,
     pub(crate) request: Request,
+    layout: Layout,
     pub(crate) decoder: Decoder,
     pub(crate) policy: Box<dyn CachePolicy>,
     pub(crate) tables: Tables,
@@ -50,11 +53,12 @@ pub(crate) struct Sequence {
     pub(crate) next_rows: Option<u32>,
     since_refresh: u32,
     lane_started: bool,
-    written: u32,
-    /// Holds every offset that the last step wrote.
-    fresh: Range<u32>,
+    /// End of the last refresh, or of the rightmost row that was forwarded since.
+    written: Place,
+    /// Holds every offset that the last step wrote; start right of the end if it wrote none.
+    fresh: Span<Offset>,
     /// Places `[0, sealed)` have their final K/V.
-    sealed: u32,
+    sealed: Place,
     /// Whole pages of them that the prefix cache knows, and the text that they hold.
     known: (u32, Node),
     readout: Readout,
@@ -78,14 +82,14 @@ impl Sequence {
         limits: &Limits,
     ) -> Self {
         let mut effects = Vec::with_capacity(EFFECTS);
-        let prompt = (request.prompt.len() + request.suffix.len()) as u32;
+        let layout = Layout::of(&request);
         let input = Input {
             budget: request.max_tokens,
             stops: &request.stop_tokens,
             classes,
             code_prompt: request.code_prompt,
             phase: match limits.attention {
-                Attention::Blocks(length) => prompt % length,
+                Attention::Blocks(length) => layout.generation().in_block(length),
                 Attention::Full | Attention::Causal => 0,
             },
             lead: match (limits.attention, limits.readout) {
@@ -99,11 +103,12 @@ impl Sequence {
         let policy = cache::build(&request.decoding.cache, limits.attention);
         Self {
             id,
+            layout,
             decoder,
-            tables: Tables::new(policy.private_tables(), prompt),
+            tables: Tables::new(policy.private_tables(), layout),
             policy,
             stats: SequenceStats {
-                prompt_tokens: prompt,
+                prompt_tokens: layout.given(),
                 ..SequenceStats::default()
             },
             reserved: 0,
@@ -111,13 +116,13 @@ impl Sequence {
             next_rows: None,
             since_refresh: 0,
             lane_started: true,
-            written: 0,
-            fresh: 0..0,
-            sealed: 0,
+            written: Place::ZERO,
+            fresh: Span::default(),
+            sealed: Place::ZERO,
             known: (0, Node::default()),
             readout: limits.readout,
             open_lanes: ByRole::default(),
-            times: vec![(None, Duration::ZERO); request.max_tokens as usize],
+            times: vec![(None, Duration::ZERO); as_index(request.max_tokens)],
             penalties: PenaltyBiases::new(&request),
             logprobs: request
                 .logprobs
@@ -127,20 +132,20 @@ impl Sequence {
         }
     }
 
-    /// P, tokens of prompt and suffix: the slots left of the generation.
+    /// P: tokens of prompt and suffix.
     pub(crate) fn prompt(&self) -> u32 {
-        self.stats.prompt_tokens
+        self.layout.given()
     }
 
-    /// The logical position of a slot. The suffix has the slots behind the prompt's, so that
-    /// every run of lanes sees it, and the positions behind the whole budget.
-    pub(crate) fn position(&self, slot: u32) -> u32 {
-        let prompt = self.request.prompt.len() as u32;
-        match slot.checked_sub(self.prompt()) {
-            Some(offset) => prompt + offset,
-            None if slot < prompt => slot,
-            None => slot + self.request.max_tokens,
-        }
+    /// The place of a generated offset.
+    pub(crate) fn place_of(&self, offset: Offset) -> Place {
+        self.layout.place_of(offset)
+    }
+
+    /// The logical position of a place. The suffix has the places behind the prompt's, so that
+    /// every row of a lane sees it, and the positions behind the whole budget.
+    pub(crate) fn position_of(&self, place: Place) -> Position {
+        self.layout.position_of(place)
     }
 
     /// What the next forward is.
@@ -153,38 +158,34 @@ impl Sequence {
         let view = self.view();
         self.policy.plan(&view, plan);
         if view.shifted {
-            self.add_readers(plan);
+            self.add_shifted_rows(plan);
         }
         debug_assert_eq!(plan.kind, self.kind(), "a forward is of the kind announced");
     }
 
     fn view(&self) -> View<'_> {
         View {
-            prompt: self.prompt(),
+            layout: self.layout,
             decoder: &self.decoder,
             first: self.stats.forwards() == 0,
             since_refresh: self.since_refresh,
             lane_started: self.lane_started,
             written: self.written,
-            fresh: &self.fresh,
+            fresh: self.fresh,
             sealed: self.sealed,
             shifted: self.readout == Readout::Previous,
         }
     }
 
-    /// The input token at a slot, on the canvas with `guesses` filled in.
-    pub(crate) fn token(&self, slot: u32, guesses: &[Proposal]) -> Option<TokenId> {
-        let Request { prompt, suffix, .. } = &self.request;
-        match slot.checked_sub(self.prompt()) {
-            Some(offset) => self.decoder.canvas().get(offset).or_else(|| {
+    /// The input token at a place, on the canvas with `guesses` filled in; `None` is a mask.
+    pub(crate) fn token(&self, place: Place, guesses: &[Proposal]) -> Option<TokenId> {
+        match self.layout.part(place) {
+            Part::Prompt(index) => self.request.prompt.get(index).copied(),
+            Part::Suffix(index) => self.request.suffix.get(index).copied(),
+            Part::Generation(offset) => self.decoder.canvas().get(offset).or_else(|| {
                 let guess = guesses.iter().find(|guess| guess.offset == offset)?;
                 Some(guess.candidate.token)
             }),
-            None => {
-                let read = prompt.get(slot as usize);
-                read.or_else(|| suffix.get(slot as usize - prompt.len()))
-                    .copied()
-            }
         }
     }
 
@@ -218,7 +219,8 @@ impl Sequence {
         *positions += rows;
         self.stats.positions += rows;
         self.sealed = self.sealed.max(plan.sealed);
-        let end = plan.rows.last().map_or(0, |row| row.place + 1);
+        let last = plan.rows.last();
+        let end = last.map_or(Place::ZERO, |row| row.place.next());
         if plan.kind == ForwardKind::Decode {
             self.since_refresh += 1;
             self.written = self.written.max(end);
@@ -231,16 +233,17 @@ impl Sequence {
     }
 
     /// Notes when the scored offsets were first scored.
-    pub(crate) fn note_scored(&mut self, offset: u32, now: Duration) {
-        self.times[offset as usize].0.get_or_insert(now);
+    pub(crate) fn note_scored(&mut self, offset: Offset, now: Duration) {
+        self.times[offset.index()].0.get_or_insert(now);
     }
 
     /// Books what a step changed.
     pub(crate) fn count_effects(&mut self, now: Duration, report: &mut StepReport) {
-        self.fresh = self.request.max_tokens..0;
+        self.fresh = Offset::new(self.request.max_tokens).to(Offset::ZERO);
         for effect in &self.effects {
             if let Effect::Commit { offset, .. } | Effect::Place { offset, .. } = *effect {
-                self.fresh = self.fresh.start.min(offset)..self.fresh.end.max(offset + 1);
+                let Span { start, end } = self.fresh;
+                self.fresh = start.min(offset).to(end.max(offset.next()));
             }
             match *effect {
                 Effect::Commit {
@@ -262,14 +265,14 @@ impl Sequence {
                         *own += 1;
                     }
                     self.stats.committed_tokens += 1;
-                    let (scored, committed) = &mut self.times[offset as usize];
+                    let (scored, committed) = &mut self.times[offset.index()];
                     *committed = now;
                     report.commit_latency.push(now - scored.unwrap_or(now));
                 }
                 Effect::Advance { from, to } => {
-                    self.stats.emitted_tokens = to;
-                    let waited = |offset: u32| now - self.times[offset as usize].1;
-                    report.emit_lag.extend((from..to).map(waited));
+                    self.stats.emitted_tokens = to.get();
+                    let waited = |offset: Offset| now - self.times[offset.index()].1;
+                    report.emit_lag.extend(from.to(to).iter().map(waited));
                 }
                 _ => {}
             }
@@ -358,14 +361,13 @@ impl Sequence {
     /// The facts of this sequence for the report.
     pub(crate) fn summary(&self, finished: Finished) -> FinishedSequence {
         let canvas = self.decoder.canvas();
-        let accepted = (0..canvas.emitted())
-            .filter(|offset| canvas.is_draft(*offset))
-            .count();
+        let emitted = Offset::ZERO.to(canvas.emitted()).iter();
+        let accepted = emitted.filter(|offset| canvas.is_draft(*offset)).count();
         let Finished { reason, stats } = finished;
         FinishedSequence {
             reason,
             stats,
-            accepted_drafts: accepted as u32,
+            accepted_drafts: as_count(accepted),
         }
     }
 }

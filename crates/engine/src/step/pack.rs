@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use decode::{Guesses, LaneId, LaneView, Proposal, Role};
+use decode::{Guesses, LaneId, LaneView, Offset, Proposal, Role, Slot, Span, as_count, as_index};
 use step::{Batch, Bias, PageId, Row, Score, Segment};
 
 use crate::cache::{ForwardPlan, PlanRow, PlanSegment};
@@ -13,7 +13,7 @@ use crate::sequence::Sequence;
 pub(crate) struct Packer<'a> {
     pub(crate) batch: &'a mut Batch,
     /// Offsets of the scored rows.
-    pub(crate) scored: &'a mut Vec<u32>,
+    pub(crate) scored: &'a mut Vec<Offset>,
     /// Scratch: what the lanes of the sequence want.
     pub(crate) wanted: &'a mut Vec<Wanted>,
     /// Entries of tops that the rows ask for.
@@ -31,9 +31,9 @@ pub(crate) struct Wanted {
     id: LaneId,
     role: Role,
     /// The lane's own offsets.
-    own: Range<u32>,
+    own: Span<Offset>,
     /// End of the masks that are scored, not before the own end.
-    end: u32,
+    end: Offset,
     /// The committed tokens of the own offsets are scored too.
     committed: bool,
 }
@@ -62,15 +62,15 @@ struct Scoring<'a> {
     /// With the stop set banned.
     unstopped: Range<u32>,
     /// The offset that a grammar speaks of, and its set in the batch.
-    allowed: Option<(u32, u32)>,
+    allowed: Option<(Offset, u32)>,
     /// What the segment's canvas has more than the sequence's.
     guesses: &'a [Proposal],
     /// Committed offsets that are scored for the cache policy.
-    tracked: &'a [u32],
+    tracked: &'a [Offset],
     /// The first of [`Packer::wanted`] that does not end left of `offset`.
     lane: usize,
     /// The last offset that was asked for.
-    offset: u32,
+    offset: Offset,
     /// The lane whose offsets alone are scored, where every lane has a segment of its own.
     only: Option<LaneId>,
 }
@@ -85,9 +85,7 @@ impl Packer<'_> {
         let biases = self.push_biases(sequence);
         self.wanted.clear();
         self.wanted.extend(sequence.decoder.lanes().map(Wanted::of));
-        let mut begin = 0;
-        for segment in &plan.segments {
-            let rows = &plan.rows[begin as usize..segment.end as usize];
+        for (segment, rows) in plan.rows_by_segment() {
             let pages = if plan.rewrites && segment.branch == 0 {
                 self.rewrite(sequence, rows)?
             } else {
@@ -98,12 +96,12 @@ impl Packer<'_> {
                 _ => sequence.decoder.guesses(),
             };
             let mut scoring = Scoring {
-                guesses: &guesses.proposals[..guesses.filled(segment.branch as usize)],
+                guesses: &guesses.proposals[..guesses.filled(as_index(segment.branch))],
                 tracked: &plan.tracked,
                 only: plan.lane_of(segment),
                 ..biases.clone()
             };
-            let first_row = self.batch.rows.len() as u32;
+            let first_row = as_count(self.batch.rows.len());
             for row in rows {
                 self.push_row(sequence, *row, &mut scoring);
             }
@@ -111,26 +109,25 @@ impl Packer<'_> {
                 clock: sequence.decoder.step(),
                 ..sequence.request.sampling
             };
-            let rows = first_row..self.batch.rows.len() as u32;
+            let rows = first_row..as_count(self.batch.rows.len());
             self.batch.segments.push(Segment {
                 rows,
                 pages,
                 sampling,
             });
-            begin = segment.end;
         }
         Ok(())
     }
 
     fn push_biases(&mut self, sequence: &Sequence) -> Scoring<'static> {
         let biases = &mut self.batch.biases;
-        let start = biases.len() as u32;
+        let start = as_count(biases.len());
         biases.extend_from_slice(sequence.penalties.as_slice());
         biases.extend_from_slice(&sequence.request.biases);
-        let plain = start..biases.len() as u32;
+        let plain = start..as_count(biases.len());
         let ban = |token: &u32| Bias::ban(*token);
         biases.extend(sequence.decoder.canvas().stops().iter().map(ban));
-        let unstopped = start..biases.len() as u32;
+        let unstopped = start..as_count(biases.len());
         let frontier = sequence.decoder.canvas().frontier();
         let allowed = sequence.decoder.allowed();
         Scoring {
@@ -144,7 +141,7 @@ impl Packer<'_> {
             guesses: &[],
             tracked: &[],
             lane: 0,
-            offset: 0,
+            offset: Offset::ZERO,
             only: None,
         }
     }
@@ -155,7 +152,7 @@ impl Packer<'_> {
         let number = sets.len() / self.set_words;
         sets.extend_from_slice(&set[..set.len().min(self.set_words)]);
         sets.resize((number + 1) * self.set_words, 0);
-        number as u32
+        as_count(number)
     }
 
     fn rewrite(
@@ -163,7 +160,7 @@ impl Packer<'_> {
         sequence: &mut Sequence,
         rows: &[PlanRow],
     ) -> Result<Range<u32>, OutOfPages> {
-        let end = rows.last().map_or(0, |row| row.slot + 1);
+        let end = rows.last().map_or(Slot::ZERO, |row| row.slot.next());
         let pages = sequence.tables.rewrite(end, &sequence.decoder, self.pool)?;
         Ok(push_table(self.batch, pages))
     }
@@ -174,8 +171,11 @@ impl Packer<'_> {
         segment: &PlanSegment,
         (rows, reads): (&[PlanRow], bool),
     ) -> Result<Range<u32>, OutOfPages> {
-        let first = rows.first().map_or(0, |row| row.slot);
-        let slots = first..rows.last().map_or(0, |row| row.slot + 1);
+        let slots = match rows {
+            [] => Span::default(),
+            [first, .., last] => first.slot.to(last.slot.next()),
+            [only] => only.slot.to(only.slot.next()),
+        };
         let copies = &mut self.batch.copies;
         let tables = &mut sequence.tables;
         let pages = match segment.branch {
@@ -186,9 +186,9 @@ impl Packer<'_> {
     }
 
     fn push_row(&mut self, sequence: &Sequence, of: PlanRow, scoring: &mut Scoring<'_>) {
-        let offset = sequence.read_at(of.place);
+        let offset = sequence.predicted_at(of.place);
         let scorer = offset.and_then(|offset| {
-            match sequence.token(sequence.prompt() + offset, scoring.guesses) {
+            match sequence.token(sequence.place_of(offset), scoring.guesses) {
                 None => self.mask_scorer(offset, scoring),
                 Some(_) => self.token_scorer(sequence, offset, scoring),
             }
@@ -196,9 +196,9 @@ impl Packer<'_> {
         let token = sequence.token(of.place, scoring.guesses);
         let mut row = Row {
             token: token.unwrap_or(self.mask),
-            position: sequence.position(of.place),
-            slot: of.slot,
-            visible: of.visible,
+            position: sequence.position_of(of.place).get(),
+            slot: of.slot.get(),
+            visible: of.visible_end.get(),
             score: Score::None,
             biases: scoring.plain.clone(),
             allowed: None,
@@ -208,7 +208,7 @@ impl Packer<'_> {
             row.allowed = allowed.map(|(_, set)| set);
             row.score = scoring.score;
             // A grammar says itself where a text may end.
-            let early = offset < sequence.request.min_tokens && allowed.is_none();
+            let early = offset.get() < sequence.request.min_tokens && allowed.is_none();
             if role == Role::Refine || early {
                 row.biases = scoring.unstopped.clone();
             }
@@ -219,7 +219,7 @@ impl Packer<'_> {
     }
 
     /// The role of the lane that wants a candidate for the mask at `offset`, if one does.
-    fn mask_scorer(&self, offset: u32, scoring: &mut Scoring<'_>) -> Option<Role> {
+    fn mask_scorer(&self, offset: Offset, scoring: &mut Scoring<'_>) -> Option<Role> {
         let lane = self.lane_at(offset, scoring)?;
         Some(lane.role)
     }
@@ -229,19 +229,19 @@ impl Packer<'_> {
     fn token_scorer(
         &self,
         sequence: &Sequence,
-        offset: u32,
+        offset: Offset,
         scoring: &mut Scoring<'_>,
     ) -> Option<Role> {
         if scoring.tracked.contains(&offset) {
             return Some(Role::Generate);
         }
         let lane = self.lane_at(offset, scoring)?;
-        let wanted = lane.committed && lane.own.contains(&offset);
+        let wanted = lane.committed && lane.own.contains(offset);
         (wanted && sequence.decoder.canvas().is_committed(offset)).then_some(lane.role)
     }
 
     /// What the lane with `offset` wants, itself or its scored lookahead.
-    fn lane_at(&self, offset: u32, scoring: &mut Scoring<'_>) -> Option<&Wanted> {
+    fn lane_at(&self, offset: Offset, scoring: &mut Scoring<'_>) -> Option<&Wanted> {
         if offset < scoring.offset {
             scoring.lane = 0;
         }
@@ -256,7 +256,7 @@ impl Packer<'_> {
 }
 
 fn push_table(batch: &mut Batch, pages: &[PageId]) -> Range<u32> {
-    let begin = batch.pages.len() as u32;
+    let begin = as_count(batch.pages.len());
     batch.pages.extend_from_slice(pages);
-    begin..batch.pages.len() as u32
+    begin..as_count(batch.pages.len())
 }

@@ -4,7 +4,7 @@
 //! the refine lane inside page 1.
 
 use asynclane_engine::{Event, StepTrace};
-use decode::{ForwardKind, LaneId};
+use decode::{ForwardKind, LaneId, Offset, Position};
 
 use crate::common::{Scripted, request};
 
@@ -95,6 +95,10 @@ fn a_refresh_makes_one_of_all_versions() {
     assert_eq!(scripted.report().gauges.pages_used, 4);
 }
 
+fn positions(numbers: std::ops::Range<u32>) -> Vec<Position> {
+    numbers.map(Position::new).collect()
+}
+
 #[test]
 fn a_trace_tells_the_rows_of_every_lane() {
     let mut scripted = scripted("never");
@@ -115,9 +119,9 @@ fn a_trace_tells_the_rows_of_every_lane() {
         step: 1,
         kind: ForwardKind::Prefill,
         lanes: vec![LaneId(0)],
-        rows: vec![(0..9).collect()],
+        rows: vec![positions(0..9)],
         effects: first.effects.clone(),
-        frontier: 0,
+        frontier: Offset::new(0),
         canvas: 16,
     };
     assert_eq!(*first, expected);
@@ -126,9 +130,9 @@ fn a_trace_tells_the_rows_of_every_lane() {
         step: 2,
         kind: ForwardKind::Decode,
         lanes: vec![LaneId(1), LaneId(2)],
-        rows: vec![(3..5).collect(), (5..11).collect()],
+        rows: vec![positions(3..5), positions(5..11)],
         effects: second.effects.clone(),
-        frontier: 4,
+        frontier: Offset::new(4),
         canvas: 16,
     };
     assert_eq!(*second, expected);

@@ -5,8 +5,8 @@ use asynclane_engine::decoding::{
     Refresh, RowSelection, SpecError, SpecFault, Value,
 };
 use decode::{
-    AnswerSpan, AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, NumericPeriod, Rank,
-    ScheduleConfig,
+    AnswerSpan, AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, NumericPeriod, Offset,
+    Rank, ScheduleConfig,
 };
 
 use crate::common::decoding;
@@ -490,7 +490,10 @@ fn the_rules_of_blocks_read_their_settings() {
     };
     let answer = |start, len| CommitConfig::EarlyCommit {
         tokens_per_step: 1,
-        answer: AnswerSpan { start, len },
+        answer: AnswerSpan {
+            start: Offset::new(start),
+            len,
+        },
     };
     let early = "cache=prefix,commit=early_commit";
     assert_eq!(commit(early), answer(0, 5));

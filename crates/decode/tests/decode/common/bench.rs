@@ -5,7 +5,7 @@ use asynclane_decode::{
     NumericPeriod, Proposal, ScheduleConfig,
 };
 
-use super::{STOPS, branches, candidate, classes, filter, id, text, wanted};
+use super::{STOPS, at, branches, candidate, classes, filter, id, text, wanted};
 
 /// AsyncLane with blocks of 8, no lookahead, no drafts, forks at full stops from the first step.
 pub fn asynclane() -> AsyncLaneConfig {
@@ -104,10 +104,8 @@ impl Bench {
     /// One step. The model says the given texts with the given probabilities, and of every
     /// other position an "a" of 0.1.
     pub fn step(&mut self, said: &[(u32, &str, f64)]) -> Vec<Effect> {
-        let offsets: Vec<u32> = wanted(&self.decoder)
-            .into_iter()
-            .map(|(at, _)| at)
-            .collect();
+        let wanted = wanted(&self.decoder).into_iter();
+        let offsets: Vec<u32> = wanted.map(|(offset, _)| offset.get()).collect();
         for (offset, ..) in said {
             assert!(
                 offsets.contains(offset),
@@ -120,13 +118,13 @@ impl Bench {
                 .find(|(at, ..)| *at == offset)
                 .unwrap_or(&(offset, "a", 0.1));
             Proposal {
-                offset,
+                offset: at(offset),
                 candidate: candidate(id(text), probability),
             }
         };
         let mut proposals: Vec<Proposal> = offsets.iter().copied().map(says).collect();
         for guesses in branches(&self.decoder) {
-            let is_open = |at: &&u32| guesses.iter().all(|guess| guess.offset != **at);
+            let is_open = |offset: &&u32| guesses.iter().all(|guess| guess.offset != at(**offset));
             proposals.extend(offsets.iter().filter(is_open).copied().map(says));
         }
         let mut effects = Vec::new();
@@ -141,8 +139,10 @@ impl Bench {
     /// The canvas as text, `_` for masks.
     pub fn canvas(&self) -> String {
         let canvas = self.decoder.canvas();
-        (0..canvas.len())
-            .map(|at| canvas.get(at).map_or("_", text))
+        canvas
+            .span()
+            .iter()
+            .map(|offset| canvas.get(offset).map_or("_", text))
             .collect()
     }
 }

@@ -4,12 +4,12 @@ use core::ops::Range;
 
 use asynclane_decode::{Birth, CommitKind, DoneReason, Effect, LaneId, Role};
 
-use super::id;
+use super::{at, id};
 
 /// A mask of a lane is committed.
 pub fn masked(offset: u32, text: &str, probability: f64) -> Effect {
     Effect::Commit {
-        offset,
+        offset: at(offset),
         token: id(text),
         probability,
         kind: CommitKind::Masked,
@@ -19,7 +19,7 @@ pub fn masked(offset: u32, text: &str, probability: f64) -> Effect {
 /// A mask of the lookahead is committed.
 pub fn draft(offset: u32, text: &str, probability: f64) -> Effect {
     Effect::Commit {
-        offset,
+        offset: at(offset),
         token: id(text),
         probability,
         kind: CommitKind::Draft,
@@ -30,7 +30,7 @@ pub fn draft(offset: u32, text: &str, probability: f64) -> Effect {
 pub fn place(offset: u32, text: &str, probability: f64) -> Effect {
     let token = id(text);
     Effect::Place {
-        offset,
+        offset: at(offset),
         token,
         probability,
     }
@@ -38,7 +38,7 @@ pub fn place(offset: u32, text: &str, probability: f64) -> Effect {
 
 /// A provisional token is a mask again.
 pub fn revoke(offset: u32) -> Effect {
-    Effect::Revoke { offset }
+    Effect::Revoke { offset: at(offset) }
 }
 
 /// The end of a lane moves.
@@ -76,7 +76,7 @@ fn start(lane: u32, role: Role, parent: Option<u32>, range: Range<u32>, birth: B
         lane: LaneId(lane),
         role,
         parent: parent.map(LaneId),
-        start,
+        start: at(start),
         len,
         birth,
     }
@@ -97,7 +97,10 @@ pub fn finish(lane: u32, valid: u32) -> Effect {
 
 /// The emitted prefix grows.
 pub fn advance(from: u32, to: u32) -> Effect {
-    Effect::Advance { from, to }
+    Effect::Advance {
+        from: at(from),
+        to: at(to),
+    }
 }
 
 /// The sequence is done.

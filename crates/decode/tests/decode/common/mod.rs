@@ -1,6 +1,7 @@
 //! What every test here is made of: a tiny vocabulary, models, recorded walks.
 
 mod bench;
+mod coordinates;
 mod effects;
 mod grammar;
 mod model;
@@ -10,6 +11,7 @@ mod vocabulary;
 mod walk;
 
 pub use bench::{Bench, asynclane, block_wise, with_schedule};
+pub use coordinates::{at, span};
 pub use effects::{
     advance, done, draft, finish, fork, generate, masked, place, refine, resize, revoke, shorten,
     wake,

@@ -1,20 +1,20 @@
 //! Which positions a decoder asks for, and candidates for them.
 
-use asynclane_decode::{Candidate, Decoder, Proposal, Role, TokenId};
+use asynclane_decode::{Candidate, Decoder, Offset, Proposal, Role, Span, TokenId};
 
 /// Every offset the decoder wants a candidate for, ascending, with the role of its lane.
-pub fn wanted(decoder: &Decoder) -> Vec<(u32, Role)> {
+pub fn wanted(decoder: &Decoder) -> Vec<(Offset, Role)> {
     let canvas = decoder.canvas();
     let mut offsets = Vec::new();
     for lane in decoder.lanes() {
         let drafts = if lane.drafts {
-            lane.lookahead.clone()
+            lane.lookahead
         } else {
-            0..0
+            Span::default()
         };
-        let all = lane.range.clone().chain(drafts);
+        let all = lane.range.iter().chain(drafts);
         offsets.extend(
-            all.filter(|at| canvas.is_mask(*at) || (lane.committed && lane.range.contains(at)))
+            all.filter(|at| canvas.is_mask(*at) || (lane.committed && lane.range.contains(*at)))
                 .map(|at| (at, lane.role)),
         );
     }
@@ -61,8 +61,8 @@ const WORDS: &[&str] = &[
 
 impl Model {
     /// What the model says of `offset` in `step`; `ban` excludes the stop tokens.
-    pub fn says(&self, offset: u32, step: u32, ban: bool) -> Candidate {
-        let steady = mix(self.seed, u64::from(offset));
+    pub fn says(&self, offset: Offset, step: u32, ban: bool) -> Candidate {
+        let steady = mix(self.seed, u64::from(offset.get()));
         let moody = mix(steady, u64::from(step));
         let choice = if steady.is_multiple_of(4) {
             moody

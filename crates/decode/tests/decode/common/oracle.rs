@@ -1,6 +1,6 @@
 //! The delimiter rules once more, on plain text instead of token classes.
 
-use asynclane_decode::{Boundary, Canvas, NumericPeriod};
+use asynclane_decode::{Boundary, Canvas, NumericPeriod, Offset};
 
 use super::text;
 
@@ -8,7 +8,7 @@ use super::text;
 const MASK: char = '\u{1}';
 
 /// Whether the token at `offset` is a valid delimiter by the words of AsyncLane §3.
-pub fn is_valid_delimiter(canvas: &Canvas, offset: u32, boundary: Boundary, code: bool) -> bool {
+pub fn is_valid_delimiter(canvas: &Canvas, offset: Offset, boundary: Boundary, code: bool) -> bool {
     if canvas.is_mask(offset) {
         return false;
     }
@@ -16,7 +16,7 @@ pub fn is_valid_delimiter(canvas: &Canvas, offset: u32, boundary: Boundary, code
         Boundary::Sentence(numeric) => sentence(canvas, offset, numeric),
         Boundary::Newline => newline(canvas, offset),
         Boundary::Auto(numeric) => {
-            let fences = known(canvas, 0, offset).matches("```").count();
+            let fences = known(canvas, Offset::ZERO, offset).matches("```").count();
             if fences % 2 == 1 || (fences == 0 && code) {
                 newline(canvas, offset)
             } else {
@@ -27,8 +27,8 @@ pub fn is_valid_delimiter(canvas: &Canvas, offset: u32, boundary: Boundary, code
 }
 
 /// A full stop; behind a digit only if what follows is known and no digit.
-fn sentence(canvas: &Canvas, offset: u32, numeric: NumericPeriod) -> bool {
-    let all = known(canvas, 0, offset + 1);
+fn sentence(canvas: &Canvas, offset: Offset, numeric: NumericPeriod) -> bool {
+    let all = known(canvas, Offset::ZERO, offset.next());
     let Some(before) = all.trim_end().strip_suffix(['.', '。']) else {
         return false;
     };
@@ -37,19 +37,20 @@ fn sentence(canvas: &Canvas, offset: u32, numeric: NumericPeriod) -> bool {
         return false;
     }
     let numeric_period = before.ends_with(|c: char| c.is_ascii_digit());
-    let ended = offset + 1 >= canvas.len() || canvas.is_stop_at(offset + 1);
-    let next = known(canvas, offset + 1, offset + 2);
+    let right = offset.next();
+    let ended = right >= canvas.end() || canvas.is_stop_at(right);
+    let next = known(canvas, right, right.next());
     let goes_on = next.starts_with(|c: char| c == MASK || c.is_ascii_digit());
     !numeric_period || (numeric == NumericPeriod::Next && (ended || !goes_on))
 }
 
 /// The end of a settled, balanced, finished line of code.
-fn newline(canvas: &Canvas, offset: u32) -> bool {
+fn newline(canvas: &Canvas, offset: Offset) -> bool {
     let own = text(canvas.get(offset).expect("not a mask"));
     let Some(head) = own.find('\n').map(|at| &own[..at]) else {
         return false;
     };
-    let before = known(canvas, 0, offset);
+    let before = known(canvas, Offset::ZERO, offset);
     let line = format!("{}{head}", before.rsplit('\n').next().unwrap_or_default());
     let end = line.trim_end().chars().last();
     !line.contains(MASK)
@@ -67,9 +68,10 @@ fn open_brackets(text: &str) -> u32 {
 }
 
 /// Offsets `from..to` as text, masks and all.
-fn known(canvas: &Canvas, from: u32, to: u32) -> String {
-    let offsets = from..to.min(canvas.len());
+fn known(canvas: &Canvas, from: Offset, to: Offset) -> String {
+    let offsets = from.to(to).clip(canvas.end());
     offsets
+        .iter()
         .map(|at| {
             canvas
                 .get(at)

@@ -9,6 +9,7 @@ use asynclane_decode::{
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
+use super::at;
 use super::grammar::Toy;
 use super::model::Model;
 
@@ -139,7 +140,10 @@ fn block_commit() -> impl Strategy<Value = CommitConfig> {
         match rule {
             0 => CommitConfig::EarlyCommit {
                 tokens_per_step,
-                answer: AnswerSpan { start, len },
+                answer: AnswerSpan {
+                    start: at(start),
+                    len,
+                },
             },
             1 => CommitConfig::LearnedFilter { threshold },
             _ => CommitConfig::DraftVerify {

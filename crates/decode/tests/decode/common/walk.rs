@@ -2,7 +2,7 @@
 
 use asynclane_decode::{
     AsyncLaneConfig, Candidate, Canvas, Constraint, Decoder, Effect, Input, LaneTree, LaneView,
-    Proposal, Role, ScheduleConfig, TokenId,
+    Offset, Proposal, Role, ScheduleConfig, TokenId,
 };
 
 use super::{STOPS, Setup, TEXTS, branches, classes, filter, wanted};
@@ -71,7 +71,9 @@ impl Walk {
     /// The emitted tokens in the end.
     pub fn output(&self) -> Vec<TokenId> {
         let canvas = self.decoder.canvas();
-        (0..canvas.emitted())
+        Offset::ZERO
+            .to(canvas.emitted())
+            .iter()
             .map(|at| canvas.get(at).expect("emitted, hence committed"))
             .collect()
     }
@@ -86,7 +88,7 @@ impl Walk {
 
 impl Record {
     /// Offsets and tokens committed in this step.
-    pub fn commits(&self) -> impl Iterator<Item = (u32, TokenId)> {
+    pub fn commits(&self) -> impl Iterator<Item = (Offset, TokenId)> {
         self.effects.iter().filter_map(|effect| match effect {
             Effect::Commit { offset, token, .. } => Some((*offset, *token)),
             _ => None,
@@ -95,7 +97,7 @@ impl Record {
 }
 
 /// At the frontier the executor chooses among the allowed tokens.
-fn guided(decoder: &Decoder, offset: u32, mut candidate: Candidate) -> Candidate {
+fn guided(decoder: &Decoder, offset: Offset, mut candidate: Candidate) -> Candidate {
     let Some(allowed) = decoder.allowed() else {
         return candidate;
     };

@@ -1,6 +1,6 @@
 //! Pruning: nothing behind a committed stop token is computed.
 
-use asynclane_decode::Effect;
+use asynclane_decode::{Effect, Offset, Span};
 use proptest::prelude::*;
 
 use crate::common::{Setup, Walk, cases, setup};
@@ -19,9 +19,11 @@ proptest! {
 pub fn check(setup: &Setup) -> Result<(), TestCaseError> {
     for record in &Walk::run(setup).steps {
         let canvas = &record.canvas;
-        let first_stop = (0..setup.budget).find(|offset| canvas.is_stop_at(*offset));
+        let first_stop = Span::<Offset>::first(setup.budget)
+            .iter()
+            .find(|offset| canvas.is_stop_at(*offset));
         let expected = match first_stop {
-            Some(offset) if setup.config.prune => offset + 1,
+            Some(offset) if setup.config.prune => offset.get() + 1,
             _ => setup.budget,
         };
         prop_assert_eq!(canvas.len(), expected);
@@ -31,7 +33,7 @@ pub fn check(setup: &Setup) -> Result<(), TestCaseError> {
         });
         let shorter = (canvas.len() < record.canvas_before.len()).then_some(canvas.len());
         prop_assert_eq!(cut, shorter);
-        let limit = record.canvas_before.len();
+        let limit = record.canvas_before.end();
         for view in &record.lanes {
             prop_assert!(
                 view.range.end <= limit && view.lookahead.end <= limit,

@@ -1,7 +1,6 @@
 //! Property 1: commit is final.
 
-use asynclane_decode::CommitKind;
-use asynclane_decode::Effect;
+use asynclane_decode::{CommitKind, Effect, Span};
 use proptest::prelude::*;
 
 use crate::common::{Setup, Walk, cases, setup};
@@ -18,7 +17,7 @@ proptest! {
 
 fn check(setup: &Setup) -> Result<(), TestCaseError> {
     for record in &Walk::run(setup).steps {
-        for offset in 0..setup.budget {
+        for offset in Span::first(setup.budget) {
             if let Some(token) = record.canvas_before.get(offset) {
                 prop_assert_eq!(record.canvas.get(offset), Some(token), "offset {}", offset);
             }

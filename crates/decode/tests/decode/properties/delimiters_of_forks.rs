@@ -34,22 +34,25 @@ fn check(
     let (lane, canvas) = (record.tree.get(lane), &record.canvas);
     prop_assert_eq!((lane.role, lane.status), (Role::Generate, Status::Forked));
     prop_assert!(0 < split && split <= lane.len);
-    let border = lane.start + split;
-    prop_assert!(!(lane.start..border).any(|offset| canvas.is_stop_at(offset)));
+    let border = lane.start.plus(split);
+    let mut prefix = lane.start.to(border).iter();
+    prop_assert!(!prefix.any(|offset| canvas.is_stop_at(offset)));
     let boundary = config.fork.expect("without a boundary nothing forks");
     let valid = |offset| is_valid_delimiter(canvas, offset, boundary, setup.code_prompt);
     prop_assert!(
-        valid(border - 1),
+        valid(border.back(1)),
         "{:?} is no delimiter",
-        canvas.get(border - 1).map(text)
+        canvas.get(border.back(1)).map(text)
     );
     // A period that its own token sets apart from a digit on its left (` .`, `).`) may count as
     // numeric; every other valid delimiter further right would have been the split.
-    let end = lane.range().end.min(canvas.len());
-    let stop = (border..end)
+    let end = lane.range().end.min(canvas.end());
+    let stop = border
+        .to(end)
+        .iter()
         .find(|offset| canvas.is_stop_at(*offset))
         .unwrap_or(end);
-    for offset in border..stop {
+    for offset in border.to(stop) {
         let token = canvas.get(offset).map(text);
         let apart = matches!(token, Some(" ." | ")."));
         prop_assert!(
@@ -59,12 +62,19 @@ fn check(
             offset
         );
     }
-    let filled = (lane.start..end)
+    let filled = lane
+        .start
+        .to(end)
+        .iter()
         .filter(|offset| !canvas.is_mask(*offset))
         .count();
-    prop_assert!(filled as f64 >= config.min_fill * f64::from(end - lane.start));
+    prop_assert!(filled as f64 >= config.min_fill * f64::from(end.distance_from(lane.start)));
     prop_assert!(lane.clock >= config.min_clock);
-    let open = (lane.start..stop).any(|offset| canvas.is_mask(offset));
+    let open = lane
+        .start
+        .to(stop)
+        .iter()
+        .any(|offset| canvas.is_mask(offset));
     prop_assert!(config.fork_when_complete || open, "a complete lane forked");
     let children = lane
         .children
@@ -76,7 +86,7 @@ fn check(
     );
     match children[1] {
         Some(next) => prop_assert_eq!((next.role, next.start), (Role::Generate, border)),
-        None => prop_assert_eq!(border, canvas.len(), "only the canvas's end needs no child"),
+        None => prop_assert_eq!(border, canvas.end(), "only the canvas's end needs no child"),
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Property 4: depth-first order is position order.
 
-use asynclane_decode::Role;
+use asynclane_decode::{Offset, Role};
 use proptest::prelude::*;
 
 use super::leaves_tile::leaves;
@@ -16,7 +16,11 @@ proptest! {
     fn depth_first_text_is_the_emitted_prefix(setup in setup()) {
         for record in &Walk::run(&setup).steps {
             let canvas = &record.canvas;
-            let prefix: Vec<_> = (0..canvas.emitted()).map(|at| canvas.get(at)).collect();
+            let prefix: Vec<_> = Offset::ZERO
+                .to(canvas.emitted())
+                .iter()
+                .map(|at| canvas.get(at))
+                .collect();
             prop_assert_eq!(depth_first(record), prefix);
         }
     }
@@ -26,7 +30,7 @@ fn depth_first(record: &Record) -> Vec<Option<u32>> {
     let mut text = Vec::new();
     for leaf in leaves(&record.tree) {
         let lane = record.tree.get(leaf);
-        for offset in lane.start..lane.start + lane.len {
+        for offset in lane.range() {
             let token = record.canvas.get(offset);
             let stops = lane.role == Role::Generate && record.canvas.is_stop_at(offset);
             if token.is_none() || stops {

@@ -1,6 +1,6 @@
 //! An edit rule rewrites inside the active block only, and comes to an end.
 
-use asynclane_decode::{CommitKind, Effect};
+use asynclane_decode::{CommitKind, Effect, Span};
 use proptest::prelude::*;
 
 use crate::common::{Setup, Walk, cases, edit_setup};
@@ -22,7 +22,7 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
     prop_assert!(walk.steps.len() as u32 <= setup.most_steps());
     let mut streamed = Vec::new();
     for record in &walk.steps {
-        let active = record.lanes.last().expect("an active lane").range.clone();
+        let active = record.lanes.last().expect("an active lane").range;
         for effect in &record.effects {
             if let Effect::Commit {
                 offset,
@@ -31,7 +31,7 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
                 ..
             } = *effect
             {
-                prop_assert!(active.contains(&offset));
+                prop_assert!(active.contains(offset));
                 let before = record.canvas_before.get(offset);
                 match kind {
                     CommitKind::Edit => prop_assert!(before.is_some_and(|old| old != token)),
@@ -40,17 +40,18 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
                 }
             }
             if let Effect::Advance { from, to } = *effect {
-                prop_assert_eq!(from as usize, streamed.len());
-                streamed.extend((from..to).map(|at| record.canvas.get(at)));
+                prop_assert_eq!(from.index(), streamed.len());
+                streamed.extend(from.to(to).iter().map(|at| record.canvas.get(at)));
             }
         }
-        let now: Vec<_> = (0..streamed.len() as u32)
+        let now: Vec<_> = Span::first(streamed.len() as u32)
+            .iter()
             .map(|at| record.canvas.get(at))
             .collect();
         prop_assert_eq!(&streamed, &now, "a streamed token changed");
     }
     let canvas = walk.decoder.canvas();
-    let end = (0..canvas.len()).find(|at| canvas.is_stop_at(*at));
-    prop_assert_eq!(canvas.emitted(), end.unwrap_or(canvas.len()));
+    let stop = canvas.span().iter().find(|at| canvas.is_stop_at(*at));
+    prop_assert_eq!(canvas.emitted(), stop.unwrap_or(canvas.end()));
     Ok(())
 }

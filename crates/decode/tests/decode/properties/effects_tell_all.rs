@@ -1,6 +1,6 @@
 //! The effects of a step are the whole change of the state: the engine performs nothing else.
 
-use asynclane_decode::{Birth, Effect, Lane, LaneId, Role, Status, TokenId};
+use asynclane_decode::{Birth, Effect, Lane, LaneId, Offset, Role, Span, Status, TokenId};
 use proptest::prelude::*;
 
 use crate::common::{Setup, Walk, cases, setup};
@@ -20,8 +20,8 @@ proptest! {
 struct Replay {
     cells: Vec<Option<TokenId>>,
     /// Role, start, length and status by number.
-    lanes: Vec<(Role, u32, u32, Status)>,
-    emitted: u32,
+    lanes: Vec<(Role, Offset, u32, Status)>,
+    emitted: Offset,
     done: bool,
 }
 
@@ -32,9 +32,9 @@ impl Replay {
         };
         match *effect {
             Effect::Commit { offset, token, .. } | Effect::Place { offset, token, .. } => {
-                self.cells[offset as usize] = Some(token);
+                self.cells[offset.index()] = Some(token);
             }
-            Effect::Revoke { offset } => self.cells[offset as usize] = None,
+            Effect::Revoke { offset } => self.cells[offset.index()] = None,
             // The cells behind the cut keep what they hold; nobody looks there again.
             Effect::Shorten { .. } => {}
             Effect::Fork { lane, .. } => status(self, lane, Status::Forked),
@@ -91,7 +91,10 @@ pub fn check(setup: &Setup) -> Result<(), TestCaseError> {
         for effect in &record.effects {
             replay.perform(effect);
         }
-        let cells: Vec<_> = (0..setup.budget).map(|at| record.canvas.get(at)).collect();
+        let cells: Vec<_> = Span::first(setup.budget)
+            .iter()
+            .map(|at| record.canvas.get(at))
+            .collect();
         prop_assert_eq!(&replay.cells, &cells);
         let state = |lane: &Lane| (lane.role, lane.start, lane.len, lane.status);
         let lanes: Vec<_> = record.tree.lanes().iter().map(state).collect();

@@ -1,6 +1,6 @@
 //! Property 2: the emitted prefix only grows.
 
-use asynclane_decode::Effect;
+use asynclane_decode::{Effect, Offset};
 use proptest::prelude::*;
 
 use crate::common::{Setup, Walk, cases, setup};
@@ -23,18 +23,23 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
         for effect in &record.effects {
             if let Effect::Advance { from, to } = *effect {
                 prop_assert!(from < to);
-                prop_assert_eq!(from as usize, streamed.len(), "no hole, no repetition");
-                streamed.extend((from..to).map(|at| canvas.get(at)));
+                prop_assert_eq!(from.index(), streamed.len(), "no hole, no repetition");
+                streamed.extend(from.to(to).iter().map(|at| canvas.get(at)));
             }
         }
-        prop_assert_eq!(streamed.len() as u32, canvas.emitted());
-        let now: Vec<_> = (0..canvas.emitted()).map(|at| canvas.get(at)).collect();
+        prop_assert_eq!(streamed.len(), canvas.emitted().index());
+        let now: Vec<_> = Offset::ZERO
+            .to(canvas.emitted())
+            .iter()
+            .map(|at| canvas.get(at))
+            .collect();
         prop_assert_eq!(&streamed, &now);
-        let frontier = (0..canvas.len())
-            .find(|at| canvas.is_mask(*at))
-            .unwrap_or(canvas.len());
+        let mut offsets = canvas.span().iter();
+        let mask = offsets.find(|at| canvas.is_mask(*at));
+        let frontier = mask.unwrap_or(canvas.end());
         prop_assert_eq!(canvas.frontier(), frontier);
-        let stop = (0..frontier).find(|at| canvas.is_stop_at(*at));
+        let mut prefix = Offset::ZERO.to(frontier).iter();
+        let stop = prefix.find(|at| canvas.is_stop_at(*at));
         prop_assert_eq!(canvas.emitted(), stop.unwrap_or(frontier));
         prop_assert!(frontier >= record.canvas_before.frontier());
     }

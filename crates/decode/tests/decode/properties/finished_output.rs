@@ -1,6 +1,6 @@
 //! Property 11: what a finished output is.
 
-use asynclane_decode::{DoneReason, Effect};
+use asynclane_decode::{DoneReason, Effect, Offset};
 use proptest::prelude::*;
 
 use crate::common::{STOPS, Setup, Walk, cases, setup};
@@ -24,14 +24,14 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
             .iter()
             .any(|token| *token == 0 || STOPS.contains(token))
     );
-    let end = output.len() as u32;
+    let end = Offset::new(output.len() as u32);
     let reason = if canvas.is_stop_at(end) {
         DoneReason::StopToken
-    } else if end == setup.budget {
+    } else if end.get() == setup.budget {
         DoneReason::Budget
     } else {
         // Only behind a cut can a lane run out of steps before its first offset is settled.
-        prop_assert!(setup.config.prune && canvas.is_stop_at(canvas.len() - 1));
+        prop_assert!(setup.config.prune && canvas.is_stop_at(canvas.end().back(1)));
         prop_assert!(canvas.is_mask(end), "{:?}", output);
         let lanes = walk.asynclane().expect("only lanes have budgets");
         prop_assert!(lanes.lane_budget);
@@ -50,7 +50,7 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
     );
     if !setup.config.early_stop {
         prop_assert_eq!(
-            canvas.frontier(),
+            canvas.frontier().get(),
             setup.budget,
             "the whole canvas is filled"
         );

@@ -1,6 +1,6 @@
 //! Under a grammar: the emitted text follows it, whatever the model says.
 
-use asynclane_decode::{Constraint, DoneReason, Effect};
+use asynclane_decode::{Constraint, DoneReason, Effect, Span};
 use proptest::prelude::*;
 
 use super::{canvas_is_cut, effects_tell_all, progress};
@@ -60,7 +60,7 @@ fn moves(setup: &Setup) -> Result<(), TestCaseError> {
         let frontier = before.frontier();
         prop_assert!(before.is_mask(frontier));
         prop_assert!(after.is_committed(frontier));
-        for offset in 0..setup.budget {
+        for offset in Span::first(setup.budget) {
             if before.is_committed(offset) {
                 prop_assert_eq!(after.get(offset), before.get(offset));
                 prop_assert!(after.is_committed(offset));

@@ -1,6 +1,6 @@
 //! Property 3: the leaves tile what the lanes have reached; drafts lie only in the lookahead.
 
-use asynclane_decode::{CommitKind, Effect, LaneId, LaneTree, Role, Status};
+use asynclane_decode::{CommitKind, Effect, LaneId, LaneTree, Offset, Role, Span, Status};
 use proptest::prelude::*;
 
 use crate::common::{Setup, Walk, cases, setup};
@@ -13,11 +13,11 @@ proptest! {
     #[test]
     fn leaves_tile(setup in setup()) {
         for record in &Walk::run(&setup).steps {
-            let mut end = 0;
+            let mut end = Offset::ZERO;
             for leaf in leaves(&record.tree) {
                 let lane = record.tree.get(leaf);
                 prop_assert_eq!(lane.start, end, "{:?}", leaf);
-                end += lane.len;
+                end = end.plus(lane.len);
             }
             prop_assert!(end >= record.canvas.emitted());
             prop_assert_eq!(record.tree.validate(), Ok(()));
@@ -60,9 +60,8 @@ fn check_drafts(setup: &Setup) -> Result<(), TestCaseError> {
             .iter()
             .map(|view| record.tree_before.get(view.id));
         let generate = lanes.clone().find(|lane| lane.role == Role::Generate);
-        let window = generate.map_or(0..0, |lane| {
-            let end = lane.start + lane.len;
-            end..end + lookahead
+        let window = generate.map_or(Span::default(), |lane| {
+            Span::at(lane.range().end, lookahead)
         });
         for effect in &record.effects {
             let Effect::Commit {
@@ -76,7 +75,7 @@ fn check_drafts(setup: &Setup) -> Result<(), TestCaseError> {
             };
             prop_assert_eq!(
                 kind == CommitKind::Draft,
-                window.contains(&offset),
+                window.contains(offset),
                 "at {}",
                 offset
             );
@@ -89,8 +88,8 @@ fn check_drafts(setup: &Setup) -> Result<(), TestCaseError> {
         let end = record
             .tree
             .generate()
-            .map_or(setup.budget, |lane| lane.range().end);
-        for offset in end..record.canvas.len() {
+            .map_or(Offset::new(setup.budget), |lane| lane.range().end);
+        for offset in end.to(record.canvas.end()) {
             prop_assert!(record.canvas.is_mask(offset) || record.canvas.is_draft(offset));
         }
     }

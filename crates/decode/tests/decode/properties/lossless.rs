@@ -1,7 +1,8 @@
 //! Draft-and-verify takes the static order's steps, in at most as many forwards.
 
 use asynclane_decode::{
-    Canvas, CommitConfig, Decoder, DecoderConfig, Effect, Input, Proposal, ScheduleConfig, TokenId,
+    Canvas, CommitConfig, Decoder, DecoderConfig, Effect, Input, Offset, Proposal, ScheduleConfig,
+    TokenId,
 };
 use proptest::prelude::*;
 
@@ -46,7 +47,7 @@ fn guesses_that_come_true_save_forwards() {
         prune: true,
         early_stop: true,
     };
-    let fixed = |_: &[Option<TokenId>], at: u32| (id("a"), 0.9 - f64::from(at) / 1000.0);
+    let fixed = |_: &[Option<TokenId>], at: Offset| (id("a"), 0.9 - f64::from(at.get()) / 1000.0);
     let top_k = CommitConfig::TopK { tokens_per_step: 1 };
     assert_eq!(run(&config(top_k), 32, &fixed).forwards, 32);
     let drafted = CommitConfig::DraftVerify {
@@ -57,17 +58,17 @@ fn guesses_that_come_true_save_forwards() {
     assert_eq!(run(&config(drafted), 32, &fixed).forwards, 2 * (1 + 4));
 }
 
-type Says<'a> = &'a dyn Fn(&[Option<TokenId>], u32) -> (TokenId, f64);
+type Says<'a> = &'a dyn Fn(&[Option<TokenId>], Offset) -> (TokenId, f64);
 
 struct Outcome {
-    commits: Vec<(u32, TokenId)>,
-    emitted: u32,
+    commits: Vec<(Offset, TokenId)>,
+    emitted: Offset,
     forwards: u32,
 }
 
 /// What the model says of `at` on this canvas: some positions depend on all of it.
-fn says(seed: u64, steady: u64, canvas: &[Option<TokenId>], at: u32) -> (TokenId, f64) {
-    let own = mix(seed, u64::from(at));
+fn says(seed: u64, steady: u64, canvas: &[Option<TokenId>], at: Offset) -> (TokenId, f64) {
+    let own = mix(seed, u64::from(at.get()));
     let known = |hash, (at, token): (usize, &Option<TokenId>)| {
         token.map_or(hash, |token| {
             mix(hash, (at as u64) << 32 | u64::from(token))
@@ -80,10 +81,10 @@ fn says(seed: u64, steady: u64, canvas: &[Option<TokenId>], at: u32) -> (TokenId
 }
 
 fn filled(canvas: &Canvas, guesses: &[Proposal]) -> Vec<Option<TokenId>> {
-    let mut cells: Vec<_> = (0..canvas.len()).map(|at| canvas.get(at)).collect();
+    let mut cells: Vec<_> = canvas.span().iter().map(|at| canvas.get(at)).collect();
     for guess in guesses {
-        assert_eq!(cells[guess.offset as usize], None, "only masks are guessed");
-        cells[guess.offset as usize] = Some(guess.candidate.token);
+        assert_eq!(cells[guess.offset.index()], None, "only masks are guessed");
+        cells[guess.offset.index()] = Some(guess.candidate.token);
     }
     cells
 }
@@ -106,7 +107,7 @@ fn run(config: &DecoderConfig, budget: u32, says: Says<'_>) -> Outcome {
         for guesses in std::iter::once(Vec::new()).chain(branches(&decoder)) {
             let cells = filled(decoder.canvas(), &guesses);
             for (offset, _) in wanted(&decoder) {
-                if cells[offset as usize].is_none() {
+                if cells[offset.index()].is_none() {
                     let (token, probability) = says(&cells, offset);
                     let candidate = candidate(token, probability);
                     proposals.push(Proposal { offset, candidate });

@@ -1,6 +1,6 @@
 //! Property 5: at most one active generate lane, always the last leaf.
 
-use asynclane_decode::{Role, Status};
+use asynclane_decode::{Offset, Role, Status};
 use proptest::prelude::*;
 
 use super::leaves_tile::leaves;
@@ -32,7 +32,7 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
             let leaves = leaves(&record.tree);
             prop_assert_eq!(leaves.last(), Some(*leaf));
         }
-        let mut end = 0;
+        let mut end = Offset::ZERO;
         for view in &record.lanes {
             let lane = record.tree_before.get(view.id);
             prop_assert_eq!(lane.status, Status::Active);
@@ -43,7 +43,7 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
             end = view.range.end.max(view.lookahead.end);
         }
         prop_assert!(
-            end <= record.canvas_before.len(),
+            end <= record.canvas_before.end(),
             "views end with the canvas"
         );
     }

@@ -22,11 +22,11 @@ pub fn check(setup: &Setup) -> Result<(), TestCaseError> {
             "a sequence that is not done has an active lane"
         );
         for view in &record.lanes {
-            let open = record.canvas_before.masks(view.range.clone());
+            let open = record.canvas_before.masks(view.range);
             prop_assert!(open > 0, "{:?} is active without a mask", view);
             let own = record
                 .commits()
-                .filter(|(offset, _)| view.range.contains(offset));
+                .filter(|(offset, _)| view.range.contains(*offset));
             prop_assert!(own.count() > 0, "{:?} committed nothing", view);
             let clock = |tree: &asynclane_decode::LaneTree| tree.get(view.id).clock;
             prop_assert_eq!(clock(&record.tree), clock(&record.tree_before) + 1);

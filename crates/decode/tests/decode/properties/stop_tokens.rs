@@ -39,7 +39,7 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
                 !stop || kind == CommitKind::Masked,
                 "a draft is a stop token"
             );
-            let owner = lanes().find(|lane| lane.range().contains(&offset));
+            let owner = lanes().find(|lane| lane.range().contains(offset));
             if owner.is_some_and(|lane| lane.role == Role::Refine) {
                 prop_assert!(!stop, "a refine lane committed a stop token at {}", offset);
             }
@@ -51,7 +51,12 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
             .iter()
             .filter(|lane| lane.role == Role::Refine)
         {
-            prop_assert!(!lane.range().any(|offset| record.canvas.is_stop_at(offset)));
+            prop_assert!(
+                !lane
+                    .range()
+                    .iter()
+                    .any(|offset| record.canvas.is_stop_at(offset))
+            );
         }
     }
     Ok(())

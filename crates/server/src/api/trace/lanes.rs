@@ -96,7 +96,7 @@ impl Lanes {
                         Role::Generate => "generate",
                         Role::Refine => "refine",
                     },
-                    start,
+                    start: start.get(),
                     len,
                     clock: 0,
                     state: match birth {
@@ -129,7 +129,7 @@ impl Lanes {
     }
 
     fn change(&mut self, id: LaneId, change: impl FnOnce(&mut Lane)) {
-        let index = id.0 as usize;
+        let index = id.index();
         if let (Some(lane), Some(changed)) =
             (self.lanes.get_mut(index), self.changed.get_mut(index))
         {

@@ -74,7 +74,7 @@ impl Steps {
                     kind,
                 } => {
                     let change = Change::Token(token, probability, commit_name(kind));
-                    self.cells.insert(offset, change);
+                    self.cells.insert(offset.get(), change);
                 }
                 Effect::Place {
                     offset,
@@ -82,10 +82,10 @@ impl Steps {
                     probability,
                 } => {
                     let change = Change::Token(token, probability, "provisional");
-                    self.cells.insert(offset, change);
+                    self.cells.insert(offset.get(), change);
                 }
                 Effect::Revoke { offset } => {
-                    self.cells.insert(offset, Change::Masked);
+                    self.cells.insert(offset.get(), Change::Masked);
                 }
                 // What lies behind a stop token is gone.
                 Effect::Shorten { len } => {
@@ -94,7 +94,7 @@ impl Steps {
                 _ => {}
             }
         }
-        self.last = Some((step.step, step.kind, step.frontier, step.canvas));
+        self.last = Some((step.step, step.kind, step.frontier.get(), step.canvas));
         self.count += 1;
     }
 

@@ -1,6 +1,6 @@
 //! What a reader hears of a position that changes more than once.
 
-use decode::{CommitKind, Effect, ForwardKind};
+use decode::{CommitKind, Effect, ForwardKind, Offset};
 use engine::StepTrace;
 use text::{Tokenizer, TokenizerFiles};
 
@@ -26,14 +26,14 @@ fn step(number: u32, effects: &[Effect]) -> StepTrace {
         lanes: Vec::new(),
         rows: Vec::new(),
         effects: effects.to_vec(),
-        frontier: 0,
+        frontier: Offset::ZERO,
         canvas: 8,
     }
 }
 
 fn place(offset: u32, token: u32) -> Effect {
     Effect::Place {
-        offset,
+        offset: Offset::new(offset),
         token,
         probability: 0.5,
     }
@@ -41,11 +41,16 @@ fn place(offset: u32, token: u32) -> Effect {
 
 fn commit(offset: u32, token: u32) -> Effect {
     Effect::Commit {
-        offset,
+        offset: Offset::new(offset),
         token,
         probability: 0.75,
         kind: CommitKind::Masked,
     }
+}
+
+fn revoke(offset: u32) -> Effect {
+    let offset = Offset::new(offset);
+    Effect::Revoke { offset }
 }
 
 #[test]
@@ -60,7 +65,7 @@ fn a_position_is_what_its_last_change_made_it() {
     let provisional: Cell = (2, 70, text(70), 0.5, "provisional");
     assert_eq!(cells(&[place(2, 70)]), Some(vec![provisional.clone()]));
     let masked: Cell = (2, MASK, String::new(), 0.0, "masked");
-    assert_eq!(cells(&[Effect::Revoke { offset: 2 }]), Some(vec![masked]));
+    assert_eq!(cells(&[revoke(2)]), Some(vec![masked]));
     let committed: Cell = (2, 71, text(71), 0.75, "committed");
     let again = [place(2, 71), commit(2, 71), place(4, 70)];
     let other: Cell = (4, 70, text(70), 0.5, "provisional");
@@ -72,7 +77,7 @@ fn merged_steps_tell_the_last_change_too() {
     let tokenizer = tokenizer();
     let mut steps = Steps::new(Lanes::default());
     steps.push(&step(1, &[place(2, 70), place(3, 71)]));
-    steps.push(&step(2, &[Effect::Revoke { offset: 2 }]));
+    steps.push(&step(2, &[revoke(2)]));
     let event = steps.take(&tokenizer).expect("two steps were pushed");
     assert_eq!((event.step, event.skipped, event.canvas), (2, 1, 8));
     let kinds: Vec<_> = event
