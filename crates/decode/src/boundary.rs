@@ -1,4 +1,5 @@
-//! Where a generate lane may fork: the last valid delimiter of its known text (AsyncLane §3.2).
+//! Finds where a generate lane may fork: at the last valid delimiter of its known text
+//! (AsyncLane §3.2).
 
 use crate::canvas::Canvas;
 use crate::config::{Boundary, NumericPeriod};
@@ -11,7 +12,7 @@ pub(crate) struct Finder<'a> {
     pub(crate) canvas: &'a Canvas,
     pub(crate) classes: &'a TokenClasses,
     pub(crate) boundary: Boundary,
-    /// The prompt is code-shaped (read by `auto` only).
+    /// Whether the prompt looks like code; only `Boundary::Auto` reads it.
     pub(crate) code: bool,
 }
 
@@ -29,7 +30,7 @@ impl Finder<'_> {
         match self.boundary {
             Boundary::Sentence(numeric) => self.ends_sentence(offset, numeric),
             Boundary::Newline => self.ends_code_line(offset),
-            // Only a delimiter of either kind is worth a look at all the text before it.
+            // `in_code` reads all the text before the offset: first rule out other tokens.
             Boundary::Auto(_) if !self.is_delimiter(offset) => false,
             Boundary::Auto(numeric) => {
                 if self.in_code(offset) {
@@ -83,7 +84,7 @@ impl Finder<'_> {
         if !class.newline {
             return false;
         }
-        // The delimiter's own text before its line feed belongs to the line as well.
+        // Text of the delimiter token before its line feed belongs to the line.
         let mut last_text = (!class.blank).then_some(class);
         for left in Offset::ZERO.to(offset).iter().rev() {
             let Some(token) = self.canvas.get(left) else {
@@ -100,8 +101,8 @@ impl Finder<'_> {
         last_text.is_some_and(|class| !class.continues_line) && self.open_brackets(offset) == 0
     }
 
-    /// Brackets of the known text up to and including `offset` that are open there. A closing
-    /// bracket without an opening one counts nothing: its opening is still a mask.
+    /// Number of brackets that are open behind `offset`. A closing bracket without an opening
+    /// one is ignored: its opening bracket is still a mask.
     fn open_brackets(&self, offset: Offset) -> i32 {
         let read = Offset::ZERO.to(offset.next()).iter();
         let known = read.filter_map(|offset| self.canvas.get(offset));
@@ -110,6 +111,7 @@ impl Finder<'_> {
         })
     }
 
+    /// Whether `offset` lies in code: inside a fence, or after a code-shaped prompt without one.
     fn in_code(&self, offset: Offset) -> bool {
         let read = Offset::ZERO.to(offset).iter();
         let known = read.filter_map(|offset| self.canvas.get(offset));

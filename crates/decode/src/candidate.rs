@@ -1,4 +1,4 @@
-//! What the model proposes for one position.
+//! The model's proposal for one position.
 
 use crate::coordinates::Offset;
 
@@ -7,14 +7,14 @@ pub type TokenId = u32;
 
 /// The model's proposal for one scored position, reduced from its logits.
 ///
-/// Probabilities are softmax values of the logits *after* the row's biases and
-/// before any sampling noise; they are `f64` because rules order near-certain
-/// tokens by differences far below `f32` resolution (vanilla LLaDA commits the
-/// k most confident of many tokens whose probability is within 1e-8 of one).
+/// Probabilities are softmax values of the logits *after* the row's biases and *before* sampling
+/// noise. They are `f64` because rules order near-certain tokens by differences far below the
+/// resolution of `f32`: vanilla LLaDA commits the k most confident of many tokens whose
+/// probability is within 1e-8 of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// The argmax at temperature 0 (lowest id on ties), the sampled token otherwise.
-    /// Never the mask token, never a banned one.
+    /// At temperature 0 the most probable token (the lowest id on ties), else the sampled one.
+    /// Never the mask token and never a banned token.
     pub token: TokenId,
     /// Probability of `token`, in `0.0..=1.0`.
     pub probability: f64,
@@ -26,15 +26,15 @@ pub struct Candidate {
     pub entropy: f32,
     /// Largest minus second largest logit after biases, `>= 0`.
     pub gap: f32,
-    /// Probability of the token that the row carried as its input (edit rules compare it).
+    /// Probability of the row's input token; edit rules compare it.
     pub present: f64,
 }
 
 /// A candidate and the offset that it is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Proposal {
-    /// Where.
+    /// The generated offset.
     pub offset: Offset,
-    /// What the model proposes there.
+    /// The proposal for it.
     pub candidate: Candidate,
 }

@@ -1,4 +1,4 @@
-//! The generated part of a sequence: which offsets hold a token, and what may be emitted.
+//! The generated part of a sequence: which offsets hold a token, and which may be emitted.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,11 +7,11 @@ use crate::TokenId;
 use crate::coordinates::{Offset, Span, as_count, as_index};
 use crate::effect::CommitKind;
 
-/// The generated offsets `0..len` of one sequence; a prompt never appears here.
+/// The generated offsets `0..len` of one sequence, without the prompt.
 ///
 /// Invariants: `emitted <= frontier <= len <= budget`; every offset left of `frontier` is
-/// committed; a committed token is never a mask again. A *provisional* token, which exists only
-/// under a grammar, is context for the model, not committed, and may become a mask again.
+/// committed; a committed token never becomes a mask again. *Provisional* tokens exist only under
+/// a grammar: the model reads them, but they are not committed and may become masks again.
 #[derive(Clone, Debug)]
 pub struct Canvas {
     cells: Vec<Cell>,
@@ -26,8 +26,9 @@ pub struct Canvas {
 struct Cell {
     state: CellState,
     token: TokenId,
-    /// Step that wrote the token; 0 for a mask.
+    /// Step that wrote the token, from 1; 0 for a mask.
     step: u32,
+    /// Whether the token was committed in a lookahead window.
     draft: bool,
     /// Confidence of the candidate that wrote the token.
     probability: f64,
@@ -41,7 +42,7 @@ enum CellState {
     Committed,
 }
 
-/// A token on its way into the canvas.
+/// A token to write into the canvas.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Write {
     pub(crate) offset: Offset,
@@ -51,7 +52,7 @@ pub(crate) struct Write {
 }
 
 impl Canvas {
-    /// `budget` masks; `stops` is the stop set E.
+    /// A canvas of `budget` masks; `stops` is the stop set E.
     pub(crate) fn new(budget: u32, stops: &[TokenId]) -> Self {
         Self {
             cells: vec![Cell::default(); as_index(budget)],
@@ -62,12 +63,12 @@ impl Canvas {
         }
     }
 
-    /// L, the offsets asked for.
+    /// L: number of offsets that the request asks for.
     pub fn budget(&self) -> u32 {
         as_count(self.cells.len())
     }
 
-    /// Offsets left: the budget, or less once a stop token has cut the canvas.
+    /// Number of offsets: the budget, or less once a stop token has cut the canvas.
     pub fn len(&self) -> u32 {
         self.len
     }
@@ -82,7 +83,7 @@ impl Canvas {
         Span::first(self.len)
     }
 
-    /// Whether there is no offset at all.
+    /// Whether the canvas has no offset.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -92,24 +93,24 @@ impl Canvas {
         self.frontier
     }
 
-    /// End of what a client may have: left of the frontier and of the first stop token.
+    /// End of the emitted prefix: the frontier, or the first stop token left of it.
     pub fn emitted(&self) -> Offset {
         self.emitted
     }
 
-    /// The token at `offset`, committed or provisional; `None` is a mask.
+    /// The token at `offset`, committed or provisional; `None` for a mask.
     pub fn get(&self, offset: Offset) -> Option<TokenId> {
         let cell = self.cell(offset)?;
         (cell.state != CellState::Mask).then_some(cell.token)
     }
 
-    /// Whether no token stands at `offset`.
+    /// Whether `offset` holds a mask.
     pub fn is_mask(&self, offset: Offset) -> bool {
         self.cell(offset)
             .is_some_and(|cell| cell.state == CellState::Mask)
     }
 
-    /// Whether the token at `offset` is final (but for an edit rule).
+    /// Whether the token at `offset` is committed; only an edit rule may still change it.
     pub fn is_committed(&self, offset: Offset) -> bool {
         self.cell(offset)
             .is_some_and(|cell| cell.state == CellState::Committed)
@@ -153,7 +154,7 @@ impl Canvas {
     }
 
     /// The first offset of `range`, clipped to the canvas, that is not committed or holds a stop
-    /// token (else the clipped end).
+    /// token; the clipped end if there is none.
     pub fn first_open(&self, range: Span<Offset>) -> Offset {
         let end = range.end.min(self.end()).max(range.start);
         let mut offsets = range.start.to(end).iter();
@@ -162,7 +163,7 @@ impl Canvas {
             .unwrap_or(end)
     }
 
-    /// Writes a final token. Only an edit may write where one stands.
+    /// Writes a committed token. Only an edit may replace one.
     pub(crate) fn commit(&mut self, write: Write, step: u32) {
         let cell = &mut self.cells[write.offset.index()];
         debug_assert!(
@@ -172,7 +173,7 @@ impl Canvas {
         *cell = Cell::new(CellState::Committed, write, step);
     }
 
-    /// Writes a provisional token where a mask stands.
+    /// Replaces a mask by a provisional token.
     pub(crate) fn place(&mut self, write: Write, step: u32) {
         let cell = &mut self.cells[write.offset.index()];
         debug_assert!(cell.state == CellState::Mask, "only masks are drafted");
@@ -195,12 +196,12 @@ impl Canvas {
         })
     }
 
-    /// Makes the provisional token at `offset` final; it was written when it was placed.
+    /// Commits the provisional token at `offset`; its step stays that of its placement.
     pub(crate) fn keep(&mut self, offset: Offset) {
         self.cells[offset.index()].state = CellState::Committed;
     }
 
-    /// Makes the provisional token at `offset` a mask again.
+    /// Replaces the provisional token at `offset` by a mask.
     pub(crate) fn revoke(&mut self, offset: Offset) {
         self.cells[offset.index()] = Cell::default();
     }
@@ -210,8 +211,8 @@ impl Canvas {
         self.len = self.len.min(len);
     }
 
-    /// Moves the frontier and the end of the emitted prefix to where they belong now; returns
-    /// the newly emitted offsets and whether a stop token follows the prefix.
+    /// Updates the frontier and the end of the emitted prefix. Returns the newly emitted offsets
+    /// and whether a stop token follows the prefix.
     pub(crate) fn advance(&mut self) -> (Span<Offset>, bool) {
         self.frontier = self
             .first_uncommitted(self.frontier.to(self.end()))

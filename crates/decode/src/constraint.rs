@@ -1,4 +1,4 @@
-//! A grammar over the emitted tokens, as the decoder sees it.
+//! The interface of a grammar over the generated tokens.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -6,24 +6,24 @@ use alloc::vec::Vec;
 
 use crate::TokenId;
 
-/// Which token may follow those accepted so far. Deterministic: the same accepted tokens give
-/// the same answers.
+/// Says which tokens may follow the accepted ones. Deterministic: the same accepted tokens give the
+/// same answers.
 pub trait Constraint: core::fmt::Debug + Send {
     /// Replaces `set` by the tokens that may come next: token t is bit `t % 32` of word
-    /// `t / 32`. Stop tokens that only end the text are not in it, see [`Self::may_end`].
+    /// `t / 32`. Stop tokens that only end the text are not in the set, see [`Self::may_end`].
     ///
     /// # Errors
-    /// The grammar cannot be followed any further.
+    /// If no text can continue the grammar.
     fn allowed(&mut self, set: &mut Vec<u32>) -> Result<(), ConstraintError>;
 
-    /// Takes `token` as the next one if it may come next; `false` changes nothing.
+    /// Accepts `token` as the next token if it may come next; returns `false` and changes nothing
+    /// otherwise.
     ///
     /// # Errors
-    /// The grammar cannot be followed any further.
+    /// If no text can continue the grammar.
     fn accept(&mut self, token: TokenId) -> Result<bool, ConstraintError>;
 
-    /// Replaces `tokens` by those that must come next whatever the model says; often none. They
-    /// are not accepted yet.
+    /// Replaces `tokens` by the tokens that must come next, often none. They are not accepted yet.
     fn forced(&mut self, tokens: &mut Vec<TokenId>);
 
     /// Whether the text so far is complete.
@@ -42,7 +42,7 @@ impl Clone for Box<dyn Constraint> {
     }
 }
 
-/// A grammar that cannot be followed any further, in words.
+/// Why no text can continue the grammar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConstraintError(pub String);
 

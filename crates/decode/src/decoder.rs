@@ -1,4 +1,4 @@
-//! One sequence's decoding state: candidates in, effects out.
+//! The decoding state of one sequence: candidates in, effects out.
 
 mod commits;
 
@@ -18,30 +18,32 @@ use crate::lane::{LaneTree, Status};
 use crate::schedule::{self, LaneSchedule, State};
 use crate::token_class::TokenClasses;
 
-/// What a decoder needs to know of its sequence.
+/// The facts of a sequence that its decoder needs.
 #[derive(Debug)]
 pub struct Input<'a> {
-    /// L, the generation budget.
+    /// L: number of offsets to generate.
     pub budget: u32,
-    /// E, the stop set.
+    /// E: the stop set.
     pub stops: &'a [TokenId],
-    /// Delimiter facts of the vocabulary.
+    /// Delimiter classes of the vocabulary.
     pub classes: Arc<TokenClasses>,
-    /// The prompt is code-shaped.
+    /// Whether the prompt looks like code.
     pub code_prompt: bool,
-    /// Positions before offset 0 in its block, where blocks are counted from the prompt's first
-    /// token: the first block of the block-wise schedule is shorter by so many.
+    /// Positions left of offset 0 in its block, where blocks are counted from the prompt's first
+    /// token. The first block of the block-wise schedule is shorter by this number.
     pub phase: u32,
-    /// Length of the model's blocks, `>= 1`, where a block's first token is told by the last row
-    /// of the block before: the block-wise schedule commits it before the rest of its block.
+    /// Length of the model's blocks, `>= 1`, for models that predict the first token of a block at
+    /// the last row of the block before: the block-wise schedule commits that token before the
+    /// rest of its block. `None` for other models.
     pub lead: Option<u32>,
-    /// What the emitted tokens must follow. Forks are off under one: a border must be final.
+    /// The grammar that the emitted tokens follow. It switches forks off: the border of a fork must
+    /// be final.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// The network of the rule `LearnedFilter`; without one that rule commits one mask a step.
+    /// The network of the rule `LearnedFilter`; without one that rule commits one mask per step.
     pub filter: Option<Arc<Filter>>,
 }
 
-/// The state machine of one sequence. Pure: the same proposals give the same effects.
+/// The state machine of one sequence. It is pure: the same proposals give the same effects.
 #[derive(Debug)]
 pub struct Decoder {
     state: State,
@@ -56,29 +58,30 @@ pub struct Decoder {
     /// Scratch of one step.
     masks: Vec<Proposal>,
     chosen: Vec<usize>,
-    /// The guesses of the forward.
+    /// The guesses that the forward tried.
     tried: Vec<Proposal>,
 }
 
-/// What one active lane wants computed.
+/// The computation that one active lane asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneView {
     /// The lane.
     pub id: LaneId,
-    /// Its role; a refine lane's rows exclude the stop set.
+    /// Its role; the rows of a refine lane ban the stop set.
     pub role: Role,
     /// Offsets it owns, clipped to the canvas.
     pub range: Span<Offset>,
     /// Offsets behind it that are forwarded as right context, clipped to the canvas.
     pub lookahead: Span<Offset>,
-    /// Whether the masks of the lookahead are scored (drafts may be committed).
+    /// Whether the masks of the lookahead are scored, so that drafts may be committed.
     pub drafts: bool,
-    /// Whether the committed tokens of the range are scored too.
+    /// Whether the committed tokens of the range are scored as well.
     pub committed: bool,
 }
 
 impl Decoder {
-    /// A decoder before its first step, with the effects of its birth. A budget of 0 is done.
+    /// A decoder before its first step; `effects` receives the start of its first lane. With a
+    /// budget of 0 it is done.
     pub fn new(config: &DecoderConfig, input: Input<'_>, effects: &mut Vec<Effect>) -> Self {
         let canvas = Canvas::new(input.budget, input.stops);
         let mut schedule = config.schedule.clone();
@@ -92,7 +95,7 @@ impl Decoder {
             Ok(guard) => (guard, None),
             Err(error) => (None, Some(error)),
         };
-        // Steps allocate nothing as long as no lane is longer.
+        // Steps allocate nothing while no lane is longer than this.
         let room = as_index(input.budget.min(256));
         let mut decoder = Self {
             state: State {
@@ -128,34 +131,34 @@ impl Decoder {
         decoder
     }
 
-    /// The same decoder with a commit rule of the caller's.
+    /// The same decoder with another commit rule.
     #[must_use]
     pub fn with_rule(self, rule: Box<dyn CommitRule>) -> Self {
         Self { rule, ..self }
     }
 
-    /// Steps applied.
+    /// Number of steps applied.
     pub fn step(&self) -> u32 {
         self.step
     }
 
-    /// Whether the sequence needs no further step.
+    /// Whether the sequence is done.
     pub fn is_done(&self) -> bool {
         self.done.is_some()
     }
 
-    /// Why the sequence needs no further step.
+    /// Why the sequence is done; `None` while it is not.
     pub fn done(&self) -> Option<DoneReason> {
         self.done
     }
 
-    /// What went wrong, behind [`DoneReason::Failed`].
+    /// The error behind [`DoneReason::Failed`].
     pub fn failure(&self) -> Option<&ConstraintError> {
         self.failure.as_ref()
     }
 
-    /// Under a grammar: the tokens that may stand at the canvas's frontier, as a bit set (token t
-    /// is bit `t % 32` of word `t / 32`). The frontier's candidate must be one of them.
+    /// Under a grammar: the tokens allowed at the frontier, as a bit set (token t is bit `t % 32`
+    /// of word `t / 32`). The candidate of the frontier must be one of them.
     pub fn allowed(&self) -> Option<&[u32]> {
         self.guard.as_ref().map(Guard::allowed)
     }
@@ -192,14 +195,14 @@ impl Decoder {
         })
     }
 
-    /// What the next forward may try out besides the canvas as it stands; none under a grammar.
+    /// Guessed tokens that the next forward may try in further branches; none under a grammar.
     pub fn guesses(&self) -> Guesses<'_> {
         if self.guard.is_some() {
             return Guesses::default();
         }
         let all = self.rule.guesses();
         let canvas = &self.state.canvas;
-        // What a stop token cuts off would be seen by a guessed canvas.
+        // A guessed canvas would see what a stop token cuts off.
         let holds = |guess: &&Proposal| {
             let inside = guess.offset < canvas.end() && canvas.is_mask(guess.offset);
             inside && !canvas.is_stop(guess.candidate.token)
@@ -208,7 +211,7 @@ impl Decoder {
         if count == 0 {
             return Guesses::default();
         }
-        // A canvas without masks has nothing to say.
+        // A canvas without masks scores nothing.
         let masks: u32 = self.lanes().map(|lane| canvas.masks(lane.range)).sum();
         let count = count.min(as_index(masks.saturating_sub(1)));
         let whole = if count < all.proposals.len() {
@@ -222,11 +225,11 @@ impl Decoder {
         }
     }
 
-    /// The furthest valid token of any unfinished lane: max over lanes of s + v (AsyncLane
-    /// eq. 12).
+    /// End of the furthest valid token of any unfinished lane: the maximum over lanes of s + v
+    /// (AsyncLane eq. 12).
     pub fn effective_end(&self) -> Offset {
         let tree = &self.state.tree;
-        // A waiting continuation is the last leaf, so it was born last.
+        // A waiting continuation is the last leaf, so it was started last.
         let waiting = tree
             .lanes()
             .last()
@@ -238,10 +241,12 @@ impl Decoder {
             .unwrap_or_default()
     }
 
-    /// Applies one step. `proposals` holds one candidate for every mask of every active lane
-    /// (and of the lookaheads with drafts, and for its committed tokens where [`LaneView`] asks
-    /// for them), by offset; then the same for every branch of [`Self::guesses`] that the forward
-    /// has tried. A branch begins where the offsets do not ascend.
+    /// Applies one step.
+    ///
+    /// `proposals` holds, by offset, one candidate for every mask of every active lane, for the
+    /// masks of lookaheads with drafts, and for committed tokens where [`LaneView`] asks for them.
+    /// The same list follows for every branch of [`Self::guesses`] that the forward tried; a branch
+    /// begins where offsets stop ascending.
     pub fn apply(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
         self.step += 1;
         let (proposals, branches) = commits::first_branch(proposals);

@@ -1,9 +1,9 @@
-//! What a step changed, as values: the engine performs them, tests compare them.
+//! The changes of a step as values: the engine performs them, tests compare them.
 
 use crate::TokenId;
 use crate::coordinates::{Offset, as_index};
 
-/// A lane of one sequence, numbered in order of birth; the root is 0.
+/// Number of a lane of one sequence, in order of start; the root is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneId(pub u32);
 
@@ -14,126 +14,125 @@ impl LaneId {
     }
 }
 
-/// What a lane is for.
+/// The purpose of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Advances the frontier of lanes.
+    /// Generates new text at the right end of the lanes.
     Generate,
-    /// Finishes a prefix behind a fork.
+    /// Finishes the prefix that a fork left behind.
     Refine,
 }
 
-/// How a token came to be committed.
+/// How a token was committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CommitKind {
     /// A mask of a lane.
     Masked,
-    /// A mask of the lookahead window, beyond the lane.
+    /// A mask of the lookahead window, right of the lane.
     Draft,
     /// A committed token rewritten by an edit rule.
     Edit,
 }
 
-/// What one forward pass is to a sequence.
+/// The kind of a sequence's forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ForwardKind {
     /// The sequence's first forward.
     Prefill,
     /// Lane rows against cached K/V (all rows under the cache policy `none`).
     Decode,
-    /// Renews the K/V of a whole range; its logits serve the step's commits.
+    /// Recomputes the K/V of a whole range; its logits serve the step's commits.
     Refresh,
 }
 
 /// Why a sequence is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DoneReason {
-    /// The emitted prefix ends at a stop token.
+    /// A stop token follows the emitted prefix.
     StopToken,
-    /// The budget is full.
+    /// Every offset of the budget is committed.
     Budget,
-    /// The last lane used its budget up without settling its first offset; the output ends
-    /// before that offset.
+    /// The last lane used up its steps without committing its first offset; the output ends before
+    /// that offset.
     LaneBudget,
-    /// The grammar is fulfilled and nothing may follow.
+    /// The text is complete under the grammar, and no token may follow.
     Complete,
-    /// The grammar cannot be followed any further.
+    /// No token can continue the text under the grammar.
     Failed,
 }
 
 /// One change of a sequence's decoding state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Effect {
-    /// A token was written at a generated offset, or a placed one became final.
+    /// A token was committed: a new one, or one placed earlier.
     Commit {
-        /// Where.
+        /// The offset.
         offset: Offset,
-        /// What.
+        /// The token.
         token: TokenId,
         /// Confidence of the candidate, in `0.0..=1.0`.
         probability: f64,
-        /// How.
+        /// How it was committed.
         kind: CommitKind,
     },
-    /// A token was written at a generated offset and may be revoked (under a grammar only).
+    /// A provisional token was written; it may be revoked. Only under a grammar.
     Place {
-        /// Where.
+        /// The offset.
         offset: Offset,
-        /// What.
+        /// The token.
         token: TokenId,
         /// Confidence of the candidate, in `0.0..=1.0`.
         probability: f64,
     },
-    /// A placed token is a mask again.
+    /// A provisional token became a mask again.
     Revoke {
-        /// Where.
+        /// The offset.
         offset: Offset,
     },
     /// A committed stop token cut the canvas: offsets `len..` are gone.
     Shorten {
-        /// Offsets left.
+        /// Number of offsets that remain.
         len: u32,
     },
-    /// A generate lane became an inner node; its children start right after this effect.
+    /// A generate lane became an inner node; the starts of its children follow.
     Fork {
         /// The lane.
         lane: LaneId,
         /// p: the refine child is `[start, start + split)`.
         split: u32,
     },
-    /// A lane was born.
+    /// A lane started.
     Start {
         /// The lane.
         lane: LaneId,
         /// Its role.
         role: Role,
-        /// Who forked or spawned it; `None` for the root.
+        /// The lane that forked or finished before it; `None` for the root.
         parent: Option<LaneId>,
         /// First offset.
         start: Offset,
-        /// Offsets owned.
+        /// Number of offsets it owns.
         len: u32,
-        /// Whether it takes part in the next step, or waits for its sibling (`coupled`), or was
-        /// born without work to do.
+        /// Whether it is active, waits, or has no work.
         birth: Birth,
     },
     /// The end of an active lane moved.
     Resize {
         /// The lane.
         lane: LaneId,
-        /// Offsets owned from now on.
+        /// Number of offsets it owns from now on.
         len: u32,
     },
-    /// A waiting lane takes part from the next step on.
+    /// A waiting lane is active from the next step on.
     Wake {
         /// The lane.
         lane: LaneId,
     },
-    /// A lane is done; a generate lane shrinks to `valid` offsets.
+    /// A lane finished; a generate lane shrinks to `valid` offsets.
     Finish {
         /// The lane.
         lane: LaneId,
-        /// v: offsets before its first mask or stop token.
+        /// v: number of offsets left of its first mask or stop token.
         valid: u32,
     },
     /// The emitted prefix grew: offsets `from..to` are final and may be streamed.
@@ -143,20 +142,20 @@ pub enum Effect {
         /// New end.
         to: Offset,
     },
-    /// Nothing more will be generated; every remaining lane is dropped.
+    /// The sequence is done; every remaining lane is dropped.
     Done {
-        /// Why.
+        /// The reason.
         reason: DoneReason,
     },
 }
 
-/// How a lane begins its life.
+/// The status in which a lane starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Birth {
     /// Active from the next step on.
     Active,
     /// Waits for its refine sibling (`coupled`).
     Waiting,
-    /// Nothing was left to do: no mask before its end or first stop token.
+    /// Has no work: no mask left of its end or first stop token.
     Finished,
 }

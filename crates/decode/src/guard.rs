@@ -1,4 +1,4 @@
-//! Commits under a grammar: final from the frontier rightwards, provisional beyond.
+//! Commits under a grammar: a token is final if it continues the committed prefix, else provisional.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -13,33 +13,34 @@ use crate::effect::{CommitKind, Effect};
 
 /// Keeps the committed prefix inside a grammar.
 ///
-/// What the commit rule chooses becomes final only as far as it continues the prefix without a
-/// gap and the grammar accepts it. The rest is provisional: context for the next forwards, taken
-/// when the frontier arrives there, or given up from the first token on that does not fit.
-/// Tokens that the grammar forces are committed without a forward. The frontier is a mask after
-/// every step, and its row is scored with [`Guard::allowed`], so every step commits a token.
+/// A token that the commit rule chooses is committed if it continues the prefix without a gap and
+/// the grammar accepts it. All others are provisional: later forwards read them. When the frontier
+/// reaches a provisional token, the token is committed if the grammar accepts it; otherwise it and
+/// every provisional token right of it become masks again. Tokens that the grammar forces are
+/// committed without a forward. The frontier is a mask after every step, and its row is scored
+/// under [`Guard::allowed`], so every step commits a token.
 #[derive(Debug)]
 pub(crate) struct Guard {
     constraint: Box<dyn Constraint>,
     allowed: Vec<u32>,
-    /// What the rule chose in this step, by offset.
+    /// The rule's choice in this step, by offset.
     chosen: Vec<Write>,
     forced: Vec<TokenId>,
     over: bool,
 }
 
-/// One step's walk along the canvas.
+/// The canvas and effects of one step.
 pub(crate) struct Walk<'a> {
     pub(crate) canvas: &'a mut Canvas,
     pub(crate) step: u32,
-    /// End of the offsets that the step's forward computed: K/V of a token beyond would be
-    /// missing.
+    /// End of the offsets that the step's forward computed; a token further right would have no
+    /// K/V.
     pub(crate) end: Offset,
     pub(crate) effects: &'a mut Vec<Effect>,
 }
 
 impl Guard {
-    /// Guards an empty canvas.
+    /// A guard of an empty canvas.
     pub(crate) fn new(
         constraint: Box<dyn Constraint>,
         canvas: &Canvas,
@@ -55,22 +56,22 @@ impl Guard {
         Ok(guard)
     }
 
-    /// The tokens that may stand at the frontier, stop tokens included where the text may end.
+    /// The tokens allowed at the frontier; stop tokens are among them where the text may end.
     pub(crate) fn allowed(&self) -> &[u32] {
         &self.allowed
     }
 
-    /// Whether the text is complete and nothing may follow.
+    /// Whether the text is complete and no token may follow.
     pub(crate) fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Notes what the commit rule chose; offsets ascend within a step.
+    /// Notes a token that the commit rule chose; offsets ascend within a step.
     pub(crate) fn choose(&mut self, write: Write) {
         self.chosen.push(write);
     }
 
-    /// Commits and places what was chosen. `proposals` holds the frontier's.
+    /// Commits or places the chosen tokens. `proposals` holds the candidate of the frontier.
     pub(crate) fn settle(
         &mut self,
         mut walk: Walk<'_>,
@@ -117,7 +118,8 @@ impl Guard {
         Ok(())
     }
 
-    /// The frontier is committed whatever the rule says: its row knows the grammar.
+    /// Adds the frontier's candidate to the choice: its row was scored under the grammar, so it
+    /// can always be committed.
     fn choose_frontier(&mut self, frontier: Offset, proposals: &[Proposal]) {
         let found = proposals.binary_search_by_key(&frontier, |proposal| proposal.offset);
         let at = self.chosen.partition_point(|write| write.offset < frontier);
@@ -136,7 +138,7 @@ impl Guard {
         }
     }
 
-    /// The token that stands at `offset` provisionally, or was chosen for it.
+    /// The provisional token at `offset`, or the one chosen for it.
     fn at(&self, offset: Offset, canvas: &Canvas) -> Option<Write> {
         canvas.provisional(offset).or_else(|| {
             let found = self
@@ -147,12 +149,13 @@ impl Guard {
     }
 
     fn accept(&mut self, token: TokenId, canvas: &Canvas) -> Result<bool, ConstraintError> {
-        // A request may name a word of the grammar as a stop token: it stops wherever it may stand.
+        // A request may name a word of the grammar as a stop token: it ends the text wherever the
+        // text may end.
         let ends = canvas.is_stop(token) && self.constraint.may_end();
         Ok(ends || self.constraint.accept(token)?)
     }
 
-    /// Drops everything from `offset` on that is not final: it continued another text.
+    /// Makes every token from `offset` on that is not committed a mask: it continued another text.
     fn give_up(&mut self, offset: Offset, walk: &mut Walk<'_>) {
         self.chosen.retain(|write| write.offset < offset);
         for offset in offset.to(walk.canvas.end()) {
@@ -163,7 +166,7 @@ impl Guard {
         }
     }
 
-    /// Commits from `offset` on what must come next; returns the offset behind it.
+    /// Commits the forced tokens from `offset` on; returns the offset behind them.
     fn force(&mut self, offset: Offset, walk: &mut Walk<'_>) -> Result<Offset, ConstraintError> {
         let mut forced = core::mem::take(&mut self.forced);
         self.constraint.forced(&mut forced);
@@ -189,7 +192,7 @@ impl Guard {
         Ok(next)
     }
 
-    /// Places what was chosen beyond the new frontier.
+    /// Places the tokens that were chosen right of the new frontier.
     fn place(&mut self, frontier: Offset, walk: &mut Walk<'_>) {
         for write in self.chosen.drain(..) {
             let beyond = write.offset > frontier && write.offset < walk.end;
@@ -210,7 +213,7 @@ impl Guard {
         }
     }
 
-    /// What may stand at the frontier of the coming step.
+    /// Updates the tokens allowed at the frontier.
     fn look_ahead(&mut self, canvas: &Canvas) -> Result<(), ConstraintError> {
         self.over = self.constraint.is_over();
         if self.over {

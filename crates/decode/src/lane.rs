@@ -1,46 +1,46 @@
-//! Lanes and the tree they form.
+//! Lanes and the lane tree.
 
 use alloc::vec::Vec;
 
 use crate::coordinates::{Offset, Span, as_count, as_index};
 use crate::effect::{LaneId, Role};
 
-/// A range of generated offsets that is denoised with its own clock.
+/// A range of generated offsets that is denoised with a clock of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
     /// Its number.
     pub id: LaneId,
-    /// What it is for.
+    /// Its purpose.
     pub role: Role,
     /// s: first offset.
     pub start: Offset,
-    /// b: offsets owned; after [`Status::Finished`] the valid ones.
+    /// b: number of offsets it owns; of a [`Status::Finished`] lane, the valid ones.
     pub len: u32,
-    /// t: steps it took part in.
+    /// t: number of steps it took part in.
     pub clock: u32,
-    /// Who forked or spawned it.
+    /// The lane that forked or finished before it; `None` for the root.
     pub parent: Option<LaneId>,
     /// Refine child first, so that depth-first order is output order.
     pub children: [Option<LaneId>; 2],
-    /// Where it stands in its life.
+    /// Whether it is active.
     pub status: Status,
 }
 
-/// Where a lane stands in its life (AsyncLane §3.1).
+/// The status of a lane (AsyncLane §3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// Takes part in every step.
     Active,
-    /// A coupled continuation whose refine sibling still works.
+    /// Waits for its refine sibling (`coupled`).
     Waiting,
-    /// Became an inner node, owns nothing.
+    /// An inner node: its children own its offsets.
     Forked,
     /// Done.
     Finished,
 }
 
 impl Lane {
-    /// The offsets it owns.
+    /// The offsets that it owns.
     pub fn range(&self) -> Span<Offset> {
         Span::at(self.start, self.len)
     }
@@ -58,7 +58,7 @@ pub struct LaneTree {
 }
 
 impl LaneTree {
-    /// No lanes, with room for those that a budget of so many offsets usually sees.
+    /// An empty tree with room for the usual number of lanes of a budget.
     pub(crate) fn with_room(budget: u32) -> Self {
         let lanes = as_index(budget) / 4 + 4;
         Self {
@@ -67,7 +67,7 @@ impl LaneTree {
         }
     }
 
-    /// All lanes in order of birth.
+    /// All lanes in order of start.
     pub fn lanes(&self) -> &[Lane] {
         &self.lanes
     }
@@ -167,10 +167,10 @@ impl LaneTree {
         self.active.insert(at, id);
     }
 
-    /// Checks every invariant; for tests.
+    /// Checks the invariants; for tests.
     ///
     /// # Errors
-    /// The first broken one, in words.
+    /// The first invariant that does not hold.
     pub fn validate(&self) -> Result<(), &'static str> {
         let mut end = Offset::ZERO;
         for id in self.leaves() {

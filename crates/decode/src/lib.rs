@@ -1,4 +1,4 @@
-//! The decoding algorithms as data: lanes, lane tree, lane schedules, commit rules, boundaries.
+//! Decoding algorithms without I/O: lanes, lane schedules, commit rules, boundaries, grammars.
 #![doc = include_str!("../README.md")]
 #![no_std]
 #![deny(missing_docs)]

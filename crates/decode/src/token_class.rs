@@ -1,4 +1,4 @@
-//! What boundary rules need to know of a token's text, decided once at load.
+//! Facts about token texts that boundary rules read, computed once per tokenizer.
 
 use alloc::vec::Vec;
 
@@ -11,22 +11,22 @@ use crate::coordinates::as_index;
 pub struct TokenClass {
     /// The text, trimmed, ends in a full stop (`.` or `。`), as in `.`, ` .` or `).`.
     pub period: bool,
-    /// The first character that is not blank is a digit *and* no blank precedes it.
+    /// The text begins with a digit, without a blank before it.
     pub starts_with_digit: bool,
     /// The last character is a digit.
     pub ends_with_digit: bool,
-    /// For a token whose text ends in a full stop: the character before it is a digit (`5.`).
+    /// The text ends in a full stop behind a digit, as in `5.`.
     pub digit_before_period: bool,
     /// The text holds a line feed.
     pub newline: bool,
-    /// Only white space (line feeds included).
+    /// The text is white space only, line feeds included.
     pub blank: bool,
-    /// Opening minus closing brackets, of `()[]{}`.
+    /// Number of opening minus number of closing brackets, of `()[]{}`.
     pub brackets: i8,
-    /// The text before its first line feed, right-trimmed, is not empty and ends in one of
-    /// `: , \ = + - * / (`: the line goes on.
+    /// The text before its first line feed, right-trimmed, ends in one of
+    /// `: , \ = + - * / (`: the statement continues on the next line.
     pub continues_line: bool,
-    /// The text opens or closes a fenced code region (holds three backticks).
+    /// The text holds three backticks: it opens or closes a fenced code region.
     pub fence: bool,
 }
 
@@ -40,7 +40,7 @@ impl TokenClasses {
         Self(classes)
     }
 
-    /// The class of `token`; an id outside the table has no class at all.
+    /// The class of `token`; the default class for an id outside the table.
     pub fn get(&self, token: TokenId) -> TokenClass {
         self.0.get(as_index(token)).copied().unwrap_or_default()
     }

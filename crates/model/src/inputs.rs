@@ -181,30 +181,30 @@ impl Inputs {
     ) -> Result<(), String> {
         let index = self.tokens.len();
         let slots = (last - first) * bounds.page_size;
-        let (slot, visible) = (row.slot as usize, row.visible as usize);
+        let (slot, visible_end) = (row.slot.index(), row.visible_end.index());
         if row.token as usize >= bounds.tokens {
             return Err(format!(
                 "row {index}: token {} of {}",
                 row.token, bounds.tokens
             ));
         }
-        if row.position as usize >= bounds.positions {
+        if row.position.index() >= bounds.positions {
             return Err(format!(
                 "row {index}: position {} of {}",
                 row.position, bounds.positions
             ));
         }
-        if slot >= slots || visible > slots {
+        if slot >= slots || visible_end > slots {
             return Err(format!(
-                "row {index}: slot {slot}, {visible} visible, of {slots} slots"
+                "row {index}: slot {slot}, {visible_end} visible, of {slots} slots"
             ));
         }
         let page = self.pages[first + slot / bounds.page_size] as usize;
         self.tokens.push(row.token);
-        self.positions.push(row.position);
+        self.positions.push(row.position.get());
         self.slots
             .push((page * bounds.page_size + slot % bounds.page_size) as u32);
-        self.visible.push(row.visible);
+        self.visible.push(row.visible_end.get());
         if row.score.is_wanted() {
             let scorer = self
                 .scorer(row, bounds)
@@ -242,7 +242,7 @@ impl Inputs {
         }
         Ok(ScorerRow {
             input: row.token,
-            position: row.position,
+            position: row.position.get(),
             biases: row.biases.clone(),
             allowed: row.allowed,
             tops: tops as u32,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use step::{TokenId, set_words};
+use step::{TokenId, as_index, set_words};
 
 /// Tokens of `0..vocab_size`, all or those whose bit is set.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl<'a> Allowed<'a> {
     pub(crate) fn nth(&self, first: TokenId, number: u32) -> Option<TokenId> {
         match self.words {
             None => Some(first + number).filter(|&token| token < self.vocab_size),
-            Some(_) => self.iter_from(first).nth(number as usize),
+            Some(_) => self.iter_from(first).nth(as_index(number)),
         }
     }
 
@@ -86,13 +86,15 @@ impl<'a> Allowed<'a> {
         };
         inside
             & self.words.map_or(u32::MAX, |words| {
-                words.get(index as usize).copied().unwrap_or(0)
+                words.get(as_index(index)).copied().unwrap_or(0)
             })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use step::{as_count, as_index};
+
     use super::Allowed;
 
     #[test]
@@ -103,9 +105,9 @@ mod tests {
             for allowed in [Allowed::all(vocab_size), set] {
                 let inside = |token: u32| {
                     token < vocab_size
-                        && allowed
-                            .words
-                            .is_none_or(|words| words[token as usize / 32] >> (token % 32) & 1 == 1)
+                        && allowed.words.is_none_or(|words| {
+                            words[as_index(token / 32)] >> (token % 32) & 1 == 1
+                        })
                 };
                 for from in 0..vocab_size + 2 {
                     assert_eq!(allowed.contains(from), inside(from));
@@ -113,12 +115,12 @@ mod tests {
                     let expected: Vec<_> = (from..vocab_size).filter(|&t| inside(t)).collect();
                     assert_eq!(listed, expected);
                     for number in 0..expected.len() + 1 {
-                        let nth = allowed.nth(from, number as u32);
+                        let nth = allowed.nth(from, as_count(number));
                         assert_eq!(nth, expected.get(number).copied());
                     }
                     for to in 0..vocab_size + 40 {
                         let expected = (from..to).filter(|&token| inside(token)).count();
-                        assert_eq!(allowed.count(from..to), expected as u32, "{from}..{to}");
+                        assert_eq!(allowed.count(from..to), as_count(expected), "{from}..{to}");
                     }
                 }
             }

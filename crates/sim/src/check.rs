@@ -1,6 +1,8 @@
 //! The shape of a batch: ranges, pages, slots and tokens a real executor would rely on.
 
-use step::{Attention, Batch, ExecuteError, ExecutorSpec, PageId, Row, Segment, set_words};
+use step::{
+    Attention, Batch, ExecuteError, ExecutorSpec, Row, Segment, as_count, as_index, set_words,
+};
 
 /// Checks everything that can be seen without the KV store.
 ///
@@ -10,23 +12,23 @@ pub(crate) fn check_shape(batch: &Batch, spec: &ExecutorSpec) -> Result<(), Exec
     let mut next = 0;
     for (number, segment) in batch.segments.iter().enumerate() {
         let (rows, pages) = (&segment.rows, &segment.pages);
-        if rows.start != next || rows.end < rows.start || rows.end as usize > batch.rows.len() {
+        if rows.start != next || rows.end < rows.start || as_index(rows.end) > batch.rows.len() {
             return error(format!(
                 "segment {number}: rows {rows:?} do not follow row {next}"
             ));
         }
         next = rows.end;
-        if pages.end < pages.start || pages.end as usize > batch.pages.len() {
+        if pages.end < pages.start || as_index(pages.end) > batch.pages.len() {
             return error(format!(
                 "segment {number}: page range {pages:?} is out of range"
             ));
         }
-        for row in rows_of(batch, segment) {
+        for row in batch.rows_of(segment) {
             check_row(row, segment, batch, spec)
                 .or_else(|what| error(format!("segment {number}, {row:?}: {what}")))?;
         }
     }
-    if next as usize != batch.rows.len() {
+    if as_index(next) != batch.rows.len() {
         return error(format!("rows from {next} on belong to no segment"));
     }
     let copied = batch.copies.iter().flat_map(|copy| [copy.from, copy.to]);
@@ -52,16 +54,6 @@ pub(crate) fn check_shape(batch: &Batch, spec: &ExecutorSpec) -> Result<(), Exec
     Ok(())
 }
 
-/// The rows of a segment whose ranges were checked.
-pub(crate) fn rows_of<'a>(batch: &'a Batch, segment: &Segment) -> &'a [Row] {
-    &batch.rows[segment.rows.start as usize..segment.rows.end as usize]
-}
-
-/// The page table of a segment whose ranges were checked.
-pub(crate) fn table_of<'a>(batch: &'a Batch, segment: &Segment) -> &'a [PageId] {
-    &batch.pages[segment.pages.start as usize..segment.pages.end as usize]
-}
-
 /// An [`ExecuteError`] as a result.
 pub(crate) fn error<T>(what: String) -> Result<T, ExecuteError> {
     Err(ExecuteError(what))
@@ -73,25 +65,26 @@ fn check_row(
     batch: &Batch,
     spec: &ExecutorSpec,
 ) -> Result<(), String> {
-    let slots = segment.pages.len() as u64 * u64::from(spec.page_size);
-    if u64::from(row.slot) >= slots || u64::from(row.visible) > slots {
+    let pages = u64::from(as_count(segment.pages.len()));
+    let slots = pages * u64::from(spec.page_size);
+    if u64::from(row.slot.get()) >= slots || u64::from(row.visible_end.get()) > slots {
         return Err(format!("the page table has {slots} slots"));
     }
-    if row.position >= spec.max_positions {
+    if row.position.get() >= spec.max_positions {
         return Err(format!("the model has {} positions", spec.max_positions));
     }
     if row.token >= spec.vocab_size && row.token != spec.mask {
         return Err(format!("the model has {} tokens", spec.vocab_size));
     }
-    if row.biases.end < row.biases.start || row.biases.end as usize > batch.biases.len() {
+    if row.biases.end < row.biases.start || as_index(row.biases.end) > batch.biases.len() {
         return Err(format!("the batch has {} biases", batch.biases.len()));
     }
     check_attention(row, spec.attention)?;
     let sets = batch.allowed.len() / set_words(spec.vocab_size);
-    if row.allowed.is_some_and(|set| set as usize >= sets) {
+    if row.allowed.is_some_and(|set| as_index(set) >= sets) {
         return Err(format!("the batch has {sets} allowed sets"));
     }
-    if row.score.tops() >= spec.vocab_size as usize {
+    if row.score.tops() >= as_index(spec.vocab_size) {
         let most = spec.vocab_size - 1;
         return Err(format!("the model has {most} tokens besides the mask"));
     }
@@ -102,11 +95,12 @@ fn check_row(
 fn check_attention(row: &Row, attention: Attention) -> Result<(), String> {
     match attention {
         Attention::Full => Ok(()),
-        Attention::Causal if row.visible == row.slot + 1 => Ok(()),
+        Attention::Causal if row.visible_end == row.slot.next() => Ok(()),
         Attention::Causal => Err("causal weights see up to their own slot".to_owned()),
         Attention::Blocks(length) => {
-            let end = (row.position / length + 1) * length;
-            if row.slot != row.position || row.visible > end || row.visible <= row.slot {
+            let end = row.position.block_end(length);
+            let in_order = row.slot.get() == row.position.get();
+            if !in_order || row.visible_end.get() > end.get() || row.visible_end <= row.slot {
                 return Err(format!(
                     "weights with blocks of {length} see from their own slot up to {end}"
                 ));

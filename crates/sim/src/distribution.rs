@@ -2,10 +2,10 @@
 
 use std::cmp::Ordering;
 
-use step::{Bias, Candidate, Sampling, TokenId, TopToken};
+use step::{Bias, Candidate, Position, Sampling, TokenId, TopToken, as_count, as_index};
 
 use crate::allowed::Allowed;
-use crate::hash::{mix_all, unit};
+use crate::hash::{below, mix_all, unit};
 
 /// A few tokens with their own logit, all other allowed ones (the tail) with a common one.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl<'a> Distribution<'a> {
         logits.sort_unstable_by_key(|&(token, _)| token);
         let count = f64::from(vocab_size).max(2.0);
         Self {
-            tail_len: vocab_size - logits.len() as u32,
+            tail_len: vocab_size - as_count(logits.len()),
             own: logits,
             tail_logit: tail - count.ln(),
             allowed: Allowed::all(vocab_size),
@@ -77,7 +77,7 @@ impl<'a> Distribution<'a> {
     pub(crate) fn candidate(
         &self,
         sampling: &Sampling,
-        position: u32,
+        position: Position,
         present: TokenId,
     ) -> Option<Candidate> {
         let top = self.best(None)?;
@@ -135,9 +135,9 @@ impl<'a> Distribution<'a> {
     }
 
     /// Gumbel-max over the tokens that the filters leave, the tail drawn as a whole.
-    fn draw(&self, sampling: &Sampling, position: u32, top: Scored) -> Scored {
+    fn draw(&self, sampling: &Sampling, position: Position, top: Scored) -> Scored {
         let temperature = f64::from(sampling.temperature);
-        let words = [u64::from(sampling.clock), u64::from(position)];
+        let words = [u64::from(sampling.clock), u64::from(position.get())];
         let key = mix_all(sampling.seed, &words);
         let noise = |token: u64| -(-unit(mix_all(key, &[token])).ln()).ln();
         let (kept, tail_len) = self.filtered(sampling, top);
@@ -152,8 +152,8 @@ impl<'a> Distribution<'a> {
             // The largest of n equal logits with Gumbel noise is one such draw, shifted by ln n.
             let shift = f64::from(tail_len).ln();
             if self.tail_logit / temperature + shift + noise(u64::MAX) > best.1 {
-                let number = mix_all(key, &[u64::MAX]) % u64::from(tail_len);
-                if let Some(token) = self.tail_token(number as u32) {
+                let number = below(mix_all(key, &[u64::MAX]), tail_len);
+                if let Some(token) = self.tail_token(number) {
                     best.0 = (token, self.tail_logit);
                 }
             }
@@ -177,11 +177,11 @@ impl<'a> Distribution<'a> {
         let mut others = kept.split_off(kept.partition_point(|own| own.1 >= self.tail_logit));
         if sampling.top_k > 0 {
             let mut left = sampling.top_k;
-            kept.truncate(left as usize);
-            left -= kept.len() as u32;
+            kept.truncate(as_index(left));
+            left -= as_count(kept.len());
             tail_len = tail_len.min(left);
             left -= tail_len;
-            others.truncate(left as usize);
+            others.truncate(as_index(left));
         }
         if sampling.top_p < 1.0 {
             let norm = self.log_norm(top.1);
@@ -245,7 +245,7 @@ impl<'a> Distribution<'a> {
         let allowed = self.allowed.iter_from(0);
         allowed
             .filter(move |&token| listed(token).is_err())
-            .take(self.tail_len as usize)
+            .take(as_index(self.tail_len))
     }
 
     /// The token of the tail with `number` smaller ones.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use step::{
-    Batch, BatchOutput, Candidate, ExecuteError, Executor, ExecutorSpec, PageCopy, Row, Score,
-    Segment, TokenId, TopToken, set_words,
+    Batch, BatchOutput, Candidate, ExecuteError, Executor, ExecutorSpec, PageCopy, Position, Row,
+    Score, Segment, Span, TokenId, TopToken, as_count, as_index, set_words,
 };
 
-use crate::check::{check_shape, error, rows_of, table_of};
+use crate::check::{check_shape, error};
 use crate::context::Context;
 use crate::hash::mix;
 use crate::kv::KvStore;
@@ -130,13 +130,14 @@ impl SimExecutor {
     /// reached. Not for [`Fidelity::Free`].
     pub fn hidden_text(&self, prompt: &[TokenId], budget: u32) -> Vec<TokenId> {
         let mut origin = self.text.origin();
-        for (position, &token) in (0..).zip(prompt) {
+        let given = as_count(prompt.len());
+        for (position, &token) in Span::first(given).iter().zip(prompt) {
             if token != self.config.mask {
                 origin = self.text.read(origin, position, token);
             }
         }
         let mut tokens = Vec::new();
-        for position in (prompt.len() as u32..).take(budget as usize) {
+        for position in Span::at(Position::new(given), budget) {
             tokens.push(self.text.token(origin, position));
             if tokens.last() == Some(&self.config.stop_token) {
                 break;
@@ -157,16 +158,12 @@ impl SimExecutor {
             self.kv.copy(copy);
         }
         for segment in &batch.segments {
-            self.kv.write(
-                rows_of(batch, segment),
-                table_of(batch, segment),
-                pass,
-                strict,
-            )?;
+            let (rows, table) = (batch.rows_of(segment), batch.table_of(segment));
+            self.kv.write(rows, table, pass, strict)?;
         }
         for segment in &batch.segments {
-            self.kv
-                .deepen(rows_of(batch, segment), table_of(batch, segment));
+            let (rows, table) = (batch.rows_of(segment), batch.table_of(segment));
+            self.kv.deepen(rows, table);
         }
         for segment in &batch.segments {
             if strict {
@@ -183,20 +180,20 @@ impl SimExecutor {
         segment: &Segment,
         output: &mut BatchOutput,
     ) -> Result<(), ExecuteError> {
-        let (rows, table) = (rows_of(batch, segment), table_of(batch, segment));
+        let (rows, table) = (batch.rows_of(segment), batch.table_of(segment));
         if rows.iter().all(|row| row.score == Score::None) {
             return Ok(());
         }
         let contents = self.kv.contents(rows, table);
         let mut filled = None;
         for row in rows.iter().filter(|row| row.score.is_wanted()) {
-            if filled != Some(row.visible) {
-                self.context
-                    .fill(&self.text, self.kv.known(table, row.visible));
-                filled = Some(row.visible);
+            if filled != Some(row.visible_end) {
+                let known = self.kv.known(table, row.visible_end);
+                self.context.fill(&self.text, known);
+                filled = Some(row.visible_end);
             }
-            let own = mix(u64::from(row.position), u64::from(row.token));
-            let content = mix(own, contents[row.visible as usize]);
+            let own = mix(u64::from(row.position.get()), u64::from(row.token));
+            let content = mix(own, contents[row.visible_end.index()]);
             let (law, context) = (&self.config.law, &self.context);
             let proposed = propose(
                 law,
@@ -215,7 +212,7 @@ impl SimExecutor {
         let origin = self.text.origin();
         for segment in &batch.segments {
             let mut confident = self.config.free_width;
-            let scored = rows_of(batch, segment).iter();
+            let scored = batch.rows_of(segment).iter();
             for row in scored.filter(|row| row.score.is_wanted()) {
                 let mut gap = FREE_GAPS.0;
                 if row.token == self.config.mask {
@@ -244,12 +241,12 @@ impl SimExecutor {
     ) -> Result<(Candidate, Vec<TopToken>), ExecuteError> {
         let (vocab_size, mask) = (self.config.vocab_size, self.config.mask);
         let mut distribution = proposed.over(vocab_size, mask);
-        for &bias in &batch.biases[row.biases.start as usize..row.biases.end as usize] {
+        for &bias in batch.biases_of(row) {
             distribution.bias(bias);
         }
         if let Some(set) = row.allowed {
             let words = set_words(vocab_size);
-            distribution.restrict(&batch.allowed[set as usize * words..][..words]);
+            distribution.restrict(&batch.allowed[as_index(set) * words..][..words]);
         }
         let candidate = distribution
             .candidate(&segment.sampling, row.position, row.token)
@@ -271,13 +268,13 @@ impl Executor for SimExecutor {
         let step = self.counters.steps.fetch_add(1, Ordering::Relaxed);
         self.counters
             .rows
-            .fetch_add(batch.rows.len() as u64, Ordering::Relaxed);
+            .fetch_add(number(batch.rows.len()), Ordering::Relaxed);
         self.counters
             .scored
-            .fetch_add(batch.scored() as u64, Ordering::Relaxed);
+            .fetch_add(number(batch.scored()), Ordering::Relaxed);
         self.counters
             .copies
-            .fetch_add(batch.copies.len() as u64, Ordering::Relaxed);
+            .fetch_add(number(batch.copies.len()), Ordering::Relaxed);
         let free = self.config.fidelity == Fidelity::Free;
         let mut result = check_shape(batch, &self.config.spec());
         let sound = result.is_ok();
@@ -308,9 +305,13 @@ fn push(output: &mut BatchOutput, (candidate, tops): (Candidate, Vec<TopToken>))
 
 fn writes(batch: &Batch, copy: PageCopy, page_size: u32) -> bool {
     batch.segments.iter().any(|segment| {
-        let table = table_of(batch, segment);
-        let rows = rows_of(batch, segment).iter();
-        rows.map(|row| table[(row.slot / page_size) as usize])
-            .any(|page| page == copy.to)
+        let table = batch.table_of(segment);
+        let mut rows = batch.rows_of(segment).iter();
+        rows.any(|row| table[as_index(row.slot.block(page_size))] == copy.to)
     })
+}
+
+/// A length as a counter's step.
+fn number(len: usize) -> u64 {
+    u64::from(as_count(len))
 }

@@ -18,3 +18,9 @@ pub(crate) fn mix_all(state: u64, words: &[u64]) -> u64 {
 pub(crate) fn unit(hash: u64) -> f64 {
     ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }
+
+/// A number in `0..choices`, `choices >= 1`.
+pub(crate) fn below(hash: u64, choices: u32) -> u32 {
+    let number = hash % u64::from(choices);
+    u32::try_from(number).expect("less than `choices`")
+}

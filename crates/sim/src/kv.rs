@@ -3,9 +3,11 @@
 //! Two layers are simulated, because one would be too forgiving: what a slot holds in the first
 //! is its token and position, what it holds in the second depends on everything its row saw.
 
-use step::{Batch, ExecuteError, PageCopy, PageId, Row, Segment, TokenId};
+use step::{
+    Batch, ExecuteError, PageCopy, PageId, Position, Row, Segment, Slot, TokenId, as_index,
+};
 
-use crate::check::{error, rows_of, table_of};
+use crate::check::error;
 use crate::context::shallow;
 use crate::hash::mix;
 
@@ -16,11 +18,11 @@ const POISON: u64 = 0xDEAD_5107;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub token: TokenId,
-    pub position: u32,
+    pub position: Position,
     /// The second layer's content.
     deep: u64,
-    /// How many slots its row saw, and the sum of their first-layer contents.
-    saw: (u32, u64),
+    /// End of the slots that its row saw, and the sum of their first-layer contents.
+    saw: (Slot, u64),
     /// Who wrote it: a number given to a table whenever its slots are written anew from 0 on,
     /// without a gap.
     lineage: u64,
@@ -42,7 +44,7 @@ pub(crate) type Sums = Vec<u64>;
 
 impl KvStore {
     pub(crate) fn new(pages: u32, page_size: u32, mask: TokenId) -> Self {
-        let slots = vec![None; pages as usize * page_size as usize];
+        let slots = vec![None; as_index(pages) * as_index(page_size)];
         Self {
             slots,
             page_size,
@@ -53,16 +55,16 @@ impl KvStore {
 
     /// Copies a whole page.
     pub(crate) fn copy(&mut self, copy: PageCopy) {
-        let size = self.page_size as usize;
-        let (from, to) = (copy.from.0 as usize * size, copy.to.0 as usize * size);
+        let size = as_index(self.page_size);
+        let (from, to) = (copy.from.index() * size, copy.to.index() * size);
         self.slots.copy_within(from..from + size, to);
     }
 
     /// Forgets what the batch's rows would have written.
     pub(crate) fn poison(&mut self, batch: &Batch) {
         for segment in &batch.segments {
-            for row in rows_of(batch, segment) {
-                let index = self.index(table_of(batch, segment), row.slot);
+            for row in batch.rows_of(segment) {
+                let index = self.index(batch.table_of(segment), row.slot);
                 self.slots[index] = None;
             }
         }
@@ -89,7 +91,7 @@ impl KvStore {
                 token: row.token,
                 position: row.position,
                 deep: 0,
-                saw: (u32::MAX, 0),
+                saw: (Slot::new(u32::MAX), 0),
                 lineage,
                 pass,
             });
@@ -101,11 +103,11 @@ impl KvStore {
     pub(crate) fn deepen(&mut self, rows: &[Row], table: &[PageId]) {
         let sums = self.sums(rows, table, |record| shallow(record.position, record.token));
         for row in rows {
-            let sum = sums[row.visible as usize];
+            let sum = sums[row.visible_end.index()];
             let index = self.index(table, row.slot);
             if let Some(record) = &mut self.slots[index] {
                 record.deep = mix(shallow(row.position, row.token), sum);
-                record.saw = (row.visible, sum);
+                record.saw = (row.visible_end, sum);
             }
         }
     }
@@ -115,13 +117,15 @@ impl KvStore {
         self.sums(rows, table, |record| record.deep)
     }
 
-    /// The known tokens in slots `[0, visible)` with their positions.
+    /// The known tokens in the slots `[0, end)` with their positions.
     pub(crate) fn known(
         &self,
         table: &[PageId],
-        visible: u32,
-    ) -> impl Iterator<Item = (u32, TokenId)> {
-        (0..visible)
+        end: Slot,
+    ) -> impl Iterator<Item = (Position, TokenId)> {
+        Slot::ZERO
+            .to(end)
+            .iter()
             .filter_map(move |slot| self.slots[self.index(table, slot)])
             .filter(|record| record.token != self.mask)
             .map(|record| (record.position, record.token))
@@ -134,20 +138,20 @@ impl KvStore {
     /// # Errors
     /// The first slot for which this does not hold.
     pub(crate) fn check_reads(&self, batch: &Batch, segment: &Segment) -> Result<(), ExecuteError> {
-        let (rows, table) = (rows_of(batch, segment), table_of(batch, segment));
+        let (rows, table) = (batch.rows_of(segment), batch.table_of(segment));
         let sums = self.sums(rows, table, |record| shallow(record.position, record.token));
         let mut seen = Vec::with_capacity(sums.len());
         let mut reader = None;
-        for slot in 0..sums.len() as u32 - 1 {
-            let page = table[(slot / self.page_size) as usize];
+        for slot in Slot::ZERO.to(visible_end(rows)) {
+            let page = table[as_index(slot.block(self.page_size))];
             let Some(record) = self.slots[self.index(table, slot)] else {
                 return error(format!(
                     "slot {slot} ({page:?}) is read and was never written"
                 ));
             };
             let reader = *reader.get_or_insert(record.lineage);
-            let (visible, sum) = record.saw;
-            let same_view = sums.get(visible as usize) == Some(&sum);
+            let (end, sum) = record.saw;
+            let same_view = sums.get(end.index()) == Some(&sum);
             if record.lineage != reader && !same_view {
                 return error(format!(
                     "slot {slot} ({page:?}) is read and is another sequence's"
@@ -167,8 +171,9 @@ impl KvStore {
     /// Whose rows these are: the owner of slot 0, or a new one if the rows write slot 0 and
     /// contradict what stands in the slots of its former owner.
     fn lineage_of(&mut self, rows: &[Row], table: &[PageId]) -> u64 {
-        let former = table.first().and_then(|_| self.slots[self.index(table, 0)]);
-        let starts = (0..).zip(rows).all(|(slot, row)| row.slot == slot);
+        let former = table.first();
+        let former = former.and_then(|_| self.slots[self.index(table, Slot::ZERO)]);
+        let starts = (0..).zip(rows).all(|(slot, row)| row.slot.get() == slot);
         let contradicts = |row: &Row, lineage: u64| {
             self.slots[self.index(table, row.slot)].is_some_and(|old| {
                 old.lineage == lineage
@@ -190,9 +195,8 @@ impl KvStore {
     }
 
     fn sums(&self, rows: &[Row], table: &[PageId], content: fn(&Record) -> u64) -> Sums {
-        let visible = rows.iter().map(|row| row.visible).max().unwrap_or(0);
         let mut sum = 0u64;
-        let slots = (0..visible).map(|slot| {
+        let slots = Slot::ZERO.to(visible_end(rows)).iter().map(|slot| {
             let record = &self.slots[self.index(table, slot)];
             sum = sum.wrapping_add(record.as_ref().map_or(POISON, content));
             sum
@@ -200,8 +204,14 @@ impl KvStore {
         std::iter::once(0).chain(slots).collect()
     }
 
-    fn index(&self, table: &[PageId], slot: u32) -> usize {
-        let page = table[(slot / self.page_size) as usize].0 as usize;
-        page * self.page_size as usize + (slot % self.page_size) as usize
+    fn index(&self, table: &[PageId], slot: Slot) -> usize {
+        let page = table[as_index(slot.block(self.page_size))];
+        page.index() * as_index(self.page_size) + as_index(slot.in_block(self.page_size))
     }
+}
+
+/// End of the slots that any of the rows sees.
+fn visible_end(rows: &[Row]) -> Slot {
+    let ends = rows.iter().map(|row| row.visible_end);
+    ends.max().unwrap_or_default()
 }

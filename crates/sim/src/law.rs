@@ -1,6 +1,6 @@
 //! From what a row sees to the logits of the few tokens that matter there.
 
-use step::{Readout, Row, TokenId};
+use step::{Position, Readout, Row, TokenId};
 
 use crate::ConfidenceLaw;
 use crate::context::Context;
@@ -46,10 +46,10 @@ pub(crate) fn propose(
 }
 
 /// The position that a row says something of.
-pub(crate) fn predicted(row: &Row, readout: Readout) -> u32 {
+pub(crate) fn predicted(row: &Row, readout: Readout) -> Position {
     match readout {
         Readout::Own => row.position,
-        Readout::Previous => row.position + 1,
+        Readout::Previous => row.position.next(),
     }
 }
 

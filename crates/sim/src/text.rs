@@ -6,9 +6,9 @@
 //! a prompt is a function of the prompt, generated tokens that follow it keep it, masks are
 //! skipped, and no marker between prompt and generation is needed.
 
-use step::TokenId;
+use step::{Position, TokenId, as_count, as_index};
 
-use crate::hash::{mix, mix_all, unit};
+use crate::hash::{below, mix, mix_all, unit};
 use crate::{Fidelity, SimConfig};
 
 /// Where a reader stands: which text, begun at which position.
@@ -17,7 +17,7 @@ pub(crate) struct Origin {
     /// Hash of the surprises so far.
     pub key: u64,
     /// Position behind the last surprise.
-    pub start: u32,
+    pub start: Position,
 }
 
 /// All hidden texts of one simulated model.
@@ -58,24 +58,24 @@ impl HiddenText {
     pub(crate) fn origin(&self) -> Origin {
         Origin {
             key: self.seed,
-            start: 0,
+            start: Position::ZERO,
         }
     }
 
     /// Where a reader stands after one more known token.
-    pub(crate) fn read(&self, origin: Origin, position: u32, token: TokenId) -> Origin {
+    pub(crate) fn read(&self, origin: Origin, position: Position, token: TokenId) -> Origin {
         if self.token(origin, position) == token {
             return origin;
         }
         Origin {
-            key: mix_all(origin.key, &[u64::from(position), u64::from(token)]),
-            start: position + 1,
+            key: mix_all(origin.key, &[u64::from(position.get()), u64::from(token)]),
+            start: position.next(),
         }
     }
 
     /// The token of the text at a position (not left of its start).
-    pub(crate) fn token(&self, origin: Origin, position: u32) -> TokenId {
-        let offset = position - origin.start.min(position);
+    pub(crate) fn token(&self, origin: Origin, position: Position) -> TokenId {
+        let offset = position.distance_from(origin.start.min(position));
         if !self.endless && offset >= self.len(origin) {
             return self.stop_token;
         }
@@ -86,27 +86,29 @@ impl HiddenText {
     }
 
     /// What else could stand at a position: a word by rank, possibly the text's own token.
-    pub(crate) fn word(&self, origin: Origin, position: u32, rank: u64) -> TokenId {
-        let hash = mix_all(origin.key, &[u64::from(position), rank, 0x3014]);
-        self.words[(hash % self.words.len() as u64) as usize]
+    pub(crate) fn word(&self, origin: Origin, position: Position, rank: u64) -> TokenId {
+        let hash = mix_all(origin.key, &[u64::from(position.get()), rank, 0x3014]);
+        let count = as_count(self.words.len());
+        self.words[as_index(below(hash, count))]
     }
 
     /// How hard the position is in this text, in `0..1`.
-    pub(crate) fn difficulty(&self, origin: Origin, position: u32) -> f64 {
-        unit(mix_all(origin.key, &[u64::from(position), 0xD1FF]))
+    pub(crate) fn difficulty(&self, origin: Origin, position: Position) -> f64 {
+        unit(mix_all(origin.key, &[u64::from(position.get()), 0xD1FF]))
     }
 
     /// Tokens of the text before its stop token.
     fn len(&self, origin: Origin) -> u32 {
-        let choices = u64::from(self.text_len.end - self.text_len.start);
-        self.text_len.start + (mix(origin.key, 0x1E4) % choices) as u32
+        let choices = self.text_len.end - self.text_len.start;
+        self.text_len.start + below(mix(origin.key, 0x1E4), choices)
     }
 
     /// One period per cell of `period_every` tokens, somewhere in the cell's second half.
     fn ends_sentence(&self, origin: Origin, offset: u32) -> bool {
-        let (cell, place) = (offset / self.period_every, offset % self.period_every);
+        let (cell, inside) = (offset / self.period_every, offset % self.period_every);
         let half = self.period_every / 2;
-        let choices = u64::from(self.period_every - half);
-        place == half + (mix_all(origin.key, &[u64::from(cell), 0xD07]) % choices) as u32
+        let choices = self.period_every - half;
+        let hash = mix_all(origin.key, &[u64::from(cell), 0xD07]);
+        inside == half + below(hash, choices)
     }
 }

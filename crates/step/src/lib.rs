@@ -2,17 +2,24 @@
 //!
 //! `Batch` = segments; the rows of all segments lie packed, without padding. Per layer the
 //! executor first writes every row's K/V to its slot, then every row attends to the slots
-//! `[0, visible)` of its segment. `visible` alone expresses full, block-causal and causal
+//! `[0, visible_end)` of its segment. `visible_end` alone expresses full, block-causal and causal
 //! attention: no mask tensor exists.
 #![deny(missing_docs)]
 
 use std::ops::Range;
 
-pub use decode::{Candidate, TokenId};
+pub use decode::{Candidate, Position, Slot, Span, TokenId, as_count, as_index};
 
 /// A physical KV page, in `0..ExecutorSpec::pages`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageId(pub u32);
+
+impl PageId {
+    /// Its number as an index into a slice.
+    pub const fn index(self) -> usize {
+        as_index(self.0)
+    }
+}
 
 /// What an executor computes for a row besides its K/V.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +52,14 @@ impl Score {
 pub struct Row {
     /// Input token (often the mask token).
     pub token: TokenId,
-    /// Logical position, for RoPE and for the sampling noise.
-    pub position: u32,
+    /// Where the token stands in the text, for RoPE and for the sampling noise.
+    pub position: Position,
     /// Slot of the segment's page table that this row's K/V is written to: slot `s` lies in
     /// the table's page `s / page_size` at index `s % page_size`.
-    pub slot: u32,
-    /// The row attends to slots `[0, visible)` of its segment, `visible > slot` not required.
-    pub visible: u32,
+    pub slot: Slot,
+    /// The row attends to the slots `[0, visible_end)` of its segment; its own slot need not be
+    /// among them.
+    pub visible_end: Slot,
     /// Whether a candidate is wanted.
     pub score: Score,
     /// Range of [`Batch::biases`] applied in order to this row's logits (rows may share one).
@@ -92,7 +100,7 @@ impl Bias {
 
 /// Words of one set of [`Batch::allowed`] over `vocab_size` tokens.
 pub const fn set_words(vocab_size: u32) -> usize {
-    vocab_size.div_ceil(32) as usize
+    as_index(vocab_size.div_ceil(32))
 }
 
 /// How the token of a candidate is drawn. The noise of a row is a function of
@@ -173,10 +181,39 @@ impl Batch {
         self.copies.clear();
     }
 
+    /// The rows of a segment.
+    ///
+    /// # Panics
+    /// If the segment's range lies outside the batch.
+    pub fn rows_of(&self, segment: &Segment) -> &[Row] {
+        &self.rows[indices(&segment.rows)]
+    }
+
+    /// The page table of a segment.
+    ///
+    /// # Panics
+    /// If the segment's range lies outside the batch.
+    pub fn table_of(&self, segment: &Segment) -> &[PageId] {
+        &self.pages[indices(&segment.pages)]
+    }
+
+    /// The biases of a row.
+    ///
+    /// # Panics
+    /// If the row's range lies outside the batch.
+    pub fn biases_of(&self, row: &Row) -> &[Bias] {
+        &self.biases[indices(&row.biases)]
+    }
+
     /// Number of rows with a candidate wanted, the length of [`BatchOutput::candidates`].
     pub fn scored(&self) -> usize {
         self.rows.iter().filter(|row| row.score.is_wanted()).count()
     }
+}
+
+/// A range of numbers as a range of indices.
+fn indices(range: &Range<u32>) -> Range<usize> {
+    as_index(range.start)..as_index(range.end)
 }
 
 /// What one forward pass returns.

@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use anyhow::Result;
 use decode::Candidate;
-use step::{Batch, BatchOutput, Executor, PageId, Row, Sampling, Score, Segment};
+use step::{
+    Batch, BatchOutput, Executor, PageId, Position, Row, Sampling, Score, Segment, Slot, as_count,
+};
 
 /// What the model said of a block in one step.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,9 +82,9 @@ impl<'a> Replay<'a> {
             };
             Row {
                 token,
-                position: position as u32,
-                slot: position as u32,
-                visible: end as u32,
+                position: Position::new(as_count(position)),
+                slot: Slot::new(as_count(position)),
+                visible_end: Slot::new(as_count(end)),
                 score: if scored.contains(&position) {
                     Score::Candidate
                 } else {

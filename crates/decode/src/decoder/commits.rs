@@ -1,5 +1,5 @@
-//! A step's commits: what the rule chooses, drafts, verified guesses, edits, and what a stop token
-//! cuts off.
+//! The commits of a step: the rule's choice, drafts, verified guesses, edits; and the cut behind a
+//! stop token.
 
 use alloc::vec::Vec;
 
@@ -11,6 +11,7 @@ use crate::coordinates::{Offset, Span, as_count};
 use crate::effect::{CommitKind, Effect, LaneId, Role};
 
 impl Decoder {
+    /// Commits what the rule chooses among the masks of one lane, then its edits.
     pub(super) fn commit_lane(
         &mut self,
         id: LaneId,
@@ -52,7 +53,7 @@ impl Decoder {
         self.edit(effects);
     }
 
-    /// Rewrites what the rule wants rewritten. Under a grammar a committed token is final.
+    /// Performs the rule's edits. Under a grammar a committed token is final.
     fn edit(&mut self, effects: &mut Vec<Effect>) {
         if self.guard.is_some() {
             return;
@@ -63,8 +64,8 @@ impl Decoder {
         }
     }
 
-    /// Takes further steps from the forward's word on guessed canvases, as far as the guesses
-    /// have come true.
+    /// Takes further steps from the candidates of guessed canvases, as long as the rule chose
+    /// exactly what was guessed.
     pub(super) fn commit_branches(&mut self, mut branches: &[Proposal], effects: &mut Vec<Effect>) {
         let mut tried = 0;
         while !branches.is_empty() && !self.has_stopped() {
@@ -75,14 +76,13 @@ impl Decoder {
             let Some(id) = self.state.tree.active().last().copied() else {
                 return;
             };
-            let said;
-            (said, branches) = first_branch(branches);
-            self.commit_lane(id, said, effects);
+            let branch;
+            (branch, branches) = first_branch(branches);
+            self.commit_lane(id, branch, effects);
         }
     }
 
-    /// End of the guesses that the last choice of the rule has made true, if it chose exactly
-    /// the next ones behind `from`.
+    /// End of the verified guesses, if the rule's last choice equals the guesses from `from` on.
     fn verified(&self, from: usize) -> Option<usize> {
         let end = from + self.chosen.len();
         let next = self.tried.get(from..end)?;
@@ -96,19 +96,19 @@ impl Decoder {
         self.chosen.iter().all(is_guessed).then_some(end)
     }
 
-    /// Whether the sequence ends with what is committed by now.
+    /// Whether the sequence ends with the tokens committed so far.
     fn has_stopped(&self) -> bool {
         let canvas = &self.state.canvas;
         let open = canvas.first_open(canvas.frontier().to(canvas.end()));
         self.early_stop && canvas.is_stop_at(open)
     }
 
-    /// Commits every scored mask if the rule is done with all of them.
+    /// Commits every scored mask behind the lanes if the rule fills the canvas.
     pub(super) fn fill(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
         if !self.rule.fills() {
             return;
         }
-        // Those of the lanes are committed by now.
+        // The masks of the lanes are committed already.
         let lanes = self.lanes().map(|lane| lane.range.end).max();
         let behind = lanes.unwrap_or_default().to(Offset::new(u32::MAX));
         for proposal in within(proposals, behind) {
@@ -136,6 +136,7 @@ impl Decoder {
         }
     }
 
+    /// Commits masks of the generate lane's lookahead that reach the draft threshold.
     pub(super) fn commit_drafts(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
         let (Some(threshold), Some(lane)) =
             (self.schedule.draft_threshold(), self.state.tree.generate())
@@ -176,10 +177,11 @@ impl Decoder {
     }
 
     /// Cuts the canvas behind the leftmost stop token that this step committed.
+    /// `effects[born..]` are the effects of this step.
     pub(super) fn prune(&mut self, born: usize, effects: &mut Vec<Effect>) {
         let canvas = &self.state.canvas;
         let stop = match self.rule.reads() {
-            // What was committed in earlier steps has not been final before.
+            // Tokens of earlier steps become final only now, too.
             Reads::Lane => {
                 let mut lanes = self.lanes().flat_map(|lane| lane.range);
                 lanes.find(|offset| canvas.is_stop_at(*offset))
@@ -202,7 +204,7 @@ impl Decoder {
     }
 }
 
-/// The proposals of the first branch, and those of the others.
+/// Splits proposals into those of the first branch and the rest.
 pub(super) fn first_branch(proposals: &[Proposal]) -> (&[Proposal], &[Proposal]) {
     let border = proposals
         .windows(2)

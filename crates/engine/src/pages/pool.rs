@@ -72,29 +72,27 @@ impl PagePool {
     pub(super) fn take(&mut self) -> Result<PageId, OutOfPages> {
         let free = self.free.pop().or_else(|| self.forget());
         let page = free.ok_or(OutOfPages)?;
-        self.references[page.0 as usize] = 1;
+        self.references[page.index()] = 1;
         Ok(page)
     }
 
     /// Takes a page from the prefix cache that nobody else holds.
     fn forget(&mut self) -> Option<PageId> {
         let references = &self.references;
-        let page = self
-            .prefixes
-            .forget(|page| references[page.0 as usize] == 1)?;
-        self.cached[page.0 as usize] = false;
+        let page = self.prefixes.forget(|page| references[page.index()] == 1)?;
+        self.cached[page.index()] = false;
         self.idle -= 1;
         Some(page)
     }
 
     pub(super) fn retain(&mut self, page: PageId) {
-        let at = page.0 as usize;
+        let at = page.index();
         self.idle -= u32::from(self.cached[at] && self.references[at] == 1);
         self.references[at] += 1;
     }
 
     pub(super) fn release(&mut self, page: PageId) {
-        let at = page.0 as usize;
+        let at = page.index();
         self.references[at] -= 1;
         match self.references[at] {
             0 => self.free.push(page),
@@ -107,9 +105,9 @@ impl PagePool {
     /// the text `before`; the text up to there.
     pub fn remember(&mut self, before: Node, tokens: &[TokenId], page: PageId) -> Node {
         let (node, fresh) = self.prefixes.insert(before, tokens, page);
-        if fresh && !self.cached[page.0 as usize] {
-            self.cached[page.0 as usize] = true;
-            self.references[page.0 as usize] += 1;
+        if fresh && !self.cached[page.index()] {
+            self.cached[page.index()] = true;
+            self.references[page.index()] += 1;
         }
         node
     }
@@ -124,12 +122,12 @@ impl PagePool {
     ) -> Result<(), &'static str> {
         let mut counted = vec![0; self.references.len()];
         for page in tables.flat_map(PageTable::pages) {
-            counted[page.0 as usize] += 1;
+            counted[page.index()] += 1;
         }
         let mut idle = 0;
         for page in self.prefixes.pages() {
-            idle += u32::from(counted[page.0 as usize] == 0);
-            counted[page.0 as usize] += 1;
+            idle += u32::from(counted[page.index()] == 0);
+            counted[page.index()] += 1;
         }
         if idle != self.idle {
             return Err("the count of idle pages is wrong");

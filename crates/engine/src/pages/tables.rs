@@ -85,7 +85,7 @@ impl PageTable {
         let first = as_index(slots.start.block(pool.page_size));
         let last = as_index(pool.pages_of(slots.end));
         for page in &mut self.pages[first..last] {
-            if pool.references[page.0 as usize] > 1 {
+            if pool.references[page.index()] > 1 {
                 let fresh = pool.take()?;
                 copies.push(PageCopy {
                     from: *page,

@@ -196,9 +196,9 @@ impl Packer<'_> {
         let token = sequence.token(of.place, scoring.guesses);
         let mut row = Row {
             token: token.unwrap_or(self.mask),
-            position: sequence.position_of(of.place).get(),
-            slot: of.slot.get(),
-            visible: of.visible_end.get(),
+            position: sequence.position_of(of.place),
+            slot: of.slot,
+            visible_end: of.visible_end,
             score: Score::None,
             biases: scoring.plain.clone(),
             allowed: None,

@@ -78,7 +78,9 @@ fn a_grammar_speaks_of_the_frontier_alone() {
         }
         assert_eq!(batch.allowed, expected);
         let limited = batch.rows.iter().filter(|row| row.allowed.is_some());
-        let limited: Vec<_> = limited.map(|row| (row.position, row.allowed)).collect();
+        let limited: Vec<_> = limited
+            .map(|row| (row.position.get(), row.allowed))
+            .collect();
         assert_eq!(limited, [(1 + frontier, Some(0))]);
         let first = (10..64).find(|token| expected[*token as usize / 32] >> (token % 32) & 1 == 1);
         scripted.step(&[(frontier, first.expect("a word"), 0.95)]);

@@ -2,7 +2,7 @@
 
 use asynclane_model::{ModelExecutor, Stage};
 use std::time::{Duration, Instant};
-use step::{Batch, BatchOutput, Executor, PageId, Row, Sampling, Score, Segment};
+use step::{Batch, BatchOutput, Executor, PageId, Position, Row, Sampling, Score, Segment, Slot};
 
 /// Slots of a page.
 pub const PAGE: u32 = 16;
@@ -18,9 +18,9 @@ pub fn batch(sequences: u32, rows: u32, context: u32) -> Batch {
     for sequence in 0..sequences {
         batch.rows.extend((context - rows..context).map(|i| Row {
             token: 6 + (i * 7 + sequence) % 900,
-            position: i,
-            slot: i,
-            visible: context,
+            position: Position::new(i),
+            slot: Slot::new(i),
+            visible_end: Slot::new(context),
             score: Score::Candidate,
             biases: 0..0,
             allowed: None,

@@ -4,7 +4,9 @@
 use super::{DeviceConfig, DeviceExecutor, DeviceModel, KvMemory};
 use crate::{Checkpoint, ExecutorConfig, LoadError, Model, ModelExecutor, WeightDtype};
 use kernels::device::{self, Check, Device};
-use step::{Batch, BatchOutput, Candidate, Executor, PageId, Row, Sampling, Score, Segment};
+use step::{
+    Batch, BatchOutput, Candidate, Executor, PageId, Position, Row, Sampling, Score, Segment, Slot,
+};
 
 /// Heads, key/value heads and width of the models; the head widths are 32, 64 and 128.
 const SHAPES: [(usize, usize, usize); 3] = [(6, 3, 192), (4, 1, 256), (3, 3, 384)];
@@ -111,9 +113,9 @@ fn batch(lengths: &[u32]) -> Batch {
         page += count;
         batch.rows.extend((0..length).map(|i| Row {
             token: (i * 7919 + i * i * 31) % VOCAB,
-            position: i,
-            slot: i,
-            visible: length,
+            position: Position::new(i),
+            slot: Slot::new(i),
+            visible_end: Slot::new(length),
             score: Score::Candidate,
             biases: 0..0,
             allowed: None,

@@ -6,7 +6,9 @@ use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use step::{Batch, BatchOutput, Candidate, Executor, PageId, Row, Sampling, Score, Segment};
+use step::{
+    Batch, BatchOutput, Candidate, Executor, PageId, Position, Row, Sampling, Score, Segment, Slot,
+};
 
 /// A checkpoint described by its configuration and f32 tensors.
 #[derive(Clone)]
@@ -378,12 +380,12 @@ fn add(x: &mut [f64], y: &[f64]) {
 }
 
 /// A row whose slot is its position, scored.
-pub fn row(token: u32, position: u32, visible: u32) -> Row {
+pub fn row(token: u32, position: u32, visible_end: u32) -> Row {
     Row {
         token,
-        position,
-        slot: position,
-        visible,
+        position: Position::new(position),
+        slot: Slot::new(position),
+        visible_end: Slot::new(visible_end),
         score: Score::Candidate,
         biases: 0..0,
         allowed: None,

@@ -4,7 +4,8 @@ use crate::common::{Tiny, execute, push, row};
 use asynclane_model::{ExecutorConfig, ModelExecutor};
 use serde_json::json;
 use step::{
-    Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Row, Sampling, Score, TopToken,
+    Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Position, Row, Sampling,
+    Score, Slot, TopToken,
 };
 
 fn tiny() -> Tiny {
@@ -60,21 +61,21 @@ fn indices_out_of_bounds_are_errors_and_the_next_batch_works() {
         ),
         (
             Row {
-                position: 256,
+                position: Position::new(256),
                 ..good.clone()
             },
             "row 0: position 256 of 256",
         ),
         (
             Row {
-                slot: 16,
+                slot: Slot::new(16),
                 ..good.clone()
             },
             "row 0: slot 16, 1 visible, of 16 slots",
         ),
         (
             Row {
-                visible: 17,
+                visible_end: Slot::new(17),
                 ..good.clone()
             },
             "row 0: slot 0, 17 visible, of 16 slots",
@@ -198,7 +199,7 @@ fn a_ban_moves_the_argmax_and_raises_the_rest() {
         vec![
             row(1, 0, 1),
             Row {
-                slot: 1,
+                slot: Slot::new(1),
                 ..row(1, 0, 1)
             },
         ],
@@ -351,7 +352,7 @@ fn noise_is_a_function_of_seed_clock_and_position() {
         };
         let rows = (0..16)
             .map(|i| Row {
-                slot: i,
+                slot: Slot::new(i),
                 ..row(5, position + i, 16)
             })
             .collect();

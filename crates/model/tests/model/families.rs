@@ -7,7 +7,7 @@ use asynclane_model::{
 };
 use serde_json::{Value, json};
 use std::num::NonZeroUsize;
-use step::{Attention, Batch, Candidate, Executor, Readout, Row, Sampling};
+use step::{Attention, Batch, Candidate, Executor, Readout, Row, Sampling, Slot};
 
 /// An executor with pages of 8 slots.
 fn executor(model: Model) -> ModelExecutor {
@@ -147,7 +147,7 @@ fn reordered_rows_see_what_is_before_them_at_their_own_positions() {
         let rows: Vec<Row> = (0u32..)
             .zip(order)
             .map(|(slot, &position)| Row {
-                slot,
+                slot: Slot::new(slot),
                 ..row(case.tokens[position as usize], position, slot + 1)
             })
             .collect();

@@ -3,7 +3,7 @@
 use crate::common::{Noise, Store, Tiny, assert_candidate, execute, load, push, reference, row};
 use asynclane_model::WeightDtype;
 use serde_json::{Value, json};
-use step::{Batch, PageCopy, PageId, Sampling, Score};
+use step::{Batch, PageCopy, PageId, Sampling, Score, Slot};
 
 /// Odd sizes, grouped heads, tied weights, biases, padded vocabularies.
 fn variants() -> Vec<Value> {
@@ -156,7 +156,7 @@ fn rows_without_a_score_only_write_and_copies_come_first() {
     push(
         &mut batch,
         vec![step::Row {
-            slot: 8,
+            slot: Slot::new(8),
             ..row(9, 8, 9)
         }],
         &[4, 5],
@@ -184,7 +184,7 @@ fn slots_and_positions_are_independent() {
     let mut executor = tiny.executor(4, 2);
     let rows = (0..20u32)
         .map(|i| step::Row {
-            slot: (i * 7 + 3) % 20,
+            slot: Slot::new((i * 7 + 3) % 20),
             ..row(tokens[i as usize], i, 20)
         })
         .collect();

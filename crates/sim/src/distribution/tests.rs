@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use step::{Bias, Sampling, TokenId, set_words};
+use step::{Bias, Position, Sampling, TokenId, set_words};
 
 use super::Distribution;
 use crate::hash::{mix, unit};
@@ -124,7 +124,8 @@ fn candidates_equal_those_of_all_logits() {
         let (sparse, dense) = (case.sparse(), case.dense());
         let (p, ranked) = (softmax(&dense), ranking(&dense));
         for present in 0..VOCAB {
-            let Some(candidate) = sparse.candidate(&Sampling::GREEDY, 0, present) else {
+            let Some(candidate) = sparse.candidate(&Sampling::GREEDY, Position::ZERO, present)
+            else {
                 banned += 1;
                 assert_eq!(ranked, [], "seed {seed}");
                 break;
@@ -188,7 +189,7 @@ fn draws_follow_the_tempered_probabilities_within_the_set() {
         let mut counts = vec![0; VOCAB as usize];
         for seed in 0..20_000 {
             let sampling = Sampling { seed, ..HOT };
-            let candidate = sparse.candidate(&sampling, 7, 0).unwrap();
+            let candidate = sparse.candidate(&sampling, Position::new(7), 0).unwrap();
             counts[candidate.token as usize] += 1;
         }
         for (&count, p) in counts.iter().zip(expected) {
@@ -209,7 +210,12 @@ fn filters_cut_the_ranking_at_its_place() {
         }
         let drawn = |settings: Sampling| -> BTreeSet<TokenId> {
             let draws = (0..300).map(|seed| Sampling { seed, ..settings });
-            let tokens = draws.map(|sampling| sparse.candidate(&sampling, 7, 0).unwrap().token);
+            let tokens = draws.map(|sampling| {
+                sparse
+                    .candidate(&sampling, Position::new(7), 0)
+                    .unwrap()
+                    .token
+            });
             tokens.collect()
         };
         for top_k in [1, 2, 4, 9] {

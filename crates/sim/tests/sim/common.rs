@@ -2,8 +2,8 @@
 
 use asynclane_sim::{SimConfig, SimExecutor};
 use step::{
-    Batch, BatchOutput, Candidate, ExecuteError, Executor, PageId, Row, Sampling, Score, Segment,
-    TokenId,
+    Batch, BatchOutput, Candidate, ExecuteError, Executor, PageId, Position, Row, Sampling, Score,
+    Segment, Slot, TokenId,
 };
 
 /// A configuration with small pages, so that sequences span several.
@@ -21,23 +21,23 @@ pub fn executor() -> SimExecutor {
 }
 
 /// A row at slot = position that wants a candidate.
-pub fn row(token: TokenId, position: u32, visible: u32) -> Row {
+pub fn row(token: TokenId, position: u32, visible_end: u32) -> Row {
     Row {
         token,
-        position,
-        slot: position,
-        visible,
+        position: Position::new(position),
+        slot: Slot::new(position),
+        visible_end: Slot::new(visible_end),
         score: Score::Candidate,
         biases: 0..0,
         allowed: None,
     }
 }
 
-/// Rows of the tokens from `start` on, all seeing `[0, visible)`.
-pub fn rows(tokens: &[TokenId], start: u32, visible: u32) -> Vec<Row> {
+/// Rows of the tokens from `start` on, all seeing `[0, visible_end)`.
+pub fn rows(tokens: &[TokenId], start: u32, visible_end: u32) -> Vec<Row> {
     (start..)
         .zip(tokens)
-        .map(|(position, &token)| row(token, position, visible))
+        .map(|(position, &token)| row(token, position, visible_end))
         .collect()
 }
 
@@ -112,7 +112,7 @@ impl Decoder {
         let (start, end) = self.open().unwrap_or((0, 0));
         let mut rows = rows(&self.canvas, 0, self.canvas.len() as u32);
         for row in &mut rows {
-            if !(start..end).contains(&row.position) || row.token != self.mask {
+            if !(start..end).contains(&row.position.get()) || row.token != self.mask {
                 row.score = Score::None;
             }
         }
@@ -138,7 +138,7 @@ impl Decoder {
             .fold(0.0, f64::max);
         for (row, candidate) in proposals {
             if candidate.probability >= best.min(0.9) {
-                self.canvas[row.position as usize] = candidate.token;
+                self.canvas[row.position.index()] = candidate.token;
             }
         }
     }

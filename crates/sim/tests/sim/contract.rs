@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::common::{Decoder, batch, config, executor, pages, push, row, rows, run};
 use asynclane_sim::{Fidelity, SimConfig, SimExecutor};
-use step::{Batch, Bias, PageCopy, PageId, Row, Score};
+use step::{Batch, Bias, PageCopy, PageId, Position, Row, Score, Slot};
 
 /// A prompt of four tokens and four masks, under full attention.
 fn prefill(prompt: [u32; 4]) -> Vec<Row> {
@@ -30,7 +30,7 @@ fn lenient() -> SimExecutor {
 #[test]
 fn a_slot_never_written_may_not_be_read() {
     let mut rows = prefill([9, 10, 11, 12]);
-    rows[5].visible = 9;
+    rows[5].visible_end = Slot::new(9);
     let what = refused(&mut executor(), &batch(rows, &pages(0..3)));
     assert!(
         what.contains("slot 8") && what.contains("never written"),
@@ -75,7 +75,8 @@ fn a_recycled_page_must_be_written_before_it_is_read() {
         what.contains("slot 4") && what.contains("another sequence's"),
         "{what}"
     );
-    next.iter_mut().for_each(|row| row.visible = 4);
+    next.iter_mut()
+        .for_each(|row| row.visible_end = Slot::new(4));
     run(&mut executor, &batch(next, &pages([0, 1]))).unwrap();
 }
 
@@ -109,7 +110,7 @@ fn a_refresh_may_extend_over_recycled_pages() {
 #[test]
 fn the_same_position_in_two_visible_slots_is_refused() {
     let mut rows = prefill([9, 10, 11, 12]);
-    rows[7].position = 6;
+    rows[7].position = Position::new(6);
     let what = refused(&mut executor(), &batch(rows, &pages([0, 1])));
     assert!(
         what.contains("slots 6 and 7 both hold position 6"),
@@ -154,7 +155,8 @@ fn a_copied_page_is_read_like_its_source() {
 fn causal(tokens: &[u32], range: Range<u32>) -> Vec<Row> {
     let tokens = &tokens[range.start as usize..range.end as usize];
     let mut rows = rows(tokens, range.start, 0);
-    rows.iter_mut().for_each(|row| row.visible = row.slot + 1);
+    rows.iter_mut()
+        .for_each(|row| row.visible_end = row.slot.next());
     rows
 }
 
@@ -272,9 +274,11 @@ fn shapes_out_of_range_are_errors_and_not_panics() {
     let good = batch(prefill([9, 10, 11, 12]), &pages([0, 1]));
     let broken: [(&str, Break); 15] = [
         ("page 256", |batch| batch.pages[1] = PageId(256)),
-        ("slots", |batch| batch.rows[0].slot = 8),
-        ("slots", |batch| batch.rows[0].visible = 9),
-        ("positions", |batch| batch.rows[0].position = 4096),
+        ("slots", |batch| batch.rows[0].slot = Slot::new(8)),
+        ("slots", |batch| batch.rows[0].visible_end = Slot::new(9)),
+        ("positions", |batch| {
+            batch.rows[0].position = Position::new(4096)
+        }),
         ("tokens", |batch| batch.rows[0].token = 512),
         ("biases", |batch| batch.rows[0].biases = 0..1),
         ("repetition: 0.0", |batch| {

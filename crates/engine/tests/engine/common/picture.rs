@@ -58,7 +58,7 @@ impl Scripted {
         let lines = picture(batch);
         let scored = batch.rows.iter().filter(|row| row.score.is_wanted());
         let ahead = u32::from(self.readout == Readout::Previous);
-        let offset = |row: &Row| row.position + ahead - self.prompt;
+        let offset = |row: &Row| row.position.get() + ahead - self.prompt;
         let offsets: Vec<u32> = scored.map(offset).collect();
         for (offset, ..) in said {
             assert!(
@@ -110,18 +110,18 @@ pub fn picture(batch: &Batch) -> Vec<String> {
         .map(|copy| format!("copy {} -> {}", copy.from.0, copy.to.0));
     let mut lines: Vec<String> = copies.collect();
     for segment in &batch.segments {
-        let pages = &batch.pages[segment.pages.start as usize..segment.pages.end as usize];
+        let pages = batch.table_of(segment);
         let pages: Vec<String> = pages.iter().map(|page| page.0.to_string()).collect();
         let mut line = format!("pages {}:", pages.join(" "));
-        let rows = &batch.rows[segment.rows.start as usize..segment.rows.end as usize];
+        let rows = batch.rows_of(segment);
         let runs = rows.chunk_by(|a, b| {
-            let same = a.visible == b.visible || (sees_itself(a) && sees_itself(b));
-            a.position + 1 == b.position && a.slot + 1 == b.slot && same
+            let same = a.visible_end == b.visible_end || (sees_itself(a) && sees_itself(b));
+            a.position.next() == b.position && a.slot.next() == b.slot && same
         });
         for run in runs {
             let (first, last) = (&run[0], &run[run.len() - 1]);
-            write!(line, " {}..{}", first.position, last.position + 1).expect("a string");
-            if first.slot != first.position {
+            write!(line, " {}..{}", first.position, last.position.next()).expect("a string");
+            if first.slot.get() != first.position.get() {
                 write!(line, " at {}", first.slot).expect("a string");
             }
             line.push_str(" =");
@@ -132,7 +132,7 @@ pub fn picture(batch: &Batch) -> Vec<String> {
                 [one, more @ ..] if sees_itself(one) && more.iter().all(sees_itself) => {
                     line.push_str(" see back;");
                 }
-                _ => write!(line, " see {};", first.visible).expect("a string"),
+                _ => write!(line, " see {};", first.visible_end).expect("a string"),
             }
         }
         lines.push(line.trim_end_matches(';').to_owned());
@@ -142,11 +142,11 @@ pub fn picture(batch: &Batch) -> Vec<String> {
 
 /// The last slot that the row sees is its own.
 fn sees_itself(row: &Row) -> bool {
-    row.visible == row.slot + 1
+    row.visible_end == row.slot.next()
 }
 
 fn cell(row: &Row, batch: &Batch) -> String {
-    let biases = &batch.biases[row.biases.start as usize..row.biases.end as usize];
+    let biases = batch.biases_of(row);
     let banned = biases.iter().any(|bias| bias.amount == f32::NEG_INFINITY);
     match (row.token, row.score) {
         (MASK, Score::None) => "_".to_owned(),
