@@ -1,14 +1,14 @@
-//! The tokens a row may choose from: all of the vocabulary or a set.
+//! The tokens that a row may propose: the whole vocabulary or a set.
 
 use std::ops::Range;
 
 use step::{TokenId, as_index, set_words};
 
-/// Tokens of `0..vocab_size`, all or those whose bit is set.
+/// A set of tokens of `0..vocab_size`.
 #[derive(Debug)]
 pub(crate) struct Allowed<'a> {
     vocab_size: u32,
-    /// [`set_words`] words; none = all tokens.
+    /// [`set_words`] words with one bit per token; `None` for all tokens.
     words: Option<&'a [u32]>,
 }
 
@@ -29,7 +29,7 @@ impl<'a> Allowed<'a> {
         self.word(token / 32) >> (token % 32) & 1 == 1
     }
 
-    /// Allowed tokens in a range of ids, which may reach beyond the vocabulary.
+    /// Number of allowed tokens in a range of ids; the range may reach beyond the vocabulary.
     pub(crate) fn count(&self, range: Range<TokenId>) -> u32 {
         let end = range.end.min(self.vocab_size);
         if range.start >= end {
@@ -68,7 +68,7 @@ impl<'a> Allowed<'a> {
         })
     }
 
-    /// The allowed token at or after `first` with `number` others between.
+    /// The allowed token with `number` other allowed ones between `first` and itself.
     pub(crate) fn nth(&self, first: TokenId, number: u32) -> Option<TokenId> {
         match self.words {
             None => Some(first + number).filter(|&token| token < self.vocab_size),

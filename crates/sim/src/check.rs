@@ -1,13 +1,13 @@
-//! The shape of a batch: ranges, pages, slots and tokens a real executor would rely on.
+//! Checks the ranges, pages, slots and tokens of a batch on which a real executor relies.
 
 use step::{
     Attention, Batch, ExecuteError, ExecutorSpec, Row, Segment, as_count, as_index, set_words,
 };
 
-/// Checks everything that can be seen without the KV store.
+/// Checks everything that needs no look into the KV store.
 ///
 /// # Errors
-/// The first thing that is out of range.
+/// The first value that is out of range.
 pub(crate) fn check_shape(batch: &Batch, spec: &ExecutorSpec) -> Result<(), ExecuteError> {
     let mut next = 0;
     for (number, segment) in batch.segments.iter().enumerate() {
@@ -91,7 +91,7 @@ fn check_row(
     Ok(())
 }
 
-/// Whether a row sees what weights of that kind were trained to see.
+/// Checks that a row sees what weights of this kind were trained to see.
 fn check_attention(row: &Row, attention: Attention) -> Result<(), String> {
     match attention {
         Attention::Full => Ok(()),

@@ -1,4 +1,4 @@
-//! What the simulated model is like.
+//! The configuration of a simulated model.
 
 use std::ops::Range;
 
@@ -7,46 +7,46 @@ use step::{Attention, ExecutorSpec, Readout, TokenId};
 /// How faithfully a forward pass is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fidelity {
-    /// The KV store is kept, and a batch that reads what its sequence never wrote, or writes a
-    /// slot twice, is an error.
+    /// Keeps a KV store. A batch that reads a slot its sequence never wrote, or writes a slot twice,
+    /// is an error.
     Strict,
-    /// The KV store is kept; such a batch only gets other candidates, as from a real model.
+    /// Keeps a KV store. Such a batch gets different candidates, as from a real model.
     Lenient,
-    /// Next to no work, to measure what lies above the executor: no KV store; in every segment
-    /// the first [`SimConfig::free_width`] masked rows are confident, the others are not; the
-    /// text depends on positions alone and has no stop token.
+    /// Does almost no work, to measure the code above the executor. Keeps no KV store. In every
+    /// segment the first [`SimConfig::free_width`] masked rows are confident and the others are
+    /// not; the text depends on positions alone and has no stop token.
     Free,
 }
 
-/// How the gap between the best logit and the runner-up's comes about, in nats:
+/// The gap between the best logit and the runner-up's, in nats:
 /// `base + left * L + right * R - difficulty * u + jitter * v`, at least [`Self::least`], plus
-/// `present` where the row already carries the token.
+/// `present` if the row's input is already the token.
 ///
-/// `L` and `R` in `0..1` are the known tokens among the eight positions on either side, nearer
-/// ones weighing more by `decay`; `u` in `0..1` is the position's own difficulty; `v` in
-/// `-1..1` is a hash of everything the row sees.
+/// `L` and `R` in `0..1` measure how many tokens are known among the eight positions on either
+/// side, nearer ones weighing more by `decay`; `u` in `0..1` is the position's difficulty; `v` in
+/// `-1..1` is a hash of everything that the row sees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConfidenceLaw {
-    /// Gap of a position of no difficulty that sees nothing near it.
+    /// Gap of a position of difficulty 0 without known tokens near it.
     pub base: f64,
-    /// What known tokens on the left add.
+    /// Weight of the known tokens on the left.
     pub left: f64,
-    /// What known tokens on the right add.
+    /// Weight of the known tokens on the right.
     pub right: f64,
     /// Weight of a neighbour relative to the next nearer one, in `0.0..1.0`.
     pub decay: f64,
-    /// What the hardest position loses.
+    /// Weight of the position's difficulty.
     pub difficulty: f64,
-    /// What the content of the visible slots adds or takes away at most.
+    /// Weight of the hash of the visible slots.
     pub jitter: f64,
-    /// What it adds that the row's own token is the right one already.
+    /// Added if the row's input is already the token.
     pub present: f64,
-    /// Smallest gap, `> 0`: the hidden text is always the argmax.
+    /// Smallest gap, `> 0`, so that the hidden text is always the argmax.
     pub least: f64,
 }
 
 impl Default for ConfidenceLaw {
-    /// Two to four tokens per forward pass under a threshold of 0.9 in blocks of 32.
+    /// Gives two to four tokens per forward pass under a threshold of 0.9 in blocks of 32.
     fn default() -> Self {
         Self {
             base: 1.0,
@@ -70,27 +70,26 @@ pub struct SimConfig {
     pub pages: u32,
     /// Number of tokens with a logit.
     pub vocab_size: u32,
-    /// Positions a sequence may have.
+    /// Most positions of a sequence.
     pub max_positions: u32,
     /// The mask token, never proposed.
     pub mask: TokenId,
-    /// What an engine must let rows see.
+    /// Which rows a row must attend to.
     pub attention: Attention,
-    /// Where an engine must read predictions.
+    /// Which row predicts a position.
     pub readout: Readout,
     /// Seed of the hidden texts and of the difficulty of positions.
     pub seed: u64,
-    /// The token at and behind the end of a hidden text.
+    /// The token at the end of a hidden text and everywhere behind it.
     pub stop_token: TokenId,
-    /// Length of the hidden texts in tokens before the stop token, drawn per prompt; a start at
-    /// or beyond `max_positions` means that they never end.
+    /// Length of the hidden texts in tokens without the stop token, drawn per prompt. If its start
+    /// is at least `max_positions`, texts never end.
     pub text_len: Range<u32>,
     /// A token that ends sentences, if any.
     pub period: Option<TokenId>,
     /// Mean distance between two periods in tokens, `>= 2`.
     pub period_every: u32,
-    /// The tokens of which texts are made; empty means every other one than mask, stop and
-    /// period.
+    /// The tokens of which texts consist; empty for all tokens but mask, stop token and period.
     pub words: Vec<TokenId>,
     /// How confident the model is.
     pub law: ConfidenceLaw,
@@ -125,20 +124,20 @@ impl Default for SimConfig {
     }
 }
 
-/// A configuration no model could have.
+/// An invalid configuration.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("simulated model: {key}: expected {expected}, found {found}")]
 pub struct SimConfigError {
     /// Field of [`SimConfig`].
     pub key: &'static str,
-    /// What it must be.
+    /// The values it may have.
     pub expected: String,
-    /// What it is.
+    /// The value it has.
     pub found: String,
 }
 
 impl SimConfig {
-    /// The sizes an engine sees.
+    /// The sizes and properties of the executor.
     pub fn spec(&self) -> ExecutorSpec {
         ExecutorSpec {
             page_size: self.page_size,

@@ -1,25 +1,24 @@
-//! What one row sees: the known tokens of its visible slots, in order of position.
+//! The context of a row: the known tokens of its visible slots, in order of position.
 
 use step::{Position, TokenId};
 
 use crate::hash::mix;
 use crate::text::{HiddenText, Origin};
 
-/// How far to either side of a position known tokens are felt.
+/// Distance up to which known tokens on either side of a position count.
 const REACH: u8 = 8;
 
-/// The known (not masked) tokens among some visible slots.
+/// The known tokens, those that are not masks, among the visible slots.
 #[derive(Debug, Default)]
 pub(crate) struct Context {
     /// Known tokens by position, ascending.
     known: Vec<(Position, TokenId)>,
-    /// Where the text's reader stands before the known token of the same index; one more at the
-    /// end.
+    /// The reader's origin before the known token of the same index, and one after the last.
     origins: Vec<Origin>,
 }
 
 impl Context {
-    /// Takes over the known tokens of the visible slots, in any order.
+    /// Replaces the known tokens; they may come in any order.
     pub(crate) fn fill(
         &mut self,
         text: &HiddenText,
@@ -37,12 +36,12 @@ impl Context {
         self.origins.push(origin);
     }
 
-    /// Where the reader stands after everything known left of a position.
+    /// The reader's origin after every known token left of a position.
     pub(crate) fn origin(&self, position: Position) -> Origin {
         self.origins[self.before(position)]
     }
 
-    /// How much of the near left is known, and of the near right, each in `0.0..1.0`.
+    /// The shares of known tokens near a position, on its left and on its right, in `0.0..1.0`.
     pub(crate) fn support(&self, position: Position, decay: f64) -> (f64, f64) {
         let weight = |distance: u32| match u8::try_from(distance) {
             Ok(distance @ 1..=REACH) => (1.0 - decay) * decay.powi(i32::from(distance) - 1),
@@ -65,7 +64,7 @@ impl Context {
     }
 }
 
-/// What a slot's first-layer K/V holds: its token and position.
+/// A slot's content in the first layer: its token and position.
 pub(crate) fn shallow(position: Position, token: TokenId) -> u64 {
     mix(mix(0x5A110, u64::from(position.get())), u64::from(token))
 }

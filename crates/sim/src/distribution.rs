@@ -1,4 +1,4 @@
-//! Logits over the whole vocabulary, most of them equal, and the candidate they reduce to.
+//! Logits over the vocabulary, most of them equal, and their reduction to a candidate.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use step::{Bias, Candidate, Position, Sampling, TokenId, TopToken, as_count, as_
 use crate::allowed::Allowed;
 use crate::hash::{below, mix_all, unit};
 
-/// A few tokens with their own logit, all other allowed ones (the tail) with a common one.
+/// A few tokens with logits of their own, and one logit for every other allowed token (the tail).
 #[derive(Debug)]
 pub(crate) struct Distribution<'a> {
     /// Tokens with their own logit, by id; minus infinity bans one. Always holds the mask.
@@ -16,7 +16,7 @@ pub(crate) struct Distribution<'a> {
     tail_logit: f64,
     /// Size of the tail.
     tail_len: u32,
-    /// Tokens outside belong to no tail, and are banned if they have their own logit.
+    /// Tokens outside this set are not in the tail; with a logit of their own they are banned.
     allowed: Allowed<'a>,
     vocab_size: u32,
 }
@@ -39,7 +39,7 @@ impl<'a> Distribution<'a> {
         }
     }
 
-    /// Changes one token's logit. Before [`Self::restrict`].
+    /// Changes one token's logit; to be called before [`Self::restrict`].
     pub(crate) fn bias(&mut self, bias: Bias) {
         let (repetition, amount) = (f64::from(bias.repetition), f64::from(bias.amount));
         let changed = |logit: f64| match logit > 0.0 {
@@ -101,8 +101,8 @@ impl<'a> Distribution<'a> {
         })
     }
 
-    /// The `count` most probable tokens, the lower id first on ties; entries for which none is
-    /// left name some other token than the mask.
+    /// The `count` most probable tokens, the lower id first on ties. Entries beyond the allowed
+    /// tokens name any token but the mask.
     pub(crate) fn tops(&self, count: usize, mask: TokenId) -> Vec<TopToken> {
         let Some(top) = self.best(None).filter(|_| count > 0) else {
             return Vec::new();
@@ -161,8 +161,8 @@ impl<'a> Distribution<'a> {
         best.0
     }
 
-    /// The tokens with their own logit that top-k, top-p and min-p leave, and how many of the
-    /// tail: its first ones.
+    /// The tokens with a logit of their own that top-k, top-p and min-p keep, and the number of
+    /// tail tokens that they keep, by id from the lowest.
     fn filtered(&self, sampling: &Sampling, top: Scored) -> (Vec<Scored>, u32) {
         let mut kept = self.ranked();
         let mut tail_len = self.tail_len;
@@ -173,7 +173,7 @@ impl<'a> Distribution<'a> {
                 tail_len = 0;
             }
         }
-        // From here on the tail lies between the likelier tokens and the others.
+        // By probability the tail lies between `kept` and `others`.
         let mut others = kept.split_off(kept.partition_point(|own| own.1 >= self.tail_logit));
         if sampling.top_k > 0 {
             let mut left = sampling.top_k;
@@ -185,7 +185,7 @@ impl<'a> Distribution<'a> {
         }
         if sampling.top_p < 1.0 {
             let norm = self.log_norm(top.1);
-            // At least the best token stays.
+            // The best token is always kept.
             let mut missing = f64::from(sampling.top_p).max(f64::MIN_POSITIVE);
             keep_mass(&mut kept, norm, &mut missing);
             let each = (self.tail_logit - norm).exp();
@@ -231,7 +231,7 @@ impl<'a> Distribution<'a> {
         (own + self.of_tail(self.tail_len, term)).max(0.0)
     }
 
-    /// The sum of a term over `count` tokens of the tail; without any its logit means nothing.
+    /// The sum of a term over `count` tokens of the tail; 0 for an empty tail.
     fn of_tail(&self, count: u32, term: impl Fn(f64) -> f64) -> f64 {
         match count {
             0 => 0.0,
@@ -269,7 +269,7 @@ fn by_rank(a: &Scored, b: &Scored) -> Ordering {
     likelier.then(a.0.cmp(&b.0))
 }
 
-/// Keeps the first tokens while probability is `missing`, which theirs is taken from.
+/// Keeps the first tokens until their probabilities sum to `missing`, and subtracts them from it.
 fn keep_mass(ranked: &mut Vec<Scored>, norm: f64, missing: &mut f64) {
     let enough = ranked.iter().position(|own| {
         if *missing <= 0.0 {

@@ -16,14 +16,14 @@ use crate::law::{Proposed, TAIL, predicted, propose};
 use crate::text::HiddenText;
 use crate::{Fidelity, SimConfig, SimConfigError};
 
-/// Gap of a confident row under [`Fidelity::Free`], and of any other.
+/// Gaps of a confident row and of any other row under [`Fidelity::Free`].
 const FREE_GAPS: (f64, f64) = (6.0, 0.5);
 
-/// Called with the number of the pass (from 0) and its batch before it runs. An error makes the
-/// pass fail; the records of its rows are lost, as those of a real failed pass may be.
+/// Called before every pass with its number, from 0, and its batch. An error makes the pass fail;
+/// the K/V of its rows are then lost, as after a real failed pass.
 pub type StepHook = Box<dyn FnMut(u64, &Batch) -> Result<(), ExecuteError> + Send>;
 
-/// What has been executed so far; readable from other threads while the executor runs.
+/// Counts of the executed work; other threads may read them while the executor runs.
 #[derive(Debug, Default)]
 pub struct SimCounters {
     steps: AtomicU64,
@@ -34,27 +34,27 @@ pub struct SimCounters {
 }
 
 impl SimCounters {
-    /// Forward passes asked for, failed ones included.
+    /// Number of forward passes, failed ones included.
     pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// Forward passes that returned an error.
+    /// Number of failed forward passes.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Rows of all passes.
+    /// Number of rows of all passes.
     pub fn rows(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// Rows of all passes with a candidate wanted.
+    /// Number of scored rows of all passes.
     pub fn scored(&self) -> u64 {
         self.scored.load(Ordering::Relaxed)
     }
 
-    /// Page copies of all passes.
+    /// Number of page copies of all passes.
     pub fn copies(&self) -> u64 {
         self.copies.load(Ordering::Relaxed)
     }
@@ -82,7 +82,7 @@ impl SimExecutor {
     /// A simulated model with an empty KV store.
     ///
     /// # Errors
-    /// If the configuration is not valid.
+    /// If the configuration is invalid.
     pub fn new(config: SimConfig) -> Result<Self, SimConfigError> {
         config.validate()?;
         let pages = if config.fidelity == Fidelity::Free {
@@ -110,7 +110,7 @@ impl SimExecutor {
         self
     }
 
-    /// Makes the passes with these numbers (from 0) fail.
+    /// Makes the passes with these numbers fail, counted from 0.
     #[must_use]
     pub fn fail_on(self, steps: impl IntoIterator<Item = u64>) -> Self {
         let steps: Vec<u64> = steps.into_iter().collect();
@@ -120,14 +120,14 @@ impl SimExecutor {
         })
     }
 
-    /// A handle on the counters that stays valid when the executor moves to its engine.
+    /// A handle to the counters; it stays valid when the executor moves into an engine.
     pub fn counters(&self) -> Arc<SimCounters> {
         Arc::clone(&self.counters)
     }
 
-    /// What any schedule must generate after `prompt` at temperature 0 if neither a bias nor an
-    /// allowed set stands in its way: at most `budget` tokens, the stop token included if it is
-    /// reached. Not for [`Fidelity::Free`].
+    /// The tokens that every schedule generates after `prompt` at temperature 0 without biases and
+    /// allowed sets: at most `budget`, the stop token included if it is reached. Not valid under
+    /// [`Fidelity::Free`].
     pub fn hidden_text(&self, prompt: &[TokenId], budget: u32) -> Vec<TokenId> {
         let mut origin = self.text.origin();
         let given = as_count(prompt.len());
@@ -207,7 +207,7 @@ impl SimExecutor {
         Ok(())
     }
 
-    /// [`Fidelity::Free`]: candidates from positions alone.
+    /// Scores from positions alone, for [`Fidelity::Free`].
     fn score_free(&self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
         let origin = self.text.origin();
         for segment in &batch.segments {
@@ -297,7 +297,7 @@ impl Executor for SimExecutor {
     }
 }
 
-/// Appends what a row reduces to.
+/// Appends the candidate and the most probable tokens of a row.
 fn push(output: &mut BatchOutput, (candidate, tops): (Candidate, Vec<TopToken>)) {
     output.candidates.push(candidate);
     output.tops.extend(tops);
@@ -311,7 +311,7 @@ fn writes(batch: &Batch, copy: PageCopy, page_size: u32) -> bool {
     })
 }
 
-/// A length as a counter's step.
+/// A length as an increment of a counter.
 fn number(len: usize) -> u64 {
     u64::from(as_count(len))
 }

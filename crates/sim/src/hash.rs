@@ -1,6 +1,6 @@
-//! Counter-based noise: the same words give the same number on every machine.
+//! Counter-based hashing: the same words give the same number on every machine.
 
-/// Mixes a word into a state (the finalizer of splitmix64 over their combination).
+/// Mixes a word into a state, with the finalizer of splitmix64.
 pub(crate) fn mix(state: u64, word: u64) -> u64 {
     let mut z = state.rotate_left(23) ^ word.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = z.wrapping_add(0x9E37_79B9_7F4A_7C15);

@@ -1,7 +1,8 @@
-//! The physical KV store: one record per slot, with enough history to know who may read it.
+//! The physical KV store: one record per slot, with enough history to check who reads it.
 //!
-//! Two layers are simulated, because one would be too forgiving: what a slot holds in the first
-//! is its token and position, what it holds in the second depends on everything its row saw.
+//! It simulates two layers. In the first a slot holds its token and position; in the second its
+//! content depends on everything that its row saw. With one layer alone, stale K/V would go
+//! unnoticed.
 
 use step::{
     Batch, ExecuteError, PageCopy, PageId, Position, Row, Segment, Slot, TokenId, as_index,
@@ -11,20 +12,20 @@ use crate::check::error;
 use crate::context::shallow;
 use crate::hash::mix;
 
-/// Stands for a record that was never written, where reading one is not an error.
+/// Content of a slot that was never written, where reading one is no error.
 const POISON: u64 = 0xDEAD_5107;
 
-/// What a slot holds.
+/// The content of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub token: TokenId,
     pub position: Position,
-    /// The second layer's content.
+    /// Content in the second layer.
     deep: u64,
     /// End of the slots that its row saw, and the sum of their first-layer contents.
     saw: (Slot, u64),
-    /// Who wrote it: a number given to a table whenever its slots are written anew from 0 on,
-    /// without a gap.
+    /// Number of the sequence that wrote it; a page table gets a new number whenever its slots are
+    /// rewritten from slot 0 on without a gap.
     lineage: u64,
     /// The forward pass that wrote it.
     pass: u64,
@@ -60,7 +61,7 @@ impl KvStore {
         self.slots.copy_within(from..from + size, to);
     }
 
-    /// Forgets what the batch's rows would have written.
+    /// Erases the slots that the batch's rows would have written.
     pub(crate) fn poison(&mut self, batch: &Batch) {
         for segment in &batch.segments {
             for row in batch.rows_of(segment) {
@@ -99,7 +100,7 @@ impl KvStore {
         Ok(())
     }
 
-    /// Second layer of one segment: every row sums what it sees and writes what follows from it.
+    /// Second layer of one segment: every row sums the content that it sees and writes its own.
     pub(crate) fn deepen(&mut self, rows: &[Row], table: &[PageId]) {
         let sums = self.sums(rows, table, |record| shallow(record.position, record.token));
         for row in rows {
@@ -112,7 +113,7 @@ impl KvStore {
         }
     }
 
-    /// What each row of a segment sees in the second layer.
+    /// Sums of the second layer's content that the rows of a segment see.
     pub(crate) fn contents(&self, rows: &[Row], table: &[PageId]) -> Sums {
         self.sums(rows, table, |record| record.deep)
     }
@@ -131,12 +132,12 @@ impl KvStore {
             .map(|record| (record.position, record.token))
     }
 
-    /// Checks that every slot a segment sees was written by its sequence, or by another one that
-    /// had seen exactly what this table holds (a shared prefix), and that no position is seen
-    /// twice.
+    /// Checks that every slot that a segment sees was written by its sequence, or by another one
+    /// that had seen exactly the content of this table (a shared prefix), and that no position is
+    /// seen twice.
     ///
     /// # Errors
-    /// The first slot for which this does not hold.
+    /// The first slot that fails the check.
     pub(crate) fn check_reads(&self, batch: &Batch, segment: &Segment) -> Result<(), ExecuteError> {
         let (rows, table) = (batch.rows_of(segment), batch.table_of(segment));
         let sums = self.sums(rows, table, |record| shallow(record.position, record.token));
@@ -168,8 +169,8 @@ impl KvStore {
         }
     }
 
-    /// Whose rows these are: the owner of slot 0, or a new one if the rows write slot 0 and
-    /// contradict what stands in the slots of its former owner.
+    /// The sequence of these rows: that of slot 0, or a new one if the rows write slot 0 and differ
+    /// from the content that its sequence left in their slots.
     fn lineage_of(&mut self, rows: &[Row], table: &[PageId]) -> u64 {
         let former = table.first();
         let former = former.and_then(|_| self.slots[self.index(table, Slot::ZERO)]);

@@ -1,4 +1,4 @@
-//! From what a row sees to the logits of the few tokens that matter there.
+//! The logits of a row as a function of what it sees.
 
 use step::{Position, Readout, Row, TokenId};
 
@@ -8,13 +8,13 @@ use crate::distribution::Distribution;
 use crate::hash::{mix, unit};
 use crate::text::HiddenText;
 
-/// Logits of the alternatives to the hidden token, the runner-up's first.
+/// Logits of the alternatives to the hidden token, that of the runner-up first.
 const ALTERNATIVES: [f64; 3] = [0.0, -1.5, -2.5];
 
 /// Logit of all remaining tokens together.
 pub(crate) const TAIL: f64 = -4.0;
 
-/// The logits for a row, `content` being a hash of all that it sees.
+/// The logits of a row; `content` is a hash of everything that it sees.
 pub(crate) fn propose(
     law: &ConfidenceLaw,
     text: &HiddenText,
@@ -45,7 +45,7 @@ pub(crate) fn propose(
     Proposed { logits, tail: TAIL }
 }
 
-/// The position that a row says something of.
+/// The position that a row predicts.
 pub(crate) fn predicted(row: &Row, readout: Readout) -> Position {
     match readout {
         Readout::Own => row.position,

@@ -1,11 +1,11 @@
-//! A simulated executor: the deterministic, seeded double of a model for everything above it.
+//! A simulated executor: a deterministic, seeded stand-in for a model in tests.
 //!
-//! [`SimExecutor`] holds to the whole contract of a forward pass. It keeps a physical KV store,
-//! performs page copies, writes every row's record to its slot and reads back only the slots
-//! `[0, visible_end)` of the row's own page table. What it proposes is a hidden text that follows
-//! from the tokens it can see there, with a confidence that grows with the known tokens around a
-//! position. A wrong slot, a stale page, a missing copy or another sequence's data therefore
-//! changes its output, or is refused as an error where it can be told for sure.
+//! [`SimExecutor`] keeps the whole contract of a forward pass. It has a physical KV store, copies
+//! pages, writes every row's record to its slot and reads only the slots `[0, visible_end)` of the
+//! row's own page table. It proposes a hidden text that is a function of the tokens it reads there;
+//! its confidence grows with the number of known tokens near a position. A wrong slot, a stale page,
+//! a missing copy or another sequence's data therefore changes its output, or is an error where the
+//! simulation can detect it.
 #![deny(missing_docs)]
 
 mod allowed;

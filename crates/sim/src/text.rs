@@ -1,17 +1,17 @@
-//! The hidden text: what the simulated model would write after the tokens it sees.
+//! The hidden text: the tokens that the simulated model proposes after the tokens it sees.
 //!
-//! A reader goes over the known tokens in order of position. A token that the hidden text itself
-//! has there changes nothing; any other one (a prompt token, a sampled or biased one) is a
-//! surprise, and a new text starts behind it, chosen by all surprises so far. So the text after
-//! a prompt is a function of the prompt, generated tokens that follow it keep it, masks are
-//! skipped, and no marker between prompt and generation is needed.
+//! A reader visits the known tokens in order of position. A token that equals the hidden text's
+//! changes nothing. Any other token (of the prompt, sampled or biased) is a surprise: behind it a
+//! new text starts, chosen by all surprises so far. So the text after a prompt is a function of the
+//! prompt, generated tokens of that text keep it, masks are skipped, and prompt and generation need
+//! no marker between them.
 
 use step::{Position, TokenId, as_count, as_index};
 
 use crate::hash::{below, mix, mix_all, unit};
 use crate::{Fidelity, SimConfig};
 
-/// Where a reader stands: which text, begun at which position.
+/// The state of a reader: the text, and the position where it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     /// Hash of the surprises so far.
@@ -54,7 +54,7 @@ impl HiddenText {
         }
     }
 
-    /// Where a reader stands that has seen nothing.
+    /// The state of a reader before the first token.
     pub(crate) fn origin(&self) -> Origin {
         Origin {
             key: self.seed,
@@ -62,7 +62,7 @@ impl HiddenText {
         }
     }
 
-    /// Where a reader stands after one more known token.
+    /// The state of a reader after one more known token.
     pub(crate) fn read(&self, origin: Origin, position: Position, token: TokenId) -> Origin {
         if self.token(origin, position) == token {
             return origin;
@@ -73,7 +73,7 @@ impl HiddenText {
         }
     }
 
-    /// The token of the text at a position (not left of its start).
+    /// The token of the text at a position, which must not lie left of the text's start.
     pub(crate) fn token(&self, origin: Origin, position: Position) -> TokenId {
         let offset = position.distance_from(origin.start.min(position));
         if !self.endless && offset >= self.len(origin) {
@@ -85,19 +85,19 @@ impl HiddenText {
         }
     }
 
-    /// What else could stand at a position: a word by rank, possibly the text's own token.
+    /// The alternative of this rank at a position; it may equal the text's own token.
     pub(crate) fn word(&self, origin: Origin, position: Position, rank: u64) -> TokenId {
         let hash = mix_all(origin.key, &[u64::from(position.get()), rank, 0x3014]);
         let count = as_count(self.words.len());
         self.words[as_index(below(hash, count))]
     }
 
-    /// How hard the position is in this text, in `0..1`.
+    /// Difficulty of a position in this text, in `0..1`.
     pub(crate) fn difficulty(&self, origin: Origin, position: Position) -> f64 {
         unit(mix_all(origin.key, &[u64::from(position.get()), 0xD1FF]))
     }
 
-    /// Tokens of the text before its stop token.
+    /// Number of tokens of the text before its stop token.
     fn len(&self, origin: Origin) -> u32 {
         let choices = self.text_len.end - self.text_len.start;
         self.text_len.start + below(mix(origin.key, 0x1E4), choices)

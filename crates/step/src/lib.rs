@@ -1,6 +1,7 @@
 //! The contract of one forward pass: plain data between the engine and the model.
 //!
-//! `Batch` = segments; the rows of all segments lie packed, without padding. Per layer the
+//! A [`Batch`] consists of segments, one per page table, whose rows lie packed without padding. Per
+//! layer the
 //! executor first writes every row's K/V to its slot, then every row attends to the slots
 //! `[0, visible_end)` of its segment. `visible_end` alone expresses full, block-causal and causal
 //! attention: no mask tensor exists.
@@ -24,11 +25,11 @@ impl PageId {
 /// What an executor computes for a row besides its K/V.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Score {
-    /// Nothing: the row is there for its K/V only and never reaches the LM head.
+    /// Nothing: only the row's K/V are needed, and it never reaches the LM head.
     None,
     /// One [`Candidate`].
     Candidate,
-    /// One [`Candidate`], and as many of the most probable tokens into [`BatchOutput::tops`].
+    /// One [`Candidate`], and this number of most probable tokens into [`BatchOutput::tops`].
     Top(u8),
 }
 
@@ -38,7 +39,7 @@ impl Score {
         self != Self::None
     }
 
-    /// Entries of [`BatchOutput::tops`] wanted.
+    /// Number of entries of [`BatchOutput::tops`] wanted.
     pub fn tops(self) -> usize {
         match self {
             Self::None | Self::Candidate => 0,
@@ -50,7 +51,7 @@ impl Score {
 /// One query position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Input token (often the mask token).
+    /// The input token, often the mask.
     pub token: TokenId,
     /// Where the token stands in the text, for RoPE and for the sampling noise.
     pub position: Position,
@@ -62,27 +63,26 @@ pub struct Row {
     pub visible_end: Slot,
     /// Whether a candidate is wanted.
     pub score: Score,
-    /// Range of [`Batch::biases`] applied in order to this row's logits (rows may share one).
+    /// Range of [`Batch::biases`] that apply to this row's logits, in order; rows may share a range.
     pub biases: Range<u32>,
-    /// Number of a set of [`Batch::allowed`]: tokens outside it are banned. `None` = all allowed.
+    /// Number of a set of [`Batch::allowed`]; tokens outside it are banned. `None` allows all.
     pub allowed: Option<u32>,
 }
 
-/// A change of one token's logit: a positive logit is divided by `repetition`, any other
-/// multiplied with it; then `amount` is added. `f32::NEG_INFINITY` bans the token before the
-/// softmax.
+/// A change of one token's logit. A positive logit is divided by `repetition`, any other is
+/// multiplied by it; then `amount` is added. An amount of `f32::NEG_INFINITY` bans the token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bias {
-    /// Whose logit.
+    /// The token.
     pub token: TokenId,
-    /// `> 0`; 1 changes nothing, more makes the token less likely.
+    /// `> 0`; 1 changes nothing, a larger value makes the token less likely.
     pub repetition: f32,
-    /// What is added.
+    /// Added to the logit.
     pub amount: f32,
 }
 
 impl Bias {
-    /// Adds `amount`.
+    /// A bias that adds `amount`.
     pub const fn add(token: TokenId, amount: f32) -> Self {
         let repetition = 1.0;
         Self {
@@ -92,37 +92,37 @@ impl Bias {
         }
     }
 
-    /// Makes `token` impossible.
+    /// A bias that bans `token`.
     pub const fn ban(token: TokenId) -> Self {
         Self::add(token, f32::NEG_INFINITY)
     }
 }
 
-/// Words of one set of [`Batch::allowed`] over `vocab_size` tokens.
+/// Number of words of one set of [`Batch::allowed`] over `vocab_size` tokens.
 pub const fn set_words(vocab_size: u32) -> usize {
     as_index(vocab_size.div_ceil(32))
 }
 
-/// How the token of a candidate is drawn. The noise of a row is a function of
-/// (`seed`, `clock`, position, token id) alone, never of the batch.
+/// How the token of a candidate is drawn. The noise of a row depends on `seed`, `clock`, position
+/// and token id alone, never on the batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// 0 = argmax; else Gumbel-max over `logits / temperature`.
+    /// 0 takes the most probable token; above 0, Gumbel-max over `logits / temperature`.
     pub temperature: f32,
-    /// Nucleus mass in `0.0..=1.0`; 1 = off.
+    /// Nucleus mass in `0.0..=1.0`; 1 switches it off.
     pub top_p: f32,
-    /// Only tokens with at least this share of the best token's probability; 0 = off.
+    /// Keeps tokens with at least this share of the best token's probability; 0 switches it off.
     pub min_p: f32,
-    /// Only the k most probable tokens; 0 = off.
+    /// Keeps the k most probable tokens; 0 switches it off.
     pub top_k: u32,
     /// The sequence's seed.
     pub seed: u64,
-    /// The sequence's step count.
+    /// The number of the sequence's step.
     pub clock: u32,
 }
 
 impl Sampling {
-    /// Temperature 0: no noise, no filters.
+    /// Temperature 0 without filters.
     pub const GREEDY: Self = Self {
         temperature: 0.0,
         top_p: 1.0,
@@ -138,13 +138,13 @@ impl Sampling {
 pub struct Segment {
     /// Range of [`Batch::rows`].
     pub rows: Range<u32>,
-    /// Range of [`Batch::pages`]: the page table, logical order.
+    /// Range of [`Batch::pages`]: the page table, in the order of its slots.
     pub pages: Range<u32>,
-    /// How candidates of this segment are drawn.
+    /// How the candidates of this segment are drawn.
     pub sampling: Sampling,
 }
 
-/// A page whose whole content is copied before any row of the batch is written (copy on write).
+/// A copy of a whole page, made before any row of the batch is written (copy on write).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageCopy {
     /// Source page.
@@ -153,25 +153,25 @@ pub struct PageCopy {
     pub to: PageId,
 }
 
-/// Everything one forward pass needs. Reused between steps: [`Batch::clear`] keeps capacity.
+/// The input of one forward pass. It is reused between steps: [`Batch::clear`] keeps capacity.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     /// All rows, segment after segment.
     pub rows: Vec<Row>,
-    /// The segments, covering `rows` without gap.
+    /// The segments; they cover `rows` in order, without gaps.
     pub segments: Vec<Segment>,
     /// Page tables of all segments.
     pub pages: Vec<PageId>,
-    /// Biases referred to by rows.
+    /// Biases that the rows refer to.
     pub biases: Vec<Bias>,
     /// Sets of tokens, [`set_words`] words each: token t is bit `t % 32` of word `t / 32`.
     pub allowed: Vec<u32>,
-    /// Copies to perform first, in order.
+    /// Copies to make first, in order.
     pub copies: Vec<PageCopy>,
 }
 
 impl Batch {
-    /// Empties the batch, keeping its allocations.
+    /// Empties the batch and keeps its allocations.
     pub fn clear(&mut self) {
         self.rows.clear();
         self.segments.clear();
@@ -205,7 +205,7 @@ impl Batch {
         &self.biases[indices(&row.biases)]
     }
 
-    /// Number of rows with a candidate wanted, the length of [`BatchOutput::candidates`].
+    /// Number of rows that want a candidate: the length of [`BatchOutput::candidates`].
     pub fn scored(&self) -> usize {
         self.rows.iter().filter(|row| row.score.is_wanted()).count()
     }
@@ -216,14 +216,14 @@ fn indices(range: &Range<u32>) -> Range<usize> {
     as_index(range.start)..as_index(range.end)
 }
 
-/// What one forward pass returns.
+/// The output of one forward pass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BatchOutput {
     /// One candidate per scored row, in row order.
     pub candidates: Vec<Candidate>,
     /// The most probable tokens of the rows that want them, in row order: exactly
-    /// [`Score::tops`] entries a row by falling probability, the lower id first on ties. Like a
-    /// candidate's probability they follow the biases and the allowed set and precede the noise.
+    /// [`Score::tops`] entries per row by falling probability, the lower id first on ties. Like a
+    /// candidate's probability they include biases and the allowed set, and exclude the noise.
     pub tops: Vec<TopToken>,
 }
 
@@ -232,35 +232,35 @@ pub struct BatchOutput {
 pub struct TopToken {
     /// The token; never the mask.
     pub token: TokenId,
-    /// Natural logarithm of its probability; minus infinity once no allowed token is left.
+    /// Natural logarithm of its probability; minus infinity for entries beyond the allowed tokens.
     pub logprob: f32,
 }
 
-/// What a row may see of its own sequence: how the weights were trained.
+/// Which rows of its sequence a row may attend to, as the weights were trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
-    /// Everything, in both directions. K/V depend on what stands to the right, so those of a
-    /// prefix age.
+    /// All rows, in both directions. K/V depend on tokens to the right, so cached K/V of a prefix
+    /// become stale.
     Full,
-    /// Its own block of so many positions and every block before it, blocks counted from position
-    /// 0. K/V of a finished block are exact.
+    /// The rows of its own block and of every block before it; blocks have this number of
+    /// positions and are counted from position 0. K/V of a finished block are exact.
     Blocks(u32),
-    /// The rows before it in the order they are given: committed tokens in front, masks behind,
-    /// each at its own position (WeDLM §3). K/V are exact once everything before is committed.
+    /// The rows before it in the order of slots: committed tokens first, then masks, each at its
+    /// own position (WeDLM §3). K/V are exact once every token before is committed.
     Causal,
 }
 
-/// Where the prediction for a position is read.
+/// Which row predicts a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readout {
-    /// At the position's own row.
+    /// The position's own row.
     Own,
-    /// At the row of the position before it, as in the autoregressive model that the weights come
+    /// The row of the position before it, as in the autoregressive model that the weights come
     /// from.
     Previous,
 }
 
-/// What an executor can hold.
+/// Sizes and properties of an executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutorSpec {
     /// Slots per KV page.
@@ -269,39 +269,40 @@ pub struct ExecutorSpec {
     pub pages: u32,
     /// Number of tokens with a logit.
     pub vocab_size: u32,
-    /// Positions the model was built for (prompt plus generation).
+    /// Most positions of a sequence, prompt and generation together.
     pub max_positions: u32,
     /// The mask token, never a candidate.
     pub mask: TokenId,
-    /// What rows may see.
+    /// Which rows a row may attend to.
     pub attention: Attention,
-    /// Where predictions are read.
+    /// Which row predicts a position.
     pub readout: Readout,
 }
 
-/// A forward pass that did not happen; the K/V of the batch's rows are undefined.
+/// A failed forward pass; the K/V of the batch's rows are undefined.
 #[derive(Debug, thiserror::Error)]
 #[error("forward pass failed: {0}")]
 pub struct ExecuteError(pub String);
 
-/// Runs forward passes. Owned by the engine thread.
+/// Runs forward passes. The engine thread owns it.
 pub trait Executor: Send {
-    /// Sizes that do not change.
+    /// Its sizes and properties; they never change.
     fn spec(&self) -> ExecutorSpec;
 
-    /// Starts the pass of `batch` where it can run by itself, so that the caller has other work
-    /// done before [`Self::execute`] waits for it; elsewhere does nothing.
+    /// Starts the pass of `batch` if the device runs it asynchronously, so that the caller can do
+    /// other work before [`Self::execute`] waits for it. Other executors do nothing.
     ///
     /// # Errors
-    /// As [`Self::execute`], which is not called then.
+    /// As [`Self::execute`], which the caller then does not call.
     fn begin(&mut self, batch: &Batch) -> Result<(), ExecuteError> {
         let _ = batch;
         Ok(())
     }
 
-    /// Runs `batch`, or waits for it if it was begun, and replaces the content of `output`.
+    /// Runs `batch`, or waits for it if [`Self::begin`] started it, and replaces the content of
+    /// `output`.
     ///
     /// # Errors
-    /// If the pass failed; the batch's sequences cannot go on, others can.
+    /// If the pass failed. The sequences of the batch cannot continue; others can.
     fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError>;
 }

@@ -8,8 +8,8 @@ const NEXT: Boundary = Boundary::Sentence(NumericPeriod::Next);
 const STRICT: Boundary = Boundary::Sentence(NumericPeriod::Strict);
 const AUTO: Boundary = Boundary::Auto(NumericPeriod::Next);
 
-/// A lane of just these texts, `_` being a mask; one that is a mask to begin with keeps it from
-/// being complete. Where does it fork in its first step, if it does?
+/// Where a lane of these texts forks in its first step, if it does; `_` is a mask. A mask at the
+/// start keeps the lane from being complete.
 fn split(boundary: Boundary, texts: &[&str]) -> Option<u32> {
     split_after(boundary, texts, false)
 }

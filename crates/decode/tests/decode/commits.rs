@@ -1,4 +1,4 @@
-//! Commit rules by hand: which masks are chosen, and what happens on ties.
+//! Commit rules on hand-made masks: which are chosen, and which on ties.
 
 use asynclane_decode::{
     Candidate, Capped, CommitConfig, CommitRule, Credit, DecoderConfig, Entropy, EntropyBound,
@@ -39,7 +39,7 @@ fn chosen(mut rule: impl CommitRule, probabilities: &[f64]) -> Vec<u32> {
     chosen_by(&mut rule, probabilities)
 }
 
-/// As [`chosen`], by a rule that goes on.
+/// As [`chosen`], by a rule that keeps its state.
 fn chosen_by(rule: &mut impl CommitRule, probabilities: &[f64]) -> Vec<u32> {
     let propose = |(offset, probability): (u32, &f64)| Proposal {
         offset: at(offset),
@@ -103,7 +103,7 @@ fn factor_asks_more_of_more_tokens() {
         "one is always allowed"
     );
     assert_eq!(chosen(Factor::new(2.0), &[0.5, 0.3, 0.4]), [10, 12]);
-    // The third fails 0.75, so the fourth is not asked.
+    // The third fails 0.75, so the fourth is not considered.
     assert_eq!(
         chosen(Factor::new(1.0), &[0.9, 0.8, 0.7, 0.99]),
         [10, 11, 13]
@@ -235,7 +235,7 @@ fn credit_grows_while_a_token_stays_the_favourite() {
     assert_eq!(chosen, [false, false, true, true]);
 }
 
-/// Lanes of one sequence share the rule, not the clock of their credits.
+/// Lanes of one sequence share the rule, but each decays its own credits.
 #[test]
 fn credit_decays_once_a_step_whatever_other_lanes_do() {
     let mask = |offset| Proposal {
@@ -280,7 +280,7 @@ fn credit_lets_an_old_favourite_win_and_a_new_lane_forgets() {
     for _ in 0..4 {
         run(&mut rule, 0, said(3, 0.6, 4, 0.3));
     }
-    // Token 4 is ahead by little: the credits of token 3 outweigh that.
+    // Token 4 leads by little: the credits of token 3 outweigh the lead.
     let close = said(4, 0.46, 3, 0.44);
     assert_eq!(run(&mut rule.clone(), 0, close).token, 3);
     assert_eq!(
@@ -288,7 +288,7 @@ fn credit_lets_an_old_favourite_win_and_a_new_lane_forgets() {
         4,
         "another lane begins anew"
     );
-    // What was drawn stays, even if it is not the likelier one.
+    // A sampled token stays, even if it is not the most probable one.
     let drawn = said(4, 0.2, 3, 0.7);
     let mut rule = Credit::new(0.9);
     assert_eq!(run(&mut rule, 0, drawn).token, 4);
@@ -312,7 +312,7 @@ fn on_a_tie_the_best_mask_is_the_lower_one() {
     );
 }
 
-/// Two tokens per step over one block: the commits come by offset, whatever their order.
+/// Two tokens per step over one block: effects are ordered by offset, not by confidence.
 #[test]
 fn top_k_fills_a_block_two_by_two() {
     let commit = CommitConfig::TopK { tokens_per_step: 2 };
@@ -330,8 +330,8 @@ fn top_k_fills_a_block_two_by_two() {
     assert_eq!(effects.last(), Some(&advance(0, 4)));
 }
 
-/// Dream's timetable of ten steps over 24 masks, as its published sampler counts: the numbers are
-/// cut off, and what is left goes with the last step.
+/// Dream's timetable of ten steps over 24 masks, as its published sampler counts: numbers are
+/// rounded down, and the last step commits the rest.
 #[test]
 fn a_timetable_says_how_many() {
     let mut rule = Scheduled::new(Some(10), Rank::Confidence);

@@ -72,7 +72,7 @@ fn a_budget_that_is_no_multiple_of_the_block_length_shortens_the_last_block() {
     }
 }
 
-/// An empty answer with the reason `stop`.
+/// The answer is empty, its reason is `stop`.
 #[test]
 fn the_first_token_is_a_stop_token() {
     let mut bench = bench(asynclane(), 24);
@@ -142,7 +142,7 @@ fn a_stop_token_inside_a_fork_candidate_ends_the_scan() {
     assert_eq!(effects, expected);
 }
 
-/// The continuation of a fork right before a stop token has nothing to say.
+/// The continuation of a fork right before a stop token is empty.
 #[test]
 fn a_fork_right_before_a_stop_token() {
     let mut bench = bench(asynclane(), 24);
@@ -183,7 +183,7 @@ fn a_delimiter_at_the_last_position_of_the_budget_leaves_no_generate_child() {
     );
 }
 
-/// Its masks are refined, nothing behind it is computed or asked for.
+/// The masks left of the stop token are refined; nothing right of it is computed.
 #[test]
 fn a_stop_token_with_masks_before_it_keeps_refining() {
     let config = AsyncLaneConfig {

@@ -22,8 +22,8 @@ fn what_does_not_continue_the_prefix_is_provisional_until_the_frontier_arrives()
     ];
     assert_eq!(effects, expected);
     assert_eq!(bench.canvas(), "a(_ 42____");
-    // The frontier moves across the provisional token; the last bracket is forced, and then
-    // nothing may follow.
+    // The frontier passes the provisional token; the last bracket is forced, and no token may
+    // follow it.
     let effects = bench.step(&[(2, "7", 0.5)]);
     let expected = [
         masked(2, "7", 0.5),
@@ -123,7 +123,7 @@ fn a_stop_token_ends_a_complete_text_and_no_other() {
     let mut bench = Bench::under(Some(0), &block_wise(8), 8);
     let allows_stop = |bench: &Bench| bench.decoder.allowed().expect("a grammar")[0] & 0b110 != 0;
     assert!(!allows_stop(&bench));
-    // The stop token at offset 1 comes too early: it is given up, and nothing behind it is kept.
+    // The stop token at offset 1 comes too early: it is dropped with everything right of it.
     let said = [(0, "a", 0.3), (1, "<eos>", 0.99), (2, "a", 0.99)];
     assert_eq!(bench.step(&said), [masked(0, "a", 0.3), advance(0, 1)]);
     assert!(!allows_stop(&bench));
@@ -159,7 +159,7 @@ fn forks_are_off_and_drafts_are_provisional() {
         advance(0, 1),
     ];
     assert_eq!(effects, expected);
-    // Offset 2 is beyond the lane, yet it continues the prefix: a final draft.
+    // Offset 2 lies right of the lane but continues the prefix: a final draft.
     let effects = bench.step(&[(1, "a", 0.95), (2, " b", 0.6)]);
     let expected = [
         masked(1, "a", 0.95),
@@ -184,7 +184,7 @@ fn a_budget_that_runs_out_says_so_and_an_empty_grammar_is_complete_at_birth() {
         done(DoneReason::Budget),
     ];
     assert_eq!(bench.step(&[(0, "a", 0.3), (1, "7", 0.1)]), expected);
-    // A grammar that is fulfilled with the last token of the budget is complete.
+    // A grammar whose text ends with the last token of the budget is complete.
     let mut bench = Bench::under(Slots(&[&["a", " b"]]), &block_wise(8), 1);
     bench.step(&[(0, "a", 0.3)]);
     assert_eq!(bench.decoder.done(), Option::Some(DoneReason::Complete));

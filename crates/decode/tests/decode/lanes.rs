@@ -6,7 +6,7 @@ use crate::common::{
     Bench, advance, asynclane, at, draft, finish, fork, generate, masked, refine, span, wake,
 };
 
-/// Says "a" for certain at every offset of a range.
+/// Proposes "a" with probability 1 at every offset of a range.
 fn sure(range: core::ops::Range<u32>) -> Vec<(u32, &'static str, f64)> {
     range.map(|offset| (offset, "a", 1.0)).collect()
 }
@@ -138,7 +138,7 @@ fn without_drafts_the_lookahead_is_context_only() {
     );
 }
 
-/// No forward is spent on the filled lane; the one behind it starts in the same step.
+/// A filled lane costs no forward: its successor starts in the same step.
 #[test]
 fn a_draft_that_fills_a_whole_successor() {
     let config = AsyncLaneConfig {
@@ -199,7 +199,7 @@ fn a_coupled_continuation_does_not_wait_for_a_finished_refine_lane() {
     assert_eq!(effects[2..], expected);
 }
 
-/// A waiting lane that drafts had filled ends in the step that wakes it, unless it forks.
+/// A waiting lane that drafts have filled finishes in the step that wakes it, unless it forks.
 #[test]
 fn a_coupled_continuation_may_be_full_when_it_wakes() {
     let config = AsyncLaneConfig {
@@ -257,7 +257,7 @@ fn a_fork_beyond_max_lanes_waits_for_room() {
     assert_eq!(active(&bench).len(), 2);
 }
 
-/// A refine child born finished takes no place.
+/// A refine child that starts finished does not count as active.
 #[test]
 fn with_one_lane_only_settled_prefixes_fork() {
     let mut bench = Bench::from(AsyncLaneConfig {
@@ -276,7 +276,7 @@ fn with_one_lane_only_settled_prefixes_fork() {
     assert_eq!(effects, expected);
 }
 
-/// eq. 12: Leff is where the furthest active lane's valid tokens end.
+/// eq. 12: L_eff is the end of the furthest active lane's valid tokens.
 #[test]
 fn effective_length_is_the_furthest_valid_token() {
     let mut bench = Bench::from(asynclane());

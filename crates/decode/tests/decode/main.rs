@@ -1,4 +1,4 @@
-//! The decoding algorithms, from outside: properties, edge cases, walks to read.
+//! Tests of the decoding algorithms: properties, edge cases, scripted walks.
 
 #[cfg(test)]
 mod boundaries;

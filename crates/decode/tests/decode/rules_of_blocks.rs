@@ -1,4 +1,4 @@
-//! The rules that speak of a block as a whole, by hand.
+//! The rules that read a whole block, on hand-made steps.
 
 use asynclane_decode::{
     AnswerSpan, CommitConfig, CommitKind, DecoderConfig, Effect, Filter, Weights,
@@ -23,7 +23,7 @@ fn edited(offset: u32, text: &str, probability: f64) -> Effect {
     }
 }
 
-/// Whatever is committed in a step, as offsets.
+/// The offsets that a step commits.
 fn committed(effects: &[Effect]) -> Vec<u32> {
     let offsets = effects.iter().filter_map(|effect| match effect {
         Effect::Commit { offset, .. } => Some(offset.get()),
@@ -48,7 +48,7 @@ fn early_commit_fills_the_canvas_once_the_answer_is_there() {
     assert_eq!(committed(&effects), [0, 4]);
     let effects = bench.step(&[(5, "7", 0.7), (1, "c", 0.6)]);
     assert_eq!(committed(&effects), [1, 5]);
-    // Nothing of the answer is open: the masks behind the block go with the rest.
+    // The answer has no mask left: all other masks are committed, those behind the block too.
     let effects = bench.step(&[(6, "c", 0.3)]);
     assert_eq!(committed(&effects), [2, 3, 6, 7]);
     assert_eq!(bench.canvas(), "acaa77ca");
@@ -125,11 +125,11 @@ fn draft_verify_takes_two_steps_from_one_forward_if_its_guess_was_right() {
         (guesses.branches(), guesses.proposals[0].offset),
         (1, at(1))
     );
-    // The canvas with the guess says the same: two steps.
+    // The canvas with the guess gives the same candidates: two steps.
     let rest = &said[1..];
     let effects = right.step(rest);
     assert_eq!(effects[..2], [masked(1, "c", 0.8), masked(2, "7", 0.7)]);
-    // Another mask is the best now: the guess counts for nothing.
+    // Another mask is the best now: the guess is discarded.
     let mut wrong = bench(commit, 4, 4);
     wrong.step(&said);
     let effects = wrong.step(&[(1, "c", 0.5), (2, "7", 0.7), (3, "a", 0.6)]);

@@ -20,7 +20,7 @@ fn an_adaptive_block_ends_at_the_surest_delimiter() {
     let mut bench = adaptive(32);
     assert_eq!(bench.born, [generate(0, None, 0..8, Birth::Active)]);
     let said = [(2, ".", 0.6), (4, "\n", 0.7), (6, ".", 0.7), (7, "a", 0.95)];
-    // Of equals the left one; the sure token behind it is not committed.
+    // On a tie the left one; the confident token right of it is not committed.
     let expected = [resize(0, 5), masked(4, "\n", 0.7)];
     assert_eq!(bench.step(&said), expected);
     let said = [
@@ -73,7 +73,7 @@ fn a_block_opens_before_the_last_one_is_full() {
     assert_eq!(effects, [masked(0, "a", 0.95), advance(0, 1)]);
     let effects = bench.step(&[(3, "a", 0.95)]);
     assert_eq!(effects, [masked(3, "a", 0.95), resize(0, 8)]);
-    // The first open block has a commit in every step, whatever is surer elsewhere.
+    // The first open block has a commit in every step, even if others are more confident.
     let effects = bench.step(&[(1, "c", 0.3), (6, "a", 0.95), (7, "a", 0.95)]);
     let expected = [
         masked(1, "c", 0.3),
@@ -83,7 +83,7 @@ fn a_block_opens_before_the_last_one_is_full() {
         advance(1, 2),
     ];
     assert_eq!(effects, expected);
-    // A full block leaves; the lane goes on with the open ones.
+    // A full block leaves; the lane continues with the open ones.
     let effects = bench.step(&[(2, "a", 0.95)]);
     let expected = [
         masked(2, "a", 0.95),

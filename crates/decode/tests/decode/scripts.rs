@@ -1,5 +1,5 @@
-//! Walks to read: every text file of `tests/scripts` is one sequence, step by step, with what
-//! the model proposes and what the decoder does. `fork.txt` explains the format.
+//! Scripted walks: every text file of `tests/scripts` is one sequence, step by step, with the
+//! proposals of the model and the effects of the decoder. `fork.txt` explains the format.
 
 use std::sync::Arc;
 

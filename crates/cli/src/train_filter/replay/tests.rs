@@ -24,10 +24,10 @@ fn forward(replay: &Replay<'_>) -> (Vec<u32>, Range<u32>) {
     let mut batch = Batch::default();
     replay.plan(&mut batch, MASK, 4);
     let mut scored = batch.rows.iter().filter(|row| row.score.is_wanted());
-    let first = scored.next().expect("a block has positions").position;
+    let first = scored.next().expect("a block has positions").position.get();
     assert_eq!(
         batch.segments[0].pages.end,
-        batch.rows[0].visible.div_ceil(4)
+        batch.rows[0].visible_end.get().div_ceil(4)
     );
     (
         batch.rows.iter().map(|row| row.token).collect(),

@@ -1,4 +1,4 @@
-//! A decoder driven by hand: every step says what the model proposes where.
+//! A decoder driven by hand: every step gives the model's proposals.
 
 use asynclane_decode::{
     AsyncLaneConfig, Boundary, CommitConfig, Constraint, Decoder, DecoderConfig, Effect, Input,
@@ -50,7 +50,7 @@ impl From<AsyncLaneConfig> for Bench {
 #[derive(Debug)]
 pub struct Bench {
     pub decoder: Decoder,
-    /// Effects of its birth.
+    /// Effects of its creation.
     pub born: Vec<Effect>,
 }
 
@@ -70,12 +70,13 @@ impl Bench {
         Self::born(config, budget, (false, 0, None), Some(Box::new(grammar)))
     }
 
-    /// A decoder before its first step, so many positions into a block of the model's.
+    /// A decoder before its first step, `phase` positions into a block of the model.
     pub fn in_phase(config: &DecoderConfig, budget: u32, phase: u32) -> Self {
         Self::born(config, budget, (false, phase, None), None)
     }
 
-    /// As [`Self::in_phase`], where the first position of a model's block is told before the rest.
+    /// As [`Self::in_phase`], for a model that predicts the first position of its block before the
+    /// rest.
     pub fn led(config: &DecoderConfig, budget: u32, (phase, length): (u32, u32)) -> Self {
         Self::born(config, budget, (false, phase, Some(length)), None)
     }
@@ -101,8 +102,8 @@ impl Bench {
         Self { decoder, born }
     }
 
-    /// One step. The model says the given texts with the given probabilities, and of every
-    /// other position an "a" of 0.1.
+    /// One step. The model proposes the given texts with the given probabilities, and "a" with
+    /// probability 0.1 everywhere else.
     pub fn step(&mut self, said: &[(u32, &str, f64)]) -> Vec<Effect> {
         let wanted = wanted(&self.decoder).into_iter();
         let offsets: Vec<u32> = wanted.map(|(offset, _)| offset.get()).collect();

@@ -1,4 +1,4 @@
-//! Effects in few words, for lists of expected values.
+//! Short constructors of effects, for lists of expected values.
 
 use core::ops::Range;
 
@@ -60,12 +60,12 @@ pub fn fork(lane: u32, split: u32) -> Effect {
     }
 }
 
-/// A generate lane is born; `parent` is `None` for the root.
+/// A generate lane starts; `parent` is `None` for the root.
 pub fn generate(lane: u32, parent: Option<u32>, range: Range<u32>, birth: Birth) -> Effect {
     start(lane, Role::Generate, parent, range, birth)
 }
 
-/// A refine lane is born.
+/// A refine lane starts.
 pub fn refine(lane: u32, parent: u32, range: Range<u32>, birth: Birth) -> Effect {
     start(lane, Role::Refine, Some(parent), range, birth)
 }

@@ -37,7 +37,7 @@ impl Toy {
         let count = match self.kind() {
             0 => 0,
             1 => 1,
-            // Half of the grammars seldom object.
+            // Half of the grammars rarely refuse a word.
             _ if self.seed.is_multiple_of(2) => 18 + self.hash(2) % 3,
             _ => 2 + self.hash(2) % 12,
         };

@@ -1,4 +1,4 @@
-//! What every test here is made of: a tiny vocabulary, models, recorded walks.
+//! Shared parts of the tests: a tiny vocabulary, models, recorded walks.
 
 mod bench;
 mod coordinates;

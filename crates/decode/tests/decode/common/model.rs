@@ -1,4 +1,4 @@
-//! Which positions a decoder asks for, and candidates for them.
+//! The offsets for which a decoder wants candidates, and models that give them.
 
 use asynclane_decode::{Candidate, Decoder, Offset, Proposal, Role, Span, TokenId};
 
@@ -29,7 +29,7 @@ pub fn branches(decoder: &Decoder) -> Vec<Vec<Proposal>> {
         .collect()
 }
 
-/// A candidate of which only token and probability matter.
+/// A candidate with this token and probability and fixed other values.
 pub fn candidate(token: TokenId, probability: f64) -> Candidate {
     Candidate {
         token,
@@ -42,25 +42,25 @@ pub fn candidate(token: TokenId, probability: f64) -> Candidate {
     }
 }
 
-/// A random but reproducible model: what it says of an offset depends on its seed, the offset
-/// and (for some offsets) on the step.
+/// A random but reproducible model: its candidate for an offset depends on its seed, the offset and,
+/// for some offsets, the step.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
     pub seed: u64,
-    /// One candidate in this many is a stop token; 0 = none.
+    /// One of this number of candidates is a stop token; 0 for none.
     pub stop_every: u64,
     /// Number of distinct probabilities, `>= 2`: few make many ties.
     pub levels: u64,
 }
 
-/// Tokens that are no stop tokens, those that make boundaries interesting several times.
+/// Tokens other than stop tokens; those that matter to boundaries occur several times.
 const WORDS: &[&str] = &[
     "a", " b", "c", "a", " b", "c", "7", " 42", "7", ".", ".", ".", ".", " .", ").", "5.", ".\n",
     "\n", "\n", "\n", "\n\n", "(", ")", ")", ":", " ", "```", " =", "。", ":\n", ")\n",
 ];
 
 impl Model {
-    /// What the model says of `offset` in `step`; `ban` excludes the stop tokens.
+    /// The candidate for `offset` in `step`; `ban` excludes the stop tokens.
     pub fn says(&self, offset: Offset, step: u32, ban: bool) -> Candidate {
         let steady = mix(self.seed, u64::from(offset.get()));
         let moody = mix(steady, u64::from(step));

@@ -1,4 +1,4 @@
-//! The delimiter rules once more, on plain text instead of token classes.
+//! A second implementation of the delimiter rules, on plain text instead of token classes.
 
 use asynclane_decode::{Boundary, Canvas, NumericPeriod, Offset};
 
@@ -7,7 +7,7 @@ use super::text;
 /// Stands for a mask in a canvas rendered as text.
 const MASK: char = '\u{1}';
 
-/// Whether the token at `offset` is a valid delimiter by the words of AsyncLane §3.
+/// Whether the token at `offset` is a valid delimiter by the text of AsyncLane §3.
 pub fn is_valid_delimiter(canvas: &Canvas, offset: Offset, boundary: Boundary, code: bool) -> bool {
     if canvas.is_mask(offset) {
         return false;
@@ -58,7 +58,7 @@ fn newline(canvas: &Canvas, offset: Offset) -> bool {
         && open_brackets(&format!("{before}{own}")) == 0
 }
 
-/// Brackets open at the end; a closing one whose opening one is unknown counts nothing.
+/// Number of open brackets at the end; a closing bracket without a known opening one is ignored.
 fn open_brackets(text: &str) -> u32 {
     text.chars().fold(0, |open: u32, c| match c {
         '(' | '[' | '{' => open + 1,
@@ -67,7 +67,7 @@ fn open_brackets(text: &str) -> u32 {
     })
 }
 
-/// Offsets `from..to` as text, masks and all.
+/// The tokens and masks of `from..to` as text.
 fn known(canvas: &Canvas, from: Offset, to: Offset) -> String {
     let offsets = from.to(to).clip(canvas.end());
     offsets

@@ -13,7 +13,7 @@ use super::at;
 use super::grammar::Toy;
 use super::model::Model;
 
-/// One random sequence: everything a walk depends on.
+/// One random sequence: all inputs of a walk.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub config: DecoderConfig,
@@ -24,7 +24,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// One commit a step at least; an edit rule may look at every block some more times.
+    /// Most steps: every step commits a token, and an edit rule may take further passes of a block.
     pub fn most_steps(&self) -> u32 {
         match (&self.config.commit, &self.config.schedule) {
             (
@@ -36,7 +36,7 @@ impl Setup {
     }
 }
 
-/// A filter that follows the confidences of the positions themselves.
+/// A filter whose logits are `8 c - 4` of the confidences c.
 pub fn filter(size: usize) -> Arc<Filter> {
     let identity = |scale: f32| -> Vec<f32> {
         let one = |at: usize| {
@@ -106,7 +106,7 @@ pub fn block_wise_setup() -> impl Strategy<Value = Setup> {
     })
 }
 
-/// BlockWise with the rules that go with it alone.
+/// BlockWise with the rules that work with no other schedule.
 pub fn block_rule_setup() -> impl Strategy<Value = Setup> {
     (block_wise_setup(), block_commit()).prop_map(|(setup, commit)| with_commit(setup, commit))
 }
@@ -132,7 +132,7 @@ pub fn edit_setup() -> impl Strategy<Value = Setup> {
     })
 }
 
-/// The rules that go with BlockWise alone.
+/// The rules that work with BlockWise alone.
 fn block_commit() -> impl Strategy<Value = CommitConfig> {
     let sizes = (1..=3u32, 0..60u32, 1..8u32);
     (0..3u32, probability(), sizes).prop_map(|(rule, threshold, sizes)| {
@@ -154,7 +154,7 @@ fn block_commit() -> impl Strategy<Value = CommitConfig> {
     })
 }
 
-/// The schedules of one lane beside BlockWise.
+/// The schedules of one lane other than BlockWise.
 pub fn other_setup() -> impl Strategy<Value = Setup> {
     let sizes = (1..40u32, 0..60u32, 1..12u32);
     let schedule = (0..4u32, sizes, probability()).prop_map(|(kind, sizes, threshold)| {
@@ -182,7 +182,7 @@ pub fn other_setup() -> impl Strategy<Value = Setup> {
         .prop_map(|(schedule, prune, rest)| rest.with(schedule, prune, true))
 }
 
-/// What does not depend on the schedule.
+/// The inputs that do not depend on the schedule.
 #[derive(Clone, Debug)]
 struct Rest {
     commit: CommitConfig,
@@ -292,7 +292,7 @@ fn asynclane_schedule() -> impl Strategy<Value = AsyncLaneConfig> {
     let sizes = (1..40u32, prop_oneof![Just(0), 0..40u32], 1..=6u32);
     let drafts = prop_oneof![1 => Just(None), 3 => probability().prop_map(Some)];
     let forks = prop_oneof![1 => Just(None), 6 => boundary().prop_map(Some)];
-    // Early forks, so that refine lanes have something to do.
+    // Early forks leave work to refine lanes.
     let min_fill = prop_oneof![3 => 0.0..0.3f64, 1 => probability()];
     let ends = (any::<bool>(), any::<bool>());
     let when = (min_fill, 0..4u32, ends, prop::bool::weighted(0.25));

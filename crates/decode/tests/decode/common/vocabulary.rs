@@ -1,4 +1,4 @@
-//! A vocabulary of a few telling tokens, and their classes.
+//! A small vocabulary and its token classes.
 
 use std::sync::Arc;
 

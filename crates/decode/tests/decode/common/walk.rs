@@ -1,4 +1,4 @@
-//! A sequence decoded from birth to end, with everything recorded.
+//! A sequence decoded from start to end, with a record of every step.
 
 use asynclane_decode::{
     AsyncLaneConfig, Candidate, Canvas, Constraint, Decoder, Effect, Input, LaneTree, LaneView,
@@ -7,7 +7,7 @@ use asynclane_decode::{
 
 use super::{STOPS, Setup, TEXTS, branches, classes, filter, wanted};
 
-/// One step: what was there, what the model said, what changed, what is there now.
+/// One step: the state before, the proposals, the effects, the state after.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// Lanes of the step, as the decoder asked for them.
@@ -24,15 +24,15 @@ pub struct Record {
 #[derive(Debug)]
 pub struct Walk {
     pub setup: Setup,
-    /// Effects of the birth.
+    /// Effects of the decoder's creation.
     pub born: Vec<Effect>,
     pub steps: Vec<Record>,
-    /// The decoder as it is in the end.
+    /// The decoder after the last step.
     pub decoder: Decoder,
 }
 
 impl Walk {
-    /// Decodes until done, or one step longer than any decoder may take.
+    /// Decodes until done, or until one step more than any decoder may take.
     pub fn run(setup: &Setup) -> Self {
         let mut born = Vec::new();
         let input = Input {
@@ -96,7 +96,7 @@ impl Record {
     }
 }
 
-/// At the frontier the executor chooses among the allowed tokens.
+/// Restricts the candidate of the frontier to the allowed tokens, as an executor does.
 fn guided(decoder: &Decoder, offset: Offset, mut candidate: Candidate) -> Candidate {
     let Some(allowed) = decoder.allowed() else {
         return candidate;
