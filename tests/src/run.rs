@@ -1,6 +1,7 @@
 //! Runs requests through an engine without a thread, to the end.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::decoding::DecodingSpec;
@@ -49,7 +50,8 @@ pub fn engine(executor: &dyn Executor) -> Engine {
         prefix_cache: true,
         max_model_len: None,
         classes: tokenizer().classes(),
-        skills: engine::Skills::default(),
+        wait_order: Arc::new(engine::ByPriority),
+        capabilities: engine::Capabilities::default(),
     };
     Engine::new(&config, executor.spec())
 }
@@ -75,11 +77,11 @@ pub fn run(executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Outcome> 
     let mut outcomes: HashMap<SequenceId, Outcome> = HashMap::new();
     let mut output = BatchOutput::default();
     while !engine.is_idle() {
-        if engine.plan() {
+        if let Some(step) = engine.plan() {
             executor
-                .execute(engine.batch(), &mut output)
+                .execute(step.batch(), &mut output)
                 .expect("the model runs");
-            engine.apply(&output, Duration::ZERO);
+            engine.apply(step, &output, Duration::ZERO);
         }
         while let Some((id, event)) = engine.poll_event() {
             let outcome = outcomes.entry(id).or_default();

@@ -51,7 +51,8 @@ impl Served {
             prefix_cache: true,
             max_model_len: None,
             classes: tokenizer.classes(),
-            skills: engine::Skills::default(),
+            wait_order: Arc::new(engine::ByPriority),
+            capabilities: engine::Capabilities::default(),
         };
         let decoding = engine::decoding::DecodingSpec::parse(engine::decoding::DEFAULT_PRESET);
         let model = ServedModel {

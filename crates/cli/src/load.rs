@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use decode::{Filter, Weights};
-use engine::{EngineConfig, Skills};
+use engine::{ByPriority, Capabilities, EngineConfig};
 use model::{
     Checkpoint, DeviceMemory, ExecutorConfig, Files, FilterWeights, LoadError, Model,
     ModelExecutor, ModelInfo, WeightDtype,
@@ -270,9 +270,10 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
         prefix_cache: config.engine.prefix_cache,
         max_model_len: Some(loaded.max_model_len(config)),
         classes: loaded.tokenizer.classes(),
-        skills: Skills {
+        wait_order: Arc::new(ByPriority),
+        capabilities: Capabilities {
             filter: loaded.filter.clone(),
-            ..Skills::default()
+            ..Capabilities::default()
         },
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use asynclane_engine::decoding::DecodingSpec;
-use asynclane_engine::{Engine, EngineConfig, Event, Request, Skills};
+use asynclane_engine::{ByPriority, Capabilities, Engine, EngineConfig, Event, Request};
 use decode::{Candidate, TokenClass, TokenClasses};
 use step::{Attention, Batch, BatchOutput, ExecutorSpec, Readout};
 
@@ -98,8 +98,9 @@ impl Load {
             long_quantum: 1024,
             prefix_cache: true,
             max_model_len: None,
+            wait_order: Arc::new(ByPriority),
             classes: Arc::new(TokenClasses::new((0..VOCAB).map(class).collect())),
-            skills: Skills::default(),
+            capabilities: Capabilities::default(),
         };
         let spec = ExecutorSpec {
             page_size: 16,
@@ -135,11 +136,12 @@ impl Load {
     fn step(&mut self, now: Duration, cost: &mut Cost) {
         let begin = Instant::now();
         self.engine.clear_report();
-        self.engine.plan();
+        let step = self.engine.plan().expect("sequences are always there");
         let planned = Instant::now();
-        self.ring.answer(self.engine.batch(), &mut self.output);
+        let rows = step.batch().rows.len();
+        self.ring.answer(step.batch(), &mut self.output);
         let answered = Instant::now();
-        self.engine.apply(&self.output, now);
+        self.engine.apply(step, &self.output, now);
         let applied = Instant::now();
         let mut ended = 0;
         while let Some((_, event)) = self.engine.poll_event() {
@@ -149,7 +151,7 @@ impl Load {
         cost.plan += planned - begin;
         cost.apply += applied - answered;
         cost.events += applied.elapsed();
-        cost.rows += self.engine.batch().rows.len() as u64;
+        cost.rows += rows as u64;
         for _ in 0..ended {
             self.submit();
         }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use step::{BatchOutput, ExecuteError, Executor};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use crate::engine::{Engine, EngineConfig};
+use crate::config::EngineConfig;
+use crate::engine::Engine;
 use crate::event::Event;
 use crate::handle::{Handle, Shared, Submission};
 use crate::report::Observer;
@@ -53,11 +54,11 @@ struct Driver {
     clients: HashMap<SequenceId, Client>,
     output: BatchOutput,
     started: Instant,
-    /// Time that handing out the last step's events took.
+    /// Time spent on handing out the events of the last step.
     emit_time: Duration,
 }
 
-/// Who waits for a sequence's events.
+/// The receiver of a sequence's events.
 struct Client {
     events: mpsc::Sender<Event>,
     /// The place in the queue, until the sequence starts.
@@ -69,14 +70,15 @@ impl Driver {
         while self.receive() {
             self.cancel_abandoned();
             self.step();
-            // Counted before the clients hear of it: whoever has its answer finds it in the
-            // metrics.
+            // Before the events are handed out, so that a client that has its answer finds it in
+            // the metrics.
             self.publish();
         }
         self.flush();
     }
 
-    /// Takes what has been submitted, waiting if there is nothing else to do; false at the end.
+    /// Takes submissions, and waits for one if the engine is idle. False once the engine is idle
+    /// and all handles are gone.
     fn receive(&mut self) -> bool {
         if self.engine.is_idle() {
             self.flush();
@@ -107,7 +109,7 @@ impl Driver {
                     },
                 );
             }
-            // The handle has checked the same limits; should they ever differ, say so.
+            // The handle has checked the same limits, so this is a bug; the client is told.
             Err(refusal) => {
                 let _ = events.try_send(Event::Failed {
                     message: refusal.to_string(),
@@ -128,17 +130,17 @@ impl Driver {
         });
     }
 
-    /// Plans a step and runs it. What the step before committed reaches the clients once a device
-    /// has its work, and in front of a pass that keeps this thread busy.
+    /// Plans a step, runs it and applies its output. Events of the step before are handed out
+    /// between `begin` and `execute`: a device works meanwhile, and on a CPU they need not wait for
+    /// the whole pass.
     fn step(&mut self) {
         let planning = Instant::now();
-        let ready = self.engine.plan();
-        let plan = planning.elapsed();
-        if !ready {
+        let Some(step) = self.engine.plan() else {
             self.flush();
             return;
-        }
-        let batch = self.engine.batch();
+        };
+        let plan = planning.elapsed();
+        let batch = step.batch();
         let (rows, segments) = (batch.rows.len(), batch.segments.len());
         let _span = tracing::debug_span!("step", rows, segments).entered();
         let beginning = Instant::now();
@@ -146,22 +148,23 @@ impl Driver {
         let begin = beginning.elapsed();
         self.flush();
         let executing = Instant::now();
-        let batch = self.engine.batch();
         let (executor, output) = (&mut self.executor, &mut self.output);
-        let result = begun.and_then(|()| guarded(|| executor.execute(batch, output)));
+        let result = begun.and_then(|()| guarded(|| executor.execute(step.batch(), output)));
         let applying = Instant::now();
         match result {
-            Ok(()) => self.engine.apply(&self.output, self.started.elapsed()),
-            Err(error) => self.engine.fail(&error.to_string()),
+            Ok(()) => self
+                .engine
+                .apply(step, &self.output, self.started.elapsed()),
+            Err(error) => self.engine.fail(step, &error.to_string()),
         }
-        let times = &mut self.engine.report.times;
+        let times = self.engine.times();
         times.plan = plan;
         times.execute = begin + (applying - executing);
         times.apply = applying.elapsed();
     }
 
-    /// Hands events to their streams. A stream has room for every event its sequence can have,
-    /// so nothing here waits.
+    /// Hands events to their streams. Never blocks: a stream has room for every event that its
+    /// sequence can have.
     fn flush(&mut self) {
         let emitting = Instant::now();
         while let Some((id, event)) = self.engine.poll_event() {
@@ -182,7 +185,7 @@ impl Driver {
 
     fn publish(&mut self) {
         let emit = std::mem::take(&mut self.emit_time);
-        self.engine.report.times.emit = emit;
+        self.engine.times().emit = emit;
         let report = self.engine.report();
         let gauges = report.gauges;
         self.observer.on_step(report);
@@ -195,7 +198,7 @@ impl Driver {
     }
 }
 
-/// A panic of the model is a failure of the step.
+/// Turns a panic of the model into a failure of the step.
 fn guarded(run: impl FnOnce() -> Result<(), ExecuteError>) -> Result<(), ExecuteError> {
     let done = catch_unwind(AssertUnwindSafe(run));
     done.unwrap_or_else(|_| Err(ExecuteError("the model panicked".to_owned())))

@@ -39,7 +39,7 @@ pub(crate) struct Submission {
 /// Why a submission was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The queue has no room for all of its sequences; try again later.
+    /// The queue has no room for all sequences of the request; try again later.
     #[error("{waiting} sequences are waiting, the queue is full")]
     Overloaded {
         /// Sequences in the queue.
@@ -48,7 +48,7 @@ pub enum SubmitError {
     /// The engine thread is gone.
     #[error("the engine has stopped")]
     Stopped,
-    /// A sequence that can never be served.
+    /// One of the requests can never be served.
     #[error(transparent)]
     Refused(#[from] Refusal),
 }
@@ -106,8 +106,9 @@ impl Handle {
                 mpsc::error::TrySendError::Closed(()) => SubmitError::Stopped,
             })?;
         for (request, slot) in requests.into_iter().zip(slots) {
-            // Every event but these few carries at least one token or one step of progress, so
-            // the queue never overflows and the engine never waits for a reader.
+            // Every event carries at least one token or one step of progress, but for a few at
+            // the start and at the end. So the channel never overflows and the engine never waits
+            // for a reader.
             let room = request.max_tokens as usize * (1 + usize::from(request.trace)) + 8;
             let (events, stream) = mpsc::channel(room);
             let place = places.split(1).expect("one place was acquired per request");

@@ -3,6 +3,7 @@
 #![deny(missing_docs)]
 
 mod cache;
+mod config;
 pub mod decoding;
 mod driver;
 mod engine;
@@ -16,8 +17,10 @@ mod scheduler;
 mod sequence;
 mod step;
 
+pub use self::step::StepPlan;
+pub use config::{Capabilities, EngineConfig};
 pub use driver::spawn;
-pub use engine::{Engine, EngineConfig, Skills};
+pub use engine::Engine;
 pub use event::{
     Event, FinishReason, Finished, SequenceStats, StepTrace, TokenChunk, TokenLogprob,
 };
@@ -25,4 +28,5 @@ pub use handle::{EventStream, Handle, Load, SubmitError};
 pub use limits::Limits;
 pub use report::{ByKind, ByRole, FinishedSequence, Gauges, Observer, PhaseTimes, StepReport};
 pub use request::{Penalties, Refusal, Request};
+pub use scheduler::{ByPriority, Rank, WaitOrder};
 pub use sequence::SequenceId;

@@ -34,7 +34,7 @@ impl ByRole {
     }
 }
 
-/// Wall time of a step's phases; all zero where nobody measures.
+/// Wall time of a step's phases; all zero without a driver that measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseTimes {
     /// Choosing rows and packing the batch.
@@ -43,22 +43,22 @@ pub struct PhaseTimes {
     pub execute: Duration,
     /// Commits, lanes, pages.
     pub apply: Duration,
-    /// Handing the events of the step before to the callers.
+    /// Handing out the events of the step before.
     pub emit: Duration,
 }
 
-/// Everything one step did. Reused between steps.
+/// What one step did. Reused between steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepReport {
     /// Whether a forward pass ran (a pass that only cancels or finishes sequences runs none).
     pub executed: bool,
-    /// The forward pass failed; its sequences did too.
+    /// The forward pass failed, and with it its sequences.
     pub failed: bool,
     /// Sequences in the forward pass.
     pub sequences: u32,
-    /// Prompt tokens of the sequences that were admitted, where prefixes are cached.
+    /// Prompt tokens of the sequences that started, if prefixes are cached.
     pub prompt_tokens: u64,
-    /// Those of them whose K/V were there already.
+    /// Prompt tokens among them whose K/V were cached.
     pub cached_tokens: u64,
     /// Sequence forwards by kind.
     pub forwards: ByKind,
@@ -82,7 +82,7 @@ pub struct StepReport {
     pub commit_latency: Vec<Duration>,
     /// For every emitted token: time since it was committed.
     pub emit_lag: Vec<Duration>,
-    /// Sequences that ended well in this step.
+    /// Sequences that finished in this step.
     pub finished: Vec<FinishedSequence>,
     /// Sequences cancelled before this step.
     pub cancelled: u32,
@@ -92,7 +92,7 @@ pub struct StepReport {
     pub times: PhaseTimes,
 }
 
-/// One sequence that ended well.
+/// A sequence that finished.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FinishedSequence {
     /// Why.

@@ -1,4 +1,4 @@
-//! What a caller asks of the engine: one sequence to generate.
+//! A request to the engine: one sequence to generate.
 
 use decode::Constraint;
 use step::{Bias, Sampling, TokenId};
@@ -8,10 +8,10 @@ use crate::decoding::Decoding;
 /// One sequence to generate, in tokens.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Prompt ids; never touched, whatever ids it holds. May be empty.
+    /// Prompt ids, mask and stop ids among them allowed; never changed. May be empty.
     pub prompt: Vec<TokenId>,
-    /// Ids that stand behind the generation, at the positions that follow its whole budget
-    /// (infilling); seen by every row and, like the prompt, never touched. Full attention only.
+    /// Ids behind the generation (infilling), at the positions that follow its whole budget. Every
+    /// row sees them; they are never changed. Full attention only.
     pub suffix: Vec<TokenId>,
     /// L, the generation budget in tokens; 0 finishes at once without a forward.
     pub max_tokens: u32,
@@ -19,27 +19,29 @@ pub struct Request {
     pub decoding: Decoding,
     /// How tokens are drawn; its `clock` is set by the engine.
     pub sampling: Sampling,
-    /// E: every id that ends the generation (the model's and the request's).
+    /// Every id that ends the generation, the model's and the request's.
     pub stop_tokens: Vec<TokenId>,
-    /// Stop tokens are barred as candidates at offsets below this (`max_tokens` = ignore EOS).
+    /// Stop tokens are banned at offsets below this (`max_tokens` = ignore EOS).
     pub min_tokens: u32,
     /// Biases added to every row of the sequence.
     pub biases: Vec<Bias>,
-    /// What tokens that occur already lose.
+    /// Penalties of tokens that occur already.
     pub penalties: Penalties,
-    /// How many of the most probable tokens come with the probability of every emitted token;
-    /// `None` = no probabilities.
+    /// Most probable tokens to report with the log-probability of every emitted token; `None` = no
+    /// log-probabilities.
     pub logprobs: Option<u8>,
-    /// A grammar that the emitted tokens follow. Forks are off under one.
+    /// A grammar that the emitted tokens follow. It switches forks off.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// The prompt is code-shaped: `fork = auto` starts with the newline rule.
+    /// The prompt looks like code: `fork = auto` starts with the newline rule.
     pub code_prompt: bool,
+    /// Lower values start first among waiting sequences, under [`crate::ByPriority`]. 0 is neutral.
+    pub priority: i32,
     /// Whether [`crate::Event::Step`] events are wanted.
     pub trace: bool,
 }
 
 impl Request {
-    /// A greedy request without stop tokens, biases or any other wish.
+    /// A greedy request without stop tokens and biases, every other field neutral.
     pub fn new(prompt: Vec<TokenId>, max_tokens: u32, decoding: Decoding) -> Self {
         Self {
             prompt,
@@ -54,20 +56,21 @@ impl Request {
             logprobs: None,
             constraint: None,
             code_prompt: false,
+            priority: 0,
             trace: false,
         }
     }
 }
 
-/// What tokens that occur already lose, as biases of every row. A step's commits count from the
+/// Penalties of tokens that occur already, as biases of every row. A step's commits count from the
 /// next step on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Penalties {
-    /// Taken from a token's logit for every time it is committed; 0 = off.
+    /// Subtracted from a token's logit for every time it is committed; 0 = off.
     pub frequency: f32,
-    /// Taken once from the logit of a token that is committed; 0 = off.
+    /// Subtracted once from the logit of a token that is committed; 0 = off.
     pub presence: f32,
-    /// [`Bias::repetition`] of a token that is committed or stands in prompt or suffix, `> 0`;
+    /// [`Bias::repetition`] of a token that is committed or in the prompt or suffix, `> 0`;
     /// 1 = off.
     pub repetition: f32,
 }
@@ -85,18 +88,18 @@ impl Default for Penalties {
 /// Why a request can never be served here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Prompt plus budget exceed the model's or the engine's length.
+    /// Prompt plus budget exceed the limit of the model or the engine.
     #[error("{tokens} tokens of prompt and max_tokens exceed the limit of {limit}")]
     TooLong {
         /// Prompt length plus budget.
         tokens: u32,
-        /// Most positions a sequence may have.
+        /// Most positions of a sequence.
         limit: u32,
     },
-    /// Its KV pages would not fit even an empty pool.
+    /// Its KV pages do not fit into an empty pool.
     #[error("the sequence needs {pages} KV pages, the pool has {limit}")]
     TooManyPages {
-        /// Worst case of the sequence.
+        /// Most pages that the sequence can hold.
         pages: u32,
         /// Pages of the pool.
         limit: u32,
@@ -109,20 +112,20 @@ pub enum Refusal {
         /// Size of the vocabulary.
         vocab_size: u32,
     },
-    /// Model or request do not go with the commit rule.
+    /// The model or the request does not support the commit rule or the cache policy.
     #[error("{field}: {message}")]
     Rule {
         /// The setting of the decoder.
         field: &'static str,
-        /// Why not; reads on from the field's name.
+        /// The reason, as a continuation of the field's name.
         message: String,
     },
-    /// The model cannot do what a field of the request asks for.
+    /// The model does not support a field of the request.
     #[error("{field}: {message}")]
     Field {
         /// The field.
         field: &'static str,
-        /// Why not; reads on from the field's name.
+        /// The reason, as a continuation of the field's name.
         message: String,
     },
 }

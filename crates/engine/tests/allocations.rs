@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asynclane_engine::decoding::DecodingSpec;
-use asynclane_engine::{Engine, EngineConfig, Request, Skills};
+use asynclane_engine::{ByPriority, Capabilities, Engine, EngineConfig, Request};
 use sim::{Fidelity, SimConfig, SimExecutor};
 use step::{BatchOutput, Executor, Readout};
 
@@ -29,8 +29,9 @@ fn engine(readout: Readout) -> (Engine, SimExecutor) {
         long_quantum: 100_000,
         prefix_cache: true,
         max_model_len: None,
+        wait_order: Arc::new(ByPriority),
         classes: Arc::default(),
-        skills: Skills::default(),
+        capabilities: Capabilities::default(),
     };
     (Engine::new(&config, executor.spec()), executor)
 }
@@ -54,19 +55,19 @@ fn measure(settings: &str, readout: Readout) -> (u32, u64) {
     for measured in [false, true] {
         submit(&mut engine, settings);
         for step in 0.. {
-            let mut planned = false;
+            let mut planned = None;
             let plan = allocation_counter::measure(|| {
                 engine.clear_report();
                 planned = engine.plan();
             });
-            if !planned {
+            let Some(planned) = planned else {
                 break;
-            }
+            };
             executor
-                .execute(engine.batch(), &mut output)
+                .execute(planned.batch(), &mut output)
                 .expect("a sound batch");
             let apply = allocation_counter::measure(|| {
-                engine.apply(&output, Duration::from_millis(step));
+                engine.apply(planned, &output, Duration::from_millis(step));
                 while engine.poll_event().is_some() {}
                 engine.report();
             });

@@ -1,100 +1,123 @@
-//! From candidates to effects: commits, lanes, pages and client events of one step.
+//! From candidates to effects: commits, lanes, pages and events of one step.
 
 use std::time::Duration;
 
 use decode::{Effect, Proposal, as_index};
 use step::BatchOutput;
 
-use super::Engine;
 use crate::event::{Event, Finished, TokenChunk};
-use crate::report::StepReport;
-use crate::sequence::{Said, Sequence};
+use crate::sequence::{ModelOutput, Sequence};
+use crate::step::StepPlan;
 
-/// Hands every planned sequence its candidates and performs the effects.
-pub(crate) fn apply(engine: &mut Engine, output: &BatchOutput, now: Duration) {
-    let scored = (engine.scored.len(), engine.tops);
-    let returned = (output.candidates.len(), output.tops.len());
-    if returned != scored {
-        let message = format!(
-            "the model returned {} candidates and {} tops, expected {} and {}",
-            returned.0, returned.1, scored.0, scored.1
-        );
-        return fail(engine, &message);
+use super::Engine;
+
+impl Engine {
+    pub(super) fn apply_step(&mut self, mut step: StepPlan, output: &BatchOutput, now: Duration) {
+        if let Err(message) = step.check(output) {
+            return self.fail(step, &message);
+        }
+        self.report.executed = true;
+        let (mut begin, mut tops) = (0, &output.tops[..]);
+        for planned in &mut step.planned {
+            let sequence = self.scheduler.sequence_mut(planned.index);
+            let end = as_index(planned.scored_end);
+            let proposals = &mut self.buffers.proposals;
+            proposals.clear();
+            for (offset, candidate) in step.scored[begin..end]
+                .iter()
+                .zip(&output.candidates[begin..])
+            {
+                sequence.note_scored(*offset, now);
+                proposals.push(Proposal {
+                    offset: *offset,
+                    candidate: *candidate,
+                });
+            }
+            begin = end;
+            sequence.effects.clear();
+            sequence.decoder.apply(proposals, &mut sequence.effects);
+            sequence.count_effects(now, &mut self.report);
+            sequence
+                .policy
+                .observe(planned.kind, &sequence.decoder, proposals);
+            if let Some(logprobs) = &mut sequence.logprobs {
+                let own;
+                (own, tops) = tops.split_at(proposals.len() * logprobs.count());
+                let returned = ModelOutput {
+                    proposals,
+                    tops: own,
+                };
+                logprobs.observe(&sequence.effects, returned);
+            }
+            sequence
+                .tables
+                .observe(&sequence.effects, &sequence.decoder, &mut self.pages);
+            if let Some(grid) = self.pages.shared_prefixes() {
+                sequence.remember(grid, &mut self.pages);
+            }
+            let id = sequence.id;
+            emit(sequence, |event| self.events.push_back((id, event)));
+            if let Some(mut trace) = planned.trace.take() {
+                trace.effects.clone_from(&sequence.effects);
+                trace.frontier = sequence.decoder.canvas().emitted();
+                trace.canvas = sequence.decoder.canvas().len();
+                self.events.push_back((id, Event::Step(trace)));
+            }
+        }
+        self.retire_finished(&mut step);
+        self.buffers.end(step);
     }
-    engine.report.executed = true;
-    let (mut begin, mut tops) = (0, &output.tops[..]);
-    for at in 0..engine.planned.len() {
-        let index = engine.planned[at].index;
-        let end = as_index(engine.planned[at].scored_end);
-        let sequence = &mut engine.running[index];
-        engine.proposals.clear();
-        for (offset, candidate) in engine.scored[begin..end]
-            .iter()
-            .zip(&output.candidates[begin..])
-        {
-            sequence.note_scored(*offset, now);
-            engine.proposals.push(Proposal {
-                offset: *offset,
-                candidate: *candidate,
-            });
+
+    pub(super) fn fail_step(&mut self, mut step: StepPlan, message: &str) {
+        self.report.failed = true;
+        last_first(&mut step);
+        for planned in &step.planned {
+            let id = self.scheduler.sequence(planned.index).id;
+            self.retire(planned.index);
+            let message = message.to_owned();
+            self.events.push_back((id, Event::Failed { message }));
         }
-        begin = end;
-        sequence.effects.clear();
-        sequence
-            .decoder
-            .apply(&engine.proposals, &mut sequence.effects);
-        sequence.count_effects(now, &mut engine.report);
-        let kind = engine.planned[at].kind;
-        sequence
-            .policy
-            .observe(kind, &sequence.decoder, &engine.proposals);
-        if let Some(logprobs) = &mut sequence.logprobs {
-            let own;
-            (own, tops) = tops.split_at(engine.proposals.len() * logprobs.count());
-            let said = Said {
-                proposals: &engine.proposals,
-                tops: own,
-            };
-            logprobs.observe(&sequence.effects, said);
-        }
-        sequence
-            .tables
-            .observe(&sequence.effects, &sequence.decoder, &mut engine.pool);
-        if let Some(grid) = engine.shared {
-            sequence.remember(grid, &mut engine.pool);
-        }
-        let id = sequence.id;
-        emit(sequence, |event| engine.events.push_back((id, event)));
-        if let Some(mut trace) = engine.planned[at].trace.take() {
-            trace.effects.clone_from(&sequence.effects);
-            trace.frontier = sequence.decoder.canvas().emitted();
-            trace.canvas = sequence.decoder.canvas().len();
-            engine.events.push_back((id, Event::Step(trace)));
+        self.buffers.end(step);
+    }
+
+    fn retire_finished(&mut self, step: &mut StepPlan) {
+        last_first(step);
+        for planned in &step.planned {
+            if let Some(end) = self.scheduler.sequence(planned.index).finished() {
+                let sequence = self.retire(planned.index);
+                self.conclude(&sequence, end);
+            }
         }
     }
-    retire_finished(engine);
+
+    /// Takes a sequence out of the batch, with its pages and its lanes that are still open.
+    pub(super) fn retire(&mut self, index: usize) -> Sequence {
+        let mut sequence = self.scheduler.retire(index);
+        self.report.lanes_finished.generate += sequence.open_lanes.generate;
+        self.report.lanes_finished.refine += sequence.open_lanes.refine;
+        sequence.tables.release(&mut self.pages);
+        self.pages.unreserve(sequence.reserved);
+        sequence
+    }
+
+    /// Books the end of a sequence and queues its last event.
+    pub(super) fn conclude(&mut self, sequence: &Sequence, end: Result<Finished, String>) {
+        let event = match end {
+            Ok(finished) => {
+                self.report.finished.push(sequence.summary(finished));
+                Event::Finished(finished)
+            }
+            Err(message) => Event::Failed { message },
+        };
+        self.events.push_back((sequence.id, event));
+    }
 }
 
-/// Ends every planned sequence with `message`.
-pub(crate) fn fail(engine: &mut Engine, message: &str) {
-    engine.report.failed = true;
-    let mut failed: Vec<usize> = engine
-        .planned
-        .drain(..)
-        .map(|planned| planned.index)
-        .collect();
-    // From the back, because retiring moves the last sequence into the gap.
-    failed.sort_unstable_by(|a, b| b.cmp(a));
-    for index in failed {
-        let id = engine.running[index].id;
-        engine.retire(index);
-        engine.events.push_back((
-            id,
-            Event::Failed {
-                message: message.to_owned(),
-            },
-        ));
-    }
+/// Orders a step's sequences from the last index to the first: retiring one moves the last running
+/// sequence to its index.
+fn last_first(step: &mut StepPlan) {
+    let planned = &mut step.planned;
+    planned.sort_unstable_by_key(|planned| std::cmp::Reverse(planned.index));
 }
 
 fn emit(sequence: &Sequence, mut send: impl FnMut(Event)) {
@@ -118,35 +141,5 @@ fn emit(sequence: &Sequence, mut send: impl FnMut(Event)) {
                 });
             }
         }
-    }
-}
-
-fn retire_finished(engine: &mut Engine) {
-    for index in (0..engine.running.len()).rev() {
-        let sequence = &engine.running[index];
-        // A sequence that has not run in this step has not ended in it either.
-        if sequence.last_run != engine.step {
-            continue;
-        }
-        if let Some(end) = sequence.finished() {
-            let event = conclude(&mut engine.report, sequence, end);
-            engine.events.push_back((sequence.id, event));
-            engine.retire(index);
-        }
-    }
-}
-
-/// Books the end of a sequence and gives its last event.
-pub(crate) fn conclude(
-    report: &mut StepReport,
-    sequence: &Sequence,
-    end: Result<Finished, String>,
-) -> Event {
-    match end {
-        Ok(finished) => {
-            report.finished.push(sequence.summary(finished));
-            Event::Finished(finished)
-        }
-        Err(message) => Event::Failed { message },
     }
 }

@@ -3,7 +3,7 @@
 use decode::{Slot, TokenId};
 use step::PageId;
 
-use super::prefix::{Node, PrefixCache};
+use super::prefix::{Grid, Node, PrefixCache};
 use super::tables::PageTable;
 
 /// The physical pages of the executor. Pages are promised to a sequence when it is admitted, so
@@ -15,6 +15,8 @@ pub struct PagePool {
     reserved: u32,
     pub(super) page_size: u32,
     pub(super) prefixes: PrefixCache,
+    /// How pages depend on tokens, if sequences share prefixes.
+    shared: Option<Grid>,
     /// Whether the prefix cache holds a page.
     cached: Vec<bool>,
     /// Pages that the prefix cache alone holds.
@@ -22,17 +24,24 @@ pub struct PagePool {
 }
 
 impl PagePool {
-    /// `pages` free pages of `page_size` slots.
-    pub fn new(pages: u32, page_size: u32) -> Self {
+    /// `pages` free pages of `page_size` slots; `shared`: how they depend on tokens, if sequences
+    /// share prefixes.
+    pub fn new(pages: u32, page_size: u32, shared: Option<Grid>) -> Self {
         Self {
             free: (0..pages).rev().map(PageId).collect(),
             references: vec![0; pages as usize],
             reserved: 0,
             page_size,
             prefixes: PrefixCache::default(),
+            shared,
             cached: vec![false; pages as usize],
             idle: 0,
         }
+    }
+
+    /// How pages depend on tokens, if sequences share prefixes.
+    pub fn shared_prefixes(&self) -> Option<Grid> {
+        self.shared
     }
 
     /// All pages.

@@ -1,26 +1,26 @@
-//! Deficit admission: how many rows of a step prefills and refreshes take from those in decode.
+//! Deficit admission of prefills and refreshes while other sequences decode.
 
 /// A counter of rows that long forwards (prefills and refreshes, which are never split) may take
 /// while other sequences decode.
 ///
-/// It grows by the quantum in every step at whose beginning the longest waiting one is not
-/// covered; that one runs once its rows are covered and fit, and pays for them; those behind it
-/// wait for it. Without anything in decode they run as they fit and pay nothing. With nobody left
-/// waiting the counter is emptied.
+/// A step that begins with the first waiting long forward not covered adds the quantum. That
+/// forward runs once its rows are covered and fit; they are subtracted then. The long forwards
+/// behind it wait for it. If nothing decodes, long forwards run as they fit and nothing is
+/// subtracted. Once no long forward waits, the counter is emptied.
 ///
-/// So it never exceeds the rows of the longest waiting one by the quantum or more, and n steps in
-/// a row hold less than n quanta and one forward of long rows.
+/// The counter stays below the rows of the first waiting long forward plus the quantum. The bounds
+/// that follow stand in the documentation of the module `scheduler`.
 #[derive(Debug)]
 pub(crate) struct Deficit {
-    /// Rows a step, `>= 1`.
+    /// Rows that a step adds, `>= 1`.
     quantum: u32,
-    /// Rows that may be taken.
+    /// Rows that long forwards may take.
     credit: u32,
     /// Something decodes in the step that is being planned.
     decoding: bool,
-    /// The step has given its quantum, or needed none.
+    /// The step has added its quantum, or needed none.
     given: bool,
-    /// A long forward waits for the next step, and all behind it do.
+    /// A long forward was refused, so no other one runs in this step.
     closed: bool,
 }
 
@@ -47,8 +47,8 @@ impl Deficit {
         self.closed
     }
 
-    /// Whether the longest waiting long forward, of `rows` rows, runs in this step. It pays if it
-    /// does, and closes the step if it does not.
+    /// Whether the first waiting long forward, of `rows` rows, runs in this step. Its rows are
+    /// subtracted if it does; the step is closed to long forwards if it does not.
     pub(crate) fn admit(&mut self, rows: u32, fits: bool) -> bool {
         if self.decoding && !self.given && self.credit < rows {
             self.credit = self.credit.saturating_add(self.quantum);
@@ -74,8 +74,8 @@ impl Deficit {
 mod tests {
     use super::*;
 
-    /// Plans a step in which something decodes and everything fits: which of `rows` run, and the
-    /// credit that is left.
+    /// Plans a step in which something decodes and everything fits: how many of `rows` run, and
+    /// the credit that is left.
     fn step(deficit: &mut Deficit, rows: &mut Vec<u32>) -> (usize, u32) {
         deficit.begin(true);
         let run = rows.iter().take_while(|rows| deficit.admit(**rows, true));
@@ -86,11 +86,11 @@ mod tests {
     }
 
     #[test]
-    fn a_long_forward_saves_up_and_what_is_left_counts_for_the_next() {
+    fn a_long_forward_saves_up_and_the_rest_is_left_for_the_next() {
         let mut deficit = Deficit::new(10);
         let mut rows = vec![25, 4, 4, 9, 30];
         let found: Vec<_> = (0..7).map(|_| step(&mut deficit, &mut rows)).collect();
-        // 10, 20, 30 - 25 - 4; 1 + 10 - 4; 7 + 10 - 9; 18, 28; 38 - 30, and nobody waits.
+        // 10, 20, 30 - 25 - 4; 1 + 10 - 4; 7 + 10 - 9; 18, 28; 38 - 30, and none waits.
         let expected = [(0, 10), (0, 20), (2, 1), (1, 7), (1, 8), (0, 18), (0, 28)];
         assert_eq!(found, expected);
         assert_eq!(step(&mut deficit, &mut rows), (1, 0));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_covered_but_has_no_room_keeps_its_rows_and_gets_no_more() {
+    fn a_covered_forward_without_room_keeps_its_credit_and_gets_no_more() {
         let mut deficit = Deficit::new(10);
         for _ in 0..5 {
             deficit.begin(true);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn without_anything_in_decode_long_forwards_run_as_they_fit() {
+    fn long_forwards_run_as_they_fit_while_nothing_decodes() {
         let mut deficit = Deficit::new(1);
         deficit.begin(false);
         assert!(deficit.admit(1000, true) && deficit.admit(1000, true));
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(deficit.credit, 0);
     }
 
-    /// Any quantum, any forwards: in every run of n steps less than n quanta and one forward.
+    /// For any quantum and any forwards, n steps in a row hold less than n quanta and one forward.
     #[test]
     fn no_run_of_steps_holds_more_than_its_quanta_and_one_forward() {
         let mut state = 1u64;

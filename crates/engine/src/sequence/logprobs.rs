@@ -15,9 +15,10 @@ pub(crate) struct Logprobs {
     tops: Vec<TopToken>,
 }
 
-/// What the model said in one step: `count` tops per proposal, in the same order.
+/// What the model returned for one sequence in one step: `count` tops per proposal, in the same
+/// order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Said<'a> {
+pub(crate) struct ModelOutput<'a> {
     pub(crate) proposals: &'a [Proposal],
     pub(crate) tops: &'a [TopToken],
 }
@@ -44,7 +45,7 @@ impl Logprobs {
     }
 
     /// Follows what a step wrote.
-    pub(crate) fn observe(&mut self, effects: &[Effect], said: Said<'_>) {
+    pub(crate) fn observe(&mut self, effects: &[Effect], said: ModelOutput<'_>) {
         for effect in effects {
             match *effect {
                 Effect::Place {

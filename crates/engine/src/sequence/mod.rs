@@ -25,7 +25,7 @@ use crate::request::Request;
 use layout::Part;
 pub(crate) use layout::{Layout, slot_of};
 use logprobs::Logprobs;
-pub(crate) use logprobs::Said;
+pub(crate) use logprobs::ModelOutput;
 use penalties::PenaltyBiases;
 
 /// Effects of a step that a sequence has room for from the beginning.
@@ -34,6 +34,15 @@ const EFFECTS: usize = 128;
 /// A sequence's number, ascending in order of submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SequenceId(pub u64);
+
+/// What the decoders of all sequences share.
+#[derive(Debug)]
+pub(crate) struct DecoderParts {
+    /// Delimiter classes of the vocabulary.
+    pub(crate) classes: Arc<TokenClasses>,
+    /// The network of `learned_filter`, if the model has one.
+    pub(crate) filter: Option<Arc<Filter>>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Sequence {
@@ -44,13 +53,8 @@ pub(crate) struct Sequence {
     pub(crate) policy: Box<dyn CachePolicy>,
     pub(crate) tables: Tables,
     pub(crate) stats: SequenceStats,
-    /// Pages promised at admission.
+    /// Most pages that it can ever hold, promised when it starts.
     pub(crate) reserved: u32,
-    /// Engine step of the last forward, before it the one before admission; sequences that waited
-    /// longest go first.
-    pub(crate) last_run: u64,
-    /// Rows of the next forward, where they are known.
-    pub(crate) next_rows: Option<u32>,
     since_refresh: u32,
     lane_started: bool,
     /// End of the last refresh, or of the rightmost row that was forwarded since.
@@ -78,7 +82,7 @@ impl Sequence {
     pub(crate) fn new(
         id: SequenceId,
         mut request: Request,
-        (classes, filter): (Arc<TokenClasses>, Option<Arc<Filter>>),
+        parts: &DecoderParts,
         limits: &Limits,
     ) -> Self {
         let mut effects = Vec::with_capacity(EFFECTS);
@@ -86,7 +90,7 @@ impl Sequence {
         let input = Input {
             budget: request.max_tokens,
             stops: &request.stop_tokens,
-            classes,
+            classes: Arc::clone(&parts.classes),
             code_prompt: request.code_prompt,
             phase: match limits.attention {
                 Attention::Blocks(length) => layout.generation().in_block(length),
@@ -97,7 +101,7 @@ impl Sequence {
                 _ => None,
             },
             constraint: request.constraint.take(),
-            filter,
+            filter: parts.filter.clone(),
         };
         let decoder = Decoder::new(&request.decoding.decoder, input, &mut effects);
         let policy = cache::build(&request.decoding.cache, limits.attention);
@@ -111,9 +115,11 @@ impl Sequence {
                 prompt_tokens: layout.given(),
                 ..SequenceStats::default()
             },
-            reserved: 0,
-            last_run: 0,
-            next_rows: None,
+            reserved: limits.worst_case_pages(
+                layout.given(),
+                request.max_tokens,
+                &request.decoding,
+            ),
             since_refresh: 0,
             lane_started: true,
             written: Place::ZERO,
@@ -130,11 +136,6 @@ impl Sequence {
             effects,
             request,
         }
-    }
-
-    /// P: tokens of prompt and suffix.
-    pub(crate) fn prompt(&self) -> u32 {
-        self.layout.given()
     }
 
     /// The place of a generated offset.
@@ -229,7 +230,6 @@ impl Sequence {
             self.written = end;
         }
         self.lane_started = false;
-        self.next_rows = None;
     }
 
     /// Notes when the scored offsets were first scored.

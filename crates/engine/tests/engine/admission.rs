@@ -175,8 +175,7 @@ fn a_prompt_may_hold_mask_and_stop_ids() {
         let id = lab
             .submit(request(&prompt, 60, settings))
             .expect("there is room");
-        assert!(lab.engine.plan());
-        let rows = &lab.engine.batch().rows;
+        let rows = &lab.plan().rows;
         let tokens: Vec<u32> = rows[..6].iter().map(|row| row.token).collect();
         assert_eq!(tokens, prompt, "{settings}");
         assert!(

@@ -73,14 +73,14 @@ fn an_output_of_the_wrong_size_fails_the_pass() {
     let id = engine
         .submit(request(&[20, 21], 40, "balanced"))
         .expect("there is room");
-    assert!(engine.plan());
+    let step = engine.plan().expect("there is something to run");
     let mut output = BatchOutput::default();
     executor
-        .execute(engine.batch(), &mut output)
+        .execute(step.batch(), &mut output)
         .expect("a sound batch");
     let scored = output.candidates.len();
     output.candidates.pop();
-    engine.apply(&output, std::time::Duration::ZERO);
+    engine.apply(step, &output, std::time::Duration::ZERO);
     engine.validate().expect("valid all the same");
     assert!(engine.report().failed);
     assert_eq!(engine.report().gauges.pages_used, 0);

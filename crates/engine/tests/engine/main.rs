@@ -35,6 +35,8 @@ mod simulation;
 #[cfg(test)]
 mod spec;
 #[cfg(test)]
+mod starts;
+#[cfg(test)]
 mod threads;
 #[cfg(test)]
 mod turns;

@@ -101,7 +101,7 @@ fn an_elastic_cache_watches_the_last_settled_tokens() {
 
 fn refusal(settings: &str, change: impl Fn(&mut asynclane_engine::Request)) -> Option<String> {
     let mut config = config();
-    config.skills = asynclane_engine::Skills::default();
+    config.capabilities = asynclane_engine::Capabilities::default();
     let executor = sim::SimExecutor::new(sim(2000, 4)).expect("a valid model");
     let mut lab = Lab::new(&config, executor);
     let mut request = request(&[20, 21], 60, settings);

@@ -13,8 +13,7 @@ fn biases(scripted: &mut Scripted) -> Vec<Bias> {
     scripted.step(&[(0, 20, 0.95)]);
     scripted.step(&[(1, 20, 0.95)]);
     scripted.step(&[(2, 21, 0.95)]);
-    assert!(scripted.engine.plan());
-    let batch = scripted.engine.batch();
+    let batch = scripted.plan();
     let row = batch.rows.iter().find(|row| row.score == Score::Candidate);
     let range = row.expect("a mask is left").biases.clone();
     batch.biases[range.start as usize..range.end as usize].to_vec()
@@ -69,8 +68,7 @@ fn a_grammar_speaks_of_the_frontier_alone() {
     let mut scripted = Scripted::new(asked);
     let mut frontier = 0;
     for _ in 0..3 {
-        assert!(scripted.engine.plan());
-        let batch = scripted.engine.batch();
+        let batch = scripted.plan();
         let mut expected = Vec::new();
         decode::Constraint::allowed(&mut grammar, &mut expected).expect("it never fails");
         if decode::Constraint::may_end(&mut grammar) {

@@ -114,6 +114,7 @@ fn decode_forwards_do_not_starve_a_prefill() {
 struct Forward {
     since: u64,
     long: bool,
+    priority: i32,
     id: SequenceId,
     ran: u64,
     rows: u64,
@@ -126,7 +127,7 @@ impl Forward {
 
     /// Whether `self` waited already when `other` began to, and goes before it.
     fn goes_before(&self, other: &Self) -> bool {
-        let key = |of: &Self| (of.since, of.long, of.id);
+        let key = |of: &Self| (of.since, of.long, of.priority, of.id);
         key(self) < key(other) && self.ran > other.since
     }
 }
@@ -163,6 +164,7 @@ fn live(lab: &mut Lab, requests: &[Request], rng: &mut Rng) -> Vec<Forward> {
                 forwards.push(Forward {
                     since,
                     long: trace.kind != ForwardKind::Decode,
+                    priority: requests[id.0 as usize].priority,
                     id: *id,
                     ran,
                     rows: trace.rows.iter().map(|rows| rows.len() as u64).sum(),
@@ -253,9 +255,17 @@ fn nobody_waits_longer_than_promised() {
         let executor = SimExecutor::new(model.clone()).expect("a valid model");
         let mut lab = Lab::new(&config, executor);
         let count = u64::from(rng.range(4, 14));
+        // Every other load has priorities.
+        let priorities: &[i32] = if seed.is_multiple_of(2) {
+            &[0]
+        } else {
+            &[0, -3, 5]
+        };
+        let mut any = Rng::new(seed ^ 0x9810);
         let requests: Vec<Request> = (0..count)
             .map(|number| Request {
                 trace: true,
+                priority: any.pick(priorities),
                 ..random_request(&mut rng, number)
             })
             .collect();

@@ -106,13 +106,13 @@ impl Runner {
 
     /// One step, and the events that it leads to.
     fn step(&mut self, turn: &mut Turn, output: &mut BatchOutput) -> Result<()> {
-        if self.engine.plan() {
+        if let Some(step) = self.engine.plan() {
             let executing = Instant::now();
-            self.executor.execute(self.engine.batch(), output)?;
+            self.executor.execute(step.batch(), output)?;
             if let Some(execute) = &mut turn.tally.execute {
                 *execute += executing.elapsed();
             }
-            self.engine.apply(output, turn.started.elapsed());
+            self.engine.apply(step, output, turn.started.elapsed());
         }
         while let Some((id, event)) = self.engine.poll_event() {
             turn.take(id, event)?;

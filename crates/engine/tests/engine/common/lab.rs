@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use asynclane_engine::{
     ByKind, ByRole, Engine, EngineConfig, Event, FinishReason, Finished, Refusal, Request,
-    SequenceId, SequenceStats, StepReport, StepTrace, TokenLogprob,
+    SequenceId, SequenceStats, StepPlan, StepReport, StepTrace, TokenLogprob,
 };
 use sim::{SimConfig, SimExecutor};
-use step::{BatchOutput, Executor, TokenId};
+use step::{Batch, BatchOutput, Executor, TokenId};
 
 use super::config;
 
@@ -67,9 +67,12 @@ pub struct Lab {
     pub engine: Engine,
     pub executor: SimExecutor,
     pub logs: BTreeMap<SequenceId, Log>,
+    /// Sequences in the order in which they started.
+    pub starts: Vec<SequenceId>,
     pub totals: Totals,
     /// By sampling seed, which every request here has of its own.
     seeds: BTreeMap<u64, SequenceId>,
+    planned: Option<StepPlan>,
     output: BatchOutput,
     time: Duration,
 }
@@ -80,8 +83,10 @@ impl Lab {
             engine: Engine::new(config, executor.spec()),
             executor,
             logs: BTreeMap::new(),
+            starts: Vec::new(),
             totals: Totals::default(),
             seeds: BTreeMap::new(),
+            planned: None,
             output: BatchOutput::default(),
             time: Duration::ZERO,
         }
@@ -118,17 +123,18 @@ impl Lab {
 
     /// One step; false if there was nothing to run.
     pub fn step(&mut self) -> bool {
-        let ready = self.engine.plan();
+        let planned = self.engine.plan();
+        let ready = planned.is_some();
         let mut batch_of = BTreeSet::new();
         let mut rows = 0;
         let mut failed = false;
-        if ready {
+        if let Some(step) = planned {
             self.time += Duration::from_millis(10);
-            (batch_of, rows) = self.book();
-            match self.executor.execute(self.engine.batch(), &mut self.output) {
-                Ok(()) => self.engine.apply(&self.output, self.time),
+            (batch_of, rows) = self.book(step.batch());
+            match self.executor.execute(step.batch(), &mut self.output) {
+                Ok(()) => self.engine.apply(step, &self.output, self.time),
                 Err(error) => {
-                    self.engine.fail(&error.to_string());
+                    self.engine.fail(step, &error.to_string());
                     failed = true;
                 }
             }
@@ -154,15 +160,20 @@ impl Lab {
         ready
     }
 
-    /// [`Self::finish`] for a test that has planned a step to look at its batch: that step runs
-    /// unchecked.
+    /// The batch of the next step, for a test that looks at it before [`Self::finish_planned`].
+    pub fn plan(&mut self) -> &Batch {
+        let step = self.engine.plan().expect("there is something to run");
+        self.planned.insert(step).batch()
+    }
+
+    /// [`Self::finish`] after [`Self::plan`]: the planned step runs unchecked.
     pub fn finish_planned(&mut self) {
-        self.book();
-        let batch = self.engine.batch();
+        let step = self.planned.take().expect("it was planned");
+        self.book(step.batch());
         self.executor
-            .execute(batch, &mut self.output)
+            .execute(step.batch(), &mut self.output)
             .expect("a sound batch");
-        self.engine.apply(&self.output, self.time);
+        self.engine.apply(step, &self.output, self.time);
         self.drain();
         let report = self.engine.report().clone();
         self.engine.clear_report();
@@ -214,8 +225,7 @@ impl Lab {
     }
 
     /// Books the batch's rows on their sequences.
-    fn book(&mut self) -> (BTreeSet<SequenceId>, u64) {
-        let batch = self.engine.batch();
+    fn book(&mut self, batch: &Batch) -> (BTreeSet<SequenceId>, u64) {
         let mut sequences = BTreeSet::new();
         for segment in &batch.segments {
             let id = self.seeds[&segment.sampling.seed];
@@ -243,7 +253,10 @@ impl Lab {
                 "{id:?}: {event:?}"
             );
             match event {
-                Event::Started => log.started = true,
+                Event::Started => {
+                    log.started = true;
+                    self.starts.push(id);
+                }
                 Event::Tokens {
                     chunk,
                     stats,

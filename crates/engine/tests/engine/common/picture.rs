@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use asynclane_engine::{Engine, Event, Request, StepReport};
+use asynclane_engine::{Engine, Event, Request, StepPlan, StepReport};
 use decode::{Candidate, TokenId};
 use step::{Attention, Batch, BatchOutput, ExecutorSpec, Readout, Row, Score, TopToken};
 
@@ -17,6 +17,7 @@ const MASK: TokenId = 0;
 pub struct Scripted {
     pub engine: Engine,
     pub events: Vec<Event>,
+    planned: Option<StepPlan>,
     prompt: u32,
     readout: Readout,
 }
@@ -44,17 +45,25 @@ impl Scripted {
         Self {
             engine,
             events: Vec::new(),
+            planned: None,
             prompt,
             readout,
         }
+    }
+
+    /// The batch of the next step.
+    pub fn plan(&mut self) -> &Batch {
+        let plan = || self.engine.plan().expect("there is something to run");
+        self.planned.get_or_insert_with(plan).batch()
     }
 
     /// One step. Says the given tokens with the given probabilities at generated offsets, and
     /// token 63 with 0.1 everywhere else; returns the batch.
     pub fn step(&mut self, said: &[(u32, TokenId, f64)]) -> Vec<String> {
         self.engine.clear_report();
-        assert!(self.engine.plan(), "there is something to run");
-        let batch = self.engine.batch();
+        self.plan();
+        let step = self.planned.take().expect("it was planned");
+        let batch = step.batch();
         let lines = picture(batch);
         let scored = batch.rows.iter().filter(|row| row.score.is_wanted());
         let ahead = u32::from(self.readout == Readout::Previous);
@@ -86,7 +95,7 @@ impl Scripted {
             tops: tops.collect(),
             candidates,
         };
-        self.engine.apply(&output, Duration::ZERO);
+        self.engine.apply(step, &output, Duration::ZERO);
         self.engine.validate().expect("valid after a step");
         while let Some((_, event)) = self.engine.poll_event() {
             self.events.push(event);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use asynclane_engine::decoding::{COMMITS, CommitInfo, Decoding, DecodingSpec, SCHEDULES};
-use asynclane_engine::{EngineConfig, Penalties, Request, Skills};
+use asynclane_engine::{ByPriority, Capabilities, EngineConfig, Penalties, Request};
 use decode::{CommitConfig, Filter, TokenClass, TokenClasses, Weights};
 use sim::{ConfidenceLaw, SimConfig};
 use step::TokenId;
@@ -79,7 +79,8 @@ pub fn config() -> EngineConfig {
         prefix_cache: true,
         max_model_len: None,
         classes: classes(),
-        skills: Skills {
+        wait_order: Arc::new(ByPriority),
+        capabilities: Capabilities {
             filter: Some(filter()),
             edits: true,
         },

@@ -158,7 +158,8 @@ pub fn server_with(options: Options) -> Server {
         prefix_cache: true,
         max_model_len: None,
         classes: tokenizer.classes(),
-        skills: engine::Skills::default(),
+        wait_order: Arc::new(engine::ByPriority),
+        capabilities: engine::Capabilities::default(),
     };
     let observer = match options.engine_dies {
         true => Box::new(Broken),

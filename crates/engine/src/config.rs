@@ -1,0 +1,42 @@
+//! What the engine is told when it is built.
+
+use std::sync::Arc;
+
+use decode::{Filter, TokenClasses};
+
+use crate::scheduler::WaitOrder;
+
+/// Sizes and policies of an engine.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Most sequences in the batch, `>= 1`.
+    pub max_running: u32,
+    /// Most sequences that wait to start.
+    pub max_waiting: u32,
+    /// Most rows of a step, `>= 1`. A single forward is never split and may exceed it.
+    pub row_budget: u32,
+    /// Rows of a step that prefills and refreshes take on average while other sequences decode,
+    /// `>= 1`. A longer forward saves up over several steps. At or above the longest forward
+    /// nothing is held back.
+    pub long_quantum: u32,
+    /// Whether a sequence leaves the K/V of its sealed pages to sequences that begin with the same
+    /// tokens. No effect under full attention, where K/V depend on later tokens.
+    pub prefix_cache: bool,
+    /// Most positions of a sequence; `None` = the model's own limit.
+    pub max_model_len: Option<u32>,
+    /// The order in which waiting sequences start: [`ByPriority`](crate::ByPriority) or another.
+    pub wait_order: Arc<dyn WaitOrder>,
+    /// Delimiter classes of the vocabulary.
+    pub classes: Arc<TokenClasses>,
+    /// What the model offers beyond a forward pass.
+    pub capabilities: Capabilities,
+}
+
+/// Optional model capabilities that some commit rules require.
+#[derive(Clone, Debug, Default)]
+pub struct Capabilities {
+    /// The network of `learned_filter`.
+    pub filter: Option<Arc<Filter>>,
+    /// The weights were trained to rewrite committed tokens (`edit`).
+    pub edits: bool,
+}
