@@ -55,7 +55,7 @@ class Completion(unittest.TestCase):
             litellm.completion(**{**REQUEST, "temperature": 3})
 
     def test_too_long_for_the_context(self):
-        # The package sees this from the words of the message, to fall back to another model.
+        # The package recognises this by words in the message, to fall back to another model.
         with self.assertRaises(litellm.ContextWindowExceededError):
             litellm.completion(**REQUEST, max_tokens=1024)
 

@@ -32,7 +32,7 @@ class Sums(unittest.TestCase):
             log_samples=True,
         )
         self.assertEqual(len(result["samples"][task]), 5)
-        # The demo model is small: one sum of the five may come out wrong.
+        # The demo model is small: one of the five sums may be wrong.
         self.assertGreaterEqual(result["results"][task]["exact_match,last-number"], 0.8)
 
     def test_completions_as_text(self):
@@ -56,8 +56,8 @@ class Sums(unittest.TestCase):
         )
 
     def test_completions_with_the_tokenizer_of_the_server(self):
-        # No backend is named: the adapter asks /tokenizer_info and /tokenize, or it would look for
-        # a tokenizer called `demo`. It does not apply chat templates to such tokens.
+        # Without a backend the adapter uses /tokenizer_info and /tokenize; with one it would look
+        # for a tokenizer called `demo`. It does not apply chat templates to such tokens.
         self.evaluate(
             "local-completions", "asynclane_sums_completion", chat=False, num_concurrent=4
         )

@@ -40,7 +40,7 @@ def get(path):
 
 
 def cancelled_requests():
-    """How many chat requests were cancelled so far, from /metrics."""
+    """The number of cancelled chat requests in /metrics."""
     return sum(
         float(line.rsplit(" ", 1)[1])
         for line in get("/metrics").splitlines()
@@ -259,8 +259,8 @@ class Streamed(unittest.TestCase):
             "seed": 5,
         }
         plain = self.client.completions.create(**request)
-        # The package has no type for a completion chunk before the last: it reads it as a whole
-        # completion, whose finish_reason is never null, and so strict validation must be off.
+        # The package has no type for a completion chunk: it parses one as a completion, whose
+        # finish_reason is never null, so strict validation must be off.
         lenient = openai.OpenAI(**{**SETTINGS, "_strict_response_validation": False})
         self.addCleanup(lenient.close)
         texts, reasons = [""] * 4, [None] * 4
@@ -374,7 +374,7 @@ class Async(unittest.IsolatedAsyncioTestCase):
         await self.cancelled_after(before)
 
     async def cancelled_after(self, before):
-        """The server counts one cancel more, and holds no request any longer."""
+        """The server counts one more cancellation and has no request left."""
         limit = time.monotonic() + 20
         while time.monotonic() < limit:
             load = await asyncio.to_thread(get, "/load")

@@ -1,9 +1,8 @@
-//! Whether clients that leave, or read one byte a second, make others wait: time to the first
-//! token in a crowd of five hundred, against wall time.
+//! Measures whether clients that disconnect or read slowly delay others: time to the first token of
+//! well-behaved clients among five hundred, in wall time.
 //!
-//! The model is simulated and a pass takes the same time whatever is in it, so what is measured
-//! is the server: the same well-behaved clients alone, among others that behave as well, and
-//! among others that do not. Rounds are interleaved; figures are medians of the rounds' medians.
+//! The model is simulated and every pass takes the same time, so that only the server is measured: the
+//! same well-behaved clients alone, among other well-behaved ones, and among others that are not. Rounds are interleaved; figures are medians of the rounds' medians.
 
 use std::io::Read;
 use std::sync::Barrier;
@@ -18,16 +17,16 @@ use asynclane_tests::served::Served;
 use sim::{Fidelity, SimConfig, SimExecutor};
 
 const ROUNDS: usize = 5;
-/// What a pass takes.
+/// Time of a pass.
 const PASS: Duration = Duration::from_millis(25);
-/// Between two bytes of a slow reader, and how often it looks whether the round is over.
+/// Time between two bytes of a slow reader, and between its checks for the end of the round.
 const BYTE: Duration = Duration::from_secs(1);
 const LOOKS: u32 = 20;
 /// All sequences run together, and all of their first passes fit into one step.
 const RUNNING: u32 = 512;
 const ROWS: u32 = 1 << 17;
 
-/// What the clients other than the well-behaved ones do.
+/// The behaviour of the other clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Others {
     Absent,
@@ -110,7 +109,7 @@ fn round(client: Client, manners: &[Manner], others: Others) -> Duration {
     })
 }
 
-/// Takes an answer in some manner; the time to its first token where it is well-behaved.
+/// Reads an answer in a manner; returns the time to its first token if it is well-behaved.
 fn visit(client: Client, request: &Request, manner: Manner, over: &AtomicBool) -> Option<Duration> {
     let begin = Instant::now();
     match manner {

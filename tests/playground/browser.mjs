@@ -1,4 +1,4 @@
-// The playground as a visitor uses it: a real browser, the real server, the demo model.
+// The playground in a real browser, with the real server and the demo model.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -71,7 +71,7 @@ test("an answer streams in, its canvas fills, and both are the API's", async () 
   const { page } = opened;
   const sent = bodies(page);
   const panel = panelOf(page, "A");
-  // Every text that the answer ever was.
+  // Every text that the answer had.
   await panel.locator(".answer").evaluate((answer) => {
     window.texts = [];
     const seen = (changes) => window.texts.push(...changes.map((change) => change.oldValue));
@@ -141,7 +141,7 @@ test("lanes show as bands, as a tree, and step by step", async () => {
   for (const [letter, refines] of bands) assert.equal(letter === "R", refines);
   assert.ok((await panel.locator(".chart .fork").count()) > 0);
 
-  // Back to before the first step, and forth again by the keyboard.
+  // Back to the start, then forward again by keyboard.
   const full = await answerOf(panel);
   const slider = panel.getByRole("slider", { name: "step" });
   await slider.focus();
@@ -231,7 +231,7 @@ test("everything can be done with the keyboard, and focus shows", async () => {
   for (const place of ["copy", "replay"]) await tabTo(place);
 
   await page.getByLabel("Prompt", { exact: true }).focus();
-  // By the request, as a short answer may have ended before anybody looks.
+  // Wait for the request: a short answer may have ended already.
   const again = page.waitForEvent("request", (request) => request.url().endsWith(TRACE));
   await page.keyboard.press("Control+Enter");
   await again;
@@ -244,7 +244,7 @@ test("a stream can be stopped, and the server stops with it", async () => {
   const opened = await asked({ colorScheme: "dark" });
   const { page } = opened;
   const panel = panelOf(page, "A");
-  // Hundreds of whole forward passes of the whole canvas.
+  // Hundreds of forward passes over the whole canvas.
   await page.getByLabel("budget").fill("900");
   await setting(page, "A", "preset").selectOption("fast_dllm_dual_published");
   await picker(page, "A").getByText("other settings").click();
@@ -283,7 +283,7 @@ test("what the API refuses is shown with its field", async () => {
   const shown = await page.getByRole("alert").textContent();
   assert.ok(shown.includes(message) && shown.includes(param), shown);
   await assertAccessible(page, "an error");
-  // The next answer takes the message away.
+  // The next answer removes the message.
   await setting(page, "A", "threshold").fill("0.9");
   await page.getByRole("button", { name: "Run" }).click();
   await page.waitForFunction(() => document.querySelector(".panel").dataset.state === "done");
@@ -416,7 +416,7 @@ test("pages from elsewhere get nothing, by whatever name they come", async () =>
   try {
     await page.goto(`http://127.0.0.1:${other.address().port}/`);
     const answer = page.waitForResponse((response) => response.url().includes("/v1/completions"));
-    // A body without a type is sent without asking first.
+    // A body without a type is sent without a preflight request.
     await page.evaluate((url) => {
       const body = new Blob(['{"model": "demo", "prompt": "Hi", "max_tokens": 1}']);
       return fetch(`${url}/v1/completions`, { method: "POST", mode: "no-cors", body });

@@ -1,4 +1,4 @@
-// A browser, its pages, and what must never happen on them.
+// A browser and its pages, with checks for forbidden events.
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";

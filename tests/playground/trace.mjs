@@ -1,4 +1,4 @@
-// What the page makes of a trace, without a browser.
+// The page's handling of a trace, without a browser.
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
@@ -43,7 +43,7 @@ const drawn = (canvas) =>
 test("a forked lane's positions belong to its children", () => {
   const { canvas, row } = forked();
   assert.deepEqual(drawn(canvas), ["R1:a", "░", "░", "░", "G2:░", "b", "░", "c"]);
-  // In the step of the fork it was the parent that ran, where it lay before.
+  // In the step of the fork the parent ran, at its previous place.
   assert.deepEqual(row.bars, [{ id: 0, role: "generate", start: 0, len: 6 }]);
   assert.deepEqual(row.marks, [{ offset: 5, state: "committed" }, { offset: 7, state: "draft" }]);
 });

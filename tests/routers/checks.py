@@ -1,4 +1,4 @@
-"""What a client sees through a router, while replicas are killed and drained behind it."""
+"""Checks of clients behind a router while replicas are killed and drained."""
 
 import os
 import re
@@ -13,7 +13,7 @@ PRESET = {"preset": "vanilla"}
 
 
 def ended(worker):
-    """Whether nobody listens at a replica's address any more."""
+    """Whether a replica's address has no listener any more."""
     try:
         Client(worker).get("/health")
     except OSError:
@@ -22,12 +22,12 @@ def ended(worker):
 
 
 class Router:
-    """The checks that hold for every router; its name and what differs are below."""
+    """The checks of every router; subclasses name the router and its differences."""
 
     name = ""
-    # What a replica is started with, by the script and here.
+    # Arguments of a replica, here and in the script.
     flags = ()
-    # Statuses without a key, and with a wrong one.
+    # Statuses without a key and with a wrong one.
     refusals = (401, 401)
     # Whether usage of a streamed answer keeps the replica's own fields.
     streams_usage = True
@@ -118,7 +118,7 @@ class Router:
         self.come_back()
 
     def under_way(self, load):
-        """Both replicas have answered, and the first one is at work."""
+        """Both replicas have answered, and the first one is busy."""
         for worker in self.stand.workers:
             load.until(lambda worker=worker: load.of(worker) >= 5, f"five answers of {worker}")
         direct = Client(self.first, KEY)
@@ -190,7 +190,7 @@ class Gateway(Router, unittest.TestCase):
             self.assertEqual(self.client.post(path, body).status, status, path)
 
     def test_requests_go_where_the_load_is_low(self):
-        """Load that the gateway did not send, so that it knows of it from /v1/loads alone."""
+        """Load that bypasses the gateway, so that it learns of it from /v1/loads only."""
         busy = {worker: answers(worker, KEY) for worker in self.stand.workers}
         self.assertEqual(*busy.values())
         with Load((self.first, KEY), self.expected, threads=8) as load:
@@ -200,7 +200,7 @@ class Gateway(Router, unittest.TestCase):
         self.assertGreaterEqual(seen.count(self.second), 10, seen)
 
     def reported(self, worker):
-        """Requests of a replica, as the gateway last read them."""
+        """Requests of a replica, as last read by the gateway."""
         workers = self.client.get("/workers").json()["workers"]
         loads = {one["url"]: one.get("engine_load") for one in workers}
         return loads[worker]["loads"][0]["num_total_reqs"] if loads[worker] else 0
@@ -221,7 +221,7 @@ class Prefixes(unittest.TestCase):
                 body = chat(3 + turn, max_tokens=4)
                 body["messages"].insert(0, {"role": "system", "content": system})
                 answer = client.post(CHAT, body)
-                # Absent where nothing was cached.
+                # Absent if nothing was cached.
                 details = answer.json()["usage"].get("prompt_tokens_details", {})
                 visit = (answer.worker, details.get("cached_tokens", 0))
                 seen.setdefault(system, []).append(visit)
@@ -235,9 +235,9 @@ class LiteLlm(Router, unittest.TestCase):
     """LiteLLM's proxy."""
 
     name = "litellm"
-    # LiteLLM 1.106.2 builds the usage of a stream anew.
+    # LiteLLM 1.106.2 rebuilds the usage of a stream.
     streams_usage = False
-    # Keys are looked up in a database, and there is none here.
+    # LiteLLM looks up keys in a database, which is not installed here.
     refusals = (500, 400)
 
     def test_an_error_has_its_status_for_a_code(self):

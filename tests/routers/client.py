@@ -1,4 +1,4 @@
-"""Requests to a router or a replica, with and without trying again, from the standard library."""
+"""Requests to a router or a replica, with and without retries, using the standard library."""
 
 import http.client
 import json
@@ -7,16 +7,16 @@ import time
 import urllib.parse
 
 CHAT = "/v1/chat/completions"
-# Far more than a request takes on a busy machine; only a test that has failed waits so long.
+# Much longer than a request on a busy machine; only a failed test waits this long.
 PATIENCE = 300.0
 
 
 class Refused(Exception):
-    """An answer that is no success: a status, a stream that broke off, an error inside one."""
+    """A failed request: an error status, an interrupted stream, an error inside a stream."""
 
 
 class Answer:
-    """Text, facts and the replica that answered, as far as the router names it."""
+    """Text, usage and the replica that answered, if the router names it."""
 
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body
@@ -27,7 +27,7 @@ class Answer:
         return json.loads(self.body)
 
     def text(self):
-        """The text of a plain or a streamed chat that ended well."""
+        """The text of a plain or streamed chat that succeeded."""
         if self.status != 200:
             raise Refused(f"status {self.status}: {self.body[:300]}")
         if not self.headers.get("content-type", "").startswith("text/event-stream"):
@@ -39,7 +39,7 @@ class Answer:
         return "".join(choice["delta"].get("content") or "" for choice in choices)
 
     def chunks(self):
-        """The chunks of a stream that came to its end mark."""
+        """The chunks of a stream with its end mark."""
         lines = [line for line in self.body.splitlines() if line.startswith("data: ")]
         if not lines or lines[-1] != "data: [DONE]":
             raise Refused(f"a stream that broke off: {self.body[-300:]}")
@@ -51,7 +51,7 @@ class Answer:
 
 
 class Client:
-    """One connection, kept as long as the other side keeps it."""
+    """One connection, kept until the other side closes it."""
 
     def __init__(self, url, key=""):
         self.address = urllib.parse.urlsplit(url)
@@ -75,7 +75,7 @@ class Client:
             self.connection.request(method, path, data, {**self.headers, **dict(headers)})
         except OSError:
             self.close()
-            # The other side has closed a connection that was idle: LiteLLM does after 5 s.
+            # The other side has closed an idle connection, as LiteLLM does after 5 s.
             if kept:
                 return self.call(method, path, body, headers)
             raise
@@ -111,7 +111,7 @@ NUMBERS = range(3, 13)
 
 
 def answers(*target):
-    """What a replica itself says to every sum."""
+    """A replica's own answer to every sum."""
     client = Client(*target)
     texts = {number: client.post(CHAT, chat(number)).text() for number in NUMBERS}
     client.close()
@@ -119,7 +119,7 @@ def answers(*target):
 
 
 class Load:
-    """Threads that ask one sum after the other, plain and streamed in turn, until told to stop.
+    """Threads that request sums, plain and streamed in turn, until stopped.
 
     `tries` is how often a client sends a request that fails before it gives it up.
     """
@@ -127,7 +127,7 @@ class Load:
     def __init__(self, target, expected, threads=8, tries=1):
         self.target, self.expected, self.tries = target, expected, tries
         self.lock, self.stopping = threading.Lock(), threading.Event()
-        # Answers by replica; failed tries; requests given up; answers that are not the replica's.
+        # Answers by replica; failed tries; abandoned requests; answers that differ from the replica's.
         self.answered, self.failures, self.lost, self.wrong = {}, [], [], []
         self.threads = [threading.Thread(target=self.work, args=(at,)) for at in range(threads)]
 
@@ -179,11 +179,11 @@ class Load:
             self.lost.append(failure)
 
     def until(self, holds, what):
-        """Waits until `holds()`; the bound only ends a test that has failed."""
+        """Waits until `holds()`; the timeout only ends a failed test."""
         until(holds, f"{what}; failures: {self.failures[-3:]}")
 
     def more(self, count):
-        """Waits for so many more answers."""
+        """Waits for this many more answers."""
         goal = self.total() + count
         self.until(lambda: self.total() >= goal, f"{count} more answers")
 

@@ -1,4 +1,4 @@
-"""What a router costs, and what a second replica brings: ratios of one run, as a result file.
+"""The cost of a router and the gain of a second replica: ratios of one run, as a result file.
 
 Each replica computes with one thread, pinned to a processor of its own. Clients and router have
 no processor to themselves: where there are two, they share them with the replicas.
@@ -18,11 +18,11 @@ from client import CHAT, NUMBERS, Client, Refused, answers, chat
 from stand import BINARY, KEY, ROUTERS, Replica, Stand, free_ports
 
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
-# Requests of a throughput, and how many clients ask them.
+# Requests of a throughput measurement, and the number of clients.
 REQUESTS, CLIENTS = int(os.environ.get("REQUESTS", "64")), 8
-# Requests of a latency, each to every side in turn.
+# Requests of a latency measurement, each to every side in turn.
 TURNS = int(os.environ.get("TURNS", "30"))
-# The binary as it was named, if it was.
+# The binary, if it was named.
 GIVEN = f" {os.environ['GIVEN']}" if os.environ.get("GIVEN") else ""
 SHAPES = {
     "plain": {},
@@ -46,7 +46,7 @@ def machine():
 
 
 def throughput(targets, expected):
-    """Requests per second of clients that take the targets in turn."""
+    """Requests per second of clients that use the targets in turn."""
     numbers = list(itertools.islice(itertools.cycle(NUMBERS), REQUESTS))
     turns = iter(range(REQUESTS))
 
@@ -67,7 +67,7 @@ def throughput(targets, expected):
 
 
 def latencies(targets, fields):
-    """The median time of a request on each side, in milliseconds, asked in turn."""
+    """The median time of a request on each side in milliseconds; the sides take turns."""
     clients = {name: Client(*target) for name, target in targets.items()}
     taken = {name: [] for name in targets}
     for turn in range(TURNS):
@@ -99,7 +99,7 @@ def one_round(number, one, two, expected):
 
 
 def row(side, rounds):
-    """One side over all rounds; the lists have a value for each."""
+    """One side over all rounds; lists have one value per round."""
     name = "none" if side == "none" else f"{NAMES[side]} {version(side)}"
     facts = {
         "name": name,
@@ -125,7 +125,7 @@ def main(path):
     stands = []
     try:
         for name in NAMES:
-            # The gateway refuses power_of_two over a single replica, where no policy matters.
+            # The gateway refuses power_of_two over one replica, where the policy does not matter.
             for side, workers, policy in (
                 (one, urls[:1], "round_robin"),
                 (two, urls, "power_of_two"),

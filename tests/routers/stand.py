@@ -14,14 +14,14 @@ import threading
 from client import CHAT, Client, chat, until
 
 ROUTERS = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "routers"
-# What replicas ask for; they and the scripts read it from the environment.
+# The API key of replicas and scripts, read from the environment.
 KEY = "key-" + secrets.token_hex(16)
 os.environ["ASYNCLANE_API_KEY"] = KEY
 BINARY = os.environ.get("ASYNCLANE", "asynclane")
 
 
 def free_ports(count):
-    """The first of so many neighbouring ports that nobody listens on."""
+    """The first of this many consecutive free ports."""
     while True:
         with socket.socket() as first:
             first.bind(("127.0.0.1", 0))
@@ -40,7 +40,7 @@ def free_ports(count):
 
 
 class Process:
-    """A process whose output is kept, and printed when a test fails."""
+    """A process; its output is printed if a test fails."""
 
     def __init__(self, command, **options):
         self.process = subprocess.Popen(
@@ -92,7 +92,7 @@ class Replica(Process):
 
 
 class Stand:
-    """`deploy/routers/NAME/run`, with replicas of its own unless `workers` are given."""
+    """`deploy/routers/NAME/run`, with its own replicas unless `workers` are given."""
 
     def __init__(self, name, flags=(), workers=(), **environment):
         self.key = "sk-" + secrets.token_hex(16) if name == "litellm" else KEY
@@ -114,7 +114,7 @@ class Stand:
                 self.replicas[match[2]] = int(match[1])
         self.workers = list(workers) or list(self.replicas)
         if name == "smg":
-            # It says that it is ready before it knows its replicas.
+            # It reports ready before it knows its replicas.
             until(self.all_known, "every replica is known to the gateway")
 
     def target(self):
@@ -124,7 +124,7 @@ class Stand:
         return Client(*self.target())
 
     def seen(self, together=8):
-        """The replicas that answer so many requests sent at once."""
+        """The replicas that answer this many simultaneous requests."""
         def ask(_):
             client = self.client()
             answer = client.post(CHAT, chat(3, max_tokens=1))
@@ -148,7 +148,7 @@ class Stand:
         os.kill(self.replicas[worker], which)
 
     def restart(self, worker, flags):
-        """A new process in the place of one that has ended, once the router uses it."""
+        """Replaces an ended process and waits until the router uses the new one."""
         port = int(worker.rsplit(":", 1)[1])
         replica = Replica(port, flags)
         self.replicas[worker] = replica.pid

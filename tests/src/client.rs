@@ -1,5 +1,5 @@
-//! A small blocking HTTP/1.1 client: plain or streamed answers, a connection for each or one for
-//! many.
+//! A small blocking HTTP/1.1 client: plain or streamed answers, one connection per request or for
+//! several.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::scrape::Scrape;
 
-/// Asks one server.
+/// A client of one server.
 #[derive(Clone, Copy, Debug)]
 pub struct Client {
     address: SocketAddr,
@@ -33,7 +33,7 @@ impl Client {
         Self { address }
     }
 
-    /// Where the server listens.
+    /// The server's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -41,7 +41,7 @@ impl Client {
     /// `GET path`.
     ///
     /// # Errors
-    /// No connection, or no whole answer.
+    /// No connection, or an incomplete answer.
     pub fn try_get(&self, path: &str) -> io::Result<Answer> {
         self.send("GET", path, b"")?.whole()
     }
@@ -51,14 +51,14 @@ impl Client {
         self.try_get(path).expect("the server answers")
     }
 
-    /// `POST path` with any bytes as a body that claims to be JSON.
+    /// `POST path` with arbitrary bytes as a body of type JSON.
     pub fn post_bytes(&self, path: &str, body: &[u8]) -> Answer {
         self.send("POST", path, body)
             .and_then(Response::whole)
             .expect("the server answers")
     }
 
-    /// A request with more headers, which must be answered.
+    /// A request with additional headers, which must be answered.
     pub fn ask(
         &self,
         (method, path): (&str, &str),
@@ -90,8 +90,7 @@ impl Client {
         self.stream_through(path, body, |stream| Box::new(stream))
     }
 
-    /// As [`Client::stream`], but the answer is read through what `wrap` puts around the
-    /// connection.
+    /// As [`Client::stream`]; the answer is read through the wrapper that `wrap` returns.
     pub fn stream_through(
         &self,
         path: &str,
@@ -115,7 +114,7 @@ impl Client {
         }
     }
 
-    /// Sends `POST path` with a JSON body and leaves the answer unread.
+    /// Sends `POST path` with a JSON body and does not read the answer.
     ///
     /// # Errors
     /// No connection.
@@ -131,7 +130,7 @@ impl Client {
         Ok(stream)
     }
 
-    /// A connection for many requests.
+    /// A connection for several requests.
     ///
     /// # Errors
     /// No connection.
@@ -156,7 +155,7 @@ impl Client {
     }
 }
 
-/// One request as bytes, after which the connection is kept or not.
+/// The bytes of one request; `kept` keeps the connection open.
 fn request(address: SocketAddr, (method, path): (&str, &str), body: &[u8], kept: bool) -> Vec<u8> {
     let length = body.len();
     let after = if kept { "keep-alive" } else { "close" };
@@ -169,7 +168,7 @@ fn request(address: SocketAddr, (method, path): (&str, &str), body: &[u8], kept:
     request
 }
 
-/// A connection that is kept from request to request.
+/// A connection for several requests.
 #[derive(Debug)]
 pub struct Connection {
     address: SocketAddr,
@@ -177,14 +176,14 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// `POST path` with any bytes as a body that claims to be JSON.
+    /// `POST path` with arbitrary bytes as a body of type JSON.
     ///
     /// # Errors
-    /// No whole answer, or one after which the server closes the connection.
+    /// An incomplete answer, or one after which the server closes the connection.
     pub fn post_bytes(&mut self, path: &str, body: &[u8]) -> io::Result<Answer> {
         let request = request(self.address, ("POST", path), body, true);
         self.stream.write_all(&request)?;
-        // Nothing of the next answer can be there to be buffered: it was not asked for.
+        // The buffer is empty: the next answer has not been requested.
         let answer = Response::read(BufReader::new(Box::new(self.stream.try_clone()?)))?;
         let answer = answer.whole()?;
         match answer.headers.get("connection") {
@@ -194,7 +193,7 @@ impl Connection {
     }
 }
 
-/// What an answer is read from.
+/// A source of an answer's bytes.
 pub trait Source: Read + Send + fmt::Debug {}
 
 impl<T: Read + Send + fmt::Debug> Source for T {}
@@ -223,11 +222,11 @@ impl Answer {
     }
 }
 
-/// A server-sent answer: the events before the end mark. Panics where the framing is wrong.
+/// A streamed answer: the events before the end mark. Panics if the framing is wrong.
 #[derive(Debug)]
 pub struct Events {
     response: Response,
-    /// Payloads of the last chunk that were not taken yet, in reverse order.
+    /// Payloads of the last chunk that are not taken yet, in reverse order.
     pending: Vec<String>,
     done: bool,
 }

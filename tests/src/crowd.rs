@@ -1,6 +1,6 @@
-//! Five hundred clients at once, of whom a third leave early and a tenth read a byte at a time.
+//! Five hundred simultaneous clients: a third disconnect early, a tenth read byte by byte.
 
-use demo::problems::{Split, Task, generate};
+use lab::problems::{Split, Task, generate};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use sim::SimConfig;
@@ -8,25 +8,25 @@ use sim::SimConfig;
 use crate::random::Random;
 use crate::served::MODEL;
 
-/// All clients.
+/// Number of clients.
 pub const CLIENTS: usize = 500;
-/// Requests that differ; every one is made by several clients.
+/// Number of different requests; several clients send each.
 pub const REQUESTS: usize = 50;
 /// Sockets on both ends of every connection, and some files.
 const OPEN_FILES: u64 = 2 * CLIENTS as u64 + 200;
-/// Events after which the last clients leave.
+/// Events after which the last early clients disconnect.
 const LATEST: usize = 24;
 const TEMPERATURES: [f64; 3] = [0.0, 0.8, 1.2];
 const BUDGETS: [usize; 8] = [32, 120, 60, 96, 48, 110, 80, 24];
 
-/// How a client takes its answer.
+/// How a client reads its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// As it comes.
+    /// At once.
     Well,
-    /// Closes its connection after so many events; with none it does not wait for the answer.
+    /// Closes its connection after this many events; with 0 it does not wait for the answer.
     Leaves(usize),
-    /// One byte at a time.
+    /// Byte by byte.
     Slow,
 }
 
@@ -35,11 +35,11 @@ pub enum Manner {
 pub struct Request {
     /// Of the endpoint.
     pub path: &'static str,
-    /// With `stream` and a last chunk that has the usage.
+    /// With `stream` and the usage in the last chunk.
     pub body: Value,
 }
 
-/// The manner of every client: a third leave, half of them before their first event, a tenth are
+/// The manner of every client: a third disconnect, half of them before their first event; a tenth are
 /// slow.
 pub fn manners(seed: u64) -> Vec<Manner> {
     let mut random = Random::new(seed);
@@ -54,8 +54,7 @@ pub fn manners(seed: u64) -> Vec<Manner> {
     manners
 }
 
-/// [`REQUESTS`] requests: prompt, endpoint, length, sampling and decoder change from one to the
-/// next.
+/// [`REQUESTS`] requests that differ in prompt, endpoint, length, sampling and decoder.
 pub fn requests() -> Vec<Request> {
     let problems = Task::ALL.map(|task| generate(task, Split::Eval, 11, REQUESTS));
     let decoders = [
@@ -104,8 +103,8 @@ pub fn model() -> SimConfig {
     }
 }
 
-/// Lets this process have as many sockets as both ends of the crowd need. Panics where the
-/// system does not allow them.
+/// Raises the limit of open files to the number of sockets on both sides. Panics if the system does
+/// not allow it.
 pub fn allow_sockets() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= OPEN_FILES) {

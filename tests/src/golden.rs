@@ -35,13 +35,13 @@ pub struct Row {
 /// One expected output.
 #[derive(Debug, Deserialize)]
 pub struct Run {
-    /// Where it comes from.
+    /// The code that produced it.
     pub source: String,
-    /// The ids; of the official code the whole canvas.
+    /// The ids; the whole canvas if the code is the official one.
     pub ids: Vec<u32>,
     /// Forward passes.
     pub nfe: u32,
-    /// Smallest distance of any decision from going the other way.
+    /// Smallest distance of any decision from its threshold.
     pub margin: f64,
     /// Forks.
     pub forks: Option<u32>,

@@ -1,4 +1,4 @@
-//! The binary `asynclane` as its users run it: arguments in, exit code, output and address out.
+//! The binaries as their users run them: arguments in, exit code, output and address out.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -8,23 +8,35 @@ use std::thread::JoinHandle;
 
 use crate::client::Client;
 
-/// What the server says on standard error once requests are taken.
+/// The start of the line on standard error once the server accepts requests.
 const READY: &str = "ready on http://";
 
-/// The binary of the profile that this test was built with, brought up to date by Cargo where
-/// Cargo runs the test.
-pub fn binary() -> &'static Path {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
+/// The product's binary and the laboratory's.
+const BINARIES: [&str; 2] = ["asynclane", "asynclane-lab"];
+
+/// The served binary in the profile of this test.
+pub fn binary() -> PathBuf {
+    folder().join(BINARIES[0])
+}
+
+/// The folder with the binaries of this test's profile. They are built first if Cargo runs the test
+/// or one is missing.
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
         let test = std::env::current_exe().expect("the system knows this program");
         let folder = test.ancestors().nth(2).expect("tests lie in PROFILE/deps");
-        let path = folder.join("asynclane");
+        let exist = || BINARIES.iter().all(|name| folder.join(name).exists());
         let cargo = std::env::var_os("CARGO");
-        if cargo.is_some() || !path.exists() {
+        if cargo.is_some() || !exist() {
             build(&cargo.unwrap_or_else(|| "cargo".into()), folder);
         }
-        assert!(path.exists(), "{} was not built", path.display());
-        path
+        assert!(
+            exist(),
+            "{BINARIES:?} were not built in {}",
+            folder.display()
+        );
+        folder.to_owned()
     })
 }
 
@@ -34,15 +46,15 @@ fn build(cargo: &std::ffi::OsStr, folder: &Path) {
         Some(name) => name,
     };
     let mut command = Command::new(cargo);
-    // With all targets, crates have the features that the tests gave them: nothing but the binary
-    // itself is left to build.
+    // With all targets, crates have the same features as in the tests, so that only the binaries are
+    // left to build.
     command
         .args(["build", "--quiet", "--workspace", "--all-targets"])
         .args(["--profile", profile])
         .current_dir(env!("CARGO_MANIFEST_DIR"));
     for (name, _) in std::env::vars_os() {
-        // What the outer Cargo says of this test's package; build scripts that watch it would run
-        // again here, and once more outside.
+        // Variables that the outer Cargo sets for this package; build scripts that watch them would
+        // run again, here and in the next outer build.
         let text = name.to_string_lossy();
         if ["CARGO_PKG_", "CARGO_MANIFEST_"]
             .iter()
@@ -55,9 +67,18 @@ fn build(cargo: &std::ffi::OsStr, folder: &Path) {
     assert!(status.success(), "the workspace does not build");
 }
 
-/// The binary about to run, without what the environment says of models and proxies.
+/// The served binary about to run, without the environment's settings of models and proxies.
 pub fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(binary());
+    prepared(binary(), arguments)
+}
+
+/// The laboratory's binary about to run, prepared as [`command`].
+pub fn lab_command(arguments: &[&str]) -> Command {
+    prepared(folder().join(BINARIES[1]), arguments)
+}
+
+fn prepared(program: PathBuf, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy().to_ascii_uppercase();
@@ -68,7 +89,7 @@ pub fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs the binary to its end.
+/// Runs the served binary to its end.
 pub fn run(arguments: &[&str]) -> Output {
     let output = command(arguments).output();
     output.expect("the binary runs")
@@ -100,7 +121,7 @@ impl Server {
         Self::start_with(arguments, |_| {})
     }
 
-    /// As [`Server::start`], with what `change` does to the command.
+    /// As [`Server::start`]; `change` may modify the command.
     pub fn start_with(arguments: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let mut all = vec!["serve", "--listen", "127.0.0.1:0"];
         all.extend_from_slice(arguments);
@@ -123,7 +144,7 @@ impl Server {
             }
         };
         let log = std::thread::spawn(move || {
-            // What was read before an error is all there is to see.
+            // After an error, the text read so far is the log.
             let _ = lines.read_to_string(&mut seen);
             seen
         });
@@ -139,7 +160,7 @@ impl Server {
         self.client
     }
 
-    /// The folder in which Linux shows the process.
+    /// The process's folder in `/proc`.
     pub fn proc(&self) -> PathBuf {
         Path::new("/proc").join(self.child.id().to_string())
     }
@@ -153,7 +174,7 @@ impl Server {
         assert!(sent.expect("a shell runs").success(), "no process {pid}");
     }
 
-    /// Waits for its end: how it ended and what it wrote on standard error.
+    /// Waits for its end; returns its status and its standard error.
     pub fn wait(mut self) -> (ExitStatus, String) {
         let status = self.child.wait().expect("the process can be waited for");
         let log = self.log.take().expect("taken here only");
@@ -163,7 +184,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has ended already where a test went well to its end.
+        // After a passed test the process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,6 +1,6 @@
-//! Reproducible variety for tests: the splitmix64 generator.
+//! Reproducible random numbers for tests: the SplitMix64 generator.
 
-/// A stream of numbers that follows from its seed.
+/// A stream of numbers that depends on its seed alone.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -10,7 +10,7 @@ impl Random {
         Self(seed)
     }
 
-    /// A number in `0..bound`; `bound` is at least 1.
+    /// A number in `0..bound`, for `bound >= 1`.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut value = self.0;
@@ -19,12 +19,12 @@ impl Random {
         ((value ^ (value >> 31)) % bound as u64) as usize
     }
 
-    /// One of `items`, which are not empty.
+    /// One of `items`, which must not be empty.
     pub fn pick<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
         items[self.below(items.len())]
     }
 
-    /// Puts `items` into another order.
+    /// Shuffles `items`.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for index in (1..items.len()).rev() {
             items.swap(index, self.below(index + 1));

@@ -1,11 +1,11 @@
-//! What an answer says, whichever way it came: plain or streamed, completion or chat.
+//! The content of an answer: plain or streamed, completion or chat.
 
 use serde_json::Value;
 
-/// The choices of an answer and what it cost.
+/// The choices and the usage of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// In order.
+    /// The choices in order.
     pub choices: Vec<Choice>,
     /// The final usage.
     pub usage: Value,
@@ -16,14 +16,14 @@ pub struct Reply {
 pub struct Choice {
     /// Its text.
     pub text: String,
-    /// Its ids, if asked for.
+    /// Its ids, if requested.
     pub token_ids: Vec<u32>,
-    /// Why it ended.
+    /// Its finish reason.
     pub finish_reason: String,
 }
 
 impl Reply {
-    /// Reads a plain answer.
+    /// Parses a plain answer.
     pub fn of_answer(answer: &Value) -> Self {
         let choices = answer["choices"].as_array();
         let choices = choices.unwrap_or_else(|| panic!("no choices in {answer}"));
@@ -37,8 +37,7 @@ impl Reply {
         reply
     }
 
-    /// Joins a stream whose last event carries the usage. Panics where the order of its chunks
-    /// is wrong.
+    /// Joins a stream whose last event has the usage. Panics if the order of its chunks is wrong.
     pub fn of_events(events: impl Iterator<Item = Value>) -> Self {
         let mut reply = Self {
             choices: Vec::new(),
@@ -60,7 +59,7 @@ impl Reply {
         reply
     }
 
-    /// A field of `usage.diffusion`, or else of `usage`.
+    /// A field of `usage.diffusion`, or of `usage` if it is not there.
     pub fn count(&self, field: &str) -> u64 {
         let value = self.usage["diffusion"].get(field);
         let value = value.or_else(|| self.usage.get(field));

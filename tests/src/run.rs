@@ -1,4 +1,4 @@
-//! Runs requests through an engine without a thread, to the end.
+//! Runs requests through an engine without a thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use step::{BatchOutput, Executor};
 
 use crate::golden;
 
-/// What became of one request.
+/// The outcome of one request.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Emitted tokens.
+    /// The emitted tokens.
     pub tokens: Vec<u32>,
-    /// The end.
+    /// Statistics and finish reason, once it has ended.
     pub finished: Option<Finished>,
     /// Every step.
     pub steps: Vec<StepTrace>,
@@ -40,7 +40,7 @@ pub fn executor(pages: u32) -> Box<dyn Executor> {
     Box::new(model::ModelExecutor::new(model, sizes).expect("the pages fit into memory"))
 }
 
-/// An engine over `executor` that runs everything at once.
+/// An engine over `executor` with room for every request of a test.
 pub fn engine(executor: &dyn Executor) -> Engine {
     let config = EngineConfig {
         max_running: 256,
@@ -67,7 +67,7 @@ pub fn request(prompt: &[u32], budget: u32, stops: &[u32], settings: &str) -> Re
     }
 }
 
-/// Runs all of `requests` together; outcomes in the same order.
+/// Runs all `requests` together; returns the outcomes in the same order.
 pub fn run(executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Outcome> {
     let mut engine = engine(executor);
     let ids: Vec<SequenceId> = requests

@@ -1,8 +1,8 @@
-//! The Prometheus text format, read back.
+//! A parser of the Prometheus text format.
 
 use std::collections::BTreeMap;
 
-/// What a server holds for its requests.
+/// Gauges of a server's resources for requests.
 const GAUGES: [&str; 5] = [
     "asynclane_num_requests_running",
     "asynclane_num_requests_waiting",
@@ -25,7 +25,7 @@ struct Sample {
 }
 
 impl Scrape {
-    /// Reads an exposition. Panics on a line that is no sample and no comment.
+    /// Parses an exposition. Panics on a line that is neither a sample nor a comment.
     pub fn parse(text: &str) -> Self {
         assert!(text.ends_with('\n'), "the last line ends");
         let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -37,7 +37,7 @@ impl Scrape {
         }
     }
 
-    /// The sum over all series called `name` that have these labels. Panics if there is none.
+    /// The sum over all series `name` with these labels. Panics if there is none.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let has = |sample: &Sample, (label, value): &(&str, &str)| {
             sample

@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::client::Client;
 use crate::run;
 
-/// The name that requests give.
+/// The model name in requests.
 pub const MODEL: &str = "demo";
 
 /// A running server; ends when dropped.
@@ -23,13 +23,12 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts a server with the settings that `asynclane serve` has by default.
+    /// Starts a server with the default settings of `asynclane serve`.
     pub fn start() -> Self {
         Self::over(run::executor(2048), 64, 2048)
     }
 
-    /// Starts a server that runs at most `max_running` sequences together, and at most
-    /// `row_budget` rows in a step.
+    /// Starts a server with at most `max_running` sequences in the batch and `row_budget` rows in a step.
     pub fn over(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Self {
         let tokenizer = Arc::new(run::tokenizer());
         let ExecutorSpec {
@@ -95,14 +94,14 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // A failed test may leave requests behind; nobody waits for them.
+        // A failed test may leave requests behind; do not wait for them.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// Applies `work` to all `items`, `width` at a time; results in the same order.
+/// Applies `work` to all `items`, `width` at a time; returns the results in the same order.
 pub fn in_parallel<T: Sync, R: Send>(
     width: usize,
     items: &[T],

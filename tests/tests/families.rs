@@ -1,8 +1,8 @@
-//! Every family through the engine: greedy decoding with cached K/V, together with others, gives
-//! the tokens of a loop over whole forward passes of the same checkpoint.
+//! Every family through the engine: greedy decoding with cached K/V, in a batch, gives the tokens of a
+//! loop over whole forward passes of the same checkpoint.
 //!
-//! The checkpoints are those of the parity tests of the crate `model`, where their logits are held
-//! to the official PyTorch code.
+//! The checkpoints are those of the parity tests of the crate `model`, which compare their logits with
+//! the official PyTorch code.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ struct Loop<'a> {
 }
 
 impl Loop<'_> {
-    /// The greedy text behind `prompt`, one token a forward.
+    /// The greedy text after `prompt`, one token per forward.
     fn decode(model: &Model, prompt: &[u32]) -> Vec<u32> {
         let end = prompt.len() + BUDGET;
         let mut tokens = prompt.to_vec();
@@ -63,8 +63,8 @@ impl Loop<'_> {
         canvas.tokens.split_off(prompt.len())
     }
 
-    /// Fills blocks from left to right; where predictions are read a row before, first their first
-    /// place, which the block before tells, and then sub-blocks.
+    /// Fills blocks from left to right. If predictions are read at the previous row, the first place of a
+    /// block comes first, because the previous block predicts it; then come sub-blocks.
     fn fill_blocks(&mut self, places: Range<usize>, length: usize) {
         let shifted = self.model.info().readout == Readout::Previous;
         let mut start = places.start;
@@ -81,8 +81,7 @@ impl Loop<'_> {
         }
     }
 
-    /// Fills `places`, each time the one that the model is surest of; what lies behind `end` is not
-    /// there yet.
+    /// Fills `places`, the most confident one first; the canvas ends at `end`.
     fn fill(&mut self, places: Range<usize>, end: usize) {
         let info = self.model.info();
         for _ in places.clone() {
@@ -106,11 +105,11 @@ impl Loop<'_> {
     }
 }
 
-/// What an official sampler wrote with a checkpoint (`fixtures/samplers.py`).
+/// The output of an official sampler on a checkpoint (`fixtures/samplers.py`).
 #[derive(Deserialize)]
 struct Sample {
     sampler: String,
-    /// The settings that say the same here.
+    /// The equivalent settings of this engine.
     settings: String,
     prompt: Vec<u32>,
     tokens: Vec<u32>,
@@ -121,7 +120,7 @@ struct Samples {
     samples: Vec<Sample>,
 }
 
-/// The likeliest token but the mask, and its probability among all tokens.
+/// The most probable token except the mask, and its probability among all tokens.
 fn likeliest(row: &[f32], mask: u32) -> (u32, f64) {
     let all = (0..).zip(row).filter(|(token, _)| *token != mask);
     let of = |(token, logit): (u32, &f32)| (token, f64::from(*logit));
@@ -137,7 +136,7 @@ fn likeliest(row: &[f32], mask: u32) -> (u32, f64) {
     (token, 1.0 / sum)
 }
 
-/// The engine's settings for one token a forward.
+/// The engine's settings for one token per forward.
 fn settings(attention: Attention, readout: Readout) -> String {
     match attention {
         Attention::Blocks(_) if readout == Readout::Previous => {
@@ -191,7 +190,7 @@ fn every_family_decodes_as_its_official_sampler_does() {
         let requests = samples.iter().map(|sample| {
             let budget = sample.tokens.len() as u32;
             let mut request = request(&sample.prompt, budget, &[], &sample.settings);
-            // Random weights may want the mask token; there it has no probability at all.
+            // Random weights may predict the mask token, which the official samplers exclude.
             request.biases.push(Bias::ban(mask));
             request
         });

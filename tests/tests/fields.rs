@@ -1,4 +1,4 @@
-//! The table of request fields in the README is complete, and its tests exist.
+//! The table of request fields in `tests/README.md` is complete, and its tests exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use asynclane_tests::served::{MODEL, Served};
 use serde_json::{Value, json};
 use sim::SimExecutor;
 
-/// The endpoints as the table names them, and a body that each accepts.
+/// The endpoints by their letter in the table, with a body that each accepts.
 fn endpoints() -> [(&'static str, &'static str, Value); 4] {
     let messages = json!([{"role": "user", "content": "Hi"}]);
     [
@@ -34,7 +34,7 @@ struct Row {
     /// `C`, `H`, `T`, `D`.
     endpoints: BTreeSet<String>,
     level: String,
-    /// `file::function`, several with commas.
+    /// `file::function`, separated by commas.
     tests: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ fn table() -> BTreeMap<String, Row> {
     table
 }
 
-/// All names in quotes in the server's sources, whatever they are.
+/// All quoted names in the server's sources.
 fn words() -> BTreeSet<String> {
     let mut words = BTreeSet::new();
     let mut folders = vec![root().join("crates/server/src")];
@@ -102,8 +102,7 @@ fn is_name(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(is_part)
 }
 
-/// Asks the server itself what it reads: a field is known if some value of it is refused by
-/// name.
+/// Asks the server which fields it reads: a field is known if some value of it is refused by name.
 struct Probe {
     connection: Connection,
     path: &'static str,
@@ -112,7 +111,7 @@ struct Probe {
 
 impl Probe {
     fn knows(&mut self, field: &str) -> bool {
-        // One of these has the wrong type, whatever the right one is.
+        // One of these has the wrong type for any field.
         [json!(-1.5), json!(true)].into_iter().any(|value| {
             let mut body = self.body.clone();
             match field.split_once('.') {
@@ -188,7 +187,7 @@ fn find_test(file: &str, function: &str) -> bool {
     attribute.starts_with("#[") && attribute.contains("test")
 }
 
-/// Names as they are spelled in any case: of a field, a type, a function.
+/// A name without case and underscores: the same for a field, a type and a function.
 fn plain(text: &str) -> String {
     text.replace('_', "").to_lowercase()
 }

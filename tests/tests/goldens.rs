@@ -5,7 +5,7 @@ use asynclane_tests::golden::{self, Goldens, Row, Run};
 use asynclane_tests::run::{self, Outcome};
 use decode::{Effect, ForwardKind};
 
-/// Decisions closer than this may go the other way under another summation order.
+/// Decisions closer than this to their threshold may change under another summation order.
 const SAFE_MARGIN: f64 = 1e-4;
 
 fn outcomes(goldens: &Goldens, name: &str, extra: &str) -> Vec<Outcome> {
@@ -29,7 +29,7 @@ fn expected<'a>(goldens: &Goldens, run: &'a Run) -> &'a [u32] {
     &run.ids[..end.unwrap_or(run.ids.len())]
 }
 
-/// What differs between an outcome and its golden, in words.
+/// The differences between an outcome and its golden, as text.
 fn differences(goldens: &Goldens, name: &str, run: &Run, outcome: &Outcome) -> Vec<String> {
     let cached = name.starts_with("prefix") || name.starts_with("dual");
     let stats = outcome.finished.expect("every run finishes").stats;
@@ -39,8 +39,8 @@ fn differences(goldens: &Goldens, name: &str, run: &Run, outcome: &Outcome) -> V
             found.push(format!("{what} {ours}, expected {theirs}"));
         }
     };
-    // The official cached samplers issue one more, empty pass for a block that its first, full
-    // forward completes. Without a cache the first forward is the only one of its kind.
+    // The official cached samplers run one more, empty pass for a block that its first, full forward
+    // completes. Without a cache no such pass exists.
     let completed_at_once = outcome.steps.iter().filter(|step| {
         step.kind != ForwardKind::Decode
             && step

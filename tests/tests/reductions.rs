@@ -1,6 +1,6 @@
-//! Decoders that are others in disguise, on the demo model in f32: AsyncLane with its freedom
-//! taken away is Fast-dLLM, token for token and forward for forward (§7); draft-and-verify writes
-//! what its static order writes.
+//! Decoders that reduce to others, on the goldens' checkpoint in f32: AsyncLane without forks and
+//! drafts equals Fast-dLLM in tokens and forwards (§7); draft-and-verify equals its static order in
+//! tokens.
 
 use asynclane_tests::golden;
 use asynclane_tests::run::{self, Outcome};
@@ -9,7 +9,7 @@ use engine::Request;
 use engine::decoding::{CacheConfig, Compact, Refresh};
 
 const BUDGET: u32 = 128;
-/// Enough rows behind any lane that every refresh covers the whole canvas.
+/// So many rows behind any lane that every refresh covers the whole canvas.
 const EVERYTHING: u32 = 2 * BUDGET;
 
 /// Lanes without forks and drafts.
@@ -100,7 +100,7 @@ fn r3_snapshots_refreshed_on_spawn_are_the_prefix_cache() {
     assert_same(&ours, &block_wise(32, "prefix"));
 }
 
-/// FreeDave: the same tokens, and every guess that came true saves a forward.
+/// FreeDave: the same tokens, and every right guess saves a forward.
 #[test]
 fn draft_and_verify_is_its_static_order_in_fewer_forwards() {
     for (tokens_per_step, draft_steps) in [(1, 4), (2, 3)] {

@@ -1,5 +1,5 @@
-//! Step-by-step goldens: what the reference AsyncLane forwarded, committed and started in every
-//! step of six problems under four cache policies.
+//! Step-by-step goldens of the reference AsyncLane: rows, commits and new lanes of every step, for six
+//! problems under four cache policies.
 
 use asynclane_tests::golden;
 use asynclane_tests::run::{self, Outcome};
@@ -80,7 +80,7 @@ fn normal(mut step: Value) -> Value {
     let mut rows = Vec::new();
     for part in step["rows"].as_array().expect("rows") {
         match decode_list(part)[..] {
-            // A pair of neighbours reads the same as a range and as a list.
+            // A pair of neighbours is the same as a range and as a list.
             [from, to] if from < to => rows.extend(from..to),
             ref list => rows.extend_from_slice(list),
         }

@@ -1,15 +1,10 @@
-//! Command-line arguments. A flag given wins over its environment variable, that over the
-//! configuration files, those over the defaults.
-
-mod bench;
+//! Command-line arguments. Precedence: flag, environment variable, configuration file, default.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-
-pub use bench::{BenchArgs, BenchTarget, Candidates};
 
 /// An OpenAI-compatible inference server for diffusion language models.
 #[derive(Debug, Parser)]
@@ -25,15 +20,11 @@ pub enum Command {
     Serve(ServeArgs),
     /// Answer one prompt on the terminal.
     Generate(GenerateArgs),
-    /// Compare decoders on the demo problems: accuracy, forwards, positions, speed.
-    Bench(BenchArgs),
-    /// Train the filter of the commit rule `learned_filter` for a model (Learn2PD).
-    TrainFilter(TrainFilterArgs),
-    /// Look at a model or a running server.
+    /// Inspect a model, this machine or a running server.
     Inspect(InspectArgs),
-    /// Check configuration files and print what they resolve to.
+    /// Check configuration files and print the resulting configuration.
     CheckConfig(CheckConfigArgs),
-    /// Print the completions of a shell.
+    /// Print shell completions.
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
@@ -44,7 +35,7 @@ impl Cli {
     /// Reads the command line and the environment.
     ///
     /// # Errors
-    /// What clap has to say, which may be an answer (`--help`).
+    /// What clap reports, which may be an answer (`--help`).
     pub fn read() -> Result<Self, clap::Error> {
         let matches = Self::command().try_get_matches()?;
         let mut cli = Self::from_arg_matches(&matches)?;
@@ -60,17 +51,15 @@ impl Command {
         match self {
             Self::Serve(args) => Some(&mut args.model),
             Self::Generate(args) => Some(&mut args.model),
-            Self::Bench(args) => Some(&mut args.model),
-            Self::TrainFilter(args) => Some(&mut args.model),
             Self::Inspect(args) => Some(&mut args.model),
             Self::CheckConfig(_) | Self::Completions { .. } => None,
         }
     }
 }
 
-/// Ids of the arguments that a variable gave, of the innermost command: what outer ones share is
-/// among its own.
-fn by_environment(matches: &ArgMatches) -> BTreeSet<String> {
+/// The ids of the innermost command's arguments whose value an environment variable gave; arguments
+/// that commands share are among them.
+pub fn by_environment(matches: &ArgMatches) -> BTreeSet<String> {
     let mut innermost = matches;
     while let Some((_, below)) = innermost.subcommand() {
         innermost = below;
@@ -80,10 +69,10 @@ fn by_environment(matches: &ArgMatches) -> BTreeSet<String> {
     ids.filter(given).map(str::to_owned).collect()
 }
 
-/// What every command that loads a model understands.
+/// Arguments of every command that loads a model.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ModelArgs {
-    /// Configuration files; later ones win.
+    /// Configuration files, separated by commas; later files override earlier ones.
     #[arg(
         long,
         global = true,
@@ -92,22 +81,22 @@ pub struct ModelArgs {
         value_delimiter = ','
     )]
     pub config: Vec<PathBuf>,
-    /// A Hugging Face folder, a GGUF file with its tokenizer beside it, an id on the hub
-    /// (`org/name` or `org/name@revision`), or `demo` or `demo-wedlm`, the embedded models.
+    /// A Hugging Face folder, a GGUF file with its tokenizer in the same folder, an id on the Hub
+    /// (`org/name` or `org/name@revision`), or an embedded model: `demo` or `demo-wedlm`.
     #[arg(long, global = true, env = "ASYNCLANE_MODEL")]
     pub model: Option<String>,
-    /// Decoder: a preset's name, and `key=value` settings, separated by commas.
+    /// Default decoder: a preset and `key=value` settings, separated by commas.
     #[arg(long, global = true, env = "ASYNCLANE_DECODER")]
     pub decoder: Option<String>,
-    /// The filter of the commit rule `learned_filter`, a safetensors file; the demo model brings
-    /// its own.
+    /// Safetensors file with the filter of the commit rule `learned_filter`; the demo model has an
+    /// embedded one.
     #[arg(long, global = true, value_name = "FILE", env = "ASYNCLANE_FILTER")]
     pub filter: Option<String>,
-    /// How matrices are kept and multiplied: f32, bf16 or int8.
+    /// Data type of the weight matrices: f32, bf16 or int8.
     #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]
     pub dtype: Option<String>,
-    /// What computes: auto (a CUDA device where build and machine have one, else the CPU), cpu or
-    /// cuda.
+    /// Device: auto (a CUDA device if the build supports it and the machine has one, else the CPU),
+    /// cpu or cuda.
     #[arg(long, global = true, env = "ASYNCLANE_DEVICE")]
     pub device: Option<String>,
     /// Dynamic expert sharing (DES) for models with experts: `vote=0.15` or `seq=2`.
@@ -118,15 +107,15 @@ pub struct ModelArgs {
         env = "ASYNCLANE_EXPERT_SHARING"
     )]
     pub expert_sharing: Option<String>,
-    /// Most positions of a sequence, prompt plus budget.
+    /// Maximum positions of a sequence, prompt plus budget.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_MODEL_LEN")]
     pub max_model_len: Option<u32>,
-    /// Memory for KV pages, such as `512MiB` or `4GiB`, or auto: 512 MiB on the CPU, on a CUDA
-    /// device what weights and the largest step leave of its share.
+    /// Memory for KV pages, such as `512MiB` or `4GiB`, or auto: 512 MiB on the CPU; on a CUDA device
+    /// the rest of its share after weights and the largest step.
     #[arg(long, global = true, env = "ASYNCLANE_KV_MEMORY")]
     pub kv_memory: Option<String>,
-    /// Share of a CUDA device's memory that may be taken where `--kv-memory` is auto, above 0 and
-    /// at most 1 (0.9 by default).
+    /// Share of a CUDA device's memory to use if `--kv-memory` is auto, above 0 and at most 1 (default
+    /// 0.9).
     #[arg(
         long,
         global = true,
@@ -134,24 +123,23 @@ pub struct ModelArgs {
         env = "ASYNCLANE_DEVICE_MEMORY"
     )]
     pub device_memory: Option<f64>,
-    /// Most rows of a step.
+    /// Maximum rows of a step.
     #[arg(long, global = true, env = "ASYNCLANE_ROW_BUDGET")]
     pub row_budget: Option<u32>,
-    /// Rows of a step that prefills and refreshes take on average while other sequences decode;
-    /// 0 = half of the row budget.
+    /// Average rows per step for prefills and refreshes while other sequences decode; 0 = half of the
+    /// row budget.
     #[arg(long, global = true, env = "ASYNCLANE_LONG_QUANTUM")]
     pub long_quantum: Option<u32>,
-    /// Forward every prompt whole, even where another request has left the K/V of its beginning
-    /// (causal and block-causal models).
+    /// Do not share the K/V of equal prompt prefixes between requests (causal and block-causal models).
     #[arg(long, global = true, env = "ASYNCLANE_NO_PREFIX_CACHE")]
     pub no_prefix_cache: bool,
-    /// Most sequences in the batch.
+    /// Maximum sequences in the batch.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_RUNNING")]
     pub max_running: Option<u32>,
-    /// Any key of the configuration, such as `engine.page_size=32`; may be repeated.
+    /// Set any configuration key, such as `engine.page_size=32`; repeatable.
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Ids of the arguments that an environment variable gave.
+    /// Ids of the arguments whose value an environment variable gave.
     #[arg(skip)]
     pub environment: BTreeSet<String>,
 }
@@ -160,26 +148,26 @@ pub struct ModelArgs {
 pub struct ServeArgs {
     #[command(flatten)]
     pub model: ModelArgs,
-    /// The name that requests give; the id or the folder's name by default.
+    /// Model name in requests; default: the id or the folder's name.
     #[arg(long, env = "ASYNCLANE_SERVED_MODEL_NAME")]
     pub served_model_name: Option<String>,
-    /// Address and port to listen on; port 0 takes a free one.
+    /// Address and port to listen on; port 0 takes a free port.
     #[arg(long, env = "ASYNCLANE_LISTEN")]
     pub listen: Option<String>,
-    /// Most sequences that wait for a place in the batch.
+    /// Maximum sequences that wait for a place in the batch.
     #[arg(long, env = "ASYNCLANE_MAX_WAITING")]
     pub max_waiting: Option<u32>,
-    /// Seconds after SIGTERM in which requests are still taken while `/ready` says 503.
+    /// Seconds after SIGTERM during which requests are still accepted while `/ready` answers 503.
     #[arg(long, env = "ASYNCLANE_DRAIN_DELAY")]
     pub drain_delay: Option<u64>,
-    /// Seconds that accepted requests have to finish once new ones are refused after SIGTERM.
+    /// Seconds that accepted requests have to finish after new ones are refused.
     #[arg(long, env = "ASYNCLANE_DRAIN_TIMEOUT")]
     pub drain_timeout: Option<u64>,
-    /// File with the API keys that are accepted: lines `name:key` or `name:sha256:hex`.
+    /// File with accepted API keys, one per line: `name:key` or `name:sha256:hex`.
     #[arg(long, value_name = "FILE", env = "ASYNCLANE_API_KEYS_FILE")]
     pub api_keys_file: Option<String>,
-    /// One more API key that is accepted. As an argument every user of the machine can see it:
-    /// prefer the environment variable or a file.
+    /// One more accepted API key. Every user of the machine can see it in the process list: prefer
+    /// the environment variable or a file.
     #[arg(
         long,
         value_name = "KEY",
@@ -190,19 +178,19 @@ pub struct ServeArgs {
     /// Log filter, such as `info` or `server=debug`.
     #[arg(long, env = "ASYNCLANE_LOG")]
     pub log: Option<String>,
-    /// How the log looks: text, or json for one object per line.
+    /// Log format: text, or json (one object per line).
     #[arg(long, env = "ASYNCLANE_LOG_FORMAT")]
     pub log_format: Option<String>,
-    /// Base address of an OpenTelemetry collector that spans go to (OTLP over HTTP), such as
-    /// `http://127.0.0.1:4318`; `OTEL_EXPORTER_OTLP_ENDPOINT` does too.
+    /// Base URL of an OpenTelemetry collector for spans (OTLP over HTTP), such as
+    /// `http://127.0.0.1:4318`; `OTEL_EXPORTER_OTLP_ENDPOINT` has the same effect.
     #[arg(long, value_name = "URL", env = "ASYNCLANE_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,
-    /// Print the configuration with where every value comes from, and end.
+    /// Print the configuration with the origin of every value, and exit.
     #[arg(long)]
     pub print_config: bool,
 }
 
-/// Text that is never printed.
+/// A secret; its debug output is masked.
 #[derive(Clone)]
 pub struct Secret(pub String);
 
@@ -220,7 +208,7 @@ impl From<String> for Secret {
 
 #[derive(Args, Debug)]
 pub struct GenerateArgs {
-    /// The prompt; standard input if it is absent.
+    /// The prompt; default: standard input.
     pub prompt: Option<String>,
     #[command(flatten)]
     pub model: ModelArgs,
@@ -230,58 +218,18 @@ pub struct GenerateArgs {
     /// Seed of the sampling noise.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// 0 = greedy.
+    /// Sampling temperature; 0 = greedy.
     #[arg(long, default_value_t = 0.0)]
     pub temperature: f32,
-    /// Take the prompt as it is, without the chat template.
+    /// Do not apply the chat template.
     #[arg(long)]
     pub raw: bool,
-    /// Draw every step and the lane tree of the answer.
+    /// Print every step and the lane tree of the answer.
     #[arg(long)]
     pub trace: bool,
     /// Print the cost of the answer.
     #[arg(long)]
     pub stats: bool,
-}
-
-#[derive(Args, Debug)]
-pub struct TrainFilterArgs {
-    #[command(flatten)]
-    pub model: ModelArgs,
-    /// The safetensors file to write.
-    #[arg(long, value_name = "FILE")]
-    pub out: PathBuf,
-    /// Text file with the prompts to answer, one per line, instead of the demo's.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["task", "problems"])]
-    pub prompts: Option<PathBuf>,
-    /// Families of the demo's training problems, separated by commas: sums, snippets, lists, or
-    /// `all`.
-    #[arg(long, default_value = "all")]
-    pub task: String,
-    /// Problems per family, at least 10.
-    #[arg(long, default_value_t = 300)]
-    pub problems: usize,
-    /// Generation budget in tokens.
-    #[arg(long, default_value_t = 256)]
-    pub max_tokens: u32,
-    /// Block length that the filter is for.
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub block_length: u32,
-    /// Hidden units.
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub hidden: u32,
-    /// Passes over all examples.
-    #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..))]
-    pub epochs: u32,
-    /// AdamW's learning rate.
-    #[arg(long, default_value_t = 0.003)]
-    pub learning_rate: f32,
-    /// Sequences in flight at once while the answers are generated.
-    #[arg(long, default_value_t = 1)]
-    pub concurrency: usize,
-    /// Seed of the problem generator and of the initial weights.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
 }
 
 #[derive(Args, Debug)]
@@ -294,17 +242,17 @@ pub struct InspectArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum InspectCommand {
-    /// What was detected in a checkpoint (the default).
+    /// Print what a checkpoint holds (default).
     Model,
-    /// How many sequences fit and how fast a step can be, on paper.
+    /// Estimate how many sequences fit and the shortest time of a step.
     Capacity(CapacityArgs),
-    /// Processor, threads, what multiplies each dtype here, and the CUDA device.
+    /// Print the processor, its threads, the instructions for each dtype, and the CUDA device.
     Device {
-        /// Run every kernel of the CUDA device against the CPU's.
+        /// Compare every kernel on the CUDA device with the CPU.
         #[arg(long)]
         selftest: bool,
     },
-    /// Logits of one full forward, as a safetensors file.
+    /// Write the logits of one full forward pass to a safetensors file.
     Logits {
         /// Token ids, separated by commas.
         #[arg(long, value_delimiter = ',', required = true)]
@@ -313,9 +261,9 @@ pub enum InspectCommand {
         #[arg(long)]
         out: PathBuf,
     },
-    /// Whether a running server is healthy (exit code 0 or 69).
+    /// Ask a running server for its health (exit code 0 or 69).
     Health {
-        /// Its address.
+        /// Address of the server.
         #[arg(long, env = "ASYNCLANE_LISTEN", default_value = "127.0.0.1:8000")]
         address: String,
     },
@@ -323,21 +271,21 @@ pub enum InspectCommand {
 
 #[derive(Args, Clone, Debug)]
 pub struct CapacityArgs {
-    /// Positions of a sequence in the middle of its answer, prompt and canvas.
+    /// Positions of a sequence, prompt and canvas, halfway through its answer.
     #[arg(long, default_value_t = 1536, value_parser = clap::value_parser!(u32).range(1..))]
     pub context: u32,
-    /// Bytes of a number in K/V: 4 as this server keeps them on a CPU, 2 for bf16 on a card.
+    /// Bytes per number in K/V: 4 for f32 (this server on a CPU), 2 for bf16 (on a GPU).
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
     pub kv_bytes: u8,
-    /// A device of yours: memory in GB, memory bandwidth in GB/s and dense bf16 arithmetic in
-    /// TFLOP/s, as `MEMORY,BANDWIDTH,FLOPS`. Without it, four common cards.
+    /// Your device as `MEMORY,BANDWIDTH,FLOPS`: memory in GB, bandwidth in GB/s, dense bf16 arithmetic
+    /// in TFLOP/s. Default: four common GPUs.
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', num_args = 3)]
     pub on: Vec<f64>,
 }
 
 #[derive(Args, Debug)]
 pub struct CheckConfigArgs {
-    /// The files, in order of precedence; later ones win.
+    /// The files; later ones override earlier ones.
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
 }

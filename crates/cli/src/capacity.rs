@@ -1,9 +1,9 @@
-//! `asynclane inspect capacity`: what memory, bandwidth and arithmetic allow, on paper.
+//! `asynclane inspect capacity`: upper bounds from memory, bandwidth and arithmetic.
 //!
-//! A step reads the weights once and the K/V of what its rows see, and multiplies every row with
-//! the weights it goes through: it takes at least max(W / B, 2 P N / F) + n c KV / B, with W bytes
-//! of weights read, P parameters a row goes through, N rows, n sequences of c positions, B bytes and
-//! F operations per second.
+//! A step reads the weights and the K/V that its rows see once, and multiplies every row with the
+//! weights it passes through. It takes at least max(W / B, 2 P N / F) + n c KV / B seconds, with W
+//! bytes of weights read, P parameters per row, N rows, n sequences of c positions, B bytes per
+//! second and F operations per second.
 
 use std::fmt::Write;
 
@@ -13,12 +13,12 @@ use model::{ModelInfo, WeightDtype};
 use crate::args::CapacityArgs;
 use crate::exit;
 
-/// The part of a device's memory that is planned with.
+/// The share of a device's memory that the estimate uses.
 const USED: f64 = 0.9;
-/// Bytes of it for the context, the kernels and the activations of a step.
+/// Bytes reserved for the context, the kernels and the activations of a step.
 const OVERHEAD: f64 = 1.5e9;
 
-/// A device on paper.
+/// Data sheet of a device.
 #[derive(Clone, Copy, Debug)]
 struct Device {
     name: &'static str,
@@ -41,7 +41,7 @@ impl Device {
     }
 }
 
-/// What the vendors' data sheets say, 80 GB of each so that they compare.
+/// From the vendors' data sheets; 80 GB each, so that they compare.
 const CARDS: [Device; 4] = [
     Device::new("A100", 80.0, 2039.0, 312.0),
     Device::new("H100", 80.0, 3350.0, 989.0),
@@ -49,22 +49,22 @@ const CARDS: [Device; 4] = [
     Device::new("B200", 80.0, 8000.0, 2250.0),
 ];
 
-/// Sizes of a model, in bytes where nothing else is said.
+/// Sizes of a model, in bytes unless stated otherwise.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     weights: f64,
-    /// Read in every step: all but an embedding table that is not the LM head too.
+    /// Read in every step: all but an embedding table that is not also the LM head.
     read: f64,
-    /// Of these the part of the experts that no row went through.
+    /// The part of `read` that belongs to experts that no row used.
     idle: f64,
-    /// Parameters that a row goes through.
+    /// Parameters that a row passes through.
     active: f64,
-    /// Keys and values of a position.
+    /// Keys and values of one position.
     kv: f64,
 }
 
 impl Sizes {
-    /// Of a model whose steps touch `touched` experts of a layer.
+    /// Sizes if a step uses `touched` experts per layer.
     fn new(info: &ModelInfo, bytes: (f64, f64), touched: usize) -> Self {
         let (weight, kv) = bytes;
         let table = (info.embedding_size * info.width) as f64;
@@ -100,12 +100,12 @@ impl Sizes {
         self.bytes_read() / device.bandwidth
     }
 
-    /// Rows of a step from which on arithmetic takes longer than reading the weights.
+    /// The number of rows above which arithmetic takes longer than reading the weights.
     fn ridge(&self, device: &Device) -> f64 {
         self.bytes_read() * device.flops / (2.0 * self.active * device.bandwidth)
     }
 
-    /// Sequences of so many positions whose K/V are as much to read as the weights.
+    /// The number of sequences of this length whose K/V take as many bytes to read as the weights.
     fn heavy(&self, context: f64) -> f64 {
         self.bytes_read() / (self.kv * context)
     }
@@ -114,7 +114,7 @@ impl Sizes {
 /// The tables for one model.
 ///
 /// # Errors
-/// A device of yours with a number that is not positive.
+/// `--on` with a number that is not positive.
 pub fn report(info: &ModelInfo, args: &CapacityArgs) -> Result<String> {
     let bytes = match info.dtype {
         WeightDtype::F32 => 4.0,
@@ -127,7 +127,7 @@ pub fn report(info: &ModelInfo, args: &CapacityArgs) -> Result<String> {
         Some(experts) => vec![experts.chosen, experts.count],
     };
     let mut out = format!(
-        "on paper: weights in {}, K/V of {} bytes a number, {} positions a sequence\n",
+        "estimate: weights in {}, K/V of {} bytes a number, {} positions a sequence\n",
         info.dtype.name(),
         args.kv_bytes,
         args.context

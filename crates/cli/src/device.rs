@@ -1,4 +1,4 @@
-//! What computes: the processor, or a CUDA device.
+//! The device that computes: the CPU or a CUDA device.
 
 mod fit;
 pub mod selftest;
@@ -14,10 +14,10 @@ use crate::progress;
 
 pub use fit::least;
 
-/// What a configuration asks for.
+/// The configured choice of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// A CUDA device where build and machine have one and the model has kernels on it.
+    /// A CUDA device if the build supports it, the machine has one and the model has kernels on it.
     Auto,
     Cpu,
     Cuda,
@@ -38,7 +38,7 @@ impl DeviceChoice {
     /// The choice of this name.
     ///
     /// # Errors
-    /// The names there are.
+    /// An unknown name.
     pub fn named(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|choice| choice.name() == name);
         found.ok_or_else(|| {
@@ -48,8 +48,8 @@ impl DeviceChoice {
     }
 }
 
-/// The device that the configured model computes on; none is the processor. A device that there is
-/// and `auto` leaves alone is told.
+/// The device that the configured model computes on; `None` is the CPU. If `auto` skips a device that
+/// exists, a warning says why.
 ///
 /// # Errors
 /// `cuda` without a device or without kernels for the model.
@@ -64,7 +64,7 @@ pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Dev
             Err(exit::failure(exit::UNAVAILABLE, message))
         }
         Err(reason) => {
-            eprintln!("warning: the CPU computes: {reason}");
+            eprintln!("warning: using the CPU: {reason}");
             Ok(None)
         }
         Ok(device) => {
@@ -76,8 +76,8 @@ pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Dev
     }
 }
 
-/// Why a device of this name, with so many bytes free and in all, does not compute the configured
-/// model: no kernels, or too little memory. No weight is read.
+/// Why a device cannot compute the configured model: no kernels, or too little memory. `device` is its
+/// name with its free and total bytes. Reads no weights.
 fn unfit(
     config: &Config,
     checkpoint: &mut Checkpoint,
@@ -91,7 +91,7 @@ fn unfit(
     }
 }
 
-/// Whether the device computes although there may be a reason against it.
+/// Whether to use the device, given a possible reason against it.
 fn settled(choice: DeviceChoice, reason: Option<String>) -> Result<bool> {
     match (reason, choice) {
         (None, _) => Ok(true),
@@ -100,13 +100,13 @@ fn settled(choice: DeviceChoice, reason: Option<String>) -> Result<bool> {
             Err(exit::failure(exit::CHECKPOINT, message))
         }
         (Some(reason), _) => {
-            eprintln!("warning: the CPU computes: {reason}");
+            eprintln!("warning: using the CPU: {reason}");
             Ok(false)
         }
     }
 }
 
-/// The configured model on a device.
+/// Loads the configured model onto a device.
 ///
 /// # Errors
 /// A model that cannot be loaded; too little memory.
@@ -135,7 +135,7 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
     })
 }
 
-/// The device of this machine in one line, or why there is none.
+/// The CUDA device of this machine in one line, or why there is none.
 pub fn describe() -> String {
     let found = Device::open().and_then(|device| Ok((device.memory()?, device)));
     match found {
@@ -145,6 +145,19 @@ pub fn describe() -> String {
         }
         Err(reason) => reason.to_string(),
     }
+}
+
+/// The name of the processor and the number of threads that it runs at once.
+pub fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    format!(
+        "{}, {threads} threads",
+        name.unwrap_or(std::env::consts::ARCH).trim()
+    )
 }
 
 #[cfg(test)]

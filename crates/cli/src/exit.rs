@@ -1,8 +1,8 @@
-//! Exit codes, after sysexits.h, so that a supervisor knows whether a restart can help.
+//! Exit codes after sysexits.h: a supervisor learns whether a restart can help.
 
 use std::process::ExitCode;
 
-/// A code and the message that goes with it.
+/// An exit code and its message.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
@@ -11,17 +11,17 @@ pub struct Failure {
 
 /// Wrong arguments.
 pub const USAGE: u8 = 64;
-/// A checkpoint that cannot be used.
+/// An invalid checkpoint.
 pub const CHECKPOINT: u8 = 65;
-/// A file that is not there.
+/// A missing file.
 pub const NO_INPUT: u8 = 66;
-/// A server or device that cannot be reached.
+/// An unreachable server or device.
 pub const UNAVAILABLE: u8 = 69;
 /// The engine died.
 pub const ENGINE: u8 = 70;
 /// Reading or writing failed.
 pub const IO: u8 = 74;
-/// A configuration that cannot be used.
+/// An invalid configuration.
 pub const CONFIG: u8 = 78;
 
 impl std::fmt::Display for Failure {
@@ -41,9 +41,31 @@ pub fn failure(code: u8, message: impl Into<String>) -> anyhow::Error {
     .into()
 }
 
-/// The exit code of `error`: its own, or that of an unexpected failure.
-pub fn code(error: &anyhow::Error) -> ExitCode {
+/// The exit code of `error`: its own, or 1.
+fn code(error: &anyhow::Error) -> ExitCode {
     error
         .downcast_ref::<Failure>()
         .map_or(ExitCode::FAILURE, |failure| failure.code.into())
+}
+
+/// Prints what clap reports of the arguments and gives its exit code; `--help` and `--version` are
+/// answers, not errors.
+pub fn of_arguments(error: &clap::Error) -> ExitCode {
+    // Nothing is left to do where standard error is closed.
+    let _ = error.print();
+    match error.use_stderr() {
+        true => USAGE.into(),
+        false => ExitCode::SUCCESS,
+    }
+}
+
+/// Prints the error of `program`'s command, if any, and gives the exit code.
+pub fn of_result(program: &str, result: anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{program}: {error:#}");
+            code(&error)
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Checkpoints by the id that they have on the Hugging Face hub.
+//! Checkpoints by their id on the Hugging Face Hub.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -11,14 +11,14 @@ use hf_hub::{Cache, Repo, RepoType};
 use crate::exit;
 use crate::load;
 
-/// Where checkpoints come from unless `HF_ENDPOINT` says otherwise.
+/// The Hub's address if `HF_ENDPOINT` is not set.
 const ENDPOINT: &str = "https://huggingface.co";
-/// The revision of an id that names none.
+/// The revision of an id without one.
 const MAIN: &str = "main";
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-/// What is read beside configuration and weights, where a checkpoint has it.
+/// Optional files, read beside configuration and weights.
 const OTHERS: [&str; 7] = [
     "generation_config.json",
     "tokenizer.json",
@@ -37,28 +37,28 @@ struct Id<'a> {
 }
 
 impl<'a> Id<'a> {
-    /// What `text` says if it has the form of an id.
+    /// Parses `text`; `None` if it does not have the form of an id.
     fn parse(text: &'a str) -> Option<Self> {
         let (name, revision) = text.split_once('@').unwrap_or((text, MAIN));
         let (organisation, model) = name.split_once('/')?;
-        // Branches may have slashes; a path outside its folder they must not make.
+        // A branch may contain slashes, but must not lead out of the cache folder.
         let revision_fits = revision.split('/').all(is_word);
         (is_word(organisation) && is_word(model) && revision_fits)
             .then_some(Self { name, revision })
     }
 }
 
-/// One part of an id; `.` and `..` are none.
+/// Whether `part` can be an organisation or a name; `.` and `..` cannot.
 fn is_word(part: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     !part.is_empty() && part.chars().all(inner) && !part.starts_with(['.', '-']) && part != ".."
 }
 
-/// The folder of a model: `path` itself, or where the hub's files lie if there is nothing of that
-/// name and `path` is an id. Files that are missing are downloaded.
+/// The folder of a model: `path` itself, or the folder with the Hub's files if nothing exists at
+/// `path` and it is an id. Missing files are downloaded.
 ///
 /// # Errors
-/// One line: no network, not found or private, offline and not in the cache, no safetensors.
+/// One line: no network, not found or private, offline and not cached, no safetensors.
 pub fn folder(path: &str) -> Result<Cow<'_, str>> {
     let id = match Id::parse(path) {
         Some(id) if !Path::new(path).exists() => id,
@@ -69,8 +69,8 @@ pub fn folder(path: &str) -> Result<Cow<'_, str>> {
     Ok(Cow::Owned(folder.to_string_lossy().into_owned()))
 }
 
-/// What requests call the model of `path`: an id without its revision, a folder's last part, a
-/// GGUF file's name without its ending.
+/// The default model name in requests: an id without its revision, the last part of a folder's path,
+/// or a GGUF file's name without its extension.
 pub fn served_name(path: &str) -> Option<&OsStr> {
     match Id::parse(path) {
         Some(id) if !Path::new(path).exists() => Some(OsStr::new(id.name)),
@@ -79,7 +79,7 @@ pub fn served_name(path: &str) -> Option<&OsStr> {
     }
 }
 
-/// What the environment says of the hub.
+/// Settings of the Hub in the environment.
 struct Hub {
     cache: Cache,
     endpoint: String,
@@ -131,11 +131,11 @@ impl Hub {
         })
     }
 
-    /// The folder of `id` in the cache, or the name of a file that is not there.
+    /// The cached folder of `id`, or the name of a missing file.
     fn cached(&self, id: Id<'_>) -> Result<PathBuf, String> {
         let repository = self.cache.repo(repository(id));
         let known = repository.get(CONFIG);
-        // A commit has a snapshot of its own, and no reference.
+        // A commit has its own snapshot and no reference.
         let folder = known
             .and_then(|file| Some(file.parent()?.to_owned()))
             .unwrap_or_else(|| repository.pointer_path(id.revision));
@@ -153,7 +153,7 @@ impl Hub {
         }
     }
 
-    /// Downloads what the cache lacks of `id`.
+    /// Downloads the files of `id` that the cache lacks.
     fn download(&self, id: Id<'_>) -> Result<PathBuf> {
         let api = ApiBuilder::from_cache(self.cache.clone())
             .with_endpoint(self.endpoint.clone())
@@ -182,7 +182,7 @@ impl Hub {
             let message = format!("{}: expected {WEIGHTS} or {INDEX}, found {found}", id.name);
             return Err(exit::failure(exit::CHECKPOINT, message));
         };
-        // All files of the same commit, whatever the branch does meanwhile.
+        // All files come from one commit, even if the branch moves meanwhile.
         let commit = Id {
             revision: &info.sha,
             ..id
@@ -210,7 +210,7 @@ impl Hub {
         Ok(folder)
     }
 
-    /// One line with the exit code that goes with it.
+    /// An error with one line and its exit code.
     fn refusal(&self, id: Id<'_>, error: &ApiError) -> anyhow::Error {
         let code = match error {
             ApiError::IoError(_) | ApiError::LockAcquisition(_) => exit::IO,
@@ -220,7 +220,7 @@ impl Hub {
         exit::failure(code, self.reason(id, error))
     }
 
-    /// What went wrong, in one line.
+    /// The reason in one line.
     fn reason(&self, id: Id<'_>, error: &ApiError) -> String {
         let (name, revision, endpoint) = (id.name, id.revision, &self.endpoint);
         match status(error) {
@@ -240,7 +240,7 @@ impl Hub {
     }
 }
 
-/// The hub's status, where it answered with one.
+/// The HTTP status of the Hub's answer, if there was one.
 fn status(error: &ApiError) -> Option<u16> {
     match error {
         ApiError::RequestError(error) => match **error {
@@ -252,7 +252,7 @@ fn status(error: &ApiError) -> Option<u16> {
     }
 }
 
-/// Whether the hub answered that there is no such model for this user.
+/// Whether the Hub's status means that this user cannot see such a model.
 fn is_refused(error: &ApiError) -> bool {
     matches!(status(error), Some(401 | 403 | 404))
 }
@@ -262,7 +262,7 @@ fn repository(id: Id<'_>) -> Repo {
     Repo::with_revision(name, RepoType::Model, revision)
 }
 
-/// The files that an index names, those outside of its folder left out: loading refuses them.
+/// The files that an index names, except those outside its folder, which loading refuses.
 fn shards_of(index: &[u8]) -> Vec<String> {
     let index: serde_json::Value = serde_json::from_slice(index).unwrap_or_default();
     let files = index["weight_map"].as_object().into_iter().flatten();

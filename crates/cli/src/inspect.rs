@@ -1,4 +1,4 @@
-//! `asynclane inspect`: what a checkpoint holds, its raw logits, whether a server is healthy.
+//! `asynclane inspect`: contents of a checkpoint, raw logits, this machine, a server's health.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -12,7 +12,6 @@ use safetensors::tensor::{Dtype, TensorView};
 use step::{Attention, Readout};
 
 use crate::args::{CapacityArgs, InspectArgs, InspectCommand};
-use crate::bench::report::machine;
 use crate::capacity;
 use crate::config::Config;
 use crate::device;
@@ -21,10 +20,10 @@ use crate::hub;
 use crate::load;
 use crate::memory::size;
 
-/// Time a server has to answer a probe.
+/// Timeout of a health probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Runs one of the inspections.
+/// Runs an inspection.
 ///
 /// # Errors
 /// A model that does not load, tokens out of range, an unhealthy server.
@@ -89,7 +88,7 @@ fn model(args: &InspectArgs) -> Result<()> {
     Ok(())
 }
 
-/// What weights and KV pages take.
+/// Prints the memory of weights and KV pages.
 fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Result<()> {
     let longest = load::longest(config, info);
     let kv = info.kv_bytes_per_position() as u64 * u64::from(longest);
@@ -115,7 +114,7 @@ fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
     Ok(())
 }
 
-/// The presets that go with the model's attention, the one of a request that names none marked.
+/// The presets that the model supports; the default one is marked.
 fn presets(config: &Config, info: &ModelInfo) -> Result<String> {
     let suited = config.decoding(info.attention, info.readout)?.to_string();
     let default = suited.split(',').next();
@@ -141,7 +140,7 @@ fn readout(readout: Readout) -> &'static str {
     }
 }
 
-/// What memory, bandwidth and arithmetic of devices allow.
+/// Prints upper bounds of speed and capacity by device.
 fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
     let mut checkpoint = load::checkpoint(&hub::folder(&config.model.path)?)?;
@@ -150,9 +149,9 @@ fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
     Ok(())
 }
 
-/// What this machine computes with.
+/// Prints the processor, the instructions for each dtype and the CUDA device.
 fn machine_and_device() {
-    println!("{}", machine());
+    println!("{}", device::processor());
     for dtype in WeightDtype::ALL {
         println!("{}", load::kernels(dtype));
     }
@@ -174,11 +173,11 @@ fn logits(args: &InspectArgs, tokens: &[u32], out: &Path) -> Result<()> {
     std::fs::write(out, file).with_context(|| out.display().to_string())
 }
 
-/// Asks `/health` of a server; a container's health check.
+/// Asks a server's `/health`; containers use it as their health check.
 fn health(address: &str) -> Result<()> {
     let unreachable =
         |reason: String| exit::failure(exit::UNAVAILABLE, format!("{address}: {reason}"));
-    // A server that listens everywhere is asked on the loopback address.
+    // A wildcard address is not a destination: ask on loopback.
     let address = address
         .replace("0.0.0.0:", "127.0.0.1:")
         .replace("[::]:", "[::1]:");

@@ -1,4 +1,4 @@
-//! From a configuration to a model in memory: executor, tokenizer, stop set.
+//! Loads the configured model: executor, tokenizer, stop set.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use model::{
     ModelExecutor, ModelInfo, WeightDtype,
 };
 use step::Executor;
-use text::{Tokenizer, TokenizerFiles};
+use text::{Message, Tokenizer, TokenizerFiles};
 
 use demo::checkpoint::{DEMO, Embedded, FILTER};
 
@@ -22,13 +22,13 @@ use crate::hub;
 use crate::memory::{self, Needs};
 use crate::progress;
 
-/// Tokens that end a chat turn in the families served here, beside the checkpoint's own.
+/// Tokens that end a chat turn in the served families, in addition to the checkpoint's own.
 const TURN_ENDS: &[&str] = &["<|eot_id|>", "<|im_end|>"];
 
-/// Bytes for KV pages on the CPU where nothing else is said.
+/// Default bytes for KV pages on the CPU.
 const CPU_KV: u64 = 512 << 20;
 
-/// [`Loaded::device`] of the processor.
+/// [`Loaded::device`] of the CPU.
 pub const CPU: &str = "cpu";
 
 /// A model ready to run.
@@ -38,9 +38,9 @@ pub struct Loaded {
     pub info: ModelInfo,
     /// The network of `learned_filter`.
     pub filter: Option<Arc<Filter>>,
-    /// E: every id that ends a turn.
+    /// Every id that ends a turn.
     pub stop_tokens: Vec<u32>,
-    /// The name that requests give.
+    /// The model name in requests.
     pub name: String,
     pub is_demo: bool,
     /// Threads that compute.
@@ -49,25 +49,25 @@ pub struct Loaded {
     pub device: String,
     /// Bytes of keys and values per position, all layers.
     pub kv_position: usize,
-    /// What was taken of a device's memory, if one computes.
+    /// The memory in use on a CUDA device, if the model runs on one.
     pub memory: Option<DeviceMemory>,
-    /// Dtype of the matrices and the instructions that multiply them: `bf16 by avx512-bf16`.
+    /// Dtype of the matrices and the instructions in use: `bf16 by avx512-bf16`.
     pub kernels: String,
 }
 
 impl Loaded {
-    /// Whether the processor computes.
+    /// Whether the model runs on the CPU.
     pub fn is_on_cpu(&self) -> bool {
         self.device == CPU
     }
 
-    /// Most positions of a sequence.
+    /// Maximum positions of a sequence.
     pub fn max_model_len(&self, config: &Config) -> u32 {
         longest(config, &self.info)
     }
 }
 
-/// Most positions of a sequence of this model.
+/// Maximum positions of a sequence of this model.
 pub fn longest(config: &Config, info: &ModelInfo) -> u32 {
     let built = info.max_positions as u32;
     match config.model.max_model_len {
@@ -76,7 +76,7 @@ pub fn longest(config: &Config, info: &ModelInfo) -> u32 {
     }
 }
 
-/// A model where it computes, with its KV pages.
+/// A model on its device, with its KV pages.
 pub struct Placed {
     pub executor: Box<dyn Executor>,
     pub info: ModelInfo,
@@ -153,7 +153,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     })
 }
 
-/// The KV pages that the configured memory holds for this model on the CPU.
+/// The KV pages that fit into the configured memory on the CPU.
 ///
 /// # Errors
 /// Too little memory for one sequence.
@@ -172,7 +172,7 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
     })
 }
 
-/// A refusal of memory for KV pages that does not hold the `needed` bytes of one sequence.
+/// The error of a KV memory that is smaller than the `needed` bytes of one sequence.
 pub fn too_little(config: &Config, info: &ModelInfo, needed: u64) -> anyhow::Error {
     let found = match config.kv_bytes() {
         Ok(None) => format!("{} ({})", config.engine.kv_memory, memory::size(CPU_KV)),
@@ -199,7 +199,7 @@ pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
     Needs::survey(checkpoint, dtype, kv)
 }
 
-/// The tokenizer of an embedded model or of a folder.
+/// The tokenizer of an embedded model, a folder, or the folder of a GGUF file.
 ///
 /// # Errors
 /// As [`load`].
@@ -216,7 +216,7 @@ pub fn words(path: &str) -> Result<Tokenizer> {
     tokenizer(&files)
 }
 
-/// The weights of `demo` or of a folder, which needs no tokenizer then.
+/// The model of a configured path on the CPU, without its tokenizer.
 ///
 /// # Errors
 /// As [`load`].
@@ -228,7 +228,7 @@ pub fn weights(path: &str, config: &Config) -> Result<Model> {
     Model::load(checkpoint).map_err(refused)
 }
 
-/// The configuration and headers of `demo` or of a folder.
+/// The configuration and headers of an embedded model, a folder or a GGUF file.
 ///
 /// # Errors
 /// As [`load`].
@@ -250,17 +250,17 @@ pub fn checkpoint(path: &str) -> Result<Checkpoint> {
     Checkpoint::open(&files).map_err(refused)
 }
 
-/// Whether `path` is a GGUF file; its tokenizer lies beside it.
+/// Whether `path` is a GGUF file; its tokenizer is in the same folder.
 pub fn is_gguf(path: &str) -> bool {
     path.ends_with(".gguf") && Path::new(path).is_file()
 }
 
-/// What multiplies a dtype on this processor, for logs and labels.
+/// A dtype and its instructions on this CPU, for logs and labels.
 pub fn kernels(dtype: WeightDtype) -> String {
     format!("{} by {}", dtype.name(), dtype.instructions())
 }
 
-/// What the engine is told about this model and configuration.
+/// The engine's configuration for this model.
 pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
     EngineConfig {
         max_running: config.engine.max_running,
@@ -278,7 +278,7 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
     }
 }
 
-/// The configured filter; the demo model has one of its own.
+/// The configured filter; the demo model has an embedded one.
 fn filter(config: &Config) -> Result<Option<Arc<Filter>>> {
     let file = match config.model.filter.as_str() {
         "" if config.model.path == DEMO.name => {
@@ -295,10 +295,10 @@ fn filter(config: &Config) -> Result<Option<Arc<Filter>>> {
     Ok(Some(Arc::new(network(file)?)))
 }
 
-/// The network of these weights.
+/// The filter network with these weights.
 ///
 /// # Errors
-/// Layers that do not fit each other.
+/// Layers whose sizes do not match.
 pub fn network(weights: FilterWeights) -> Result<Filter> {
     Ok(Filter::new(Weights {
         first: weights.first,
@@ -323,7 +323,7 @@ fn tokenizer(files: &TokenizerFiles) -> Result<Tokenizer> {
     Tokenizer::new(files).map_err(|error| exit::failure(exit::CHECKPOINT, error.to_string()))
 }
 
-/// The mask token is often known to config.json alone.
+/// Sets the mask token, which often only config.json names.
 fn prepare(mut tokenizer: Tokenizer, info: &ModelInfo) -> Tokenizer {
     tokenizer.set_mask_id(info.mask);
     tokenizer
@@ -343,7 +343,20 @@ fn stop_tokens(tokenizer: &Tokenizer, info: &ModelInfo) -> Vec<u32> {
     stops
 }
 
-/// A model that cannot be loaded.
+/// The ids of a chat that holds `content` as its one user message, up to the answer's first token.
+///
+/// # Errors
+/// A tokenizer without a chat template, a text that cannot be encoded.
+pub fn chat_ids(content: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
+    let message = Message {
+        role: "user".to_owned(),
+        content: content.to_owned(),
+    };
+    let text = tokenizer.chat_template()?.render(&[message], true)?;
+    Ok(tokenizer.encode(&text, false)?)
+}
+
+/// The error of a model that cannot be loaded.
 pub fn refused(error: LoadError) -> anyhow::Error {
     exit::failure(exit::CHECKPOINT, error.to_string())
 }

@@ -1,4 +1,4 @@
-//! Whether a model fits into memory, known before a weight is read.
+//! Whether a model fits into memory, checked before any weight is read.
 
 use std::path::Path;
 
@@ -7,18 +7,18 @@ use model::{Checkpoint, Memory, WeightDtype};
 
 use crate::exit;
 
-/// What a model needs to be served.
+/// The memory that a model needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
     pub dtype: WeightDtype,
-    /// By dtype, in the order of [`WeightDtype::ALL`].
+    /// Memory of the weights by dtype, in the order of [`WeightDtype::ALL`].
     pub memory: [Memory; WeightDtype::ALL.len()],
     /// Bytes of all KV pages.
     pub kv: u64,
 }
 
 impl Needs {
-    /// What `checkpoint` needs beside `kv` bytes of KV pages.
+    /// The needs of `checkpoint` with `kv` bytes of KV pages.
     ///
     /// # Errors
     /// A checkpoint that cannot be loaded.
@@ -31,19 +31,19 @@ impl Needs {
         Ok(Self { dtype, memory, kv })
     }
 
-    /// Of a model with matrices kept as `dtype`.
+    /// Memory of the weights in `dtype`.
     fn of(&self, dtype: WeightDtype) -> Memory {
         let at = WeightDtype::ALL.iter().position(|other| *other == dtype);
         self.memory[at.expect("every dtype is listed")]
     }
 
-    /// Most bytes at a time: KV pages are taken once the weights are there.
+    /// Peak bytes; KV pages are allocated after the weights are loaded.
     pub fn most(&self, dtype: WeightDtype) -> u64 {
         let memory = self.of(dtype);
         memory.loading.max(memory.weights.saturating_add(self.kv))
     }
 
-    /// Why the model does not fit into `free` bytes, and what would.
+    /// Why the model does not fit into `free` bytes, and what would fit.
     pub fn refusal(&self, free: u64) -> Option<String> {
         let needed = self.most(self.dtype);
         if needed <= free {
@@ -75,10 +75,10 @@ impl Needs {
     }
 }
 
-/// Refuses what does not fit into the memory that is free now.
+/// Refuses a model that does not fit into the free memory.
 ///
 /// # Errors
-/// One line that says what is needed, what is free and what to try.
+/// One line with the needed bytes, the free bytes and a suggestion.
 pub fn check(name: &str, needs: &Needs) -> Result<()> {
     let free = available(Path::new("/"));
     match free.and_then(|free| needs.refusal(free)) {
@@ -90,7 +90,7 @@ pub fn check(name: &str, needs: &Needs) -> Result<()> {
     }
 }
 
-/// A number of bytes for people.
+/// A number of bytes with a unit.
 pub fn size(bytes: u64) -> String {
     let mib = bytes as f64 / f64::from(1 << 20);
     match bytes >> 20 {
@@ -100,8 +100,8 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// Bytes that may still be taken: what the system has, and what the control groups of this process
-/// leave of it. None where the system does not say, or has memory without bound to it.
+/// Available bytes: the system's, limited by the control groups of this process. `None` if the system
+/// does not report them.
 fn available(root: &Path) -> Option<u64> {
     let meminfo = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let line = meminfo
@@ -113,12 +113,12 @@ fn available(root: &Path) -> Option<u64> {
     Some((kib << 10).min(left.unwrap_or(u64::MAX)))
 }
 
-/// What a line of `/proc/self/cgroup` leaves, the groups around it included.
+/// Bytes left in the group of a line of `/proc/self/cgroup` and in the groups around it.
 fn group(root: &Path, line: &str) -> Option<u64> {
     let (_, line) = line.split_once(':')?;
     let (controllers, path) = line.split_once(':')?;
     let mounted = root.join("sys/fs/cgroup");
-    // In a container the path may be the host's; then the group's own files lie at the top.
+    // In a container the path may be the host's; then the group's files are at the mount point.
     let (mounted, names) = match controllers {
         "" => (mounted, ["memory.max", "memory.current", "inactive_file "]),
         controllers if controllers.split(',').any(|name| name == "memory") => {
@@ -138,7 +138,7 @@ fn group(root: &Path, line: &str) -> Option<u64> {
     around.filter_map(|folder| left_of(folder, names)).min()
 }
 
-/// What one control group leaves; file pages that it may drop are free.
+/// Bytes left in one control group; inactive file pages count as free.
 fn left_of(folder: &Path, [limit, used, idle]: [&str; 3]) -> Option<u64> {
     let number = |name| -> Option<u64> {
         let text = std::fs::read_to_string(folder.join(name)).ok()?;

@@ -1,15 +1,15 @@
-//! A bar on the terminal while weights load.
+//! A progress bar while weights load.
 
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::Checkpoint;
 
-/// Bytes below which a bar would be gone before it was seen.
+/// Checkpoints below this many bytes load too fast for a bar.
 const SHORT: u64 = 64 << 20;
 
-/// `checkpoint` with a bar on standard error while it is loaded, and the bar, which clears itself
-/// when it is dropped. Nothing is drawn where standard error is no terminal.
+/// Attaches a bar on standard error to the loading of `checkpoint`. The bar clears itself when
+/// dropped, and draws nothing if standard error is not a terminal.
 pub fn shown(checkpoint: Checkpoint) -> (Checkpoint, Shown) {
     let total = checkpoint.stored_bytes();
     let shown = std::io::stderr().is_terminal() && total >= SHORT;
@@ -26,7 +26,7 @@ pub fn shown(checkpoint: Checkpoint) -> (Checkpoint, Shown) {
     (watched, Shown(bar))
 }
 
-/// A bar that is cleared when it is dropped.
+/// A bar that clears itself when dropped.
 pub struct Shown(ProgressBar);
 
 impl Drop for Shown {

@@ -54,7 +54,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     if let Ok(backend) = state.backend() {
         telemetry.count(backend.metrics.spans());
     }
-    // In one piece, for whoever reads the address from here while it is written.
+    // One write, because other programs read the address from this line.
     let line = format!("ready on http://{address}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
     supervisor::ready(&address.to_string());
@@ -101,10 +101,10 @@ fn api_keys(config: &Config, args: &ServeArgs) -> Result<ApiKeys> {
     Ok(keys.with_key("argument", key.0.trim()))
 }
 
-/// What the HTTP layer is told.
+/// Settings of the HTTP layer.
 pub fn settings(config: &Config, keys: ApiKeys, address: SocketAddr) -> Settings {
     Settings {
-        // Whoever needs no key is told apart from pages of elsewhere by where the request goes.
+        // Without API keys, a loopback server checks Host and Origin.
         local_only: keys.is_empty() && address.ip().is_loopback(),
         keys,
         playground: config.server.playground,
@@ -119,7 +119,7 @@ pub fn settings(config: &Config, keys: ApiKeys, address: SocketAddr) -> Settings
 /// Starts the engine thread and hands it to the HTTP layer.
 ///
 /// # Errors
-/// No thread, a decoder that cannot be, a model served already.
+/// No thread, an invalid decoder, a model that is already served.
 pub fn install(
     state: &AppState,
     loaded: Loaded,
@@ -180,7 +180,7 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
     })
 }
 
-/// What computes, and what it took, in the log.
+/// Logs the device and its memory.
 fn log(loaded: &Loaded, (address, keys): (SocketAddr, usize)) {
     tracing::info!(
         name = loaded.device,
@@ -192,11 +192,11 @@ fn log(loaded: &Loaded, (address, keys): (SocketAddr, usize)) {
         tracing::info!(weights, step, kv, "bytes of the device's memory");
     }
     if keys == 0 && !address.ip().is_loopback() {
-        tracing::warn!(%address, "no API keys: everybody who reaches the address may use it");
+        tracing::warn!(%address, "no API keys: everybody who can reach the address can use the server");
     }
 }
 
-/// What an operator wants to know before the first request.
+/// Prints the settings in effect, addresses and a first request.
 fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usize)) {
     log(loaded, (address, keys));
     if !std::io::stderr().is_terminal() {
@@ -233,23 +233,23 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
     eprintln!("  decoder    {settings}");
     let prefix = match (loaded.info.attention, config.engine.prefix_cache) {
         (Attention::Full, _) => {
-            "no sharing across requests: under full attention K/V depend on what follows"
+            "not shared between requests: under full attention K/V depend on later tokens"
         }
-        (_, true) => "shared by requests that begin alike",
+        (_, true) => "shared by requests with equal prefixes",
         (_, false) => "not shared: engine.prefix_cache is off",
     };
     eprintln!("  prefix     {prefix}");
     match keys {
-        0 => eprintln!("  keys       none: everybody who reaches the address may use it"),
+        0 => eprintln!("  keys       none: everybody who can reach the address can use the server"),
         keys => eprintln!("  keys       {keys} accepted, as authorization: Bearer KEY"),
     }
     if config.server.playground {
         eprintln!("  playground http://{address}/");
     }
     eprintln!("  metrics    http://{address}/metrics");
-    // The demo model answers the phrasings it was trained on and nothing else.
+    // The demo model answers only the phrasings that it was trained on.
     let prompt = if loaded.is_demo {
-        demo::problems::EXAMPLES[0].1
+        demo::EXAMPLES[0]
     } else {
         "Hello"
     };
@@ -264,7 +264,7 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
     );
 }
 
-/// Ends at the first SIGTERM or SIGINT; a second one ends the process at once.
+/// Returns at the first SIGTERM or SIGINT; a second one ends the process at once.
 async fn shutdown_signal() {
     let (Ok(mut term), Ok(mut int)) = (
         signal(SignalKind::terminate()),
@@ -286,7 +286,7 @@ async fn shutdown_signal() {
     });
 }
 
-/// The decoder of a request that names none, as `preset,key=value`.
+/// The default decoder as `preset,key=value`.
 fn served_decoder(config: &Config, loaded: &Loaded) -> String {
     let suited = config.decoding(loaded.info.attention, loaded.info.readout);
     suited.map_or_else(|error| error.to_string(), |spec| spec.to_string())
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_keyless_server_on_loopback_asks_where_a_request_is_from() {
+    fn only_a_loopback_server_without_keys_checks_host_and_origin() {
         let told = |listen: &str, keys: ApiKeys| {
             let args = serve(&[]);
             let config = Config::resolve(&args.model, Some(&args)).unwrap();

@@ -1,20 +1,20 @@
-//! What a service manager is told (`Type=notify`); nobody listens where there is none.
+//! Notifications to a service manager (`Type=notify`); without one they have no effect.
 
 use sd_notify::NotifyState;
 
-/// The model is loaded and requests are taken.
+/// The model is loaded and requests are accepted.
 pub fn ready(address: &str) {
     let status = format!("serving on http://{address}");
     tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
-/// New requests are refused, accepted ones finish.
+/// New requests are refused; accepted ones finish.
 pub fn stopping() {
     tell(&[NotifyState::Stopping, NotifyState::Status("draining")]);
 }
 
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "the service manager was not told");
+        tracing::warn!(%error, "notifying the service manager failed");
     }
 }

@@ -1,4 +1,4 @@
-//! The log, on standard error, and tracing spans for a collector (OTLP over HTTP).
+//! The log on standard error, and tracing spans for a collector (OTLP over HTTP).
 
 mod export;
 
@@ -19,26 +19,26 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{Config, LogFormat};
 
-/// Who asks for spans to be exported, beside the configuration.
+/// Environment variables that enable the export of spans, beside the configuration.
 const VARIABLES: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
 ];
 
-/// What has begun; dropped, it hands out the last spans.
+/// Running telemetry; dropping it exports the last spans.
 pub struct Telemetry {
     provider: Option<SdkTracerProvider>,
     counters: Arc<OnceLock<SpanCounters>>,
 }
 
 impl Telemetry {
-    /// Begins to log, and to export spans if there is somewhere to send them.
+    /// Starts logging, and exporting spans if an endpoint is set.
     ///
     /// # Errors
-    /// A filter, format or endpoint that is none.
+    /// An invalid filter, format or endpoint.
     pub fn start(config: &Config) -> Result<Self> {
         let (filter, format) = config.log()?;
-        // Requests that are part of a trace name it in the log, exported or not.
+        // A request's log lines name its trace, exported or not.
         global::set_text_map_propagator(TraceContextPropagator::new());
         let counters = Arc::new(OnceLock::new());
         let endpoint = config.telemetry.otlp_endpoint.as_str();
@@ -63,7 +63,7 @@ impl Telemetry {
         Ok(Self { provider, counters })
     }
 
-    /// Spans are counted here from now on.
+    /// Counts spans in `counters` from now on.
     pub fn count(&self, counters: &SpanCounters) {
         let _ = self.counters.set(counters.clone());
     }
@@ -72,7 +72,7 @@ impl Telemetry {
 impl Drop for Telemetry {
     fn drop(&mut self) {
         if let Some(provider) = &self.provider {
-            // The collector may be gone; nothing waits for it longer than one export may take.
+            // The collector may be gone; shutdown waits at most the timeout of one export.
             let _ = provider.shutdown();
         }
     }

@@ -1,4 +1,4 @@
-//! What the files of `deploy/` and the image say to this program is what it understands.
+//! This program parses every command line and setting in `deploy/` and the Dockerfile.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use crate::args::{Cli, Command, ModelArgs};
 use crate::config::{Config, variables};
 use crate::exit;
 
-/// Where the binary lies in the image.
+/// Path of the binary in the image.
 const IN_IMAGE: &str = "/asynclane";
-/// Variables of others that the manifests set.
+/// Variables of other programs that the manifests set.
 const FOREIGN: [&str; 1] = ["HF_HOME"];
 const DEPLOYMENT: &str = "deploy/kubernetes/deployment.yaml";
 const UNIT: &str = "deploy/systemd/asynclane.service";
@@ -85,7 +85,7 @@ fn strings(list: &Value) -> Vec<String> {
 }
 
 #[test]
-fn the_image_starts_what_the_program_understands() {
+fn the_program_parses_the_command_of_the_image() {
     // The first CMD in the file is the health check's.
     let (entry, probe) = (instruction("ENTRYPOINT"), instruction("CMD"));
     assert_eq!(entry, [IN_IMAGE]);
@@ -105,7 +105,7 @@ fn the_image_starts_what_the_program_understands() {
 }
 
 #[test]
-fn the_pod_starts_what_the_program_understands() {
+fn the_program_parses_the_command_of_the_pod() {
     let container = container();
     let arguments = [vec![IN_IMAGE.to_owned()], strings(&container["args"])].concat();
     assert_eq!(listens(&arguments), None);
@@ -149,17 +149,17 @@ fn environment_variables_are_settings() {
     assert!(names.len() >= 3, "{names:?}");
     for name in names {
         let is_known = known.contains(&name) || FOREIGN.contains(&&*name);
-        assert!(is_known, "nobody reads {name}");
+        assert!(is_known, "no argument reads {name}");
     }
 }
 
 #[test]
-fn whoever_stops_the_server_waits_for_its_drain() {
+fn every_grace_period_is_longer_than_the_drain() {
     let pod = pod();
     let hook = &container()["lifecycle"]["preStop"]["sleep"]["seconds"];
     let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
     let drain = mounted_config().server.drain_timeout;
-    // A few seconds for the last words and the last bytes.
+    // A few seconds for the last log lines and bytes.
     let last = 5;
     assert!(grace > hook.as_u64().unwrap() + drain + last);
     let default = Config::default().server.drain_timeout;
@@ -191,7 +191,7 @@ fn replicas_are_added_before_one_is_full() {
 }
 
 #[test]
-fn the_unit_starts_what_the_program_understands() {
+fn the_program_parses_the_command_of_the_unit() {
     let unit = read(UNIT);
     let value = |key: &str| {
         let mut lines = unit.lines().filter_map(|line| line.strip_prefix(key));

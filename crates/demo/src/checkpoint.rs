@@ -3,28 +3,28 @@
 /// An embedded checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Embedded {
-    /// What it is served as.
+    /// The model name in requests.
     pub name: &'static str,
     own: &'static [(&'static str, &'static [u8])],
 }
 
 impl Embedded {
-    /// The embedded checkpoint called `name`.
+    /// The embedded checkpoint `name`.
     pub fn named(name: &str) -> Option<Self> {
         [DEMO, WEDLM].into_iter().find(|one| one.name == name)
     }
 
     /// File name and content of every file, in the layout of a Hugging Face model folder:
-    /// `config.json`, `model.safetensors` in bf16, the tokenizer and its settings; [`FILTER`]
-    /// where there is one.
+    /// `config.json`, `model.safetensors` in bf16, the tokenizer and its settings, and [`FILTER`] for
+    /// [`DEMO`].
     ///
-    /// Writing them under their names into one folder gives a checkpoint that any loader of the
-    /// architecture reads.
+    /// Written under these names into a folder they are a checkpoint that any loader of the architecture
+    /// reads.
     pub fn files(self) -> impl Iterator<Item = (&'static str, &'static [u8])> {
         self.own.iter().chain(SHARED).copied()
     }
 
-    /// Content of one file, `None` if there is none of that name.
+    /// Content of a file; `None` if there is none of that name.
     pub fn file(self, name: &str) -> Option<&'static [u8]> {
         let found = self.files().find(|(candidate, _)| *candidate == name);
         found.map(|(_, content)| content)
@@ -44,7 +44,7 @@ pub const DEMO: Embedded = Embedded {
     ],
 };
 
-/// WeDLM's architecture, causal attention; trained from the other one's weights.
+/// WeDLM's architecture, causal attention; trained from the weights of [`DEMO`].
 pub const WEDLM: Embedded = Embedded {
     name: "demo-wedlm",
     own: &[
@@ -63,7 +63,7 @@ pub const WEDLM: Embedded = Embedded {
 /// [`DEMO`] for blocks of 32.
 pub const FILTER: &str = "filter.safetensors";
 
-/// Both have the same tokenizer.
+/// The tokenizer files, which both checkpoints share.
 const SHARED: &[(&str, &[u8])] = &[
     (
         "generation_config.json",

@@ -1,13 +1,17 @@
-//! The demo model: its checkpoint, its problems and how an output is graded.
+//! The embedded demo models: their checkpoints, and one prompt per kind of problem that they answer.
 //!
-//! The checkpoint is a small masked diffusion language model that knows three families of
-//! problems (word sums, Python snippets, lists) in a fixed set of wordings. The generator in
-//! [`problems`] is the one source of those wordings, for training and for evaluation alike, and
-//! [`grade`] judges an output against the problem it answers. How the checkpoint was trained is
-//! told in `training/README.md` beside this crate's sources.
+//! The models are small and know three families of problems (word sums, Python snippets, lists) in a
+//! fixed set of wordings. The laboratory generates those problems and grades answers;
+//! `training/README.md` beside these sources is the model card and the training recipe.
 
 pub mod checkpoint;
-pub mod grade;
-pub mod problems;
-pub mod python;
-mod rng;
+
+/// One prompt of each family, in the order sums, snippets, lists: for documents, the playground and
+/// the self-test of a device.
+pub const EXAMPLES: [&str; 3] = [
+    "Tom has 9 coins. Then he buys 6 more coins. Next he loses 3 coins. \
+     How many coins does Tom have now?",
+    "Complete the function.\ndef solve(a, b):\n    \"\"\"Start with a, then multiply by 3, \
+     then subtract b and return it.\"\"\"\n",
+    "Reverse the list coins, eggs, books, pens.",
+];

@@ -1,4 +1,4 @@
-//! Whether a new result of `asynclane bench` is worse than a kept one.
+//! Whether a new result of `asynclane-lab bench` is worse than a kept one.
 
 use crate::result::{Entry, Report};
 

@@ -1,6 +1,6 @@
 //! The command line of the repository's rules: `verify` prints every violation and writes
 //! nothing, `fix` renders the measured tables of the documents anew, `compare` holds a new result
-//! of `asynclane bench` against a kept one.
+//! of `asynclane-lab bench` against a kept one.
 
 use std::path::Path;
 use std::process::ExitCode;

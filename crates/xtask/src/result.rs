@@ -1,4 +1,4 @@
-//! The result files of `asynclane bench`, as far as documents show them and comparisons need them.
+//! The result files of `asynclane-lab bench`, as far as documents show them and comparisons need them.
 
 use serde::Deserialize;
 

@@ -1,18 +1,26 @@
-//! The commands that documents show exist, with every flag and value that they give them; the
-//! messages that they explain are said; their links lead somewhere.
+//! Documents show only commands that the binaries parse, with every flag and value, explain only
+//! messages that the sources hold, and link only to existing places.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use asynclane_tests::process::{command, stderr};
+use asynclane_tests::process::{command, lab_command, stderr};
 
-/// What begins a command of ours, in a fence or between backticks.
-const OURS: [&str; 2] = ["asynclane ", "cargo run --release -- "];
+/// A binary, ready to run with arguments.
+type Program = fn(&[&str]) -> Command;
 
-/// Programs of others that fenced commands begin with, and who runs them.
+/// The beginnings of our commands, in a fence or between backticks, and the binary that parses them.
+const OURS: [(&str, Program); 4] = [
+    ("asynclane ", command),
+    ("cargo run --release -- ", command),
+    ("asynclane-lab ", lab_command),
+    ("cargo run --release -p asynclane-lab -- ", lab_command),
+];
+
+/// The beginnings of fenced commands that are not ours, and the file or folder that runs them.
 const OTHERS: &[(&str, &str)] = &[
     ("cargo test --workspace", ".ci/run"),
-    ("cargo run --release -p asynclane-demo", "crates/demo"),
     ("cargo run --release -p asynclane-model", "tests/bench"),
     (
         "curl -N http://127.0.0.1:8000/v1/chat/completions",
@@ -42,20 +50,20 @@ const OTHERS: &[(&str, &str)] = &[
     ("git clone https://github.com/NVlabs/", "tests/bench/peers"),
     ("pip install torch", "tests/bench/peers"),
     ("python tests/bench/peers/", "tests/bench/peers"),
-    ("docker ", "nobody here: deploy/README.md"),
-    ("kubectl ", "nobody here: deploy/README.md"),
-    ("install ", "nobody here: deploy/README.md"),
-    ("systemctl ", "nobody here: deploy/README.md"),
+    ("docker ", "not run: deploy/README.md"),
+    ("kubectl ", "not run: deploy/README.md"),
+    ("install ", "not run: deploy/README.md"),
+    ("systemctl ", "not run: deploy/README.md"),
 ];
 
-/// Messages of the system.
+/// Messages of the operating system.
 const FOREIGN: &[&str] = &["Address already in use"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Files below `folder` with this ending, build outputs aside.
+/// Files below `folder` with this ending, without build outputs.
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -71,7 +79,7 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Lines of fences in a shell's language, joined where they end with a backslash.
+/// Lines of shell fences; lines that end with a backslash are joined.
 fn fenced(text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut inside = false;
@@ -96,7 +104,7 @@ fn quoted(text: &str) -> Vec<String> {
     pieces.map(str::to_owned).collect()
 }
 
-/// The words of a command as a shell would split them; quotes hold blanks together.
+/// The words of a command as a shell splits them, with quotes.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quote = None;
@@ -112,8 +120,17 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Why the program does not understand these arguments; `--help` keeps it from doing what they say.
-fn misunderstood(arguments: &str) -> Option<String> {
+/// The binary of a line that begins one of our commands, and the arguments.
+fn ours(line: &str) -> Option<(Program, &str)> {
+    let found = OURS
+        .iter()
+        .find_map(|(start, program)| Some((*program, line.strip_prefix(start)?)));
+    // `asynclane budget=256` is a row of a comparison.
+    found.filter(|(_, rest)| !rest.split(' ').next().unwrap_or_default().contains('='))
+}
+
+/// Why a binary does not parse these arguments; with `--help` it does nothing else.
+fn refusal(program: Program, arguments: &str) -> Option<String> {
     let arguments = arguments
         .split(['|', '>', '&', ';'])
         .next()
@@ -121,32 +138,26 @@ fn misunderstood(arguments: &str) -> Option<String> {
     let mut words = words(arguments);
     words.push("--help".to_owned());
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let output = command(&words).output().unwrap();
+    let output = program(&words).output().unwrap();
     (!output.status.success()).then(|| stderr(&output))
 }
 
 #[test]
 fn commands_in_documents_are_commands() {
-    let mut checked = 0;
-    let mut wrong = Vec::new();
+    let (mut checked, mut wrong) = (0, Vec::new());
     for path in files(&root(), ".md") {
         let text = std::fs::read_to_string(&path).unwrap();
         let fenced = fenced(&text);
-        // `asynclane budget=256` is a row of a comparison.
-        let is_ours = |line: &&String| {
-            let rest = OURS.iter().find_map(|start| line.strip_prefix(start));
-            rest.is_some_and(|rest| !rest.split(' ').next().unwrap_or("").contains('='))
-        };
-        for line in fenced.iter().filter(|line| !is_ours(line)) {
-            let known = OTHERS.iter().find(|(start, _)| line.starts_with(start));
-            let who = known.map(|(_, who)| *who);
-            if who.is_none() {
-                wrong.push(format!("{}: nobody runs {line}", path.display()));
+        for line in fenced.iter().filter(|line| ours(line).is_none()) {
+            if !OTHERS.iter().any(|(start, _)| line.starts_with(start)) {
+                wrong.push(format!("{}: nothing runs {line}", path.display()));
             }
         }
-        for line in fenced.iter().chain(&quoted(&text)).filter(is_ours) {
-            let arguments = OURS.iter().find_map(|start| line.strip_prefix(start));
-            if let Some(why) = misunderstood(arguments.unwrap()) {
+        for line in fenced.iter().chain(&quoted(&text)) {
+            let Some((program, arguments)) = ours(line) else {
+                continue;
+            };
+            if let Some(why) = refusal(program, arguments) {
                 wrong.push(format!("{}: {line}: {why}", path.display()));
             }
             checked += 1;
@@ -157,9 +168,9 @@ fn commands_in_documents_are_commands() {
 }
 
 #[test]
-fn whoever_runs_a_documents_command_is_there() {
+fn the_files_that_run_other_commands_exist() {
     for (start, who) in OTHERS {
-        let there = who.starts_with("nobody here") || root().join(who).exists();
+        let there = who.starts_with("not run") || root().join(who).exists();
         assert!(there, "{who}, of {start}");
     }
     let said = std::fs::read_to_string(root().join("deploy/README.md")).unwrap();
@@ -179,7 +190,7 @@ fn anchors(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What `[text](target)` points at, code aside.
+/// The targets of `[text](target)` outside code.
 fn targets(text: &str) -> Vec<&str> {
     let mut fenced = false;
     let mut targets = Vec::new();
@@ -196,7 +207,7 @@ fn targets(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn links_in_documents_lead_somewhere() {
+fn links_in_documents_lead_to_existing_places() {
     let mut followed = 0;
     let mut wrong = Vec::new();
     for path in files(&root(), ".md") {
@@ -241,7 +252,7 @@ fn table<'a>(text: &'a str, header: &str) -> &'a str {
 }
 
 #[test]
-fn messages_that_the_documents_explain_are_said() {
+fn the_sources_hold_every_explained_message() {
     let page = std::fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
     let table = table(&page, "| message | cause | what to do |");
     let sources: String = files(&root().join("crates"), ".rs")
@@ -253,7 +264,7 @@ fn messages_that_the_documents_explain_are_said() {
         let cell = row.split('|').nth(1).unwrap();
         for message in quoted(cell) {
             let said = sources.contains(&message) || FOREIGN.contains(&&*message);
-            assert!(said, "nothing says {message:?}");
+            assert!(said, "no source holds {message:?}");
             messages += 1;
         }
     }

@@ -11,7 +11,7 @@ use crate::folder;
 const CHECKPOINTS: &str = "../crates/model/tests/model/fixtures/families";
 const WORDS: [&str; 3] = ["w7 w8 w9", "w11", "w9 w8 w12 w30 w31 w8 w8"];
 
-/// A copy of a checkpoint with a tokenizer of one word per id.
+/// A copy of a checkpoint with a tokenizer that has one word per id.
 fn with_tokenizer(checkpoint: &Path) -> PathBuf {
     let copy = folder(
         checkpoint

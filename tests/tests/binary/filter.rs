@@ -1,15 +1,17 @@
-//! The rule `learned_filter`: the demo model's own filter, one from a file, one trained here.
+//! The rule `learned_filter`: the filter of the demo model, one from a file, and one trained by the
+//! laboratory.
 
 use std::path::Path;
+use std::process::Command;
 
-use asynclane_tests::process::{run, stderr, stdout};
-use demo::grade::grade;
+use asynclane_tests::process::{command, lab_command, run, stderr, stdout};
+use lab::grade::grade;
 
 use crate::{folder, sum};
 
 const LEARNED: &str = "schedule=block_wise,commit=learned_filter,cache=dual";
 
-/// The answer to the sum under a decoder, and its forwards.
+/// The answer to the sum with a decoder, and its number of forwards.
 fn answer(arguments: &[&str]) -> (String, usize) {
     let problem = sum();
     let output = run(&[&["generate", &problem.prompt, "--stats"], arguments].concat());
@@ -20,9 +22,9 @@ fn answer(arguments: &[&str]) -> (String, usize) {
     (stdout(&output), number.parse().expect("a number"))
 }
 
-/// The one line with which a command is refused.
-fn refusal(arguments: &[&str], code: i32) -> String {
-    let output = run(arguments);
+/// The one-line error of a command.
+fn refusal(mut command: Command, code: i32) -> String {
+    let output = command.output().expect("the binary runs");
     let message = stderr(&output);
     assert_eq!(output.status.code(), Some(code), "{message}");
     assert_eq!(message.lines().count(), 1, "{message}");
@@ -49,7 +51,8 @@ fn a_filter_is_trained_saved_and_used() {
     let settings = "train-filter --task lists --problems 10 --max-tokens 32 --block-length 8 \
                     --hidden 4 --epochs 20";
     let arguments: Vec<&str> = settings.split_whitespace().collect();
-    let output = run(&[&arguments[..], &["--out", text(&file)]].concat());
+    let output = lab_command(&[&arguments[..], &["--out", text(&file)]].concat()).output();
+    let output = output.expect("the binary runs");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let table = stdout(&output);
     assert!(table.contains("filter > 0.96"), "{table}");
@@ -65,7 +68,7 @@ fn a_filter_is_trained_saved_and_used() {
         "--filter",
         text(&file),
     ];
-    let message = refusal(&generate, 64);
+    let message = refusal(command(&generate), 64);
     assert!(message.contains("block_length: must be 8"), "{message}");
 }
 
@@ -77,10 +80,13 @@ fn a_file_that_is_no_filter_is_named() {
         .file("model.safetensors")
         .expect("the demo has weights");
     std::fs::write(&model, weights).expect("the folder is writable");
-    let message = refusal(&["generate", "Hello", "--filter", text(&model)], 65);
+    let message = refusal(
+        command(&["generate", "Hello", "--filter", text(&model)]),
+        65,
+    );
     assert!(message.contains("model.safetensors: 0.weight"), "{message}");
     let gone = folder.join("gone.safetensors");
-    let message = refusal(&["generate", "Hello", "--filter", text(&gone)], 66);
+    let message = refusal(command(&["generate", "Hello", "--filter", text(&gone)]), 66);
     assert!(
         message.contains("gone.safetensors: not found in"),
         "{message}"
@@ -100,7 +106,7 @@ fn too_few_prompts_are_refused() {
         "--prompts",
         text(&prompts),
     ];
-    let message = refusal(&train, 64);
+    let message = refusal(lab_command(&train), 64);
     assert!(
         message.contains("--prompts: expected at least 10 prompts, found 2"),
         "{message}"

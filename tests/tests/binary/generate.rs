@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use asynclane_tests::process::{binary, run, stderr, stdout};
-use demo::grade::grade;
+use lab::grade::grade;
 
 use crate::sum;
 
@@ -29,7 +29,7 @@ fn a_terminal_shows_the_canvas_and_keeps_the_answer() {
     let problem = sum();
     let plain = stdout(&run(&["generate", &problem.prompt]));
     let line = format!("'{}' generate '{}'", binary().display(), problem.prompt);
-    // Gives the program a terminal of 24 lines of 80 columns, and copies what it writes there.
+    // Runs the program on a terminal of 24 lines and 80 columns, and copies its output.
     let terminal = Command::new("script")
         .args(["--quiet", "--return", "--command", &line, "/dev/null"])
         .stdin(Stdio::null())
@@ -59,7 +59,7 @@ fn trace_draws_the_lane_tree() {
     let forked = tree.iter().filter(|line| line.contains(": forked at "));
     assert_eq!(forked.count(), forks, "{trace}");
     assert!(forks > 0, "{trace}");
-    // Depth first, refine children first, is the order of the answer.
+    // The order of the answer is depth-first, refine children first.
     let leaves = tree.iter().filter(|line| !line.contains(": forked at "));
     let text: String = leaves
         .map(|line| line.split_once("): ").or_else(|| line.split_once(": ")))
@@ -68,7 +68,7 @@ fn trace_draws_the_lane_tree() {
     assert_eq!(text.trim_end(), plain.trim_end());
 }
 
-/// The number in front of the first `word`.
+/// The number before the first `word`.
 fn number_before(text: &str, word: &str) -> usize {
     let (before, _) = text.split_once(word).expect("the cost names it");
     let digits = before

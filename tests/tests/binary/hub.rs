@@ -1,4 +1,4 @@
-//! Models by their id on the hub: the cache, a hub on the loopback interface, none at all.
+//! Models by their id on the Hub: from the cache, from a local server in its place, and without one.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use crate::folder;
 
 const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// `asynclane inspect --model MODEL` with a hub's variables.
+/// `asynclane inspect --model MODEL` with the Hub's environment variables.
 fn inspect(model: &str, home: &Path, variables: &[(&str, &str)]) -> Output {
     let mut command = command(&["inspect", "--model", model]);
     command.env("HF_HOME", home).current_dir(home);
@@ -21,7 +21,7 @@ fn inspect(model: &str, home: &Path, variables: &[(&str, &str)]) -> Output {
     command.output().expect("the binary runs")
 }
 
-/// The one line with which a model is refused.
+/// The one-line error of a refused model.
 fn refusal(output: &Output, code: i32) -> String {
     let message = stderr(output);
     assert_eq!(output.status.code(), Some(code), "{message}");
@@ -43,14 +43,14 @@ fn cache(test: &str) -> (PathBuf, PathBuf) {
     (home, snapshot)
 }
 
-/// A hub that answers every request as told, and the requests it was sent.
+/// A local server in place of the Hub, with the requests that it received.
 struct Hub {
     endpoint: String,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Hub {
-    /// `answer` has the request's head and yields the response.
+    /// `answer` gets the request's head and returns the response.
     fn start(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -68,7 +68,7 @@ impl Hub {
                 let head = head.join("\n");
                 let response = answer(&head);
                 seen.lock().unwrap().push(head);
-                // A client that has heard enough is not a failure of the hub.
+                // A client may close the connection early.
                 let _ = stream.write_all(&response);
             }
         });
@@ -84,7 +84,7 @@ fn status(line: &str) -> Vec<u8> {
     format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").into_bytes()
 }
 
-/// The hub's answer to a request for a file of `tiny/demo` or its list of files.
+/// The answer to a request for a file of `tiny/demo` or for its list of files.
 fn tiny(head: &str) -> Vec<u8> {
     let path = head.split(' ').nth(1).unwrap();
     let respond = |more: String, body: &[u8]| {
@@ -145,7 +145,7 @@ fn a_cached_model_is_loaded_offline() {
 }
 
 #[test]
-fn a_cache_elsewhere_is_found() {
+fn a_cache_in_another_folder_is_found() {
     let (home, _) = cache("hub-elsewhere");
     let cache = home.join("hub");
     let variables = [
@@ -184,7 +184,7 @@ fn a_folder_wins_over_an_id() {
 }
 
 #[test]
-fn what_the_hub_does_not_show_is_refused() {
+fn a_model_that_the_hub_does_not_show_is_refused() {
     let home = folder("hub-refused");
     for (line, code, parts) in [
         (
@@ -224,8 +224,8 @@ fn what_the_hub_does_not_show_is_refused() {
 }
 
 #[test]
-fn without_a_network_the_cache_is_all_there_is() {
-    // Bound for a moment, so that the port was free and nobody listens.
+fn without_a_network_only_the_cache_is_read() {
+    // Bound and released: a free port without a listener.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", closed.local_addr().unwrap());
     drop(closed);
@@ -276,7 +276,7 @@ fn a_download_takes_what_a_checkpoint_needs_and_stays() {
             "{file}"
         );
     }
-    // Once more: the list of files alone is asked for. Then nothing.
+    // A second run requests only the list of files; offline, a third requests nothing.
     stdout(&inspect(
         "tiny/demo",
         &home,

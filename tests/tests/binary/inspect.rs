@@ -68,21 +68,21 @@ fn logits_of_every_family_are_those_of_its_official_code() {
 }
 
 #[test]
-fn a_model_says_what_rows_see_and_where_predictions_are_read() {
+fn attention_and_readout_of_a_model_are_printed() {
     let text = stdout(&run(&["inspect", "model"]));
     for line in ["attention        full", "predictions      at their own row"] {
         assert!(text.lines().any(|other| other == line), "{text}");
     }
 }
 
-/// What a line of `asynclane inspect` says under a name.
+/// The value of a line of `asynclane inspect`.
 fn said<'a>(text: &'a str, name: &str) -> &'a str {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_else(|| panic!("{name} in {text}")).trim()
 }
 
 #[test]
-fn a_model_says_what_it_takes_and_which_presets_go_with_it() {
+fn memory_and_presets_of_a_model_are_printed() {
     let text = stdout(&run(&["inspect", "--max-model-len", "256"]));
     // 6 layers, keys and values of width 192, 4 bytes each.
     let kv = "2.2 MiB for one sequence of 256 positions";
@@ -92,7 +92,7 @@ fn a_model_says_what_it_takes_and_which_presets_go_with_it() {
         assert!(weights.contains("MiB in memory, "), "{weights}");
     }
     let device = said(&text, "on a device");
-    // Keys and values in f32 here too.
+    // Keys and values are in f32 here too.
     let (arrays, pages) = device.split_once(" for the largest step, ").unwrap();
     assert_eq!(pages, "2.2 MiB of KV pages at least");
     assert!(arrays.contains(" MiB of weights, "), "{device}");
@@ -127,7 +127,7 @@ fn a_model_says_what_it_takes_and_which_presets_go_with_it() {
 }
 
 #[test]
-fn a_device_names_what_multiplies_each_dtype() {
+fn the_instructions_of_each_dtype_are_printed() {
     let output = run(&["inspect", "device"]);
     let text = stdout(&output);
     assert!(text.lines().next().unwrap().ends_with(" threads"), "{text}");
@@ -165,7 +165,7 @@ fn health_tells_a_server_from_a_closed_port() {
     let health = |address: &str| run(&["inspect", "health", "--address", address]);
     assert_eq!(stdout(&health(&address)), "");
 
-    // Bound for a moment, so that the port was free and nobody listens.
+    // Bound and released: a free port without a listener.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = closed.local_addr().unwrap().to_string();
     drop(closed);

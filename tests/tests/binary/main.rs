@@ -1,4 +1,4 @@
-//! The binary `asynclane` from the outside: exit codes, messages, answers, signals.
+//! The binaries as processes: exit codes, messages, answers, signals.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod documents;
@@ -7,7 +7,7 @@ mod filter;
 mod generate;
 mod hub;
 mod inspect;
-// Reads what Linux tells of a process.
+// Reads `/proc`.
 #[cfg(target_os = "linux")]
 mod malformed;
 mod readme;
@@ -17,16 +17,14 @@ mod supervisor;
 mod telemetry;
 mod wedlm;
 
-use demo::problems::{EXAMPLES, Problem, Task};
+use lab::problems::Problem;
 
-/// The word sum that pages and documentation offer to try.
+/// The word sum that documents and the playground offer to try.
 fn sum() -> Problem {
-    let (task, prompt) = EXAMPLES[0];
-    assert_eq!(task, Task::Sums);
-    Problem::from_prompt(prompt).expect("examples are problems")
+    Problem::from_prompt(demo::EXAMPLES[0]).expect("examples are problems")
 }
 
-/// An empty folder of this test.
+/// A new, empty folder for a test.
 fn folder(test: &str) -> std::path::PathBuf {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     if folder.exists() {

@@ -1,5 +1,5 @@
-//! Ten thousand malformed bodies: every one is refused with a complete error, and the process
-//! holds afterwards what it held before.
+//! Ten thousand malformed bodies: every one is refused with a complete error, and the process's memory
+//! and open files stay the same.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use asynclane_tests::process::Server;
 use asynclane_tests::random::Random;
 use serde_json::{Value, json};
 
-/// Bodies to start from, one a line.
+/// Seeds of the bodies, one per line.
 const CORPUS: &str = include_str!("../../corpus/bodies.txt");
 const BODIES: u64 = 10_000;
-/// Bodies after which the process has all the memory that it keeps for such requests.
+/// Bodies after which the process's memory no longer grows.
 const WARM_UP: u64 = 1_000;
-/// What the resident memory may grow by: less than half a KiB for each body.
+/// Allowed growth of resident memory: less than half a KiB per body.
 const GROWTH_KIB: u64 = 4 << 10;
-/// Looks at the process until a test that waits in vain has failed.
+/// Polls of the process until a waiting test fails.
 const MOST_LOOKS: usize = 1_000_000;
 const PATHS: [&str; 5] = [
     "/v1/completions",
@@ -25,7 +25,7 @@ const PATHS: [&str; 5] = [
     "/tokenize",
     "/detokenize",
 ];
-/// Values that are hardly ever right.
+/// Values that are rarely valid.
 const VALUES: [&str; 16] = [
     "null",
     "true",
@@ -44,7 +44,7 @@ const VALUES: [&str; 16] = [
     "{\"a\":{}}",
     "NaN",
 ];
-/// Pieces that break a text in the middle.
+/// Fragments that make a text invalid.
 const PIECES: [&[u8]; 14] = [
     b"\"",
     b"\\",
@@ -62,8 +62,8 @@ const PIECES: [&[u8]; 14] = [
     b"\xef\xbb\xbf",
 ];
 
-/// A malformed body: a seed of the corpus with a few faults. What is still an object afterwards
-/// asks for a model that is not served.
+/// A malformed body: a seed of the corpus with a few faults. If it is still an object, it names a model
+/// that is not served.
 fn malformed(random: &mut Random) -> Vec<u8> {
     let seeds: Vec<&str> = CORPUS.lines().collect();
     let mut body = random.pick(&seeds).as_bytes().to_vec();
@@ -99,7 +99,7 @@ fn damage(body: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
-/// Puts an unlikely value where one stands, which keeps most bodies well-formed.
+/// Replaces a value by an unlikely one, which keeps most bodies well-formed.
 fn replace_value(body: &mut Vec<u8>, random: &mut Random) {
     let colons: Vec<usize> = (0..body.len()).filter(|at| body[*at] == b':').collect();
     if colons.is_empty() {
@@ -132,7 +132,7 @@ fn check(body: &[u8], answer: &Answer) -> String {
     code.to_owned()
 }
 
-/// Sends bodies `seeds`, all on one connection; how often each code was the answer.
+/// Sends the bodies of `seeds` on one connection; returns the number of answers by code.
 fn refuse(connection: &mut Connection, seeds: std::ops::Range<u64>) -> BTreeMap<String, u64> {
     let mut codes = BTreeMap::new();
     for seed in seeds {
@@ -146,7 +146,7 @@ fn refuse(connection: &mut Connection, seeds: std::ops::Range<u64>) -> BTreeMap<
     codes
 }
 
-/// A process as the system shows it.
+/// A process in `/proc`.
 struct Process(PathBuf);
 
 impl Process {
@@ -163,7 +163,7 @@ impl Process {
         std::fs::read_dir(self.0.join("fd")).unwrap().count()
     }
 
-    /// Waits until so many files are open: connections end after their last answer.
+    /// Waits until this many files are open, because connections close after their last answer.
     fn until_open(&self, files: usize) {
         let mut looks = (0..MOST_LOOKS).map(|_| self.open_files());
         assert!(

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use asynclane_tests::process::Server;
 use asynclane_tests::reply::Reply;
-use demo::grade::grade;
-use demo::problems::Problem;
+use lab::grade::grade;
+use lab::problems::Problem;
 use serde_json::{Value, json};
 
 /// How a command that streams begins, and one that does not.

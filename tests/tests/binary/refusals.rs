@@ -1,4 +1,4 @@
-//! What cannot work ends with the right exit code and one readable line.
+//! Invalid models, configurations and arguments end with the right exit code and one readable line.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::folder;
 
-/// Writes the demo checkpoint into a folder of its own, its configuration changed.
+/// Writes the demo checkpoint with a changed configuration into a new folder.
 fn checkpoint(name: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
     let folder = folder(name);
     for (file, content) in demo::checkpoint::DEMO.files() {
@@ -20,7 +20,7 @@ fn checkpoint(name: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
     folder
 }
 
-/// The one line with which `asynclane serve` refuses a model folder.
+/// The one-line error of `asynclane serve` for a model folder.
 fn refusal(folder: &Path, code: i32) -> String {
     let model = folder.to_str().expect("the path is UTF-8");
     let output = run(&["serve", "--listen", "127.0.0.1:0", "--model", model]);
@@ -50,7 +50,7 @@ fn an_unchanged_copy_of_the_checkpoint_is_accepted() {
 }
 
 #[test]
-fn a_folder_that_is_not_there() {
+fn a_missing_folder() {
     let message = refusal(&folder("empty").join("missing"), 66);
     names(&message, &["missing", "expected", "found"]);
 }
@@ -64,7 +64,7 @@ fn truncated_weights() {
         std::fs::write(&path, &weights[..length]).unwrap();
         let message = refusal(&folder, 65);
         names(&message, &["model.safetensors", "truncated"]);
-        // With the header intact it is known what is missing.
+        // With an intact header the error names the missing tensor.
         if length >= weights.len() / 2 {
             let found = format!("found {length}");
             names(
@@ -88,7 +88,7 @@ fn a_tensor_of_another_shape() {
 }
 
 #[test]
-fn a_tensor_that_is_not_there() {
+fn a_missing_tensor() {
     let folder = checkpoint("layers", |config| config["n_layers"] = json!(7));
     let message = refusal(&folder, 65);
     names(
@@ -153,7 +153,7 @@ fn an_unknown_key_in_a_configuration() {
 }
 
 #[test]
-fn a_configuration_that_is_not_there() {
+fn a_missing_configuration() {
     let file = folder("no-config").join("missing.toml");
     let path = file.to_str().expect("the path is UTF-8");
     let output = run(&["check-config", path]);
@@ -191,7 +191,7 @@ fn a_model_larger_than_the_memory() {
 
 /// A server that would refuse every request does not start.
 #[test]
-fn a_decoder_that_does_not_go_with_the_weights() {
+fn a_decoder_that_the_weights_do_not_support() {
     for (model, decoder, instead) in [
         ("demo", "wedlm", "balanced"),
         ("demo-wedlm", "balanced", "wedlm"),
@@ -207,9 +207,9 @@ fn a_decoder_that_does_not_go_with_the_weights() {
     }
 }
 
-/// The binary of the tests has no CUDA; `crates/kernels/cuda/without-device` asks one that has.
+/// The binary of the tests has no CUDA; `crates/kernels/cuda/without-device` tests one that has.
 #[test]
-fn a_device_that_is_not_there() {
+fn a_missing_device() {
     let output = run(&["serve", "--listen", "127.0.0.1:0", "--device", "cuda"]);
     let message = stderr(&output);
     assert_eq!(output.status.code(), Some(69), "{message}");

@@ -1,16 +1,16 @@
-//! `asynclane serve`: a streamed answer, and the end after a signal.
+//! `asynclane serve`: a streamed answer, and the shutdown after a signal.
 
 use asynclane_tests::client::{Client, Events};
 use asynclane_tests::process::Server;
 use asynclane_tests::reply::Reply;
-use demo::grade::grade;
+use lab::grade::grade;
 use serde_json::{Value, json};
 
 use crate::sum;
 
-/// Requests until a test that waits in vain has failed.
+/// Polls until a waiting test fails.
 const MOST_REQUESTS: usize = 100_000;
-/// Streams under way when the signal comes.
+/// Streams that are open when the signal is sent.
 const STREAMS: usize = 4;
 const COMPLETIONS: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
@@ -37,8 +37,8 @@ fn streams_a_correct_answer_and_ends_on_sigterm() {
     assert_eq!(status.code(), Some(0), "{log}");
 }
 
-/// The streams that run when the signal comes: one token per forward over the whole canvas, slow
-/// enough to be under way then, and others of all lengths.
+/// The streams that are open when the signal is sent: one token per forward over the whole canvas, slow
+/// enough to be open then, and others of all lengths.
 fn running() -> Vec<(&'static str, Value)> {
     let prompts = [
         "Mia has 12 eggs.",
@@ -68,7 +68,7 @@ fn running() -> Vec<(&'static str, Value)> {
     (0..STREAMS).map(stream).collect()
 }
 
-/// Checks that `client` is refused because the server goes down.
+/// Checks that `client` is refused because the server shuts down.
 fn refused(client: Client) {
     let prompt = json!({"model": "demo", "prompt": "Hi"});
     let chat = json!({"model": "demo", "messages": [{"role": "user", "content": "Hi"}]});
@@ -139,7 +139,7 @@ fn sigterm_under_load_cuts_nothing() {
 fn a_second_signal_ends_at_once() {
     let server = Server::start(&[]);
     let client = server.client();
-    // Far more forwards than the signals take.
+    // Far more forwards than run before the second signal.
     let (path, mut body) = running().swap_remove(0);
     body["max_tokens"] = json!(900);
     let mut events = client.stream(path, &body);

@@ -1,4 +1,4 @@
-//! What `asynclane serve` tells a service manager.
+//! Notifications of `asynclane serve` to a service manager.
 
 use std::os::unix::net::UnixDatagram;
 
@@ -16,7 +16,7 @@ fn message(socket: &UnixDatagram) -> Vec<String> {
 
 #[test]
 fn ready_comes_with_the_model_and_stopping_with_the_drain() {
-    // The system takes at most 108 bytes for the path of a socket.
+    // The path of a socket has at most 108 bytes.
     let path = folder("notify").join("n");
     let socket = UnixDatagram::bind(&path).unwrap();
     let server = Server::start_with(&[], |command| {

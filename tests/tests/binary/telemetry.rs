@@ -1,4 +1,4 @@
-//! Logs and tracing spans: what they say, and what they never say.
+//! Logs and tracing spans: their content, and the absence of prompts and keys.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -6,18 +6,18 @@ use std::sync::mpsc::{Receiver, channel};
 
 use asynclane_tests::client::Client;
 use asynclane_tests::process::Server;
-use demo::problems::EXAMPLES;
+use demo::EXAMPLES;
 use serde_json::{Value, json};
 
 use crate::folder;
 
 const CHAT: &str = "/v1/chat/completions";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-/// A word that only prompts hold.
+/// A word that occurs in prompts only.
 const PROMPT: &str = "canaryprompt";
 const KEY: &str = "canary-key-91e0";
 
-/// A collector: its address, and the path and body of every export that it took.
+/// A collector: its address, and the path and body of every export.
 fn collector() -> (String, Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -85,7 +85,7 @@ fn a_request_is_a_part_of_its_clients_trace() {
     let client = server.client();
     let parent = format!("00-{TRACE}-00f067aa0ba902b7-01");
     let headers = [("traceparent", &*parent)];
-    let body = chat(EXAMPLES[0].1).to_string();
+    let body = chat(EXAMPLES[0]).to_string();
     let answer = client.ask(("POST", CHAT), &headers, body.as_bytes());
     assert_eq!(answer.status, 200, "{}", answer.text());
     server.signal("TERM");
@@ -116,7 +116,7 @@ fn a_request_is_a_part_of_its_clients_trace() {
     for part in parts {
         assert!(holds(&spans, &part), "{}", String::from_utf8_lossy(&part));
     }
-    assert!(!holds(&spans, EXAMPLES[0].1.as_bytes()), "a prompt left");
+    assert!(!holds(&spans, EXAMPLES[0].as_bytes()), "a prompt left");
 
     let finished = objects(&log);
     let finished = finished.iter().find(|line| line["message"] == "finished");

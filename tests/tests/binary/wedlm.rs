@@ -22,8 +22,8 @@ fn ask(system: &str, prompt: &str, diffusion: &Value) -> Value {
     })
 }
 
-/// The rows of the second request are less than half of the first one's, its answer is the one
-/// that a server without the cache gives, and the counters say so.
+/// The second request has less than half of the rows of the first, the same answer as without the
+/// cache, and the counters agree.
 #[test]
 fn a_system_prompt_is_forwarded_once() {
     let system = "Sort, reverse or copy what you are given. ".repeat(12);
@@ -57,7 +57,7 @@ fn a_system_prompt_is_forwarded_once() {
     let scrape = server.client().metrics();
     let tokens = |usage: &Value| usage["prompt_tokens"].as_u64().unwrap() as f64;
     let queries = scrape.sum("asynclane_prefix_cache_queries_total", &[]);
-    // The server asked something of its own before it said that it was ready.
+    // The server runs a request of its own before it is ready.
     assert!(queries >= tokens(&whole) + tokens(&reply.usage));
     assert_eq!(
         scrape.sum("asynclane_prefix_cache_hits_total", &[]),
@@ -69,7 +69,7 @@ fn a_system_prompt_is_forwarded_once() {
 }
 
 #[test]
-fn what_causal_weights_cannot_do_is_refused_by_name() {
+fn features_that_causal_weights_do_not_support_are_refused_by_name() {
     let server = Server::start(&["--model", "demo-wedlm"]);
     let refused = |diffusion: Value| {
         let body = ask("Sort.", "Sort 3, 1.", &diffusion);

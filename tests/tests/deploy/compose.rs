@@ -10,7 +10,7 @@ fn services() -> serde_json::Map<String, Value> {
     let file = &yaml(&format!("{FOLDER}/compose.yaml"))[0];
     let services = file["services"].as_object().cloned();
     let mut services = services.expect("a compose file has services");
-    // What `<<` names is merged by whoever reads the file.
+    // Readers of the file merge what `<<` names.
     for service in services.values_mut() {
         if let Some(Value::Object(base)) = service.get("<<").cloned() {
             for (key, value) in base {
@@ -38,7 +38,7 @@ fn every_service_is_read_only_without_capabilities_on_loopback() {
     }
 }
 
-/// The number behind `EXPOSE`.
+/// The port of `EXPOSE`.
 fn exposed() -> String {
     let image = read("Dockerfile");
     let mut lines = image
@@ -48,7 +48,7 @@ fn exposed() -> String {
 }
 
 #[test]
-fn every_file_means_the_same_port() {
+fn every_file_has_the_same_port() {
     let port = exposed();
     assert!(read("Dockerfile").contains(&format!("\"--listen\", \"0.0.0.0:{port}\"")));
     let services = services();
@@ -61,7 +61,7 @@ fn every_file_means_the_same_port() {
         scrape["static_configs"][0]["targets"][0],
         format!("server:{port}")
     );
-    // The alert about replicas that are gone selects by this name.
+    // The alert about missing replicas selects by this name.
     assert_eq!(scrape["job_name"], "asynclane");
 }
 
@@ -75,7 +75,7 @@ fn the_target_is_the_last_stage_of_the_image() {
 }
 
 #[test]
-fn what_is_mounted_is_there_and_where_it_is_read() {
+fn mounts_exist_and_lead_to_the_paths_that_are_read() {
     let services = services();
     for service in services.values() {
         for mount in service["volumes"].as_array().into_iter().flatten() {

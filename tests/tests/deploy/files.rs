@@ -20,7 +20,7 @@ pub fn yaml(path: &str) -> Vec<Value> {
     parse(path, &read(path))
 }
 
-/// Every document of YAML that lies somewhere else, such as in a ConfigMap.
+/// Every document of YAML text, such as in a ConfigMap.
 pub fn parse(name: &str, text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
@@ -30,7 +30,7 @@ pub fn json(path: &str) -> Value {
     serde_json::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The YAML files of a folder and of those in it, sorted.
+/// The YAML files below a folder, sorted.
 pub fn manifests(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![folder.to_owned()];

@@ -7,7 +7,7 @@ use crate::served;
 
 const FOLDER: &str = "deploy/kubernetes";
 const PROBES: [&str; 3] = ["startupProbe", "readinessProbe", "livenessProbe"];
-/// The label by which our objects find each other.
+/// The label by which our objects select each other.
 const NAME: &str = "app.kubernetes.io/name";
 const PICKER: &str = "asynclane-endpoint-picker";
 
@@ -141,7 +141,7 @@ fn selectors_match_the_labels_of_the_pods() {
 }
 
 #[test]
-fn services_and_the_autoscaler_name_what_exists() {
+fn services_and_the_autoscaler_name_existing_objects() {
     let service = object("Service", "asynclane");
     port(
         &container("asynclane"),
@@ -165,7 +165,7 @@ fn services_and_the_autoscaler_name_what_exists() {
 }
 
 #[test]
-fn a_rollout_takes_no_replica_away_before_another_is_ready() {
+fn a_rollout_removes_no_replica_before_another_is_ready() {
     let deployment = object("Deployment", "asynclane");
     let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
     assert_eq!(
@@ -197,7 +197,7 @@ fn pods_have_no_rights() {
     }
     let pod = pod("asynclane");
     assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
-    // The injected variables of a Service would look like settings.
+    // The variables that Kubernetes injects for a Service look like settings.
     assert_eq!(pod["spec"]["enableServiceLinks"], false);
 }
 

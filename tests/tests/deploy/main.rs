@@ -1,4 +1,4 @@
-//! What lies in `deploy/` agrees with the running server and with itself.
+//! The files in `deploy/` agree with the running server and with each other.
 
 mod compose;
 mod files;
@@ -10,7 +10,7 @@ use asynclane_tests::crowd::model;
 use asynclane_tests::served::Served;
 use sim::SimExecutor;
 
-/// Sequences in the batch at once, as `asynclane serve` has it.
+/// Sequences in the batch, the default of `asynclane serve`.
 const MAX_RUNNING: u32 = 64;
 /// Rows of a step.
 const ROW_BUDGET: u32 = 2048;

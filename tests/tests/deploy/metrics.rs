@@ -1,4 +1,4 @@
-//! Dashboard, alerts and autoscaling ask for metrics that exist, and show all that exist.
+//! Dashboard, alerts and autoscaling query existing metrics, and panels show every metric.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ const ALERT_TESTS: &str = "deploy/prometheus/alerts-test.yml";
 const SCALED_OBJECT: &str = "deploy/kubernetes/autoscaling/scaled-object.yaml";
 const PROFILES: &str = "deploy/kubernetes/gateway/profiles.yaml";
 
-/// Exported metrics that no panel shows, by the beginning of their names, and why.
+/// Exported metrics that no panel shows, by the prefix of their names, with the reason.
 const NOT_SHOWN: [(&str, &str); 1] = [("vllm:", "the same figures under vLLM's names")];
 
 /// The names in `{{name}}` and `{{ $labels.name }}`.
@@ -79,13 +79,13 @@ fn alerts() -> Vec<Query> {
     queries
 }
 
-/// The series that the unit tests of the alerts make up.
+/// The series in the unit tests of the alerts.
 fn made_up() -> Vec<Query> {
     let mut queries = Vec::new();
     for test in list(&yaml(ALERT_TESTS)[0], "/tests") {
         let place = format!("{ALERT_TESTS}, {}", text(test, "/name"));
         for series in list(test, "/input_series") {
-            // A bound is any number here.
+            // The value of a bound does not matter here.
             let series = text(series, "/series");
             let text = match series.split_once(",le=") {
                 Some((series, _)) => format!("{series}}}"),
@@ -151,7 +151,7 @@ fn scrape() -> String {
     served().client().get("/metrics").text()
 }
 
-/// What is asked for and not in an exposition.
+/// What queries read and an exposition lacks.
 fn missing(exposition: &str) -> Vec<String> {
     let known = known(&Scrape::parse(exposition));
     let queries = all();
@@ -162,7 +162,7 @@ fn missing(exposition: &str) -> Vec<String> {
 }
 
 #[test]
-fn everything_asked_for_exists() {
+fn every_query_reads_existing_series() {
     let missing = missing(&scrape());
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }

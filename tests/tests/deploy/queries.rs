@@ -1,4 +1,4 @@
-//! PromQL: which series a query reads, and by which labels.
+//! PromQL: the series and labels that a query reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +7,12 @@ use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{self, Expr, LabelModifier, VectorSelector};
 use promql_parser::util::{ExprVisitor, walk_expr};
 
-/// What Prometheus and its operator add to every series of a target.
+/// Labels that Prometheus and its operator add to every series of a target.
 const OF_TARGETS: [&str; 4] = ["instance", "job", "namespace", "pod"];
-/// What Prometheus itself says of every target.
+/// Series that Prometheus itself adds for every target.
 const OF_PROMETHEUS: [&str; 1] = ["up"];
 
-/// A query and where it is from.
+/// A query and its origin.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// File, and panel or alert.
@@ -26,7 +26,7 @@ pub struct Query {
 /// Label values by series name and label.
 type Known = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// Everything that a scrape shows.
+/// The series and labels of a scrape.
 pub fn known(scrape: &Scrape) -> Known {
     let mut known = Known::new();
     for (name, labels) in scrape.series() {
@@ -41,7 +41,7 @@ pub fn known(scrape: &Scrape) -> Known {
     known
 }
 
-/// What a query reads that is not in a scrape.
+/// What a query reads and a scrape lacks.
 pub fn problems(query: &Query, known: &Known) -> Vec<String> {
     let at = |problem: String| format!("{}: {problem} in {}", query.place, query.text);
     let expr = match parsed(&query.text) {
@@ -103,7 +103,7 @@ fn mismatch(matcher: &Matcher, of_name: &BTreeMap<String, BTreeSet<String>>) -> 
     (positive && none).then(|| format!("no {} is {:?}", matcher.name, matcher.value))
 }
 
-/// Collects selectors, and the labels that are grouped by or matched on.
+/// Collects selectors, and the labels of groupings and matches.
 #[derive(Debug, Default)]
 struct Reader {
     selectors: Vec<VectorSelector>,

@@ -1,5 +1,5 @@
-//! Five hundred streams at once, many of them left or hardly read: all others say what they say
-//! alone, and nothing stays behind.
+//! Five hundred simultaneous streams, many of them cancelled or read slowly: all others have the same
+//! content as alone, and no resources remain.
 
 use std::io::{self, Read};
 use std::net::TcpStream;
@@ -15,12 +15,12 @@ use asynclane_tests::served::{Served, in_parallel};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use sim::SimExecutor;
 
-/// Requests until a test that waits in vain has failed.
+/// Polls until a waiting test fails.
 const MOST_PROBES: usize = 100_000;
-/// Bytes that the system keeps for a slow reader, before it doubles them.
+/// Receive buffer of a slow reader in bytes; the system doubles it.
 const NARROW: usize = 2048;
 
-/// A count that others wait for.
+/// A counter that threads can wait for.
 #[derive(Debug, Default)]
 struct Count {
     value: Mutex<u64>,
@@ -43,18 +43,18 @@ impl Count {
     }
 }
 
-/// What the clients and the model wait for.
+/// Signals between the clients and the model.
 #[derive(Debug, Default)]
 struct Signals {
     /// Forward passes wait while it is 0.
     gate: Count,
-    /// Who leaves without an answer waits while it is 0.
+    /// Clients that leave without an answer wait while it is 0.
     leave: Count,
     /// Events that the others got; `u64::MAX` once they have ended.
     progress: Count,
 }
 
-/// Ends all waiting, also where the test fails.
+/// Ends all waiting, also if the test fails.
 #[derive(Debug)]
 struct Release<'a>(&'a Signals);
 
@@ -71,7 +71,7 @@ impl Drop for Release<'_> {
     }
 }
 
-/// Counts a client at its end, a bad one too.
+/// Counts a client when it ends, also if it fails.
 #[derive(Debug)]
 struct Ended<'a>(&'a Count);
 
@@ -81,7 +81,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Reads one byte whenever the others have got an event, and one after the other in the end.
+/// Reads one byte per event of the others, and all remaining bytes after they have ended.
 #[derive(Debug)]
 struct Slowly {
     stream: TcpStream,
@@ -146,7 +146,7 @@ fn visit(
     }
 }
 
-/// The metrics once they are as awaited.
+/// The metrics, once they satisfy a condition.
 fn scrape_until(client: Client, holds: impl Fn(&Scrape) -> bool) -> Scrape {
     let mut scrapes = (0..MOST_PROBES).map(|_| client.metrics());
     scrapes.find(holds).expect("the awaited state comes")
@@ -156,13 +156,13 @@ fn outcome(metrics: &Scrape, outcome: &str) -> usize {
     metrics.sum("asynclane_requests_total", &[("outcome", outcome)]) as usize
 }
 
-/// Runs the clients whose `manners` these are; replies in the same order.
+/// Runs a client per manner; returns the replies in the same order.
 fn crowd(client: Client, manners: &[Manner], signals: &Arc<Signals>) -> Vec<Option<Reply>> {
     let requests = requests();
     let count = |manner: fn(&Manner) -> bool| manners.iter().filter(|each| manner(each)).count();
     let silent = count(|manner| *manner == Manner::Leaves(0));
     let well = Count::default();
-    // Held until all are accepted: they are all there at once.
+    // The model is held until all are accepted, so that all are open at the same time.
     signals.gate.set(|gate| *gate = 0);
     std::thread::scope(|scope| {
         let (well, requests) = (&well, &requests);

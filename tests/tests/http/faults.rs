@@ -1,4 +1,4 @@
-//! Bad requests get a whole error object that names the field, and leave no trace.
+//! Bad requests get a complete error object that names the field, and leave no resources behind.
 
 use asynclane_tests::client::Client;
 use asynclane_tests::served::{MODEL, Served};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 const COMPLETIONS: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
-/// Positions of the demo model, and its vocabulary.
+/// Positions of the model, and its vocabulary.
 const CONTEXT: usize = 1024;
 
-/// A body at fault, and what the answer says of it.
+/// An invalid body and the expected error.
 struct Fault {
     path: &'static str,
     body: String,
@@ -42,7 +42,7 @@ fn chat(messages: Value, code: &'static str, param: &'static str) -> Fault {
     }
 }
 
-/// A body that is no JSON object.
+/// A body that is not a JSON object.
 fn broken(path: &'static str, body: &str) -> Fault {
     Fault {
         path,

@@ -1,10 +1,10 @@
-//! A client that goes away in the middle of its stream frees its pages within two steps.
+//! A client that disconnects in the middle of its stream frees its pages within two steps.
 
 use asynclane_tests::scrape::Scrape;
 use asynclane_tests::served::{MODEL, Served};
 use serde_json::json;
 
-/// Scrapes until a test that waits in vain has failed.
+/// Scrapes until a waiting test fails.
 const MOST_SCRAPES: usize = 100_000;
 const BUDGET: usize = 512;
 
@@ -29,7 +29,7 @@ fn a_disconnect_frees_everything_within_two_steps() {
         let mut scrapes = (0..MOST_SCRAPES).map(|_| client.metrics());
         scrapes.find(holds).expect("the awaited state comes")
     };
-    // One token per forward, and no stop: as many steps as tokens.
+    // One token per forward and no stop token: as many steps as tokens.
     let body = json!({
         "model": MODEL,
         "prompt": "Mia has 12 eggs.",
@@ -55,7 +55,7 @@ fn a_disconnect_frees_everything_within_two_steps() {
     assert_eq!(freed.sum("asynclane_lanes_active", &[]), 0.0);
     assert_eq!(freed.sum("asynclane_request_success_total", &[]), 0.0);
 
-    // The server goes on as if nothing had been.
+    // The server still answers.
     let answer = client.post(
         "/v1/completions",
         &json!({"model": MODEL, "prompt": "Hi", "max_tokens": 4, "ignore_eos": true}),

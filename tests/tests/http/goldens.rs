@@ -1,4 +1,4 @@
-//! The golden outputs, asked for over HTTP with the settings that the table beside them gives.
+//! The golden outputs over HTTP, with the settings of `golden::settings`.
 
 use std::sync::OnceLock;
 
@@ -8,17 +8,17 @@ use asynclane_tests::reply::Reply;
 use asynclane_tests::served::{MODEL, Served, in_parallel};
 use serde_json::{Map, Value, json};
 
-/// Decisions closer than this may go the other way under another summation order.
+/// Decisions closer than this to their threshold may change under another summation order.
 const SAFE_MARGIN: f64 = 1e-4;
-/// Requests at once.
+/// Simultaneous requests.
 const CONNECTIONS: usize = 16;
-/// Blocks of the budget: the most empty passes that the official cached samplers can issue.
+/// Blocks of the budget: the maximum of empty passes of the official cached samplers.
 const BLOCKS: u64 = 4;
-/// Most answers of a run that may end with neither a stop token nor the budget: their last lane
-/// ran out of steps with masks left before the stop token that had cut the canvas.
+/// Maximum answers of a run that end with neither a stop token nor the budget: their last lane ran out
+/// of steps with masks left before the stop token that had cut the canvas.
 const GIVEN_UP: usize = 1;
 
-/// One server for all runs; they do not know of each other.
+/// One server for all runs, which do not affect each other.
 fn client() -> Client {
     static SERVED: OnceLock<Served> = OnceLock::new();
     SERVED.get_or_init(Served::start).client()
@@ -53,7 +53,7 @@ fn ask(row: &Row, name: &str, budget: u32, whole_canvas: bool) -> Reply {
     Reply::of_answer(&answer.json())
 }
 
-/// What differs in the tokens and the end, in words.
+/// The differences in tokens and finish reason, as text.
 fn output(goldens: &Goldens, run: &Run, reply: &Reply) -> Vec<String> {
     let end = run.ids.iter().position(|id| goldens.stop_ids.contains(id));
     let tokens = &run.ids[..end.unwrap_or(run.ids.len())];
@@ -80,16 +80,16 @@ fn gave_up(goldens: &Goldens, run: &Run, reply: &Reply) -> bool {
         && choice.token_ids.len() < goldens.budget as usize
 }
 
-/// What differs in the cost, in words.
+/// The differences in cost, as text.
 fn cost(name: &str, run: &Run, reply: &Reply, whole_canvas: bool) -> Vec<String> {
     let forwards = reply.count("forwards");
     let expected = u64::from(run.nfe);
     if run.is_official() {
         let cached = name.starts_with("prefix") || name.starts_with("dual");
         let fits = match (whole_canvas, cached) {
-            // It ends with the answer, the official code with the canvas.
+            // The server stops at the end of the answer, the official code at the end of the canvas.
             (false, _) => forwards <= expected,
-            // The official code has an empty pass for every block that its first pass fills.
+            // The official code runs an empty pass for every block that its first pass fills.
             (true, true) => (forwards..=forwards + BLOCKS).contains(&expected),
             (true, false) => forwards == expected,
         };

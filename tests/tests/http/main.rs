@@ -1,4 +1,4 @@
-//! The real server over the demo model, from a socket's far end.
+//! The real server over the goldens' checkpoint, through a socket.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod crowd;

@@ -1,5 +1,5 @@
-//! What narrows the choice of tokens does so on the real model: down to one token it is greedy,
-//! however hot.
+//! Filters of the token choice on the real model: narrowed to one token, sampling is greedy at any
+//! temperature.
 
 use asynclane_tests::client::Client;
 use asynclane_tests::served::{MODEL, Served};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 const SEEDS: u64 = 3;
 
-/// The token ids of an answer under these fields.
+/// The token ids of an answer with these fields.
 fn ids(client: Client, fields: &Value) -> Value {
     let mut body = json!({
         "model": MODEL,

@@ -1,5 +1,5 @@
-//! Structured output on the demo model, which has never seen JSON: every text is valid all the
-//! same, under every decoder, with every budget.
+//! Structured output on a model that was never trained on JSON: every text is valid, under every
+//! decoder and with every budget.
 
 use asynclane_tests::client::Client;
 use asynclane_tests::served::{MODEL, Served};
@@ -14,7 +14,7 @@ const DECODERS: [&str; 6] = [
     "vanilla",
 ];
 
-/// A schema whose texts all end: nested objects, lists, enums, bounds, references.
+/// A schema with finite texts only: nested objects, lists, enums, bounds, references.
 fn schema() -> Value {
     json!({
         "$defs": {"count": {"type": "integer", "minimum": 0, "maximum": 99}},
@@ -43,7 +43,7 @@ fn schema() -> Value {
     })
 }
 
-/// What the schema says, by hand.
+/// The schema's conditions, written by hand.
 fn conforms(value: &Value) -> bool {
     let is_count = |value: &Value| value.as_u64().is_some_and(|count| count <= 99);
     let one_of = |value: &Value, texts: &[&str]| value.as_str().is_some_and(|t| texts.contains(&t));
@@ -95,7 +95,7 @@ fn the_demo_model_writes_valid_json_only() {
             texts.push((more, text));
         }
     }
-    // The same request, the same text; a budget that runs out leaves its beginning and says so.
+    // The same request gives the same text; a budget that runs out gives its beginning and `length`.
     let (more, whole) = &texts[0];
     assert_eq!(&ask(client, &format, more).0, whole);
     let mut cut = 0;

@@ -1,4 +1,4 @@
-//! Many streams at once say what each says alone, and the metrics add up to what they cost.
+//! Simultaneous streams have the same content as alone, and the metrics agree with their usage.
 
 use std::sync::Barrier;
 
@@ -6,7 +6,7 @@ use asynclane_tests::client::Client;
 use asynclane_tests::reply::Reply;
 use asynclane_tests::scrape::Scrape;
 use asynclane_tests::served::{MODEL, Served, in_parallel};
-use demo::problems::{Problem, Split, Task, generate};
+use lab::problems::{Problem, Split, Task, generate};
 use serde_json::{Value, json};
 
 const STREAMS: usize = 32;
@@ -14,7 +14,7 @@ const COMPLETIONS: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
 const BUDGETS: [usize; 8] = [8, 200, 17, 64, 33, 128, 48, 100];
 
-/// Presets, and every schedule, commit rule and cache policy in some other form.
+/// Presets, and every schedule, commit rule and cache policy with other settings.
 fn decoders() -> Vec<Value> {
     vec![
         json!({}),
@@ -45,8 +45,8 @@ struct Request {
     body: Value,
 }
 
-/// Request `index`: decoder, endpoint, problem, budget and sampling all change with it. None has
-/// a stop string: the pass that runs while one is found counts for the engine, not the answer.
+/// Request `index`: decoder, endpoint, problem, budget and sampling depend on it. None has a stop
+/// string, because the pass that runs while it is found counts for the engine, not for the answer.
 fn request(index: usize, decoder: Value, problem: &Problem) -> Request {
     let mut body = json!({
         "model": MODEL,
@@ -143,7 +143,7 @@ fn total(replies: &[&Reply], field: &str) -> f64 {
     replies.iter().map(|reply| reply.count(field)).sum::<u64>() as f64
 }
 
-/// The requests are varied enough for the sums below to mean something.
+/// Checks that the requests are varied enough for the sums.
 fn covers_all(replies: &[&Reply]) {
     for field in ["forks", "drafts", "refresh_forwards", "decode_forwards"] {
         assert!(total(replies, field) > 0.0, "no {field}");
@@ -260,7 +260,7 @@ fn histograms_add_up(metrics: &Scrape, replies: &[&Reply]) {
     assert_eq!(rows, total(replies, "positions"));
 }
 
-/// What the usage says, checked against its own counts.
+/// Checks the usage against the reply's own counts.
 fn tokens_per_forward(reply: &Reply) -> f64 {
     let said = reply.usage["diffusion"]["tokens_per_forward"].as_f64();
     let said = said.expect("every final usage has it");

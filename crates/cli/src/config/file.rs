@@ -1,4 +1,4 @@
-//! One TOML file, every problem of it with its line and column.
+//! One TOML file; every problem with its line and column.
 
 use std::ops::Range;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::layers::Layers;
 use super::origin::{Origin, Problem};
 
 impl Layers {
-    /// Lays a file over what was said so far.
+    /// Adds the values of a file over the present ones.
     pub(super) fn file(&mut self, path: &Path) {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
@@ -28,7 +28,7 @@ impl Layers {
         let at = |span: Range<usize>| place(path, &text, span.start);
         let (document, errors) = DeTable::parse_recoverable(&text);
         if !errors.is_empty() {
-            // What the parser made of the rest may not be what was meant.
+            // After a syntax error the parser's other values may be wrong.
             for error in errors {
                 let what = error.message().replace('\n', " ");
                 self.wrong("", what, at(error.span().unwrap_or_default()));

@@ -1,16 +1,16 @@
-//! Values over values: each is checked where it comes from, the later ones win key by key.
+//! Layers of values: each value is checked at its origin; later layers win key by key.
 
 use toml::{Table, Value};
 
 use super::origin::{Origin, Origins, Problem};
 use super::schema::Config;
 
-/// What was said so far.
+/// The values of all layers so far.
 #[derive(Debug)]
 pub struct Layers {
     /// Every section and key with its default.
     defaults: Table,
-    /// Every section with the keys that were given.
+    /// Every section with the keys that were set.
     given: Table,
     origins: Origins,
     pub(super) problems: Vec<Problem>,
@@ -29,7 +29,7 @@ impl Default for Layers {
 }
 
 impl Layers {
-    /// Names that exist: the sections, or the keys of one. `None` if there is no such section.
+    /// The known names: the sections, or the keys of `section`. `None` if there is no such section.
     pub(super) fn names(&self, section: Option<&str>) -> Option<Vec<&str>> {
         let table = match section {
             None => &self.defaults,
@@ -44,7 +44,7 @@ impl Layers {
         self.defaults.get(section)?.get(name)
     }
 
-    /// Takes a value of a key that exists, or notes why it cannot be.
+    /// Sets the value of a known key, or records why the value is invalid.
     pub(super) fn put(&mut self, key: &str, value: Value, origin: Origin) {
         let Some((section, name)) = key.split_once('.') else {
             return;
@@ -66,7 +66,7 @@ impl Layers {
         self.origins.set(key, origin);
     }
 
-    /// Notes a problem.
+    /// Records a problem.
     pub(super) fn wrong(&mut self, key: &str, what: String, origin: Origin) {
         self.problems.push(Problem {
             origin,
@@ -76,16 +76,15 @@ impl Layers {
         });
     }
 
-    /// The configuration of everything that could be taken, where its values come from, and what
-    /// was wrong.
+    /// The configuration of all valid values, their origins, and the problems.
     pub(super) fn finish(self) -> (Config, Origins, Vec<Problem>) {
         let config = self.given.try_into();
-        let config = config.expect("every value was read alone");
+        let config = config.expect("every value was checked alone");
         (config, self.origins, self.problems)
     }
 }
 
-/// serde's `invalid type: string "x", expected u32` in the words of this project.
+/// serde's `invalid type: string "x", expected u32` as `expected …, found …`.
 fn wording(message: &str) -> String {
     let message = message.lines().next().unwrap_or_default();
     let Some((found, expected)) = message.rsplit_once(", expected ") else {

@@ -1,5 +1,5 @@
-//! Configuration: files, environment and flags over the defaults, unknown keys refused, every
-//! problem named at once with where it stands.
+//! Configuration: defaults, overridden by files, environment and flags. Unknown keys are refused, and
+//! all problems are reported together with their places.
 
 mod file;
 mod layers;
@@ -24,16 +24,17 @@ use crate::exit;
 
 use layers::Layers;
 use origin::Origins;
-pub use overrides::unread;
 #[cfg(test)]
 pub use overrides::variables;
+pub use overrides::warn_of_unknown_variables;
 pub use schema::Config;
 use schema::{AUTO, Model};
 pub use values::LogFormat;
 use values::{dtype, expert_sharing, kv_memory, log_filter, log_format};
 
 impl Config {
-    /// Files, then environment, `--set` and flags over them; refuses what cannot work.
+    /// Resolves files, environment, `--set` and flags, later ones over earlier ones, and validates the
+    /// result.
     ///
     /// # Errors
     /// One line per problem.
@@ -41,7 +42,7 @@ impl Config {
         Ok(Self::traced(args, serve)?.0)
     }
 
-    /// As [`resolve`](Self::resolve), with where every value comes from.
+    /// As [`resolve`](Self::resolve), with the origin of every value.
     fn traced(args: &ModelArgs, serve: Option<&ServeArgs>) -> Result<(Self, Origins)> {
         let mut layers = Layers::default();
         for path in &args.config {
@@ -66,8 +67,7 @@ impl Config {
         Err(exit::failure(code, lines.join("\n")))
     }
 
-    /// The decoder of a request that names none, for weights trained with `attention` and read at
-    /// `readout`.
+    /// The default decoder of weights with this attention and readout.
     ///
     /// # Errors
     /// A setting that is unknown or out of range.
@@ -79,7 +79,7 @@ impl Config {
         Ok(DecodingSpec::parse(named)?.suited_to(attention, readout))
     }
 
-    /// The same for another model, without what was said about this one.
+    /// The same configuration for another model, without the settings of this one.
     pub fn with_model(&self, path: &str) -> Self {
         let model = Model {
             path: path.to_owned(),
@@ -94,38 +94,38 @@ impl Config {
         }
     }
 
-    /// How matrices are kept and multiplied.
+    /// The dtype of the weight matrices.
     ///
     /// # Errors
-    /// No such dtype.
+    /// An unknown dtype.
     pub fn dtype(&self) -> Result<WeightDtype> {
         dtype(&self.model.dtype)
             .map_err(|problem| exit::failure(exit::CONFIG, format!("model.dtype: {problem}")))
     }
 
-    /// What computes.
+    /// The device to compute on.
     ///
     /// # Errors
-    /// No such device.
+    /// An unknown device.
     pub fn device(&self) -> Result<DeviceChoice> {
         DeviceChoice::named(&self.model.device)
             .map_err(|problem| exit::failure(exit::CONFIG, format!("model.device: {problem}")))
     }
 
-    /// How rows of a block agree on experts.
+    /// How the rows of a block share experts.
     ///
     /// # Errors
-    /// No such way, or a number out of range.
+    /// An unknown method, or a number out of range.
     pub fn expert_sharing(&self) -> Result<Option<ExpertSharing>> {
         expert_sharing(&self.model.expert_sharing).map_err(|problem| {
             exit::failure(exit::CONFIG, format!("model.expert_sharing: {problem}"))
         })
     }
 
-    /// What is logged, and how it looks.
+    /// Filter and format of the log.
     ///
     /// # Errors
-    /// Not a filter, no such format.
+    /// An invalid filter, an unknown format.
     pub fn log(&self) -> Result<(EnvFilter, LogFormat)> {
         let refused =
             |key| move |problem| exit::failure(exit::CONFIG, format!("telemetry.{key}: {problem}"));
@@ -134,7 +134,7 @@ impl Config {
         Ok((filter, format))
     }
 
-    /// Rows of a step for prefills and refreshes, `>= 1`.
+    /// Average rows per step for prefills and refreshes, `>= 1`.
     pub fn long_quantum(&self) -> u32 {
         match self.engine.long_quantum {
             0 => self.engine.row_budget.div_ceil(2),
@@ -142,17 +142,17 @@ impl Config {
         }
     }
 
-    /// Bytes for KV pages; none where they suit what computes.
+    /// Bytes for KV pages; `None` for `auto`.
     ///
     /// # Errors
-    /// Not a size.
+    /// An invalid size.
     pub fn kv_bytes(&self) -> Result<Option<u64>> {
         kv_memory(&self.engine.kv_memory)
             .map_err(|problem| exit::failure(exit::CONFIG, format!("engine.kv_memory: {problem}")))
     }
 }
 
-/// `asynclane check-config`: prints the configuration that the files resolve to.
+/// `asynclane check-config`: prints the configuration of the files.
 ///
 /// # Errors
 /// Every problem of the files.
@@ -164,7 +164,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<()> {
     show(&model, None)
 }
 
-/// Prints what files, environment and flags resolve to, with where each value comes from.
+/// Prints the configuration of files, environment and flags with the origin of each value.
 ///
 /// # Errors
 /// As [`Config::resolve`].

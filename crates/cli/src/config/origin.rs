@@ -1,13 +1,13 @@
-//! Where a value comes from, and what is said of one that cannot be.
+//! Origins of values, and problems with their places.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter, Result};
 use std::path::PathBuf;
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
-    /// Nobody said anything.
+    /// The key was not set.
     Default,
     /// A file, line and column from 1.
     File(PathBuf, usize, usize),
@@ -33,16 +33,16 @@ impl Display for Origin {
     }
 }
 
-/// Something that cannot be used.
+/// An invalid value, key or file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
-    /// Where it stands.
+    /// Its place.
     pub origin: Origin,
-    /// `section.name`; empty if it is the whole file.
+    /// `section.name`; empty for a whole file.
     pub key: String,
     /// What was expected and what was found.
     pub what: String,
-    /// A file that is not there.
+    /// Whether the problem is a missing file.
     pub missing: bool,
 }
 
@@ -54,7 +54,7 @@ impl Display for Problem {
         } = self;
         match origin {
             Origin::Default => write!(formatter, "{key}: {what}"),
-            // Line 0 is no place in the file.
+            // Line 0 stands for the whole file.
             Origin::File(path, 0, _) => write!(formatter, "{}: {what}", path.display()),
             _ if key.is_empty() => write!(formatter, "{origin}: {what}"),
             _ => write!(formatter, "{origin} {key}: {what}"),
@@ -62,22 +62,22 @@ impl Display for Problem {
     }
 }
 
-/// By key, where its value comes from; what is absent has its default.
+/// The origin by key; an absent key has its default.
 #[derive(Debug, Default)]
 pub struct Origins(BTreeMap<String, Origin>);
 
 impl Origins {
-    /// Of one key.
+    /// The origin of a key's value.
     pub fn of(&self, key: &str) -> &Origin {
         self.0.get(key).unwrap_or(&Origin::Default)
     }
 
-    /// The key's value comes from there now.
+    /// Sets the origin of a key's value.
     pub fn set(&mut self, key: &str, origin: Origin) {
         self.0.insert(key.to_owned(), origin);
     }
 
-    /// Something wrong with a key's value.
+    /// A problem of a key's value.
     pub fn problem(&self, key: &str, what: String) -> Problem {
         Problem {
             origin: self.of(key).clone(),

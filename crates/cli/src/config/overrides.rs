@@ -7,17 +7,17 @@ use super::layers::Layers;
 use super::origin::Origin;
 use crate::args::{Cli, ModelArgs, ServeArgs};
 
-/// What the names of our environment variables begin with.
+/// Prefix of our environment variables.
 const PREFIX: &str = "ASYNCLANE_";
 
-/// What Kubernetes sets for a Service called `asynclane`.
+/// Prefixes of variables that Kubernetes sets for a Service called `asynclane`.
 const OF_A_SERVICE: [&str; 2] = ["ASYNCLANE_SERVICE_", "ASYNCLANE_PORT"];
 
-/// An argument's id, the key that it sets, and to what.
+/// An argument's id, the key that it sets, and the value.
 type Given = (&'static str, &'static str, Value);
 
 impl Layers {
-    /// Lays the environment over what was said so far, `--set` over that, flags over both.
+    /// Adds the environment over the present values, `--set` over that, and flags over both.
     pub(super) fn overrides(&mut self, args: &ModelArgs, serve: Option<&ServeArgs>) {
         let mut given = of_model(args);
         given.extend(serve.map(of_serve).unwrap_or_default());
@@ -36,7 +36,7 @@ impl Layers {
         }
     }
 
-    /// `engine.row_budget=256`; text needs no quotes.
+    /// Parses `engine.row_budget=256`; text needs no quotes.
     fn set(&mut self, text: &str) {
         let (key, value) = text.split_once('=').unwrap_or((text, ""));
         let (key, value) = (key.trim(), value.trim());
@@ -149,14 +149,24 @@ fn text(value: &Option<String>) -> Option<Value> {
     value.clone().map(Value::String)
 }
 
-/// TOML's integers are signed; what is above them fits no key.
+/// TOML's integers are signed; a larger value fits no key.
 fn number(value: Option<impl Into<u64>>) -> Option<Value> {
     let value = i64::try_from(value?.into()).unwrap_or(i64::MAX);
     Some(Value::Integer(value))
 }
 
-/// Of these names of environment variables those that look like ours and that nobody reads.
-pub fn unread<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+/// Writes a warning for every environment variable with our prefix that no argument reads.
+pub fn warn_of_unknown_variables() {
+    let names: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .collect();
+    for name in unread(names.iter().map(String::as_str)) {
+        eprintln!("warning: unknown environment variable {name} ignored");
+    }
+}
+
+/// Those of `names` that have the prefix of our environment variables and that no argument reads.
+fn unread<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let known = variables();
     let is_strange = |name: &&str| {
         name.starts_with(PREFIX)
@@ -166,7 +176,7 @@ pub fn unread<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     names.into_iter().filter(is_strange).collect()
 }
 
-/// The variables that some command reads.
+/// The environment variables that the arguments of any command read.
 pub fn variables() -> Vec<String> {
     let cli = Cli::command();
     let mut commands = vec![&cli];
@@ -216,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nobody_reads_is_found() {
+    fn an_unknown_name_with_our_prefix_is_found() {
         let names = [
             "PATH",
             "ASYNCLANE_LISTEN",

@@ -1,4 +1,4 @@
-//! A configuration as TOML that says of every value where it comes from.
+//! A configuration as TOML, with the origin of every value as a comment.
 
 use std::fmt::Write;
 
@@ -7,8 +7,8 @@ use anyhow::Result;
 use super::origin::Origins;
 use super::schema::Config;
 
-/// The configuration, which a file may hold as it is printed. A key of `--api-key` or its variable
-/// is told and not shown.
+/// The configuration as a valid configuration file. An API key from `--api-key` or its variable is
+/// mentioned, not shown.
 pub fn text(config: &Config, origins: &Origins, has_key: bool) -> Result<String> {
     let mut text = String::new();
     let mut section = String::new();

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceChoice;
 
-/// The decoder that suits the model; the memory for KV pages that suits what computes.
+/// Value of keys whose default depends on the model or the device.
 pub const AUTO: &str = "auto";
 
-/// Everything a server can be told, with its defaults.
+/// All configuration keys with their defaults.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -24,19 +24,19 @@ pub struct Config {
 pub struct Server {
     /// Address and port.
     pub listen: String,
-    /// Seconds after SIGTERM in which requests are still taken while `/ready` says 503.
+    /// Seconds after SIGTERM during which requests are still accepted while `/ready` answers 503.
     pub drain_delay: u64,
-    /// Seconds that accepted requests have to finish once new ones are refused after SIGTERM.
+    /// Seconds that accepted requests have to finish after new ones are refused.
     pub drain_timeout: u64,
-    /// Most bytes of a request body.
+    /// Maximum bytes of a request body.
     pub max_body_bytes: usize,
-    /// File with the API keys that are accepted; empty = everybody may use the server.
+    /// File with accepted API keys; empty = no key is needed.
     pub api_keys_file: String,
     /// Whether browsers of any origin may read answers.
     pub cors: bool,
     /// Whether the playground is served at `/`.
     pub playground: bool,
-    /// Whether metrics are exported under vLLM's names too.
+    /// Whether metrics are also exported under vLLM's names.
     pub vllm_metrics: bool,
 }
 
@@ -44,23 +44,23 @@ pub struct Server {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Model {
-    /// `demo`, a Hugging Face folder, or an id on the hub.
+    /// `demo`, `demo-wedlm`, a Hugging Face folder, a GGUF file, or an id on the Hub.
     pub path: String,
-    /// The name that requests give; empty = the id, or the folder's name.
+    /// Model name in requests; empty = the id or the folder's name.
     pub served_name: String,
-    /// How matrices are kept and multiplied: `f32`, `bf16` or `int8`.
+    /// Data type of the weight matrices: `f32`, `bf16` or `int8`.
     pub dtype: String,
-    /// What computes: `auto`, `cpu` or `cuda`.
+    /// Device: `auto`, `cpu` or `cuda`.
     pub device: String,
-    /// How rows of a block agree on experts: empty = not at all, `vote=0.15` (a share of all
-    /// experts) or `seq=2` (what each row has among its first so many).
+    /// How the rows of a block share experts: empty = not at all, `vote=0.15` (a share of all experts)
+    /// or `seq=2` (the first experts of each row).
     pub expert_sharing: String,
-    /// Most positions of a sequence; 0 = what the model was built for.
+    /// Maximum positions of a sequence; 0 = the model's own maximum.
     pub max_model_len: u32,
-    /// Decoder of a request that names none.
+    /// The default decoder.
     pub decoder: String,
-    /// Safetensors file with the filter of the commit rule `learned_filter`; empty = the demo
-    /// model's own, none for other models.
+    /// Safetensors file with the filter of the commit rule `learned_filter`; empty = the embedded one
+    /// of the demo model, none for other models.
     pub filter: String,
 }
 
@@ -68,23 +68,23 @@ pub struct Model {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Engine {
-    /// Most rows of a step.
+    /// Maximum rows of a step.
     pub row_budget: u32,
-    /// Rows of a step that prefills and refreshes take on average while other sequences decode;
-    /// 0 = half of the row budget.
+    /// Average rows per step for prefills and refreshes while other sequences decode; 0 = half of the
+    /// row budget.
     pub long_quantum: u32,
-    /// Whether requests that begin with the same tokens share their K/V, where they can.
+    /// Whether requests with equal prefixes share K/V, if the model's attention allows it.
     pub prefix_cache: bool,
-    /// Most sequences in the batch.
+    /// Maximum sequences in the batch.
     pub max_running: u32,
-    /// Most sequences that wait.
+    /// Maximum waiting sequences.
     pub max_waiting: u32,
     /// Slots per KV page.
     pub page_size: u32,
-    /// Memory for KV pages; `auto` = 512 MiB on the CPU, what is left on a device.
+    /// Memory for KV pages; `auto` = 512 MiB on the CPU, the rest of the share on a device.
     pub kv_memory: String,
-    /// Share of a device's memory that weights, steps and KV pages may take together, in 0..=1;
-    /// of no effect on the CPU and where `kv_memory` is a size.
+    /// Share of a device's memory for weights, steps and KV pages together, in 0..=1; without effect on
+    /// the CPU and if `kv_memory` is a size.
     pub device_memory: f64,
 }
 
@@ -96,8 +96,8 @@ pub struct Telemetry {
     pub log: String,
     /// `text`, or `json` for one object per line.
     pub log_format: String,
-    /// Base address of an OpenTelemetry collector (OTLP over HTTP) that tracing spans go to; empty
-    /// = where `OTEL_EXPORTER_OTLP_ENDPOINT` says, nowhere without it.
+    /// Base URL of an OpenTelemetry collector for spans (OTLP over HTTP); empty = the value of
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`, or no export.
     pub otlp_endpoint: String,
 }
 

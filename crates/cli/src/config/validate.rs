@@ -1,4 +1,4 @@
-//! What cannot work although every value is of its key's type.
+//! Checks of ranges and combinations; types are already checked.
 
 use step::{Attention, Readout};
 
@@ -8,7 +8,7 @@ use super::schema::Config;
 use super::values::{dtype, expert_sharing, kv_memory, log_filter, log_format, share};
 
 impl Config {
-    /// Every problem: the key, what was expected there and what was found.
+    /// Every problem: its key, and what was expected and found.
     pub(super) fn problems(&self) -> Vec<(&'static str, String)> {
         let mut problems = self.zeroes();
         let engine = &self.engine;
@@ -45,7 +45,7 @@ impl Config {
         problems
     }
 
-    /// Counts of nothing.
+    /// Counts that must not be 0.
     fn zeroes(&self) -> Vec<(&'static str, String)> {
         let counts = [
             ("engine.row_budget", u64::from(self.engine.row_budget)),
@@ -60,7 +60,7 @@ impl Config {
             .collect()
     }
 
-    /// Why no kind of weights goes with the decoder. A setting may belong to one kind, and the
+    /// Why the default decoder works with no kind of weights. A setting may need one kind, and the
     /// weights are not loaded yet.
     fn wrong_decoder(&self) -> Option<String> {
         let kinds = [Attention::Full, Attention::Causal, Attention::Blocks(32)];

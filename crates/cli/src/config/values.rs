@@ -1,11 +1,11 @@
-//! What the text of some values means.
+//! Parsing of values that are text.
 
 use model::{ExpertSharing, WeightDtype};
 use tracing_subscriber::EnvFilter;
 
 use super::schema::AUTO;
 
-/// Of a matrix.
+/// The dtype of a matrix.
 pub fn dtype(name: &str) -> Result<WeightDtype, String> {
     WeightDtype::named(name).ok_or_else(|| {
         let names = WeightDtype::ALL.map(WeightDtype::name).join(", ");
@@ -60,7 +60,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("expected a size such as 512MiB or 4GiB, found {text:?}"))
 }
 
-/// A size, or nothing for `auto`.
+/// A size, or `None` for `auto`.
 pub fn kv_memory(text: &str) -> Result<Option<u64>, String> {
     match text.trim() {
         AUTO => Ok(None),
@@ -82,16 +82,16 @@ pub fn share(share: f64) -> Result<f64, String> {
     }
 }
 
-/// What is logged, in the words of `RUST_LOG`.
+/// A log filter in the syntax of `RUST_LOG`.
 pub fn log_filter(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(text)
         .map_err(|error| format!("expected directives such as info,server=debug: {error}"))
 }
 
-/// How a line of the log looks.
+/// Format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text.
     Text,
     /// One JSON object per line.
     Json,

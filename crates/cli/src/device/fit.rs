@@ -7,13 +7,13 @@ use crate::config::Config;
 use crate::load;
 use crate::memory::size;
 
-/// Positions of the shortest sequences that are suggested.
+/// Shortest sequence length that an error suggests.
 const SHORTEST: u32 = 256;
 
-/// What the configuration makes of a model's sizes on a device.
+/// The sizes of a model on a device under a configuration.
 ///
 /// # Errors
-/// Not a size of memory.
+/// An invalid size of memory.
 pub fn sizes(config: &Config, info: &ModelInfo) -> Result<DeviceConfig> {
     Ok(DeviceConfig {
         page_size: config.engine.page_size,
@@ -27,7 +27,7 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<DeviceConfig> {
     })
 }
 
-/// What the configured model needs on a device with the KV pages of one sequence.
+/// The memory that the configured model needs on a device with KV pages for one sequence.
 ///
 /// # Errors
 /// A model without kernels on a device.
@@ -42,7 +42,7 @@ pub fn least(
     DeviceMemory::needed(checkpoint, info.dtype, &sizes).map_err(load::refused)
 }
 
-/// The same with the KV pages that were asked for, if any were.
+/// The same with the configured KV pages, if any.
 ///
 /// # Errors
 /// A model without kernels on a device; too little memory for one sequence.
@@ -61,8 +61,8 @@ fn needed(
     }
 }
 
-/// Why the configured model does not fit onto a device of this name with so many bytes free and in
-/// all, and what would.
+/// Why the configured model does not fit onto a device, and what would fit. `device` is its name with
+/// its free and total bytes.
 ///
 /// # Errors
 /// As [`needed`].
@@ -98,7 +98,7 @@ pub fn refusal(
     )))
 }
 
-/// What would fit; pages get what is left of `auto` where fewer of them would do.
+/// What would fit. If fewer pages are enough, `auto` gets the rest of the memory.
 fn advice(
     (checkpoint, dtype): (&mut Checkpoint, WeightDtype),
     sizes: DeviceConfig,
@@ -109,7 +109,7 @@ fn advice(
         let needed = DeviceMemory::needed(checkpoint, dtype, sizes).map_err(load::refused);
         needed.map(|needed| (needed.sum() <= sizes.allowance(memory), needed))
     };
-    // There may be no kernels for it.
+    // The device may have no kernels for this dtype.
     let smaller = WeightDtype::Bf16;
     if dtype == WeightDtype::F32 && needed(smaller, &sizes).is_ok_and(|(fits, _)| fits) {
         return Ok(format!("try --dtype {}", smaller.name()));

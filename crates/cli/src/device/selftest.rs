@@ -1,37 +1,39 @@
-//! Whether a device is right: its kernels, its forward passes, and the demo model's texts.
+//! Whether a device computes correctly: its kernels, its forward passes, and the demo model's texts.
+
+use std::sync::Arc;
 
 use anyhow::Result;
-use demo::problems::{self, Split, Task};
-use engine::Request;
+use demo::EXAMPLES;
 use engine::decoding::DecodingSpec;
+use engine::{Event, Handle, Request};
 use model::{Check, Device};
+use text::Tokenizer;
 
 use super::DeviceChoice;
-use crate::bench::{Runner, closed};
 use crate::config::Config;
 use crate::exit;
-use crate::load;
+use crate::load::{self, Loaded};
 
-/// Rows of the longest sequence: attention over several parts of a context.
+/// Rows of the longest sequence, so that attention splits its context into several parts.
 const ROWS: u32 = 2000;
-/// Texts at a time, all of them.
+/// Texts per decoder, and sequences in the batch when all are generated together.
 const TEXTS: usize = 32;
 /// Tokens of a text.
 const TOKENS: u32 = 64;
-/// One of each kind of schedule and cache.
+/// One decoder of each kind of schedule and cache.
 const DECODERS: [&str; 4] = ["asynclane", "balanced", "fast_dllm_dual", "vanilla"];
 
-/// Compares the device of this machine with its CPU and prints every error.
+/// Compares the CUDA device of this machine with its CPU and prints the error of every comparison.
 ///
 /// # Errors
-/// No device, or the first comparison that is off by more than its tolerance.
+/// No device, or the first error above its tolerance.
 pub fn run() -> Result<()> {
     let device = Device::open().map_err(|reason| failed(&reason.to_string()))?;
     let checks = model::selftest(&device, ROWS).map_err(load::refused)?;
     checks.iter().try_for_each(told)?;
-    let (mut cpu, mut gpu) = (demo(DeviceChoice::Cpu)?, demo(DeviceChoice::Cuda)?);
+    let (cpu, gpu) = (demo(DeviceChoice::Cpu)?, demo(DeviceChoice::Cuda)?);
     for decoder in DECODERS {
-        texts((&mut cpu, &mut gpu), decoder, TEXTS)?
+        texts((&cpu, &gpu), decoder, TEXTS)?
             .iter()
             .try_for_each(told)?;
     }
@@ -57,27 +59,108 @@ fn told(check: &Check) -> Result<()> {
     }
 }
 
+/// A loaded model behind an engine thread.
+struct Runner {
+    engine: Handle,
+    tokenizer: Arc<Tokenizer>,
+    stop_tokens: Vec<u32>,
+}
+
+impl Runner {
+    fn new(loaded: Loaded, config: &Config) -> Result<Self> {
+        let engine_config = load::engine_config(config, &loaded);
+        // The thread ends with its last handle.
+        let (engine, _) = engine::spawn(&engine_config, loaded.executor, Box::new(()))?;
+        Ok(Self {
+            engine,
+            tokenizer: loaded.tokenizer,
+            stop_tokens: loaded.stop_tokens,
+        })
+    }
+
+    /// The tokens of every answer; `together` requests are submitted at once.
+    ///
+    /// # Errors
+    /// A request that does not fit, a failed step.
+    fn answers(&self, requests: &[Request], together: usize) -> Result<Vec<Vec<u32>>> {
+        let mut answers = Vec::with_capacity(requests.len());
+        for batch in requests.chunks(together) {
+            let streams = self.engine.submit(batch.to_vec());
+            let streams = streams.map_err(|error| exit::failure(exit::USAGE, error.to_string()))?;
+            for mut stream in streams {
+                let mut tokens = Vec::new();
+                while let Some(event) = stream.blocking_next() {
+                    match event {
+                        Event::Tokens { chunk, .. } => tokens.extend_from_slice(chunk.as_slice()),
+                        Event::Failed { message } => return Err(failed(&message)),
+                        Event::Started | Event::Step(_) | Event::Finished(_) => {}
+                    }
+                }
+                answers.push(tokens);
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Requests with different prompts; three in four are greedy, the others sampled.
+    fn requests(&self, decoder: &str, count: usize) -> Result<Vec<Request>> {
+        let decoding = DecodingSpec::parse(decoder)?.resolve()?;
+        let mut requests = Vec::with_capacity(count);
+        for number in 0..count {
+            let text = prompt(number);
+            let ids = load::chat_ids(&text, &self.tokenizer)?;
+            let mut request = Request {
+                stop_tokens: self.stop_tokens.clone(),
+                code_prompt: server::is_code_shaped(&text),
+                ..Request::new(ids, TOKENS, decoding.clone())
+            };
+            if number % 4 == 3 {
+                request.sampling.temperature = 0.7;
+                request.sampling.seed = number as u64;
+            }
+            requests.push(request);
+        }
+        Ok(requests)
+    }
+}
+
 /// The demo model in f32.
 fn demo(device: DeviceChoice) -> Result<Runner> {
     let mut config = Config::default();
     config.model.device = device.name().to_owned();
-    Ok(Runner::new(load::load(&config)?, &config))
+    Runner::new(load::load(&config)?, &config)
 }
 
-/// How many texts differ between two runners one by one, and between one by one and all at once on
-/// the second; a few of each kind of problem, greedy and sampled.
+/// The demo's examples in turns, each with another number or another order of its words.
+fn prompt(number: usize) -> String {
+    let [sum, snippet, list] = EXAMPLES;
+    let varied = 4 + number;
+    match number % EXAMPLES.len() {
+        0 => sum.replace("has 9 coins", &format!("has {varied} coins")),
+        1 => snippet.replace("multiply by 3", &format!("multiply by {varied}")),
+        _ => {
+            let mut words = ["coins", "eggs", "books", "pens"];
+            let by = number % words.len();
+            words.rotate_left(by);
+            list.replace("coins, eggs, books, pens", &words.join(", "))
+        }
+    }
+}
+
+/// How many of `count` texts differ between two runners, and between one by one and all together on
+/// the second.
 ///
 /// # Errors
-/// A decoder that there is none of, a failed step.
+/// An unknown decoder, a failed step.
 fn texts(
-    (reference, tested): (&mut Runner, &mut Runner),
+    (reference, tested): (&Runner, &Runner),
     decoder: &str,
     count: usize,
 ) -> Result<[Check; 2]> {
-    let requests = requests(reference, decoder, count)?;
-    let (_, want) = reference.run(requests.clone(), closed(count, 1))?;
-    let (_, alone) = tested.run(requests.clone(), closed(count, 1))?;
-    let (_, many) = tested.run(requests, closed(count, count))?;
+    let requests = reference.requests(decoder, count)?;
+    let want = reference.answers(&requests, 1)?;
+    let alone = tested.answers(&requests, 1)?;
+    let together = tested.answers(&requests, count)?;
     let check = |what: &str, (left, right): (&[Vec<u32>], &[Vec<u32>]), tolerance| {
         let differ = left.iter().zip(right).filter(|(left, right)| left != right);
         Check {
@@ -87,28 +170,10 @@ fn texts(
         }
     };
     Ok([
-        // Sums in another order: of thousands of decisions one may be a tie.
-        check("other than the CPU's", (&alone, &want), 1.0),
-        check("other than alone", (&many, &alone), 0.0),
+        // The device sums in another order: one of thousands of decisions may be a tie.
+        check("differ from the CPU's", (&alone, &want), 1.0),
+        check("differ from those one by one", (&together, &alone), 0.0),
     ])
-}
-
-fn requests(runner: &Runner, decoder: &str, count: usize) -> Result<Vec<Request>> {
-    let decoding = DecodingSpec::parse(decoder)?.resolve()?;
-    let mut requests = Vec::with_capacity(count);
-    for number in 0..count {
-        let task = Task::ALL[number % Task::ALL.len()];
-        let problems = problems::generate(task, Split::Eval, number as u64, 1);
-        for problem in &problems {
-            let mut request = runner.ask(&problem.prompt, TOKENS, &decoding)?;
-            if number % 4 == 3 {
-                request.sampling.temperature = 0.7;
-                request.sampling.seed = number as u64;
-            }
-            requests.push(request);
-        }
-    }
-    Ok(requests)
 }
 
 #[cfg(test)]
@@ -116,7 +181,7 @@ mod tests {
     use super::*;
     use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
 
-    /// A device whose candidates are off where many rows are in the batch.
+    /// A device whose candidates are wrong when a batch has several segments.
     struct Crowded(Box<dyn Executor>);
 
     impl Executor for Crowded {
@@ -135,22 +200,29 @@ mod tests {
         }
     }
 
-    fn errors(pair: (&mut Runner, &mut Runner)) -> [f64; 2] {
+    fn errors(pair: (&Runner, &Runner)) -> [f64; 2] {
         texts(pair, "balanced", 6).unwrap().map(|check| check.error)
+    }
+
+    #[test]
+    fn prompts_differ() {
+        let prompts: std::collections::BTreeSet<String> = (0..12).map(prompt).collect();
+        assert_eq!(prompts.len(), 12);
+        assert!(!prompts.contains(EXAMPLES[0]), "numbers are replaced");
     }
 
     #[test]
     fn the_same_device_writes_the_same_texts_and_a_wrong_one_does_not() {
         let cpu = || demo(DeviceChoice::Cpu).unwrap();
-        assert_eq!(errors((&mut cpu(), &mut cpu())), [0.0, 0.0]);
+        assert_eq!(errors((&cpu(), &cpu())), [0.0, 0.0]);
         let config = Config::default();
         let mut loaded = load::load(&config).unwrap();
         loaded.executor = Box::new(Crowded(loaded.executor));
-        let mut crowded = Runner::new(loaded, &config);
-        let [other, many] = errors((&mut cpu(), &mut crowded));
+        let crowded = Runner::new(loaded, &config).unwrap();
+        let [other, many] = errors((&cpu(), &crowded));
         assert_eq!(other, 0.0);
         assert!(many > 0.0);
-        let [other, _] = errors((&mut crowded, &mut cpu()));
+        let [other, _] = errors((&crowded, &cpu()));
         assert_eq!(other, 0.0, "one by one it is right");
     }
 

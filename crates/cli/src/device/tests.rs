@@ -1,5 +1,5 @@
-//! What is said of a model that is too large for a device. No device is at hand: its memory is
-//! two numbers.
+//! Refusals of models that are too large for a device. No device is needed: its memory is two
+//! numbers.
 
 use std::collections::BTreeMap;
 

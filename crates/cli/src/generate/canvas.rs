@@ -1,4 +1,4 @@
-//! The answer as a row of cells: committed tokens as text, masks as shades.
+//! The answer as cells: committed tokens as text, masks as shades.
 
 use decode::{CommitKind, Effect, ForwardKind, Offset, Role, Span, as_count, as_index};
 use engine::StepTrace;
@@ -6,9 +6,9 @@ use text::Tokenizer;
 
 use super::lanes::Lanes;
 
-/// What a mask looks like.
+/// The signs of masks.
 const MASK: char = '░';
-/// Colours, as a terminal has them.
+/// Terminal colours.
 const DRAFT: &str = "\x1b[36m";
 const PLAIN: &str = "\x1b[0m";
 
@@ -17,7 +17,7 @@ const PLAIN: &str = "\x1b[0m";
 pub struct Canvas<'a> {
     tokenizer: &'a Tokenizer,
     cells: Vec<Option<Cell>>,
-    /// Offsets left: a stop token cuts the rest.
+    /// Offsets that remain; a stop token cuts the rest.
     len: usize,
 }
 
@@ -28,7 +28,7 @@ struct Cell {
 }
 
 impl<'a> Canvas<'a> {
-    /// `budget` masks.
+    /// A canvas of `budget` masks.
     pub fn new(tokenizer: &'a Tokenizer, budget: u32) -> Self {
         let len = budget as usize;
         Self {
@@ -38,7 +38,7 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// Follows one step.
+    /// Applies one step.
     pub fn apply(&mut self, step: &StepTrace) {
         for effect in &step.effects {
             if let Effect::Commit {
@@ -58,7 +58,7 @@ impl<'a> Canvas<'a> {
         self.len = as_index(step.canvas);
     }
 
-    /// The text of these offsets, masks as shades, line feeds visible.
+    /// The text of these offsets; masks are shades, line feeds are visible.
     pub fn text(&self, offsets: Span<Offset>) -> String {
         let offsets = offsets.clip(Offset::new(as_count(self.len)));
         let mut text = String::new();
@@ -71,8 +71,8 @@ impl<'a> Canvas<'a> {
         text.replace('\n', "⏎")
     }
 
-    /// One line about a step: what it was, who took part, and the canvas behind the last
-    /// committed token left out.
+    /// One line about a step: its kind, lanes, rows and commits, and the canvas up to the last
+    /// committed token.
     pub fn step_line(&self, step: &StepTrace) -> String {
         let kind = match step.kind {
             ForwardKind::Prefill => "prefill",
@@ -94,8 +94,8 @@ impl<'a> Canvas<'a> {
         )
     }
 
-    /// The canvas up to its last committed token, in lines of `columns` cells: drafts and the masks
-    /// of lanes in colours, and the masks of a refine lane denser than those of a generate lane.
+    /// The canvas up to its last committed token, in lines of `columns` cells. Drafts and masks of lanes
+    /// have colours; masks of refine lanes have a denser shade than those of generate lanes.
     pub fn picture(&self, lanes: &Lanes, columns: usize) -> Vec<String> {
         let mut lines = Lines {
             columns: columns.max(1),
@@ -126,14 +126,14 @@ impl<'a> Canvas<'a> {
         self.tokenizer.decode(&tokens, true)
     }
 
-    /// Behind the last committed token.
+    /// The offset behind the last committed token.
     fn end(&self) -> usize {
         let last = self.cells[..self.len].iter().rposition(Option::is_some);
         last.map_or(0, |at| at + 1)
     }
 }
 
-/// Text in lines of so many columns, its colours switched where they change.
+/// Text in lines of a fixed width; writes a colour code where the colour changes.
 #[derive(Debug, Default)]
 struct Lines {
     columns: usize,
@@ -179,7 +179,7 @@ impl Lines {
     }
 }
 
-/// Colour and sign of a mask of such a lane.
+/// Colour and sign of a mask in a lane of this role.
 fn mask(role: Option<Role>) -> (&'static str, char) {
     match role {
         Some(Role::Refine) => ("\x1b[35m", '▓'),

@@ -21,13 +21,13 @@ struct Lane {
     parent: Option<LaneId>,
     start: Offset,
     len: u32,
-    /// First and last step it took part in.
+    /// First and last step in which the lane took part.
     steps: Option<(u32, u32)>,
     split: Option<u32>,
 }
 
 impl Lanes {
-    /// Follows one step.
+    /// Applies one step.
     pub fn apply(&mut self, step: &StepTrace) {
         for id in &step.lanes {
             if self.root.is_none() {
@@ -81,7 +81,7 @@ impl Lanes {
         }
     }
 
-    /// The tree; every leaf with the text it owns.
+    /// The tree; every leaf with its text.
     pub fn draw(&self, canvas: &Canvas<'_>) -> String {
         let out = String::from("lane tree (refine child first = output order)\n");
         let mut drawing = Drawing {
@@ -95,8 +95,7 @@ impl Lanes {
         drawing.out
     }
 
-    /// The role of the lane whose masks lie at `offset`: of those that have not forked, the
-    /// youngest.
+    /// The role of the lane that owns the mask at `offset`: the youngest that has not forked.
     pub fn role_at(&self, offset: Offset) -> Option<Role> {
         let holds =
             |lane: &&Lane| lane.split.is_none() && Span::at(lane.start, lane.len).contains(offset);
@@ -115,7 +114,7 @@ struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// Draws `lane` behind `branch` and its children behind `below`.
+    /// Draws `lane` after the prefix `branch` and its children after the prefix `below`.
     fn lane(&mut self, lane: &Lane, branch: &str, below: &str) {
         let role = match lane.role {
             Role::Generate => "generate",
@@ -124,7 +123,7 @@ impl Drawing<'_> {
         let steps = match lane.steps {
             Some((from, to)) if from == to => format!("step {from}"),
             Some((from, to)) => format!("steps {from}-{to}"),
-            None => "born finished".to_owned(),
+            None => "complete at start".to_owned(),
         };
         let what = match lane.split {
             Some(split) => format!("forked at {}", lane.start.plus(split)),
@@ -142,7 +141,7 @@ impl Drawing<'_> {
             .filter(|child| child.parent == Some(lane.id))
             .peekable();
         while let Some(child) = children.next() {
-            // A successor that was spawned, not forked, goes on at its parent's level.
+            // A spawned successor continues at its parent's level.
             let (first, rest) = match (lane.split, children.peek()) {
                 (None, _) => ("", ""),
                 (Some(_), Some(_)) => ("├─ ", "│  "),

@@ -1,4 +1,4 @@
-//! `asynclane generate`: one prompt, its tokens as they commit, and the lane tree behind them.
+//! `asynclane generate`: answers one prompt, prints tokens as they are committed, and the lane tree.
 
 mod canvas;
 mod lanes;
@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use anyhow::Result;
 use engine::{Event, EventStream, Finished, Request, StepTrace};
 use step::Sampling;
-use text::{Message, StreamOptions, TextStream};
+use text::{StreamOptions, TextStream};
 
 use crate::args::GenerateArgs;
 use crate::config::Config;
@@ -19,7 +19,7 @@ use crate::load::{self, Loaded};
 use canvas::Canvas;
 use screen::Screen;
 
-/// Answers the prompt on standard output; everything else goes to standard error.
+/// Writes the answer to standard output and everything else to standard error.
 ///
 /// # Errors
 /// A model that does not load, a prompt that does not fit, a failed step.
@@ -55,17 +55,11 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
 }
 
 fn request(args: &GenerateArgs, config: &Config, loaded: &Loaded, prompt: &str) -> Result<Request> {
-    let text = if args.raw {
-        prompt.to_owned()
-    } else {
-        let message = Message {
-            role: "user".to_owned(),
-            content: prompt.trim().to_owned(),
-        };
-        loaded.tokenizer.chat_template()?.render(&[message], true)?
+    let prompt_ids = match args.raw {
+        true => loaded.tokenizer.encode(prompt, true)?,
+        false => load::chat_ids(prompt.trim(), &loaded.tokenizer)?,
     };
     let limit = loaded.max_model_len(config);
-    let prompt_ids = loaded.tokenizer.encode(&text, args.raw)?;
     let room = limit.saturating_sub(prompt_ids.len() as u32);
     if room == 0 {
         let message = format!(
@@ -94,7 +88,7 @@ struct Show<'a> {
     args: &'a GenerateArgs,
     canvas: Canvas<'a>,
     text: TextStream,
-    /// Where standard output is a terminal.
+    /// `Some` if standard output is a terminal.
     screen: Option<Screen>,
 }
 

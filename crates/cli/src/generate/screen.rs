@@ -1,4 +1,4 @@
-//! The canvas on a terminal, drawn over itself step by step.
+//! The canvas on a terminal, redrawn at every step.
 
 use std::io::IsTerminal;
 
@@ -8,18 +8,17 @@ use rustix::termios::tcgetwinsize;
 use super::canvas::Canvas;
 use super::lanes::Lanes;
 
-/// Columns and rows of a terminal that does not tell.
+/// Columns and rows of a terminal of unknown size.
 const SIZE: (usize, usize) = (80, 24);
 
-/// Standard output, where it is a terminal.
+/// Standard output if it is a terminal.
 #[derive(Debug)]
 pub struct Screen {
     picture: ProgressBar,
 }
 
 impl Screen {
-    /// `None` where there is nobody to look. A trace, which is written line by line on standard
-    /// error, leaves the screen alone until the end.
+    /// `None` if standard output is not a terminal, or if a trace is printed on standard error.
     pub fn new(trace: bool) -> Option<Self> {
         std::io::stdout().is_terminal().then(|| {
             let target = match trace {
@@ -29,12 +28,12 @@ impl Screen {
             let picture = ProgressBar::with_draw_target(None, target);
             let style = ProgressStyle::with_template("{msg}");
             Self {
-                picture: picture.with_style(style.expect("a template of ours")),
+                picture: picture.with_style(style.expect("the template is valid")),
             }
         })
     }
 
-    /// Draws as much of the end of the canvas as fits.
+    /// Draws the end of the canvas, as much as fits.
     pub fn draw(&self, canvas: &Canvas<'_>, lanes: &Lanes) {
         let (columns, rows) = size();
         let lines = canvas.picture(lanes, columns);
@@ -42,7 +41,7 @@ impl Screen {
         self.picture.set_message(lines[from..].join("\n"));
     }
 
-    /// Leaves nothing.
+    /// Clears the drawing.
     pub fn clear(self) {
         self.picture.finish_and_clear();
     }

@@ -1,8 +1,8 @@
-//! Spans to a collector: OTLP as protobuf over HTTP, in batches, from a thread of its own.
+//! Export of spans to a collector: OTLP as protobuf over HTTP, in batches, on its own thread.
 //!
-//! The queue between is bounded: a collector that is slow or gone costs spans and nothing else.
+//! The queue is bounded: a slow or absent collector costs spans and nothing else.
 //! `OTEL_BSP_*`, `OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` and
-//! `OTEL_EXPORTER_OTLP_*` say what they say everywhere.
+//! `OTEL_EXPORTER_OTLP_*` have their standard meaning.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -21,17 +21,17 @@ use server::SpanCounters;
 
 use crate::exit;
 
-/// How long a collector may take.
+/// Timeout of one export.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where spans are counted, once there are counters.
+/// The counters of spans, set once the metrics exist.
 type Counters = Arc<OnceLock<SpanCounters>>;
 
-/// What makes spans that go to `endpoint`, the base address of a collector, or to where the
-/// environment says if it is empty.
+/// A provider that exports to `endpoint`, the base URL of a collector; if it is empty, to the
+/// endpoint in the environment.
 ///
 /// # Errors
-/// An endpoint that is no address.
+/// An invalid endpoint.
 pub fn provider(endpoint: &str, counters: Counters) -> Result<SdkTracerProvider> {
     let builder = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
@@ -62,7 +62,7 @@ pub fn provider(endpoint: &str, counters: Counters) -> Result<SdkTracerProvider>
         .build())
 }
 
-/// Counts what goes through.
+/// Counts exported and dropped spans.
 #[derive(Debug)]
 struct Counted<T> {
     inner: T,
@@ -113,7 +113,7 @@ impl<T: SpanExporter> SpanExporter for Counted<T> {
     }
 }
 
-/// An HTTP client that waits on the thread that exports, where nothing else is to be done.
+/// A blocking HTTP client; only the exporting thread uses it.
 #[derive(Debug)]
 struct Client(ureq::Agent);
 

@@ -26,10 +26,18 @@ pub struct Wall {
 /// Crates of ours that any crate may use in its tests besides those it may import.
 const IN_TESTS: &[&str] = &["sim", "demo"];
 
-/// May import everything.
-const ALL: &[&str] = &[
-    "decode", "step", "engine", "sim", "kernels", "model", "text", "server", "demo", "cli",
+/// The crates of the product.
+const PRODUCT: &[&str] = &[
+    "decode", "step", "engine", "kernels", "model", "text", "server", "demo",
 ];
+
+/// Everything that the laboratory, the rules and the tests across crates may import.
+const ALL: &[&str] = &[
+    "decode", "step", "engine", "sim", "kernels", "model", "text", "server", "demo", "cli", "lab",
+];
+
+/// What only the laboratory needs: arrival times and plots.
+const OF_THE_LABORATORY: &[&str] = &["rand_distr", "plotters"];
 
 /// The table of the map in `crates/README.md`.
 pub const WALLS: &[Wall] = &[
@@ -87,6 +95,11 @@ pub const WALLS: &[Wall] = &[
     },
     Wall {
         krate: "cli",
+        ours: PRODUCT,
+        never: OF_THE_LABORATORY,
+    },
+    Wall {
+        krate: "lab",
         ours: ALL,
         never: &[],
     },

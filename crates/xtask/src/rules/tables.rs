@@ -121,7 +121,7 @@ fn several(report: &Several, only: &[&str]) -> String {
         names.join(", "),
         report.setup.conditions(),
         report.setup.machine,
-        report.setup.command,
+        shown(&report.setup.command),
     );
     out.push_str("| decoder | front | ratio | end % | strict % | NFE/token | positions/token ");
     out.push_str("| same answer % |");
@@ -187,7 +187,11 @@ fn derived(out: &mut String, report: &Several) {
 fn infill(report: &Infill) -> String {
     let mut out = format!(
         "{} held-out {}, a hidden sentence of {} tokens on average, {}: `{}`\n\n",
-        report.problems, report.task, report.hidden_tokens, report.machine, report.command,
+        report.problems,
+        report.task,
+        report.hidden_tokens,
+        report.machine,
+        shown(&report.command),
     );
     out.push_str("| decoder | plain: strict % | same sentence % ");
     out.push_str("| with suffix: strict % | same sentence % | NFE/token |\n");
@@ -258,6 +262,15 @@ const COLUMNS: [Column; 11] = [
     }),
 ];
 
+/// The command of a result as it is run today: the laboratory has a binary of its own, results may
+/// name the product's.
+fn shown(command: &str) -> String {
+    match command.strip_prefix("asynclane bench") {
+        Some(rest) => format!("asynclane-lab bench{rest}"),
+        None => command.to_owned(),
+    }
+}
+
 fn wait([median, _, most]: [f64; 3]) -> Option<String> {
     Some(format!("{median:.1} / {most:.1}"))
 }
@@ -270,7 +283,7 @@ fn decoders(report: &Decoders, only: &[&str]) -> String {
         report.task.task,
         setup.conditions(),
         setup.machine,
-        setup.command,
+        shown(&setup.command),
     );
     let rows = report.task.decoders.iter();
     let rows: Vec<&Entry> = rows

@@ -1,0 +1,71 @@
+//! Counts of one row in one round.
+
+use std::time::Duration;
+
+use crate::grade::Grade;
+use engine::SequenceStats;
+
+use super::latency::Times;
+
+/// Counts of one row in one round.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Problems run.
+    pub problems: u64,
+    /// Answers with the right end.
+    pub end: u64,
+    /// Answers that are right in the whole text.
+    pub strict: u64,
+    /// Answers identical to those of the comparison's first row.
+    pub agreed: u64,
+    /// Output tokens up to the first stop token.
+    pub tokens: u64,
+    /// Forward passes, summed over sequences.
+    pub forwards: u64,
+    /// Rows computed.
+    pub positions: u64,
+    /// Wall time.
+    pub wall: Duration,
+    /// Wall time inside the executor; `None` if the target does not report it.
+    pub execute: Option<Duration>,
+    /// Times of each request.
+    pub times: Vec<Times>,
+    /// Resident memory of the process at the end of the round, in bytes; 0 where it is unknown.
+    pub resident: u64,
+    /// Resident memory of the idle streams, in bytes.
+    pub crowd: u64,
+}
+
+impl Tally {
+    /// Output tokens per second.
+    pub fn tps(&self) -> f64 {
+        self.tokens as f64 / self.wall.as_secs_f64().max(1e-9)
+    }
+
+    /// Adds the cost of a finished sequence.
+    pub fn count(&mut self, stats: &SequenceStats) {
+        self.tokens += u64::from(stats.emitted_tokens);
+        self.forwards += u64::from(stats.forwards());
+        self.positions += stats.positions;
+    }
+
+    /// Adds an answer's grade.
+    pub fn grade(&mut self, grade: Grade) {
+        self.end += u64::from(grade.end);
+        self.strict += u64::from(grade.strict);
+    }
+}
+
+/// Resident memory of this process in bytes; 0 if the system does not report it.
+pub fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| {
+        line.trim()
+            .trim_end_matches("kB")
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
+    kib.map_or(0, |kib| kib << 10)
+}

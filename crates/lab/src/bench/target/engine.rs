@@ -1,0 +1,193 @@
+//! An engine in this process, without HTTP.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use engine::decoding::Decoding;
+use engine::{Engine, Event, Request, SequenceId};
+use step::{BatchOutput, Executor};
+use text::Tokenizer;
+
+use super::super::arrivals::{Arrivals, LoadPattern};
+use super::super::latency::Times;
+use super::super::tally::Tally;
+use super::{Ask, Target};
+use cli::config::Config;
+use cli::exit;
+use cli::load::{self, Loaded};
+
+/// An engine over a loaded model.
+pub struct Runner {
+    engine: Engine,
+    executor: Box<dyn Executor>,
+    tokenizer: Arc<Tokenizer>,
+    stop_tokens: Vec<u32>,
+}
+
+/// A sequence in flight.
+struct Flight {
+    index: usize,
+    arrived: Duration,
+    first: Option<Duration>,
+}
+
+/// One turn, from the first arrival to the last answer.
+struct Turn {
+    started: Instant,
+    flights: HashMap<SequenceId, Flight>,
+    answers: Vec<Vec<u32>>,
+    tally: Tally,
+}
+
+impl Runner {
+    /// A runner over a loaded model.
+    pub fn new(loaded: Loaded, config: &Config) -> Self {
+        let config = load::engine_config(config, &loaded);
+        Self {
+            engine: Engine::new(&config, loaded.executor.spec()),
+            executor: loaded.executor,
+            tokenizer: loaded.tokenizer,
+            stop_tokens: loaded.stop_tokens,
+        }
+    }
+
+    /// Runs all `requests` as they arrive; returns the counts and every answer's tokens.
+    ///
+    /// # Errors
+    /// A request that does not fit the context, a failed step.
+    pub fn run(
+        &mut self,
+        requests: Vec<Request>,
+        mut arrivals: Arrivals,
+    ) -> Result<(Tally, Vec<Vec<u32>>)> {
+        let mut turn = Turn {
+            started: Instant::now(),
+            flights: HashMap::new(),
+            answers: vec![Vec::new(); requests.len()],
+            tally: Tally {
+                problems: requests.len() as u64,
+                execute: Some(Duration::ZERO),
+                times: vec![Times::default(); requests.len()],
+                ..Tally::default()
+            },
+        };
+        let mut requests: Vec<Option<Request>> = requests.into_iter().map(Some).collect();
+        let mut output = BatchOutput::default();
+        loop {
+            let now = turn.started.elapsed();
+            while let Some((index, arrived)) = arrivals.due(now, turn.flights.len()) {
+                let Some(request) = requests[index].take() else {
+                    continue;
+                };
+                let id = self.engine.submit(request);
+                let id = id.map_err(|e| exit::failure(exit::USAGE, e.to_string()))?;
+                let first = None;
+                let flight = Flight {
+                    index,
+                    arrived,
+                    first,
+                };
+                turn.flights.insert(id, flight);
+            }
+            if turn.flights.is_empty() {
+                match arrivals.next_at() {
+                    Some(at) => std::thread::sleep(at.saturating_sub(turn.started.elapsed())),
+                    None => break,
+                }
+            }
+            self.step(&mut turn, &mut output)?;
+        }
+        turn.tally.wall = turn.started.elapsed();
+        Ok((turn.tally, turn.answers))
+    }
+
+    /// Runs one step and takes its events.
+    fn step(&mut self, turn: &mut Turn, output: &mut BatchOutput) -> Result<()> {
+        if let Some(step) = self.engine.plan() {
+            let executing = Instant::now();
+            self.executor.execute(step.batch(), output)?;
+            if let Some(execute) = &mut turn.tally.execute {
+                *execute += executing.elapsed();
+            }
+            self.engine.apply(step, output, turn.started.elapsed());
+        }
+        while let Some((id, event)) = self.engine.poll_event() {
+            turn.take(id, event)?;
+        }
+        self.engine.clear_report();
+        Ok(())
+    }
+
+    /// The executor; all pages are free between two runs.
+    pub fn executor(&mut self) -> &mut dyn Executor {
+        &mut *self.executor
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// A chat request with one user message, up to a stop token.
+    ///
+    /// # Errors
+    /// A text that cannot be encoded.
+    pub fn ask(&self, text: &str, max_tokens: u32, decoding: &Decoding) -> Result<Request> {
+        let prompt = load::chat_ids(text, &self.tokenizer)?;
+        Ok(Request {
+            stop_tokens: self.stop_tokens.clone(),
+            code_prompt: server::is_code_shaped(text),
+            ..Request::new(prompt, max_tokens, decoding.clone())
+        })
+    }
+}
+
+impl Turn {
+    fn take(&mut self, id: SequenceId, event: Event) -> Result<()> {
+        let Some(flight) = self.flights.get_mut(&id) else {
+            return Ok(());
+        };
+        let now = self.started.elapsed();
+        match event {
+            Event::Tokens { chunk, .. } => {
+                flight.first.get_or_insert(now);
+                self.answers[flight.index].extend_from_slice(chunk.as_slice());
+            }
+            Event::Finished(finished) => {
+                let (index, arrived) = (flight.index, flight.arrived);
+                self.tally.times[index] = Times {
+                    first: flight.first.unwrap_or(now).saturating_sub(arrived),
+                    end: now.saturating_sub(arrived),
+                    tokens: u64::from(finished.stats.emitted_tokens),
+                };
+                self.tally.count(&finished.stats);
+                self.flights.remove(&id);
+            }
+            Event::Failed { message } => return Err(exit::failure(exit::ENGINE, message)),
+            Event::Started | Event::Step(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Target for Runner {
+    fn admits(&self, ask: &Ask<'_>) -> Result<()> {
+        let request = self.ask(ask.text, ask.max_tokens, &ask.decoder.decoding)?;
+        Ok(self.engine.limits().admit(&request)?)
+    }
+
+    fn answer(&mut self, asks: &[Ask<'_>], arrivals: Arrivals) -> Result<(Tally, Vec<Vec<u32>>)> {
+        let mut requests = Vec::with_capacity(asks.len());
+        for ask in asks {
+            requests.push(self.ask(ask.text, ask.max_tokens, &ask.decoder.decoding)?);
+        }
+        self.run(requests, arrivals)
+    }
+}
+
+/// The arrivals of `count` requests with `concurrency` in flight.
+pub fn closed(count: usize, concurrency: usize) -> Arrivals {
+    LoadPattern::Closed(concurrency.max(1)).arrivals(count, 0)
+}

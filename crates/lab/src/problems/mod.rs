@@ -1,0 +1,221 @@
+//! The three families of problems: drawing them from a seed and parsing them from a prompt.
+
+pub(crate) mod lists;
+pub(crate) mod snippets;
+pub(crate) mod sums;
+pub(crate) mod wording;
+
+mod drills;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::rng::{self, Rng};
+pub use drills::{Drill, drills};
+use wording::Wording;
+
+/// A family of problems.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Task {
+    /// A quantity that changes in one to four steps, told in words.
+    Sums,
+    /// The body of a small Python function, from its docstring.
+    Snippets,
+    /// Copying, reversing or sorting a short list.
+    Lists,
+}
+
+impl Task {
+    /// Every family, in the order in which tables show them.
+    pub const ALL: [Task; 3] = [Task::Sums, Task::Snippets, Task::Lists];
+
+    /// The family's name in arguments, files and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Task::Sums => "sums",
+            Task::Snippets => "snippets",
+            Task::Lists => "lists",
+        }
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Task {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Task::ALL
+            .into_iter()
+            .find(|task| task.name() == name)
+            .ok_or_else(|| UnknownName::new("task", "sums, snippets or lists", name))
+    }
+}
+
+/// Which of two disjoint sets of prompts a problem is drawn from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// Prompts that a model may be trained on: nine in ten.
+    Train,
+    /// Held-out prompts: one in ten, by a hash of the prompt text.
+    Eval,
+}
+
+impl Split {
+    /// The set of a prompt. It depends on the text alone, so a held-out prompt is in no training set,
+    /// whatever the seed.
+    pub fn of(prompt: &str) -> Self {
+        if rng::hash(prompt).is_multiple_of(10) {
+            Split::Eval
+        } else {
+            Split::Train
+        }
+    }
+}
+
+impl FromStr for Split {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name {
+            "train" => Ok(Split::Train),
+            "eval" => Ok(Split::Eval),
+            _ => Err(UnknownName::new("split", "train or eval", name)),
+        }
+    }
+}
+
+/// An unknown name of a task or split.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownName {
+    key: &'static str,
+    expected: &'static str,
+    found: String,
+}
+
+impl UnknownName {
+    fn new(key: &'static str, expected: &'static str, found: &str) -> Self {
+        Self {
+            key,
+            expected,
+            found: found.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: expected {}, found {:?}",
+            self.key, self.expected, self.found
+        )
+    }
+}
+
+impl std::error::Error for UnknownName {}
+
+/// A problem: its prompt, one valid answer, and the facts that the grader needs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Problem {
+    /// The family.
+    pub task: Task,
+    /// The user's text, before any chat template.
+    pub prompt: String,
+    /// One of the valid answers, without a stop token.
+    pub answer: String,
+    #[serde(skip)]
+    pub(crate) facts: Facts,
+}
+
+/// The content of a prompt, by family.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Facts {
+    Sums(sums::Sum),
+    Snippets(snippets::Snippet),
+    Lists(lists::List),
+}
+
+impl Facts {
+    pub(crate) fn wording(&self) -> Wording {
+        match self {
+            Facts::Sums(sum) => sum.wording(),
+            Facts::Snippets(snippet) => snippet.wording(),
+            Facts::Lists(list) => list.wording(),
+        }
+    }
+
+    fn draw(task: Task, rng: &mut Rng) -> Self {
+        match task {
+            Task::Sums => Facts::Sums(sums::Sum::draw(rng)),
+            Task::Snippets => Facts::Snippets(snippets::Snippet::draw(rng)),
+            Task::Lists => Facts::Lists(lists::List::draw(rng)),
+        }
+    }
+
+    fn prompt(&self) -> String {
+        match self {
+            Facts::Sums(sum) => sum.prompt(),
+            Facts::Snippets(snippet) => snippet.prompt(),
+            Facts::Lists(list) => list.prompt(),
+        }
+    }
+}
+
+impl Problem {
+    /// Parses a problem from its prompt. `None` if the text is not word for word a prompt of a family. The answer is the first of the valid wordings.
+    pub fn from_prompt(prompt: &str) -> Option<Self> {
+        let (task, facts) = sums::Sum::parse(prompt)
+            .map(|sum| (Task::Sums, Facts::Sums(sum)))
+            .or_else(|| {
+                Some((
+                    Task::Snippets,
+                    Facts::Snippets(snippets::Snippet::parse(prompt)?),
+                ))
+            })
+            .or_else(|| Some((Task::Lists, Facts::Lists(lists::List::parse(prompt)?))))?;
+        // The family parsers read words and numbers; comparing the whole prompt checks the rest.
+        if facts.prompt() != prompt {
+            return None;
+        }
+        let answer = facts
+            .wording()
+            .iter()
+            .map(|alternatives| alternatives[0].as_str())
+            .collect();
+        Some(Self {
+            task,
+            prompt: prompt.to_owned(),
+            answer,
+            facts,
+        })
+    }
+}
+
+/// `count` problems of one family and split. The same arguments give the same problems, and a
+/// longer draw begins with the shorter one. A prompt may occur twice.
+pub fn generate(task: Task, split: Split, seed: u64, count: usize) -> Vec<Problem> {
+    let mut rng = Rng::new(seed ^ rng::hash(task.name()));
+    let mut problems = Vec::with_capacity(count.min(1 << 20));
+    while problems.len() < count {
+        let facts = Facts::draw(task, &mut rng);
+        let answer = wording::write(&facts.wording(), &mut rng);
+        let prompt = facts.prompt();
+        if Split::of(&prompt) == split {
+            problems.push(Problem {
+                task,
+                prompt,
+                answer,
+                facts,
+            });
+        }
+    }
+    problems
+}
