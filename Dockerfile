@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# One binary on a runtime without a shell; the CPU's image is the last stage, so the default.
+# One binary on a runtime image without a shell. The CPU image is the last stage and so the default.
 ARG RUST_IMAGE=rust:1.95-slim-bookworm
 ARG RUNTIME_IMAGE=gcr.io/distroless/cc-debian12:nonroot
 
@@ -8,16 +8,16 @@ WORKDIR /src
 COPY . .
 ENV CARGO_PROFILE_RELEASE_STRIP=symbols \
     RUSTFLAGS="--remap-path-prefix=/src=asynclane --remap-path-prefix=/usr/local/cargo=cargo"
-# Notes the crates in the binary, for scanners of images.
+# Records the list of crates in the binary, for image scanners.
 ARG CARGO_AUDITABLE=0.7.7
 RUN cargo install --locked cargo-auditable@${CARGO_AUDITABLE}
-# The cache mounts vanish after the step, so the binary is copied out of them here.
+# The cache mounts are not part of the image, so the binary is copied out of them.
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \
     cargo auditable build --release --locked --package asynclane-cli --bin asynclane \
     && install -D --mode=0755 target/release/asynclane /out/asynclane
 
-# The same with kernels for GPUs, by a compiler from wheels: `docker build --target cuda`.
+# The same with CUDA kernels, using a compiler from PyPI wheels: `docker build --target cuda`.
 FROM ${RUST_IMAGE} AS cuda-builder
 # hadolint ignore=DL3008
 RUN apt-get update \
@@ -37,7 +37,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
         --features cuda \
     && install -D --mode=0755 target/release/asynclane /out/asynclane
 
-# What both images are.
+# The common base of both images.
 FROM ${RUNTIME_IMAGE} AS runtime
 ARG VERSION=0.1.0
 ARG REVISION=unknown
@@ -49,12 +49,12 @@ LABEL org.opencontainers.image.title="asynclane" \
 COPY LICENSE /LICENSE
 USER 65532
 EXPOSE 8000
-# Until the model is loaded the server answers `/health` too; readiness is `/ready`.
+# `/health` also answers while the model is loading; `/ready` reports readiness.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
     CMD ["/asynclane", "inspect", "health"]
 ENTRYPOINT ["/asynclane"]
 
-# The driver's library comes from the host, through the NVIDIA container runtime.
+# The NVIDIA container runtime provides the driver's library of the host.
 FROM runtime AS cuda
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility

@@ -1,4 +1,4 @@
-"""Whether the system calls of a trace (strace -c) are those that the unit allows.
+"""Checks that the unit allows all system calls of a trace (strace -c).
 
 Usage: calls.py UNIT SUMMARY
 """
@@ -10,7 +10,7 @@ import sys
 
 
 def expanded(group):
-    """The calls of a group, and of the groups in it."""
+    """The calls of a group, including nested groups."""
     shown = subprocess.run(
         ["systemd-analyze", "syscall-filter", group], capture_output=True, text=True, check=True
     )
@@ -25,7 +25,7 @@ def expanded(group):
 
 
 def allowed(unit):
-    """What the SystemCallFilter= lines leave."""
+    """The calls that the SystemCallFilter= lines allow."""
     calls = set()
     for line in re.findall(r"^SystemCallFilter=(.*)$", unit, re.MULTILINE):
         groups = [expanded(group) for group in line.lstrip("~").split()]
@@ -41,7 +41,7 @@ def main():
     summary = pathlib.Path(sys.argv[2]).read_text()
     rows = re.findall(r"^ *[\d.]+ +[\d.]+ +\d+ +\d+ +(?:\d+ +)?(\w+)$", summary, re.MULTILINE)
     made = set(rows) - {"total"}
-    assert {"accept4", "futex"} <= made, f"no trace of a server: {sorted(made)}"
+    assert {"accept4", "futex"} <= made, f"not the trace of a server: {sorted(made)}"
     denied = sorted(made - allowed(unit))
     print(f"{len(made)} system calls, denied: {denied}")
     sys.exit(bool(denied))

@@ -1,12 +1,12 @@
-# The checks of files: image, compose file, manifests, unit, Prometheus. Sourced by ../check.
+# Checks of files: image, compose file, manifests, unit, Prometheus. Sourced by ../check.
 
-# The layout of the compose file's mounts, which its prometheus.yml is written for.
+# The layout of the compose file's mounts, which prometheus.yml expects.
 mkdir "$work/prometheus"
 cp "$here/compose/prometheus.yml" "$here/prometheus/"*.yml "$work/prometheus/"
 
 alerts() { (cd "$work/prometheus" && promtool test rules alerts-test.yml); }
 
-# The unit with this binary in the place of the installed one, which is not there.
+# The unit with this binary instead of the installed one, which does not exist here.
 unit() {
   mkdir -p "$work/unit"
   sed "s#^ExecStart=[^ ]*#ExecStart=$binary#" "$here/systemd/asynclane.service" \
@@ -14,7 +14,7 @@ unit() {
   systemd-analyze verify "$work/unit/asynclane.service"
 }
 
-# The profiles that lie in the endpoint picker's ConfigMap, as files.
+# Writes the profiles of the endpoint picker's ConfigMap to files and checks them.
 profiles() {
   mkdir -p "$work/profiles"
   python - "$here/kubernetes/gateway/profiles.yaml" "$work/profiles" <<'PYTHON'

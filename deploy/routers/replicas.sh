@@ -1,20 +1,20 @@
-# Sourced by the `run` of a router: its environment, the replicas behind it, and the end of all.
+# Sourced by the `run` of a router: its Python environment, its replicas, and their shutdown.
 #
-# Settings, from the environment:
-#   ASYNCLANE  the binary; by default the one in PATH, else this repository's release build
-#   PORT       the router's port (8000); replicas listen on the two ports behind it
-#   WORKERS    addresses of replicas that run already, such as "http://a:8000 http://b:8000";
-#              then none is started
-#   ASYNCLANE_API_KEY  a key that the replicas ask for; the router is told it
-#   VENV       folder of the router's Python environment; made and filled where it is missing
-#   LOGS       folder of what replicas and router write; a new one under /tmp by default
+# Environment variables:
+#   ASYNCLANE  the binary; default: the one in PATH, otherwise this repository's release build
+#   PORT       the router's port (8000); replicas listen on the next two ports
+#   WORKERS    addresses of running replicas, such as "http://a:8000 http://b:8000"; then none is
+#              started
+#   ASYNCLANE_API_KEY  the key of the replicas, passed to the router
+#   VENV       folder of the router's Python environment; created if missing
+#   LOGS       folder of the logs of replicas and router; default: a new one under /tmp
 
 PORT="${PORT:-8000}"
 WORKERS="${WORKERS:-}"
 LOGS="${LOGS:-$(mktemp --directory)}"
 children=()
 
-# Ends what was started, the router first, so that it loses no replica while it still answers.
+# Ends all started processes, the router first, so that it does not lose replicas while it answers.
 end() {
   local index
   for ((index = ${#children[@]} - 1; index >= 0; index--)); do
@@ -25,8 +25,8 @@ end() {
 trap end EXIT
 trap 'exit 0' TERM INT
 
-# python_environment FOLDER: a virtual environment in $VENV with what FOLDER/requirements.lock
-# names and nothing else; `pip check` shows that nothing is missing.
+# python_environment FOLDER: creates a virtual environment in $VENV with exactly the packages of
+# FOLDER/requirements.lock; `pip check` verifies that they are complete.
 python_environment() {
   local name
   name="$(basename "$1")"
@@ -40,14 +40,14 @@ python_environment() {
   cp "$1/requirements.lock" "$VENV/installed"
 }
 
-# answers URL: whether it answers with a status below 400.
+# answers URL: succeeds if the status is below 400.
 answers() { curl --silent --fail --max-time 5 --output /dev/null "$1"; }
 
-# until_ready URL PID LOG: waits until URL answers; fails if the process ends before.
+# until_ready URL PID LOG: waits until URL answers; fails if the process ends first.
 until_ready() {
   until answers "$1"; do
     if ! kill -0 "$2" 2>/dev/null; then
-      echo "the process behind $1 has ended:" >&2
+      echo "the process of $1 has ended:" >&2
       tail --lines 20 "$3" >&2
       return 1
     fi
@@ -55,7 +55,7 @@ until_ready() {
   done
 }
 
-# start_replicas FLAGS...: two `asynclane serve FLAGS...`, and their addresses in WORKERS.
+# start_replicas FLAGS...: starts two `asynclane serve FLAGS...` and sets WORKERS to their addresses.
 start_replicas() {
   local index address
   if [ -n "$WORKERS" ]; then return; fi
@@ -74,8 +74,8 @@ start_replicas() {
   done
 }
 
-# serve_router READY COMMAND...: runs the router until it ends or this script is told to;
-# READY is the path that answers once the router does.
+# serve_router READY COMMAND...: runs the router until it or this script is ended. READY is the path
+# that answers when the router is ready.
 serve_router() {
   local ready="$1" status=0
   shift
