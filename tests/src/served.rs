@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use server::{AppState, Backend, Metrics, MetricsConfig, SamplingDefaults, ServedModel, Settings};
+use server::{
+    AppState, Backend, Metrics, MetricsConfig, Route, SamplingDefaults, ServedModel, Settings,
+};
 use step::{Executor, ExecutorSpec};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -30,48 +32,15 @@ impl Served {
 
     /// Starts a server with at most `max_running` sequences in the batch and `row_budget` rows in a step.
     pub fn over(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Self {
-        let tokenizer = Arc::new(run::tokenizer());
-        let ExecutorSpec {
-            page_size, pages, ..
-        } = executor.spec();
-        let metrics = Metrics::new(&MetricsConfig {
-            model_name: MODEL.to_owned(),
-            backend: "cpu-f32".to_owned(),
-            page_size,
-            pages,
-            row_budget,
-            vllm_aliases: true,
-        });
-        let config = engine::EngineConfig {
-            max_running,
-            max_waiting: 1024,
-            row_budget,
-            long_quantum: 100_000,
-            prefix_cache: true,
-            max_model_len: None,
-            classes: tokenizer.classes(),
-            wait_order: Arc::new(engine::ByPriority),
-            capabilities: engine::Capabilities::default(),
-        };
-        let decoding = engine::decoding::DecodingSpec::parse(engine::decoding::DEFAULT_PRESET);
-        let model = ServedModel {
-            id: MODEL.to_owned(),
-            created: 1_760_000_000,
-            owner: "asynclane".to_owned(),
-            is_demo: true,
-            fingerprint: "0.1.0-cpu-f32".to_owned(),
-            stop_tokens: vec![1, 4],
-            defaults: SamplingDefaults::default(),
-            decoding: decoding.expect("the default preset is valid"),
-        };
-        let (engine, _) = engine::spawn(&config, executor, metrics.observer())
-            .expect("the system gives a thread");
-        let backend = Backend {
-            engine,
-            tokenizer,
-            model: Arc::new(model),
-            metrics,
-        };
+        Self::serve(backend(executor, max_running, row_budget), Vec::new())
+    }
+
+    /// Starts a server with more endpoints than its own.
+    pub fn with_routes(executor: Box<dyn Executor>, routes: Vec<Route>) -> Self {
+        Self::serve(backend(executor, 64, 2048), routes)
+    }
+
+    fn serve(backend: Backend, routes: Vec<Route>) -> Self {
         let state = AppState::new(Settings::default());
         assert!(state.install(backend).is_ok(), "a new server has no model");
         let runtime = Builder::new_multi_thread().enable_all().build();
@@ -79,7 +48,9 @@ impl Served {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
         let listener = listener.expect("a port is free");
         let address = listener.local_addr().expect("the listener is bound");
-        runtime.spawn(server::serve(listener, state, std::future::pending()));
+        let router = server::router_with(state.clone(), routes);
+        let shutdown = std::future::pending();
+        runtime.spawn(server::serve_router(listener, state, router, shutdown));
         Self {
             client: Client::new(address),
             runtime: Some(runtime),
@@ -89,6 +60,53 @@ impl Served {
     /// A client of this server.
     pub fn client(&self) -> Client {
         self.client
+    }
+}
+
+/// A model behind an engine that runs at most `max_running` sequences together, and at most
+/// `row_budget` rows in a step.
+fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Backend {
+    let tokenizer = Arc::new(run::tokenizer());
+    let ExecutorSpec {
+        page_size, pages, ..
+    } = executor.spec();
+    let metrics = Metrics::new(&MetricsConfig {
+        model_name: MODEL.to_owned(),
+        backend: "cpu-f32".to_owned(),
+        page_size,
+        pages,
+        row_budget,
+        vllm_aliases: true,
+    });
+    let config = engine::EngineConfig {
+        max_running,
+        max_waiting: 1024,
+        row_budget,
+        long_quantum: 100_000,
+        prefix_cache: true,
+        max_model_len: None,
+        classes: tokenizer.classes(),
+        wait_order: Arc::new(engine::ByPriority),
+        capabilities: engine::Capabilities::default(),
+    };
+    let decoding = engine::decoding::DecodingSpec::parse(engine::decoding::DEFAULT_PRESET);
+    let model = ServedModel {
+        id: MODEL.to_owned(),
+        created: 1_760_000_000,
+        owner: "asynclane".to_owned(),
+        is_demo: true,
+        fingerprint: "0.1.0-cpu-f32".to_owned(),
+        stop_tokens: vec![1, 4],
+        defaults: SamplingDefaults::default(),
+        decoding: decoding.expect("the default preset is valid"),
+    };
+    let (engine, _) =
+        engine::spawn(&config, executor, metrics.observer()).expect("the system gives a thread");
+    Backend {
+        engine,
+        tokenizer,
+        model: Arc::new(model),
+        metrics,
     }
 }
 

@@ -78,22 +78,28 @@ fn table() -> BTreeMap<String, Row> {
     table
 }
 
-/// All quoted names in the server's sources.
+/// All quoted names and all names of struct fields in the sources of the server's endpoints.
 fn words() -> BTreeSet<String> {
     let mut words = BTreeSet::new();
-    let mut folders = vec![root().join("crates/server/src")];
+    let mut folders = vec![root().join("crates/server/src/api")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).expect("the sources are there") {
             let path = entry.expect("the folder can be read").path();
             if path.is_dir() {
                 folders.push(path);
-            } else {
-                let source = read(&path);
-                let quoted = source.split('"').filter(|word| is_name(word));
-                words.extend(quoted.map(str::to_owned));
+                continue;
             }
+            let source = read(&path);
+            let quoted = source.split('"');
+            let fields = source.lines().filter_map(|line| {
+                let line = line.trim().trim_start_matches("pub ");
+                line.split_once(": ").map(|(name, _)| name)
+            });
+            let names = quoted.chain(fields).filter(|word| is_name(word));
+            words.extend(names.map(str::to_owned));
         }
     }
+    assert!(words.contains("top_logprobs") && words.contains("user"));
     words
 }
 

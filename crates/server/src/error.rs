@@ -144,6 +144,15 @@ impl ApiError {
         }
     }
 
+    /// No model is called `id`.
+    pub fn model_not_found(id: &str) -> Self {
+        let message = format!("the model '{}' does not exist", clip(id));
+        Self {
+            param: Some("model".to_owned()),
+            ..Self::new(ErrorCode::ModelNotFound, message)
+        }
+    }
+
     /// The model is not loaded yet.
     pub fn loading() -> Self {
         let error = Self::new(ErrorCode::Loading, "the model is still loading");

@@ -1,25 +1,41 @@
-//! The HTTP server: OpenAI shapes, streaming, limits, errors, metrics, graceful shutdown, the
+//! The HTTP server: OpenAI's endpoints, streaming, limits, errors, metrics, graceful shutdown, the
 //! playground page.
 //!
-//! [`error`] is the only table of status codes, [`metrics`] names every metric once.
+//! A generation request takes one path:
+//!
+//! 1. [`api::endpoint`]: the handler reads the body under the limits of `http`.
+//! 2. `api/completions.rs`, `api/chat.rs`, ...: the endpoint reads its fields (`api/fields`) and
+//!    converts them to a [`Generation`].
+//! 3. [`pipeline::admit`] encodes the prompts, checks them against the context and compiles the
+//!    grammar.
+//! 4. [`pipeline::submit`] makes the engine's requests and submits all or none.
+//! 5. [`pipeline::deliver`]: events of the engine become the deltas of a [`Delivery`].
+//! 6. The endpoint shapes them as one JSON object or as server-sent events.
+//!
+//! To add an endpoint, implement [`Endpoint`] in a file of `api` and add its line to the table in
+//! `api/mod.rs`; outside this crate, pass its [`Route`] to [`router_with`]. [`error`] is the only
+//! table of status codes, [`metrics`] names every metric once.
 
-mod api;
+pub mod api;
+mod backend;
 pub mod error;
-mod fields;
 mod http;
-mod json;
 pub mod metrics;
-mod pipeline;
-mod record;
-mod request;
-mod spans;
+pub mod pipeline;
 mod state;
 
-pub use api::router;
+pub use api::endpoint::{Endpoint, Route};
+pub use api::fields::body::JsonBody;
+pub use api::{router, router_with};
+pub use backend::{Backend, SamplingDefaults, ServedModel};
+pub use error::{ApiError, ErrorCode};
 pub use http::keys::{ApiKeys, KeysError};
-pub use http::serve::serve;
+pub use http::serve::{serve, serve_router};
+pub use http::settings::Settings;
 pub use http::shutdown::{Phase, Shutdown};
 pub use metrics::{Metrics, MetricsConfig, SpanCounters};
 pub use pipeline::code::is_code_shaped;
+pub use pipeline::deliver::Delivery;
+pub use pipeline::generation::{Generation, Input};
 pub use pipeline::ids::choice_seed;
-pub use state::{AppState, Backend, SamplingDefaults, ServedModel, Settings};
+pub use state::AppState;

@@ -1,15 +1,17 @@
-//! The paths of the server.
+//! The endpoints: one file each. [`router`] is the table of paths.
 
-mod generate;
+pub(crate) mod chat;
+pub(crate) mod completions;
+pub mod endpoint;
+pub mod fields;
 mod health;
 mod loads;
 mod metrics;
 mod models;
+mod openai;
 mod playground;
-mod response;
-mod stream;
 mod tokens;
-pub mod trace;
+mod trace;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -21,19 +23,40 @@ use axum::routing::{MethodRouter, get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, CorsLayer};
 
+use self::chat::Chat;
+use self::completions::Completions;
+use self::endpoint::Route;
+use self::trace::Trace;
 use crate::error::{ApiError, ErrorCode, clip};
-
 use crate::http::shutdown::Phase;
-use crate::http::{keys, origin, request_id};
-use crate::request::Route;
+use crate::http::{authorization, origin, request_id};
 use crate::state::AppState;
 
 const READ: &str = "GET, HEAD, OPTIONS";
 const WRITE: &str = "POST, OPTIONS";
 
+/// The endpoints that generate.
+fn generating() -> [Route; 3] {
+    [
+        Route::of::<Completions>(),
+        Route::of::<Chat>(),
+        Route::of::<Trace>(),
+    ]
+}
+
 /// The whole server as a service.
 pub fn router(state: AppState) -> Router {
-    let mut routes = keyed(&state).merge(open());
+    router_with(state, [])
+}
+
+/// The whole server with `more` endpoints, under the same keys and limits.
+///
+/// # Panics
+/// Two routes have the same path.
+pub fn router_with(state: AppState, more: impl IntoIterator<Item = Route>) -> Router {
+    let generating: Vec<Route> = generating().into_iter().chain(more).collect();
+    state.count_requests_to(generating.iter().map(|route| route.path));
+    let mut routes = keyed(&state, generating).merge(open());
     if state.settings().playground {
         routes = routes.merge(page());
     }
@@ -55,23 +78,17 @@ pub fn router(state: AppState) -> Router {
 }
 
 /// Paths that need a key, if keys are configured.
-fn keyed(state: &AppState) -> Router<AppState> {
-    let generation = |route: Route| {
-        let handler = move |state: State<AppState>, request: Request| {
-            generate::generate(route, state, request)
-        };
-        only(post(handler), WRITE)
-    };
-    Router::new()
-        .route(Route::Completions.path(), generation(Route::Completions))
-        .route(Route::Chat.path(), generation(Route::Chat))
-        .route(Route::Trace.path(), generation(Route::Trace))
+fn keyed(state: &AppState, generating: Vec<Route>) -> Router<AppState> {
+    let routes = generating.into_iter().fold(Router::new(), |routes, route| {
+        routes.route(route.path, route.handler)
+    });
+    routes
         .route("/v1/models", only(get(models::list), READ))
         .route("/v1/models/{*id}", only(get(models::one), READ))
         .route("/tokenize", only(post(tokens::tokenize), WRITE))
         .route("/detokenize", only(post(tokens::detokenize), WRITE))
         .route("/tokenizer_info", only(get(tokens::info), READ))
-        .route_layer(from_fn_with_state(state.clone(), keys::check))
+        .route_layer(from_fn_with_state(state.clone(), authorization::check))
 }
 
 /// Paths for everybody: probes, and what load balancers read.

@@ -8,8 +8,9 @@ use engine::decoding::{CACHES, COMMITS, SCHEDULES, Value, cache_goes_with, prese
 use serde::Serialize;
 use serde_json::{Map, Value as JsonValue, json};
 
-use crate::error::{ApiError, ErrorCode, clip};
-use crate::state::{AppState, Backend};
+use crate::backend::Backend;
+use crate::error::ApiError;
+use crate::state::AppState;
 
 #[derive(Debug, Serialize)]
 struct Model<'a> {
@@ -46,8 +47,8 @@ pub async fn one(
     let backend = state.backend()?;
     match id {
         Ok(Path(id)) if id == backend.model.id => Ok(Json(model(backend)).into_response()),
-        Ok(Path(id)) => Err(not_found(&clip(&id))),
-        Err(_) => Err(not_found("?")),
+        Ok(Path(id)) => Err(ApiError::model_not_found(&id)),
+        Err(_) => Err(ApiError::model_not_found("?")),
     }
 }
 
@@ -126,15 +127,4 @@ fn presets(limits: &engine::Limits) -> Map<String, JsonValue> {
             )
         })
         .collect()
-}
-
-fn not_found(id: &str) -> ApiError {
-    let error = ApiError::new(
-        ErrorCode::ModelNotFound,
-        format!("the model '{id}' does not exist"),
-    );
-    ApiError {
-        param: Some("model".to_owned()),
-        ..error
-    }
 }

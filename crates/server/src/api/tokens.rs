@@ -2,16 +2,21 @@
 
 use axum::Json;
 use axum::extract::{Request, State};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use step::TokenId;
 
+use super::fields::body::JsonBody;
+use super::fields::messages::{self, Messages};
+use super::fields::prompt::{PromptKind, token_ids};
+use super::fields::shared::check_model;
+use super::fields::types::{List, Required, TokenNumber};
+use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::http::body;
 use crate::pipeline::admit::off_thread;
 use crate::pipeline::encode;
-use crate::request;
-use crate::state::{AppState, Backend};
+use crate::state::AppState;
 
 /// The answer of `/tokenize`.
 #[derive(Debug, Serialize)]
@@ -21,14 +26,53 @@ pub struct Tokenized {
     tokens: Vec<TokenId>,
 }
 
-/// The ids of a text or chat, exactly those that generation would see.
+/// The fields of `/tokenize` besides its prompt.
+#[derive(Debug, Deserialize)]
+struct TokenizeFields {
+    model: Option<String>,
+    add_special_tokens: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PromptField {
+    prompt: Required<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct MessagesField {
+    messages: Required<Messages>,
+}
+
+/// The body of `/detokenize`.
+#[derive(Debug, Deserialize)]
+struct DetokenizeFields {
+    model: Option<String>,
+    tokens: Required<List<TokenNumber>>,
+}
+
+/// The ids of a text or chat, the same that a generation sees.
 pub async fn tokenize(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Json<Tokenized>, ApiError> {
     with_body(&state, request, |backend, body| {
-        let request = request::tokenize(body, &backend.model.id)?;
-        let tokens = encode::one(&backend.tokenizer, &request)?;
+        let kind = PromptKind::of(body)?;
+        let fields: TokenizeFields = body.read()?;
+        let (model, tokenizer) = (fields.model.as_deref(), &backend.tokenizer);
+        let tokens = match kind {
+            PromptKind::Messages => {
+                let MessagesField { messages } = body.read()?;
+                let chat = messages::chat(messages.0)?;
+                check_model(model, backend)?;
+                encode::chat(tokenizer, &chat)?
+            }
+            PromptKind::Prompt => {
+                let PromptField { prompt } = body.read()?;
+                check_model(model, backend)?;
+                let add_special_tokens = fields.add_special_tokens.unwrap_or(true);
+                encode::text(tokenizer, &prompt.0, add_special_tokens)?
+            }
+        };
         Ok(Json(Tokenized {
             count: tokens.len(),
             max_model_len: backend.engine.limits().max_model_len,
@@ -44,11 +88,12 @@ pub async fn detokenize(
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
     with_body(&state, request, |backend, body| {
+        let fields: DetokenizeFields = body.read()?;
         let vocab_size = backend.engine.limits().vocab_size;
-        let tokens = request::detokenize(body, &backend.model.id, vocab_size)?;
-        Ok(Json(
-            json!({ "prompt": backend.tokenizer.decode(&tokens, false) }),
-        ))
+        let tokens = token_ids(&fields.tokens.0.0, vocab_size, "tokens")?;
+        check_model(fields.model.as_deref(), backend)?;
+        let text = backend.tokenizer.decode(&tokens, false);
+        Ok(Json(json!({ "prompt": text })))
     })
     .await
 }
@@ -69,7 +114,7 @@ pub async fn info(State(state): State<AppState>) -> Result<Json<Value>, ApiError
 async fn with_body<T: Send + 'static>(
     state: &AppState,
     request: Request,
-    work: impl FnOnce(&Backend, &[u8]) -> Result<T, ApiError> + Send + 'static,
+    work: impl FnOnce(&Backend, &JsonBody<'_>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let backend = state.backend()?.clone();
     let _in_flight = state
@@ -77,5 +122,8 @@ async fn with_body<T: Send + 'static>(
         .enter()
         .ok_or_else(ApiError::shutting_down)?;
     let body = body::read(request, state.settings()).await?;
-    off_thread(state, body.len(), move || work(&backend, &body)).await
+    off_thread(state, body.len(), move || {
+        work(&backend, &JsonBody::new(&body)?)
+    })
+    .await
 }

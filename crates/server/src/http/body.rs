@@ -6,8 +6,8 @@ use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use futures_util::StreamExt;
 
+use super::settings::Settings;
 use crate::error::{ApiError, ErrorCode};
-use crate::state::Settings;
 
 /// The bytes of a JSON body.
 ///

@@ -1,18 +1,9 @@
-//! API keys: who may use the server. Only digests are kept, only names are ever shown.
+//! API keys. Only digests are kept, only names are shown.
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderMap, Method};
-use axum::middleware::Next;
-use axum::response::Response;
 use sha2::{Digest, Sha256};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
-
-use crate::error::{ApiError, ErrorCode};
-use crate::http::refusal::refuse;
-use crate::state::AppState;
 
 /// Marks a digest where a key could stand.
 const DIGEST_MARK: &str = "sha256:";
@@ -123,44 +114,6 @@ impl std::fmt::Debug for ApiKeys {
         let names = self.entries.iter().map(|entry| &entry.name);
         formatter.debug_list().entries(names).finish()
     }
-}
-
-/// Whose key a request carried, in its extensions.
-#[derive(Clone, Debug)]
-pub struct KeyName(pub Arc<str>);
-
-/// Lets a request through if it carries a key that is accepted; its body has not been read yet.
-pub async fn check(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
-    let keys = &state.settings().keys;
-    // Asking for the methods of a path is no use of it; browsers ask without a key.
-    if keys.is_empty() || request.method() == Method::OPTIONS {
-        return next.run(request).await;
-    }
-    match bearer(request.headers()).and_then(|key| keys.name_of(key)) {
-        Some(name) => {
-            let name = KeyName(Arc::from(name));
-            request.extensions_mut().insert(name);
-            next.run(request).await
-        }
-        None => {
-            let message = "an API key is required: authorization: Bearer KEY";
-            let error = ApiError::new(ErrorCode::InvalidApiKey, message);
-            refuse(&state, &request, error, "no valid API key")
-        }
-    }
-}
-
-/// The key of the one `authorization` header, if it has that form.
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let mut values = headers.get_all(AUTHORIZATION).iter();
-    let (Some(value), None) = (values.next(), values.next()) else {
-        return None;
-    };
-    let value = value.as_bytes().trim_ascii();
-    let blank = value.iter().position(|byte| *byte == b' ')?;
-    let (scheme, key) = value.split_at(blank);
-    let key = key.trim_ascii_start();
-    (scheme.eq_ignore_ascii_case(b"bearer") && !key.is_empty()).then_some(key)
 }
 
 fn digest_of_key(key: &[u8]) -> [u8; 32] {

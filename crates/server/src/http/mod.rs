@@ -1,5 +1,6 @@
-//! HTTP without the API: who may ask, how large and slow a request may be, ids, shutdown.
+//! HTTP without the API: keys, origins, limits, request ids, shutdown.
 
+pub mod authorization;
 pub mod body;
 pub mod keys;
 pub mod limits;
@@ -7,4 +8,6 @@ pub mod origin;
 pub mod refusal;
 pub mod request_id;
 pub mod serve;
+pub mod settings;
 pub mod shutdown;
+pub mod sse;

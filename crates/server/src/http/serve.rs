@@ -11,10 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::settings::Settings;
 use crate::api::router;
 use crate::http::limits::WriteLimit;
 use crate::http::shutdown::Phase;
-use crate::state::{AppState, Settings};
+use crate::state::AppState;
 
 /// Time for the error events of ended requests, and for the last bytes, to leave.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -32,9 +33,23 @@ pub async fn serve(
     state: AppState,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
+    let router = router(state.clone());
+    serve_router(listener, state, router, shutdown).await
+}
+
+/// As [`serve`], with a `router` of [`crate::router_with`] over the same `state`.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_router(
+    listener: TcpListener,
+    state: AppState,
+    router: Router,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
     let mut server = Server {
         listener,
-        router: router(state.clone()),
+        router,
         settings: state.settings().clone(),
         connections: JoinSet::new(),
         close: watch::Sender::new(false),

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use engine::FinishReason;
-use prometheus::{Histogram, IntCounter};
+use prometheus::{Histogram, IntCounter, IntCounterVec};
 
 use super::register::Register;
 use super::seconds;
 use crate::error::ErrorCode;
-use crate::request::Route;
 
 const LATENCY: &[f64] = &[
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
@@ -88,7 +87,8 @@ impl Success {
 /// Handles of the metrics.
 #[derive(Debug)]
 pub struct Edge {
-    requests: [[IntCounter; 5]; 3],
+    /// By path and outcome.
+    requests: IntCounterVec,
     success: [IntCounter; 2],
     prompt_tokens: IntCounter,
     generation_tokens: IntCounter,
@@ -110,10 +110,9 @@ impl Edge {
         let time = |name, help| register.histogram(name, help, LATENCY);
         let size = |name, help| register.histogram(name, help, TOKENS);
         Self {
-            requests: register.counter_grid(
+            requests: register.counter_family(
                 ("requests_total", "Generation requests, once each"),
                 ["endpoint", "outcome"],
-                (Route::ALL.map(Route::path), Outcome::NAMES),
             ),
             success: register.counters(
                 ("request_success_total", "Requests answered in full"),
@@ -162,9 +161,17 @@ impl Edge {
         }
     }
 
-    /// Counts a request that has ended.
-    pub fn ended(&self, route: Route, outcome: Outcome) {
-        self.requests[route.index()][outcome as usize].inc();
+    /// Makes the series of the endpoint at `path` exist.
+    pub fn add_path(&self, path: &str) {
+        for outcome in Outcome::NAMES {
+            self.requests.with_label_values(&[path, outcome]);
+        }
+    }
+
+    /// Counts a request to the endpoint at `path` that has ended.
+    pub fn ended(&self, path: &str, outcome: Outcome) {
+        let counter = self.requests.with_label_values(&[path, outcome.name()]);
+        counter.inc();
     }
 
     /// Counts what a request that was answered in full has cost.

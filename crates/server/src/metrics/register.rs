@@ -38,15 +38,9 @@ impl<'a> Register<'a> {
         values.map(|value| family.with_label_values(&[value]))
     }
 
-    /// One counter per pair of values of two labels.
-    pub fn counter_grid<const N: usize, const M: usize>(
-        &self,
-        (name, help): (&str, &str),
-        labels: [&str; 2],
-        (rows, columns): ([&str; N], [&str; M]),
-    ) -> [[IntCounter; M]; N] {
-        let family = self.add(IntCounterVec::new(self.opts(name, help), &labels));
-        rows.map(|row| columns.map(|column| family.with_label_values(&[row, column])))
+    /// Counters by the values of two labels, which the caller makes exist.
+    pub fn counter_family(&self, (name, help): (&str, &str), labels: [&str; 2]) -> IntCounterVec {
+        self.add(IntCounterVec::new(self.opts(name, help), &labels))
     }
 
     /// A gauge.

@@ -1,41 +1,62 @@
-//! Admission: a request body becomes prompts of token ids within all limits.
+//! Admission: a request becomes prompts of token ids within all limits, and its grammar compiles.
 
 use decode::Constraint;
 
+use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::pipeline::encode::{self, Prompt};
-use crate::request::{self, Checks, GenerationRequest, Route};
-use crate::state::{AppState, Backend};
+use crate::pipeline::generation::Generation;
+use crate::state::AppState;
 
 /// A request with its prompts as ids, within all limits.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct Admitted {
     /// The request.
-    pub request: GenerationRequest,
+    pub generation: Generation,
     /// One per prompt.
     pub prompts: Vec<Prompt>,
     /// The grammar of every choice, at its start.
     pub constraint: Option<Box<dyn Constraint>>,
 }
 
-/// Parses and encodes `body`, off the async threads unless it is short, and compiles its grammar.
+/// Reads a request with `read`, encodes its prompts and compiles its grammar. Work on a body of
+/// more than [`crate::Settings::inline_encode_bytes`] bytes runs off the async threads.
 ///
 /// # Errors
-/// Every fault of the request.
-pub async fn prepare(state: &AppState, route: Route, body: Vec<u8>) -> Result<Prepared, ApiError> {
+/// Those of `read`; prompts that cannot be encoded or do not fit the context; a grammar that is
+/// refused.
+pub async fn admit<T: Send + 'static>(
+    state: &AppState,
+    bytes: usize,
+    read: impl FnOnce(&Backend) -> Result<(T, Generation), ApiError> + Send + 'static,
+) -> Result<(T, Admitted), ApiError> {
     let backend = state.backend()?.clone();
-    let bytes = body.len();
-    let parsing = backend.clone();
-    let prepared = off_thread(state, bytes, move || prepare_now(&parsing, route, &body)).await?;
-    let Some(structured) = prepared.request.structured.clone() else {
-        return Ok(prepared);
+    let encoding = backend.clone();
+    let encode = move || {
+        let (own, generation) = read(&encoding)?;
+        let limits = encoding.engine.limits();
+        let prompts = encode::prompts(&encoding.tokenizer, &generation, limits)?;
+        let admitted = Admitted {
+            generation,
+            prompts,
+            constraint: None,
+        };
+        Ok((own, admitted))
+    };
+    let (own, admitted) = off_thread(state, bytes, encode).await?;
+    let Some(structured) = admitted.generation.structured.clone() else {
+        return Ok((own, admitted));
     };
     let grammars = state.grammars().clone();
     let compile = move || grammars.compile(&backend, &structured);
-    Ok(Prepared {
-        constraint: Some(blocking(state, compile).await?),
-        ..prepared
-    })
+    let constraint = Some(blocking(state, compile).await?);
+    Ok((
+        own,
+        Admitted {
+            constraint,
+            ..admitted
+        },
+    ))
 }
 
 /// Runs `work` on a body of `bytes` bytes: here if it is short, else off the async threads.
@@ -53,12 +74,11 @@ pub async fn off_thread<T: Send + 'static>(
     blocking(state, work).await
 }
 
-/// Runs `work` off the async threads.
+/// Runs `work` off the async threads, on at most one thread per core.
 async fn blocking<T: Send + 'static>(
     state: &AppState,
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    // A bound on the work at hand: short bodies overtake those that wait here.
     let permit = state
         .encoders()
         .acquire()
@@ -67,20 +87,4 @@ async fn blocking<T: Send + 'static>(
     let done = tokio::task::spawn_blocking(work).await;
     drop(permit);
     done.map_err(|_| ApiError::internal())?
-}
-
-fn prepare_now(backend: &Backend, route: Route, body: &[u8]) -> Result<Prepared, ApiError> {
-    let (model, limits) = (&backend.model, backend.engine.limits());
-    let checks = Checks {
-        model: &model.id,
-        vocab_size: limits.vocab_size,
-        decoding: &model.decoding,
-    };
-    let request = request::parse(route, body, checks)?;
-    let prompts = encode::prompts(&backend.tokenizer, &request, limits)?;
-    Ok(Prepared {
-        request,
-        prompts,
-        constraint: None,
-    })
 }

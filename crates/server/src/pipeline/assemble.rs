@@ -4,7 +4,7 @@ use engine::{Event, FinishReason, SequenceStats, StepTrace, TokenLogprob};
 use step::TokenId;
 use text::TextStream;
 
-use crate::pipeline::logprobs::{Scored, Scorer};
+use crate::pipeline::logprobs::{ScoredToken, Scorer};
 
 /// What some events add to a choice. The deltas of a choice, joined, are its plain answer.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,7 +16,7 @@ pub struct Delta {
     /// Ids of the tokens delivered.
     pub token_ids: Vec<TokenId>,
     /// The same tokens with their probabilities, if those are wanted.
-    pub scored: Vec<Scored>,
+    pub scored: Vec<ScoredToken>,
     /// Set once, when nothing more will be delivered.
     pub finish: Option<FinishReason>,
     /// The sequence has a place in the batch.
@@ -28,7 +28,15 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// Whether there is anything a client would see.
+    /// Appends what a client sees of `next`, a later delta of the same choice.
+    pub fn join(&mut self, next: Self) {
+        self.text.push_str(&next.text);
+        self.token_ids.extend(next.token_ids);
+        self.scored.extend(next.scored);
+        self.finish = self.finish.or(next.finish);
+    }
+
+    /// Whether there is anything that a client sees.
     pub fn is_visible(&self) -> bool {
         !self.text.is_empty() || self.finish.is_some()
     }
@@ -53,7 +61,7 @@ pub struct ChoiceAssembler {
     /// Ids that belong to the answer and are not delivered.
     held: Vec<TokenId>,
     /// The same with their probabilities, if those are wanted.
-    held_scored: Vec<Scored>,
+    held_scored: Vec<ScoredToken>,
     scorer: Option<Scorer>,
     /// Tokens pushed so far that belong to the answer.
     used: usize,

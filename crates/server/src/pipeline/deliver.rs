@@ -1,33 +1,24 @@
-//! A request in the engine: the deltas of all its choices, its usage and its end.
+//! An accepted request: the deltas of all its choices, its usage and its end.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
 use futures_util::stream::SelectAll;
 use step::TokenId;
 use text::Tokenizer;
 
-use crate::api::trace::Lanes;
 use crate::error::ApiError;
-use crate::http::shutdown::Phase;
-use crate::pipeline::admit::Prepared;
 use crate::pipeline::assemble::Delta;
 use crate::pipeline::best_of;
 use crate::pipeline::choice::Choice;
-use crate::pipeline::encode::Prompt;
-use crate::pipeline::submit::submit;
+use crate::pipeline::lanes::Lanes;
+use crate::pipeline::record::Record;
 use crate::pipeline::usage::{Usage, UsageSum};
-use crate::record::Record;
-use crate::request::{Endpoint, Output};
-use crate::state::{AppState, Backend};
 
 /// What is the same in every part of an answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Where the request came in.
-    pub endpoint: Endpoint,
     /// Unique id with the endpoint's prefix.
     pub id: String,
     /// Unix time in seconds.
@@ -36,8 +27,8 @@ pub struct Answer {
     pub model: String,
     /// `system_fingerprint`.
     pub fingerprint: String,
-    /// How the answer is shaped.
-    pub output: Output,
+    /// Whether choices carry log-probabilities, with this many of the most probable tokens.
+    pub logprobs: Option<u8>,
     /// Ids of every prompt.
     pub prompts: Vec<Arc<[TokenId]>>,
     /// Choices per prompt.
@@ -67,77 +58,24 @@ impl Answer {
     }
 }
 
-/// All choices of a request. Dropping it cancels what still runs.
-pub struct Generation {
-    answer: Answer,
-    choices: SelectAll<Choice>,
-    lanes: Lanes,
-    usage: UsageSum,
-    record: Record,
-    ending: Pin<Box<dyn Future<Output = ()> + Send>>,
+/// All choices of an accepted request. Dropping it cancels the sequences that still run.
+pub struct Delivery {
+    pub(super) answer: Answer,
+    pub(super) choices: SelectAll<Choice>,
+    pub(super) lanes: Lanes,
+    pub(super) usage: UsageSum,
+    pub(super) record: Record,
+    /// Ends when the server ends the requests that are left.
+    pub(super) ending: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-impl Generation {
-    /// Submits `prepared`; `record` ends with the error if that fails.
-    ///
-    /// # Errors
-    /// As [`submit`].
-    pub fn start(
-        state: &AppState,
-        backend: &Backend,
-        prepared: Prepared,
-        mut record: Record,
-    ) -> Result<Self, ApiError> {
-        let request = &prepared.request;
-        let seed = request.seed.unwrap_or_else(|| state.ids().seed());
-        let submitted =
-            submit(state, backend, &prepared, seed).inspect_err(|error| record.fail(error))?;
-        record.accepted(submitted.choices.len());
-        let prompt_tokens = prepared.prompts.iter().map(Prompt::tokens).sum();
-        let usage = UsageSum::new(request.decoding.label.clone(), seed, prompt_tokens);
-        let prefix = match (request.trace, request.endpoint) {
-            (true, _) => "trace",
-            (false, Endpoint::Completions) => "cmpl",
-            (false, Endpoint::Chat) => "chatcmpl",
-        };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let answer = Answer {
-            endpoint: request.endpoint,
-            id: format!("{prefix}-{:016x}", state.ids().next()),
-            created: now.map_or(0, |now| now.as_secs()),
-            model: backend.model.id.clone(),
-            fingerprint: backend.model.fingerprint.clone(),
-            output: request.output,
-            n: request.n as usize,
-            best_of: request.best_of as usize,
-            tokenizer: Arc::clone(&backend.tokenizer),
-            budget: prepared
-                .prompts
-                .first()
-                .map_or(0, |prompt| prompt.max_tokens),
-            prompts: prepared
-                .prompts
-                .into_iter()
-                .map(|prompt| prompt.ids)
-                .collect(),
-        };
-        let ending = Box::pin(state.shutdown().reached(Phase::Ending));
-        Ok(Self {
-            answer,
-            choices: submitted.choices.into_iter().collect(),
-            lanes: submitted.lanes,
-            usage,
-            record,
-            ending,
-        })
-    }
-
+impl Delivery {
     /// What is the same in every part of the answer.
     pub fn answer(&self) -> &Answer {
         &self.answer
     }
 
-    /// The lanes that a traced sequence begins with.
+    /// The first lanes of a traced sequence; none for others.
     pub fn lanes(&self) -> &Lanes {
         &self.lanes
     }
@@ -175,9 +113,29 @@ impl Generation {
         Some(Ok(delta))
     }
 
+    /// The whole answer: every choice as the join of its deltas, by index, and the final usage. Of
+    /// more sequences than choices, the most likely ones. Call it instead of [`Delivery::next`].
+    ///
+    /// # Errors
+    /// A sequence failed, or the server ended it.
+    pub async fn collect(&mut self) -> Result<(Vec<Delta>, Usage), ApiError> {
+        let mut joined: Vec<Delta> = (0..self.answer.sequences())
+            .map(|index| Delta {
+                index,
+                ..Delta::default()
+            })
+            .collect();
+        while let Some(delta) = self.next().await {
+            let delta = delta?;
+            joined[delta.index].join(delta);
+        }
+        let choices = self.choose(joined);
+        Ok((choices, self.finish()))
+    }
+
     /// The choices among `answers`, the joined deltas of every sequence, all ended. Only their
     /// tokens count as delivered.
-    pub fn choose(&mut self, answers: Vec<Delta>) -> Vec<Delta> {
+    fn choose(&mut self, answers: Vec<Delta>) -> Vec<Delta> {
         let (n, best_of) = (self.answer.n, self.answer.best_of);
         if n == best_of {
             return answers;
@@ -194,7 +152,7 @@ impl Generation {
         self.usage.running()
     }
 
-    /// The final usage; the request counts as answered in full.
+    /// The final usage; counts the request as answered in full. Call it once, after the last delta.
     pub fn finish(&mut self) -> Usage {
         let usage = self.usage.last();
         self.record.succeed(&usage);

@@ -8,7 +8,7 @@ use text::{Message, TextError, Tokenizer};
 
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::pipeline::code::is_code_shaped;
-use crate::request::{GenerationRequest, Input, TokenizeRequest};
+use crate::pipeline::generation::{Generation, Input};
 
 /// Most tokens of a chat answer whose request sets no limit.
 pub const MAX_DEFAULT_TOKENS: u32 = 1024;
@@ -42,13 +42,13 @@ impl Prompt {
 /// template.
 pub fn prompts(
     tokenizer: &Tokenizer,
-    request: &GenerationRequest,
+    request: &Generation,
     limits: Limits,
 ) -> Result<Vec<Prompt>, ApiError> {
-    let field = request.endpoint.prompt_field();
-    let echo = request.output.echo;
+    let field = request.names.prompt;
+    let echo = request.text.echo;
     let fault = |error| encode_fault(error, field);
-    let specials = request.output.special_tokens();
+    let specials = request.text.detokenizer();
     let text_of = |ids: &[TokenId]| {
         let mut detokenizer = tokenizer.detokenizer(specials);
         detokenizer.push(ids) + &detokenizer.finish()
@@ -103,27 +103,26 @@ pub fn prompts(
     Ok(prompts)
 }
 
-/// The ids of the one text or chat of a `/tokenize` request.
+/// The ids of `text`, the field `prompt` of a request.
 ///
 /// # Errors
-/// Faults of the text or of the chat template.
-pub fn one(tokenizer: &Tokenizer, request: &TokenizeRequest) -> Result<Vec<TokenId>, ApiError> {
-    let (field, encoded) = match &request.input {
-        Input::Chat(messages) => {
-            let encoded =
-                chat_text(tokenizer, messages).and_then(|text| tokenizer.encode(&text, false));
-            ("messages", encoded)
-        }
-        Input::Texts(texts) => {
-            let text = texts.concat();
-            (
-                "prompt",
-                tokenizer.encode(&text, request.add_special_tokens),
-            )
-        }
-        Input::Ids(lists) => return Ok(lists.concat()),
-    };
-    encoded.map_err(|error| encode_fault(error, field))
+/// A text that cannot be encoded.
+pub fn text(
+    tokenizer: &Tokenizer,
+    text: &str,
+    add_special_tokens: bool,
+) -> Result<Vec<TokenId>, ApiError> {
+    let ids = tokenizer.encode(text, add_special_tokens);
+    ids.map_err(|error| encode_fault(error, "prompt"))
+}
+
+/// The ids of a chat, the field `messages` of a request, up to the opening of the assistant's turn.
+///
+/// # Errors
+/// Faults of a text or of the chat template.
+pub fn chat(tokenizer: &Tokenizer, messages: &[Message]) -> Result<Vec<TokenId>, ApiError> {
+    let ids = chat_text(tokenizer, messages).and_then(|text| tokenizer.encode(&text, false));
+    ids.map_err(|error| encode_fault(error, "messages"))
 }
 
 /// A chat as the model was trained on it, up to the opening of the assistant's turn.
@@ -152,11 +151,11 @@ fn open_chat_text(tokenizer: &Tokenizer, messages: &[Message]) -> Result<String,
 /// The budget of a prompt of `length` tokens, which must fit the context with it and with the
 /// `behind` tokens of the suffix.
 fn budget(
-    request: &GenerationRequest,
+    request: &Generation,
     (length, behind): (usize, usize),
     limits: Limits,
 ) -> Result<u32, ApiError> {
-    let field = request.endpoint.prompt_field();
+    let field = request.names.prompt;
     if length == 0 {
         return Err(ApiError::field(
             ErrorCode::InvalidValue,
@@ -181,7 +180,7 @@ fn budget(
                 "must be at most {rest}: this model's maximum context length is {context} tokens, \
                  of which {takes} {used}"
             );
-            Err(exceeded(request.max_tokens_field, rest))
+            Err(exceeded(request.names.max_tokens, rest))
         }
         (None, _) if prompt <= context => Err(exceeded(
             "suffix",

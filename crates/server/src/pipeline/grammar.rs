@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock};
 use decode::Constraint;
 use text::{Grammars, TextError};
 
+use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode, clip};
-use crate::request::Structured;
-use crate::state::Backend;
+use crate::pipeline::generation::Structured;
 
 /// What all grammars of the model share, made for the first of them; cheap to clone.
 #[derive(Clone, Debug, Default)]

@@ -1,19 +1,12 @@
-//! Log-probabilities of delivered tokens, and their JSON shapes.
+//! Log-probabilities of delivered tokens, and where each token starts in the text.
 
 use engine::TokenLogprob;
-use serde::ser::{SerializeMap, SerializeSeq};
-use serde::{Serialize, Serializer};
-use step::{TokenId, TopToken};
-use text::{Detokenizer, Tokenizer};
-
-use crate::request::Endpoint;
-
-/// Least log-probability that a client sees: JSON has no minus infinity.
-const LEAST: f32 = -9999.0;
+use step::TokenId;
+use text::Detokenizer;
 
 /// One token of a choice with its probability.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Scored {
+pub struct ScoredToken {
     /// The token.
     pub token: TokenId,
     /// Its probability, and the most probable tokens at its position.
@@ -44,12 +37,15 @@ impl Scorer {
     }
 
     /// The next tokens of the choice, each with its entry of `logprobs`.
-    pub fn push(&mut self, tokens: &[TokenId], logprobs: Box<[TokenLogprob]>) -> Vec<Scored> {
-        let scored = tokens.iter().zip(logprobs).map(|(&token, logprob)| Scored {
-            token,
-            logprob,
-            offset: self.advance(token),
-        });
+    pub fn push(&mut self, tokens: &[TokenId], logprobs: Box<[TokenLogprob]>) -> Vec<ScoredToken> {
+        let scored = tokens
+            .iter()
+            .zip(logprobs)
+            .map(|(&token, logprob)| ScoredToken {
+                token,
+                logprob,
+                offset: self.advance(token),
+            });
         scored.collect()
     }
 
@@ -65,134 +61,3 @@ impl Scorer {
         offset
     }
 }
-
-/// `logprobs` of a choice or a chunk.
-#[derive(Clone, Copy, Debug)]
-pub struct Logprobs<'a> {
-    /// The tokens.
-    pub scored: &'a [Scored],
-    /// For their texts.
-    pub tokenizer: &'a Tokenizer,
-    /// Whose shape it has.
-    pub endpoint: Endpoint,
-}
-
-impl Serialize for Logprobs<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (scored, tokenizer) = (self.scored, self.tokenizer);
-        match self.endpoint {
-            Endpoint::Completions => {
-                let each = |value: fn(&Scored) -> f32| scored.iter().map(value).collect();
-                let text = |one: &Scored| tokenizer.token_text(one.token);
-                let lists = Lists {
-                    tokens: scored.iter().map(text).collect(),
-                    token_logprobs: each(|one| clipped(one.logprob.logprob)),
-                    top_logprobs: scored.iter().map(|one| Table(one, tokenizer)).collect(),
-                    text_offset: scored.iter().map(|one| one.offset).collect(),
-                };
-                lists.serialize(serializer)
-            }
-            Endpoint::Chat => {
-                let mut map = serializer.serialize_map(Some(1))?;
-                map.serialize_entry("content", &Content(scored, tokenizer))?;
-                map.end()
-            }
-        }
-    }
-}
-
-/// The shape of completions: parallel lists.
-#[derive(Serialize)]
-struct Lists<'a> {
-    tokens: Vec<String>,
-    token_logprobs: Vec<f32>,
-    top_logprobs: Vec<Table<'a>>,
-    text_offset: Vec<usize>,
-}
-
-/// The chosen token and the most probable ones by their texts. Of several with one text the
-/// chosen counts, else the most probable.
-struct Table<'a>(&'a Scored, &'a Tokenizer);
-
-impl Serialize for Table<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(scored, tokenizer) = *self;
-        let mut entries: Vec<(String, f32)> = Vec::new();
-        let chosen = tokenizer.token_text(scored.token);
-        entries.push((chosen, scored.logprob.logprob));
-        for top in possible(scored) {
-            let text = tokenizer.token_text(top.token);
-            if entries.iter().all(|(known, _)| *known != text) {
-                entries.push((text, top.logprob));
-            }
-        }
-        // The order of the ranks; the chosen one keeps its place among equals.
-        entries.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-        let mut map = serializer.serialize_map(Some(entries.len()))?;
-        for (text, logprob) in entries {
-            map.serialize_entry(&text, &clipped(logprob))?;
-        }
-        map.end()
-    }
-}
-
-/// The shape of chats: one object a token.
-struct Content<'a>(&'a [Scored], &'a Tokenizer);
-
-impl Serialize for Content<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(scored, tokenizer) = *self;
-        let mut list = serializer.serialize_seq(Some(scored.len()))?;
-        for one in scored {
-            let top = |top: TopToken| Entry::new(top.token, top.logprob, tokenizer);
-            list.serialize_element(&Token {
-                entry: Entry::new(one.token, one.logprob.logprob, tokenizer),
-                top_logprobs: possible(one).map(top).collect(),
-            })?;
-        }
-        list.end()
-    }
-}
-
-#[derive(Serialize)]
-struct Token {
-    #[serde(flatten)]
-    entry: Entry,
-    top_logprobs: Vec<Entry>,
-}
-
-#[derive(Serialize)]
-struct Entry {
-    token: String,
-    logprob: f32,
-    /// Null for an id that the tokenizer has no token for.
-    bytes: Option<Vec<u8>>,
-}
-
-impl Entry {
-    fn new(token: TokenId, logprob: f32, tokenizer: &Tokenizer) -> Self {
-        Self {
-            token: tokenizer.token_text(token),
-            logprob: clipped(logprob),
-            bytes: tokenizer.token_bytes(token),
-        }
-    }
-}
-
-/// The most probable tokens that can occur at all.
-fn possible(scored: &Scored) -> impl Iterator<Item = TopToken> {
-    let top = scored.logprob.top.iter().copied();
-    top.filter(|top| top.logprob > f32::NEG_INFINITY)
-}
-
-/// Finite, and never the negative zero.
-fn clipped(logprob: f32) -> f32 {
-    if logprob >= LEAST {
-        logprob.min(0.0) + 0.0
-    } else {
-        LEAST
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -2,14 +2,18 @@
 
 pub mod admit;
 pub mod assemble;
-pub mod best_of;
-pub mod choice;
-pub mod code;
+pub(crate) mod best_of;
+pub(crate) mod choice;
+pub(crate) mod code;
 pub mod deliver;
-pub mod encode;
-pub mod grammar;
-pub mod ids;
-pub mod logprobs;
+pub(crate) mod encode;
+pub mod generation;
+pub(crate) mod grammar;
+pub(crate) mod ids;
+pub(crate) mod lanes;
+pub(crate) mod logprobs;
+pub(crate) mod record;
+pub(crate) mod spans;
 pub mod submit;
 pub mod usage;
-pub mod waiting;
+pub(crate) mod waiting;

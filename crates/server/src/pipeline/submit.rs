@@ -1,50 +1,45 @@
 //! From an admitted request to sequences in the engine.
 
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use engine::{EventStream, Refusal, SubmitError};
 use step::{Bias, Sampling, TokenId};
 use text::{StreamOptions, TextStream};
 
-use crate::api::trace::Lanes;
+use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
-use crate::pipeline::admit::Prepared;
+use crate::http::shutdown::Phase;
+use crate::pipeline::admit::Admitted;
 use crate::pipeline::assemble::ChoiceAssembler;
 use crate::pipeline::choice::Choice;
+use crate::pipeline::deliver::{Answer, Delivery};
 use crate::pipeline::encode::Prompt;
+use crate::pipeline::generation::Generation;
 use crate::pipeline::ids::choice_seed;
+use crate::pipeline::lanes::Lanes;
 use crate::pipeline::logprobs::Scorer;
-use crate::request::GenerationRequest;
-use crate::state::{AppState, Backend};
+use crate::pipeline::record::Record;
+use crate::pipeline::usage::UsageSum;
+use crate::state::AppState;
 
 /// Temperatures below this are greedy.
 const TINY_TEMPERATURE: f64 = 1e-5;
 
-/// A request that the engine has taken.
-#[derive(Debug)]
-pub struct Submitted {
-    /// Its choices.
-    pub choices: Vec<Choice>,
-    /// The lanes that a traced sequence begins with; none for others.
-    pub lanes: Lanes,
-}
-
-/// The sequences of a submitted request, in order: index = prompt × best_of + i.
+/// Submits all sequences of an admitted request, or none: prompt x `best_of`. Ids of the answer
+/// begin with `id_prefix`; `record` ends with the error if submission fails.
 ///
 /// # Errors
 /// `overloaded`, or a sequence that can never be served.
 pub fn submit(
     state: &AppState,
     backend: &Backend,
-    prepared: &Prepared,
-    seed: i64,
-) -> Result<Submitted, ApiError> {
-    let request = &prepared.request;
-    let mut requests = Vec::new();
-    for prompt in &prepared.prompts {
-        for choice in 0..request.best_of {
-            let seed = choice_seed(seed, choice);
-            requests.push(sequence(backend, prepared, prompt, seed));
-        }
-    }
+    (id_prefix, admitted): (&str, Admitted),
+    mut record: Record,
+) -> Result<Delivery, ApiError> {
+    let generation = &admitted.generation;
+    let seed = generation.seed.unwrap_or_else(|| state.ids().seed());
+    let requests = sequences(backend, &admitted, seed);
     let lanes = match requests.first() {
         Some(first) if first.trace => Lanes::new(first),
         _ => Lanes::default(),
@@ -52,40 +47,91 @@ pub fn submit(
     let streams = backend
         .engine
         .submit(requests)
-        .map_err(|error| refuse(backend, error, request))?;
+        .map_err(|error| refusal(backend, error, generation))
+        .inspect_err(|error| record.fail(error))?;
+    record.accepted(streams.len());
+    let choices = choices(state, backend, &admitted, streams);
+    let prompt_tokens = admitted.prompts.iter().map(Prompt::tokens).sum();
+    let usage = UsageSum::new(generation.decoding.label.clone(), seed, prompt_tokens);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let answer = Answer {
+        id: format!("{id_prefix}-{:016x}", state.ids().next()),
+        created: now.map_or(0, |now| now.as_secs()),
+        model: backend.model.id.clone(),
+        fingerprint: backend.model.fingerprint.clone(),
+        logprobs: generation.logprobs,
+        n: generation.n as usize,
+        best_of: generation.best_of as usize,
+        tokenizer: Arc::clone(&backend.tokenizer),
+        budget: admitted.prompts.first().map_or(0, |first| first.max_tokens),
+        prompts: admitted
+            .prompts
+            .into_iter()
+            .map(|prompt| prompt.ids)
+            .collect(),
+    };
+    Ok(Delivery {
+        answer,
+        choices: choices.into_iter().collect(),
+        lanes,
+        usage,
+        record,
+        ending: Box::pin(state.shutdown().reached(Phase::Ending)),
+    })
+}
+
+/// The engine's requests, in order: index = prompt x `best_of` + i.
+fn sequences(backend: &Backend, admitted: &Admitted, seed: i64) -> Vec<engine::Request> {
+    let mut requests = Vec::new();
+    for prompt in &admitted.prompts {
+        for choice in 0..admitted.generation.best_of {
+            let seed = choice_seed(seed, choice);
+            requests.push(sequence(backend, admitted, prompt, seed));
+        }
+    }
+    requests
+}
+
+/// The sequences in flight, in the order of `streams`.
+fn choices(
+    state: &AppState,
+    backend: &Backend,
+    admitted: &Admitted,
+    streams: Vec<EventStream>,
+) -> Vec<Choice> {
+    let generation = &admitted.generation;
     let options = StreamOptions {
-        skip_special_tokens: request.output.skip_special_tokens,
-        stop: request.stops.strings.clone(),
-        include_stop_str_in_output: request.output.include_stop,
-        min_tokens: request.stops.min_tokens as usize,
+        skip_special_tokens: !generation.text.special_tokens,
+        stop: generation.stops.strings.clone(),
+        include_stop_str_in_output: generation.text.stop_string,
+        min_tokens: generation.stops.min_tokens as usize,
     };
     let text = TextStream::new(&backend.tokenizer, &options);
-    let scorer = logprobs(request).map(|_| {
-        let specials = request.output.special_tokens();
+    let scorer = logprobs(generation).map(|_| {
+        let specials = generation.text.detokenizer();
         Scorer::new(backend.tokenizer.detokenizer(specials))
     });
     let choice = |(index, events): (usize, EventStream)| {
-        let prompt = &prepared.prompts[index / request.best_of as usize];
+        let prompt = &admitted.prompts[index / generation.best_of as usize];
         let assembler = ChoiceAssembler::new(index, text.clone(), prompt.echo.clone())
-            .traced(request.trace)
+            .traced(generation.trace)
             .scored(scorer.clone());
         let waiting = state.waiting_tokens().enter(prompt.tokens());
         Choice::new(events, assembler, waiting)
     };
-    let choices = streams.into_iter().enumerate().map(choice).collect();
-    Ok(Submitted { choices, lanes })
+    streams.into_iter().enumerate().map(choice).collect()
 }
 
-/// The log-probabilities that the engine has to give: those asked for, and those that tell the
-/// best sequences.
-fn logprobs(request: &GenerationRequest) -> Option<u8> {
-    let ranked = (request.best_of > request.n).then_some(0);
-    request.output.logprobs.or(ranked)
+/// The log-probabilities that the engine computes: those of the request, and those that rank its
+/// sequences.
+fn logprobs(generation: &Generation) -> Option<u8> {
+    let ranked = (generation.best_of > generation.n).then_some(0);
+    generation.logprobs.or(ranked)
 }
 
-fn sequence(backend: &Backend, prepared: &Prepared, prompt: &Prompt, seed: u64) -> engine::Request {
-    let (request, model) = (&prepared.request, &backend.model);
-    let (fields, defaults) = (request.sampling, model.defaults);
+fn sequence(backend: &Backend, admitted: &Admitted, prompt: &Prompt, seed: u64) -> engine::Request {
+    let (generation, model) = (&admitted.generation, &backend.model);
+    let (fields, defaults) = (generation.sampling, model.defaults);
     let temperature = fields.temperature.unwrap_or(defaults.temperature);
     let top_k = fields
         .top_k
@@ -102,10 +148,10 @@ fn sequence(backend: &Backend, prepared: &Prepared, prompt: &Prompt, seed: u64) 
         seed,
         clock: 0,
     };
-    // With ignore_eos the model's own stop ids never come up, those of the request still stop.
-    let stops = &request.stops;
+    // With ignore_eos the model's own stop ids are banned; those of the request still stop.
+    let stops = &generation.stops;
     let ban = |token: &TokenId| Bias::ban(*token);
-    let mut biases = request.biases.clone();
+    let mut biases = generation.biases.clone();
     let own = if stops.ignore_eos {
         biases.extend(model.stop_tokens.iter().map(ban));
         &[][..]
@@ -118,23 +164,23 @@ fn sequence(backend: &Backend, prepared: &Prepared, prompt: &Prompt, seed: u64) 
             stop_tokens.push(*token);
         }
     }
-    let decoding = request.decoding.clone();
+    let decoding = generation.decoding.clone();
     engine::Request {
         sampling,
         stop_tokens,
         min_tokens: stops.min_tokens.min(prompt.max_tokens),
         biases,
         suffix: prompt.suffix.to_vec(),
-        penalties: request.penalties,
-        logprobs: logprobs(request),
-        constraint: prepared.constraint.clone(),
+        penalties: generation.penalties,
+        logprobs: logprobs(generation),
+        constraint: admitted.constraint.clone(),
         code_prompt: prompt.code,
-        trace: request.trace,
+        trace: generation.trace,
         ..engine::Request::new(prompt.ids.to_vec(), prompt.max_tokens, decoding)
     }
 }
 
-fn refuse(backend: &Backend, error: SubmitError, request: &GenerationRequest) -> ApiError {
+fn refusal(backend: &Backend, error: SubmitError, generation: &Generation) -> ApiError {
     match error {
         SubmitError::Overloaded { waiting } => {
             let running = backend.engine.limits().max_running.max(1);
@@ -147,12 +193,12 @@ fn refuse(backend: &Backend, error: SubmitError, request: &GenerationRequest) ->
             let rest = format!("does not fit: {refusal}");
             ApiError::field(
                 ErrorCode::ContextLengthExceeded,
-                request.max_tokens_field,
+                generation.names.max_tokens,
                 rest,
             )
         }
         SubmitError::Refused(refusal @ Refusal::UnknownToken { .. }) => {
-            let field = request.endpoint.prompt_field();
+            let field = generation.names.prompt;
             ApiError::field(
                 ErrorCode::InvalidValue,
                 field,

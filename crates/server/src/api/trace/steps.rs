@@ -8,7 +8,7 @@ use serde::Serialize;
 use step::TokenId;
 use text::Tokenizer;
 
-use super::lanes::{Lane, Lanes};
+use crate::pipeline::lanes::{Lane, Lanes};
 
 /// A changed position: offset, token, its text, its probability, what became of it.
 pub type Cell = (u32, TokenId, String, f64, &'static str);

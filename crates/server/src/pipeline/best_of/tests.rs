@@ -4,10 +4,10 @@ use engine::TokenLogprob;
 
 use super::choose;
 use crate::pipeline::assemble::Delta;
-use crate::pipeline::logprobs::Scored;
+use crate::pipeline::logprobs::ScoredToken;
 
 fn answer(index: usize, logprobs: &[f32]) -> Delta {
-    let scored = logprobs.iter().map(|&logprob| Scored {
+    let scored = logprobs.iter().map(|&logprob| ScoredToken {
         token: 7,
         logprob: TokenLogprob {
             logprob,

@@ -4,7 +4,8 @@ use decode::{CommitKind, Effect, ForwardKind, Offset};
 use engine::StepTrace;
 use text::{Tokenizer, TokenizerFiles};
 
-use super::{Cell, Lanes, Steps};
+use super::{Cell, Steps};
+use crate::pipeline::lanes::Lanes;
 
 const MASK: u32 = 5;
 

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use step::{TokenId, TopToken};
 use text::{SpecialTokens, Tokenizer, TokenizerFiles};
 
-use super::{Logprobs, Scored, Scorer};
-use crate::request::Endpoint;
+use super::{ChatLogprobs, CompletionLogprobs, Scores};
+use crate::pipeline::logprobs::{ScoredToken, Scorer};
 
 fn tokenizer() -> Tokenizer {
     let folder = concat!(
@@ -23,7 +23,7 @@ fn id(tokenizer: &Tokenizer, text: &str) -> TokenId {
     ids[0]
 }
 
-fn scored(token: TokenId, logprob: f32, top: &[(TokenId, f32)], offset: usize) -> Scored {
+fn scored(token: TokenId, logprob: f32, top: &[(TokenId, f32)], offset: usize) -> ScoredToken {
     let top = top
         .iter()
         .map(|&(token, logprob)| TopToken { token, logprob });
@@ -31,20 +31,21 @@ fn scored(token: TokenId, logprob: f32, top: &[(TokenId, f32)], offset: usize) -
         logprob,
         top: top.collect(),
     };
-    Scored {
+    ScoredToken {
         token,
         logprob,
         offset,
     }
 }
 
-fn json_of(endpoint: Endpoint, scored: &[Scored], tokenizer: &Tokenizer) -> Value {
-    let logprobs = Logprobs {
-        scored,
-        tokenizer,
-        endpoint,
-    };
-    serde_json::to_value(logprobs).expect("keys are strings")
+fn completion(scored: &[ScoredToken], tokenizer: &Tokenizer) -> Value {
+    let scores = Scores { scored, tokenizer };
+    serde_json::to_value(CompletionLogprobs(scores)).expect("keys are strings")
+}
+
+fn chat(scored: &[ScoredToken], tokenizer: &Tokenizer) -> Value {
+    let scores = Scores { scored, tokenizer };
+    serde_json::to_value(ChatLogprobs(scores)).expect("keys are strings")
 }
 
 #[test]
@@ -62,12 +63,9 @@ fn completions_have_parallel_lists() {
         "top_logprobs": [{"a": -0.5, "b": -1.5}, {"a": -0.25, "b": -2.0, "c": -4.0}, {"a": 0.0}],
         "text_offset": [0, 3, 4],
     });
-    assert_eq!(
-        json_of(Endpoint::Completions, &tokens, &tokenizer),
-        expected
-    );
+    assert_eq!(completion(&tokens, &tokenizer), expected);
     let none = json!({"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []});
-    assert_eq!(json_of(Endpoint::Completions, &[], &tokenizer), none);
+    assert_eq!(completion(&[], &tokenizer), none);
 }
 
 #[test]
@@ -77,9 +75,9 @@ fn chats_have_one_object_a_token() {
     let tokens = [scored(b, -1.5, &[(a, -0.5), (b, f32::NEG_INFINITY)], 0)];
     let expected = json!({"content": [{"token": "b", "logprob": -1.5, "bytes": [98],
         "top_logprobs": [{"token": "a", "logprob": -0.5, "bytes": [97]}]}]});
-    assert_eq!(json_of(Endpoint::Chat, &tokens, &tokenizer), expected);
+    assert_eq!(chat(&tokens, &tokenizer), expected);
     let none = json!({"content": []});
-    assert_eq!(json_of(Endpoint::Chat, &[], &tokenizer), none);
+    assert_eq!(chat(&[], &tokenizer), none);
 }
 
 #[test]
@@ -88,7 +86,7 @@ fn values_are_finite_and_never_a_negative_zero() {
     let a = id(&tokenizer, "a");
     let tokens =
         [-0.0, f32::NEG_INFINITY, -20_000.0, -9998.5, 1e-7].map(|value| scored(a, value, &[], 0));
-    let answer = json_of(Endpoint::Completions, &tokens, &tokenizer);
+    let answer = completion(&tokens, &tokenizer);
     let expected = "[0.0,-9999.0,-9999.0,-9998.5,0.0]";
     assert_eq!(answer["token_logprobs"].to_string(), expected);
 }
@@ -107,12 +105,12 @@ fn of_tokens_with_one_text_the_chosen_counts() {
         scored(second, -1.0, &tops, 0),
         scored(third, -3.0, &tops, 0),
     ];
-    let answer = json_of(Endpoint::Completions, &tokens, &tokenizer);
+    let answer = completion(&tokens, &tokenizer);
     assert_eq!(
         answer["top_logprobs"],
         json!([{"\u{FFFD}": -1.0}, {"\u{FFFD}": -3.0}])
     );
-    let answer = json_of(Endpoint::Chat, &tokens, &tokenizer);
+    let answer = chat(&tokens, &tokenizer);
     let tops = answer["content"][0]["top_logprobs"].as_array();
     assert_eq!(tops.map(Vec::len), Some(3));
 }

@@ -9,15 +9,14 @@ use crate::error::ApiError;
 use crate::http::shutdown::InFlight;
 use crate::metrics::{Metrics, Outcome, Success};
 use crate::pipeline::assemble::Delta;
+use crate::pipeline::spans::Spans;
 use crate::pipeline::usage::Usage;
-use crate::request::Route;
-use crate::spans::Spans;
 
 /// Follows a request to its end. Dropped before an outcome is known, it counts as cancelled.
 #[derive(Debug)]
 pub struct Record {
     metrics: Metrics,
-    route: Route,
+    path: &'static str,
     spans: Spans,
     arrival: Instant,
     queue: Option<Duration>,
@@ -35,8 +34,10 @@ pub struct Record {
 pub struct Caller<'a> {
     /// The id of the request.
     pub request_id: &'a str,
-    /// Where it goes.
-    pub route: Route,
+    /// The path of its endpoint.
+    pub path: &'static str,
+    /// `gen_ai.operation.name`.
+    pub operation: &'static str,
     /// The name of its key, if it has one.
     pub key: Option<&'a str>,
     /// The served model's name.
@@ -50,7 +51,7 @@ impl Record {
     pub fn new(metrics: Metrics, caller: &Caller<'_>) -> Self {
         Self {
             metrics,
-            route: caller.route,
+            path: caller.path,
             spans: Spans::new(caller),
             arrival: Instant::now(),
             queue: None,
@@ -165,7 +166,7 @@ impl Record {
     fn close(&mut self, outcome: Outcome) {
         if self.outcome.is_none() {
             self.outcome = Some(outcome);
-            self.metrics.edge().ended(self.route, outcome);
+            self.metrics.edge().ended(self.path, outcome);
         }
     }
 }

@@ -11,9 +11,8 @@ use tracing::{Span, field};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::metrics::{Outcome, Success};
+use crate::pipeline::record::{Caller, reason_name};
 use crate::pipeline::usage::Usage;
-use crate::record::{Caller, reason_name};
-use crate::request::Route;
 
 /// The spans of one request.
 #[derive(Debug)]
@@ -35,7 +34,7 @@ impl Spans {
             "request",
             request_id = caller.request_id,
             trace_id = field::Empty,
-            route = caller.route.path(),
+            route = caller.path,
             model = caller.model,
             key = caller.key,
         );
@@ -45,11 +44,7 @@ impl Spans {
         if let Some(id) = [own, given].into_iter().find(|id| *id != TraceId::INVALID) {
             request.record("trace_id", field::display(id));
         }
-        let operation = match caller.route {
-            Route::Chat => "chat",
-            _ => "text_completion",
-        };
-        request.set_attribute("gen_ai.operation.name", operation);
+        request.set_attribute("gen_ai.operation.name", caller.operation);
         request.set_attribute("gen_ai.request.model", caller.model.to_owned());
         let phase = tracing::info_span!(parent: &request, "queue");
         Self { request, phase }

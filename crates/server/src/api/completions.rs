@@ -1,0 +1,129 @@
+//! `POST /v1/completions`.
+
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use step::TokenId;
+
+use super::endpoint::Endpoint;
+use super::fields::body::JsonBody;
+use super::fields::prompt::Prompt;
+use super::fields::shared::{AnswerOptions, Choices, OwnFields, Shared, Tops};
+use super::fields::types::{Count, Int, Required};
+use super::openai::logprobs::CompletionLogprobs;
+use super::openai::{self, ChunkExtras, ChunkKind, Shape};
+use crate::backend::Backend;
+use crate::error::{ApiError, ErrorCode};
+use crate::pipeline::deliver::Delivery;
+use crate::pipeline::generation::{FieldNames, Generation};
+
+/// Budget of a completion that names none.
+const DEFAULT_TOKENS: u32 = 16;
+
+/// The endpoint, with the shape of one answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Completions(AnswerOptions);
+
+/// The fields of this endpoint alone.
+#[derive(Clone, Debug, Deserialize)]
+struct CompletionFields {
+    prompt: Required<Prompt>,
+    suffix: Option<String>,
+    echo: Option<bool>,
+    add_special_tokens: Option<bool>,
+    max_tokens: Option<Count<0>>,
+    logprobs: Option<Tops>,
+    best_of: Option<Choices>,
+}
+
+impl Endpoint for Completions {
+    const PATH: &'static str = "/v1/completions";
+    const ID_PREFIX: &'static str = "cmpl";
+
+    fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
+        let fields: CompletionFields = body.read()?;
+        let shared = Shared::read(body, backend)?;
+        let input = fields
+            .prompt
+            .0
+            .clone()
+            .input(backend.engine.limits().vocab_size)?;
+        let echo = fields.echo.unwrap_or(false);
+        if echo && fields.logprobs.is_some() {
+            let rest = "is not supported with logprobs: prompts have no exact likelihood here";
+            return Err(ApiError::field(ErrorCode::UnsupportedValue, "echo", rest));
+        }
+        check_best_of(fields.best_of, &shared)?;
+        let own = OwnFields {
+            input,
+            names: FieldNames {
+                prompt: "prompt",
+                max_tokens: "max_tokens",
+            },
+            max_tokens: Some(fields.max_tokens.map_or(DEFAULT_TOKENS, Int::count)),
+            logprobs: fields.logprobs,
+            best_of: fields.best_of,
+            suffix: fields.suffix.filter(|suffix| !suffix.is_empty()),
+            add_special_tokens: fields.add_special_tokens.unwrap_or(true),
+            echo,
+            continued: false,
+        };
+        let (options, generation) = shared.generation(own, backend)?;
+        Ok((Self(options), generation))
+    }
+
+    async fn respond(self, delivery: Delivery) -> Response {
+        openai::respond::<Self>(self.0, delivery).await
+    }
+}
+
+fn check_best_of(best_of: Option<Choices>, shared: &Shared) -> Result<(), ApiError> {
+    let n = shared.n();
+    let rest = match best_of.map(Int::count) {
+        Some(best_of) if best_of < n => format!("must be at least n ({n}), got {best_of}"),
+        Some(best_of) if best_of > n && shared.is_stream() => {
+            "must be n where stream is true: the best are known only at the end".to_owned()
+        }
+        _ => return Ok(()),
+    };
+    Err(ApiError::field(ErrorCode::InvalidValue, "best_of", rest))
+}
+
+/// A choice of an answer or of a chunk.
+#[derive(Debug, Serialize)]
+pub struct Choice<'a> {
+    index: usize,
+    text: &'a str,
+    logprobs: Option<CompletionLogprobs<'a>>,
+    finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<&'a [TokenId]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<&'a [TokenId]>,
+}
+
+impl Shape for Completions {
+    const OBJECT: &'static str = "text_completion";
+    const CHUNK_OBJECT: &'static str = "text_completion";
+    const NAMES_ROLE: bool = false;
+    type Choice<'a> = Choice<'a>;
+    type ChunkChoice<'a> = Choice<'a>;
+
+    fn choice<'a>(index: usize, text: &'a str, extras: ChunkExtras<'a>) -> Choice<'a> {
+        Choice {
+            index,
+            text,
+            logprobs: extras.logprobs.map(CompletionLogprobs),
+            finish_reason: extras.finish_reason,
+            token_ids: extras.token_ids,
+            prompt_token_ids: extras.prompt_token_ids,
+        }
+    }
+
+    fn chunk<'a>(index: usize, kind: ChunkKind<'a>, extras: ChunkExtras<'a>) -> Choice<'a> {
+        let text = match kind {
+            ChunkKind::Text(text) => text,
+            ChunkKind::Role | ChunkKind::Finish => "",
+        };
+        Self::choice(index, text, extras)
+    }
+}

@@ -1,0 +1,115 @@
+//! Generation endpoints: one trait, one handler, one path from request to answer.
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, post};
+
+use super::fields::body::JsonBody;
+use crate::backend::Backend;
+use crate::error::ApiError;
+use crate::http::authorization::KeyName;
+use crate::http::body;
+use crate::http::request_id::RequestId;
+use crate::http::shutdown::Phase;
+use crate::pipeline::admit::admit;
+use crate::pipeline::deliver::Delivery;
+use crate::pipeline::generation::Generation;
+use crate::pipeline::record::{Caller, Record};
+use crate::pipeline::submit::submit;
+use crate::state::AppState;
+
+/// An endpoint that generates: reads its request, and answers in its shape.
+///
+/// An implementation is one value per request: what its answer needs to know of the request.
+/// [`Route::of`] makes it reachable; limits, keys, metrics, logs and cancellation are the
+/// server's.
+pub trait Endpoint: Sized + Send + 'static {
+    /// Its path; the label `endpoint` of its metrics and `route` of its log lines.
+    const PATH: &'static str;
+    /// The ids of its answers begin with this and a hyphen.
+    const ID_PREFIX: &'static str;
+    /// OpenTelemetry's `gen_ai.operation.name`.
+    const OPERATION: &'static str = "text_completion";
+
+    /// Reads a request for the model of `backend`. Called before anything is encoded, on a
+    /// blocking thread if the body is long.
+    ///
+    /// # Errors
+    /// Every fault of the fields; `model_not_found`.
+    fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError>;
+
+    /// Answers with the text of `delivery`. Dropping `delivery` cancels the request.
+    fn respond(self, delivery: Delivery) -> impl Future<Output = Response> + Send;
+}
+
+/// A path with the handler of its endpoint.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Its path.
+    pub path: &'static str,
+    pub(super) handler: MethodRouter<AppState>,
+}
+
+impl Route {
+    /// The route of the endpoint `E`.
+    pub fn of<E: Endpoint>() -> Self {
+        let handler = super::only(post(generate::<E>), super::WRITE);
+        Self {
+            path: E::PATH,
+            handler,
+        }
+    }
+}
+
+/// Answers one generation request.
+async fn generate<E: Endpoint>(State(state): State<AppState>, request: Request) -> Response {
+    let backend = match state.backend() {
+        Ok(backend) => backend.clone(),
+        Err(error) => return error.into_response(),
+    };
+    let id = request.extensions().get::<RequestId>();
+    let key = request.extensions().get::<KeyName>();
+    let caller = Caller {
+        request_id: id.map_or("", RequestId::as_str),
+        path: E::PATH,
+        operation: E::OPERATION,
+        key: key.map(|name| &*name.0),
+        model: &backend.model.id,
+        headers: request.headers(),
+    };
+    let record = Record::new(backend.metrics.clone(), &caller);
+    match accept::<E>(&state, &backend, request, record).await {
+        Ok((endpoint, delivery)) => endpoint.respond(delivery).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Reads, admits and submits the request.
+async fn accept<E: Endpoint>(
+    state: &AppState,
+    backend: &Backend,
+    request: Request,
+    mut record: Record,
+) -> Result<(E, Delivery), ApiError> {
+    let Some(in_flight) = state.shutdown().enter() else {
+        let error = ApiError::shutting_down();
+        record.fail(&error);
+        return Err(error);
+    };
+    record.hold(in_flight);
+    let read = async {
+        let body = body::read(request, state.settings()).await?;
+        let length = body.len();
+        admit(state, length, move |backend| {
+            E::read(&JsonBody::new(&body)?, backend)
+        })
+        .await
+    };
+    let admitted = tokio::select! {
+        admitted = read => admitted,
+        () = state.shutdown().reached(Phase::Ending) => Err(ApiError::shutting_down()),
+    };
+    let (endpoint, admitted) = admitted.inspect_err(|error| record.fail(error))?;
+    let delivery = submit(state, backend, (E::ID_PREFIX, admitted), record)?;
+    Ok((endpoint, delivery))
+}

@@ -1,0 +1,238 @@
+//! Reading a JSON body into request structs: strict syntax first, then typed fields by path.
+//!
+//! Several structs may read the same body, each the fields that it declares. A fault of a field
+//! becomes an [`ApiError`] here: serde's own words name the wrong types, the words of
+//! [`super::types`] the wrong values, `serde_path_to_error` the field.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor,
+};
+use serde_path_to_error::{Path, Segment};
+
+use super::types::REQUIRED;
+use crate::error::{ApiError, ErrorCode, clip};
+
+/// Most values of a body, not counting the members of integer lists.
+const MAX_VALUES: usize = 1 << 20;
+
+/// The bytes of one JSON object: valid syntax, no key twice in an object, at most 128 levels deep,
+/// at most 2^20 values besides the members of integer lists.
+#[derive(Clone, Copy, Debug)]
+pub struct JsonBody<'a>(&'a [u8]);
+
+impl<'a> JsonBody<'a> {
+    /// Checks the syntax of `bytes`.
+    ///
+    /// # Errors
+    /// `invalid_json`.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, ApiError> {
+        let invalid = |problem: String| {
+            let message = format!("the body is not valid JSON: {problem}");
+            ApiError::new(ErrorCode::InvalidJson, message)
+        };
+        if bytes.is_empty() {
+            return Err(invalid("it is empty".to_owned()));
+        }
+        let mut reader = serde_json::Deserializer::from_slice(bytes);
+        let mut values = MAX_VALUES;
+        let kind = Walk(&mut values)
+            .deserialize(&mut reader)
+            .and_then(|kind| reader.end().map(|()| kind))
+            .map_err(|error| invalid(format!("line {} column {}", error.line(), error.column())))?;
+        match kind {
+            Kind::Object => Ok(Self(bytes)),
+            other => {
+                let message = format!("the body must be a JSON object, got {}", other.name());
+                Err(ApiError::new(ErrorCode::InvalidJson, message))
+            }
+        }
+    }
+
+    /// Reads the fields that `T` declares; all others are ignored.
+    ///
+    /// # Errors
+    /// `missing_required_parameter`, `invalid_type`, `invalid_value`; `param` is the field's path.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        let mut reader = serde_json::Deserializer::from_slice(self.0);
+        serde_path_to_error::deserialize(&mut reader).map_err(|error| fault("", &error))
+    }
+}
+
+/// Reads the fields that `T` declares from the object `value` of the field `prefix`.
+///
+/// # Errors
+/// As [`JsonBody::read`]; paths begin with `prefix`.
+pub fn read_value<T: DeserializeOwned>(
+    prefix: &str,
+    value: serde_json::Value,
+) -> Result<T, ApiError> {
+    serde_path_to_error::deserialize(value).map_err(|error| fault(prefix, &error))
+}
+
+/// The API's error for `error`, whose path begins below the field `prefix`.
+fn fault(prefix: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> ApiError {
+    let param = param(prefix, error.path());
+    let (inner, text) = (error.inner(), error.inner().to_string());
+    let position = format!(" at line {} column {}", inner.line(), inner.column());
+    let text = text.strip_suffix(&position).unwrap_or(&text);
+    let missing = text.strip_prefix("missing field `");
+    if let Some(field) = missing.and_then(|rest| rest.strip_suffix('`')) {
+        return required(&join(param, field));
+    }
+    if text == REQUIRED {
+        return required(&param);
+    }
+    let wrong_type = text.strip_prefix("invalid type: ");
+    match wrong_type.and_then(|rest| rest.rsplit_once(", expected ")) {
+        Some((found, expected)) => {
+            let rest = format!("must be {expected}, got {}", kind_of(found));
+            ApiError::field(ErrorCode::InvalidType, param, rest)
+        }
+        None => ApiError::field(ErrorCode::InvalidValue, param, text),
+    }
+}
+
+/// `missing_required_parameter` of the field `param`.
+pub fn required(param: &str) -> ApiError {
+    ApiError::field(ErrorCode::MissingRequiredParameter, param, REQUIRED)
+}
+
+/// `prefix` and `path` as errors name a field: `messages[0].content`.
+fn param(prefix: &str, path: &Path) -> String {
+    path.iter()
+        .fold(prefix.to_owned(), |param, segment| match segment {
+            Segment::Seq { index } => format!("{param}[{index}]"),
+            Segment::Map { key } | Segment::Enum { variant: key } => join(param, key),
+            Segment::Unknown => param,
+        })
+}
+
+fn join(parent: String, key: &str) -> String {
+    match parent.as_str() {
+        "" => clip(key),
+        _ => format!("{parent}.{}", clip(key)),
+    }
+}
+
+/// What serde found, without the value: that may be long, or secret.
+fn kind_of(found: &str) -> &'static str {
+    const KINDS: [(&str, Kind); 7] = [
+        ("null", Kind::Null),
+        ("boolean", Kind::Bool),
+        ("integer", Kind::Integer),
+        ("floating point", Kind::Number),
+        ("string", Kind::Text),
+        ("sequence", Kind::List),
+        ("map", Kind::Object),
+    ];
+    let kind = KINDS.iter().find(|(word, _)| found.starts_with(word));
+    kind.map_or("another type", |(_, kind)| kind.name())
+}
+
+/// The type of a JSON value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Null,
+    Bool,
+    Integer,
+    Number,
+    Text,
+    List,
+    Object,
+}
+
+impl Kind {
+    /// With an article, for messages.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool => "a boolean",
+            Self::Integer => "an integer",
+            Self::Number => "a number",
+            Self::Text => "a string",
+            Self::List => "a list",
+            Self::Object => "an object",
+        }
+    }
+}
+
+/// Walks one value without keeping it; counts its parts against what is left of the budget.
+struct Walk<'a>(&'a mut usize);
+
+impl<'de> DeserializeSeed<'de> for Walk<'_> {
+    type Value = Kind;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Kind, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_> {
+    type Value = Kind;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Kind, E> {
+        Ok(Kind::Null)
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Kind, E> {
+        Ok(Kind::Bool)
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Kind, E> {
+        Ok(Kind::Integer)
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Kind, E> {
+        Ok(Kind::Integer)
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Kind, E> {
+        Ok(Kind::Number)
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Kind, E> {
+        Ok(Kind::Text)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Kind, A::Error> {
+        let (mut integers, mut mixed) = (0, false);
+        while let Some(kind) = list.next_element_seed(Walk(self.0))? {
+            if kind == Kind::Integer && !mixed {
+                integers += 1;
+            } else {
+                take(self.0, 1 + std::mem::take(&mut integers))?;
+                mixed = true;
+            }
+        }
+        Ok(Kind::List)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Kind, A::Error> {
+        let mut keys = HashSet::new();
+        while let Some(key) = map.next_key::<String>()? {
+            take(self.0, 1)?;
+            if !keys.insert(key) {
+                return Err(A::Error::custom("duplicate key"));
+            }
+            map.next_value_seed(Walk(self.0))?;
+        }
+        Ok(Kind::Object)
+    }
+}
+
+fn take<E: Error>(values: &mut usize, count: usize) -> Result<(), E> {
+    *values = values
+        .checked_sub(count)
+        .ok_or_else(|| E::custom("too many values"))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! `diffusion`: the decoder of a request.
+
+use std::fmt;
+
+use engine::decoding::{Decoding, DecodingSpec, FIELDS, SpecError, SpecFault, Value};
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::types::Members;
+use crate::error::{ApiError, ErrorCode, clip};
+
+/// The settings by name.
+pub type Diffusion = Members<Setting>;
+
+/// The settings of a request over `default`; alone if they name a preset, which is complete.
+///
+/// # Errors
+/// Unknown settings, type and range faults; `param` is `diffusion.<setting>`.
+pub fn spec(given: Option<&Diffusion>, default: &DecodingSpec) -> Result<DecodingSpec, ApiError> {
+    let Some(Members(given)) = given else {
+        return Ok(default.clone());
+    };
+    let mut spec = DecodingSpec::default();
+    let mut is_complete = false;
+    for (name, setting) in given {
+        let known = FIELDS.iter().find(|field| field.name == name.as_str());
+        let value = match (setting, known) {
+            (Setting::Name(name), _) => Value::Name(name),
+            (Setting::Integer(number), _) => Value::Integer(*number),
+            (Setting::Number(number), _) => Value::Number(*number),
+            (Setting::Flag(flag), _) => Value::Flag(*flag),
+            (Setting::Null, Some(_)) => continue,
+            (Setting::List | Setting::Object, Some(field)) => {
+                let param = format!("diffusion.{}", clip(name));
+                let (expected, found) = (field.kind.describe(), setting.kind());
+                let rest = format!("must be {expected}, got {found}");
+                return Err(ApiError::field(ErrorCode::InvalidType, param, rest));
+            }
+            // The name is refused, whatever the value.
+            (_, None) => Value::Flag(false),
+        };
+        is_complete |= name == "preset";
+        spec.set(name, value).map_err(fault)?;
+    }
+    Ok(match is_complete {
+        true => spec,
+        false => spec.over(default),
+    })
+}
+
+/// The decoder that `spec` describes.
+///
+/// # Errors
+/// Settings that do not go together.
+pub fn resolve(spec: &DecodingSpec) -> Result<Decoding, ApiError> {
+    spec.resolve().map_err(fault)
+}
+
+fn fault(error: SpecError) -> ApiError {
+    let code = match error.fault {
+        SpecFault::Unknown => ErrorCode::UnknownParameter,
+        SpecFault::Type => ErrorCode::InvalidType,
+        SpecFault::Value | SpecFault::Combination => ErrorCode::InvalidValue,
+    };
+    ApiError::field(code, format!("diffusion.{}", error.field), error.message)
+}
+
+/// The value of one setting. Every type is read; the settings tell which they accept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Setting {
+    /// `null`: absent.
+    Null,
+    /// A boolean.
+    Flag(bool),
+    /// An integer literal.
+    Integer(i64),
+    /// Another number.
+    Number(f64),
+    /// A string.
+    Name(String),
+    /// A list, of whatever.
+    List,
+    /// An object, of whatever.
+    Object,
+}
+
+impl Setting {
+    /// Its type with an article, for messages.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Flag(_) => "a boolean",
+            Self::Integer(_) => "an integer",
+            Self::Number(_) => "a number",
+            Self::Name(_) => "a string",
+            Self::List => "a list",
+            Self::Object => "an object",
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Setting {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SettingVisitor)
+    }
+}
+
+struct SettingVisitor;
+
+impl<'de> Visitor<'de> for SettingVisitor {
+    type Value = Setting;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a setting")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Setting, E> {
+        Ok(Setting::Null)
+    }
+
+    fn visit_bool<E: Error>(self, flag: bool) -> Result<Setting, E> {
+        Ok(Setting::Flag(flag))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Setting, E> {
+        Ok(Setting::Integer(number))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Setting, E> {
+        let integer = i64::try_from(number).map(Setting::Integer);
+        Ok(integer.unwrap_or(Setting::Number(number as f64)))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Setting, E> {
+        Ok(Setting::Number(number))
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Setting, E> {
+        Ok(Setting::Name(name.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Setting, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Setting::List)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Setting, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Setting::Object)
+    }
+}

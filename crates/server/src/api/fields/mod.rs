@@ -1,0 +1,10 @@
+//! Request fields: their types, and the groups of them that several endpoints share.
+
+pub mod body;
+pub(super) mod diffusion;
+pub(super) mod messages;
+pub(super) mod optional;
+pub(super) mod prompt;
+pub(super) mod shared;
+pub(super) mod structured;
+pub mod types;

@@ -1,0 +1,346 @@
+//! The fields that both OpenAI endpoints share, and their conversion to a [`Generation`].
+
+use std::fmt;
+
+use engine::decoding::DecodingSpec;
+use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use step::TokenId;
+
+use super::body::JsonBody;
+use super::diffusion::{self, Diffusion};
+use super::optional::OptionalFields;
+use super::prompt::token_ids;
+use super::structured::{Grammars, StructuredFields};
+use super::types::{Int, List, MAX_COUNT, Object, Required, Share, Temperature, TokenNumber};
+use crate::backend::Backend;
+use crate::error::{ApiError, ErrorCode};
+use crate::pipeline::encode::MAX_DEFAULT_TOKENS;
+use crate::pipeline::generation::{
+    FieldNames, Generation, Input, MAX_SEQUENCES, SamplingFields, Stops, TextFields,
+};
+
+const MAX_STOPS: usize = 64;
+const MAX_STOP_CHARS: usize = 1024;
+
+/// `n` and `best_of`.
+pub type Choices = Int<1, 128>;
+/// The number of most probable tokens with a log-probability.
+pub type Tops = Int<0, 20>;
+
+#[derive(Clone, Debug, Deserialize)]
+struct SharedFields {
+    model: Required<String>,
+    temperature: Option<Temperature>,
+    top_p: Option<Share>,
+    min_p: Option<Share>,
+    top_k: Option<Int<-1, MAX_COUNT>>,
+    seed: Option<Int<{ i64::MIN }, { i64::MAX }>>,
+    n: Option<Choices>,
+    stop: Option<StopStrings>,
+    stop_token_ids: Option<List<TokenNumber>>,
+    ignore_eos: Option<bool>,
+    min_tokens: Option<Int<0, MAX_COUNT>>,
+    include_stop_str_in_output: Option<bool>,
+    return_token_ids: Option<bool>,
+    skip_special_tokens: Option<bool>,
+    stream: Option<bool>,
+    stream_options: Option<Object<StreamOptionsFields>>,
+    diffusion: Option<Diffusion>,
+    #[serde(rename = "user")]
+    _user: Option<String>,
+}
+
+/// `stream_options`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct StreamOptionsFields {
+    include_usage: Option<bool>,
+    continuous_usage_stats: Option<bool>,
+}
+
+/// The shared fields of one request, each checked for its type and range.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    fields: SharedFields,
+    optional: OptionalFields,
+    grammars: Grammars,
+    stops: Stops,
+    spec: DecodingSpec,
+}
+
+/// What the fields of one endpoint add to the shared ones.
+#[derive(Clone, Debug)]
+pub struct OwnFields {
+    /// The prompts.
+    pub input: Input,
+    /// The names of its fields.
+    pub names: FieldNames,
+    /// Budget in tokens; `None` = the rest of the context.
+    pub max_tokens: Option<u32>,
+    /// Log-probabilities, with this many of the most probable tokens.
+    pub logprobs: Option<Tops>,
+    /// Sequences per prompt; `None` = `n`.
+    pub best_of: Option<Choices>,
+    /// The text behind the generation.
+    pub suffix: Option<String>,
+    /// Whether text prompts get special tokens.
+    pub add_special_tokens: bool,
+    /// The prompt precedes the text.
+    pub echo: bool,
+    /// The final message is continued.
+    pub continued: bool,
+}
+
+/// How an answer is shaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerOptions {
+    /// Choices carry token ids.
+    pub return_token_ids: bool,
+    /// As a stream, or as one JSON object.
+    pub stream: Option<StreamOptions>,
+}
+
+/// `stream_options` of a streamed answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// A last chunk carries the usage.
+    pub include_usage: bool,
+    /// Every chunk carries the running totals.
+    pub continuous: bool,
+}
+
+impl Shared {
+    /// Reads the fields.
+    ///
+    /// # Errors
+    /// Type and range faults.
+    pub fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<Self, ApiError> {
+        let vocab_size = backend.engine.limits().vocab_size;
+        let fields: SharedFields = body.read()?;
+        let optional: OptionalFields = body.read()?;
+        let grammars = body.read::<StructuredFields>()?.grammars()?;
+        let stops = Stops {
+            strings: fields.stop.clone().unwrap_or_default().0,
+            tokens: stop_tokens(fields.stop_token_ids.as_ref(), vocab_size)?,
+            ignore_eos: fields.ignore_eos.unwrap_or(false),
+            min_tokens: fields.min_tokens.map_or(0, Int::count),
+        };
+        optional.biases(vocab_size)?;
+        let spec = diffusion::spec(fields.diffusion.as_ref(), &backend.model.decoding)?;
+        Ok(Self {
+            fields,
+            optional,
+            grammars,
+            stops,
+            spec,
+        })
+    }
+
+    /// `n`.
+    pub fn n(&self) -> u32 {
+        self.fields.n.map_or(1, Int::count)
+    }
+
+    /// Whether the answer is a stream.
+    pub fn is_stream(&self) -> bool {
+        self.fields.stream.unwrap_or(false)
+    }
+
+    /// The request with the fields `own` of its endpoint: checks combinations of fields, then
+    /// support, then the model.
+    ///
+    /// # Errors
+    /// The first fault.
+    pub fn generation(
+        self,
+        own: OwnFields,
+        backend: &Backend,
+    ) -> Result<(AnswerOptions, Generation), ApiError> {
+        let stream = self.stream()?;
+        let n = self.n();
+        let best_of = own.best_of.map_or(n, Int::count);
+        self.check_min_tokens(own.max_tokens)?;
+        check_sequences(own.input.prompts(), (best_of, n))?;
+        let structured = self.grammars.one(&self.stops)?;
+        let decoding = diffusion::resolve(&self.spec)?;
+        self.optional.support()?;
+        check_model(Some(&self.fields.model.0), backend)?;
+        let fields = self.fields;
+        let options = AnswerOptions {
+            return_token_ids: fields.return_token_ids.unwrap_or(false),
+            stream,
+        };
+        let generation = Generation {
+            suffix: own.suffix,
+            add_special_tokens: own.add_special_tokens,
+            truncate: self.optional.truncate(),
+            continued: own.continued,
+            max_tokens: own.max_tokens,
+            sampling: SamplingFields {
+                temperature: fields.temperature.map(|given| given.0),
+                top_p: fields.top_p.map(|given| given.0),
+                min_p: fields.min_p.map(|given| given.0),
+                top_k: fields.top_k.map(Int::get),
+            },
+            seed: fields.seed.map(Int::get),
+            n,
+            best_of,
+            biases: self.optional.biases(backend.engine.limits().vocab_size)?,
+            penalties: self.optional.penalties(),
+            structured,
+            stops: self.stops,
+            text: TextFields {
+                stop_string: fields.include_stop_str_in_output.unwrap_or(false),
+                special_tokens: !fields.skip_special_tokens.unwrap_or(true),
+                echo: own.echo,
+            },
+            logprobs: own.logprobs.map(Tops::byte),
+            names: own.names,
+            ..Generation::new(own.input, decoding)
+        };
+        Ok((options, generation))
+    }
+
+    fn stream(&self) -> Result<Option<StreamOptions>, ApiError> {
+        let options = self.fields.stream_options.as_ref().map(|Object(given)| {
+            let continuous = given.continuous_usage_stats.unwrap_or(false);
+            StreamOptions {
+                include_usage: given.include_usage.unwrap_or(false) || continuous,
+                continuous,
+            }
+        });
+        match (self.is_stream(), options) {
+            (true, options) => Ok(Some(options.unwrap_or_default())),
+            (false, None) => Ok(None),
+            (false, Some(_)) => Err(invalid(
+                "stream_options",
+                "is only allowed when stream is true",
+            )),
+        }
+    }
+
+    fn check_min_tokens(&self, max_tokens: Option<u32>) -> Result<(), ApiError> {
+        let (min_tokens, most) = (
+            self.stops.min_tokens,
+            max_tokens.unwrap_or(MAX_DEFAULT_TOKENS),
+        );
+        if min_tokens <= most {
+            return Ok(());
+        }
+        let rest = format!("must be in 0..max_tokens ({most}), got {min_tokens}");
+        Err(invalid("min_tokens", rest))
+    }
+}
+
+/// Checks the sequences of `prompts` prompts, `best_of` each for `n` choices.
+fn check_sequences(prompts: usize, (best_of, n): (u32, u32)) -> Result<(), ApiError> {
+    let (name, choices) = if best_of > n {
+        ("best_of", best_of)
+    } else {
+        ("n", n)
+    };
+    if prompts * choices as usize <= MAX_SEQUENCES {
+        return Ok(());
+    }
+    let param = if prompts > MAX_SEQUENCES {
+        "prompt"
+    } else {
+        name
+    };
+    let rest =
+        format!("allows at most {MAX_SEQUENCES} prompts times {name}, got {prompts} x {choices}");
+    Err(invalid(param, rest))
+}
+
+/// Refuses a model that is not the served one; a request may leave it out.
+///
+/// # Errors
+/// `model_not_found`.
+pub fn check_model(model: Option<&str>, backend: &Backend) -> Result<(), ApiError> {
+    match model {
+        Some(model) if model != backend.model.id => Err(ApiError::model_not_found(model)),
+        _ => Ok(()),
+    }
+}
+
+fn stop_tokens(
+    given: Option<&List<TokenNumber>>,
+    vocab_size: u32,
+) -> Result<Vec<TokenId>, ApiError> {
+    let Some(List(numbers)) = given else {
+        return Ok(Vec::new());
+    };
+    if numbers.len() > MAX_STOPS {
+        return Err(invalid("stop_token_ids", too_many(numbers.len())));
+    }
+    token_ids(numbers, vocab_size, "stop_token_ids")
+}
+
+fn too_many(found: usize) -> String {
+    format!("must have at most {MAX_STOPS} members, got {found}")
+}
+
+fn invalid(param: &str, rest: impl AsRef<str>) -> ApiError {
+    ApiError::field(ErrorCode::InvalidValue, param, rest)
+}
+
+/// `stop`: one string or a list of strings.
+#[derive(Clone, Debug, Default)]
+struct StopStrings(Vec<String>);
+
+impl<'de> Deserialize<'de> for StopStrings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StopStringsVisitor).map(Self)
+    }
+}
+
+/// One stop string.
+struct StopString(String);
+
+impl<'de> Deserialize<'de> for StopString {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        check_stop(String::deserialize(deserializer)?).map(Self)
+    }
+}
+
+fn check_stop<E: Error>(stop: String) -> Result<String, E> {
+    let chars = stop.chars().count();
+    match (1..=MAX_STOP_CHARS).contains(&chars) {
+        true => Ok(stop),
+        false => Err(E::custom(format_args!(
+            "must have 1..{MAX_STOP_CHARS} characters, got {chars}"
+        ))),
+    }
+}
+
+struct StopStringsVisitor;
+
+impl<'de> Visitor<'de> for StopStringsVisitor {
+    type Value = Vec<String>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a string or a list of strings")
+    }
+
+    fn visit_str<E: Error>(self, stop: &str) -> Result<Vec<String>, E> {
+        check_stop(stop.to_owned()).map(|stop| vec![stop])
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<String>, A::Error> {
+        let mut stops = Vec::new();
+        while stops.len() < MAX_STOPS {
+            match list.next_element::<StopString>()? {
+                Some(StopString(stop)) => stops.push(stop),
+                None => return Ok(stops),
+            }
+        }
+        let mut found = MAX_STOPS;
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            found += 1;
+        }
+        match found > MAX_STOPS {
+            true => Err(A::Error::custom(too_many(found))),
+            false => Ok(stops),
+        }
+    }
+}

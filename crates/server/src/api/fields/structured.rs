@@ -1,0 +1,208 @@
+//! Structured output: the fields that give a grammar, at most one of them.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use text::GrammarSpec;
+
+use super::body::{read_value, required};
+use super::types::{List, NonEmpty, Object, Required};
+use crate::error::{ApiError, ErrorCode, clip};
+use crate::pipeline::generation::{Stops, Structured};
+
+/// The members of `structured_outputs`.
+const KINDS: [&str; 5] = ["json", "json_object", "regex", "choice", "grammar"];
+
+/// The fields.
+#[derive(Clone, Debug, Deserialize)]
+pub struct StructuredFields {
+    response_format: Option<Object<ResponseFormat>>,
+    structured_outputs: Option<Object<Map<String, Value>>>,
+    regex: Option<NonEmpty>,
+    grammar: Option<NonEmpty>,
+}
+
+/// `response_format`, OpenAI's field.
+#[derive(Clone, Debug, Deserialize)]
+struct ResponseFormat {
+    #[serde(rename = "type")]
+    kind: Required<String>,
+    /// Read only with the type `json_schema`.
+    json_schema: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct JsonSchema {
+    #[serde(rename = "name")]
+    _name: Option<String>,
+    #[serde(rename = "description")]
+    _description: Option<String>,
+    #[serde(rename = "strict")]
+    _strict: Option<bool>,
+    schema: Option<Object<Map<String, Value>>>,
+}
+
+/// `structured_outputs`, vLLM's field: exactly one member.
+#[derive(Deserialize)]
+struct StructuredOutputs {
+    json: Option<Value>,
+    json_object: Option<bool>,
+    regex: Option<NonEmpty>,
+    choice: Option<List<NonEmpty>>,
+    grammar: Option<NonEmpty>,
+}
+
+/// The grammars of a request, each by the field that a client would remove.
+#[derive(Clone, Debug, Default)]
+pub struct Grammars(Vec<(&'static str, Structured)>);
+
+impl StructuredFields {
+    /// The grammar of every field that gives one.
+    ///
+    /// # Errors
+    /// Type and range faults.
+    pub fn grammars(self) -> Result<Grammars, ApiError> {
+        let format = self.response_format;
+        let format = format.map_or(Ok(None), |Object(format)| format.grammar())?;
+        let outputs = self.structured_outputs;
+        let outputs = outputs.map(|Object(outputs)| structured_outputs(outputs));
+        let given = |field, spec| Structured { field, spec };
+        let regex = self
+            .regex
+            .map(|text| given("regex", GrammarSpec::Regex(text.0)));
+        let lark = self
+            .grammar
+            .map(|text| given("grammar", GrammarSpec::Lark(text.0)));
+        let sources = [
+            ("response_format", format),
+            ("structured_outputs", outputs.transpose()?),
+            ("regex", regex),
+            ("grammar", lark),
+        ];
+        let given = sources.into_iter();
+        let given = given.filter_map(|(name, structured)| Some((name, structured?)));
+        Ok(Grammars(given.collect()))
+    }
+}
+
+impl Grammars {
+    /// The one grammar of the request, which alone decides where a text may end.
+    ///
+    /// # Errors
+    /// A second grammar, or `ignore_eos` or `min_tokens` beside one.
+    pub fn one(self, stops: &Stops) -> Result<Option<Structured>, ApiError> {
+        let mut given = self.0.into_iter();
+        let Some((first, structured)) = given.next() else {
+            return Ok(None);
+        };
+        if let Some((second, _)) = given.next() {
+            let rest = format!("must not be given together with {first}");
+            return Err(invalid(second, rest));
+        }
+        let rest = || format!("must not be given together with {first}, which decides the end");
+        if stops.ignore_eos {
+            return Err(invalid("ignore_eos", rest()));
+        }
+        if stops.min_tokens > 0 {
+            return Err(invalid("min_tokens", rest()));
+        }
+        Ok(Some(structured))
+    }
+}
+
+impl ResponseFormat {
+    fn grammar(self) -> Result<Option<Structured>, ApiError> {
+        let (field, spec) = match self.kind.0.as_str() {
+            "text" => return Ok(None),
+            "json_object" => ("response_format", GrammarSpec::JsonObject),
+            "json_schema" => {
+                let field = "response_format.json_schema.schema";
+                let given = self.json_schema.ok_or_else(|| required(field))?;
+                let given: Object<JsonSchema> = read_value("response_format.json_schema", given)?;
+                let Object(schema) = given.0.schema.ok_or_else(|| required(field))?;
+                (field, GrammarSpec::JsonSchema(Value::Object(schema)))
+            }
+            other => {
+                let found = clip(other);
+                let rest =
+                    format!("must be one of text, json_object, json_schema, got \"{found}\"");
+                return Err(invalid("response_format.type", rest));
+            }
+        };
+        Ok(Some(Structured { field, spec }))
+    }
+}
+
+fn structured_outputs(members: Map<String, Value>) -> Result<Structured, ApiError> {
+    let unknown =
+        |(name, value): &(&String, &Value)| !KINDS.contains(&name.as_str()) && !value.is_null();
+    if let Some((name, _)) = members.iter().find(unknown) {
+        let param = format!("structured_outputs.{}", clip(name));
+        let rest = format!("does not exist; there are {}", KINDS.join(", "));
+        return Err(ApiError::field(ErrorCode::UnknownParameter, param, rest));
+    }
+    let fields: StructuredOutputs = read_value("structured_outputs", Value::Object(members))?;
+    let is_json = fields.json_object == Some(true);
+    let given = [
+        (
+            "structured_outputs.json",
+            fields.json.map(schema).transpose()?,
+        ),
+        (
+            "structured_outputs.json_object",
+            is_json.then_some(GrammarSpec::JsonObject),
+        ),
+        (
+            "structured_outputs.regex",
+            fields.regex.map(|text| GrammarSpec::Regex(text.0)),
+        ),
+        (
+            "structured_outputs.choice",
+            fields.choice.map(choice).transpose()?,
+        ),
+        (
+            "structured_outputs.grammar",
+            fields.grammar.map(|text| GrammarSpec::Lark(text.0)),
+        ),
+    ];
+    let mut given = given
+        .into_iter()
+        .filter_map(|(field, spec)| Some(Structured { field, spec: spec? }));
+    let Some(first) = given.next() else {
+        let rest = format!("must have one of {}", KINDS.join(", "));
+        return Err(invalid("structured_outputs", rest));
+    };
+    match given.next() {
+        None => Ok(first),
+        Some(second) => {
+            let rest = format!("must not be given together with {}", first.field);
+            Err(invalid(second.field, rest))
+        }
+    }
+}
+
+/// A JSON schema, as an object or as the text of one.
+fn schema(given: Value) -> Result<GrammarSpec, ApiError> {
+    let field = "structured_outputs.json";
+    let schema = match given {
+        Value::Object(schema) => schema,
+        Value::String(text) => serde_json::from_str(&text)
+            .map_err(|_| invalid(field, "must be the text of a JSON object"))?,
+        other => {
+            let Object(schema) = read_value(field, other)?;
+            schema
+        }
+    };
+    Ok(GrammarSpec::JsonSchema(Value::Object(schema)))
+}
+
+fn choice(texts: List<NonEmpty>) -> Result<GrammarSpec, ApiError> {
+    if texts.0.is_empty() {
+        return Err(invalid("structured_outputs.choice", "must not be empty"));
+    }
+    let texts = texts.0.into_iter().map(|text| text.0);
+    Ok(GrammarSpec::Choice(texts.collect()))
+}
+
+fn invalid(param: &str, rest: impl AsRef<str>) -> ApiError {
+    ApiError::field(ErrorCode::InvalidValue, param, rest)
+}

@@ -1,0 +1,145 @@
+//! `logprobs` of completions and of chats.
+
+use serde::ser::{SerializeMap, SerializeSeq};
+use serde::{Serialize, Serializer};
+use step::{TokenId, TopToken};
+use text::Tokenizer;
+
+use crate::pipeline::logprobs::ScoredToken;
+
+/// Least log-probability that a client sees: JSON has no minus infinity.
+const LEAST: f32 = -9999.0;
+
+/// Tokens with their log-probabilities, and the tokenizer for their texts.
+#[derive(Clone, Copy, Debug)]
+pub struct Scores<'a> {
+    /// The tokens.
+    pub scored: &'a [ScoredToken],
+    /// For their texts.
+    pub tokenizer: &'a Tokenizer,
+}
+
+/// `logprobs` of a completion: parallel lists.
+#[derive(Clone, Copy, Debug)]
+pub struct CompletionLogprobs<'a>(pub Scores<'a>);
+
+impl Serialize for CompletionLogprobs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Scores { scored, tokenizer } = self.0;
+        let text = |one: &ScoredToken| tokenizer.token_text(one.token);
+        let logprob = |one: &ScoredToken| clipped(one.logprob.logprob);
+        let lists = Lists {
+            tokens: scored.iter().map(text).collect(),
+            token_logprobs: scored.iter().map(logprob).collect(),
+            top_logprobs: scored.iter().map(|one| Table(one, tokenizer)).collect(),
+            text_offset: scored.iter().map(|one| one.offset).collect(),
+        };
+        lists.serialize(serializer)
+    }
+}
+
+/// `logprobs` of a chat: one object per token.
+#[derive(Clone, Copy, Debug)]
+pub struct ChatLogprobs<'a>(pub Scores<'a>);
+
+impl Serialize for ChatLogprobs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry("content", &Content(self.0))?;
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct Lists<'a> {
+    tokens: Vec<String>,
+    token_logprobs: Vec<f32>,
+    top_logprobs: Vec<Table<'a>>,
+    text_offset: Vec<usize>,
+}
+
+/// The chosen token and the most probable ones by their texts. Of several with one text the
+/// chosen counts, else the most probable.
+struct Table<'a>(&'a ScoredToken, &'a Tokenizer);
+
+impl Serialize for Table<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(scored, tokenizer) = *self;
+        let mut entries: Vec<(String, f32)> = Vec::new();
+        let chosen = tokenizer.token_text(scored.token);
+        entries.push((chosen, scored.logprob.logprob));
+        for top in possible(scored) {
+            let text = tokenizer.token_text(top.token);
+            if entries.iter().all(|(known, _)| *known != text) {
+                entries.push((text, top.logprob));
+            }
+        }
+        // The order of the ranks; the chosen one keeps its place among equals.
+        entries.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        let mut map = serializer.serialize_map(Some(entries.len()))?;
+        for (text, logprob) in entries {
+            map.serialize_entry(&text, &clipped(logprob))?;
+        }
+        map.end()
+    }
+}
+
+struct Content<'a>(Scores<'a>);
+
+impl Serialize for Content<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Scores { scored, tokenizer } = self.0;
+        let mut list = serializer.serialize_seq(Some(scored.len()))?;
+        for one in scored {
+            let top = |top: TopToken| Entry::new(top.token, top.logprob, tokenizer);
+            list.serialize_element(&Token {
+                entry: Entry::new(one.token, one.logprob.logprob, tokenizer),
+                top_logprobs: possible(one).map(top).collect(),
+            })?;
+        }
+        list.end()
+    }
+}
+
+#[derive(Serialize)]
+struct Token {
+    #[serde(flatten)]
+    entry: Entry,
+    top_logprobs: Vec<Entry>,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    token: String,
+    logprob: f32,
+    /// Null for an id that the tokenizer has no token for.
+    bytes: Option<Vec<u8>>,
+}
+
+impl Entry {
+    fn new(token: TokenId, logprob: f32, tokenizer: &Tokenizer) -> Self {
+        Self {
+            token: tokenizer.token_text(token),
+            logprob: clipped(logprob),
+            bytes: tokenizer.token_bytes(token),
+        }
+    }
+}
+
+/// The most probable tokens that can occur at all.
+fn possible(scored: &ScoredToken) -> impl Iterator<Item = TopToken> {
+    let top = scored.logprob.top.iter().copied();
+    top.filter(|top| top.logprob > f32::NEG_INFINITY)
+}
+
+/// Finite, and never the negative zero.
+fn clipped(logprob: f32) -> f32 {
+    if logprob >= LEAST {
+        logprob.min(0.0) + 0.0
+    } else {
+        LEAST
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! The envelope of OpenAI's generation endpoints: one JSON object, or a stream of chunks.
+
+pub mod logprobs;
+mod stream;
+
+use axum::Json;
+use axum::response::{IntoResponse, Response as HttpResponse};
+use serde::{Serialize, Serializer};
+use step::TokenId;
+
+use self::logprobs::Scores;
+use super::fields::shared::AnswerOptions;
+use crate::pipeline::assemble::Delta;
+use crate::pipeline::deliver::{Answer, Delivery};
+use crate::pipeline::logprobs::ScoredToken;
+use crate::pipeline::record::reason_name;
+use crate::pipeline::usage::Usage;
+
+/// How an endpoint shapes its choices.
+pub trait Shape: Send + 'static {
+    /// `object` of an answer.
+    const OBJECT: &'static str;
+    /// `object` of a chunk.
+    const CHUNK_OBJECT: &'static str;
+    /// Whether the first chunk of a choice names the role alone.
+    const NAMES_ROLE: bool;
+    /// A choice of an answer.
+    type Choice<'a>: Serialize;
+    /// A choice of a chunk.
+    type ChunkChoice<'a>: Serialize;
+
+    /// Choice `index` of an answer.
+    fn choice<'a>(index: usize, text: &'a str, extras: ChunkExtras<'a>) -> Self::Choice<'a>;
+
+    /// Choice `index` of a chunk.
+    fn chunk<'a>(
+        index: usize,
+        kind: ChunkKind<'a>,
+        extras: ChunkExtras<'a>,
+    ) -> Self::ChunkChoice<'a>;
+}
+
+/// What a chunk of one choice says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ChunkKind<'a> {
+    /// Who speaks; the first chunk of a choice.
+    Role,
+    /// Text with its token ids.
+    Text(&'a str),
+    /// The end; the last chunk of a choice.
+    Finish,
+}
+
+/// What a choice carries besides its text, as far as the request asked for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChunkExtras<'a> {
+    /// The log-probabilities of its tokens.
+    pub logprobs: Option<Scores<'a>>,
+    /// Why it ended.
+    pub finish_reason: Option<&'static str>,
+    /// The ids of its tokens.
+    pub token_ids: Option<&'a [TokenId]>,
+    /// The ids of its prompt.
+    pub prompt_token_ids: Option<&'a [TokenId]>,
+}
+
+/// Answers a generation request in the shape `S`.
+pub async fn respond<S: Shape>(options: AnswerOptions, delivery: Delivery) -> HttpResponse {
+    match options.stream {
+        Some(_) => stream::respond::<S>(options, delivery),
+        None => whole::<S>(options, delivery).await,
+    }
+}
+
+/// The whole answer as one JSON object.
+async fn whole<S: Shape>(options: AnswerOptions, mut delivery: Delivery) -> HttpResponse {
+    match delivery.collect().await {
+        Ok((choices, usage)) => Json(Response::new::<S>(
+            &choices,
+            options,
+            (delivery.answer(), usage),
+        ))
+        .into_response(),
+        Err(error) => error.into_response(),
+    }
+}
+
+/// A whole answer.
+#[derive(Debug, Serialize)]
+struct Response<'a, C> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    system_fingerprint: &'a str,
+    choices: Vec<C>,
+    usage: Usage,
+}
+
+impl<'a, C> Response<'a, C> {
+    /// The answer with `choices`, each the join of its deltas.
+    fn new<S: Shape<Choice<'a> = C>>(
+        choices: &'a [Delta],
+        options: AnswerOptions,
+        (answer, usage): (&'a Answer, Usage),
+    ) -> Self {
+        let choice = |delta: &'a Delta| {
+            let has_ids = options.return_token_ids;
+            let extras = ChunkExtras {
+                logprobs: scores(answer, &delta.scored),
+                finish_reason: delta.finish.map(reason_name),
+                token_ids: has_ids.then_some(&delta.token_ids[..]),
+                prompt_token_ids: has_ids.then(|| answer.prompt_ids(delta.index)),
+            };
+            S::choice(delta.index, &delta.text, extras)
+        };
+        Self {
+            id: &answer.id,
+            object: S::OBJECT,
+            created: answer.created,
+            model: &answer.model,
+            system_fingerprint: &answer.fingerprint,
+            choices: choices.iter().map(choice).collect(),
+            usage,
+        }
+    }
+}
+
+/// One chunk of a streamed answer.
+#[derive(Debug, Serialize)]
+struct Chunk<'a, C> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    choices: Vec<C>,
+    #[serde(skip_serializing_if = "ChunkUsage::is_absent")]
+    usage: ChunkUsage,
+}
+
+impl<'a, C> Chunk<'a, C> {
+    fn new<S: Shape>(answer: &'a Answer, choices: Vec<C>, usage: ChunkUsage) -> Self {
+        Self {
+            id: &answer.id,
+            object: S::CHUNK_OBJECT,
+            created: answer.created,
+            model: &answer.model,
+            choices,
+            usage,
+        }
+    }
+}
+
+/// `usage` of a chunk.
+#[derive(Debug, Clone)]
+enum ChunkUsage {
+    /// No such key.
+    Absent,
+    /// `null`.
+    Null,
+    /// Totals.
+    Totals(Usage),
+}
+
+impl ChunkUsage {
+    fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent)
+    }
+}
+
+impl Serialize for ChunkUsage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Absent | Self::Null => serializer.serialize_none(),
+            Self::Totals(usage) => usage.serialize(serializer),
+        }
+    }
+}
+
+/// The log-probabilities of `scored`, if the request asked for them.
+fn scores<'a>(answer: &'a Answer, scored: &'a [ScoredToken]) -> Option<Scores<'a>> {
+    answer.logprobs.map(|_| Scores {
+        scored,
+        tokenizer: &answer.tokenizer,
+    })
+}

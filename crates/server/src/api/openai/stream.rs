@@ -1,0 +1,127 @@
+//! Streamed answers: chunks as server-sent events, errors after the start, `[DONE]`.
+
+use axum::response::Response;
+
+use super::{Chunk, ChunkExtras, ChunkKind, ChunkUsage, Shape, scores};
+use crate::api::fields::shared::{AnswerOptions, StreamOptions};
+use crate::http::sse;
+use crate::pipeline::assemble::Delta;
+use crate::pipeline::deliver::Delivery;
+use crate::pipeline::record::reason_name;
+
+const DONE: &str = "data: [DONE]\n\n";
+
+/// The streamed answer. Dropping the body cancels the sequences that still run.
+pub fn respond<S: Shape>(options: AnswerOptions, delivery: Delivery) -> Response {
+    let writer = EventWriter {
+        has_begun: vec![false; delivery.answer().choices()],
+        delivery,
+        return_token_ids: options.return_token_ids,
+        stream: options.stream.unwrap_or_default(),
+    };
+    let frames = futures_util::stream::unfold(Some(writer), |writer| async {
+        let mut writer = writer?;
+        let (frame, more) = writer.frame::<S>().await;
+        Some((frame, more.then_some(writer)))
+    });
+    sse::response(frames)
+}
+
+/// Writes the events of one answer; every frame holds whole events.
+struct EventWriter {
+    delivery: Delivery,
+    return_token_ids: bool,
+    stream: StreamOptions,
+    /// Choices that had their first chunk.
+    has_begun: Vec<bool>,
+}
+
+impl EventWriter {
+    /// The next events, at least one, and whether more may follow.
+    async fn frame<S: Shape>(&mut self) -> (String, bool) {
+        let mut frame = String::new();
+        while frame.is_empty() {
+            match self.delivery.next().await {
+                Some(Ok(delta)) => self.delta::<S>(&delta, &mut frame),
+                Some(Err(error)) => {
+                    sse::data(&error.body(), &mut frame);
+                    frame.push_str(DONE);
+                    return (frame, false);
+                }
+                None => {
+                    let usage = self.delivery.finish();
+                    if self.stream.include_usage {
+                        let usage = ChunkUsage::Totals(usage);
+                        let answer = self.delivery.answer();
+                        let last = Chunk::<S::ChunkChoice<'_>>::new::<S>(answer, vec![], usage);
+                        sse::data(&last, &mut frame);
+                    }
+                    frame.push_str(DONE);
+                    return (frame, false);
+                }
+            }
+        }
+        (frame, true)
+    }
+
+    /// The chunks of one delta: the role before the first text, the reason after the last.
+    fn delta<S: Shape>(&mut self, delta: &Delta, frame: &mut String) {
+        if !delta.is_visible() {
+            return;
+        }
+        let mut is_first = !std::mem::replace(&mut self.has_begun[delta.index], true);
+        if is_first && S::NAMES_ROLE {
+            self.chunk::<S>(delta, ChunkKind::Role, true, frame);
+            is_first = false;
+        }
+        if !delta.text.is_empty() {
+            self.chunk::<S>(delta, ChunkKind::Text(&delta.text), is_first, frame);
+            is_first = false;
+        }
+        if delta.finish.is_some() {
+            self.chunk::<S>(delta, ChunkKind::Finish, is_first, frame);
+        }
+    }
+
+    /// One chunk; the first one of a choice carries the prompt's ids.
+    fn chunk<S: Shape>(
+        &self,
+        delta: &Delta,
+        kind: ChunkKind<'_>,
+        is_first: bool,
+        frame: &mut String,
+    ) {
+        let answer = self.delivery.answer();
+        let usage = match self.stream {
+            StreamOptions {
+                continuous: true, ..
+            } => ChunkUsage::Totals(self.delivery.running_usage()),
+            StreamOptions {
+                include_usage: true,
+                ..
+            } => ChunkUsage::Null,
+            StreamOptions { .. } => ChunkUsage::Absent,
+        };
+        // Tokens belong to the text; without any text, to the end.
+        let has_tokens = match kind {
+            ChunkKind::Text(_) => true,
+            ChunkKind::Finish => delta.text.is_empty(),
+            ChunkKind::Role => false,
+        };
+        let has_ids = self.return_token_ids;
+        let extras = ChunkExtras {
+            logprobs: match has_tokens && !delta.scored.is_empty() {
+                true => scores(answer, &delta.scored),
+                false => None,
+            },
+            finish_reason: match kind {
+                ChunkKind::Finish => delta.finish.map(reason_name),
+                ChunkKind::Role | ChunkKind::Text(_) => None,
+            },
+            token_ids: (has_ids && has_tokens).then_some(&delta.token_ids[..]),
+            prompt_token_ids: (has_ids && is_first).then(|| answer.prompt_ids(delta.index)),
+        };
+        let choice = S::chunk(delta.index, kind, extras);
+        sse::data(&Chunk::new::<S>(answer, vec![choice], usage), frame);
+    }
+}

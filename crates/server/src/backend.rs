@@ -1,0 +1,83 @@
+//! The loaded model as the server sees it.
+
+use std::sync::Arc;
+
+use engine::Handle;
+use engine::decoding::{Decoding, DecodingSpec};
+use step::TokenId;
+use text::Tokenizer;
+
+use crate::error::ApiError;
+use crate::metrics::Metrics;
+
+/// Sampling of a request that says nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SamplingDefaults {
+    /// 0 = greedy, the default of masked diffusion models.
+    pub temperature: f64,
+    /// Nucleus mass.
+    pub top_p: f64,
+    /// Share of the best token's probability.
+    pub min_p: f64,
+    /// 0 = off.
+    pub top_k: u32,
+}
+
+impl Default for SamplingDefaults {
+    fn default() -> Self {
+        Self {
+            temperature: 0.0,
+            top_p: 1.0,
+            min_p: 0.0,
+            top_k: 0,
+        }
+    }
+}
+
+/// The model as clients see it.
+#[derive(Clone, Debug)]
+pub struct ServedModel {
+    /// The name requests must give; may hold `/`.
+    pub id: String,
+    /// Unix time in seconds.
+    pub created: u64,
+    /// `owned_by` of the models list.
+    pub owner: String,
+    /// Whether it is the embedded demo model.
+    pub is_demo: bool,
+    /// `system_fingerprint`: version, device, number format.
+    pub fingerprint: String,
+    /// Every id that ends a generation.
+    pub stop_tokens: Vec<TokenId>,
+    /// Sampling of a request that says nothing.
+    pub defaults: SamplingDefaults,
+    /// Decoder of a request that names no preset.
+    pub decoding: DecodingSpec,
+}
+
+/// A loaded model, ready to serve.
+#[derive(Clone, Debug)]
+pub struct Backend {
+    /// The engine.
+    pub engine: Handle,
+    /// The tokenizer, with its mask token and chat template.
+    pub tokenizer: Arc<Tokenizer>,
+    /// The model as clients see it.
+    pub model: Arc<ServedModel>,
+    /// The metrics whose observer the engine feeds.
+    pub metrics: Metrics,
+}
+
+impl Backend {
+    /// The decoder of a request that names none.
+    ///
+    /// # Errors
+    /// `internal_error` if the configured settings do not go together; `asynclane serve` refuses
+    /// them at its start.
+    pub fn default_decoding(&self) -> Result<Decoding, ApiError> {
+        self.model.decoding.resolve().map_err(|error| {
+            tracing::error!(%error, "the configured decoder cannot be used");
+            ApiError::internal()
+        })
+    }
+}

@@ -1,0 +1,51 @@
+//! Authorization: requests need one of the configured API keys.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, Method};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::refusal::refuse;
+use crate::error::{ApiError, ErrorCode};
+use crate::state::AppState;
+
+/// Whose key a request carried, in its extensions.
+#[derive(Clone, Debug)]
+pub struct KeyName(pub Arc<str>);
+
+/// Lets a request through if it carries a key that is accepted; its body has not been read yet.
+pub async fn check(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
+    let keys = &state.settings().keys;
+    // Asking for the methods of a path is no use of it; browsers ask without a key.
+    if keys.is_empty() || request.method() == Method::OPTIONS {
+        return next.run(request).await;
+    }
+    match bearer(request.headers()).and_then(|key| keys.name_of(key)) {
+        Some(name) => {
+            let name = KeyName(Arc::from(name));
+            request.extensions_mut().insert(name);
+            next.run(request).await
+        }
+        None => {
+            let message = "an API key is required: authorization: Bearer KEY";
+            let error = ApiError::new(ErrorCode::InvalidApiKey, message);
+            refuse(&state, &request, error, "no valid API key")
+        }
+    }
+}
+
+/// The key of the one `authorization` header, if it has that form.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return None;
+    };
+    let value = value.as_bytes().trim_ascii();
+    let blank = value.iter().position(|byte| *byte == b' ')?;
+    let (scheme, key) = value.split_at(blank);
+    let key = key.trim_ascii_start();
+    (scheme.eq_ignore_ascii_case(b"bearer") && !key.is_empty()).then_some(key)
+}

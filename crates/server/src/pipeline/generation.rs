@@ -1,0 +1,173 @@
+//! What to generate, whichever endpoint asked for it.
+
+use engine::Penalties;
+use engine::decoding::Decoding;
+use step::{Bias, TokenId};
+use text::{GrammarSpec, Message, SpecialTokens};
+
+/// Most sequences of one request: prompts times `best_of`.
+pub const MAX_SEQUENCES: usize = 1024;
+
+/// One generation request, checked field by field; nothing is encoded yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generation {
+    /// The prompts.
+    pub input: Input,
+    /// The text behind the generation (infilling).
+    pub suffix: Option<String>,
+    /// Whether text prompts get the special tokens that the checkpoint puts around texts.
+    pub add_special_tokens: bool,
+    /// Keeps only this many tokens of every prompt, its last ones.
+    pub truncate: Option<usize>,
+    /// The final message of a chat is an answer to continue.
+    pub continued: bool,
+    /// Budget of a choice in tokens; `None` = the rest of the context, at most 1,024.
+    pub max_tokens: Option<u32>,
+    /// How tokens are sampled.
+    pub sampling: SamplingFields,
+    /// Seed; `None` = random.
+    pub seed: Option<i64>,
+    /// Choices per prompt, at least 1.
+    pub n: u32,
+    /// Sequences per prompt, at least `n`; the `n` most likely ones are the choices.
+    pub best_of: u32,
+    /// Added to the logits of single tokens, at most one per token.
+    pub biases: Vec<Bias>,
+    /// Penalties of tokens that occur already.
+    pub penalties: Penalties,
+    /// The grammar of every choice.
+    pub structured: Option<Structured>,
+    /// What ends a choice before its budget.
+    pub stops: Stops,
+    /// What the text of a choice shows.
+    pub text: TextFields,
+    /// Delivers log-probabilities, with this many of the most probable tokens per position.
+    pub logprobs: Option<u8>,
+    /// Delivers every step of the sequences.
+    pub trace: bool,
+    /// Schedule, commit rule and cache policy.
+    pub decoding: Decoding,
+    /// The request's names of the fields that admission may refuse.
+    pub names: FieldNames,
+}
+
+impl Generation {
+    /// One choice per prompt of `input`, decoded with `decoding`; all else at its default.
+    pub fn new(input: Input, decoding: Decoding) -> Self {
+        let names = FieldNames {
+            prompt: match input {
+                Input::Texts(_) | Input::Ids(_) => "prompt",
+                Input::Chat(_) => "messages",
+            },
+            max_tokens: "max_tokens",
+        };
+        Self {
+            input,
+            suffix: None,
+            add_special_tokens: true,
+            truncate: None,
+            continued: false,
+            max_tokens: None,
+            sampling: SamplingFields::default(),
+            seed: None,
+            n: 1,
+            best_of: 1,
+            biases: Vec::new(),
+            penalties: Penalties::default(),
+            structured: None,
+            stops: Stops::default(),
+            text: TextFields::default(),
+            logprobs: None,
+            trace: false,
+            decoding,
+            names,
+        }
+    }
+}
+
+/// The prompts, at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Texts, not encoded yet.
+    Texts(Vec<String>),
+    /// Token ids.
+    Ids(Vec<Vec<TokenId>>),
+    /// One chat.
+    Chat(Vec<Message>),
+}
+
+impl Input {
+    /// Number of prompts.
+    pub fn prompts(&self) -> usize {
+        match self {
+            Self::Texts(texts) => texts.len(),
+            Self::Ids(lists) => lists.len(),
+            Self::Chat(_) => 1,
+        }
+    }
+}
+
+/// Names of request fields, for errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldNames {
+    /// The field of the prompt.
+    pub prompt: &'static str,
+    /// The field of the budget.
+    pub max_tokens: &'static str,
+}
+
+/// Sampling as requested; `None` = the model's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SamplingFields {
+    /// 0..2.
+    pub temperature: Option<f64>,
+    /// 0..1.
+    pub top_p: Option<f64>,
+    /// 0..1.
+    pub min_p: Option<f64>,
+    /// -1 and 0 = off.
+    pub top_k: Option<i64>,
+}
+
+/// What ends a choice before its budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stops {
+    /// Stop strings, none empty.
+    pub strings: Vec<String>,
+    /// Stop ids besides the model's.
+    pub tokens: Vec<TokenId>,
+    /// The model's own stop ids are never committed.
+    pub ignore_eos: bool,
+    /// No stop of any kind before this many tokens.
+    pub min_tokens: u32,
+}
+
+/// What the text of a choice shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TextFields {
+    /// The stop string that ended the choice.
+    pub stop_string: bool,
+    /// Special tokens.
+    pub special_tokens: bool,
+    /// The prompt, before the generated text.
+    pub echo: bool,
+}
+
+impl TextFields {
+    /// How a detokenizer shows special tokens.
+    pub fn detokenizer(self) -> SpecialTokens {
+        match self.special_tokens {
+            true => SpecialTokens::KeepButMask,
+            false => SpecialTokens::Skip,
+        }
+    }
+}
+
+/// A grammar that every choice follows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Structured {
+    /// The request field that gave it, for errors.
+    pub field: &'static str,
+    /// The grammar.
+    pub spec: GrammarSpec,
+}
