@@ -355,7 +355,7 @@ test("a key is asked for, used, and kept nowhere", async () => {
   try {
     const opened = await open(browser, keyed.url);
     const { page, context } = opened;
-    await page.getByText("This server asks for an API key.").waitFor();
+    await page.getByText("This server needs an API key.").waitFor();
     await page.getByLabel("API key").fill("a secret");
     await page.keyboard.press("Tab");
     await offered(page);
@@ -371,7 +371,7 @@ test("a key is asked for, used, and kept nowhere", async () => {
     const { cookies, origins } = await context.storageState();
     assert.deepEqual([cookies, origins], [[], []]);
     await page.reload();
-    await page.getByText("This server asks for an API key.").waitFor();
+    await page.getByText("This server needs an API key.").waitFor();
     await close(opened, ["the server responded with a status of 401"]);
   } finally {
     await keyed.stop();

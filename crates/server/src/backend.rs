@@ -10,14 +10,14 @@ use text::Tokenizer;
 use crate::error::ApiError;
 use crate::metrics::Metrics;
 
-/// Sampling of a request that says nothing.
+/// Sampling defaults of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingDefaults {
     /// 0 = greedy, the default of masked diffusion models.
     pub temperature: f64,
     /// Nucleus mass.
     pub top_p: f64,
-    /// Share of the best token's probability.
+    /// Least probability, as a share of the most probable token's.
     pub min_p: f64,
     /// 0 = off.
     pub top_k: u32,
@@ -34,7 +34,7 @@ impl Default for SamplingDefaults {
     }
 }
 
-/// The model as clients see it.
+/// The public facts of the model.
 #[derive(Clone, Debug)]
 pub struct ServedModel {
     /// The name requests must give; may hold `/`.
@@ -47,9 +47,9 @@ pub struct ServedModel {
     pub is_demo: bool,
     /// `system_fingerprint`: version, device, number format.
     pub fingerprint: String,
-    /// Every id that ends a generation.
+    /// The ids that end a generation.
     pub stop_tokens: Vec<TokenId>,
-    /// Sampling of a request that says nothing.
+    /// Sampling of a request that sets none.
     pub defaults: SamplingDefaults,
     /// Decoder of a request that names no preset.
     pub decoding: DecodingSpec,
@@ -62,7 +62,7 @@ pub struct Backend {
     pub engine: Handle,
     /// The tokenizer, with its mask token and chat template.
     pub tokenizer: Arc<Tokenizer>,
-    /// The model as clients see it.
+    /// The public facts of the model.
     pub model: Arc<ServedModel>,
     /// The metrics whose observer the engine feeds.
     pub metrics: Metrics,

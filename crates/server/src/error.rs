@@ -1,4 +1,4 @@
-//! Everything that can go wrong with a request, and the only table of status codes.
+//! The errors of the API: the only table of status codes, error types and codes.
 
 use axum::Json;
 use axum::http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -8,10 +8,10 @@ use serde::Serialize;
 
 /// Most characters of a message.
 const MESSAGE_CHARS: usize = 500;
-/// Most characters of a caller's text that come back in a message.
+/// Most characters that a message quotes from the request.
 const INPUT_CHARS: usize = 64;
 
-/// The kinds of fault; each is one row of the error table.
+/// The kinds of error; each is one row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorCode {
     /// The body is not one JSON object.
@@ -20,23 +20,23 @@ pub enum ErrorCode {
     MissingRequiredParameter,
     /// A field has the wrong JSON type.
     InvalidType,
-    /// A value is outside its range, or does not go with another field.
+    /// A value is outside its range or conflicts with another field.
     InvalidValue,
-    /// A key of the `diffusion` object that does not exist.
+    /// An unknown key of an object that accepts known keys only, such as `diffusion`.
     UnknownParameter,
-    /// A known field that this server does not implement.
+    /// A known field that the server or the model does not support.
     UnsupportedParameter,
-    /// A known field with a value that this server does not implement.
+    /// A known field with a value that the server does not support.
     UnsupportedValue,
-    /// Prompt plus budget exceed the model's length.
+    /// Prompt and budget exceed the model's context.
     ContextLengthExceeded,
-    /// No key, or one that is not accepted.
+    /// No API key, or an unknown one.
     InvalidApiKey,
-    /// A page from elsewhere may have sent the request, and no key is asked for.
+    /// Without API keys: `Host` or `Origin` is foreign, so another site's page may have sent the request.
     Forbidden,
-    /// No such model.
+    /// The model is not served here.
     ModelNotFound,
-    /// No such path.
+    /// The path does not exist.
     UnknownUrl,
     /// The path exists, the method does not.
     MethodNotAllowed,
@@ -44,17 +44,17 @@ pub enum ErrorCode {
     RequestTimeout,
     /// The body is too large.
     RequestTooLarge,
-    /// A content type or encoding that is not read here.
+    /// The content type or content encoding is not supported.
     UnsupportedMediaType,
     /// The queue is full.
     Overloaded,
-    /// A fault of the server.
+    /// The server failed.
     InternalError,
     /// The model is not loaded yet.
     Loading,
-    /// The server no longer takes requests.
+    /// The server is shutting down and accepts no requests.
     ShuttingDown,
-    /// The engine thread is gone.
+    /// The engine thread has ended.
     EngineStopped,
 }
 
@@ -102,7 +102,7 @@ impl ErrorCode {
     }
 }
 
-/// One error as the client sees it.
+/// One error, as the client sees it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
@@ -110,11 +110,11 @@ pub struct ApiError {
     pub code: ErrorCode,
     /// One readable line.
     pub message: String,
-    /// The field at fault.
+    /// The field that caused it.
     pub param: Option<String>,
-    /// Seconds after which a retry makes sense.
+    /// `retry-after`, in seconds.
     pub retry_after: Option<u32>,
-    /// The methods of the path, for [`ErrorCode::MethodNotAllowed`].
+    /// The allowed methods, for [`ErrorCode::MethodNotAllowed`].
     pub allow: Option<&'static str>,
 }
 
@@ -134,7 +134,7 @@ impl ApiError {
         }
     }
 
-    /// A fault of the field `param`; `rest` reads on from the field's name.
+    /// An error of the field `param`; the message is the field's name followed by `rest`.
     pub fn field(code: ErrorCode, param: impl Into<String>, rest: impl AsRef<str>) -> Self {
         let param = param.into();
         let error = Self::new(code, format!("{param} {}", rest.as_ref()));
@@ -162,7 +162,7 @@ impl ApiError {
         }
     }
 
-    /// The server no longer takes requests.
+    /// The server is shutting down and accepts no requests.
     pub fn shutting_down() -> Self {
         let error = Self::new(ErrorCode::ShuttingDown, "the server is shutting down");
         Self {
@@ -183,7 +183,7 @@ impl ApiError {
         }
     }
 
-    /// A fault of the server; what exactly stays in the log.
+    /// An internal error; only the log has the details.
     pub fn internal() -> Self {
         Self::new(
             ErrorCode::InternalError,
@@ -191,7 +191,7 @@ impl ApiError {
         )
     }
 
-    /// The engine thread is gone; only a restart helps.
+    /// The engine thread has ended; the server must be restarted.
     pub fn engine_stopped() -> Self {
         Self::new(ErrorCode::EngineStopped, "the engine has stopped")
     }
@@ -244,7 +244,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// At most 64 characters of a caller's text, for a message.
+/// The first 64 characters of `text`, for a message.
 pub fn clip(text: &str) -> String {
     text.chars().take(INPUT_CHARS).collect()
 }

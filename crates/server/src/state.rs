@@ -1,4 +1,4 @@
-//! What all handlers share: settings, the served model once it is loaded, metrics, shutdown.
+//! State that all handlers share: settings, the loaded model, shutdown, counters.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -33,7 +33,7 @@ struct Inner {
 }
 
 impl AppState {
-    /// A server that is still loading: probes answer, generation is refused with `loading`.
+    /// A server without a model: probes answer, generation fails with `loading`.
     pub fn new(settings: Settings) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let inner = Inner {
@@ -61,7 +61,7 @@ impl AppState {
         Ok(())
     }
 
-    /// Counts the requests to `paths` too: their series exist as soon as the metrics do.
+    /// Counts the requests to `paths`; creates their series now, or when the model is installed.
     pub(crate) fn count_requests_to(&self, paths: impl IntoIterator<Item = &'static str>) {
         let mut all = self.paths();
         all.extend(paths);
@@ -71,7 +71,7 @@ impl AppState {
         }
     }
 
-    /// `path` as requests to it are counted, if they are.
+    /// The counted path that equals `path`.
     pub(crate) fn counted_path(&self, path: &str) -> Option<&'static str> {
         self.paths().get(path).copied()
     }
@@ -81,7 +81,7 @@ impl AppState {
         paths.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Limits, times and switches.
+    /// The settings of the HTTP layer.
     pub fn settings(&self) -> &Settings {
         &self.inner.settings
     }
@@ -94,17 +94,17 @@ impl AppState {
         self.inner.backend.get().ok_or_else(ApiError::loading)
     }
 
-    /// Draining and requests in flight.
+    /// The shutdown phase and the requests in flight.
     pub fn shutdown(&self) -> &Shutdown {
         &self.inner.shutdown
     }
 
-    /// Permits to parse and encode long bodies, one per core.
+    /// Permits for blocking work on requests, one per core.
     pub(crate) fn encoders(&self) -> &Semaphore {
         &self.inner.encoders
     }
 
-    /// Prompt tokens of sequences without a place in the batch.
+    /// Prompt tokens of waiting sequences.
     pub(crate) fn waiting_tokens(&self) -> &WaitingTokens {
         &self.inner.waiting_tokens
     }
@@ -118,7 +118,7 @@ impl AppState {
         &self.inner.ids
     }
 
-    /// Whether the process is healthy: loading, or the engine thread lives.
+    /// Whether the process is healthy: the model is loading, or the engine thread runs.
     pub fn is_healthy(&self) -> bool {
         self.inner
             .backend

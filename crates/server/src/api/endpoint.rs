@@ -110,6 +110,6 @@ async fn accept<E: Endpoint>(
         () = state.shutdown().reached(Phase::Ending) => Err(ApiError::shutting_down()),
     };
     let (endpoint, admitted) = admitted.inspect_err(|error| record.fail(error))?;
-    let delivery = submit(state, backend, (E::ID_PREFIX, admitted), record)?;
+    let delivery = submit(state, backend, E::ID_PREFIX, admitted, record)?;
     Ok((endpoint, delivery))
 }

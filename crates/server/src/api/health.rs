@@ -8,7 +8,7 @@ use crate::error::ApiError;
 use crate::http::shutdown::Phase;
 use crate::state::AppState;
 
-/// 200 while the process can still serve: loading, serving or draining.
+/// 200 while the model is loading or the engine thread runs.
 pub async fn health(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     if state.is_healthy() {
         Ok(Json(json!({ "status": "ok" })))
@@ -17,7 +17,7 @@ pub async fn health(State(state): State<AppState>) -> Result<Json<Value>, ApiErr
     }
 }
 
-/// 200 while requests are taken.
+/// 200 while requests are accepted and no shutdown has begun.
 pub async fn ready(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     state.backend()?;
     if !state.is_healthy() {

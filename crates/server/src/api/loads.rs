@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use crate::error::ApiError;
 use crate::state::AppState;
 
-/// One data-parallel rank, as of the engine's last step. Never waits for the engine thread.
+/// The load of one data-parallel rank at the engine's last step. Never waits for the engine
+/// thread.
 ///
-/// The cache hit rate counts tokens since the start; it is 0 under full attention, where no K/V is
-/// shared across requests.
+/// The cache hit rate counts tokens since the start. Under full attention it is 0: requests share
+/// no K/V.
 pub async fn loads(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     let backend = state.backend()?;
     let (load, limits) = (backend.engine.load(), backend.engine.limits());
@@ -52,8 +53,8 @@ fn rfc3339(since_epoch: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Year, month and day of the `days`-th day since 1970-01-01, Gregorian. Years are taken to
-/// begin in March, so that the leap day is the last of its year.
+/// Year, month and day of the `days`-th day since 1970-01-01, Gregorian. Computed with years that
+/// begin in March, so that a leap day is the last day of its year.
 fn date(days: u64) -> (u64, u64, u64) {
     const ERA: u64 = 146_097;
     let days = days + 719_468;

@@ -44,12 +44,12 @@ fn generating() -> [Route; 3] {
     ]
 }
 
-/// The whole server as a service.
+/// The server as a service.
 pub fn router(state: AppState) -> Router {
     router_with(state, [])
 }
 
-/// The whole server with `more` endpoints, under the same keys and limits.
+/// The server with `more` endpoints, which need the same keys and have the same limits.
 ///
 /// # Panics
 /// Two routes have the same path.
@@ -77,7 +77,7 @@ pub fn router_with(state: AppState, more: impl IntoIterator<Item = Route>) -> Ro
         .with_state(state)
 }
 
-/// Paths that need a key, if keys are configured.
+/// Paths that need an API key, if keys are configured.
 fn keyed(state: &AppState, generating: Vec<Route>) -> Router<AppState> {
     let routes = generating.into_iter().fold(Router::new(), |routes, route| {
         routes.route(route.path, route.handler)
@@ -91,7 +91,7 @@ fn keyed(state: &AppState, generating: Vec<Route>) -> Router<AppState> {
         .route_layer(from_fn_with_state(state.clone(), authorization::check))
 }
 
-/// Paths for everybody: probes, and what load balancers read.
+/// Paths without a key: probes, and paths for load balancers.
 fn open() -> Router<AppState> {
     Router::new()
         .route("/v1/loads", only(get(loads::loads), READ))
@@ -103,7 +103,7 @@ fn open() -> Router<AppState> {
         .route("/metrics", only(get(metrics::metrics), READ))
 }
 
-/// The playground and its parts, for everybody: what it asks of the other paths needs their key.
+/// The playground's files, without a key; its requests to other paths need theirs.
 fn page() -> Router<AppState> {
     playground::FILES
         .iter()
@@ -115,8 +115,8 @@ fn page() -> Router<AppState> {
         })
 }
 
-/// From the shutdown signal on every answer is the last of its connection, so that nobody sends a
-/// request on one that is about to close.
+/// After the shutdown signal, closes every connection with its next answer, so that clients send
+/// no request on a connection that is about to close.
 async fn close_after_signal(
     State(state): State<AppState>,
     request: Request,
@@ -130,7 +130,7 @@ async fn close_after_signal(
     response
 }
 
-/// Answers OPTIONS with the methods of the path, and all others with 405.
+/// Answers OPTIONS with the allowed methods, and other methods than those of `routes` with 405.
 fn only(routes: MethodRouter<AppState>, methods: &'static str) -> MethodRouter<AppState> {
     let options = move || async move {
         (

@@ -65,10 +65,10 @@ fn model(backend: &Backend) -> Model<'_> {
     }
 }
 
-/// Why a cache policy cannot be used.
+/// Why a cache policy is unavailable.
 const OTHER_WEIGHTS: &str = "needs weights that were trained with another attention";
 
-/// Everything that `diffusion` of a request may name, and what this model cannot do.
+/// The schedules, commit rules, caches and presets of `diffusion`, and why some are unavailable.
 fn diffusion(limits: &engine::Limits) -> JsonValue {
     let schedules = SCHEDULES.iter().map(|schedule| {
         json!({
@@ -105,7 +105,7 @@ fn diffusion(limits: &engine::Limits) -> JsonValue {
     })
 }
 
-/// Every preset that goes with the weights, with its settings.
+/// The presets for the model's attention, with their settings.
 fn presets(limits: &engine::Limits) -> Map<String, JsonValue> {
     let value = |value: &Value<'static>| match *value {
         Value::Name(name) => json!(name),

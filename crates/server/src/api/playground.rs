@@ -1,5 +1,5 @@
-//! The playground: a page at `/` on which an answer comes about lane by lane. All of it is part
-//! of the binary, and it loads nothing from elsewhere.
+//! The playground: a page at `/` that shows an answer lane by lane. Its files are part of the
+//! binary; it loads nothing from other servers.
 
 use axum::http::HeaderValue;
 use axum::http::header::{
@@ -7,7 +7,7 @@ use axum::http::header::{
 };
 use axum::response::{IntoResponse, Response};
 
-/// What the page may do: run and show its own parts, and ask this server.
+/// The page may run and show its own files and send requests to this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
      require-trusted-types-for 'script'";
@@ -18,13 +18,13 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// One file of the page.
 #[derive(Debug)]
 pub struct PageFile {
-    /// Where it is served.
+    /// Its path.
     pub path: &'static str,
     kind: &'static str,
     content: &'static str,
 }
 
-/// A file of the folder `playground`, under its path there.
+/// A file of the folder `playground`, served under its name.
 macro_rules! page_file {
     ($name:literal, $kind:expr) => {
         PageFile {
@@ -35,7 +35,7 @@ macro_rules! page_file {
     };
 }
 
-/// The page and everything that it loads.
+/// The page and all files that it loads.
 pub const FILES: &[PageFile] = &[
     PageFile {
         path: "/",
@@ -55,14 +55,14 @@ pub const FILES: &[PageFile] = &[
 ];
 
 impl PageFile {
-    /// The file with what browsers shall know of it.
+    /// The response with the file and its headers.
     pub fn respond(&self) -> Response {
         let headers = [
             (CONTENT_TYPE, self.kind),
             (CONTENT_SECURITY_POLICY, POLICY),
             (X_CONTENT_TYPE_OPTIONS, "nosniff"),
             (REFERRER_POLICY, "no-referrer"),
-            // Another version of the binary has another page.
+            // Another version of the binary has other files.
             (CACHE_CONTROL, "no-cache"),
         ];
         let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));

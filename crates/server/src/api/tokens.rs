@@ -50,7 +50,7 @@ struct DetokenizeFields {
     tokens: Required<List<TokenNumber>>,
 }
 
-/// The ids of a text or chat, the same that a generation sees.
+/// The ids of a text or chat, the same as in a generation.
 pub async fn tokenize(
     State(state): State<AppState>,
     request: Request,
@@ -98,7 +98,7 @@ pub async fn detokenize(
     .await
 }
 
-/// Special tokens and the chat template as they stand in the checkpoint; null where absent.
+/// The checkpoint's special tokens and chat template; null if absent.
 pub async fn info(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     let tokenizer = &state.backend()?.tokenizer;
     let template = tokenizer.chat_template().ok();
@@ -110,7 +110,7 @@ pub async fn info(State(state): State<AppState>) -> Result<Json<Value>, ApiError
     })))
 }
 
-/// Reads the body and hands it to `work`, off the async threads unless it is short.
+/// Reads the body and runs `work` on it, off the async threads if it is long.
 async fn with_body<T: Send + 'static>(
     state: &AppState,
     request: Request,

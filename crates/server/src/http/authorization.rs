@@ -12,14 +12,14 @@ use super::refusal::refuse;
 use crate::error::{ApiError, ErrorCode};
 use crate::state::AppState;
 
-/// Whose key a request carried, in its extensions.
+/// The name of a request's API key, in its extensions.
 #[derive(Clone, Debug)]
 pub struct KeyName(pub Arc<str>);
 
-/// Lets a request through if it carries a key that is accepted; its body has not been read yet.
+/// Passes requests with a known key on and refuses others before their body is read.
 pub async fn check(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let keys = &state.settings().keys;
-    // Asking for the methods of a path is no use of it; browsers ask without a key.
+    // Browsers send preflight requests (OPTIONS) without a key.
     if keys.is_empty() || request.method() == Method::OPTIONS {
         return next.run(request).await;
     }
@@ -37,7 +37,7 @@ pub async fn check(State(state): State<AppState>, mut request: Request, next: Ne
     }
 }
 
-/// The key of the one `authorization` header, if it has that form.
+/// The key of `authorization: Bearer KEY`, if the request has exactly one such header.
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else {

@@ -12,8 +12,8 @@ use crate::error::{ApiError, ErrorCode};
 /// The bytes of a JSON body.
 ///
 /// # Errors
-/// `unsupported_media_type`, `request_too_large`, `request_timeout`, or `invalid_json` for a
-/// body that breaks off.
+/// `unsupported_media_type`, `request_too_large`, `request_timeout`, or `invalid_json` for an
+/// incomplete body.
 pub async fn read(request: Request, settings: &Settings) -> Result<Vec<u8>, ApiError> {
     check_media_type(request.headers())?;
     let declared = request.headers().get(CONTENT_LENGTH);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
-/// Marks a digest where a key could stand.
+/// Prefix of a key's digest in place of the key.
 const DIGEST_MARK: &str = "sha256:";
 
-/// The keys that are accepted; none = everybody may use the server.
+/// The accepted keys; none = no key is required.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ApiKeys {
     entries: Vec<Entry>,
@@ -21,28 +21,28 @@ struct Entry {
     digest: [u8; 32],
 }
 
-/// A key file that cannot be used; never holds a key.
+/// Why a key file is invalid; contains no key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
-    /// A line that is no entry.
+    /// An invalid line.
     #[error("line {line}: expected {expected}")]
     Line {
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// What would be right.
+        /// The expected form.
         expected: &'static str,
     },
-    /// A file without a key would let everybody in.
+    /// No key: such a file would open the server to everybody.
     #[error("expected at least one line `name:key`, found none")]
     Empty,
 }
 
 impl ApiKeys {
-    /// Reads lines `name:key` or `name:sha256:hex`; blank lines and lines that begin with `#`
-    /// are skipped, blanks around a line are not part of it.
+    /// Reads lines `name:key` or `name:sha256:hex`. Skips blank lines and lines that begin with
+    /// `#`; trims white space around a line.
     ///
     /// # Errors
-    /// The first line that is no entry, or a text without any.
+    /// The first invalid line, or no entry at all.
     pub fn parse(text: &str) -> Result<Self, KeysError> {
         let mut keys = Self::default();
         for (index, line) in text.lines().enumerate() {
@@ -73,14 +73,14 @@ impl ApiKeys {
         Ok(keys)
     }
 
-    /// Accepts `key` too, under `name`.
+    /// Adds `key` under `name`.
     #[must_use]
     pub fn with_key(mut self, name: &str, key: &str) -> Self {
         self.push(name, digest_of_key(key.as_bytes()));
         self
     }
 
-    /// Whether everybody may use the server.
+    /// Whether no key is required.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -90,7 +90,7 @@ impl ApiKeys {
         self.entries.len()
     }
 
-    /// The name of `key`. Takes the same time whichever entry fits, if any.
+    /// The name of `key`, if it is accepted. Runs in constant time over all entries.
     pub fn name_of(&self, key: &[u8]) -> Option<&str> {
         let digest = digest_of_key(key);
         let mut found = u32::MAX;
@@ -108,7 +108,7 @@ impl ApiKeys {
     }
 }
 
-/// Names only.
+/// Shows names only.
 impl std::fmt::Debug for ApiKeys {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names = self.entries.iter().map(|entry| &entry.name);

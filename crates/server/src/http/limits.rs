@@ -9,12 +9,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Writes fail with `TimedOut` once they have made no progress for the limit.
+/// A socket whose writes fail with `TimedOut` after the limit without progress.
 #[derive(Debug)]
 pub struct WriteLimit {
     stream: TcpStream,
     limit: Duration,
-    /// Set while a write waits for the peer.
+    /// When the pending write fails; set while a write waits for the peer.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -95,9 +95,8 @@ mod tests {
 
     use super::*;
 
-    /// The clock stands still but for what everybody waits for.
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_takes_nothing_is_cut() {
+    async fn a_peer_that_reads_nothing_is_disconnected() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());

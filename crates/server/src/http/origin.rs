@@ -1,8 +1,8 @@
-//! Who may speak with a server on loopback that asks for no key: programs and pages of this
-//! machine, no page from elsewhere.
+//! Without API keys, loopback servers check `Host` and `Origin`.
 //!
-//! A page that a browser of this machine has open can send requests here too. Its `Origin` tells,
-//! save where its own name was made to lead to 127.0.0.1 (DNS rebinding): then its `Host` does.
+//! A browser on this machine may show a page of another site, and that page can send requests
+//! here. Its `Origin` gives it away. Under DNS rebinding, where the site's name resolves to
+//! 127.0.0.1, its `Host` does.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -16,7 +16,9 @@ use crate::error::{ApiError, ErrorCode, clip};
 use crate::http::refusal::refuse;
 use crate::state::AppState;
 
-/// Lets a request through if no page from elsewhere can have sent it, or anybody may ask.
+/// Refuses requests that a page of another site may have sent, if [`Settings::local_only`] is on.
+///
+/// [`Settings::local_only`]: super::settings::Settings::local_only
 pub async fn check(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let settings = state.settings();
     if !settings.local_only {
@@ -28,12 +30,12 @@ pub async fn check(State(state): State<AppState>, request: Request, next: Next) 
     }
 }
 
-/// Whether `Host` is this machine and `Origin`, unless `any_origin` may ask, the server itself.
+/// Requires a loopback `Host` and, unless `any_origin`, an `Origin` that is this server.
 fn local(request: &Request, any_origin: bool) -> Result<(), ApiError> {
     let headers = request.headers();
     let mut hosts = headers.get_all(HOST).iter();
     let host = hosts.next();
-    // HTTP/1.0 has no such header, and no browser speaks it.
+    // HTTP/1.0 has no Host header, and no browser speaks HTTP/1.0.
     if host.is_none() && request.version() != Version::HTTP_10 {
         return Err(foreign_host(""));
     }
@@ -42,7 +44,7 @@ fn local(request: &Request, any_origin: bool) -> Result<(), ApiError> {
             return Err(foreign_host(&printable(host)));
         }
     }
-    // The name in the request line wins over the header.
+    // The authority of the request line takes precedence over the header.
     if let Some(authority) = request.uri().authority()
         && !is_loopback(authority.as_str().as_bytes())
     {
@@ -56,7 +58,7 @@ fn local(request: &Request, any_origin: bool) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Whether a page from `origin` came from where the request goes.
+/// Whether `origin` is the server that `host` names.
 fn is_own(origin: &HeaderValue, host: Option<&HeaderValue>) -> bool {
     let origin = origin.as_bytes();
     let authority = [&b"http://"[..], b"https://"]
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_loopback_is_elsewhere() {
+    fn names_that_look_like_loopback_are_foreign() {
         for authority in [
             "",
             ":8000",

@@ -1,4 +1,4 @@
-//! `x-request-id` on every response: the client's if it is well-formed, else a fresh one.
+//! `x-request-id` of every response: the client's id if it is well-formed, else a new one.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue};
@@ -23,7 +23,7 @@ impl RequestId {
     }
 }
 
-/// Gives the request its id and repeats it on the response.
+/// Sets the id of the request and repeats it in the response.
 pub async fn attach(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let given = request
         .headers()

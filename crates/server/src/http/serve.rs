@@ -1,4 +1,4 @@
-//! The accept loop: connections, their limits, and the graceful end.
+//! The accept loop: connections, their limits, graceful shutdown.
 
 use std::io;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use crate::http::limits::WriteLimit;
 use crate::http::shutdown::Phase;
 use crate::state::AppState;
 
-/// Time for the error events of ended requests, and for the last bytes, to leave.
+/// Time to send the error events of aborted requests and the last bytes.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Pause after an accept that failed for want of resources, such as file descriptors.
+/// Pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves `state` on `listener` until `shutdown` ends, then drains: `/ready` says 503; after the
-/// drain delay new requests are refused and accepted ones finish, at latest after the drain
-/// timeout with an error.
+/// Serves `state` on `listener` until `shutdown` completes, then drains: `/ready` answers 503;
+/// after the drain delay new requests are refused and accepted ones finish; after the drain
+/// timeout the remaining ones end with an error.
 ///
 /// # Errors
-/// None today: failing connections end alone. Kept for listeners that can fail for good.
+/// None: a failing connection ends alone. Reserved for listeners that fail permanently.
 pub async fn serve(
     listener: TcpListener,
     state: AppState,
@@ -58,7 +58,7 @@ pub async fn serve_router(
     let stages = state.shutdown();
     let delay = state.settings().drain_delay;
     if !delay.is_zero() {
-        tracing::info!(?delay, "not ready, and still taking requests");
+        tracing::info!(?delay, "not ready, still accepting requests");
         stages.advance(Phase::Leaving);
         server.accept_until(tokio::time::sleep(delay)).await;
     }
@@ -81,7 +81,7 @@ struct Server {
     router: Router,
     settings: Settings,
     connections: JoinSet<()>,
-    /// True once connections shall end after their current answer.
+    /// Set to true to close every connection after its current answer.
     close: watch::Sender<bool>,
 }
 
@@ -93,7 +93,7 @@ impl Server {
                 () = &mut stop => return,
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, _)) => self.spawn(stream),
-                    // Only this connection failed, or resources are short for a while.
+                    // Only this connection failed, or resources are short.
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 },
                 Some(_) = self.connections.join_next(), if !self.connections.is_empty() => {}
@@ -122,7 +122,7 @@ async fn connection(
     settings: Settings,
     mut close: watch::Receiver<bool>,
 ) {
-    // Small chunks leave at once; a socket that refuses the option works without.
+    // Send small chunks at once; the option is not essential.
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(WriteLimit::new(stream, settings.write_timeout));
     let service = TowerToHyperService::new(router);
@@ -134,7 +134,7 @@ async fn connection(
             .serve_connection(io, service)
     );
     tokio::select! {
-        // What goes wrong on a connection is the peer's affair.
+        // An error concerns this connection alone.
         _ = connection.as_mut() => return,
         _ = close.wait_for(|close| *close) => connection.as_mut().graceful_shutdown(),
     }
@@ -142,6 +142,6 @@ async fn connection(
 }
 
 async fn at_most(limit: Duration, work: impl Future<Output = ()>) {
-    // Running out of time is one of the two ways to end here.
+    // The work may finish or time out.
     let _ = tokio::time::timeout(limit, work).await;
 }

@@ -4,32 +4,31 @@ use std::time::Duration;
 
 use super::keys::ApiKeys;
 
-/// Limits, times and switches of the HTTP layer.
+/// Limits, timeouts and switches of the HTTP layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Most bytes of a request body; more is answered with 413.
+    /// Most bytes of a request body; larger ones get 413.
     pub max_body_bytes: usize,
-    /// Time for a whole request body to arrive; later is answered with 408.
+    /// Time for a whole request body to arrive; later ones get 408.
     pub body_timeout: Duration,
-    /// Time for a whole header block to arrive, idle time included; later closes the connection.
+    /// Time for a whole header block to arrive, idle time included; then the connection is closed.
     pub header_timeout: Duration,
-    /// Most bytes of a header block; more is answered with 431.
+    /// Most bytes of a header block; larger ones get 431.
     pub max_header_bytes: usize,
-    /// A connection whose peer takes no byte for so long is cut.
+    /// A connection whose peer reads no byte for this long is closed.
     pub write_timeout: Duration,
-    /// Time after the shutdown signal in which requests are still taken while `/ready` says 503,
-    /// so that what watches it sends no more before they are refused.
+    /// Time after the shutdown signal in which requests are still accepted while `/ready` answers
+    /// 503, so that load balancers stop sending requests before they are refused.
     pub drain_delay: Duration,
-    /// Time that accepted requests have to finish once new ones are refused.
+    /// Time for accepted requests to finish after new ones are refused.
     pub drain_timeout: Duration,
     /// Whether browsers of any origin may read answers.
     pub cors: bool,
     /// Bodies longer than this many bytes are parsed and encoded off the async threads.
     pub inline_encode_bytes: usize,
-    /// The keys that are accepted; none = everybody may use the server.
+    /// The accepted API keys; none = no key is required.
     pub keys: ApiKeys,
-    /// Whether requests that a page from elsewhere may have sent are refused: right where no key
-    /// is asked for and the address is loopback.
+    /// Whether `Host` and `Origin` must be this server: for loopback addresses without API keys.
     pub local_only: bool,
     /// Whether the playground is served at `/`.
     pub playground: bool,

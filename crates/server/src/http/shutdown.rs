@@ -1,19 +1,19 @@
-//! The phases of a shutdown, and the count of requests that it waits for.
+//! The phases of a shutdown, and the requests in flight that it waits for.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// How far a shutdown has come.
+/// The phases, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Requests are taken.
+    /// Requests are accepted.
     Serving,
-    /// Requests are taken, but `/ready` asks not to send more.
+    /// Requests are accepted; `/ready` answers 503.
     Leaving,
-    /// New requests are refused, accepted ones go on.
+    /// New requests are refused; accepted ones run.
     Draining,
-    /// Accepted requests are ended with an error.
+    /// Accepted requests end with an error.
     Ending,
 }
 
@@ -45,7 +45,7 @@ impl Shutdown {
         *self.phase.borrow()
     }
 
-    /// Goes on to `phase`; never back.
+    /// Advances to `phase`; earlier phases change nothing.
     pub fn advance(&self, phase: Phase) {
         self.phase.send_if_modified(|current| {
             let later = phase > *current;
@@ -54,9 +54,9 @@ impl Shutdown {
         });
     }
 
-    /// Counts a request in, unless the server no longer takes any.
+    /// Counts a request, unless new ones are refused.
     pub fn enter(&self) -> Option<InFlight> {
-        // Counted first: whoever starts draining in between sees the request.
+        // Count first: a drain that starts meanwhile must see the request.
         let guard = InFlight {
             count: Arc::clone(&self.in_flight),
         };
@@ -69,16 +69,16 @@ impl Shutdown {
         *self.in_flight.borrow()
     }
 
-    /// Ends once `phase` or a later one is reached.
+    /// Completes when `phase` or a later one is reached.
     pub fn reached(&self, phase: Phase) -> impl Future<Output = ()> + Send + 'static {
         let mut phases = self.phase.subscribe();
         async move {
-            // An error means that the sender is gone, and with it the server.
+            // Fails only if the sender, and so the server, is gone.
             let _ = phases.wait_for(|current| *current >= phase).await;
         }
     }
 
-    /// Ends once nothing is in flight.
+    /// Completes when nothing is in flight.
     pub async fn drained(&self) {
         let mut counts = self.in_flight.subscribe();
         // The sender lives in `self`, so waiting cannot fail.

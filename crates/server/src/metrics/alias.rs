@@ -1,10 +1,10 @@
-//! The metrics that exist elsewhere too, repeated under vLLM's names.
+//! Metrics that vLLM has too, repeated under its names.
 
 use prometheus::proto::{LabelPair, MetricFamily};
 
 use super::register::PREFIX;
 
-/// vLLM's name where it is not the native one; native names without the prefix.
+/// Native names without the prefix; vLLM's name where it differs.
 const ALIASES: &[(&str, Option<&str>)] = &[
     ("num_requests_running", None),
     ("num_requests_waiting", None),

@@ -1,4 +1,4 @@
-//! Metrics of requests, on the server's own clock.
+//! Metrics of requests, measured by the server's clock.
 
 use std::time::Duration;
 
@@ -25,15 +25,15 @@ const PER_FORWARD: &[f64] = &[
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answered in full.
+    /// Answered completely.
     Ok,
-    /// The client's fault.
+    /// The request was invalid.
     Invalid,
-    /// Not taken: overload, loading, shutdown.
+    /// Not accepted: overload, loading, shutdown.
     Rejected,
-    /// The client went away.
+    /// The client disconnected.
     Cancelled,
-    /// The server's fault.
+    /// The server failed.
     Failed,
 }
 
@@ -55,10 +55,10 @@ impl Outcome {
     }
 }
 
-/// The facts of a request that was answered in full.
+/// The figures of a completely answered request.
 #[derive(Clone, Copy, Debug)]
 pub struct Success {
-    /// Why it ended; `length` if any choice ended so.
+    /// Its finish reason; `length` if any choice has it.
     pub reason: FinishReason,
     /// Its usage.
     pub prompt_tokens: u64,
@@ -66,9 +66,9 @@ pub struct Success {
     pub completion_tokens: u64,
     /// NFE, over its sequences.
     pub forwards: u64,
-    /// From arrival until it had a place in the batch.
+    /// From arrival until its first sequence ran.
     pub queue: Duration,
-    /// From arrival to the first token, or to the end without any.
+    /// From arrival to the first token; to the end if there is none.
     pub first_token: Duration,
     /// From the first to the last token.
     pub decode: Duration,
@@ -84,7 +84,7 @@ impl Success {
     }
 }
 
-/// Handles of the metrics.
+/// The metrics.
 #[derive(Debug)]
 pub struct Edge {
     /// By path and outcome.
@@ -161,7 +161,7 @@ impl Edge {
         }
     }
 
-    /// Makes the series of the endpoint at `path` exist.
+    /// Creates the series of the endpoint at `path`.
     pub fn add_path(&self, path: &str) {
         for outcome in Outcome::NAMES {
             self.requests.with_label_values(&[path, outcome]);
@@ -174,7 +174,7 @@ impl Edge {
         counter.inc();
     }
 
-    /// Counts what a request that was answered in full has cost.
+    /// Records the figures of a completely answered request.
     pub fn succeeded(&self, facts: &Success) {
         let reason = match facts.reason {
             FinishReason::Stop => 0,
@@ -196,7 +196,7 @@ impl Edge {
         self.tokens_per_forward.observe(per_forward);
     }
 
-    /// Counts the time between two frontier moves of a choice.
+    /// Records the time between two frontier moves of a choice.
     pub fn chunk_gap(&self, gap: Duration) {
         self.chunk_gap.observe(seconds(gap));
     }

@@ -1,4 +1,4 @@
-//! Every metric, by name: one registry, fed per step by the engine and per request at the edge.
+//! All metrics: one registry, updated per step by the engine and per request by the server.
 
 mod alias;
 mod edge;
@@ -22,7 +22,7 @@ use steps::Steps;
 /// The media type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// What the labels say; fixed for the life of the process.
+/// The values of the constant labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsConfig {
     /// Label `model_name` of every series.
@@ -35,7 +35,7 @@ pub struct MetricsConfig {
     pub pages: u32,
     /// Most rows of a step.
     pub row_budget: u32,
-    /// Whether the metrics other servers have too are repeated under vLLM's names.
+    /// Whether metrics that vLLM has too are repeated under its names.
     pub vllm_aliases: bool,
 }
 
@@ -59,7 +59,7 @@ struct Inner {
     rates: Mutex<Rates>,
 }
 
-/// Gauges that are only computed when somebody looks.
+/// Gauges that are computed at each scrape.
 #[derive(Debug)]
 struct ScrapeGauges {
     running: Gauge,
@@ -93,7 +93,7 @@ impl Metrics {
         }
     }
 
-    /// What the engine thread reports its steps to.
+    /// The observer for the engine's steps.
     pub fn observer(&self) -> Box<dyn Observer> {
         Box::new(self.clone())
     }
@@ -103,7 +103,7 @@ impl Metrics {
         &self.inner.edge
     }
 
-    /// What an exporter of tracing spans counts with.
+    /// The counters for an exporter of tracing spans.
     pub fn spans(&self) -> &SpanCounters {
         &self.inner.spans
     }

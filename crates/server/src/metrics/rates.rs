@@ -4,7 +4,7 @@ use std::time::Duration;
 
 const SECONDS: usize = 10;
 
-/// The ring. Time is an argument: a duration since some fixed moment.
+/// The ring. Times are durations since a fixed moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
     buckets: [Bucket; SECONDS],
@@ -32,8 +32,7 @@ impl Rates {
         bucket.committed += committed;
     }
 
-    /// Generated and committed tokens per second, over the ten seconds that end with the one
-    /// `now` is in.
+    /// Generated and committed tokens per second, over the ten seconds up to `now`.
     pub fn per_second(&self, now: Duration) -> (f64, f64) {
         let oldest = (now.as_secs() + 1).saturating_sub(SECONDS as u64);
         let recent = self.buckets.iter().filter(|bucket| bucket.second >= oldest);

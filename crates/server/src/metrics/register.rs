@@ -1,4 +1,4 @@
-//! Creating metrics under the common prefix and label; the sets of labels are fixed.
+//! Creates metrics with the common prefix and label.
 
 use prometheus::core::Collector;
 use prometheus::{
@@ -38,7 +38,7 @@ impl<'a> Register<'a> {
         values.map(|value| family.with_label_values(&[value]))
     }
 
-    /// Counters by the values of two labels, which the caller makes exist.
+    /// Counters by the values of two labels; the caller creates the series.
     pub fn counter_family(&self, (name, help): (&str, &str), labels: [&str; 2]) -> IntCounterVec {
         self.add(IntCounterVec::new(self.opts(name, help), &labels))
     }
@@ -59,7 +59,7 @@ impl<'a> Register<'a> {
         values.map(|value| family.with_label_values(&[value]))
     }
 
-    /// A gauge of 1 whose labels tell something.
+    /// A constant gauge of 1 that carries labels.
     pub fn info(&self, name: &str, help: &str, labels: &[(&str, String)]) {
         let opts = labels
             .iter()

@@ -1,10 +1,10 @@
-//! Tracing spans: how many ended, how many a collector has.
+//! Metrics of tracing spans: ended and exported.
 
 use prometheus::IntCounter;
 
 use super::register::Register;
 
-/// Counts spans; cheap to clone. Both stay 0 where nothing is exported.
+/// Counts spans; cheap to clone. Both counts stay 0 without an exporter.
 #[derive(Clone, Debug)]
 pub struct SpanCounters {
     ended: IntCounter,
@@ -19,12 +19,12 @@ impl SpanCounters {
         Self { ended, exported }
     }
 
-    /// A span ended that is to be exported.
+    /// Counts a span to export.
     pub fn ended(&self) {
         self.ended.inc();
     }
 
-    /// A collector took `count` spans.
+    /// Counts `count` spans that the collector accepted.
     pub fn exported(&self, count: usize) {
         self.exported.inc_by(count as u64);
     }

@@ -20,7 +20,7 @@ const SHORT: &[f64] = &[
     0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0,
 ];
 
-/// Handles of the metrics.
+/// The metrics.
 #[derive(Debug)]
 pub struct Steps {
     steps: IntCounter,

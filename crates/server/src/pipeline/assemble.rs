@@ -1,4 +1,4 @@
-//! One choice of an answer, from the events of its sequence: text, ids, the end.
+//! Assembles one choice from the events of its sequence: text, ids, finish reason.
 
 use engine::{Event, FinishReason, SequenceStats, StepTrace, TokenLogprob};
 use step::TokenId;
@@ -6,22 +6,22 @@ use text::TextStream;
 
 use crate::pipeline::logprobs::{ScoredToken, Scorer};
 
-/// What some events add to a choice. The deltas of a choice, joined, are its plain answer.
+/// What some events add to a choice. The joined deltas of a choice are its whole answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delta {
     /// Index of the choice.
     pub index: usize,
-    /// Text to show; held-back text comes with a later delta.
+    /// New text; text that is held back comes with a later delta.
     pub text: String,
     /// Ids of the tokens delivered.
     pub token_ids: Vec<TokenId>,
-    /// The same tokens with their probabilities, if those are wanted.
+    /// The same tokens with their log-probabilities, if requested.
     pub scored: Vec<ScoredToken>,
-    /// Set once, when nothing more will be delivered.
+    /// The finish reason, in the last delta with text.
     pub finish: Option<FinishReason>,
-    /// The sequence has a place in the batch.
+    /// The sequence began to run.
     pub started: bool,
-    /// Set once, in the last delta: the cost up to the step that ended the answer.
+    /// The cost up to the step that ended the answer; in the last delta only.
     pub stats: Option<SequenceStats>,
     /// Steps of a traced sequence.
     pub steps: Vec<StepTrace>,
@@ -36,18 +36,18 @@ impl Delta {
         self.finish = self.finish.or(next.finish);
     }
 
-    /// Whether there is anything that a client sees.
+    /// Whether it has anything that a client sees.
     pub fn is_visible(&self) -> bool {
         !self.text.is_empty() || self.finish.is_some()
     }
 
-    /// Whether there is anything that somebody waits for.
+    /// Whether it has anything that a reader or the record needs now.
     pub fn is_news(&self) -> bool {
         self.started || self.is_visible() || self.stats.is_some() || !self.steps.is_empty()
     }
 }
 
-/// A sequence that failed; what exactly is for the log.
+/// The failure of a sequence, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure(pub String);
 
@@ -56,17 +56,17 @@ pub struct Failure(pub String);
 pub struct ChoiceAssembler {
     index: usize,
     stream: TextStream,
-    /// Text before the answer (`echo`), until it is delivered.
+    /// The prompt's text (`echo`), until it is delivered.
     echo: String,
-    /// Ids that belong to the answer and are not delivered.
+    /// Ids of the answer that are not delivered yet.
     held: Vec<TokenId>,
-    /// The same with their probabilities, if those are wanted.
+    /// The same tokens with their log-probabilities, if requested.
     held_scored: Vec<ScoredToken>,
     scorer: Option<Scorer>,
-    /// Tokens pushed so far that belong to the answer.
+    /// Number of pushed tokens that belong to the answer.
     used: usize,
     ended: bool,
-    /// The cost of a traced sequence that has ended, until the trace of its last step is here.
+    /// The cost of an ended traced sequence, until the trace of its last step arrives.
     last_step: Option<SequenceStats>,
     trace: bool,
 }
@@ -88,13 +88,13 @@ impl ChoiceAssembler {
         }
     }
 
-    /// Expects the trace of every step, right behind the tokens of that step.
+    /// Expects the trace of every step after the tokens of that step.
     #[must_use]
     pub fn traced(self, trace: bool) -> Self {
         Self { trace, ..self }
     }
 
-    /// Delivers probabilities with the tokens, if `scorer` is there.
+    /// Delivers log-probabilities with the tokens, if there is a `scorer`.
     #[must_use]
     pub fn scored(self, scorer: Option<Scorer>) -> Self {
         Self { scorer, ..self }
@@ -157,7 +157,7 @@ impl ChoiceAssembler {
 
     fn finish(&mut self, reason: FinishReason, delta: &mut Delta) {
         let piece = self.stream.finish();
-        // A stop string may complete in what was held back: later ids then do not belong.
+        // A stop string may complete in held-back text; ids after it are not part of the answer.
         let unused = self.used.saturating_sub(piece.tokens_used);
         self.held.truncate(self.held.len().saturating_sub(unused));
         self.held_scored.truncate(self.held.len());
@@ -173,7 +173,7 @@ impl ChoiceAssembler {
         );
     }
 
-    /// Delivers text with the ids so far; ids without text wait for the next text.
+    /// Delivers text with the pending ids; ids without text wait for the next text.
     fn deliver(&mut self, text: &str, delta: &mut Delta) {
         if !text.is_empty() {
             delta.text.push_str(&std::mem::take(&mut self.echo));

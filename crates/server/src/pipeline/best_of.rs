@@ -1,10 +1,10 @@
-//! Which of several answers to a prompt are returned: those that the model holds most likely.
+//! `best_of`: selects the most likely answers to a prompt.
 
 use crate::pipeline::assemble::Delta;
 
-/// Of every `best_of` whole answers the `n` with the highest mean log-probability of a token,
-/// best first, numbered anew. Of equals the earlier one comes first; an answer without tokens
-/// comes last.
+/// Selects, of every `best_of` whole answers, the `n` with the highest mean log-probability per
+/// token, best first, and renumbers them. Equal answers keep their order; an answer without tokens
+/// ranks last.
 pub fn choose(answers: Vec<Delta>, n: usize, best_of: usize) -> Vec<Delta> {
     let mut answers = answers.into_iter();
     let mut chosen = Vec::new();
@@ -13,7 +13,7 @@ pub fn choose(answers: Vec<Delta>, n: usize, best_of: usize) -> Vec<Delta> {
         if prompt.is_empty() {
             return chosen;
         }
-        // A stable sort.
+        // A stable sort: equal answers keep their order.
         prompt.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
         prompt.truncate(n);
         for answer in prompt {

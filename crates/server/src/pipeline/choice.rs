@@ -1,4 +1,4 @@
-//! One choice in flight: its sequence's events, merged into as few deltas as the reader needs.
+//! One choice in flight: merges the events of its sequence into deltas.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
@@ -13,15 +13,15 @@ use crate::pipeline::waiting::Share;
 /// sequence.
 #[derive(Debug)]
 pub struct Choice {
-    /// None once nothing more is wanted.
+    /// `None` after the end.
     events: Option<EventStream>,
     assembler: ChoiceAssembler,
-    /// Until the sequence has a place in the batch.
+    /// Held until the sequence runs.
     waiting: Option<Share>,
 }
 
 impl Choice {
-    /// Reads `events` into `assembler`; `waiting` is given back at the start.
+    /// Reads `events` into `assembler`; drops `waiting` when the sequence runs.
     pub fn new(events: EventStream, assembler: ChoiceAssembler, waiting: Share) -> Self {
         Self {
             events: Some(events),
@@ -48,7 +48,7 @@ impl Stream for Choice {
                 this.events = None;
                 return Poll::Ready(Some(Err(Failure("the engine has stopped".to_owned()))));
             }
-            // Whatever is queued already goes into the same delta.
+            // Events that are queued already go into the same delta.
             while let Some(event) = next {
                 if let Err(failure) = this.assembler.take(event, &mut delta) {
                     this.events = None;

@@ -1,6 +1,6 @@
-//! Whether a prompt asks for code, which decides how lanes fork under `fork = auto`.
+//! Detects prompts that ask for code: `fork = auto` then starts with the newline rule.
 
-/// Line beginnings that prose hardly ever has.
+/// Line beginnings of programs that are rare in prose.
 const OPENINGS: &[&str] = &[
     "def ",
     "class ",
@@ -21,11 +21,10 @@ const OPENINGS: &[&str] = &[
     "impl ",
 ];
 
-/// Line endings that go with them.
+/// Line endings of such lines.
 const ENDINGS: &[char] = &[':', '{', '}', ';', ')', '>'];
 
-/// Whether `prompt` is code-shaped: it holds a fence, or a line that opens and ends like a line
-/// of a program.
+/// Whether `prompt` contains a code fence, or a line that begins and ends like a line of a program.
 pub fn is_code_shaped(prompt: &str) -> bool {
     prompt.contains("```")
         || prompt.lines().any(|line| {

@@ -16,7 +16,7 @@ use crate::pipeline::lanes::Lanes;
 use crate::pipeline::record::Record;
 use crate::pipeline::usage::{Usage, UsageSum};
 
-/// What is the same in every part of an answer.
+/// The facts that all parts of an answer share.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Unique id with the endpoint's prefix.
@@ -33,7 +33,7 @@ pub struct Answer {
     pub prompts: Vec<Arc<[TokenId]>>,
     /// Choices per prompt.
     pub n: usize,
-    /// Sequences per prompt, of which the best are the choices.
+    /// Sequences per prompt; the most likely ones are the choices.
     pub best_of: usize,
     /// Budget of the choices of the first prompt.
     pub budget: u32,
@@ -70,7 +70,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// What is the same in every part of the answer.
+    /// The facts that all parts of the answer share.
     pub fn answer(&self) -> &Answer {
         &self.answer
     }
@@ -83,7 +83,7 @@ impl Delivery {
     /// The next delta of any choice; `None` once all have ended.
     ///
     /// # Errors
-    /// A sequence failed, or the server ends what is left: nothing more follows.
+    /// A sequence failed, or the server aborts the request; nothing follows an error.
     pub async fn next(&mut self) -> Option<Result<Delta, ApiError>> {
         let next = tokio::select! {
             biased;

@@ -18,9 +18,9 @@ pub const MAX_DEFAULT_TOKENS: u32 = 1024;
 pub struct Prompt {
     /// Its ids, at least one.
     pub ids: Arc<[TokenId]>,
-    /// What stands behind the generation, usually nothing.
+    /// The ids behind the generation; empty without a suffix.
     pub suffix: Arc<[TokenId]>,
-    /// Its text, empty unless asked for by `echo`.
+    /// Its text; empty without `echo`.
     pub echo: String,
     /// Whether it asks for code.
     pub code: bool,
@@ -29,7 +29,7 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// Its tokens for usage: the suffix counts as prompt.
+    /// Its number of tokens for `usage`, the suffix included.
     pub fn tokens(&self) -> u64 {
         (self.ids.len() + self.suffix.len()) as u64
     }
@@ -125,14 +125,14 @@ pub fn chat(tokenizer: &Tokenizer, messages: &[Message]) -> Result<Vec<TokenId>,
     ids.map_err(|error| encode_fault(error, "messages"))
 }
 
-/// A chat as the model was trained on it, up to the opening of the assistant's turn.
+/// A chat in the model's template, up to the opening of the assistant's turn.
 fn chat_text(tokenizer: &Tokenizer, messages: &[Message]) -> Result<String, TextError> {
     tokenizer.chat_template()?.render(messages, true)
 }
 
-/// A chat whose final message is left open: without what the template writes behind it.
+/// A chat whose final message stays open: without the template's text after that message.
 fn open_chat_text(tokenizer: &Tokenizer, messages: &[Message]) -> Result<String, TextError> {
-    // A private character that no template writes.
+    // A private-use character that no template contains.
     const MARK: &str = "\u{F8FF}mark\u{F8FF}";
     let template = tokenizer.chat_template()?;
     let mut marked = messages.to_vec();
@@ -196,7 +196,7 @@ fn budget(
     }
 }
 
-/// What a client hears of text that cannot be encoded; `field` held it.
+/// The error of a text in `field` that cannot be encoded.
 fn encode_fault(error: TextError, field: &str) -> ApiError {
     match error {
         TextError::NoChatTemplate => {

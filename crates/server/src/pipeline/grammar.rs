@@ -1,4 +1,4 @@
-//! Grammars of structured requests: compiled over the tokens of the loaded model.
+//! Compiles grammars of structured requests over the model's tokens.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,13 +9,12 @@ use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::pipeline::generation::Structured;
 
-/// What all grammars of the model share, made for the first of them; cheap to clone.
+/// Data that all grammars of the model share, built for the first one; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct GrammarCache(Arc<OnceLock<Result<Grammars, TextError>>>);
 
 impl GrammarCache {
-    /// The grammar that `structured` describes, at its start. Takes its time: not for async
-    /// threads.
+    /// The grammar that `structured` describes, at its start. Slow: call it off the async threads.
     ///
     /// # Errors
     /// `invalid_value`, naming the field that gave it; `unsupported_parameter` if the model's

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The odd constant of the splitmix64 generator.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Makes ids that no other id of this process equals, and that other processes hardly repeat.
+/// Makes ids that are unique in this process and rarely repeat across processes.
 #[derive(Debug)]
 pub struct Ids {
     key: u64,
@@ -23,13 +23,13 @@ impl Ids {
         }
     }
 
-    /// 64 bits that this source never gave before: a bijection of a counter.
+    /// 64 bits, unique per source: a bijection of a counter.
     pub fn next(&self) -> u64 {
         let count = self.counter.fetch_add(1, Ordering::Relaxed);
         mix(self.key.wrapping_add(count.wrapping_mul(GOLDEN)))
     }
 
-    /// A seed for a request that gives none; exact in every JSON reader.
+    /// A random seed below 2^53, which every JSON reader represents exactly.
     pub fn seed(&self) -> i64 {
         (self.next() >> 11) as i64
     }

@@ -1,4 +1,4 @@
-//! The lanes of a traced sequence, followed from step to step.
+//! The lanes of a traced sequence, updated step by step.
 
 use decode::{Birth, Decoder, Effect, Input, LaneId, Role};
 use engine::StepTrace;
@@ -7,35 +7,35 @@ use serde::Serialize;
 /// One lane as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Lane {
-    /// Its number, by birth; the root is 0.
+    /// Its number in order of creation; the root is 0.
     pub id: u32,
-    /// Who forked or spawned it; null for the root.
+    /// The lane that forked or spawned it; null for the root.
     pub parent: Option<u32>,
     /// `generate` or `refine`.
     pub role: &'static str,
     /// First offset.
     pub start: u32,
-    /// Offsets owned; once finished, the valid ones.
+    /// Number of owned offsets; of a finished lane, the valid ones.
     pub len: u32,
     /// Steps it took part in.
     pub clock: u32,
-    /// Where it stands.
+    /// Its state.
     pub state: LaneState,
 }
 
-/// Where a lane stands in its life.
+/// The state of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LaneState {
-    /// At work, or waiting for its sibling.
+    /// Active, or waiting for its sibling.
     Active,
-    /// Its children have taken over.
+    /// Replaced by its children.
     Forked,
-    /// Done.
+    /// Finished.
     Finished,
 }
 
-/// All lanes so far, by number, and which of them changed.
+/// All lanes by number, and which of them changed.
 #[derive(Clone, Debug, Default)]
 pub struct Lanes {
     lanes: Vec<Lane>,
@@ -43,7 +43,7 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// The lanes of a sequence before its first step, as the engine's own decoder begins.
+    /// The lanes of a sequence before its first step, the same as in the engine.
     pub fn new(request: &engine::Request) -> Self {
         let mut births = Vec::new();
         let input = Input {
@@ -62,7 +62,7 @@ impl Lanes {
         lanes
     }
 
-    /// Follows one step.
+    /// Applies one step.
     pub fn step(&mut self, step: &StepTrace) {
         for id in &step.lanes {
             self.change(*id, |lane| lane.clock += 1);

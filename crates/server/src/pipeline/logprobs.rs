@@ -4,15 +4,15 @@ use engine::TokenLogprob;
 use step::TokenId;
 use text::Detokenizer;
 
-/// One token of a choice with its probability.
+/// One token of a choice with its log-probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScoredToken {
     /// The token.
     pub token: TokenId,
-    /// Its probability, and the most probable tokens at its position.
+    /// Its log-probability, and the most probable tokens at its position.
     pub logprob: TokenLogprob,
-    /// Characters of the choice's text before it; a token that goes on with a character that an
-    /// earlier one began starts where that character does.
+    /// Number of characters before it in the choice's text. A token that continues a character of
+    /// earlier tokens starts where that character does.
     pub offset: usize,
 }
 
@@ -20,14 +20,14 @@ pub struct ScoredToken {
 #[derive(Clone, Debug)]
 pub struct Scorer {
     detokenizer: Detokenizer,
-    /// Characters that are certain to stay.
+    /// Number of complete characters.
     chars: usize,
-    /// What would follow them if the text ended here: parts of a character, as U+FFFD.
+    /// The text of an incomplete character if the text ended here, as U+FFFD.
     pending: String,
 }
 
 impl Scorer {
-    /// For a choice whose text shows what `detokenizer` shows.
+    /// For a choice whose text comes from a detokenizer like `detokenizer`.
     pub fn new(detokenizer: Detokenizer) -> Self {
         Self {
             detokenizer,
@@ -49,7 +49,7 @@ impl Scorer {
         scored.collect()
     }
 
-    /// Where the text with `token` departs from the text without it, in characters.
+    /// The first character at which `token` changes the text.
     fn advance(&mut self, token: TokenId) -> usize {
         let fresh = self.detokenizer.push(&[token]);
         let pending = self.detokenizer.clone().finish();

@@ -1,4 +1,4 @@
-//! The record of one request: its times, its outcome, its log line.
+//! The record of one request: times, outcome, metrics, log line.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::pipeline::assemble::Delta;
 use crate::pipeline::spans::Spans;
 use crate::pipeline::usage::Usage;
 
-/// Follows a request to its end. Dropped before an outcome is known, it counts as cancelled.
+/// Follows a request to its end. A record that is dropped without an outcome counts as cancelled.
 #[derive(Debug)]
 pub struct Record {
     metrics: Metrics,
@@ -22,32 +22,32 @@ pub struct Record {
     queue: Option<Duration>,
     first: Option<Duration>,
     last: Duration,
-    /// Last frontier move of every choice that has moved.
+    /// Time of the last frontier move of every choice.
     moves: Vec<Option<Duration>>,
     reason: FinishReason,
     outcome: Option<Outcome>,
     in_flight: Option<InFlight>,
 }
 
-/// Who asks for what.
+/// The caller of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
-    /// The id of the request.
+    /// The request's id.
     pub request_id: &'a str,
     /// The path of its endpoint.
     pub path: &'static str,
     /// `gen_ai.operation.name`.
     pub operation: &'static str,
-    /// The name of its key, if it has one.
+    /// The name of its API key.
     pub key: Option<&'a str>,
     /// The served model's name.
     pub model: &'a str,
-    /// What else the client says.
+    /// The request's headers.
     pub headers: &'a HeaderMap,
 }
 
 impl Record {
-    /// A request that arrives now.
+    /// Starts the record of a request that arrives now.
     pub fn new(metrics: Metrics, caller: &Caller<'_>) -> Self {
         Self {
             metrics,
@@ -64,17 +64,17 @@ impl Record {
         }
     }
 
-    /// The server counts the request as in flight until the record is dropped.
+    /// Keeps `in_flight` until the record is dropped.
     pub fn hold(&mut self, in_flight: InFlight) {
         self.in_flight = Some(in_flight);
     }
 
-    /// The request was accepted with `choices` sequences.
+    /// Notes that the engine accepted `choices` sequences.
     pub fn accepted(&mut self, choices: usize) {
         self.moves = vec![None; choices];
     }
 
-    /// Notes what `delta` tells about times and the end.
+    /// Notes the times and the finish reason of `delta`.
     pub fn observe(&mut self, delta: &Delta) {
         let now = self.arrival.elapsed();
         if delta.started {
@@ -98,7 +98,7 @@ impl Record {
         }
     }
 
-    /// Only these of the sequences are answers.
+    /// Takes the finish reason from `choices`, the selected sequences.
     pub fn ended_as(&mut self, choices: &[Delta]) {
         let length = |choice: &Delta| choice.finish == Some(FinishReason::Length);
         self.reason = match choices.iter().any(length) {
@@ -107,7 +107,7 @@ impl Record {
         };
     }
 
-    /// The request was answered in full.
+    /// Ends the record of a completely answered request.
     pub fn succeed(&mut self, usage: &Usage) {
         let total = self.arrival.elapsed();
         let first = self.first.unwrap_or(total);
@@ -147,7 +147,7 @@ impl Record {
         );
     }
 
-    /// The request ended with `error`.
+    /// Ends the record with `error`.
     pub fn fail(&mut self, error: &ApiError) {
         let outcome = Outcome::of(error.code);
         self.close(outcome);
@@ -183,7 +183,7 @@ impl Drop for Record {
     }
 }
 
-/// The name clients see.
+/// The API's name of `reason`.
 pub fn reason_name(reason: FinishReason) -> &'static str {
     match reason {
         FinishReason::Stop => "stop",

@@ -1,8 +1,8 @@
-//! The tracing spans of a request, and the one place that knows OpenTelemetry's names.
+//! The tracing spans of a request: the one place with OpenTelemetry's attribute names.
 //!
-//! `request` holds `queue`, `prefill` and `decode`, one after another. The `gen_ai.*` names follow
-//! OpenTelemetry's semantic conventions for generative AI, which are not stable yet. Prompts,
-//! answers and token ids are in none of them.
+//! `request` contains `queue`, `prefill` and `decode`, one after another. The `gen_ai.*` names follow
+//! OpenTelemetry's semantic conventions for generative AI, which are not stable yet. No
+//! span contains prompts, answers or token ids.
 
 use opentelemetry::trace::{Status, TraceContextExt, TraceId};
 use opentelemetry::{Value, global};
@@ -18,13 +18,13 @@ use crate::pipeline::usage::Usage;
 #[derive(Debug)]
 pub struct Spans {
     request: Span,
-    /// What the request does now.
+    /// The current phase of the request.
     phase: Span,
 }
 
 impl Spans {
-    /// A request that arrives now. A W3C `traceparent` among its headers makes it a part of the
-    /// client's trace, whose id the log shows.
+    /// Starts the spans of a request. A W3C `traceparent` header makes them part of the client's
+    /// trace, whose id is logged.
     pub fn new(caller: &Caller<'_>) -> Self {
         let parent = global::get_text_map_propagator(|propagator| {
             propagator.extract(&HeaderExtractor(caller.headers))
@@ -38,7 +38,7 @@ impl Spans {
             model = caller.model,
             key = caller.key,
         );
-        // Fails where no trace is kept, and then there is nothing to be a part of.
+        // Fails only without a tracing layer, where the parent has no use.
         let _ = request.set_parent(parent);
         let own = request.context().span().span_context().trace_id();
         if let Some(id) = [own, given].into_iter().find(|id| *id != TraceId::INVALID) {
@@ -55,18 +55,18 @@ impl Spans {
         &self.request
     }
 
-    /// Its first sequence runs.
+    /// Starts the prefill phase: the first sequence runs.
     pub fn prefill(&mut self) {
         self.phase = tracing::info_span!(parent: &self.request, "prefill");
     }
 
-    /// Its first token is there.
+    /// Starts the decode phase: the first token arrived.
     pub fn decode(&mut self) {
         self.phase = tracing::info_span!(parent: &self.request, "decode");
         self.request.add_event("first_token", Vec::new());
     }
 
-    /// It was answered in full.
+    /// Ends the spans of a completely answered request.
     pub fn succeeded(&mut self, facts: &Success, usage: &Usage) {
         let span = &self.request;
         let reasons =
@@ -85,7 +85,7 @@ impl Spans {
         self.phase = Span::none();
     }
 
-    /// It ended otherwise; `code` is the error's, if there was one.
+    /// Ends the spans of another request; `code` is the error's, or empty.
     pub fn failed(&mut self, outcome: Outcome, code: &'static str) {
         self.request.set_attribute(
             "error.type",

@@ -34,7 +34,8 @@ const TINY_TEMPERATURE: f64 = 1e-5;
 pub fn submit(
     state: &AppState,
     backend: &Backend,
-    (id_prefix, admitted): (&str, Admitted),
+    id_prefix: &str,
+    admitted: Admitted,
     mut record: Record,
 ) -> Result<Delivery, ApiError> {
     let generation = &admitted.generation;

@@ -1,4 +1,4 @@
-//! What a request has cost, summed over its prompts and choices.
+//! `usage`: tokens and forward passes of a request, summed over its sequences.
 
 use engine::SequenceStats;
 use serde::Serialize;
@@ -31,13 +31,13 @@ struct Totals {
 /// `usage` of an answer or a chunk.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Usage {
-    /// Each prompt once.
+    /// Prompt tokens; each prompt counts once.
     pub prompt_tokens: u64,
-    /// Tokens delivered, over all choices.
+    /// Delivered tokens of all choices.
     pub completion_tokens: u64,
     /// Their sum.
     pub total_tokens: u64,
-    /// Only in a final usage, where another request has left K/V of the prompt.
+    /// Only in a final usage, if the prefix cache had K/V of the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_tokens_details: Option<PromptDetails>,
     /// Only in a final usage.
@@ -48,7 +48,7 @@ pub struct Usage {
 /// `usage.prompt_tokens_details`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PromptDetails {
-    /// Tokens whose K/V were there already, summed over the sequences.
+    /// Prompt tokens with cached K/V, summed over the sequences.
     pub cached_tokens: u64,
 }
 
@@ -59,29 +59,29 @@ pub struct DiffusionUsage {
     pub decoder: String,
     /// Steps of the longest sequence.
     pub steps: u32,
-    /// NFE: passes the sequences took part in.
+    /// NFE: forward passes, summed over the sequences.
     pub forwards: u64,
-    /// First forwards.
+    /// Prefill forwards.
     pub prefill_forwards: u64,
-    /// Lane forwards.
+    /// Decode forwards.
     pub decode_forwards: u64,
-    /// Refreshes.
+    /// Refresh forwards.
     pub refresh_forwards: u64,
-    /// TPF: tokens delivered per forward; 0 without forwards.
+    /// TPF: delivered tokens per forward; 0 without forwards.
     pub tokens_per_forward: f64,
-    /// Query positions computed.
+    /// Computed query positions.
     pub positions: u64,
-    /// Tokens committed, those behind the end included.
+    /// Committed tokens, including those after the end of the text.
     pub committed_tokens: u64,
-    /// Commits beyond their lane.
+    /// Tokens committed in the lookahead beyond their lane.
     pub drafts: u64,
-    /// Tokens rewritten.
+    /// Rewritten tokens.
     pub edits: u64,
-    /// Lanes that existed.
+    /// Lanes.
     pub lanes: u64,
     /// Forks.
     pub forks: u64,
-    /// The seed the choices drew from.
+    /// The seed of the choices.
     pub seed: i64,
 }
 
@@ -99,17 +99,17 @@ impl UsageSum {
         }
     }
 
-    /// Counts tokens that were delivered.
+    /// Adds delivered tokens.
     pub fn add_tokens(&mut self, tokens: usize) {
         self.completion_tokens += tokens as u64;
     }
 
-    /// Counts `tokens` as all that were delivered.
+    /// Sets the number of delivered tokens.
     pub fn replace_tokens(&mut self, tokens: usize) {
         self.completion_tokens = tokens as u64;
     }
 
-    /// Counts the cost of a finished sequence.
+    /// Adds the cost of a finished sequence.
     pub fn add_sequence(&mut self, stats: &SequenceStats) {
         self.steps = self.steps.max(stats.forwards());
         let totals = &mut self.stats;

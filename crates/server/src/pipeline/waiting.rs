@@ -1,4 +1,4 @@
-//! Prompt tokens of sequences that have no place in the batch yet.
+//! The number of prompt tokens of waiting sequences.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Debug, Default)]
 pub struct WaitingTokens(Arc<AtomicU64>);
 
-/// A sequence's share of the count, given back when it is dropped.
+/// A sequence's share of the count; dropping it subtracts it.
 #[derive(Debug)]
 pub struct Share {
     count: Arc<AtomicU64>,
@@ -15,7 +15,7 @@ pub struct Share {
 }
 
 impl WaitingTokens {
-    /// Counts a sequence of `tokens` prompt tokens until the share is dropped.
+    /// Adds a sequence of `tokens` prompt tokens until the share is dropped.
     pub fn enter(&self, tokens: u64) -> Share {
         self.0.fetch_add(tokens, Ordering::Relaxed);
         let count = Arc::clone(&self.0);

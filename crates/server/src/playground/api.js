@@ -1,8 +1,8 @@
-// The server's API: the model that it serves, and the traced answer to a request.
+// The server's API: the served model, and traced answers.
 
 import { createParser } from "./eventsource-parser/index.js";
 
-/** A fault as the API tells it. */
+/** An error of the API. */
 export class ApiError extends Error {
   constructor({ message, param, code }, status) {
     super(message);
@@ -22,13 +22,13 @@ async function ask(path, key, options = {}) {
   throw new ApiError(error, response.status);
 }
 
-/** The served model as `GET /v1/models` tells it. */
+/** The served model, from `GET /v1/models`. */
 export async function servedModel(key) {
   const response = await ask("/v1/models", key);
   return (await response.json()).data[0];
 }
 
-/** Asks for a traced answer and calls `on[event](data)` for each of its events. */
+/** Requests a traced answer and calls `on[event](data)` for each event. */
 export async function trace(request, key, signal, on) {
   const response = await ask("/v1/diffusion/trace", key, {
     method: "POST",
@@ -54,7 +54,7 @@ export async function trace(request, key, signal, on) {
   if (!ended) throw new Error("the connection ended before the answer did");
 }
 
-/** The same request for a terminal; the key stays in a variable of the shell. */
+/** The request as a curl command; the key stays in a shell variable. */
 export function curl(request, origin, hasKey) {
   const quote = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
   const path = request.messages ? "/v1/chat/completions" : "/v1/completions";

@@ -1,4 +1,4 @@
-// The lanes of an answer over its forward passes: positions to the right, forwards downwards.
+// The lanes of an answer over its forward passes: x is the position, y the forward.
 
 import { laneName } from "./trace.js";
 
@@ -12,15 +12,15 @@ function element(name, attributes, ...children) {
   return made;
 }
 
-/** Pixels of a forward, so that `forwards` of them fit. */
+/** Height of a forward in pixels, so that `forwards` of them fit. */
 const rowHeight = (forwards) =>
   Math.min(ROW.most, Math.max(ROW.least, ROW.height / Math.max(1, forwards)));
 
-/** The role of the lane that ran at `offset`; a draft lies ahead of all of them. */
+/** The role of the lane that ran at `offset`; drafts are beyond all lanes. */
 const roleAt = (bars, offset) =>
   bars.find(({ start, len }) => offset >= start && offset < start + len)?.role ?? "generate";
 
-/** Draws `rows` as `Canvas.apply` returns them; `scale` has what several charts share. */
+/** Draws `rows`, the results of `Canvas.apply`; several charts may share `scale`. */
 export function drawChart(rows, lanes, scale) {
   const paths = new Map();
   const box = (kind, x, y, width, height) => {
@@ -61,7 +61,7 @@ export function drawChart(rows, lanes, scale) {
   return element("svg", { width: "100%", height: Math.max(12, y * pixels) }, drawn, ...labels, ...forks);
 }
 
-/** The line under the forwards that are shown. */
+/** The line below the shown forwards. */
 export function cursor(rows, count, scale) {
   const before = rows.slice(0, count).reduce((sum, row) => sum + row.height, 0);
   const y = before * rowHeight(scale.forwards);

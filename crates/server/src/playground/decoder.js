@@ -1,4 +1,4 @@
-// The picker of a decoder: a preset of the served model, and settings over it.
+// The decoder picker: a preset of the served model, and settings that override it.
 
 const POLICIES = { schedule: "schedules", commit: "commits", cache: "caches" };
 
@@ -8,13 +8,13 @@ function option(value, text, title) {
   return element;
 }
 
-/** A setting as it is typed: a number, a flag or a name. */
+/** A typed setting as a number, a flag or a name. */
 function parse(text) {
   if (text === "true" || text === "false") return text === "true";
   return text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
 }
 
-/** A picker over the elements of the template `decoder`. */
+/** A picker made from the template `decoder`. */
 export class DecoderPicker {
   #root;
   #offers = null;
@@ -38,7 +38,7 @@ export class DecoderPicker {
     return this.#root;
   }
 
-  /** Offers what the model's `diffusion` lists and picks `preset` if that is among it. */
+  /** Offers the presets and settings of the model's `diffusion`; selects `preset` if it exists. */
   offer(diffusion, preset) {
     this.#offers = diffusion;
     const presets = Object.keys(diffusion.presets);
@@ -51,7 +51,7 @@ export class DecoderPicker {
         element.disabled = Boolean(offer.unavailable);
         return element;
       });
-      this.#policies[name].replaceChildren(option("", "as the preset"), ...options);
+      this.#policies[name].replaceChildren(option("", "from the preset"), ...options);
     }
     this.#show();
   }
@@ -65,14 +65,14 @@ export class DecoderPicker {
     return Object.keys(settings).length > 0 ? settings : undefined;
   }
 
-  /** What to call it beside another. */
+  /** Its name in a race. */
   get name() {
     const { preset, ...rest } = this.value ?? {};
     const settings = Object.entries(rest).map(([name, value]) => `${name}=${value}`);
     return [preset ?? "default", ...settings].join(", ");
   }
 
-  /** Shows what the preset sets, and a field for every setting that the policies read. */
+  /** Shows the preset's settings, and a field for every setting that the policies read. */
   #show() {
     const preset = this.#offers.presets[this.#preset.value] ?? {};
     const told = Object.entries(preset).map(([name, value]) => `${name} ${value}`);

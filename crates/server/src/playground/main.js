@@ -1,13 +1,13 @@
-// The page: one form, one panel for an answer, a second one for a race.
+// The page: one form, one panel per answer; a race has two.
 
 import { curl, servedModel, trace } from "./api.js";
 import { DecoderPicker } from "./decoder.js";
 import { Panel } from "./panel.js";
 
-/** Pause before a server that is loading is asked again, in milliseconds. */
+/** Pause between requests to a server that is loading, in milliseconds. */
 const AGAIN = 1000;
 const BUDGET = 256;
-/** In the phrasings that the demo model was trained on. */
+/** Prompts in the wording of the demo model's training data. */
 const DEMO = {
   sum: "Tom has 9 coins. Then he buys 6 more coins. Next he loses 3 coins. How many coins does " +
     "Tom have now?",
@@ -33,12 +33,12 @@ function say(text) {
   at("status").textContent = text;
 }
 
-/** Fills the pickers with what the server offers, once it does. */
+/** Fills the pickers with the server's presets and settings; waits until the model is loaded. */
 async function load() {
   try {
     model = await servedModel(at("key").value);
   } catch (error) {
-    say(error.status === 401 ? "This server asks for an API key." : error.message);
+    say(error.status === 401 ? "This server needs an API key." : error.message);
     if (error.code === "loading") setTimeout(load, AGAIN);
     return;
   }
@@ -67,7 +67,7 @@ function offerExamples(examples) {
   at("examples").replaceChildren(...buttons);
 }
 
-/** The body that the form asks for with the decoder of `picker`. */
+/** The request body of the form, with the decoder of `picker`. */
 function request(picker) {
   const prompt = at("prompt").value;
   const isChat = at("form").elements.mode.value === "chat";
@@ -83,7 +83,7 @@ function request(picker) {
   };
 }
 
-/** Asks for one answer; returns what there is to say of it. */
+/** Requests one answer; returns its status text. */
 async function answer(index, signal) {
   const panel = panels[index];
   const key = at("key").value;
@@ -110,7 +110,7 @@ async function answer(index, signal) {
   return `${titles[index]}: ${tokens} tokens, ${diffusion.forwards} forwards, ${seconds} s.`;
 }
 
-/** Charts beside each other have the same scale. */
+/** Gives charts beside each other the same scale. */
 function share(shown) {
   const most = (name) => Math.max(...shown.map((panel) => panel.scale[name]));
   const scale = { forwards: most("forwards"), positions: most("positions") };

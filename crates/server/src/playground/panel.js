@@ -1,9 +1,9 @@
-// What one answer looks like: its text, its canvas, its lanes, what it cost.
+// One answer: its text, canvas, lanes and counters.
 
 import { cursor, drawChart } from "./chart.js";
 import { Canvas, laneName } from "./trace.js";
 
-/** Milliseconds of a step when an answer is played again. */
+/** Duration of a step in a replay, in milliseconds. */
 const PACE = 220;
 const SHOWN = { "\n": "⏎", "\t": "⇥" };
 
@@ -18,7 +18,7 @@ function make(name, className, ...children) {
   return made;
 }
 
-/** A panel over the elements of the template `panel`. */
+/** A panel made from the template `panel`. */
 export class Panel {
   #root;
   #at = {};
@@ -32,9 +32,9 @@ export class Panel {
   #frame = 0;
   #player = 0;
   #command = "";
-  /** Forwards and positions that its chart has room for; others may need more. */
+  /** Forwards and positions that the chart shows; charts in a race share the larger scale. */
   scale = { forwards: 0, positions: 1 };
-  /** Called when this answer needs more room. */
+  /** Called when the scale grows. */
   onscale = () => {};
 
   constructor(template, title) {
@@ -61,7 +61,7 @@ export class Panel {
     return this.#root;
   }
 
-  /** Forgets the last answer and waits for one by the decoder `name`. */
+  /** Clears the last answer and waits for one of the decoder `name`. */
   begin(name, command) {
     this.#pause();
     this.#open = this.#canvas = null;
@@ -83,7 +83,7 @@ export class Panel {
     this.#began = performance.now();
   }
 
-  /** The events of a trace. */
+  /** Handlers of the trace's events. */
   events = {
     open: (open) => {
       this.#open = open;
@@ -114,12 +114,12 @@ export class Panel {
     },
   };
 
-  /** Since the request was sent. */
+  /** Seconds since the request was sent. */
   get seconds() {
     return (performance.now() - this.#began) / 1000;
   }
 
-  /** Whatever way the answer ended: `done`, `stopped` or an error. */
+  /** The answer ended: `done`, `stopped` or `failed` with an error. */
   end(state, error) {
     this.#root.dataset.state = state;
     this.#at.answer.setAttribute("aria-busy", "false");
@@ -182,7 +182,7 @@ export class Panel {
     const label = `${committed} of ${positions.length} positions committed`;
     cells.setAttribute("aria-label", label);
     const rest = canvas.length - positions.length;
-    this.#at.rest.textContent = rest > 0 ? `and ${count(rest, "mask")} that no lane has reached` : "";
+    this.#at.rest.textContent = rest > 0 ? `and ${count(rest, "mask")} right of all lanes` : "";
   }
 
   #drawTree(canvas) {
@@ -198,7 +198,7 @@ export class Panel {
       const badge = make("i", `badge ${lane.role}`, laneName(lane));
       const item = make("li", lane.state, badge, ` ${lane.role}${told}`);
       const parent = canvas.lanes[lane.parent];
-      // A successor that was not forked goes on at its parent's level.
+      // A lane that was spawned, not forked, has the level of its parent.
       const above = parent?.state === "forked" ? parent.id : lists[parent?.id]?.above;
       lists[lane.id] = { above, list: null, item };
       const owner = lists[above];
@@ -216,7 +216,7 @@ export class Panel {
     }
   }
 
-  /** Shows the answer as it was after so many steps. */
+  /** Shows the answer after `steps` steps. */
   #show(steps) {
     const canvas = new Canvas(this.#open);
     for (const event of this.#events.slice(0, steps)) canvas.apply(event);
@@ -251,7 +251,7 @@ export class Panel {
       await navigator.clipboard.writeText(this.#command);
       this.#at.copy.textContent = "Copied";
     } catch {
-      // Only pages of this machine or over TLS may write there: the text is there to be taken.
+      // Without TLS only local pages may use the clipboard: show the text for copying.
       this.#at.command.textContent = this.#command;
       this.#at.command.hidden = false;
       getSelection().selectAllChildren(this.#at.command);

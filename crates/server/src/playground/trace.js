@@ -1,11 +1,11 @@
-// A traced answer as data: its positions and its lanes, as its steps change them.
+// A traced answer as data: positions and lanes, updated by its steps.
 
-/** A lane by the letter of its role and its number. */
+/** The name of a lane: the letter of its role, and its number. */
 export const laneName = (lane) => (lane.role === "refine" ? "R" : "G") + lane.id;
 
-/** What the positions hold and which lanes there are, after the steps that were applied. */
+/** The positions and lanes after the applied steps. */
 export class Canvas {
-  /** By offset: {text, probability, state}; a hole is a mask. */
+  /** By offset: {text, probability, state}; missing entries are masks. */
   cells = [];
   /** By number. */
   lanes = [];
@@ -18,7 +18,7 @@ export class Canvas {
     this.length = open.budget;
   }
 
-  /** Applies the data of a `step` event; returns what the chart shows of it. */
+  /** Applies the data of a `step` event; returns its row of the chart. */
   apply(event) {
     const row = this.#row(event);
     for (const [offset, , text, probability, state] of event.cells) {
@@ -33,7 +33,7 @@ export class Canvas {
     return row;
   }
 
-  /** The lanes that ran, where they lay before the step, and the positions that it changed. */
+  /** The lanes that ran, with their ranges before the step, and the changed positions. */
   #row({ step, skipped, lanes, cells }) {
     const bars = [];
     for (const lane of lanes) {
@@ -47,19 +47,19 @@ export class Canvas {
     return { step, height: 1 + skipped, bars, marks };
   }
 
-  /** The lanes that own positions, from left to right; a forked lane's belong to its children. */
+  /** The lanes that own positions, from left to right; children own those of a forked lane. */
   leaves() {
     const owns = (lane) => lane.state !== "forked" && lane.len > 0;
     return this.lanes.filter(owns).sort((a, b) => a.start - b.start);
   }
 
-  /** The end of the last lane or token: what lies behind is masks that no lane has reached. */
+  /** The end of the last lane or token; only masks follow. */
   reached() {
     const ends = this.leaves().map((lane) => lane.start + lane.len);
     return Math.min(this.length, Math.max(this.cells.length, ...ends, 0));
   }
 
-  /** Every position up to there: its cell or null, its lane or null, whether the lane begins. */
+  /** Every position up to `reached`: its cell or null, its lane or null, whether the lane begins. */
   positions() {
     const leaves = this.leaves();
     let at = 0;

@@ -1,4 +1,4 @@
-//! `best_of`: the likeliest of several sequences.
+//! `best_of`: the most likely of several sequences.
 
 use crate::common::{completion, series, server};
 use axum::http::StatusCode;
@@ -13,7 +13,7 @@ fn mean(choice: &Value) -> f64 {
 #[tokio::test]
 async fn the_best_of_all_choices_are_returned() {
     let server = server();
-    // Choice i draws from (seed, i), so n sequences are those that best_of ranks.
+    // Choice i samples from (seed, i), so `n` sequences equal those that `best_of` ranks.
     let fields = json!({"max_tokens": 24, "ignore_eos": true, "temperature": 1.5, "seed": 6,
         "logprobs": 0, "return_token_ids": true});
     let mut all = fields.clone();
@@ -36,7 +36,7 @@ async fn the_best_of_all_choices_are_returned() {
             assert_eq!(choice[key], expected[key]);
         }
     }
-    // Delivered tokens count, the cost is that of all.
+    // Usage counts the delivered tokens and the forwards of all sequences.
     let usage = &answer["usage"];
     assert_eq!(usage["completion_tokens"], 48);
     assert_eq!(usage["prompt_tokens"], all["usage"]["prompt_tokens"]);
@@ -47,7 +47,7 @@ async fn the_best_of_all_choices_are_returned() {
     let per_forward = 48.0 / usage["diffusion"]["forwards"].as_f64().unwrap();
     assert_eq!(usage["diffusion"]["tokens_per_forward"], per_forward);
 
-    // Probabilities are not shown unless asked for.
+    // Log-probabilities are shown on request only.
     asked.as_object_mut().unwrap().remove("logprobs");
     let hidden = server.complete(asked).await;
     for (choice, expected) in hidden["choices"].as_array().unwrap().iter().zip(choices) {
@@ -136,7 +136,7 @@ async fn faults_name_the_field() {
     let (status, answer) = server.post("/v1/diffusion/trace", &traced).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert_eq!(answer["error"]["param"], "best_of");
-    // As many as are returned: nothing to choose, so a stream may have it.
+    // `best_of` equal to `n` selects nothing, so a stream may have it.
     let body = completion(json!({"best_of": 2, "n": 2, "stream": true, "max_tokens": 3}));
     server.stream("/v1/completions", &body).await;
 }

@@ -55,7 +55,7 @@ async fn assert_refused(server: &Server, path: &str, code: &str, cases: &[(Value
 }
 
 #[tokio::test]
-async fn what_is_no_json_object_is_invalid_json() {
+async fn bodies_other_than_objects_are_invalid_json() {
     let server = server();
     let deep = "[".repeat(2000) + &"]".repeat(2000);
     let deep = format!(r#"{{"model":"m","prompt":{deep}}}"#);

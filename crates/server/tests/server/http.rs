@@ -1,4 +1,4 @@
-//! HTTP itself: framing, versions, methods, ids of requests, other origins, many connections.
+//! HTTP: framing, versions, methods, request ids, CORS, many connections.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
 const COMPLETIONS: &str = "/v1/completions";
-/// Never sent: whoever waits for it reads to the end of the connection.
+/// Never sent: waiting for it reads to the end of the connection.
 const END: &str = "the end of the connection";
-/// Every path and what may be asked of it.
+/// Every path with its methods.
 const METHODS: [(&str, &str); 18] = [
     (COMPLETIONS, "POST, OPTIONS"),
     ("/v1/chat/completions", "POST, OPTIONS"),
@@ -45,7 +45,7 @@ fn statuses(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// All that a server says on one connection on which `request` is written.
+/// All bytes that the server sends on a connection after `request`.
 async fn all(address: std::net::SocketAddr, request: &str) -> String {
     let mut connection = send(address, request).await;
     read_until(&mut connection, END).await
@@ -82,7 +82,7 @@ async fn a_request_with_two_lengths_ends_its_connection() {
     }
 }
 
-/// The chunks count, never the stated length: what follows them is no request.
+/// The chunks frame the body, not the stated length, and nothing after them is a request.
 #[tokio::test]
 async fn a_smuggled_request_is_never_answered() {
     let server = server();
@@ -197,7 +197,7 @@ async fn bodies_may_come_in_chunks() {
 }
 
 #[tokio::test]
-async fn who_asks_first_is_told_to_go_on() {
+async fn expect_100_continue_is_answered() {
     let server = server();
     let (address, _) = server.listen(std::future::pending()).await;
     let body = few_tokens().to_string();
@@ -214,7 +214,7 @@ async fn who_asks_first_is_told_to_go_on() {
     let answer = read_until(&mut connection, "\"usage\"").await;
     assert_eq!(statuses(&answer), ["200"], "{answer}");
 
-    // What would be refused need not be sent.
+    // A refusal comes before the body is sent.
     let mut connection = send(address, &head(17 << 20)).await;
     let answer = read_until(&mut connection, "}}").await;
     assert_eq!(statuses(&answer), ["413"], "{answer}");
@@ -222,7 +222,7 @@ async fn who_asks_first_is_told_to_go_on() {
 }
 
 #[tokio::test]
-async fn old_clients_keep_a_connection_if_they_ask() {
+async fn http_1_0_connections_are_kept_on_request() {
     let server = server();
     let (address, _) = server.listen(std::future::pending()).await;
     let kept = "GET /version HTTP/1.0\r\nconnection: keep-alive\r\n\r\n";
@@ -282,7 +282,7 @@ async fn every_path_tells_its_methods() {
             assert_eq!(status == StatusCode::METHOD_NOT_ALLOWED, !allowed, "{path}");
         }
     }
-    // Nothing leads elsewhere.
+    // No path redirects.
     for path in ["/v1/models/", "/health/", "//health", "/v1"] {
         assert_eq!(
             with(Method::GET, path).await.0,
@@ -293,7 +293,7 @@ async fn every_path_tells_its_methods() {
 }
 
 #[tokio::test]
-async fn what_the_client_accepts_does_not_matter() {
+async fn accept_headers_are_ignored() {
     let server = server();
     let request = Request::post(COMPLETIONS)
         .header("accept", "text/html")
@@ -349,7 +349,7 @@ async fn every_answer_has_an_id_of_its_own() {
     }
 }
 
-/// A server for browsers of any origin, if `cors`.
+/// A server with a key; browsers of any origin may read its answers if `cors`.
 fn for_origins(cors: bool) -> crate::common::Server {
     let mut options = Options::default();
     options.settings.cors = cors;
@@ -357,7 +357,7 @@ fn for_origins(cors: bool) -> crate::common::Server {
     server_with(options)
 }
 
-/// What a browser sends before the request that a page asks for, and what comes back.
+/// The response to a browser's preflight request.
 async fn preflight(cors: bool) -> (StatusCode, HeaderMap) {
     let request = Request::options(COMPLETIONS)
         .header("origin", "https://page.example")
@@ -373,13 +373,13 @@ async fn preflight(cors: bool) -> (StatusCode, HeaderMap) {
 }
 
 #[tokio::test]
-async fn other_origins_are_let_in_by_setting() {
+async fn cors_allows_other_origins() {
     let (status, headers) = preflight(true).await;
     assert!(status.is_success(), "a key is not asked for: {status}");
     assert_eq!(headers["access-control-allow-origin"], "*");
     let methods = headers["access-control-allow-methods"].to_str().unwrap();
     assert!(methods == "*" || methods.contains("POST"), "{methods}");
-    // A wildcard would leave authorization out.
+    // A wildcard would not cover authorization.
     let allowed = headers["access-control-allow-headers"].to_str().unwrap();
     for name in ["authorization", "content-type", "x-request-id"] {
         assert!(
@@ -387,7 +387,7 @@ async fn other_origins_are_let_in_by_setting() {
             "{allowed}"
         );
     }
-    // The answers themselves, errors too, with what a page may read of them.
+    // Answers and errors, with the headers that a page may read.
     let server = for_origins(true);
     for (key, status) in [
         ("Bearer secret", StatusCode::OK),
@@ -411,7 +411,7 @@ async fn other_origins_are_let_in_by_setting() {
 }
 
 #[tokio::test]
-async fn other_origins_are_shut_out_otherwise() {
+async fn without_cors_there_are_no_cors_headers() {
     let (_, headers) = preflight(false).await;
     let is_cors = |name: &axum::http::HeaderName| name.as_str().starts_with("access-control-");
     assert!(!headers.keys().any(is_cors), "{headers:?}");
@@ -424,7 +424,7 @@ async fn other_origins_are_shut_out_otherwise() {
 }
 
 #[tokio::test]
-async fn connections_that_do_nothing_block_nobody() {
+async fn idle_connections_block_no_request() {
     let server = server();
     let (address, _) = server.listen(std::future::pending()).await;
     let mut idle = Vec::new();
@@ -450,7 +450,7 @@ async fn connections_that_do_nothing_block_nobody() {
 }
 
 #[tokio::test]
-async fn a_dead_engine_shows() {
+async fn a_dead_engine_fails_probes_and_requests() {
     let server = server_with(Options {
         engine_dies: true,
         ..Options::default()
@@ -458,7 +458,7 @@ async fn a_dead_engine_shows() {
     for path in ["/health", "/ping", "/ready"] {
         assert_eq!(server.get(path).await.0, StatusCode::OK, "{path}");
     }
-    // The request that the engine dies of gets no more events, a later one no engine.
+    // The request that kills the engine gets no more events; a later one finds no engine.
     let ask = async || server.post(COMPLETIONS, &few_tokens()).await;
     let (status, answer) = ask().await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");

@@ -1,10 +1,10 @@
-//! `suffix`: text behind the generation.
+//! `suffix`: infilling.
 
 use crate::common::{CONTEXT, chat, completion, server};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-/// Tokens of a text without those around it.
+/// Number of tokens of a text, without special tokens around it.
 fn length(text: &str) -> usize {
     crate::common::tokenizer()
         .encode(text, false)
@@ -26,7 +26,7 @@ async fn a_suffix_is_seen_and_counts_as_prompt() {
     assert_eq!(more, length(suffix) as u64);
     assert_eq!(usage(&answer, "completion_tokens"), 20);
     assert_eq!(answer["choices"][0]["finish_reason"], "length");
-    // The prompt's own ids are shown, the suffix is in neither list.
+    // The answer has the prompt's ids; no list has the suffix.
     let mut shown = fields.clone();
     shown["return_token_ids"] = json!(true);
     let shown = server.complete(shown).await;
@@ -34,12 +34,12 @@ async fn a_suffix_is_seen_and_counts_as_prompt() {
     assert_eq!(choice["text"], answer["choices"][0]["text"]);
     let prompt = choice["prompt_token_ids"].as_array().unwrap().len() as u64;
     assert_eq!(prompt, usage(&plain, "prompt_tokens"));
-    // Each prompt once, with its suffix.
+    // Usage counts each prompt once, with its suffix.
     let mut two = fields.clone();
     (two["prompt"], two["n"]) = (json!([[9, 8], [7]]), json!(3));
     let two = server.complete(two).await;
     assert_eq!(usage(&two, "prompt_tokens"), 3 + 2 * more);
-    // A stream says the same.
+    // A stream has the same usage.
     let mut streamed = completion(fields);
     streamed["stream"] = json!(true);
     let stream = server.stream("/v1/completions", &streamed).await;
@@ -78,7 +78,7 @@ async fn empty_and_null_are_absent() {
             plain["usage"]["prompt_tokens"]
         );
     }
-    // No field of chats.
+    // Chats have no such field.
     let plain = server.chat(json!({})).await;
     let answer = server.chat(json!({"suffix": "x"})).await;
     assert_eq!(answer["choices"], plain["choices"]);
@@ -138,11 +138,11 @@ async fn the_context_holds_prompt_suffix_and_budget() {
         (code.as_str(), param.as_str()),
         ("context_length_exceeded", "suffix")
     );
-    // A prompt that is too long by itself is the prompt's fault.
+    // The error of a prompt that is too long by itself names the prompt.
     let mut both = long;
     both["prompt"] = json!(vec![9; context + 1]);
     assert_eq!(refused(both.clone()).await.1, "prompt");
-    // The prompt is cut, the suffix is not.
+    // Truncation applies to the prompt, not to the suffix.
     (both["suffix"], both["truncate_prompt_tokens"]) = (json!(suffix), json!(5));
     assert_eq!(
         server.complete(both).await["usage"]["prompt_tokens"],

@@ -1,4 +1,4 @@
-//! API keys: which paths need one, how it is compared, and that none ever shows.
+//! API keys: which paths need one, how keys are compared, that none is ever shown.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use serde_json::Value;
 
-/// A key that must never come back.
+/// A key that no response and no log may contain.
 const CANARY: &str = "canary-4f1d7c";
 const OTHER: &str = "second-key";
 /// SHA-256 of [`OTHER`].
@@ -139,7 +139,7 @@ async fn a_key_is_asked_for_before_the_body_is_read() {
 }
 
 #[tokio::test]
-async fn without_keys_everybody_may() {
+async fn without_keys_no_key_is_needed() {
     let server = server();
     let (status, _, _) = with_header(&server, ("GET", "/v1/models"), None, "").await;
     assert_eq!(status, StatusCode::OK);
@@ -161,7 +161,7 @@ impl Write for Log {
 }
 
 #[tokio::test]
-async fn keys_show_nowhere_and_names_in_the_log() {
+async fn keys_are_never_shown_and_names_are_logged() {
     let log = Log::default();
     let sink = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -172,7 +172,7 @@ async fn keys_show_nowhere_and_names_in_the_log() {
     let server = guarded();
     let mut answers = String::new();
     {
-        // For all threads: a default of this one alone could miss lines that others log first.
+        // Set for all threads: other threads may log first.
         tracing::subscriber::set_global_default(subscriber).unwrap();
         let good = completion(Value::Null).to_string();
         let chat = chat(Value::Null).to_string();

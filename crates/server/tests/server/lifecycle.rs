@@ -1,4 +1,4 @@
-//! Sequences and connections from beginning to end: disconnects, overload, drain, HTTP rules.
+//! Lifecycles of sequences and connections: disconnects, overload, drain, HTTP rules.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn a_client_that_leaves_frees_its_sequence() {
         let (address, _) = server.listen(std::future::pending()).await;
         let body = completion(json!({"max_tokens": 300, "ignore_eos": true, "stream": stream}));
         let connection = send(address, &post_text("/v1/completions", &body)).await;
-        // The first pass is held: the sequence is in the batch and can go nowhere.
+        // The gate holds the first pass: the sequence stays in the batch.
         server
             .until(|server| server.counters.steps() == 1 || server.engine.load().running > 0)
             .await;
@@ -83,7 +83,7 @@ async fn a_full_queue_refuses_whole_requests() {
     server
         .until(|server| server.state.shutdown().in_flight() == 2)
         .await;
-    // Places of the queue are taken on submission, so this is known without the engine.
+    // Submission takes the places of the queue, so no step of the engine is needed.
     let body = completion(json!({"n": 4})).to_string();
     let request = Request::post("/v1/completions")
         .body(Body::from(body))
@@ -150,7 +150,7 @@ async fn a_drain_lets_accepted_requests_finish() {
     );
 }
 
-/// A server that leaves after `delay`, told to stop.
+/// A server with the drain delay `delay` after its shutdown signal.
 async fn leaving(
     delay: Duration,
 ) -> (
@@ -167,7 +167,7 @@ async fn leaving(
 
 #[tokio::test]
 async fn requests_are_taken_for_the_drain_delay() {
-    // Far longer than the test: what is seen is the delay alone.
+    // Far longer than the test, so that the test sees the delay alone.
     let (server, address, _served) = leaving(Duration::from_secs(3600)).await;
     server
         .state
@@ -189,7 +189,7 @@ async fn requests_are_taken_for_the_drain_delay() {
         (post_text("/v1/completions", &body), "200", "finish_reason"),
     ] {
         let mut connection = send(address, &request).await;
-        // Read to the end: every answer is the last of its connection.
+        // Every answer is the last of its connection.
         let answer = read_until(&mut connection, "the end of the connection").await;
         let begin = format!("HTTP/1.1 {status}");
         assert!(
@@ -213,7 +213,7 @@ async fn the_drain_follows_its_delay() {
 }
 
 #[tokio::test]
-async fn a_drain_ends_what_takes_too_long() {
+async fn a_drain_aborts_requests_after_its_timeout() {
     let gate = Gate::default();
     let mut options = Options {
         gate: Some(gate.clone()),
@@ -263,7 +263,7 @@ async fn connections_are_kept_and_answers_stay_in_order() {
 }
 
 #[tokio::test]
-async fn old_clients_get_unchunked_streams() {
+async fn http_1_0_streams_are_not_chunked() {
     let server = server();
     let (address, _) = server.listen(std::future::pending()).await;
     let body = completion(json!({"stream": true, "max_tokens": 8})).to_string();
@@ -279,14 +279,14 @@ async fn old_clients_get_unchunked_streams() {
 }
 
 #[tokio::test]
-async fn half_sent_headers_are_cut() {
+async fn incomplete_headers_time_out() {
     let mut options = Options::default();
     options.settings.header_timeout = Duration::from_millis(5);
     let server = server_with(options);
     let (address, _) = server.listen(std::future::pending()).await;
     for begun in ["", "GET /health HTTP/1.1\r\nhost: te"] {
         let mut connection = send(address, begun).await;
-        // Ends only because the server closes the connection.
+        // Ends when the server closes the connection.
         read_until(&mut connection, "never sent").await;
     }
     assert_eq!(server.get("/health").await.0, StatusCode::OK);

@@ -1,4 +1,4 @@
-//! Log-probabilities: shapes, values, and that they come with exactly the tokens delivered.
+//! Log-probabilities: shapes, values, one entry per delivered token.
 
 use crate::common::{Server, chat, completion, events, server};
 use axum::http::StatusCode;
@@ -65,7 +65,7 @@ fn assert_lists(server: &Server, choice: &Value, tops: usize) {
 }
 
 #[tokio::test]
-async fn completions_tell_the_chosen_and_the_most_probable() {
+async fn completions_list_chosen_and_most_probable_tokens() {
     let server = server();
     let fields = json!({"max_tokens": 24, "seed": 1, "return_token_ids": true});
     let plain = server.complete(fields.clone()).await;
@@ -107,7 +107,7 @@ async fn a_sampled_token_has_its_own_entry() {
 }
 
 #[tokio::test]
-async fn chats_tell_tokens_as_objects() {
+async fn chats_list_tokens_as_objects() {
     let server = server();
     let fields = json!({"max_tokens": 20, "return_token_ids": true, "logprobs": true});
     for tops in [0, 3] {
@@ -147,7 +147,7 @@ async fn chats_tell_tokens_as_objects() {
     );
 }
 
-/// The joined logprobs of every choice of a stream, checking that they ride with the ids.
+/// The joined logprobs of every choice of a stream; checks that ids are in the same chunks.
 fn joined(stream: &str, choices: usize) -> Vec<Value> {
     let mut all = vec![Value::Null; choices];
     for event in events(stream) {
@@ -178,7 +178,7 @@ fn joined(stream: &str, choices: usize) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_stream_tells_what_the_plain_answer_tells() {
+async fn streamed_logprobs_equal_those_of_the_plain_answer() {
     let server = server();
     let fields = [
         json!({"max_tokens": 40, "n": 2, "temperature": 1, "seed": 3}),

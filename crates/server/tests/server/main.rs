@@ -8,7 +8,7 @@ mod http;
 mod infill;
 mod keys;
 mod lifecycle;
-mod local;
+mod origin;
 mod logprobs;
 mod metrics;
 mod optional;

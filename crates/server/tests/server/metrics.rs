@@ -1,4 +1,4 @@
-//! Metrics: names, labels, constancy, and that they add up with the usages of answers.
+//! Metrics: names, labels, constant series, sums that equal the usage of answers.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use crate::common::{Gate, MODEL, OpenAtEnd, Options, Server, completion};
 use crate::common::{series, server, server_with};
 use serde_json::{Value, json};
 
-/// Every series but for the value.
+/// Every series without its value.
 fn names(metrics: &str) -> BTreeSet<String> {
     let lines = metrics.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -166,7 +166,7 @@ async fn a_scrape_does_not_wait_for_the_engine() {
     let asked = server.clone();
     let answer = tokio::spawn(async move { asked.complete(json!({"max_tokens": 4})).await });
     server.until(|server| server.counters.steps() == 1).await;
-    // The engine thread stands in a forward pass until the gate opens.
+    // The engine thread waits in a forward pass until the gate opens.
     let metrics = server.metrics().await;
     assert_eq!(series(&metrics, &native("engine_steps_total")), 0.0);
     drop(open);
@@ -202,7 +202,7 @@ async fn metrics_add_up_with_usage() {
     let streamed = completion(json!({"stream": true, "stream_options": {"include_usage": true}}));
     let chunks = crate::common::events(&server.stream("/v1/completions", &streamed).await);
     answers.push(chunks.last().unwrap().clone());
-    // The last step is reported right after its events.
+    // The last step is reported after its events.
     server.until_idle().await;
     let metrics = server.metrics().await;
     let total = |key: &str| {

@@ -1,4 +1,4 @@
-//! Optional fields that change what is generated or seen: biases, truncation, continuation.
+//! Optional fields: biases, truncation, continuation.
 
 use crate::common::{server, tokenizer};
 use serde_json::json;
@@ -28,7 +28,7 @@ async fn a_bias_bans_or_forces_a_token() {
 }
 
 #[tokio::test]
-async fn a_bias_lifts_no_ban() {
+async fn a_bias_cannot_lift_a_ban() {
     let server = server();
     let fields = json!({"max_tokens": 60, "ignore_eos": true, "logit_bias": {"1": 100, "4": 100}});
     let answer = server.complete(fields).await;
@@ -50,7 +50,7 @@ async fn only_the_last_tokens_of_a_prompt_are_kept() {
     assert_eq!(answer["choices"][0]["prompt_token_ids"], kept);
     assert_eq!(answer["usage"]["prompt_tokens"], 3);
 
-    // What is cut away need not fit the context.
+    // The removed tokens need not fit the context.
     let long = json!({"prompt": vec![10; 2000], "truncate_prompt_tokens": 7});
     assert_eq!(server.complete(long).await["usage"]["prompt_tokens"], 7);
     let short = json!({"prompt": [10, 20], "truncate_prompt_tokens": 7});

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use sim::{ConfidenceLaw, SimConfig};
 
-/// A model of few words, so that every text repeats itself, and of little confidence.
+/// A model with few words, so that texts repeat them, and little confidence.
 fn wordy() -> Server {
     server_with(Options {
         sim: SimConfig {
@@ -26,7 +26,7 @@ fn wordy() -> Server {
     })
 }
 
-/// The ids of an answer of 40 tokens, one a step: every commit counts before the next.
+/// The ids of an answer of 40 tokens with one commit per step, so that each affects the next.
 async fn ids(server: &Server, extra: Value) -> Vec<u64> {
     let mut fields = json!({"prompt": [60, 61, 62], "max_tokens": 40, "return_token_ids": true,
         "diffusion": {"schedule": "block_wise", "commit": "top_k", "tokens_per_step": 1,
@@ -77,7 +77,7 @@ async fn a_presence_penalty_counts_once() {
     let once = ids(&server, json!({"presence_penalty": 1.5})).await;
     let every = ids(&server, json!({"frequency_penalty": 1.5})).await;
     assert_ne!(once, plain);
-    // The two are one until a word has occurred twice.
+    // Both are equal until a word has occurred twice.
     let same = once
         .iter()
         .zip(&every)
@@ -91,7 +91,7 @@ async fn a_presence_penalty_counts_once() {
 #[tokio::test]
 async fn a_repetition_penalty_sees_the_prompt() {
     let server = wordy();
-    // Before anything is committed only the prompt's tokens are punished: here all words.
+    // Before the first commit only the prompt's tokens are penalised: here all words.
     let first = async |prompt: std::ops::Range<u32>, repetition: f64| {
         let prompt: Vec<u32> = prompt.collect();
         let fields = json!({"prompt": prompt, "max_tokens": 1, "logprobs": 0,
@@ -107,7 +107,7 @@ async fn a_repetition_penalty_sees_the_prompt() {
         punished < plain && plain < favoured,
         "{punished} {plain} {favoured}"
     );
-    // Of a prompt without words only next to impossible tokens lose anything.
+    // A prompt without words penalises tokens that are improbable anyway.
     let change = first(70..78, 1.5).await - first(70..78, 1.0).await;
     assert!(change.abs() < 0.01 * (plain - punished), "{change}");
 }

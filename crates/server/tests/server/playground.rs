@@ -1,4 +1,4 @@
-//! The playground: what is served, under which policy, how much of it, and that it can be off.
+//! The playground: files, content security policy, size, switching it off.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -10,9 +10,9 @@ use axum::http::{Method, Request, StatusCode};
 use sha2::{Digest, Sha256};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/playground");
-/// Most bytes of the page and everything that it loads.
+/// Most bytes of the page and all files that it loads.
 const ROOM: usize = 60_000;
-/// Files of others, as their registry hands them out: `dist/index.js` and `LICENSE` of
+/// Third-party files as their registry publishes them: `dist/index.js` and `LICENSE` of
 /// eventsource-parser 3.1.1 on npm.
 const THEIRS: [(&str, &str); 2] = [
     (
@@ -125,7 +125,7 @@ fn files_of_others_are_as_published() {
     assert_eq!(in_folders, theirs);
 }
 
-/// What the policy would not let run, and what would have to come from elsewhere.
+/// The policy forbids inline code and files of other servers.
 #[test]
 fn nothing_is_inline_and_nothing_comes_from_elsewhere() {
     for file in files() {
@@ -174,7 +174,7 @@ async fn the_page_needs_no_key_and_no_model() {
 }
 
 #[tokio::test]
-async fn it_can_be_switched_off() {
+async fn the_playground_can_be_disabled() {
     let server = without();
     for file in files() {
         let (status, headers, body) = server.get(&address(&file)).await;

@@ -1,4 +1,4 @@
-//! The reference of metrics in the README is what a scrape says.
+//! The README's table of metrics equals a scrape.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ fn families(exposition: &str) -> BTreeMap<String, Family> {
     families
 }
 
-/// Labels with the values they take; those that tell of the machine have none.
+/// Labels with their values; labels that depend on the machine have none.
 fn labels(name: &str, family: &Family) -> String {
     let own = family
         .labels

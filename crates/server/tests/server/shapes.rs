@@ -1,4 +1,4 @@
-//! The shapes of answers: objects, choices, usage, options that change them.
+//! The JSON shapes of answers: objects, choices, usage, options.
 
 use crate::common::{CONTEXT, MODEL, Options, server, server_with};
 use axum::body::Body;
@@ -154,7 +154,7 @@ async fn all_four_prompt_forms_agree() {
 
 #[tokio::test]
 async fn choices_differ_by_seed_and_come_in_order() {
-    // A model that is never sure, so that drawing makes a difference.
+    // A model without confidence, so that sampling matters.
     let law = ConfidenceLaw {
         base: 0.2,
         left: 0.5,
@@ -289,7 +289,7 @@ async fn nothing_stops_before_min_tokens() {
 #[tokio::test]
 async fn special_tokens_show_when_asked_for() {
     let server = server();
-    // A special token that stops nothing, and a plain one.
+    // A special token that is no stop token, and a plain one.
     let special = server.tokenizer.decode(&[2], false);
     let fields = json!({"max_tokens": 6, "logit_bias": {"2": 100}, "return_token_ids": true});
     for (skip, text) in [

@@ -1,4 +1,4 @@
-//! Server-sent events: framing as bytes, chunk rules, equality with the plain answer.
+//! Server-sent events: bytes of the framing, order of chunks, equality with the plain answer.
 
 use crate::common::{Options, Server, chat, completion, events, server, server_with};
 use axum::body::Body;
@@ -173,7 +173,7 @@ async fn usage_chunks_follow_the_options() {
 }
 
 #[tokio::test]
-async fn ids_ride_on_text_and_prompt_ids_on_the_first_chunk() {
+async fn text_chunks_carry_ids_and_first_chunks_prompt_ids() {
     let fields = json!({"stream": true, "return_token_ids": true, "max_tokens": 30});
     let chunks = events(
         &server()
@@ -197,7 +197,7 @@ async fn ids_ride_on_text_and_prompt_ids_on_the_first_chunk() {
 
 #[tokio::test]
 async fn line_separators_are_escaped() {
-    // The prompt comes back by echo and holds every character that some line readers split at.
+    // The echoed prompt contains every character at which some clients split lines.
     let prompt = "a\u{85}b\u{2028}c\u{2029}d\r\ne";
     let fields = json!({"prompt": prompt, "echo": true, "stream": true, "max_tokens": 0});
     let stream = server()

@@ -1,4 +1,4 @@
-//! Structured output: every text is one of its grammar, whatever the model says.
+//! Structured output: every text conforms to its grammar.
 
 use crate::common::{MODEL, chat, completion, events, server};
 use axum::http::StatusCode;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const COMPLETIONS: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
 
-/// A schema whose texts all end: nested, with enums and bounds.
+/// A schema with bounded texts: nested, with enums and ranges.
 fn schema() -> Value {
     json!({
         "type": "object",
@@ -86,7 +86,7 @@ async fn every_sequence_follows_it_by_itself() {
 }
 
 #[tokio::test]
-async fn a_stream_says_what_the_plain_answer_says() {
+async fn streamed_structured_output_equals_the_plain_answer() {
     let server = server();
     let mut body = chat(
         json!({"max_tokens": 200, "response_format": format(schema()),
@@ -207,7 +207,7 @@ async fn a_trace_follows_it_too() {
         }
     }
     assert_eq!(plain["choices"][0]["text"], text);
-    // What the last event says of every delivered position is what was delivered.
+    // The last event of every delivered position has the delivered token.
     let count = plain["usage"]["completion_tokens"].as_u64().unwrap();
     let said: String = (0..count)
         .map(|offset| cells[&offset][2].as_str().unwrap())

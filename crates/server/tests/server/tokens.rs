@@ -215,8 +215,8 @@ async fn loads_follow_the_engine() {
     let asking = server.clone();
     let body = completion(json!({"n": 3, "prompt": [6, 7, 8, 9], "max_tokens": 12}));
     let answer = tokio::spawn(async move { asking.post("/v1/completions", &body).await });
-    // All three are submitted at once; by the second step the engine has seen them all. The
-    // third is held: two sequences run, one waits.
+    // All three are submitted at once and known to the engine by the second step. The third step
+    // is held: two sequences run, one waits.
     server
         .until(|server| server.state.shutdown().in_flight() == 1)
         .await;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const TRACE: &str = "/v1/diffusion/trace";
 
-/// Names and data of a trace's events, checking the framing.
+/// Names and data of a trace's events; checks the framing.
 fn parse(text: &str) -> Vec<(String, Value)> {
     let parse = |event: &str| {
         let (name, data) = event.split_once('\n').expect("two lines");
@@ -23,7 +23,7 @@ fn parse(text: &str) -> Vec<(String, Value)> {
     text.split_terminator("\n\n").map(parse).collect()
 }
 
-/// What a reader of a trace knows at its end.
+/// The state of a client at the end of a trace.
 #[derive(Default)]
 struct Replay {
     text: String,
@@ -52,7 +52,7 @@ fn replay(events: &[(String, Value)]) -> Replay {
         let frontier = data["frontier"].as_u64().unwrap();
         assert!(frontier >= replay.frontier);
         replay.frontier = frontier;
-        // What is left of the canvas holds what was streamed, and only ever gets shorter.
+        // The canvas holds the streamed tokens and never grows.
         let canvas = data["canvas"].as_u64().unwrap();
         let before = replay.canvas.replace(canvas).unwrap_or(canvas);
         assert!((frontier..=before).contains(&canvas), "{data}");
@@ -184,7 +184,7 @@ async fn lanes_start_fork_and_finish() {
 }
 
 #[tokio::test]
-async fn steps_that_nobody_took_in_time_are_merged() {
+async fn unread_steps_are_merged() {
     let server = server();
     let body = completion(json!({"max_tokens": 64}));
     let (_, plain) = server.post("/v1/completions", &body).await;
@@ -208,7 +208,7 @@ async fn steps_that_nobody_took_in_time_are_merged() {
         text.push_str(std::str::from_utf8(&frame.unwrap()).unwrap());
     }
     let events = parse(&text);
-    // The last step's events may still be on their way when the engine counts as idle.
+    // The last step's events may arrive after the engine is idle.
     assert_eq!(events[1].0, "step");
     assert!(events[1].1["skipped"].as_u64().unwrap() >= steps - 2);
     assert_eq!(replay(&events).steps, steps);

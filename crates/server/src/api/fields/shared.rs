@@ -160,7 +160,7 @@ impl Shared {
         let n = self.n();
         let best_of = own.best_of.map_or(n, Int::count);
         self.check_min_tokens(own.max_tokens)?;
-        check_sequences(own.input.prompts(), (best_of, n))?;
+        check_sequences(own.input.prompts(), best_of, n)?;
         let structured = self.grammars.one(&self.stops)?;
         let decoding = diffusion::resolve(&self.spec)?;
         self.optional.support()?;
@@ -233,7 +233,7 @@ impl Shared {
 }
 
 /// Checks the sequences of `prompts` prompts, `best_of` each for `n` choices.
-fn check_sequences(prompts: usize, (best_of, n): (u32, u32)) -> Result<(), ApiError> {
+fn check_sequences(prompts: usize, best_of: u32, n: u32) -> Result<(), ApiError> {
     let (name, choices) = if best_of > n {
         ("best_of", best_of)
     } else {

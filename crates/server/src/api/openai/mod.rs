@@ -102,7 +102,8 @@ impl<'a, C> Response<'a, C> {
     fn new<S: Shape<Choice<'a> = C>>(
         choices: &'a [Delta],
         options: AnswerOptions,
-        (answer, usage): (&'a Answer, Usage),
+        answer: &'a Answer,
+        usage: Usage,
     ) -> Self {
         let choice = |delta: &'a Delta| {
             let has_ids = options.return_token_ids;

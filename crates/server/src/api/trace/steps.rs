@@ -1,4 +1,4 @@
-//! Steps on their way to a reader: those that it did not take in time become one.
+//! Step events: merges the steps that the client did not read in time.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use text::Tokenizer;
 
 use crate::pipeline::lanes::{Lane, Lanes};
 
-/// A changed position: offset, token, its text, its probability, what became of it.
+/// A changed position: offset, token, its text, its probability, its new state.
 pub type Cell = (u32, TokenId, String, f64, &'static str);
 
 /// The data of a `step` event.
@@ -18,30 +18,30 @@ pub type Cell = (u32, TokenId, String, f64, &'static str);
 pub struct StepEvent {
     /// Number of the last step in it, from 1.
     pub step: u32,
-    /// What that step's forward was.
+    /// The kind of that step's forward.
     pub kind: &'static str,
     /// First offset that is not committed.
     pub frontier: u32,
-    /// Positions that are left: a stop token cuts what lies behind it.
+    /// Length of the canvas; a stop token shortens it.
     pub canvas: u32,
     /// Steps before the last one that are merged into it.
     pub skipped: u32,
-    /// Positions that changed, by offset; one that is a mask again has no text.
+    /// Changed positions by offset; a position that is a mask again has no text.
     pub cells: Vec<Cell>,
-    /// Lanes that changed, by number.
+    /// Changed lanes by number.
     pub lanes: Vec<Lane>,
 }
 
-/// What became of a position.
+/// The change of a position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Change {
-    /// It holds a token, of this probability.
+    /// It has a token, with its probability and state.
     Token(TokenId, f64, &'static str),
     /// It is a mask again.
     Masked,
 }
 
-/// Collects steps until they are taken.
+/// Collects steps until they are written.
 #[derive(Clone, Debug)]
 pub struct Steps {
     lanes: Lanes,
@@ -87,7 +87,7 @@ impl Steps {
                 Effect::Revoke { offset } => {
                     self.cells.insert(offset.get(), Change::Masked);
                 }
-                // What lies behind a stop token is gone.
+                // Positions after a stop token no longer exist.
                 Effect::Shorten { len } => {
                     self.cells.split_off(&len);
                 }

@@ -1,4 +1,4 @@
-//! Whom the log-probabilities prefer.
+//! The ranking by log-probabilities.
 
 use engine::TokenLogprob;
 

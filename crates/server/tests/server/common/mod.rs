@@ -23,10 +23,10 @@ pub const STOP: TokenId = 1;
 pub const MASK: TokenId = 5;
 pub const CONTEXT: u32 = 512;
 
-/// Lets forward passes through, or holds them.
+/// Holds forward passes, or lets them pass.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
-    /// Passes that may go through.
+    /// Number of passes that may run.
     open: Arc<(Mutex<u64>, Condvar)>,
 }
 
@@ -35,7 +35,7 @@ impl Gate {
         self.admit(u64::MAX);
     }
 
-    /// Lets so many passes through.
+    /// Lets `passes` passes run.
     pub fn admit(&self, passes: u64) {
         *self.open.0.lock().unwrap() = passes;
         self.open.1.notify_all();
@@ -96,7 +96,7 @@ impl Default for Options {
     }
 }
 
-/// Panics on the engine thread, beyond what it guards against.
+/// Panics on the engine thread, outside of its guarded code.
 #[derive(Debug)]
 struct Broken;
 
@@ -106,7 +106,7 @@ impl Observer for Broken {
     }
 }
 
-/// A server and what tests look at.
+/// A server and its parts that tests inspect.
 #[derive(Clone)]
 pub struct Server {
     pub state: AppState,
@@ -274,8 +274,8 @@ impl Server {
         )
     }
 
-    /// Waits until the engine has neither running nor waiting sequences nor pages in use. Every
-    /// turn gives way to the engine thread; the bound only ends a test that has failed.
+    /// Waits until the engine has no running or waiting sequence and no page in use. Every turn
+    /// yields to the engine thread; the bound ends a failed test.
     pub async fn until_idle(&self) {
         self.until(|server| {
             let load = server.engine.load();
@@ -292,7 +292,7 @@ impl Server {
             std::thread::yield_now();
             tokio::task::yield_now().await;
         }
-        panic!("the awaited state never came");
+        panic!("the expected state never came");
     }
 }
 
@@ -319,7 +319,7 @@ fn merge(mut base: Value, extra: Value) -> Value {
     base
 }
 
-/// The `data:` payloads of a stream that ends with `[DONE]`, parsed, checking the framing.
+/// The parsed `data:` payloads of a stream that ends with `[DONE]`; checks the framing.
 pub fn events(stream: &str) -> Vec<Value> {
     let body = stream
         .strip_suffix("data: [DONE]\n\n")
@@ -335,7 +335,7 @@ pub fn events(stream: &str) -> Vec<Value> {
     events.collect()
 }
 
-/// The value of a series, by its name and labels as they stand in the text.
+/// The value of a series, by its name and labels as in the text.
 pub fn series(metrics: &str, series: &str) -> f64 {
     let line = metrics.lines().find(|line| {
         line.strip_prefix(series)

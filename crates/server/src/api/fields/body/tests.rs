@@ -78,98 +78,100 @@ fn the_number_of_values_is_bounded_but_for_integer_lists() {
     assert_eq!(fault(&mixed).0, ErrorCode::InvalidJson);
 }
 
-#[test]
-fn faults_name_field_expected_and_found() {
-    use ErrorCode::{InvalidType, InvalidValue, MissingRequiredParameter};
-    for (field, code, message) in [
+/// A field, the code of its fault, the message.
+const FAULTS: &[(&str, ErrorCode, &str)] = &[
         (
             r#""count": "x""#,
-            InvalidType,
+            ErrorCode::InvalidType,
             "count must be an integer in 1..128, got a string",
         ),
         (
             r#""count": 1.0"#,
-            InvalidType,
+            ErrorCode::InvalidType,
             "count must be an integer in 1..128, got a number",
         ),
         (
             r#""count": true"#,
-            InvalidType,
+            ErrorCode::InvalidType,
             "count must be an integer in 1..128, got a boolean",
         ),
         (
             r#""count": 0"#,
-            InvalidValue,
+            ErrorCode::InvalidValue,
             "count must be an integer in 1..128, got 0",
         ),
         (
             r#""count": 18446744073709551615"#,
-            InvalidValue,
+            ErrorCode::InvalidValue,
             "count must be an integer in 1..128, got 18446744073709551615",
         ),
         (
             r#""seed": 1.5"#,
-            InvalidType,
+            ErrorCode::InvalidType,
             "seed must be a 64-bit integer, got a number",
         ),
         (
             r#""share": 2"#,
-            InvalidValue,
+            ErrorCode::InvalidValue,
             "share must be in 0..1, got 2",
         ),
         (
             r#""share": [1]"#,
-            InvalidType,
+            ErrorCode::InvalidType,
             "share must be a number, got a list",
         ),
         (
             r#""flag": 1"#,
-            InvalidType,
+            ErrorCode::InvalidType,
             "flag must be a boolean, got an integer",
         ),
         (
             r#""inner": [3]"#,
-            InvalidType,
+            ErrorCode::InvalidType,
             "inner must be an object, got a list",
         ),
         (
             r#""inner": {}"#,
-            MissingRequiredParameter,
+            ErrorCode::MissingRequiredParameter,
             "inner.size is required",
         ),
         (
             r#""inner": {"size": null}"#,
-            MissingRequiredParameter,
+            ErrorCode::MissingRequiredParameter,
             "inner.size is required",
         ),
         (
             r#""inner": {"size": 10}"#,
-            InvalidValue,
+            ErrorCode::InvalidValue,
             "inner.size must be an integer in 0..9, got 10",
         ),
         (
             r#""list": {}"#,
-            InvalidType,
+            ErrorCode::InvalidType,
             "list must be a list, got an object",
         ),
         (
             r#""list": [null]"#,
-            InvalidType,
+            ErrorCode::InvalidType,
             "list[0] must be an object, got null",
         ),
         (
             r#""list": [{"size": 1}, {"size": "a, expected b"}]"#,
-            InvalidType,
+            ErrorCode::InvalidType,
             "list[1].size must be an integer in 0..9, got a string",
         ),
         (
             r#""map": {"a.b": 2}"#,
-            InvalidValue,
+            ErrorCode::InvalidValue,
             "map.a.b must be in 0..1, got 2",
         ),
-    ] {
+];
+
+#[test]
+fn faults_name_field_expected_and_found() {
+    for (field, code, message) in FAULTS {
         let (found, param, text) = fault(&format!(r#"{{"name": "x", {field}}}"#));
-        assert_eq!((found, text.as_str()), (code, message), "{field}");
+        assert_eq!((found, text.as_str()), (*code, *message), "{field}");
         assert!(param.is_some_and(|param| text.starts_with(&param)));
     }
     assert_eq!(fault("{}").2, "name is required");

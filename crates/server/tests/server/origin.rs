@@ -1,4 +1,4 @@
-//! A server on loopback without keys: programs and pages of the machine may ask, others not.
+//! A loopback server without API keys checks `Host` and `Origin`.
 
 use crate::common::{MODEL, Options, Server, read_until, send, series, server, server_with};
 use axum::body::Body;
@@ -57,7 +57,7 @@ async fn only_hosts_of_this_machine_are_answered() {
             );
         }
     }
-    // A second header does not hide the first, nor the first the second.
+    // Every header counts, not only the first or the last one.
     for hosts in [["localhost", "example.com"], ["example.com", "localhost"]] {
         let headers = hosts.map(|host| ("host", host));
         let (status, _) = ask(&server, "/version", &headers).await;
@@ -130,7 +130,7 @@ async fn a_post_without_a_content_type_reaches_no_engine() {
 }
 
 #[tokio::test]
-async fn old_clients_need_no_host() {
+async fn http_1_0_needs_no_host() {
     let server = local();
     let (address, _) = server.listen(std::future::pending()).await;
     for (request, expected) in [
@@ -167,7 +167,7 @@ async fn old_clients_need_no_host() {
 }
 
 #[tokio::test]
-async fn who_lets_every_origin_in_still_asks_for_the_host() {
+async fn cors_keeps_the_host_check() {
     let mut options = Options::default();
     options.settings.local_only = true;
     options.settings.cors = true;
@@ -188,7 +188,7 @@ async fn who_lets_every_origin_in_still_asks_for_the_host() {
 }
 
 #[tokio::test]
-async fn other_servers_answer_to_any_name() {
+async fn without_the_setting_any_host_is_accepted() {
     let server = server();
     let headers = [
         ("host", "api.example.com"),
