@@ -43,6 +43,8 @@ pub struct Generation {
     pub text: TextFields,
     /// Delivers log-probabilities, with this many of the most probable tokens per position.
     pub logprobs: Option<u8>,
+    /// Waiting sequences with lower values start first.
+    pub priority: i32,
     /// Delivers every step of the sequences.
     pub trace: bool,
     /// Schedule, commit rule and cache policy.
@@ -78,6 +80,7 @@ impl Generation {
             stops: Stops::default(),
             text: TextFields::default(),
             logprobs: None,
+            priority: 0,
             trace: false,
             decoding,
             names,

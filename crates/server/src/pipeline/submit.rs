@@ -176,6 +176,7 @@ fn sequence(backend: &Backend, admitted: &Admitted, prompt: &Prompt, seed: u64) 
         logprobs: logprobs(generation),
         constraint: admitted.constraint.clone(),
         code_prompt: prompt.code,
+        priority: generation.priority,
         trace: generation.trace,
         ..engine::Request::new(prompt.ids.to_vec(), prompt.max_tokens, decoding)
     }

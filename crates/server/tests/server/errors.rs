@@ -135,6 +135,7 @@ async fn types_are_strict() {
         (json!({"temperature": "1"}), "temperature"),
         (json!({"stream": 1}), "stream"),
         (json!({"seed": 1.0}), "seed"),
+        (json!({"priority": "1"}), "priority"),
         (json!({"stop": 1}), "stop"),
         (json!({"stop": ["a", 1]}), "stop[1]"),
         (json!({"stop_token_ids": [1, "2"]}), "stop_token_ids[1]"),
@@ -193,6 +194,7 @@ async fn values_are_in_range() {
         (json!({"top_p": 1.1}), "top_p"),
         (json!({"min_p": -0.1}), "min_p"),
         (json!({"top_k": -2}), "top_k"),
+        (json!({"priority": 1_i64 << 31}), "priority"),
         (json!({"n": 0}), "n"),
         (json!({"n": 129}), "n"),
         (json!({"seed": 1e300}), "seed"),
@@ -268,7 +270,6 @@ async fn unknown_and_unsupported_fields_are_named() {
     let unknown = [(json!({"diffusion": {"treshold": 1}}), "diffusion.treshold")];
     assert_refused(&server, COMPLETIONS, "unknown_parameter", &unknown).await;
     let values = [
-        (json!({"priority": 1}), "priority"),
         (json!({"tools": [{}]}), "tools"),
         (json!({"tool_choice": "required"}), "tool_choice"),
         (json!({"tool_choice": {}}), "tool_choice"),
@@ -281,7 +282,7 @@ async fn unknown_and_unsupported_fields_are_named() {
 async fn checks_come_in_order() {
     let server = server();
     let first = async |fields: Value| refused(&server, COMPLETIONS, &completion(fields)).await.0;
-    let mut fields = json!({"temperature": 9, "min_tokens": 99, "priority": 1});
+    let mut fields = json!({"temperature": 9, "min_tokens": 99, "tools": [{}]});
     assert_eq!(first(fields.clone()).await, "invalid_value");
     fields["temperature"] = json!(0);
     assert_eq!(first(fields.clone()).await, "invalid_value");
@@ -289,7 +290,7 @@ async fn checks_come_in_order() {
     fields["model"] = json!("other");
     fields["max_tokens"] = json!(100_000);
     assert_eq!(first(fields.clone()).await, "unsupported_value");
-    fields["priority"] = Value::Null;
+    fields["tools"] = Value::Null;
     let (status, answer) = server.post(COMPLETIONS, &completion(fields.clone())).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     assert_eq!(

@@ -1,5 +1,6 @@
 //! Lifecycles of sequences and connections: disconnects, overload, drain, HTTP rules.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{
@@ -101,6 +102,45 @@ async fn a_full_queue_refuses_whole_requests() {
     }
     server.until_idle().await;
     server.complete(json!({"n": 3, "max_tokens": 2})).await;
+}
+
+#[tokio::test]
+async fn lower_priorities_start_first() {
+    let (server, gate) = gated(1, 8);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let spawn = |path: &'static str, priority: Option<i32>, body: Value| {
+        let (server, order) = (server.clone(), Arc::clone(&order));
+        tokio::spawn(async move {
+            assert_eq!(server.post(path, &body).await.0, StatusCode::OK);
+            order.lock().unwrap().push(priority);
+        })
+    };
+    let (completions, chats) = ("/v1/completions", "/v1/chat/completions");
+    let mut answers = vec![spawn(
+        completions,
+        None,
+        completion(json!({"max_tokens": 4})),
+    )];
+    // The first one holds the only place of the batch.
+    server.until(|server| server.counters.steps() == 1).await;
+    for (waiting, priority) in (1..).zip([7, 0, -3, 0, i32::MAX]) {
+        let fields = json!({"priority": priority, "max_tokens": 4});
+        let (path, body) = match waiting % 2 {
+            0 => (chats, chat(fields)),
+            _ => (completions, completion(fields)),
+        };
+        answers.push(spawn(path, Some(priority), body));
+        let known = |server: &crate::common::Server| server.engine.load().waiting == waiting;
+        server
+            .until(|server| known(server) || server.state.shutdown().in_flight() == waiting + 1)
+            .await;
+    }
+    gate.0.open();
+    for answer in answers {
+        answer.await.unwrap();
+    }
+    let expected = [None, Some(-3), Some(0), Some(0), Some(7), Some(i32::MAX)];
+    assert_eq!(*order.lock().unwrap(), expected);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Optional fields of both OpenAI endpoints: biases, penalties, truncation, tools.
+//! Optional fields of both OpenAI endpoints: biases, penalties, truncation, priority, tools.
 
 use std::fmt;
 
@@ -10,6 +10,9 @@ use step::{Bias, TokenId};
 use super::types::{BiasAmount, Count, Int, List, Members, Object, Penalty, RepetitionPenalty};
 use crate::error::{ApiError, ErrorCode, clip};
 
+/// `priority`: lower values start first.
+type Priority = Int<{ i32::MIN as i64 }, { i32::MAX as i64 }>;
+
 /// The fields.
 #[derive(Clone, Debug, Deserialize)]
 pub struct OptionalFields {
@@ -17,7 +20,7 @@ pub struct OptionalFields {
     frequency_penalty: Option<Penalty>,
     presence_penalty: Option<Penalty>,
     repetition_penalty: Option<RepetitionPenalty>,
-    priority: Option<Int<{ i64::MIN }, { i64::MAX }>>,
+    priority: Option<Priority>,
     truncate_prompt_tokens: Option<Count<1>>,
     tools: Option<List<Object<IgnoredAny>>>,
     tool_choice: Option<ToolChoice>,
@@ -61,16 +64,20 @@ impl OptionalFields {
         tokens.map(|tokens| usize::try_from(tokens).unwrap_or(usize::MAX))
     }
 
+    /// `priority`.
+    pub fn priority(&self) -> i32 {
+        let priority = self.priority.map_or(0, Int::get);
+        i32::try_from(priority).expect("its range is that of 32 bits")
+    }
+
     /// Refuses the fields that this server does not implement, unless they are neutral.
     ///
     /// # Errors
     /// `unsupported_value`.
     pub fn support(&self) -> Result<(), ApiError> {
         let has_tools = self.tools.as_ref().is_some_and(|tools| !tools.0.is_empty());
-        let priority = self.priority.map_or(0, Int::get);
         let calls = matches!(self.tool_choice, Some(ToolChoice::Called));
         let refused = [
-            (priority != 0, "priority", "0"),
             (has_tools, "tools", "[]"),
             (calls, "tool_choice", "none or auto"),
         ];

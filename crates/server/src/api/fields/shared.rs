@@ -195,6 +195,7 @@ impl Shared {
                 echo: own.echo,
             },
             logprobs: own.logprobs.map(Tops::byte),
+            priority: self.optional.priority(),
             names: own.names,
             ..Generation::new(own.input, decoding)
         };

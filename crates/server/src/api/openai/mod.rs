@@ -75,12 +75,10 @@ pub async fn respond<S: Shape>(options: AnswerOptions, delivery: Delivery) -> Ht
 /// The whole answer as one JSON object.
 async fn whole<S: Shape>(options: AnswerOptions, mut delivery: Delivery) -> HttpResponse {
     match delivery.collect().await {
-        Ok((choices, usage)) => Json(Response::new::<S>(
-            &choices,
-            options,
-            (delivery.answer(), usage),
-        ))
-        .into_response(),
+        Ok((choices, usage)) => {
+            let answer = delivery.answer();
+            Json(Response::new::<S>(&choices, options, answer, usage)).into_response()
+        }
         Err(error) => error.into_response(),
     }
 }

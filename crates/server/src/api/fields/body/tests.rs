@@ -80,91 +80,91 @@ fn the_number_of_values_is_bounded_but_for_integer_lists() {
 
 /// A field, the code of its fault, the message.
 const FAULTS: &[(&str, ErrorCode, &str)] = &[
-        (
-            r#""count": "x""#,
-            ErrorCode::InvalidType,
-            "count must be an integer in 1..128, got a string",
-        ),
-        (
-            r#""count": 1.0"#,
-            ErrorCode::InvalidType,
-            "count must be an integer in 1..128, got a number",
-        ),
-        (
-            r#""count": true"#,
-            ErrorCode::InvalidType,
-            "count must be an integer in 1..128, got a boolean",
-        ),
-        (
-            r#""count": 0"#,
-            ErrorCode::InvalidValue,
-            "count must be an integer in 1..128, got 0",
-        ),
-        (
-            r#""count": 18446744073709551615"#,
-            ErrorCode::InvalidValue,
-            "count must be an integer in 1..128, got 18446744073709551615",
-        ),
-        (
-            r#""seed": 1.5"#,
-            ErrorCode::InvalidType,
-            "seed must be a 64-bit integer, got a number",
-        ),
-        (
-            r#""share": 2"#,
-            ErrorCode::InvalidValue,
-            "share must be in 0..1, got 2",
-        ),
-        (
-            r#""share": [1]"#,
-            ErrorCode::InvalidType,
-            "share must be a number, got a list",
-        ),
-        (
-            r#""flag": 1"#,
-            ErrorCode::InvalidType,
-            "flag must be a boolean, got an integer",
-        ),
-        (
-            r#""inner": [3]"#,
-            ErrorCode::InvalidType,
-            "inner must be an object, got a list",
-        ),
-        (
-            r#""inner": {}"#,
-            ErrorCode::MissingRequiredParameter,
-            "inner.size is required",
-        ),
-        (
-            r#""inner": {"size": null}"#,
-            ErrorCode::MissingRequiredParameter,
-            "inner.size is required",
-        ),
-        (
-            r#""inner": {"size": 10}"#,
-            ErrorCode::InvalidValue,
-            "inner.size must be an integer in 0..9, got 10",
-        ),
-        (
-            r#""list": {}"#,
-            ErrorCode::InvalidType,
-            "list must be a list, got an object",
-        ),
-        (
-            r#""list": [null]"#,
-            ErrorCode::InvalidType,
-            "list[0] must be an object, got null",
-        ),
-        (
-            r#""list": [{"size": 1}, {"size": "a, expected b"}]"#,
-            ErrorCode::InvalidType,
-            "list[1].size must be an integer in 0..9, got a string",
-        ),
-        (
-            r#""map": {"a.b": 2}"#,
-            ErrorCode::InvalidValue,
-            "map.a.b must be in 0..1, got 2",
-        ),
+    (
+        r#""count": "x""#,
+        ErrorCode::InvalidType,
+        "count must be an integer in 1..128, got a string",
+    ),
+    (
+        r#""count": 1.0"#,
+        ErrorCode::InvalidType,
+        "count must be an integer in 1..128, got a number",
+    ),
+    (
+        r#""count": true"#,
+        ErrorCode::InvalidType,
+        "count must be an integer in 1..128, got a boolean",
+    ),
+    (
+        r#""count": 0"#,
+        ErrorCode::InvalidValue,
+        "count must be an integer in 1..128, got 0",
+    ),
+    (
+        r#""count": 18446744073709551615"#,
+        ErrorCode::InvalidValue,
+        "count must be an integer in 1..128, got 18446744073709551615",
+    ),
+    (
+        r#""seed": 1.5"#,
+        ErrorCode::InvalidType,
+        "seed must be a 64-bit integer, got a number",
+    ),
+    (
+        r#""share": 2"#,
+        ErrorCode::InvalidValue,
+        "share must be in 0..1, got 2",
+    ),
+    (
+        r#""share": [1]"#,
+        ErrorCode::InvalidType,
+        "share must be a number, got a list",
+    ),
+    (
+        r#""flag": 1"#,
+        ErrorCode::InvalidType,
+        "flag must be a boolean, got an integer",
+    ),
+    (
+        r#""inner": [3]"#,
+        ErrorCode::InvalidType,
+        "inner must be an object, got a list",
+    ),
+    (
+        r#""inner": {}"#,
+        ErrorCode::MissingRequiredParameter,
+        "inner.size is required",
+    ),
+    (
+        r#""inner": {"size": null}"#,
+        ErrorCode::MissingRequiredParameter,
+        "inner.size is required",
+    ),
+    (
+        r#""inner": {"size": 10}"#,
+        ErrorCode::InvalidValue,
+        "inner.size must be an integer in 0..9, got 10",
+    ),
+    (
+        r#""list": {}"#,
+        ErrorCode::InvalidType,
+        "list must be a list, got an object",
+    ),
+    (
+        r#""list": [null]"#,
+        ErrorCode::InvalidType,
+        "list[0] must be an object, got null",
+    ),
+    (
+        r#""list": [{"size": 1}, {"size": "a, expected b"}]"#,
+        ErrorCode::InvalidType,
+        "list[1].size must be an integer in 0..9, got a string",
+    ),
+    (
+        r#""map": {"a.b": 2}"#,
+        ErrorCode::InvalidValue,
+        "map.a.b must be in 0..1, got 2",
+    ),
 ];
 
 #[test]
