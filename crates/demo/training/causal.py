@@ -1,10 +1,10 @@
 """The causal model: WeDLM's 7B architecture at toy size, with the tensor names of its checkpoints.
 
-It is Qwen2's: the layers of `model.py` under other names, with biases on query, key and value and
-with attention that looks back only. Which rows a row sees is an argument, because in training the
-rows of a sequence come in two streams.
+The architecture is Qwen2: the layers of `model.py` with other names, biases on query, key and value,
+and causal attention. The attention mask is an argument, because in training a sequence has two
+streams.
 
-Shapes: B rows of a batch, N places, D width, H heads, V vocabulary.
+Shapes: B sequences of a batch, N rows of a sequence, D width, H heads, V vocabulary.
 """
 
 import json
@@ -32,7 +32,7 @@ ARCHITECTURE = {
     "torch_dtype": "bfloat16",
     "use_cache": True,
 }
-# What the causal names are called in a LLaDA checkpoint.
+# Causal names and the corresponding names in a LLaDA checkpoint.
 LLADA = {
     "model.embed_tokens": "wte",
     "model.norm": "ln_f",
@@ -50,7 +50,7 @@ LLADA = {
 
 
 def configuration(llada):
-    """The configuration of the same geometry as a LLaDA one."""
+    """The configuration with the geometry of a LLaDA configuration."""
     return ARCHITECTURE | {
         "hidden_size": llada["d_model"],
         "intermediate_size": llada["mlp_hidden_size"],
@@ -78,15 +78,15 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(width, width, bias=False)
 
     def forward(self, x, rope, seen):
-        batch, places, width = x.shape
-        split = (batch, places, self.heads, width // self.heads)
+        batch, rows, width = x.shape
+        split = (batch, rows, self.heads, width // self.heads)
         query, key, value = (
             projection(x).view(split).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
         query, key = rotate(query, *rope), rotate(key, *rope)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen)
-        return self.o_proj(mixed.transpose(1, 2).reshape(batch, places, width))
+        return self.o_proj(mixed.transpose(1, 2).reshape(batch, rows, width))
 
 
 class Mlp(nn.Module):
@@ -132,9 +132,9 @@ class Causal(nn.Module):
         self.register_buffer("sin", angles.sin(), persistent=False)
 
     def forward(self, tokens, positions, seen, scored):
-        """Logits [S, V] of the S true places of `scored` [B, N].
+        """Logits [S, V] of the S rows for which `scored` [B, N] is true.
 
-        `tokens` and `positions` are [B, N], `seen` [B, N, N] tells which places a place sees.
+        `tokens` and `positions` are [B, N]; `seen` [B, N, N] is true where a row sees another.
         """
         rope = (self.cos[positions][:, None], self.sin[positions][:, None])
         seen = seen[:, None]
@@ -145,7 +145,7 @@ class Causal(nn.Module):
 
 
 def from_llada(folder):
-    """The causal model that starts from a LLaDA checkpoint's weights; its biases are 0."""
+    """The causal model with the weights of a LLaDA checkpoint; its biases are 0."""
     folder = Path(folder)
     net = Causal(configuration(json.loads((folder / "config.json").read_text())))
     tensors = load_file(folder / "model.safetensors")
@@ -176,7 +176,7 @@ def save(weights, config, folder, tokenizer_from):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {n: t.detach().to("cpu", torch.bfloat16).contiguous() for n, t in weights.items()}
-    # First beside its place, then moved: a reader never meets half a file.
+    # Write to a temporary file and move it, so that readers never see a partial file.
     partial = folder / "model.safetensors.partial"
     save_file(dict(sorted(tensors.items())), partial, metadata={"format": "pt"})
     partial.replace(folder / "model.safetensors")

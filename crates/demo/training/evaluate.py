@@ -1,9 +1,9 @@
-"""Accuracy of a checkpoint on held-out problems, graded twice: by the end and strictly.
+"""Accuracy of a checkpoint on held-out problems, with two grades: by the end and strict.
 
     python evaluate.py --model ../checkpoint --json accuracy.json
 
-Block-wise decoding in f32 at temperature 0: by default the most confident position, one token per
-forward; with --threshold every position at least that confident as well.
+Block-wise decoding in f32 at temperature 0. By default each forward commits the most confident
+position; with --threshold it also commits every position with at least that confidence.
 """
 
 import argparse
@@ -20,21 +20,21 @@ from tokenizer import END, END_OF_TURN, MASK, chat
 
 @torch.inference_mode()
 def decode(net, prompt, budget, block, threshold):
-    """Output ids of one prompt up to its first stop token, and the forward passes it took."""
+    """Output ids of one prompt up to its first stop token, and the number of forward passes."""
     canvas = torch.tensor([prompt + [MASK] * budget])
     forwards = 0
     for start in range(len(prompt), len(prompt) + budget, block):
         stop = min(start + block, canvas.shape[1])
-        while (open_places := (canvas[0, start:stop] == MASK).nonzero().flatten()).numel():
+        while (masked := (canvas[0, start:stop] == MASK).nonzero().flatten()).numel():
             scored = torch.zeros_like(canvas, dtype=torch.bool)
-            scored[0, start + open_places] = True
+            scored[0, start + masked] = True
             confidence, token = net(canvas, scored=scored).softmax(-1).max(-1)
             forwards += 1
             chosen = confidence >= threshold
             chosen[confidence.argmax()] = True
-            canvas[0, start + open_places[chosen]] = token[chosen]
+            canvas[0, start + masked[chosen]] = token[chosen]
         output = canvas[0, len(prompt) : stop].tolist()
-        ends = [place for place, token in enumerate(output) if token in (END, END_OF_TURN)]
+        ends = [offset for offset, token in enumerate(output) if token in (END, END_OF_TURN)]
         if ends:
             return output[: ends[0]], forwards
     return output, forwards
@@ -43,13 +43,13 @@ def decode(net, prompt, budget, block, threshold):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--count", type=int, default=60, help="problems of each family")
+    parser.add_argument("--count", type=int, default=60, help="problems per family")
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--budget", type=int, default=128)
     parser.add_argument("--block", type=int, default=32)
-    parser.add_argument("--threshold", type=float, default=2.0, help="above 1: one token a forward")
+    parser.add_argument("--threshold", type=float, default=2.0, help="above 1: one token per forward")
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="file to write the figures to")
+    parser.add_argument("--json", type=Path, help="output file for the figures")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)

@@ -1,6 +1,6 @@
 """The model: LLaDA's architecture at toy size, with the tensor names of its checkpoints.
 
-Shapes: B rows of a batch, T positions, D width, H heads, V vocabulary.
+Shapes: B sequences of a batch, T positions, D width, H heads, V vocabulary.
 """
 
 import json
@@ -84,7 +84,7 @@ class Llada(nn.Module):
         self.reset()
 
     def reset(self):
-        """Small normal weights; what is added to the residual stream starts smaller still."""
+        """Normal weights; matrices that write to the residual stream get a smaller deviation."""
         deviation = self.config["init_std"]
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
@@ -93,9 +93,9 @@ class Llada(nn.Module):
                 nn.init.normal_(parameter, std=deviation * scale)
 
     def forward(self, tokens, seen=None, scored=None):
-        """Logits of `tokens` [B, T]: [B, T, V], or [N, V] for the N true places of `scored`.
+        """Logits of `tokens` [B, T]: [B, T, V], or [N, V] for the N positions where `scored` is true.
 
-        `seen` [B, T] tells the positions that exist; attention is full among them.
+        `seen` [B, T] is false for padding; attention is full among the other positions.
         """
         length = tokens.shape[1]
         rope = (self.cos[:length], self.sin[:length])
@@ -121,7 +121,7 @@ def save(weights, folder, config_from, tokenizer_from):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {PREFIX + n: t.detach().to("cpu", torch.bfloat16).contiguous() for n, t in weights.items()}
-    # First beside its place, then moved: a reader never meets half a file.
+    # Write to a temporary file and move it, so that readers never see a partial file.
     partial = folder / "model.safetensors.partial"
     save_file(dict(sorted(tensors.items())), partial, metadata={"format": "pt"})
     partial.replace(folder / "model.safetensors")

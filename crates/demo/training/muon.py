@@ -1,10 +1,10 @@
-"""Muon: momentum whose update is made orthogonal, for the matrices inside the blocks."""
+"""Muon: momentum with orthogonalised updates, for the matrices in the blocks."""
 
 import torch
 
 
 def orthogonal(update, steps=5):
-    """Newton-Schulz: pushes the singular values of a matrix towards 1."""
+    """Newton-Schulz iteration: moves the singular values of a matrix towards 1."""
     a, b, c = 3.4445, -4.7750, 2.0315
     x = update.bfloat16()
     wide = x.shape[0] <= x.shape[1]
@@ -32,6 +32,6 @@ class Muon(torch.optim.Optimizer):
                 velocity = state["velocity"]
                 velocity.lerp_(parameter.grad, 1 - group["momentum"])
                 update = orthogonal(parameter.grad.lerp(velocity, group["momentum"]))
-                # A tall matrix gets a larger step, so that every output moves alike.
+                # A tall matrix gets a larger step, so that all outputs change equally.
                 scale = max(1.0, parameter.shape[0] / parameter.shape[1]) ** 0.5
                 parameter.add_(update, alpha=-group["lr"] * scale)

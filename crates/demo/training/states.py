@@ -1,7 +1,7 @@
-"""Training rows: the states that decoding meets, built from problems.
+"""Training examples: states that occur in decoding, built from problems.
 
-A row is a sequence of tokens with some of them masked, the targets at the masked places, and a
-weight for each place (0 where no loss is taken).
+A `Row` is a sequence of tokens, some of them masked, with a target and a weight for each position
+(weight 0: no loss).
 """
 
 import random
@@ -16,8 +16,8 @@ RESULT = re.compile(r"= (\d+(?:\.\d+)?)")
 @dataclass
 class Example:
     prompt: list[int]  # ids after the chat template; empty for bare equations
-    answer: list[int]  # ids with the end of the turn
-    results: list[bool]  # which places of the answer hold the result of an equation
+    answer: list[int]  # ids including the end of the turn
+    results: list[bool]  # which offsets of the answer belong to the result of an equation
 
 
 @dataclass
@@ -28,13 +28,13 @@ class Row:
 
 
 def examples(tokenizer, problems, bare=False):
-    """Encodes problems; `bare` drops the prompts and keeps the text of the equations."""
+    """Encodes problems; `bare` omits the prompts."""
     answers = tokenizer.encode_batch([p["answer"] for p in problems], add_special_tokens=False)
     prompts = tokenizer.encode_batch([chat(p["prompt"]) for p in problems], add_special_tokens=False)
     encoded = []
     for problem, prompt, answer in zip(problems, prompts, answers, strict=True):
         spans = [match.span(1) for match in RESULT.finditer(problem["answer"])]
-        # A token covers its blank too, so it is a result if it ends inside a result.
+        # A token may start with a blank, so it is a result if it ends inside a result.
         results = [any(a < end <= b for a, b in spans) for _, end in answer.offsets]
         head = [] if bare else prompt.ids
         encoded.append(Example(head, [*answer.ids, END_OF_TURN], [*results, False]))
@@ -42,13 +42,13 @@ def examples(tokenizer, problems, bare=False):
 
 
 def decoding_state(example, rng):
-    """Clean up to a place p, then a band with masks, then masks only, then nothing."""
+    """Clean tokens up to an offset p, then a band with masks, then a tail of masks only."""
     p = rng.randrange(len(example.answer))
     band = rng.randint(16, 48)
     ratio = 1.0 if rng.random() < 0.2 else rng.uniform(0.15, 1.0)
     tail = rng.randint(96, 192) if rng.random() < 0.12 else rng.randint(0, 64)
     text = padded(example.answer, p + band)
-    masked = [place >= p and rng.random() < ratio for place in range(p + band)]
+    masked = [offset >= p and rng.random() < ratio for offset in range(p + band)]
     if not any(masked):
         masked[p] = True
     row = masked_row(example, text, masked, [1.0] * len(text))
@@ -59,16 +59,16 @@ def decoding_state(example, rng):
 
 
 def random_masks(example, rng):
-    """10 to 40 % of prompt and answer masked."""
+    """Masks 10 to 40 % of prompt and answer."""
     ratio = rng.uniform(0.1, 0.4)
     clean = example.prompt + example.answer
     masked = [rng.random() < ratio for _ in clean]
-    whole = Example([], clean, [False] * len(example.prompt) + example.results)
-    return masked_row(whole, clean, masked, [1.0] * len(clean))
+    merged = Example([], clean, [False] * len(example.prompt) + example.results)
+    return masked_row(merged, clean, masked, [1.0] * len(clean))
 
 
 def fine_tuning(example, rng):
-    """LLaDA's objective: answer and padding masked with probability t, the loss divided by t."""
+    """LLaDA's objective: masks answer and padding with probability t and divides the loss by t."""
     text = padded(example.answer, len(example.answer) + rng.randint(0, 64))
     t = rng.uniform(0.02, 1.0)
     masked = [rng.random() < t for _ in text]
@@ -76,7 +76,7 @@ def fine_tuning(example, rng):
 
 
 def equations(example, rng):
-    """The results of equations masked, each with probability 0.7."""
+    """Masks each token of the results of equations with probability 0.7."""
     masked = [result and rng.random() < 0.7 for result in example.results]
     return masked_row(example, example.answer, masked, [1.0] * len(masked))
 
@@ -86,7 +86,7 @@ def padded(answer, length):
 
 
 def masked_row(example, text, masked, weights):
-    """A row of prompt and text; loss where masked."""
+    """A row of prompt and text with loss at the masked tokens."""
     prompt = len(example.prompt)
     tokens = example.prompt + [MASK if m else t for t, m in zip(text, masked, strict=True)]
     weights = [w if m else 0.0 for w, m in zip(weights, masked, strict=True)]
@@ -94,18 +94,18 @@ def masked_row(example, text, masked, weights):
 
 
 def with_results(row, example, factor):
-    """Result digits count `factor` times."""
-    offset = len(example.prompt)
-    for place, result in enumerate(example.results):
-        if result and offset + place < len(row.weights):
-            row.weights[offset + place] *= factor
+    """Multiplies the weights of result tokens by `factor`."""
+    start = len(example.prompt)
+    for offset, result in enumerate(example.results):
+        if result and start + offset < len(row.weights):
+            row.weights[start + offset] *= factor
     return row
 
 
 class Rows:
     """An endless, seeded stream of rows.
 
-    `groups` is a list of (weight, examples, bare); bare ones give equation rows.
+    `groups` is a list of (weight, examples, bare); bare groups yield equation rows.
     """
 
     KINDS = (decoding_state, random_masks, fine_tuning)
@@ -125,13 +125,13 @@ class Rows:
 
 
 class Batches:
-    """Batches of a fixed number of tokens in a few fixed shapes: a row waits for company of its
-    size, and a shape is given out when it is full."""
+    """Batches of a fixed number of tokens in a few fixed shapes. Rows are collected by length, and a
+    batch is returned when it is full."""
 
     LENGTHS = (64, 96, 128, 192, 256, 384)
 
     def __init__(self, rows, tokens, weights="weights"):
-        self.weights = weights  # the rows' list that is not all zero where there is a loss
+        self.weights = weights  # attribute of a row; a row is skipped if all its values are zero
         self.rows = rows
         self.tokens = tokens
         self.waiting = {length: [] for length in self.LENGTHS}

@@ -1,9 +1,10 @@
-"""Training rows of the causal model: WeDLM's two streams (arXiv 2512.22737, section 4).
+"""Training examples of the causal model: WeDLM's two streams (arXiv 2512.22737, section 4).
 
-The clean stream holds the text once, causal, and learns the next token. The masked stream holds it
-again in blocks: inside a block the tokens that are left come first by position and the masks after
-them, each at its own position, and learn their own token. A block sees the clean text before it and
-its own earlier places, as a window sees the cache and the tokens filled so far.
+The clean stream contains the text once, with causal attention, and learns the next token. The masked
+stream contains the text again in blocks: in a block the unmasked tokens come first, in order of
+position, followed by the masks, each at its own position. A mask learns its own token. A block sees
+the clean text before it and its own earlier rows, like a decoding window sees the cache and the
+committed tokens.
 """
 
 import random
@@ -21,7 +22,7 @@ CLEAN = -1
 class Row:
     tokens: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
-    blocks: list[int] = field(default_factory=list)  # number of the block, CLEAN in the clean stream
+    blocks: list[int] = field(default_factory=list)  # block number, CLEAN in the clean stream
     targets: list[int] = field(default_factory=list)
     ahead: list[float] = field(default_factory=list)  # weight of the next-token loss
     masked: list[float] = field(default_factory=list)  # weight of the masks' loss
@@ -36,44 +37,45 @@ class Row:
 
 
 def streams(example, rng, ends, factor, dual):
-    """A row of an example whose answer has `ends` end tokens behind it; the results of equations
-    weigh `factor`. Without `dual` it has the clean stream only."""
+    """A row of an example with `ends` end tokens after the answer. Results of equations have the
+    weight `factor`. Without `dual` the row has only the clean stream."""
     text = example.prompt + example.answer + [END] * ends
     first = len(example.prompt)
     weight = [1.0] * first + [factor if r else 1.0 for r in example.results] + [1.0] * ends
     row = Row()
-    for place, token in enumerate(text):
-        following = place + 1
+    for position, token in enumerate(text):
+        following = position + 1
         learns = first <= following <= first + len(example.answer) - 1 or (not first and following < len(text))
         target = text[following] if following < len(text) else END
-        row.add(token, place, CLEAN, target, ahead=weight[following] if learns else 0.0)
+        row.add(token, position, CLEAN, target, ahead=weight[following] if learns else 0.0)
     if not dual:
         return row
     for start in range(first - first % BLOCK, len(text), BLOCK):
-        places = range(start, min(start + BLOCK, len(text)))
-        mine = [place for place in places if place >= first]
-        hidden = masks(mine, rng)
-        share = len(hidden) / len(mine)
-        for place in places:
-            if place not in hidden:
-                row.add(text[place], place, start // BLOCK, text[place])
-        for place in sorted(hidden):
-            row.add(MASK, place, start // BLOCK, text[place], masked=weight[place] / share)
+        positions = range(start, min(start + BLOCK, len(text)))
+        maskable = [position for position in positions if position >= first]
+        hidden = masks(maskable, rng)
+        share = len(hidden) / len(maskable)
+        for position in positions:
+            if position not in hidden:
+                row.add(text[position], position, start // BLOCK, text[position])
+        for position in sorted(hidden):
+            loss = weight[position] / share
+            row.add(MASK, position, start // BLOCK, text[position], masked=loss)
     return row
 
 
-def masks(places, rng):
-    """Which of a block's places are masks: half of the time any, as in the paper, else a state that
-    a window meets, clean up to some place and from there on masks and some tokens."""
+def masks(positions, rng):
+    """The masked positions of a block. In half of the cases a random set, as in the paper; otherwise
+    a state of a decoding window: clean up to some position, then masks and some tokens."""
     if rng.random() < 0.5:
-        return set(rng.sample(places, round(rng.random() * len(places))))
-    behind = places[rng.randrange(len(places)) :]
-    some = max(1, round(rng.uniform(0.3, 1.3) * len(behind)))
-    return {behind[0], *rng.sample(behind, min(some, len(behind)))}
+        return set(rng.sample(positions, round(rng.random() * len(positions))))
+    after = positions[rng.randrange(len(positions)) :]
+    some = max(1, round(rng.uniform(0.3, 1.3) * len(after)))
+    return {after[0], *rng.sample(after, min(some, len(after)))}
 
 
 def visible(positions, blocks):
-    """Which places see which: [B, N, N] from positions and block numbers, both [B, N]."""
+    """The attention mask [B, N, N] from positions and block numbers, both [B, N]."""
     order = torch.arange(blocks.shape[1], device=blocks.device)
     earlier = order[None, :, None] >= order[None, None, :]
     query, key = blocks[:, :, None], blocks[:, None, :]

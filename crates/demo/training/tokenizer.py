@@ -1,7 +1,7 @@
-"""Builds the tokenizer: byte-level BPE over the problems' own words.
+"""Builds the tokenizer: byte-level BPE trained on the problems.
 
-Every number from 0 to 99 is one token, with and without a blank before it; a period and a line
-break always stand alone; the special ids are 0 start, 1 end, 2 and 3 header, 4 end of turn, 5 mask.
+Every number from 0 to 99 is one token, with and without a leading blank. A period and a line break
+are always separate tokens. Special ids: 0 start, 1 end, 2 and 3 header, 4 end of turn, 5 mask.
 """
 
 import argparse
@@ -31,8 +31,8 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}"
     "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
 )
-# A word, a number of at most two digits or a sign, each with one blank before it; blanks in a row
-# (indentation); a line break alone. A period is a sign, and BPE never joins two pieces.
+# A word, a number of at most two digits or a symbol, each with an optional leading blank; several
+# blanks (indentation); a single line break. A period is a symbol, and BPE never joins two pieces.
 PIECES = r"\n| ?\d{1,2}| ?[A-Za-z_]+| ?#+| {2,}| ?[^\sA-Za-z_\d#]|\s"
 SMALL_TALK = "Hello! Hi. I can do sums, write snippets and sort lists. How can I help you?"
 
@@ -63,7 +63,7 @@ def corpus(seed, count):
     for task in (*FAMILIES, "drills"):
         for problem in problems(task, seed, count):
             texts += [problem["prompt"], problem["answer"]]
-    # Often enough that no number is split, rare as it may be in the problems.
+    # Repeated, so that no number is split, even if it is rare in the problems.
     numbers = [f"{number} {number}" for number in range(100)]
     return texts + numbers * 20
 
@@ -103,7 +103,7 @@ def write(tokenizer, folder):
 
 
 def chat(prompt):
-    """The text that the chat template makes of one user message."""
+    """One user message, rendered by the chat template."""
     return (
         f"<|startoftext|><|start_header_id|>user<|end_header_id|>\n\n{prompt.strip()}<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n"
@@ -112,10 +112,10 @@ def chat(prompt):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the tokenizer's files")
+    parser.add_argument("--out", type=Path, required=True, help="output folder")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=5000, help="problems of each family")
-    parser.add_argument("--vocabulary", type=int, default=1024, help="largest vocabulary")
+    parser.add_argument("--count", type=int, default=5000, help="problems per family")
+    parser.add_argument("--vocabulary", type=int, default=1024, help="maximum vocabulary size")
     arguments = parser.parse_args()
     tokenizer = build(arguments.seed, arguments.count, arguments.vocabulary)
     write(tokenizer, arguments.out)

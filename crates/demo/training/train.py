@@ -2,8 +2,9 @@
 
     python train.py --out checkpoint-new --minutes 120
 
-Data comes from the crate's generator (train split only), the weights written are the exponential
-moving average, and the schedule runs by the clock, so that any budget of minutes is a whole run.
+The data comes from the crate's generator (train split only). The saved weights are the exponential
+moving average. The schedule depends on the elapsed time, so that a run with any number of minutes is
+complete.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from problems import CRATE, problems
 from states import Batches, Rows, examples
 from tokenizer import MASK
 
-# Share of a batch's rows, and problems drawn, for each kind of material.
+# Weight of each kind of problem in a batch, and the number of problems generated.
 MIX = {"sums": (50, 120_000), "snippets": (25, 60_000), "lists": (13, 40_000), "drills": (8, 30_000)}
 BARE_SHARE = 4
 WARM_UP_STEPS = 60
@@ -31,20 +32,20 @@ RESULT_FACTOR = 4.0
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--out", type=Path, required=True, help="output folder")
     parser.add_argument("--minutes", type=float, default=120.0, help="training time")
-    parser.add_argument("--init", type=Path, help="folder with weights to start from")
+    parser.add_argument("--init", type=Path, help="folder with initial weights")
     parser.add_argument("--tokenizer", type=Path, default=CRATE / "checkpoint")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--tokens", type=int, default=3072, help="tokens of a batch")
+    parser.add_argument("--tokens", type=int, default=3072, help="tokens per batch")
     parser.add_argument("--muon-lr", type=float, default=0.004)
     parser.add_argument("--adam-lr", type=float, default=1.5e-3)
     parser.add_argument("--ema", type=float, default=0.999)
-    parser.add_argument("--material", type=float, default=1.0, help="scales the problems drawn")
-    parser.add_argument("--threads", type=int, default=0, help="0: as many as the machine has")
+    parser.add_argument("--material", type=float, default=1.0, help="factor for the number of problems")
+    parser.add_argument("--threads", type=int, default=0, help="0: one per processor")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--compile", action="store_true", help="compile the model")
-    parser.add_argument("--save-every", type=float, default=10.0, help="minutes between writes")
+    parser.add_argument("--save-every", type=float, default=10.0, help="minutes between saves")
     return parser.parse_args()
 
 
@@ -59,7 +60,7 @@ def material(tokenizer, options):
 
 
 def tensors(length, rows, device):
-    """tokens, seen, targets and weights, each [B, T]."""
+    """Tokens, seen, targets and weights, each [B, T]."""
 
     def grid(lines, fill, dtype):
         full = [line + [fill] * (length - len(line)) for line in lines]
@@ -73,7 +74,7 @@ def tensors(length, rows, device):
 
 
 def rate(step, done):
-    """Share of the full learning rate after `step` steps and a fraction `done` of the time."""
+    """Factor of the learning rate after `step` steps and a fraction `done` of the time."""
     decay = 1.0 if done < 0.5 else 1.0 - (1.0 - FLOOR) * (done - 0.5) / 0.5
     return min(1.0, (step + 1) / WARM_UP_STEPS) * max(FLOOR, decay)
 
@@ -110,7 +111,7 @@ def main():
     start = last_save = time.monotonic()
     step, recent = 0, []
     while (done := (time.monotonic() - start) / (60 * options.minutes)) < 1.0:
-        # Once the wordings are learnt, the arithmetic deserves the weight.
+        # After the wording is learnt, the arithmetic gets more weight.
         rows.result_factor = 1.0 if done < 0.25 else RESULT_FACTOR
         share = rate(step, done)
         for optimizer, full in chosen:
@@ -139,7 +140,7 @@ def main():
 
 
 def train_step(forward, batches, device):
-    """Gradients of one batch; returns the mean loss over its masked places."""
+    """Computes the gradients of one batch. Returns the weighted mean loss of its masked positions."""
     length, rows = batches.next()
     tokens, seen, targets, weights = tensors(length, rows, device)
     with torch.autocast(torch.device(device).type, torch.bfloat16):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Reproduces the demo checkpoint: environment, tokenizer, training, evaluation.
-# Usage: ./train.sh [folder to write] [minutes]
+# Usage: ./train.sh [output folder] [minutes]
 set -euo pipefail
 cd "$(dirname "$0")"
 out=${1:-out}

@@ -2,8 +2,9 @@
 
     python train_causal.py --out checkpoint-new --minutes 90
 
-It starts from the weights of the demo model and goes by the clock: a first share of the time has the
-clean stream only, the rest both streams, half the loss each (WeDLM, arXiv 2512.22737, section 4).
+It starts from the weights of the demo model. The schedule depends on the elapsed time: the first
+share of the time uses only the clean stream, the rest both streams with half of the loss each (WeDLM,
+arXiv 2512.22737, section 4).
 """
 
 import argparse
@@ -27,19 +28,19 @@ EQUATIONS_SHARE = 4
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--out", type=Path, required=True, help="output folder")
     parser.add_argument("--minutes", type=float, default=90.0, help="training time")
-    parser.add_argument("--init", type=Path, help="causal weights to go on from")
+    parser.add_argument("--init", type=Path, help="folder with initial causal weights")
     parser.add_argument("--llada", type=Path, default=CRATE / "checkpoint")
-    parser.add_argument("--clean", type=float, default=0.3, help="share of the time without masks")
+    parser.add_argument("--clean", type=float, default=0.3, help="share of the time with only the clean stream")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--tokens", type=int, default=3072, help="places of a batch")
+    parser.add_argument("--tokens", type=int, default=3072, help="rows per batch")
     parser.add_argument("--muon-lr", type=float, default=0.004)
     parser.add_argument("--adam-lr", type=float, default=1.5e-3)
     parser.add_argument("--ema", type=float, default=0.999)
-    parser.add_argument("--material", type=float, default=1.0, help="scales the problems drawn")
-    parser.add_argument("--threads", type=int, default=0, help="0: as many as the machine has")
-    parser.add_argument("--save-every", type=float, default=5.0, help="minutes between writes")
+    parser.add_argument("--material", type=float, default=1.0, help="factor for the number of problems")
+    parser.add_argument("--threads", type=int, default=0, help="0: one per processor")
+    parser.add_argument("--save-every", type=float, default=5.0, help="minutes between saves")
     return parser.parse_args()
 
 
@@ -54,7 +55,7 @@ def material(tokenizer, options):
 
 
 def train_step(net, batches):
-    """Gradients of one batch; returns the losses of next tokens and of masks."""
+    """Computes the gradients of one batch. Returns the losses of next tokens and of masks."""
     length, rows = batches.next()
 
     def grid(name, fill, dtype):
@@ -62,16 +63,16 @@ def train_step(net, batches):
         return torch.tensor([line + [fill] * (length - len(line)) for line in lines], dtype=dtype)
 
     tokens, targets = grid("tokens", END, torch.long), grid("targets", END, torch.long)
-    # Padding is a block of its own that nothing else sees.
+    # Padding is a separate block that no other row sees.
     positions, blocks = grid("positions", 0, torch.long), grid("blocks", 1 << 20, torch.long)
     ahead, masked = grid("ahead", 0.0, torch.float32), grid("masked", 0.0, torch.float32)
     scored = (ahead + masked) > 0
     with torch.autocast("cpu", torch.bfloat16):
         logits = net(tokens, positions, visible(positions, blocks), scored)
     losses = F.cross_entropy(logits.float(), targets[scored], reduction="none")
-    parts = [(losses * w[scored]).sum() / w.sum() for w in (ahead, masked) if w.any()]
-    (sum(parts) / len(parts)).backward()
-    return [float(part.detach()) for part in parts]
+    means = [(losses * w[scored]).sum() / w.sum() for w in (ahead, masked) if w.any()]
+    (sum(means) / len(means)).backward()
+    return [float(mean.detach()) for mean in means]
 
 
 def optimizers(net, options):
@@ -113,7 +114,7 @@ def main():
                 average[name].lerp_(parameter, 1 - keep)
         if step % 20 == 0 or step == 1:
             minutes = (time.monotonic() - start) / 60
-            means = [f"{sum(part) / len(part):.4f}" for part in zip(*recent)]
+            means = [f"{sum(losses) / len(losses):.4f}" for losses in zip(*recent)]
             print(f"{minutes:6.1f} min  step {step:6d}  loss {' '.join(means)}  rate {share:.3f}", flush=True)
             recent = []
         if time.monotonic() - last_save > 60 * options.save_every:
