@@ -1,4 +1,4 @@
-//! What the engine tells the caller of one sequence.
+//! Events of a sequence.
 
 use decode::{Effect, ForwardKind, LaneId, Offset, Position, TokenId};
 use step::TopToken;
@@ -7,35 +7,35 @@ use step::TopToken;
 /// of `Finished` and `Failed`.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The sequence left the queue and has its first forward in the coming step.
+    /// The sequence left the queue; its first forward can be in the same step.
     Started,
     /// The frontier moved: the next committed tokens in output order. Final.
     Tokens {
         /// The tokens.
         chunk: TokenChunk,
-        /// The cost of the sequence up to and including the step that moved the frontier; the
-        /// final cost for a caller who wants no more (a stop string has completed).
+        /// The cost up to and including the step that moved the frontier. It is the final cost for
+        /// a caller that drops the sequence here, because a stop string is complete.
         stats: SequenceStats,
         /// One entry per token, if the request wants probabilities.
         logprobs: Option<Box<[TokenLogprob]>>,
     },
     /// One step of a traced sequence.
     Step(Box<StepTrace>),
-    /// The last event of a sequence that was generated.
+    /// The sequence is complete. Last event.
     Finished(Finished),
-    /// The last event of a sequence whose step failed.
+    /// The sequence failed: its step, or its grammar. Last event.
     Failed {
-        /// What went wrong, one line.
+        /// The reason, one line.
         message: String,
     },
 }
 
-/// The probability of one emitted token, of the forward that committed it; without noise.
+/// The log-probability of an emitted token in the forward that committed it, without noise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
     /// Natural logarithm of the token's probability, `<= 0`; 0 for one that a grammar forces.
     pub logprob: f32,
-    /// The most probable tokens, as many as the request wants, without those that cannot occur.
+    /// The most probable tokens, as many as the request wants; impossible tokens are left out.
     pub top: Box<[TopToken]>,
 }
 
@@ -70,9 +70,9 @@ impl TokenChunk {
 /// Why a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FinishReason {
-    /// A stop token follows the emitted tokens.
+    /// A stop token follows the emitted tokens, or the grammar is complete.
     Stop,
-    /// The budget (or `max_forwards`) is used up.
+    /// The budget or `max_forwards` is used up.
     Length,
 }
 
@@ -90,11 +90,11 @@ pub struct Finished {
 pub struct SequenceStats {
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
-    /// Tokens of the prompt whose K/V another sequence has left.
+    /// Tokens of the prompt whose K/V were cached.
     pub cached_tokens: u32,
-    /// Tokens emitted: left of the frontier and of the first stop token.
+    /// Emitted tokens: left of the frontier and of the first stop token.
     pub emitted_tokens: u32,
-    /// First forward (0 or 1).
+    /// First forwards: 0 or 1.
     pub prefill_forwards: u32,
     /// Forwards over lane rows.
     pub decode_forwards: u32,
@@ -102,7 +102,7 @@ pub struct SequenceStats {
     pub refresh_forwards: u32,
     /// Rows computed in all forwards.
     pub positions: u64,
-    /// All commits, drafts and edits included, those behind the end too.
+    /// All commits: drafts, edits and tokens behind the end included.
     pub committed_tokens: u32,
     /// Commits in a lookahead window.
     pub drafts: u32,
@@ -115,7 +115,7 @@ pub struct SequenceStats {
 }
 
 impl SequenceStats {
-    /// NFE: forward passes the sequence took part in.
+    /// NFE: forward passes that the sequence took part in.
     pub fn forwards(&self) -> u32 {
         self.prefill_forwards + self.decode_forwards + self.refresh_forwards
     }

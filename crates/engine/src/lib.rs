@@ -9,6 +9,7 @@ mod driver;
 mod engine;
 mod event;
 mod handle;
+mod layout;
 mod limits;
 mod pages;
 mod report;

@@ -4,7 +4,7 @@ use decode::{ForwardKind, Offset, Place, Span};
 
 use super::{CachePolicy, ForwardPlan, PlanRow, Tables, View};
 use crate::decoding::{Compact, Refresh};
-use crate::sequence::slot_of;
+use crate::layout::slot_of;
 
 /// A lane sees its prefix, itself and its lookahead, nothing to the right.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use decode::{ForwardKind, LaneView, Offset, Place};
 
 use super::{CachePolicy, ForwardPlan, PlanRow, Tables, View};
-use crate::sequence::slot_of;
+use crate::layout::slot_of;
 
 /// Causal weights (WeDLM §3): committed tokens in front by position, then masks by position, each
 /// at its own position and seeing the rows before it. The run of committed tokens that begins at

@@ -12,8 +12,8 @@ use decode::{
 use step::Attention;
 
 use crate::decoding::{CacheConfig, RowSelection};
+use crate::layout::{Layout, slot_of};
 use crate::pages::Tables;
-use crate::sequence::{Layout, slot_of};
 
 /// What a policy may know of its sequence when it plans a forward.
 #[derive(Clone, Copy, Debug)]

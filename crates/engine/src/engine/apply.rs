@@ -23,38 +23,21 @@ impl Engine {
             let end = as_index(planned.scored_end);
             let proposals = &mut self.buffers.proposals;
             proposals.clear();
-            for (offset, candidate) in step.scored[begin..end]
-                .iter()
-                .zip(&output.candidates[begin..])
-            {
-                sequence.note_scored(*offset, now);
-                proposals.push(Proposal {
-                    offset: *offset,
-                    candidate: *candidate,
-                });
-            }
+            let candidates = output.candidates[begin..end].iter();
+            let scored = step.scored[begin..end].iter().zip(candidates);
+            proposals.extend(scored.map(|(offset, candidate)| Proposal {
+                offset: *offset,
+                candidate: *candidate,
+            }));
             begin = end;
-            sequence.effects.clear();
-            sequence.decoder.apply(proposals, &mut sequence.effects);
-            sequence.count_effects(now, &mut self.report);
-            sequence
-                .policy
-                .observe(planned.kind, &sequence.decoder, proposals);
-            if let Some(logprobs) = &mut sequence.logprobs {
-                let own;
-                (own, tops) = tops.split_at(proposals.len() * logprobs.count());
-                let returned = ModelOutput {
-                    proposals,
-                    tops: own,
-                };
-                logprobs.observe(&sequence.effects, returned);
-            }
-            sequence
-                .tables
-                .observe(&sequence.effects, &sequence.decoder, &mut self.pages);
-            if let Some(grid) = self.pages.shared_prefixes() {
-                sequence.remember(grid, &mut self.pages);
-            }
+            let (own, others) = tops.split_at(proposals.len() * sequence.tops_per_candidate());
+            tops = others;
+            let returned = ModelOutput {
+                proposals,
+                tops: own,
+            };
+            sequence.decide(planned.kind, returned, now, &mut self.report);
+            sequence.settle_pages(&mut self.pages);
             let id = sequence.id;
             emit(sequence, |event| self.events.push_back((id, event)));
             if let Some(mut trace) = planned.trace.take() {
@@ -93,10 +76,8 @@ impl Engine {
     /// Takes a sequence out of the batch, with its pages and its lanes that are still open.
     pub(super) fn retire(&mut self, index: usize) -> Sequence {
         let mut sequence = self.scheduler.retire(index);
-        self.report.lanes_finished.generate += sequence.open_lanes.generate;
-        self.report.lanes_finished.refine += sequence.open_lanes.refine;
-        sequence.tables.release(&mut self.pages);
-        self.pages.unreserve(sequence.reserved);
+        sequence.statistics.drop_lanes(&mut self.report);
+        sequence.kv.release(&mut self.pages);
         sequence
     }
 
@@ -136,7 +117,7 @@ fn emit(sequence: &Sequence, mut send: impl FnMut(Event)) {
                 let chunk = TokenChunk::new(&chunk[..count]);
                 send(Event::Tokens {
                     chunk,
-                    stats: sequence.stats,
+                    stats: sequence.statistics.cost,
                     logprobs: logprobs.as_ref().map(|known| known.of(first.to(next))),
                 });
             }

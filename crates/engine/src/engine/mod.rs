@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use decode::{as_count, as_index};
 use step::{BatchOutput, ExecutorSpec};
 
 use crate::config::EngineConfig;
@@ -196,8 +197,8 @@ impl Engine {
             }
         }
         Gauges {
-            running: self.scheduler.running().len() as u32,
-            waiting: self.scheduler.waiting() as u32,
+            running: as_count(self.scheduler.running().len()),
+            waiting: as_count(self.scheduler.waiting()),
             lanes,
             pages_used: self.pages.used(),
             pages_idle: self.pages.idle(),
@@ -212,11 +213,11 @@ impl Engine {
     pub fn validate(&self) -> Result<(), String> {
         let running = self.scheduler.running();
         self.pages
-            .validate(running.flat_map(|sequence| sequence.tables.iter()))?;
+            .validate(running.flat_map(|sequence| sequence.kv.tables.iter()))?;
         for sequence in self.scheduler.running() {
             sequence.decoder.tree().validate()?;
         }
-        if self.scheduler.running().len() > self.limits.max_running as usize {
+        if self.scheduler.running().len() > as_index(self.limits.max_running) {
             return Err("more sequences run than allowed".to_owned());
         }
         Ok(())

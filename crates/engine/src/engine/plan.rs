@@ -37,7 +37,7 @@ impl Engine {
             let pages = &mut self.pages;
             let fits = |sequence: &Sequence, has_place: bool| {
                 let is_empty = sequence.decoder.is_done();
-                is_empty || has_place && pages.reserve(sequence.reserved)
+                is_empty || has_place && pages.reserve(sequence.kv.promised)
             };
             let Some(waiting) = self.scheduler.pop_waiting(fits) else {
                 return;
@@ -52,13 +52,7 @@ impl Engine {
         if let Some(end) = sequence.finished() {
             return self.conclude(&waiting.sequence, end);
         }
-        sequence.tables.reserve(sequence.reserved);
-        if let Some(grid) = self.pages.shared_prefixes() {
-            sequence.recall(grid, &mut self.pages);
-            self.report.prompt_tokens += u64::from(sequence.stats.prompt_tokens);
-            self.report.cached_tokens += u64::from(sequence.stats.cached_tokens);
-        }
-        sequence.report_births(&mut self.report);
+        sequence.start(&mut self.pages, &mut self.report);
         self.scheduler.start(waiting);
     }
 
@@ -67,7 +61,7 @@ impl Engine {
         let sequence = self.scheduler.sequence_mut(index);
         self.buffers.pack(step, sequence, &mut self.pages)?;
         let forward = &self.buffers.forward;
-        sequence.count_forward(forward, &mut self.report);
+        sequence.observe_forward(forward, &mut self.report);
         let traced = sequence.request.trace;
         step.planned.push(Planned {
             index,

@@ -6,8 +6,8 @@ use step::PageId;
 use super::prefix::{Grid, Node, PrefixCache};
 use super::tables::PageTable;
 
-/// The physical pages of the executor. Pages are promised to a sequence when it is admitted, so
-/// that taking one never fails and no sequence ever waits for a page in the middle of its life.
+/// The physical pages of the executor. A sequence's worst case is promised to it when it starts, so
+/// that taking a page never fails and a running sequence never waits for one.
 #[derive(Clone, Debug)]
 pub struct PagePool {
     free: Vec<PageId>,
@@ -54,12 +54,12 @@ impl PagePool {
         self.total() - self.free.len() as u32 - self.idle
     }
 
-    /// Pages that nobody holds but the prefix cache; they leave when a sequence needs them.
+    /// Pages that the prefix cache alone holds; a sequence that needs one takes it.
     pub fn idle(&self) -> u32 {
         self.idle
     }
 
-    /// Promises `pages` pages, or says that they are not there.
+    /// Promises `pages` pages; false if that many are not left.
     pub fn reserve(&mut self, pages: u32) -> bool {
         let fits = self.reserved + pages <= self.total();
         if fits {
@@ -85,7 +85,7 @@ impl PagePool {
         Ok(page)
     }
 
-    /// Takes a page from the prefix cache that nobody else holds.
+    /// Takes a page that the prefix cache alone holds.
     fn forget(&mut self) -> Option<PageId> {
         let references = &self.references;
         let page = self.prefixes.forget(|page| references[page.index()] == 1)?;
@@ -110,8 +110,8 @@ impl PagePool {
         }
     }
 
-    /// Remembers that `page`, which some table holds, has final K/V that depend on `tokens` behind
-    /// the text `before`; the text up to there.
+    /// Remembers that `page`, which a table holds, has final K/V that depend on `tokens` behind the
+    /// text `before`. Returns the text up to there.
     pub fn remember(&mut self, before: Node, tokens: &[TokenId], page: PageId) -> Node {
         let (node, fresh) = self.prefixes.insert(before, tokens, page);
         if fresh && !self.cached[page.index()] {

@@ -1,10 +1,9 @@
-//! K/V that outlive their sequence: sealed pages by the tokens that they and all pages before them
-//! hold.
+//! The prefix cache: sealed pages by the tokens in them and in all pages before them.
 //!
-//! Under causal attention a sealed page depends on these tokens alone, under block-causal attention
-//! on those up to the end of its last block as well, so another sequence that begins with them
-//! reads the same bits. Tokens are compared, not hashed away: two texts never share a page by
-//! accident.
+//! Under causal attention the K/V of a sealed page depend on these tokens alone, under block-causal
+//! attention also on the tokens up to the end of its last block. So another sequence that begins
+//! with them reads the same bits. Whole tokens are compared, not only their hashes: two texts never
+//! share a page by accident.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,11 +11,11 @@ use std::sync::Arc;
 use decode::{Place, Span, TokenId};
 use step::PageId;
 
-/// A text of whole pages that the cache knows or knew.
+/// A text of whole pages that is or was in the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Node(u64);
 
-/// How places lie in pages and in blocks.
+/// The division of places into pages and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// Slots of a page.
@@ -26,7 +25,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// The places whose tokens a page's K/V depend on beside those before it.
+    /// The places whose tokens the K/V of a page depend on, besides those before the page.
     pub fn places(self, page: u32) -> Span<Place> {
         let (begin, end) = (page * self.page_size, (page + 1) * self.page_size);
         Place::new(begin).to(Place::new(end.next_multiple_of(self.block)))
@@ -43,7 +42,7 @@ struct Entry {
     used: u64,
 }
 
-/// The pages by their texts, and by when they were used.
+/// Pages by their texts and by their last use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PrefixCache {
     entries: HashMap<Key, Entry>,
@@ -53,8 +52,7 @@ pub(crate) struct PrefixCache {
 }
 
 impl PrefixCache {
-    /// The pages that hold the beginning of `tokens`, as far as they are known, and the text that
-    /// they are.
+    /// The cached pages that hold the beginning of `tokens`, and the text in them.
     pub(crate) fn find(&mut self, tokens: &[TokenId], grid: Grid) -> (Vec<PageId>, Node) {
         let mut keys = Vec::new();
         let (mut pages, mut node) = (Vec::new(), Node::default());
@@ -71,15 +69,15 @@ impl PrefixCache {
             node = entry.node;
             keys.push(key);
         }
-        // The longest text is the oldest: what follows a page leaves before it.
+        // The last page becomes the oldest: pages leave in reverse order of their text.
         for key in keys.iter().rev() {
             self.touch(key);
         }
         (pages, node)
     }
 
-    /// Remembers a page that depends on `tokens` behind the text `before`; the text up to there,
-    /// and whether the page is new to the cache (another one may hold the same).
+    /// Remembers a page that depends on `tokens` behind the text `before`. Returns the text up to
+    /// there, and whether the page is new: another page may hold the same.
     pub(crate) fn insert(
         &mut self,
         before: Node,
@@ -100,7 +98,7 @@ impl PrefixCache {
         (node, true)
     }
 
-    /// Forgets the page that was not used for longest among those that `may_go`.
+    /// Forgets the least recently used page among those that `may_go`.
     pub(crate) fn forget(&mut self, may_go: impl Fn(PageId) -> bool) -> Option<PageId> {
         let page = |key: &Key| self.entries[key].page;
         let (used, key) = self.by_use.iter().find(|(_, key)| may_go(page(key)))?;

@@ -1,4 +1,4 @@
-//! Page tables that copy on write, and those of one sequence: one for all of its lanes, or one per
+//! Page tables with copy on write, and the tables of a sequence: one for all its lanes, or one per
 //! lane under fork snapshots.
 
 use decode::{Decoder, Effect, LaneId, Role, Slot, Span, Status, TokenId, as_index};
@@ -6,10 +6,10 @@ use step::{PageCopy, PageId};
 
 use super::pool::{OutOfPages, PagePool};
 use super::prefix::{Grid, Node};
-use crate::sequence::{Layout, slot_of};
+use crate::layout::{Layout, slot_of};
 
-/// Slots of one sequence (or lane) to physical pages, in logical order. It must be given back
-/// with [`PageTable::release`].
+/// The physical pages of a sequence's (or lane's) slots, in logical order. Give it back with
+/// [`PageTable::release`].
 #[derive(Debug, Default)]
 pub struct PageTable {
     pages: Vec<PageId>,
@@ -37,8 +37,8 @@ impl PageTable {
         }
     }
 
-    /// Puts the known pages of the text `tokens` into this table, which must be empty; how many
-    /// they are, and the text that they hold.
+    /// Puts the cached pages of the text `tokens` into this table, which must be empty. Returns
+    /// their number and the text in them.
     pub fn recall(&mut self, tokens: &[TokenId], grid: Grid, pool: &mut PagePool) -> (u32, Node) {
         let (pages, node) = pool.prefixes.find(tokens, grid);
         for page in &pages {
@@ -71,8 +71,8 @@ impl PageTable {
         Ok(())
     }
 
-    /// Makes the pages under `slots` this table's own: a shared page is replaced by a fresh one,
-    /// with a copy of its content in `copies`.
+    /// Makes this table the only owner of the pages under `slots`: a shared page is replaced by a
+    /// fresh one, and `copies` gets the copy of its content.
     ///
     /// # Errors
     /// If the sequence took more pages than it was promised.
@@ -104,9 +104,9 @@ impl PageTable {
 #[derive(Debug)]
 pub(crate) struct Tables {
     tables: Vec<(LaneId, PageTable)>,
-    /// Those of the branches of a forward that is under way, then empty ones to be used again.
+    /// Tables of the branches of the forward under way, then empty ones that are reused.
     branches: Vec<PageTable>,
-    /// Branches of the forward.
+    /// Branches of the forward under way.
     tried: usize,
     private: bool,
     layout: Layout,
@@ -158,8 +158,8 @@ impl Tables {
         self.tried = 0;
     }
 
-    /// Follows births and deaths of lanes: a child begins with its parent's K/V, a refine child
-    /// with those up to its own end.
+    /// Follows births and ends of lanes: a child starts with its parent's K/V, a refine child with
+    /// those up to its own end.
     pub(crate) fn observe(&mut self, effects: &[Effect], decoder: &Decoder, pool: &mut PagePool) {
         self.release_branches(pool);
         if !self.private || decoder.is_done() {
@@ -188,8 +188,8 @@ impl Tables {
         });
     }
 
-    /// The table for a forward that rewrites `[0, end)`. No page is copied: all other tables
-    /// give theirs back first, and share the rewritten pages afterwards.
+    /// The table for a forward that rewrites `[0, end)`. No page is copied: all other tables give
+    /// their pages back first and share the rewritten ones afterwards.
     ///
     /// # Errors
     /// If the sequence took more pages than it was promised.
@@ -229,8 +229,8 @@ impl Tables {
         Ok(table.pages())
     }
 
-    /// A table for the rows of a branch, which write into `slots`: it shares what they do not
-    /// write if it `reads` more than they write, and is given back with the step.
+    /// A table for the rows of a branch, which write into `slots`; given back with the step. If the
+    /// rows also `read` other slots, the table shares the sequence's pages.
     ///
     /// # Errors
     /// If the sequence took more pages than it was promised.

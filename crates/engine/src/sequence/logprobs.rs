@@ -1,4 +1,4 @@
-//! The probabilities of the tokens that stand in a canvas.
+//! Log-probabilities of the tokens on a canvas.
 
 use decode::{Effect, Offset, Proposal, Span, as_index};
 use step::TopToken;
@@ -44,8 +44,8 @@ impl Logprobs {
         self.count
     }
 
-    /// Follows what a step wrote.
-    pub(crate) fn observe(&mut self, effects: &[Effect], said: ModelOutput<'_>) {
+    /// Follows the tokens that a step wrote.
+    pub(crate) fn observe(&mut self, effects: &[Effect], output: ModelOutput<'_>) {
         for effect in effects {
             match *effect {
                 Effect::Place {
@@ -59,8 +59,8 @@ impl Logprobs {
                     probability,
                     ..
                 } => {
-                    let proposals = said.proposals;
-                    let found = proposals.binary_search_by_key(&offset, |said| said.offset);
+                    let proposals = output.proposals;
+                    let found = proposals.binary_search_by_key(&offset, |proposal| proposal.offset);
                     let found = found
                         .ok()
                         .filter(|at| proposals[*at].candidate.token == token);
@@ -68,9 +68,9 @@ impl Logprobs {
                     let own = &mut self.tops[at * self.count..(at + 1) * self.count];
                     if let Some(row) = found {
                         self.tokens[at] = Some(probability.ln() as f32);
-                        own.copy_from_slice(&said.tops[row * self.count..(row + 1) * self.count]);
+                        own.copy_from_slice(&output.tops[row * self.count..(row + 1) * self.count]);
                     } else if self.tokens[at].is_none() {
-                        // Forced: there is nothing else that could stand here.
+                        // The grammar forced the token: no other one is possible.
                         self.tokens[at] = Some(0.0);
                         own.fill(NONE);
                         if let Some(first) = own.first_mut() {

@@ -1,32 +1,34 @@
-//! One request's life in tokens: prompt, decoding state, pages, cost.
+//! One request's life in tokens: its text, its decoder, its K/V, its statistics.
 
-mod layout;
+mod kv;
 mod logprobs;
 mod penalties;
 mod prefix;
 mod shifted_rows;
+mod statistics;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use decode::{
-    CommitKind, Decoder, DoneReason, Effect, Filter, ForwardKind, Input, Offset, Place, Position,
-    Proposal, Role, Span, TokenClasses, TokenId, as_count, as_index,
+    Decoder, DoneReason, Effect, Filter, ForwardKind, Input, Offset, Place, Position, Proposal,
+    TokenClasses, TokenId, as_count,
 };
 use step::{Attention, Readout};
 
-use crate::cache::{self, CachePolicy, ForwardPlan, View};
-use crate::event::{FinishReason, Finished, SequenceStats};
+use crate::cache::{self, ForwardPlan, View};
+use crate::event::{FinishReason, Finished};
+use crate::layout::{Layout, Part};
 use crate::limits::Limits;
-use crate::pages::{Node, Tables};
-use crate::report::{ByRole, FinishedSequence, StepReport};
+use crate::pages::PagePool;
+use crate::report::{FinishedSequence, StepReport};
 use crate::request::Request;
 
-use layout::Part;
-pub(crate) use layout::{Layout, slot_of};
+use kv::SequenceKv;
 use logprobs::Logprobs;
 pub(crate) use logprobs::ModelOutput;
 use penalties::PenaltyBiases;
+use statistics::Statistics;
 
 /// Effects of a step that a sequence has room for from the beginning.
 const EFFECTS: usize = 128;
@@ -44,41 +46,27 @@ pub(crate) struct DecoderParts {
     pub(crate) filter: Option<Arc<Filter>>,
 }
 
+/// A sequence that waits or runs.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub(crate) id: SequenceId,
+    /// Its prompt and settings; the grammar has moved into the decoder.
     pub(crate) request: Request,
     layout: Layout,
-    pub(crate) decoder: Decoder,
-    pub(crate) policy: Box<dyn CachePolicy>,
-    pub(crate) tables: Tables,
-    pub(crate) stats: SequenceStats,
-    /// Most pages that it can ever hold, promised when it starts.
-    pub(crate) reserved: u32,
-    since_refresh: u32,
-    lane_started: bool,
-    /// End of the last refresh, or of the rightmost row that was forwarded since.
-    written: Place,
-    /// Holds every offset that the last step wrote; start right of the end if it wrote none.
-    fresh: Span<Offset>,
-    /// Places `[0, sealed)` have their final K/V.
-    sealed: Place,
-    /// Whole pages of them that the prefix cache knows, and the text that they hold.
-    known: (u32, Node),
     readout: Readout,
-    /// Lanes that were born and have neither forked nor finished.
-    pub(crate) open_lanes: ByRole,
-    /// Per offset: when it was first scored, when it was committed.
-    times: Vec<(Option<Duration>, Duration)>,
+    pub(crate) decoder: Decoder,
+    /// What the last step changed; before the first step, the births of the first lanes.
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) kv: SequenceKv,
+    pub(crate) statistics: Statistics,
     /// Biases of the tokens that occur already.
     pub(crate) penalties: PenaltyBiases,
-    /// Probabilities of the tokens that stand, if wanted.
+    /// Log-probabilities of the written tokens, if wanted.
     pub(crate) logprobs: Option<Logprobs>,
-    /// What the last step changed; also the births before the first step.
-    pub(crate) effects: Vec<Effect>,
 }
 
 impl Sequence {
+    /// A sequence that waits. `request` has passed [`Limits::admit`].
     pub(crate) fn new(
         id: SequenceId,
         mut request: Request,
@@ -105,35 +93,18 @@ impl Sequence {
         };
         let decoder = Decoder::new(&request.decoding.decoder, input, &mut effects);
         let policy = cache::build(&request.decoding.cache, limits.attention);
+        let (prompt, budget) = (layout.given(), request.max_tokens);
+        let promised = limits.worst_case_pages(prompt, budget, &request.decoding);
         Self {
             id,
             layout,
-            decoder,
-            tables: Tables::new(policy.private_tables(), layout),
-            policy,
-            stats: SequenceStats {
-                prompt_tokens: layout.given(),
-                ..SequenceStats::default()
-            },
-            reserved: limits.worst_case_pages(
-                layout.given(),
-                request.max_tokens,
-                &request.decoding,
-            ),
-            since_refresh: 0,
-            lane_started: true,
-            written: Place::ZERO,
-            fresh: Span::default(),
-            sealed: Place::ZERO,
-            known: (0, Node::default()),
             readout: limits.readout,
-            open_lanes: ByRole::default(),
-            times: vec![(None, Duration::ZERO); as_index(request.max_tokens)],
-            penalties: PenaltyBiases::new(&request),
-            logprobs: request
-                .logprobs
-                .map(|count| Logprobs::new(count, request.max_tokens)),
+            decoder,
             effects,
+            kv: SequenceKv::new(policy, layout, promised),
+            statistics: Statistics::new(&request, prompt),
+            penalties: PenaltyBiases::new(&request),
+            logprobs: request.logprobs.map(|count| Logprobs::new(count, budget)),
             request,
         }
     }
@@ -149,35 +120,6 @@ impl Sequence {
         self.layout.position_of(place)
     }
 
-    /// What the next forward is.
-    pub(crate) fn kind(&self) -> ForwardKind {
-        self.policy.kind(&self.view())
-    }
-
-    /// The next forward, into `plan`.
-    pub(crate) fn plan(&self, plan: &mut ForwardPlan) {
-        let view = self.view();
-        self.policy.plan(&view, plan);
-        if view.shifted {
-            self.add_shifted_rows(plan);
-        }
-        debug_assert_eq!(plan.kind, self.kind(), "a forward is of the kind announced");
-    }
-
-    fn view(&self) -> View<'_> {
-        View {
-            layout: self.layout,
-            decoder: &self.decoder,
-            first: self.stats.forwards() == 0,
-            since_refresh: self.since_refresh,
-            lane_started: self.lane_started,
-            written: self.written,
-            fresh: self.fresh,
-            sealed: self.sealed,
-            shifted: self.readout == Readout::Previous,
-        }
-    }
-
     /// The input token at a place, on the canvas with `guesses` filled in; `None` is a mask.
     pub(crate) fn token(&self, place: Place, guesses: &[Proposal]) -> Option<TokenId> {
         match self.layout.part(place) {
@@ -190,145 +132,90 @@ impl Sequence {
         }
     }
 
-    /// Counts the births before the first step.
-    pub(crate) fn report_births(&mut self, report: &mut StepReport) {
-        self.count_lanes(report);
-    }
-
-    /// Books a planned forward.
-    pub(crate) fn count_forward(&mut self, plan: &ForwardPlan, report: &mut StepReport) {
-        let rows = plan.rows.len() as u64;
-        let (own, forwards, positions) = match plan.kind {
-            ForwardKind::Prefill => (
-                &mut self.stats.prefill_forwards,
-                &mut report.forwards.prefill,
-                &mut report.positions.prefill,
-            ),
-            ForwardKind::Decode => (
-                &mut self.stats.decode_forwards,
-                &mut report.forwards.decode,
-                &mut report.positions.decode,
-            ),
-            ForwardKind::Refresh => (
-                &mut self.stats.refresh_forwards,
-                &mut report.forwards.refresh,
-                &mut report.positions.refresh,
-            ),
-        };
-        *own += 1;
-        *forwards += 1;
-        *positions += rows;
-        self.stats.positions += rows;
-        self.sealed = self.sealed.max(plan.sealed);
-        let last = plan.rows.last();
-        let end = last.map_or(Place::ZERO, |row| row.place.next());
-        if plan.kind == ForwardKind::Decode {
-            self.since_refresh += 1;
-            self.written = self.written.max(end);
-        } else {
-            self.since_refresh = 0;
-            self.written = end;
+    /// Prepares the first forward: room for the page table, cached pages of the prompt, the births
+    /// of the first lanes.
+    pub(crate) fn start(&mut self, pages: &mut PagePool, report: &mut StepReport) {
+        self.kv.tables.reserve(self.kv.promised);
+        if let Some(grid) = pages.shared_prefixes() {
+            let cost = &mut self.statistics.cost;
+            cost.cached_tokens = self.kv.recall(&self.request.prompt, grid, pages);
+            report.prompt_tokens += u64::from(cost.prompt_tokens);
+            report.cached_tokens += u64::from(cost.cached_tokens);
         }
-        self.lane_started = false;
-    }
-
-    /// Notes when the scored offsets were first scored.
-    pub(crate) fn note_scored(&mut self, offset: Offset, now: Duration) {
-        self.times[offset.index()].0.get_or_insert(now);
-    }
-
-    /// Books what a step changed.
-    pub(crate) fn count_effects(&mut self, now: Duration, report: &mut StepReport) {
-        self.fresh = Offset::new(self.request.max_tokens).to(Offset::ZERO);
-        for effect in &self.effects {
-            if let Effect::Commit { offset, .. } | Effect::Place { offset, .. } = *effect {
-                let Span { start, end } = self.fresh;
-                self.fresh = start.min(offset).to(end.max(offset.next()));
-            }
-            match *effect {
-                Effect::Commit {
-                    offset,
-                    token,
-                    kind,
-                    ..
-                } => {
-                    self.penalties.count(token);
-                    let (own, all) = match kind {
-                        CommitKind::Masked => (None, &mut report.masked_commits),
-                        CommitKind::Draft => {
-                            (Some(&mut self.stats.drafts), &mut report.draft_commits)
-                        }
-                        CommitKind::Edit => (Some(&mut self.stats.edits), &mut report.edit_commits),
-                    };
-                    *all += 1;
-                    if let Some(own) = own {
-                        *own += 1;
-                    }
-                    self.stats.committed_tokens += 1;
-                    let (scored, committed) = &mut self.times[offset.index()];
-                    *committed = now;
-                    report.commit_latency.push(now - scored.unwrap_or(now));
-                }
-                Effect::Advance { from, to } => {
-                    self.stats.emitted_tokens = to.get();
-                    let waited = |offset: Offset| now - self.times[offset.index()].1;
-                    report.emit_lag.extend(from.to(to).iter().map(waited));
-                }
-                _ => {}
-            }
-        }
-        self.count_lanes(report);
-        self.lane_started |= cache::starts_generate_lane(&self.effects);
-    }
-
-    fn count_lanes(&mut self, report: &mut StepReport) {
-        use decode::Birth;
-        for effect in &self.effects {
-            match *effect {
-                Effect::Start {
-                    role,
-                    parent,
-                    birth,
-                    ..
-                } => {
-                    self.stats.lanes += 1;
-                    *report.lanes_started.of(role) += 1;
-                    *self.open_lanes.of(role) += 1;
-                    if birth == Birth::Finished {
-                        *report.lanes_finished.of(role) += 1;
-                        *self.open_lanes.of(role) -= 1;
-                        if role == Role::Refine && self.continues(parent) {
-                            report.fork_leads.push(0);
-                        }
-                    }
-                }
-                Effect::Fork { .. } => {
-                    self.stats.forks += 1;
-                    self.open_lanes.generate -= 1;
-                    report.lanes_forked += 1;
-                }
-                Effect::Finish { lane, .. } => {
-                    let lane = self.decoder.tree().get(lane);
-                    *report.lanes_finished.of(lane.role) += 1;
-                    *self.open_lanes.of(lane.role) -= 1;
-                    if lane.role == Role::Refine && self.continues(lane.parent) {
-                        // The continuation ran in all of the refine lane's steps, or (coupled)
-                        // begins in the step behind its last one.
-                        let coupled = self.request.decoding.decoder.is_coupled();
-                        report
-                            .fork_leads
-                            .push(if coupled { -1 } else { lane.clock as i32 - 1 });
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Whether a fork of `parent` left a continuation.
-    fn continues(&self, parent: Option<decode::LaneId>) -> bool {
         let tree = self.decoder.tree();
-        parent.is_some_and(|parent| tree.get(parent).children[1].is_some())
+        self.statistics.count_lanes(&self.effects, tree, report);
+    }
+
+    /// Entries of [`step::BatchOutput::tops`] per candidate.
+    pub(crate) fn tops_per_candidate(&self) -> usize {
+        self.logprobs.as_ref().map_or(0, Logprobs::count)
+    }
+
+    /// What the next forward is.
+    pub(crate) fn kind(&self) -> ForwardKind {
+        self.kv.policy.kind(&self.view())
+    }
+
+    /// The next forward, into `plan`.
+    pub(crate) fn plan(&self, plan: &mut ForwardPlan) {
+        let view = self.view();
+        self.kv.policy.plan(&view, plan);
+        if view.shifted {
+            self.add_shifted_rows(plan);
+        }
+        debug_assert_eq!(plan.kind, self.kind(), "a forward is of the kind announced");
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            layout: self.layout,
+            decoder: &self.decoder,
+            first: self.statistics.cost.forwards() == 0,
+            since_refresh: self.kv.since_refresh,
+            lane_started: self.kv.lane_started,
+            written: self.kv.written,
+            fresh: self.kv.fresh,
+            sealed: self.kv.sealed,
+            shifted: self.readout == Readout::Previous,
+        }
+    }
+
+    /// Follows a forward that is in the batch.
+    pub(crate) fn observe_forward(&mut self, plan: &ForwardPlan, report: &mut StepReport) {
+        let rows = plan.rows.len() as u64;
+        self.statistics.count_forward(plan.kind, rows, report);
+        self.kv.observe_forward(plan);
+    }
+
+    /// Takes the decoder's step with what a forward of `kind` returned, and books its effects.
+    pub(crate) fn decide(
+        &mut self,
+        kind: ForwardKind,
+        output: ModelOutput<'_>,
+        now: Duration,
+        report: &mut StepReport,
+    ) {
+        let proposals = output.proposals;
+        self.statistics.note_scored(proposals, now);
+        self.effects.clear();
+        self.decoder.apply(proposals, &mut self.effects);
+        let (effects, tree) = (&self.effects, self.decoder.tree());
+        self.statistics.count_effects(effects, tree, now, report);
+        self.penalties.observe(effects);
+        let end = Offset::new(self.request.max_tokens);
+        self.kv.observe_effects(effects, end);
+        self.kv.observe_output(kind, &self.decoder, proposals);
+        if let Some(logprobs) = &mut self.logprobs {
+            logprobs.observe(effects, output);
+        }
+    }
+
+    /// Performs the last step's effects on the page tables, and leaves sealed pages to others.
+    pub(crate) fn settle_pages(&mut self, pages: &mut PagePool) {
+        self.kv.tables.observe(&self.effects, &self.decoder, pages);
+        if let Some(grid) = pages.shared_prefixes() {
+            self.remember(grid, pages);
+        }
     }
 
     /// The end of this sequence, if it has come; an error if its grammar failed.
@@ -336,26 +223,19 @@ impl Sequence {
         if let Some(failure) = self.decoder.failure() {
             return Some(Err(failure.to_string()));
         }
-        let exhausted = self
-            .request
-            .decoding
-            .max_forwards
-            .is_some_and(|most| self.stats.forwards() >= most);
-        if !self.decoder.is_done() && !exhausted {
+        let stats = self.statistics.cost;
+        let limit = self.request.decoding.max_forwards;
+        let is_exhausted = limit.is_some_and(|most| stats.forwards() >= most);
+        if !self.decoder.is_done() && !is_exhausted {
             return None;
         }
         let canvas = self.decoder.canvas();
-        let complete = self.decoder.done() == Some(DoneReason::Complete);
-        let stopped = complete || canvas.is_stop_at(canvas.emitted());
-        let reason = if stopped {
-            FinishReason::Stop
-        } else {
-            FinishReason::Length
+        let is_complete = self.decoder.done() == Some(DoneReason::Complete);
+        let reason = match is_complete || canvas.is_stop_at(canvas.emitted()) {
+            true => FinishReason::Stop,
+            false => FinishReason::Length,
         };
-        Some(Ok(Finished {
-            reason,
-            stats: self.stats,
-        }))
+        Some(Ok(Finished { reason, stats }))
     }
 
     /// The facts of this sequence for the report.

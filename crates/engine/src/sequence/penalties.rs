@@ -1,22 +1,22 @@
-//! What repeated tokens lose, as biases.
+//! Penalties of repeated tokens, as biases.
 
+use decode::{Effect, as_index};
 use step::{Bias, TokenId};
 
 use crate::request::{Penalties, Request};
 
-/// One bias per token that occurs, kept up to date as tokens are committed; empty if no penalty
-/// is on.
+/// One bias per token that occurs, updated as tokens are committed; empty if all penalties are off.
 #[derive(Clone, Debug)]
 pub(crate) struct PenaltyBiases {
     penalties: Penalties,
-    /// By token.
+    /// Ascending by token.
     biases: Vec<Bias>,
-    /// How often each of them is committed.
+    /// By bias: how often its token is committed.
     counts: Vec<u32>,
 }
 
 impl PenaltyBiases {
-    /// Those of prompt and suffix. Nothing is allocated later.
+    /// The biases of prompt and suffix. Allocates all room that later tokens need.
     pub(crate) fn new(request: &Request) -> Self {
         let penalties = request.penalties;
         let mut new = Self {
@@ -32,8 +32,8 @@ impl PenaltyBiases {
             new.counts.resize(new.biases.len(), 0);
         }
         if penalties != Penalties::default() {
-            new.biases.reserve(request.max_tokens as usize);
-            new.counts.reserve(request.max_tokens as usize);
+            new.biases.reserve(as_index(request.max_tokens));
+            new.counts.reserve(as_index(request.max_tokens));
         }
         new
     }
@@ -42,11 +42,19 @@ impl PenaltyBiases {
         &self.biases
     }
 
-    /// `token` is committed.
-    pub(crate) fn count(&mut self, token: TokenId) {
+    /// Counts the tokens that a step committed.
+    pub(super) fn observe(&mut self, effects: &[Effect]) {
         if self.penalties == Penalties::default() {
             return;
         }
+        for effect in effects {
+            if let Effect::Commit { token, .. } = *effect {
+                self.count(token);
+            }
+        }
+    }
+
+    fn count(&mut self, token: TokenId) {
         let found = self.biases.binary_search_by_key(&token, |bias| bias.token);
         let index = found.unwrap_or_else(|index| {
             self.biases.insert(index, Bias::add(token, 0.0));

@@ -9,14 +9,14 @@ use crate::cache::{ForwardPlan, PlanRow, PlanSegment};
 use crate::pages::{OutOfPages, PagePool};
 use crate::sequence::Sequence;
 
-/// Where the rows of a step go.
+/// The batch of a step, and what packing a sequence into it needs.
 pub(crate) struct Packer<'a> {
     pub(crate) batch: &'a mut Batch,
     /// Offsets of the scored rows.
     pub(crate) scored: &'a mut Vec<Offset>,
-    /// Scratch: what the lanes of the sequence want.
+    /// The offsets that the lanes of the sequence want scored; reused.
     pub(crate) wanted: &'a mut Vec<Wanted>,
-    /// Entries of tops that the rows ask for.
+    /// Entries of [`step::BatchOutput::tops`] that the rows ask for.
     pub(crate) tops: &'a mut usize,
     pub(crate) pool: &'a mut PagePool,
     pub(crate) mask: step::TokenId,
@@ -24,17 +24,17 @@ pub(crate) struct Packer<'a> {
     pub(crate) set_words: usize,
 }
 
-/// Which of a lane's offsets want a candidate. Those of a sequence's lanes are disjoint and
-/// ascend, as the rows of a segment do.
+/// The offsets of a lane that want a candidate. Lanes are disjoint and in ascending order, as the
+/// rows of a segment are.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     id: LaneId,
     role: Role,
     /// The lane's own offsets.
     own: Span<Offset>,
-    /// End of the masks that are scored, not before the own end.
+    /// End of the masks that are scored, at or behind the end of `own`.
     end: Offset,
-    /// The committed tokens of the own offsets are scored too.
+    /// Committed tokens in `own` are scored too.
     committed: bool,
 }
 
@@ -53,30 +53,33 @@ impl Wanted {
     }
 }
 
-/// What a sequence's rows are scored with.
+/// How the rows of a sequence are scored, and where the packing of a segment stands.
 #[derive(Clone)]
 struct Scoring<'a> {
     score: Score,
-    /// Biases in the batch.
+    /// Range of the sequence's biases in the batch.
     plain: Range<u32>,
-    /// With the stop set banned.
+    /// The same biases with all stop tokens banned.
     unstopped: Range<u32>,
-    /// The offset that a grammar speaks of, and its set in the batch.
+    /// The offset that the grammar constrains, and the number of its set in the batch.
     allowed: Option<(Offset, u32)>,
-    /// What the segment's canvas has more than the sequence's.
+    /// Guessed tokens on the segment's canvas.
     guesses: &'a [Proposal],
     /// Committed offsets that are scored for the cache policy.
     tracked: &'a [Offset],
     /// The first of [`Packer::wanted`] that does not end left of `offset`.
     lane: usize,
-    /// The last offset that was asked for.
+    /// The last offset that was looked up.
     offset: Offset,
-    /// The lane whose offsets alone are scored, where every lane has a segment of its own.
+    /// The only lane whose offsets are scored, if every lane has a segment of its own.
     only: Option<LaneId>,
 }
 
 impl Packer<'_> {
-    /// Appends one sequence's forward to the batch; on an error the batch must not run.
+    /// Appends one sequence's forward to the batch.
+    ///
+    /// # Errors
+    /// If the sequence took more pages than it was promised; the batch must not run then.
     pub(crate) fn pack(
         &mut self,
         sequence: &mut Sequence,
@@ -89,7 +92,7 @@ impl Packer<'_> {
             let pages = if plan.rewrites && segment.branch == 0 {
                 self.rewrite(sequence, rows)?
             } else {
-                self.write(sequence, segment, (rows, !plan.rewrites))?
+                self.write(sequence, segment, rows, !plan.rewrites)?
             };
             let guesses = match segment.branch {
                 0 => Guesses::default(),
@@ -155,21 +158,27 @@ impl Packer<'_> {
         as_count(number)
     }
 
+    /// The page table for rows that write all slots of the sequence.
     fn rewrite(
         &mut self,
         sequence: &mut Sequence,
         rows: &[PlanRow],
     ) -> Result<Range<u32>, OutOfPages> {
         let end = rows.last().map_or(Slot::ZERO, |row| row.slot.next());
-        let pages = sequence.tables.rewrite(end, &sequence.decoder, self.pool)?;
+        let pages = sequence
+            .kv
+            .tables
+            .rewrite(end, &sequence.decoder, self.pool)?;
         Ok(push_table(self.batch, pages))
     }
 
+    /// The page table for rows that write their own slots; `reads`: they see older K/V too.
     fn write(
         &mut self,
         sequence: &mut Sequence,
         segment: &PlanSegment,
-        (rows, reads): (&[PlanRow], bool),
+        rows: &[PlanRow],
+        reads: bool,
     ) -> Result<Range<u32>, OutOfPages> {
         let slots = match rows {
             [] => Span::default(),
@@ -177,7 +186,7 @@ impl Packer<'_> {
             [only] => only.slot.to(only.slot.next()),
         };
         let copies = &mut self.batch.copies;
-        let tables = &mut sequence.tables;
+        let tables = &mut sequence.kv.tables;
         let pages = match segment.branch {
             0 => tables.write(segment.table, slots, self.pool, copies)?,
             _ => tables.branch(slots, reads, self.pool, copies)?,
@@ -207,7 +216,7 @@ impl Packer<'_> {
             let allowed = scoring.allowed.filter(|(frontier, _)| *frontier == offset);
             row.allowed = allowed.map(|(_, set)| set);
             row.score = scoring.score;
-            // A grammar says itself where a text may end.
+            // Under a grammar, the grammar decides where a text may end.
             let early = offset.get() < sequence.request.min_tokens && allowed.is_none();
             if role == Role::Refine || early {
                 row.biases = scoring.unstopped.clone();
@@ -225,7 +234,7 @@ impl Packer<'_> {
     }
 
     /// The role under which the token at `offset` is scored, if the commit rule or the cache
-    /// policy wants to know what the model thinks of it.
+    /// policy wants a candidate for it.
     fn token_scorer(
         &self,
         sequence: &Sequence,
@@ -240,7 +249,7 @@ impl Packer<'_> {
         (wanted && sequence.decoder.canvas().is_committed(offset)).then_some(lane.role)
     }
 
-    /// What the lane with `offset` wants, itself or its scored lookahead.
+    /// The lane with `offset` in its own or its scored lookahead offsets.
     fn lane_at(&self, offset: Offset, scoring: &mut Scoring<'_>) -> Option<&Wanted> {
         if offset < scoring.offset {
             scoring.lane = 0;

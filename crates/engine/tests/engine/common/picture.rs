@@ -9,10 +9,10 @@ use step::{Attention, Batch, BatchOutput, ExecutorSpec, Readout, Row, Score, Top
 
 use super::config;
 
-/// The mask of the model that is not there.
+/// The mask token.
 const MASK: TokenId = 0;
 
-/// An engine over 64 pages of 4 slots and one request; the test is the model.
+/// An engine over 64 pages of 4 slots with one request. The test plays the model.
 #[derive(Debug)]
 pub struct Scripted {
     pub engine: Engine,
@@ -23,13 +23,14 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// Weights with full attention that predict a mask where it stands.
+    /// Full attention; every row predicts its own position.
     pub fn new(request: Request) -> Self {
         Self::of(request, (Attention::Full, Readout::Own))
     }
 
-    /// Weights of a kind.
-    pub fn of(request: Request, (attention, readout): (Attention, Readout)) -> Self {
+    /// Weights with another attention or readout.
+    pub fn of(request: Request, weights: (Attention, Readout)) -> Self {
+        let (attention, readout) = weights;
         let spec = ExecutorSpec {
             page_size: 4,
             pages: 64,
@@ -57,8 +58,8 @@ impl Scripted {
         self.planned.get_or_insert_with(plan).batch()
     }
 
-    /// One step. Says the given tokens with the given probabilities at generated offsets, and
-    /// token 63 with 0.1 everywhere else; returns the batch.
+    /// One step in which the model predicts `said` (offset, token, probability), and token 63 with
+    /// 0.1 at every other scored offset. Returns the batch.
     pub fn step(&mut self, said: &[(u32, TokenId, f64)]) -> Vec<String> {
         self.engine.clear_report();
         self.plan();

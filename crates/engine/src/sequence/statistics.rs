@@ -1,0 +1,188 @@
+//! What a sequence has cost, and when its tokens came.
+
+use std::time::Duration;
+
+use decode::{
+    Birth, CommitKind, Effect, ForwardKind, LaneId, LaneTree, Offset, Proposal, Role, as_index,
+};
+
+use crate::event::SequenceStats;
+use crate::report::{ByRole, StepReport};
+use crate::request::Request;
+
+/// Counts of one sequence. Every method that counts adds to the step's report too.
+#[derive(Debug)]
+pub(crate) struct Statistics {
+    /// The cost so far, as its caller is told.
+    pub(crate) cost: SequenceStats,
+    /// Lanes that were born and have neither forked nor finished.
+    open_lanes: ByRole,
+    /// By offset.
+    times: Vec<Times>,
+    /// A continuation waits for its refine lane.
+    is_coupled: bool,
+}
+
+/// When an offset reached a state, since the moment that the driver counts from.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    first_scored: Option<Duration>,
+    committed: Duration,
+}
+
+impl Statistics {
+    /// Nothing but the prompt yet; `prompt_tokens` counts the suffix too.
+    pub(super) fn new(request: &Request, prompt_tokens: u32) -> Self {
+        Self {
+            cost: SequenceStats {
+                prompt_tokens,
+                ..SequenceStats::default()
+            },
+            open_lanes: ByRole::default(),
+            times: vec![Times::default(); as_index(request.max_tokens)],
+            is_coupled: request.decoding.decoder.is_coupled(),
+        }
+    }
+
+    /// Counts a planned forward of `rows` rows.
+    pub(super) fn count_forward(&mut self, kind: ForwardKind, rows: u64, report: &mut StepReport) {
+        let (own, forwards, positions) = match kind {
+            ForwardKind::Prefill => (
+                &mut self.cost.prefill_forwards,
+                &mut report.forwards.prefill,
+                &mut report.positions.prefill,
+            ),
+            ForwardKind::Decode => (
+                &mut self.cost.decode_forwards,
+                &mut report.forwards.decode,
+                &mut report.positions.decode,
+            ),
+            ForwardKind::Refresh => (
+                &mut self.cost.refresh_forwards,
+                &mut report.forwards.refresh,
+                &mut report.positions.refresh,
+            ),
+        };
+        *own += 1;
+        *forwards += 1;
+        *positions += rows;
+        self.cost.positions += rows;
+    }
+
+    /// Notes that offsets were scored.
+    pub(super) fn note_scored(&mut self, proposals: &[Proposal], now: Duration) {
+        for proposal in proposals {
+            let times = &mut self.times[proposal.offset.index()];
+            times.first_scored.get_or_insert(now);
+        }
+    }
+
+    /// Counts what a step changed.
+    pub(super) fn count_effects(
+        &mut self,
+        effects: &[Effect],
+        tree: &LaneTree,
+        now: Duration,
+        report: &mut StepReport,
+    ) {
+        for effect in effects {
+            match *effect {
+                Effect::Commit { offset, kind, .. } => self.count_commit(offset, kind, now, report),
+                Effect::Advance { from, to } => {
+                    self.cost.emitted_tokens = to.get();
+                    let waited = |offset: Offset| now - self.times[offset.index()].committed;
+                    report.emit_lag.extend(from.to(to).iter().map(waited));
+                }
+                _ => {}
+            }
+        }
+        self.count_lanes(effects, tree, report);
+    }
+
+    fn count_commit(
+        &mut self,
+        offset: Offset,
+        kind: CommitKind,
+        now: Duration,
+        report: &mut StepReport,
+    ) {
+        match kind {
+            CommitKind::Masked => report.masked_commits += 1,
+            CommitKind::Draft => {
+                self.cost.drafts += 1;
+                report.draft_commits += 1;
+            }
+            CommitKind::Edit => {
+                self.cost.edits += 1;
+                report.edit_commits += 1;
+            }
+        }
+        self.cost.committed_tokens += 1;
+        let times = &mut self.times[offset.index()];
+        times.committed = now;
+        let scored = times.first_scored.unwrap_or(now);
+        report.commit_latency.push(now - scored);
+    }
+
+    /// Counts births, forks and ends of lanes.
+    pub(super) fn count_lanes(
+        &mut self,
+        effects: &[Effect],
+        tree: &LaneTree,
+        report: &mut StepReport,
+    ) {
+        for effect in effects {
+            match *effect {
+                Effect::Start {
+                    role,
+                    parent,
+                    birth,
+                    ..
+                } => {
+                    self.cost.lanes += 1;
+                    *report.lanes_started.of(role) += 1;
+                    *self.open_lanes.of(role) += 1;
+                    if birth == Birth::Finished {
+                        *report.lanes_finished.of(role) += 1;
+                        *self.open_lanes.of(role) -= 1;
+                        if role == Role::Refine && has_continuation(parent, tree) {
+                            report.fork_leads.push(0);
+                        }
+                    }
+                }
+                Effect::Fork { .. } => {
+                    self.cost.forks += 1;
+                    self.open_lanes.generate -= 1;
+                    report.lanes_forked += 1;
+                }
+                Effect::Finish { lane, .. } => {
+                    let lane = tree.get(lane);
+                    *report.lanes_finished.of(lane.role) += 1;
+                    *self.open_lanes.of(lane.role) -= 1;
+                    if lane.role == Role::Refine && has_continuation(lane.parent, tree) {
+                        // The continuation ran in all steps of the refine lane, or (coupled)
+                        // starts in the step behind its last one.
+                        let lead = match self.is_coupled {
+                            true => -1,
+                            false => lane.clock as i32 - 1,
+                        };
+                        report.fork_leads.push(lead);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Counts open lanes as finished, because their sequence ends.
+    pub(crate) fn drop_lanes(&mut self, report: &mut StepReport) {
+        report.lanes_finished.generate += self.open_lanes.generate;
+        report.lanes_finished.refine += self.open_lanes.refine;
+        self.open_lanes = ByRole::default();
+    }
+}
+
+/// Whether the fork of `parent` left a continuation.
+fn has_continuation(parent: Option<LaneId>, tree: &LaneTree) -> bool {
+    parent.is_some_and(|parent| tree.get(parent).children[1].is_some())
+}
