@@ -1,10 +1,10 @@
-//! How fast the scheduler is by itself: plan, apply and events over a model that costs nothing.
+//! Measures the engine alone: plan, apply and events over a model that costs nothing.
 //!
 //! `cargo run --release -p asynclane-engine --example schedule [STEPS [CONCURRENCY [DECODER]]]`
-//! prints, for every decoder and concurrency, what a row and a step cost on one core. The model's
-//! answers are read from a ring that was made before, and the time for reading them is left out.
-//! Under `valgrind --tool=callgrind` a small STEPS shows where the instructions go, whatever else
-//! the machine does.
+//! prints the time of a row and of a step on one core for every decoder and concurrency. The model's
+//! candidates come from a ring that is made beforehand; the time to read them is not counted. Under
+//! `valgrind --tool=callgrind`, a small STEPS shows where the instructions go, independently of the
+//! load of the machine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ use step::{Attention, Batch, BatchOutput, ExecutorSpec, Readout};
 const DECODERS: [&str; 2] = ["balanced", "fast_dllm_dual"];
 const CONCURRENCIES: [u32; 4] = [1, 16, 64, 256];
 const STEPS: u32 = 20_000;
-/// Tokens of a prompt and of an answer, which never ends before its budget.
+/// Tokens of a prompt and of an answer; no answer ends before its budget.
 const LENGTHS: (u32, u32) = (64, 256);
 const VOCAB: u32 = 512;
 const MASK: u32 = 0;
 const PERIOD: u32 = 2;
 
-/// Candidates of which one in eight is sure and one in twelve ends a sentence.
+/// Candidates: one in eight is confident, one in twelve ends a sentence.
 struct Ring {
     candidates: Vec<Candidate>,
     next: usize,
@@ -66,17 +66,17 @@ impl Ring {
     }
 }
 
-/// An engine that always has so many sequences.
+/// An engine with a constant number of sequences.
 struct Load {
     engine: Engine,
     ring: Ring,
     output: BatchOutput,
     decoder: &'static str,
-    /// Sequences so far.
+    /// Sequences submitted so far.
     number: u32,
 }
 
-/// Time of the parts of a step, and rows.
+/// Time by part of a step, and rows.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     plan: Duration,

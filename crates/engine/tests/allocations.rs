@@ -1,4 +1,4 @@
-//! The scheduler's side of a step asks the allocator for nothing in the steady state.
+//! In the steady state plan, apply, events and report allocate nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use asynclane_engine::{ByPriority, Capabilities, Engine, EngineConfig, Request};
 use sim::{Fidelity, SimConfig, SimExecutor};
 use step::{BatchOutput, Executor, Readout};
 
-/// Tokens of every answer: the texts of this model never end.
+/// Tokens of every answer; the model's texts never end.
 const BUDGET: u32 = 256;
 /// Sequences in the batch.
 const SEQUENCES: u32 = 64;
@@ -46,8 +46,8 @@ fn submit(engine: &mut Engine, settings: &str) {
     }
 }
 
-/// Steps, and allocations of plan, apply, events and report, from the batch's fourth step to its
-/// last one. A batch of the same kind has run before: the lists have their sizes.
+/// Steps and allocations of plan, apply, events and report, from the fourth step of a batch to its
+/// last. The same requests have run before, so all lists have their final capacity.
 fn measure(settings: &str, readout: Readout) -> (u32, u64) {
     let (mut engine, mut executor) = engine(readout);
     let mut output = BatchOutput::default();

@@ -1,4 +1,4 @@
-//! Property 8 and the sums: what usage says is what the executor saw.
+//! Usage equals what the executor saw.
 
 use asynclane_engine::{FinishReason, Finished};
 use decode::ForwardKind;
@@ -15,8 +15,8 @@ fn lab() -> Lab {
     )
 }
 
-/// AsyncLane §6.8: forwards = 1 prefill + steps with rows; a step of any number of lanes is one
-/// forward, and a refresh takes the place of the step's lane forward.
+/// AsyncLane §6.8: forwards = 1 prefill + steps with rows. A step of any number of lanes is one
+/// forward, and a refresh replaces the lane forward of its step.
 #[test]
 fn a_step_of_any_number_of_lanes_is_one_forward() {
     let mut lanes = 0;
@@ -46,7 +46,7 @@ fn a_step_of_any_number_of_lanes_is_one_forward() {
     assert!(lanes >= 3, "some step has three lanes");
 }
 
-/// Summed over sequences that all finish, usage is what the step reports say.
+/// Usage, summed over sequences that all finish, equals the sum of the step reports.
 #[test]
 fn usage_sums_to_the_step_reports() {
     for seed in seeds(60) {
@@ -104,7 +104,7 @@ fn check_sums(lab: &Lab) {
     assert_eq!(counters.rows(), positions);
 }
 
-/// The lead of a fork: last step of the refine lane minus first of the continuation.
+/// The lead of a fork: last step of the refine lane minus first step of the continuation.
 #[test]
 fn leads_of_coupled_forks_are_minus_one_or_zero() {
     let settings = "cache=fused,rows=open,min_fill=0,min_clock=0,refresh=never";

@@ -1,4 +1,4 @@
-//! What is refused, what is finished at once, who comes first.
+//! Requests that are refused or finish at once, and the order of places.
 
 use asynclane_engine::{Engine, FinishReason, Refusal, SequenceStats};
 use sim::SimExecutor;
@@ -163,7 +163,7 @@ fn an_empty_prompt_generates_like_any_other() {
     }
 }
 
-/// Mask and stop ids in a prompt are prompt: never filled, never an end, never touched.
+/// Mask and stop ids in a prompt are plain tokens: never filled, never an end, never changed.
 #[test]
 fn a_prompt_may_hold_mask_and_stop_ids() {
     let prompt = [20, 0, STOP, 21, 0, STOP];
@@ -191,7 +191,7 @@ fn a_prompt_may_hold_mask_and_stop_ids() {
     }
 }
 
-/// The queue is first come, first served: a small sequence does not overtake a large one.
+/// With equal priorities a small sequence does not overtake a large one.
 #[test]
 fn places_are_given_in_order_of_arrival() {
     let mut config = config();
@@ -221,7 +221,7 @@ fn places_are_given_in_order_of_arrival() {
     assert_eq!(ended(&lab), 4);
 }
 
-/// Under a row budget that fits one forward a step, those that waited longest go first.
+/// Under a row budget of one forward a step, the sequence that waited longest runs.
 #[test]
 fn sequences_take_turns() {
     let mut config = config();

@@ -1,4 +1,4 @@
-//! Failing passes: who ends, who goes on, what is given back.
+//! Failed passes: which sequences end, which go on, what is given back.
 
 use asynclane_engine::{Engine, EngineConfig, Event, SequenceId};
 use sim::SimExecutor;
@@ -6,7 +6,7 @@ use step::{BatchOutput, Executor};
 
 use crate::common::{End, Lab, STOP, config, request, sim};
 
-/// One sequence per step, in turn.
+/// A row budget of one sequence a step.
 fn one_by_one() -> EngineConfig {
     EngineConfig {
         row_budget: 1,
@@ -42,7 +42,7 @@ fn sequences_outside_the_failed_pass_go_on() {
     let mut lab = failing(&one_by_one(), [0, 4]);
     let ids: Vec<SequenceId> = (0..4).map(|seed| submit(&mut lab, seed)).collect();
     lab.finish();
-    // Pass 0 is the first sequence's. Passes 1 to 3 serve the others, pass 4 the second again.
+    // Pass 0 holds the first sequence, passes 1 to 3 the others, pass 4 the second one again.
     let failed = |id: &SequenceId| matches!(lab.logs[id].end, Some(End::Failed(_)));
     assert_eq!(
         ids.iter().map(failed).collect::<Vec<_>>(),

@@ -14,8 +14,8 @@ fn infill(settings: &str, max_tokens: u32) -> Request {
     }
 }
 
-/// The suffix has the positions behind the budget and the slots behind the prompt, so every
-/// row that sees the prompt sees it too.
+/// The suffix has the positions behind the budget and the slots behind the prompt. So every row
+/// that sees the prompt sees the suffix.
 #[test]
 fn the_suffix_lies_behind_the_prompt_and_stands_behind_the_budget() {
     let mut scripted = Scripted::new(infill(&format!("{BLOCKS},cache=dual"), 8));
@@ -50,7 +50,7 @@ fn a_lane_sees_the_suffix_from_its_first_forward_on() {
     );
 }
 
-/// A stop token cuts the canvas; the suffix stays where it stands.
+/// A stop token cuts the canvas; the suffix keeps its positions.
 #[test]
 fn a_cut_canvas_keeps_its_suffix() {
     let mut scripted = Scripted::new(infill(&format!("{BLOCKS},cache=none"), 4));

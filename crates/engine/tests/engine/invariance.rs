@@ -1,13 +1,13 @@
-//! Property 10: what a sequence says and costs is a function of its request alone.
+//! A sequence's tokens and cost are a function of its request alone.
 
 use asynclane_engine::{EngineConfig, Request, SequenceId};
 use sim::{SimConfig, SimExecutor};
 
 use crate::common::{Lab, Outcome, Rng, ShowSeed, alone, config, random_request, seeds, sim};
 
-/// AsyncLane §6.10, house rules: the same tokens and the same cost alone, among many neighbours,
-/// in any order of arrival, under any row budget, with pages of any size; at temperature 0 and,
-/// since noise is keyed by the sequence's own seed, at any other.
+/// AsyncLane §6.10: a sequence has the same tokens and cost alone and among neighbours, in any order
+/// of arrival, under any row budget, with pages of any size and at any temperature: noise is keyed
+/// by the sequence's own seed.
 #[test]
 fn neighbours_and_arrival_do_not_matter() {
     for seed in seeds(25) {
@@ -47,7 +47,7 @@ fn neighbours_and_arrival_do_not_matter() {
     }
 }
 
-/// Outcomes of all requests, submitted in `order` with a step after every third.
+/// The outcomes of all requests, submitted in `order` with a step after every third one.
 fn crowd(
     config: &EngineConfig,
     model: SimConfig,

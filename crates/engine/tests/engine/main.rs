@@ -1,4 +1,4 @@
-//! The engine, from outside: simulated lives, exact batches, the thread, decoder settings.
+//! The engine from outside: simulations, exact batches, the engine thread, decoder settings.
 
 #[cfg(test)]
 mod accounting;

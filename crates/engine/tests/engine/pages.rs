@@ -1,4 +1,4 @@
-//! KV pages: promised before a sequence starts, never more than that, free at once in the end.
+//! KV pages: promised before a sequence starts, never exceeded, free as soon as it ends.
 
 use asynclane_engine::EngineConfig;
 use sim::{SimConfig, SimExecutor};
@@ -7,8 +7,8 @@ use crate::common::{
     LANE_DECODERS, Lab, Rng, ShowSeed, config, decoding, request, seeds, sim, stubborn,
 };
 
-/// Fork snapshots hold the most pages: a pool of exactly the worst case suffices, whatever the
-/// lanes do. An engine that needs one more page than it promised panics in a debug build.
+/// Fork snapshots need the most pages: a pool of exactly the worst case suffices for any lanes. In a
+/// debug build, a sequence that needs more pages than it was promised panics.
 #[test]
 fn snapshots_never_hold_more_than_their_worst_case() {
     let mut lanes = 0;
@@ -44,7 +44,7 @@ fn snapshots_never_hold_more_than_their_worst_case() {
     );
 }
 
-/// Runs one sequence in a pool of its worst case; returns its most refine lanes at once.
+/// Runs one sequence in a pool of its worst case; returns the largest number of its refine lanes.
 fn fits_its_promise(mut model: SimConfig, prompt: u32, budget: u32, settings: &str) -> u32 {
     model.pages = 10_000;
     let limits = {
@@ -147,7 +147,7 @@ fn cancelling_twice_or_too_late_changes_nothing() {
     assert_eq!((lab.totals.finished, lab.totals.cancelled), (1, 1));
 }
 
-/// A sequence waits for pages as a whole, before its first forward, and never after it.
+/// A sequence waits for all its pages before its first forward, and for none later.
 #[test]
 fn a_running_sequence_never_waits_for_a_page() {
     let pages = 22;

@@ -10,7 +10,7 @@ fn scripted(cache: &str) -> Scripted {
     Scripted::new(request(&[10, 11, 12], 8, &settings))
 }
 
-/// The first forward is the same for all: everything, the block scored.
+/// The first forward, equal for all policies: every row, the block scored.
 const FIRST: &str = "pages 0 1 2: 0..11 = 10 11 12 ? ? ? ? _ _ _ _ see 11";
 
 /// Commits two tokens, then the rest of the block, then one of the next.
@@ -60,7 +60,7 @@ fn dual_computes_the_block_alone() {
     assert_eq!(batches, expected);
 }
 
-/// Behind a committed stop token nothing is computed, and nothing there is seen.
+/// Rows behind a committed stop token are neither computed nor seen.
 #[test]
 fn a_stop_token_ends_what_is_computed_and_seen() {
     let said: [&[(u32, u32, f64)]; 2] = [&[(2, STOP, 0.95)], &[(0, 20, 0.95)]];

@@ -1,4 +1,4 @@
-//! Exact batches of forwards that try guesses, watch tokens or score committed ones.
+//! Exact batches of forwards with guessed canvases, watched tokens or scored committed tokens.
 
 use asynclane_engine::{Penalties, Refusal};
 
@@ -10,7 +10,7 @@ fn scripted(settings: &str) -> Scripted {
     Scripted::new(request(&[10, 11, 12], 8, &settings))
 }
 
-/// Three nested canvases of the block, each under pages of its own where it writes.
+/// Three nested canvases of the block. Each has its own pages for the slots that it writes.
 #[test]
 fn draft_verify_tries_nested_canvases() {
     let mut scripted = scripted("cache=dual,commit=draft_verify,draft_steps=3");
@@ -28,7 +28,7 @@ fn draft_verify_tries_nested_canvases() {
             "pages 5 6 2: 3..7 = 20 21 22 ? see 11",
         ]
     );
-    // All of it came true: the block is full, and its pages are back.
+    // Every guess was right: the block is full, and the branches' pages are free.
     assert_eq!(scripted.engine.report().gauges.pages_used, 3);
     let next = scripted.step(&[]);
     assert_eq!(
@@ -60,7 +60,7 @@ fn edits_and_filters_score_the_tokens_of_the_block() {
         scripted.step(&[(0, 20, 0.95), (1, 21, 0.95), (2, 22, 0.95), (3, 23, 0.95)]),
         ["pages 0 1 2: 3..7 = 20! ? 22! ? see 11"]
     );
-    // No mask is left, yet one more look.
+    // No mask is left; the tokens are scored once more.
     let said = [(0, 20, 0.95), (1, 21, 0.95), (2, 22, 0.95), (3, 23, 0.95)];
     assert_eq!(
         scripted.step(&said),
@@ -72,8 +72,8 @@ fn edits_and_filters_score_the_tokens_of_the_block() {
     );
 }
 
-/// The watched tokens are those left of the frontier after the first forward; once their answer
-/// has turned, everything up to the block's end is computed anew.
+/// The tokens left of the frontier after the first forward are watched. Once their candidates have
+/// changed, everything up to the end of the block is computed again.
 #[test]
 fn an_elastic_cache_watches_the_last_settled_tokens() {
     let settings =

@@ -1,4 +1,4 @@
-//! Exact batches of weights that look back only, and of predictions read at the row before.
+//! Exact batches under causal and block-causal attention, and with predictions from the row before.
 
 use asynclane_engine::Refusal;
 use step::{Attention, Readout};
@@ -9,8 +9,8 @@ const CAUSAL: (Attention, Readout) = (Attention::Causal, Readout::Own);
 const BLOCKS: (Attention, Readout) = (Attention::Blocks(4), Readout::Own);
 const SHIFTED: (Attention, Readout) = (Attention::Full, Readout::Previous);
 
-/// WeDLM §3: the window's committed tokens come first by position, then its masks; what is left of
-/// the frontier is forwarded once more and then stays.
+/// WeDLM §3: the committed tokens of the window come first, then its masks, both by position. A token
+/// left of the frontier is forwarded once more and then stays cached.
 #[test]
 fn a_streaming_window_puts_committed_tokens_in_front_of_masks() {
     let settings = "schedule=streaming,window=4,commit=threshold,threshold=0.9";
@@ -34,7 +34,7 @@ fn a_streaming_window_puts_committed_tokens_in_front_of_masks() {
     );
 }
 
-/// Two rows a token: the one just committed and the next mask.
+/// Two rows a step: the token just committed and the next mask.
 #[test]
 fn a_window_of_one_is_an_autoregressive_model() {
     let mut scripted = Scripted::of(request(&[10, 11], 4, "autoregressive"), CAUSAL);
@@ -52,8 +52,8 @@ fn a_window_of_one_is_an_autoregressive_model() {
     );
 }
 
-/// Blocks of four positions from the prompt's first token: the first block of the answer has one
-/// offset less for every token of the prompt in it, and a full block is forwarded with the next.
+/// Blocks of four positions count from the prompt's first token, so the first block of the answer is
+/// shorter by the prompt tokens in it. A full block is forwarded once more with the next one.
 #[test]
 fn blocks_are_sealed_together_with_the_next_block() {
     let settings = "block_causal,block_length=4,threshold=0.9";
@@ -73,7 +73,7 @@ fn blocks_are_sealed_together_with_the_next_block() {
     assert_eq!(scripted.step(&[]), ["pages 0 1 2: 8..12 = ? 24 ? ? see 12"]);
 }
 
-/// The row before a run of masks is forwarded for what it says of the first.
+/// The row before a run of masks is forwarded for its prediction of the first mask.
 #[test]
 fn a_prediction_is_read_at_the_row_before() {
     let settings = "schedule=block_wise,block_length=4,cache=dual,threshold=0.9";
@@ -96,7 +96,7 @@ fn a_prediction_is_read_at_the_row_before() {
     );
 }
 
-/// Open rows leave settled tokens out, and bring the one before a mask back.
+/// Open rows leave settled tokens out, except the one before a mask.
 #[test]
 fn open_rows_have_a_reader() {
     let settings = "balanced,block_length=4,lookahead=0,fork=off,threshold=0.9";

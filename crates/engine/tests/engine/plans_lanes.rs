@@ -1,7 +1,7 @@
 //! Exact batches of the policies fresh and fused (AsyncLane §4).
 //!
 //! A prompt of three tokens, lanes of four offsets with a lookahead of two, a fork in the first
-//! step: offset 1 is a full stop (token 2), offset 3 and the draft at 5 are known as well.
+//! step: offset 1 is a full stop (token 2), offset 3 and the draft at offset 5 are committed too.
 
 use crate::common::{STOP, Scripted, request};
 
@@ -47,7 +47,7 @@ fn a_fused_lane_sees_what_lies_right_of_it_too() {
     );
 }
 
-/// Every committed token is forwarded once, in the step behind its commit, wherever it stands.
+/// Every committed token is forwarded once, in the step after its commit.
 #[test]
 fn open_rows_are_masks_and_fresh_commits() {
     let mut scripted = scripted("cache=fused,rows=open,refresh=never");
@@ -111,7 +111,7 @@ fn a_refresh_every_few_forwards() {
     assert_eq!(kinds, "rddrddr");
 }
 
-/// What a cut leaves over is neither computed nor seen, whatever had been written there.
+/// Rows behind a cut are neither computed nor seen, even if K/V were written there.
 #[test]
 fn a_stop_token_cuts_lookahead_and_view() {
     let mut scripted = scripted("cache=fused,rows=all,refresh=never");
@@ -125,8 +125,8 @@ fn a_stop_token_cuts_lookahead_and_view() {
     );
 }
 
-/// Coupled: the waiting continuation has no rows until its refine lane has finished. The refine
-/// lane sees what was written right of it all the while.
+/// Coupled: the waiting continuation has no rows until its refine lane has finished. The refine lane
+/// sees what was written right of it.
 #[test]
 fn a_waiting_lane_has_no_rows() {
     let mut scripted = scripted("cache=fused,rows=all,refresh=never,coupled=true");

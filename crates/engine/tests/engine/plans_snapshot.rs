@@ -21,8 +21,8 @@ fn scripted(refresh: &str) -> Scripted {
 const FIRST: &str = "pages 0 1 2: 0..9 = 10 11 12 ? ? ? ? ? ? see 9";
 const FORK: &[(u32, u32, f64)] = &[(1, 2, 0.95), (3, 30, 0.95), (5, 40, 0.95)];
 
-/// Both lanes share the root's pages until they write. The refine lane comes first and copies
-/// pages 0 and 1; by then nobody shares page 1 any more, so the generate lane keeps it.
+/// Both lanes share the root's pages until they write. The refine lane comes first and copies pages
+/// 0 and 1. Page 1 is shared no more then, so the generate lane keeps it.
 #[test]
 fn a_fork_copies_the_pages_that_its_lanes_write() {
     let mut scripted = scripted("never");
@@ -72,7 +72,7 @@ fn refine_lanes_pile_up_each_with_its_own_pages() {
     );
 }
 
-/// A refresh rewrites what is in use once, under one table; the lanes share it and diverge anew.
+/// A refresh rewrites all slots in use under one table. The lanes share it, then diverge again.
 #[test]
 fn a_refresh_makes_one_of_all_versions() {
     let mut scripted = scripted("lane");

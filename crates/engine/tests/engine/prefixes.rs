@@ -1,4 +1,4 @@
-//! The prefix cache: what a sequence leaves, another one that begins alike does not forward.
+//! The prefix cache: a sequence does not forward a prefix whose pages another one has left.
 
 use asynclane_engine::Request;
 use sim::{SimConfig, SimExecutor};
@@ -50,7 +50,7 @@ fn the_second_of_two_equal_prompts_forwards_its_answer_alone() {
         let outcome = |id| lab.outcome(id).expect("it finishes");
         let (first, second) = (outcome(first), outcome(second));
         assert_eq!(first.tokens, second.tokens, "{settings}");
-        // Three whole pages of the prompt, or of the two blocks of six that it fills.
+        // Three whole pages of the prompt, or of the two blocks of six in it.
         assert_eq!(
             (first.stats.cached_tokens, second.stats.cached_tokens),
             (0, 12)
@@ -60,7 +60,7 @@ fn the_second_of_two_equal_prompts_forwards_its_answer_alone() {
     }
 }
 
-/// A conversation goes on: its next prompt is the last one with the answer.
+/// The next prompt of a conversation is the last prompt with its answer.
 #[test]
 fn an_answer_is_part_of_the_next_prompt() {
     let mut lab = lab(Attention::Causal, 100);
@@ -75,7 +75,7 @@ fn an_answer_is_part_of_the_next_prompt() {
         .expect("it finishes")
         .stats
         .cached_tokens;
-    // The last tokens of an answer are never forwarded: nothing comes behind them.
+    // The last tokens of an answer are never forwarded.
     assert!(
         cached > 6 && cached <= all.len() as u32,
         "{cached} of {}",
@@ -83,7 +83,7 @@ fn an_answer_is_part_of_the_next_prompt() {
     );
 }
 
-/// Pages that nobody uses leave for sequences that need them, those used last the latest.
+/// Unused cached pages are given to sequences that need them, the least recently used first.
 #[test]
 fn cached_pages_never_keep_a_sequence_out() {
     let mut lab = lab(Attention::Causal, 14);
@@ -116,8 +116,8 @@ fn without_a_prefix_cache_nothing_is_left() {
     }
 }
 
-/// Random requests with few different beginnings, cancelled now and then, over a pool that is
-/// too small for all: each says what it says alone, and every step leaves the pages consistent.
+/// Random requests with few different prefixes and some cancels, over a pool that is too small for
+/// all. Each has the tokens that it has alone, and the pages are consistent after every step.
 #[test]
 fn shared_prefixes_change_no_answer() {
     let (mut cached, mut finished) = (0, 0);

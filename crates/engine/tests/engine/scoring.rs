@@ -1,4 +1,4 @@
-//! What rows are scored with: penalties, grammars, most probable tokens.
+//! How rows are scored: penalties, grammars, most probable tokens.
 
 use asynclane_engine::{Event, Penalties, Request, TokenLogprob};
 use step::{Bias, Score, TopToken};
@@ -39,7 +39,7 @@ fn penalties_follow_what_is_committed() {
         Bias::add(30, 1.0),
     ];
     assert_eq!(biases(&mut Scripted::new(asked)), expected);
-    // The repetition penalty knows prompt and suffix as well.
+    // The repetition penalty counts prompt and suffix too.
     let penalties = Penalties {
         repetition: 1.5,
         ..Penalties::default()
@@ -130,7 +130,7 @@ fn every_token_comes_with_the_probability_of_the_forward_that_committed_it() {
     scripted.step(&[(0, 20, 0.92), (1, 21, 0.91)]);
     let expected = [entry(20, 0.92), entry(21, 0.91), entry(22, 0.95)];
     assert_eq!(logprobs(&mut scripted), expected);
-    // Without any tops only the token's own.
+    // With 0 most probable tokens, only the token's own log-probability.
     let asked = Request {
         logprobs: Some(0),
         ..request(&[10], 4, BLOCKS)
@@ -146,7 +146,7 @@ fn every_token_comes_with_the_probability_of_the_forward_that_committed_it() {
 
 #[test]
 fn a_forced_token_is_certain() {
-    /// "20 21 22", nothing else.
+    /// Allows the text "20 21 22" alone.
     #[derive(Clone, Debug)]
     struct Line(Vec<u32>);
     impl decode::Constraint for Line {
@@ -182,7 +182,7 @@ fn a_forced_token_is_certain() {
         ..request(&[10], 6, BLOCKS)
     };
     let mut scripted = Scripted::new(asked);
-    // Offset 2 is chosen by the model as well: its own probability stands.
+    // The model chooses the token of offset 2 too, so its probability is reported.
     scripted.step(&[(0, 20, 0.5), (2, 22, 0.95)]);
     let entry = |token, probability: f64| {
         let logprob = probability.ln() as f32;

@@ -1,4 +1,4 @@
-//! Random lives: arrivals, decoders, cancels, failing passes, tiny pools and row budgets.
+//! Simulations: random arrivals, decoders, cancels, failed passes, small pools and row budgets.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::common::{
     End, Lab, Outcome, Rng, STOP, ShowSeed, alone, config, random_request, seeds, sim, stubborn,
 };
 
-/// Every accepted sequence has exactly one end; whatever finishes has the tokens and the cost
-/// that it has alone (AsyncLane §6, property 10); all pages come back. `Lab::step` checks
-/// `Engine::validate`, the order of events and the accounting after every step.
+/// Every accepted sequence ends exactly once. A finished one has the tokens and the cost that it has
+/// alone (AsyncLane §6.10). All pages are free in the end. `Lab::step` checks `Engine::validate`,
+/// the order of events and the accounting after every step.
 #[test]
 fn random_lives() {
     let mut lives = Lives::default();
@@ -107,7 +107,7 @@ impl Lives {
         assert!(needed > pages);
     }
 
-    /// The lives hold what the test speaks of.
+    /// The simulations covered every case that the test is about.
     fn assert_covering(&self) {
         let Self {
             finished,
@@ -148,7 +148,7 @@ fn world(rng: &mut Rng) -> (EngineConfig, SimConfig) {
     (config, model)
 }
 
-/// The output follows the grammar, and has probabilities if they were asked for.
+/// The output follows the grammar, and has log-probabilities if they were asked for.
 fn check_wishes(request: &Request, outcome: &Outcome) {
     if let Some(mut grammar) = request.constraint.clone() {
         for token in &outcome.tokens {
@@ -196,7 +196,7 @@ fn check_text(lab: &Lab, request: &Request, outcome: &Outcome) {
         } else {
             FinishReason::Length
         };
-        // A lane that runs out of steps behind a cut ends its sequence before the stop token.
+        // A lane that uses up its steps behind a cut ends its sequence before the stop token.
         let short = stops
             && request.decoding.decoder.prune
             && outcome.reason == FinishReason::Length

@@ -1,5 +1,5 @@
-//! The engine thread: overload, cancelling by dropping, panics, the end. A gate in the model
-//! lets the test decide when a forward pass goes on, so nothing here waits for time.
+//! The engine thread: overload, cancelling by dropping, panics, shutdown. A gate in the model lets
+//! the test decide when a forward pass goes on, so no test sleeps.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -57,7 +57,7 @@ fn streams_come_back_in_the_order_of_their_requests() {
     rig.end();
 }
 
-/// A submission is taken as a whole or not at all, and a queue that is full says so at once.
+/// A submission is taken as a whole or not at all, and a full queue refuses at once.
 #[test]
 fn overload_is_all_or_nothing() {
     let mut rig = Rig::new(
@@ -78,7 +78,7 @@ fn overload_is_all_or_nothing() {
     let first = rig.submit(0).expect("the queue is empty");
     rig.gate.arrival();
     rig.gate.let_through();
-    // In the second pass the first sequence has left the queue for certain.
+    // By the second pass the first sequence has left the queue.
     rig.gate.arrival();
     assert!(
         overloaded(rig.handle.submit(several(&[5, 6, 7]))),
@@ -125,7 +125,7 @@ fn dropping_a_stream_cancels_its_sequence_and_frees_its_pages() {
     rig.gate.arrival();
     rig.gate.let_through();
     rig.gate.arrival();
-    // The sequence stands in its second pass. Its stream goes, and it has no third.
+    // The stream is dropped during the second pass of its sequence; there is no third one.
     assert!(rig.handle.load().pages_used > 0);
     assert_eq!(
         (rig.handle.load().running, rig.handle.load().waiting),
@@ -189,7 +189,7 @@ fn a_reader_that_comes_late_loses_nothing() {
     request.trace = true;
     let mut streams = rig.handle.submit(vec![request]).expect("there is room");
     let reports = rig.end();
-    // The engine is gone; every event is still there.
+    // The engine has ended; every event is still in the channel.
     let mut steps = 0;
     let (mut tokens, mut last) = (Vec::new(), None);
     while let Some(event) = streams[0].try_next() {
@@ -221,7 +221,7 @@ fn the_thread_ends_with_its_handles_but_not_before_its_sequences() {
     let stream = rig.submit(0).expect("there is room");
     rig.gate.arrival();
     drop(clone);
-    // `end` opens the gate, lets the last handle go and joins the thread.
+    // `end` opens the gate, drops the last handle and joins the thread.
     let finished: usize = rig.end().iter().map(|report| report.finished.len()).sum();
     assert_eq!(finished, 1);
     assert_served(stream, 0);
@@ -243,7 +243,7 @@ fn a_panicking_model_fails_its_sequences_and_nothing_else() {
         .expect("room");
     rig.gate.arrival();
     rig.gate.let_through();
-    // Arrives behind the pass that is going to panic.
+    // Arrives during the pass that will panic.
     rig.gate.arrival();
     let later = rig.submit(2).expect("there is room");
     rig.gate.open();
@@ -263,7 +263,7 @@ fn a_panicking_model_fails_its_sequences_and_nothing_else() {
     );
 }
 
-/// A device: `begin` launches a pass, or refuses it, and `execute` waits at a gate.
+/// A device: `begin` launches a pass or refuses it; `execute` waits at a gate.
 struct Launches {
     sim: SimExecutor,
     begun: u64,
@@ -293,7 +293,7 @@ impl Executor for Launches {
     }
 }
 
-/// An engine over a device, the passes that wait, and what lets them go on.
+/// An engine over a device, the receiver of waiting passes, and the sender that lets them go on.
 fn device(refuses: Option<u64>) -> (Handle, Receiver<u64>, Sender<()>) {
     struct Silent;
     impl Observer for Silent {
@@ -312,7 +312,7 @@ fn device(refuses: Option<u64>) -> (Handle, Receiver<u64>, Sender<()>) {
     (handle, arrivals, permits)
 }
 
-/// The engine has handed out what a pass committed before it waits for the next one.
+/// The engine hands out the events of a pass before it waits for the next pass.
 #[test]
 fn clients_hear_of_a_pass_while_the_device_runs_the_next_one() {
     let (handle, arrivals, permits) = device(None);
@@ -344,7 +344,7 @@ fn a_pass_that_cannot_be_launched_fails_its_sequences_and_nothing_else() {
     assert_served(later.remove(0), 1);
 }
 
-/// An observer is not allowed to panic; should it, nobody waits for ever.
+/// Observers must not panic. If one does, no stream waits forever.
 #[test]
 fn streams_and_handles_notice_a_dead_engine() {
     struct Panics;

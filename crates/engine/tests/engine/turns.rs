@@ -1,4 +1,4 @@
-//! Who runs in a step: the row budget, and the share that prefills and refreshes have of it.
+//! Which sequences are in a step: the row budget, and the share of prefills and refreshes.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::common::{
     Lab, Outcome, Rng, ShowSeed, alone, config, random_request, request, seeds, sim,
 };
 
-/// One token a step; a prefill computes prompt and budget, a decode forward 16 rows.
+/// One token a step. A prefill computes prompt and budget, a decode forward 16 rows.
 const BLOCKS: &str = "schedule=block_wise,commit=top_k,tokens_per_step=1,cache=dual,\
                       block_length=16";
 
@@ -25,7 +25,7 @@ fn lab(row_budget: u32, long_quantum: u32) -> Lab {
     Lab::new(&config, executor)
 }
 
-/// Submits sequences with a prefill of so many rows, a budget of 32 included.
+/// Submits sequences whose prefills have these numbers of rows, 32 of them for the budget.
 fn submit(lab: &mut Lab, prefills: &[usize]) {
     for rows in prefills {
         let prompt = vec![20; rows - 32];
@@ -36,7 +36,7 @@ fn submit(lab: &mut Lab, prefills: &[usize]) {
     }
 }
 
-/// A step as the rows of A, B, ... in it.
+/// One step, as the rows of the sequences A, B, ... in it.
 fn step(lab: &mut Lab) -> String {
     let rows = |lab: &Lab| -> Vec<u64> { lab.logs.values().map(|log| log.positions).collect() };
     let before = rows(lab);
@@ -48,7 +48,7 @@ fn step(lab: &mut Lab) -> String {
     names.collect::<Vec<_>>().join(" ")
 }
 
-/// A wave of prefills of 40 rows at 20 rows a step: every second step has one.
+/// Prefills of 40 rows at a quantum of 20 rows: every second step has one.
 #[test]
 fn a_wave_of_prefills_takes_its_quantum_and_no_more() {
     let mut lab = lab(60, 20);
@@ -71,7 +71,7 @@ fn a_wave_of_prefills_takes_its_quantum_and_no_more() {
     lab.finish();
 }
 
-/// Without anything in decode there is nobody to hold them back for.
+/// The quantum does not apply while nothing decodes.
 #[test]
 fn prefills_among_themselves_share_the_row_budget() {
     let mut lab = lab(100, 1);
@@ -81,7 +81,7 @@ fn prefills_among_themselves_share_the_row_budget() {
     lab.finish();
 }
 
-/// What is longer than the budget saves up and has a step of its own.
+/// A forward longer than the row budget saves up credit and has a step of its own.
 #[test]
 fn a_forward_beyond_the_row_budget_runs_alone() {
     let mut lab = lab(30, 20);
@@ -93,7 +93,7 @@ fn a_forward_beyond_the_row_budget_runs_alone() {
     lab.finish();
 }
 
-/// Decode forwards that fill the budget make room for a prefill that has saved up its rows.
+/// Decode forwards that fill the row budget make room for a prefill that is covered.
 #[test]
 fn decode_forwards_do_not_starve_a_prefill() {
     let mut lab = lab(80, 20);
@@ -109,7 +109,7 @@ fn decode_forwards_do_not_starve_a_prefill() {
     lab.finish();
 }
 
-/// A forward from the step after which its sequence waited for it to the one that held it.
+/// A forward: the step since which its sequence waited for it, and the step that it ran in.
 #[derive(Clone, Copy, Debug)]
 struct Forward {
     since: u64,
@@ -132,7 +132,7 @@ impl Forward {
     }
 }
 
-/// Arrivals between steps; every forward of every sequence in the order of the steps.
+/// Submits requests between steps. Returns every forward, in order of steps.
 fn live(lab: &mut Lab, requests: &[Request], rng: &mut Rng) -> Vec<Forward> {
     let mut forwards = Vec::new();
     let mut since: BTreeMap<SequenceId, u64> = BTreeMap::new();
@@ -176,7 +176,7 @@ fn live(lab: &mut Lab, requests: &[Request], rng: &mut Rng) -> Vec<Forward> {
     unreachable!("the steps do not end")
 }
 
-/// What the property test has seen.
+/// How often the property test met its cases.
 #[derive(Debug, Default)]
 struct Seen {
     long_waits: u64,
@@ -185,7 +185,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// The bounds on waiting.
+    /// Checks the bounds on waiting.
     fn check_waits(&mut self, forwards: &[Forward], config: &EngineConfig) {
         let (budget, quantum) = (u64::from(config.row_budget), u64::from(config.long_quantum));
         for forward in forwards.iter().filter(|forward| forward.waited() > 0) {
@@ -210,7 +210,7 @@ impl Seen {
         }
     }
 
-    /// The bounds on the rows of a step, and of the long ones in steps in a row.
+    /// Checks the bounds on the rows of a step, and on long rows in consecutive steps.
     fn check_rows(&mut self, forwards: &[Forward], config: &EngineConfig) {
         let longest = forwards.iter().filter(|forward| forward.long);
         let longest = longest.map(|forward| forward.rows).max().unwrap_or(0);
@@ -234,8 +234,9 @@ impl Seen {
     }
 }
 
-/// Any load, budget and quantum: no step beyond the budget but of one forward, no wait beyond the
-/// bounds that the engine promises, and every sequence has the outcome that it has alone.
+/// Under any load, row budget, quantum and priorities: a step beyond the budget holds one forward, no
+/// wait exceeds its bound (see the module `scheduler`), and every sequence has the outcome that it
+/// has alone.
 #[test]
 fn nobody_waits_longer_than_promised() {
     let mut seen = Seen::default();

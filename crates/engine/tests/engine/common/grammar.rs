@@ -1,11 +1,11 @@
-//! A random but reproducible grammar that seldom agrees with the model.
+//! A reproducible random grammar that seldom agrees with the model.
 
 use decode::{Constraint, ConstraintError, TokenId};
 
 use super::Rng;
 
-/// In every state a few of the tokens `10..64` may come next, sometimes a single one; some
-/// states may end the text, some must.
+/// In every state a few of the tokens `10..64` may follow, sometimes a single one. Some states may
+/// end the text, some must.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Automaton {
     seed: u64,

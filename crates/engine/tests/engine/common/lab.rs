@@ -12,7 +12,7 @@ use step::{Batch, BatchOutput, Executor, TokenId};
 
 use super::config;
 
-/// What became of one sequence so far.
+/// The events of one sequence so far.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     pub started: bool,
@@ -20,7 +20,7 @@ pub struct Log {
     pub logprobs: Vec<TokenLogprob>,
     pub steps: Vec<StepTrace>,
     pub end: Option<End>,
-    /// Batches that held rows of it, and those rows, as the executor saw them.
+    /// Batches with rows of the sequence, and the number of those rows.
     pub forwards: u32,
     pub positions: u64,
 }
@@ -33,7 +33,7 @@ pub enum End {
     Cancelled,
 }
 
-/// What a finished sequence came to.
+/// The outcome of a finished sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub tokens: Vec<TokenId>,
@@ -70,7 +70,7 @@ pub struct Lab {
     /// Sequences in the order in which they started.
     pub starts: Vec<SequenceId>,
     pub totals: Totals,
-    /// By sampling seed, which every request here has of its own.
+    /// Sequences by sampling seed; every request has its own.
     seeds: BTreeMap<u64, SequenceId>,
     planned: Option<StepPlan>,
     output: BatchOutput,
@@ -105,7 +105,7 @@ impl Lab {
         Ok(id)
     }
 
-    /// Cancels; true if the sequence was still there.
+    /// Cancels a sequence; true if it had not ended.
     pub fn cancel(&mut self, id: SequenceId) -> bool {
         let log = self.logs.get_mut(&id).expect("a known sequence");
         let cancelled = self.engine.cancel(id);
@@ -181,7 +181,7 @@ impl Lab {
         self.finish();
     }
 
-    /// Steps until nothing is left, then looks whether everything was given back.
+    /// Steps until the engine is idle, then checks that everything was given back.
     pub fn finish(&mut self) {
         let mut steps = 0;
         while !self.engine.is_idle() {
@@ -320,7 +320,7 @@ impl Lab {
     }
 }
 
-/// What a request comes to in an engine of its own, over the same model with large pages.
+/// The outcome of a request in an engine of its own, over the same model with large pages.
 pub fn alone(request: &Request, model: &SimConfig) -> Outcome {
     let model = SimConfig {
         pages: 512,

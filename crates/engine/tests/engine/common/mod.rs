@@ -1,4 +1,4 @@
-//! What every test here is made of: requests, an engine in a lab, batches as text.
+//! Shared parts of the tests: requests, an engine with checks, batches as text.
 
 mod grammar;
 mod lab;

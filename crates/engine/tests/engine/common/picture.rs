@@ -110,9 +110,10 @@ impl Scripted {
     }
 }
 
-/// One line per copy and per segment. A segment is its pages and its rows: positions (and the
-/// first slot, where it is another), input tokens and how many slots they see. A scored mask is `?` (`?-` where stop tokens are banned),
-/// a mask that is not scored `_`, a scored token has an exclamation mark.
+/// One line per copy and per segment. A segment is its pages and its rows: positions (and the first
+/// slot, if it differs), input tokens, and how many slots they see. A scored mask is `?` (`?-` if
+/// stop tokens are banned), a mask that is not scored is `_`, a scored token has an exclamation
+/// mark.
 pub fn picture(batch: &Batch) -> Vec<String> {
     let copies = batch
         .copies
@@ -150,7 +151,7 @@ pub fn picture(batch: &Batch) -> Vec<String> {
     lines
 }
 
-/// The last slot that the row sees is its own.
+/// Whether the last slot that the row sees is its own.
 fn sees_itself(row: &Row) -> bool {
     row.visible_end == row.slot.next()
 }

@@ -12,7 +12,7 @@ use step::{Batch, ExecuteError};
 
 use super::{STOP, request, sim};
 
-/// A running engine with everything a test wants to look at.
+/// A running engine and everything that a test inspects.
 pub struct Rig {
     pub handle: Handle,
     pub thread: JoinHandle<()>,
@@ -28,7 +28,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Waits until a pass stands at the gate.
+    /// Waits until a pass is at the gate.
     pub fn arrival(&self) -> u64 {
         self.arrivals.recv().expect("the engine lives")
     }
@@ -52,7 +52,7 @@ struct Reports(Sender<StepReport>);
 
 impl Observer for Reports {
     fn on_step(&mut self, report: &StepReport) {
-        // A test that looks at no reports has dropped the other end.
+        // A test that reads no reports has dropped the receiver.
         let _ = self.0.send(report.clone());
     }
 }
@@ -99,7 +99,7 @@ impl Rig {
             .map(|mut streams| streams.remove(0))
     }
 
-    /// Lets the last handle go, waits for the thread, returns all reports.
+    /// Drops the last handle, waits for the thread and returns all reports.
     pub fn end(self) -> Vec<StepReport> {
         drop(self.gate);
         drop(self.handle);

@@ -1,4 +1,4 @@
-//! Reproducible randomness, and the seed in the message of whatever fails.
+//! Reproducible random numbers, and the seed in the message of a failure.
 
 /// splitmix64.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub fn seeds(count: u64) -> Vec<u64> {
     }
 }
 
-/// Says, if the test panics, which seed it was at.
+/// Prints the seed if the test panics.
 #[derive(Debug)]
 pub struct ShowSeed(pub u64);
 
