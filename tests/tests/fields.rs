@@ -151,10 +151,9 @@ fn the_table_has_the_fields_that_the_server_reads() {
         .collect();
     let parents: BTreeSet<_> = parents.into_iter().map(|(parent, _)| parent).collect();
     let mut names: BTreeSet<String> = words();
-    let settings = engine::decoding::FIELDS
-        .iter()
-        .map(|field| field.name.to_owned());
-    names.extend(settings);
+    let registry = engine::decoding::Registry::builtin();
+    let settings = registry.fields().iter();
+    names.extend(settings.map(|field| field.name.to_owned()));
     let nested = parents.iter().flat_map(|parent| {
         let child = move |name: &String| format!("{parent}.{name}");
         names.iter().map(child).collect::<Vec<_>>()

@@ -4,28 +4,31 @@
 
 use asynclane_tests::golden;
 use asynclane_tests::run::{self, Outcome};
-use decode::{AsyncLaneConfig, ScheduleConfig};
+use decode::{SCHEDULES, ScheduleConfig};
 use engine::Request;
-use engine::decoding::{CacheConfig, Compact, Refresh};
+use engine::cache::{CACHES, CacheConfig};
 
 const BUDGET: u32 = 128;
 /// So many rows behind any lane that every refresh covers the whole canvas.
 const EVERYTHING: u32 = 2 * BUDGET;
 
 /// Lanes without forks and drafts.
-fn plain_lanes(block_length: u32, lookahead: u32) -> AsyncLaneConfig {
-    AsyncLaneConfig {
-        block_length,
-        lookahead,
-        draft_threshold: None,
-        fork: None,
-        min_fill: 0.5,
-        min_clock: 2,
-        fork_when_complete: true,
-        lane_budget: true,
-        max_lanes: 1,
-        coupled: false,
-    }
+fn plain_lanes(block_length: u32, lookahead: u32) -> ScheduleConfig {
+    ScheduleConfig::find(SCHEDULES, "asynclane")
+        .expect("a schedule")
+        .with("block_length", block_length)
+        .with("lookahead", lookahead)
+        // No probability reaches a threshold above 1.
+        .with("draft_threshold", 2.0)
+        .with("fork", "off")
+        .with("lane_budget", true)
+        .with("max_lanes", 1u32)
+}
+
+/// A cache policy whose refreshes cover the whole canvas.
+fn renewing(cache: &str) -> CacheConfig {
+    let cache = CacheConfig::find(CACHES, cache).expect("a cache policy");
+    cache.with("refresh_margin", EVERYTHING)
 }
 
 fn outcomes(settings: &str, change: impl Fn(&mut Request)) -> Vec<Outcome> {
@@ -39,9 +42,9 @@ fn outcomes(settings: &str, change: impl Fn(&mut Request)) -> Vec<Outcome> {
     run::run(&mut *executor, requests.collect())
 }
 
-fn reduced(lanes: &AsyncLaneConfig, cache: &CacheConfig) -> Vec<Outcome> {
+fn reduced(lanes: &ScheduleConfig, cache: &CacheConfig) -> Vec<Outcome> {
     outcomes("schedule=asynclane,threshold=0.9,prune=false", |request| {
-        request.decoding.decoder.schedule = ScheduleConfig::AsyncLane(lanes.clone());
+        request.decoding.decoder.schedule = lanes.clone();
         request.decoding.cache = cache.clone();
     })
 }
@@ -72,31 +75,24 @@ fn assert_same(ours: &[Outcome], theirs: &[Outcome]) {
 
 #[test]
 fn r1_one_lane_of_the_whole_budget_is_fast_dllm_with_one_block() {
-    let compact = Compact {
-        refresh: Refresh::Every(0),
-        margin: EVERYTHING,
-    };
-    let ours = reduced(&plain_lanes(BUDGET, 0), &CacheConfig::Fresh(compact));
+    // Every forward is a refresh.
+    let fresh = renewing("fresh").with("refresh", 0u32);
+    let ours = reduced(&plain_lanes(BUDGET, 0), &fresh);
     assert_same(&ours, &block_wise(BUDGET, "none"));
 }
 
 #[test]
 fn r2_lanes_of_32_with_full_lookahead_are_fast_dllm_with_blocks_of_32() {
-    let compact = Compact {
-        refresh: Refresh::Every(0),
-        margin: EVERYTHING,
-    };
-    let ours = reduced(&plain_lanes(32, BUDGET), &CacheConfig::Fresh(compact));
+    // Every forward is a refresh.
+    let fresh = renewing("fresh").with("refresh", 0u32);
+    let ours = reduced(&plain_lanes(32, BUDGET), &fresh);
     assert_same(&ours, &block_wise(32, "none"));
 }
 
 #[test]
 fn r3_snapshots_refreshed_on_spawn_are_the_prefix_cache() {
-    let compact = Compact {
-        refresh: Refresh::Lane,
-        margin: EVERYTHING,
-    };
-    let ours = reduced(&plain_lanes(32, BUDGET), &CacheConfig::Snapshot(compact));
+    let snapshot = renewing("snapshot").with("refresh", "lane");
+    let ours = reduced(&plain_lanes(32, BUDGET), &snapshot);
     assert_same(&ours, &block_wise(32, "prefix"));
 }
 

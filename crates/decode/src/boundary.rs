@@ -2,9 +2,28 @@
 //! (AsyncLane §3.2).
 
 use crate::canvas::Canvas;
-use crate::config::{Boundary, NumericPeriod};
 use crate::coordinates::{Offset, Span};
 use crate::token_class::TokenClasses;
+
+/// The delimiter rule of a fork (AsyncLane §3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boundary {
+    /// A full stop that is not a numeric period.
+    Sentence(NumericPeriod),
+    /// The end of a settled code line.
+    Newline,
+    /// Newline inside a code fence or after a code-shaped prompt, else sentence.
+    Auto(NumericPeriod),
+}
+
+/// When a full stop behind a digit ends a sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumericPeriod {
+    /// Once the next token is known and does not start with a digit.
+    Next,
+    /// Never (the paper's predicate read literally).
+    Strict,
+}
 
 /// Finds delimiters in one sequence's canvas.
 #[derive(Clone, Copy, Debug)]

@@ -8,14 +8,14 @@ use alloc::vec::Vec;
 
 use crate::candidate::{Proposal, TokenId};
 use crate::canvas::Canvas;
-use crate::commit::{self, CommitRule, Filter, Guesses, Reads};
-use crate::config::{DecoderConfig, ScheduleConfig};
+use crate::commit::{CommitInput, CommitRule, Filter, Guesses, Reads};
+use crate::config::DecoderConfig;
 use crate::constraint::{Constraint, ConstraintError};
 use crate::coordinates::{Offset, Span, as_index};
 use crate::effect::{DoneReason, Effect, LaneId, Role};
 use crate::guard::{Guard, Walk};
 use crate::lane::{LaneTree, Status};
-use crate::schedule::{self, LaneSchedule, State};
+use crate::schedule::{LaneSchedule, State};
 use crate::token_class::TokenClasses;
 
 /// The facts of a sequence that its decoder needs.
@@ -77,6 +77,8 @@ pub struct LaneView {
     pub drafts: bool,
     /// Whether the committed tokens of the range are scored as well.
     pub committed: bool,
+    /// End of what its rows see between two full forwards: that of the canvas for most schedules.
+    pub horizon: Offset,
 }
 
 impl Decoder {
@@ -84,11 +86,9 @@ impl Decoder {
     /// budget of 0 it is done.
     pub fn new(config: &DecoderConfig, input: Input<'_>, effects: &mut Vec<Effect>) -> Self {
         let canvas = Canvas::new(input.budget, input.stops);
-        let mut schedule = config.schedule.clone();
+        let mut schedule = config.schedule.build();
         let guard = input.constraint.map(|constraint| {
-            if let ScheduleConfig::AsyncLane(config) = &mut schedule {
-                config.fork = None;
-            }
+            schedule.forbid_forks();
             Guard::new(constraint, &canvas)
         });
         let (guard, failure) = match guard.transpose() {
@@ -106,8 +106,10 @@ impl Decoder {
                 phase: input.phase,
                 lead: input.lead,
             },
-            schedule: schedule::build(&schedule),
-            rule: commit::build(&config.commit, input.filter),
+            schedule,
+            rule: config.commit.build(&CommitInput {
+                filter: input.filter.as_ref(),
+            }),
             prune: config.prune,
             early_stop: config.early_stop || guard.is_some(),
             guard,
@@ -129,12 +131,6 @@ impl Decoder {
             decoder.schedule.start(&mut decoder.state, effects);
         }
         decoder
-    }
-
-    /// The same decoder with another commit rule.
-    #[must_use]
-    pub fn with_rule(self, rule: Box<dyn CommitRule>) -> Self {
-        Self { rule, ..self }
     }
 
     /// Number of steps applied.
@@ -184,11 +180,16 @@ impl Decoder {
                 Reads::Canvas => lane.range().end.to(end),
                 Reads::Masks | Reads::Lane => self.schedule.lookahead(lane),
             };
+            let lookahead = lookahead.clip(end);
             LaneView {
                 id: *id,
                 role: lane.role,
                 range: lane.range().clip(end),
-                lookahead: lookahead.clip(end),
+                horizon: match self.schedule.drops_far_masks() {
+                    true => lookahead.end,
+                    false => end,
+                },
+                lookahead,
                 drafts,
                 committed: reads == Reads::Lane,
             }

@@ -13,28 +13,37 @@ mod config;
 mod constraint;
 mod coordinates;
 mod decoder;
+mod describe;
 mod effect;
 mod guard;
 mod lane;
 mod schedule;
+mod settings;
 mod token_class;
 
+pub use boundary::{Boundary, NumericPeriod};
 pub use candidate::{Candidate, Proposal, TokenId};
 pub use canvas::Canvas;
 pub use commit::{
-    AnswerSpan, Capped, CommitRule, Credit, DraftVerify, EarlyCommit, Edit, Entropy, EntropyBound,
-    Factor, Filter, FilterError, Guesses, Hierarchy, LearnedFilter, LocalLeap, Margin, Rank, Reads,
-    Scene, Scheduled, Threshold, TopK, Weights,
+    AnswerSpan, COMMITS, Capped, CommitConfig, CommitHost, CommitInfo, CommitInput, CommitRule,
+    Credit, DraftVerify, EarlyCommit, Edit, Entropy, EntropyBound, Factor, Filter, FilterError,
+    Guesses, Hierarchy, LearnedFilter, LocalLeap, Margin, Rank, Reads, Requirements, Scene,
+    Scheduled, Threshold, TopK, Weights,
 };
-pub use config::{
-    AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, NumericPeriod, ScheduleConfig,
-};
+pub use config::DecoderConfig;
 pub use constraint::{Constraint, ConstraintError};
 pub use coordinates::{
     Coordinate, Coordinates, Offset, Place, Position, Slot, Span, as_count, as_index,
 };
 pub use decoder::{Decoder, Input, LaneView};
+pub use describe::{AttentionKind, Capability, Company, Configured, Describe, Fault, Feature};
 pub use effect::{Birth, CommitKind, DoneReason, Effect, ForwardKind, LaneId, Role};
 pub use lane::{Lane, LaneTree, Status};
-pub use schedule::{AdaptiveBlock, AsyncLane, BlockWise, LaneSchedule, MultiBlock, State, Window};
+pub use schedule::{
+    AdaptiveBlock, AsyncLane, AsyncLaneConfig, BlockWise, LaneSchedule, MultiBlock, SCHEDULES,
+    ScheduleConfig, ScheduleInfo, Shape, State, Streaming, Window,
+};
+pub use settings::{
+    Mismatch, SettingDefault, SettingInfo, SettingKind, Settings, UNBOUNDED, Value,
+};
 pub use token_class::{TokenClass, TokenClasses};

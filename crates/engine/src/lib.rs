@@ -2,7 +2,7 @@
 //! that drives them. `examples/schedule.rs` measures what plan and apply cost by themselves.
 #![deny(missing_docs)]
 
-mod cache;
+pub mod cache;
 mod config;
 pub mod decoding;
 mod driver;

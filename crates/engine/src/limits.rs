@@ -1,9 +1,10 @@
 //! What a single request may ask of this engine.
 
-use decode::{CommitConfig, ScheduleConfig};
+use decode::{Capability, CommitHost, Fault, Feature};
 use step::{Attention, Readout};
 
-use crate::decoding::{CacheConfig, Decoding, Need, cache_goes_with, default_preset};
+use crate::cache::Footprint;
+use crate::decoding::{Decoding, default_preset};
 use crate::pages::Grid;
 use crate::request::{Penalties, Refusal, Request};
 
@@ -56,7 +57,7 @@ impl Limits {
         }
         self.admit_decoder(&request.decoding)?;
         self.admit_fields(request)?;
-        self.admit_wishes(request)?;
+        self.admit_features(request)?;
         let read = request.prompt.iter().chain(&request.suffix);
         let ids = read.chain(&request.stop_tokens);
         let biased = request.biases.iter().map(|bias| &bias.token);
@@ -69,11 +70,11 @@ impl Limits {
         }
     }
 
-    /// Whether the model brings what a commit rule needs.
-    pub fn has(&self, need: Need) -> bool {
-        match need {
-            Need::Filter => self.filter.is_some(),
-            Need::Edits => self.edits,
+    /// Whether the model has a capability that some commit rules require.
+    pub fn has(&self, capability: Capability) -> bool {
+        match capability {
+            Capability::Filter => self.filter.is_some(),
+            Capability::Edits => self.edits,
         }
     }
 
@@ -88,50 +89,36 @@ impl Limits {
         Some(Grid { page_size, block })
     }
 
-    /// Whether a decoder goes with the weights.
+    /// Whether a decoder goes with the model.
     ///
     /// # Errors
     /// The first reason why not, a [`Refusal::Rule`].
     pub fn admit_decoder(&self, decoding: &Decoding) -> Result<(), Refusal> {
         let refuse = |field, message: String| Err(Refusal::Rule { field, message });
-        let lacks = |name: &str, need: Need| refuse("commit", format!("{name} {}", need.refusal()));
-        let name = decoding.cache.name();
-        let weights = self.weights();
-        if !cache_goes_with(name, self.attention) {
-            let instead = default_preset(self.attention);
+        let (kind, weights) = (self.attention.kind(), self.weights());
+        let (commit, cache) = (&decoding.decoder.commit, &decoding.cache);
+        let requires = &commit.info().requires;
+        if !requires.attention.contains(&kind) {
+            let name = commit.name();
+            let message = format!("{name} does not go with this model's {weights}");
+            return refuse("commit", message);
+        }
+        if !cache.info().attention.contains(&kind) {
+            let (name, instead) = (cache.name(), default_preset(self.attention));
             let message =
                 format!("{name} does not go with this model's {weights}: use preset {instead}");
             return refuse("cache", message);
         }
-        let rule = &decoding.decoder.commit;
-        let goes = match rule {
-            CommitConfig::DraftVerify { .. } | CommitConfig::EarlyCommit { .. } => {
-                self.attention == Attention::Full
-            }
-            CommitConfig::Edit { .. } => self.attention != Attention::Causal,
-            _ => true,
+        let needs = (requires.needs)(commit.settings());
+        if let Some(needs) = needs.filter(|needs| !self.has(*needs)) {
+            return refuse("commit", format!("{} {}", commit.name(), needs.refusal()));
+        }
+        let host = CommitHost {
+            filter: self.filter,
+            schedule: decoding.decoder.schedule.settings(),
         };
-        if !goes {
-            return refuse("commit", format!("does not go with this model's {weights}"));
-        }
-        match (rule, &decoding.decoder.schedule) {
-            (CommitConfig::Edit { .. }, _) if !self.edits && !decoding.force => {
-                lacks("edit", Need::Edits)
-            }
-            (CommitConfig::LearnedFilter { .. }, schedule) => match (self.filter, schedule) {
-                (None, _) => lacks("learned_filter", Need::Filter),
-                (Some(size), ScheduleConfig::BlockWise { block_length })
-                    if *block_length != size =>
-                {
-                    let message = format!(
-                        "must be {size}, the block length of the model's filter, got {block_length}"
-                    );
-                    refuse("block_length", message)
-                }
-                _ => Ok(()),
-            },
-            _ => Ok(()),
-        }
+        let suits = (requires.suits)(commit.settings(), &host);
+        suits.or_else(|Fault { setting, message }| refuse(setting, message))
     }
 
     /// What rows may see, in words.
@@ -158,84 +145,39 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether what the request asks for goes with its commit rule.
-    fn admit_wishes(&self, request: &Request) -> Result<(), Refusal> {
-        let (name, wish) = match (&request.decoding.decoder.commit, Wish::of(request)) {
-            (CommitConfig::Edit { .. }, Some(wish @ (Wish::Grammar | Wish::Penalties))) => {
-                ("edit", wish)
-            }
-            (CommitConfig::DraftVerify { .. }, Some(wish)) => ("draft_verify", wish),
-            _ => return Ok(()),
-        };
-        Err(Refusal::Rule {
-            field: "commit",
-            message: format!("{name} does not go with {}", wish.words()),
+    /// Whether the commit rule supports what the request asks for.
+    fn admit_features(&self, request: &Request) -> Result<(), Refusal> {
+        let commit = &request.decoding.decoder.commit;
+        let excludes = commit.info().requires.excludes.iter();
+        match excludes.copied().find(|feature| asks(request, *feature)) {
+            Some(feature) => Err(Refusal::Rule {
+                field: "commit",
+                message: format!("{} does not go with {}", commit.name(), feature.words()),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Most pages that a sequence can ever hold. They are reserved at admission, so that a running
+    /// sequence never waits for a page: waiting would make its result depend on its neighbours.
+    pub fn worst_case_pages(&self, prompt: u32, budget: u32, decoding: &Decoding) -> u32 {
+        (decoding.cache.info().pages)(&Footprint {
+            page_size: self.page_size,
+            prompt,
+            budget,
+            readout: self.readout,
+            schedule: &decoding.decoder.schedule,
+            branches: decoding.decoder.commit.branches(),
         })
     }
-
-    /// Most pages that a sequence can ever hold, reserved at admission so that a running
-    /// sequence never waits for a page (waiting would make its result depend on its neighbours).
-    ///
-    /// Under fork snapshots a slot of the generation lives in at most two versions, the lane's
-    /// own and the one its successors read, and every lane may own one more page at its border. A
-    /// guessed canvas has a version of everything that its rows write.
-    pub fn worst_case_pages(&self, prompt: u32, budget: u32, decoding: &Decoding) -> u32 {
-        let all = (prompt + budget).div_ceil(self.page_size);
-        match (&decoding.cache, decoding.decoder.max_lanes()) {
-            (CacheConfig::Snapshot(_), lanes) => {
-                // Every refine lane owns at least one offset, and reads the row before it.
-                let readers = u32::from(self.readout == Readout::Previous);
-                let borders = 2 + readers;
-                all + budget.div_ceil(self.page_size) + borders * (lanes.min(budget) + 1)
-            }
-            (cache, _) => all + self.branch_pages(all, budget, decoding, cache),
-        }
-    }
-
-    /// Pages of the guessed canvases of a forward.
-    fn branch_pages(&self, all: u32, budget: u32, of: &Decoding, cache: &CacheConfig) -> u32 {
-        let CommitConfig::DraftVerify { draft_steps, .. } = of.decoder.commit else {
-            return 0;
-        };
-        let written = match (cache, &of.decoder.schedule) {
-            (CacheConfig::None, _) => return (draft_steps - 1) * all,
-            (CacheConfig::Dual, ScheduleConfig::BlockWise { block_length }) => {
-                budget.min(*block_length)
-            }
-            _ => budget,
-        };
-        let written = written + u32::from(self.readout == Readout::Previous);
-        (draft_steps - 1) * (written.div_ceil(self.page_size) + 1)
-    }
 }
 
-/// What of a request not every commit rule goes with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
-    Grammar,
-    Penalties,
-    Noise,
-    Logprobs,
-}
-
-impl Wish {
-    fn of(request: &Request) -> Option<Self> {
-        let wishes = [
-            (Self::Grammar, request.constraint.is_some()),
-            (Self::Penalties, request.penalties != Penalties::default()),
-            (Self::Noise, request.sampling.temperature > 0.0),
-            (Self::Logprobs, request.logprobs.is_some()),
-        ];
-        let wish = wishes.into_iter().find(|(_, wanted)| *wanted);
-        wish.map(|(wish, _)| wish)
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Self::Grammar => "a grammar",
-            Self::Penalties => "penalties",
-            Self::Noise => "a temperature above 0",
-            Self::Logprobs => "log-probabilities",
-        }
+/// Whether `request` uses a feature that some commit rules do not support.
+fn asks(request: &Request, feature: Feature) -> bool {
+    match feature {
+        Feature::Grammar => request.constraint.is_some(),
+        Feature::Penalties => request.penalties != Penalties::default(),
+        Feature::Temperature => request.sampling.temperature > 0.0,
+        Feature::Logprobs => request.logprobs.is_some(),
     }
 }

@@ -9,6 +9,8 @@
 
 use std::ops::Range;
 
+use decode::AttentionKind;
+
 pub use decode::{Candidate, Position, Slot, Span, TokenId, as_count, as_index};
 
 /// A physical KV page, in `0..ExecutorSpec::pages`.
@@ -248,6 +250,17 @@ pub enum Attention {
     /// The rows before it in the order of slots: committed tokens first, then masks, each at its
     /// own position (WeDLM §3). K/V are exact once every token before is committed.
     Causal,
+}
+
+impl Attention {
+    /// The kind, without the length of blocks.
+    pub fn kind(self) -> AttentionKind {
+        match self {
+            Self::Full => AttentionKind::Full,
+            Self::Blocks(_) => AttentionKind::BlockCausal,
+            Self::Causal => AttentionKind::Causal,
+        }
+    }
 }
 
 /// Which row predicts a position.

@@ -1,11 +1,33 @@
 //! Capped rule (CD4LM, arXiv 2601.02236, confidence-adaptive decoding): a threshold with a limit.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{CommitRule, by_confidence};
+use super::{CommitInfo, CommitRule, Requirements, by_confidence};
 use crate::candidate::Proposal;
 use crate::coordinates::as_index;
 use crate::lane::Lane;
+use crate::settings::{SettingInfo, UNBOUNDED};
+
+/// τ.
+const THRESHOLD: SettingInfo = SettingInfo::number("threshold", 0.0..=1.0, 0.95)
+    .says("confidence at which a mask is committed");
+/// k.
+const TOKENS_PER_STEP: SettingInfo = SettingInfo::integer("tokens_per_step", 1..=UNBOUNDED, 32)
+    .says("masks committed in a step at most");
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "capped",
+    summary: "every mask whose confidence reaches the threshold, at most `tokens_per_step` of them",
+    paper: "CD4LM, arXiv 2601.02236",
+    settings: &[THRESHOLD, TOKENS_PER_STEP],
+    requires: Requirements::NONE,
+    build: |of, _| {
+        let (threshold, most) = (of.number(&THRESHOLD), of.count(&TOKENS_PER_STEP));
+        Box::new(Capped::new(threshold, most))
+    },
+};
 
 /// The n most confident masks, n = clamp(|{i : c_i >= θ}|, 1, k).
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,13 +1,29 @@
 //! CreditDecoding (arXiv 2510.06133): a token that stays the favourite gains confidence.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::CommitRule;
+use super::{CommitInfo, CommitRule, Requirements};
 use crate::TokenId;
 use crate::candidate::{Candidate, Proposal};
 use crate::coordinates::Offset;
 use crate::effect::LaneId;
 use crate::lane::Lane;
+use crate::settings::SettingInfo;
+
+/// τ.
+const THRESHOLD: SettingInfo = SettingInfo::number("threshold", 0.0..=1.0, 0.9)
+    .says("confidence at which a mask is committed");
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "credit",
+    summary: "a threshold on confidences that grow while a token stays the favourite",
+    paper: "CreditDecoding, arXiv 2510.06133",
+    settings: &[THRESHOLD],
+    requires: Requirements::NONE,
+    build: |of, _| Box::new(Credit::new(of.number(&THRESHOLD))),
+};
 
 /// β: what is left of a credit after a step.
 const DECAY: f64 = 0.8;

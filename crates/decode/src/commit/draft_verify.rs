@@ -1,11 +1,42 @@
 //! Draft and verify (FreeDave, arXiv 2510.00294): the static top-k order in fewer forwards.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{CommitRule, Guesses, by_confidence};
+use super::{BLOCKS, CommitInfo, CommitRule, Guesses, Requirements, WHOLE_BLOCK, by_confidence};
 use crate::candidate::Proposal;
 use crate::coordinates::as_index;
+use crate::describe::{AttentionKind, Feature};
 use crate::lane::Lane;
+use crate::settings::{SettingInfo, UNBOUNDED};
+
+/// k.
+const TOKENS_PER_STEP: SettingInfo =
+    SettingInfo::integer("tokens_per_step", 1..=UNBOUNDED, 1).says("masks committed in a step");
+/// D.
+const DRAFT_STEPS: SettingInfo = SettingInfo::integer("draft_steps", 1..=32, 4)
+    .says("canvases of a forward: the real one and those with steps guessed");
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "draft_verify",
+    summary: "as `top_k` in fewer forwards: the next steps are guessed and verified together",
+    paper: "FreeDave, arXiv 2510.00294",
+    settings: &[TOKENS_PER_STEP, DRAFT_STEPS],
+    requires: Requirements {
+        schedules: BLOCKS,
+        caches: WHOLE_BLOCK,
+        attention: &[AttentionKind::Full],
+        // A guess is verified against candidates that depend on the tokens alone.
+        excludes: Feature::ALL,
+        branches: |of| of.count(&DRAFT_STEPS).saturating_sub(1),
+        ..Requirements::NONE
+    },
+    build: |of, _| {
+        let (tokens, steps) = (of.count(&TOKENS_PER_STEP), of.count(&DRAFT_STEPS));
+        Box::new(DraftVerify::new(tokens, steps))
+    },
+};
 
 /// Commits the k most confident masks a step, like [`TopK`](super::TopK), and guesses the
 /// following steps: the next masks by the same confidences. The next forward runs over D nested

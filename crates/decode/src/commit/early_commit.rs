@@ -1,11 +1,44 @@
 //! Early commit (Prophet, arXiv 2508.19982, answer-span form): all at once when the answer is clear.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{CommitRule, Reads, Scene, by_confidence};
+use super::{BLOCKS, CommitInfo, CommitRule, Reads, Requirements, Scene, by_confidence};
 use crate::candidate::Proposal;
 use crate::coordinates::{Offset, Span, as_count, as_index};
+use crate::describe::{AttentionKind, Company};
 use crate::lane::Lane;
+use crate::settings::{SettingInfo, UNBOUNDED};
+
+/// k.
+const TOKENS_PER_STEP: SettingInfo = SettingInfo::integer("tokens_per_step", 1..=UNBOUNDED, 1)
+    .says("masks committed in a step until the answer is certain");
+const ANSWER_START: SettingInfo =
+    SettingInfo::integer("answer_start", 0..=UNBOUNDED, 0).says("first offset of the answer");
+const ANSWER_LENGTH: SettingInfo =
+    SettingInfo::integer("answer_length", 1..=UNBOUNDED, 5).says("offsets of the answer");
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "early_commit",
+    summary: "the `tokens_per_step` most confident masks; all of them once the answer is certain",
+    paper: "Prophet, arXiv 2508.19982",
+    settings: &[TOKENS_PER_STEP, ANSWER_START, ANSWER_LENGTH],
+    requires: Requirements {
+        schedules: BLOCKS,
+        // Every forward scores all masks of the canvas.
+        caches: Company::Only(&["none", "prefix"]),
+        attention: &[AttentionKind::Full],
+        ..Requirements::NONE
+    },
+    build: |of, _| {
+        let answer = AnswerSpan {
+            start: Offset::new(of.count(&ANSWER_START)),
+            len: of.count(&ANSWER_LENGTH),
+        };
+        Box::new(EarlyCommit::new(of.count(&TOKENS_PER_STEP), answer))
+    },
+};
 
 /// Share of the steps up to which the gap of the same row is asked for (Prophet §4.2).
 const EARLY: f64 = 0.33;

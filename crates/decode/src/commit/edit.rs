@@ -1,12 +1,47 @@
 //! Editing (LLaDA2.1, arXiv 2602.08676, joint threshold decoding): committed tokens of a block may
 //! change until it is settled.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{CommitRule, Reads, Scene};
+use super::{BLOCKS, CommitInfo, CommitRule, Reads, Requirements, Scene};
 use crate::candidate::Proposal;
+use crate::describe::{AttentionKind, Capability, Company, Feature};
 use crate::effect::LaneId;
 use crate::lane::Lane;
+use crate::settings::SettingInfo;
+
+/// τ_mask.
+const THRESHOLD: SettingInfo = SettingInfo::number("threshold", 0.0..=1.0, 0.7)
+    .says("confidence above which a mask is committed");
+/// τ_edit.
+const EDIT_THRESHOLD: SettingInfo = SettingInfo::number("edit_threshold", 0.0..=1.0, 0.5)
+    .says("confidence above which another token replaces a committed one");
+const EDIT_PASSES: SettingInfo = SettingInfo::integer("edit_passes", 1..=64, 16)
+    .says("most forwards of a block after its last mask");
+const FORCE: SettingInfo = SettingInfo::flag("force", false)
+    .says("run on weights that were not trained to rewrite tokens");
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "edit",
+    summary: "every mask above a threshold; tokens of the block are rewritten until it is settled",
+    paper: "LLaDA2.1, arXiv 2602.08676",
+    settings: &[THRESHOLD, EDIT_THRESHOLD, EDIT_PASSES, FORCE],
+    requires: Requirements {
+        schedules: BLOCKS,
+        // Every forward scores the whole block, and its K/V are not final before it is settled.
+        caches: Company::Only(&["none", "prefix", "dual", "exact"]),
+        attention: &[AttentionKind::Full, AttentionKind::BlockCausal],
+        excludes: &[Feature::Grammar, Feature::Penalties],
+        needs: |of| (!of.flag(&FORCE)).then_some(Capability::Edits),
+        ..Requirements::NONE
+    },
+    build: |of, _| {
+        let (threshold, edit) = (of.number(&THRESHOLD), of.number(&EDIT_THRESHOLD));
+        Box::new(Edit::new(threshold, edit, of.count(&EDIT_PASSES)))
+    },
+};
 
 /// In every step Γ = {masks with p > τ_mask} are committed (at least the best) and Δ = {committed
 /// tokens of the block whose favourite is another token, with p > τ_edit} rewritten, from the same

@@ -1,12 +1,35 @@
 //! Entropy rule (dParallel, arXiv 2509.26488; WeDLM, arXiv 2512.22737): every mask whose
 //! distribution is narrow enough.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::CommitRule;
+use super::{CommitInfo, CommitRule, Requirements};
 use crate::candidate::Proposal;
 use crate::coordinates::Offset;
 use crate::lane::Lane;
+use crate::settings::SettingInfo;
+
+/// θ.
+const ENTROPY_THRESHOLD: SettingInfo =
+    SettingInfo::number("entropy_threshold", 0.0..=f64::MAX, 0.5)
+        .says("entropy in nats up to which a mask is committed");
+/// λ.
+const POSITION_PENALTY: SettingInfo = SettingInfo::number("position_penalty", 0.0..=f64::MAX, 0.0)
+    .says("nats added per position behind the lane's first mask");
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "entropy",
+    summary: "every mask whose entropy is at most the threshold",
+    paper: "dParallel, arXiv 2509.26488; WeDLM, arXiv 2512.22737",
+    settings: &[ENTROPY_THRESHOLD, POSITION_PENALTY],
+    requires: Requirements::NONE,
+    build: |of, _| {
+        let rule = Entropy::new(of.number(&ENTROPY_THRESHOLD));
+        Box::new(rule.with_penalty(of.number(&POSITION_PENALTY)))
+    },
+};
 
 /// S = {i : H_i + λ (i - f) <= θ}, f the lane's first mask; the shared progress rule adds the
 /// lowest of these sums if S is empty.

@@ -1,10 +1,27 @@
 //! Entropy-bound rule (EB-sampler): as many masks as a budget of uncertainty allows.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::CommitRule;
+use super::{CommitInfo, CommitRule, Requirements};
 use crate::candidate::Proposal;
 use crate::lane::Lane;
+use crate::settings::SettingInfo;
+
+/// γ.
+const ENTROPY_THRESHOLD: SettingInfo =
+    SettingInfo::number("entropy_threshold", 0.0..=f64::MAX, 0.15)
+        .says("nats that the entropies of a step's other tokens may sum to");
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "entropy_bound",
+    summary: "the masks of the lowest entropies, while the entropies before the last sum to at most the bound",
+    paper: "EB-sampler",
+    settings: &[ENTROPY_THRESHOLD],
+    requires: Requirements::NONE,
+    build: |of, _| Box::new(EntropyBound::new(of.number(&ENTROPY_THRESHOLD))),
+};
 
 /// In order of entropy the longest run whose entropies, without the last one's own, sum to at
 /// most γ: what the tokens of one step may not know of each other.

@@ -1,11 +1,27 @@
 //! Factor rule (Fast-dLLM, arXiv 2505.22618 §3.3): the more tokens at once, the surer each.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{CommitRule, by_confidence};
+use super::{CommitInfo, CommitRule, Requirements, by_confidence};
 use crate::candidate::Proposal;
 use crate::coordinates::as_count;
 use crate::lane::Lane;
+use crate::settings::SettingInfo;
+
+/// f.
+const FACTOR: SettingInfo = SettingInfo::number("factor", f64::MIN_POSITIVE..=f64::MAX, 1.0)
+    .says("doubt that the tokens of a step share; more commits more");
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "factor",
+    summary: "the n most confident masks with c_n >= 1 - factor / (n + 1)",
+    paper: "Fast-dLLM, arXiv 2505.22618",
+    settings: &[FACTOR],
+    requires: Requirements::NONE,
+    build: |of, _| Box::new(Factor::new(of.number(&FACTOR))),
+};
 
 /// The n most confident masks, n the largest with c_(m) >= 1 - f / (m + 1) for all 2 <= m <= n.
 #[derive(Clone, Copy, Debug, PartialEq)]

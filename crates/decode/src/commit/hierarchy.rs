@@ -1,11 +1,27 @@
 //! Hierarchy rule (dInfer): breaks runs of masks in the middle, so that the rest of a run has
 //! known neighbours on both sides.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{CommitRule, best_by};
+use super::{CommitInfo, CommitRule, Requirements, best_by};
 use crate::candidate::Proposal;
 use crate::lane::Lane;
+use crate::settings::SettingInfo;
+
+/// τ.
+const THRESHOLD: SettingInfo = SettingInfo::number("threshold", 0.0..=1.0, 0.9)
+    .says("confidence at which a mask is committed");
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "hierarchy",
+    summary: "a threshold, and the most confident mask of every run of masks",
+    paper: "dInfer",
+    settings: &[THRESHOLD],
+    requires: Requirements::NONE,
+    build: |of, _| Box::new(Hierarchy::new(of.number(&THRESHOLD))),
+};
 
 /// The confidence that the best of a run needs.
 const LOW: f64 = 0.4;

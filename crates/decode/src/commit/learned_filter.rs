@@ -1,13 +1,57 @@
 //! Learned filter (Learn2PD, arXiv 2509.25188): a small network says which masks are right already.
 
+use alloc::boxed::Box;
+use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{CommitRule, Reads, Scene, best_by};
+use super::{
+    BLOCKS, CommitHost, CommitInfo, CommitRule, Reads, Requirements, Scene, WHOLE_BLOCK, best_by,
+};
 use crate::candidate::Proposal;
 use crate::coordinates::{as_count, as_index};
+use crate::describe::{Capability, Fault};
 use crate::lane::Lane;
+use crate::settings::SettingInfo;
+
+/// τ_acc.
+const FILTER_THRESHOLD: SettingInfo = SettingInfo::number("filter_threshold", 0.0..=1.0, 0.96)
+    .says("the filter's probability at which a mask is committed");
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "learned_filter",
+    summary: "every mask that a small trained network accepts",
+    paper: "Learn2PD, arXiv 2509.25188",
+    settings: &[FILTER_THRESHOLD],
+    requires: Requirements {
+        schedules: BLOCKS,
+        caches: WHOLE_BLOCK,
+        needs: |_| Some(Capability::Filter),
+        suits: |_, host| suits(host),
+        ..Requirements::NONE
+    },
+    build: |of, input| {
+        let filter = input.filter.cloned().unwrap_or_default();
+        Box::new(LearnedFilter::new(filter, of.number(&FILTER_THRESHOLD)))
+    },
+};
+
+/// The filter reads blocks of the length that it was trained for.
+fn suits(host: &CommitHost<'_>) -> Result<(), Fault> {
+    const SETTING: &str = "block_length";
+    let length = host.schedule.get(SETTING).and_then(|of| of.as_count());
+    match (host.filter, length) {
+        (Some(size), Some(length)) if length != size => Err(Fault {
+            setting: SETTING,
+            message: format!(
+                "must be {size}, the block length of the model's filter, got {length}"
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
 
 /// A network B -> H -> B with biases and ReLU between: the confidences of a block's positions in,
 /// one logit per position out. The default accepts nothing and has size 0.

@@ -1,10 +1,26 @@
 //! Local leap (arXiv 2510.07081): near a sure token a less sure one is sure enough.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::CommitRule;
+use super::{CommitInfo, CommitRule, Requirements};
 use crate::candidate::Proposal;
 use crate::lane::Lane;
+use crate::settings::SettingInfo;
+
+/// τ.
+const THRESHOLD: SettingInfo = SettingInfo::number("threshold", 0.0..=1.0, 0.9)
+    .says("confidence at which a mask is committed");
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "local_leap",
+    summary: "a threshold, and 0.75 within four positions of a mask that reaches it",
+    paper: "LocalLeap, arXiv 2510.07081",
+    settings: &[THRESHOLD],
+    requires: Requirements::NONE,
+    build: |of, _| Box::new(LocalLeap::new(of.number(&THRESHOLD))),
+};
 
 /// How far from an anchor the lower threshold holds, in positions.
 const RADIUS: u32 = 4;

@@ -9,6 +9,7 @@ mod entropy;
 mod entropy_bound;
 mod factor;
 mod hierarchy;
+mod info;
 mod learned_filter;
 mod local_leap;
 mod margin;
@@ -16,13 +17,11 @@ mod scheduled;
 mod threshold;
 mod top_k;
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::candidate::Proposal;
 use crate::canvas::Canvas;
-use crate::config::CommitConfig;
+use crate::describe::Company;
 use crate::lane::Lane;
 
 pub use capped::Capped;
@@ -34,12 +33,37 @@ pub use entropy::Entropy;
 pub use entropy_bound::EntropyBound;
 pub use factor::Factor;
 pub use hierarchy::Hierarchy;
+pub use info::{CommitConfig, CommitHost, CommitInfo, CommitInput, Requirements};
 pub use learned_filter::{Filter, FilterError, LearnedFilter, Weights};
 pub use local_leap::LocalLeap;
 pub use margin::Margin;
 pub use scheduled::{Rank, Scheduled};
 pub use threshold::Threshold;
 pub use top_k::TopK;
+
+/// Every commit rule, in the order in which requests fall back to them.
+pub const COMMITS: &[&CommitInfo] = &[
+    &threshold::INFO,
+    &top_k::INFO,
+    &scheduled::INFO,
+    &factor::INFO,
+    &entropy::INFO,
+    &entropy_bound::INFO,
+    &margin::INFO,
+    &capped::INFO,
+    &credit::INFO,
+    &local_leap::INFO,
+    &hierarchy::INFO,
+    &early_commit::INFO,
+    &learned_filter::INFO,
+    &draft_verify::INFO,
+    &edit::INFO,
+];
+
+/// For rules that decide about a block as a whole.
+const BLOCKS: Company = Company::Only(&["block_wise"]);
+/// For rules that need every mask of the block scored in every forward.
+const WHOLE_BLOCK: Company = Company::Only(&["none", "prefix", "dual"]);
 
 /// Decides which masks of a lane are committed in this step.
 pub trait CommitRule: core::fmt::Debug + Send {
@@ -127,41 +151,6 @@ impl Guesses<'_> {
     /// Number of guesses in branch `branch`, counted from 1.
     pub fn filled(&self, branch: usize) -> usize {
         (branch * self.step).min(self.proposals.len())
-    }
-}
-
-/// The rule `config` describes.
-pub(crate) fn build(config: &CommitConfig, filter: Option<Arc<Filter>>) -> Box<dyn CommitRule> {
-    match *config {
-        CommitConfig::TopK { tokens_per_step } => Box::new(TopK::new(tokens_per_step)),
-        CommitConfig::Scheduled { steps, rank } => Box::new(Scheduled::new(steps, rank)),
-        CommitConfig::Threshold { threshold } => Box::new(Threshold::new(threshold)),
-        CommitConfig::Factor { factor } => Box::new(Factor::new(factor)),
-        CommitConfig::Entropy { threshold, penalty } => {
-            Box::new(Entropy::new(threshold).with_penalty(penalty))
-        }
-        CommitConfig::EntropyBound { bound } => Box::new(EntropyBound::new(bound)),
-        CommitConfig::Margin { threshold } => Box::new(Margin::new(threshold)),
-        CommitConfig::Capped { threshold, most } => Box::new(Capped::new(threshold, most)),
-        CommitConfig::LocalLeap { threshold } => Box::new(LocalLeap::new(threshold)),
-        CommitConfig::Hierarchy { threshold } => Box::new(Hierarchy::new(threshold)),
-        CommitConfig::Credit { threshold } => Box::new(Credit::new(threshold)),
-        CommitConfig::EarlyCommit {
-            tokens_per_step,
-            answer,
-        } => Box::new(EarlyCommit::new(tokens_per_step, answer)),
-        CommitConfig::LearnedFilter { threshold } => {
-            Box::new(LearnedFilter::new(filter.unwrap_or_default(), threshold))
-        }
-        CommitConfig::DraftVerify {
-            tokens_per_step,
-            draft_steps,
-        } => Box::new(DraftVerify::new(tokens_per_step, draft_steps)),
-        CommitConfig::Edit {
-            threshold,
-            edit_threshold,
-            most_passes,
-        } => Box::new(Edit::new(threshold, edit_threshold, most_passes)),
     }
 }
 

@@ -1,11 +1,44 @@
 //! Dream's samplers (Dream 7B, arXiv 2508.15487): a timetable says how many, a rank says which.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{CommitRule, by_worth};
+use super::{BLOCKS, CommitInfo, CommitRule, Requirements, by_worth};
 use crate::candidate::Proposal;
 use crate::effect::LaneId;
 use crate::lane::Lane;
+use crate::settings::SettingInfo;
+
+/// T.
+const DENOISING_STEPS: SettingInfo = SettingInfo::integer("denoising_steps", 1..=1024, 1)
+    .derived("as many as the lane has offsets")
+    .says("forwards of a lane");
+const RANK: SettingInfo =
+    SettingInfo::name("rank", &["confidence", "margin", "entropy"], "confidence")
+        .says("what makes a mask sure: probability, lead over the second token, low entropy");
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "scheduled",
+    summary: "a timetable of `denoising_steps` forwards says how many of the surest masks",
+    paper: "Dream, arXiv 2508.15487",
+    settings: &[DENOISING_STEPS, RANK],
+    requires: Requirements {
+        schedules: BLOCKS,
+        ..Requirements::NONE
+    },
+    build: |of, _| {
+        let steps = of
+            .value(&DENOISING_STEPS)
+            .and_then(|steps| steps.as_count());
+        let rank = match of.name(&RANK) {
+            "margin" => Rank::Margin,
+            "entropy" => Rank::Entropy,
+            _ => Rank::Confidence,
+        };
+        Box::new(Scheduled::new(steps, rank))
+    },
+};
 
 /// Where the timetable ends: t runs from 1 to this.
 const EPS: f32 = 1e-3;

@@ -1,10 +1,26 @@
 //! Threshold rule (Fast-dLLM, arXiv 2505.22618 §3.3): every mask with confidence `>= τ`.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::CommitRule;
+use super::{CommitInfo, CommitRule, Requirements};
 use crate::candidate::Proposal;
 use crate::lane::Lane;
+use crate::settings::SettingInfo;
+
+/// τ.
+const THRESHOLD: SettingInfo = SettingInfo::number("threshold", 0.0..=1.0, 0.9)
+    .says("confidence at which a mask is committed");
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "threshold",
+    summary: "every mask whose confidence reaches the threshold",
+    paper: "Fast-dLLM, arXiv 2505.22618",
+    settings: &[THRESHOLD],
+    requires: Requirements::NONE,
+    build: |of, _| Box::new(Threshold::new(of.number(&THRESHOLD))),
+};
 
 /// S = {i : c_i >= τ}; the shared progress rule adds the most confident mask if S is empty.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,11 +1,27 @@
 //! Top-k rule (LLaDA, arXiv 2502.09992 §2.4, low-confidence remasking): k tokens per step.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{CommitRule, by_confidence};
+use super::{CommitInfo, CommitRule, Requirements, by_confidence};
 use crate::candidate::Proposal;
 use crate::coordinates::as_index;
 use crate::lane::Lane;
+use crate::settings::{SettingInfo, UNBOUNDED};
+
+/// k.
+const TOKENS_PER_STEP: SettingInfo =
+    SettingInfo::integer("tokens_per_step", 1..=UNBOUNDED, 1).says("masks committed in a step");
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "top_k",
+    summary: "the `tokens_per_step` most confident masks",
+    paper: "LLaDA, arXiv 2502.09992",
+    settings: &[TOKENS_PER_STEP],
+    requires: Requirements::NONE,
+    build: |of, _| Box::new(TopK::new(of.count(&TOKENS_PER_STEP))),
+};
 
 /// The k most confident masks, lower offsets first on ties.
 #[derive(Clone, Copy, Debug, PartialEq)]

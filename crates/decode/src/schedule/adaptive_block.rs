@@ -1,11 +1,34 @@
 //! Adaptive blocks (AdaBlock-dLLM): a block ends where the model expects a delimiter.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{LaneSchedule, State};
+use super::{LaneSchedule, ScheduleInfo, Shape, State};
 use crate::candidate::Proposal;
 use crate::coordinates::Offset;
 use crate::effect::Effect;
+use crate::settings::SettingInfo;
+
+/// B.
+const BLOCK_LENGTH: SettingInfo = SettingInfo::integer("block_length", 1..=1024, 32)
+    .says("offsets of a block without a delimiter");
+/// τ_D.
+const DELIMITER_THRESHOLD: SettingInfo = SettingInfo::number("delimiter_threshold", 0.0..=1.0, 0.3)
+    .says("confidence at which a delimiter ends its block");
+
+/// The schedule's description.
+pub static INFO: ScheduleInfo = ScheduleInfo {
+    name: "adaptive_block",
+    summary: "blocks that end where the model expects a delimiter",
+    paper: "AdaBlock-dLLM",
+    settings: &[BLOCK_LENGTH, DELIMITER_THRESHOLD],
+    caches: &["dual", "none", "prefix"],
+    shape: Shape::ONE_LANE,
+    build: |of| {
+        let (length, threshold) = (of.count(&BLOCK_LENGTH), of.number(&DELIMITER_THRESHOLD));
+        Box::new(AdaptiveBlock::new(length, threshold))
+    },
+};
 
 /// The share of the canvas in which a delimiter is looked for.
 const WINDOW: f64 = 0.25;

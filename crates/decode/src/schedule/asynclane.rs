@@ -1,13 +1,127 @@
 //! AsyncLane schedule (arXiv 2606.08411, Alg. 1): fork at a boundary, refine behind, go on ahead.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{LaneSchedule, NewLane, State};
-use crate::boundary::Finder;
-use crate::config::AsyncLaneConfig;
+use super::{LaneSchedule, NewLane, ScheduleInfo, Shape, State};
+use crate::boundary::{Boundary, Finder, NumericPeriod};
 use crate::coordinates::{Offset, Span, as_count};
 use crate::effect::{Birth, Effect, LaneId, Role};
 use crate::lane::{Lane, Status};
+use crate::settings::{SettingInfo, Settings, UNBOUNDED};
+
+/// B.
+const BLOCK_LENGTH: SettingInfo =
+    SettingInfo::integer("block_length", 1..=1024, 32).says("offsets of a generate lane");
+/// w.
+const LOOKAHEAD: SettingInfo = SettingInfo::integer("lookahead", 0..=256, 32)
+    .says("offsets behind the generate lane that are scored and may be drafted");
+/// τ_draft.
+const DRAFT_THRESHOLD: SettingInfo = SettingInfo::number("draft_threshold", 0.0..=1.0, 0.9)
+    .says("confidence at which a mask of the lookahead is committed");
+const FORK: SettingInfo =
+    SettingInfo::name("fork", &["auto", "sentence", "newline", "off"], "auto")
+        .says("the delimiter behind which a generate lane forks");
+const NUMERIC: SettingInfo = SettingInfo::name("numeric", &["next", "strict"], "next")
+    .says("when a full stop behind a digit ends a sentence: by the next token, or never");
+/// ρ_min.
+const MIN_FILL: SettingInfo = SettingInfo::number("min_fill", 0.0..=1.0, 0.5)
+    .says("share of the lane that is filled before it forks");
+/// t_min.
+const MIN_CLOCK: SettingInfo =
+    SettingInfo::integer("min_clock", 0..=UNBOUNDED, 2).says("steps of the lane before it forks");
+const MAX_LANES: SettingInfo = SettingInfo::integer("max_lanes", 1..=32, 16)
+    .says("most lanes active at once; a fork beyond waits");
+const FORK_WHEN_COMPLETE: SettingInfo = SettingInfo::flag("fork_when_complete", true)
+    .says("a lane that is full forks at its last delimiter too");
+/// t = budget.
+const LANE_BUDGET: SettingInfo = SettingInfo::flag("lane_budget", false)
+    .says("on a cut canvas a generate lane ends after as many steps as it has offsets left");
+const COUPLED: SettingInfo = SettingInfo::flag("coupled", false)
+    .says("ablation: a continuation waits until its refine lane has finished");
+
+/// The schedule's description.
+pub static INFO: ScheduleInfo = ScheduleInfo {
+    name: "asynclane",
+    summary: "lanes that fork at the end of a sentence: one refines, one goes on",
+    paper: "AsyncLane, arXiv 2606.08411",
+    settings: &[
+        BLOCK_LENGTH,
+        LOOKAHEAD,
+        DRAFT_THRESHOLD,
+        FORK,
+        NUMERIC,
+        MIN_FILL,
+        MIN_CLOCK,
+        MAX_LANES,
+        FORK_WHEN_COMPLETE,
+        LANE_BUDGET,
+        COUPLED,
+    ],
+    caches: &["fused", "snapshot", "fresh", "elastic", "exact"],
+    shape: Shape {
+        max_lanes: |of| of.count(&MAX_LANES),
+        reach: |of| of.count(&BLOCK_LENGTH) + of.count(&LOOKAHEAD),
+        ..Shape::ONE_LANE
+    },
+    build: |of| Box::new(AsyncLane::new(AsyncLaneConfig::read(of))),
+};
+
+/// Parameters of the AsyncLane schedule. The paper prints none of these constants; defaults
+/// are in [`INFO`] and in the presets of the crate `engine`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AsyncLaneConfig {
+    /// B: length of a generate lane, `>= 1`.
+    pub block_length: u32,
+    /// w: positions behind the generate lane that are scored and may be drafted.
+    pub lookahead: u32,
+    /// τ_draft: confidence a draft needs; `None` commits no drafts.
+    pub draft_threshold: Option<f64>,
+    /// Where a generate lane may fork; `None` = never.
+    pub fork: Option<Boundary>,
+    /// ρ_min: share of the lane that must be filled before it forks, in `0.0..=1.0`.
+    pub min_fill: f64,
+    /// t_min: steps the lane must have run before it forks.
+    pub min_clock: u32,
+    /// Whether a lane that is already full forks at its last delimiter too.
+    pub fork_when_complete: bool,
+    /// Most lanes active at once, `>= 1`; a fork that would exceed it waits.
+    pub max_lanes: u32,
+    /// Whether a generate lane ends after as many steps as it has offsets left on a canvas that
+    /// was cut, whatever is still open in it (§3.1, t = budget); if that is its first offset,
+    /// generation ends there. Without it such a lane goes on until it is complete.
+    pub lane_budget: bool,
+    /// Ablation: the continuation waits until its refine lane has finished.
+    pub coupled: bool,
+}
+
+impl AsyncLaneConfig {
+    /// The parameters that the settings of the schedule say. A `draft_threshold` above 1 commits
+    /// no drafts.
+    pub fn read(of: &Settings) -> Self {
+        let numeric = match of.name(&NUMERIC) {
+            "strict" => NumericPeriod::Strict,
+            _ => NumericPeriod::Next,
+        };
+        Self {
+            block_length: of.count(&BLOCK_LENGTH),
+            lookahead: of.count(&LOOKAHEAD),
+            draft_threshold: Some(of.number(&DRAFT_THRESHOLD)).filter(|least| *least <= 1.0),
+            fork: match of.name(&FORK) {
+                "off" => None,
+                "sentence" => Some(Boundary::Sentence(numeric)),
+                "newline" => Some(Boundary::Newline),
+                _ => Some(Boundary::Auto(numeric)),
+            },
+            min_fill: of.number(&MIN_FILL),
+            min_clock: of.count(&MIN_CLOCK),
+            fork_when_complete: of.flag(&FORK_WHEN_COMPLETE),
+            max_lanes: of.count(&MAX_LANES),
+            lane_budget: of.flag(&LANE_BUDGET),
+            coupled: of.flag(&COUPLED),
+        }
+    }
+}
 
 /// A generate lane advances; where its known text holds a delimiter it forks into a refine lane
 /// that finishes the prefix and a continuation that goes on right away.
@@ -55,6 +169,10 @@ impl LaneSchedule for AsyncLane {
 
     fn draft_threshold(&self) -> Option<f64> {
         self.config.draft_threshold
+    }
+
+    fn forbid_forks(&mut self) {
+        self.config.fork = None;
     }
 }
 

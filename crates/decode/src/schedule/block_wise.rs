@@ -1,10 +1,35 @@
 //! Block-wise schedule (LLaDA §2.4, Fast-dLLM): one block at a time, left to right.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{LaneSchedule, State};
+use super::{LaneSchedule, ScheduleInfo, Shape, State};
 use crate::coordinates::Offset;
 use crate::effect::Effect;
+use crate::settings::SettingInfo;
+
+/// B.
+const BLOCK_LENGTH: SettingInfo =
+    SettingInfo::integer("block_length", 1..=1024, 32).says("offsets of a block");
+
+/// The schedule's description.
+pub static INFO: ScheduleInfo = ScheduleInfo {
+    name: "block_wise",
+    summary: "one block after the other, left to right",
+    paper: "LLaDA, arXiv 2502.09992; Fast-dLLM, arXiv 2505.22618",
+    settings: &[BLOCK_LENGTH],
+    caches: &["dual", "none", "prefix", "elastic", "exact"],
+    shape: Shape {
+        longest_lane: |of| Some(of.count(&BLOCK_LENGTH)),
+        reach: |of| of.count(&BLOCK_LENGTH) + BEHIND_BLOCK,
+        fills_canvas: true,
+        ..Shape::ONE_LANE
+    },
+    build: |of| Box::new(BlockWise::new(of.count(&BLOCK_LENGTH))),
+};
+
+/// Offsets behind a block that a compact refresh renews.
+const BEHIND_BLOCK: u32 = 32;
 
 /// A generate lane of `block_length` offsets; its successor starts when no mask is left in it.
 ///

@@ -3,28 +3,38 @@
 mod adaptive_block;
 mod asynclane;
 mod block_wise;
+mod info;
 mod multi_block;
 mod streaming;
 mod window;
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::candidate::Proposal;
 use crate::canvas::Canvas;
-use crate::config::ScheduleConfig;
 use crate::coordinates::{Offset, Span};
 use crate::effect::{Birth, Effect, LaneId, Role};
 use crate::lane::{Lane, LaneTree, Status};
 use crate::token_class::TokenClasses;
 
 pub use adaptive_block::AdaptiveBlock;
-pub use asynclane::AsyncLane;
+pub use asynclane::{AsyncLane, AsyncLaneConfig};
 pub use block_wise::BlockWise;
+pub use info::{ScheduleConfig, ScheduleInfo, Shape};
 pub use multi_block::MultiBlock;
 pub use streaming::Streaming;
 pub use window::Window;
+
+/// Every lane schedule, in the order in which requests fall back to them.
+pub const SCHEDULES: &[&ScheduleInfo] = &[
+    &asynclane::INFO,
+    &block_wise::INFO,
+    &adaptive_block::INFO,
+    &multi_block::INFO,
+    &window::INFO,
+    &streaming::INFO,
+];
 
 /// What a schedule reads and changes.
 #[derive(Clone, Debug)]
@@ -70,28 +80,14 @@ pub trait LaneSchedule: core::fmt::Debug + Send {
     fn draft_threshold(&self) -> Option<f64> {
         None
     }
-}
 
-/// The schedule `config` describes.
-pub(crate) fn build(config: &ScheduleConfig) -> Box<dyn LaneSchedule> {
-    match config {
-        ScheduleConfig::BlockWise { block_length } => Box::new(BlockWise::new(*block_length)),
-        ScheduleConfig::AdaptiveBlock {
-            block_length,
-            delimiter_threshold,
-        } => Box::new(AdaptiveBlock::new(*block_length, *delimiter_threshold)),
-        ScheduleConfig::MultiBlock {
-            block_length,
-            add_threshold,
-        } => Box::new(MultiBlock::new(*block_length, *add_threshold)),
-        ScheduleConfig::Window {
-            active,
-            outer,
-            cycle,
-        } => Box::new(Window::new(*active, *outer, *cycle)),
-        ScheduleConfig::Streaming { window } => Box::new(Streaming::new(*window)),
-        ScheduleConfig::AsyncLane(config) => Box::new(AsyncLane::new(config.clone())),
+    /// Whether the rows of a lane see no mask behind its lookahead between two full forwards.
+    fn drops_far_masks(&self) -> bool {
+        false
     }
+
+    /// Stops forking for good; called before [`Self::start`] where the text must follow a grammar.
+    fn forbid_forks(&mut self) {}
 }
 
 /// A lane about to be born.

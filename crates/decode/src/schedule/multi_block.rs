@@ -1,10 +1,32 @@
 //! Several blocks at once (d3LLM-TF multi-block decoding): the next block opens early.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{LaneSchedule, State};
+use super::{LaneSchedule, ScheduleInfo, Shape, State};
 use crate::coordinates::{Offset, Span};
 use crate::effect::Effect;
+use crate::settings::SettingInfo;
+
+/// B.
+const BLOCK_LENGTH: SettingInfo =
+    SettingInfo::integer("block_length", 1..=1024, 32).says("offsets of a block");
+const ADD_BLOCK_THRESHOLD: SettingInfo = SettingInfo::number("add_block_threshold", 0.0..=1.0, 0.1)
+    .says("share of the last block that is filled before the next one opens");
+
+/// The schedule's description.
+pub static INFO: ScheduleInfo = ScheduleInfo {
+    name: "multi_block",
+    summary: "the next block opens before the last one is full",
+    paper: "d3LLM, without training",
+    settings: &[BLOCK_LENGTH, ADD_BLOCK_THRESHOLD],
+    caches: &["dual", "none", "prefix"],
+    shape: Shape::ONE_LANE,
+    build: |of| {
+        let (length, threshold) = (of.count(&BLOCK_LENGTH), of.number(&ADD_BLOCK_THRESHOLD));
+        Box::new(MultiBlock::new(length, threshold))
+    },
+};
 
 /// One lane over all open blocks. A block is appended once the last one is filled to
 /// `add_threshold`; the first one leaves the lane once it is full, and has a commit in every

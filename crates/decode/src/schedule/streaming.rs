@@ -1,9 +1,26 @@
 //! A streaming window (WeDLM, arXiv 2512.22737 §3): the first offsets behind the frontier.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{LaneSchedule, State};
+use super::{LaneSchedule, ScheduleInfo, Shape, State};
 use crate::effect::Effect;
+use crate::settings::SettingInfo;
+
+/// W.
+const WINDOW: SettingInfo = SettingInfo::integer("window", 1..=256, 16)
+    .says("offsets of the window, committed ones among them");
+
+/// The schedule's description.
+pub static INFO: ScheduleInfo = ScheduleInfo {
+    name: "streaming",
+    summary: "a window that begins at the first open position and moves with it",
+    paper: "WeDLM, arXiv 2512.22737",
+    settings: &[WINDOW],
+    caches: &["exact"],
+    shape: Shape::ONE_LANE,
+    build: |of| Box::new(Streaming::new(of.count(&WINDOW))),
+};
 
 /// One lane that ends so many offsets behind the first open one and moves with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

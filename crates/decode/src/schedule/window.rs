@@ -1,11 +1,65 @@
 //! A sliding window (Window-Diffusion, arXiv 2601.20332): only the first masks are active.
 
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::format;
 use alloc::vec::Vec;
 
-use super::{LaneSchedule, State};
+use super::{LaneSchedule, ScheduleInfo, Shape, State};
 use crate::coordinates::{Offset, Span, as_index};
+use crate::describe::Fault;
 use crate::effect::{Effect, LaneId};
 use crate::lane::Lane;
+use crate::settings::{SettingDefault, SettingInfo, SettingKind, Settings, UNBOUNDED, Value};
+
+const ACTIVE: SettingInfo =
+    SettingInfo::integer("block_length", 1..=1024, 16).says("masks that may be committed");
+const OUTER: SettingInfo =
+    SettingInfo::integer("window", 1..=256, 64).says("masks that are seen, at least block_length");
+/// The same setting as that of the cache policies; an integer here.
+const REFRESH: SettingInfo = SettingInfo {
+    name: "refresh",
+    kind: SettingKind::NameOrInteger(&["lane", "never"], 1, UNBOUNDED),
+    default: SettingDefault::Value(Value::Integer(31)),
+    summary: "forwards between two forwards of the whole canvas",
+};
+
+/// The schedule's description.
+pub static INFO: ScheduleInfo = ScheduleInfo {
+    name: "window",
+    summary: "the first masks, sliding; masks far away are dropped between refreshes",
+    paper: "Window-Diffusion, arXiv 2601.20332",
+    settings: &[ACTIVE, OUTER, REFRESH],
+    caches: &["dual", "none", "elastic"],
+    shape: Shape {
+        check,
+        reach: |of| of.count(&OUTER),
+        ..Shape::ONE_LANE
+    },
+    build: |of| {
+        let cycle = of.count(&REFRESH).saturating_add(1);
+        Box::new(Window::new(of.count(&ACTIVE), of.count(&OUTER), cycle))
+    },
+};
+
+fn check(of: &Settings) -> Result<(), Fault> {
+    let (active, outer) = (of.count(&ACTIVE), of.count(&OUTER));
+    let fault = |setting: &SettingInfo, message| {
+        let setting = setting.name;
+        Err(Fault { setting, message })
+    };
+    if outer < active {
+        let message = format!("must be at least block_length = {active}, got {outer}");
+        return fault(&OUTER, message);
+    }
+    match of.value(&REFRESH) {
+        Some(Value::Integer(_)) => Ok(()),
+        _ => fault(
+            &REFRESH,
+            "must be an integer with schedule window".to_owned(),
+        ),
+    }
+}
 
 /// One lane over the first `active` masks, sliding right as they are filled; behind it the masks
 /// up to the `outer`-th are context. After `cycle` steps a new lane begins at the frontier. Every
@@ -78,5 +132,8 @@ impl LaneSchedule for Window {
     fn lookahead(&self, lane: &Lane) -> Span<Offset> {
         let end = lane.range().end;
         end.to(self.seen.max(end))
+    }
+    fn drops_far_masks(&self) -> bool {
+        true
     }
 }

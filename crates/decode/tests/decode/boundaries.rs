@@ -20,7 +20,7 @@ fn split_after(boundary: Boundary, texts: &[&str], code_prompt: bool) -> Option<
         fork: Some(boundary),
         ..asynclane()
     };
-    let schedule = asynclane_decode::ScheduleConfig::AsyncLane(config);
+    let schedule = crate::common::lanes(&config);
     let mut bench = Bench::after(&with_schedule(schedule), texts.len() as u32, code_prompt);
     let known = (0..).zip(texts).filter(|(_, text)| **text != "_");
     let said: Vec<_> = known.map(|(offset, text)| (offset, *text, 1.0)).collect();

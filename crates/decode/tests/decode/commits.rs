@@ -1,12 +1,11 @@
 //! Commit rules on hand-made masks: which are chosen, and which on ties.
 
 use asynclane_decode::{
-    Candidate, Capped, CommitConfig, CommitRule, Credit, DecoderConfig, Entropy, EntropyBound,
-    Factor, Hierarchy, Lane, LaneId, LocalLeap, Margin, Proposal, Rank, Role, Scheduled, Status,
-    Threshold, TopK,
+    Candidate, Capped, CommitRule, Credit, DecoderConfig, Entropy, EntropyBound, Factor, Hierarchy,
+    Lane, LaneId, LocalLeap, Margin, Proposal, Rank, Role, Scheduled, Status, Threshold, TopK,
 };
 
-use crate::common::{Bench, advance, at, block_wise, candidate, masked};
+use crate::common::{Bench, advance, at, block_wise, candidate, commit, masked};
 
 /// A lane of the offsets from 10 on.
 fn lane(id: u32) -> Lane {
@@ -315,7 +314,7 @@ fn on_a_tie_the_best_mask_is_the_lower_one() {
 /// Two tokens per step over one block: effects are ordered by offset, not by confidence.
 #[test]
 fn top_k_fills_a_block_two_by_two() {
-    let commit = CommitConfig::TopK { tokens_per_step: 2 };
+    let commit = commit("top_k").with("tokens_per_step", 2u32);
     let mut bench = Bench::new(
         &DecoderConfig {
             commit,

@@ -1,14 +1,14 @@
 //! The edge cases of AsyncLane §8 that live in `decode`, with their exact effects.
 
-use asynclane_decode::{AsyncLaneConfig, Birth, DoneReason, ScheduleConfig};
+use asynclane_decode::{AsyncLaneConfig, Birth, DoneReason};
 
 use crate::common::{
-    Bench, advance, asynclane, at, block_wise, done, draft, finish, fork, generate, masked, refine,
-    shorten, span, with_schedule,
+    Bench, advance, asynclane, at, block_wise, done, draft, finish, fork, generate, lanes, masked,
+    refine, shorten, span, with_schedule,
 };
 
 fn bench(config: AsyncLaneConfig, budget: u32) -> Bench {
-    Bench::new(&with_schedule(ScheduleConfig::AsyncLane(config)), budget)
+    Bench::new(&with_schedule(lanes(&config)), budget)
 }
 
 #[test]

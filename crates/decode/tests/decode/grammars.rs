@@ -1,6 +1,6 @@
 //! Decoding under a grammar, step by step, with the exact effects.
 
-use asynclane_decode::{AsyncLaneConfig, Birth, Constraint, DoneReason, ScheduleConfig};
+use asynclane_decode::{AsyncLaneConfig, Birth, Constraint, DoneReason};
 
 use crate::common::{
     Bench, Slots, advance, asynclane, block_wise, done, draft, finish, generate, masked, place,
@@ -149,7 +149,7 @@ fn forks_are_off_and_drafts_are_provisional() {
         draft_threshold: Option::Some(0.5),
         ..asynclane()
     };
-    let config = with_schedule(ScheduleConfig::AsyncLane(config));
+    let config = with_schedule(crate::common::lanes(&config));
     let mut bench = Bench::under(slots, &config, 12);
     let effects = bench.step(&[(0, "a", 0.95), (3, ".", 0.95), (4, "a", 0.6)]);
     let expected = [

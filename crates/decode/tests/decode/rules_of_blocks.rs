@@ -1,10 +1,8 @@
 //! The rules that read a whole block, on hand-made steps.
 
-use asynclane_decode::{
-    AnswerSpan, CommitConfig, CommitKind, DecoderConfig, Effect, Filter, Weights,
-};
+use asynclane_decode::{CommitConfig, CommitKind, DecoderConfig, Effect, Filter, Weights};
 
-use crate::common::{Bench, advance, at, block_wise, id, masked};
+use crate::common::{Bench, advance, at, block_wise, commit, id, masked};
 
 fn bench(commit: CommitConfig, block_length: u32, budget: u32) -> Bench {
     let config = DecoderConfig {
@@ -12,6 +10,13 @@ fn bench(commit: CommitConfig, block_length: u32, budget: u32) -> Bench {
         ..block_wise(block_length)
     };
     Bench::new(&config, budget)
+}
+
+fn editing(threshold: f64, edit_threshold: f64, passes: u32) -> CommitConfig {
+    commit("edit")
+        .with("threshold", threshold)
+        .with("edit_threshold", edit_threshold)
+        .with("edit_passes", passes)
 }
 
 fn edited(offset: u32, text: &str, probability: f64) -> Effect {
@@ -35,14 +40,10 @@ fn committed(effects: &[Effect]) -> Vec<u32> {
 /// The gap of every candidate here is 1: below every θ, so only an answer without masks is clear.
 #[test]
 fn early_commit_fills_the_canvas_once_the_answer_is_there() {
-    let answer = AnswerSpan {
-        start: at(4),
-        len: 2,
-    };
-    let commit = CommitConfig::EarlyCommit {
-        tokens_per_step: 2,
-        answer,
-    };
+    let commit = commit("early_commit")
+        .with("tokens_per_step", 2u32)
+        .with("answer_start", 4u32)
+        .with("answer_length", 2u32);
     let mut bench = bench(commit, 6, 8);
     let effects = bench.step(&[(4, "7", 0.9), (0, "a", 0.8), (5, "7", 0.7)]);
     assert_eq!(committed(&effects), [0, 4]);
@@ -57,14 +58,7 @@ fn early_commit_fills_the_canvas_once_the_answer_is_there() {
 
 #[test]
 fn early_commit_without_an_answer_on_the_canvas_is_top_k() {
-    let answer = AnswerSpan {
-        start: at(8),
-        len: 5,
-    };
-    let commit = CommitConfig::EarlyCommit {
-        tokens_per_step: 1,
-        answer,
-    };
+    let commit = commit("early_commit").with("answer_start", 8u32);
     let mut bench = bench(commit, 4, 8);
     for step in 1..=8 {
         assert_eq!(committed(&bench.step(&[])).len(), 1, "step {step}");
@@ -103,7 +97,7 @@ fn a_filter_is_two_layers() {
 /// confidences of committed tokens are asked for as well.
 #[test]
 fn a_learned_filter_commits_what_it_accepts_and_the_best() {
-    let commit = CommitConfig::LearnedFilter { threshold: 0.5 };
+    let commit = commit("learned_filter").with("filter_threshold", 0.5);
     let mut bench = bench(commit, 8, 8);
     let effects = bench.step(&[(1, "c", 0.6), (3, "7", 0.5), (6, "a", 0.9)]);
     assert_eq!(committed(&effects), [1, 6]);
@@ -113,10 +107,7 @@ fn a_learned_filter_commits_what_it_accepts_and_the_best() {
 
 #[test]
 fn draft_verify_takes_two_steps_from_one_forward_if_its_guess_was_right() {
-    let commit = CommitConfig::DraftVerify {
-        tokens_per_step: 1,
-        draft_steps: 2,
-    };
+    let commit = commit("draft_verify").with("draft_steps", 2u32);
     let said = [(0, "a", 0.9), (1, "c", 0.8), (2, "7", 0.7), (3, "a", 0.6)];
     let mut right = bench(commit.clone(), 4, 4);
     assert_eq!(right.step(&said)[0], masked(0, "a", 0.9));
@@ -138,11 +129,7 @@ fn draft_verify_takes_two_steps_from_one_forward_if_its_guess_was_right() {
 
 #[test]
 fn an_edit_rule_emits_a_block_when_it_is_settled() {
-    let commit = CommitConfig::Edit {
-        threshold: 0.7,
-        edit_threshold: 0.5,
-        most_passes: 16,
-    };
+    let commit = editing(0.7, 0.5, 16);
     let mut bench = bench(commit, 3, 6);
     let effects = bench.step(&[(0, "a", 0.9), (1, "c", 0.8), (2, "7", 0.3)]);
     assert_eq!(effects, [masked(0, "a", 0.9), masked(1, "c", 0.8)]);
@@ -159,11 +146,7 @@ fn an_edit_rule_emits_a_block_when_it_is_settled() {
 
 #[test]
 fn an_edit_rule_that_finds_no_end_is_given_one() {
-    let commit = CommitConfig::Edit {
-        threshold: 0.0,
-        edit_threshold: 0.0,
-        most_passes: 2,
-    };
+    let commit = editing(0.0, 0.0, 2);
     let mut bench = bench(commit, 2, 2);
     bench.step(&[(0, "a", 0.9), (1, "a", 0.9)]);
     assert_eq!(bench.step(&[(0, "c", 0.9)]), [edited(0, "c", 0.9)]);
@@ -175,11 +158,7 @@ fn an_edit_rule_that_finds_no_end_is_given_one() {
 /// A stop token may be edited away as long as its block is not settled.
 #[test]
 fn an_edit_rule_cuts_the_canvas_with_settled_stop_tokens_only() {
-    let commit = CommitConfig::Edit {
-        threshold: 0.5,
-        edit_threshold: 0.5,
-        most_passes: 16,
-    };
+    let commit = editing(0.5, 0.5, 16);
     let stop = crate::common::text(crate::common::STOPS[0]);
     let mut bench = bench(commit, 3, 9);
     let effects = bench.step(&[(0, "a", 0.9), (1, stop, 0.9), (2, "c", 0.9)]);

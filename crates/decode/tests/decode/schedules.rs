@@ -1,16 +1,16 @@
 //! The schedules of one lane, step by step, with the exact effects.
 
-use asynclane_decode::{Birth, CommitConfig, DecoderConfig, ScheduleConfig};
+use asynclane_decode::{Birth, DecoderConfig};
 
 use crate::common::{
-    Bench, advance, finish, generate, masked, resize, shorten, span, with_schedule,
+    Bench, advance, block_wise, commit, finish, generate, masked, resize, schedule, shorten, span,
+    with_schedule,
 };
 
 fn adaptive(budget: u32) -> Bench {
-    let schedule = ScheduleConfig::AdaptiveBlock {
-        block_length: 3,
-        delimiter_threshold: 0.5,
-    };
+    let schedule = schedule("adaptive_block")
+        .with("block_length", 3u32)
+        .with("delimiter_threshold", 0.5);
     Bench::new(&with_schedule(schedule), budget)
 }
 
@@ -57,10 +57,9 @@ fn an_adaptive_block_never_outgrows_the_budget() {
 }
 
 fn multi(add_threshold: f64) -> Bench {
-    let schedule = ScheduleConfig::MultiBlock {
-        block_length: 4,
-        add_threshold,
-    };
+    let schedule = schedule("multi_block")
+        .with("block_length", 4u32)
+        .with("add_block_threshold", add_threshold);
     Bench::new(&with_schedule(schedule), 16)
 }
 
@@ -114,13 +113,12 @@ fn a_stop_token_cuts_open_blocks() {
 /// Two active masks, four seen, three steps a cycle.
 #[test]
 fn a_window_slides_with_its_masks() {
-    let schedule = ScheduleConfig::Window {
-        active: 2,
-        outer: 4,
-        cycle: 3,
-    };
+    let schedule = schedule("window")
+        .with("block_length", 2u32)
+        .with("window", 4u32)
+        .with("refresh", 2u32);
     let config = DecoderConfig {
-        commit: CommitConfig::TopK { tokens_per_step: 1 },
+        commit: commit("top_k"),
         ..with_schedule(schedule)
     };
     let mut bench = Bench::new(&config, 12);
@@ -150,7 +148,7 @@ fn a_window_slides_with_its_masks() {
 /// WeDLM §3: the window ends four offsets behind the frontier, whatever is filled in it.
 #[test]
 fn a_streaming_window_moves_with_the_frontier() {
-    let config = with_schedule(ScheduleConfig::Streaming { window: 4 });
+    let config = with_schedule(schedule("streaming").with("window", 4u32));
     let mut bench = Bench::new(&config, 7);
     let range = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.range);
     assert_eq!(range(&bench), Some(span(0..4)));
@@ -166,7 +164,7 @@ fn a_streaming_window_moves_with_the_frontier() {
 /// Fast-dLLM v2: model blocks of eight, sub-blocks of four, a prompt of six.
 #[test]
 fn the_first_position_of_a_model_block_is_a_lane_of_its_own() {
-    let config = with_schedule(ScheduleConfig::BlockWise { block_length: 4 });
+    let config = block_wise(4);
     let mut bench = Bench::led(&config, 16, (6, 8));
     let range = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.range);
     let mut seen = Vec::new();
@@ -181,7 +179,7 @@ fn the_first_position_of_a_model_block_is_a_lane_of_its_own() {
 /// Two of the three positions of the prompt lie in the model's first block of four.
 #[test]
 fn a_first_block_is_shorter_by_what_the_prompt_has_of_it() {
-    let config = with_schedule(ScheduleConfig::BlockWise { block_length: 4 });
+    let config = block_wise(4);
     let mut bench = Bench::in_phase(&config, 8, 6);
     let range = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.range);
     assert_eq!(range(&bench), Some(span(0..2)));

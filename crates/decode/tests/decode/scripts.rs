@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use asynclane_decode::{
-    AsyncLaneConfig, Birth, Boundary, CommitConfig, CommitKind, Decoder, DecoderConfig, DoneReason,
-    Effect, Input, NumericPeriod, Offset, Proposal, Role, ScheduleConfig, Span, TokenClasses,
-    TokenId,
+    AsyncLaneConfig, Birth, Boundary, CommitKind, Decoder, DecoderConfig, DoneReason, Effect,
+    Input, NumericPeriod, Offset, Proposal, Role, Span, TokenClasses, TokenId,
 };
 
 use crate::common::{at, candidate, class, wanted};
@@ -157,7 +156,7 @@ impl<'a> Script<'a> {
             Some("newline") => Boundary::Newline,
             other => panic!("fork {other:?}"),
         };
-        let schedule = ScheduleConfig::AsyncLane(AsyncLaneConfig {
+        let schedule = crate::common::lanes(&AsyncLaneConfig {
             block_length: count("block"),
             lookahead: count("lookahead"),
             draft_threshold: number("draft"),
@@ -170,7 +169,7 @@ impl<'a> Script<'a> {
             coupled: find("coupled").is_some(),
         });
         let threshold = number("threshold").expect("threshold is missing");
-        let commit = CommitConfig::Threshold { threshold };
+        let commit = crate::common::commit("threshold").with("threshold", threshold);
         (
             DecoderConfig {
                 schedule,

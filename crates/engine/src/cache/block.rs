@@ -1,5 +1,4 @@
-//! Cache policies of schedules with one lane: none, prefix and dual (Fast-dLLM §3.2), and dual
-//! under a window.
+//! Cache policies of schedules with one lane: none, prefix and dual (Fast-dLLM §3.2).
 
 use decode::{ForwardKind, Place};
 
@@ -39,7 +38,7 @@ impl CachePolicy for Prefix {
 }
 
 /// A full forward when a block starts; then the block alone, reading the K/V of the whole
-/// canvas.
+/// canvas, or up to the lane's horizon where the schedule drops masks far away.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dual;
 
@@ -53,29 +52,6 @@ impl CachePolicy for Dual {
     }
 }
 
-/// A full forward when a lane starts; then the lane alone, reading the K/V up to the end of its
-/// lookahead: masks further right are dropped.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Window;
-
-impl CachePolicy for Window {
-    fn kind(&self, view: &View<'_>) -> ForwardKind {
-        view.kind(view.lane_started)
-    }
-
-    fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
-        if view.lane_started {
-            return plan.full(view, view.end(), Tables::SHARED);
-        }
-        plan.begin(ForwardKind::Decode);
-        for lane in view.decoder.lanes() {
-            let places = view.layout.places_of(lane.range);
-            plan.push_range(places, view.layout.place_of(lane.lookahead.end));
-        }
-        plan.close(Tables::SHARED);
-    }
-}
-
 fn block(view: &View<'_>, plan: &mut ForwardPlan, rows_end: impl Fn(Place) -> Place) {
     if view.lane_started {
         return plan.full(view, view.end(), Tables::SHARED);
@@ -83,7 +59,8 @@ fn block(view: &View<'_>, plan: &mut ForwardPlan, rows_end: impl Fn(Place) -> Pl
     plan.begin(ForwardKind::Decode);
     for lane in view.decoder.lanes() {
         let places = view.layout.places_of(lane.range);
-        plan.push_range(places.start.to(rows_end(places.end)), view.end());
+        let seen = view.layout.place_of(lane.horizon);
+        plan.push_range(places.start.to(rows_end(places.end)), seen);
     }
     plan.close(Tables::SHARED);
     plan.push_branches(view);

@@ -1,10 +1,98 @@
 //! Cache policies of AsyncLane (§4): snapshot, fresh and fused, with compact refresh.
 
-use decode::{ForwardKind, Offset, Place, Span};
+use decode::{
+    Fault, ForwardKind, Offset, Place, ScheduleConfig, SettingDefault, SettingInfo, SettingKind,
+    Settings, Span, UNBOUNDED, Value,
+};
 
 use super::{CachePolicy, ForwardPlan, PlanRow, Tables, View};
-use crate::decoding::{Compact, Refresh};
 use crate::layout::slot_of;
+
+/// Which rows of the lanes a forward computes.
+pub(super) const fn rows(default: &'static str) -> SettingInfo {
+    SettingInfo::name("rows", &["all", "open"], default)
+        .says("rows of a forward: all of the lanes, or masks and tokens committed last")
+}
+
+/// When K/V are renewed.
+pub(super) const fn refresh(default: Value<'static>) -> SettingInfo {
+    SettingInfo {
+        name: "refresh",
+        kind: SettingKind::NameOrInteger(&["lane", "never"], 1, UNBOUNDED),
+        default: SettingDefault::Value(default),
+        summary: "when K/V are renewed: at every lane start, never, or after so many forwards",
+    }
+}
+
+/// m of AsyncLane eq. 12.
+pub(super) const MARGIN: SettingInfo = SettingInfo::integer("refresh_margin", 0..=1024, 0)
+    .derived("as far as the lanes of the schedule reach")
+    .says("positions behind the furthest valid token that a refresh renews");
+
+/// Compact refresh (AsyncLane eq. 12): renews `[0, P + Leff + margin)` only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Compact {
+    /// When.
+    refresh: Refresh,
+    /// m: positions behind the furthest lane's valid tokens, at least as many as the lanes reach.
+    margin: u32,
+}
+
+/// When cached K/V are renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refresh {
+    /// Whenever a generate lane starts, by fork or spawn.
+    Lane,
+    /// After this many forwards without one; 0 = every forward is a refresh.
+    Every(u32),
+    /// Only the first forward.
+    Never,
+}
+
+impl Compact {
+    /// As the settings of a policy say.
+    pub(super) fn read(of: &Settings, refresh: &SettingInfo, schedule: &ScheduleConfig) -> Self {
+        Self {
+            refresh: match of.value(refresh) {
+                Some(Value::Name("never")) => Refresh::Never,
+                Some(Value::Integer(_)) => Refresh::Every(of.count(refresh)),
+                _ => Refresh::Lane,
+            },
+            margin: margin(of, schedule),
+        }
+    }
+}
+
+/// The margin that the settings say, else as far as the lanes of the schedule reach.
+pub(super) fn margin(of: &Settings, schedule: &ScheduleConfig) -> u32 {
+    let margin = of.value(&MARGIN).and_then(|margin| margin.as_count());
+    margin.unwrap_or_else(|| schedule.reach())
+}
+
+/// Refuses a margin that lanes of the schedule exceed.
+pub(super) fn check_margin(of: &Settings, schedule: &ScheduleConfig) -> Result<(), Fault> {
+    let (margin, reach, name) = (margin(of, schedule), schedule.reach(), schedule.name());
+    if margin >= reach {
+        return Ok(());
+    }
+    Err(Fault {
+        setting: MARGIN.name,
+        message: format!(
+            "must be at least {reach}, as far as lanes of schedule {name} reach, got {margin}"
+        ),
+    })
+}
+
+/// Refuses open rows where every lane reads up to its own end only.
+pub(super) fn refuse_open(of: &Settings, rows: &SettingInfo, name: &str) -> Result<(), Fault> {
+    match of.name(rows) {
+        "open" => Err(Fault {
+            setting: rows.name,
+            message: format!("open needs cache fused, got cache {name}"),
+        }),
+        _ => Ok(()),
+    }
+}
 
 /// A lane sees its prefix, itself and its lookahead, nothing to the right.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +219,7 @@ fn kind(compact: &Compact, view: &View<'_>) -> ForwardKind {
 /// forward.
 fn refreshes(compact: &Compact, view: &View<'_>, plan: &mut ForwardPlan) -> bool {
     if kind(compact, view) != ForwardKind::Decode {
-        refresh(compact.margin, view, plan);
+        renew(compact.margin, view, plan);
         return true;
     }
     plan.begin(ForwardKind::Decode);
@@ -139,7 +227,7 @@ fn refreshes(compact: &Compact, view: &View<'_>, plan: &mut ForwardPlan) -> bool
 }
 
 /// Plans a refresh of `[0, P + Leff + margin)`, the first forward up to the last lane's end.
-pub(super) fn refresh(margin: u32, view: &View<'_>, plan: &mut ForwardPlan) {
+pub(super) fn renew(margin: u32, view: &View<'_>, plan: &mut ForwardPlan) {
     let rows = view
         .decoder
         .lanes()

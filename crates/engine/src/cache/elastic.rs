@@ -1,9 +1,31 @@
 //! Elastic cache (Elastic-Cache, arXiv 2510.14973): K/V are renewed when they have drifted.
 
-use decode::{Candidate, Decoder, ForwardKind, Offset, Proposal, TokenId};
+use decode::{
+    AttentionKind, Candidate, Company, Decoder, ForwardKind, Offset, Proposal, SettingInfo, TokenId,
+};
 
-use super::compact::{open_rows, refresh, see_written};
-use super::{CachePolicy, ForwardPlan, View};
+use super::compact::{self, MARGIN, open_rows, renew, see_written};
+use super::{CacheInfo, CachePolicy, ForwardPlan, View};
+
+/// γ.
+const DRIFT_THRESHOLD: SettingInfo = SettingInfo::number("drift_threshold", 0.0..=1.0, 0.9)
+    .says("similarity of a watched token's answer below which K/V are renewed");
+
+/// The policy's description.
+pub static INFO: CacheInfo = CacheInfo {
+    name: "elastic",
+    summary: "one table, open rows, renewed when watched tokens have drifted",
+    paper: "Elastic-Cache, arXiv 2510.14973",
+    settings: &[MARGIN, DRIFT_THRESHOLD],
+    schedules: Company::Only(&[]),
+    attention: &[AttentionKind::Full],
+    check: compact::check_margin,
+    pages: |of| of.shared_table(of.budget),
+    build: |of, input| {
+        let margin = compact::margin(of, input.schedule);
+        Box::new(Elastic::new(margin, of.number(&DRIFT_THRESHOLD)))
+    },
+};
 
 /// Tokens that are watched.
 const TRACKED: u32 = 4;
@@ -25,8 +47,8 @@ pub(crate) struct Elastic {
 }
 
 impl Elastic {
-    /// `margin` as in [`Compact`](crate::decoding::Compact); `threshold` γ: the similarity below
-    /// which K/V are renewed, in `0.0..=1.0`.
+    /// `margin` m of AsyncLane eq. 12; `threshold` γ: the similarity below which K/V are renewed,
+    /// in `0.0..=1.0`.
     pub(crate) fn new(margin: u32, threshold: f64) -> Self {
         Self {
             margin,
@@ -52,7 +74,7 @@ impl CachePolicy for Elastic {
 
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
         if self.kind(view) != ForwardKind::Decode {
-            return refresh(self.margin, view, plan);
+            return renew(self.margin, view, plan);
         }
         plan.begin(ForwardKind::Decode);
         plan.tracked

@@ -1,9 +1,26 @@
 //! Exact K/V: what is committed left of the frontier never changes for weights that look back only.
 
-use decode::{ForwardKind, LaneView, Offset, Place};
+use decode::{AttentionKind, Company, ForwardKind, LaneView, Offset, Place};
+use step::Attention;
 
-use super::{CachePolicy, ForwardPlan, PlanRow, Tables, View};
+use super::{CacheInfo, CachePolicy, ForwardPlan, PlanRow, Tables, View};
 use crate::layout::slot_of;
+
+/// The policy's description.
+pub static INFO: CacheInfo = CacheInfo {
+    name: "exact",
+    summary: "every token forwarded once when it is final; for causal and block-causal weights",
+    paper: "WeDLM, arXiv 2512.22737 §3; SDAR; Fast-dLLM v2, arXiv 2509.26328",
+    settings: &[],
+    schedules: Company::Only(&[]),
+    attention: &[AttentionKind::BlockCausal, AttentionKind::Causal],
+    check: |_, _| Ok(()),
+    pages: |of| of.shared_table(of.budget),
+    build: |_, input| match input.attention {
+        Attention::Blocks(length) => Box::new(Blocks { length }),
+        Attention::Causal | Attention::Full => Box::new(Causal),
+    },
+};
 
 /// Causal weights (WeDLM §3): committed tokens in front by position, then masks by position, each
 /// at its own position and seeing the rows before it. The run of committed tokens that begins at

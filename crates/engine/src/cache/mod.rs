@@ -2,57 +2,89 @@
 
 mod block;
 mod compact;
+mod dual;
 mod elastic;
 mod exact;
+mod fresh;
+mod fused;
+mod info;
+mod none;
+mod prefix;
+mod snapshot;
 
 use decode::{
     Decoder, Effect, ForwardKind, LaneId, Offset, Place, Proposal, Role, Slot, Span, as_count,
     as_index,
 };
-use step::Attention;
 
-use crate::decoding::{CacheConfig, RowSelection};
 use crate::layout::{Layout, slot_of};
 use crate::pages::Tables;
 
+pub use info::{CacheConfig, CacheInfo, CacheInput, Footprint};
+
+/// Every cache policy.
+pub const CACHES: &[&CacheInfo] = &[
+    &none::INFO,
+    &prefix::INFO,
+    &dual::INFO,
+    &snapshot::INFO,
+    &fresh::INFO,
+    &fused::INFO,
+    &elastic::INFO,
+    &exact::INFO,
+];
+
+/// The key of a sequence's page table where all of its lanes share one.
+pub const SHARED: LaneId = Tables::SHARED;
+
 /// What a policy may know of its sequence when it plans a forward.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct View<'a> {
+pub struct View<'a> {
     /// Where prompt, suffix and generation lie.
     pub(crate) layout: Layout,
     /// Lanes and canvas.
-    pub(crate) decoder: &'a Decoder,
+    pub decoder: &'a Decoder,
     /// No forward has run yet.
-    pub(crate) first: bool,
+    pub first: bool,
     /// Forwards since the last refresh.
-    pub(crate) since_refresh: u32,
+    pub since_refresh: u32,
     /// A generate lane has started since the last forward.
-    pub(crate) lane_started: bool,
+    pub lane_started: bool,
     /// End of the last refresh, or of the rightmost row that was forwarded since.
-    pub(crate) written: Place,
+    pub written: Place,
     /// Holds every offset that the last step wrote; start right of the end if it wrote none.
-    pub(crate) fresh: Span<Offset>,
+    pub fresh: Span<Offset>,
     /// Places `[0, sealed)` have their final K/V in the table.
-    pub(crate) sealed: Place,
+    pub sealed: Place,
     /// Predictions are read at the row before ([`step::Readout::Previous`]).
-    pub(crate) shifted: bool,
+    pub shifted: bool,
 }
 
 impl View<'_> {
     /// The place behind the canvas.
-    fn end(&self) -> Place {
+    pub fn end(&self) -> Place {
         self.layout.place_of(self.decoder.canvas().end())
     }
 
+    /// The place of a generated offset.
+    pub fn place(&self, offset: Offset) -> Place {
+        self.layout.place_of(offset)
+    }
+
+    /// The places of generated offsets.
+    pub fn places(&self, offsets: Span<Offset>) -> Span<Place> {
+        self.layout.places_of(offsets)
+    }
+
     /// Whether a candidate may be asked for at `place`.
-    fn wants(&self, place: Place) -> bool {
+    pub fn wants(&self, place: Place) -> bool {
         let offset = self.layout.offset_of(place);
         let is_open = offset.is_some_and(|at| self.decoder.canvas().get(at).is_none());
         is_open || self.decoder.lanes().any(|lane| lane.committed)
     }
 
     /// The kind of the next forward if a refresh is `due`, or not.
-    fn kind(&self, due: bool) -> ForwardKind {
+    pub fn kind(&self, due: bool) -> ForwardKind {
         match (self.first, due) {
             (true, _) => ForwardKind::Prefill,
             (false, true) => ForwardKind::Refresh,
@@ -63,18 +95,18 @@ impl View<'_> {
 
 /// One query position of a forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PlanRow {
+pub struct PlanRow {
     /// Whose token and position.
-    pub(crate) place: Place,
+    pub place: Place,
     /// Where its K/V go; the slot of its place unless rows are reordered.
-    pub(crate) slot: Slot,
+    pub slot: Slot,
     /// It sees the slots `[0, visible_end)`.
-    pub(crate) visible_end: Slot,
+    pub visible_end: Slot,
 }
 
 impl PlanRow {
     /// A row in the slot of its place that sees the slots of the places left of `end`.
-    pub(crate) fn at(place: Place, end: Place) -> Self {
+    pub fn at(place: Place, end: Place) -> Self {
         Self {
             place,
             slot: slot_of(place),
@@ -86,28 +118,31 @@ impl PlanRow {
 /// One forward of one sequence. Rows of all segments lie packed, by slot within a segment; no slot
 /// occurs twice.
 #[derive(Clone, Debug)]
-pub(crate) struct ForwardPlan {
-    pub(crate) kind: ForwardKind,
+pub struct ForwardPlan {
+    /// What the forward is to the sequence.
+    pub kind: ForwardKind,
     /// The rows are `[0, end)` of the sequence: no older K/V is read.
-    pub(crate) rewrites: bool,
-    pub(crate) rows: Vec<PlanRow>,
-    pub(crate) segments: Vec<PlanSegment>,
+    pub rewrites: bool,
+    /// The query positions.
+    pub rows: Vec<PlanRow>,
+    /// Their page tables.
+    pub segments: Vec<PlanSegment>,
     /// Offsets of committed tokens that are scored for the policy, ascending.
-    pub(crate) tracked: Vec<Offset>,
+    pub tracked: Vec<Offset>,
     /// Places `[0, sealed)` have their final K/V once the forward has run.
-    pub(crate) sealed: Place,
+    pub sealed: Place,
 }
 
 /// Rows under one page table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PlanSegment {
-    /// Whose table; [`Tables::SHARED`] where a sequence has only one.
-    pub(crate) table: LaneId,
+pub struct PlanSegment {
+    /// Whose table; [`SHARED`] where a sequence has only one.
+    pub table: LaneId,
     /// End of its rows in [`ForwardPlan::rows`]; they begin where the last segment ended.
-    pub(crate) end: u32,
+    pub end: u32,
     /// Branch of [`Decoder::guesses`]; 0 = the canvas as it stands. A branch has a table of its
     /// own for the time of the forward.
-    pub(crate) branch: u32,
+    pub branch: u32,
 }
 
 impl Default for ForwardPlan {
@@ -124,7 +159,8 @@ impl Default for ForwardPlan {
 }
 
 impl ForwardPlan {
-    fn begin(&mut self, kind: ForwardKind) {
+    /// Starts an empty plan.
+    pub fn begin(&mut self, kind: ForwardKind) {
         self.kind = kind;
         self.rewrites = false;
         self.rows.clear();
@@ -133,8 +169,8 @@ impl ForwardPlan {
         self.sealed = Place::ZERO;
     }
 
-    /// Rows for `places`, each of which sees the places left of `end`.
-    fn push_range(&mut self, places: Span<Place>, end: Place) {
+    /// Adds rows for `places`, each of which sees the places left of `end`.
+    pub fn push_range(&mut self, places: Span<Place>, end: Place) {
         let rows = places.iter().map(|place| PlanRow::at(place, end));
         self.rows.extend(rows);
     }
@@ -156,7 +192,8 @@ impl ForwardPlan {
         tables.then_some(segment.table)
     }
 
-    fn close(&mut self, table: LaneId) {
+    /// Ends the segment of the rows added since the last one; none if there are no such rows.
+    pub fn close(&mut self, table: LaneId) {
         let end = as_count(self.rows.len());
         let begin = self.segments.last().map_or(0, |segment| segment.end);
         if end > begin {
@@ -166,7 +203,7 @@ impl ForwardPlan {
     }
 
     /// Repeats the only segment for every branch that the decoder wants tried.
-    fn push_branches(&mut self, view: &View<'_>) {
+    pub fn push_branches(&mut self, view: &View<'_>) {
         let rows = self.rows.len();
         for branch in 1..=as_count(view.decoder.guesses().branches()) {
             self.rows.extend_from_within(..rows);
@@ -176,7 +213,7 @@ impl ForwardPlan {
     }
 
     /// A forward over `[0, end)` in which every row sees every other.
-    fn full(&mut self, view: &View<'_>, end: Place, table: LaneId) {
+    pub fn full(&mut self, view: &View<'_>, end: Place, table: LaneId) {
         self.begin(if view.first {
             ForwardKind::Prefill
         } else {
@@ -190,7 +227,7 @@ impl ForwardPlan {
 
 /// Decides the rows of a sequence's next forward. Planning twice without an effect in between
 /// gives the same plan: a sequence that does not fit into a step is planned again.
-pub(crate) trait CachePolicy: std::fmt::Debug + Send {
+pub trait CachePolicy: std::fmt::Debug + Send {
     /// What the next forward is, the kind that [`Self::plan`] gives it.
     fn kind(&self, view: &View<'_>) -> ForwardKind;
 
@@ -203,35 +240,6 @@ pub(crate) trait CachePolicy: std::fmt::Debug + Send {
     /// Whether lanes own page tables (fork snapshots); else all of a sequence share one.
     fn private_tables(&self) -> bool {
         false
-    }
-}
-
-/// The policy `config` describes, for weights trained with `attention`.
-pub(crate) fn build(config: &CacheConfig, attention: Attention) -> Box<dyn CachePolicy> {
-    match *config {
-        CacheConfig::Exact => match attention {
-            Attention::Blocks(length) => Box::new(exact::Blocks { length }),
-            Attention::Causal | Attention::Full => Box::new(exact::Causal),
-        },
-        CacheConfig::None => Box::new(block::NoCache),
-        CacheConfig::Prefix => Box::new(block::Prefix),
-        CacheConfig::Dual => Box::new(block::Dual),
-        CacheConfig::Window => Box::new(block::Window),
-        CacheConfig::Snapshot(compact) => Box::new(compact::Lanes {
-            compact,
-            private: true,
-        }),
-        CacheConfig::Fresh(compact) => Box::new(compact::Lanes {
-            compact,
-            private: false,
-        }),
-        CacheConfig::Fused { compact, rows } => Box::new(compact::Fused {
-            compact,
-            open: rows == RowSelection::Open,
-        }),
-        CacheConfig::Elastic { margin, threshold } => {
-            Box::new(elastic::Elastic::new(margin, threshold))
-        }
     }
 }
 

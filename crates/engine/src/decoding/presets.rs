@@ -1,9 +1,8 @@
 //! Named decoders: full settings that a request starts from.
 
+use decode::Value::{self, Flag, Integer, Name, Number};
 use step::{Attention, Readout};
 
-use super::caches::cache_goes_with;
-use super::field::Value::{self, Flag, Integer, Name, Number};
 use super::spec::DecodingSpec;
 
 /// A named, full setting.
@@ -21,7 +20,15 @@ pub struct Preset {
 pub const DEFAULT: &str = "balanced";
 
 /// Names of [`PRESETS`], in order.
-pub const NAMES: &[&str] = names!(PRESETS);
+pub const NAMES: &[&str] = &{
+    let mut names = [""; PRESETS.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = PRESETS[at].name;
+        at += 1;
+    }
+    names
+};
 
 /// The presets that are tuned for serving. Each is the fastest decoder of the measured comparison
 /// that loses at most so much against `vanilla`; a test holds them against the result file.
@@ -219,7 +226,7 @@ pub fn presets_for(attention: Attention) -> impl Iterator<Item = &'static Preset
     PRESETS.iter().filter(move |preset| {
         let spec = DecodingSpec::parse(preset.name);
         let decoding = spec.and_then(|spec| spec.suited_to(attention, Readout::Own).resolve());
-        decoding.is_ok_and(|of| cache_goes_with(of.cache.name(), attention))
+        decoding.is_ok_and(|of| of.cache.info().attention.contains(&attention.kind()))
     })
 }
 

@@ -1,9 +1,14 @@
-//! Which of the settings apply, and which combinations of policies make sense.
+//! From settings to a decoder: which schedule, commit rule and cache policy, with which values.
 
-use decode::DecoderConfig;
+use decode::{
+    AttentionKind, CommitInfo, Configured, DecoderConfig, Describe, Fault, ScheduleInfo,
+    SettingInfo, Value,
+};
 
-use super::spec::{DecodingSpec, Setting, SpecError, SpecFault, error};
-use super::{Decoding, caches, commits, schedules};
+use super::Decoding;
+use super::registry::{self, EARLY_STOP, MAX_FORWARDS, PRUNE, Registry};
+use super::spec::{DecodingSpec, SpecError, SpecFault, error};
+use crate::cache::CacheInfo;
 
 /// A caller's settings over those of a preset.
 pub(super) struct Resolver<'a> {
@@ -11,105 +16,238 @@ pub(super) struct Resolver<'a> {
     pub(super) preset: DecodingSpec,
 }
 
+/// A schedule, commit rule and cache policy that go together.
+#[derive(Clone, Copy)]
+struct Choice {
+    schedule: &'static ScheduleInfo,
+    commit: &'static CommitInfo,
+    cache: &'static CacheInfo,
+}
+
+/// Members that may be chosen, in order of preference.
+type Candidates<I> = Vec<&'static I>;
+
 impl Resolver<'_> {
     pub(super) fn resolve(self) -> Result<Decoding, SpecError> {
-        let schedule = self.name("schedule", "asynclane");
-        let commit_name = self.name("commit", "threshold");
-        let schedule_config = schedules::resolve(&self, schedule)?;
-        let commit = commits::resolve(&self, commit_name)?;
-        let cache_name = schedules::cache(&self, schedule)?;
-        commits::refuse_company(commit_name, schedule, cache_name)?;
-        let cache = caches::resolve(&self, cache_name, schedule)?;
-        let prune = self.flag("prune", true);
-        let early_stop = self.flag("early_stop", true);
-        if !early_stop && (schedule != "block_wise" || prune) {
-            let message = "false needs schedule block_wise and prune false".to_owned();
-            return Err(error("early_stop", SpecFault::Combination, message));
-        }
-        let max_forwards = match self.spec.get("max_forwards") {
-            Some(Setting::Integer(limit)) => Some(limit as u32),
-            _ => None,
-        };
-        let label = format!("{schedule}+{commit_name}+{}", cache.name());
-        let decoder = DecoderConfig {
-            schedule: schedule_config,
+        let choice = self.choose()?;
+        self.refuse_unread(&choice)?;
+        let Choice {
+            schedule,
             commit,
-            prune,
-            early_stop,
-        };
-        Ok(Decoding {
-            decoder,
             cache,
-            max_forwards,
-            force: self.flag("force", false),
+        } = choice;
+        let same_schedule = self.preset.name("schedule") == Some(schedule.name);
+        let same_cache = same_schedule && self.preset.name("cache") == Some(cache.name);
+        let own_commit = self.spec.name("commit").is_none();
+        let schedule = self.configure(schedule, same_schedule);
+        let commit = self.configure(commit, same_schedule || own_commit);
+        let cache = self.configure(cache, same_cache);
+        let check = (schedule.info().shape.check)(schedule.settings());
+        check.map_err(combination)?;
+        let check = (cache.info().check)(cache.settings(), &schedule);
+        check.map_err(combination)?;
+        let prune = self.flag(&PRUNE, same_schedule);
+        let early_stop = self.flag(&EARLY_STOP, same_schedule);
+        if !early_stop && (!schedule.info().shape.fills_canvas || prune) {
+            return Err(self.refuse_filling());
+        }
+        let max_forwards = self.spec.get(MAX_FORWARDS.name);
+        let label = format!("{}+{}+{}", schedule.name(), commit.name(), cache.name());
+        Ok(Decoding {
+            decoder: DecoderConfig {
+                schedule,
+                commit,
+                prune,
+                early_stop,
+            },
+            cache,
+            max_forwards: max_forwards.and_then(|limit| limit.as_count()),
             label,
         })
     }
 
-    /// A setting of the cache policy `name`: the caller's, else the preset's where the preset is
-    /// of the same policy.
-    pub(super) fn cache_setting(&self, name: &str, setting: &str) -> Option<Setting> {
-        match self.preset.name("cache") == Some(name) {
-            true => self.lookup(setting),
-            false => self.spec.get(setting),
+    /// The first combination that works: what the caller names, else what the preset names, else
+    /// the order of the registry (for cache policies that of the schedule). Where the attention
+    /// of the weights is known, a member that the caller and the preset leave open goes with it.
+    fn choose(&self) -> Result<Choice, SpecError> {
+        let known = self.spec.attention();
+        let suited = known.and_then(|attention| self.first(Some(attention)));
+        match suited.or_else(|| self.first(None)) {
+            Some(choice) => Ok(choice),
+            None => Err(self.conflict()),
         }
     }
 
-    /// Refuses a setting that `members` of a registry (names and what they read) read, but the
-    /// chosen one, which reads `own`, does not.
-    pub(super) fn refuse_foreign(
+    fn first(&self, attention: Option<AttentionKind>) -> Option<Choice> {
+        let all = self.registry();
+        let suits = |kinds: &[AttentionKind]| attention.is_none_or(|of| kinds.contains(&of));
+        let commits = self.candidates(all.commits(), |info| suits(info.requires.attention));
+        for schedule in self.candidates(all.schedules(), |_| true) {
+            let own = all.caches_of(schedule);
+            let same = self.preset.name("schedule") == Some(schedule.name);
+            let caches = match (self.named(all.caches()), same) {
+                (Some(named), _) => vec![named],
+                (None, true) => self.candidates(&own, |info| suits(info.attention)),
+                (None, false) => own
+                    .into_iter()
+                    .filter(|info| suits(info.attention))
+                    .collect(),
+            };
+            for commit in &commits {
+                let goes = |cache: &&&CacheInfo| all.goes(schedule, commit, cache);
+                if let Some(cache) = caches.iter().find(goes) {
+                    return Some(Choice {
+                        schedule,
+                        commit,
+                        cache,
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    /// What the caller names alone, else what the preset names and then all others that `suit`.
+    fn candidates<I: Describe>(
         &self,
-        kind: &str,
-        own: &[&str],
-        members: impl Iterator<Item = (&'static str, &'static [&'static str])> + Clone,
-    ) -> Result<(), SpecError> {
-        let foreign = |setting: &&str| !own.contains(setting) && self.spec.get(setting).is_some();
-        let mut read = members.clone().flat_map(|(_, reads)| reads).copied();
-        let Some(setting) = read.find(foreign) else {
-            return Ok(());
+        members: &[&'static I],
+        suits: impl Fn(&I) -> bool,
+    ) -> Candidates<I> {
+        if let Some(named) = self.named(members) {
+            return vec![named];
+        }
+        let preset = self.preset.name(I::KIND);
+        let preset = preset.and_then(|name| registry::find(members, name));
+        let others = members.iter().copied().filter(|info| suits(info));
+        preset.into_iter().chain(others).collect()
+    }
+
+    /// The member that the caller names, even if it is not among `members`.
+    fn named<I: Describe>(&self, members: &[&'static I]) -> Option<&'static I> {
+        let name = self.spec.name(I::KIND)?;
+        registry::find(members, name)
+    }
+
+    /// Why no combination works: of what the caller names, two do not go together.
+    fn conflict(&self) -> SpecError {
+        let all = self.registry();
+        let refuse = |field: &str, message| error(field, SpecFault::Combination, message);
+        let schedule = self.named(all.schedules());
+        let (commit, cache) = (self.named(all.commits()), self.named(all.caches()));
+        if let (Some(schedule), Some(cache)) = (schedule, cache) {
+            let caches = names(&all.caches_of(schedule));
+            if !caches.contains(&cache.name) {
+                let (cache, schedule, caches) = (cache.name, schedule.name, either(&caches));
+                let message = format!("{cache} does not go with schedule {schedule}: use {caches}");
+                return refuse("cache", message);
+            }
+        }
+        let Some(commit) = commit else {
+            return refuse("schedule", "goes with no commit rule".to_owned());
         };
-        let readers = members.filter(|(_, reads)| reads.contains(&setting));
-        let readers: Vec<&str> = readers.map(|(name, _)| name).collect();
-        let message = format!("is read by {kind} {} only", readers.join(", "));
-        Err(error(setting, SpecFault::Combination, message))
-    }
-
-    /// The caller's setting, else the preset's where the preset is of the same schedule.
-    pub(super) fn lookup(&self, name: &str) -> Option<Setting> {
-        let schedule = self.spec.name("schedule");
-        let same = schedule.is_none() || schedule == self.preset.name("schedule");
-        let commits = name == "commit" || commits::is_setting(name);
-        self.spec.get(name).or_else(|| {
-            let applies = same || (commits && self.spec.get("commit").is_none());
-            if applies { self.preset.get(name) } else { None }
-        })
-    }
-
-    pub(super) fn name(&self, name: &str, default: &'static str) -> &'static str {
-        match self.lookup(name) {
-            Some(Setting::Name(value)) => value,
-            _ => default,
+        let needs = |kind: &str, found: &str, allowed: &[&str]| {
+            let (name, allowed) = (commit.name, allowed.join(" or "));
+            let message = format!("{name} does not go with {kind} {found}: it needs {allowed}");
+            refuse("commit", message)
+        };
+        match (schedule, cache) {
+            (Some(schedule), _) if !commit.requires.schedules.admits(schedule.name) => {
+                let schedules = names(&all.schedules_for(commit));
+                needs("schedule", schedule.name, &schedules)
+            }
+            (_, Some(cache)) => needs("cache", cache.name, &names(&all.caches_for(commit))),
+            _ => refuse("commit", format!("{} goes with no schedule", commit.name)),
         }
     }
 
-    pub(super) fn count(&self, name: &str, default: i64) -> u32 {
-        match self.lookup(name) {
-            Some(Setting::Integer(value)) => value as u32,
-            _ => default as u32,
+    /// Refuses a setting of the caller that no chosen member reads.
+    fn refuse_unread(&self, choice: &Choice) -> Result<(), SpecError> {
+        let Choice {
+            schedule,
+            commit,
+            cache,
+        } = choice;
+        let chosen = [schedule.settings, commit.settings, cache.settings];
+        let all = self.registry();
+        for name in self.spec.named() {
+            if chosen.iter().any(|settings| reads(settings, name)) {
+                continue;
+            }
+            let readers = [
+                readers(all.schedules(), name),
+                readers(all.commits(), name),
+                readers(all.caches(), name),
+            ];
+            let readers: Vec<String> = readers.into_iter().flatten().collect();
+            if !readers.is_empty() {
+                let message = format!("is read by {} only", readers.join(" and "));
+                return Err(error(name, SpecFault::Combination, message));
+            }
         }
+        Ok(())
     }
 
-    pub(super) fn number(&self, name: &str, default: f64) -> f64 {
-        match self.lookup(name) {
-            Some(Setting::Number(value)) => value,
-            _ => default,
+    /// `info` with the caller's values, else those of the preset if it `applies`, else the
+    /// defaults.
+    fn configure<I: Describe>(&self, info: &'static I, applies: bool) -> Configured<I> {
+        let mut of = Configured::new(info);
+        for setting in info.settings() {
+            if let Some(value) = self.lookup(setting, applies) {
+                of = of.with(setting.name, value);
+            }
         }
+        of
     }
 
-    pub(super) fn flag(&self, name: &str, default: bool) -> bool {
-        match self.lookup(name) {
-            Some(Setting::Flag(value)) => value,
-            _ => default,
-        }
+    fn lookup(&self, setting: &SettingInfo, applies: bool) -> Option<Value<'static>> {
+        let preset = || self.preset.get(setting.name).filter(|_| applies);
+        self.spec.get(setting.name).or_else(preset)
+    }
+
+    fn flag(&self, setting: &SettingInfo, applies: bool) -> bool {
+        let value = self.lookup(setting, applies);
+        value.is_none_or(|value| value == Value::Flag(true))
+    }
+
+    fn refuse_filling(&self) -> SpecError {
+        let all = self.registry().schedules().iter();
+        let filling = all.filter(|schedule| schedule.shape.fills_canvas);
+        let filling: Vec<&str> = filling.map(|schedule| schedule.name).collect();
+        let message = format!(
+            "false needs schedule {} and prune false",
+            filling.join(" or ")
+        );
+        error(EARLY_STOP.name, SpecFault::Combination, message)
+    }
+
+    fn registry(&self) -> &Registry {
+        self.spec.registry()
+    }
+}
+
+fn combination(fault: Fault) -> SpecError {
+    error(fault.setting, SpecFault::Combination, fault.message)
+}
+
+fn reads(settings: &[SettingInfo], name: &str) -> bool {
+    settings.iter().any(|setting| setting.name == name)
+}
+
+/// Kind and names of the members that read the setting `name`.
+fn readers<I: Describe>(members: &[&'static I], name: &str) -> Option<String> {
+    let readers = members.iter().filter(|info| reads(info.settings(), name));
+    let readers: Vec<&str> = readers.map(|info| info.name()).collect();
+    (!readers.is_empty()).then(|| format!("{} {}", I::KIND, readers.join(", ")))
+}
+
+fn names<I: Describe>(members: &[&'static I]) -> Vec<&'static str> {
+    members.iter().map(|info| info.name()).collect()
+}
+
+/// `a, b or c`.
+fn either(names: &[&str]) -> String {
+    match names {
+        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => names.concat(),
     }
 }

@@ -1,24 +1,30 @@
 //! Settings of a decoder as a caller names them, checked for type and range.
 
+use decode::{AttentionKind, Mismatch, Value};
 use step::{Attention, Readout};
 
 use super::Decoding;
-use super::field::{FIELDS, Field, FieldKind, Value};
 use super::presets::{self, Preset};
+use super::registry::Registry;
 use super::resolve::Resolver;
 
 /// Settings as a caller named them, each checked for type and range.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DecodingSpec {
-    set: Vec<(&'static Field, Setting)>,
+    registry: Registry,
+    /// The attention of the weights, where it is known.
+    attention: Option<AttentionKind>,
+    set: Vec<Entry>,
 }
 
+/// One setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Setting {
-    Name(&'static str),
-    Integer(i64),
-    Number(f64),
-    Flag(bool),
+struct Entry {
+    name: &'static str,
+    value: Value<'static>,
+    /// The caller named it. What merely suits the weights is not read where no chosen member
+    /// reads it.
+    named: bool,
 }
 
 /// A setting that cannot be used.
@@ -50,39 +56,67 @@ pub enum SpecFault {
 const SUB_BLOCK: u32 = 8;
 
 impl DecodingSpec {
+    /// No settings yet; names are those of `registry`.
+    pub fn new(registry: Registry) -> Self {
+        Self {
+            registry,
+            attention: None,
+            set: Vec::new(),
+        }
+    }
+
+    /// No settings yet, for the same registry and the same weights.
+    #[must_use]
+    pub fn blank(&self) -> Self {
+        Self {
+            registry: self.registry.clone(),
+            attention: self.attention,
+            set: Vec::new(),
+        }
+    }
+
+    /// The members and fields that names refer to.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     /// Sets `name` to `value`, replacing an earlier value.
     ///
     /// # Errors
     /// Unknown field, wrong type, value out of range.
     pub fn set(&mut self, name: &str, value: Value<'_>) -> Result<(), SpecError> {
-        let field = FIELDS
-            .iter()
-            .find(|field| field.name == name)
-            .ok_or_else(|| {
-                let known: Vec<_> = FIELDS.iter().map(|field| field.name).collect();
-                error(
-                    name,
-                    SpecFault::Unknown,
-                    format!("is not known; known are {}", known.join(", ")),
-                )
-            })?;
-        let setting = check(field, value)?;
-        self.set.retain(|(known, _)| known.name != name);
-        self.set.push((field, setting));
+        let Some(field) = self.registry.field(name) else {
+            let fields = self.registry.fields().iter();
+            let known: Vec<_> = fields.map(|field| field.name).collect();
+            let message = format!("is not known; known are {}", known.join(", "));
+            return Err(error(name, SpecFault::Unknown, message));
+        };
+        let value = field.kind.check(value).map_err(|mismatch| {
+            let (fault, found) = match mismatch {
+                Mismatch::Type { found } => (SpecFault::Type, found),
+                Mismatch::Range { found } => (SpecFault::Value, found),
+            };
+            let expected = field.kind.describe();
+            error(name, fault, format!("must be {expected}, got {found}"))
+        })?;
+        let (name, named) = (field.name, true);
+        self.set.retain(|known| known.name != name);
+        self.set.push(Entry { name, value, named });
         Ok(())
     }
 
-    /// Reads `key=value,key=value`; an item without `=` is a preset's name.
+    /// As [`Registry::parse`], of the builtin registry.
     ///
     /// # Errors
     /// As [`Self::set`].
     pub fn parse(text: &str) -> Result<Self, SpecError> {
-        let mut spec = Self::default();
-        for item in text
-            .split(',')
-            .map(str::trim)
-            .filter(|item| !item.is_empty())
-        {
+        Registry::builtin().parse(text)
+    }
+
+    /// Sets every item of `text`: see [`Registry::parse`].
+    pub(super) fn read(&mut self, text: &str) -> Result<(), SpecError> {
+        let items = text.split(',').map(str::trim);
+        for item in items.filter(|item| !item.is_empty()) {
             let (name, value) = item.split_once('=').unwrap_or(("preset", item));
             let value = value.trim();
             let parsed = match value {
@@ -93,30 +127,29 @@ impl DecodingSpec {
                     .map(Value::Integer)
                     .unwrap_or_else(|_| value.parse().map_or(Value::Name(value), Value::Number)),
             };
-            spec.set(name.trim(), parsed)?;
+            self.set(name.trim(), parsed)?;
         }
-        Ok(spec)
+        Ok(())
     }
 
     /// What was set, by public name, in the order it was set.
     pub fn settings(&self) -> impl Iterator<Item = (&'static str, Value<'static>)> {
-        self.set.iter().map(|(field, setting)| {
-            let value = match *setting {
-                Setting::Name(name) => Value::Name(name),
-                Setting::Integer(number) => Value::Integer(number),
-                Setting::Number(number) => Value::Number(number),
-                Setting::Flag(flag) => Value::Flag(flag),
-            };
-            (field.name, value)
-        })
+        self.set.iter().map(|entry| (entry.name, entry.value))
+    }
+
+    /// The names that the caller set.
+    pub(super) fn named(&self) -> impl Iterator<Item = &'static str> {
+        let named = self.set.iter().filter(|entry| entry.named);
+        named.map(|entry| entry.name)
     }
 
     /// Puts the settings of `self` over those of `base`.
     pub fn over(&self, base: &Self) -> Self {
         let mut merged = self.clone();
-        for (field, setting) in &base.set {
-            if merged.get(field.name).is_none() {
-                merged.set.push((field, *setting));
+        merged.attention = self.attention.or(base.attention);
+        for entry in &base.set {
+            if merged.get(entry.name).is_none() {
+                merged.set.push(*entry);
             }
         }
         merged
@@ -127,7 +160,8 @@ impl DecodingSpec {
     /// a row before (Fast-dLLM v2), its sub-blocks of 8.
     #[must_use]
     pub fn suited_to(&self, attention: Attention, readout: Readout) -> Self {
-        let mut base = Self::default();
+        let mut base = self.blank();
+        base.attention = Some(attention.kind());
         if self.get("preset").is_none() {
             base.put("preset", Value::Name(presets::default_preset(attention)));
         }
@@ -140,6 +174,9 @@ impl DecodingSpec {
             };
             base.put("block_length", Value::Integer(i64::from(length)));
         }
+        for entry in &mut base.set {
+            entry.named = false;
+        }
         self.over(&base)
     }
 
@@ -149,23 +186,26 @@ impl DecodingSpec {
         debug_assert!(done.is_ok() || name == "block_length", "{done:?}");
     }
 
-    /// The decoder these settings describe. What is not set comes from the preset where it has
-    /// the same schedule (and cache), else from the field's default.
+    /// The decoder that these settings describe. Schedule, commit rule and cache policy that are
+    /// not named are those of the preset, or others that go with what is named. A setting that is
+    /// not named has the preset's value if the preset has the same schedule (and, for settings of
+    /// the cache policy, the same policy), else its default.
     ///
     /// # Errors
-    /// A field that the chosen policies do not read, or policies that do not go together.
+    /// Named members that do not go together, a setting that no chosen member reads, values that
+    /// do not go together.
     pub fn resolve(&self) -> Result<Decoding, SpecError> {
         let name = self.name("preset").unwrap_or(presets::DEFAULT);
         let preset = presets::preset(name).expect("preset names are checked when set");
         Resolver {
             spec: self,
-            preset: Self::of_preset(preset),
+            preset: self.of_preset(preset),
         }
         .resolve()
     }
 
-    fn of_preset(preset: &Preset) -> Self {
-        let mut spec = Self::default();
+    fn of_preset(&self, preset: &Preset) -> Self {
+        let mut spec = self.blank();
         for (name, value) in preset.fields {
             spec.set(name, *value)
                 .expect("presets hold valid settings, by test");
@@ -173,18 +213,20 @@ impl DecodingSpec {
         spec
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<Setting> {
-        self.set
-            .iter()
-            .find(|(field, _)| field.name == name)
-            .map(|(_, setting)| *setting)
+    pub(super) fn get(&self, name: &str) -> Option<Value<'static>> {
+        let found = self.set.iter().find(|entry| entry.name == name);
+        found.map(|entry| entry.value)
     }
 
     pub(super) fn name(&self, name: &str) -> Option<&'static str> {
         match self.get(name) {
-            Some(Setting::Name(value)) => Some(value),
+            Some(Value::Name(value)) => Some(value),
             _ => None,
         }
+    }
+
+    pub(super) fn attention(&self) -> Option<AttentionKind> {
+        self.attention
     }
 }
 
@@ -194,60 +236,9 @@ impl std::fmt::Display for DecodingSpec {
         let preset = self.name("preset");
         f.write_str(preset.unwrap_or(presets::DEFAULT))?;
         for (name, value) in self.settings().filter(|(name, _)| *name != "preset") {
-            match value {
-                Value::Name(text) => write!(f, ",{name}={text}")?,
-                Value::Integer(number) => write!(f, ",{name}={number}")?,
-                Value::Number(number) => write!(f, ",{name}={number}")?,
-                Value::Flag(flag) => write!(f, ",{name}={flag}")?,
-            }
+            write!(f, ",{name}={value}")?;
         }
         Ok(())
-    }
-}
-
-fn check(field: &Field, value: Value<'_>) -> Result<Setting, SpecError> {
-    let fault = |fault, found: String| {
-        Err(error(
-            field.name,
-            fault,
-            format!("must be {}, got {found}", field.kind.describe()),
-        ))
-    };
-    let find = |names: &[&'static str], text: &str| names.iter().copied().find(|n| *n == text);
-    match (field.kind, value) {
-        (FieldKind::Name(names) | FieldKind::NameOrInteger(names, ..), Value::Name(text)) => {
-            match find(names, text) {
-                Some(name) => Ok(Setting::Name(name)),
-                None => fault(SpecFault::Value, format!("\"{}\"", clip(text))),
-            }
-        }
-        (
-            FieldKind::Integer(min, max) | FieldKind::NameOrInteger(_, min, max),
-            Value::Integer(n),
-        ) => {
-            if (min..=max).contains(&n) {
-                Ok(Setting::Integer(n))
-            } else {
-                fault(SpecFault::Value, n.to_string())
-            }
-        }
-        (FieldKind::Number(min, max), Value::Integer(_) | Value::Number(_)) => {
-            let number = match value {
-                Value::Integer(n) => n as f64,
-                Value::Number(n) => n,
-                Value::Name(_) | Value::Flag(_) => f64::NAN,
-            };
-            if (min..=max).contains(&number) {
-                Ok(Setting::Number(number))
-            } else {
-                fault(SpecFault::Value, number.to_string())
-            }
-        }
-        (FieldKind::Flag, Value::Flag(flag)) => Ok(Setting::Flag(flag)),
-        (_, Value::Name(text)) => fault(SpecFault::Type, format!("\"{}\"", clip(text))),
-        (_, Value::Integer(n)) => fault(SpecFault::Type, n.to_string()),
-        (_, Value::Number(n)) => fault(SpecFault::Type, n.to_string()),
-        (_, Value::Flag(flag)) => fault(SpecFault::Type, flag.to_string()),
     }
 }
 

@@ -16,7 +16,7 @@ use decode::{
 };
 use step::{Attention, Readout};
 
-use crate::cache::{self, ForwardPlan, View};
+use crate::cache::{CacheInput, ForwardPlan, View};
 use crate::event::{FinishReason, Finished};
 use crate::layout::{Layout, Part};
 use crate::limits::Limits;
@@ -92,7 +92,12 @@ impl Sequence {
             filter: parts.filter.clone(),
         };
         let decoder = Decoder::new(&request.decoding.decoder, input, &mut effects);
-        let policy = cache::build(&request.decoding.cache, limits.attention);
+        let cache = &request.decoding.cache;
+        let input = CacheInput {
+            attention: limits.attention,
+            schedule: &request.decoding.decoder.schedule,
+        };
+        let policy = (cache.info().build)(cache.settings(), &input);
         let (prompt, budget) = (layout.given(), request.max_tokens);
         let promised = limits.worst_case_pages(prompt, budget, &request.decoding);
         Self {

@@ -19,8 +19,6 @@ pub(crate) struct Statistics {
     open_lanes: ByRole,
     /// By offset.
     times: Vec<Times>,
-    /// A continuation waits for its refine lane.
-    is_coupled: bool,
 }
 
 /// When an offset reached a state, since the moment that the driver counts from.
@@ -40,7 +38,6 @@ impl Statistics {
             },
             open_lanes: ByRole::default(),
             times: vec![Times::default(); as_index(request.max_tokens)],
-            is_coupled: request.decoding.decoder.is_coupled(),
         }
     }
 
@@ -160,9 +157,10 @@ impl Statistics {
                     *report.lanes_finished.of(lane.role) += 1;
                     *self.open_lanes.of(lane.role) -= 1;
                     if lane.role == Role::Refine && has_continuation(lane.parent, tree) {
-                        // The continuation ran in all steps of the refine lane, or (coupled)
+                        // The continuation ran in all steps of the refine lane, or waited and
                         // starts in the step behind its last one.
-                        let lead = match self.is_coupled {
+                        let waited = wakes_continuation(effects, lane.parent, tree);
+                        let lead = match waited {
                             true => -1,
                             false => lane.clock as i32 - 1,
                         };
@@ -180,6 +178,16 @@ impl Statistics {
         report.lanes_finished.refine += self.open_lanes.refine;
         self.open_lanes = ByRole::default();
     }
+}
+
+/// Whether `effects` wake the continuation that the fork of `parent` left.
+fn wakes_continuation(effects: &[Effect], parent: Option<LaneId>, tree: &LaneTree) -> bool {
+    let continuation = parent.and_then(|parent| tree.get(parent).children[1]);
+    let wakes = |effect: &Effect| match effect {
+        Effect::Wake { lane } => continuation == Some(*lane),
+        _ => false,
+    };
+    effects.iter().any(wakes)
 }
 
 /// Whether the fork of `parent` left a continuation.

@@ -1,7 +1,9 @@
 //! Every schedule with every commit rule and every cache policy that it goes with.
 
 use asynclane_engine::FinishReason;
-use asynclane_engine::decoding::{CACHES, COMMITS, DecodingSpec, SCHEDULES};
+use asynclane_engine::cache::CACHES;
+use asynclane_engine::decoding::{DecodingSpec, Registry};
+use decode::{COMMITS, SCHEDULES};
 use sim::{SimConfig, SimExecutor};
 use step::{Attention, Readout};
 
@@ -31,18 +33,17 @@ fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
 /// All combinations, as settings.
 fn combinations() -> Vec<String> {
     let mut all = Vec::new();
+    let registry = Registry::builtin();
     for schedule in SCHEDULES {
         for commit in COMMITS {
-            let allowed = schedule.caches.iter().filter(|cache| {
-                commit.schedules.contains(&schedule.name) && commit.caches.contains(cache)
-            });
-            for cache in allowed {
+            let caches = registry.caches_of(schedule).into_iter();
+            for cache in caches.filter(|cache| registry.goes(schedule, commit, cache)) {
                 let settings = format!(
-                    "vanilla,schedule={},commit={},cache={cache}",
-                    schedule.name, commit.name
+                    "vanilla,schedule={},commit={},cache={}",
+                    schedule.name, commit.name, cache.name
                 );
                 all.push(settings.clone());
-                if *cache == "fused" {
+                if cache.name == "fused" {
                     all.push(format!("{settings},rows=all"));
                 }
             }
@@ -157,9 +158,7 @@ fn every_other_combination_is_refused() {
                 schedule.name, commit.name, cache.name
             );
             let resolved = DecodingSpec::parse(&settings).and_then(|spec| spec.resolve());
-            let goes = schedule.caches.contains(&cache.name)
-                && commit.schedules.contains(&schedule.name)
-                && commit.caches.contains(&cache.name);
+            let goes = Registry::builtin().goes(schedule, commit, cache);
             assert_eq!(resolved.is_ok(), goes, "{settings}");
             refused += usize::from(resolved.is_err());
         }

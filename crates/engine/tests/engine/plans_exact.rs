@@ -149,7 +149,7 @@ fn a_cache_that_the_weights_do_not_go_with_is_refused() {
     );
     assert_eq!(
         refused("block_causal,commit=edit,force=true", CAUSAL),
-        "commit does not go with this model's causal attention"
+        "commit edit does not go with this model's causal attention"
     );
     assert_eq!(
         refused("balanced", SHIFTED),

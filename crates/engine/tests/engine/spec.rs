@@ -1,19 +1,35 @@
 //! Decoder settings: presets, precedence, and every way to get them wrong.
 
+use asynclane_engine::Engine;
+use asynclane_engine::cache::{CACHES, CacheConfig};
 use asynclane_engine::decoding::{
-    CacheConfig, Compact, DEFAULT_PRESET, DecodingSpec, FIELDS, FieldKind, PRESET_NAMES, PRESETS,
-    Refresh, RowSelection, SpecError, SpecFault, Value,
+    DEFAULT_PRESET, DecodingSpec, FieldKind, PRESET_NAMES, PRESETS, Registry, SettingKind,
+    SpecError, SpecFault, Value,
 };
 use decode::{
-    AnswerSpan, AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, NumericPeriod, Offset,
-    Rank, ScheduleConfig,
+    AsyncLaneConfig, Boundary, COMMITS, CommitConfig, CommitInfo, DecoderConfig, NumericPeriod,
+    Requirements, SCHEDULES, ScheduleConfig, SettingDefault, SettingInfo,
 };
+use sim::{SimConfig, SimExecutor};
+use step::{Attention, Executor, Readout};
 
-use crate::common::decoding;
+use crate::common::{config, decoding, sim};
 
 fn error(settings: &str) -> SpecError {
     let found = DecodingSpec::parse(settings).and_then(|spec| spec.resolve());
     found.map(|decoding| decoding.label).expect_err(settings)
+}
+
+fn schedule(name: &str) -> ScheduleConfig {
+    ScheduleConfig::find(SCHEDULES, name).expect("a schedule")
+}
+
+fn commit(name: &str) -> CommitConfig {
+    CommitConfig::find(COMMITS, name).expect("a commit rule")
+}
+
+fn cache(name: &str) -> CacheConfig {
+    CacheConfig::find(CACHES, name).expect("a cache policy")
 }
 
 #[test]
@@ -58,7 +74,7 @@ fn nothing_set_is_the_default_preset() {
         .resolve()
         .expect("the default is valid");
     assert_eq!(found, decoding(DEFAULT_PRESET));
-    let schedule = ScheduleConfig::AsyncLane(AsyncLaneConfig {
+    let lanes = AsyncLaneConfig {
         block_length: 32,
         lookahead: 8,
         draft_threshold: Some(0.97),
@@ -69,56 +85,47 @@ fn nothing_set_is_the_default_preset() {
         lane_budget: false,
         max_lanes: 16,
         coupled: false,
-    });
-    let commit = CommitConfig::Threshold { threshold: 0.97 };
+    };
+    let settings = found.decoder.schedule.settings();
+    assert_eq!(AsyncLaneConfig::read(settings), lanes);
+    let schedule = schedule("asynclane")
+        .with("lookahead", 8u32)
+        .with("draft_threshold", 0.97);
+    assert_eq!(schedule.reach(), 40);
     let decoder = DecoderConfig {
         schedule,
-        commit,
+        commit: commit("threshold").with("threshold", 0.97),
         prune: true,
         early_stop: true,
     };
     assert_eq!(found.decoder, decoder);
-    let compact = Compact {
-        refresh: Refresh::Every(32),
-        margin: 40,
-    };
-    assert_eq!(
-        found.cache,
-        CacheConfig::Fused {
-            compact,
-            rows: RowSelection::Open
-        }
-    );
+    let fused = cache("fused").with("refresh", 32u32).with("rows", "open");
+    assert_eq!(found.cache, fused);
     assert_eq!(found.max_forwards, None);
 }
 
 #[test]
 fn the_published_forms_keep_their_own_settings() {
     let vanilla = decoding("vanilla").decoder;
-    assert_eq!(vanilla.commit, CommitConfig::TopK { tokens_per_step: 1 });
     assert_eq!(
-        vanilla.schedule,
-        ScheduleConfig::BlockWise { block_length: 32 }
+        vanilla.commit,
+        commit("top_k").with("tokens_per_step", 1u32)
     );
+    let blocks = schedule("block_wise").with("block_length", 32u32);
+    assert_eq!(vanilla.schedule, blocks);
     let published = decoding("fast_dllm_dual_published").decoder;
     assert_eq!((published.prune, published.early_stop), (false, false));
-    let compact = Compact {
-        refresh: Refresh::Lane,
-        margin: 64,
-    };
-    assert_eq!(
-        decoding("asynclane_paper").cache,
-        CacheConfig::Snapshot(compact)
-    );
+    let paper = decoding("asynclane_paper");
+    assert_eq!(paper.cache, cache("snapshot").with("refresh", "lane"));
+    assert_eq!(paper.decoder.schedule.reach(), 64);
 }
 
 #[test]
 fn fields_override_their_preset() {
     let fast = decoding("fast,threshold=0.5,block_length=8,lookahead=0").decoder;
-    assert_eq!(fast.commit, CommitConfig::Threshold { threshold: 0.5 });
-    let ScheduleConfig::AsyncLane(lanes) = fast.schedule else {
-        panic!("{fast:?}")
-    };
+    assert_eq!(fast.commit, commit("threshold").with("threshold", 0.5));
+    assert_eq!(fast.schedule.name(), "asynclane");
+    let lanes = AsyncLaneConfig::read(fast.schedule.settings());
     assert_eq!((lanes.block_length, lanes.lookahead), (8, 0));
     assert_eq!(lanes.draft_threshold, Some(0.95), "the preset's");
 }
@@ -134,15 +141,8 @@ fn another_schedule_leaves_the_settings_of_the_preset_behind() {
         "asynclane+top_k+fused"
     );
     let other = decoding("balanced,cache=snapshot");
-    let compact = Compact {
-        refresh: Refresh::Lane,
-        margin: 40,
-    };
-    assert_eq!(
-        other.cache,
-        CacheConfig::Snapshot(compact),
-        "a refresh of 32 is fused's own"
-    );
+    let snapshot = cache("snapshot").with("refresh", "lane");
+    assert_eq!(other.cache, snapshot, "a refresh of 32 is fused's own");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_later_value_replaces_an_earlier_one() {
     spec.set("threshold", Value::Integer(1))
         .expect("an integer is a number");
     let found = spec.resolve().expect("valid").decoder.commit;
-    assert_eq!(found, CommitConfig::Threshold { threshold: 1.0 });
+    assert_eq!(found, commit("threshold").with("threshold", 1.0));
 }
 
 #[test]
@@ -160,11 +160,9 @@ fn settings_lie_over_others() {
     let base = DecodingSpec::parse("vanilla,block_length=8").expect("valid");
     let over = DecodingSpec::parse("tokens_per_step=4").expect("valid");
     let found = over.over(&base).resolve().expect("valid").decoder;
-    assert_eq!(found.commit, CommitConfig::TopK { tokens_per_step: 4 });
-    assert_eq!(
-        found.schedule,
-        ScheduleConfig::BlockWise { block_length: 8 }
-    );
+    assert_eq!(found.commit, commit("top_k").with("tokens_per_step", 4u32));
+    let blocks = schedule("block_wise").with("block_length", 8u32);
+    assert_eq!(found.schedule, blocks);
 }
 
 /// Settings, the fault, the field it is about, and the whole message.
@@ -275,7 +273,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
         "tokens_per_step is read by commit top_k, capped, early_commit, draft_verify only",
     ),
     (
-        "cache=dual",
+        "schedule=asynclane,cache=dual",
         SpecFault::Combination,
         "cache dual does not go with schedule asynclane: use fused, snapshot, fresh, elastic or exact",
     ),
@@ -332,7 +330,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "block_length=8,lookahead=8,refresh_margin=15",
         SpecFault::Combination,
-        "refresh_margin must be at least block_length + lookahead = 16, got 15",
+        "refresh_margin must be at least 16, as far as lanes of schedule asynclane reach, got 15",
     ),
     (
         "early_stop=false",
@@ -345,7 +343,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
         "early_stop false needs schedule block_wise and prune false",
     ),
     (
-        "wedlm,cache=dual",
+        "wedlm,schedule=streaming,cache=dual",
         SpecFault::Combination,
         "cache dual does not go with schedule streaming: use exact",
     ),
@@ -360,12 +358,12 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
         "position_penalty must be a number >= 0, got -1",
     ),
     (
-        "commit=edit",
+        "schedule=asynclane,commit=edit",
         SpecFault::Combination,
         "commit edit does not go with schedule asynclane: it needs block_wise",
     ),
     (
-        "fast_dllm_dual,commit=early_commit",
+        "cache=dual,commit=early_commit",
         SpecFault::Combination,
         "commit early_commit does not go with cache dual: it needs none or prefix",
     ),
@@ -373,6 +371,16 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
         "fast_dllm_dual,force=true",
         SpecFault::Combination,
         "force is read by commit edit only",
+    ),
+    (
+        "commit=scheduled,cache=fused",
+        SpecFault::Combination,
+        "commit scheduled does not go with cache fused: it needs none or prefix or dual or elastic or exact",
+    ),
+    (
+        "schedule=block_wise,refresh=4",
+        SpecFault::Combination,
+        "refresh is read by schedule window and cache snapshot, fresh, fused only",
     ),
     (
         "balanced,drift_threshold=0.5",
@@ -401,7 +409,7 @@ fn an_unknown_field_or_preset_is_told_the_known_ones() {
         (found.fault, found.field.as_str()),
         (SpecFault::Unknown, "treshold")
     );
-    for field in FIELDS {
+    for field in Registry::builtin().fields() {
         assert!(
             found.message.contains(field.name),
             "{}: {}",
@@ -419,15 +427,23 @@ fn an_unknown_field_or_preset_is_told_the_known_ones() {
     }
 }
 
+/// A value of this kind; the largest number.
+fn most(kind: &SettingKind) -> Value<'static> {
+    match *kind {
+        SettingKind::Name(names) | SettingKind::NameOrInteger(names, ..) => Value::Name(names[0]),
+        SettingKind::Integer(_, max) => Value::Integer(max),
+        SettingKind::Number(_, max) => Value::Number(max),
+        SettingKind::Flag => Value::Flag(true),
+    }
+}
+
 /// Every field that only AsyncLane reads is refused elsewhere, and no other is.
 #[test]
 fn fields_that_nobody_reads_are_refused() {
-    for field in FIELDS {
-        let value = match field.kind {
-            FieldKind::Name(names) | FieldKind::NameOrInteger(names, ..) => Value::Name(names[0]),
-            FieldKind::Integer(_, max) => Value::Integer(max),
-            FieldKind::Number(_, max) => Value::Number(max),
-            FieldKind::Flag => Value::Flag(true),
+    for field in Registry::builtin().fields() {
+        let value = match &field.kind {
+            FieldKind::Member(names) => Value::Name(names[0]),
+            FieldKind::Setting(kind) => most(kind),
         };
         let mut spec = DecodingSpec::parse("fast_dllm").expect("a preset");
         spec.set(field.name, value)
@@ -451,13 +467,13 @@ fn fields_that_nobody_reads_are_refused() {
 
 #[test]
 fn the_timetable_reads_its_settings() {
-    let commit = |settings: &str| decoding(settings).decoder.commit;
-    let scheduled = |steps, rank| CommitConfig::Scheduled { steps, rank };
-    assert_eq!(commit("dream"), scheduled(None, Rank::Entropy));
-    let found = commit("dream,denoising_steps=10,rank=margin");
-    assert_eq!(found, scheduled(Some(10), Rank::Margin));
-    let found = commit("vanilla,commit=scheduled");
-    assert_eq!(found, scheduled(None, Rank::Confidence));
+    let read = |settings: &str| decoding(settings).decoder.commit;
+    let scheduled = |rank: &'static str| commit("scheduled").with("rank", rank);
+    assert_eq!(read("dream"), scheduled("entropy"));
+    let found = read("dream,denoising_steps=10,rank=margin");
+    assert_eq!(found, scheduled("margin").with("denoising_steps", 10u32));
+    let found = read("vanilla,commit=scheduled");
+    assert_eq!(found, scheduled("confidence"));
     for (settings, message) in [
         (
             "dream,rank=best",
@@ -472,7 +488,7 @@ fn the_timetable_reads_its_settings() {
             "rank is read by commit scheduled only",
         ),
         (
-            "balanced,commit=scheduled",
+            "schedule=asynclane,commit=scheduled",
             "commit scheduled does not go with schedule asynclane: it needs block_wise",
         ),
     ] {
@@ -483,41 +499,194 @@ fn the_timetable_reads_its_settings() {
 /// Each of these settings has a place of its own.
 #[test]
 fn the_rules_of_blocks_read_their_settings() {
-    let commit = |settings: &str| {
-        let spec = DecodingSpec::parse(&format!("schedule=block_wise,{settings}"));
-        let decoding = spec.and_then(|spec| spec.resolve());
-        decoding.expect("valid settings").decoder.commit
+    let read = |settings: &str| decoding(&format!("schedule=block_wise,{settings}"));
+    let read = |settings: &str| read(settings).decoder.commit;
+    let answer = |start: u32, length: u32| {
+        let rule = commit("early_commit").with("answer_start", start);
+        rule.with("answer_length", length)
     };
-    let answer = |start, len| CommitConfig::EarlyCommit {
-        tokens_per_step: 1,
-        answer: AnswerSpan {
-            start: Offset::new(start),
-            len,
-        },
-    };
-    let early = "cache=prefix,commit=early_commit";
-    assert_eq!(commit(early), answer(0, 5));
-    let placed = format!("{early},answer_start=200,answer_length=7");
-    assert_eq!(commit(&placed), answer(200, 7));
-    let filter = |threshold| CommitConfig::LearnedFilter { threshold };
-    assert_eq!(commit("commit=learned_filter"), filter(0.96));
+    assert_eq!(read("commit=early_commit"), answer(0, 5));
+    let placed = "cache=prefix,commit=early_commit,answer_start=200,answer_length=7";
+    assert_eq!(read(placed), answer(200, 7));
+    let filter = |threshold: f64| commit("learned_filter").with("filter_threshold", threshold);
+    assert_eq!(read("commit=learned_filter"), filter(0.96));
     let loose = "commit=learned_filter,filter_threshold=0.9";
-    assert_eq!(commit(loose), filter(0.9));
+    assert_eq!(read(loose), filter(0.9));
+    let drafts = commit("draft_verify").with("tokens_per_step", 2u32);
     assert_eq!(
-        commit("commit=draft_verify,tokens_per_step=2,draft_steps=8"),
-        CommitConfig::DraftVerify {
-            tokens_per_step: 2,
-            draft_steps: 8
-        }
+        read("commit=draft_verify,tokens_per_step=2,draft_steps=8"),
+        drafts.with("draft_steps", 8u32)
     );
+    let edits = commit("edit").with("edit_threshold", 0.0);
     assert_eq!(
-        commit("commit=edit,edit_threshold=0,edit_passes=3"),
-        CommitConfig::Edit {
-            threshold: 0.7,
-            edit_threshold: 0.0,
-            most_passes: 3
-        }
+        read("commit=edit,edit_threshold=0,edit_passes=3"),
+        edits.with("edit_passes", 3u32)
     );
+}
+
+/// Attention and where predictions are read, of every kind of weights.
+const WEIGHTS: [(Attention, Readout); 4] = [
+    (Attention::Full, Readout::Own),
+    (Attention::Blocks(32), Readout::Own),
+    (Attention::Blocks(32), Readout::Previous),
+    (Attention::Causal, Readout::Own),
+];
+
+/// Resolves `settings` for these weights and asks an engine with every capability to admit them.
+fn admitted(settings: &str, (attention, readout): (Attention, Readout)) -> String {
+    let spec = DecodingSpec::parse(settings).expect(settings);
+    let decoding = spec.suited_to(attention, readout).resolve();
+    let decoding = decoding.unwrap_or_else(|error| panic!("{settings}: {error}"));
+    let model = SimConfig {
+        attention,
+        readout,
+        ..sim(1000, 4)
+    };
+    let executor = SimExecutor::new(model).expect("a valid model");
+    let limits = Engine::new(&config(), executor.spec()).limits();
+    let label = decoding.label.clone();
+    let admitted = limits.admit_decoder(&decoding);
+    admitted.unwrap_or_else(|refusal| panic!("{settings} as {label}: {refusal}"));
+    label
+}
+
+/// What the caller leaves open goes with what the caller names, and with the weights.
+#[test]
+fn a_member_that_is_named_alone_gets_company_that_it_goes_with() {
+    let registry = Registry::builtin();
+    for weights in WEIGHTS {
+        let kind = weights.0.kind();
+        for cache in registry.caches() {
+            if cache.attention.contains(&kind) {
+                let label = admitted(&format!("cache={}", cache.name), weights);
+                assert!(label.ends_with(cache.name), "{label}");
+            }
+        }
+        for schedule in registry.schedules() {
+            let caches = registry.caches_of(schedule);
+            if caches.iter().any(|cache| cache.attention.contains(&kind)) {
+                let label = admitted(&format!("schedule={}", schedule.name), weights);
+                assert!(label.starts_with(schedule.name), "{label}");
+            }
+        }
+        for commit in registry.commits() {
+            let caches = registry.caches_for(commit);
+            let possible = caches.iter().any(|cache| cache.attention.contains(&kind));
+            if possible && commit.requires.attention.contains(&kind) {
+                let more = match commit.name {
+                    // The filter of these tests reads blocks of 32.
+                    "learned_filter" => ",block_length=32",
+                    _ => "",
+                };
+                let label = admitted(&format!("commit={}{more}", commit.name), weights);
+                assert!(label.contains(&format!("+{}+", commit.name)), "{label}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_left_open_is_the_presets_before_anything_else() {
+    let labels = [
+        ("commit=early_commit", "block_wise+early_commit+none"),
+        (
+            "schedule=block_wise,commit=early_commit",
+            "block_wise+early_commit+none",
+        ),
+        (
+            "fast_dllm_prefix,commit=early_commit",
+            "block_wise+early_commit+prefix",
+        ),
+        (
+            "fast_dllm_dual,commit=early_commit",
+            "block_wise+early_commit+none",
+        ),
+        ("cache=dual", "block_wise+threshold+dual"),
+        ("dream,schedule=asynclane", "asynclane+threshold+fused"),
+        ("wedlm,cache=dual", "block_wise+entropy+dual"),
+        ("commit=capped", "asynclane+capped+fused"),
+    ];
+    for (settings, label) in labels {
+        assert_eq!(decoding(settings).label, label, "{settings}");
+    }
+}
+
+/// A setting of one name has one type and one range, whoever reads it; everything that is shown
+/// to callers is there.
+#[test]
+fn members_describe_themselves_in_full() {
+    let registry = Registry::builtin();
+    let mut settings: Vec<SettingInfo> = Vec::new();
+    for info in registry.schedules() {
+        assert!(
+            !info.summary.is_empty() && !info.paper.is_empty(),
+            "{info:?}"
+        );
+        settings.extend(info.settings);
+    }
+    for info in registry.commits() {
+        assert!(
+            !info.summary.is_empty() && !info.paper.is_empty(),
+            "{info:?}"
+        );
+        settings.extend(info.settings);
+    }
+    for info in registry.caches() {
+        assert!(
+            !info.summary.is_empty() && !info.paper.is_empty(),
+            "{info:?}"
+        );
+        settings.extend(info.settings);
+        // Who goes with whom is said once.
+        let twice = |of: &&&decode::ScheduleInfo| of.caches.contains(&info.name);
+        let named = registry.schedules().iter().filter(twice);
+        let mut named = named.map(|schedule| schedule.name);
+        assert!(!named.any(|name| info.schedules.admits(name)), "{info:?}");
+    }
+    for setting in settings {
+        assert!(!setting.summary.is_empty(), "{}", setting.name);
+        let field = registry
+            .field(setting.name)
+            .expect("every setting is a field");
+        assert_eq!(field.kind, FieldKind::Setting(setting.kind));
+        if let SettingDefault::Value(value) = setting.default {
+            assert_eq!(setting.kind.check(value), Ok(value), "{}", setting.name);
+        }
+    }
+}
+
+#[test]
+fn a_registry_refuses_what_would_be_ambiguous() {
+    static AGAIN: CommitInfo = CommitInfo {
+        settings: &[],
+        ..threshold_of_half()
+    };
+    let refused = Registry::builtin().with_commit(&AGAIN).err();
+    let message = refused.map(|error| error.to_string());
+    let expected = "there is a commit called threshold already";
+    assert_eq!(message.as_deref(), Some(expected));
+    static OTHER: CommitInfo = CommitInfo {
+        name: "half",
+        ..threshold_of_half()
+    };
+    let refused = Registry::builtin().with_commit(&OTHER).err();
+    let message = refused.map(|error| error.to_string());
+    let expected = "setting threshold of commit half must be a number in 0..1 as elsewhere, \
+                    found a number in 0..0.5";
+    assert_eq!(message.as_deref(), Some(expected));
+}
+
+/// A rule whose name is taken and whose setting has another range.
+const fn threshold_of_half() -> CommitInfo {
+    const SETTING: SettingInfo = SettingInfo::number("threshold", 0.0..=0.5, 0.5);
+    CommitInfo {
+        name: "threshold",
+        summary: "a threshold of at most a half",
+        paper: "none",
+        settings: &[SETTING],
+        requires: Requirements::NONE,
+        build: |of, _| Box::new(decode::Threshold::new(of.number(&SETTING))),
+    }
 }
 
 /// A caller's text comes back clipped, whatever its length.

@@ -1,9 +1,7 @@
 //! The decoders of a comparison: those named, and those that `all` stands for.
 
 use anyhow::Result;
-use engine::decoding::{
-    COMMITS, Decoding, DecodingSpec, FIELDS, FieldKind, PRESET_NAMES, TUNED_PRESETS,
-};
+use engine::decoding::{Decoding, DecodingSpec, PRESET_NAMES, Registry, TUNED_PRESETS};
 
 use super::row::Decoder;
 use cli::exit;
@@ -119,18 +117,16 @@ fn candidates() -> Vec<String> {
         .chain(presets)
         .map(|name| (*name).to_owned())
         .collect();
+    let registry = Registry::builtin();
     let default = schedule(REFERENCE);
     let baseline = schedule(BASELINE);
     for schedule in [&default, &baseline] {
-        names.extend(
-            COMMITS
-                .iter()
-                .map(|rule| with_defaults(schedule, rule.name)),
-        );
+        let rules = registry.commits().iter();
+        let rules = rules.filter(|rule| rule.requires.schedules.admits(schedule));
+        names.extend(rules.map(|rule| with_defaults(schedule, rule.name)));
     }
-    let others = schedules()
-        .iter()
-        .filter(|name| **name != default && **name != baseline);
+    let others = registry.schedules().iter().map(|schedule| schedule.name);
+    let others = others.filter(|name| *name != default && *name != baseline);
     names.extend(others.map(|name| format!("{REFERENCE},schedule={name}")));
     names.extend(
         ABLATIONS
@@ -189,15 +185,6 @@ fn resolve(name: &str) -> Result<Decoding, String> {
     decoder(name).map(|decoder| decoder.decoding)
 }
 
-/// Every schedule that a request may name.
-fn schedules() -> &'static [&'static str] {
-    let field = FIELDS.iter().find(|field| field.name == "schedule");
-    match field.map(|field| field.kind) {
-        Some(FieldKind::Name(names)) => names,
-        _ => &[],
-    }
-}
-
 /// The schedule of a preset, the first part of its label.
 fn schedule(preset: &str) -> String {
     let label = resolve(preset).map(|decoding| decoding.label);
@@ -224,7 +211,9 @@ mod tests {
             assert!(present, "{preset}");
         }
         for on in [schedule(REFERENCE), schedule(BASELINE)] {
-            for rule in COMMITS {
+            let rules = Registry::builtin();
+            let rules = rules.commits().iter();
+            for rule in rules.filter(|rule| rule.requires.schedules.admits(&on)) {
                 let start = format!("{on}+{}+", rule.name);
                 let present = listed
                     .iter()
@@ -233,13 +222,12 @@ mod tests {
                 assert!(present || told, "{start}");
             }
         }
-        for schedule in schedules() {
-            let start = format!("{schedule}+");
+        for schedule in Registry::builtin().schedules() {
+            let start = format!("{}+", schedule.name);
             let present = listed
                 .iter()
                 .any(|one| one.decoder.decoding.label.starts_with(&start));
-            let told = refused.iter().any(|why| why.contains(schedule));
-            assert!(present || told, "{schedule}");
+            assert!(present, "{start}");
         }
     }
 
@@ -247,10 +235,7 @@ mod tests {
     fn no_ablation_and_no_threshold_is_refused_and_none_is_run_twice() {
         let mut listed = Vec::new();
         let refused = add_all(&mut listed);
-        assert!(
-            refused.iter().all(|why| why.contains(" commit ")),
-            "only rules that do not go with a schedule: {refused:?}"
-        );
+        assert!(refused.is_empty(), "{refused:?}");
         for (at, one) in listed.iter().enumerate() {
             assert!(one.optional);
             let twin = listed[..at]
@@ -275,11 +260,8 @@ mod tests {
     fn a_rule_has_its_own_defaults_rather_than_the_presets() {
         let capped = with_defaults(&schedule(REFERENCE), "capped");
         let commit = resolve(&capped).unwrap().decoder.commit;
-        let own = decode::CommitConfig::Capped {
-            threshold: 0.95,
-            most: 32,
-        };
-        assert_eq!(commit, own, "{capped}");
+        let own = decode::CommitConfig::find(decode::COMMITS, "capped");
+        assert_eq!(Some(commit), own, "{capped}");
     }
 
     #[test]

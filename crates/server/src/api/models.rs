@@ -4,7 +4,8 @@ use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use engine::decoding::{CACHES, COMMITS, SCHEDULES, Value, cache_goes_with, presets_for};
+use decode::{CommitInfo, SettingInfo, Settings};
+use engine::decoding::{Registry, Value, presets_for};
 use serde::Serialize;
 use serde_json::{Map, Value as JsonValue, json};
 
@@ -61,40 +62,45 @@ fn model(backend: &Backend) -> Model<'_> {
         owned_by: &served.owner,
         max_model_len: backend.engine.limits().max_model_len,
         demo: served.is_demo,
-        diffusion: diffusion(&backend.engine.limits()),
+        diffusion: diffusion(&backend.engine.limits(), served.decoding.registry()),
     }
 }
 
-/// Why a cache policy is unavailable.
+/// Why a commit rule or a cache policy is unavailable.
 const OTHER_WEIGHTS: &str = "needs weights that were trained with another attention";
 
 /// The schedules, commit rules, caches and presets of `diffusion`, and why some are unavailable.
-fn diffusion(limits: &engine::Limits) -> JsonValue {
-    let schedules = SCHEDULES.iter().map(|schedule| {
+fn diffusion(limits: &engine::Limits, registry: &Registry) -> JsonValue {
+    let schedules = registry.schedules().iter().map(|schedule| {
         json!({
             "name": schedule.name,
             "summary": schedule.summary,
-            "settings": schedule.reads,
-            "caches": schedule.caches,
+            "paper": schedule.paper,
+            "settings": names(schedule.settings),
+            "caches": registry.caches_of(schedule).iter().map(|of| of.name).collect::<JsonValue>(),
         })
     });
-    let commits = COMMITS.iter().map(|rule| {
-        let lack = rule.needs.filter(|need| !limits.has(*need));
+    let commits = registry.commits().iter().map(|rule| {
+        let schedules = registry.schedules_for(rule);
+        let caches = registry.caches_for(rule);
         json!({
             "name": rule.name,
             "summary": rule.summary,
-            "settings": rule.reads,
-            "schedules": rule.schedules,
-            "caches": rule.caches,
-            "unavailable": lack.map(|need| need.refusal()),
+            "paper": rule.paper,
+            "settings": names(rule.settings),
+            "schedules": schedules.iter().map(|of| of.name).collect::<JsonValue>(),
+            "caches": caches.iter().map(|of| of.name).collect::<JsonValue>(),
+            "unavailable": lack(limits, rule),
         })
     });
-    let caches = CACHES.iter().map(|cache| {
+    let caches = registry.caches().iter().map(|cache| {
+        let suits = cache.attention.contains(&limits.attention.kind());
         json!({
             "name": cache.name,
             "summary": cache.summary,
-            "settings": cache.reads,
-            "unavailable": (!cache_goes_with(cache.name, limits.attention)).then_some(OTHER_WEIGHTS),
+            "paper": cache.paper,
+            "settings": names(cache.settings),
+            "unavailable": (!suits).then_some(OTHER_WEIGHTS),
         })
     });
     json!({
@@ -103,6 +109,20 @@ fn diffusion(limits: &engine::Limits) -> JsonValue {
         "commits": commits.collect::<JsonValue>(),
         "caches": caches.collect::<JsonValue>(),
     })
+}
+
+/// Why the model cannot run `rule` with its default settings, if it cannot.
+fn lack(limits: &engine::Limits, rule: &'static CommitInfo) -> Option<&'static str> {
+    if !rule.requires.attention.contains(&limits.attention.kind()) {
+        return Some(OTHER_WEIGHTS);
+    }
+    let needs = (rule.requires.needs)(&Settings::defaults(rule.settings));
+    let lack = needs.filter(|capability| !limits.has(*capability));
+    lack.map(|capability| capability.refusal())
+}
+
+fn names(settings: &[SettingInfo]) -> JsonValue {
+    settings.iter().map(|setting| setting.name).collect()
 }
 
 /// The presets for the model's attention, with their settings.

@@ -1,8 +1,8 @@
 //! A decoder driven by hand: every step gives the model's proposals.
 
 use asynclane_decode::{
-    AsyncLaneConfig, Boundary, CommitConfig, Constraint, Decoder, DecoderConfig, Effect, Input,
-    NumericPeriod, Proposal, ScheduleConfig,
+    AsyncLaneConfig, Boundary, COMMITS, CommitConfig, Constraint, Decoder, DecoderConfig, Effect,
+    Input, NumericPeriod, Proposal, SCHEDULES, ScheduleConfig,
 };
 
 use super::{STOPS, at, branches, candidate, classes, filter, id, text, wanted};
@@ -23,17 +23,61 @@ pub fn asynclane() -> AsyncLaneConfig {
     }
 }
 
+/// The commit rule `name` with its defaults.
+pub fn commit(name: &str) -> CommitConfig {
+    CommitConfig::find(COMMITS, name).unwrap_or_else(|| panic!("no commit rule {name}"))
+}
+
+/// The schedule `name` with its defaults.
+pub fn schedule(name: &str) -> ScheduleConfig {
+    ScheduleConfig::find(SCHEDULES, name).unwrap_or_else(|| panic!("no schedule {name}"))
+}
+
+/// The block-wise schedule.
+pub fn blocks(block_length: u32) -> ScheduleConfig {
+    schedule("block_wise").with("block_length", block_length)
+}
+
+/// The schedule of these parameters.
+pub fn lanes(of: &AsyncLaneConfig) -> ScheduleConfig {
+    let (fork, numeric) = match of.fork {
+        None => ("off", NumericPeriod::Next),
+        Some(Boundary::Sentence(numeric)) => ("sentence", numeric),
+        Some(Boundary::Newline) => ("newline", NumericPeriod::Next),
+        Some(Boundary::Auto(numeric)) => ("auto", numeric),
+    };
+    let numeric = match numeric {
+        NumericPeriod::Next => "next",
+        NumericPeriod::Strict => "strict",
+    };
+    // No probability reaches a threshold above 1.
+    let drafts = of.draft_threshold.unwrap_or(2.0);
+    let config = schedule("asynclane")
+        .with("block_length", of.block_length)
+        .with("lookahead", of.lookahead)
+        .with("draft_threshold", drafts)
+        .with("fork", fork)
+        .with("numeric", numeric)
+        .with("min_fill", of.min_fill)
+        .with("min_clock", of.min_clock)
+        .with("fork_when_complete", of.fork_when_complete)
+        .with("max_lanes", of.max_lanes)
+        .with("lane_budget", of.lane_budget)
+        .with("coupled", of.coupled);
+    assert_eq!(AsyncLaneConfig::read(config.settings()), *of);
+    config
+}
+
 /// Blocks one after the other.
 pub fn block_wise(block_length: u32) -> DecoderConfig {
-    with_schedule(ScheduleConfig::BlockWise { block_length })
+    with_schedule(blocks(block_length))
 }
 
 /// A threshold of 0.9, pruning and early stop.
 pub fn with_schedule(schedule: ScheduleConfig) -> DecoderConfig {
-    let commit = CommitConfig::Threshold { threshold: 0.9 };
     DecoderConfig {
         schedule,
-        commit,
+        commit: commit("threshold"),
         prune: true,
         early_stop: true,
     }
@@ -42,7 +86,7 @@ pub fn with_schedule(schedule: ScheduleConfig) -> DecoderConfig {
 impl From<AsyncLaneConfig> for Bench {
     /// A budget of 24.
     fn from(config: AsyncLaneConfig) -> Self {
-        Self::new(&with_schedule(ScheduleConfig::AsyncLane(config)), 24)
+        Self::new(&with_schedule(lanes(&config)), 24)
     }
 }
 

@@ -10,7 +10,7 @@ mod setup;
 mod vocabulary;
 mod walk;
 
-pub use bench::{Bench, asynclane, block_wise, with_schedule};
+pub use bench::{Bench, asynclane, block_wise, blocks, commit, lanes, schedule, with_schedule};
 pub use coordinates::{at, span};
 pub use effects::{
     advance, done, draft, finish, fork, generate, masked, place, refine, resize, revoke, shorten,

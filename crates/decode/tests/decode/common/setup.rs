@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use asynclane_decode::{
-    AnswerSpan, AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, Filter, NumericPeriod,
-    Rank, ScheduleConfig, Weights,
+    AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, Filter, NumericPeriod, ScheduleConfig,
+    Value, Weights,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::at;
+use super::bench::{blocks, commit, lanes, schedule};
 use super::grammar::Toy;
 use super::model::Model;
 
@@ -26,11 +26,12 @@ pub struct Setup {
 impl Setup {
     /// Most steps: every step commits a token, and an edit rule may take further passes of a block.
     pub fn most_steps(&self) -> u32 {
-        match (&self.config.commit, &self.config.schedule) {
-            (
-                CommitConfig::Edit { most_passes, .. },
-                ScheduleConfig::BlockWise { block_length },
-            ) => self.budget + self.budget.div_ceil(*block_length) * most_passes,
+        let (commit, schedule) = (&self.config.commit, &self.config.schedule);
+        let count = |of: Option<Value<'_>>| of.and_then(|of| of.as_count());
+        let passes = count(commit.settings().get("edit_passes"));
+        let length = count(schedule.settings().get("block_length"));
+        match (passes, length) {
+            (Some(passes), Some(length)) => self.budget + self.budget.div_ceil(length) * passes,
             _ => self.budget,
         }
     }
@@ -87,10 +88,8 @@ pub fn guarded_setup() -> impl Strategy<Value = Setup> {
 
 /// AsyncLane with any of its options.
 pub fn asynclane_setup() -> impl Strategy<Value = Setup> {
-    (asynclane_schedule(), any::<bool>(), rest()).prop_map(|(schedule, prune, rest)| {
-        let schedule = ScheduleConfig::AsyncLane(schedule);
-        rest.with(schedule, prune, true)
-    })
+    (asynclane_schedule(), any::<bool>(), rest())
+        .prop_map(|(schedule, prune, rest)| rest.with(lanes(&schedule), prune, true))
 }
 
 /// BlockWise, also in its published form that fills the whole canvas.
@@ -101,8 +100,7 @@ pub fn block_wise_setup() -> impl Strategy<Value = Setup> {
         Just((false, false))
     ];
     (1..40u32, stops, rest()).prop_map(|(block_length, (prune, early_stop), rest)| {
-        let schedule = ScheduleConfig::BlockWise { block_length };
-        rest.with(schedule, prune, early_stop)
+        rest.with(blocks(block_length), prune, early_stop)
     })
 }
 
@@ -123,11 +121,10 @@ fn with_commit(setup: Setup, commit: CommitConfig) -> Setup {
 pub fn edit_setup() -> impl Strategy<Value = Setup> {
     let edit = (probability(), probability(), 1..6u32);
     (block_wise_setup(), edit).prop_map(|(setup, (threshold, edit_threshold, most_passes))| {
-        let commit = CommitConfig::Edit {
-            threshold,
-            edit_threshold,
-            most_passes,
-        };
+        let commit = commit("edit")
+            .with("threshold", threshold)
+            .with("edit_threshold", edit_threshold)
+            .with("edit_passes", most_passes);
         with_commit(setup, commit)
     })
 }
@@ -138,18 +135,14 @@ fn block_commit() -> impl Strategy<Value = CommitConfig> {
     (0..3u32, probability(), sizes).prop_map(|(rule, threshold, sizes)| {
         let (tokens_per_step, start, len) = sizes;
         match rule {
-            0 => CommitConfig::EarlyCommit {
-                tokens_per_step,
-                answer: AnswerSpan {
-                    start: at(start),
-                    len,
-                },
-            },
-            1 => CommitConfig::LearnedFilter { threshold },
-            _ => CommitConfig::DraftVerify {
-                tokens_per_step,
-                draft_steps: len,
-            },
+            0 => commit("early_commit")
+                .with("tokens_per_step", tokens_per_step)
+                .with("answer_start", start)
+                .with("answer_length", len),
+            1 => commit("learned_filter").with("filter_threshold", threshold),
+            _ => commit("draft_verify")
+                .with("tokens_per_step", tokens_per_step)
+                .with("draft_steps", len),
         }
     })
 }
@@ -160,22 +153,17 @@ pub fn other_setup() -> impl Strategy<Value = Setup> {
     let schedule = (0..4u32, sizes, probability()).prop_map(|(kind, sizes, threshold)| {
         let (block_length, more, cycle) = sizes;
         match kind {
-            0 => ScheduleConfig::AdaptiveBlock {
-                block_length,
-                delimiter_threshold: threshold,
-            },
-            1 => ScheduleConfig::MultiBlock {
-                block_length,
-                add_threshold: threshold,
-            },
-            2 => ScheduleConfig::Streaming {
-                window: block_length,
-            },
-            _ => ScheduleConfig::Window {
-                active: block_length,
-                outer: block_length + more,
-                cycle,
-            },
+            0 => schedule("adaptive_block")
+                .with("block_length", block_length)
+                .with("delimiter_threshold", threshold),
+            1 => schedule("multi_block")
+                .with("block_length", block_length)
+                .with("add_block_threshold", threshold),
+            2 => schedule("streaming").with("window", block_length),
+            _ => schedule("window")
+                .with("block_length", block_length)
+                .with("window", block_length + more)
+                .with("refresh", cycle - 1),
         }
     });
     (schedule, any::<bool>(), rest())
@@ -227,48 +215,48 @@ fn rest() -> impl Strategy<Value = Rest> {
         stop_every,
         levels,
     });
-    (commit(), budget, any::<bool>(), model).prop_map(|(commit, budget, code_prompt, model)| Rest {
-        commit,
-        budget,
-        code_prompt,
-        model,
+    (any_commit(), budget, any::<bool>(), model).prop_map(|(commit, budget, code_prompt, model)| {
+        Rest {
+            commit,
+            budget,
+            code_prompt,
+            model,
+        }
     })
 }
 
-fn commit() -> impl Strategy<Value = CommitConfig> {
+fn any_commit() -> impl Strategy<Value = CommitConfig> {
     prop_oneof![
         2 => prop_oneof![1..=2u32, 1..=5u32]
-            .prop_map(|tokens_per_step| CommitConfig::TopK { tokens_per_step }),
+            .prop_map(|count| commit("top_k").with("tokens_per_step", count)),
         3 => prop_oneof![probability(), 0.8..1.0f64]
-            .prop_map(|threshold| CommitConfig::Threshold { threshold }),
+            .prop_map(|threshold| commit("threshold").with("threshold", threshold)),
         4 => other_commit(),
     ]
 }
 
 fn other_commit() -> impl Strategy<Value = CommitConfig> {
     (0..9u32, probability(), 1..6u32).prop_map(|(rule, number, most)| match rule {
-        0 => CommitConfig::Factor {
-            factor: 2.0 * number + 0.1,
-        },
-        1 => CommitConfig::Entropy {
-            threshold: 2.0 * number,
-            penalty: 0.02 * f64::from(most - 1),
-        },
-        2 => CommitConfig::EntropyBound {
-            bound: 4.0 * number,
-        },
-        3 => CommitConfig::Margin { threshold: number },
-        8 => CommitConfig::Scheduled {
-            steps: (most < 4).then_some(7 * most),
-            rank: [Rank::Confidence, Rank::Margin, Rank::Entropy][most as usize % 3],
-        },
-        4 => CommitConfig::Capped {
-            threshold: number,
-            most,
-        },
-        5 => CommitConfig::LocalLeap { threshold: number },
-        6 => CommitConfig::Hierarchy { threshold: number },
-        _ => CommitConfig::Credit { threshold: number },
+        0 => commit("factor").with("factor", 2.0 * number + 0.1),
+        1 => commit("entropy")
+            .with("entropy_threshold", 2.0 * number)
+            .with("position_penalty", 0.02 * f64::from(most - 1)),
+        2 => commit("entropy_bound").with("entropy_threshold", 4.0 * number),
+        3 => commit("margin").with("margin_threshold", number),
+        8 => {
+            let rank = ["confidence", "margin", "entropy"][most as usize % 3];
+            let rule = commit("scheduled").with("rank", rank);
+            match most < 4 {
+                true => rule.with("denoising_steps", 7 * most),
+                false => rule,
+            }
+        }
+        4 => commit("capped")
+            .with("threshold", number)
+            .with("tokens_per_step", most),
+        5 => commit("local_leap").with("threshold", number),
+        6 => commit("hierarchy").with("threshold", number),
+        _ => commit("credit").with("threshold", number),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use asynclane_decode::{
     AsyncLaneConfig, Candidate, Canvas, Constraint, Decoder, Effect, Input, LaneTree, LaneView,
-    Offset, Proposal, Role, ScheduleConfig, TokenId,
+    Offset, Proposal, Role, TokenId,
 };
 
 use super::{STOPS, Setup, TEXTS, branches, classes, filter, wanted};
@@ -61,11 +61,10 @@ impl Walk {
     }
 
     /// The schedule's parameters, if it is AsyncLane.
-    pub fn asynclane(&self) -> Option<&AsyncLaneConfig> {
-        match &self.setup.config.schedule {
-            ScheduleConfig::AsyncLane(config) => Some(config),
-            _ => None,
-        }
+    pub fn asynclane(&self) -> Option<AsyncLaneConfig> {
+        let schedule = &self.setup.config.schedule;
+        let own = schedule.name() == "asynclane";
+        own.then(|| AsyncLaneConfig::read(schedule.settings()))
     }
 
     /// The emitted tokens in the end.

@@ -17,7 +17,7 @@ proptest! {
         for record in &walk.steps {
             for effect in &record.effects {
                 if let Effect::Fork { lane, split } = *effect {
-                    check(record, config, &setup, lane, split)?;
+                    check(record, &config, &setup, lane, split)?;
                 }
             }
         }

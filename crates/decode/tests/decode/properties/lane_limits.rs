@@ -1,6 +1,6 @@
 //! `max_lanes` bounds the lanes of a step; `coupled` lanes wait for each other.
 
-use asynclane_decode::{Role, Status};
+use asynclane_decode::{Role, Status, Value};
 use proptest::prelude::*;
 
 use crate::common::{Setup, Walk, asynclane_setup, cases};
@@ -13,7 +13,7 @@ proptest! {
     fn never_more_lanes_than_allowed(setup in asynclane_setup()) {
         let walk = Walk::run(&setup);
         for record in &walk.steps {
-            prop_assert!(record.lanes.len() as u32 <= setup.config.max_lanes());
+            prop_assert!(record.lanes.len() as u32 <= setup.config.schedule.max_lanes());
         }
     }
 
@@ -26,6 +26,8 @@ proptest! {
 }
 
 fn check_coupled(setup: &Setup) -> Result<(), TestCaseError> {
+    let coupled = setup.config.schedule.settings().get("coupled");
+    let coupled = coupled == Some(Value::Flag(true));
     for record in &Walk::run(setup).steps {
         for lane in record.tree.lanes() {
             let sibling = lane
@@ -36,7 +38,7 @@ fn check_coupled(setup: &Setup) -> Result<(), TestCaseError> {
                 sibling.role == Role::Refine && sibling.status == Status::Active
             });
             let continues = lane.role == Role::Generate && refines;
-            let expected = setup.config.is_coupled() && continues;
+            let expected = coupled && continues;
             prop_assert_eq!(lane.status == Status::Waiting, expected, "{:?}", lane);
         }
     }

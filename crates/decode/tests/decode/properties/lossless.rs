@@ -1,12 +1,9 @@
 //! Draft-and-verify takes the static order's steps, in at most as many forwards.
 
-use asynclane_decode::{
-    Canvas, CommitConfig, Decoder, DecoderConfig, Effect, Input, Offset, Proposal, ScheduleConfig,
-    TokenId,
-};
+use asynclane_decode::{Canvas, Decoder, DecoderConfig, Effect, Input, Offset, Proposal, TokenId};
 use proptest::prelude::*;
 
-use crate::common::{STOPS, branches, candidate, cases, classes, id, mix, wanted};
+use crate::common::{STOPS, blocks, branches, candidate, cases, classes, commit, id, mix, wanted};
 
 proptest! {
     #![proptest_config(cases())]
@@ -23,15 +20,16 @@ proptest! {
         let (block_length, budget, tokens_per_step, draft_steps) = sizes;
         let decode = |commit| {
             let config = DecoderConfig {
-                schedule: ScheduleConfig::BlockWise { block_length },
+                schedule: blocks(block_length),
                 commit,
                 prune,
                 early_stop: true,
             };
             run(&config, budget, &|canvas: &[Option<TokenId>], at| says(seed, steady, canvas, at))
         };
-        let fixed = decode(CommitConfig::TopK { tokens_per_step });
-        let drafted = decode(CommitConfig::DraftVerify { tokens_per_step, draft_steps });
+        let fixed = decode(commit("top_k").with("tokens_per_step", tokens_per_step));
+        let drafted = commit("draft_verify").with("tokens_per_step", tokens_per_step);
+        let drafted = decode(drafted.with("draft_steps", draft_steps));
         prop_assert_eq!(&drafted.commits, &fixed.commits);
         prop_assert_eq!(drafted.emitted, fixed.emitted);
         prop_assert!(drafted.forwards <= fixed.forwards);
@@ -42,18 +40,14 @@ proptest! {
 #[test]
 fn guesses_that_come_true_save_forwards() {
     let config = |commit| DecoderConfig {
-        schedule: ScheduleConfig::BlockWise { block_length: 16 },
+        schedule: blocks(16),
         commit,
         prune: true,
         early_stop: true,
     };
     let fixed = |_: &[Option<TokenId>], at: Offset| (id("a"), 0.9 - f64::from(at.get()) / 1000.0);
-    let top_k = CommitConfig::TopK { tokens_per_step: 1 };
-    assert_eq!(run(&config(top_k), 32, &fixed).forwards, 32);
-    let drafted = CommitConfig::DraftVerify {
-        tokens_per_step: 1,
-        draft_steps: 4,
-    };
+    assert_eq!(run(&config(commit("top_k")), 32, &fixed).forwards, 32);
+    let drafted = commit("draft_verify").with("draft_steps", 4u32);
     // Per block: one forward without guesses, then four tokens each for 15 masks.
     assert_eq!(run(&config(drafted), 32, &fixed).forwards, 2 * (1 + 4));
 }

@@ -1,9 +1,9 @@
 //! Property 12 (as far as it lives in `decode`): one lane without forks is block-wise decoding.
 
-use asynclane_decode::{AsyncLaneConfig, DecoderConfig, DoneReason, Effect, ScheduleConfig};
+use asynclane_decode::{AsyncLaneConfig, DecoderConfig, DoneReason, Effect};
 use proptest::prelude::*;
 
-use crate::common::{Record, Setup, Walk, asynclane_setup, block_wise_setup, cases};
+use crate::common::{Record, Setup, Walk, asynclane_setup, block_wise_setup, cases, lanes};
 
 proptest! {
     #![proptest_config(cases())]
@@ -36,18 +36,14 @@ proptest! {
 
 /// The block length of one configuration, all else of AsyncLane from the other.
 fn reduced(config: &DecoderConfig, other: &Setup) -> DecoderConfig {
-    let ScheduleConfig::BlockWise { block_length } = config.schedule else {
-        unreachable!("the setup is block-wise")
-    };
-    let ScheduleConfig::AsyncLane(lanes) = other.config.schedule.clone() else {
-        unreachable!("the other setup is AsyncLane")
-    };
-    let schedule = ScheduleConfig::AsyncLane(AsyncLaneConfig {
-        block_length,
+    let length = config.schedule.settings().get("block_length");
+    let length = length.and_then(|length| length.as_count());
+    let schedule = lanes(&AsyncLaneConfig {
+        block_length: length.expect("the setup is block-wise"),
         lookahead: 0,
         draft_threshold: None,
         fork: None,
-        ..lanes
+        ..AsyncLaneConfig::read(other.config.schedule.settings())
     });
     DecoderConfig {
         schedule,

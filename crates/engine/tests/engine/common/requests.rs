@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use asynclane_engine::decoding::{COMMITS, CommitInfo, Decoding, DecodingSpec, SCHEDULES};
+use asynclane_engine::decoding::{Decoding, DecodingSpec, Registry};
 use asynclane_engine::{ByPriority, Capabilities, EngineConfig, Penalties, Request};
-use decode::{CommitConfig, Filter, TokenClass, TokenClasses, Weights};
+use decode::{COMMITS, CommitInfo, Company, Feature, Filter, TokenClass, TokenClasses, Weights};
 use sim::{ConfidenceLaw, SimConfig};
 use step::TokenId;
 
@@ -130,8 +130,8 @@ fn random_decoding(rng: &mut Rng) -> String {
     let commit = match rng.chance(30) {
         _ if rng.chance(30) => {
             let rule = rng.pick(COMMITS);
-            if rule.schedules.len() < SCHEDULES.len() {
-                return block_rule(rng, &rule);
+            if rule.requires.schedules != Company::Any {
+                return block_rule(rng, rule);
             }
             format!("commit={}", rule.name)
         }
@@ -206,10 +206,10 @@ fn random_decoding(rng: &mut Rng) -> String {
 /// A rule that goes with blocks alone.
 fn block_rule(rng: &mut Rng, rule: &CommitInfo) -> String {
     // The weights of these tests have full attention.
-    let caches: Vec<_> = rule
-        .caches
-        .iter()
-        .filter(|name| **name != "exact")
+    let caches = Registry::builtin().caches_for(rule).into_iter();
+    let caches: Vec<_> = caches
+        .map(|cache| cache.name)
+        .filter(|name| *name != "exact")
         .collect();
     let cache = rng.pick(&caches);
     let more = match rule.name {
@@ -242,17 +242,15 @@ fn block_rule(rng: &mut Rng, rule: &CommitInfo) -> String {
     format!("schedule=block_wise,commit={name},cache={cache},{more},prune={prune}")
 }
 
-/// Drops the wishes that the request's commit rule does not go with.
-fn drop_refused_wishes(request: &mut Request) {
-    let commit = &request.decoding.decoder.commit;
-    let drafts = matches!(commit, CommitConfig::DraftVerify { .. });
-    if drafts || matches!(commit, CommitConfig::Edit { .. }) {
-        request.constraint = None;
-        request.penalties = Penalties::default();
-    }
-    if drafts {
-        request.sampling.temperature = 0.0;
-        request.logprobs = None;
+/// Drops the features that the request's commit rule does not support.
+fn drop_excluded_features(request: &mut Request) {
+    for feature in request.decoding.decoder.commit.info().requires.excludes {
+        match feature {
+            Feature::Grammar => request.constraint = None,
+            Feature::Penalties => request.penalties = Penalties::default(),
+            Feature::Temperature => request.sampling.temperature = 0.0,
+            Feature::Logprobs => request.logprobs = None,
+        }
     }
 }
 
@@ -262,7 +260,7 @@ pub fn random_request(rng: &mut Rng, number: u64) -> Request {
     random_wishes(rng, number, &settings)
 }
 
-/// Any request for this decoder, but for wishes that its commit rule does not go with.
+/// Any request for this decoder, without features that its commit rule does not support.
 pub fn random_wishes(rng: &mut Rng, number: u64, settings: &str) -> Request {
     let length = rng.range(0, 20);
     // Mask and stop ids may stand in a prompt as well.
@@ -301,6 +299,6 @@ pub fn random_wishes(rng: &mut Rng, number: u64, settings: &str) -> Request {
     if rng.chance(20) {
         request.constraint = Some(Box::new(Automaton::new(number % 7)));
     }
-    drop_refused_wishes(&mut request);
+    drop_excluded_features(&mut request);
     request
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use engine::decoding::{Decoding, DecodingSpec, FIELDS, SpecError, SpecFault, Value};
+use engine::decoding::{Decoding, DecodingSpec, SpecError, SpecFault, Value};
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -20,10 +20,10 @@ pub fn spec(given: Option<&Diffusion>, default: &DecodingSpec) -> Result<Decodin
     let Some(Members(given)) = given else {
         return Ok(default.clone());
     };
-    let mut spec = DecodingSpec::default();
+    let mut spec = default.blank();
     let mut is_complete = false;
     for (name, setting) in given {
-        let known = FIELDS.iter().find(|field| field.name == name.as_str());
+        let known = default.registry().field(name);
         let value = match (setting, known) {
             (Setting::Name(name), _) => Value::Name(name),
             (Setting::Integer(number), _) => Value::Integer(*number),

@@ -1,0 +1,197 @@
+//! How schedules, commit rules and cache policies describe themselves to the registry.
+
+use alloc::string::String;
+
+use crate::settings::{SettingInfo, Settings, Value};
+
+/// What a schedule, a commit rule and a cache policy have in common: `ScheduleInfo`,
+/// `CommitInfo` and the engine's `CacheInfo`.
+pub trait Describe: 'static {
+    /// What requests call this kind: `schedule`, `commit` or `cache`.
+    const KIND: &'static str;
+
+    /// The public name, unique within the kind.
+    fn name(&self) -> &'static str;
+
+    /// What it does, in one line.
+    fn summary(&self) -> &'static str;
+
+    /// Where it comes from: paper and section, or the project that published it.
+    fn paper(&self) -> &'static str;
+
+    /// The settings it reads.
+    fn settings(&self) -> &'static [SettingInfo];
+}
+
+/// A schedule, commit rule or cache policy with a value for each of its settings.
+pub struct Configured<I: Describe> {
+    info: &'static I,
+    settings: Settings,
+}
+
+impl<I: Describe> Configured<I> {
+    /// With the default of every setting.
+    pub fn new(info: &'static I) -> Self {
+        Self {
+            info,
+            settings: Settings::defaults(info.settings()),
+        }
+    }
+
+    /// The one called `name` of a list, with the default of every setting.
+    pub fn find(list: &[&'static I], name: &str) -> Option<Self> {
+        let found = list.iter().find(|info| info.name() == name);
+        found.map(|info| Self::new(info))
+    }
+
+    /// With another value for a setting. The range is not checked.
+    ///
+    /// # Panics
+    /// In debug builds, if the setting is not declared.
+    #[must_use]
+    pub fn with(mut self, setting: &str, value: impl Into<Value<'static>>) -> Self {
+        let known = self.settings.set(setting, value.into());
+        debug_assert!(known, "{} reads no setting {setting}", self.name());
+        self
+    }
+
+    /// The description.
+    pub fn info(&self) -> &'static I {
+        self.info
+    }
+
+    /// The public name.
+    pub fn name(&self) -> &'static str {
+        self.info.name()
+    }
+
+    /// The values.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+impl<I: Describe> Clone for Configured<I> {
+    fn clone(&self) -> Self {
+        Self {
+            info: self.info,
+            settings: self.settings.clone(),
+        }
+    }
+}
+
+/// Names are unique within a kind, so name and values tell two of a kind apart.
+impl<I: Describe> PartialEq for Configured<I> {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name() && self.settings == other.settings
+    }
+}
+
+impl<I: Describe> core::fmt::Debug for Configured<I> {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut fields = out.debug_struct(self.name());
+        for (name, value) in self.settings.iter() {
+            fields.field(name, &format_args!("{value}"));
+        }
+        fields.finish()
+    }
+}
+
+/// The members of another kind that one goes with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Company {
+    /// All of them.
+    Any,
+    /// Those of these names.
+    Only(&'static [&'static str]),
+}
+
+impl Company {
+    /// Whether the member called `name` is one of them.
+    pub fn admits(&self, name: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Only(names) => names.contains(&name),
+        }
+    }
+}
+
+/// What weights may see of a sequence: the kinds of `step::Attention`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionKind {
+    /// Everything, in both directions.
+    Full,
+    /// The own block of positions and every block before it.
+    BlockCausal,
+    /// The rows before.
+    Causal,
+}
+
+impl AttentionKind {
+    /// Every kind.
+    pub const ALL: &'static [Self] = &[Self::Full, Self::BlockCausal, Self::Causal];
+}
+
+/// An optional capability of a loaded model that some commit rules require.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// A filter network trained for the model.
+    Filter,
+    /// Weights trained to rewrite committed tokens.
+    Edits,
+}
+
+impl Capability {
+    /// Why a model without it is refused; continues the rule's name.
+    pub fn refusal(self) -> &'static str {
+        match self {
+            Self::Filter => "needs a filter trained for the model, and none was loaded",
+            Self::Edits => {
+                "needs weights that were trained to rewrite tokens, and this model's were not \
+                 (`force` runs it all the same)"
+            }
+        }
+    }
+}
+
+/// Request features that some commit rules do not support.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// A grammar.
+    Grammar,
+    /// Frequency, presence or repetition penalties.
+    Penalties,
+    /// A temperature above 0.
+    Temperature,
+    /// Log-probabilities.
+    Logprobs,
+}
+
+impl Feature {
+    /// Every feature.
+    pub const ALL: &'static [Self] = &[
+        Self::Grammar,
+        Self::Penalties,
+        Self::Temperature,
+        Self::Logprobs,
+    ];
+
+    /// The feature in words, for messages.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Grammar => "a grammar",
+            Self::Penalties => "penalties",
+            Self::Temperature => "a temperature above 0",
+            Self::Logprobs => "log-probabilities",
+        }
+    }
+}
+
+/// A setting whose value does not go with the other values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The setting.
+    pub setting: &'static str,
+    /// What is expected and what was found; continues the setting's name.
+    pub message: String,
+}

@@ -1,0 +1,99 @@
+//! How a lane schedule describes itself.
+
+use alloc::boxed::Box;
+
+use super::LaneSchedule;
+use crate::describe::{Configured, Describe, Fault};
+use crate::settings::{SettingInfo, Settings};
+
+/// A lane schedule with a value for each of its settings.
+pub type ScheduleConfig = Configured<ScheduleInfo>;
+
+/// Everything the server, the engine and the documents know about a lane schedule.
+#[derive(Clone, Copy, Debug)]
+pub struct ScheduleInfo {
+    /// `schedule` of a request.
+    pub name: &'static str,
+    /// Which lanes it runs, in one line.
+    pub summary: &'static str,
+    /// Where it comes from.
+    pub paper: &'static str,
+    /// The settings it reads.
+    pub settings: &'static [SettingInfo],
+    /// The cache policies it goes with, the default first. A cache policy may name further
+    /// schedules itself.
+    pub caches: &'static [&'static str],
+    /// What others may rely on.
+    pub shape: Shape,
+    /// The schedule with these settings.
+    pub build: fn(&Settings) -> Box<dyn LaneSchedule>,
+}
+
+/// What cache policies and the engine may rely on, by the settings of the schedule.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Whether the settings go with each other.
+    pub check: fn(&Settings) -> Result<(), Fault>,
+    /// Most lanes active at once.
+    pub max_lanes: fn(&Settings) -> u32,
+    /// Most offsets of a lane; `None` = as many as the canvas has.
+    pub longest_lane: fn(&Settings) -> Option<u32>,
+    /// Offsets behind the furthest valid token that a compact refresh renews at least.
+    pub reach: fn(&Settings) -> u32,
+    /// Whether it may fill the whole canvas (`early_stop` false).
+    pub fills_canvas: bool,
+}
+
+impl Shape {
+    /// One lane of any length; generation ends at the first stop token.
+    pub const ONE_LANE: Self = Self {
+        check: |_| Ok(()),
+        max_lanes: |_| 1,
+        longest_lane: |_| None,
+        reach: |_| 0,
+        fills_canvas: false,
+    };
+}
+
+impl Describe for ScheduleInfo {
+    const KIND: &'static str = "schedule";
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+
+    fn paper(&self) -> &'static str {
+        self.paper
+    }
+
+    fn settings(&self) -> &'static [SettingInfo] {
+        self.settings
+    }
+}
+
+impl ScheduleConfig {
+    /// The schedule with these settings.
+    pub fn build(&self) -> Box<dyn LaneSchedule> {
+        (self.info().build)(self.settings())
+    }
+
+    /// Most lanes active at once.
+    pub fn max_lanes(&self) -> u32 {
+        (self.info().shape.max_lanes)(self.settings())
+    }
+
+    /// Most offsets of a lane on a canvas of `budget` offsets.
+    pub fn longest_lane(&self, budget: u32) -> u32 {
+        let longest = (self.info().shape.longest_lane)(self.settings());
+        longest.map_or(budget, |longest| longest.min(budget))
+    }
+
+    /// Offsets behind the furthest valid token that a compact refresh renews at least.
+    pub fn reach(&self) -> u32 {
+        (self.info().shape.reach)(self.settings())
+    }
+}

@@ -1,0 +1,328 @@
+//! The registry: every schedule, commit rule and cache policy that requests may name, with their
+//! settings and the combinations that work.
+
+use std::sync::{Arc, LazyLock};
+
+use decode::{
+    COMMITS, CommitInfo, Describe, Mismatch, SCHEDULES, ScheduleInfo, SettingInfo, SettingKind,
+    UNBOUNDED, Value,
+};
+
+use super::presets;
+use super::spec::{DecodingSpec, SpecError};
+use crate::cache::{CACHES, CacheInfo};
+
+/// Members that requests may name. Cheap to clone.
+///
+/// [`Registry::builtin`] holds everything this project implements; `with_schedule`, `with_commit`
+/// and `with_cache` add members that are defined elsewhere.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    members: Arc<Members>,
+}
+
+#[derive(Clone, Debug)]
+struct Members {
+    schedules: Vec<&'static ScheduleInfo>,
+    commits: Vec<&'static CommitInfo>,
+    caches: Vec<&'static CacheInfo>,
+    fields: Vec<Field>,
+}
+
+/// A field of the `diffusion` object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// Type and allowed values.
+    pub kind: FieldKind,
+}
+
+/// Type and allowed values of a field.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FieldKind {
+    /// One of the presets, or of the members of a kind.
+    Member(Vec<&'static str>),
+    /// A setting.
+    Setting(SettingKind),
+}
+
+/// A member that a registry cannot take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegistryError {
+    /// The name is taken.
+    #[error("there is a {kind} called {name} already")]
+    Duplicate {
+        /// `schedule`, `commit` or `cache`.
+        kind: &'static str,
+        /// The name.
+        name: &'static str,
+    },
+    /// Another member declares a setting of the same name with another type or range.
+    #[error("setting {setting} of {kind} {name} must be {expected} as elsewhere, found {found}")]
+    Setting {
+        /// `schedule`, `commit` or `cache`.
+        kind: &'static str,
+        /// The member.
+        name: &'static str,
+        /// The setting.
+        setting: &'static str,
+        /// Its type and range elsewhere.
+        expected: String,
+        /// Those that the member declares.
+        found: String,
+    },
+}
+
+/// Settings that belong to no member.
+pub(super) static PRUNE: SettingInfo =
+    SettingInfo::flag("prune", true).says("a committed stop token cuts the canvas behind it");
+pub(super) static EARLY_STOP: SettingInfo = SettingInfo::flag("early_stop", true)
+    .says("the sequence ends at the first stop token that is emitted");
+pub(super) static MAX_FORWARDS: SettingInfo =
+    SettingInfo::integer("max_forwards", 1..=UNBOUNDED, 1)
+        .derived("no limit")
+        .says("most forward passes of the sequence");
+
+const GENERAL: [&SettingInfo; 3] = [&PRUNE, &EARLY_STOP, &MAX_FORWARDS];
+
+static BUILTIN: LazyLock<Registry> = LazyLock::new(|| {
+    let built = Registry::new(SCHEDULES, COMMITS, CACHES);
+    built.expect("names are unique and settings agree, by test")
+});
+
+impl Registry {
+    /// Everything that this project implements.
+    pub fn builtin() -> Self {
+        BUILTIN.clone()
+    }
+
+    fn new(
+        schedules: &[&'static ScheduleInfo],
+        commits: &[&'static CommitInfo],
+        caches: &[&'static CacheInfo],
+    ) -> Result<Self, RegistryError> {
+        let mut members = Members {
+            schedules: Vec::new(),
+            commits: Vec::new(),
+            caches: Vec::new(),
+            fields: vec![Field {
+                name: "preset",
+                kind: FieldKind::Member(presets::NAMES.to_vec()),
+            }],
+        };
+        for kind in [ScheduleInfo::KIND, CommitInfo::KIND, CacheInfo::KIND] {
+            members.fields.push(Field {
+                name: kind,
+                kind: FieldKind::Member(Vec::new()),
+            });
+        }
+        for setting in GENERAL {
+            members.fields.push(Field {
+                name: setting.name,
+                kind: FieldKind::Setting(setting.kind),
+            });
+        }
+        for info in schedules {
+            members.describe(*info)?;
+            members.schedules.push(info);
+        }
+        for info in commits {
+            members.describe(*info)?;
+            members.commits.push(info);
+        }
+        for info in caches {
+            members.describe(*info)?;
+            members.caches.push(info);
+        }
+        let members = Arc::new(members);
+        Ok(Self { members })
+    }
+
+    /// With one more schedule.
+    ///
+    /// # Errors
+    /// If the name is taken, or a setting differs from another member's of the same name.
+    pub fn with_schedule(mut self, info: &'static ScheduleInfo) -> Result<Self, RegistryError> {
+        let members = Arc::make_mut(&mut self.members);
+        members.describe(info)?;
+        members.schedules.push(info);
+        Ok(self)
+    }
+
+    /// With one more commit rule.
+    ///
+    /// # Errors
+    /// If the name is taken, or a setting differs from another member's of the same name.
+    pub fn with_commit(mut self, info: &'static CommitInfo) -> Result<Self, RegistryError> {
+        let members = Arc::make_mut(&mut self.members);
+        members.describe(info)?;
+        members.commits.push(info);
+        Ok(self)
+    }
+
+    /// With one more cache policy.
+    ///
+    /// # Errors
+    /// If the name is taken, or a setting differs from another member's of the same name.
+    pub fn with_cache(mut self, info: &'static CacheInfo) -> Result<Self, RegistryError> {
+        let members = Arc::make_mut(&mut self.members);
+        members.describe(info)?;
+        members.caches.push(info);
+        Ok(self)
+    }
+
+    /// Every schedule, in the order in which requests fall back to them.
+    pub fn schedules(&self) -> &[&'static ScheduleInfo] {
+        &self.members.schedules
+    }
+
+    /// Every commit rule, in the order in which requests fall back to them.
+    pub fn commits(&self) -> &[&'static CommitInfo] {
+        &self.members.commits
+    }
+
+    /// Every cache policy.
+    pub fn caches(&self) -> &[&'static CacheInfo] {
+        &self.members.caches
+    }
+
+    /// Every field of the `diffusion` object.
+    pub fn fields(&self) -> &[Field] {
+        &self.members.fields
+    }
+
+    /// The field called `name`.
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields().iter().find(|field| field.name == name)
+    }
+
+    /// Reads `key=value,key=value`; an item without `=` is a preset's name.
+    ///
+    /// # Errors
+    /// As [`DecodingSpec::set`].
+    pub fn parse(&self, text: &str) -> Result<DecodingSpec, SpecError> {
+        let mut spec = DecodingSpec::new(self.clone());
+        spec.read(text)?;
+        Ok(spec)
+    }
+
+    /// The cache policies that go with `schedule`, its default first.
+    pub fn caches_of(&self, schedule: &ScheduleInfo) -> Vec<&'static CacheInfo> {
+        let named = schedule.caches.iter();
+        let named = named.filter_map(|name| find(self.caches(), name));
+        let naming = self.caches().iter().copied().filter(|cache| {
+            cache.schedules.admits(schedule.name) && !schedule.caches.contains(&cache.name)
+        });
+        named.chain(naming).collect()
+    }
+
+    /// The schedules that `commit` goes with.
+    pub fn schedules_for(&self, commit: &CommitInfo) -> Vec<&'static ScheduleInfo> {
+        let all = self.schedules().iter().copied();
+        all.filter(|schedule| commit.requires.schedules.admits(schedule.name))
+            .collect()
+    }
+
+    /// The cache policies that `commit` goes with under one of its schedules.
+    pub fn caches_for(&self, commit: &CommitInfo) -> Vec<&'static CacheInfo> {
+        let schedules = self.schedules_for(commit);
+        let reached = |cache: &CacheInfo| {
+            let mut caches = schedules.iter().flat_map(|of| self.caches_of(of));
+            caches.any(|other| other.name == cache.name)
+        };
+        let all = self.caches().iter().copied();
+        all.filter(|cache| commit.requires.caches.admits(cache.name) && reached(cache))
+            .collect()
+    }
+
+    /// Whether the three go together.
+    pub fn goes(&self, schedule: &ScheduleInfo, commit: &CommitInfo, cache: &CacheInfo) -> bool {
+        let mut caches = self.caches_of(schedule).into_iter();
+        commit.requires.schedules.admits(schedule.name)
+            && commit.requires.caches.admits(cache.name)
+            && caches.any(|other| other.name == cache.name)
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::builtin()
+    }
+}
+
+/// Members of the same kind and name are the same.
+impl PartialEq for Registry {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.members, &other.members) || self.fields() == other.fields()
+    }
+}
+
+impl Members {
+    /// Adds the name and the settings of `info` to the fields.
+    fn describe<I: Describe>(&mut self, info: &I) -> Result<(), RegistryError> {
+        let (kind, name) = (I::KIND, info.name());
+        for setting in info.settings() {
+            match self.fields.iter().find(|field| field.name == setting.name) {
+                Some(field) if field.kind == FieldKind::Setting(setting.kind) => {}
+                Some(field) => {
+                    return Err(RegistryError::Setting {
+                        kind,
+                        name,
+                        setting: setting.name,
+                        expected: field.kind.describe(),
+                        found: setting.kind.describe(),
+                    });
+                }
+                None => self.fields.push(Field {
+                    name: setting.name,
+                    kind: FieldKind::Setting(setting.kind),
+                }),
+            }
+        }
+        let field = self.fields.iter_mut().find(|field| field.name == kind);
+        if let Some(FieldKind::Member(names)) = field.map(|field| &mut field.kind) {
+            if names.contains(&name) {
+                return Err(RegistryError::Duplicate { kind, name });
+            }
+            names.push(name);
+        }
+        Ok(())
+    }
+}
+
+impl FieldKind {
+    /// The allowed values in words, for messages.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Member(names) => format!("one of {}", names.join(", ")),
+            Self::Setting(kind) => kind.describe(),
+        }
+    }
+
+    /// `value` as a field of this kind holds it.
+    ///
+    /// # Errors
+    /// A value of another type, or outside the allowed ones.
+    pub fn check(&self, value: Value<'_>) -> Result<Value<'static>, Mismatch> {
+        match (self, value) {
+            (Self::Setting(kind), value) => kind.check(value),
+            (Self::Member(names), Value::Name(text)) => {
+                let found = names.iter().find(|name| **name == text);
+                found
+                    .map(|name| Value::Name(name))
+                    .ok_or_else(|| Mismatch::Range {
+                        found: value.in_words(),
+                    })
+            }
+            (Self::Member(_), value) => Err(Mismatch::Type {
+                found: value.in_words(),
+            }),
+        }
+    }
+}
+
+/// The member called `name`.
+pub(super) fn find<I: Describe>(members: &[&'static I], name: &str) -> Option<&'static I> {
+    members.iter().copied().find(|info| info.name() == name)
+}
