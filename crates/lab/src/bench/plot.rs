@@ -6,6 +6,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::overall;
 use super::report::Report;
 
 /// Width and height in pixels.
@@ -27,9 +28,13 @@ const COLOURS: [RGBColor; 6] = [
 
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
+/// The decoder that presets are derived against.
+const REFERENCE: &str = "vanilla";
+
 /// A decoder in the plot.
 struct Point {
-    name: String,
+    /// The preset of these settings, if there is one.
+    preset: Option<String>,
     schedule: String,
     /// Mean strict accuracy in percent.
     strict: f64,
@@ -46,7 +51,7 @@ impl Point {
 }
 
 /// Draws mean strict accuracy (up) against the ratio of speed (to the right, logarithmic). Presets
-/// and the Pareto front have their names beside their points.
+/// have their names beside their points.
 ///
 /// # Errors
 /// The drawing fails.
@@ -67,11 +72,23 @@ pub fn svg(report: &Report) -> Result<String> {
 }
 
 fn points(report: &Report) -> Vec<Point> {
-    let rows = report.overall().into_iter();
+    let rows = report.overall();
+    let derived = match rows.first() {
+        Some(first) if first.name == REFERENCE => overall::derived(&rows),
+        _ => Vec::new(),
+    };
+    let preset = |name: &str| {
+        let derived = derived.iter().find(|derived| derived.decoder == name);
+        match derived {
+            Some(derived) => Some(derived.preset.clone()),
+            None => PRESET_NAMES.contains(&name).then(|| name.to_owned()),
+        }
+    };
     let mut points: Vec<Point> = rows
+        .iter()
         .map(|row| Point {
+            preset: preset(&row.name),
             schedule: row.label.split('+').next().unwrap_or_default().to_owned(),
-            name: row.name,
             strict: row.strict.clamp(0.0, 100.0),
             ratio: row.ratio.max(SLOWEST),
             front: row.pareto,
@@ -101,7 +118,7 @@ fn heading(canvas: &Canvas<'_>, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Draws axes, points, front and legend; returns the names to write and the pixels of their points.
+/// Draws axes, points, front and legend; returns the presets and the pixels of their points.
 fn chart(canvas: &Canvas<'_>, points: &[Point]) -> Result<Vec<(String, (i32, i32))>> {
     let ratios = points.iter().map(|point| point.ratio);
     let (slow, fast) = ratios.fold((1.0, 1.0), |(low, high): (f64, f64), ratio| {
@@ -149,11 +166,8 @@ fn chart(canvas: &Canvas<'_>, points: &[Point]) -> Result<Vec<(String, (i32, i32
         .position(SeriesLabelPosition::LowerLeft)
         .background_style(WHITE.mix(0.8))
         .draw()?;
-    let named = |point: &&Point| point.front || PRESET_NAMES.contains(&point.name.as_str());
-    let named = points.iter().filter(named);
-    Ok(named
-        .map(|point| (point.name.clone(), chart.backend_coord(&point.at())))
-        .collect())
+    let label = |point: &Point| Some((point.preset.clone()?, chart.backend_coord(&point.at())));
+    Ok(points.iter().filter_map(label).collect())
 }
 
 fn label_style() -> TextStyle<'static> {
@@ -217,7 +231,7 @@ mod tests {
             task.decoders.truncate(2);
             (task.decoders[0].ratio, task.decoders[1].strict) = (0.0, 0.0);
             task.decoders[1].ratio = 2.0;
-            "a<b&c".clone_into(&mut task.decoders[1].name);
+            "a<b&c".clone_into(&mut task.task);
         }
         let drawing = svg(&report).unwrap();
         assert!(drawing.contains("a&lt;b&amp;c"), "{drawing}");
