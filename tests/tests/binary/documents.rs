@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use asynclane_tests::process::{command, lab_command, stderr};
+use engine::decoding::{CACHES, COMMITS, FIELDS, PRESETS, SCHEDULES};
 
 /// A binary, ready to run with arguments.
 type Program = fn(&[&str]) -> Command;
@@ -291,4 +292,41 @@ fn the_page_of_the_api_has_every_error_code() {
         shown.is_empty(),
         "in docs/api.md or error.rs alone: {shown:?}"
     );
+}
+
+/// The first cells, in backticks, of the table below a header row, with the second ones.
+fn rows<'a>(page: &'a str, header: &str) -> Vec<(&'a str, &'a str)> {
+    let rows = table(page, header).lines().filter_map(|row| {
+        let mut cells = row.strip_prefix("| `")?.split('|');
+        let name = cells.next()?.trim().strip_suffix('`')?;
+        Some((name, cells.next()?.trim()))
+    });
+    rows.collect()
+}
+
+#[test]
+fn the_page_of_the_decoders_has_every_name_and_setting() {
+    let page = std::fs::read_to_string(root().join("docs/decoders.md")).unwrap();
+    let named = |header: &str| -> Vec<&str> {
+        let rows = rows(&page, header);
+        rows.into_iter().map(|(name, _)| name).collect()
+    };
+    let presets: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+    assert_eq!(named("| preset | schedule | commit rule |"), presets);
+    let schedules: Vec<&str> = SCHEDULES.iter().map(|schedule| schedule.name).collect();
+    assert_eq!(named("| schedule | which positions"), schedules);
+    let commits: Vec<&str> = COMMITS.iter().map(|rule| rule.name).collect();
+    assert_eq!(named("| rule | commits in a step |"), commits);
+    let caches: Vec<&str> = CACHES.iter().map(|cache| cache.name).collect();
+    assert_eq!(named("| cache | a forward pass reads |"), caches);
+    let is_choice = |name: &str| ["preset", "schedule", "commit", "cache"].contains(&name);
+    let fields = FIELDS.iter().filter(|field| !is_choice(field.name));
+    let settings: Vec<(&str, String)> = fields
+        .map(|field| (field.name, field.kind.describe()))
+        .collect();
+    let shown: Vec<(&str, String)> = rows(&page, "| setting | values |")
+        .into_iter()
+        .map(|(name, values)| (name, values.to_owned()))
+        .collect();
+    assert_eq!(shown, settings);
 }
