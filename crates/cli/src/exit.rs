@@ -42,7 +42,7 @@ pub fn failure(code: u8, message: impl Into<String>) -> anyhow::Error {
 }
 
 /// The exit code of `error`: its own, or 1.
-fn code(error: &anyhow::Error) -> ExitCode {
+pub fn code(error: &anyhow::Error) -> ExitCode {
     error
         .downcast_ref::<Failure>()
         .map_or(ExitCode::FAILURE, |failure| failure.code.into())
