@@ -16,7 +16,7 @@ use crate::limits::Limits;
 use crate::pages::PagePool;
 use crate::report::{ByRole, Gauges, PhaseTimes, StepReport};
 use crate::request::{Refusal, Request};
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Scheduler, StepSizes};
 use crate::sequence::{DecoderParts, Sequence, SequenceId};
 use crate::step::{StepBuffers, StepPlan};
 
@@ -84,6 +84,11 @@ impl Engine {
             attention: spec.attention,
             readout: spec.readout,
         };
+        let sizes = StepSizes {
+            max_running: config.max_running,
+            row_budget: config.row_budget,
+            long_quantum: config.long_quantum,
+        };
         let shared = limits.grid().filter(|_| config.prefix_cache);
         Self {
             limits,
@@ -91,7 +96,7 @@ impl Engine {
                 classes: Arc::clone(&config.classes),
                 filter: filter.clone(),
             },
-            scheduler: Scheduler::new(config),
+            scheduler: Scheduler::new(Arc::clone(&config.wait_order), sizes),
             buffers: StepBuffers::new(&spec),
             pages: PagePool::new(spec.pages, spec.page_size, shared),
             events: VecDeque::new(),

@@ -38,10 +38,11 @@ mod deficit;
 mod order;
 mod queue;
 
+use std::sync::Arc;
+
 use decode::{ForwardKind, as_count, as_index};
 
 use crate::cache::ForwardPlan;
-use crate::config::EngineConfig;
 use crate::request::Request;
 use crate::sequence::{Sequence, SequenceId};
 
@@ -49,6 +50,17 @@ use deficit::Deficit;
 pub use order::{ByPriority, Rank, WaitOrder};
 use queue::WaitQueue;
 pub(crate) use queue::Waiting;
+
+/// Sizes of the batch and of a step; zeros count as ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepSizes {
+    /// Most sequences that run.
+    pub(crate) max_running: u32,
+    /// Most rows of a step.
+    pub(crate) row_budget: u32,
+    /// Rows of a step for long forwards while other sequences decode.
+    pub(crate) long_quantum: u32,
+}
 
 /// Waiting and running sequences, and the order of the step that is being planned.
 #[derive(Debug)]
@@ -124,13 +136,13 @@ impl Turn {
 }
 
 impl Scheduler {
-    pub(crate) fn new(config: &EngineConfig) -> Self {
+    pub(crate) fn new(order: Arc<dyn WaitOrder>, sizes: StepSizes) -> Self {
         Self {
-            queue: WaitQueue::new(config.wait_order.clone()),
+            queue: WaitQueue::new(order),
             running: Vec::new(),
-            max_running: as_index(config.max_running.max(1)),
-            row_budget: as_index(config.row_budget.max(1)),
-            deficit: Deficit::new(config.long_quantum),
+            max_running: as_index(sizes.max_running.max(1)),
+            row_budget: as_index(sizes.row_budget.max(1)),
+            deficit: Deficit::new(sizes.long_quantum),
             steps: 0,
             step: Progress::default(),
         }
