@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use asynclane_tests::process::{command, lab_command, stderr};
-use engine::decoding::{CACHES, COMMITS, FIELDS, PRESETS, SCHEDULES};
+use engine::decoding::{PRESETS, Registry};
 
 /// A binary, ready to run with arguments.
 type Program = fn(&[&str]) -> Command;
@@ -307,25 +307,28 @@ fn rows<'a>(page: &'a str, header: &str) -> Vec<(&'a str, &'a str)> {
 #[test]
 fn the_page_of_the_decoders_has_every_name_and_setting() {
     let page = std::fs::read_to_string(root().join("docs/decoders.md")).unwrap();
-    let named = |header: &str| -> Vec<&str> {
+    let registry = Registry::builtin();
+    let named = |header: &str| -> BTreeSet<&str> {
         let rows = rows(&page, header);
         rows.into_iter().map(|(name, _)| name).collect()
     };
-    let presets: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+    let presets: BTreeSet<&str> = PRESETS.iter().map(|preset| preset.name).collect();
     assert_eq!(named("| preset | schedule | commit rule |"), presets);
-    let schedules: Vec<&str> = SCHEDULES.iter().map(|schedule| schedule.name).collect();
+    let schedules = registry.schedules().iter();
+    let schedules: BTreeSet<&str> = schedules.map(|schedule| schedule.name).collect();
     assert_eq!(named("| schedule | which positions"), schedules);
-    let commits: Vec<&str> = COMMITS.iter().map(|rule| rule.name).collect();
+    let commits: BTreeSet<&str> = registry.commits().iter().map(|rule| rule.name).collect();
     assert_eq!(named("| rule | commits in a step |"), commits);
-    let caches: Vec<&str> = CACHES.iter().map(|cache| cache.name).collect();
+    let caches: BTreeSet<&str> = registry.caches().iter().map(|cache| cache.name).collect();
     assert_eq!(named("| cache | a forward pass reads |"), caches);
     let is_choice = |name: &str| ["preset", "schedule", "commit", "cache"].contains(&name);
-    let fields = FIELDS.iter().filter(|field| !is_choice(field.name));
-    let settings: Vec<(&str, String)> = fields
+    let fields = registry.fields().iter();
+    let fields = fields.filter(|field| !is_choice(field.name));
+    let settings: BTreeSet<(&str, String)> = fields
         .map(|field| (field.name, field.kind.describe()))
         .collect();
-    let shown: Vec<(&str, String)> = rows(&page, "| setting | values |")
-        .into_iter()
+    let shown = rows(&page, "| setting | values |").into_iter();
+    let shown: BTreeSet<(&str, String)> = shown
         .map(|(name, values)| (name, values.to_owned()))
         .collect();
     assert_eq!(shown, settings);
