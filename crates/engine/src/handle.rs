@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use decode::as_index;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::event::Event;
@@ -66,7 +67,7 @@ pub struct Load {
 
 impl Handle {
     pub(crate) fn new(limits: Limits) -> (Self, mpsc::Receiver<Submission>, Arc<Shared>) {
-        let queue = limits.max_waiting as usize;
+        let queue = as_index(limits.max_waiting);
         let (inbox, outbox) = mpsc::channel(queue.max(1));
         let shared = Arc::new(Shared::default());
         let places = Arc::new(Semaphore::new(queue));
@@ -109,7 +110,7 @@ impl Handle {
             // Every event carries at least one token or one step of progress, but for a few at
             // the start and at the end. So the channel never overflows and the engine never waits
             // for a reader.
-            let room = request.max_tokens as usize * (1 + usize::from(request.trace)) + 8;
+            let room = as_index(request.max_tokens) * (1 + usize::from(request.trace)) + 8;
             let (events, stream) = mpsc::channel(room);
             let place = places.split(1).expect("one place was acquired per request");
             slot.send(Submission {

@@ -2,7 +2,7 @@
 //
 // A row's context is split into partitions of PARTITION slots, always counted from slot 0. A block
 // processes one partition in chunks of CHUNK slots, and the partitions are combined in order. So a
-// row's operations depend only on its own query, its `visible` and the slots below it.
+// row's operations depend only on its own query, its `visible_end` and the slots below it.
 #pragma once
 #include "portable.h"
 
@@ -16,7 +16,7 @@ struct Tile {
     // Start of the page table.
     uint32_t pages;
     // Maximum slots that one of the rows sees.
-    uint32_t visible;
+    uint32_t visible_end;
 };
 
 struct Attend {
@@ -32,7 +32,7 @@ struct Attend {
     const Tile* tiles;
     const uint32_t* pages;
     // [r].
-    const uint32_t* visible;
+    const uint32_t* visible_ends;
     uint32_t heads, groups, c, page, partitions;
     // Scale of the scores, times log2 e.
     float scale;
@@ -138,8 +138,8 @@ template <int C> DEVICE void attend_bf16(const Attend& a) {
     constexpr unsigned PIECES = C / 8;
     const Tile tile = a.tiles[block_x()];
     unsigned group = block_y(), partition = block_z(), begin = partition * PARTITION;
-    if (begin >= tile.visible) return;
-    unsigned end = begin + PARTITION < tile.visible ? begin + PARTITION : tile.visible;
+    if (begin >= tile.visible_end) return;
+    unsigned end = begin + PARTITION < tile.visible_end ? begin + PARTITION : tile.visible_end;
     unsigned share = a.heads / a.groups, queries = tile.rows * share;
     bf16* qs = reinterpret_cast<bf16*>(shared_memory());
     bf16* ks = qs + QUERIES * C;
@@ -172,7 +172,7 @@ template <int C> DEVICE void attend_bf16(const Attend& a) {
 #pragma unroll
     for (unsigned half = 0; half < 2; half++) {
         mine[half] = thread() / 32 * 16 + lane / 4 + 8 * half;
-        seen[half] = mine[half] < queries ? a.visible[tile.row + mine[half] / share] : 0;
+        seen[half] = mine[half] < queries ? a.visible_ends[tile.row + mine[half] / share] : 0;
     }
     Folded<C> folded;
     unsigned steps = (end - begin + CHUNK - 1) / CHUNK;
@@ -214,8 +214,8 @@ KERNEL(attend_f32, Attend, 32) {
     unsigned begin = partition * PARTITION;
     unsigned row = block_y() / a.heads, head = block_y() % a.heads, group = head / share;
     if (row >= tile.rows) return;
-    unsigned visible = a.visible[tile.row + row];
-    unsigned end = begin + PARTITION < visible ? begin + PARTITION : visible;
+    unsigned visible_end = a.visible_ends[tile.row + row];
+    unsigned end = begin + PARTITION < visible_end ? begin + PARTITION : visible_end;
     if (begin >= end) return;
     size_t query = size_t(tile.row + row) * a.heads + head;
     const float* q = static_cast<const float*>(a.q) + query * a.c;
@@ -257,7 +257,7 @@ struct Combine {
     // As written by [`Attend`].
     const float* partial;
     const float* sums;
-    const uint32_t* visible;
+    const uint32_t* visible_ends;
     // [r], rows of `stride` elements.
     void* out;
     // The tiles, whose rows are consecutive. `rows` is the number of rows of the batch if these are
@@ -272,7 +272,7 @@ template <class T> DEVICE void combine(const Combine& a) {
     unsigned lane = thread() % 32, head = block_y() * (threads() / 32) + thread() / 32;
     unsigned row = a.tiles[0].row + block_x(), end = a.rows ? a.rows : a.tiles[a.count].row;
     if (head >= a.heads || row >= end) return;
-    unsigned count = (a.visible[row] + PARTITION - 1) / PARTITION;
+    unsigned count = (a.visible_ends[row] + PARTITION - 1) / PARTITION;
     size_t query = size_t(block_x()) * a.heads + head;
     const float* sums = a.sums + query * a.partitions * 2;
     float most = -INFINITY, total = 0.0f;

@@ -106,7 +106,7 @@ fn attention(rows: usize, heads: usize, c: usize) -> Result<()> {
             pages: 0..pages.len() as u32,
         }],
         pages: &pages,
-        visible: &vec![rows as u32; rows],
+        visible_ends: &vec![rows as u32; rows],
         heads,
         scale: 0.1,
     };

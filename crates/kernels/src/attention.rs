@@ -1,7 +1,7 @@
 //! Ragged attention over paged keys and values.
 //!
 //! The context is processed in chunks of [`CHUNK`] slots, always counted from slot 0, with one
-//! running maximum and sum per row. A row's operations depend only on its own query, its `visible`
+//! running maximum and sum per row. A row's operations depend only on its own query, its `visible_end`
 //! and the slots below it.
 
 mod task;
@@ -32,7 +32,7 @@ pub struct AttentionSegment {
     pub pages: Range<u32>,
 }
 
-/// Attention of every row to the slots `[0, visible)` of its segment. Arguments: `q [r, w]` (query
+/// Attention of every row to the slots `[0, visible_end)` of its segment. Arguments: `q [r, w]` (query
 /// heads first, `w >= h * c`), key pool and value pool (see [`Pool`]). Result: `[r, h * c]`, zero for
 /// a row that sees no slots.
 pub struct PagedAttention<'a> {
@@ -41,7 +41,7 @@ pub struct PagedAttention<'a> {
     /// Page tables of all segments.
     pub pages: &'a [u32],
     /// Number of slots that each row sees, `[r]`.
-    pub visible: &'a [u32],
+    pub visible_ends: &'a [u32],
     /// Number of query heads, a multiple of the pool's heads.
     pub heads: usize,
     /// Scale of the scores, `1 / sqrt(c)`.
@@ -117,17 +117,17 @@ impl PagedAttention<'_> {
             if let Some(page) = table.iter().find(|&&page| page as usize >= pages) {
                 bail!("paged-attention: page {page} is outside the pool of {pages} pages");
             }
-            let Some(visible) = self.visible.get(as_usize(&segment.rows)) else {
+            let Some(visible_ends) = self.visible_ends.get(as_usize(&segment.rows)) else {
                 bail!("paged-attention: rows {:?} are out of range", segment.rows);
             };
-            if visible
+            if visible_ends
                 .iter()
                 .any(|&v| v as usize > table.len() * page_size)
             {
                 bail!("paged-attention: a row sees more slots than its page table holds");
             }
         }
-        if next as usize != rows || self.visible.len() != rows {
+        if next as usize != rows || self.visible_ends.len() != rows {
             bail!("paged-attention: segments end at row {next} of {rows}");
         }
         Ok(())
@@ -190,9 +190,9 @@ impl View<'_> {
         };
         let seen = self
             .op
-            .visible
+            .visible_ends
             .iter()
-            .map(|&visible| visible as usize)
+            .map(|&visible_end| visible_end as usize)
             .sum::<usize>();
         if seen * self.op.heads * self.c < SERIAL_WORK {
             let mut scratch = new_scratch();

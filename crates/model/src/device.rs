@@ -265,7 +265,7 @@ fn arrays<'a>(inputs: &'a Inputs, hosted: &'a [u32], vocab: usize) -> BatchArray
         tokens: &inputs.tokens,
         positions: &inputs.positions,
         slots: &inputs.slots,
-        visible: &inputs.visible,
+        visible_ends: &inputs.visible_ends,
         segments: &inputs.segments,
         pages: &inputs.pages,
         scored: &inputs.scored,

@@ -24,7 +24,7 @@ pub(crate) struct Inputs {
     pub(crate) positions: Vec<u32>,
     /// Physical slots in the pool.
     pub(crate) slots: Vec<u32>,
-    pub(crate) visible: Vec<u32>,
+    pub(crate) visible_ends: Vec<u32>,
     pub(crate) segments: Vec<AttentionSegment>,
     /// Page tables of all segments.
     pub(crate) pages: Vec<u32>,
@@ -93,7 +93,7 @@ impl Inputs {
     /// A single sequence on one page: row i has position i and slot i.
     pub(crate) fn alone(tokens: &[u32], attention: Attention) -> Self {
         let count = tokens.len() as u32;
-        let visible = |row: u32| match attention {
+        let visible_end = |row: u32| match attention {
             Attention::Full => count,
             Attention::Blocks(length) => {
                 let block = row / length.max(1) + 1;
@@ -105,7 +105,7 @@ impl Inputs {
             tokens: tokens.to_vec(),
             positions: (0..count).collect(),
             slots: (0..count).collect(),
-            visible: (0..count).map(visible).collect(),
+            visible_ends: (0..count).map(visible_end).collect(),
             segments: vec![AttentionSegment {
                 rows: 0..count,
                 pages: 0..1,
@@ -119,7 +119,7 @@ impl Inputs {
         self.tokens.clear();
         self.positions.clear();
         self.slots.clear();
-        self.visible.clear();
+        self.visible_ends.clear();
         self.segments.clear();
         self.pages.clear();
         self.scored.clear();
@@ -204,7 +204,7 @@ impl Inputs {
         self.positions.push(row.position.get());
         self.slots
             .push((page * bounds.page_size + slot % bounds.page_size) as u32);
-        self.visible.push(row.visible_end.get());
+        self.visible_ends.push(row.visible_end.get());
         if row.score.is_wanted() {
             let scorer = self
                 .scorer(row, bounds)

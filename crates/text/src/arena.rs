@@ -1,5 +1,7 @@
 //! Byte strings indexed by token id, in one allocation.
 
+use decode::as_index;
+
 /// Immutable byte strings with the ids `0..len`; an id may have no string.
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
@@ -20,16 +22,16 @@ impl Arena {
 
     /// The string of `id`; `None` if the id has no string or is out of range.
     pub(crate) fn get(&self, id: u32) -> Option<&[u8]> {
-        let id = id as usize;
+        let id = as_index(id);
         if !*self.present.get(id)? {
             return None;
         }
         let start = if id == 0 {
             0
         } else {
-            self.ends[id - 1] as usize
+            as_index(self.ends[id - 1])
         };
-        Some(&self.bytes[start..self.ends[id] as usize])
+        Some(&self.bytes[start..as_index(self.ends[id])])
     }
 
     /// Number of ids, including those without a string.

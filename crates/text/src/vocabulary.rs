@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use decode::as_index;
 use tokenizers::Tokenizer as HfTokenizer;
 
 use crate::arena::Arena;
@@ -45,7 +46,7 @@ impl Vocabulary {
         let added = tokenizer.get_added_vocabulary();
         let mut first = decoder.first_differs().then(Arena::default);
         let mut rest = Arena::default();
-        let mut special = Vec::with_capacity(len as usize);
+        let mut special = Vec::with_capacity(as_index(len));
         for id in 0..len {
             let token = tokenizer.id_to_token(id);
             special.push(
@@ -74,7 +75,7 @@ impl Vocabulary {
 
     /// Whether `id` is omitted when special tokens are skipped.
     pub(crate) fn is_special(&self, id: TokenId) -> bool {
-        self.special.get(id as usize).copied().unwrap_or(false)
+        self.special.get(as_index(id)).copied().unwrap_or(false)
     }
 
     /// The token's input to assembly; `None` for an id without a token.

@@ -1,6 +1,6 @@
 //! The pool of KV pages: a free list with reference counts, and the promises to sequences.
 
-use decode::{Slot, TokenId};
+use decode::{Slot, TokenId, as_count, as_index};
 use step::PageId;
 
 use super::prefix::{Grid, Node, PrefixCache};
@@ -29,12 +29,12 @@ impl PagePool {
     pub fn new(pages: u32, page_size: u32, shared: Option<Grid>) -> Self {
         Self {
             free: (0..pages).rev().map(PageId).collect(),
-            references: vec![0; pages as usize],
+            references: vec![0; as_index(pages)],
             reserved: 0,
             page_size,
             prefixes: PrefixCache::default(),
             shared,
-            cached: vec![false; pages as usize],
+            cached: vec![false; as_index(pages)],
             idle: 0,
         }
     }
@@ -46,12 +46,12 @@ impl PagePool {
 
     /// All pages.
     pub fn total(&self) -> u32 {
-        self.references.len() as u32
+        as_count(self.references.len())
     }
 
     /// Pages that sequences hold.
     pub fn used(&self) -> u32 {
-        self.total() - self.free.len() as u32 - self.idle
+        self.total() - as_count(self.free.len()) - self.idle
     }
 
     /// Pages that the prefix cache alone holds; a sequence that needs one takes it.

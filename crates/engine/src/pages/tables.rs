@@ -1,7 +1,7 @@
 //! Page tables with copy on write, and the tables of a sequence: one for all its lanes, or one per
 //! lane under fork snapshots.
 
-use decode::{Decoder, Effect, LaneId, Role, Slot, Span, Status, TokenId, as_index};
+use decode::{Decoder, Effect, LaneId, Role, Slot, Span, Status, TokenId, as_count, as_index};
 use step::{PageCopy, PageId};
 
 use super::pool::{OutOfPages, PagePool};
@@ -45,7 +45,7 @@ impl PageTable {
             pool.retain(*page);
         }
         self.pages.extend_from_slice(&pages);
-        (pages.len() as u32, node)
+        (as_count(pages.len()), node)
     }
 
     /// Gives every page back.
@@ -57,7 +57,7 @@ impl PageTable {
 
     /// Makes room for the addresses of `pages` pages.
     pub fn reserve(&mut self, pages: u32) {
-        self.pages.reserve(pages as usize);
+        self.pages.reserve(as_index(pages));
     }
 
     /// Makes the slots `[0, end)` addressable.

@@ -67,8 +67,11 @@ impl Kernel for Task<'_> {
     fn run<S: Simd>(mut self, s: S) {
         self.load_queries(2 * S::LANES);
         let queries = self.rows.len() * self.share();
-        let rows = &self.view.op.visible[self.rows.clone()];
-        let end = rows.iter().max().map_or(0, |&visible| visible as usize);
+        let rows = &self.view.op.visible_ends[self.rows.clone()];
+        let end = rows
+            .iter()
+            .max()
+            .map_or(0, |&visible_end| visible_end as usize);
         for start in (0..end).step_by(CHUNK) {
             let slots = start..(start + CHUNK).min(end);
             self.find_keys(S::LANES, slots.clone());
@@ -93,8 +96,8 @@ impl Task<'_> {
     /// Number of slots that a query sees in the chunk that starts at `start`.
     fn seen(&self, query: usize, start: usize) -> usize {
         let row = self.rows.start + query / self.share();
-        let visible = self.view.op.visible[row] as usize;
-        visible.saturating_sub(start).min(CHUNK)
+        let visible_end = self.view.op.visible_ends[row] as usize;
+        visible_end.saturating_sub(start).min(CHUNK)
     }
 
     fn load_queries(&mut self, panel: usize) {

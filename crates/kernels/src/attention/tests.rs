@@ -22,7 +22,7 @@ struct Case {
     /// Rows and slots of each segment.
     segments: Vec<AttentionSegment>,
     pages: Vec<u32>,
-    visible: Vec<u32>,
+    visible_ends: Vec<u32>,
     q: Vec<f32>,
     /// `[slots, groups, c]`.
     k: Vec<f32>,
@@ -41,13 +41,13 @@ fn case(seed: u64, shape: Shape, sizes: &[(usize, usize)], full: bool) -> Case {
     let order = noise(seed ^ 77, count);
     pages.sort_by(|&a, &b| order[a as usize].total_cmp(&order[b as usize]));
     let pool = (count + 1) * page_size * groups * c;
-    let (mut segments, mut visible, mut page) = (Vec::new(), Vec::new(), 0);
+    let (mut segments, mut visible_ends, mut page) = (Vec::new(), Vec::new(), 0);
     let share = noise(seed ^ 78, rows);
     for &(rows, slots) in sizes {
-        let start = visible.len();
+        let start = visible_ends.len();
         for share in &share[start..start + rows] {
             let drawn = ((share + 1.0) / 2.0 * slots as f32) as u32 + 1;
-            visible.push(if full {
+            visible_ends.push(if full {
                 slots as u32
             } else {
                 drawn.min(slots as u32)
@@ -55,7 +55,7 @@ fn case(seed: u64, shape: Shape, sizes: &[(usize, usize)], full: bool) -> Case {
         }
         let end = page + slots.div_ceil(page_size) as u32;
         segments.push(AttentionSegment {
-            rows: start as u32..visible.len() as u32,
+            rows: start as u32..visible_ends.len() as u32,
             pages: page..end,
         });
         page = end;
@@ -69,7 +69,7 @@ fn case(seed: u64, shape: Shape, sizes: &[(usize, usize)], full: bool) -> Case {
         c,
         segments,
         pages,
-        visible,
+        visible_ends,
         q,
         k,
         v,
@@ -86,7 +86,7 @@ impl Case {
         for segment in &self.segments {
             let rows = segment.rows.start as usize..segment.rows.end as usize;
             for row in rows {
-                for slot in 0..self.visible[row] as usize {
+                for slot in 0..self.visible_ends[row] as usize {
                     used[self.physical(segment, slot)] = true;
                 }
             }
@@ -106,7 +106,7 @@ impl Case {
         PagedAttention {
             segments: &self.segments,
             pages: &self.pages,
-            visible: &self.visible,
+            visible_ends: &self.visible_ends,
             heads: self.heads,
             scale: 1.0 / (self.c as f32).sqrt(),
         }
@@ -155,28 +155,28 @@ impl Case {
     /// The same batch with only some rows of the segments.
     fn only(&self, rows: &[std::ops::Range<u32>]) -> Case {
         let width = self.heads * self.c;
-        let (mut segments, mut visible, mut q) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut segments, mut visible_ends, mut q) = (Vec::new(), Vec::new(), Vec::new());
         for rows in rows {
-            let from = visible.len() as u32;
+            let from = visible_ends.len() as u32;
             let home = self
                 .segments
                 .iter()
                 .find(|s| s.rows.contains(&rows.start))
                 .unwrap();
             for row in rows.clone() {
-                visible.push(self.visible[row as usize]);
+                visible_ends.push(self.visible_ends[row as usize]);
                 q.extend_from_slice(&self.q[row as usize * width..(row as usize + 1) * width]);
             }
             let pages = home.pages.clone();
             segments.push(AttentionSegment {
-                rows: from..visible.len() as u32,
+                rows: from..visible_ends.len() as u32,
                 pages,
             });
         }
         let (k, v, pages) = (self.k.clone(), self.v.clone(), self.pages.clone());
         Case {
             segments,
-            visible,
+            visible_ends,
             q,
             k,
             v,
@@ -199,7 +199,7 @@ impl Case {
                         let pairs = self.q[at..at + c].iter().zip(k);
                         pairs.map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
                     };
-                    let weights: Vec<f64> = (0..self.visible[row] as usize)
+                    let weights: Vec<f64> = (0..self.visible_ends[row] as usize)
                         .map(|slot| (dot(slot) / (c as f64).sqrt()).exp())
                         .collect();
                     let total: f64 = weights.iter().sum();
@@ -292,7 +292,7 @@ fn the_op_checks_its_indices() {
     assert_eq!(apply(&case.op()).unwrap().dims(), [2, 16]);
     let far = [33, 33];
     let error = apply(&PagedAttention {
-        visible: &far,
+        visible_ends: &far,
         ..case.op()
     })
     .unwrap_err();
@@ -316,7 +316,7 @@ fn the_op_checks_its_indices() {
     assert!(error.contains("end at row 1 of 2"), "{error}");
     let blind = [0, 20];
     let out = apply(&PagedAttention {
-        visible: &blind,
+        visible_ends: &blind,
         ..case.op()
     })
     .unwrap();

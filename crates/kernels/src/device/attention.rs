@@ -170,7 +170,7 @@ pub struct AttentionSizes {
     /// Head width `c`.
     pub head_width: usize,
     /// Maximum slots that a row sees.
-    pub visible: usize,
+    pub visible_end: usize,
 }
 
 impl AttentionSizes {
@@ -181,7 +181,7 @@ impl AttentionSizes {
 
     /// Partial results of one row: one per head and partition.
     fn row(&self) -> usize {
-        let partitions = self.visible.div_ceil(PARTITION).max(1);
+        let partitions = self.visible_end.div_ceil(PARTITION).max(1);
         self.heads.saturating_mul(partitions)
     }
 
@@ -227,7 +227,7 @@ impl AttentionScratch {
     }
 
     /// Overwrites `out [r, h c]`, padded, with the attention of every row of the batch: `q [r, h c]`
-    /// to the slots `[0, visible)` of its segment in a layer of the pool. Rows are processed in
+    /// to the slots `[0, visible_end)` of its segment in a layer of the pool. Rows are processed in
     /// several runs if the partial results of all rows would take too much memory.
     ///
     /// # Errors
@@ -248,7 +248,7 @@ impl AttentionScratch {
             heads,
             groups: sizes.groups,
             head_width: c,
-            visible: shape.visible,
+            visible_end: shape.visible_end,
         };
         let [partial, sums] = needed.bytes();
         let device = pool.device();
@@ -263,18 +263,18 @@ impl AttentionScratch {
             sums,
             tiles: 0,
             pages: batch.address(Section::Words, 0)?,
-            visible: batch.address(Section::Visible, 0)?,
+            visible_ends: batch.address(Section::VisibleEnds, 0)?,
             heads: heads as u32,
             groups: sizes.groups as u32,
             c: c as u32,
             page: sizes.page as u32,
-            partitions: shape.visible.div_ceil(PARTITION) as u32,
+            partitions: shape.visible_end.div_ceil(PARTITION) as u32,
             scale: (std::f64::consts::LOG2_E / (c as f64).sqrt()) as f32,
         };
         let combine = args::Combine {
             partial,
             sums,
-            visible: attend.visible,
+            visible_ends: attend.visible_ends,
             out: out.checked(shape.rows, heads * c, sizes.precision)?,
             tiles: 0,
             count: 0,
@@ -356,22 +356,22 @@ mod tests {
 
     #[test]
     fn scratch_memory_grows_with_rows_and_contexts_up_to_its_limit() {
-        let sizes = |rows, visible| AttentionSizes {
+        let sizes = |rows, visible_end| AttentionSizes {
             rows,
             heads: 32,
             groups: 8,
             head_width: 128,
-            visible,
+            visible_end,
         };
         let sum = |sizes: AttentionSizes| sizes.bytes().iter().sum::<usize>();
         let mut last = 0;
-        for visible in (0..20).map(|i| 512 << i) {
-            let (few, many) = (sizes(64, visible), sizes(1 << 20, visible));
-            assert!(sum(few) <= sum(many) && last <= sum(many), "{visible}");
+        for visible_end in (0..20).map(|i| 512 << i) {
+            let (few, many) = (sizes(64, visible_end), sizes(1 << 20, visible_end));
+            assert!(sum(few) <= sum(many) && last <= sum(many), "{visible_end}");
             let one = many.row() * many.tile() * 130 * 4;
-            assert!(sum(many) <= one.max(MOST_BYTES), "{visible}");
+            assert!(sum(many) <= one.max(MOST_BYTES), "{visible_end}");
             // The tiles processed at a time fit.
-            assert!(many.tiles() * one <= sum(many).max(one), "{visible}");
+            assert!(many.tiles() * one <= sum(many).max(one), "{visible_end}");
             last = sum(many);
         }
     }

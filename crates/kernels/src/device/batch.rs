@@ -15,7 +15,7 @@ pub struct BatchArrays<'a> {
     /// Physical slots.
     pub slots: &'a [u32],
     /// Number of slots that each row sees.
-    pub visible: &'a [u32],
+    pub visible_ends: &'a [u32],
     /// The segments, covering all rows.
     pub segments: &'a [AttentionSegment],
     /// Page tables of all segments.
@@ -69,7 +69,7 @@ pub struct BatchShape {
     /// Number of attention tiles with padding.
     pub tiles: usize,
     /// Maximum slots that a row sees.
-    pub visible: usize,
+    pub visible_end: usize,
     /// Maximum rows of a tile.
     pub tallest: usize,
     /// Rows are padded to a multiple of this.
@@ -79,8 +79,8 @@ pub struct BatchShape {
 impl BatchShape {
     /// The longest context of a padded batch, rounded up.
     #[must_use]
-    pub fn context(visible: usize) -> usize {
-        visible.max(FEWEST_SLOTS).next_power_of_two()
+    pub fn context(visible_end: usize) -> usize {
+        visible_end.max(FEWEST_SLOTS).next_power_of_two()
     }
 }
 
@@ -111,7 +111,7 @@ pub(super) enum Section {
     Tokens,
     Positions,
     Slots,
-    Visible,
+    VisibleEnds,
     Scored,
     Scorers,
     Tiles,
@@ -146,13 +146,17 @@ impl DeviceBatch {
         check(arrays, limits)?;
         self.words.clear();
         let pad = limits.pad.max(1);
-        let visible = arrays.visible.iter().max().map_or(0, |&most| most as usize);
+        let visible_end = arrays
+            .visible_ends
+            .iter()
+            .max()
+            .map_or(0, |&most| most as usize);
         self.shape = BatchShape {
             rows: arrays.tokens.len().next_multiple_of(pad),
             scored: arrays.scored.len().next_multiple_of(pad),
-            visible: match pad {
-                1 => visible,
-                _ => BatchShape::context(visible),
+            visible_end: match pad {
+                1 => visible_end,
+                _ => BatchShape::context(visible_end),
             },
             pad,
             ..BatchShape::default()
@@ -162,7 +166,7 @@ impl DeviceBatch {
             (Section::Tokens, arrays.tokens, 0),
             (Section::Positions, arrays.positions, 0),
             (Section::Slots, arrays.slots, NONE),
-            (Section::Visible, arrays.visible, 0),
+            (Section::VisibleEnds, arrays.visible_ends, 0),
         ] {
             self.put(section, |to| {
                 to.extend_from_slice(words);
@@ -228,7 +232,7 @@ impl DeviceBatch {
                 let (from, end) = (segment.rows.start as usize, segment.rows.end as usize);
                 for row in (from..end).step_by(limits.tile.max(1)) {
                     let rows = limits.tile.min(end - row);
-                    let seen = arrays.visible[row..row + rows].iter().max();
+                    let seen = arrays.visible_ends[row..row + rows].iter().max();
                     let seen = seen.copied().unwrap_or(0);
                     to.extend([row as u32, rows as u32, segment.pages.start, seen]);
                     tallest = tallest.max(rows);
@@ -302,7 +306,7 @@ impl DeviceBatch {
 /// Checks that all indices are in bounds.
 fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
     let rows = arrays.tokens.len();
-    let lengths = [arrays.positions, arrays.slots, arrays.visible].map(<[u32]>::len);
+    let lengths = [arrays.positions, arrays.slots, arrays.visible_ends].map(<[u32]>::len);
     if lengths != [rows; 3] || arrays.scored.len() != arrays.scorers.len() {
         return refuse(format!("arrays of {lengths:?} entries for {rows} rows"));
     }
@@ -348,12 +352,13 @@ fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
     for segment in arrays.segments {
         let (from, end) = (segment.rows.start as usize, segment.rows.end as usize);
         let table = segment.pages.start as usize..segment.pages.end as usize;
-        let (Some(visible), Some(table)) = (arrays.visible.get(from..end), arrays.pages.get(table))
+        let (Some(visible_ends), Some(table)) =
+            (arrays.visible_ends.get(from..end), arrays.pages.get(table))
         else {
             return refuse("a segment's rows or pages are out of range");
         };
         if from != next
-            || visible
+            || visible_ends
                 .iter()
                 .any(|&seen| seen as usize > table.len() * limits.page)
         {

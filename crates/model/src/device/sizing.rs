@@ -151,7 +151,7 @@ impl Step {
             heads: info.heads,
             groups: info.groups,
             head_width: info.head_width,
-            visible: BatchShape::context(self.positions),
+            visible_end: BatchShape::context(self.positions),
         }
     }
 
@@ -250,7 +250,7 @@ impl Step {
             tokens: &rows,
             positions: &rows,
             slots: &rows,
-            visible: &rows,
+            visible_ends: &rows,
             segments: &[AttentionSegment {
                 rows: 0..self.rows as u32,
                 pages: 0..0,
@@ -358,7 +358,7 @@ mod tests {
                 heads: 32,
                 groups: 32,
                 head_width: 128,
-                visible: length,
+                visible_end: length,
             };
             sizes.bytes().iter().sum::<usize>() >> 20
         };

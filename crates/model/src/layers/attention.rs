@@ -116,7 +116,7 @@ impl Attention {
         let op = PagedAttention {
             segments: &inputs.segments,
             pages: &inputs.pages,
-            visible: &inputs.visible,
+            visible_ends: &inputs.visible_ends,
             heads: *heads,
             scale: 1.0 / (*head_width as f32).sqrt(),
         };

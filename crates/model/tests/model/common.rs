@@ -256,9 +256,9 @@ pub fn load(files: BTreeMap<String, Vec<u8>>) -> Result<Model, LoadError> {
     Model::load(Checkpoint::open(&Files::memory(files))?)
 }
 
-/// The reference: each row of one sequence attends to the first `visible[row]` rows. Plain loops in
+/// The reference: each row of one sequence attends to the first `visible_ends[row]` rows. Plain loops in
 /// f64, written from the architecture's definition. Returns logits `[rows, vocab]`.
-pub fn reference(tiny: &Tiny, tokens: &[u32], visible: &[usize]) -> Vec<Vec<f64>> {
+pub fn reference(tiny: &Tiny, tokens: &[u32], visible_ends: &[usize]) -> Vec<Vec<f64>> {
     let s = Sizes::of(&tiny.config);
     let theta = tiny.config["rope_theta"].as_f64().unwrap();
     let t = "model.transformer";
@@ -293,7 +293,7 @@ pub fn reference(tiny: &Tiny, tokens: &[u32], visible: &[usize]) -> Vec<Vec<f64>
             for head in 0..s.heads {
                 let group = head / (s.heads / s.groups);
                 let q = &q[row][head * s.c..(head + 1) * s.c];
-                let seen = &k[..visible[row]];
+                let seen = &k[..visible_ends[row]];
                 let weights: Vec<f64> = seen
                     .iter()
                     .map(|k| {

@@ -94,8 +94,8 @@ fn a_sequence_in_pieces_equals_the_whole_under_causal_and_block_causal_rows() {
         for block in [1, 4, 7] {
             let tokens = tokens(seed as u64, 29);
             let end = |row: usize| ((row / block + 1) * block).min(tokens.len());
-            let visible: Vec<usize> = (0..tokens.len()).map(end).collect();
-            let want = reference(&tiny, &tokens, &visible);
+            let visible_ends: Vec<usize> = (0..tokens.len()).map(end).collect();
+            let want = reference(&tiny, &tokens, &visible_ends);
             let mut executor = tiny.executor(12, 2);
             // Pages are out of order, and every batch contains a second sequence.
             let (table, other) = ([7, 2, 9, 0], [1, 3]);
@@ -104,7 +104,7 @@ fn a_sequence_in_pieces_equals_the_whole_under_causal_and_block_causal_rows() {
                 let to = end((from + (blocks - 1) * block).min(tokens.len() - 1));
                 let mut batch = Batch::default();
                 let rows = (from..to)
-                    .map(|i| row(tokens[i], i as u32, visible[i] as u32))
+                    .map(|i| row(tokens[i], i as u32, visible_ends[i] as u32))
                     .collect::<Vec<_>>();
                 push(&mut batch, rows.clone(), &table, Sampling::GREEDY);
                 push(
@@ -132,8 +132,8 @@ fn a_sequence_in_pieces_equals_the_whole_under_causal_and_block_causal_rows() {
 fn rows_without_a_score_only_write_and_copies_come_first() {
     let tiny = Tiny::new(3, &json!({"n_kv_heads": 2}));
     let tokens = tokens(3, 12);
-    let visible: Vec<usize> = (1..=12).collect();
-    let want = reference(&tiny, &tokens, &visible);
+    let visible_ends: Vec<usize> = (1..=12).collect();
+    let want = reference(&tiny, &tokens, &visible_ends);
     let mut executor = tiny.executor(6, 1);
     let rows = |range: std::ops::Range<usize>, score| {
         let rows = range.map(|i| row(tokens[i], i as u32, i as u32 + 1));

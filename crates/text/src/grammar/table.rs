@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use decode::as_index;
 use llguidance::toktrie::{TokRxInfo, TokTrie, TokenizerEnv};
 
 use crate::{TextError, TokenId, Tokenizer};
@@ -49,7 +50,7 @@ impl TokenTable {
                 vocab_size,
             ));
         }
-        let words = (vocab_size as usize).div_ceil(32);
+        let words = as_index(vocab_size.div_ceil(32));
         let (mut usable, mut opening) = (vec![0; words], vec![0; words]);
         let bytes = |id| usable_bytes(&tokenizer, id).unwrap_or_default();
         let mut tokens: Vec<Vec<u8>> = (0..vocab_size).map(bytes).collect();
@@ -183,12 +184,12 @@ impl TokenizerEnv for Env {
 
 /// Adds `id` to a set.
 fn insert(set: &mut [u32], id: TokenId) {
-    set[id as usize / 32] |= 1 << (id % 32);
+    set[as_index(id / 32)] |= 1 << (id % 32);
 }
 
 /// Whether `id` is in a set.
 pub(super) fn contains(set: &[u32], id: TokenId) -> bool {
-    let word = set.get(id as usize / 32);
+    let word = set.get(as_index(id / 32));
     word.is_some_and(|word| word >> (id % 32) & 1 == 1)
 }
 

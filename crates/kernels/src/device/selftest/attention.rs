@@ -227,7 +227,7 @@ impl Case {
         let attention = PagedAttention {
             segments: &self.rows.segments,
             pages: &self.rows.pages,
-            visible: &self.rows.visible,
+            visible_ends: &self.rows.visible_ends,
             heads: self.shape.heads,
             scale: 1.0 / (self.shape.c as f32).sqrt(),
         };

@@ -95,7 +95,7 @@ pub(super) fn values(tensor: &Tensor) -> Result<Vec<f32>> {
 pub(super) struct Rows {
     pub(super) positions: Vec<u32>,
     pub(super) slots: Vec<u32>,
-    pub(super) visible: Vec<u32>,
+    pub(super) visible_ends: Vec<u32>,
     pub(super) segments: Vec<AttentionSegment>,
     pub(super) pages: Vec<u32>,
     pub(super) page: usize,
@@ -129,7 +129,7 @@ impl Rows {
                     1 => slot + 1,
                     _ => random.below(slots + 1),
                 };
-                all.visible.push(seen as u32);
+                all.visible_ends.push(seen as u32);
             }
             all.segments.push(AttentionSegment {
                 rows: row..all.positions.len() as u32,
@@ -150,7 +150,7 @@ impl Rows {
             tokens: &zeros,
             positions: &self.positions,
             slots: &self.slots,
-            visible: &self.visible,
+            visible_ends: &self.visible_ends,
             segments: &self.segments,
             pages: &self.pages,
             ..NOTHING
@@ -174,7 +174,7 @@ pub(super) const NOTHING: BatchArrays<'_> = BatchArrays {
     tokens: &[],
     positions: &[],
     slots: &[],
-    visible: &[],
+    visible_ends: &[],
     segments: &[],
     pages: &[],
     scored: &[],
@@ -221,7 +221,7 @@ pub(super) fn plain(
         tokens,
         positions: &zeros,
         slots: &zeros,
-        visible: &zeros,
+        visible_ends: &zeros,
         segments: &[AttentionSegment {
             rows: 0..tokens.len() as u32,
             pages: 0..0,

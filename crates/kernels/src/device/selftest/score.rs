@@ -127,7 +127,7 @@ impl Case {
             tokens: &zeros,
             positions: &zeros,
             slots: &zeros,
-            visible: &zeros,
+            visible_ends: &zeros,
             segments: &[AttentionSegment {
                 rows: 0..count as u32,
                 pages: 0..1,

@@ -14,7 +14,7 @@ fn a_row_without_visible_slots_is_zero() {
     let mut random = Random(9);
     for precision in BOTH {
         let mut rows = Rows::new(&mut random, 16, &[(3, 30), (2, 600)]);
-        rows.visible = vec![0, 30, 0, 600, 0];
+        rows.visible_ends = vec![0, 30, 0, 600, 0];
         let case = case(&mut random, precision, rows);
         assert_all(case.checks().unwrap());
         let [_, out] = case.run(1).unwrap();
@@ -47,7 +47,7 @@ impl Case {
         for list in [
             &mut self.rows.positions,
             &mut self.rows.slots,
-            &mut self.rows.visible,
+            &mut self.rows.visible_ends,
         ] {
             *list = vec![list[row]];
         }

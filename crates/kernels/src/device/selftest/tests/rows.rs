@@ -37,7 +37,7 @@ fn a_batch_that_indexes_beyond_a_limit_is_refused() {
         tokens: &good,
         positions: &good,
         slots: &good,
-        visible: &good,
+        visible_ends: &good,
         segments: &whole,
         pages: &[0],
         ..NOTHING
@@ -63,7 +63,7 @@ fn a_batch_that_indexes_beyond_a_limit_is_refused() {
             ..arrays
         },
         BatchArrays {
-            visible: &[5, 0],
+            visible_ends: &[5, 0],
             ..arrays
         },
         BatchArrays {
