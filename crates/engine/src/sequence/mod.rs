@@ -187,7 +187,7 @@ impl Sequence {
 
     /// Follows a forward that is in the batch.
     pub(crate) fn observe_forward(&mut self, plan: &ForwardPlan, report: &mut StepReport) {
-        let rows = plan.rows.len() as u64;
+        let rows = u64::from(as_count(plan.rows.len()));
         self.statistics.count_forward(plan.kind, rows, report);
         self.kv.observe_forward(plan);
     }

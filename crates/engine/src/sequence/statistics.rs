@@ -162,7 +162,7 @@ impl Statistics {
                         let waited = wakes_continuation(effects, lane.parent, tree);
                         let lead = match waited {
                             true => -1,
-                            false => lane.clock as i32 - 1,
+                            false => i32::try_from(lane.clock).map_or(i32::MAX, |steps| steps - 1),
                         };
                         report.fork_leads.push(lead);
                     }
