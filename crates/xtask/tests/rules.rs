@@ -162,7 +162,10 @@ fn the_core_denies_missing_docs() {
 
 #[test]
 fn the_top_of_the_repository_is_known() {
-    let names = ["crates", ".ci", "target", "run.log", "docs", "vendor", "Makefile"].map(str::to_owned);
+    let names = [
+        "crates", ".ci", "target", "run.log", "docs", "vendor", "Makefile",
+    ]
+    .map(str::to_owned);
     let strange: Vec<_> = layout::top(&names)
         .into_iter()
         .map(|problem| problem.path)
