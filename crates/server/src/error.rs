@@ -32,7 +32,7 @@ pub enum ErrorCode {
     ContextLengthExceeded,
     /// No API key, or an unknown one.
     InvalidApiKey,
-    /// Without API keys: `Host` or `Origin` is foreign, so another site's page may have sent the request.
+    /// Without API keys: `Host` or `Origin` is foreign, so a page of another site may have sent it.
     Forbidden,
     /// The model is not served here.
     ModelNotFound,

@@ -115,7 +115,7 @@ pub struct ChunkChoice<'a> {
     rest: ChoiceRest<'a>,
 }
 
-/// What both have behind their text.
+/// The fields after the text.
 #[derive(Debug, Serialize)]
 struct ChoiceRest<'a> {
     logprobs: Option<ChatLogprobs<'a>>,

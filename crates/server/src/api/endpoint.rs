@@ -20,9 +20,9 @@ use crate::state::AppState;
 
 /// An endpoint that generates: reads its request, and answers in its shape.
 ///
-/// An implementation is one value per request: what its answer needs to know of the request.
-/// [`Route::of`] makes it reachable; limits, keys, metrics, logs and cancellation are the
-/// server's.
+/// A value of the type belongs to one request: it keeps the data of the request that the answer
+/// needs. [`Route::of`] gives it a path; the server handles limits, keys, metrics, logs and
+/// cancellation.
 pub trait Endpoint: Sized + Send + 'static {
     /// Its path; the label `endpoint` of its metrics and `route` of its log lines.
     const PATH: &'static str;
@@ -38,7 +38,8 @@ pub trait Endpoint: Sized + Send + 'static {
     /// Every fault of the fields; `model_not_found`.
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError>;
 
-    /// Answers with the text of `delivery`. Dropping `delivery` cancels the request.
+    /// Answers with the text of `delivery`. Dropping `delivery` cancels the sequences that still
+    /// run.
     fn respond(self, delivery: Delivery) -> impl Future<Output = Response> + Send;
 }
 

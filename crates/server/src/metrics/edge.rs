@@ -111,21 +111,21 @@ impl Edge {
         let size = |name, help| register.histogram(name, help, TOKENS);
         Self {
             requests: register.counter_family(
-                ("requests_total", "Generation requests, once each"),
+                ("requests_total", "Generation requests"),
                 ["endpoint", "outcome"],
             ),
             success: register.counters(
-                ("request_success_total", "Requests answered in full"),
+                ("request_success_total", "Completely answered requests"),
                 "finished_reason",
                 ["stop", "length"],
             ),
             prompt_tokens: register.counter(
                 "prompt_tokens_total",
-                "Prompt tokens of requests answered in full",
+                "Prompt tokens of completely answered requests",
             ),
             generation_tokens: register.counter(
                 "generation_tokens_total",
-                "Tokens delivered by those requests",
+                "Tokens delivered by completely answered requests",
             ),
             first_token: time(
                 "time_to_first_token_seconds",
@@ -134,7 +134,7 @@ impl Edge {
             total: time("e2e_request_latency_seconds", "From arrival to the end"),
             queue: time(
                 "request_queue_time_seconds",
-                "From arrival to a place in the batch",
+                "From arrival until the first sequence runs",
             ),
             decode: time(
                 "request_decode_time_seconds",
@@ -147,11 +147,11 @@ impl Edge {
             ),
             chunk_gap: register.histogram(
                 "inter_chunk_latency_seconds",
-                "Between two frontier moves of a choice",
+                "Time between two frontier moves of a choice",
                 GAPS,
             ),
             request_prompt: size("request_prompt_tokens", "Prompt tokens of a request"),
-            request_generation: size("request_generation_tokens", "Tokens a request delivered"),
+            request_generation: size("request_generation_tokens", "Tokens delivered by a request"),
             request_forwards: size("request_forwards", "Forward passes of a request (NFE)"),
             tokens_per_forward: register.histogram(
                 "tokens_per_forward",

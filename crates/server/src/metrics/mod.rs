@@ -113,7 +113,7 @@ impl Metrics {
         self.inner.steps.prefix_hit_rate()
     }
 
-    /// Tokens handed to clients per second, over the last 10 seconds.
+    /// Tokens delivered to clients per second, over the last 10 seconds.
     pub fn generated_per_second(&self) -> f64 {
         let now = self.inner.epoch.elapsed();
         self.rates(|rates| rates.per_second(now)).0
@@ -175,7 +175,7 @@ impl ScrapeGauges {
             pages_used: register.gauge("kv_pages_used", "KV pages in use"),
             generated: register.gauge(
                 "generation_tokens_per_second",
-                "Tokens handed to clients per second, over the last 10 seconds",
+                "Tokens delivered to clients per second, over the last 10 seconds",
             ),
             committed: register.gauge(
                 "committed_tokens_per_second",
@@ -201,7 +201,7 @@ fn constants(register: &Register<'_>, config: &MetricsConfig) {
         .gauge("kv_pages_total", "KV pages of the pool")
         .set(config.pages.into());
     register
-        .gauge("row_budget", "Most query positions of a step")
+        .gauge("row_budget", "Largest number of query positions per step")
         .set(config.row_budget.into());
     let geometry = [
         ("block_size", config.page_size.to_string()),

@@ -13,7 +13,7 @@ pub struct SpanCounters {
 
 impl SpanCounters {
     pub(super) fn new(register: &Register<'_>) -> Self {
-        let help = "Tracing spans that ended, and those that a collector has taken";
+        let help = "Tracing spans that ended, and spans that a collector accepted";
         let name = ("trace_spans_total", help);
         let [ended, exported] = register.counters(name, "state", ["ended", "exported"]);
         Self { ended, exported }

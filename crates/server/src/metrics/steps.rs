@@ -54,11 +54,11 @@ impl Prefix {
         Self {
             queries: register.counter(
                 "prefix_cache_queries_total",
-                "Prompt tokens that were looked for in the prefix cache",
+                "Prompt tokens looked up in the prefix cache",
             ),
             hits: register.counter(
                 "prefix_cache_hits_total",
-                "Prompt tokens whose K/V the prefix cache had",
+                "Prompt tokens with K/V in the prefix cache",
             ),
         }
     }
@@ -69,17 +69,14 @@ impl Steps {
     pub fn new(register: &Register<'_>) -> Self {
         let duration = (
             "step_duration_seconds",
-            "Wall time of a step's phases",
+            "Wall time of the phases of a step",
             SHORT,
         );
         Self {
             steps: register.counter("engine_steps_total", "Forward passes of the device"),
             failures: register.counter("step_failures_total", "Forward passes that failed"),
             forwards: register.counters(
-                (
-                    "forwards_total",
-                    "Forward passes, counted once per sequence in them",
-                ),
+                ("forwards_total", "Forward passes, counted per sequence"),
                 "kind",
                 KINDS,
             ),
@@ -91,7 +88,7 @@ impl Steps {
             committed: register.counters(
                 (
                     "committed_tokens_total",
-                    "Tokens committed, those behind the end included",
+                    "Committed tokens, including those after the end of the text",
                 ),
                 "kind",
                 ["masked", "draft", "edit"],
@@ -99,13 +96,17 @@ impl Steps {
             drafts: register.counters(
                 (
                     "drafts_total",
-                    "Lookahead tokens of finished sequences, by their fate",
+                    "Lookahead tokens of finished sequences, accepted or rejected",
                 ),
                 "result",
                 ["accepted", "rejected"],
             ),
             lanes_active: register.gauges(("lanes_active", "Active lanes"), "role", ROLES),
-            lanes_started: register.counters(("lanes_started_total", "Lanes born"), "role", ROLES),
+            lanes_started: register.counters(
+                ("lanes_started_total", "Lanes started"),
+                "role",
+                ROLES,
+            ),
             lanes_forked: register.counters(("lanes_forked_total", "Lanes forked"), "role", ROLES),
             lanes_finished: register.counters(
                 (
@@ -116,8 +117,8 @@ impl Steps {
                 ROLES,
             ),
             prefix: Prefix::new(register),
-            rows: register.histogram("positions_per_forward", "Query positions of a step", ROWS),
-            batch: register.histogram("batch_size", "Sequences of a step", COUNTS),
+            rows: register.histogram("positions_per_forward", "Query positions per step", ROWS),
+            batch: register.histogram("batch_size", "Sequences per step", COUNTS),
             durations: register.histograms(duration, "phase", PHASES),
             fork_lead: register.histogram(
                 "fork_lead_steps",
@@ -126,12 +127,12 @@ impl Steps {
             ),
             commit_latency: register.histogram(
                 "commit_latency_seconds",
-                "From a position's first score to its commit",
+                "From the first candidate of a position to its commit",
                 SHORT,
             ),
             emit_lag: register.histogram(
                 "emit_lag_seconds",
-                "From a token's commit until it lies left of the frontier",
+                "From the commit of a token until the frontier passes it",
                 SHORT,
             ),
         }

@@ -65,7 +65,7 @@ pub struct Delivery {
     pub(super) lanes: Lanes,
     pub(super) usage: UsageSum,
     pub(super) record: Record,
-    /// Ends when the server ends the requests that are left.
+    /// Completes when the server aborts the requests that remain.
     pub(super) ending: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
@@ -117,7 +117,7 @@ impl Delivery {
     /// more sequences than choices, the most likely ones. Call it instead of [`Delivery::next`].
     ///
     /// # Errors
-    /// A sequence failed, or the server ended it.
+    /// A sequence failed, or the server aborted it.
     pub async fn collect(&mut self) -> Result<(Vec<Delta>, Usage), ApiError> {
         let mut joined: Vec<Delta> = (0..self.answer.sequences())
             .map(|index| Delta {

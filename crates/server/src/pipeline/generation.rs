@@ -1,4 +1,4 @@
-//! What to generate, whichever endpoint asked for it.
+//! A generation request, independent of its endpoint.
 
 use engine::Penalties;
 use engine::decoding::Decoding;

@@ -1,7 +1,7 @@
 //! The tracing spans of a request: the one place with OpenTelemetry's attribute names.
 //!
-//! `request` contains `queue`, `prefill` and `decode`, one after another. The `gen_ai.*` names follow
-//! OpenTelemetry's semantic conventions for generative AI, which are not stable yet. No
+//! `request` contains `queue`, `prefill` and `decode`, one after another. The `gen_ai.*` names
+//! follow OpenTelemetry's semantic conventions for generative AI, which are not stable yet. No
 //! span contains prompts, answers or token ids.
 
 use opentelemetry::trace::{Status, TraceContextExt, TraceId};

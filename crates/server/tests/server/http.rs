@@ -95,7 +95,8 @@ async fn a_smuggled_request_is_never_answered() {
     ] {
         let chunked = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
         let request = format!(
-            "POST {COMPLETIONS} HTTP/1.1\r\nhost: test\r\n{first}\r\n{second}\r\n\r\n{chunked}{hidden}"
+            "POST {COMPLETIONS} HTTP/1.1\r\nhost: test\r\n{first}\r\n{second}\r\n\r\n\
+             {chunked}{hidden}"
         );
         let answers = all(address, &request).await;
         assert_eq!(statuses(&answers), ["200"], "{answers}");
@@ -138,7 +139,8 @@ async fn broken_framing_is_refused_or_cut() {
     let others = [
         "POST /tokenize HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
         "POST /tokenize HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
-        "POST /tokenize HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{}\r\n0\r\n\r\n",
+        "POST /tokenize HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n\
+         1\r\n{}\r\n0\r\n\r\n",
         "GET /health HTTP/3.7\r\nhost: test\r\n\r\n",
         "GET /health\r\nhost: test\r\n\r\n",
         "GET /health HTTP/1.1\r\nhost test\r\n\r\n",

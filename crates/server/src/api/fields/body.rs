@@ -117,7 +117,7 @@ fn join(parent: String, key: &str) -> String {
     }
 }
 
-/// What serde found, without the value: that may be long, or secret.
+/// The type that serde found. The value is left out: it may be long or secret.
 fn kind_of(found: &str) -> &'static str {
     const KINDS: [(&str, Kind); 7] = [
         ("null", Kind::Null),

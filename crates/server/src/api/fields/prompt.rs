@@ -125,7 +125,7 @@ impl<'de> Visitor<'de> for PromptVisitor {
         Ok(Prompt::Text(text))
     }
 
-    /// The first member tells the form of all others.
+    /// The first member decides the form of all others.
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Prompt, A::Error> {
         match list.next_element()? {
             None => Err(A::Error::custom(EMPTY)),

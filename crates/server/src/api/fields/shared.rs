@@ -68,7 +68,7 @@ pub struct Shared {
     spec: DecodingSpec,
 }
 
-/// What the fields of one endpoint add to the shared ones.
+/// The fields of one endpoint besides the shared ones.
 #[derive(Clone, Debug)]
 pub struct OwnFields {
     /// The prompts.

@@ -121,7 +121,7 @@ impl<'de> Deserialize<'de> for TokenNumber {
 struct IntVisitor {
     min: i64,
     max: i64,
-    /// What is expected, where the range does not say it.
+    /// The expected value in words, if the range does not say it.
     words: Option<&'static str>,
 }
 
@@ -162,7 +162,7 @@ impl<'de> Visitor<'de> for IntVisitor {
     }
 }
 
-/// What a visitor expects, in words.
+/// The expected value of a visitor, in words.
 struct Expected<'a, V>(&'a V);
 
 impl<'de, V: Visitor<'de>> fmt::Display for Expected<'_, V> {

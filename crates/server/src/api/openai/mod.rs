@@ -40,7 +40,7 @@ pub trait Shape: Send + 'static {
     ) -> Self::ChunkChoice<'a>;
 }
 
-/// What a chunk of one choice says.
+/// The content of a chunk of one choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ChunkKind<'a> {
     /// Who speaks; the first chunk of a choice.
@@ -51,7 +51,7 @@ pub enum ChunkKind<'a> {
     Finish,
 }
 
-/// What a choice carries besides its text, as far as the request asked for it.
+/// The data of a choice besides its text, as requested.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChunkExtras<'a> {
     /// The log-probabilities of its tokens.

@@ -102,7 +102,7 @@ impl EventWriter {
             } => ChunkUsage::Null,
             StreamOptions { .. } => ChunkUsage::Absent,
         };
-        // Tokens belong to the text; without any text, to the end.
+        // Tokens are sent with their text; without any text, with the last chunk.
         let has_tokens = match kind {
             ChunkKind::Text(_) => true,
             ChunkKind::Finish => delta.text.is_empty(),

@@ -1,4 +1,4 @@
-//! What a reader hears of a position that changes more than once.
+//! Step events of positions that change more than once.
 
 use decode::{CommitKind, Effect, ForwardKind, Offset};
 use engine::StepTrace;
