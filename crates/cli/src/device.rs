@@ -70,23 +70,27 @@ pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Dev
         Ok(device) => {
             let memory = device.memory();
             let memory = memory.map_err(|error| load::refused(LoadError::Setup(error.0)))?;
-            let reason = unfit(config, checkpoint, (device.name(), memory))?;
+            let found = fit::Found {
+                name: device.name(),
+                memory,
+            };
+            let reason = unfit(config, checkpoint, found)?;
             Ok(settled(choice, reason)?.then_some(device))
         }
     }
 }
 
-/// Why a device cannot compute the configured model: no kernels, or too little memory. `device` is its
-/// name with its free and total bytes. Reads no weights.
+/// Why a device cannot compute the configured model: no kernels, or too little memory. Reads no
+/// weights.
 fn unfit(
     config: &Config,
     checkpoint: &mut Checkpoint,
-    device: (&str, (u64, u64)),
+    found: fit::Found<'_>,
 ) -> Result<Option<String>> {
     let dtype = config.dtype()?;
     let info = checkpoint.survey(dtype).map_err(load::refused)?.info;
     match DeviceModel::unfit(&info) {
-        None => fit::refusal(config, (checkpoint, &info), device),
+        None => fit::refusal(config, (checkpoint, &info), found),
         reason => Ok(reason),
     }
 }

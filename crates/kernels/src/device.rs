@@ -29,11 +29,11 @@ mod score;
 mod selftest;
 
 pub use array::{Array, Buffer, Precision};
-pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolSizes};
+pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolLayer, PoolSizes};
 pub use batch::{BatchArrays, BatchLimits, BatchShape, DeviceBatch};
 pub use matrix::DeviceMatrix;
-pub use rows::{DeviceRope, RowSet, copy_pages, embed, norm, split};
-pub use score::DeviceScores;
+pub use rows::{DeviceRope, HeadTransform, RowNorm, RowSet, copy_pages, embed, norm, split};
+pub use score::{DeviceScores, ScoredRows};
 pub use selftest::{Check, selftest};
 
 use std::sync::Arc;

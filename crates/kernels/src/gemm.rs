@@ -11,13 +11,14 @@ mod packed;
 mod words;
 
 use crate::parallel::{self, Shared, filled};
-use crate::simd::dot::{Columns, Dot, accumulate};
+use crate::simd::dot::{Columns, Dot, RowPointer, accumulate};
 use crate::simd::tile::by_height;
 use crate::simd::unit::{DotKernel, dispatch_unit};
 use crate::simd::{MAX_LANES, Simd, math};
 use encode::Rows;
 pub(crate) use packed::Packed;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 /// Words of the inner dimension per pass, so that the rows, a panel of weights and the next panel fit
 /// in the L2 cache.
@@ -123,38 +124,51 @@ impl DotKernel for Block<'_> {
             }
         ];
         for from in (0..words).step_by(span) {
-            let span = (from, (from + span).min(words));
+            let span = from..(from + span).min(words);
             for (i, panel) in panels.clone().enumerate() {
                 let partial = partial.get_mut(i * waiting..).unwrap_or_default();
-                self.pass(d, panel, span, partial);
+                self.pass(d, panel, span.clone(), partial);
             }
         }
     }
 }
 
+/// Where a tile begins.
+#[derive(Clone, Copy)]
+struct Corner {
+    row: usize,
+    panel: usize,
+}
+
 impl Block<'_> {
     /// Processes the words `span` of one panel; `partial` stores the sums between passes.
     #[inline(always)]
-    fn pass<D: Dot>(&self, d: D, panel: usize, span: (usize, usize), partial: &mut [u32]) {
+    fn pass<D: Dot>(&self, d: D, panel: usize, span: Range<usize>, partial: &mut [u32]) {
         let mut row = self.rows.0;
         while row < self.rows.1 {
             // Tiles of similar height: a low tile would read the panel for little work.
             let left = self.rows.1 - row;
             let height = left.div_ceil(left.div_ceil(D::TILE_ROWS));
-            by_height!(height, self.tile::<D, _>(d, (row, panel), span, partial));
+            let corner = Corner { row, panel };
+            by_height!(height, self.tile::<D, _>(d, corner, span.clone(), partial));
             row += height;
         }
     }
 
-    /// Processes `R` rows from `row` on, times one panel.
+    /// Multiplies `R` rows by the words `span` of one panel.
     #[inline(always)]
     fn tile<D: Dot, const R: usize>(
         &self,
         d: D,
-        (row, panel): (usize, usize),
-        (from, to): (usize, usize),
+        corner: Corner,
+        span: Range<usize>,
         partial: &mut [u32],
     ) {
+        let Corner { row, panel } = corner;
+        let Range {
+            start: from,
+            end: to,
+        } = span;
         let (width, weights) = (2 * D::S::LANES, self.product.weights);
         let (start, words) = weights.panel(panel);
         let waiting = (row - self.rows.0) * width;
@@ -172,7 +186,7 @@ impl Block<'_> {
             }
         }
         if to == weights.words() {
-            self.prefetch_output(d, R, (row, panel));
+            self.prefetch_output(d, R, corner);
         }
         let stride = self.x.stride;
         let x = &self.x.words[row * stride + from..];
@@ -180,7 +194,11 @@ impl Block<'_> {
         // SAFETY: x holds R rows (checked above); the panel holds its words of two vectors.
         unsafe {
             let b = self.columns::<D>(words.add(from * width), to - from, row);
-            accumulate::<D, R, true>(d, &mut tile, to - from, (x.as_ptr(), stride), b);
+            let rows = RowPointer {
+                first: x.as_ptr(),
+                stride,
+            };
+            accumulate::<D, R, true>(d, &mut tile, to - from, rows, b);
         }
         if to < weights.words() {
             let vectors = tile.into_iter().flatten();
@@ -274,9 +292,10 @@ impl Block<'_> {
 
     /// Prefetches the output of a tile of `rows` rows from `row` on, for writing.
     #[inline(always)]
-    fn prefetch_output<D: Dot>(&self, d: D, rows: usize, (row, panel): (usize, usize)) {
+    fn prefetch_output<D: Dot>(&self, d: D, rows: usize, corner: Corner) {
         let (n, width) = (self.product.n, self.width::<D>());
-        let out = self.out.start().wrapping_add(row * n + panel * width);
+        let start = corner.row * n + corner.panel * width;
+        let out = self.out.start().wrapping_add(start);
         for r in 0..rows {
             for line in (0..width).step_by(16) {
                 d.simd()

@@ -1,11 +1,15 @@
 //! Splits work over the threads of the current team.
 
-use crate::team::{Body, Claims, Team};
+mod team;
+
+pub use team::Team;
+
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
+use team::{Body, Claims};
 
 /// Number of elements below which a single thread is faster.
 const SERIAL_NUMBERS: usize = 1 << 15;

@@ -3,6 +3,7 @@
 mod adjust;
 mod maxima;
 mod row;
+mod sample;
 mod softmax;
 
 pub use adjust::LogitBias;

@@ -7,14 +7,15 @@
 mod graphs;
 mod loader;
 mod model;
+mod precision;
 mod selftest;
 mod sizing;
 mod transformer;
 
 pub(crate) use loader::Loader;
 pub use model::DeviceModel;
+pub(crate) use precision::{padded, precision};
 pub use selftest::selftest;
-pub(crate) use sizing::padded;
 pub use sizing::{DeviceConfig, DeviceMemory, KvMemory};
 pub(crate) use transformer::{DeviceBlock, DeviceTransformer};
 
@@ -30,7 +31,7 @@ use kernels::device::{
 use kernels::{Scored, Scorer, ScorerRow, Scores, score};
 use sizing::{ROWS, Step};
 use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, set_words};
-use transformer::Activations;
+use transformer::{Activations, Pass};
 
 /// The arrays of a pass and their number of rows.
 struct Workspace {
@@ -198,7 +199,7 @@ impl DeviceExecutor {
         let (pool, normed, mask) = (&self.pool, &self.normed, self.inputs.mask);
         self.graphs.run(device, batch.shape(), || {
             transformer.hidden(work, batch, (pool, scratch))?;
-            transformer.score(work, batch, (normed, scores), mask)
+            transformer.score(Pass { work, batch }, normed, scores, mask)
         })
     }
 
@@ -225,8 +226,12 @@ impl DeviceExecutor {
         for from in (0..self.hosted.len()).step_by(logits.rows()) {
             let range = from..(from + logits.rows()).min(self.hosted.len());
             let transformer = &self.model.transformer;
+            let pass = Pass {
+                work,
+                batch: &self.batch,
+            };
             transformer
-                .logits(work, &self.batch, range.clone(), (&self.normed, logits))
+                .logits(pass, range.clone(), &self.normed, logits)
                 .map_err(text)?;
             let numbers = logits.read(range.len()).map_err(text)?;
             for (row, &(number, _)) in numbers.chunks_exact(vocab).zip(&self.hosted[range]) {

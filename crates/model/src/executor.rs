@@ -1,7 +1,7 @@
 //! The CPU executor: owns the model, the KV pool and the threads, and runs one batch at a time.
 
-use crate::arch::Pass;
 use crate::inputs::{InputBounds, Inputs};
+use crate::network::Pass;
 use crate::pool::KvPool;
 use crate::profile::{Clock, Profile, Stage};
 use crate::{LoadError, Model, ModelInfo, sampler};

@@ -21,6 +21,13 @@ pub(crate) struct KvPool {
     layers: Vec<(Tensor, Tensor)>,
 }
 
+/// Where the keys and the values begin in a row.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns {
+    pub(crate) keys: usize,
+    pub(crate) values: usize,
+}
+
 impl KvPool {
     /// Allocates a pool of zeros.
     pub(crate) fn new(shape: PoolShape, device: &Device) -> Result<Self> {
@@ -59,24 +66,23 @@ impl KvPool {
         })
     }
 
-    /// Writes the keys and values of every row to its slot. In `rows [r, w]`, the keys start at
-    /// column `at.0` and the values at column `at.1`.
+    /// Writes the keys and values of every row of `rows [r, w]` to its slot.
     pub(crate) fn write(
         &self,
         layer: usize,
         rows: &Tensor,
         slots: &[u32],
-        at: (usize, usize),
+        columns: Columns,
     ) -> Result<()> {
         let (k, v) = &self.layers[layer];
         let keys = WriteRows {
             pool: Pool::Keys,
             slots,
-            column: at.0,
+            column: columns.keys,
         };
         let values = WriteRows {
             pool: Pool::Values,
-            column: at.1,
+            column: columns.values,
             ..keys
         };
         k.inplace_op2(rows, &keys)?;

@@ -1,7 +1,7 @@
 //! Reduces hidden states to candidates and tops; the LM head runs in chunks of bounded size.
 
-use crate::arch::Network;
 use crate::inputs::Inputs;
+use crate::network::Network;
 use crate::profile::{Clock, Stage};
 use candle_core::{Result, Tensor};
 use kernels::{Scored, Scorer, Top, score};

@@ -12,7 +12,7 @@ use crate::check::{check_shape, error};
 use crate::context::Context;
 use crate::hash::mix;
 use crate::kv::KvStore;
-use crate::law::{Proposed, TAIL, predicted, propose};
+use crate::law::{Proposed, Seen, TAIL, predicted, propose};
 use crate::text::HiddenText;
 use crate::{Fidelity, SimConfig, SimConfigError};
 
@@ -195,13 +195,12 @@ impl SimExecutor {
             let own = mix(u64::from(row.position.get()), u64::from(row.token));
             let content = mix(own, contents[row.visible_end.index()]);
             let (law, context) = (&self.config.law, &self.context);
-            let proposed = propose(
-                law,
-                &self.text,
-                context,
-                (row, self.config.readout),
+            let seen = Seen {
+                row,
+                readout: self.config.readout,
                 content,
-            );
+            };
+            let proposed = propose(law, &self.text, context, seen);
             push(output, self.reduce(proposed, batch, segment, row)?);
         }
         Ok(())

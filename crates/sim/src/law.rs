@@ -14,14 +14,27 @@ const ALTERNATIVES: [f64; 3] = [0.0, -1.5, -2.5];
 /// Logit of all remaining tokens together.
 pub(crate) const TAIL: f64 = -4.0;
 
-/// The logits of a row; `content` is a hash of everything that it sees.
+/// A row and what it sees.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    pub row: &'a Row,
+    pub readout: Readout,
+    /// A hash of everything that the row sees.
+    pub content: u64,
+}
+
+/// The logits of a row.
 pub(crate) fn propose(
     law: &ConfidenceLaw,
     text: &HiddenText,
     context: &Context,
-    (row, readout): (&Row, Readout),
-    content: u64,
+    seen: Seen<'_>,
 ) -> Proposed {
+    let Seen {
+        row,
+        readout,
+        content,
+    } = seen;
     let position = predicted(row, readout);
     let origin = context.origin(position);
     let (left, right) = context.support(position, law.decay);

@@ -61,18 +61,27 @@ fn needed(
     }
 }
 
-/// Why the configured model does not fit onto a device, and what would fit. `device` is its name with
-/// its free and total bytes.
+/// A device that was found.
+#[derive(Clone, Copy)]
+pub struct Found<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Bytes that are free, and bytes in all.
+    pub memory: (u64, u64),
+}
+
+/// Why the configured model does not fit onto a device, and what would fit.
 ///
 /// # Errors
 /// As [`needed`].
 pub fn refusal(
     config: &Config,
     (checkpoint, info): (&mut Checkpoint, &ModelInfo),
-    (device, memory): (&str, (u64, u64)),
+    device: Found<'_>,
 ) -> Result<Option<String>> {
     let sizes = sizes(config, info)?;
     let needed = needed(config, (checkpoint, info))?;
+    let memory = device.memory;
     let room = sizes.allowance(memory);
     if needed.sum() <= room {
         return Ok(None);
@@ -84,12 +93,13 @@ pub fn refusal(
         _ => format!("{} free", size(room)),
     };
     let auto = KvMemory::Share(config.engine.device_memory);
-    let advice = advice((checkpoint, info.dtype), sizes, auto, memory)?;
+    let advice = advice((checkpoint, info.dtype), sizes, auto, device)?;
     Ok(Some(format!(
-        "{}: needs {} on {device} ({} of weights in {}, {} for a step of up to {} rows, {} of KV \
+        "{}: needs {} on {} ({} of weights in {}, {} for a step of up to {} rows, {} of KV \
          pages), {found}: {advice}",
         config.model.path,
         size(needed.sum()),
+        device.name,
         size(needed.weights),
         info.dtype.name(),
         size(needed.step),
@@ -103,11 +113,11 @@ fn advice(
     (checkpoint, dtype): (&mut Checkpoint, WeightDtype),
     sizes: DeviceConfig,
     auto: KvMemory,
-    memory: (u64, u64),
+    device: Found<'_>,
 ) -> Result<String> {
     let mut needed = |dtype, sizes: &DeviceConfig| {
         let needed = DeviceMemory::needed(checkpoint, dtype, sizes).map_err(load::refused);
-        needed.map(|needed| (needed.sum() <= sizes.allowance(memory), needed))
+        needed.map(|needed| (needed.sum() <= sizes.allowance(device.memory), needed))
     };
     // The device may have no kernels for this dtype.
     let smaller = WeightDtype::Bf16;
@@ -118,7 +128,7 @@ fn advice(
     let mut fewer_pages = "";
     if let KvMemory::Bytes(_) = sizes.kv {
         if let (true, needed) = needed(dtype, &shorter)? {
-            let left = shorter.allowance(memory) - needed.weights - needed.step;
+            let left = shorter.allowance(device.memory) - needed.weights - needed.step;
             return Ok(match left >> 20 << 20 {
                 whole if whole >= needed.kv => format!("try --kv-memory {}MiB", whole >> 20),
                 _ => format!("try --kv-memory {}KiB", left >> 10),

@@ -23,9 +23,17 @@ fn demo(arguments: &[&str]) -> (Config, Checkpoint) {
     (config, checkpoint)
 }
 
+/// A device with these free and total bytes.
+fn card(memory: (u64, u64)) -> fit::Found<'static> {
+    fit::Found {
+        name: "A card",
+        memory,
+    }
+}
+
 fn told(arguments: &[&str], memory: (u64, u64)) -> Option<String> {
     let (config, mut checkpoint) = demo(arguments);
-    unfit(&config, &mut checkpoint, ("A card", memory)).unwrap()
+    unfit(&config, &mut checkpoint, card(memory)).unwrap()
 }
 
 /// Bytes that weights, step and the fewest pages of the demo model take.
@@ -100,7 +108,7 @@ fn fewer_pages_or_shorter_sequences_are_suggested() {
 #[test]
 fn pages_for_less_than_a_sequence_are_a_wrong_configuration() {
     let (config, mut checkpoint) = demo(&["--kv-memory", "8KiB"]);
-    let plenty = ("A card", (1 << 40, 1 << 40));
+    let plenty = card((1 << 40, 1 << 40));
     let error = unfit(&config, &mut checkpoint, plenty).unwrap_err();
     let line = error.to_string();
     assert!(
@@ -133,7 +141,7 @@ fn memory_is_spoken_of_before_weights() {
     weights[last..].fill(0xFF);
     let mut checkpoint = Checkpoint::open(&Files::memory(files)).unwrap();
     let (config, _) = demo(&[]);
-    let line = unfit(&config, &mut checkpoint, ("A card", (MIB, MIB))).unwrap();
+    let line = unfit(&config, &mut checkpoint, card((MIB, MIB))).unwrap();
     assert!(line.unwrap().starts_with("demo: needs "));
     let error = Model::load(checkpoint).err().unwrap();
     assert!(matches!(error, LoadError::NotFinite { .. }), "{error}");

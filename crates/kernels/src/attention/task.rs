@@ -4,7 +4,7 @@
 //! slots of a page are not a multiple of a vector, or a head is not a multiple of a panel.
 
 use super::{CHUNK, View, as_usize};
-use crate::simd::dot::Columns;
+use crate::simd::dot::{Columns, RowPointer};
 use crate::simd::tile::{Tile, by_height};
 use crate::simd::{Kernel, MAX_LANES, Simd, math};
 use std::ops::Range;
@@ -58,6 +58,13 @@ pub(super) struct Task<'a> {
     pub(super) rows: Range<usize>,
     pub(super) group: usize,
     pub(super) scratch: &'a mut Scratch,
+}
+
+/// The `i`-th panel of the columns of values, for rows from `row` on.
+#[derive(Clone, Copy)]
+struct ValuePanel {
+    i: usize,
+    row: usize,
 }
 
 impl Kernel for Task<'_> {
@@ -217,8 +224,12 @@ impl Task<'_> {
             let mut tile = Tile::<S, R>::zero(s);
             let q = &self.scratch.q[query * c..(query + R) * c];
             let keys = self.keys(S::LANES, i, slots.len().div_ceil(S::LANES));
+            let queries = RowPointer {
+                first: q.as_ptr().cast(),
+                stride: c,
+            };
             // SAFETY: q has R rows of c values, the vectors c words each.
-            unsafe { tile.accumulate(s, c, (q.as_ptr(), c), keys) };
+            unsafe { tile.accumulate(s, c, queries, keys) };
             for r in 0..R {
                 let row = Tile::<S, 1> {
                     sums: [tile.sums[r]],
@@ -231,7 +242,7 @@ impl Task<'_> {
             *factor = self.weigh(s, r, query + r, seen[r]);
         }
         for i in 0..c.div_ceil(panel) {
-            self.mix::<S, R>(s, (i, query), factors, seen);
+            self.mix::<S, R>(s, ValuePanel { i, row: query }, factors, seen);
         }
     }
 
@@ -286,10 +297,11 @@ impl Task<'_> {
     fn mix<S: Simd, const R: usize>(
         &mut self,
         s: S,
-        (i, query): (usize, usize),
+        at: ValuePanel,
         factors: [f32; R],
         seen: [usize; R],
     ) {
+        let ValuePanel { i, row: query } = at;
         let panel = 2 * S::LANES;
         let at = (i * self.scratch.max.len() + query) * panel;
         let mut tile = Tile::<S, R>::zero(s);
@@ -300,30 +312,31 @@ impl Task<'_> {
             }
         }
         let common = seen.iter().copied().min().unwrap_or(0);
-        self.add_values(s, &mut tile, (0, i), 0..common);
+        self.add_values(s, &mut tile, ValuePanel { i, row: 0 }, 0..common);
         // Rows that see more slots continue separately, in the same order of slots.
         for (r, &seen) in seen.iter().enumerate() {
             if seen > common {
                 let mut row = Tile::<S, 1> {
                     sums: [tile.sums[r]],
                 };
-                self.add_values(s, &mut row, (r, i), common..seen);
+                self.add_values(s, &mut row, ValuePanel { i, row: r }, common..seen);
                 tile.sums[r] = row.sums[0];
             }
         }
         tile.store(s, &mut self.scratch.o[at..at + R * panel]);
     }
 
-    /// Adds the `i`-th panel of the values of some slots of the chunk, weighted by the tile's rows
-    /// from `first` on.
+    /// Adds a panel of the values of some slots of the chunk, weighted by the chunk's rows from
+    /// `at.row` on.
     #[inline(always)]
     fn add_values<S: Simd, const R: usize>(
         &self,
         s: S,
         tile: &mut Tile<S, R>,
-        (first, i): (usize, usize),
+        at: ValuePanel,
         slots: Range<usize>,
     ) {
+        let ValuePanel { i, row: first } = at;
         let panel = 2 * S::LANES;
         let (from, stride, offset) = if self.values_in_place(panel) {
             (self.view.v, self.view.c, i * panel)
@@ -341,8 +354,12 @@ impl Task<'_> {
                     stride,
                     ..Columns::panel(values.as_ptr().cast(), S::LANES)
                 };
+                let weights = RowPointer {
+                    first: p[low..].as_ptr().cast(),
+                    stride: CHUNK,
+                };
                 // SAFETY: R rows of CHUNK weights; values of two vectors, `stride` apart.
-                unsafe { tile.accumulate(s, high - low, (p[low..].as_ptr(), CHUNK), values) };
+                unsafe { tile.accumulate(s, high - low, weights, values) };
             }
             start += len;
             if start >= slots.end {

@@ -99,6 +99,15 @@ pub struct DevicePool {
     sizes: PoolSizes,
 }
 
+/// The keys and values of one layer.
+#[derive(Clone, Copy)]
+pub struct PoolLayer<'a> {
+    /// The pool of all layers.
+    pub pool: &'a DevicePool,
+    /// The layer, from 0.
+    pub layer: usize,
+}
+
 impl DevicePool {
     /// Allocates a zeroed pool.
     ///
@@ -235,10 +244,11 @@ impl AttentionScratch {
     pub fn attend(
         &mut self,
         q: &Array,
-        (pool, layer): (&DevicePool, usize),
+        of: PoolLayer<'_>,
         batch: &DeviceBatch,
         out: &Array,
     ) -> Result<()> {
+        let PoolLayer { pool, layer } = of;
         let (shape, sizes) = (batch.shape(), pool.sizes());
         let c = sizes.head_width;
         let heads = q.width() / c;
@@ -287,7 +297,7 @@ impl AttentionScratch {
         let step = needed.tiles();
         for first in (0..shape.tiles).step_by(step) {
             let tiles = first..(first + step).min(shape.tiles);
-            self::run((device, batch), (&attend, &combine), sizes, tiles)?;
+            self::run(pool, batch, (&attend, &combine), tiles)?;
         }
         Ok(())
     }
@@ -295,11 +305,12 @@ impl AttentionScratch {
 
 /// Computes the attention of the rows of some tiles and combines their partitions.
 fn run(
-    (device, batch): (&Device, &DeviceBatch),
+    pool: &DevicePool,
+    batch: &DeviceBatch,
     (attend, combine): (&args::Attend, &args::Combine),
-    sizes: PoolSizes,
     tiles: Range<usize>,
 ) -> Result<()> {
+    let (device, sizes) = (pool.device(), pool.sizes());
     let (shape, heads) = (batch.shape(), attend.heads as usize);
     let at = batch.address(Section::Tiles, tiles.start * TILE_WORDS)?;
     let last = tiles.end == shape.tiles;

@@ -37,6 +37,14 @@ pub struct DeviceMatrix {
     epilogue: Epilogue,
 }
 
+/// What a kernel does with a finished sum; `Finish` of the kernels.
+#[derive(Clone, Copy)]
+enum Store {
+    Overwrite = 0,
+    Add = 1,
+    Gate = 2,
+}
+
 impl DeviceMatrix {
     /// Copies a matrix to the device, piece by piece.
     ///
@@ -102,8 +110,8 @@ impl DeviceMatrix {
     /// If an array has another shape, or the device fails.
     pub fn product(&self, x: &Array, rows: usize, out: &Array) -> Result<()> {
         match self.epilogue {
-            Epilogue::None => self.run(x, rows, (out, Precision::F32), 0),
-            Epilogue::SiluGate => self.run(x, rows, (out, self.weights.precision()), 2),
+            Epilogue::None => self.run(x, rows, out, Store::Overwrite),
+            Epilogue::SiluGate => self.run(x, rows, out, Store::Gate),
         }
     }
 
@@ -113,30 +121,28 @@ impl DeviceMatrix {
     /// As [`Self::product`], and for a gated matrix.
     pub fn add_product(&self, x: &Array, rows: usize, out: &Array) -> Result<()> {
         match self.epilogue {
-            Epilogue::None => self.run(x, rows, (out, Precision::F32), 1),
+            Epilogue::None => self.run(x, rows, out, Store::Add),
             Epilogue::SiluGate => refuse("a gated product cannot be added"),
         }
     }
 
-    fn run(
-        &self,
-        x: &Array,
-        rows: usize,
-        (out, written): (&Array, Precision),
-        finish: u32,
-    ) -> Result<()> {
+    fn run(&self, x: &Array, rows: usize, out: &Array, store: Store) -> Result<()> {
         // The kernel, and the rows and columns of its tiles.
         let (kernel, tall, broad) = match self.weights.precision() {
             Precision::F32 => (EXACT, 64, 64),
             Precision::Bf16 if rows <= NARROW_ROWS => (NARROW, 64, 32),
             Precision::Bf16 => (WIDE, 128, 128),
         };
+        let written = match store {
+            Store::Overwrite | Store::Add => Precision::F32,
+            Store::Gate => self.weights.precision(),
+        };
         let args = args::Gemm {
             of: self.operands(x, rows)?,
             bias: self.bias()?,
             out: out.checked(rows, self.width(), written)?,
             stride: out.stride() as u32,
-            finish,
+            finish: store as u32,
         };
         let grid = self.grid(rows, tall, broad)?;
         // SAFETY: sizes are those of the arrays, which were checked.

@@ -1,7 +1,7 @@
 //! Row-wise operations between the matrix products.
 
 use super::array::{Array, Buffer, Precision};
-use super::attention::DevicePool;
+use super::attention::{DevicePool, PoolLayer};
 use super::batch::{DeviceBatch, Section};
 use super::{Kernel, Result, args, refuse};
 use crate::rope::RopeTable;
@@ -66,6 +66,15 @@ pub enum RowSet {
     Hosted(Range<usize>),
 }
 
+/// An RMS norm over rows.
+#[derive(Clone, Copy)]
+pub struct RowNorm<'a> {
+    /// Weights `[d]`.
+    pub weight: &'a Buffer,
+    /// Added to the mean of the squares.
+    pub eps: f32,
+}
+
 /// Overwrites the first rows of `out`, padded, with `x / sqrt(mean(x^2) + eps) * weight` of rows of
 /// `x [., d]`, f32.
 ///
@@ -74,7 +83,7 @@ pub enum RowSet {
 pub fn norm(
     (x, row_set): (&Array, &RowSet),
     batch: &DeviceBatch,
-    (weight, eps): (&Buffer, f32),
+    norm: RowNorm<'_>,
     out: &Array,
 ) -> Result<()> {
     let d = x.width();
@@ -88,12 +97,12 @@ pub fn norm(
     }
     let args = args::Norm {
         x: x.checked(x.rows(), d, Precision::F32)?,
-        weight: weight.range(0, d * 4)?,
+        weight: norm.weight.range(0, d * 4)?,
         gather,
         out: out.checked(rows, d, out.precision())?,
         d: d as u32,
         stride: out.stride() as u32,
-        eps,
+        eps: norm.eps,
     };
     let kernel = select(NORM, out.precision());
     // SAFETY: sizes are those of the arrays; scored rows were checked against the batch's rows.
@@ -141,18 +150,26 @@ impl DeviceRope {
     }
 }
 
-/// Splits `qkv [r, (h + 2 g) c]`, f32. Normalises the query and key heads with `norms` (weights
-/// `[h + g, c]` and epsilon), rotates them by each row's position, and writes queries to
-/// `q [r, h c]`, keys and values to the row's slot in a layer of the pool.
+/// What is done to the query and key heads of a row.
+#[derive(Clone, Copy)]
+pub struct HeadTransform<'a> {
+    /// The rotation at the row's position.
+    pub rope: &'a DeviceRope,
+    /// The norm before the rotation, with weights `[h + g, c]`.
+    pub norm: Option<RowNorm<'a>>,
+}
+
+/// Splits `qkv [r, (h + 2 g) c]`, f32. Normalises and rotates the query and key heads, and writes
+/// queries to `q [r, h c]`, keys and values to the row's slot in a layer of the pool.
 ///
 /// # Errors
 /// If an array has another shape, or the device fails.
 pub fn split(
     qkv: &Array,
-    (rope, norms): (&DeviceRope, Option<(&Buffer, f32)>),
+    HeadTransform { rope, norm }: HeadTransform<'_>,
     batch: &DeviceBatch,
     q: &Array,
-    (pool, layer): (&DevicePool, usize),
+    PoolLayer { pool, layer }: PoolLayer<'_>,
 ) -> Result<()> {
     let (rows, sizes) = (batch.rows(), pool.sizes());
     let (groups, c) = (sizes.groups, sizes.head_width);
@@ -164,7 +181,7 @@ pub fn split(
     if qkv.stride() != width {
         return refuse(format!("expected rows of {width}, found {}", qkv.stride()));
     }
-    let weights = norms.map(|(weights, _)| weights.range(0, (count + groups) * c * 4));
+    let weights = norm.map(|norm| norm.weight.range(0, (count + groups) * c * 4));
     let (keys, values) = pool.layer(layer)?;
     let args = args::Split {
         qkv: qkv.checked(rows, width, Precision::F32)?,
@@ -180,7 +197,7 @@ pub fn split(
         c: c as u32,
         half: rope.half as u32,
         page: sizes.page as u32,
-        eps: norms.map_or(0.0, |(_, eps)| eps),
+        eps: norm.map_or(0.0, |norm| norm.eps),
     };
     let grid = [rows as u32, (count + 2 * groups).div_ceil(4) as u32, 1];
     // SAFETY: sizes are those of the arrays; positions and slots of the batch were checked against

@@ -55,6 +55,15 @@ pub struct DeviceScores {
     bytes: Vec<u8>,
 }
 
+/// A range of a batch's scored rows.
+#[derive(Clone)]
+pub struct ScoredRows<'a> {
+    /// The batch.
+    pub batch: &'a DeviceBatch,
+    /// Numbers of the rows among the scored ones.
+    pub range: Range<usize>,
+}
+
 impl DeviceScores {
     /// Maximum rows scored at a time; partial records exist for this many rows.
     pub const CHUNK: usize = 1024;
@@ -133,9 +142,10 @@ impl DeviceScores {
         &self,
         lm_head: &DeviceMatrix,
         x: &Array,
-        (batch, range): (&DeviceBatch, Range<usize>),
+        scored: ScoredRows<'_>,
         mask: u32,
     ) -> Result<()> {
+        let ScoredRows { batch, range } = scored;
         let (rows, vocab) = (range.len(), lm_head.width());
         if range.end > batch.scored() || rows > Self::CHUNK || vocab < 3 {
             return refuse(format!("scored rows {range:?} of {}", batch.scored()));

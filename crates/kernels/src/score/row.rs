@@ -2,8 +2,7 @@
 
 use super::maxima::Maxima;
 use super::softmax::Softmax;
-use super::{FIELDS, Scorer, ScorerRow, TOP_FIELDS, adjust};
-use crate::sample;
+use super::{FIELDS, Scorer, ScorerRow, TOP_FIELDS, adjust, sample};
 
 /// Buffers of one thread.
 #[derive(Default)]

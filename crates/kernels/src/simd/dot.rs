@@ -58,6 +58,15 @@ pub(crate) struct Columns {
     pub(crate) ahead: (*const u32, usize),
 }
 
+/// Rows of words in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct RowPointer {
+    /// First word of the first row.
+    pub(crate) first: *const u32,
+    /// Words from one row to the next.
+    pub(crate) stride: usize,
+}
+
 impl Columns {
     /// No prefetching.
     pub(crate) const NOTHING: (*const u32, usize) = (std::ptr::null(), 0);
@@ -73,8 +82,8 @@ impl Columns {
     }
 }
 
-/// Adds `a` (`R` rows of `words` words, `stride` apart) times `b` (`words` words of two vectors of
-/// columns) to a tile, in ascending order. Prefetches `b.ahead` if `AHEAD`.
+/// Adds `a` (`R` rows of `words` words) times `b` (`words` words of two vectors of columns) to a
+/// tile, in ascending order. Prefetches `b.ahead` if `AHEAD`.
 ///
 /// # Safety
 /// All of that is readable.
@@ -83,12 +92,12 @@ pub(crate) unsafe fn accumulate<D: Dot, const R: usize, const AHEAD: bool>(
     d: D,
     tile: &mut [[D::Sum; 2]; R],
     words: usize,
-    (a, stride): (*const u32, usize),
+    a: RowPointer,
     b: Columns,
 ) {
     let mut sums = *tile;
     // SAFETY: the first word of each row is readable.
-    let rows: [*const u32; R] = std::array::from_fn(|r| unsafe { a.add(r * stride) });
+    let rows: [*const u32; R] = std::array::from_fn(|r| unsafe { a.first.add(r * a.stride) });
     let (ahead, step) = b.ahead;
     for p in 0..words {
         if AHEAD {

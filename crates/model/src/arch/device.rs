@@ -5,10 +5,10 @@ use super::load::own_head;
 use super::names::Names;
 use super::read;
 use crate::config::{Keys, Spec};
-use crate::device::{DeviceBlock, DeviceTransformer, Loader};
+use crate::device::{DeviceBlock, DeviceTransformer, Loader, precision};
 use crate::layers::stacked;
 use crate::weights::Weights;
-use crate::{DeviceModel, LoadError, ModelInfo};
+use crate::{LoadError, ModelInfo};
 use kernels::device::{Buffer, Device};
 use kernels::{Epilogue, RopeTable};
 
@@ -19,7 +19,7 @@ pub(crate) fn load_on(
     weights: &mut Weights,
 ) -> Result<(DeviceTransformer, ModelInfo), LoadError> {
     let (spec, names) = read(config, weights)?;
-    let precision = DeviceModel::precision(&spec.info).map_err(LoadError::Setup)?;
+    let precision = precision(&spec.info).map_err(LoadError::Setup)?;
     let loader = Loader {
         device,
         precision,

@@ -4,7 +4,7 @@ use super::layer::Layer;
 use super::load::own_head;
 use super::read;
 use crate::config::Keys;
-use crate::device::{DeviceModel, padded};
+use crate::device::{padded, precision};
 use crate::layers::Matrix;
 use crate::memory::floats;
 use crate::weights::Weights;
@@ -17,7 +17,7 @@ pub(crate) fn device_bytes(
 ) -> Result<(u64, ModelInfo), LoadError> {
     let (spec, names) = read(config, weights)?;
     let info = &spec.info;
-    let precision = DeviceModel::precision(info).map_err(LoadError::Setup)?;
+    let precision = precision(info).map_err(LoadError::Setup)?;
     let fused = |k: usize, matrices: &[Matrix]| {
         let rows = matrices.iter().map(|matrix| matrix.rows).sum();
         let bias = matrices.iter().any(|matrix| matrix.bias);

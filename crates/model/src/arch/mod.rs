@@ -14,29 +14,9 @@ pub(crate) use device::load_on;
 pub(crate) use device_bytes::device_bytes;
 
 use crate::config::{Keys, Spec};
-use crate::inputs::Inputs;
-use crate::pool::KvPool;
-use crate::profile::Clock;
+use crate::network::Network;
 use crate::weights::Weights;
 use crate::{LoadError, ModelInfo};
-use candle_core::{Result, Tensor};
-
-/// A loaded architecture.
-pub(crate) trait Network: Send + Sync {
-    /// Runs all layers on a batch and writes its keys and values. Returns the hidden states
-    /// `[r, d]` before the final norm.
-    fn hidden(&self, pass: &Pass<'_>, clock: &mut Clock<'_>) -> Result<Tensor>;
-
-    /// Final norm and LM head: `[n, d]` to `[n, v]`.
-    fn logits(&self, hidden: &Tensor, clock: &mut Clock<'_>) -> Result<Tensor>;
-}
-
-/// One batch and the pool with its keys and values.
-#[derive(Clone, Copy)]
-pub(crate) struct Pass<'a> {
-    pub(crate) inputs: &'a Inputs,
-    pub(crate) pool: &'a KvPool,
-}
 
 /// A supported family of checkpoints.
 pub struct Family {
@@ -48,7 +28,7 @@ pub struct Family {
     pub architectures: &'static [&'static str],
     /// Its names in the key `model_type`, used if `architectures` is absent.
     pub model_types: &'static [&'static str],
-    read: fn(&Keys) -> std::result::Result<Spec, LoadError>,
+    read: fn(&Keys) -> Result<Spec, LoadError>,
     names: &'static names::Names,
 }
 
@@ -65,7 +45,7 @@ impl Family {
     ];
 
     /// The family named in a configuration.
-    fn find(config: &Keys) -> std::result::Result<Self, LoadError> {
+    fn find(config: &Keys) -> Result<Self, LoadError> {
         let listed = config.get("architectures").and_then(|list| list.get(0));
         let (key, named) = match (listed, config.get("model_type")) {
             (None, Some(named)) => ("model_type", Some(named)),
@@ -93,17 +73,14 @@ impl Family {
 pub(crate) fn load(
     config: &Keys,
     weights: &mut Weights,
-) -> std::result::Result<(Box<dyn Network>, ModelInfo), LoadError> {
+) -> Result<(Box<dyn Network>, ModelInfo), LoadError> {
     let (spec, names) = read(config, weights)?;
     let (network, info) = load::load(weights, spec, names)?;
     Ok((Box::new(network), info))
 }
 
 /// The specification in the configuration and the names of its tensors.
-fn read(
-    config: &Keys,
-    weights: &Weights,
-) -> std::result::Result<(Spec, &'static names::Names), LoadError> {
+fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names), LoadError> {
     let family = Family::find(config)?;
     if config.get("quantization_config").is_some() {
         return Err(config.refuse("quantization_config", "nothing"));

@@ -1,7 +1,7 @@
 //! The pre-norm transformer: the forward pass that all families share.
 
-use super::{Network, Pass};
 use crate::layers::{Attention, Embedding, Experts, GatedMlp, RmsNorm};
+use crate::network::{Network, Pass};
 use crate::profile::{Clock, Stage};
 use candle_core::{Result, Tensor};
 use kernels::Linear;

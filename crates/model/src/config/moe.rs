@@ -4,7 +4,7 @@ use crate::LoadError;
 use crate::config::qwen::blocks;
 use crate::config::transformer::{Defaults, transformer};
 use crate::config::{ExpertSpec, Keys, RouterScore, RouterSpec, Spec};
-use crate::model::{ExpertInfo, ModelInfo};
+use crate::info::{ExpertInfo, ModelInfo};
 use serde_json::{Value, json};
 
 /// `<|mask|>` and `<|endoftext|>` of the Bailing tokenizer.

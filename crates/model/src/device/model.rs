@@ -1,10 +1,9 @@
 //! A dense model on a device.
 
-use super::{DeviceTransformer, sizing};
+use super::{DeviceTransformer, precision, sizing};
 use crate::arch::load_on;
 use crate::{Checkpoint, LoadError, ModelInfo};
-use kernels::WeightDtype;
-use kernels::device::{Device, PoolSizes, Precision};
+use kernels::device::{Device, PoolSizes};
 
 /// A dense model on a device.
 pub struct DeviceModel {
@@ -20,29 +19,7 @@ impl DeviceModel {
     /// The reason why a model has no device kernels, `None` if it has.
     #[must_use]
     pub fn unfit(info: &ModelInfo) -> Option<String> {
-        Self::precision(info).err()
-    }
-
-    /// The precision of a model's matrices, or the reason why it has no device kernels.
-    pub(crate) fn precision(info: &ModelInfo) -> Result<Precision, String> {
-        if info.experts.is_some() {
-            return Err(format!("{}: no CUDA kernels for experts", info.family));
-        }
-        let precision = match info.dtype {
-            WeightDtype::F32 => Precision::F32,
-            WeightDtype::Bf16 => Precision::Bf16,
-            WeightDtype::Int8 => return Err("no CUDA kernels for int8".to_owned()),
-        };
-        let sizes = PoolSizes {
-            precision,
-            layers: info.layers,
-            groups: info.groups,
-            head_width: info.head_width,
-            page: 1,
-            pages: 1,
-        };
-        sizes.check().map_err(|error| error.to_string())?;
-        Ok(precision)
+        precision(info).err()
     }
 
     /// Copies the weights to the device, tensor by tensor.

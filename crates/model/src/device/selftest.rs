@@ -9,7 +9,11 @@ use step::{
 };
 
 /// Heads, key/value heads and width of the models; the head widths are 32, 64 and 128.
-const SHAPES: [(usize, usize, usize); 3] = [(6, 3, 192), (4, 1, 256), (3, 3, 384)];
+const SHAPES: [Shape; 3] = [
+    Shape::new(6, 3, 192),
+    Shape::new(4, 1, 256),
+    Shape::new(3, 3, 384),
+];
 const VOCAB: u32 = 1003;
 const PAGE: u32 = 16;
 const SAMPLED: Sampling = Sampling {
@@ -18,6 +22,24 @@ const SAMPLED: Sampling = Sampling {
     clock: 5,
     ..Sampling::GREEDY
 };
+
+/// Heads, key/value heads and width of a model.
+#[derive(Clone, Copy)]
+struct Shape {
+    heads: usize,
+    groups: usize,
+    width: usize,
+}
+
+impl Shape {
+    const fn new(heads: usize, groups: usize, width: usize) -> Self {
+        Self {
+            heads,
+            groups,
+            width,
+        }
+    }
+}
 
 /// Compares every kernel in f32 and bf16, with batches of up to `rows` rows. Then compares the
 /// log-probabilities of complete forward passes, launched directly and from a graph, and checks
@@ -31,7 +53,11 @@ pub fn selftest(device: &Device, rows: u32) -> Result<Vec<Check>, LoadError> {
     for (dtype, tolerance) in [(WeightDtype::F32, 1e-4), (WeightDtype::Bf16, 5e-2)] {
         for shape in SHAPES {
             let (mut cpu, mut gpu) = executors(device, shape, dtype, rows)?;
-            let (heads, groups, width) = shape;
+            let Shape {
+                heads,
+                groups,
+                width,
+            } = shape;
             let name = |what: &str| {
                 let c = width / heads;
                 format!("{} {heads}/{groups} heads of {c}: {what}", dtype.name())
@@ -73,10 +99,15 @@ pub fn selftest(device: &Device, rows: u32) -> Result<Vec<Check>, LoadError> {
 /// The same model on the CPU and on the device.
 fn executors(
     device: &Device,
-    (heads, groups, width): (usize, usize, usize),
+    shape: Shape,
     dtype: WeightDtype,
     rows: u32,
 ) -> Result<(ModelExecutor, DeviceExecutor), LoadError> {
+    let Shape {
+        heads,
+        groups,
+        width,
+    } = shape;
     let config = format!(
         r#"{{"architectures": ["LLaDAModelLM"], "d_model": {width}, "n_heads": {heads},
         "n_kv_heads": {groups}, "n_layers": 2, "mlp_hidden_size": 200, "vocab_size": {VOCAB},

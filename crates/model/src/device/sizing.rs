@@ -7,7 +7,7 @@
 //! branches over all of its positions (`draft_verify` without a cache) may have more rows than
 //! that; its arrays are then allocated from the memory that the pool leaves free.
 
-use super::DeviceModel;
+use super::{DeviceModel, padded, precision};
 use crate::arch::device_bytes;
 use crate::{Checkpoint, LoadError, ModelInfo, WeightDtype};
 use kernels::device::{
@@ -16,8 +16,6 @@ use kernels::device::{
 };
 use kernels::{AttentionSegment, Draw, LogitBias, ScorerRow};
 
-/// The row length of a padded array is a multiple of this.
-const PAD: usize = 64;
 /// Row counts are padded to a multiple of this: the height of a matrix product's tile, which is
 /// computed anyway.
 pub(super) const ROWS: usize = 64;
@@ -97,7 +95,7 @@ impl DeviceMemory {
         let computed = device_bytes(&checkpoint.config, &checkpoint.weights);
         checkpoint.weights.dtype = chosen;
         let (weights, info) = computed?;
-        let precision = DeviceModel::precision(&info).map_err(LoadError::Setup)?;
+        let precision = precision(&info).map_err(LoadError::Setup)?;
         let page = u64::from(config.page_size) * position(&info, precision);
         Ok(Self {
             weights,
@@ -317,13 +315,6 @@ pub(super) fn pages(model: &DeviceModel, config: &DeviceConfig) -> Result<u32, L
         )));
     }
     Ok(pages.min(most))
-}
-
-/// Bytes of a padded array.
-pub(crate) fn padded(precision: Precision, rows: usize, width: usize) -> usize {
-    let stride = width.next_multiple_of(PAD);
-    rows.saturating_mul(stride)
-        .saturating_mul(precision.bytes())
 }
 
 /// Bytes allocated for an array that grows by powers of two.

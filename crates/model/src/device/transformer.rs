@@ -3,7 +3,8 @@
 use crate::ModelInfo;
 use kernels::device::{
     Array, AttentionScratch, Buffer, DeviceBatch, DeviceError, DeviceMatrix, DevicePool,
-    DeviceRope, DeviceScores, Precision, RowSet, embed, norm, split,
+    DeviceRope, DeviceScores, HeadTransform, PoolLayer, Precision, RowNorm, RowSet, ScoredRows,
+    embed, norm, split,
 };
 use std::ops::Range;
 
@@ -38,6 +39,13 @@ pub(crate) struct Activations {
     q: Array,
     attended: Array,
     gated: Array,
+}
+
+/// A batch and the arrays of its pass.
+#[derive(Clone, Copy)]
+pub(crate) struct Pass<'a> {
+    pub(crate) work: &'a Activations,
+    pub(crate) batch: &'a DeviceBatch,
 }
 
 impl DeviceTransformer {
@@ -79,60 +87,74 @@ impl DeviceTransformer {
         let all = RowSet::First(rows);
         embed(&self.embedding, batch, &work.x)?;
         for (number, block) in self.blocks.iter().enumerate() {
-            let weight = (&block.attention_norm, self.eps);
-            norm((&work.x, &all), batch, weight, &work.normed)?;
+            let layer = PoolLayer {
+                pool,
+                layer: number,
+            };
+            let before = self.norm_with(&block.attention_norm);
+            norm((&work.x, &all), batch, before, &work.normed)?;
             block.qkv.product(&work.normed, rows, &work.qkv)?;
-            let norms = block.head_norms.as_ref().map(|norms| (norms, self.eps));
-            split(
-                &work.qkv,
-                (&self.rope, norms),
-                batch,
-                &work.q,
-                (pool, number),
-            )?;
-            scratch.attend(&work.q, (pool, number), batch, &work.attended)?;
+            let heads = HeadTransform {
+                rope: &self.rope,
+                norm: block.head_norms.as_ref().map(|it| self.norm_with(it)),
+            };
+            split(&work.qkv, heads, batch, &work.q, layer)?;
+            scratch.attend(&work.q, layer, batch, &work.attended)?;
             block.out.add_product(&work.attended, rows, &work.x)?;
-            norm(
-                (&work.x, &all),
-                batch,
-                (&block.mlp_norm, self.eps),
-                &work.normed,
-            )?;
+            let before = self.norm_with(&block.mlp_norm);
+            norm((&work.x, &all), batch, before, &work.normed)?;
             block.gate_up.product(&work.normed, rows, &work.gated)?;
             block.down.add_product(&work.gated, rows, &work.x)?;
         }
         Ok(())
     }
 
-    /// Computes the records of all scored rows.
+    fn norm_with<'a>(&self, weight: &'a Buffer) -> RowNorm<'a> {
+        RowNorm {
+            weight,
+            eps: self.eps,
+        }
+    }
+
+    /// Computes the records of all scored rows; `normed` is scratch space.
     pub(crate) fn score(
         &self,
-        work: &Activations,
-        batch: &DeviceBatch,
-        (normed, scores): (&Array, &DeviceScores),
+        Pass { work, batch }: Pass<'_>,
+        normed: &Array,
+        scores: &DeviceScores,
         mask: u32,
     ) -> Result<(), DeviceError> {
         for from in (0..batch.scored()).step_by(DeviceScores::CHUNK) {
             let range = from..(from + DeviceScores::CHUNK).min(batch.scored());
             let row_set = RowSet::Scored(range.clone());
-            norm((&work.x, &row_set), batch, (&self.norm, self.eps), normed)?;
-            scores.score(&self.head, normed, (batch, range), mask)?;
+            norm(
+                (&work.x, &row_set),
+                batch,
+                self.norm_with(&self.norm),
+                normed,
+            )?;
+            scores.score(&self.head, normed, ScoredRows { batch, range }, mask)?;
         }
         Ok(())
     }
 
     /// Computes the logits of a range of the rows that the host scores, into the first rows of
-    /// `logits`.
+    /// `logits`; `normed` is scratch space.
     pub(crate) fn logits(
         &self,
-        work: &Activations,
-        batch: &DeviceBatch,
+        Pass { work, batch }: Pass<'_>,
         range: Range<usize>,
-        (normed, logits): (&Array, &Array),
+        normed: &Array,
+        logits: &Array,
     ) -> Result<(), DeviceError> {
         let rows = range.len();
         let row_set = RowSet::Hosted(range);
-        norm((&work.x, &row_set), batch, (&self.norm, self.eps), normed)?;
+        norm(
+            (&work.x, &row_set),
+            batch,
+            self.norm_with(&self.norm),
+            normed,
+        )?;
         self.head.product(normed, rows, logits)
     }
 }

@@ -1,9 +1,10 @@
 //! Attention over the paged KV cache, with rotary positions.
 
 use crate::LoadError;
-use crate::arch::Pass;
 use crate::layers::linear::{Matrix, fused};
 use crate::memory::floats;
+use crate::network::Pass;
+use crate::pool::Columns;
 use crate::profile::{Clock, Stage};
 use crate::weights::Weights;
 use candle_core::{Result, Tensor};
@@ -111,7 +112,7 @@ impl Attention {
         })?;
         clock.lap(Stage::Rope);
         let (keys, values) = (heads * head_width, (heads + groups) * head_width);
-        pool.write(self.layer, &qkv, &inputs.slots, (keys, values))?;
+        pool.write(self.layer, &qkv, &inputs.slots, Columns { keys, values })?;
         clock.lap(Stage::Write);
         let op = PagedAttention {
             segments: &inputs.segments,

@@ -3,7 +3,7 @@
 use crate::LoadError;
 use crate::config::{RouterScore, RouterSpec};
 use crate::inputs::Inputs;
-use crate::layers::linear::{Matrix, linear};
+use crate::layers::linear::{Matrix, Rows, linear};
 use crate::layers::mlp::GatedMlp;
 use crate::layers::sharing::{Chosen, ExpertSharing, runs};
 use crate::weights::Weights;
@@ -86,13 +86,7 @@ impl Router {
         };
         let dtype = WeightDtype::F32;
         Ok(Self {
-            gate: linear(
-                weights,
-                (gate.rows, gate.rows),
-                matrix,
-                dtype,
-                Epilogue::None,
-            )?,
+            gate: linear(weights, Rows::all(gate.rows), matrix, dtype, Epilogue::None)?,
             bias,
             spec,
             sharing: weights.sharing,

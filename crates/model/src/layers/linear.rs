@@ -27,7 +27,7 @@ pub(crate) fn fused(
         k,
         bias: bias.as_deref(),
     };
-    linear(weights, (rows, rows), matrix, weights.dtype, epilogue)
+    linear(weights, Rows::all(rows), matrix, weights.dtype, epilogue)
 }
 
 /// The rows of several matrices over an input of width `k`, stacked in order, and their biases.
@@ -76,7 +76,11 @@ pub(crate) fn head(
                 k,
                 bias: None,
             };
-            linear(weights, (vocab, *rows), matrix, dtype, plain)
+            let rows = Rows {
+                kept: vocab,
+                read: *rows,
+            };
+            linear(weights, rows, matrix, dtype, plain)
         }
         Head::Own(m) => {
             let matrix = weights.tensor(&format!("{}.weight", m.name), &[m.rows, k])?;
@@ -89,16 +93,36 @@ pub(crate) fn head(
                 k,
                 bias: bias.as_ref().map(|bias| &bias[..cut(bias, vocab)]),
             };
-            linear(weights, (vocab, m.rows), matrix, dtype, plain)
+            let rows = Rows {
+                kept: vocab,
+                read: m.rows,
+            };
+            linear(weights, rows, matrix, dtype, plain)
         }
     }
 }
 
-/// Packs a matrix of `rows` rows, the first rows of a matrix of `read` rows that is freed
-/// afterwards.
+/// Rows of a stored matrix, and how many of them are packed.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows {
+    pub(crate) kept: usize,
+    pub(crate) read: usize,
+}
+
+impl Rows {
+    /// All rows are packed.
+    pub(crate) fn all(rows: usize) -> Self {
+        Self {
+            kept: rows,
+            read: rows,
+        }
+    }
+}
+
+/// Packs the first rows of a matrix that is freed afterwards.
 pub(crate) fn linear(
     weights: &mut Weights,
-    (rows, read): (usize, usize),
+    rows: Rows,
     matrix: kernels::Matrix<'_>,
     dtype: WeightDtype,
     epilogue: Epilogue,
@@ -113,11 +137,11 @@ pub(crate) fn linear(
     let packed = packed.map_err(|error| LoadError::Setup(error.to_string()))?;
     let bytes = match weights.reads {
         true => packed.bytes(),
-        false => Linear::bytes_of((rows, k), dtype, epilogue),
+        false => Linear::bytes_of((rows.kept, k), dtype, epilogue),
     };
     weights
         .memory
-        .use_briefly(floats(read.saturating_mul(k)).saturating_add(bytes));
+        .use_briefly(floats(rows.read.saturating_mul(k)).saturating_add(bytes));
     weights.memory.keep(bytes);
     Ok(packed)
 }

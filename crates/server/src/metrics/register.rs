@@ -9,6 +9,17 @@ use prometheus::{
 /// Prefix of every native name.
 pub const PREFIX: &str = "asynclane";
 
+/// Name, help and upper bounds of a histogram.
+#[derive(Clone, Copy, Debug)]
+pub struct Distribution<'a> {
+    /// Its name without the prefix.
+    pub name: &'a str,
+    /// What it counts.
+    pub help: &'a str,
+    /// Upper bounds of its buckets.
+    pub bounds: &'a [f64],
+}
+
 /// Registers metrics that all carry the model's name.
 #[derive(Debug)]
 pub struct Register<'a> {
@@ -79,11 +90,11 @@ impl<'a> Register<'a> {
     /// One histogram per value of `label`, in order.
     pub fn histograms<const N: usize>(
         &self,
-        (name, help, bounds): (&str, &str, &[f64]),
+        of: Distribution<'_>,
         label: &str,
         values: [&str; N],
     ) -> [Histogram; N] {
-        let opts = self.histogram_opts(name, help, bounds);
+        let opts = self.histogram_opts(of.name, of.help, of.bounds);
         let family = self.add(HistogramVec::new(opts, &[label]));
         values.map(|value| family.with_label_values(&[value]))
     }

@@ -3,7 +3,7 @@
 use engine::{ByKind, ByRole, StepReport};
 use prometheus::{Gauge, Histogram, IntCounter};
 
-use super::register::Register;
+use super::register::{Distribution, Register};
 use super::seconds;
 
 const KINDS: [&str; 3] = ["prefill", "decode", "refresh"];
@@ -67,11 +67,11 @@ impl Prefix {
 impl Steps {
     /// Registers them.
     pub fn new(register: &Register<'_>) -> Self {
-        let duration = (
-            "step_duration_seconds",
-            "Wall time of the phases of a step",
-            SHORT,
-        );
+        let duration = Distribution {
+            name: "step_duration_seconds",
+            help: "Wall time of the phases of a step",
+            bounds: SHORT,
+        };
         Self {
             steps: register.counter("engine_steps_total", "Forward passes of the device"),
             failures: register.counter("step_failures_total", "Forward passes that failed"),

@@ -1,7 +1,8 @@
 //! Splitting, rotation, pool writes and attention.
 
 use super::super::{
-    AttentionScratch, Buffer, Device, DevicePool, DeviceRope, PoolSizes, Precision, Result, split,
+    AttentionScratch, Buffer, Device, DevicePool, DeviceRope, HeadTransform, PoolLayer, PoolSizes,
+    Precision, Result, RowNorm, split,
 };
 use super::data::{Ends, POSITIONS, Random, Rows, array, poisoned, tensor, values};
 use super::{Check, cpu, rounding};
@@ -133,11 +134,19 @@ impl Case {
         let qkv = array((device, Precision::F32), &qkv, shape.width(), Ends::Plain)?;
         let table = DeviceRope::new(device, &RopeTable::new(THETA, shape.rotated, POSITIONS))?;
         let weights = Buffer::floats(device, &self.norms)?;
-        let norms = shape.norms.then_some((&weights, EPS));
+        let norm = shape.norms.then_some(RowNorm {
+            weight: &weights,
+            eps: EPS,
+        });
+        let heads = HeadTransform { rope: &table, norm };
+        let layer = PoolLayer {
+            pool: &self.pool,
+            layer: 1,
+        };
         let q = poisoned(on, (batch.rows(), inner), Ends::Plain)?;
-        split(&qkv, (&table, norms), &batch, &q, (&self.pool, 1))?;
+        split(&qkv, heads, &batch, &q, layer)?;
         let out = poisoned(on, (batch.rows(), inner), Ends::Padded)?;
-        AttentionScratch::default().attend(&q, (&self.pool, 1), &batch, &out)?;
+        AttentionScratch::default().attend(&q, layer, &batch, &out)?;
         Ok([q.read(rows.len())?, out.read(rows.len())?])
     }
 

@@ -17,11 +17,19 @@ pub(super) struct Layer {
     k: usize,
 }
 
+/// Sizes of a product of `x [r, k]` with weights `[n, k]`.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    pub(super) r: usize,
+    pub(super) k: usize,
+    pub(super) n: usize,
+}
+
 impl Layer {
     pub(super) fn new(
         random: &mut Random,
         (device, precision): (&Device, Precision),
-        [r, k, n]: [usize; 3],
+        Sizes { r, k, n }: Sizes,
     ) -> Result<Self> {
         Ok(Self {
             weight: kept(device, &random.numbers(n * k), precision)?,
@@ -69,17 +77,20 @@ pub(super) fn checks(
     most: usize,
 ) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
+    let sizes = |[r, k, n]: [usize; 3]| Sizes { r, k, n };
     for sizes in [
         [1, 5, 3],
         [7, 72, 33],
         [65, 130, 70],
         [130, 64, 129],
         [most, 130, 70],
-    ] {
+    ]
+    .map(sizes)
+    {
         let layer = Layer::new(random, on, sizes)?;
         checks.extend(plain(random, on, &layer, sizes)?);
     }
-    for sizes in [[1, 8, 6], [9, 64, 70], [140, 80, 132]] {
+    for sizes in [[1, 8, 6], [9, 64, 70], [140, 80, 132]].map(sizes) {
         let layer = Layer::new(random, on, sizes)?;
         checks.push(gated(on, &layer, sizes)?);
     }
@@ -91,7 +102,7 @@ fn plain(
     random: &mut Random,
     (device, precision): (&Device, Precision),
     layer: &Layer,
-    [r, k, n]: [usize; 3],
+    Sizes { r, k, n }: Sizes,
 ) -> Result<[Check; 2]> {
     let name = |what: &str| format!("{precision:?} {what} of {r}x{k}x{n}");
     let on = (device, precision);
@@ -109,7 +120,7 @@ fn plain(
 }
 
 /// Checks the gated product: SiLU of the gate times up.
-fn gated(on: (&Device, Precision), layer: &Layer, [r, k, n]: [usize; 3]) -> Result<Check> {
+fn gated(on: (&Device, Precision), layer: &Layer, Sizes { r, k, n }: Sizes) -> Result<Check> {
     let want = layer.on_cpu(Epilogue::SiluGate)?;
     let out = poisoned(on, (r, n / 2), Ends::Padded)?;
     let matrix = layer.on(on, Epilogue::SiluGate)?;

@@ -1,7 +1,8 @@
 //! Embedding, norms, page copies.
 
 use super::super::{
-    Buffer, Device, DevicePool, PoolSizes, Precision, Result, RowSet, copy_pages, embed, norm,
+    Buffer, Device, DevicePool, PoolSizes, Precision, Result, RowNorm, RowSet, copy_pages, embed,
+    norm,
 };
 use super::data::{Ends, Random, TOKENS, array, kept, plain, poisoned, tensor, values};
 use super::{Check, cpu, rounding};
@@ -54,7 +55,11 @@ fn norms(
     let check = |what: &str, row_set: RowSet, x: &[f32]| {
         let count = x.len() / d;
         let out = poisoned((device, precision), (count, d), Ends::Padded)?;
-        norm((&from, &row_set), &batch, (&weights, EPS), &out)?;
+        let of = RowNorm {
+            weight: &weights,
+            eps: EPS,
+        };
+        norm((&from, &row_set), &batch, of, &out)?;
         let want = values(&cpu(rms_norm(&tensor(x, d)?, &weight, EPS))?)?;
         let name = format!("{precision:?} norm of {what} of {rows}x{d}");
         Ok(Check::new(

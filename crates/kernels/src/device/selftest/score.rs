@@ -2,7 +2,7 @@
 
 use super::super::{
     Array, BatchArrays, BatchLimits, Device, DeviceBatch, DeviceMatrix, DeviceScores, Precision,
-    Result,
+    Result, ScoredRows,
 };
 use super::data::{Ends, GREEDY, LIMITS, NOTHING, Random, array, kept, tensor};
 use super::{Check, cpu};
@@ -162,7 +162,8 @@ impl Case {
         let (mut scores, mut records) = (DeviceScores::default(), Vec::new());
         scores.reserve(head, batch.scored())?;
         for (range, x) in ranges {
-            scores.score(head, x, (batch, range.clone()), MASK)?;
+            let range = range.clone();
+            scores.score(head, x, ScoredRows { batch, range }, MASK)?;
         }
         scores.read(self.count(), &mut records)?;
         Ok(records)

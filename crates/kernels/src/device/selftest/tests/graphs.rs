@@ -1,7 +1,7 @@
 //! Captured launches.
 
 use super::super::data::{Ends, Random, array, poisoned};
-use crate::device::{Buffer, Device, DeviceBatch, DeviceError, Precision, RowSet, norm};
+use crate::device::{Buffer, Device, DeviceBatch, DeviceError, Precision, RowNorm, RowSet, norm};
 
 const D: usize = 40;
 
@@ -14,7 +14,11 @@ fn a_graph_runs_on_the_current_memory_contents() {
     let out = || poisoned(on, (3, D), Ends::Plain).unwrap();
     let (once, again) = (out(), out());
     let batch = DeviceBatch::default();
-    let norms = |out| norm((&x, &RowSet::First(3)), &batch, (&weight, 1e-5), out);
+    let row_norm = RowNorm {
+        weight: &weight,
+        eps: 1e-5,
+    };
+    let norms = |out| norm((&x, &RowSet::First(3)), &batch, row_norm, out);
     let graph = device.capture(|| norms(&once)).unwrap();
     let untouched = once.read(3).unwrap();
     assert!(untouched.iter().all(|x| x.is_nan()), "captured, not run");

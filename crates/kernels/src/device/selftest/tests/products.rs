@@ -1,7 +1,7 @@
 //! Products: batch invariance, refused arrays.
 
 use super::super::data::{Ends, Random, poisoned};
-use super::super::products::Layer;
+use super::super::products::{Layer, Sizes};
 use super::BOTH;
 use crate::device::{Device, Precision};
 use crate::linear::Epilogue;
@@ -12,7 +12,7 @@ fn a_row_is_the_same_among_any_others() {
     let (mut random, device) = (Random(3), Device::emulated());
     for precision in BOTH {
         let (on, n) = ((&device, precision), 40);
-        let layer = Layer::new(&mut random, on, [131, 200, n]).unwrap();
+        let layer = Layer::new(&mut random, on, Sizes { r: 131, k: 200, n }).unwrap();
         let matrix = layer.on(on, Epilogue::None).unwrap();
         let run = |rows: std::ops::Range<usize>| {
             let out = poisoned((&device, Precision::F32), (rows.len(), n), Ends::Plain).unwrap();
@@ -32,7 +32,7 @@ fn a_row_is_the_same_among_any_others() {
 fn arrays_of_another_shape_are_refused() {
     let (mut random, device) = (Random(4), Device::emulated());
     let on = (&device, Precision::Bf16);
-    let layer = Layer::new(&mut random, on, [4, 16, 8]).unwrap();
+    let layer = Layer::new(&mut random, on, Sizes { r: 4, k: 16, n: 8 }).unwrap();
     let matrix = layer.on(on, Epilogue::None).unwrap();
     let x = poisoned(on, (4, 16), Ends::Padded).unwrap();
     let f32s = (&device, Precision::F32);

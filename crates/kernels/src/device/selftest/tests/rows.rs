@@ -3,7 +3,7 @@
 use super::super::data::{LIMITS, NOTHING, plain};
 use crate::attention::AttentionSegment;
 use crate::device::{
-    Array, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, Precision, RowSet, norm,
+    Array, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, Precision, RowNorm, RowSet, norm,
 };
 
 /// Only rows listed in the batch can be gathered.
@@ -14,7 +14,7 @@ fn a_range_beyond_the_named_rows_is_refused() {
     let out = Array::padded(&device, Precision::F32, 6, 8).unwrap();
     let weight = Buffer::floats(&device, &[1.0; 8]).unwrap();
     let batch = plain(&device, &[0; 6], &[1, 4, 5], &[]).unwrap();
-    let run = |row_set| norm((&x, &row_set), &batch, (&weight, 1e-5), &out);
+    let run = |row_set| norm((&x, &row_set), &batch, row_norm, &out);
     assert!(run(RowSet::Scored(1..3)).is_ok());
     assert!(run(RowSet::Scored(1..4)).is_err());
     assert!(run(RowSet::Hosted(0..1)).is_err());

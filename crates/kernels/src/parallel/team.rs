@@ -4,7 +4,7 @@
 //! region begins with one atomic store and ends when its tasks are done; it does not wait for threads
 //! that have not woken up by then. Between regions threads spin for [`SPIN`], then park.
 
-use crate::parallel::{Scope, alone, within};
+use super::{Scope, alone, within};
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::io;

@@ -1,6 +1,6 @@
 //! Samples a token: filters, then the Gumbel-max trick with counter-based noise.
 
-use crate::score::Draw;
+use super::Draw;
 use std::cmp::Ordering;
 
 /// Upper bound of Gumbel variates computed from 53 bits.
