@@ -1,6 +1,12 @@
-//! What may break a rule for now: a list that only ever gets shorter.
+//! All rules applied, and the files that may break one.
 
-use crate::Problem;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::problem::Problem;
+use crate::repository::Repository;
+use crate::rules;
 
 /// A file that may break a rule.
 #[derive(Clone, Copy, Debug)]
@@ -9,29 +15,37 @@ pub struct Exception {
     pub rule: &'static str,
     /// Path relative to the repository's root.
     pub path: &'static str,
-    /// Why this is right here.
+    /// Why the file may break the rule.
     pub reason: &'static str,
 }
 
 /// All exceptions.
-pub(crate) const EXCEPTIONS: &[Exception] = &[];
+const EXCEPTIONS: &[Exception] = &[];
 
-/// Removes what is excepted; an exception without a problem becomes one.
-pub(crate) fn apply(exceptions: &[Exception], problems: Vec<Problem>) -> Vec<Problem> {
+/// Applies all rules to the repository at `root`.
+///
+/// # Errors
+/// If the repository cannot be read.
+pub fn verify(root: &Path) -> Result<Vec<Problem>> {
+    let repository = Repository::load(root)?;
+    let mut problems = Vec::new();
+    for rule in rules::ALL {
+        problems.extend((rule.check)(&repository)?);
+    }
+    Ok(apply(EXCEPTIONS, problems))
+}
+
+/// Removes the problems that an exception covers; an exception without a problem is a problem.
+fn apply(exceptions: &[Exception], problems: Vec<Problem>) -> Vec<Problem> {
     let covers = |exception: &Exception, problem: &Problem| {
         exception.rule == problem.rule && exception.path == problem.path
     };
     let idle = exceptions
         .iter()
         .filter(|exception| !problems.iter().any(|problem| covers(exception, problem)))
-        .map(|exception| Problem {
-            rule: "exceptions",
-            path: exception.path.to_owned(),
-            line: 0,
-            what: format!(
-                "the exception from `{}` is not needed any more",
-                exception.rule
-            ),
+        .map(|exception| {
+            let what = format!("no violation of `{}`: remove the exception", exception.rule);
+            Problem::of_file("exceptions", exception.path, what)
         });
     let idle: Vec<_> = idle.collect();
     let mut left = problems;
@@ -47,7 +61,7 @@ pub(crate) fn apply(exceptions: &[Exception], problems: Vec<Problem>) -> Vec<Pro
 #[cfg(test)]
 mod tests {
     use super::{Exception, apply};
-    use crate::Problem;
+    use crate::problem::Problem;
 
     #[test]
     fn an_exception_covers_its_problem_and_must_be_needed() {
@@ -58,11 +72,11 @@ mod tests {
             what: "x".into(),
         };
         let exception = Exception {
-            rule: "unwrap",
+            rule: "bundles",
             path: "a.rs",
             reason: "a test",
         };
-        let left = apply(&[exception], vec![problem("unwrap"), problem("unsafe")]);
+        let left = apply(&[exception], vec![problem("bundles"), problem("unsafe")]);
         assert_eq!(left, [problem("unsafe")]);
         let left = apply(&[exception], vec![problem("unsafe")]);
         assert_eq!(left.len(), 2);

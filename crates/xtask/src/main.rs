@@ -1,16 +1,18 @@
-//! The command line of the repository's rules: `verify` prints every violation and writes
-//! nothing, `fix` renders the measured tables of the documents anew, `compare` holds a new result
-//! of `asynclane-lab bench` against a kept one.
+//! The command line. `verify` prints every violation of a rule and writes nothing. `measure` prints
+//! the counts of the structure. `fix` renders the measured tables in the documents. `compare`
+//! compares a new benchmark result with a kept one.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use asynclane_xtask::compare::{Tolerance, compare};
+use asynclane_xtask::measure::measure;
 use asynclane_xtask::result::Report;
 use asynclane_xtask::{Repository, rules, verify};
 
-const USAGE: &str = "usage: cargo xtask verify | fix | compare [--counts] KEPT.json NEW.json";
+const USAGE: &str =
+    "usage: cargo xtask verify | measure | fix | compare [--counts] KEPT.json NEW.json";
 
 fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -19,6 +21,10 @@ fn main() -> Result<ExitCode> {
         .canonicalize()?;
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["verify"] => report(&root),
+        ["measure"] => {
+            print!("{}", measure(&Repository::load(&root)?)?);
+            Ok(ExitCode::SUCCESS)
+        }
         ["fix"] => fix(&root),
         ["compare", kept, new] => against(kept, new, Tolerance::default()),
         ["compare", "--counts", kept, new] => {
@@ -32,6 +38,7 @@ fn main() -> Result<ExitCode> {
     }
 }
 
+/// Prints the violations, and the files over the soft limit.
 fn report(root: &Path) -> Result<ExitCode> {
     for note in rules::budgets::notes(&Repository::load(root)?.files) {
         println!("note: {note}");
@@ -44,7 +51,7 @@ fn report(root: &Path) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!problems.is_empty())))
 }
 
-/// Prints what is worse in `new`.
+/// Prints every value that is worse in `new`.
 fn against(kept: &str, new: &str, tolerance: Tolerance) -> Result<ExitCode> {
     let read = |path: &str| -> Result<Report> {
         let text = std::fs::read_to_string(path).with_context(|| path.to_owned())?;
@@ -54,10 +61,11 @@ fn against(kept: &str, new: &str, tolerance: Tolerance) -> Result<ExitCode> {
     for line in &worse {
         println!("{line}");
     }
-    println!("{} figures are worse than in {kept}", worse.len());
+    println!("{} values are worse than in {kept}", worse.len());
     Ok(ExitCode::from(u8::from(!worse.is_empty())))
 }
 
+/// Writes the documents whose tables differ from their result files.
 fn fix(root: &Path) -> Result<ExitCode> {
     let files = Repository::load(root)?.files;
     for file in files.iter().filter(|file| file.path.ends_with(".md")) {

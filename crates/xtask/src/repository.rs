@@ -4,23 +4,22 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::source::Source;
+use crate::syntax::Syntax;
 
 /// A text file.
-#[derive(Debug)]
 pub struct File {
     /// Path relative to the root, with `/`.
     pub path: String,
     /// Content.
     pub text: String,
-    /// The scanned content of a Rust file.
-    pub rust: Option<Source>,
+    /// The syntax of a Rust file, or the line and the reason why it does not parse.
+    pub rust: Option<Result<Syntax, (usize, String)>>,
 }
 
 impl File {
-    /// A file that is not on disk.
+    /// A file with this content.
     pub fn new(path: &str, text: &str) -> Self {
-        let rust = path.ends_with(".rs").then(|| Source::scan(text));
+        let rust = path.ends_with(".rs").then(|| Syntax::parse(text));
         Self {
             path: path.to_owned(),
             text: text.to_owned(),
@@ -28,26 +27,32 @@ impl File {
         }
     }
 
-    /// Whether the file holds tests only: below a folder `tests`, or named `tests.rs`.
+    /// Whether the file holds tests only: it lies in a folder `tests` or is named `tests.rs`.
     pub fn is_test(&self) -> bool {
         self.path
             .split('/')
             .any(|part| part == "tests" || part == "tests.rs")
     }
 
-    /// The folder below `crates/` the file lies in.
+    /// The syntax of a Rust file that parses.
+    pub fn syntax(&self) -> Option<&Syntax> {
+        self.rust.as_ref()?.as_ref().ok()
+    }
+
+    /// The folder below `crates/` that holds the file.
     pub fn krate(&self) -> Option<&str> {
         self.path.strip_prefix("crates/")?.split('/').next()
     }
 }
 
-/// All text files of the repository, without build outputs and version control.
-#[derive(Debug)]
+/// All text files of the repository except build outputs and version control.
 pub struct Repository {
-    /// Where it lies.
+    /// Its root folder.
     pub root: PathBuf,
-    /// Sorted by path.
+    /// The text files, sorted by path.
     pub files: Vec<File>,
+    /// The paths of all files, images included.
+    pub paths: Vec<String>,
 }
 
 impl Repository {
@@ -56,7 +61,7 @@ impl Repository {
     /// # Errors
     /// If a folder or file cannot be read. Files that are not UTF-8 are left out.
     pub fn load(root: &Path) -> Result<Self> {
-        let mut files = Vec::new();
+        let (mut files, mut paths) = (Vec::new(), Vec::new());
         let mut folders = vec![root.to_owned()];
         while let Some(folder) = folders.pop() {
             let entries = std::fs::read_dir(&folder).with_context(|| folder.display().to_string());
@@ -76,6 +81,7 @@ impl Repository {
                     if let Ok(text) = String::from_utf8(bytes) {
                         files.push(File::new(&relative, &text));
                     }
+                    paths.push(relative);
                 }
             }
         }
@@ -83,18 +89,12 @@ impl Repository {
         Ok(Self {
             root: root.to_owned(),
             files,
+            paths,
         })
-    }
-
-    /// The Rust files with their scanned content.
-    pub fn rust(&self) -> impl Iterator<Item = (&File, &Source)> {
-        self.files
-            .iter()
-            .filter_map(|file| Some((file, file.rust.as_ref()?)))
     }
 }
 
-/// Build outputs, version control and logs, as `.gitignore` has them.
+/// Whether `.gitignore` names the path or version control owns it.
 fn is_foreign(path: &str) -> bool {
     path == "target" || path == ".git" || path.ends_with(".log")
 }

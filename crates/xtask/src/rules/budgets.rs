@@ -1,64 +1,49 @@
-//! How long a file and a function may be, tests left out.
+//! How long a file may be, tests not counted. Clippy limits functions.
 
-use crate::{File, Problem};
+use crate::problem::Problem;
+use crate::repository::File;
+use crate::syntax::Syntax;
 
-/// Lines a file should stay under.
+/// Lines that a file should stay under.
 pub const FILE_SOFT: usize = 400;
-/// Lines a file may have.
+/// Lines that a file may have.
 pub const FILE_HARD: usize = 600;
-/// Lines the description of one model architecture may have.
+/// Lines that the description of one model architecture may have.
 pub const ARCHITECTURE: usize = 150;
-/// Lines a function may have, from its signature to its closing brace.
-pub const FUNCTION: usize = 70;
-/// Arguments a function may have, a receiver included, where it is not a trait's.
-pub const ARGUMENTS: usize = 5;
 
 const ARCHITECTURES: &str = "crates/model/src/arch/";
 
-/// Files and functions beyond their budget.
+/// Files that exceed their budget.
 pub fn check(files: &[File]) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for (file, source) in shipped(files) {
-        let problem = |line, what| Problem {
-            rule: "budgets",
-            path: file.path.clone(),
-            line,
-            what,
-        };
-        let (budget, lines) = (budget(file), source.shipped_lines());
+    for (file, syntax) in shipped(files) {
+        let (budget, lines) = (budget(file), syntax.shipped_lines());
         if lines > budget {
-            problems.push(problem(0, format!("{lines} lines, at most {budget}")));
-        }
-        for function in source.functions() {
-            let name = &function.name;
-            if function.lines > FUNCTION {
-                let lines = function.lines;
-                let what = format!("`{name}` has {lines} lines, at most {FUNCTION}");
-                problems.push(problem(function.line, what));
-            }
-            if function.arguments > ARGUMENTS && !function.of_trait {
-                let arguments = function.arguments;
-                let what = format!("`{name}` has {arguments} arguments, at most {ARGUMENTS}");
-                problems.push(problem(function.line, what));
-            }
+            let what = format!("{lines} lines, at most {budget} are allowed");
+            problems.push(Problem::of_file("budgets", &file.path, what));
         }
     }
     problems
 }
 
-/// Files beyond the soft budget, worth a look.
+/// Files that exceed the soft budget.
 pub fn notes(files: &[File]) -> Vec<String> {
-    let lines = shipped(files).map(|(file, source)| (file, source.shipped_lines()));
+    let lines = shipped(files).map(|(file, syntax)| (file, syntax.shipped_lines()));
     let long = lines.filter(|(_, lines)| *lines > FILE_SOFT);
-    long.map(|(file, lines)| format!("{}: {lines} lines, better {FILE_SOFT}", file.path))
-        .collect()
+    long.map(|(file, lines)| {
+        format!(
+            "{}: {lines} lines, the soft limit is {FILE_SOFT}",
+            file.path
+        )
+    })
+    .collect()
 }
 
-fn shipped(files: &[File]) -> impl Iterator<Item = (&File, &crate::source::Source)> {
+fn shipped(files: &[File]) -> impl Iterator<Item = (&File, &Syntax)> {
     files
         .iter()
         .filter(|file| !file.is_test())
-        .filter_map(|file| Some((file, file.rust.as_ref()?)))
+        .filter_map(|file| Some((file, file.syntax()?)))
 }
 
 fn budget(file: &File) -> usize {

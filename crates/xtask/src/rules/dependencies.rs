@@ -1,119 +1,16 @@
-//! Who may import whom: the walls between crates, over `cargo metadata`.
+//! The walls between crates: the manifests against the map.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
-use crate::{Problem, Repository};
+use crate::map::{MAP, Wall, Walls, is_of, walls};
+use crate::problem::Problem;
+use crate::repository::{File, Repository};
 
-/// Ours are named by their folder; the package is `asynclane-<folder>`.
+/// A crate is named by its folder; its package is `asynclane-FOLDER`.
 const PREFIX: &str = "asynclane-";
-
-/// What one crate may and may not import.
-#[derive(Clone, Copy, Debug)]
-pub struct Wall {
-    /// Folder of the crate.
-    pub krate: &'static str,
-    /// The crates of ours it may import.
-    pub ours: &'static [&'static str],
-    /// Crates of others that neither it nor a crate of ours below it imports: `"candle"` stands
-    /// for `candle` and everything named `candle-...`; `"*"` for all but `libm`, the mathematics that
-    /// `core` lacks.
-    pub never: &'static [&'static str],
-}
-
-/// Crates of ours that any crate may use in its tests besides those it may import.
-const IN_TESTS: &[&str] = &["sim", "demo"];
-
-/// The crates of the product.
-const PRODUCT: &[&str] = &[
-    "decode", "step", "engine", "kernels", "model", "text", "server", "demo",
-];
-
-/// Everything that the laboratory, the rules and the tests across crates may import.
-const ALL: &[&str] = &[
-    "decode", "step", "engine", "sim", "kernels", "model", "text", "server", "demo", "cli", "lab",
-];
-
-/// What only the laboratory needs: arrival times and plots.
-const OF_THE_LABORATORY: &[&str] = &["rand_distr", "plotters"];
-
-/// The table of the map in `crates/README.md`.
-pub const WALLS: &[Wall] = &[
-    Wall {
-        krate: "decode",
-        ours: &[],
-        never: &["*"],
-    },
-    Wall {
-        krate: "step",
-        ours: &["decode"],
-        never: &["candle", "tokio"],
-    },
-    Wall {
-        krate: "engine",
-        ours: &["decode", "step"],
-        never: &[
-            "candle",
-            "axum",
-            "serde",
-            "serde_json",
-            "prometheus",
-            "metrics",
-        ],
-    },
-    Wall {
-        krate: "sim",
-        ours: &["decode", "step"],
-        never: &["candle", "tokio"],
-    },
-    Wall {
-        krate: "kernels",
-        ours: &[],
-        never: &["tokio", "axum"],
-    },
-    Wall {
-        krate: "model",
-        ours: &["decode", "step", "kernels"],
-        never: &["tokio", "axum"],
-    },
-    Wall {
-        krate: "text",
-        ours: &["decode", "step"],
-        never: &["candle", "axum"],
-    },
-    Wall {
-        krate: "server",
-        ours: &["decode", "step", "engine", "text"],
-        never: &["candle"],
-    },
-    Wall {
-        krate: "demo",
-        ours: &[],
-        never: &["candle", "tokio", "axum"],
-    },
-    Wall {
-        krate: "cli",
-        ours: PRODUCT,
-        never: OF_THE_LABORATORY,
-    },
-    Wall {
-        krate: "lab",
-        ours: ALL,
-        never: &[],
-    },
-    Wall {
-        krate: "xtask",
-        ours: ALL,
-        never: &[],
-    },
-    Wall {
-        krate: "tests",
-        ours: ALL,
-        never: &[],
-    },
-];
 
 /// One direct dependency.
 #[derive(Clone, Debug)]
@@ -127,83 +24,111 @@ pub struct Edge {
 /// Direct dependencies by package name.
 pub type Graph = BTreeMap<String, Vec<Edge>>;
 
-/// Checks the workspace against [`WALLS`].
+/// Checks the workspace against the map.
 ///
 /// # Errors
 /// If `cargo metadata` fails.
 pub fn check(repository: &Repository) -> Result<Vec<Problem>> {
     let mut command = MetadataCommand::new();
-    // Manifests alone: no lock file is touched and no registry is asked.
+    // Manifests only: cargo neither changes the lock file nor asks a registry.
     command
         .manifest_path(repository.root.join("Cargo.toml"))
         .no_deps();
     let metadata = command.exec().context("cargo metadata")?;
-    let graph = metadata.packages.iter().map(|package| {
+    let crates = repository.root.canonicalize()?.join("crates");
+    let packages = metadata.packages.iter().filter(|package| {
+        let manifest = package.manifest_path.as_std_path().canonicalize();
+        manifest.is_ok_and(|manifest| manifest.starts_with(&crates))
+    });
+    let graph = packages.map(|package| {
         let edges = package.dependencies.iter().map(|dependency| Edge {
             to: dependency.name.clone(),
             in_tests: dependency.kind == DependencyKind::Development,
         });
         (package.name.to_string(), edges.collect())
     });
-    Ok(check_graph(WALLS, &graph.collect()))
+    Ok(match walls_of(&repository.files) {
+        Ok(walls) => {
+            let mut problems = check_graph(&walls, &graph.collect());
+            problems.extend(check_std(&walls, &repository.files));
+            problems
+        }
+        Err(problems) => problems,
+    })
+}
+
+/// The walls of a repository with a map and a lock file.
+///
+/// # Errors
+/// Entries of the map that mean nothing.
+pub fn walls_of(files: &[File]) -> Result<Walls, Vec<Problem>> {
+    let text = |path: &str| {
+        let found = files.iter().find(|file| file.path == path);
+        found.map_or("", |file| file.text.as_str())
+    };
+    let names = text("Cargo.lock").lines();
+    let names = names.filter_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+    let foreign = names.filter(|name| !name.starts_with(PREFIX));
+    walls(text(MAP), &foreign.map(str::to_owned).collect())
 }
 
 /// Checks a graph of direct dependencies against walls.
-pub fn check_graph(walls: &[Wall], graph: &Graph) -> Vec<Problem> {
+pub fn check_graph(walls: &Walls, graph: &Graph) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (package, edges) in graph {
         let folder = folder(package);
-        let problem = |what| Problem {
-            rule: "dependencies",
-            path: manifest(folder),
-            line: 0,
-            what,
-        };
-        let Some(wall) = walls.iter().find(|wall| wall.krate == folder) else {
-            problems.push(problem("the crate is not in the table of walls".to_owned()));
+        let problem = |what| Problem::of_file("dependencies", &manifest(folder), what);
+        let Some(wall) = walls.get(folder) else {
+            problems.push(problem(format!("`{folder}` has no row in {MAP}")));
             continue;
         };
-        for edge in edges.iter().filter(|edge| graph.contains_key(&edge.to)) {
+        for edge in edges.iter().filter(|edge| edge.to.starts_with(PREFIX)) {
             let to = self::folder(&edge.to);
-            if !(wall.ours.contains(&to) || (edge.in_tests && IN_TESTS.contains(&to))) {
+            if !(wall.ours.contains(to) || (edge.in_tests && wall.ours_in_tests.contains(to))) {
                 problems.push(problem(format!("`{folder}` must not import `{to}`")));
             }
         }
-        for path in forbidden(graph, package, wall.never) {
+        for path in forbidden(graph, package, wall) {
             problems.push(problem(format!("`{folder}` must not reach `{path}`")));
         }
     }
+    let known: BTreeSet<&str> = graph.keys().map(|name| folder(name)).collect();
     let missing = walls
         .iter()
-        .filter(|wall| !graph.keys().any(|name| folder(name) == wall.krate));
-    problems.extend(missing.map(|wall| Problem {
-        rule: "dependencies",
-        path: manifest(wall.krate),
-        line: 0,
-        what: "the crate is in the table of walls and not in the workspace".to_owned(),
+        .filter(|(name, _)| !known.contains(name.as_str()));
+    problems.extend(missing.map(|(name, wall)| {
+        Problem::at("map", MAP, wall.line, format!("no crate `crates/{name}`"))
     }));
     problems
 }
 
-/// Paths from a package over crates of ours to crates it must never reach.
-fn forbidden(graph: &Graph, package: &str, never: &[&str]) -> Vec<String> {
+/// A crate that never imports `std` says so to the compiler.
+fn check_std(walls: &Walls, files: &[File]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (name, _) in walls.iter().filter(|(_, wall)| wall.no_std) {
+        let path = format!("crates/{name}/src/lib.rs");
+        let syntax = files.iter().find(|file| file.path == path);
+        let lines = syntax.and_then(File::syntax);
+        let lines = lines.map(|syntax| syntax.lines_of(&["#", "!", "[", "no_std"]));
+        if lines.is_none_or(|lines| lines.is_empty()) {
+            problems.push(Problem::of_file("dependencies", &path, "no `#![no_std]`"));
+        }
+    }
+    problems
+}
+
+/// Paths from a package over crates of ours to foreign crates that it must not reach.
+fn forbidden(graph: &Graph, package: &str, wall: &Wall) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![vec![package.to_owned()]];
     while let Some(path) = open.pop() {
         let last = path.last().map_or("", String::as_str);
-        for edge in graph
-            .get(last)
-            .into_iter()
-            .flatten()
-            .filter(|edge| !edge.in_tests)
-        {
-            if path.contains(&edge.to) {
-                continue;
-            }
+        let edges = graph.get(last).into_iter().flatten();
+        for edge in edges.filter(|edge| !edge.in_tests && !path.contains(&edge.to)) {
             let longer = [&path[..], std::slice::from_ref(&edge.to)].concat();
             if graph.contains_key(&edge.to) {
                 open.push(longer);
-            } else if never.iter().any(|never| matches(never, &edge.to)) {
+            } else if is_forbidden(wall, &edge.to) {
                 found.push(longer[1..].join(" > "));
             }
         }
@@ -212,11 +137,9 @@ fn forbidden(graph: &Graph, package: &str, never: &[&str]) -> Vec<String> {
     found
 }
 
-fn matches(never: &str, name: &str) -> bool {
-    let longer = name
-        .strip_prefix(never)
-        .is_some_and(|rest| rest.starts_with('-'));
-    (never == "*" && name != "libm") || never == name || longer
+fn is_forbidden(wall: &Wall, name: &str) -> bool {
+    let outside = |only: &Vec<String>| !only.iter().any(|one| one == name);
+    wall.only.as_ref().is_some_and(outside) || wall.never.iter().any(|never| is_of(never, name))
 }
 
 fn folder(package: &str) -> &str {
@@ -224,8 +147,5 @@ fn folder(package: &str) -> &str {
 }
 
 fn manifest(folder: &str) -> String {
-    match folder {
-        "tests" => "tests/Cargo.toml".to_owned(),
-        folder => format!("crates/{folder}/Cargo.toml"),
-    }
+    format!("crates/{folder}/Cargo.toml")
 }

@@ -1,10 +1,11 @@
-//! What lies at the top of the repository, and which words lie nowhere in it.
+//! The entries at the top of the repository, and the paths of a machine that no file may name.
 
 use anyhow::{Context, Result};
 
-use crate::{File, Problem, Repository};
+use crate::problem::Problem;
+use crate::repository::{File, Repository};
 
-/// Everything at the top besides files and folders that begin with a dot.
+/// Every entry at the top except those that begin with a dot.
 const TOP: [&str; 14] = [
     "Cargo.toml",
     "Cargo.lock",
@@ -22,10 +23,10 @@ const TOP: [&str; 14] = [
     "rustfmt.toml",
 ];
 
-/// Made by tools, and ignored by git.
+/// Build outputs, which git ignores.
 const OUTPUTS: [&str; 1] = ["target"];
 
-/// Paths of somebody's machine, in two halves so that this file does not hold them.
+/// Folders of a machine, in two halves so that this file does not contain them.
 const MACHINE_PATHS: [(&str, &str); 5] = [
     ("/wo", "rk/"),
     ("/fa", "rm/"),
@@ -34,10 +35,10 @@ const MACHINE_PATHS: [(&str, &str); 5] = [
     ("../sha", "red/"),
 ];
 
-/// Written by tools, or by others.
+/// Files written by tools or by other people.
 const NOT_OURS: [&str; 2] = ["Cargo.lock", "LICENSE"];
 
-/// Top-level entries that do not belong.
+/// Unknown entries at the top.
 ///
 /// # Errors
 /// If the root cannot be listed.
@@ -51,24 +52,19 @@ pub fn check(repository: &Repository) -> Result<Vec<Problem>> {
     Ok(top(&names))
 }
 
-/// Names that do not belong at the top.
+/// The unknown ones among the names of the entries at the top.
 pub fn top(names: &[String]) -> Vec<Problem> {
     let belongs = |name: &str| {
         let ignored = OUTPUTS.contains(&name) || name.ends_with(".log");
         name.starts_with('.') || TOP.contains(&name) || ignored
     };
-    let strange = names.iter().filter(|name| !belongs(name));
-    strange
-        .map(|name| Problem {
-            rule: "layout",
-            path: name.clone(),
-            line: 0,
-            what: "does not belong at the top of the repository".to_owned(),
-        })
+    let unknown = names.iter().filter(|name| !belongs(name));
+    unknown
+        .map(|name| Problem::of_file("layout", name, "unknown entry at the top of the repository"))
         .collect()
 }
 
-/// Paths of a machine in any text file.
+/// Text files that name a folder of a machine.
 pub fn words(files: &[File]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for file in files
@@ -82,12 +78,8 @@ pub fn words(files: &[File]) -> Vec<Problem> {
                     .match_indices(&path)
                     .any(|(at, _)| starts_path(line, at))
                 {
-                    problems.push(Problem {
-                        rule: "words",
-                        path: file.path.clone(),
-                        line: number,
-                        what: format!("names a folder of a machine, `{path}`"),
-                    });
+                    let what = format!("names a folder of a machine: `{path}`");
+                    problems.push(Problem::at("words", &file.path, number, what));
                 }
             }
         }
@@ -95,7 +87,7 @@ pub fn words(files: &[File]) -> Vec<Problem> {
     problems
 }
 
-/// Whether a path begins here, rather than being the rest of a longer one.
+/// Whether a path begins at byte `at`; false inside a longer path.
 fn starts_path(line: &str, at: usize) -> bool {
     !line[..at]
         .chars()

@@ -1,25 +1,27 @@
-//! All rules; a new one is a file here and a line in [`ALL`].
+//! All rules. A new rule is a file here and a line in [`ALL`].
 
 pub mod budgets;
 pub mod dependencies;
 pub mod layout;
+pub mod paths;
 pub mod source;
 pub mod tables;
 
 use anyhow::Result;
 
-use crate::{Problem, Repository};
+use crate::problem::Problem;
+use crate::repository::Repository;
 
-/// A rule: its family's name and its check.
+/// A group of rules.
 #[derive(Clone, Copy)]
 pub struct Rule {
-    /// What it is about.
+    /// Name of the group.
     pub name: &'static str,
     /// Finds every violation.
     pub check: fn(&Repository) -> Result<Vec<Problem>>,
 }
 
-/// Every rule there is.
+/// Every group of rules.
 pub const ALL: &[Rule] = &[
     Rule {
         name: "dependencies",
@@ -36,6 +38,10 @@ pub const ALL: &[Rule] = &[
     Rule {
         name: "layout",
         check: layout::check,
+    },
+    Rule {
+        name: "paths",
+        check: |repository| Ok(paths::check(repository)),
     },
     Rule {
         name: "tables",

@@ -1,190 +1,108 @@
-//! What no source file may hold, and what every one must.
+//! What every source file must hold, and what none may hold, beyond the lints in `Cargo.toml`.
 
-use crate::source::{Source, line_of, words};
-use crate::{File, Problem};
+use crate::problem::Problem;
+use crate::repository::File;
+use crate::syntax::Syntax;
 
-/// Nowhere, tests included; split so that this file does not hold them.
-const UNFINISHED: [&str; 5] = ["todo!", "unimplemented!", "dbg!", "#[ignore", "#[allow("];
+/// Arguments that a function may have, the receiver included. `clippy.toml` has the same limit.
+pub const ARGUMENTS: usize = 5;
 
 /// Crates whose public items are all documented.
-const DOCUMENTED: [&str; 3] = ["decode", "step", "engine"];
+const DOCUMENTED: [&str; 7] = [
+    "decode", "step", "engine", "sim", "kernels", "model", "text",
+];
 
-/// The crate of device code: `unsafe` and `cfg(feature = "cuda")` live there.
+/// The crate of device code: `unsafe` and `feature = "cuda"` belong there.
 const DEVICE: &str = "kernels";
 
-/// The crate with one marked `unsafe`, the memory map of weights.
+/// The crate with one `unsafe` block, the memory map of the weights.
 const MAPS_WEIGHTS: &str = "model";
 
 /// Applies every source rule to every Rust file.
 pub fn check(files: &[File]) -> Vec<Problem> {
-    let rust = || {
-        files
-            .iter()
-            .filter_map(|file| Some((file, file.rust.as_ref()?)))
-    };
-    let mut problems = Vec::new();
-    for (file, source) in rust() {
-        problems.extend(concept(file));
-        problems.extend(unfinished(file, source));
-        problems.extend(expectations(file, source));
-        problems.extend(unwraps(file, source));
-        problems.extend(accelerator(file, source));
-    }
-    problems.extend(unsafety(rust()));
-    problems.extend(documented(files));
-    problems
-}
-
-/// The first line says the file's one concept.
-fn concept(file: &File) -> Option<Problem> {
-    let first = file.text.lines().next().unwrap_or_default();
-    let said = first
-        .strip_prefix("//!")
-        .is_some_and(|said| !said.trim().is_empty());
-    (!said).then(|| {
-        problem(
-            "concept",
-            file,
-            1,
-            "the first line is no `//!` with the concept",
-        )
-    })
-}
-
-fn unfinished(file: &File, source: &Source) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    for what in UNFINISHED {
-        for (at, _) in source.code.match_indices(what) {
-            let before = source.code[..at].chars().next_back();
-            if what.starts_with('#') || !before.is_some_and(|c| c.is_alphanumeric() || c == '_') {
-                let line = line_of(&source.code, at);
-                problems.push(problem(
-                    "unfinished",
-                    file,
-                    line,
-                    &format!("holds `{what}`"),
-                ));
-            }
-        }
-    }
-    problems
-}
-
-/// A lint is switched off by an expectation with a reason.
-fn expectations(file: &File, source: &Source) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    for (at, _) in source.code.match_indices("[expect(") {
-        let end = source.code[at..]
-            .find(']')
-            .map_or(source.code.len(), |end| at + end);
-        if words(&source.code[at..end], "reason").next().is_none() {
-            let line = line_of(&source.code, at);
-            problems.push(problem(
-                "reasons",
-                file,
-                line,
-                "an `expect` without a reason",
-            ));
-        }
-    }
-    problems
-}
-
-fn unwraps(file: &File, source: &Source) -> Vec<Problem> {
-    if file.is_test() {
-        return Vec::new();
-    }
-    let found = source.shipped.match_indices(".unwrap()");
-    found
-        .map(|(at, _)| {
-            let what = "`.unwrap()`: return an error, or say with `expect` why it holds";
-            problem("unwrap", file, line_of(&source.shipped, at), what)
-        })
-        .collect()
-}
-
-/// `cfg(feature = "cuda")` in device code alone.
-fn accelerator(file: &File, source: &Source) -> Vec<Problem> {
-    if file.krate() == Some(DEVICE) {
-        return Vec::new();
-    }
-    let mut problems = Vec::new();
-    for (at, _) in source.code.match_indices("feature") {
-        let line = line_of(&source.code, at);
-        let text = &file.text[at..];
-        let value = text
-            .trim_start_matches("feature")
-            .trim_start_matches([' ', '=']);
-        if value.starts_with("\"cuda\"") {
-            problems.push(problem(
-                "accelerator",
-                file,
-                line,
-                "`cuda` is a matter of kernels",
-            ));
-        }
-    }
-    problems
-}
-
-/// `unsafe` in device code, and once, with its reason, for the memory map of weights.
-fn unsafety<'a>(rust: impl Iterator<Item = (&'a File, &'a Source)>) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut maps = 0;
-    for (file, source) in rust.filter(|(file, _)| file.krate() != Some(DEVICE)) {
-        for at in words(&source.code, "unsafe") {
-            let line = line_of(&source.code, at);
-            if file.krate() != Some(MAPS_WEIGHTS) {
-                problems.push(problem(
-                    "unsafe",
-                    file,
-                    line,
-                    "`unsafe` is a matter of kernels",
-                ));
+    for file in files {
+        match &file.rust {
+            None => {}
+            Some(Err((line, why))) => {
+                problems.push(Problem::at("syntax", &file.path, *line, why));
+            }
+            Some(Ok(syntax)) => {
+                problems.extend(concept(file));
+                problems.extend(documented(file, syntax));
+                problems.extend(ignored(file, syntax));
+                problems.extend(bundles(file, syntax));
+                problems.extend(device_code(file, syntax, &mut maps));
+            }
+        }
+    }
+    problems
+}
+
+/// The first line names the file's concept.
+fn concept(file: &File) -> Option<Problem> {
+    let first = file.text.lines().next().unwrap_or_default();
+    let named = first
+        .strip_prefix("//!")
+        .is_some_and(|text| !text.trim().is_empty());
+    let what = "the first line must be a `//!` comment that names the file's concept";
+    (!named).then(|| Problem::at("concept", &file.path, 1, what))
+}
+
+/// A crate with documentation denies public items without.
+fn documented(file: &File, syntax: &Syntax) -> Option<Problem> {
+    let krate = file.krate().filter(|krate| DOCUMENTED.contains(krate))?;
+    let is_root = file.path == format!("crates/{krate}/src/lib.rs");
+    let denies = syntax.lines_of(&["#", "!", "[", "deny", "(", "missing_docs", ")"]);
+    let what = "no `#![deny(missing_docs)]`";
+    (is_root && denies.is_empty()).then(|| Problem::of_file("docs", &file.path, what))
+}
+
+/// No test is switched off.
+fn ignored(file: &File, syntax: &Syntax) -> Vec<Problem> {
+    let lines = syntax.lines_of(&["#", "[", "ignore"]);
+    let problem = |line| Problem::at("ignored", &file.path, line, "`#[ignore]` on a test");
+    lines.into_iter().map(problem).collect()
+}
+
+/// A tuple among the parameters counts as its members; clippy counts it as one argument.
+fn bundles(file: &File, syntax: &Syntax) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let functions = syntax.functions().into_iter();
+    for function in functions.filter(|function| !file.is_test() && !function.of_trait) {
+        if function.arguments > ARGUMENTS && function.arguments > function.parameters {
+            let (name, count) = (&function.name, function.arguments);
+            let what = format!(
+                "`{name}` has {count} arguments with the members of its tuples, at most \
+                 {ARGUMENTS} are allowed"
+            );
+            problems.push(Problem::at("bundles", &file.path, function.line, what));
+        }
+    }
+    problems
+}
+
+/// `unsafe` and `feature = "cuda"` stand in device code only; one `unsafe` maps the weights.
+fn device_code(file: &File, syntax: &Syntax, maps: &mut usize) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if file.krate() == Some(DEVICE) {
+        return problems;
+    }
+    for line in syntax.lines_of(&["feature", "=", "\"cuda\""]) {
+        let what = "`feature = \"cuda\"` outside the crate `kernels`";
+        problems.push(Problem::at("accelerator", &file.path, line, what));
+    }
+    for line in syntax.lines_of(&["unsafe"]) {
+        let what = match file.krate() == Some(MAPS_WEIGHTS) {
+            true if *maps == 0 => {
+                *maps += 1;
                 continue;
             }
-            maps += 1;
-            let before = file.text.lines().take(line).collect::<Vec<_>>();
-            let marked = before
-                .iter()
-                .rev()
-                .take(5)
-                .any(|line| line.contains("// SAFETY:"));
-            if !marked {
-                problems.push(problem(
-                    "unsafe",
-                    file,
-                    line,
-                    "no `// SAFETY:` says why it holds",
-                ));
-            }
-            if maps > 1 {
-                let what = "more than the one memory map of weights";
-                problems.push(problem("unsafe", file, line, what));
-            }
-        }
+            true => "a second `unsafe` beside the memory map of the weights",
+            false => "`unsafe` outside the crate `kernels`",
+        };
+        problems.push(Problem::at("unsafe", &file.path, line, what));
     }
     problems
-}
-
-fn documented(files: &[File]) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    for krate in DOCUMENTED {
-        let path = format!("crates/{krate}/src/lib.rs");
-        for file in files.iter().filter(|file| file.path == path) {
-            if !file.text.contains("#![deny(missing_docs)]") {
-                problems.push(problem("docs", file, 0, "missing docs are not denied"));
-            }
-        }
-    }
-    problems
-}
-
-fn problem(rule: &'static str, file: &File, line: usize, what: &str) -> Problem {
-    Problem {
-        rule,
-        path: file.path.clone(),
-        line,
-        what: what.to_owned(),
-    }
 }

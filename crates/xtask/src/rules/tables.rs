@@ -19,8 +19,9 @@ mod values;
 
 use std::fmt::Write;
 
+use crate::problem::Problem;
+use crate::repository::File;
 use crate::result::{Decoders, Entry, Infill, Peers, Report, Several};
-use crate::{File, Problem};
 
 const START: &str = "<!-- table: ";
 const END: &str = "<!-- end of table -->";
@@ -36,12 +37,7 @@ pub fn check(files: &[File]) -> Vec<Problem> {
                     .to_owned(),
                 Err(why) => why,
             };
-            Some(Problem {
-                rule: "tables",
-                path: file.path.clone(),
-                line: 0,
-                what,
-            })
+            Some(Problem::of_file("tables", &file.path, what))
         })
         .collect()
 }

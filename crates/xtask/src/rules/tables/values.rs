@@ -7,7 +7,7 @@
 //! FIELD is `ratio`, `strict`, `end` or `forwards`; ROW is the name of a row or of a derived
 //! preset, and may hold blanks.
 
-use crate::File;
+use crate::repository::File;
 use crate::result::Report;
 
 use super::presets;
