@@ -1,51 +1,34 @@
 //! The device that computes: the CPU or a CUDA device.
 
+mod choice;
 mod fit;
 pub mod selftest;
 
 use anyhow::Result;
-use model::{Checkpoint, Device, DeviceExecutor, DeviceModel, LoadError, WeightDtype};
+use model::{
+    Checkpoint, Device, DeviceExecutor, DeviceMemory, DeviceModel, LoadError, ModelInfo,
+    WeightDtype,
+};
+use step::Executor;
 
 use crate::config::Config;
 use crate::exit;
-use crate::load::{self, Placed};
 use crate::memory;
 use crate::progress;
 
+pub use choice::DeviceChoice;
 pub use fit::least;
 
-/// The configured choice of device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceChoice {
-    /// A CUDA device if the build supports it, the machine has one and the model has kernels on it.
-    Auto,
-    Cpu,
-    Cuda,
-}
-
-impl DeviceChoice {
-    const ALL: [Self; 3] = [Self::Auto, Self::Cpu, Self::Cuda];
-
-    /// Its name in configurations.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Cpu => "cpu",
-            Self::Cuda => "cuda",
-        }
-    }
-
-    /// The choice of this name.
-    ///
-    /// # Errors
-    /// An unknown name.
-    pub fn named(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|choice| choice.name() == name);
-        found.ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("expected one of {names}, found {name:?}")
-        })
-    }
+/// A model on its device, with its KV pages.
+pub struct Placed {
+    pub executor: Box<dyn Executor>,
+    pub info: ModelInfo,
+    pub warnings: Vec<String>,
+    pub threads: usize,
+    pub kernels: String,
+    pub device: String,
+    pub kv_position: usize,
+    pub memory: Option<DeviceMemory>,
 }
 
 /// The device that the configured model computes on; `None` is the CPU. If `auto` skips a device that
@@ -69,7 +52,7 @@ pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Dev
         }
         Ok(device) => {
             let memory = device.memory();
-            let memory = memory.map_err(|error| load::refused(LoadError::Setup(error.0)))?;
+            let memory = memory.map_err(|error| exit::refused(LoadError::Setup(error.0)))?;
             let found = fit::Found {
                 name: device.name(),
                 memory,
@@ -88,7 +71,7 @@ fn unfit(
     found: fit::Found<'_>,
 ) -> Result<Option<String>> {
     let dtype = config.dtype()?;
-    let info = checkpoint.survey(dtype).map_err(load::refused)?.info;
+    let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
     match DeviceModel::unfit(&info) {
         None => fit::refusal(config, (checkpoint, &info), found),
         reason => Ok(reason),
@@ -117,12 +100,12 @@ fn settled(choice: DeviceChoice, reason: Option<String>) -> Result<bool> {
 pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Result<Placed> {
     let checkpoint = checkpoint.with_dtype(config.dtype()?);
     let (checkpoint, bar) = progress::shown(checkpoint);
-    let model = DeviceModel::load(device, checkpoint).map_err(load::refused)?;
+    let model = DeviceModel::load(device, checkpoint).map_err(exit::refused)?;
     drop(bar);
     let info = model.info().clone();
     let kv_position = model.kv_bytes_per_position();
     let sizes = fit::sizes(config, &info)?;
-    let executor = DeviceExecutor::new(model, sizes).map_err(load::refused)?;
+    let executor = DeviceExecutor::new(model, sizes).map_err(exit::refused)?;
     let kernels = match info.dtype {
         WeightDtype::Bf16 => "bf16 on tensor cores",
         _ => "f32 without tensor cores",

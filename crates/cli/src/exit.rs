@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use model::LoadError;
+
 /// An exit code and its message.
 #[derive(Debug)]
 pub struct Failure {
@@ -39,6 +41,11 @@ pub fn failure(code: u8, message: impl Into<String>) -> anyhow::Error {
         message: message.into(),
     }
     .into()
+}
+
+/// The error of a model that cannot be loaded.
+pub fn refused(error: LoadError) -> anyhow::Error {
+    failure(CHECKPOINT, error.to_string())
 }
 
 /// The exit code of `error`: its own, or 1.

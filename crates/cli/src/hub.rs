@@ -9,7 +9,6 @@ use hf_hub::api::sync::{ApiBuilder, ApiError};
 use hf_hub::{Cache, Repo, RepoType};
 
 use crate::exit;
-use crate::load;
 
 /// The Hub's address if `HF_ENDPOINT` is not set.
 const ENDPOINT: &str = "https://huggingface.co";
@@ -69,12 +68,17 @@ pub fn folder(path: &str) -> Result<Cow<'_, str>> {
     Ok(Cow::Owned(folder.to_string_lossy().into_owned()))
 }
 
+/// Whether `path` is a GGUF file; its tokenizer is in the same folder.
+pub fn is_gguf(path: &str) -> bool {
+    path.ends_with(".gguf") && Path::new(path).is_file()
+}
+
 /// The default model name in requests: an id without its revision, the last part of a folder's path,
 /// or a GGUF file's name without its extension.
 pub fn served_name(path: &str) -> Option<&OsStr> {
     match Id::parse(path) {
         Some(id) if !Path::new(path).exists() => Some(OsStr::new(id.name)),
-        _ if load::is_gguf(path) => Path::new(path).file_stem(),
+        _ if is_gguf(path) => Path::new(path).file_stem(),
         _ => Path::new(path).file_name(),
     }
 }

@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::device;
 use crate::exit;
 use crate::hub;
+use crate::kv;
 use crate::load;
 use crate::memory::size;
 
@@ -49,7 +50,7 @@ fn model(args: &InspectArgs) -> Result<()> {
     let path = &*hub::folder(&config.model.path)?;
     let mut checkpoint = load::checkpoint(path)?;
     let tokenizer = load::words(path)?;
-    let survey = checkpoint.survey(config.dtype()?).map_err(load::refused)?;
+    let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
     let info = &survey.info;
     println!("family           {}", info.family);
     println!("parameters       {}", info.parameters);
@@ -90,14 +91,14 @@ fn model(args: &InspectArgs) -> Result<()> {
 
 /// Prints the memory of weights and KV pages.
 fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Result<()> {
-    let longest = load::longest(config, info);
+    let longest = kv::longest(config, info);
     let kv = info.kv_bytes_per_position() as u64 * u64::from(longest);
     println!(
         "KV at full length {} for one sequence of {longest} positions",
         size(kv)
     );
     for dtype in WeightDtype::ALL {
-        let memory = checkpoint.survey(dtype).map_err(load::refused)?.memory;
+        let memory = checkpoint.survey(dtype).map_err(exit::refused)?.memory;
         let (weights, loading) = (size(memory.weights), size(memory.loading));
         let name = dtype.name();
         println!("weights in {name:<6}{weights} in memory, {loading} while they load");
@@ -144,7 +145,7 @@ fn readout(readout: Readout) -> &'static str {
 fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
     let mut checkpoint = load::checkpoint(&hub::folder(&config.model.path)?)?;
-    let survey = checkpoint.survey(config.dtype()?).map_err(load::refused)?;
+    let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
     print!("{}", capacity::report(&survey.info, on)?);
     Ok(())
 }

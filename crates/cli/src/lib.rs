@@ -9,6 +9,7 @@ pub mod exit;
 mod generate;
 pub mod hub;
 mod inspect;
+mod kv;
 pub mod load;
 mod memory;
 mod progress;

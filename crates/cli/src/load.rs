@@ -7,8 +7,8 @@ use anyhow::Result;
 use decode::{Filter, Weights};
 use engine::{ByPriority, Capabilities, EngineConfig};
 use model::{
-    Checkpoint, DeviceMemory, ExecutorConfig, Files, FilterWeights, LoadError, Model,
-    ModelExecutor, ModelInfo, WeightDtype,
+    Checkpoint, DeviceMemory, Files, FilterWeights, LoadError, Model, ModelExecutor, ModelInfo,
+    WeightDtype,
 };
 use step::Executor;
 use text::{Message, Tokenizer, TokenizerFiles};
@@ -16,17 +16,15 @@ use text::{Message, Tokenizer, TokenizerFiles};
 use demo::checkpoint::{DEMO, Embedded, FILTER};
 
 use crate::config::Config;
-use crate::device;
+use crate::device::{self, Placed};
 use crate::exit;
 use crate::hub;
+use crate::kv;
 use crate::memory::{self, Needs};
 use crate::progress;
 
 /// Tokens that end a chat turn in the served families, in addition to the checkpoint's own.
 const TURN_ENDS: &[&str] = &["<|eot_id|>", "<|im_end|>"];
-
-/// Default bytes for KV pages on the CPU.
-const CPU_KV: u64 = 512 << 20;
 
 /// [`Loaded::device`] of the CPU.
 pub const CPU: &str = "cpu";
@@ -63,29 +61,8 @@ impl Loaded {
 
     /// Maximum positions of a sequence.
     pub fn max_model_len(&self, config: &Config) -> u32 {
-        longest(config, &self.info)
+        kv::longest(config, &self.info)
     }
-}
-
-/// Maximum positions of a sequence of this model.
-pub fn longest(config: &Config, info: &ModelInfo) -> u32 {
-    let built = info.max_positions as u32;
-    match config.model.max_model_len {
-        0 => built,
-        len => len.min(built),
-    }
-}
-
-/// A model on its device, with its KV pages.
-pub struct Placed {
-    pub executor: Box<dyn Executor>,
-    pub info: ModelInfo,
-    pub warnings: Vec<String>,
-    pub threads: usize,
-    pub kernels: String,
-    pub device: String,
-    pub kv_position: usize,
-    pub memory: Option<DeviceMemory>,
 }
 
 /// A loaded model on the CPU.
@@ -94,7 +71,7 @@ pub struct Placed {
 /// As [`load`].
 pub fn on_cpu(model: Model, config: &Config) -> Result<Placed> {
     let (info, warnings) = (model.info().clone(), model.warnings().to_vec());
-    let executor = ModelExecutor::new(model, sizes(config, &info)?).map_err(refused)?;
+    let executor = ModelExecutor::new(model, kv::sizes(config, &info)?).map_err(exit::refused)?;
     Ok(Placed {
         warnings,
         threads: executor.threads(),
@@ -153,47 +130,14 @@ pub fn load(config: &Config) -> Result<Loaded> {
     })
 }
 
-/// The KV pages that fit into the configured memory on the CPU.
-///
-/// # Errors
-/// Too little memory for one sequence.
-pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
-    let page = info.kv_bytes_per_position() as u64 * u64::from(config.engine.page_size);
-    let bytes = config.kv_bytes()?.unwrap_or(CPU_KV);
-    let pages = u32::try_from(bytes / page.max(1)).unwrap_or(u32::MAX);
-    let needed = longest(config, info).div_ceil(config.engine.page_size);
-    if pages < needed {
-        return Err(too_little(config, info, u64::from(needed) * page));
-    }
-    Ok(ExecutorConfig {
-        page_size: config.engine.page_size,
-        pages,
-        threads: None,
-    })
-}
-
-/// The error of a KV memory that is smaller than the `needed` bytes of one sequence.
-pub fn too_little(config: &Config, info: &ModelInfo, needed: u64) -> anyhow::Error {
-    let found = match config.kv_bytes() {
-        Ok(None) => format!("{} ({})", config.engine.kv_memory, memory::size(CPU_KV)),
-        _ => config.engine.kv_memory.clone(),
-    };
-    let message = format!(
-        "engine.kv_memory: expected at least {} KiB for one sequence of {} positions, found {found}",
-        needed.div_ceil(1024),
-        longest(config, info),
-    );
-    exit::failure(exit::CONFIG, message)
-}
-
 /// The memory that the configured model needs.
 ///
 /// # Errors
 /// As [`load`].
 pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
     let dtype = config.dtype()?;
-    let info = checkpoint.survey(dtype).map_err(refused)?.info;
-    let sizes = sizes(config, &info)?;
+    let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
+    let sizes = kv::sizes(config, &info)?;
     let slots = u64::from(sizes.pages) * u64::from(sizes.page_size);
     let kv = slots.saturating_mul(info.kv_bytes_per_position() as u64);
     Needs::survey(checkpoint, dtype, kv)
@@ -207,7 +151,7 @@ pub fn words(path: &str) -> Result<Tokenizer> {
     if let Some(embedded) = Embedded::named(path) {
         return tokenizer(&tokenizer_files(embedded));
     }
-    let folder = match is_gguf(path) {
+    let folder = match hub::is_gguf(path) {
         true => Path::new(path).parent().unwrap_or(Path::new("")),
         false => Path::new(path),
     };
@@ -225,7 +169,7 @@ pub fn weights(path: &str, config: &Config) -> Result<Model> {
     let checkpoint = checkpoint.with_dtype(config.dtype()?);
     let checkpoint = checkpoint.with_expert_sharing(config.expert_sharing()?);
     let (checkpoint, _bar) = progress::shown(checkpoint);
-    Model::load(checkpoint).map_err(refused)
+    Model::load(checkpoint).map_err(exit::refused)
 }
 
 /// The configuration and headers of an embedded model, a folder or a GGUF file.
@@ -236,7 +180,7 @@ pub fn checkpoint(path: &str) -> Result<Checkpoint> {
     let folder = Path::new(path);
     let files = if let Some(embedded) = Embedded::named(path) {
         Files::memory(embedded.files())
-    } else if is_gguf(path) {
+    } else if hub::is_gguf(path) {
         Files::gguf_file(folder)
     } else if folder.is_dir() {
         Files::folder(folder)
@@ -247,12 +191,7 @@ pub fn checkpoint(path: &str) -> Result<Checkpoint> {
         );
         return Err(exit::failure(exit::NO_INPUT, message));
     };
-    Checkpoint::open(&files).map_err(refused)
-}
-
-/// Whether `path` is a GGUF file; its tokenizer is in the same folder.
-pub fn is_gguf(path: &str) -> bool {
-    path.ends_with(".gguf") && Path::new(path).is_file()
+    Checkpoint::open(&files).map_err(exit::refused)
 }
 
 /// A dtype and its instructions on this CPU, for logs and labels.
@@ -290,7 +229,7 @@ fn filter(config: &Config) -> Result<Option<Arc<Filter>>> {
     };
     let file = file.map_err(|error| match error {
         LoadError::MissingFile { .. } => exit::failure(exit::NO_INPUT, error.to_string()),
-        _ => refused(error),
+        _ => exit::refused(error),
     })?;
     Ok(Some(Arc::new(network(file)?)))
 }
@@ -354,9 +293,4 @@ pub fn chat_ids(content: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
     };
     let text = tokenizer.chat_template()?.render(&[message], true)?;
     Ok(tokenizer.encode(&text, false)?)
-}
-
-/// The error of a model that cannot be loaded.
-pub fn refused(error: LoadError) -> anyhow::Error {
-    exit::failure(exit::CHECKPOINT, error.to_string())
 }

@@ -25,7 +25,7 @@ impl Needs {
     pub fn survey(checkpoint: &mut Checkpoint, dtype: WeightDtype, kv: u64) -> Result<Self> {
         let mut memory = [Memory::default(); WeightDtype::ALL.len()];
         for (memory, dtype) in memory.iter_mut().zip(WeightDtype::ALL) {
-            let survey = checkpoint.survey(dtype).map_err(crate::load::refused)?;
+            let survey = checkpoint.survey(dtype).map_err(crate::exit::refused)?;
             *memory = survey.memory;
         }
         Ok(Self { dtype, memory, kv })

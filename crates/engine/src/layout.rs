@@ -2,8 +2,6 @@
 
 use decode::{Offset, Place, Position, Slot, Span, as_count, as_index};
 
-use crate::request::Request;
-
 /// How prompt, suffix and generation lie: by place prompt, suffix, generation; by position
 /// prompt, generation, suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +31,12 @@ pub(crate) const fn slot_of(place: Place) -> Slot {
 }
 
 impl Layout {
-    /// The layout of a request.
-    pub(crate) fn of(request: &Request) -> Self {
+    /// The layout of a sequence with this many tokens of prompt and suffix, and this budget.
+    pub(crate) fn new(prompt: usize, suffix: usize, budget: u32) -> Self {
         Self {
-            prompt: as_count(request.prompt.len()),
-            suffix: as_count(request.suffix.len()),
-            budget: request.max_tokens,
+            prompt: as_count(prompt),
+            suffix: as_count(suffix),
+            budget,
         }
     }
 

@@ -48,10 +48,8 @@ fn files_import_each_other_within_one_folder_only() {
 /// Clippy limits the lines of code of a function; this counts comments too, and code for devices.
 #[test]
 fn functions_have_at_most_70_lines() {
-    for (path, function) in MEASURE.functions.iter().take_while(|(_, it)| it.lines > 70) {
-        panic!(
-            "{path}:{}: {} has {} lines",
-            function.line, function.name, function.lines
-        );
+    if let Some((path, function)) = MEASURE.functions.first() {
+        let (line, name, lines) = (function.line, &function.name, function.lines);
+        assert!(lines <= 70, "{path}:{line}: {name} has {lines} lines");
     }
 }

@@ -4,7 +4,8 @@ use anyhow::Result;
 use model::{Checkpoint, DeviceConfig, DeviceMemory, KvMemory, ModelInfo, WeightDtype};
 
 use crate::config::Config;
-use crate::load;
+use crate::exit;
+use crate::kv;
 use crate::memory::size;
 
 /// Shortest sequence length that an error suggests.
@@ -18,7 +19,7 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<DeviceConfig> {
     Ok(DeviceConfig {
         page_size: config.engine.page_size,
         rows: config.engine.row_budget,
-        positions: load::longest(config, info),
+        positions: kv::longest(config, info),
         sequences: config.engine.max_running,
         kv: match config.kv_bytes()? {
             Some(bytes) => KvMemory::Bytes(bytes),
@@ -39,7 +40,7 @@ pub fn least(
         kv: KvMemory::Share(config.engine.device_memory),
         ..sizes(config, info)?
     };
-    DeviceMemory::needed(checkpoint, info.dtype, &sizes).map_err(load::refused)
+    DeviceMemory::needed(checkpoint, info.dtype, &sizes).map_err(exit::refused)
 }
 
 /// The same with the configured KV pages, if any.
@@ -54,9 +55,9 @@ fn needed(
     let sizes = sizes(config, info)?;
     match sizes.kv {
         KvMemory::Share(_) => Ok(least),
-        KvMemory::Bytes(bytes) if bytes < least.kv => Err(load::too_little(config, info, least.kv)),
+        KvMemory::Bytes(bytes) if bytes < least.kv => Err(kv::too_little(config, info, least.kv)),
         KvMemory::Bytes(_) => {
-            DeviceMemory::needed(checkpoint, info.dtype, &sizes).map_err(load::refused)
+            DeviceMemory::needed(checkpoint, info.dtype, &sizes).map_err(exit::refused)
         }
     }
 }
@@ -116,7 +117,7 @@ fn advice(
     device: Found<'_>,
 ) -> Result<String> {
     let mut needed = |dtype, sizes: &DeviceConfig| {
-        let needed = DeviceMemory::needed(checkpoint, dtype, sizes).map_err(load::refused);
+        let needed = DeviceMemory::needed(checkpoint, dtype, sizes).map_err(exit::refused);
         needed.map(|needed| (needed.sum() <= sizes.allowance(device.memory), needed))
     };
     // The device may have no kernels for this dtype.

@@ -29,7 +29,7 @@ const DECODERS: [&str; 4] = ["asynclane", "balanced", "fast_dllm_dual", "vanilla
 /// No device, or the first error above its tolerance.
 pub fn run() -> Result<()> {
     let device = Device::open().map_err(|reason| failed(&reason.to_string()))?;
-    let checks = model::selftest(&device, ROWS).map_err(load::refused)?;
+    let checks = model::selftest(&device, ROWS).map_err(exit::refused)?;
     checks.iter().try_for_each(told)?;
     let (cpu, gpu) = (demo(DeviceChoice::Cpu)?, demo(DeviceChoice::Cuda)?);
     for decoder in DECODERS {

@@ -9,6 +9,7 @@ use model::{Files, Model};
 
 use super::*;
 use crate::args::{Cli, Command};
+use crate::load;
 
 const MIB: u64 = 1 << 20;
 

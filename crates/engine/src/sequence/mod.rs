@@ -74,7 +74,8 @@ impl Sequence {
         limits: &Limits,
     ) -> Self {
         let mut effects = Vec::with_capacity(EFFECTS);
-        let layout = Layout::of(&request);
+        let (prompt, suffix) = (request.prompt.len(), request.suffix.len());
+        let layout = Layout::new(prompt, suffix, request.max_tokens);
         let input = Input {
             budget: request.max_tokens,
             stops: &request.stop_tokens,

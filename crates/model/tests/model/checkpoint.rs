@@ -249,6 +249,7 @@ fn unknown_architectures_name_what_is_supported() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn unsupported_settings_are_refused_by_key() {
     for (key, value, expected) in [
         (

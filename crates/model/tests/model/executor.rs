@@ -48,6 +48,7 @@ fn an_empty_batch_has_no_output() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn indices_out_of_bounds_are_errors_and_the_next_batch_works() {
     let mut executor = tiny().executor(4, 1);
     let good = row(1, 0, 1);

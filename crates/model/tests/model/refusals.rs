@@ -35,6 +35,7 @@ fn accepted(case: &str, keys: &[(&str, Value)]) -> Model {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn settings_are_refused_by_key() {
     for (case, key, value, expected) in [
         (

@@ -64,14 +64,16 @@ impl Prefix {
     }
 }
 
+/// The histogram of the phases' durations.
+const DURATION: Distribution<'_> = Distribution {
+    name: "step_duration_seconds",
+    help: "Wall time of the phases of a step",
+    bounds: SHORT,
+};
+
 impl Steps {
     /// Registers them.
     pub fn new(register: &Register<'_>) -> Self {
-        let duration = Distribution {
-            name: "step_duration_seconds",
-            help: "Wall time of the phases of a step",
-            bounds: SHORT,
-        };
         Self {
             steps: register.counter("engine_steps_total", "Forward passes of the device"),
             failures: register.counter("step_failures_total", "Forward passes that failed"),
@@ -119,7 +121,7 @@ impl Steps {
             prefix: Prefix::new(register),
             rows: register.histogram("positions_per_forward", "Query positions per step", ROWS),
             batch: register.histogram("batch_size", "Sequences per step", COUNTS),
-            durations: register.histograms(duration, "phase", PHASES),
+            durations: register.histograms(DURATION, "phase", PHASES),
             fork_lead: register.histogram(
                 "fork_lead_steps",
                 "A refine lane's last step minus its sibling's first",

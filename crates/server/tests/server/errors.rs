@@ -179,6 +179,7 @@ async fn types_are_strict() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn values_are_in_range() {
     let server = server();
     let cases = [

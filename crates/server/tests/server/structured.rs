@@ -227,6 +227,7 @@ async fn a_trace_follows_it_too() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn faults_name_the_field() {
     let server = server();
     let object = json!({"type": "json_object"});

@@ -59,6 +59,7 @@ async fn every_text_comes_back() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn faults_name_the_field() {
     let server = server();
     let cases = [

@@ -18,6 +18,7 @@ const NONE: TokenClass = TokenClass {
 };
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn texts_have_the_classes_of_their_characters() {
     let period = TokenClass {
         period: true,

@@ -70,7 +70,7 @@ pub(super) fn tasks(files: &[File]) -> Vec<Task> {
         .map(|sample| {
             let own = |path: &str| {
                 let chooses = CHOOSE.iter().any(|chooser| path.starts_with(chooser));
-                chooses || sample.own.contains(&path) || !path.starts_with("crates/")
+                chooses || sample.own.contains(&path) || !path.contains("/src/")
             };
             Task {
                 adds: sample.adds,

@@ -72,7 +72,7 @@ pub fn check_document(document: &str, text: &str, known: &BTreeSet<String>) -> V
         for path in words.filter(|path| is_path(path, &bases, known)) {
             let exists = |base: &&str| known.contains(&join(base, &path));
             let of_map = document == MAP && exists(&"crates");
-            if !of_map && !bases.iter().any(|base| exists(&base)) && !is_end(folder, &path, known) {
+            if !of_map && !bases.iter().any(exists) && !is_end(folder, &path, known) {
                 problems.push(problem(&path));
             }
         }

@@ -66,12 +66,12 @@ fn with_geometry(loaded: Loaded, geometry: Geometry, config: &Config) -> Result<
     let checkpoint = || {
         geometry
             .checkpoint(loaded.info.mask, end)
-            .map_err(load::refused)
+            .map_err(exit::refused)
     };
     let placed = match device::chosen(config, &mut checkpoint()?)? {
         Some(gpu) => device::on_device(&gpu, checkpoint()?, config)?,
         None => {
-            let model = Model::load(checkpoint()?.with_dtype(dtype)).map_err(load::refused)?;
+            let model = Model::load(checkpoint()?.with_dtype(dtype)).map_err(exit::refused)?;
             load::on_cpu(model, config)?
         }
     };

@@ -1,0 +1,53 @@
+//! The length of sequences, and the KV pages on the CPU.
+
+use anyhow::Result;
+use model::{ExecutorConfig, ModelInfo};
+
+use crate::config::Config;
+use crate::exit;
+use crate::memory;
+
+/// Default bytes for KV pages on the CPU.
+const CPU_KV: u64 = 512 << 20;
+
+/// Maximum positions of a sequence of this model.
+pub fn longest(config: &Config, info: &ModelInfo) -> u32 {
+    let built = info.max_positions as u32;
+    match config.model.max_model_len {
+        0 => built,
+        len => len.min(built),
+    }
+}
+
+/// The KV pages that fit into the configured memory on the CPU.
+///
+/// # Errors
+/// Too little memory for one sequence.
+pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
+    let page = info.kv_bytes_per_position() as u64 * u64::from(config.engine.page_size);
+    let bytes = config.kv_bytes()?.unwrap_or(CPU_KV);
+    let pages = u32::try_from(bytes / page.max(1)).unwrap_or(u32::MAX);
+    let needed = longest(config, info).div_ceil(config.engine.page_size);
+    if pages < needed {
+        return Err(too_little(config, info, u64::from(needed) * page));
+    }
+    Ok(ExecutorConfig {
+        page_size: config.engine.page_size,
+        pages,
+        threads: None,
+    })
+}
+
+/// The error of a KV memory that is smaller than the `needed` bytes of one sequence.
+pub fn too_little(config: &Config, info: &ModelInfo, needed: u64) -> anyhow::Error {
+    let found = match config.kv_bytes() {
+        Ok(None) => format!("{} ({})", config.engine.kv_memory, memory::size(CPU_KV)),
+        _ => config.engine.kv_memory.clone(),
+    };
+    let message = format!(
+        "engine.kv_memory: expected at least {} KiB for one sequence of {} positions, found {found}",
+        needed.div_ceil(1024),
+        longest(config, info),
+    );
+    exit::failure(exit::CONFIG, message)
+}
