@@ -275,7 +275,8 @@ fn add_tokens(hf: &mut HfTokenizer, settings: &Settings) -> Result<(), TextError
         .iter()
         .filter(|(id, token)| is_new(id, token));
     let added: Vec<AddedToken> = added.map(|(_, token)| token.clone()).collect();
-    hf.add_tokens(&added);
+    hf.add_tokens(added)
+        .map_err(|e| TextError::malformed("tokenizer_config.json", e))?;
     for (id, token) in &settings.added {
         let found = hf.token_to_id(&token.content);
         if found != Some(*id) {
@@ -306,7 +307,8 @@ fn add_tokens(hf: &mut HfTokenizer, settings: &Settings) -> Result<(), TextError
             None => special.push(AddedToken::from(content, true)),
         }
     }
-    hf.add_special_tokens(&special);
+    hf.add_special_tokens(special)
+        .map_err(|e| TextError::malformed("tokenizer_config.json", e))?;
     Ok(())
 }
 
