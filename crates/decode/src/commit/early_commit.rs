@@ -1,4 +1,4 @@
-//! Early commit (Prophet, arXiv 2508.19982, answer-span form): all at once when the answer is clear.
+//! Early commit (Prophet, arXiv 2508.19982, answer-span form): commits everything once the answer is certain.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Factor rule (Fast-dLLM, arXiv 2505.22618 §3.3): the more tokens at once, the surer each.
+//! Factor rule (Fast-dLLM, arXiv 2505.22618 §3.3): the more tokens a step commits, the more confident each must be.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

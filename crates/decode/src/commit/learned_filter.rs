@@ -1,4 +1,4 @@
-//! Learned filter (Learn2PD, arXiv 2509.25188): a small network says which masks are right already.
+//! Learned filter (Learn2PD, arXiv 2509.25188): a small network decides which masks are correct.
 
 use alloc::boxed::Box;
 use alloc::format;

@@ -1,4 +1,4 @@
-//! Local leap (arXiv 2510.07081): near a sure token a less sure one is sure enough.
+//! Local leap (arXiv 2510.07081): a lower threshold holds near a confident token.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -22,9 +22,9 @@ pub static INFO: CommitInfo = CommitInfo {
     build: |of, _| Box::new(LocalLeap::new(of.number(&THRESHOLD))),
 };
 
-/// How far from an anchor the lower threshold holds, in positions.
+/// Positions around an anchor in which the lower threshold holds.
 const RADIUS: u32 = 4;
-/// The confidence that is enough there.
+/// The lower threshold.
 const RELAXED: f64 = 0.75;
 
 /// Anchors A = {i : c_i >= τ}; S = A and every mask within four positions of an anchor with a

@@ -69,13 +69,13 @@ const WHOLE_BLOCK: Company = Company::Only(&["none", "prefix", "dual"]);
 pub trait CommitRule: core::fmt::Debug + Send {
     /// Puts into `chosen` the indices of `masks` to commit, in any order, without duplicates.
     ///
-    /// `masks` are the open positions of `lane` by offset, never empty; `chosen` comes empty. A
-    /// rule may put other tokens and confidences into `masks`: what it chooses is committed as it
-    /// stands there. A rule that chooses nothing gets the mask of the highest [`Self::worth`]
-    /// committed for it: every active lane makes progress in every step.
+    /// `masks` holds the open positions of `lane` by offset, at least one; `chosen` is empty. A rule
+    /// may change tokens and confidences in `masks`: a chosen mask is committed with the values it
+    /// has there. If a rule chooses nothing, the mask of the highest [`Self::worth`] is committed, so
+    /// that every active lane makes progress in every step.
     fn select(&mut self, lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>);
 
-    /// How much the rule thinks of a mask: where a step must commit one it is the worthiest, the
+    /// The order of masks: where a step must commit one mask, it is the one of the highest worth, the
     /// lower offset on ties.
     fn worth(&self, mask: &Proposal) -> f64 {
         mask.candidate.probability
@@ -86,7 +86,7 @@ pub trait CommitRule: core::fmt::Debug + Send {
         Reads::Masks
     }
 
-    /// Looks at a lane's step before [`Self::select`]; called for lanes without masks too.
+    /// Reads a lane's step before [`Self::select`]. Called for lanes without masks too.
     fn observe(&mut self, _scene: &Scene<'_>) {}
 
     /// Committed tokens of the lane to rewrite, found by [`Self::observe`].
@@ -94,7 +94,8 @@ pub trait CommitRule: core::fmt::Debug + Send {
         &[]
     }
 
-    /// Whether the lane may finish and its tokens are final; an editing rule holds it back.
+    /// Whether the lane may finish and its tokens are final. An editing rule returns false while
+    /// tokens may still change.
     fn is_settled(&self) -> bool {
         true
     }
@@ -104,7 +105,7 @@ pub trait CommitRule: core::fmt::Debug + Send {
         false
     }
 
-    /// Masks to try out in the next forward beside the canvas as it stands, nested.
+    /// Guesses for the next forward, which runs over nested guessed canvases beside the real one.
     fn guesses(&self) -> Guesses<'_> {
         Guesses::default()
     }

@@ -1,4 +1,4 @@
-//! Dream's samplers (Dream 7B, arXiv 2508.15487): a timetable says how many, a rank says which.
+//! Dream's samplers (Dream 7B, arXiv 2508.15487): a timetable gives the number of commits per step, a rank gives their order.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! AsyncLane schedule (arXiv 2606.08411, Alg. 1): fork at a boundary, refine behind, go on ahead.
+//! AsyncLane schedule (arXiv 2606.08411, Alg. 1): a lane forks at a boundary; one child refines, the other continues.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -65,7 +65,7 @@ pub trait LaneSchedule: core::fmt::Debug + Send {
     /// Looks at a step's proposals before its commits.
     fn observe(&mut self, _state: &mut State, _proposals: &[Proposal], _: &mut Vec<Effect>) {}
 
-    /// Offsets in which a step must commit at least one mask, besides one per active lane.
+    /// Offsets of which a step must commit at least one mask, besides one mask per active lane.
     fn must_commit(&self, _state: &State) -> Span<Offset> {
         Span::default()
     }

@@ -22,14 +22,14 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     build: |of| Box::new(Streaming::new(of.count(&WINDOW))),
 };
 
-/// One lane that ends so many offsets behind the first open one and moves with it.
+/// One lane that ends `window` offsets behind the first open offset and moves with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Streaming {
     window: u32,
 }
 
 impl Streaming {
-    /// `window` W, at least 1; with 1 the model is an autoregressive one.
+    /// `window` W, at least 1; 1 decodes autoregressively.
     pub fn new(window: u32) -> Self {
         Self {
             window: window.max(1),

@@ -1,9 +1,8 @@
 //! Dual cache (Fast-dLLM §3.2): K/V of everything but the block are kept.
 
-use decode::{AttentionKind, Company};
+use decode::{AttentionKind, Company, ForwardKind};
 
-use super::CacheInfo;
-use super::block::Dual;
+use super::{CacheInfo, CachePolicy, ForwardPlan, View, rows};
 
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
@@ -17,3 +16,18 @@ pub static INFO: CacheInfo = CacheInfo {
     pages: |of| of.shared_table(of.schedule.longest_lane(of.budget)),
     build: |_, _| Box::new(Dual),
 };
+
+/// A full forward when a block starts; then the block alone, reading the K/V of the whole canvas, or
+/// up to the lane's horizon where the schedule drops masks far away.
+#[derive(Clone, Copy, Debug)]
+struct Dual;
+
+impl CachePolicy for Dual {
+    fn kind(&self, view: &View<'_>) -> ForwardKind {
+        view.kind(view.lane_started)
+    }
+
+    fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
+        rows::block(view, plan, |block_end| block_end);
+    }
+}

@@ -4,7 +4,8 @@ use decode::{
     AttentionKind, Candidate, Company, Decoder, ForwardKind, Offset, Proposal, SettingInfo, TokenId,
 };
 
-use super::compact::{self, MARGIN, open_rows, renew, see_written};
+use super::compact::{self, MARGIN};
+use super::rows::{open_rows, see_written};
 use super::{CacheInfo, CachePolicy, ForwardPlan, View};
 
 /// γ.
@@ -27,7 +28,7 @@ pub static INFO: CacheInfo = CacheInfo {
     },
 };
 
-/// Tokens that are watched.
+/// Number of watched tokens.
 const TRACKED: u32 = 4;
 
 /// Open rows against one table, as `fused`, with a refresh as soon as a watched token's answer
@@ -74,7 +75,7 @@ impl CachePolicy for Elastic {
 
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
         if self.kind(view) != ForwardKind::Decode {
-            return renew(self.margin, view, plan);
+            return compact::renew(self.margin, view, plan);
         }
         plan.begin(ForwardKind::Decode);
         plan.tracked

@@ -1,9 +1,10 @@
-//! Exact K/V: what is committed left of the frontier never changes for weights that look back only.
+//! Exact cache: under causal and block-causal attention the K/V of committed tokens left of the
+//! frontier never change.
 
 use decode::{AttentionKind, Company, ForwardKind, LaneView, Offset, Place};
 use step::Attention;
 
-use super::{CacheInfo, CachePolicy, ForwardPlan, PlanRow, Tables, View};
+use super::{CacheInfo, CachePolicy, ForwardPlan, PlanRow, SHARED, View};
 use crate::layout::slot_of;
 
 /// The policy's description.
@@ -57,7 +58,7 @@ impl CachePolicy for Causal {
             let masks = lane.range.start.max(from).to(end(&lane)).iter();
             masks.filter(|at| !filled(at)).for_each(&mut push);
         }
-        plan.close(Tables::SHARED);
+        plan.close(SHARED);
         plan.sealed = layout.place_of(canvas.emitted());
     }
 }
@@ -88,7 +89,7 @@ impl CachePolicy for Blocks {
         let from = view.sealed.back(u32::from(before));
         let row = |place: Place| PlanRow::at(place, place.block_end(self.length).min(end));
         plan.rows.extend(from.to(end).iter().map(row));
-        plan.close(Tables::SHARED);
+        plan.close(SHARED);
         let settled = view.layout.place_of(view.decoder.canvas().emitted());
         plan.sealed = settled.block_start(self.length);
     }

@@ -1,9 +1,10 @@
 //! One table, in which every row sees every slot that was ever written.
 
-use decode::{AttentionKind, Company, SettingInfo, Value};
+use decode::{AttentionKind, Company, ForwardKind, Place, SettingInfo, Value};
 
-use super::CacheInfo;
-use super::compact::{self, Compact, Fused, MARGIN};
+use super::compact::{self, Compact, MARGIN};
+use super::rows::{open_rows, see_written};
+use super::{CacheInfo, CachePolicy, ForwardPlan, View};
 
 const ROWS: SettingInfo = compact::rows("open");
 const REFRESH: SettingInfo = compact::refresh(Value::Integer(32));
@@ -25,3 +26,32 @@ pub static INFO: CacheInfo = CacheInfo {
         })
     },
 };
+
+/// One table: every row sees every slot that was ever written.
+#[derive(Clone, Copy, Debug)]
+struct Fused {
+    compact: Compact,
+    /// Leave out rows that cannot change anything.
+    open: bool,
+}
+
+impl CachePolicy for Fused {
+    fn kind(&self, view: &View<'_>) -> ForwardKind {
+        self.compact.kind(view)
+    }
+
+    fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
+        if self.compact.refreshes(view, plan) {
+            return;
+        }
+        if self.open {
+            open_rows(view, &[], plan);
+        } else {
+            for lane in view.decoder.lanes() {
+                let offsets = lane.range.start.to(lane.lookahead.end);
+                plan.push_range(view.places(offsets), Place::ZERO);
+            }
+        }
+        see_written(view, plan);
+    }
+}

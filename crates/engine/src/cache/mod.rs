@@ -1,6 +1,5 @@
 //! Cache policies: which rows a forward computes, what they see, and under which page table.
 
-mod block;
 mod compact;
 mod dual;
 mod elastic;
@@ -10,6 +9,7 @@ mod fused;
 mod info;
 mod none;
 mod prefix;
+mod rows;
 mod snapshot;
 
 use decode::{
@@ -207,7 +207,7 @@ impl ForwardPlan {
         let rows = self.rows.len();
         for branch in 1..=as_count(view.decoder.guesses().branches()) {
             self.rows.extend_from_within(..rows);
-            let (table, end) = (Tables::SHARED, as_count(self.rows.len()));
+            let (table, end) = (SHARED, as_count(self.rows.len()));
             self.segments.push(PlanSegment { table, end, branch });
         }
     }

@@ -1,9 +1,8 @@
 //! No cache: every forward computes the whole canvas.
 
-use decode::{AttentionKind, Company};
+use decode::{AttentionKind, Company, ForwardKind};
 
-use super::CacheInfo;
-use super::block::NoCache;
+use super::{CacheInfo, CachePolicy, ForwardPlan, SHARED, View};
 
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
@@ -18,3 +17,21 @@ pub static INFO: CacheInfo = CacheInfo {
     pages: |of| of.table() * (1 + of.branches),
     build: |_, _| Box::new(NoCache),
 };
+
+/// Every forward computes the whole canvas.
+#[derive(Clone, Copy, Debug)]
+struct NoCache;
+
+impl CachePolicy for NoCache {
+    fn kind(&self, view: &View<'_>) -> ForwardKind {
+        view.kind(false)
+    }
+
+    fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
+        plan.full(view, view.end(), SHARED);
+        if !view.first {
+            plan.kind = ForwardKind::Decode;
+            plan.push_branches(view);
+        }
+    }
+}

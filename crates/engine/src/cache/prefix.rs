@@ -1,9 +1,8 @@
 //! Prefix cache (Fast-dLLM §3.2): K/V left of the block are kept.
 
-use decode::{AttentionKind, Company};
+use decode::{AttentionKind, Company, ForwardKind};
 
-use super::CacheInfo;
-use super::block::Prefix;
+use super::{CacheInfo, CachePolicy, ForwardPlan, View, rows};
 
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
@@ -17,3 +16,18 @@ pub static INFO: CacheInfo = CacheInfo {
     pages: |of| of.shared_table(of.budget),
     build: |_, _| Box::new(Prefix),
 };
+
+/// A full forward when a block starts; then the block and everything behind it, reading the K/V
+/// left of the block.
+#[derive(Clone, Copy, Debug)]
+struct Prefix;
+
+impl CachePolicy for Prefix {
+    fn kind(&self, view: &View<'_>) -> ForwardKind {
+        view.kind(view.lane_started)
+    }
+
+    fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
+        rows::block(view, plan, |_block_end| view.end());
+    }
+}

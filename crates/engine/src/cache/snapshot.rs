@@ -1,9 +1,9 @@
 //! Fork snapshots (AsyncLane §4): lanes write to pages of their own.
 
-use decode::{AttentionKind, Company, SettingInfo, Value};
+use decode::{AttentionKind, Company, ForwardKind, SettingInfo, Value};
 
-use super::compact::{self, Compact, Lanes, MARGIN};
-use super::{CacheInfo, Footprint};
+use super::compact::{self, Compact, MARGIN};
+use super::{CacheInfo, CachePolicy, Footprint, ForwardPlan, View};
 
 const ROWS: SettingInfo = compact::rows("all");
 const REFRESH: SettingInfo = compact::refresh(Value::Name("lane"));
@@ -22,8 +22,8 @@ pub static INFO: CacheInfo = CacheInfo {
     },
     pages,
     build: |of, input| {
-        let (compact, private) = (Compact::read(of, &REFRESH, input.schedule), true);
-        Box::new(Lanes { compact, private })
+        let compact = Compact::read(of, &REFRESH, input.schedule);
+        Box::new(Snapshot { compact })
     },
 };
 
@@ -34,4 +34,32 @@ fn pages(of: &Footprint<'_>) -> u32 {
     let borders = 2 + of.readers();
     let lanes = of.schedule.max_lanes().min(of.budget) + 1;
     of.table() + of.budget.div_ceil(of.page_size) + borders * lanes
+}
+
+/// A lane sees its prefix, itself and its lookahead, nothing to the right. A fork clones the page
+/// table, and lanes write to pages of their own.
+#[derive(Clone, Copy, Debug)]
+struct Snapshot {
+    compact: Compact,
+}
+
+impl CachePolicy for Snapshot {
+    fn kind(&self, view: &View<'_>) -> ForwardKind {
+        self.compact.kind(view)
+    }
+
+    fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
+        if self.compact.refreshes(view, plan) {
+            return;
+        }
+        for lane in view.decoder.lanes() {
+            let places = view.places(lane.range.start.to(lane.lookahead.end));
+            plan.push_range(places, places.end);
+            plan.close(lane.id);
+        }
+    }
+
+    fn private_tables(&self) -> bool {
+        true
+    }
 }

@@ -22,8 +22,8 @@ pub struct DecodingSpec {
 struct Entry {
     name: &'static str,
     value: Value<'static>,
-    /// The caller named it. What merely suits the weights is not read where no chosen member
-    /// reads it.
+    /// The caller named it. A value that [`DecodingSpec::suited_to`] adds is ignored where no chosen
+    /// member reads it.
     named: bool,
 }
 
