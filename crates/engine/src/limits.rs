@@ -97,6 +97,7 @@ impl Limits {
         let refuse = |field, message: String| Err(Refusal::Rule { field, message });
         let (kind, weights) = (self.attention.kind(), self.weights());
         let (commit, cache) = (&decoding.decoder.commit, &decoding.cache);
+        let schedule = &decoding.decoder.schedule;
         let requires = &commit.info().requires;
         if !requires.attention.contains(&kind) {
             let name = commit.name();
@@ -109,13 +110,18 @@ impl Limits {
                 format!("{name} does not go with this model's {weights}: use preset {instead}");
             return refuse("cache", message);
         }
+        if !schedule.info().attention.contains(&kind) {
+            let name = schedule.name();
+            let message = format!("{name} does not go with this model's {weights}");
+            return refuse("schedule", message);
+        }
         let needs = (requires.needs)(commit.settings());
         if let Some(needs) = needs.filter(|needs| !self.has(*needs)) {
             return refuse("commit", format!("{} {}", commit.name(), needs.refusal()));
         }
         let host = CommitHost {
             filter: self.filter,
-            schedule: decoding.decoder.schedule.settings(),
+            schedule: schedule.settings(),
         };
         let suits = (requires.suits)(commit.settings(), &host);
         suits.or_else(|Fault { setting, message }| refuse(setting, message))

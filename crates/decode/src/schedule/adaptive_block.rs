@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::{LaneSchedule, ScheduleInfo, Shape, State};
 use crate::candidate::Proposal;
 use crate::coordinates::Offset;
+use crate::describe::AttentionKind;
 use crate::effect::Effect;
 use crate::settings::SettingInfo;
 
@@ -23,6 +24,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     paper: "AdaBlock-dLLM",
     settings: &[BLOCK_LENGTH, DELIMITER_THRESHOLD],
     caches: &["dual", "none", "prefix"],
+    attention: AttentionKind::ALL,
     shape: Shape::ONE_LANE,
     build: |of| {
         let (length, threshold) = (of.count(&BLOCK_LENGTH), of.number(&DELIMITER_THRESHOLD));

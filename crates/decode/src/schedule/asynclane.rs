@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::{LaneSchedule, NewLane, ScheduleInfo, Shape, State};
 use crate::boundary::{Boundary, Finder, NumericPeriod};
 use crate::coordinates::{Offset, Span, as_count};
+use crate::describe::AttentionKind;
 use crate::effect::{Birth, Effect, LaneId, Role};
 use crate::lane::{Lane, Status};
 use crate::settings::{SettingInfo, Settings, UNBOUNDED};
@@ -59,6 +60,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
         COUPLED,
     ],
     caches: &["fused", "snapshot", "fresh", "elastic", "exact"],
+    attention: AttentionKind::ALL,
     shape: Shape {
         max_lanes: |of| of.count(&MAX_LANES),
         reach: |of| of.count(&BLOCK_LENGTH) + of.count(&LOOKAHEAD),

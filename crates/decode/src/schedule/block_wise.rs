@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::{LaneSchedule, ScheduleInfo, Shape, State};
 use crate::coordinates::Offset;
+use crate::describe::AttentionKind;
 use crate::effect::Effect;
 use crate::settings::SettingInfo;
 
@@ -19,6 +20,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     paper: "LLaDA, arXiv 2502.09992; Fast-dLLM, arXiv 2505.22618",
     settings: &[BLOCK_LENGTH],
     caches: &["dual", "none", "prefix", "elastic", "exact"],
+    attention: AttentionKind::ALL,
     shape: Shape {
         longest_lane: |of| Some(of.count(&BLOCK_LENGTH)),
         reach: |of| of.count(&BLOCK_LENGTH) + BEHIND_BLOCK,

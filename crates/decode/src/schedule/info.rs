@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use super::LaneSchedule;
-use crate::describe::{Configured, Describe, Fault};
+use crate::describe::{AttentionKind, Configured, Describe, Fault};
 use crate::settings::{SettingInfo, Settings};
 
 /// A lane schedule with a value for each of its settings.
@@ -23,6 +23,8 @@ pub struct ScheduleInfo {
     /// The cache policies it goes with, the default first. A cache policy may name further
     /// schedules itself.
     pub caches: &'static [&'static str],
+    /// The attention that the weights may have.
+    pub attention: &'static [AttentionKind],
     /// What others may rely on.
     pub shape: Shape,
     /// The schedule with these settings.

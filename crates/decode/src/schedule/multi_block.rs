@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::{LaneSchedule, ScheduleInfo, Shape, State};
 use crate::coordinates::{Offset, Span};
+use crate::describe::AttentionKind;
 use crate::effect::Effect;
 use crate::settings::SettingInfo;
 
@@ -21,6 +22,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     paper: "d3LLM, without training",
     settings: &[BLOCK_LENGTH, ADD_BLOCK_THRESHOLD],
     caches: &["dual", "none", "prefix"],
+    attention: AttentionKind::ALL,
     shape: Shape::ONE_LANE,
     build: |of| {
         let (length, threshold) = (of.count(&BLOCK_LENGTH), of.number(&ADD_BLOCK_THRESHOLD));

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{LaneSchedule, ScheduleInfo, Shape, State};
+use crate::describe::AttentionKind;
 use crate::effect::Effect;
 use crate::settings::SettingInfo;
 
@@ -18,6 +19,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     paper: "WeDLM, arXiv 2512.22737",
     settings: &[WINDOW],
     caches: &["exact"],
+    attention: &[AttentionKind::Causal],
     shape: Shape::ONE_LANE,
     build: |of| Box::new(Streaming::new(of.count(&WINDOW))),
 };

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::{LaneSchedule, ScheduleInfo, Shape, State};
 use crate::coordinates::{Offset, Span, as_index};
-use crate::describe::Fault;
+use crate::describe::{AttentionKind, Fault};
 use crate::effect::{Effect, LaneId};
 use crate::lane::Lane;
 use crate::settings::{SettingDefault, SettingInfo, SettingKind, Settings, UNBOUNDED, Value};
@@ -31,6 +31,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     paper: "Window-Diffusion, arXiv 2601.20332",
     settings: &[ACTIVE, OUTER, REFRESH],
     caches: &["dual", "none", "elastic"],
+    attention: AttentionKind::ALL,
     shape: Shape {
         check,
         reach: |of| of.count(&OUTER),

@@ -226,7 +226,11 @@ pub fn presets_for(attention: Attention) -> impl Iterator<Item = &'static Preset
     PRESETS.iter().filter(move |preset| {
         let spec = DecodingSpec::parse(preset.name);
         let decoding = spec.and_then(|spec| spec.suited_to(attention, Readout::Own).resolve());
-        decoding.is_ok_and(|of| of.cache.info().attention.contains(&attention.kind()))
+        let kind = attention.kind();
+        decoding.is_ok_and(|of| {
+            let schedule = of.decoder.schedule.info().attention;
+            schedule.contains(&kind) && of.cache.info().attention.contains(&kind)
+        })
     })
 }
 

@@ -82,7 +82,7 @@ impl Resolver<'_> {
         let all = self.registry();
         let suits = |kinds: &[AttentionKind]| attention.is_none_or(|of| kinds.contains(&of));
         let commits = self.candidates(all.commits(), |info| suits(info.requires.attention));
-        for schedule in self.candidates(all.schedules(), |_| true) {
+        for schedule in self.candidates(all.schedules(), |info| suits(info.attention)) {
             let own = all.caches_of(schedule);
             let same = self.preset.name("schedule") == Some(schedule.name);
             let caches = match (self.named(all.caches()), same) {
