@@ -24,7 +24,7 @@ pub enum Command {
     /// Compare decoders on the demo problems: accuracy, forwards, positions, speed.
     Bench(Box<BenchArgs>),
     /// Train the filter of the commit rule `learned_filter` for a model (Learn2PD).
-    TrainFilter(TrainFilterArgs),
+    TrainFilter(Box<TrainFilterArgs>),
     /// Print problems as JSON lines, `{"task", "prompt", "answer"}`.
     Problems(ProblemsArgs),
     /// Grade JSON lines `{"prompt", "output"}` from standard input; print one
