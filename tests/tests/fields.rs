@@ -188,8 +188,10 @@ fn find_test(file: &str, function: &str) -> bool {
         return false;
     };
     let before = file[..start].trim_end_matches("async ").trim_end();
-    let attribute = before.lines().next_back().unwrap_or_default().trim();
-    attribute.starts_with("#[") && attribute.contains("test")
+    let attributes = before.lines().rev().map(str::trim);
+    attributes
+        .take_while(|line| line.starts_with("#["))
+        .any(|line| line.contains("test"))
 }
 
 /// A name without case and underscores: the same for a field, a type and a function.

@@ -24,7 +24,7 @@ template <class T> DEVICE T shuffle_xor(T x, int lanes) {
 }
 template <class T> DEVICE T shuffle(T x, int lane) { return __shfl_sync(0xFFFFFFFFu, x, lane); }
 // Bit l: the predicate of lane l.
-DEVICE uint32_t ballot(bool predicate) { return __ballot_sync(0xFFFFFFFFu, predicate); }
+DEVICE uint32_t warp_ballot(bool predicate) { return __ballot_sync(0xFFFFFFFFu, predicate); }
 // Index of the lowest set bit of a number other than 0.
 DEVICE int lowest(uint32_t bits) { return __ffs(int(bits)) - 1; }
 DEVICE float as_float(uint32_t bits) { return __uint_as_float(bits); }

@@ -233,7 +233,7 @@ template <class T> DEVICE T shuffle_xor(T x, int lanes) {
     return shuffle(x, int(thread() % 32) ^ lanes);
 }
 
-DEVICE uint32_t ballot(bool predicate) {
+DEVICE uint32_t warp_ballot(bool predicate) {
     uint32_t mine = predicate, bits = 0;
     unsigned turn = emulate::exchange(&mine, sizeof mine);
     for (unsigned lane = 0; lane < 32; lane++) bits |= *emulate::lane_words(lane, turn) << lane;

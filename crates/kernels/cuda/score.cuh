@@ -106,7 +106,7 @@ template <int COLUMNS> struct Reduced {
             unsigned at = first + thread() % 32;
             uint32_t token = at < row.count ? words[row.biases + 3 * at] : NONE;
             // In the order of the biases, because a token may have several.
-            for (uint32_t hit = ballot(token - first_column < COLUMNS); hit; hit &= hit - 1) {
+            for (uint32_t hit = warp_ballot(token - first_column < COLUMNS); hit; hit &= hit - 1) {
                 const uint32_t* one = words + row.biases + 3 * (first + lowest(hit));
                 float repetition = as_float(one[1]), amount = as_float(one[2]);
 #pragma unroll
