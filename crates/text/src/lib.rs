@@ -15,6 +15,7 @@ mod error;
 mod files;
 mod grammar;
 mod python_json;
+mod reach;
 mod settings;
 mod split_files;
 mod stop;

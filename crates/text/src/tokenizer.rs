@@ -11,6 +11,7 @@ use tokenizers::{AddedToken, Tokenizer as HfTokenizer};
 
 use crate::classify::classify;
 use crate::detokenizer::{Detokenizer, SpecialTokens};
+use crate::reach::longest_token_bytes;
 use crate::settings::Settings;
 use crate::vocabulary::Vocabulary;
 use crate::{ChatTemplate, TextError, TokenId, TokenizerFiles, split_files};
@@ -30,6 +31,7 @@ pub struct Tokenizer {
     /// Tokens that `encode` adds in addition to those that tokenizer.json adds.
     prepend: Option<TokenId>,
     append: Option<TokenId>,
+    longest_token_bytes: Option<usize>,
     chat: Result<ChatTemplate, TextError>,
 }
 
@@ -89,6 +91,7 @@ impl Tokenizer {
             classes: Arc::new(classes(&vocabulary)),
             prepend: prepend.filter(|_| settings.add_bos),
             append: append.filter(|_| settings.add_eos),
+            longest_token_bytes: longest_token_bytes(&hf),
             hf,
             vocabulary,
             bos,
@@ -121,6 +124,13 @@ impl Tokenizer {
         ids.extend_from_slice(encoding.get_ids());
         ids.extend(self.append.filter(|_| add_special_tokens));
         Ok(ids)
+    }
+
+    /// The largest number of bytes of a text that one token stands for: a text of `n` bytes has
+    /// at least `n / longest_token_bytes` tokens. `None` if there is no such bound, because the
+    /// tokenizer drops text, or puts any amount of it into one token.
+    pub fn longest_token_bytes(&self) -> Option<usize> {
+        self.longest_token_bytes
     }
 
     /// The text of `ids` without any clean-up; `skip_special` omits special tokens. Ids without a

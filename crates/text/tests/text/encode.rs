@@ -2,7 +2,7 @@
 
 use asynclane_text::{Tokenizer, TokenizerFiles};
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fixtures::{
     BYTE_LEVEL, DEMO_PAIR, LLAMA, METASPACE, byte_alphabet, bytes, config, texts,
@@ -41,6 +41,74 @@ proptest! {
             let joined: Vec<u8> = bytes.collect();
             prop_assert_eq!(joined, text.as_bytes());
         }
+    }
+
+    /// No text is longer than its tokens can be.
+    #[test]
+    fn a_text_has_as_many_tokens_as_its_bytes_need(text in prop_oneof![texts(), any::<String>()]) {
+        for pair in [&*DEMO_PAIR, &*BYTE_LEVEL, &METASPACE[LLAMA]] {
+            let longest = pair.ours.longest_token_bytes().unwrap();
+            let tokens = pair.ours.encode(&text, false).unwrap().len();
+            prop_assert!(text.len() <= tokens * longest, "{} > {tokens} * {longest}", text.len());
+        }
+    }
+}
+
+/// A byte-level tokenizer with other stages: a normalizer, a pre-tokenizer, added tokens.
+fn with_stages(normalizer: Value, pre_tokenizer: Value, added: Value) -> Tokenizer {
+    let vocab: serde_json::Map<String, Value> = byte_alphabet()
+        .iter()
+        .zip(0..256)
+        .map(|(c, id)| (c.to_string(), json!(id)))
+        .collect();
+    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true});
+    let pre_tokenizer = json!({"type": "Sequence", "pretokenizers": [pre_tokenizer, byte_level]});
+    let tokenizer = json!({
+        "version": "1.0", "added_tokens": added, "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer, "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": vocab, "merges": []},
+    });
+    Tokenizer::new(&TokenizerFiles {
+        tokenizer: Some(bytes(&tokenizer)),
+        ..Default::default()
+    })
+    .unwrap()
+}
+
+#[test]
+fn the_longest_token_is_known_where_no_stage_drops_text() {
+    let byte_level =
+        || json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true});
+    let longest = |normalizer, pre_tokenizer, added| {
+        with_stages(normalizer, pre_tokenizer, added).longest_token_bytes()
+    };
+    let split = |behavior: &str| json!({"type": "Split", "pattern": {"Regex": " +"}, "behavior": behavior, "invert": false});
+    let token = |lstrip: bool| {
+        json!([{
+            "id": 256, "content": "<|eight|>", "single_word": false, "lstrip": lstrip,
+            "rstrip": false, "normalized": false, "special": true,
+        }])
+    };
+    let replace =
+        |content: &str| json!({"type": "Replace", "pattern": {"String": "ab"}, "content": content});
+    assert_eq!(longest(Value::Null, byte_level(), json!([])), Some(1));
+    assert_eq!(
+        longest(json!({"type": "NFC"}), byte_level(), json!([])),
+        Some(3)
+    );
+    assert_eq!(longest(Value::Null, byte_level(), token(false)), Some(9));
+    assert_eq!(longest(Value::Null, byte_level(), token(true)), None);
+    assert_eq!(longest(Value::Null, split("Isolated"), json!([])), Some(1));
+    assert_eq!(longest(Value::Null, split("Removed"), json!([])), None);
+    assert_eq!(longest(replace("cd"), byte_level(), json!([])), Some(1));
+    assert_eq!(longest(replace("c"), byte_level(), json!([])), None);
+    let strip = json!({"type": "Strip", "strip_left": true, "strip_right": true});
+    assert_eq!(longest(strip, byte_level(), json!([])), None);
+    // Signs of three bytes that compose to a character of one byte.
+    let composed = with_stages(json!({"type": "NFC"}), byte_level(), json!([]));
+    for text in ["\u{212a}", "\u{1fef}"] {
+        let tokens = composed.encode(text, false).unwrap().len();
+        assert_eq!(text.len(), 3 * tokens);
     }
 }
 
@@ -92,8 +160,8 @@ fn the_demo_knows_its_special_tokens() {
 }
 
 /// A tokenizer with the 256 byte tokens and `config`.
-fn configured(config: serde_json::Value) -> Tokenizer {
-    let vocab: serde_json::Map<String, serde_json::Value> = byte_alphabet()
+fn configured(config: Value) -> Tokenizer {
+    let vocab: serde_json::Map<String, Value> = byte_alphabet()
         .iter()
         .zip(0..256)
         .map(|(c, id)| (c.to_string(), json!(id)))
