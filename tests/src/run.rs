@@ -90,7 +90,9 @@ pub fn run(executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Outcome> 
                 Event::Tokens { chunk, .. } => outcome.tokens.extend_from_slice(chunk.as_slice()),
                 Event::Step(step) => outcome.steps.push(*step),
                 Event::Finished(finished) => outcome.finished = Some(finished),
-                Event::Failed { message } => panic!("a sequence failed: {message}"),
+                Event::Refused { message } | Event::Failed { message } => {
+                    panic!("a sequence failed: {message}")
+                }
             }
         }
         engine.validate().expect("the engine's invariants hold");

@@ -13,14 +13,14 @@ pub trait Constraint: core::fmt::Debug + Send {
     /// `t / 32`. Stop tokens that only end the text are not in the set, see [`Self::may_end`].
     ///
     /// # Errors
-    /// If no text can continue the grammar.
+    /// If no text can continue the grammar, or it is too complex.
     fn allowed(&mut self, set: &mut Vec<u32>) -> Result<(), ConstraintError>;
 
     /// Accepts `token` as the next token if it may come next; returns `false` and changes nothing
     /// otherwise.
     ///
     /// # Errors
-    /// If no text can continue the grammar.
+    /// If no text can continue the grammar, or it is too complex.
     fn accept(&mut self, token: TokenId) -> Result<bool, ConstraintError>;
 
     /// Replaces `tokens` by the tokens that must come next, often none. They are not accepted yet.
@@ -42,7 +42,35 @@ impl Clone for Box<dyn Constraint> {
     }
 }
 
-/// Why no text can continue the grammar.
+/// Why a sequence cannot go on under its grammar.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The grammar cannot go on. The fault is the grammar's.
+    Grammar(ConstraintError),
+    /// The candidate of the frontier is none of the allowed tokens. The fault is the model's.
+    Candidate,
+}
+
+impl From<ConstraintError> for Failure {
+    fn from(error: ConstraintError) -> Self {
+        Self::Grammar(error)
+    }
+}
+
+impl core::fmt::Display for Failure {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Grammar(error) => error.fmt(f),
+            Self::Candidate => {
+                f.write_str("the model proposed a token that the grammar does not allow")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Failure {}
+
+/// Why a grammar cannot go on: no text continues it, or it is too complex.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConstraintError(pub String);
 

@@ -10,7 +10,7 @@ use crate::candidate::{Proposal, TokenId};
 use crate::canvas::Canvas;
 use crate::commit::{CommitInput, CommitRule, Filter, Guesses, Reads};
 use crate::config::DecoderConfig;
-use crate::constraint::{Constraint, ConstraintError};
+use crate::constraint::{Constraint, Failure};
 use crate::coordinates::{Offset, Span, as_index};
 use crate::effect::{DoneReason, Effect, LaneId, Role};
 use crate::guard::{Guard, Walk};
@@ -52,7 +52,7 @@ pub struct Decoder {
     prune: bool,
     early_stop: bool,
     guard: Option<Guard>,
-    failure: Option<ConstraintError>,
+    failure: Option<Failure>,
     step: u32,
     done: Option<DoneReason>,
     /// Scratch of one step.
@@ -93,7 +93,7 @@ impl Decoder {
         });
         let (guard, failure) = match guard.transpose() {
             Ok(guard) => (guard, None),
-            Err(error) => (None, Some(error)),
+            Err(error) => (None, Some(error.into())),
         };
         // Steps allocate nothing while no lane is longer than this.
         let room = as_index(input.budget.min(256));
@@ -149,7 +149,7 @@ impl Decoder {
     }
 
     /// The error behind [`DoneReason::Failed`].
-    pub fn failure(&self) -> Option<&ConstraintError> {
+    pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
     }
 

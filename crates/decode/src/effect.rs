@@ -57,7 +57,7 @@ pub enum DoneReason {
     LaneBudget,
     /// The text is complete under the grammar, and no token may follow.
     Complete,
-    /// No token can continue the text under the grammar.
+    /// The text cannot go on under the grammar.
     Failed,
 }
 

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::TokenId;
 use crate::candidate::Proposal;
 use crate::canvas::{Canvas, Write};
-use crate::constraint::{Constraint, ConstraintError};
+use crate::constraint::{Constraint, ConstraintError, Failure};
 use crate::coordinates::{Offset, as_index};
 use crate::effect::{CommitKind, Effect};
 
@@ -76,7 +76,7 @@ impl Guard {
         &mut self,
         mut walk: Walk<'_>,
         proposals: &[Proposal],
-    ) -> Result<(), ConstraintError> {
+    ) -> Result<(), Failure> {
         let mut offset = walk.canvas.frontier();
         self.choose_frontier(offset, proposals);
         while offset < walk.end {
@@ -107,12 +107,11 @@ impl Guard {
             }
         }
         if offset == walk.canvas.frontier() {
-            let message = "the model proposed a token that the grammar does not allow".to_string();
-            return Err(ConstraintError(message));
+            return Err(Failure::Candidate);
         }
         self.place(offset, &mut walk);
         if offset < walk.canvas.end() {
-            return self.look_ahead(walk.canvas);
+            return Ok(self.look_ahead(walk.canvas)?);
         }
         self.over = self.constraint.is_over();
         Ok(())

@@ -31,7 +31,7 @@ pub use commit::{
     Scheduled, Threshold, TopK, Weights,
 };
 pub use config::DecoderConfig;
-pub use constraint::{Constraint, ConstraintError};
+pub use constraint::{Constraint, ConstraintError, Failure};
 pub use coordinates::{
     Coordinate, Coordinates, Offset, Place, Position, Slot, Span, as_count, as_index,
 };

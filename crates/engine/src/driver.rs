@@ -174,7 +174,7 @@ impl Driver {
             if matches!(event, Event::Started) {
                 client.place = None;
             }
-            let last = matches!(event, Event::Finished(_) | Event::Failed { .. });
+            let last = event.is_last();
             let _ = client.events.try_send(event);
             if last {
                 self.clients.remove(&id);

@@ -4,7 +4,7 @@ use decode::{Effect, ForwardKind, LaneId, Offset, Position, TokenId};
 use step::TopToken;
 
 /// What happened to a sequence. Order: `Started`, any of `Tokens` and `Step`, then exactly one
-/// of `Finished` and `Failed`.
+/// of `Finished`, `Refused` and `Failed`.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The sequence left the queue; its first forward can be in the same step.
@@ -23,11 +23,27 @@ pub enum Event {
     Step(Box<StepTrace>),
     /// The sequence is complete. Last event.
     Finished(Finished),
-    /// The sequence failed: its step, or its grammar. Last event.
+    /// The grammar of the request cannot go on: it is too complex, or no text continues it. The
+    /// fault is the request's. Last event.
+    Refused {
+        /// The reason, one line.
+        message: String,
+    },
+    /// The sequence failed, through no fault of its request. Last event.
     Failed {
         /// The reason, one line.
         message: String,
     },
+}
+
+impl Event {
+    /// Whether no event of the sequence follows.
+    pub fn is_last(&self) -> bool {
+        matches!(
+            self,
+            Self::Finished(_) | Self::Refused { .. } | Self::Failed { .. }
+        )
+    }
 }
 
 /// The log-probability of an emitted token in the forward that committed it, without noise.

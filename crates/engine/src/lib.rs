@@ -28,6 +28,6 @@ pub use event::{
 pub use handle::{EventStream, Handle, Load, SubmitError};
 pub use limits::Limits;
 pub use report::{ByKind, ByRole, FinishedSequence, Gauges, Observer, PhaseTimes, StepReport};
-pub use request::{Penalties, Refusal, Request};
+pub use request::{ClientId, Penalties, Refusal, Request};
 pub use scheduler::{ByPriority, Rank, WaitOrder};
 pub use sequence::SequenceId;

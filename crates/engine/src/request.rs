@@ -5,6 +5,11 @@ use step::{Bias, Sampling, TokenId};
 
 use crate::decoding::Decoding;
 
+/// Who sent a request. Clients share the engine evenly, whatever the number of their sequences. The
+/// number has no meaning of its own; requests of no known client have 0 in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
 /// One sequence to generate, in tokens.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -34,6 +39,8 @@ pub struct Request {
     pub constraint: Option<Box<dyn Constraint>>,
     /// The prompt looks like code: `fork = auto` starts with the newline rule.
     pub code_prompt: bool,
+    /// Who sent it.
+    pub client: ClientId,
     /// Lower values start first among waiting sequences, under [`crate::ByPriority`]. 0 is neutral.
     pub priority: i32,
     /// Whether [`crate::Event::Step`] events are wanted.
@@ -56,6 +63,7 @@ impl Request {
             logprobs: None,
             constraint: None,
             code_prompt: false,
+            client: ClientId::default(),
             priority: 0,
             trace: false,
         }

@@ -92,7 +92,9 @@ impl Runner {
                 while let Some(event) = stream.blocking_next() {
                     match event {
                         Event::Tokens { chunk, .. } => tokens.extend_from_slice(chunk.as_slice()),
-                        Event::Failed { message } => return Err(failed(&message)),
+                        Event::Refused { message } | Event::Failed { message } => {
+                            return Err(failed(&message));
+                        }
                         Event::Started | Event::Step(_) | Event::Finished(_) => {}
                     }
                 }

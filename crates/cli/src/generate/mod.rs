@@ -122,7 +122,9 @@ impl Show<'_> {
                     }
                     return self.conclude(finished, &lanes);
                 }
-                Event::Failed { message } => return Err(exit::failure(exit::ENGINE, message)),
+                Event::Refused { message } | Event::Failed { message } => {
+                    return Err(exit::failure(exit::ENGINE, message));
+                }
             }
         }
         Err(exit::failure(

@@ -5,8 +5,8 @@ use std::time::Duration;
 use decode::{Effect, Proposal, as_index};
 use step::BatchOutput;
 
-use crate::event::{Event, Finished, TokenChunk};
-use crate::sequence::{ModelOutput, Sequence};
+use crate::event::{Event, TokenChunk};
+use crate::sequence::{End, ModelOutput, Sequence};
 use crate::step::StepPlan;
 
 use super::Engine;
@@ -82,13 +82,14 @@ impl Engine {
     }
 
     /// Books the end of a sequence and queues its last event.
-    pub(super) fn conclude(&mut self, sequence: &Sequence, end: Result<Finished, String>) {
+    pub(super) fn conclude(&mut self, sequence: &Sequence, end: End) {
         let event = match end {
-            Ok(finished) => {
+            End::Finished(finished) => {
                 self.report.finished.push(sequence.summary(finished));
                 Event::Finished(finished)
             }
-            Err(message) => Event::Failed { message },
+            End::Refused(message) => Event::Refused { message },
+            End::Failed(message) => Event::Failed { message },
         };
         self.events.push_back((sequence.id, event));
     }

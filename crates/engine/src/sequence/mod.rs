@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use decode::{
-    Decoder, DoneReason, Effect, Filter, ForwardKind, Input, Offset, Place, Position, Proposal,
+    Decoder, DoneReason, Effect, Failure, Filter, ForwardKind, Input, Offset, Place, Position, Proposal,
     TokenClasses, TokenId, as_count,
 };
 use step::{Attention, Readout};
@@ -36,6 +36,16 @@ const EFFECTS: usize = 128;
 /// A sequence's number, ascending in order of submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SequenceId(pub u64);
+
+/// How a sequence ends.
+#[derive(Debug)]
+pub(crate) enum End {
+    Finished(Finished),
+    /// The grammar of its request cannot go on.
+    Refused(String),
+    /// Something else failed.
+    Failed(String),
+}
 
 /// What the decoders of all sequences share.
 #[derive(Debug)]
@@ -224,10 +234,12 @@ impl Sequence {
         }
     }
 
-    /// The end of this sequence, if it has come; an error if its grammar failed.
-    pub(crate) fn finished(&self) -> Option<Result<Finished, String>> {
-        if let Some(failure) = self.decoder.failure() {
-            return Some(Err(failure.to_string()));
+    /// The end of this sequence, if it has come.
+    pub(crate) fn finished(&self) -> Option<End> {
+        match self.decoder.failure() {
+            Some(Failure::Grammar(error)) => return Some(End::Refused(error.to_string())),
+            Some(failure @ Failure::Candidate) => return Some(End::Failed(failure.to_string())),
+            None => {}
         }
         let stats = self.statistics.cost;
         let limit = self.request.decoding.max_forwards;
@@ -241,7 +253,7 @@ impl Sequence {
             true => FinishReason::Stop,
             false => FinishReason::Length,
         };
-        Some(Ok(Finished { reason, stats }))
+        Some(End::Finished(Finished { reason, stats }))
     }
 
     /// The facts of this sequence for the report.

@@ -86,6 +86,7 @@ impl Lives {
                     assert!(message.contains("pass "), "{message}");
                 }
                 Some(End::Cancelled) => self.cancelled += 1,
+                Some(End::Refused(message)) => panic!("no grammar fails here: {message}"),
                 None => panic!("{id:?} has no end"),
             }
         }

@@ -135,7 +135,7 @@ impl ChoiceAssembler {
                 self.finish(finished.reason, delta);
                 delta.stats = Some(finished.stats);
             }
-            Event::Failed { message } => return Err(Failure(message)),
+            Event::Refused { message } | Event::Failed { message } => return Err(Failure(message)),
         }
         Ok(())
     }

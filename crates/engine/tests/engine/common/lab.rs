@@ -29,6 +29,7 @@ pub struct Log {
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
     Finished(Finished),
+    Refused(String),
     Failed(String),
     Cancelled,
 }
@@ -279,6 +280,7 @@ impl Lab {
                     assert_eq!(finished.stats.emitted_tokens as usize, log.tokens.len());
                     log.end = Some(End::Finished(finished));
                 }
+                Event::Refused { message } => log.end = Some(End::Refused(message)),
                 Event::Failed { message } => {
                     failures.insert(id);
                     log.end = Some(End::Failed(message));

@@ -165,7 +165,9 @@ impl Turn {
                 self.tally.count(&finished.stats);
                 self.flights.remove(&id);
             }
-            Event::Failed { message } => return Err(exit::failure(exit::ENGINE, message)),
+            Event::Refused { message } | Event::Failed { message } => {
+                return Err(exit::failure(exit::ENGINE, message));
+            }
             Event::Started | Event::Step(_) => {}
         }
         Ok(())
