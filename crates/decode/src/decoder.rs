@@ -82,22 +82,24 @@ pub struct LaneView {
 }
 
 impl Decoder {
-    /// A decoder before its first step; `effects` receives the start of its first lane. With a
-    /// budget of 0 it is done.
+    /// A decoder before its first step: [`Self::closed`] and [`Self::open`] in one.
     pub fn new(config: &DecoderConfig, input: Input<'_>, effects: &mut Vec<Effect>) -> Self {
+        let mut decoder = Self::closed(config, input);
+        decoder.open(effects);
+        decoder
+    }
+
+    /// A decoder that has no lane yet and has not asked its grammar; [`Self::open`] must follow.
+    pub fn closed(config: &DecoderConfig, input: Input<'_>) -> Self {
         let canvas = Canvas::new(input.budget, input.stops);
         let mut schedule = config.schedule.build();
         let guard = input.constraint.map(|constraint| {
             schedule.forbid_forks();
-            Guard::new(constraint, &canvas)
+            Guard::new(constraint)
         });
-        let (guard, failure) = match guard.transpose() {
-            Ok(guard) => (guard, None),
-            Err(error) => (None, Some(error.into())),
-        };
         // Steps allocate nothing while no lane is longer than this.
         let room = as_index(input.budget.min(256));
-        let mut decoder = Self {
+        Self {
             state: State {
                 canvas,
                 tree: LaneTree::with_room(input.budget),
@@ -113,24 +115,36 @@ impl Decoder {
             prune: config.prune,
             early_stop: config.early_stop || guard.is_some(),
             guard,
-            failure,
+            failure: None,
             step: 0,
             done: None,
             masks: Vec::with_capacity(room),
             chosen: Vec::with_capacity(room),
             tried: Vec::new(),
-        };
-        let over = decoder.guard.as_ref().is_some_and(Guard::is_over);
-        if decoder.failure.is_some() {
-            decoder.end(DoneReason::Failed, effects);
-        } else if over {
-            decoder.end(DoneReason::Complete, effects);
-        } else if input.budget == 0 {
-            decoder.end(DoneReason::Budget, effects);
-        } else {
-            decoder.schedule.start(&mut decoder.state, effects);
         }
-        decoder
+    }
+
+    /// Asks the grammar for the first tokens; `effects` receives the start of the first lane. With
+    /// a budget of 0 the sequence is done.
+    pub fn open(&mut self, effects: &mut Vec<Effect>) {
+        let canvas = &self.state.canvas;
+        let guard = self.guard.as_mut();
+        let asked = guard.map_or(Ok(()), |guard| guard.look_ahead(canvas));
+        self.failure = asked.err().map(Failure::from);
+        if self.failure.is_some() {
+            self.end(DoneReason::Failed, effects);
+        } else if self.guard.as_ref().is_some_and(Guard::is_over) {
+            self.end(DoneReason::Complete, effects);
+        } else if canvas.len() == 0 {
+            self.end(DoneReason::Budget, effects);
+        } else {
+            self.schedule.start(&mut self.state, effects);
+        }
+    }
+
+    /// Whether a grammar constrains the tokens.
+    pub fn is_constrained(&self) -> bool {
+        self.guard.is_some()
     }
 
     /// Number of steps applied.

@@ -40,20 +40,15 @@ pub(crate) struct Walk<'a> {
 }
 
 impl Guard {
-    /// A guard of an empty canvas.
-    pub(crate) fn new(
-        constraint: Box<dyn Constraint>,
-        canvas: &Canvas,
-    ) -> Result<Self, ConstraintError> {
-        let mut guard = Self {
+    /// A guard of an empty canvas that has not asked the grammar yet.
+    pub(crate) fn new(constraint: Box<dyn Constraint>) -> Self {
+        Self {
             constraint,
             allowed: Vec::new(),
             chosen: Vec::new(),
             forced: Vec::new(),
             over: false,
-        };
-        guard.look_ahead(canvas)?;
-        Ok(guard)
+        }
     }
 
     /// The tokens allowed at the frontier; stop tokens are among them where the text may end.
@@ -213,7 +208,7 @@ impl Guard {
     }
 
     /// Updates the tokens allowed at the frontier.
-    fn look_ahead(&mut self, canvas: &Canvas) -> Result<(), ConstraintError> {
+    pub(crate) fn look_ahead(&mut self, canvas: &Canvas) -> Result<(), ConstraintError> {
         self.over = self.constraint.is_over();
         if self.over {
             return Ok(());

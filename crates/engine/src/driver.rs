@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use crate::config::EngineConfig;
 use crate::engine::Engine;
 use crate::event::Event;
 use crate::handle::{Handle, Shared, Submission};
+use crate::pool::Pool;
 use crate::report::Observer;
 use crate::sequence::SequenceId;
 
@@ -27,7 +29,8 @@ pub fn spawn(
     executor: Box<dyn Executor>,
     observer: Box<dyn Observer>,
 ) -> std::io::Result<(Handle, JoinHandle<()>)> {
-    let engine = Engine::new(config, executor.spec());
+    let mut engine = Engine::new(config, executor.spec());
+    engine.hand_out_jobs();
     let (handle, inbox, shared) = Handle::new(engine.limits());
     let driver = Driver {
         engine,
@@ -35,15 +38,21 @@ pub fn spawn(
         observer,
         inbox,
         shared,
+        pool: Pool::new()?,
         clients: HashMap::new(),
         output: BatchOutput::default(),
         started: Instant::now(),
         emit_time: Duration::ZERO,
+        last_pass: Duration::ZERO,
+        blocked: false,
     };
     let thread = std::thread::Builder::new().name("engine".to_owned());
     let joined = thread.spawn(move || driver.run())?;
     Ok((handle, joined))
 }
+
+/// Longest wait for jobs between two passes.
+const LONGEST_GATHER: Duration = Duration::from_millis(20);
 
 struct Driver {
     engine: Engine,
@@ -51,11 +60,16 @@ struct Driver {
     observer: Box<dyn Observer>,
     inbox: mpsc::Receiver<Submission>,
     shared: Arc<Shared>,
+    pool: Pool,
     clients: HashMap<SequenceId, Client>,
     output: BatchOutput,
     started: Instant,
     /// Time spent on handing out the events of the last step.
     emit_time: Duration,
+    /// Time of the last forward pass.
+    last_pass: Duration,
+    /// Nothing can run before a job or a submission comes.
+    blocked: bool,
 }
 
 /// The receiver of a sequence's events.
@@ -69,7 +83,8 @@ impl Driver {
     fn run(mut self) {
         while self.receive() {
             self.cancel_abandoned();
-            self.step();
+            self.gather();
+            self.blocked = !self.step() && self.pool.is_busy();
             // Before the events are handed out, so that a client that has its answer finds it in
             // the metrics.
             self.publish();
@@ -77,20 +92,69 @@ impl Driver {
         self.flush();
     }
 
-    /// Takes submissions, and waits for one if the engine is idle. False once the engine is idle
-    /// and all handles are gone.
+    /// Takes submissions, and waits for one if there is nothing to do. False once the engine is
+    /// idle and all handles are gone.
     fn receive(&mut self) -> bool {
-        if self.engine.is_idle() {
+        if self.engine.is_idle() || self.blocked {
             self.flush();
-            match self.inbox.blocking_recv() {
-                Some(submission) => self.accept(submission),
-                None => return false,
+            if !self.wait(None) && self.engine.is_idle() {
+                return false;
             }
         }
         while let Ok(submission) = self.inbox.try_recv() {
             self.accept(submission);
         }
         true
+    }
+
+    /// Waits for a submission or for the end of a job, or until a moment comes. False if all handles
+    /// are gone.
+    fn wait(&mut self, until: Option<Instant>) -> bool {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(job) = self.pool.poll_take(&mut context) {
+                self.engine.settle(job, self.started.elapsed());
+                return true;
+            }
+            let closed = match self.inbox.poll_recv(&mut context) {
+                Poll::Ready(Some(submission)) => {
+                    self.accept(submission);
+                    return true;
+                }
+                Poll::Ready(None) => true,
+                Poll::Pending => false,
+            };
+            if closed && (self.engine.is_idle() || !self.pool.is_busy()) {
+                return false;
+            }
+            match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                None => std::thread::park(),
+                Some(Duration::ZERO) => return !closed,
+                Some(rest) => std::thread::park_timeout(rest),
+            }
+        }
+    }
+
+    /// Takes back the jobs that have ended. Waits for the others for an eighth of the last pass, so
+    /// that quick ones cost their sequences no step and slow ones cost the others little.
+    fn gather(&mut self) {
+        let most = (self.last_pass / 8).min(LONGEST_GATHER);
+        let until = Instant::now() + most;
+        while self.pool.is_busy() {
+            if let Some(job) = self.pool.take() {
+                self.engine.settle(job, self.started.elapsed());
+            } else if Instant::now() >= until || !self.wait(Some(until)) {
+                return;
+            }
+        }
+    }
+
+    /// Gives the engine's jobs to the pool.
+    fn hand_out(&mut self) {
+        while let Some(job) = self.engine.take_job() {
+            self.pool.push(job);
+        }
     }
 
     fn accept(&mut self, submission: Submission) {
@@ -120,11 +184,12 @@ impl Driver {
 
     /// Drops every sequence whose stream has been dropped.
     fn cancel_abandoned(&mut self) {
-        let engine = &mut self.engine;
+        let (engine, pool) = (&mut self.engine, &mut self.pool);
         self.clients.retain(|id, client| {
             let abandoned = client.events.is_closed();
             if abandoned {
                 engine.cancel(*id);
+                pool.forget(*id);
             }
             !abandoned
         });
@@ -132,12 +197,14 @@ impl Driver {
 
     /// Plans a step, runs it and applies its output. Events of the step before are handed out
     /// between `begin` and `execute`: a device works meanwhile, and on a CPU they need not wait for
-    /// the whole pass.
-    fn step(&mut self) {
+    /// the whole pass. False if there is nothing to run.
+    fn step(&mut self) -> bool {
         let planning = Instant::now();
-        let Some(step) = self.engine.plan() else {
+        let planned = self.engine.plan();
+        self.hand_out();
+        let Some(step) = planned else {
             self.flush();
-            return;
+            return false;
         };
         let plan = planning.elapsed();
         let batch = step.batch();
@@ -157,10 +224,13 @@ impl Driver {
                 .apply(step, &self.output, self.started.elapsed()),
             Err(error) => self.engine.fail(step, &error.to_string()),
         }
+        self.hand_out();
+        self.last_pass = begin + (applying - executing);
         let times = self.engine.times();
         times.plan = plan;
-        times.execute = begin + (applying - executing);
+        times.execute = self.last_pass;
         times.apply = applying.elapsed();
+        true
     }
 
     /// Hands events to their streams. Never blocks: a stream has room for every event that its
@@ -195,6 +265,15 @@ impl Driver {
         self.shared
             .pages_used
             .store(gauges.pages_used, Ordering::Relaxed);
+    }
+}
+
+/// Wakes the engine thread.
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 

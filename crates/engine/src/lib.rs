@@ -9,9 +9,11 @@ mod driver;
 mod engine;
 mod event;
 mod handle;
+mod job;
 mod layout;
 mod limits;
 mod pages;
+mod pool;
 mod report;
 mod request;
 mod scheduler;
@@ -26,6 +28,7 @@ pub use event::{
     Event, FinishReason, Finished, SequenceStats, StepTrace, TokenChunk, TokenLogprob,
 };
 pub use handle::{EventStream, Handle, Load, SubmitError};
+pub use job::GrammarJob;
 pub use limits::Limits;
 pub use report::{ByKind, ByRole, FinishedSequence, Gauges, Observer, PhaseTimes, StepReport};
 pub use request::{ClientId, Penalties, Refusal, Request};

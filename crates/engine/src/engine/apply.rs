@@ -5,7 +5,8 @@ use std::time::Duration;
 use decode::{Effect, Proposal, as_index};
 use step::BatchOutput;
 
-use crate::event::{Event, TokenChunk};
+use crate::event::{Event, StepTrace, TokenChunk};
+use crate::job::Returned;
 use crate::sequence::{End, ModelOutput, Sequence};
 use crate::step::StepPlan;
 
@@ -32,23 +33,40 @@ impl Engine {
             begin = end;
             let (own, others) = tops.split_at(proposals.len() * sequence.tops_per_candidate());
             tops = others;
+            if sequence.decoder.is_constrained() {
+                let job = sequence.lend(Some(Returned {
+                    kind: planned.kind,
+                    proposals: proposals.clone(),
+                    tops: own.to_vec(),
+                    trace: planned.trace.take(),
+                }));
+                self.hand_out(planned.index, job, now);
+                continue;
+            }
+            sequence.decide(proposals);
             let returned = ModelOutput {
                 proposals,
                 tops: own,
             };
-            sequence.decide(planned.kind, returned, now, &mut self.report);
-            sequence.settle_pages(&mut self.pages);
-            let id = sequence.id;
-            emit(sequence, |event| self.events.push_back((id, event)));
-            if let Some(mut trace) = planned.trace.take() {
-                trace.effects.clone_from(&sequence.effects);
-                trace.frontier = sequence.decoder.canvas().emitted();
-                trace.canvas = sequence.decoder.canvas().len();
-                self.events.push_back((id, Event::Step(trace)));
-            }
+            sequence.book(planned.kind, returned, now, &mut self.report);
+            self.tell(planned.index, planned.trace.take());
         }
         self.retire_finished(&mut step);
         self.buffers.end(step);
+    }
+
+    /// Settles the pages of a sequence that has taken a step, and queues the step's events.
+    pub(super) fn tell(&mut self, index: usize, trace: Option<Box<StepTrace>>) {
+        let sequence = self.scheduler.sequence_mut(index);
+        sequence.settle_pages(&mut self.pages);
+        let id = sequence.id;
+        emit(sequence, |event| self.events.push_back((id, event)));
+        if let Some(mut trace) = trace {
+            trace.effects.clone_from(&sequence.effects);
+            trace.frontier = sequence.decoder.canvas().emitted();
+            trace.canvas = sequence.decoder.canvas().len();
+            self.events.push_back((id, Event::Step(trace)));
+        }
     }
 
     pub(super) fn fail_step(&mut self, mut step: StepPlan, message: &str) {
@@ -66,10 +84,15 @@ impl Engine {
     fn retire_finished(&mut self, step: &mut StepPlan) {
         last_first(step);
         for planned in &step.planned {
-            if let Some(end) = self.scheduler.sequence(planned.index).finished() {
-                let sequence = self.retire(planned.index);
-                self.conclude(&sequence, end);
-            }
+            self.end_finished(planned.index);
+        }
+    }
+
+    /// Ends a running sequence if its end has come.
+    pub(super) fn end_finished(&mut self, index: usize) {
+        if let Some(end) = self.scheduler.sequence(index).finished() {
+            let sequence = self.retire(index);
+            self.conclude(&sequence, end);
         }
     }
 

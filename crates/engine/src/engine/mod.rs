@@ -1,6 +1,7 @@
 //! The engine: one step at a time, without a clock, a thread or a device.
 
 mod apply;
+mod jobs;
 mod plan;
 
 use std::collections::VecDeque;
@@ -12,6 +13,7 @@ use step::{BatchOutput, ExecutorSpec};
 
 use crate::config::EngineConfig;
 use crate::event::Event;
+use crate::job::GrammarJob;
 use crate::limits::Limits;
 use crate::pages::PagePool;
 use crate::report::{ByRole, Gauges, PhaseTimes, StepReport};
@@ -28,8 +30,11 @@ use crate::step::{StepBuffers, StepPlan};
 /// 3. the caller runs [`StepPlan::batch`]; [`poll_event`](Self::poll_event) may be called
 ///    meanwhile;
 /// 4. [`apply`](Self::apply) with the output, or [`fail`](Self::fail);
-/// 5. [`poll_event`](Self::poll_event) until it returns `None`;
-/// 6. [`report`](Self::report), then [`clear_report`](Self::clear_report), then step 1 again.
+/// 5. with [`hand_out_jobs`](Self::hand_out_jobs): the caller runs the jobs of
+///    [`take_job`](Self::take_job), anywhere and for as long as it takes, and gives them to
+///    [`settle`](Self::settle) between two steps; without it, jobs run inside `plan` and `apply`;
+/// 6. [`poll_event`](Self::poll_event) until it returns `None`;
+/// 7. [`report`](Self::report), then [`clear_report`](Self::clear_report), then step 1 again.
 ///
 /// Invariants: a running sequence holds at most the pages promised to it; a sequence that does not
 /// run holds none.
@@ -63,6 +68,8 @@ pub struct Engine {
     buffers: StepBuffers,
     pages: PagePool,
     events: VecDeque<(SequenceId, Event)>,
+    /// Jobs for the caller; `None` = they run here.
+    jobs: Option<VecDeque<GrammarJob>>,
     report: StepReport,
     next_id: u64,
 }
@@ -100,6 +107,7 @@ impl Engine {
             buffers: StepBuffers::new(&spec),
             pages: PagePool::new(spec.pages, spec.page_size, shared),
             events: VecDeque::new(),
+            jobs: None,
             report: StepReport::default(),
             next_id: 0,
         }
@@ -124,7 +132,29 @@ impl Engine {
         Ok(id)
     }
 
-    /// Drops a sequence; no event follows. False if it has ended already. Not callable between
+    /// From now on the caller runs the jobs of sequences under a grammar. A sequence is in no step
+    /// until its job is back, all others go on.
+    pub fn hand_out_jobs(&mut self) {
+        self.jobs.get_or_insert_default();
+    }
+
+    /// The next job to run, if there is one. Callable at any time.
+    pub fn take_job(&mut self) -> Option<GrammarJob> {
+        self.jobs.as_mut()?.pop_front()
+    }
+
+    /// Takes back a job that has run; `now` as for [`Self::apply`]. That of a sequence that has
+    /// ended meanwhile is dropped. Not callable between [`Self::plan`] and [`Self::apply`] or
+    /// [`Self::fail`].
+    pub fn settle(&mut self, job: GrammarJob, now: Duration) {
+        debug_assert!(
+            !self.buffers.is_under_way(),
+            "a planned step is handed back"
+        );
+        self.settle_job(job, now);
+    }
+
+    /// Drops a sequence and its job; no event follows. False if it has ended already. Not callable between
     /// [`Self::plan`] and [`Self::apply`] or [`Self::fail`].
     pub fn cancel(&mut self, id: SequenceId) -> bool {
         debug_assert!(
@@ -132,11 +162,13 @@ impl Engine {
             "a planned step is handed back"
         );
         if !self.scheduler.remove_waiting(id) {
-            let index = self.scheduler.running().position(|of| of.id == id);
-            let Some(index) = index else {
+            let Some(index) = self.scheduler.index_of(id) else {
                 return false;
             };
             self.retire(index);
+            if let Some(jobs) = &mut self.jobs {
+                jobs.retain(|job| job.id != id);
+            }
         }
         self.report.cancelled += 1;
         true
@@ -147,7 +179,8 @@ impl Engine {
         self.scheduler.is_idle()
     }
 
-    /// Starts waiting sequences and packs the next step; `None` if there is nothing to run. Events
+    /// Starts waiting sequences and packs the next step; `None` if there is nothing to run, or
+    /// nothing before a job is back. Events
     /// and the report may have changed either way: a sequence with a budget of 0 ends here.
     ///
     /// The step must be handed back with [`Self::apply`] or [`Self::fail`] before the next call.
@@ -196,10 +229,9 @@ impl Engine {
     fn gauges(&self) -> Gauges {
         let mut lanes = ByRole::default();
         for sequence in self.scheduler.running() {
-            let tree = sequence.decoder.tree();
-            for id in tree.active() {
-                *lanes.of(tree.get(*id).role) += 1;
-            }
+            let own = sequence.decoder.active_lanes();
+            lanes.generate += own.generate;
+            lanes.refine += own.refine;
         }
         Gauges {
             running: as_count(self.scheduler.running().len()),
@@ -220,7 +252,9 @@ impl Engine {
         self.pages
             .validate(running.flat_map(|sequence| sequence.kv.tables.iter()))?;
         for sequence in self.scheduler.running() {
-            sequence.decoder.tree().validate()?;
+            if !sequence.decoder.is_lent() {
+                sequence.decoder.tree().validate()?;
+            }
         }
         if self.scheduler.running().len() > as_index(self.limits.max_running) {
             return Err("more sequences run than allowed".to_owned());

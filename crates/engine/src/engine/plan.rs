@@ -53,7 +53,14 @@ impl Engine {
             return self.conclude(&waiting.sequence, end);
         }
         sequence.start(&mut self.pages, &mut self.report);
+        if !sequence.decoder.is_constrained() {
+            sequence.opened(&mut self.report);
+            self.scheduler.start(waiting);
+            return;
+        }
+        let job = sequence.lend(None);
         self.scheduler.start(waiting);
+        self.open(job);
     }
 
     /// Appends the forward of a running sequence to the batch, and books it.

@@ -190,7 +190,8 @@ impl Scheduler {
         self.step.begin();
         let turns = &mut self.step.turns;
         let running = self.running.iter().enumerate();
-        turns.extend(running.map(|(index, running)| Turn {
+        let ready = running.filter(|(_, running)| !running.sequence.decoder.is_lent());
+        turns.extend(ready.map(|(index, running)| Turn {
             since: running.since,
             share: match running.sequence.kind() {
                 ForwardKind::Decode => Share::Decode,
@@ -259,6 +260,16 @@ impl Scheduler {
     /// All running sequences, by index.
     pub(crate) fn running(&self) -> impl ExactSizeIterator<Item = &Sequence> {
         self.running.iter().map(|running| &running.sequence)
+    }
+
+    /// The index of a running sequence.
+    pub(crate) fn index_of(&self, id: SequenceId) -> Option<usize> {
+        self.running().position(|of| of.id == id)
+    }
+
+    /// Puts a sequence whose job is back behind all that wait.
+    pub(crate) fn wait_anew(&mut self, index: usize) {
+        self.running[index].since = self.steps;
     }
 
     /// Takes a sequence out of the batch. The last one gets its index.

@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use decode::{
-    Decoder, DoneReason, Effect, Failure, Filter, ForwardKind, Input, Offset, Place, Position, Proposal,
-    TokenClasses, TokenId, as_count,
+    Decoder, DoneReason, Effect, Failure, Filter, ForwardKind, Input, Offset, Place, Position,
+    Proposal, TokenClasses, TokenId, as_count,
 };
 use step::{Attention, Readout};
 
 use crate::cache::{CacheInput, ForwardPlan, View};
 use crate::event::{FinishReason, Finished};
+use crate::job::{Desk, GrammarJob, Returned};
 use crate::layout::{Layout, Part};
 use crate::limits::Limits;
 use crate::pages::PagePool;
@@ -60,11 +61,13 @@ pub(crate) struct DecoderParts {
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub(crate) id: SequenceId,
+    /// Why its state cannot be used any more, if a job panicked.
+    pub(crate) broken: Option<&'static str>,
     /// Its prompt and settings; the grammar has moved into the decoder.
     pub(crate) request: Request,
     layout: Layout,
     readout: Readout,
-    pub(crate) decoder: Decoder,
+    pub(crate) decoder: Desk,
     /// What the last step changed; before the first step, the births of the first lanes.
     pub(crate) effects: Vec<Effect>,
     pub(crate) kv: SequenceKv,
@@ -99,10 +102,15 @@ impl Sequence {
                 (Attention::Blocks(length), Readout::Previous) => Some(length),
                 _ => None,
             },
-            constraint: request.constraint.take(),
+            // Without a token there is nothing to ask the grammar for.
+            constraint: request.constraint.take().filter(|_| request.max_tokens > 0),
             filter: parts.filter.clone(),
         };
-        let decoder = Decoder::new(&request.decoding.decoder, input, &mut effects);
+        let mut decoder = Decoder::closed(&request.decoding.decoder, input);
+        // A grammar is asked once the sequence starts, in a job.
+        if !decoder.is_constrained() {
+            decoder.open(&mut effects);
+        }
         let cache = &request.decoding.cache;
         let input = CacheInput {
             attention: limits.attention,
@@ -113,9 +121,10 @@ impl Sequence {
         let promised = limits.worst_case_pages(prompt, budget, &request.decoding);
         Self {
             id,
+            broken: None,
             layout,
             readout: limits.readout,
-            decoder,
+            decoder: Desk::new(decoder),
             effects,
             kv: SequenceKv::new(policy, layout, promised),
             statistics: Statistics::new(&request, prompt),
@@ -148,8 +157,7 @@ impl Sequence {
         }
     }
 
-    /// Prepares the first forward: room for the page table, cached pages of the prompt, the births
-    /// of the first lanes.
+    /// Prepares the first forward: room for the page table, cached pages of the prompt.
     pub(crate) fn start(&mut self, pages: &mut PagePool, report: &mut StepReport) {
         self.kv.tables.reserve(self.kv.promised);
         if let Some(grid) = pages.shared_prefixes() {
@@ -158,8 +166,27 @@ impl Sequence {
             report.prompt_tokens += u64::from(cost.prompt_tokens);
             report.cached_tokens += u64::from(cost.cached_tokens);
         }
+    }
+
+    /// Books the births of the first lanes.
+    pub(crate) fn opened(&mut self, report: &mut StepReport) {
         let tree = self.decoder.tree();
         self.statistics.count_lanes(&self.effects, tree, report);
+    }
+
+    /// The work of this step as a job, which takes the decoder along; `forward`: what the model
+    /// returned, `None` before the first forward.
+    pub(crate) fn lend(&mut self, forward: Option<Returned>) -> GrammarJob {
+        let mut effects = std::mem::take(&mut self.effects);
+        effects.clear();
+        GrammarJob {
+            id: self.id,
+            client: self.request.client,
+            decoder: self.decoder.lend(),
+            effects,
+            forward,
+            panicked: false,
+        }
     }
 
     /// Entries of [`step::BatchOutput::tops`] per candidate.
@@ -203,8 +230,14 @@ impl Sequence {
         self.kv.observe_forward(plan);
     }
 
-    /// Takes the decoder's step with what a forward of `kind` returned, and books its effects.
-    pub(crate) fn decide(
+    /// Takes the decoder's step.
+    pub(crate) fn decide(&mut self, proposals: &[Proposal]) {
+        self.effects.clear();
+        self.decoder.own().apply(proposals, &mut self.effects);
+    }
+
+    /// Books the effects of the decoder's step, to which a forward of `kind` had returned `output`.
+    pub(crate) fn book(
         &mut self,
         kind: ForwardKind,
         output: ModelOutput<'_>,
@@ -213,8 +246,6 @@ impl Sequence {
     ) {
         let proposals = output.proposals;
         self.statistics.note_scored(proposals, now);
-        self.effects.clear();
-        self.decoder.apply(proposals, &mut self.effects);
         let (effects, tree) = (&self.effects, self.decoder.tree());
         self.statistics.count_effects(effects, tree, now, report);
         self.penalties.observe(effects);
@@ -236,6 +267,12 @@ impl Sequence {
 
     /// The end of this sequence, if it has come.
     pub(crate) fn finished(&self) -> Option<End> {
+        if self.decoder.is_lent() {
+            return None;
+        }
+        if let Some(broken) = self.broken {
+            return Some(End::Failed(broken.to_owned()));
+        }
         match self.decoder.failure() {
             Some(Failure::Grammar(error)) => return Some(End::Refused(error.to_string())),
             Some(failure @ Failure::Candidate) => return Some(End::Failed(failure.to_string())),

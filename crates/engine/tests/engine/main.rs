@@ -13,6 +13,8 @@ mod infill;
 #[cfg(test)]
 mod invariance;
 #[cfg(test)]
+mod jobs;
+#[cfg(test)]
 mod matrix;
 #[cfg(test)]
 mod pages;

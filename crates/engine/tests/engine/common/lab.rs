@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use asynclane_engine::{
-    ByKind, ByRole, Engine, EngineConfig, Event, FinishReason, Finished, Refusal, Request,
-    SequenceId, SequenceStats, StepPlan, StepReport, StepTrace, TokenLogprob,
+    ByKind, ByRole, Engine, EngineConfig, Event, FinishReason, Finished, GrammarJob, Refusal,
+    Request, SequenceId, SequenceStats, StepPlan, StepReport, StepTrace, TokenLogprob,
 };
 use sim::{SimConfig, SimExecutor};
 use step::{Batch, BatchOutput, Executor, TokenId};
@@ -120,6 +120,14 @@ impl Lab {
         }
         self.engine.validate().expect("valid after a cancel");
         cancelled
+    }
+
+    /// Takes back a job that has run.
+    pub fn settle(&mut self, job: GrammarJob) {
+        self.engine.settle(job, self.time);
+        self.engine.validate().expect("valid after a job");
+        let failures = self.drain();
+        assert!(failures.is_empty(), "{failures:?} failed: {:?}", self.logs);
     }
 
     /// One step; false if there was nothing to run.
