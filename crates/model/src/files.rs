@@ -101,11 +101,11 @@ impl Files {
         }
     }
 
-    /// Whether a file with this name exists.
+    /// Whether something with this name exists; opening it refuses what is no regular file.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         match &self.0 {
-            Source::Folder(path) | Source::Gguf(path, _) => path.join(name).is_file(),
+            Source::Folder(path) | Source::Gguf(path, _) => path.join(name).exists(),
             Source::Memory(files) => files.contains_key(name),
         }
     }
@@ -160,6 +160,14 @@ impl Files {
                         reason: error.to_string(),
                     },
                 };
+                // Opening a pipe waits for a writer, and a device may have no end.
+                let kind = std::fs::metadata(&path).map_err(unreadable)?;
+                if !kind.is_file() {
+                    return Err(LoadError::Unreadable {
+                        file: path.display().to_string(),
+                        reason: "expected a regular file, found another kind".to_owned(),
+                    });
+                }
                 let file = std::fs::File::open(&path).map_err(unreadable)?;
                 // An empty file cannot be mapped.
                 if file.metadata().map_err(unreadable)?.len() == 0 {

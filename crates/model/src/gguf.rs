@@ -3,6 +3,8 @@
 //! Quantized tensors are converted to f32 when they are read (by candle) and stored in the dtype
 //! that the checkpoint is loaded with.
 
+mod header;
+
 use crate::LoadError;
 use crate::config::Keys;
 use crate::files::{Bytes, Files};
@@ -82,11 +84,13 @@ impl Gguf {
     /// If it is not a GGUF file, or has an unsupported architecture.
     pub(crate) fn open(files: &Files, file: &str) -> Result<(Self, Keys), LoadError> {
         let bytes = files.open(file)?;
+        header::check(&bytes).map_err(|fault| fault.in_file(file))?;
         let content = Content::read(&mut Cursor::new(&*bytes));
         let content = content.map_err(|error| LoadError::Corrupt {
             file: file.to_owned(),
             reason: first_line(&error),
         })?;
+        check_sizes(file, &content)?;
         let found = content.metadata.get("general.architecture");
         let found = found.and_then(|field| field.to_string().ok().cloned());
         let known = [LLADA, DREAM].into_iter();
@@ -243,6 +247,24 @@ fn plain(field: &Field) -> Option<Value> {
         Field::F64(x) => Some(json!(x)),
         _ => None,
     }
+}
+
+/// Checks that the size of every tensor is a number of bytes.
+fn check_sizes(file: &str, content: &Content) -> Result<(), LoadError> {
+    for (name, info) in &content.tensor_infos {
+        let dims = info.shape.dims();
+        let elements = dims
+            .iter()
+            .try_fold(1, |count: usize, size| count.checked_mul(*size));
+        let bytes = elements.and_then(|count| count.checked_mul(info.ggml_dtype.type_size()));
+        if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+            return Err(LoadError::Corrupt {
+                file: file.to_owned(),
+                reason: format!("{name}: the size of the shape {dims:?} has no 64 bits"),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Bytes of a tensor in the file.

@@ -24,6 +24,28 @@ pub struct TokenizerFiles {
     pub merges: Option<Vec<u8>>,
 }
 
+/// Maximum bytes of one file.
+const FILE_BYTES: u64 = 256 << 20;
+
+/// The content of a regular file of at most [`FILE_BYTES`]. Opening a pipe waits for a writer, and
+/// a device may have no end.
+fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
+    let refused = |reason: String| std::io::Error::new(ErrorKind::InvalidInput, reason);
+    let found = std::fs::metadata(path)?;
+    if !found.is_file() {
+        return Err(refused(
+            "expected a regular file, found another kind".to_owned(),
+        ));
+    }
+    if found.len() > FILE_BYTES {
+        let bytes = found.len();
+        return Err(refused(format!(
+            "expected at most {FILE_BYTES} bytes, found {bytes}"
+        )));
+    }
+    std::fs::read(path)
+}
+
 impl TokenizerFiles {
     /// Reads the files of `folder`; missing files stay `None`.
     ///
@@ -32,7 +54,7 @@ impl TokenizerFiles {
     pub fn read(folder: &Path) -> Result<Self, TextError> {
         let read = |name: &str| {
             let path = folder.join(name);
-            match std::fs::read(&path) {
+            match read_regular(&path) {
                 Ok(bytes) => Ok(Some(bytes)),
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(TextError::io(&path, &error)),

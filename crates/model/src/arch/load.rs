@@ -3,7 +3,7 @@
 use super::layer::Layer;
 use super::names::Names;
 use super::transformer::{Block, Transformer};
-use crate::config::Spec;
+use crate::config::{MOST_ANGLES, Spec};
 use crate::layers::{AttentionShape, Embedding, Head, Matrix, RmsNorm, head};
 use crate::memory::floats;
 use crate::weights::Weights;
@@ -22,6 +22,13 @@ pub(super) fn load(
     // A survey computes no angles.
     let positions = if weights.reads { info.max_positions } else { 0 };
     let angles = spec.rotary_width.saturating_mul(info.max_positions);
+    if angles > MOST_ANGLES {
+        return Err(LoadError::Setup(format!(
+            "the configuration: expected at most {MOST_ANGLES} rotary angles, found {} positions \
+             times a head width of {}",
+            info.max_positions, spec.rotary_width
+        )));
+    }
     weights.memory.keep(floats(angles));
     let shape = AttentionShape {
         heads: info.heads,

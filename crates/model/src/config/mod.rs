@@ -18,6 +18,15 @@ use serde_json::{Map, Value};
 /// weight is read.
 const MOST_POSITIONS: usize = 1 << 20;
 
+/// Maximum of every count: sizes, lengths and numbers of parts. The product of any two of them, and
+/// the bytes of such a product, have 64 bits.
+const MOST: usize = 1 << 24;
+/// Maximum bytes of a configuration.
+const MOST_BYTES: usize = 16 << 20;
+/// Maximum number of rotary angles, which are computed before any weight is read: positions times
+/// the width of a head.
+pub(crate) const MOST_ANGLES: usize = 1 << 28;
+
 /// The object of a JSON file. A key whose value is null counts as absent.
 pub(crate) struct Keys {
     file: String,
@@ -30,6 +39,12 @@ impl Keys {
             file: file.to_owned(),
             reason,
         };
+        if text.len() > MOST_BYTES {
+            let found = text.len();
+            return Err(corrupt(format!(
+                "expected at most {MOST_BYTES} bytes, found {found}"
+            )));
+        }
         match serde_json::from_slice(text) {
             Ok(Value::Object(map)) => Ok(Self {
                 file: file.to_owned(),
@@ -73,15 +88,18 @@ impl Keys {
         }
     }
 
-    /// A positive whole number of at most 32 bits, `None` if the key is absent.
+    /// A positive whole number of at most `MOST`, `None` if the key is absent.
     pub(crate) fn optional_count(&self, key: &str) -> Result<Option<usize>, LoadError> {
         match self.whole(key) {
+            Ok(Some(n)) if n > MOST => {
+                Err(self.refuse(key, format!("a positive whole number of at most {MOST}")))
+            }
             Ok(n) if n != Some(0) => Ok(n),
             _ => Err(self.refuse(key, "a positive whole number")),
         }
     }
 
-    /// A positive whole number of at most 32 bits.
+    /// A positive whole number of at most `MOST`.
     pub(crate) fn count(&self, key: &str) -> Result<usize, LoadError> {
         self.optional_count(key)?
             .ok_or_else(|| self.refuse(key, "a positive whole number"))

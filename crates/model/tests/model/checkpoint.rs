@@ -282,6 +282,16 @@ fn unsupported_settings_are_refused_by_key() {
         ("d_model", json!(-1), "a positive whole number, found -1"),
         (
             "d_model",
+            json!(u32::MAX - 1),
+            "a positive whole number of at most 16777216, found 4294967294",
+        ),
+        (
+            "n_layers",
+            json!(1_u64 << 40),
+            "a positive whole number, found 1099511627776",
+        ),
+        (
+            "d_model",
             Value::Null,
             "a positive whole number, found nothing",
         ),
@@ -379,4 +389,37 @@ fn parameters_are_counted_once() {
         count(json!({})) - count(json!({"weight_tying": true})),
         61 * 48
     );
+}
+
+/// A pipe without a writer would wait for ever, and a device has no end.
+#[test]
+fn only_regular_files_are_opened() {
+    for name in ["config.json", "model.safetensors"] {
+        let files = without(tiny().files(Store::F32), name);
+        let folder = Folder::new(&format!("special-{name}"), &files);
+        let path = folder.path().join(name);
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.is_ok_and(|status| status.success()));
+        let refused = |folder: &Folder| folder.load().err().expect("refused").to_string();
+        let expected = format!(
+            "{}: cannot be read: expected a regular file, found another kind",
+            path.display()
+        );
+        assert_eq!(refused(&folder), expected);
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        assert_eq!(refused(&folder), expected);
+    }
+}
+
+/// The table of rotary angles is computed before any weight is read.
+#[test]
+fn a_table_of_angles_without_bound_is_refused() {
+    let mut tiny = tiny();
+    tiny.config["max_sequence_length"] = json!(1 << 20);
+    tiny.config["d_model"] = json!(1 << 24);
+    tiny.config["n_heads"] = json!(1);
+    tiny.config["n_kv_heads"] = json!(1);
+    let error = refusal("angles", tiny.files(Store::F32));
+    assert!(error.contains("at most 268435456 rotary angles"), "{error}");
 }

@@ -255,6 +255,20 @@ fn unsupported_and_corrupt_files_are_refused() {
         refusal("less", &less, &tiny.tensors),
         "model.gguf: llada.block_count: expected a positive whole number, found nothing"
     );
+    let mut unaligned = good.clone();
+    unaligned.push(("general.alignment", Field::U32(0)));
+    assert_eq!(
+        refusal("unaligned", &unaligned, &tiny.tensors),
+        "model.gguf: general.alignment: expected a power of two, found 0"
+    );
+    let mut wide = good.clone();
+    wide.retain(|(key, _)| *key != "llada.embedding_length");
+    wide.push(("llada.embedding_length", Field::U32(u32::MAX - 1)));
+    assert_eq!(
+        refusal("wide", &wide, &tiny.tensors),
+        "model.gguf: d_model: expected a positive whole number of at most 16777216, found \
+         4294967294"
+    );
     let mut tensors = tiny.tensors.clone();
     tensors.remove("model.transformer.blocks.1.up_proj.weight");
     let message = refusal("gone", &good, &tensors);

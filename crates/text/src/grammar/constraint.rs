@@ -30,6 +30,16 @@ impl GrammarConstraint {
         }
     }
 
+    /// An independent copy.
+    pub(super) fn duplicate(&self) -> Self {
+        Self {
+            matcher: self.matcher.deep_clone(),
+            table: Arc::clone(&self.table),
+            last: self.last,
+            allowed: self.allowed.clone(),
+        }
+    }
+
     /// Checks that at least one text can begin here.
     pub(super) fn check_start(&mut self) -> Result<(), ConstraintError> {
         self.allowed_here().map(|_| ())
@@ -49,12 +59,7 @@ impl GrammarConstraint {
             return Ok(vec![0; usable.len()]);
         }
         let mask = self.matcher.compute_mask();
-        let mask = mask.map_err(|error| match self.matcher.stop_reason() {
-            StopReason::LexerTooComplex | StopReason::ParserTooComplex => {
-                ConstraintError("the grammar is too complex".to_owned())
-            }
-            _ => failed(&error),
-        })?;
+        let mask = mask.map_err(|error| failed(&error))?;
         let both = |(mask, usable): (&u32, &u32)| mask & usable;
         let set: Vec<u32> = mask.as_slice().iter().zip(usable).map(both).collect();
         if set.iter().all(|word| *word == 0) && !self.may_end() {
@@ -128,19 +133,26 @@ impl Constraint for GrammarConstraint {
     }
 
     fn boxed_clone(&self) -> Box<dyn Constraint> {
-        Box::new(Self {
-            matcher: self.matcher.deep_clone(),
-            table: Arc::clone(&self.table),
-            last: self.last,
-            allowed: self.allowed.clone(),
-        })
+        Box::new(self.duplicate())
     }
 }
+
+/// What the compiler's errors contain when a step exceeds a limit.
+const TOO_COMPLEX: [&str; 5] = [
+    "lexer error: ",
+    "Too many items",
+    "items; max is",
+    "LexerTooComplex",
+    "ParserTooComplex",
+];
 
 fn failed(error: &dyn std::fmt::Display) -> ConstraintError {
     let reason = one_line(error);
     if reason == StopReason::NoExtensionBias.to_string() {
         return dead_end();
+    }
+    if TOO_COMPLEX.iter().any(|part| reason.contains(part)) {
+        return ConstraintError("the grammar is too complex".to_owned());
     }
     ConstraintError(format!("the grammar cannot be followed: {reason}"))
 }

@@ -30,15 +30,28 @@ const MESSAGE_CHARS: usize = 300;
 /// Stack size of the compiler thread in bytes; the system allocates only the pages that are used.
 pub(super) const STACK_BYTES: usize = 256 * 1024 * 1024;
 
-/// Limits on the parser's work.
+/// Maximum number of classes by name (`\\w`, `\\pL`) in all regexes of a specification: each becomes
+/// hundreds of ranges.
+const CLASSES: usize = 2_000;
+
+/// Limits on the work of the compiler and of each step, in units that the compiler counts. The
+/// result of a step never depends on time.
 pub(super) fn parser_limits() -> ParserLimits {
     ParserLimits {
-        // Each optional member of an object adds four items.
-        max_items_in_row: 4 * CHILDREN,
+        // Each optional member of an object adds four items, additional members a few more.
+        max_items_in_row: 4 * CHILDREN + 100,
+        // Expressions of all lexemes.
+        initial_lexer_fuel: 1_000_000,
+        // About 20 ms at most.
+        step_lexer_fuel: 100_000,
+        // About 10 ms at most, for the most ambiguous grammars.
+        step_max_items: 5_000,
         // Each state takes about 2 kB.
         max_lexer_states: 50_000,
+        // Symbols in rules; an optional member of an object takes eight.
+        max_grammar_size: 50_000,
+        precompute_large_lexemes: true,
         verbose_errors: false,
-        ..ParserLimits::default()
     }
 }
 
@@ -73,20 +86,36 @@ pub(super) fn one_line(error: &dyn Display) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Checks `spec` against all limits.
+/// Checks that `spec` is small enough to be compared with others.
+pub(super) fn check_size(spec: &GrammarSpec) -> Result<(), GrammarError> {
+    let checked = match spec {
+        GrammarSpec::JsonObject => Ok(()),
+        GrammarSpec::JsonSchema(schema) => check_shape(schema),
+        GrammarSpec::Regex(source) | GrammarSpec::Lark(source) => check_source(source),
+        GrammarSpec::Choice(choices) => check_choices(choices),
+    };
+    checked.map_err(|reason| spec.error(&reason))
+}
+
+/// Checks the work of compiling `spec`, whose size was checked. Recurses as deeply as a schema.
 pub(super) fn check(spec: &GrammarSpec) -> Result<(), GrammarError> {
     let checked = match spec {
         GrammarSpec::JsonObject => Ok(()),
         GrammarSpec::JsonSchema(schema) => check_schema(schema),
-        GrammarSpec::Regex(source) => check_source(source),
-        GrammarSpec::Lark(source) => check_source(source).and_then(|()| check_embedded(source)),
-        GrammarSpec::Choice(choices) => {
-            let bytes = choices.iter().map(String::len).sum();
-            at_most("bytes", bytes, SOURCE_BYTES)
-                .and_then(|()| at_most("texts", choices.len(), CHILDREN))
+        GrammarSpec::Regex(source) => check_classes(source, has_flag(source, "(?")),
+        GrammarSpec::Lark(source) => {
+            let insensitive = has_flag(source, "(?") || has_flag(source, "/");
+            check_classes(source, insensitive).and_then(|()| check_embedded(source))
         }
+        GrammarSpec::Choice(_) => Ok(()),
     };
     checked.map_err(|reason| spec.error(&reason))
+}
+
+fn check_choices(choices: &[String]) -> Result<(), String> {
+    let bytes = choices.iter().map(String::len).sum();
+    at_most("bytes", bytes, SOURCE_BYTES)?;
+    at_most("texts", choices.len(), CHILDREN)
 }
 
 fn check_source(source: &str) -> Result<(), String> {
@@ -94,12 +123,45 @@ fn check_source(source: &str) -> Result<(), String> {
     at_most("levels of brackets", depth(source), DEPTH)
 }
 
-/// Refuses `multipleOf` in an embedded schema: its cost is not bounded by the source size.
+/// Checks the schemas after `%json`. `multipleOf` is refused there: an escape may hide its name
+/// from the check of a schema, and its cost is not bounded by the source size.
 fn check_embedded(source: &str) -> Result<(), String> {
     if source.contains("multipleOf") {
         return Err("multipleOf is not supported in %json".to_owned());
     }
+    for (at, name) in source.match_indices("%json") {
+        let text = &source[at + name.len()..];
+        let mut schemas = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+        if let Some(Ok(schema)) = schemas.next() {
+            check_shape(&schema).and_then(|()| check_schema(&schema))?;
+        }
+    }
     Ok(())
+}
+
+/// Checks the number of classes by name. Where case is ignored, the compiler looks up every
+/// character of a class, so that a class, or a range beyond ASCII, counts as twenty.
+fn check_classes(source: &str, insensitive: bool) -> Result<(), String> {
+    let bytes = source.as_bytes();
+    let named = |pair: &&[u8]| pair[0] == b'\\' && b"wWdDsSpP".contains(&pair[1]);
+    let beyond = |pair: &&[u8]| {
+        pair[0] == b'-' && (pair[1] >= 0x80 || pair[1] == b'\\')
+            || pair[0] >= 0x80 && pair[1] == b'-'
+    };
+    let mut classes = bytes.windows(2).filter(named).count();
+    if insensitive {
+        classes = 20 * (classes + bytes.windows(2).filter(beyond).count());
+    }
+    at_most("classes by name", classes, CLASSES)
+}
+
+/// Whether a letter `i` follows `mark` among letters: a flag of a regex.
+fn has_flag(source: &str, mark: &str) -> bool {
+    source.match_indices(mark).any(|(at, _)| {
+        let rest = source[at + mark.len()..].chars();
+        rest.take_while(|c| c.is_ascii_alphabetic() || *c == '-')
+            .any(|c| c == 'i')
+    })
 }
 
 fn at_most(what: &str, found: usize, limit: usize) -> Result<(), String> {
@@ -122,8 +184,8 @@ fn depth(source: &str) -> usize {
     })
 }
 
-/// Checks the schema without recursion, because it may be nested to any depth.
-fn check_schema(schema: &Value) -> Result<(), String> {
+/// Checks the size of a schema without recursion, because it may be nested to any depth.
+fn check_shape(schema: &Value) -> Result<(), String> {
     let mut values = 0;
     let mut references = HashSet::new();
     let mut multiples = Vec::new();
@@ -159,6 +221,13 @@ fn check_schema(schema: &Value) -> Result<(), String> {
     }
     check_multiples(&multiples)?;
     at_most("bytes", schema.to_string().len(), SCHEMA_BYTES)
+}
+
+/// Checks the work of a schema within the limits of [`check_shape`].
+fn check_schema(schema: &Value) -> Result<(), String> {
+    let text = schema.to_string();
+    check_classes(&text, has_flag(&text, "(?"))?;
+    super::schema::check(schema)
 }
 
 fn check_local(reference: &str) -> Result<(), String> {

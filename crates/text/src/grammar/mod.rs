@@ -1,18 +1,23 @@
 //! Structured output: compiles a specification into a constraint on tokens.
 
+mod cache;
 mod constraint;
 mod limits;
+mod schema;
 mod source;
 mod table;
+mod work;
 
 use std::sync::Arc;
 
+use llguidance::api::{GrammarInit, TopLevelGrammar};
 use llguidance::toktrie::InferenceCapabilities;
 use llguidance::toktrie::TokEnv;
-use llguidance::{Matcher, ParserFactory};
+use llguidance::{Matcher, ParserFactory, TokenParser};
 use serde_json::Value;
 
 use crate::{TextError, Tokenizer};
+use cache::Cache;
 use constraint::GrammarConstraint;
 use limits::{STACK_BYTES, check, one_line, parser_limits};
 use table::TokenTable;
@@ -50,6 +55,7 @@ pub struct GrammarError(pub(crate) String);
 pub struct Grammars {
     factory: Arc<ParserFactory>,
     table: Arc<TokenTable>,
+    cache: Arc<Cache>,
 }
 
 impl std::fmt::Debug for Grammars {
@@ -83,32 +89,78 @@ impl Grammars {
         Ok(Self {
             factory: Arc::new(factory),
             table,
+            cache: Arc::default(),
         })
     }
 
-    /// Compiles `spec` into a constraint that starts at the first token of a text.
+    /// Compiles `spec` into a constraint that starts at the first token of a text. The last
+    /// specifications, refused ones included, are kept by their content and not compiled again.
     ///
-    /// Takes milliseconds, or seconds for the largest specifications; work and memory are
-    /// bounded.
+    /// Takes milliseconds, or seconds for the largest specifications. Work and memory are bounded
+    /// before they are spent.
     ///
     /// # Errors
-    /// If the specification is malformed, too large, nested too deeply, uses unsupported
-    /// keywords, or cannot be satisfied.
+    /// If the specification is malformed, too large, nested too deeply, too expensive, uses
+    /// unsupported keywords, or cannot be satisfied.
     pub fn compile(&self, spec: &GrammarSpec) -> Result<Box<dyn decode::Constraint>, GrammarError> {
-        check(spec)?;
-        let (factory, source) = (Arc::clone(&self.factory), source::grammar(spec)?);
-        // The compiler recurses; specifications within the limits of `check` fit this stack.
-        let worker = std::thread::Builder::new()
-            .name("grammar".to_owned())
-            .stack_size(STACK_BYTES);
-        let worker = worker.spawn(move || factory.create_parser(source));
-        let failed = |reason: &dyn std::fmt::Display| spec.error(&one_line(reason));
-        let parser = worker.map_err(|error| failed(&error))?.join();
-        let parser = parser.map_err(|_| failed(&"the grammar compiler failed"))?;
-        let parser = parser.map_err(|error| failed(&error))?;
-        let mut constraint =
-            GrammarConstraint::new(Matcher::new(Ok(parser)), Arc::clone(&self.table));
-        constraint.check_start().map_err(|error| failed(&error.0))?;
-        Ok(Box::new(constraint))
+        limits::check_size(spec)?;
+        let key = cache::key(spec);
+        let start = match self.cache.get(&key) {
+            Some(known) => known,
+            None => {
+                let compiled = self.compile_anew(spec);
+                let kept = match &compiled {
+                    Ok((start, _)) => Ok(start.duplicate()),
+                    Err(error) => Err(error.clone()),
+                };
+                let size = compiled.as_ref().map_or(0, |(_, size)| *size);
+                self.cache.put(key, kept, size);
+                compiled.map(|(start, _)| start)
+            }
+        };
+        Ok(Box::new(start?))
     }
+
+    /// The start state of `spec` and an estimate of its bytes.
+    fn compile_anew(&self, spec: &GrammarSpec) -> Result<(GrammarConstraint, usize), GrammarError> {
+        let failed = |reason: &dyn std::fmt::Display| spec.error(&one_line(reason));
+        let compiled = std::thread::scope(|scope| {
+            // The compiler recurses; specifications within the limits fit this stack.
+            let worker = std::thread::Builder::new()
+                .name("grammar".to_owned())
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, || {
+                    check(spec)?;
+                    parser(&self.factory, source::grammar(spec)?)
+                        .map_err(|error| spec.error(&error))
+                });
+            let worker = worker.map_err(|error| failed(&error))?;
+            let parser = worker.join();
+            parser.unwrap_or_else(|_| Err(failed(&"the grammar compiler failed")))
+        });
+        let (parser, size) = compiled?;
+        let mut start = GrammarConstraint::new(Matcher::new(Ok(parser)), Arc::clone(&self.table));
+        start.check_start().map_err(|error| failed(&error.0))?;
+        Ok((start, size))
+    }
+}
+
+/// Compiles `source`; between the two stages of the compiler, checks the work of one transition of
+/// its lexer. Also returns an estimate of the bytes of the result.
+fn parser(
+    factory: &ParserFactory,
+    source: TopLevelGrammar,
+) -> Result<(TokenParser, usize), String> {
+    let limits = factory.limits().clone();
+    let (grammar, lexer) = GrammarInit::Serialized(source)
+        .to_internal(Some(factory.tok_env().clone()), limits)
+        .map_err(|error| one_line(&error))?;
+    let expressions = lexer.regex_builder.exprset();
+    let (work, _) = work::transition(expressions);
+    work::check(work)?;
+    let size = expressions.num_bytes() + 256 * grammar.num_symbols();
+    let parser = factory
+        .create_parser_from_init_default(GrammarInit::Internal(grammar, lexer))
+        .map_err(|error| one_line(&error))?;
+    Ok((parser, size))
 }

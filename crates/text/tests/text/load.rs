@@ -72,6 +72,33 @@ fn errors_name_the_file_the_key_and_the_value() {
     assert!(broken.starts_with("tokenizer.json: EOF"), "{broken}");
 }
 
+/// A pipe without a writer would wait for ever, and a device has no end.
+#[test]
+fn only_regular_files_are_read() {
+    let folder = std::env::temp_dir().join(format!("asynclane-special-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("tokenizer.json");
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    let refused = || Tokenizer::from_folder(&folder).unwrap_err().to_string();
+    let expected = format!(
+        "{}: expected a regular file, found another kind",
+        path.display()
+    );
+    assert_eq!(refused(), expected);
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+    assert_eq!(refused(), expected);
+    std::fs::remove_file(&path).unwrap();
+    // No byte of it takes space.
+    std::fs::File::create(&path)
+        .unwrap()
+        .set_len(1 << 40)
+        .unwrap();
+    assert!(refused().contains("expected at most 268435456 bytes, found 1099511627776"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn unsupported_decoders_and_too_large_ids_are_refused() {
     let load = |tokenizer: Value| {

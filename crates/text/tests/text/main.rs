@@ -8,6 +8,7 @@ mod encode;
 mod fixtures;
 mod grammar;
 mod grammar_limits;
+mod grammar_work;
 mod load;
 mod schema;
 mod stop;

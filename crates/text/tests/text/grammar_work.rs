@@ -1,0 +1,202 @@
+//! Specifications that are small and would be expensive: each is refused, or compiled and followed,
+//! in bounded time. Repeated ones are compiled once.
+
+use std::time::{Duration, Instant};
+
+use asynclane_text::GrammarSpec;
+use serde_json::{Value, json};
+
+use crate::grammar::{DEMO, Random, allowed};
+
+/// Far more than the slowest of these takes on a machine that does other work beside.
+const LONG: Duration = Duration::from_secs(20);
+
+fn regex(source: impl Into<String>) -> GrammarSpec {
+    GrammarSpec::Regex(source.into())
+}
+
+fn lark(source: impl Into<String>) -> GrammarSpec {
+    GrammarSpec::Lark(source.into())
+}
+
+fn string(pattern: impl Into<String>) -> GrammarSpec {
+    GrammarSpec::JsonSchema(json!({"type": "string", "minLength": 3, "pattern": pattern.into()}))
+}
+
+/// The refusal of `spec`, in bounded time.
+fn refused(spec: &GrammarSpec) -> String {
+    let begin = Instant::now();
+    let line = DEMO.refusal(spec);
+    assert!(begin.elapsed() < LONG, "{:?}: {line}", begin.elapsed());
+    line
+}
+
+#[test]
+fn optional_parts_in_a_row_are_refused_before_they_are_compiled() {
+    let parts = "A A A A A A A A A A A A A A A A A A A A";
+    let nested = format!(
+        "start: T\nT: {parts}\nA: {}\nB: /{}/\n",
+        parts.replace('A', "B"),
+        ".?".repeat(20)
+    );
+    let attacks = [
+        regex(".?".repeat(32_000)),
+        regex(".?".repeat(9_000)),
+        regex("a?".repeat(4_000)),
+        regex("(|a)".repeat(15_000)),
+        regex("(a|b|c|d)?".repeat(5_000)),
+        regex("(\\w\\s?)?".repeat(900)),
+        lark(format!("start: T\nT: /{}/\n", ".?".repeat(9_000))),
+        lark(nested),
+        lark(format!(
+            "start: %json {{\"type\": \"string\", \"minLength\": 3, \"pattern\": \"{}\"}}",
+            ".?".repeat(8_000)
+        )),
+        string(".?".repeat(8_000)),
+    ];
+    for spec in attacks {
+        let line = refused(&spec);
+        assert!(
+            line.contains("expected regexes of which one step costs"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn large_classes_and_many_patterns_are_refused_before_they_are_compiled() {
+    let all = |count: usize| {
+        let pattern = |at| json!({"type": "string", "pattern": format!("a.{{{at}}}b")});
+        json!({"allOf": (0..count).map(pattern).collect::<Vec<Value>>()})
+    };
+    let hidden = |count: usize| {
+        let part = |at| json!({"properties": {"a": {"type": "string", "pattern": format!("a.{{{at}}}b")}}});
+        json!({"allOf": (0..count).map(part).collect::<Vec<Value>>()})
+    };
+    let formats = |count: usize| {
+        let member = |at| {
+            (
+                format!("m{at}"),
+                json!({"type": "string", "format": "date-time"}),
+            )
+        };
+        let members: serde_json::Map<String, Value> = (0..count).map(member).collect();
+        json!({"type": "object", "properties": members})
+    };
+    let ranges: String = (0..2_000_u32)
+        .filter_map(|at| {
+            Some(format!(
+                "[{}-{}]",
+                char::from_u32(0x400 + at)?,
+                char::from_u32(0x2000 + at)?
+            ))
+        })
+        .collect();
+    let attacks = [
+        (regex("\\w".repeat(20_000)), "classes by name"),
+        (
+            regex(format!("(?i){}", "[^\\w]".repeat(1_000))),
+            "classes by name",
+        ),
+        (regex(format!("(?i){ranges}")), "classes by name"),
+        (lark(format!("start: /{ranges}/i\n")), "classes by name"),
+        (GrammarSpec::JsonSchema(all(20)), "one step costs"),
+        (GrammarSpec::JsonSchema(hidden(20)), "one step costs"),
+        (
+            GrammarSpec::JsonSchema(formats(900)),
+            "patterns, formats and bounds",
+        ),
+    ];
+    for (spec, part) in attacks {
+        let line = refused(&spec);
+        assert!(line.contains(part), "{line}");
+    }
+}
+
+#[test]
+fn ordinary_patterns_are_followed() {
+    let specs = [
+        regex("(a|b|c){1000}{1000}"),
+        regex("((a{100}){100}){100}"),
+        regex("(.{0,1000}a){1000}"),
+        regex("\\w".repeat(1_000)),
+        regex("(?i)(größe|länge|[a-z0-9_-]+|\\w+)"),
+        regex(".?".repeat(20)),
+        string("^\\w+([.-]?\\w+)*@\\w+([.-]?\\w+)*$"),
+        GrammarSpec::JsonSchema(json!({"allOf": [
+            {"type": "object", "properties": {"a": {"type": "string", "pattern": "^[a-z]+$"}}},
+            {"type": "object", "properties": {"a": {"type": "string", "maxLength": 9}}},
+        ]})),
+        GrammarSpec::JsonSchema(json!({"type": "string", "minLength": 5, "maxLength": 100_000})),
+    ];
+    for spec in specs {
+        let begin = Instant::now();
+        let mut constraint = DEMO.compile(&spec);
+        assert!(begin.elapsed() < LONG, "{spec:?}");
+        let mut random = Random(7);
+        for _ in 0..20 {
+            let choices = allowed(&mut *constraint, DEMO.ids);
+            let Some(last) = choices.len().checked_sub(1) else {
+                break;
+            };
+            assert_eq!(constraint.accept(choices[random.below(last + 1)]), Ok(true));
+        }
+    }
+}
+
+/// Each step costs a bounded amount of counted work, so that it ends in the same error however
+/// loaded the machine is.
+#[test]
+fn an_ambiguous_grammar_ends_in_an_error_instead_of_a_long_step() {
+    let spec = lark(
+        "start: s\ns: s s s s | s s s | s s | | /[^\"]/ | /[a-zA-Z ]/ | /[^,]/ | /./ | /[a-z. 0-9]/\n",
+    );
+    let mut ends = Vec::new();
+    for _ in 0..2 {
+        let mut constraint = DEMO.compile(&spec);
+        let (mut random, mut set, mut steps) = (Random(3), Vec::new(), 0);
+        let error = loop {
+            let begin = Instant::now();
+            if let Err(error) = constraint.allowed(&mut set) {
+                break error;
+            }
+            let choices = allowed(&mut *constraint, DEMO.ids);
+            if let Err(error) = constraint.accept(choices[random.below(choices.len())]) {
+                break error;
+            }
+            assert!(begin.elapsed() < LONG);
+            steps += 1;
+            assert!(steps < 1_000);
+        };
+        assert_eq!(error.0, "the grammar is too complex");
+        ends.push(steps);
+    }
+    assert_eq!(ends[0], ends[1]);
+}
+
+#[test]
+fn a_known_specification_is_not_compiled_again() {
+    let members: serde_json::Map<String, Value> = (0..300)
+        .map(|at| (format!("member{at}"), json!({"type": "integer"})))
+        .collect();
+    let spec = GrammarSpec::JsonSchema(json!({"type": "object", "properties": members}));
+    let begin = Instant::now();
+    let mut first = DEMO.compile(&spec);
+    let once = begin.elapsed();
+    let start = allowed(&mut *first, DEMO.ids);
+    assert_eq!(first.accept(start[0]), Ok(true));
+    let begin = Instant::now();
+    for _ in 0..10 {
+        // The copy is at the start, wherever another one is.
+        assert_eq!(allowed(&mut *DEMO.compile(&spec), DEMO.ids), start);
+    }
+    let again = begin.elapsed() / 10;
+    assert!(again < once, "{again:?}, at first {once:?}");
+    let wrong = regex("a(");
+    assert_eq!(DEMO.refusal(&wrong), DEMO.refusal(&wrong));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(allowed(&mut *DEMO.compile(&spec), DEMO.ids), start));
+        }
+    });
+}
