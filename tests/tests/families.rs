@@ -213,3 +213,55 @@ fn every_family_decodes_as_its_official_sampler_does() {
     assert!(differ.is_empty(), "{}", differ.join("\n"));
     assert_eq!(families.len(), model::Family::ALL.len(), "{families:?}");
 }
+
+/// The README's name of a family.
+const TITLES: [(&str, &str); 7] = [
+    ("llada", "LLaDA"),
+    ("dream", "Dream"),
+    ("llada-moe", "LLaDA-MoE"),
+    ("wedlm", "WeDLM"),
+    ("sdar", "SDAR, TraDo"),
+    ("fast-dllm-v2", "Fast-dLLM v2"),
+    ("llada2", "LLaDA2"),
+];
+
+#[test]
+fn the_readme_lists_every_family_with_its_attention_and_devices() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let readme = std::fs::read_to_string(readme).expect("the README is there");
+    let (_, table) = readme
+        .split_once("| model | attention | devices |")
+        .expect("the table");
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    let mut seen = std::collections::BTreeSet::new();
+    for folder in checkpoints() {
+        let info = load(&folder).info().clone();
+        let (_, title) = TITLES
+            .iter()
+            .find(|(name, _)| *name == info.family)
+            .expect("a title");
+        let row = rows.iter().find(|row| row[0] == *title).expect("a row");
+        let attention = match info.attention {
+            Attention::Full => "full",
+            Attention::Causal => "causal",
+            Attention::Blocks(_) => "block-causal",
+        };
+        // A device has no kernels for experts.
+        let devices = match info.experts {
+            Some(_) => "CPU",
+            None => "CPU, CUDA",
+        };
+        assert_eq!(row[1..3], [attention, devices], "{title}");
+        seen.insert(info.family);
+    }
+    assert_eq!(
+        (seen.len(), rows.len()),
+        (TITLES.len(), TITLES.len()),
+        "{rows:?}"
+    );
+}

@@ -1,4 +1,5 @@
-//! The table of request fields in `tests/README.md` is complete, and its tests exist.
+//! The table of request fields in `tests/README.md` is complete, and its tests exist; the ranges in
+//! `docs/api.md` are those of the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -230,4 +231,95 @@ fn every_field_is_covered_by_the_named_tests() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A field with a range in `docs/api.md`.
+#[derive(Debug)]
+struct Range {
+    field: String,
+    low: f64,
+    /// Absent for `integer ≥ LOW`.
+    high: Option<f64>,
+    chat_only: bool,
+    completions_only: bool,
+}
+
+/// The rows of the page whose second cell begins with `LOW to HIGH` or `integer ≥ LOW`.
+fn ranges() -> Vec<Range> {
+    let page = read(&root().join("docs/api.md"));
+    let mut ranges = Vec::new();
+    for line in page.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [fields, values, _] = cells[..] else {
+            continue;
+        };
+        let number = |word: &str| word.trim_end_matches(',').parse::<f64>().ok();
+        let words: Vec<_> = values.split(' ').collect();
+        let (low, high) = match words[..] {
+            [low, "to", high, ..] => match (number(low), number(high)) {
+                (Some(low), Some(high)) => (low, Some(high)),
+                _ => continue,
+            },
+            ["integer", "≥", low, ..] => (number(low).expect("a number"), None),
+            _ => continue,
+        };
+        for field in fields.split(", ") {
+            ranges.push(Range {
+                field: field.trim_matches('`').to_owned(),
+                low,
+                high,
+                chat_only: values.contains("chat only"),
+                completions_only: values.contains("on completions"),
+            });
+        }
+    }
+    ranges
+}
+
+/// A body of `endpoint` with `field` at `value`.
+fn with_field(body: &Value, field: &str, value: f64) -> Value {
+    let mut body = body.clone();
+    body[field] = match value.fract() == 0.0 {
+        true => json!(value as i64),
+        false => json!(value),
+    };
+    if field == "top_logprobs" {
+        body["logprobs"] = json!(true);
+    }
+    body
+}
+
+#[test]
+fn the_ranges_in_the_documents_are_those_of_the_server() {
+    let executor = SimExecutor::new(model()).expect("the model is possible");
+    let served = Served::over(Box::new(executor), 1024, 4096);
+    let client = served.client();
+    let ranges = ranges();
+    assert!(ranges.len() >= 12, "{ranges:?}");
+    for range in &ranges {
+        for (name, path, body) in endpoints() {
+            let skipped = match name {
+                "C" => range.chat_only,
+                "H" => range.completions_only,
+                _ => true,
+            };
+            if skipped {
+                continue;
+            }
+            let ends = [Some(range.low), range.high].into_iter().flatten();
+            for inside in ends {
+                let body = with_field(&body, &range.field, inside);
+                let answer = client.post(path, &body);
+                let named = answer.status != 200 && answer.json()["error"]["param"] == range.field;
+                assert!(!named, "{path} refuses {} {inside}", range.field);
+            }
+            let beyond = [Some(range.low - 1.0), range.high.map(|high| high + 1.0)];
+            for outside in beyond.into_iter().flatten() {
+                let body = with_field(&body, &range.field, outside);
+                let answer = client.post(path, &body);
+                assert_eq!(answer.status, 400, "{path} takes {} {outside}", range.field);
+                assert_eq!(answer.json()["error"]["param"], range.field.as_str());
+            }
+        }
+    }
 }

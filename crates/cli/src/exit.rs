@@ -76,3 +76,31 @@ pub fn of_result(program: &str, result: anyhow::Result<()>) -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documents_list_every_code() {
+        let page = include_str!("../../../docs/operating.md");
+        let (_, section) = page.split_once("## Exit status").expect("the section");
+        let rows = section.lines().skip_while(|line| !line.starts_with('|'));
+        let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
+        let listed: Vec<u8> = rows
+            .map(|row| row.split('|').nth(1).unwrap_or_default().trim())
+            .map(|code| code.parse().expect("a number"))
+            .collect();
+        let codes = [
+            0,
+            USAGE,
+            CHECKPOINT,
+            NO_INPUT,
+            UNAVAILABLE,
+            ENGINE,
+            IO,
+            CONFIG,
+        ];
+        assert_eq!(listed, codes);
+    }
+}

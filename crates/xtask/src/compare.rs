@@ -2,21 +2,21 @@
 
 use crate::result::{Entry, Report};
 
-/// By how much a row may be worse.
+/// How much worse a row may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
     /// Forward passes and positions per token, in percent.
     pub counts: f64,
     /// Accuracies, in points.
     pub accuracy: f64,
-    /// The ratio to the first row, in percent; `None` where the machine is not quiet enough to
-    /// look at it.
+    /// The ratio to the first row, in percent. `None` leaves ratios out, for machines with other
+    /// load.
     pub ratio: Option<f64>,
 }
 
 impl Default for Tolerance {
-    /// Counts and accuracies hardly move, as outputs are deterministic and only the last bits of
-    /// another processor's sums differ; ratios move by the machine's noise.
+    /// Outputs are deterministic: counts and accuracies differ only by the rounding of another
+    /// processor's sums. Ratios differ by the machine's noise.
     fn default() -> Self {
         Self {
             counts: 2.0,
@@ -26,8 +26,8 @@ impl Default for Tolerance {
     }
 }
 
-/// One line per figure of `new` that is worse than `base` by more than `tolerance`, and per row
-/// that is missing; rows that only `new` has are not looked at.
+/// One line per value of `new` that is worse than `base` by more than `tolerance`, and one per row
+/// that `new` lacks. Rows that only `new` has are ignored.
 pub fn compare(base: &Report, new: &Report, tolerance: Tolerance) -> Vec<String> {
     let mut worse = Vec::new();
     for task in base.tasks() {
@@ -54,7 +54,7 @@ fn row_against(base: &Entry, new: &Entry, tolerance: Tolerance, name: &str) -> V
     let more = 1.0 + tolerance.counts / 100.0;
     let less = tolerance.ratio.map(|percent| 1.0 - percent / 100.0);
     let (fewer, points) = (base.ratio * less.unwrap_or(0.0), tolerance.accuracy);
-    // What a value may be at most or at least, then what it was and what it is.
+    // The limit of a value, then the kept and the new value.
     let figures = [
         (
             "NFE/token",

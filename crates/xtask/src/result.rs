@@ -1,4 +1,4 @@
-//! The result files of `asynclane-lab bench`, as far as documents show them and comparisons need them.
+//! The result files of `asynclane-lab bench`: the fields that documents and comparisons read.
 
 use serde::Deserialize;
 
@@ -6,54 +6,54 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Report {
-    /// Of several problem sets.
+    /// Decoders on several problem sets.
     Several(Several),
-    /// Of one.
+    /// Decoders on one problem set.
     Decoders(Decoders),
-    /// Of infilling.
+    /// Infilling.
     Infill(Infill),
-    /// Of a server beside other code.
+    /// This server beside other implementations.
     Peers(Peers),
-    /// Of forward passes alone.
+    /// Forward passes without decoding.
     Forward(Forward),
-    /// Of routers over replicas.
+    /// Routers in front of replicas.
     Routers(Routers),
 }
 
-/// How a result was made.
+/// How a result was measured.
 #[derive(Debug, Deserialize)]
 pub struct Setup {
     /// The command.
     pub command: String,
-    /// Processor, threads, what multiplies.
+    /// Processor, threads and matrix kernels.
     pub machine: String,
     /// Problems per set.
     pub problems: u64,
     /// Generation budget.
     pub max_tokens: OneOrMore,
-    /// Sequences in flight, of a closed loop.
+    /// Sequences in flight of a closed loop.
     pub concurrency: Option<OneOrMore>,
-    /// Requests per second, of an open loop.
+    /// Requests per second of an open loop.
     pub rate: Option<OneOrMore>,
-    /// Accuracies mean nothing.
+    /// True if the answers were not graded.
     #[serde(default)]
     pub ungraded: bool,
 }
 
-/// A number, or one per row.
+/// A number for all rows, or one per row.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum OneOrMore {
     /// The same for all rows.
     One(f64),
-    /// What rows differ in.
+    /// Each row has its own.
     More(Vec<f64>),
 }
 
-/// Decoders side by side.
+/// Decoders on one problem set.
 #[derive(Debug, Deserialize)]
 pub struct Decoders {
-    /// How it was made.
+    /// How it was measured.
     #[serde(flatten)]
     pub setup: Setup,
     /// The rows.
@@ -61,17 +61,17 @@ pub struct Decoders {
     pub task: Task,
 }
 
-/// Decoders side by side on several problem sets; all lists of decoders have the same order.
+/// Decoders on several problem sets. All lists of decoders have the same order.
 #[derive(Debug, Deserialize)]
 pub struct Several {
-    /// How it was made.
+    /// How it was measured.
     #[serde(flatten)]
     pub setup: Setup,
-    /// The rows by problem set.
+    /// The rows of each problem set.
     pub tasks: Vec<Task>,
     /// The rows over all sets.
     pub overall: Vec<Overall>,
-    /// The presets that follow.
+    /// The presets derived from the rows.
     pub derived: Vec<Derived>,
 }
 
@@ -84,14 +84,14 @@ pub struct Task {
     pub decoders: Vec<Entry>,
 }
 
-/// One row.
+/// The results of one decoder.
 #[derive(Debug, Deserialize)]
 pub struct Entry {
-    /// The decoder, and what differs between rows.
+    /// The decoder, with the settings in which rows differ.
     pub name: String,
-    /// Right by the end, in percent.
+    /// Answers with the right end, in percent.
     pub end: f64,
-    /// Right in the whole text, in percent.
+    /// Answers that are right as a whole, in percent.
     pub strict: f64,
     /// Forward passes per output token.
     pub nfe_per_token: f64,
@@ -99,9 +99,9 @@ pub struct Entry {
     pub positions_per_token: f64,
     /// Output tokens per second.
     pub tps: f64,
-    /// TPS over the first row's.
+    /// TPS divided by that of the first row.
     pub ratio: f64,
-    /// How long requests waited.
+    /// Latencies of the requests.
     pub latency: Option<Latency>,
     /// Share of wall time outside the model, in percent.
     pub overhead: Option<f64>,
@@ -110,67 +110,67 @@ pub struct Entry {
     /// Resident memory after each round, in MiB.
     #[serde(default)]
     pub resident_mib: Vec<f64>,
-    /// What idle streams cost of it.
+    /// Share of it that idle streams take.
     pub idle_streams_mib: Option<f64>,
 }
 
 /// 50th, 95th and 99th percentiles.
 #[derive(Debug, Deserialize)]
 pub struct Latency {
-    /// To the first token.
+    /// Time to the first token.
     pub ttft_ms: [f64; 3],
-    /// Per token behind the first.
+    /// Time per token after the first.
     pub tpot_ms: [f64; 3],
-    /// To the end.
+    /// Time to the end.
     pub e2e_ms: [f64; 3],
 }
 
-/// One row over all problem sets.
+/// The results of one decoder over all problem sets.
 #[derive(Debug, Deserialize)]
 pub struct Overall {
-    /// As in the sets.
+    /// The decoder, as in the sets.
     pub name: String,
-    /// Mean, in percent.
+    /// Mean of the answers with the right end, in percent.
     pub end: f64,
-    /// Mean, in percent.
+    /// Mean of the answers that are right as a whole, in percent.
     pub strict: f64,
-    /// Mean.
+    /// Mean of the forward passes per output token.
     pub nfe_per_token: f64,
-    /// Mean.
+    /// Mean of the rows computed per output token.
     pub positions_per_token: f64,
-    /// Mean, in percent.
+    /// Mean share of answers equal to the first row's, in percent.
     pub agreement: Option<f64>,
-    /// Geometric mean.
+    /// Geometric mean of the speed ratios.
     pub ratio: f64,
-    /// None is better in accuracy and speed.
+    /// On the Pareto front: no row has both higher accuracy and higher speed.
     pub pareto: bool,
 }
 
-/// A preset that the rows lead to.
+/// A preset derived from the rows.
 #[derive(Debug, Deserialize)]
 pub struct Derived {
     /// Its name.
     pub preset: String,
-    /// Points that it may lose.
+    /// Points of accuracy that it may lose.
     pub within: f64,
     /// The fastest decoder that loses no more.
     pub decoder: String,
-    /// Its ratio.
+    /// Speed ratio of that decoder.
     pub ratio: f64,
 }
 
-/// Decoders that fill a gap, blind to what follows and with it as the suffix.
+/// Decoders that fill a gap, without and with the text that follows it as the suffix.
 #[derive(Debug, Deserialize)]
 pub struct Infill {
     /// The command.
     pub command: String,
-    /// Processor, threads, what multiplies.
+    /// Processor, threads and matrix kernels.
     pub machine: String,
     /// Problem family.
     pub task: String,
-    /// Problems.
+    /// Number of problems.
     pub problems: u64,
-    /// Mean length of the gaps.
+    /// Mean tokens of a gap.
     pub hidden_tokens: f64,
     /// The rows.
     pub infill: Vec<InfillEntry>,
@@ -181,51 +181,51 @@ pub struct Infill {
 pub struct InfillEntry {
     /// The decoder.
     pub name: String,
-    /// Blind: the whole answer is valid.
+    /// Without the suffix: answers that are right as a whole.
     pub plain_strict: f64,
-    /// Blind: the very sentence.
+    /// Without the suffix: gaps filled with the original sentence.
     pub plain_exact: f64,
-    /// With the suffix: the whole answer is valid.
+    /// With the suffix: answers that are right as a whole.
     pub infill_strict: f64,
-    /// With the suffix: the very sentence.
+    /// With the suffix: gaps filled with the original sentence.
     pub infill_exact: f64,
     /// Forward passes per output token with the suffix.
     pub infill_nfe_per_token: f64,
 }
 
-/// A server beside other code, as `tests/bench/peers` measures it.
+/// This server beside another implementation, as `tests/bench/peers` measures both.
 #[derive(Debug, Deserialize)]
 pub struct Peers {
     /// The command.
     pub command: String,
-    /// Processor, threads, what multiplies on our side.
+    /// Processor, threads and the matrix kernels of this server.
     pub machine: String,
     /// Version of PyTorch.
     pub torch: String,
     /// Problem family.
     pub task: String,
-    /// Problems.
+    /// Number of problems.
     pub problems: u64,
     /// Generation budget.
     pub max_tokens: u64,
-    /// The rows, theirs first.
+    /// The rows, the other implementation first.
     pub peers: Vec<Peer>,
 }
 
-/// One side.
+/// The results of one implementation.
 #[derive(Debug, Deserialize)]
 pub struct Peer {
-    /// Whose, and how many in flight.
+    /// The implementation, and its requests in flight.
     pub name: String,
-    /// Right by the end, in percent.
+    /// Answers with the right end, in percent.
     pub end: f64,
-    /// Right in the whole text, in percent.
+    /// Answers that are right as a whole, in percent.
     pub strict: f64,
     /// Forward passes per output token.
     pub nfe_per_token: f64,
     /// Output tokens per second.
     pub tps: f64,
-    /// TPS over the first row's.
+    /// TPS divided by that of the first row.
     pub ratio: f64,
 }
 
@@ -235,13 +235,13 @@ pub struct Peer {
 pub struct Forward {
     /// The command.
     pub command: String,
-    /// Processor, threads, what multiplies.
+    /// Processor, threads and matrix kernels.
     pub machine: String,
-    /// Whose sizes.
+    /// The model whose sizes are used.
     pub geometry: String,
-    /// One sequence.
+    /// Passes of one sequence.
     pub forward: Vec<Passes>,
-    /// Sequences with a context.
+    /// Passes of several sequences with a context.
     #[serde(default)]
     pub profiles: Vec<Profile>,
 }
@@ -249,75 +249,75 @@ pub struct Forward {
 /// Forward passes of one size.
 #[derive(Debug, Deserialize)]
 pub struct Passes {
-    /// Whose, where there are several sides.
+    /// The implementation, if there are several.
     pub name: Option<String>,
-    /// Rows.
+    /// Rows of the pass.
     pub rows: u64,
-    /// Median time of a pass.
+    /// Median milliseconds of a pass.
     pub ms: f64,
-    /// Share of the machine's peak in matrix products, in percent.
+    /// Speed of the matrix products, in percent of the machine's peak.
     pub products_of_peak: Option<f64>,
-    /// The same over the whole pass.
+    /// Speed of the whole pass, in percent of the machine's peak.
     pub forward_of_peak: Option<f64>,
-    /// The first side's time over this one's.
+    /// Time of the first row divided by the time of this one.
     pub ratio: Option<f64>,
 }
 
-/// Where a pass's time goes.
+/// The time of a pass by its parts.
 #[derive(Debug, Deserialize)]
 pub struct Profile {
-    /// Sequences.
+    /// Number of sequences.
     pub sequences: u64,
-    /// Size and speed; rows are those of each sequence.
+    /// Size and speed. Rows are those of one sequence.
     #[serde(flatten)]
     pub passes: Passes,
-    /// Percent of the wall time in matrix products and attention.
+    /// Wall time in matrix products and attention, in percent.
     pub work: f64,
-    /// Percent of the wall time by part.
+    /// Wall time by part, in percent.
     pub parts: Vec<(String, f64)>,
-    /// Threads busy on average.
+    /// Mean number of busy threads.
     pub threads_busy: Option<f64>,
-    /// Percent of their time that is the system's.
+    /// Share of their time spent in the kernel of the system, in percent.
     pub system: Option<f64>,
 }
 
-/// Routers over two replicas, as `tests/routers/run` measures them.
+/// Routers in front of two replicas, as `tests/routers/run` measures them.
 #[derive(Debug, Deserialize)]
 pub struct Routers {
     /// The command.
     pub command: String,
-    /// Processor, threads, what multiplies.
+    /// Processor, threads and matrix kernels.
     pub machine: String,
-    /// Requests of a throughput.
+    /// Requests of a measurement of throughput.
     pub requests: u64,
-    /// Clients that ask them.
+    /// Clients that send them.
     pub clients: u64,
-    /// The rows: no router, then each one.
+    /// The rows: direct requests first, then each router.
     pub routers: Vec<Router>,
 }
 
-/// One router, or none; a list has a value per round.
+/// The results of one router, or of direct requests. A list has one value per round.
 #[derive(Debug, Deserialize)]
 pub struct Router {
     /// Its name and version.
     pub name: String,
     /// Requests per second with two replicas.
     pub requests_per_second: Vec<f64>,
-    /// The same over those with one replica.
+    /// Requests per second with two replicas divided by those with one.
     pub two_over_one: Vec<f64>,
-    /// The same over those of clients that ask the replicas themselves.
+    /// Requests per second divided by those of direct requests.
     #[serde(default)]
     pub of_direct: Vec<f64>,
-    /// Time that a plain answer takes longer than from the replica itself.
+    /// Milliseconds that the router adds to an answer.
     #[serde(default)]
     pub plain_added_ms: Vec<f64>,
-    /// Time of a plain answer over the replica's own.
+    /// Time of an answer divided by that of a direct request.
     #[serde(default)]
     pub plain_ratio: Vec<f64>,
-    /// The same for a streamed answer, to its end.
+    /// Milliseconds that the router adds to a streamed answer, to its end.
     #[serde(default)]
     pub streamed_added_ms: Vec<f64>,
-    /// The same for an answer of one token.
+    /// Milliseconds that the router adds to an answer of one token.
     #[serde(default)]
     pub one_token_added_ms: Vec<f64>,
 }
@@ -349,7 +349,7 @@ impl Setup {
 }
 
 impl Report {
-    /// The problem sets; none of infilling.
+    /// The problem sets; empty for infilling.
     pub fn tasks(&self) -> &[Task] {
         match self {
             Self::Several(report) => &report.tasks,

@@ -10,11 +10,11 @@ use crate::lane::Lane;
 use crate::settings::{SettingInfo, UNBOUNDED};
 
 /// τ.
-const THRESHOLD: SettingInfo = SettingInfo::number("threshold", 0.0..=1.0, 0.95)
-    .says("confidence at which a mask is committed");
+const THRESHOLD: SettingInfo =
+    SettingInfo::number("threshold", 0.0..=1.0, 0.95).says("confidence that a commit needs");
 /// k.
 const TOKENS_PER_STEP: SettingInfo = SettingInfo::integer("tokens_per_step", 1..=UNBOUNDED, 32)
-    .says("masks committed in a step at most");
+    .says("most masks committed in a step");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {

@@ -12,13 +12,13 @@ use crate::lane::Lane;
 use crate::settings::SettingInfo;
 
 /// τ.
-const THRESHOLD: SettingInfo = SettingInfo::number("threshold", 0.0..=1.0, 0.9)
-    .says("confidence at which a mask is committed");
+const THRESHOLD: SettingInfo =
+    SettingInfo::number("threshold", 0.0..=1.0, 0.9).says("confidence that a commit needs");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
     name: "credit",
-    summary: "a threshold on confidences that grow while a token stays the favourite",
+    summary: "every mask whose confidence reaches the threshold; confidences grow while a token stays the favourite",
     paper: "CreditDecoding, arXiv 2510.06133",
     settings: &[THRESHOLD],
     requires: Requirements::NONE,

@@ -15,12 +15,12 @@ const TOKENS_PER_STEP: SettingInfo =
     SettingInfo::integer("tokens_per_step", 1..=UNBOUNDED, 1).says("masks committed in a step");
 /// D.
 const DRAFT_STEPS: SettingInfo = SettingInfo::integer("draft_steps", 1..=32, 4)
-    .says("canvases of a forward: the real one and those with steps guessed");
+    .says("canvases of a forward pass: the real one and guesses of the next steps");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
     name: "draft_verify",
-    summary: "as `top_k` in fewer forwards: the next steps are guessed and verified together",
+    summary: "as `top_k`, in fewer forward passes: guesses of the next steps are verified together",
     paper: "FreeDave, arXiv 2510.00294",
     settings: &[TOKENS_PER_STEP, DRAFT_STEPS],
     requires: Requirements {

@@ -13,10 +13,10 @@ use crate::settings::{SettingInfo, UNBOUNDED};
 /// k.
 const TOKENS_PER_STEP: SettingInfo = SettingInfo::integer("tokens_per_step", 1..=UNBOUNDED, 1)
     .says("masks committed in a step until the answer is certain");
-const ANSWER_START: SettingInfo =
-    SettingInfo::integer("answer_start", 0..=UNBOUNDED, 0).says("first offset of the answer");
+const ANSWER_START: SettingInfo = SettingInfo::integer("answer_start", 0..=UNBOUNDED, 0)
+    .says("first generated position of the answer");
 const ANSWER_LENGTH: SettingInfo =
-    SettingInfo::integer("answer_length", 1..=UNBOUNDED, 5).says("offsets of the answer");
+    SettingInfo::integer("answer_length", 1..=UNBOUNDED, 5).says("positions of the answer");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {

@@ -12,20 +12,20 @@ use crate::lane::Lane;
 use crate::settings::SettingInfo;
 
 /// τ_mask.
-const THRESHOLD: SettingInfo = SettingInfo::number("threshold", 0.0..=1.0, 0.7)
-    .says("confidence above which a mask is committed");
+const THRESHOLD: SettingInfo =
+    SettingInfo::number("threshold", 0.0..=1.0, 0.7).says("confidence that a commit must exceed");
 /// τ_edit.
 const EDIT_THRESHOLD: SettingInfo = SettingInfo::number("edit_threshold", 0.0..=1.0, 0.5)
-    .says("confidence above which another token replaces a committed one");
+    .says("confidence that rewriting a committed token must exceed");
 const EDIT_PASSES: SettingInfo = SettingInfo::integer("edit_passes", 1..=64, 16)
-    .says("most forwards of a block after its last mask");
+    .says("most forward passes of a block after its last mask");
 const FORCE: SettingInfo = SettingInfo::flag("force", false)
-    .says("run on weights that were not trained to rewrite tokens");
+    .says("runs on weights that were not trained to rewrite tokens");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
     name: "edit",
-    summary: "every mask above a threshold; tokens of the block are rewritten until it is settled",
+    summary: "every mask above a threshold; tokens of the block are rewritten until none changes",
     paper: "LLaDA2.1, arXiv 2602.08676",
     settings: &[THRESHOLD, EDIT_THRESHOLD, EDIT_PASSES, FORCE],
     requires: Requirements {

@@ -13,10 +13,10 @@ use crate::settings::SettingInfo;
 /// θ.
 const ENTROPY_THRESHOLD: SettingInfo =
     SettingInfo::number("entropy_threshold", 0.0..=f64::MAX, 0.5)
-        .says("entropy in nats up to which a mask is committed");
+        .says("most entropy of a committed mask, in nats");
 /// λ.
 const POSITION_PENALTY: SettingInfo = SettingInfo::number("position_penalty", 0.0..=f64::MAX, 0.0)
-    .says("nats added per position behind the lane's first mask");
+    .says("nats added for each position after the lane's first mask");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {

@@ -11,12 +11,12 @@ use crate::settings::SettingInfo;
 /// γ.
 const ENTROPY_THRESHOLD: SettingInfo =
     SettingInfo::number("entropy_threshold", 0.0..=f64::MAX, 0.15)
-        .says("nats that the entropies of a step's other tokens may sum to");
+        .says("most nats that the entropies of the masks before the last may sum to");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
     name: "entropy_bound",
-    summary: "the masks of the lowest entropies, while the entropies before the last sum to at most the bound",
+    summary: "masks of rising entropy, while the entropies of those before sum to at most the threshold",
     paper: "EB-sampler",
     settings: &[ENTROPY_THRESHOLD],
     requires: Requirements::NONE,

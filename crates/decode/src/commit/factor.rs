@@ -11,7 +11,7 @@ use crate::settings::SettingInfo;
 
 /// f.
 const FACTOR: SettingInfo = SettingInfo::number("factor", f64::MIN_POSITIVE..=f64::MAX, 1.0)
-    .says("doubt that the tokens of a step share; more commits more");
+    .says("f of the bound; a larger one commits more");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {

@@ -10,13 +10,13 @@ use crate::lane::Lane;
 use crate::settings::SettingInfo;
 
 /// τ.
-const THRESHOLD: SettingInfo = SettingInfo::number("threshold", 0.0..=1.0, 0.9)
-    .says("confidence at which a mask is committed");
+const THRESHOLD: SettingInfo =
+    SettingInfo::number("threshold", 0.0..=1.0, 0.9).says("confidence that a commit needs");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
     name: "hierarchy",
-    summary: "a threshold, and the most confident mask of every run of masks",
+    summary: "every mask whose confidence reaches the threshold, and the most confident of every run of masks",
     paper: "dInfer",
     settings: &[THRESHOLD],
     requires: Requirements::NONE,

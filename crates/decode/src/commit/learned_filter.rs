@@ -17,7 +17,7 @@ use crate::settings::SettingInfo;
 
 /// τ_acc.
 const FILTER_THRESHOLD: SettingInfo = SettingInfo::number("filter_threshold", 0.0..=1.0, 0.96)
-    .says("the filter's probability at which a mask is committed");
+    .says("probability from the filter that a commit needs");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {

@@ -9,13 +9,13 @@ use crate::lane::Lane;
 use crate::settings::SettingInfo;
 
 /// τ.
-const THRESHOLD: SettingInfo = SettingInfo::number("threshold", 0.0..=1.0, 0.9)
-    .says("confidence at which a mask is committed");
+const THRESHOLD: SettingInfo =
+    SettingInfo::number("threshold", 0.0..=1.0, 0.9).says("confidence that a commit needs");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
     name: "local_leap",
-    summary: "a threshold, and 0.75 within four positions of a mask that reaches it",
+    summary: "every mask whose confidence reaches the threshold; 0.75 suffices within four positions of such a mask",
     paper: "LocalLeap, arXiv 2510.07081",
     settings: &[THRESHOLD],
     requires: Requirements::NONE,

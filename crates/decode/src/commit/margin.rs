@@ -11,7 +11,7 @@ use crate::settings::SettingInfo;
 
 /// τ.
 const MARGIN_THRESHOLD: SettingInfo = SettingInfo::number("margin_threshold", 0.0..=1.0, 0.9)
-    .says("lead of the best token over the second at which a mask is committed");
+    .says("lead of the best token over the second that a commit needs");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {

@@ -11,16 +11,16 @@ use crate::settings::SettingInfo;
 
 /// T.
 const DENOISING_STEPS: SettingInfo = SettingInfo::integer("denoising_steps", 1..=1024, 1)
-    .derived("as many as the lane has offsets")
-    .says("forwards of a lane");
+    .derived("one per position of the lane")
+    .says("forward passes of a lane");
 const RANK: SettingInfo =
     SettingInfo::name("rank", &["confidence", "margin", "entropy"], "confidence")
-        .says("what makes a mask sure: probability, lead over the second token, low entropy");
+        .says("order of the masks: probability, lead over the second token, or low entropy");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
     name: "scheduled",
-    summary: "a timetable of `denoising_steps` forwards says how many of the surest masks",
+    summary: "the most certain masks, as many as a timetable of `denoising_steps` forward passes asks for",
     paper: "Dream, arXiv 2508.15487",
     settings: &[DENOISING_STEPS, RANK],
     requires: Requirements {

@@ -9,8 +9,8 @@ use crate::lane::Lane;
 use crate::settings::SettingInfo;
 
 /// τ.
-const THRESHOLD: SettingInfo = SettingInfo::number("threshold", 0.0..=1.0, 0.9)
-    .says("confidence at which a mask is committed");
+const THRESHOLD: SettingInfo =
+    SettingInfo::number("threshold", 0.0..=1.0, 0.9).says("confidence that a commit needs");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {

@@ -12,10 +12,10 @@ use crate::settings::SettingInfo;
 
 /// B.
 const BLOCK_LENGTH: SettingInfo = SettingInfo::integer("block_length", 1..=1024, 32)
-    .says("offsets of a block without a delimiter");
+    .says("positions of a block without a delimiter");
 /// τ_D.
 const DELIMITER_THRESHOLD: SettingInfo = SettingInfo::number("delimiter_threshold", 0.0..=1.0, 0.3)
-    .says("confidence at which a delimiter ends its block");
+    .says("confidence that a delimiter needs to end its block");
 
 /// The schedule's description.
 pub static INFO: ScheduleInfo = ScheduleInfo {

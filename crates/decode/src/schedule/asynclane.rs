@@ -13,38 +13,39 @@ use crate::settings::{SettingInfo, Settings, UNBOUNDED};
 
 /// B.
 const BLOCK_LENGTH: SettingInfo =
-    SettingInfo::integer("block_length", 1..=1024, 32).says("offsets of a generate lane");
+    SettingInfo::integer("block_length", 1..=1024, 32).says("positions of a generate lane");
 /// w.
 const LOOKAHEAD: SettingInfo = SettingInfo::integer("lookahead", 0..=256, 32)
-    .says("offsets behind the generate lane that are scored and may be drafted");
+    .says("positions after the generate lane that are scored and may be drafted");
 /// τ_draft.
 const DRAFT_THRESHOLD: SettingInfo = SettingInfo::number("draft_threshold", 0.0..=1.0, 0.9)
-    .says("confidence at which a mask of the lookahead is committed");
+    .says("confidence that a draft in the lookahead needs");
 const FORK: SettingInfo =
     SettingInfo::name("fork", &["auto", "sentence", "newline", "off"], "auto")
-        .says("the delimiter behind which a generate lane forks");
+        .says("where lanes fork; auto: at newlines in code, at sentences elsewhere");
 const NUMERIC: SettingInfo = SettingInfo::name("numeric", &["next", "strict"], "next")
-    .says("when a full stop behind a digit ends a sentence: by the next token, or never");
+    .says("next: the next token decides whether a full stop after a digit ends a sentence; strict: it never does");
 /// ρ_min.
 const MIN_FILL: SettingInfo = SettingInfo::number("min_fill", 0.0..=1.0, 0.5)
-    .says("share of the lane that is filled before it forks");
+    .says("share of the lane that must be filled before it forks");
 /// t_min.
-const MIN_CLOCK: SettingInfo =
-    SettingInfo::integer("min_clock", 0..=UNBOUNDED, 2).says("steps of the lane before it forks");
+const MIN_CLOCK: SettingInfo = SettingInfo::integer("min_clock", 0..=UNBOUNDED, 2)
+    .says("steps that a lane needs before it forks");
 const MAX_LANES: SettingInfo = SettingInfo::integer("max_lanes", 1..=32, 16)
-    .says("most lanes active at once; a fork beyond waits");
+    .says("most lanes active at once; a further fork waits");
 const FORK_WHEN_COMPLETE: SettingInfo = SettingInfo::flag("fork_when_complete", true)
-    .says("a lane that is full forks at its last delimiter too");
+    .says("a full lane also forks at its last delimiter");
 /// t = budget.
-const LANE_BUDGET: SettingInfo = SettingInfo::flag("lane_budget", false)
-    .says("on a cut canvas a generate lane ends after as many steps as it has offsets left");
+const LANE_BUDGET: SettingInfo = SettingInfo::flag("lane_budget", false).says(
+    "a generate lane that a stop token shortened ends after as many steps as it has positions left",
+);
 const COUPLED: SettingInfo = SettingInfo::flag("coupled", false)
-    .says("ablation: a continuation waits until its refine lane has finished");
+    .says("a continuation waits until its refine lane has finished");
 
 /// The schedule's description.
 pub static INFO: ScheduleInfo = ScheduleInfo {
     name: "asynclane",
-    summary: "lanes that fork at the end of a sentence: one refines, one goes on",
+    summary: "lanes that fork at the end of a sentence: one refines it, one continues",
     paper: "AsyncLane, arXiv 2606.08411",
     settings: &[
         BLOCK_LENGTH,

@@ -11,7 +11,7 @@ use crate::settings::SettingInfo;
 
 /// B.
 const BLOCK_LENGTH: SettingInfo =
-    SettingInfo::integer("block_length", 1..=1024, 32).says("offsets of a block");
+    SettingInfo::integer("block_length", 1..=1024, 32).says("positions of a block");
 
 /// The schedule's description.
 pub static INFO: ScheduleInfo = ScheduleInfo {

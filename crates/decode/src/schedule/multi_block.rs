@@ -11,9 +11,9 @@ use crate::settings::SettingInfo;
 
 /// B.
 const BLOCK_LENGTH: SettingInfo =
-    SettingInfo::integer("block_length", 1..=1024, 32).says("offsets of a block");
+    SettingInfo::integer("block_length", 1..=1024, 32).says("positions of a block");
 const ADD_BLOCK_THRESHOLD: SettingInfo = SettingInfo::number("add_block_threshold", 0.0..=1.0, 0.1)
-    .says("share of the last block that is filled before the next one opens");
+    .says("share of the last block that must be filled before the next one opens");
 
 /// The schedule's description.
 pub static INFO: ScheduleInfo = ScheduleInfo {

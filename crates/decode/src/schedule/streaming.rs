@@ -10,7 +10,7 @@ use crate::settings::SettingInfo;
 
 /// W.
 const WINDOW: SettingInfo = SettingInfo::integer("window", 1..=256, 16)
-    .says("offsets of the window, committed ones among them");
+    .says("positions of the window, committed ones included");
 
 /// The schedule's description.
 pub static INFO: ScheduleInfo = ScheduleInfo {

@@ -14,20 +14,20 @@ use crate::settings::{SettingDefault, SettingInfo, SettingKind, Settings, UNBOUN
 
 const ACTIVE: SettingInfo =
     SettingInfo::integer("block_length", 1..=1024, 16).says("masks that may be committed");
-const OUTER: SettingInfo =
-    SettingInfo::integer("window", 1..=256, 64).says("masks that are seen, at least block_length");
+const OUTER: SettingInfo = SettingInfo::integer("window", 1..=256, 64)
+    .says("masks that a forward pass reads; at least `block_length`");
 /// The same setting as that of the cache policies; an integer here.
 const REFRESH: SettingInfo = SettingInfo {
     name: "refresh",
     kind: SettingKind::NameOrInteger(&["lane", "never"], 1, UNBOUNDED),
     default: SettingDefault::Value(Value::Integer(31)),
-    summary: "forwards between two forwards of the whole canvas",
+    summary: "forward passes between two over the whole canvas",
 };
 
 /// The schedule's description.
 pub static INFO: ScheduleInfo = ScheduleInfo {
     name: "window",
-    summary: "the first masks, sliding; masks far away are dropped between refreshes",
+    summary: "the first masks; masks far away are left out between refreshes",
     paper: "Window-Diffusion, arXiv 2601.20332",
     settings: &[ACTIVE, OUTER, REFRESH],
     caches: &["dual", "none", "elastic"],

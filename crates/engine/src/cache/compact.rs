@@ -11,7 +11,7 @@ use super::{ForwardPlan, SHARED, View};
 /// Which rows of the lanes a forward computes.
 pub(super) const fn rows(default: &'static str) -> SettingInfo {
     SettingInfo::name("rows", &["all", "open"], default)
-        .says("rows of a forward: all of the lanes, or masks and tokens committed last")
+        .says("rows of a forward pass: all of the lanes, or masks and the tokens committed last")
 }
 
 /// When K/V are renewed.
@@ -20,14 +20,14 @@ pub(super) const fn refresh(default: Value<'static>) -> SettingInfo {
         name: "refresh",
         kind: SettingKind::NameOrInteger(&["lane", "never"], 1, UNBOUNDED),
         default: SettingDefault::Value(default),
-        summary: "when K/V are renewed: at every lane start, never, or after so many forwards",
+        summary: "when K/V are renewed: at every lane start, never, or after this many forward passes",
     }
 }
 
 /// m of AsyncLane eq. 12.
 pub(super) const MARGIN: SettingInfo = SettingInfo::integer("refresh_margin", 0..=1024, 0)
-    .derived("as far as the lanes of the schedule reach")
-    .says("positions behind the furthest valid token that a refresh renews");
+    .derived("the reach of the schedule's lanes, which is also the minimum")
+    .says("positions after the furthest valid token that a refresh renews");
 
 /// Compact refresh (AsyncLane eq. 12): renews `[0, P + Leff + margin)` only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::{CacheInfo, CachePolicy, ForwardPlan, View, rows};
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
     name: "dual",
-    summary: "K/V of the whole canvas but the block, from a full forward at its start",
+    summary: "K/V of everything but the block, from a full forward pass at its start",
     paper: "Fast-dLLM, arXiv 2505.22618",
     settings: &[],
     schedules: Company::Only(&[]),

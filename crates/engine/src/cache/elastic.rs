@@ -10,12 +10,12 @@ use super::{CacheInfo, CachePolicy, ForwardPlan, View};
 
 /// γ.
 const DRIFT_THRESHOLD: SettingInfo = SettingInfo::number("drift_threshold", 0.0..=1.0, 0.9)
-    .says("similarity of a watched token's answer below which K/V are renewed");
+    .says("similarity of the outputs of watched tokens below which K/V are renewed");
 
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
     name: "elastic",
-    summary: "one table, open rows, renewed when watched tokens have drifted",
+    summary: "as `fused` with open rows; renewed when the outputs of watched tokens have drifted",
     paper: "Elastic-Cache, arXiv 2510.14973",
     settings: &[MARGIN, DRIFT_THRESHOLD],
     schedules: Company::Only(&[]),

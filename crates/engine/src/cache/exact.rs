@@ -10,7 +10,7 @@ use crate::layout::slot_of;
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
     name: "exact",
-    summary: "every token forwarded once when it is final; for causal and block-causal weights",
+    summary: "every committed token left of the frontier; each is forwarded once",
     paper: "WeDLM, arXiv 2512.22737 §3; SDAR; Fast-dLLM v2, arXiv 2509.26328",
     settings: &[],
     schedules: Company::Only(&[]),

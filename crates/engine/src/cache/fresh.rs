@@ -11,7 +11,7 @@ const REFRESH: SettingInfo = compact::refresh(Value::Name("lane"));
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
     name: "fresh",
-    summary: "one table, a lane sees up to its own end",
+    summary: "one table, up to the lane's own end",
     paper: "AsyncLane, arXiv 2606.08411",
     settings: &[ROWS, REFRESH, MARGIN],
     schedules: Company::Only(&[]),

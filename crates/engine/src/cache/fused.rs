@@ -12,7 +12,7 @@ const REFRESH: SettingInfo = compact::refresh(Value::Integer(32));
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
     name: "fused",
-    summary: "one table, every row sees every written slot",
+    summary: "one table, every written slot",
     paper: "AsyncLane, arXiv 2606.08411, with one table",
     settings: &[ROWS, REFRESH, MARGIN],
     schedules: Company::Only(&[]),

@@ -7,7 +7,7 @@ use super::{CacheInfo, CachePolicy, ForwardPlan, SHARED, View};
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
     name: "none",
-    summary: "every forward computes the whole canvas",
+    summary: "nothing: the whole canvas is computed",
     paper: "LLaDA, arXiv 2502.09992",
     settings: &[],
     schedules: Company::Only(&[]),

@@ -11,7 +11,7 @@ const REFRESH: SettingInfo = compact::refresh(Value::Name("lane"));
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
     name: "snapshot",
-    summary: "a fork clones the page table, lanes write to pages of their own",
+    summary: "the lane's own table: a fork clones the page table",
     paper: "AsyncLane, arXiv 2606.08411",
     settings: &[ROWS, REFRESH, MARGIN],
     schedules: Company::Only(&[]),

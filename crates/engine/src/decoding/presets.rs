@@ -38,22 +38,22 @@ pub const TUNED: [&str; 3] = ["quality", "balanced", "fast"];
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "balanced",
-        summary: "AsyncLane, one shared KV table, open rows, a refresh every 32 steps, a short lookahead",
+        summary: "AsyncLane with one shared KV table and a short lookahead",
         fields: &fused(0.97, 8),
     },
     Preset {
         name: "fast",
-        summary: "balanced with a lower threshold: fewer forwards, more mistakes",
+        summary: "`balanced` with a lower threshold: fewer forward passes, more mistakes",
         fields: &fused(0.95, 8),
     },
     Preset {
         name: "quality",
-        summary: "balanced with a higher threshold: more forwards, fewer mistakes",
+        summary: "`balanced` with a higher threshold: more forward passes, fewer mistakes",
         fields: &fused(0.99, 8),
     },
     Preset {
         name: "asynclane",
-        summary: "AsyncLane untuned: Fast-dLLM's threshold, a lookahead of a block",
+        summary: "AsyncLane untuned: Fast-dLLM's threshold, a lookahead of one block",
         fields: &fused(0.9, 32),
     },
     Preset {
@@ -71,7 +71,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "vanilla",
-        summary: "LLaDA: one token per forward, the whole canvas in every forward",
+        summary: "LLaDA's sampler: one token per forward pass over the whole canvas",
         fields: &[
             ("schedule", Name("block_wise")),
             ("commit", Name("top_k")),
@@ -130,7 +130,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "dream",
-        summary: "Dream's sampler: one block, the lowest entropies first, one token per forward",
+        summary: "Dream's sampler: one block, the lowest entropy first, one token per forward pass",
         fields: &[
             ("schedule", Name("block_wise")),
             ("commit", Name("scheduled")),
@@ -141,7 +141,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "window_diffusion",
-        summary: "Window-Diffusion: 16 active and 64 seen masks, everything anew every 32 steps",
+        summary: "Window-Diffusion: 16 masks may be committed and 64 are read; the whole canvas every 32 forward passes",
         fields: &[
             ("schedule", Name("window")),
             ("commit", Name("top_k")),
@@ -154,17 +154,17 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "wedlm",
-        summary: "WeDLM's streaming window of 16 by entropy, the nearest positions first; causal weights",
+        summary: "WeDLM's streaming window of 16 positions, by entropy, near positions first; causal weights",
         fields: &streaming(16, 0.4),
     },
     Preset {
         name: "autoregressive",
-        summary: "a window of one: causal weights as an ordinary language model",
+        summary: "a window of one position: causal weights as an ordinary language model",
         fields: &streaming(1, 0.0),
     },
     Preset {
         name: "block_causal",
-        summary: "one block after the other by threshold, exact K/V; block-causal weights",
+        summary: "one block after the other by threshold, exact K/V; block-causal weights; blocks as long as the model's",
         fields: &[
             ("schedule", Name("block_wise")),
             ("commit", Name("threshold")),

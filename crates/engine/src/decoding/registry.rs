@@ -76,15 +76,15 @@ pub enum RegistryError {
 
 /// Settings that belong to no member.
 pub(super) static PRUNE: SettingInfo =
-    SettingInfo::flag("prune", true).says("a committed stop token cuts the canvas behind it");
+    SettingInfo::flag("prune", true).says("a committed stop token cuts the canvas after it");
 pub(super) static EARLY_STOP: SettingInfo = SettingInfo::flag("early_stop", true)
-    .says("the sequence ends at the first stop token that is emitted");
+    .says("generation ends at the stop token; false requires `block_wise` and `prune` false");
 pub(super) static MAX_FORWARDS: SettingInfo =
     SettingInfo::integer("max_forwards", 1..=UNBOUNDED, 1)
         .derived("no limit")
-        .says("most forward passes of the sequence");
+        .says("generation ends after this many forward passes");
 
-const GENERAL: [&SettingInfo; 3] = [&PRUNE, &EARLY_STOP, &MAX_FORWARDS];
+static GENERAL: [&SettingInfo; 3] = [&PRUNE, &EARLY_STOP, &MAX_FORWARDS];
 
 static BUILTIN: LazyLock<Registry> = LazyLock::new(|| {
     let built = Registry::new(SCHEDULES, COMMITS, CACHES);
@@ -185,6 +185,11 @@ impl Registry {
     /// Every cache policy.
     pub fn caches(&self) -> &[&'static CacheInfo] {
         &self.members.caches
+    }
+
+    /// The settings that every decoder reads.
+    pub fn general(&self) -> &'static [&'static SettingInfo] {
+        &GENERAL
     }
 
     /// Every field of the `diffusion` object.

@@ -8,10 +8,12 @@
 //! ```
 //!
 //! `FILE only NAME NAME` shows these decoders alone, of a result over several problem sets;
-//! `FILE presets NAME NAME` shows them in a short table. Single numbers are in `values.rs`.
+//! `FILE presets NAME NAME` shows them in a short table. Single numbers are in `values.rs`, tables
+//! of what requests may name in `registry.rs`.
 
 mod forward;
 mod presets;
+mod registry;
 mod routers;
 #[cfg(test)]
 mod tests;
@@ -24,6 +26,7 @@ use crate::repository::File;
 use crate::result::{Decoders, Entry, Infill, Peers, Report, Several};
 
 const START: &str = "<!-- table: ";
+const REGISTRY: &str = "<!-- registry: ";
 const END: &str = "<!-- end of table -->";
 
 /// One problem per table that is not what its result file says.
@@ -33,8 +36,9 @@ pub fn check(files: &[File]) -> Vec<Problem> {
         .filter_map(|file| {
             let what = match rendered(&file.text, files) {
                 Ok(text) if text == file.text => return None,
-                Ok(_) => "a table or value differs from its result file: run `cargo xtask fix`"
-                    .to_owned(),
+                Ok(_) => {
+                    "a table or value differs from its source: run `cargo xtask fix`".to_owned()
+                }
                 Err(why) => why,
             };
             Some(Problem::of_file("tables", &file.path, what))
@@ -47,41 +51,49 @@ pub fn check(files: &[File]) -> Vec<Problem> {
 /// # Errors
 /// A marker without an end, a result file that is missing or unreadable.
 pub fn rendered(text: &str, files: &[File]) -> Result<String, String> {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = marker(rest) {
-        let line_end = rest[at..]
-            .find('\n')
-            .ok_or("a table marker without a table")?
-            + at
-            + 1;
-        let name = rest[at + START.len()..line_end]
-            .trim()
-            .trim_end_matches("-->")
-            .trim();
-        let end = rest[line_end..]
-            .find(END)
-            .ok_or(format!("{name}: no `{END}`"))?
-            + line_end;
-        let (name, shown) = name.split_once(' ').unwrap_or((name, ""));
-        let found = files.iter().find(|file| file.path == name);
-        let file = found.ok_or(format!("{name}: the result file is missing"))?;
-        let report =
-            serde_json::from_str(&file.text).map_err(|error| format!("{name}: {error}"))?;
-        out.push_str(&rest[..line_end]);
-        out.push_str(&shown_table(&report, shown).map_err(|why| format!("{name}: {why}"))?);
-        rest = &rest[end..];
-    }
-    out.push_str(rest);
-    values::rendered(&out, files)
+    let text = replaced(text, REGISTRY, &registry::table)?;
+    let text = replaced(&text, START, &|marker| measured(marker, files))?;
+    values::rendered(&text, files)
 }
 
-/// Where a marker begins a line.
-fn marker(text: &str) -> Option<usize> {
-    if text.starts_with(START) {
+/// `text` with the table behind every line `start NAME -->` replaced by `table(NAME)`.
+fn replaced(
+    text: &str,
+    start: &str,
+    table: &dyn Fn(&str) -> Result<String, String>,
+) -> Result<String, String> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = marker(rest, start) {
+        let behind = &rest[at + start.len()..];
+        let (name, tail) = behind
+            .split_once('\n')
+            .ok_or("a table marker without a table")?;
+        let name = name.trim().trim_end_matches("-->").trim();
+        let end = tail.find(END).ok_or(format!("{name}: no `{END}`"))?;
+        out.push_str(&rest[..rest.len() - tail.len()]);
+        out.push_str(&table(name)?);
+        rest = &tail[end..];
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// Where `start` begins a line.
+fn marker(text: &str, start: &str) -> Option<usize> {
+    if text.starts_with(start) {
         return Some(0);
     }
-    text.find(&format!("\n{START}")).map(|at| at + 1)
+    text.find(&format!("\n{start}")).map(|at| at + 1)
+}
+
+/// The table of the result file that `marker` names.
+fn measured(marker: &str, files: &[File]) -> Result<String, String> {
+    let (name, shown) = marker.split_once(' ').unwrap_or((marker, ""));
+    let found = files.iter().find(|file| file.path == name);
+    let file = found.ok_or(format!("{name}: the result file is missing"))?;
+    let report = serde_json::from_str(&file.text).map_err(|error| format!("{name}: {error}"))?;
+    shown_table(&report, shown).map_err(|why| format!("{name}: {why}"))
 }
 
 /// The table of a report: whole, or as `only NAME NAME` or `presets NAME NAME` asks.
