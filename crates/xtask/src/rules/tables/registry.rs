@@ -177,6 +177,9 @@ fn caches(registry: &Registry) -> String {
 /// A setting as one of its readers declares it.
 type Reading = (&'static str, &'static SettingInfo);
 
+/// The reader of the settings that belong to no member, in backticks.
+const EVERY: &str = "``";
+
 fn settings(registry: &Registry) -> String {
     let mut readings: Vec<Reading> = Vec::new();
     fn add<I: Describe>(readings: &mut Vec<Reading>, members: &[&'static I]) {
@@ -197,47 +200,57 @@ fn settings(registry: &Registry) -> String {
     }
     for name in names {
         let of: Vec<&Reading> = readings.iter().filter(|(_, of)| of.name == name).collect();
-        let default = |setting: &SettingInfo| match setting.default {
-            SettingDefault::Value(value) => value.to_string(),
-            SettingDefault::Derived(words) => words.to_owned(),
-        };
+        let values = of[0].1.kind.describe();
         row(
             &mut out,
             [
                 &format!("`{name}`"),
-                &of[0].1.kind.describe(),
-                &grouped(&of, &default, |value, names| format!("{value} ({names})")),
-                &grouped(&of, &|setting| setting.summary.to_owned(), |text, names| {
-                    format!("{names}: {text}")
-                }),
+                &values,
+                &defaults(&of),
+                &meanings(&of),
             ],
         );
     }
     out
 }
 
-/// The values of a setting's readers: one value alone, or every value with those that have it.
+/// The distinct values of a setting's readers, each with the names of those that have it.
 fn grouped(
     readings: &[&Reading],
-    value: &dyn Fn(&SettingInfo) -> String,
-    with_names: fn(&str, &str) -> String,
-) -> String {
+    value: impl Fn(&SettingInfo) -> String,
+) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for (reader, setting) in readings {
-        let value = value(setting);
-        let name = format!("`{reader}`");
+        let (value, name) = (value(setting), format!("`{reader}`"));
         match groups.iter_mut().find(|(known, _)| *known == value) {
             Some((_, names)) => names.push(name),
             None => groups.push((value, vec![name])),
         }
     }
-    if let [(value, names)] = &groups[..]
-        && (names.len() > 1 || names[0] == "``")
-    {
+    groups
+}
+
+/// `32`, or `1 (`top_k`); 32 (`capped`)` where readers differ.
+fn defaults(readings: &[&Reading]) -> String {
+    let groups = grouped(readings, |setting| match setting.default {
+        SettingDefault::Value(value) => value.to_string(),
+        SettingDefault::Derived(words) => words.to_owned(),
+    });
+    if let [(value, _)] = &groups[..] {
         return value.clone();
     }
     let cells = groups.iter();
-    let cells = cells.map(|(value, names)| with_names(value, &names.join(", ")));
+    let cells = cells.map(|(value, names)| format!("{value} ({})", names.join(", ")));
+    cells.collect::<Vec<_>>().join("; ")
+}
+
+/// What the setting does for each of its readers.
+fn meanings(readings: &[&Reading]) -> String {
+    let groups = grouped(readings, |setting| setting.summary.to_owned());
+    let cells = groups.iter().map(|(text, names)| match names[0].as_str() {
+        EVERY => text.clone(),
+        _ => format!("{}: {text}", names.join(", ")),
+    });
     cells.collect::<Vec<_>>().join("; ")
 }
 
