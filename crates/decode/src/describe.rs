@@ -23,6 +23,33 @@ pub trait Describe: 'static {
     fn settings(&self) -> &'static [SettingInfo];
 }
 
+/// Implements [`Describe`](crate::Describe) for a struct with the fields `name`, `summary`, `paper`
+/// and `settings`, which requests call by `$kind`.
+#[macro_export]
+macro_rules! describe {
+    ($info:ty, $kind:literal) => {
+        impl $crate::Describe for $info {
+            const KIND: &'static str = $kind;
+
+            fn name(&self) -> &'static str {
+                self.name
+            }
+
+            fn summary(&self) -> &'static str {
+                self.summary
+            }
+
+            fn paper(&self) -> &'static str {
+                self.paper
+            }
+
+            fn settings(&self) -> &'static [$crate::SettingInfo] {
+                self.settings
+            }
+        }
+    };
+}
+
 /// A schedule, commit rule or cache policy with a value for each of its settings.
 pub struct Configured<I: Describe> {
     info: &'static I,

@@ -9,7 +9,8 @@ use crate::scheduler::WaitOrder;
 /// Sizes and policies of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Most sequences in the batch, `>= 1`.
+    /// Most sequences of a step, `>= 1`. So many run at once, and up to half as many more if
+    /// clients share the engine.
     pub max_running: u32,
     /// Most sequences that wait to start.
     pub max_waiting: u32,

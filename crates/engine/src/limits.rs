@@ -19,7 +19,7 @@ pub struct Limits {
     pub page_size: u32,
     /// KV pages of the pool.
     pub pages: u32,
-    /// Most sequences in the batch.
+    /// Most sequences of a step.
     pub max_running: u32,
     /// Most sequences that wait for a place in the batch.
     pub max_waiting: u32,

@@ -75,7 +75,7 @@ pub struct Engine {
     pub long_quantum: u32,
     /// Whether requests with equal prefixes share K/V, if the model's attention allows it.
     pub prefix_cache: bool,
-    /// Maximum sequences in the batch.
+    /// Maximum sequences of a step.
     pub max_running: u32,
     /// Maximum waiting sequences.
     pub max_waiting: u32,

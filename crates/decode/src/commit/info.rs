@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use super::{CommitRule, Filter};
-use crate::describe::{AttentionKind, Capability, Company, Configured, Describe, Fault, Feature};
+use crate::describe::{AttentionKind, Capability, Company, Configured, Fault, Feature};
 use crate::settings::{SettingInfo, Settings};
 
 /// A commit rule with a value for each of its settings.
@@ -75,25 +75,7 @@ impl Requirements {
     };
 }
 
-impl Describe for CommitInfo {
-    const KIND: &'static str = "commit";
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn summary(&self) -> &'static str {
-        self.summary
-    }
-
-    fn paper(&self) -> &'static str {
-        self.paper
-    }
-
-    fn settings(&self) -> &'static [SettingInfo] {
-        self.settings
-    }
-}
+crate::describe!(CommitInfo, "commit");
 
 impl CommitConfig {
     /// The rule with these settings.

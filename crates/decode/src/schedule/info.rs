@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use super::LaneSchedule;
-use crate::describe::{AttentionKind, Configured, Describe, Fault};
+use crate::describe::{AttentionKind, Configured, Fault};
 use crate::settings::{SettingInfo, Settings};
 
 /// A lane schedule with a value for each of its settings.
@@ -57,25 +57,7 @@ impl Shape {
     };
 }
 
-impl Describe for ScheduleInfo {
-    const KIND: &'static str = "schedule";
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn summary(&self) -> &'static str {
-        self.summary
-    }
-
-    fn paper(&self) -> &'static str {
-        self.paper
-    }
-
-    fn settings(&self) -> &'static [SettingInfo] {
-        self.settings
-    }
-}
+crate::describe!(ScheduleInfo, "schedule");
 
 impl ScheduleConfig {
     /// The schedule with these settings.

@@ -1,8 +1,6 @@
 //! How a cache policy describes itself.
 
-use decode::{
-    AttentionKind, Company, Configured, Describe, Fault, ScheduleConfig, SettingInfo, Settings,
-};
+use decode::{AttentionKind, Company, Configured, Fault, ScheduleConfig, SettingInfo, Settings};
 use step::{Attention, Readout};
 
 use super::CachePolicy;
@@ -79,22 +77,4 @@ impl Footprint<'_> {
     }
 }
 
-impl Describe for CacheInfo {
-    const KIND: &'static str = "cache";
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn summary(&self) -> &'static str {
-        self.summary
-    }
-
-    fn paper(&self) -> &'static str {
-        self.paper
-    }
-
-    fn settings(&self) -> &'static [SettingInfo] {
-        self.settings
-    }
-}
+decode::describe!(CacheInfo, "cache");

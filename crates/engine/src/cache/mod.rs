@@ -7,6 +7,7 @@ mod exact;
 mod fresh;
 mod fused;
 mod info;
+mod leftward;
 mod none;
 mod prefix;
 mod rows;

@@ -93,6 +93,7 @@ impl Engine {
         };
         let sizes = StepSizes {
             max_running: config.max_running,
+            pages: spec.pages,
             row_budget: config.row_budget,
             long_quantum: config.long_quantum,
         };
@@ -256,7 +257,8 @@ impl Engine {
                 sequence.decoder.tree().validate()?;
             }
         }
-        if self.scheduler.running().len() > as_index(self.limits.max_running) {
+        let places = as_index(self.limits.max_running);
+        if self.scheduler.running().len() > places + places.div_ceil(2) {
             return Err("more sequences run than allowed".to_owned());
         }
         Ok(())

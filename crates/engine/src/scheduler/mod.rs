@@ -2,28 +2,62 @@
 //!
 //! # Bounds on waiting
 //!
-//! B is the row budget of a step. Q is the quantum of rows for *long* forwards, which are prefills
-//! and refreshes. W is [`WaitOrder::aging_steps`].
+//! B is the row budget of a step. P is the number of places: most sequences of a step. Q is the
+//! quantum of rows for *long* forwards, which are prefills and refreshes. W is
+//! [`WaitOrder::aging_steps`]. L are the tokens of the longest sequence, prompt and budget. M are
+//! the rows of the longest forward. A bound on running sequences counts the steps in which the
+//! sequence is ready, that is, not waiting for a job of its grammar.
 //!
-//! **A waiting sequence.** Sequences start one by one, and the first in the order that does not fit
-//! blocks all others. Once a sequence has waited W steps, no sequence submitted later starts before
-//! it: sequences age in order of submission, the oldest aged one starts before all others, and a
-//! sequence submitted later is either aged and younger, or not aged. So it waits at most W steps
-//! and the time in which the sequences before it start and running ones make room. Running
-//! sequences end: each step of a sequence commits a token or counts towards its limit, and the
-//! bounds below hold between its steps. With equal ranks, sequences start in order of submission.
+//! **A waiting sequence.** The sequences of a client form a line. Its head is the oldest sequence
+//! once that has waited W steps, else the sequence of lowest rank. Heads that have aged start before
+//! all others, then those of lower rank. Among heads that are equal in this, clients take turns by
+//! deficit round robin with a quantum of one token: a head of k tokens starts k rounds after its
+//! client's last start, or after its line began. The first head in this order that does not fit
+//! blocks all others, except those that its client has no room for (see below).
 //!
-//! **A running sequence.** A step goes through the running sequences in the order of [`Turn::key`]:
-//! first those that wait longest since their last forward, or since they started. The key of a
-//! sequence does not change while it waits, so two sequences that wait keep their order. A sequence
-//! that has run, or that starts, goes behind all that wait. The rank only orders sequences that
-//! have waited equally long, so it occurs in none of these bounds. The first forward that is
-//! considered runs whatever its rows, unless it is long and not covered by the [`Deficit`].
+//! - Let x wait, and let T be the tokens of x and of those before it in its line. While its client
+//!   has room, sequences of another client in the class of x that start before x have at most T + L
+//!   tokens. For x starts within T rounds. The other client's first start may use at most L rounds
+//!   that came before x, and every further start uses rounds that no start of its own has used.
+//! - Within a client, once a sequence has waited W steps, no sequence submitted later starts before
+//!   it. Among clients it is in the first class then, so the bound above holds whatever the ranks:
+//!   it waits W steps, at most T + L tokens of each other client, and the time in which running
+//!   sequences make room.
+//! - Running sequences end: each step of a sequence commits a token or counts towards its limit, and
+//!   the bounds below hold between its steps.
+//! - With one client and equal ranks, sequences start in order of submission.
 //!
-//! - Let a decode forward of d rows wait behind O sequences, whose next forwards have R rows. A step
-//!   passes it over only if forwards before it leave less than d rows. Those have run, so they are
-//!   behind it from then on: such a step takes at least one of the O sequences, and more than B - d
-//!   of the R rows. The forward waits at most O steps, and at most R / (B - d + 1) if d <= B.
+//! **Room.** While fewer than P sequences run, every client has a place. If clients share the
+//! engine, further places are open to those who run less than an even share: with C clients that
+//! run, a client that runs less than ⌊P / C⌋ sequences, or none, has a place, up to P + ⌈P / 2⌉
+//! sequences in all. A client that already runs something leaves one eighth of the pages to others, as long as
+//! another client runs something or has submitted something in the last 1,000 steps. So however many
+//! sequences one client has, another one starts its first ⌊P / 2⌋ sequences at once, in the next
+//! step, as long as they need no more pages than the eighth. Beyond that it waits until running
+//! sequences end.
+//!
+//! **A running sequence.** A step goes through the running sequences of a client in the order of
+//! [`Turn::key`]: first those that wait longest since their last forward, or since they started. The
+//! key of a sequence does not change while it waits, so two sequences that wait keep their order. A
+//! sequence that has run, or that starts, goes behind all that wait. The rank only orders sequences
+//! that have waited equally long, so it occurs in none of these bounds. Among clients, the next
+//! forward is that of the client that has had the fewest rows, counted for decode and for long
+//! forwards apart; of the two kinds the one that waits longer is considered first. A client whose
+//! forwards all ran in the last step counts as one that has had the most rows: it saves nothing up.
+//! The first forward that is considered runs whatever its rows, unless it is long and not covered by
+//! the [`Deficit`].
+//!
+//! - Let a forward of client c wait. Forwards of c before it have R rows. A forward of the same kind
+//!   of another client goes before it only while that client has had no more rows than c. So the
+//!   other client's forwards before it have at most D + R + M rows: D are the rows that c has had
+//!   more than the other when the wait begins. If c runs only this sequence and one other client
+//!   shares the engine, D is at most the rows of c's last forward: the number of the other's
+//!   sequences does not occur.
+//! - Let a decode forward of d rows wait behind O forwards, which have R' rows: the earlier ones of c,
+//!   and those of other clients that the point before allows. A step passes it over only if forwards
+//!   before it leave less than d rows, or are P. Those have run: such a step takes at least one of
+//!   the O forwards, and more than B - d of the R' rows, or P forwards. The forward waits at most O
+//!   steps, and at most R' / min(B - d + 1, P) steps if d <= B.
 //! - The first waiting long forward, of r rows, gets Q rows of credit a step until it is covered:
 //!   ⌈r / Q⌉ steps. From then on a step passes it over only if decode forwards before it leave no
 //!   room, and each of those does so once. The long forwards before it go one after the other, so
@@ -32,8 +66,9 @@
 //! - The credit stays below r + Q, where r are the rows of the first long forward, and a step that
 //!   begins with r covered adds none. So n steps in a row hold less than n Q rows of long forwards
 //!   and the rows of the longest one.
-//! - A step holds at most B rows, or one forward.
+//! - A step holds at most P forwards, and at most B rows or one forward.
 
+mod clients;
 mod deficit;
 mod order;
 mod queue;
@@ -43,9 +78,10 @@ use std::sync::Arc;
 use decode::{ForwardKind, as_count, as_index};
 
 use crate::cache::ForwardPlan;
-use crate::request::Request;
+use crate::request::{ClientId, Request};
 use crate::sequence::{Sequence, SequenceId};
 
+use clients::Clients;
 use deficit::Deficit;
 pub use order::{ByPriority, Rank, WaitOrder};
 use queue::WaitQueue;
@@ -54,8 +90,10 @@ pub(crate) use queue::Waiting;
 /// Sizes of the batch and of a step; zeros count as ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepSizes {
-    /// Most sequences that run.
+    /// Most sequences of a step. So many run, and up to half as many more if clients share the engine.
     pub(crate) max_running: u32,
+    /// KV pages in all.
+    pub(crate) pages: u32,
     /// Most rows of a step.
     pub(crate) row_budget: u32,
     /// Rows of a step for long forwards while other sequences decode.
@@ -67,6 +105,7 @@ pub(crate) struct StepSizes {
 pub(crate) struct Scheduler {
     queue: WaitQueue,
     running: Vec<Running>,
+    clients: Clients,
     max_running: usize,
     row_budget: usize,
     deficit: Deficit,
@@ -89,10 +128,10 @@ struct Running {
 /// How far the planning of a step has come.
 #[derive(Debug, Default)]
 struct Progress {
-    /// The running sequences in the order of the step.
+    /// The running sequences by client and share, each group in its order.
     turns: Vec<Turn>,
-    /// Turns that were considered.
-    considered: usize,
+    /// The turns by client and share.
+    groups: Vec<Group>,
     /// Forwards that run, and their rows.
     forwards: usize,
     rows: usize,
@@ -101,9 +140,26 @@ struct Progress {
 impl Progress {
     fn begin(&mut self) {
         self.turns.clear();
-        self.considered = 0;
+        self.groups.clear();
         self.forwards = 0;
         self.rows = 0;
+    }
+
+    /// The next turn to consider, and its group: of decode and of long forwards the first one of the
+    /// client that has had the fewest rows, and of these two the one that waits longer.
+    fn take_turn(&mut self) -> Option<(usize, Turn)> {
+        let first_of = |share: Share| {
+            let groups = self.groups.iter().enumerate();
+            let open = groups.filter(|(_, group)| group.share == share && group.next < group.end);
+            open.min_by_key(|(_, group)| (group.had, self.turns[group.next].key()))
+        };
+        let firsts = [Share::Decode, Share::Long]
+            .into_iter()
+            .filter_map(first_of);
+        let (at, group) = firsts.min_by_key(|(_, group)| self.turns[group.next].key())?;
+        let turn = self.turns[group.next];
+        self.groups[at].next += 1;
+        Some((at, turn))
     }
 }
 
@@ -123,8 +179,20 @@ struct Turn {
     share: Share,
     rank: Rank,
     id: SequenceId,
+    client: ClientId,
     /// Index into `running`.
     index: usize,
+}
+
+/// The turns of one client and share.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    share: Share,
+    /// Rows that the client has had.
+    had: u64,
+    /// Its turns that have not been considered: from `next` to `end`.
+    next: usize,
+    end: usize,
 }
 
 impl Turn {
@@ -137,10 +205,12 @@ impl Turn {
 
 impl Scheduler {
     pub(crate) fn new(order: Arc<dyn WaitOrder>, sizes: StepSizes) -> Self {
+        let max_running = as_index(sizes.max_running.max(1));
         Self {
             queue: WaitQueue::new(order),
             running: Vec::new(),
-            max_running: as_index(sizes.max_running.max(1)),
+            clients: Clients::new(max_running, sizes.pages),
+            max_running,
             row_budget: as_index(sizes.row_budget.max(1)),
             deficit: Deficit::new(sizes.long_quantum),
             steps: 0,
@@ -155,22 +225,32 @@ impl Scheduler {
 
     /// Queues the sequence that was submitted last.
     pub(crate) fn enqueue(&mut self, sequence: Sequence, rank: Rank) {
+        self.clients.visit(sequence.request.client, self.steps);
         self.queue.push(sequence, rank, self.steps);
     }
 
     /// Takes out the waiting sequence that starts next if it `fits`, which is asked with whether
-    /// the batch has a place.
+    /// its client has a place.
     pub(crate) fn pop_waiting(
         &mut self,
         fits: impl FnOnce(&Sequence, bool) -> bool,
     ) -> Option<Waiting> {
-        let has_place = self.running.len() < self.max_running;
-        let fits = |sequence: &Sequence| fits(sequence, has_place);
-        self.queue.pop_if(self.steps, fits)
+        let (now, running) = (self.steps, self.running.len());
+        let may = |sequence: &Sequence| {
+            let pages = sequence.kv.promised;
+            let client = sequence.request.client;
+            self.clients.may_start(client, pages, running, now)
+        };
+        let placed = self.queue.first(now, may);
+        let first = placed.or_else(|| self.queue.first(now, |_| true))?;
+        let id = first.id;
+        fits(first, placed.is_some()).then(|| self.queue.start(id))?
     }
 
     /// Gives a sequence a place in the batch, behind all that run.
     pub(crate) fn start(&mut self, Waiting { sequence, rank, .. }: Waiting) {
+        let client = sequence.request.client;
+        self.clients.start(client, sequence.kv.promised);
         self.running.push(Running {
             sequence,
             rank,
@@ -184,10 +264,11 @@ impl Scheduler {
         self.queue.remove(id).is_some()
     }
 
-    /// Begins a step: orders the running sequences by how long they wait.
+    /// Begins a step: orders the running sequences of each client by how long they wait.
     pub(crate) fn order_by_wait(&mut self) {
         self.steps += 1;
         self.step.begin();
+        self.clients.begin_step();
         let turns = &mut self.step.turns;
         let running = self.running.iter().enumerate();
         let ready = running.filter(|(_, running)| !running.sequence.decoder.is_lent());
@@ -199,9 +280,21 @@ impl Scheduler {
             },
             rank: running.rank,
             id: running.sequence.id,
+            client: running.sequence.request.client,
             index,
         }));
-        turns.sort_unstable_by_key(Turn::key);
+        turns.sort_unstable_by_key(|turn| (turn.client, turn.share, turn.key()));
+        let mut end = 0;
+        for group in turns.chunk_by(|a, b| (a.client, a.share) == (b.client, b.share)) {
+            let (next, Turn { client, share, .. }) = (end, group[0]);
+            end += group.len();
+            self.step.groups.push(Group {
+                share,
+                had: self.clients.had(client, share),
+                next,
+                end,
+            });
+        }
         let decoding = turns.iter().any(|turn| turn.share == Share::Decode);
         self.deficit.begin(decoding);
     }
@@ -209,22 +302,24 @@ impl Scheduler {
     /// The index of the next sequence of the step, with its forward in `forward`. `None` ends the
     /// step.
     pub(crate) fn next(&mut self, forward: &mut ForwardPlan) -> Option<usize> {
-        while let Some(turn) = self.step.turns.get(self.step.considered).copied() {
-            self.step.considered += 1;
-            if self.runs(turn, forward) {
+        while let Some((group, turn)) = self.step.take_turn() {
+            if let Some(rows) = self.runs(turn, forward) {
+                let had = self.clients.charge(turn.client, turn.share, rows);
+                self.step.groups[group].had = had;
                 return Some(turn.index);
             }
+            self.clients.passed_over(turn.client, turn.share);
         }
         self.deficit.end();
         None
     }
 
-    /// Whether a sequence is in this step; its forward is in `forward` then. The first one fits
-    /// whatever its rows, so that every step has a batch.
-    fn runs(&mut self, turn: Turn, forward: &mut ForwardPlan) -> bool {
+    /// The rows of a sequence if it is in this step; its forward is in `forward` then. The first one
+    /// fits whatever its rows, so that every step has a batch.
+    fn runs(&mut self, turn: Turn, forward: &mut ForwardPlan) -> Option<usize> {
         let is_long = turn.share == Share::Long;
         if is_long && self.deficit.is_closed() {
-            return false;
+            return None;
         }
         let running = &mut self.running[turn.index];
         let known = running.next_rows;
@@ -233,9 +328,11 @@ impl Scheduler {
             forward.rows.len()
         });
         running.next_rows = Some(rows);
-        let fits = self.step.rows + rows <= self.row_budget || self.step.forwards == 0;
+        let has_place = self.step.forwards < self.max_running;
+        let has_rows = self.step.rows + rows <= self.row_budget || self.step.forwards == 0;
+        let fits = has_place && has_rows;
         if is_long && !self.deficit.admit(as_count(rows), fits) || !fits {
-            return false;
+            return None;
         }
         if known.is_some() {
             running.sequence.plan(forward);
@@ -244,7 +341,7 @@ impl Scheduler {
         running.since = self.steps;
         self.step.forwards += 1;
         self.step.rows += rows;
-        true
+        Some(rows)
     }
 
     /// A running sequence.
@@ -274,7 +371,10 @@ impl Scheduler {
 
     /// Takes a sequence out of the batch. The last one gets its index.
     pub(crate) fn retire(&mut self, index: usize) -> Sequence {
-        self.running.swap_remove(index).sequence
+        let sequence = self.running.swap_remove(index).sequence;
+        let client = sequence.request.client;
+        self.clients.end(client, sequence.kv.promised);
+        sequence
     }
 
     /// Sequences that wait.

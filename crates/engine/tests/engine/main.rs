@@ -5,6 +5,8 @@ mod accounting;
 #[cfg(test)]
 mod admission;
 #[cfg(test)]
+mod clients;
+#[cfg(test)]
 mod common;
 #[cfg(test)]
 mod failures;
@@ -36,6 +38,8 @@ mod scoring;
 mod simulation;
 #[cfg(test)]
 mod spec;
+#[cfg(test)]
+mod spec_faults;
 #[cfg(test)]
 mod starts;
 #[cfg(test)]

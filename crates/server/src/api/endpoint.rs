@@ -9,6 +9,7 @@ use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::http::authorization::KeyName;
 use crate::http::body;
+use crate::http::client::client_of;
 use crate::http::request_id::RequestId;
 use crate::http::shutdown::Phase;
 use crate::pipeline::admit::admit;
@@ -75,6 +76,7 @@ async fn generate<E: Endpoint>(State(state): State<AppState>, request: Request) 
         path: E::PATH,
         operation: E::OPERATION,
         key: key.map(|name| &*name.0),
+        client: client_of(request.extensions()),
         model: &backend.model.id,
         headers: request.headers(),
     };

@@ -4,7 +4,10 @@ use std::io;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
@@ -13,6 +16,7 @@ use tokio::task::JoinSet;
 
 use super::settings::Settings;
 use crate::api::router;
+use crate::http::client::Connection;
 use crate::http::limits::WriteLimit;
 use crate::http::shutdown::Phase;
 use crate::state::AppState;
@@ -125,7 +129,11 @@ async fn connection(
     // Send small chunks at once; the option is not essential.
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(WriteLimit::new(stream, settings.write_timeout));
-    let service = TowerToHyperService::new(router);
+    let (router, number) = (TowerToHyperService::new(router), Connection::accepted());
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(number);
+        router.call(request)
+    });
     let mut connection = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use axum::http::HeaderMap;
-use engine::FinishReason;
+use engine::{ClientId, FinishReason};
 
 use crate::error::ApiError;
 use crate::http::shutdown::InFlight;
@@ -17,6 +17,7 @@ use crate::pipeline::usage::Usage;
 pub struct Record {
     metrics: Metrics,
     path: &'static str,
+    client: ClientId,
     spans: Spans,
     arrival: Instant,
     queue: Option<Duration>,
@@ -40,6 +41,8 @@ pub struct Caller<'a> {
     pub operation: &'static str,
     /// The name of its API key.
     pub key: Option<&'a str>,
+    /// Who it is to the engine.
+    pub client: ClientId,
     /// The served model's name.
     pub model: &'a str,
     /// The request's headers.
@@ -52,6 +55,7 @@ impl Record {
         Self {
             metrics,
             path: caller.path,
+            client: caller.client,
             spans: Spans::new(caller),
             arrival: Instant::now(),
             queue: None,
@@ -62,6 +66,11 @@ impl Record {
             outcome: None,
             in_flight: None,
         }
+    }
+
+    /// Who sent the request.
+    pub fn client(&self) -> ClientId {
+        self.client
     }
 
     /// Keeps `in_flight` until the record is dropped.

@@ -40,7 +40,10 @@ pub fn submit(
 ) -> Result<Delivery, ApiError> {
     let generation = &admitted.generation;
     let seed = generation.seed.unwrap_or_else(|| state.ids().seed());
-    let requests = sequences(backend, &admitted, seed);
+    let mut requests = sequences(backend, &admitted, seed);
+    for request in &mut requests {
+        request.client = record.client();
+    }
     let lanes = match requests.first() {
         Some(first) if first.trace => Lanes::new(first),
         _ => Lanes::default(),

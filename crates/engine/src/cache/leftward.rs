@@ -1,0 +1,66 @@
+//! Lanes that see nothing to their right, over compact refreshes: `fresh` and `snapshot`.
+
+use decode::{Fault, ForwardKind, ScheduleConfig, SettingInfo, Settings, Value};
+
+use super::compact::{self, Compact, MARGIN};
+use super::{CacheInput, CachePolicy, ForwardPlan, SHARED, View};
+
+const ROWS: SettingInfo = compact::rows("all");
+const REFRESH: SettingInfo = compact::refresh(Value::Name("lane"));
+
+/// What these policies read.
+pub(super) const SETTINGS: &[SettingInfo] = &[ROWS, REFRESH, MARGIN];
+
+/// Whether the settings of the policy `name` go with each other and with the schedule.
+pub(super) fn check(
+    name: &'static str,
+    of: &Settings,
+    schedule: &ScheduleConfig,
+) -> Result<(), Fault> {
+    compact::refuse_open(of, &ROWS, name)?;
+    compact::check_margin(of, schedule)
+}
+
+/// A lane sees its prefix, itself and its lookahead.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leftward {
+    compact: Compact,
+    /// Every lane writes to pages of its own.
+    private: bool,
+}
+
+impl Leftward {
+    /// As the settings say.
+    pub(super) fn new(of: &Settings, input: &CacheInput<'_>, private: bool) -> Self {
+        Self {
+            compact: Compact::read(of, &REFRESH, input.schedule),
+            private,
+        }
+    }
+}
+
+impl CachePolicy for Leftward {
+    fn kind(&self, view: &View<'_>) -> ForwardKind {
+        self.compact.kind(view)
+    }
+
+    fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
+        if self.compact.refreshes(view, plan) {
+            return;
+        }
+        for lane in view.decoder.lanes() {
+            let places = view.places(lane.range.start.to(lane.lookahead.end));
+            plan.push_range(places, places.end);
+            if self.private {
+                plan.close(lane.id);
+            }
+        }
+        if !self.private {
+            plan.close(SHARED);
+        }
+    }
+
+    fn private_tables(&self) -> bool {
+        self.private
+    }
+}

@@ -1,0 +1,331 @@
+//! Clients share the engine: who starts, who runs, and how long one waits for a flood of another.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use asynclane_engine::{ClientId, EngineConfig, Rank, Request, SequenceId, WaitOrder};
+use sim::{Fidelity, SimConfig, SimExecutor};
+
+use crate::common::{Lab, Outcome, Rng, ShowSeed, alone, config, request, seeds, sim};
+
+/// One token a step. A prefill computes prompt and budget, a decode forward 16 rows.
+const BLOCKS: &str = "schedule=block_wise,commit=top_k,tokens_per_step=1,cache=dual,\
+                      block_length=16";
+
+/// One class, and no sequence ages.
+#[derive(Debug)]
+struct Forever;
+
+impl WaitOrder for Forever {
+    fn rank(&self, _request: &Request) -> Rank {
+        Rank(0)
+    }
+
+    fn aging_steps(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+fn engine(config: &EngineConfig, pages: u32) -> Lab {
+    let model = SimConfig {
+        fidelity: Fidelity::Free,
+        ..sim(pages, 4)
+    };
+    Lab::new(config, SimExecutor::new(model).expect("a valid model"))
+}
+
+fn ask(lab: &Lab, client: u64, (prompt, budget): (usize, u32), settings: &str) -> Request {
+    let mut request = request(&vec![20; prompt], budget, settings);
+    request.stop_tokens.clear();
+    request.sampling.seed = lab.logs.len() as u64;
+    request.client = ClientId(client);
+    request
+}
+
+fn submit(lab: &mut Lab, client: u64, size: (usize, u32), settings: &str) -> SequenceId {
+    let request = ask(lab, client, size, settings);
+    lab.submit(request).expect("there is room")
+}
+
+/// A sequence that waits: its client, its tokens, those of its client's line up to it, and the
+/// tokens of other clients that started before it while its client had room.
+#[derive(Debug)]
+struct Waiter {
+    client: u64,
+    tokens: u64,
+    line: u64,
+    passed: BTreeMap<u64, u64>,
+}
+
+/// What a test knows of the engine's load.
+struct Watch {
+    places: usize,
+    waiting: BTreeMap<SequenceId, Waiter>,
+    running: BTreeMap<SequenceId, u64>,
+    longest: u64,
+    overtaken: u64,
+}
+
+impl Watch {
+    /// Whether a client has a place, as the module `scheduler` says.
+    fn has_place(&self, client: u64) -> bool {
+        let mut clients: Vec<u64> = self.running.values().copied().collect();
+        let own = clients.iter().filter(|of| **of == client).count();
+        clients.push(client);
+        clients.sort_unstable();
+        clients.dedup();
+        let even = (self.places / clients.len()).max(1);
+        let running = self.running.len();
+        let most = self.places + self.places.div_ceil(2);
+        running < self.places || own < even && running < most
+    }
+
+    fn submitted(&mut self, id: SequenceId, client: u64, tokens: u64) {
+        let own = self.waiting.values().filter(|of| of.client == client);
+        let line = own.map(|of| of.tokens).sum::<u64>() + tokens;
+        self.longest = self.longest.max(tokens);
+        let waiter = Waiter {
+            client,
+            tokens,
+            line,
+            passed: BTreeMap::new(),
+        };
+        self.waiting.insert(id, waiter);
+    }
+
+    fn started(&mut self, id: SequenceId) {
+        let start = self.waiting.remove(&id).expect("it waited");
+        assert!(self.has_place(start.client), "{start:?}");
+        for (client, passed) in &start.passed {
+            assert!(*passed <= start.line + self.longest, "{client}: {start:?}");
+        }
+        let placed: Vec<u64> = (self.waiting.values().map(|of| of.client))
+            .filter(|client| self.has_place(*client))
+            .collect();
+        for waiter in self.waiting.values_mut() {
+            if waiter.client != start.client && placed.contains(&waiter.client) {
+                *waiter.passed.entry(start.client).or_default() += start.tokens;
+                self.overtaken += 1;
+            }
+        }
+        self.running.insert(id, start.client);
+    }
+
+    /// Nobody waits who has a place.
+    fn rest(&self) {
+        for waiter in self.waiting.values() {
+            assert!(!self.has_place(waiter.client), "{waiter:?}");
+        }
+    }
+}
+
+/// Under any load: a client has the places that it is promised, and the tokens of others that start
+/// before a sequence are bounded.
+#[test]
+fn clients_take_turns_by_tokens_and_have_their_places() {
+    let mut overtaken = 0;
+    let all = seeds(60);
+    for seed in &all {
+        let _show = ShowSeed(*seed);
+        let mut rng = Rng::new(seed ^ 0xC11E);
+        let places = rng.pick(&[1, 2, 5, 8]);
+        let config = EngineConfig {
+            max_running: places,
+            wait_order: Arc::new(Forever),
+            ..config()
+        };
+        let mut lab = engine(&config, 20_000);
+        let mut watch = Watch {
+            places: places as usize,
+            waiting: BTreeMap::new(),
+            running: BTreeMap::new(),
+            longest: 0,
+            overtaken: 0,
+        };
+        let clients = rng.range(2, 5);
+        let mut left = 60;
+        while left > 0 || !lab.engine.is_idle() {
+            while left > 0 && rng.chance(60) {
+                left -= 1;
+                // Client 0 floods.
+                let client = u64::from(rng.range(0, clients) * u32::from(rng.chance(50)));
+                let size = (rng.range(1, 30) as usize, rng.range(1, 12));
+                let id = submit(&mut lab, client, size, "vanilla");
+                watch.submitted(id, client, size.0 as u64 + u64::from(size.1));
+            }
+            let before = lab.starts.len();
+            lab.step();
+            for at in before..lab.starts.len() {
+                watch.started(lab.starts[at]);
+            }
+            watch.rest();
+            watch.running.retain(|id, _| lab.logs[id].end.is_none());
+        }
+        lab.finish();
+        overtaken += watch.overtaken;
+    }
+    if all.len() > 1 {
+        println!("{overtaken} starts before others");
+        assert!(overtaken > 1000);
+    }
+}
+
+/// A machine: places and rows of a step.
+fn machine(places: u32, rows: u32) -> EngineConfig {
+    EngineConfig {
+        max_running: places,
+        row_budget: rows,
+        long_quantum: rows / 4,
+        ..config()
+    }
+}
+
+/// The steps that each sequence of client 2 takes. It has `together` sequences at a time, `count` in
+/// all; client 1 has submitted `flood` sequences before.
+fn latencies(
+    config: &EngineConfig,
+    flood: usize,
+    load: (usize, usize),
+    settings: &str,
+) -> Vec<u64> {
+    let (together, count) = load;
+    let mut lab = engine(config, 40_000);
+    let mut rng = Rng::new(0xF100D);
+    for _ in 0..flood {
+        submit(&mut lab, 1, (20, 60), settings);
+    }
+    for _ in 0..10 {
+        lab.step();
+    }
+    let mut open: BTreeMap<SequenceId, u64> = BTreeMap::new();
+    let mut taken = Vec::new();
+    let mut asked = 0;
+    for now in 0.. {
+        while open.len() < together && asked < count {
+            asked += 1;
+            let size = (rng.range(4, 40) as usize, rng.range(4, 20));
+            open.insert(submit(&mut lab, 2, size, settings), now);
+        }
+        if open.is_empty() {
+            break;
+        }
+        lab.step();
+        open.retain(|id, since| {
+            let ended = lab.logs[id].end.is_some();
+            if ended {
+                taken.push(now + 1 - *since);
+            }
+            !ended
+        });
+        assert!(now < 100_000, "the engine never ends");
+    }
+    taken.sort_unstable();
+    taken
+}
+
+/// A client beside one that floods the engine with 1,024 sequences waits at most twice as long as
+/// with half of the machine for itself.
+#[test]
+fn a_flood_costs_another_client_at_most_twice_an_even_share() {
+    for settings in ["vanilla", BLOCKS] {
+        for (rows, load) in [
+            (4000, (1, 40)),
+            (640, (1, 40)),
+            (640, (8, 120)),
+            (200, (2, 40)),
+        ] {
+            let even = latencies(&machine(8, rows / 2), 0, load, settings);
+            let shared = latencies(&machine(16, rows), 1024, load, settings);
+            let p95 = |of: &[u64]| of[of.len() * 95 / 100];
+            let found = (p95(&even), p95(&shared));
+            println!(
+                "{settings}, {rows} rows, {load:?}: even {}, shared {}",
+                found.0, found.1
+            );
+            assert!(
+                found.1 <= 2 * found.0,
+                "{settings}, {rows} rows, {load:?}: {found:?}"
+            );
+        }
+    }
+}
+
+/// One forward of each of the others goes before it, whatever their number.
+#[test]
+fn a_single_sequence_of_a_client_is_in_every_step_that_has_room_for_two_forwards() {
+    for flood in [16, 300] {
+        let mut lab = engine(&machine(16, 200), 40_000);
+        for _ in 0..flood {
+            submit(&mut lab, 1, (20, 60), "vanilla");
+        }
+        // Every prefill has run.
+        for _ in 0..40 {
+            lab.step();
+        }
+        let id = submit(&mut lab, 2, (20, 12), "vanilla");
+        for forwards in 1..=12 {
+            lab.step();
+            assert_eq!(lab.logs[&id].forwards, forwards);
+        }
+        assert!(lab.logs[&id].end.is_some());
+    }
+}
+
+/// One client leaves an eighth of the pages to others once it is not alone; alone it may have all.
+#[test]
+fn a_client_that_is_not_alone_leaves_pages_to_others() {
+    // A sequence needs 10 of 80 pages.
+    let run = |company: bool| {
+        let mut lab = engine(&config(), 80);
+        if company {
+            submit(&mut lab, 2, (4, 4), "vanilla");
+            lab.finish();
+        }
+        for _ in 0..20 {
+            submit(&mut lab, 1, (20, 20), "vanilla");
+        }
+        lab.step();
+        let held = lab.starts.len() - usize::from(company);
+        let id = submit(&mut lab, 2, (20, 20), "vanilla");
+        lab.step();
+        (held, lab.logs[&id].started)
+    };
+    assert_eq!(run(false), (8, false));
+    assert_eq!(run(true), (7, true));
+}
+
+/// Clients change who runs when, and no result.
+#[test]
+fn a_result_does_not_depend_on_the_clients() {
+    for seed in seeds(20) {
+        let _show = ShowSeed(seed);
+        let mut rng = Rng::new(seed ^ 0xC0DE);
+        let config = EngineConfig {
+            max_running: rng.pick(&[1, 3, 8]),
+            row_budget: rng.pick(&[40, 150, 400]),
+            long_quantum: rng.pick(&[10, 40]),
+            ..config()
+        };
+        let model = sim(4000, 4);
+        let executor = SimExecutor::new(model.clone()).expect("a valid model");
+        let mut lab = Lab::new(&config, executor);
+        let mut requests: Vec<Request> = Vec::new();
+        for number in 0..14 {
+            let request = Request {
+                client: ClientId(u64::from(rng.range(0, 3))),
+                priority: rng.pick(&[0, 0, 2]),
+                ..crate::common::random_request(&mut rng, number)
+            };
+            requests.push(request.clone());
+            lab.submit(request).expect("there is room");
+            for _ in 0..rng.range(0, 4) {
+                lab.step();
+            }
+        }
+        lab.finish();
+        for (id, request) in lab.logs.keys().zip(&requests) {
+            let outcome: Outcome = lab.outcome(*id).expect("nothing fails here");
+            assert_eq!(outcome, alone(request, &model), "{request:?}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Who sent a request: the engine shares itself evenly among clients.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::http::Extensions;
+use engine::ClientId;
+
+use super::authorization::KeyName;
+
+/// Tells the ids of keys from those of connections.
+const KEY: u64 = 1 << 63;
+
+/// The number of a request's connection, in its extensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection(u64);
+
+impl Connection {
+    /// Of a connection that was accepted now; from 1.
+    pub fn accepted() -> Self {
+        static ACCEPTED: AtomicU64 = AtomicU64::new(1);
+        Self(ACCEPTED.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// The client of a request: its API key, without keys its connection.
+pub fn client_of(extensions: &Extensions) -> ClientId {
+    if let Some(KeyName(name)) = extensions.get() {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        return ClientId(hasher.finish() | KEY);
+    }
+    let connection = extensions.get();
+    ClientId(connection.map_or(0, |Connection(number)| number & !KEY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_a_client_whatever_its_connections() {
+        let of = |key: Option<&str>, connection: Option<Connection>| {
+            let mut extensions = Extensions::new();
+            if let Some(key) = key {
+                extensions.insert(KeyName(key.into()));
+            }
+            if let Some(connection) = connection {
+                extensions.insert(connection);
+            }
+            client_of(&extensions)
+        };
+        let [a, b] = [Connection::accepted(), Connection::accepted()];
+        assert_eq!(of(Some("x"), Some(a)), of(Some("x"), Some(b)));
+        assert_ne!(of(Some("x"), Some(a)), of(Some("y"), Some(a)));
+        assert_ne!(of(None, Some(a)), of(None, Some(b)));
+        assert_eq!(of(None, None), ClientId::default());
+    }
+}
