@@ -1,17 +1,28 @@
 //! Chat templates: render messages in the text format that a model was trained on.
 
+mod guard;
+mod meter;
+mod program;
+
 use std::error::Error as _;
 
+use minijinja::machinery::{eval, make_string_output};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Kwargs;
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value, context};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value, context, escape_formatter};
 
 use crate::TextError;
 use crate::python_json::to_json;
+use program::Program;
 
-/// Maximum number of template instructions per rendering. A simple template takes about 50 per
-/// message.
-const FUEL: u64 = 20_000_000;
+/// Maximum number of template instructions per rendering. A simple template takes about 200 per
+/// message, checks included.
+const FUEL: u64 = 5_000_000;
+/// Maximum bytes of all messages of a chat.
+const MESSAGES: usize = 32 << 20;
+/// Stack of a thread that compiles or renders, in bytes. The engine recurses over nested tags and
+/// calls, both bounded; the system allocates only the pages that are used.
+const STACK: usize = 128 << 20;
 
 /// The template's name inside the environment.
 const NAME: &str = "chat_template";
@@ -28,13 +39,18 @@ pub struct Message {
 /// A compiled chat template, in the dialect of Hugging Face's `apply_chat_template`.
 #[derive(Debug)]
 pub struct ChatTemplate {
+    file: String,
     source: String,
     environment: Environment<'static>,
+    program: Program,
 }
 
 impl ChatTemplate {
     /// Compiles `source`. `roles` maps names (`bos_token`, ...) to special tokens; the template
     /// can use them as variables. `file` is used in error messages only.
+    ///
+    /// # Errors
+    /// If the template is too large, too deep, or not valid.
     pub(crate) fn new(
         file: &str,
         source: String,
@@ -45,23 +61,37 @@ impl ChatTemplate {
             .trim_blocks(true)
             .lstrip_blocks(true)
             .build();
-        environment.set_syntax(syntax.map_err(|e| TextError::malformed(file, e))?);
+        let syntax = syntax.map_err(|e| TextError::malformed(file, e))?;
+        environment.set_syntax(syntax.clone());
         environment.set_auto_escape_callback(|_| AutoEscape::None);
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_formatter(|out, state, value| {
+            meter::made(value)?;
+            escape_formatter(out, state, value)
+        });
         environment.set_fuel(Some(FUEL));
+        guard::install(&mut environment);
         environment.add_function("raise_exception", raise_exception);
         environment.add_filter("tojson", tojson);
         for (role, text) in roles {
             environment.add_global(*role, text.as_str());
         }
-        environment
-            .add_template_owned(NAME, source.clone())
-            .map_err(|e| TextError::malformed(file, describe(&e)))?;
-        Ok(Self {
+        let compile = || Program::new(NAME, &source, &syntax).map_err(|e| describe(&e));
+        let program = on_own_stack(compile).unwrap_or_else(Err);
+        let template = Self {
+            program: program.map_err(|reason| TextError::malformed(file, reason))?,
+            file: file.to_owned(),
             source,
             environment,
-        })
+        };
+        // A template that exceeds a limit for the shortest chat does so for every chat.
+        let shortest = Message {
+            role: "user".to_owned(),
+            content: "a".to_owned(),
+        };
+        match template.attempt(&[shortest], true) {
+            Err(Failure::Exceeded(reason)) => Err(TextError::malformed(file, reason)),
+            _ => Ok(template),
+        }
     }
 
     /// The template source as stored in the file.
@@ -81,6 +111,33 @@ impl ChatTemplate {
         messages: &[Message],
         add_generation_prompt: bool,
     ) -> Result<String, TextError> {
+        self.attempt(messages, add_generation_prompt)
+            .map_err(|failure| match failure {
+                Failure::Refused(reason) => TextError::Refused(reason),
+                Failure::Exceeded(reason) | Failure::Other(reason) => {
+                    TextError::Render(format!("{}: {reason}", self.file))
+                }
+            })
+    }
+
+    fn attempt(&self, messages: &[Message], prompt: bool) -> Result<String, Failure> {
+        let bytes = messages
+            .iter()
+            .map(|message| message.role.len() + message.content.len());
+        let bytes: usize = bytes.sum();
+        if bytes > MESSAGES {
+            let reason = format!("expected messages of at most {MESSAGES} bytes, found {bytes}");
+            return Err(Failure::Refused(reason));
+        }
+        let rendered = on_own_stack(|| {
+            meter::start(bytes);
+            self.evaluate(messages, prompt)
+                .map_err(|error| failure(&error))
+        });
+        rendered.unwrap_or_else(|reason| Err(Failure::Exceeded(reason)))
+    }
+
+    fn evaluate(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, Error> {
         let message = |message: &Message| {
             let (role, content) = (message.role.as_str(), message.content.as_str());
             Value::from_pairs([("role", role), ("content", content)])
@@ -93,11 +150,38 @@ impl ChatTemplate {
             tools => nothing.clone(),
             documents => nothing,
         };
-        let template = self.environment.get_template(NAME);
-        template
-            .and_then(|template| template.render(context))
-            .map_err(|e| failure(&e))
+        let mut text = String::new();
+        let Program {
+            instructions,
+            blocks,
+        } = &self.program;
+        let mut output = make_string_output(&mut text);
+        let escape = AutoEscape::None;
+        eval(
+            &self.environment,
+            instructions,
+            context,
+            blocks,
+            &mut output,
+            escape,
+        )?;
+        Ok(text)
     }
+}
+
+/// Runs `work` on a thread with a stack of [`STACK`] bytes.
+///
+/// # Errors
+/// If the thread cannot start, or panics.
+fn on_own_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
+    std::thread::scope(|scope| {
+        let worker = std::thread::Builder::new()
+            .name("template".to_owned())
+            .stack_size(STACK)
+            .spawn_scoped(scope, work);
+        let done = worker.map_err(|error| error.to_string())?.join();
+        done.map_err(|_| "the template engine failed".to_owned())
+    })
 }
 
 /// Marks an error as raised by the template's `raise_exception`.
@@ -114,18 +198,36 @@ fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent = options.get::<Option<usize>>("indent")?;
     options.get::<Option<bool>>("ensure_ascii")?;
     options.assert_all_used()?;
+    // An item and its blanks at the deepest level, and six bytes for a character that is escaped.
+    let bytes = meter::read(value)?;
+    meter::make(bytes.saturating_mul(6 + indent.unwrap_or(0).min(64) as u64))?;
     to_json(value, indent).map_err(|e| Error::new(ErrorKind::InvalidOperation, e.to_string()))
 }
 
-fn failure(error: &Error) -> TextError {
+/// Why a rendering failed.
+enum Failure {
+    /// The template, or a limit on messages, refuses them.
+    Refused(String),
+    /// The template made too much, or ran too long.
+    Exceeded(String),
+    Other(String),
+}
+
+fn failure(error: &Error) -> Failure {
     let mut source = error.source();
     while let Some(cause) = source {
         if let Some(Raised(message)) = cause.downcast_ref() {
-            return TextError::Refused(message.clone());
+            return Failure::Refused(message.clone());
+        }
+        if cause.is::<meter::Exceeded>() {
+            return Failure::Exceeded(cause.to_string());
         }
         source = cause.source();
     }
-    TextError::Render(describe(error))
+    match error.kind() {
+        ErrorKind::OutOfFuel => Failure::Exceeded(describe(error)),
+        _ => Failure::Other(describe(error)),
+    }
 }
 
 /// The error without template source lines, because clients see it.

@@ -18,6 +18,7 @@ mod python_json;
 mod reach;
 mod settings;
 mod split_files;
+mod stages;
 mod stop;
 mod stream;
 mod token_decoder;

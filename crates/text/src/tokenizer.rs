@@ -1,18 +1,17 @@
 //! The tokenizer of a checkpoint: converts text to token ids and back.
 
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 
 use decode::{TokenClass, TokenClasses};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::Value;
-use tokenizers::{AddedToken, Tokenizer as HfTokenizer};
+use tokenizers::{AddedToken, Encoding, Tokenizer as HfTokenizer};
 
 use crate::classify::classify;
 use crate::detokenizer::{Detokenizer, SpecialTokens};
 use crate::reach::longest_token_bytes;
 use crate::settings::Settings;
+use crate::stages::Sections;
 use crate::vocabulary::Vocabulary;
 use crate::{ChatTemplate, TextError, TokenId, TokenizerFiles, split_files};
 
@@ -78,9 +77,7 @@ impl Tokenizer {
         );
         let mut eos_ids = settings.eos_ids.clone();
         eos_ids.extend(id(&eos).filter(|id| !settings.eos_ids.contains(id)));
-        let added = hf
-            .encode_fast("", true)
-            .map_err(|e| TextError::Encode(e.to_string()))?;
+        let added = encode_with(&hf, "", true)?;
         let prepend = id(&bos).filter(|id| added.get_ids().first() != Some(id));
         let append = id(&eos).filter(|id| added.get_ids().last() != Some(id));
         let chat = match settings.template {
@@ -117,8 +114,7 @@ impl Tokenizer {
     /// # Errors
     /// [`TextError::Encode`] if the vocabulary has no token for some of the text.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<TokenId>, TextError> {
-        let encoding = self.hf.encode_fast(text, add_special_tokens);
-        let encoding = encoding.map_err(|error| TextError::Encode(error.to_string()))?;
+        let encoding = encode_with(&self.hf, text, add_special_tokens)?;
         let mut ids = Vec::with_capacity(encoding.len() + 2);
         ids.extend(self.prepend.filter(|_| add_special_tokens));
         ids.extend_from_slice(encoding.get_ids());
@@ -250,25 +246,25 @@ impl Tokenizer {
     }
 }
 
-/// The sections of a tokenizer.json whose parsers panic on invalid JSON.
-#[derive(Deserialize)]
-struct Skeleton {
-    #[serde(rename = "normalizer")]
-    _normalizer: Option<Value>,
-    #[serde(rename = "pre_tokenizer")]
-    _pre_tokenizer: Option<Value>,
-    #[serde(rename = "post_processor")]
-    _post_processor: Option<Value>,
-    #[serde(rename = "decoder")]
-    _decoder: Option<Value>,
-    #[serde(rename = "model")]
-    _model: IgnoredAny,
-}
-
+/// Parses a tokenizer.json after a check of its stages.
 fn parse(bytes: &[u8]) -> Result<HfTokenizer, TextError> {
     let file = "tokenizer.json";
-    serde_json::from_slice::<Skeleton>(bytes).map_err(|e| TextError::malformed(file, e))?;
-    HfTokenizer::from_bytes(bytes).map_err(|e| TextError::malformed(file, e))
+    let sections: Sections =
+        serde_json::from_slice(bytes).map_err(|e| TextError::malformed(file, e))?;
+    sections.check()?;
+    // Parsers panic on some faults that no check knows.
+    let parsed = std::panic::catch_unwind(|| HfTokenizer::from_bytes(bytes));
+    let parsed = parsed.map_err(|_| TextError::malformed(file, "the parser failed"))?;
+    parsed.map_err(|e| TextError::malformed(file, e))
+}
+
+/// Encodes `text` with `hf`, whose stages may panic on faulty data.
+fn encode_with(hf: &HfTokenizer, text: &str, special: bool) -> Result<Encoding, TextError> {
+    let encode = AssertUnwindSafe(|| hf.encode_fast(text, special));
+    match std::panic::catch_unwind(encode) {
+        Ok(encoding) => encoding.map_err(|error| TextError::Encode(error.to_string())),
+        Err(_) => Err(TextError::Encode("the tokenizer failed".to_owned())),
+    }
 }
 
 /// Adds the tokens that only the settings contain, and marks as special the tokens that only the

@@ -99,6 +99,109 @@ fn only_regular_files_are_read() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// The error of a tokenizer whose `section` is `stage`.
+fn with_stage(section: &str, stage: Value) -> String {
+    let mut tokenizer = metaspace_json(&json!({"type": "Fuse"}));
+    tokenizer[section] = stage;
+    fault(TokenizerFiles {
+        tokenizer: Some(bytes(&tokenizer)),
+        ..Default::default()
+    })
+}
+
+#[test]
+fn stages_that_fail_or_grow_without_bound_are_refused() {
+    let replace = |pattern: Value, content: &str| json!({"type": "Replace", "pattern": pattern, "content": content});
+    let grow = || replace(json!({"String": "a"}), "aaaa");
+    let sequence = |stages: Vec<Value>| json!({"type": "Sequence", "normalizers": stages});
+    let deep = (0..60).fold(json!({"type": "NFC"}), |stage, _| sequence(vec![stage]));
+    let template = |single: Value, special: Value| {
+        json!({
+            "type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": special,
+        })
+    };
+    let text = |id: &str| json!({"Sequence": {"id": id, "type_id": 0}});
+    let token = json!({"SpecialToken": {"id": "<s>", "type_id": 0}});
+    let ids = |count: usize| json!({"<s>": {"id": "<s>", "ids": vec![1; count], "tokens": vec!["<s>"; count]}});
+    let strip = |start: u64| json!({"type": "Strip", "content": " ", "start": start, "stop": 0});
+    let attacks = [
+        (
+            "normalizer",
+            json!({"type": "Precompiled", "precompiled_charsmap": "BAAAAP////8A"}),
+        ),
+        (
+            "normalizer",
+            json!({"precompiled_charsmap": "BAAAAP////8A"}),
+        ),
+        (
+            "normalizer",
+            replace(json!({"String": "a"}), &"b".repeat(1 << 20)),
+        ),
+        (
+            "normalizer",
+            replace(json!({"String": ""}), &"b".repeat(1 << 20)),
+        ),
+        ("normalizer", replace(json!({"Regex": ".?"}), "bbbbbbbbb")),
+        ("normalizer", sequence(vec![grow(), grow()])),
+        ("normalizer", sequence(vec![json!({"type": "NFC"}); 100])),
+        ("normalizer", deep),
+        (
+            "normalizer",
+            json!({"type": "Prepend", "prepend": "x".repeat(100)}),
+        ),
+        (
+            "post_processor",
+            template(json!([text("A"), text("A")]), json!({})),
+        ),
+        ("post_processor", template(json!([text("B")]), json!({}))),
+        ("post_processor", template(json!([token]), json!({}))),
+        ("post_processor", template(json!([token]), ids(1_000))),
+        (
+            "post_processor",
+            template(json!(vec![token.clone(); 1_000]), ids(1)),
+        ),
+        ("pre_tokenizer", json!({"type": "FixedLength", "length": 0})),
+        ("decoder", strip(u64::MAX)),
+        (
+            "decoder",
+            replace(json!({"String": "a"}), &"b".repeat(1 << 20)),
+        ),
+    ];
+    for (section, stage) in attacks {
+        let error = with_stage(section, stage);
+        let begin = format!("tokenizer.json: {section}");
+        assert!(
+            error.starts_with(&begin) && error.contains("expected"),
+            "{error}"
+        );
+    }
+    let mut tokenizer = metaspace_json(&Value::Null);
+    tokenizer["model"]["continuing_subword_prefix"] = json!("x".repeat(1 << 20));
+    let tokenizer = Some(bytes(&tokenizer));
+    let error = fault(TokenizerFiles {
+        tokenizer,
+        ..Default::default()
+    });
+    assert!(
+        error.contains("model.continuing_subword_prefix: expected at most 64 bytes"),
+        "{error}"
+    );
+    // One text between two known tokens, as in published checkpoints.
+    let mut tokenizer = metaspace_json(&json!({"type": "Fuse"}));
+    tokenizer["post_processor"] = template(json!([token, text("A"), token]), ids(1));
+    let tokenizer = Some(bytes(&tokenizer));
+    let tokenizer = Tokenizer::new(&TokenizerFiles {
+        tokenizer,
+        ..Default::default()
+    })
+    .unwrap();
+    let ids = tokenizer.encode("a", true).unwrap();
+    assert!(
+        ids.len() > 2 && ids[0] == 1 && ids[ids.len() - 1] == 1,
+        "{ids:?}"
+    );
+}
+
 #[test]
 fn unsupported_decoders_and_too_large_ids_are_refused() {
     let load = |tokenizer: Value| {

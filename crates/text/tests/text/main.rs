@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod chat;
+mod chat_limits;
 mod classes;
 mod detokenize;
 mod encode;

@@ -1,0 +1,246 @@
+//! A template as a program whose operators are guarded.
+//!
+//! The engine compiles a template to instructions. Those that join, repeat, compare or build
+//! values are surrounded by checks, so that no value is made before it is charged; written text
+//! becomes a value, so that the formatter charges all output, captured output included.
+
+use std::collections::BTreeMap;
+
+use minijinja::machinery::{CodeGenerator, Instruction, Instructions, Token, parse, tokenize};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Error, ErrorKind, Value};
+
+use super::guard::{COMPARE, JOIN, MADE, REPEAT};
+
+/// Most bytes of a template.
+const SOURCE: usize = 256 * 1024;
+/// Most tokens between two brackets of a template, `{{ ... }}` or `{% ... %}`: the engine recurses
+/// over them.
+const TOKENS: usize = 1_500;
+/// Most `elif` tags of a template: each is nested in the one before.
+const BRANCHES: usize = 500;
+/// Marks a filter that the engine finds by its name each time.
+const BY_NAME: u8 = u8::MAX;
+
+/// The compiled template. Its source lives as long as the process.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) instructions: Instructions<'static>,
+    pub(super) blocks: BTreeMap<&'static str, Instructions<'static>>,
+}
+
+impl Program {
+    /// Compiles `source`. Recurses as deeply as the template is nested.
+    pub(super) fn new(
+        name: &'static str,
+        source: &str,
+        syntax: &SyntaxConfig,
+    ) -> Result<Self, Error> {
+        check(source, syntax)?;
+        // The instructions borrow from the source; a process loads few templates.
+        let source: &'static str = Box::leak(source.to_owned().into_boxed_str());
+        let template = parse(source, name, syntax.clone())?;
+        let mut generator = CodeGenerator::new(name, source);
+        generator.compile_stmt(&template);
+        let (instructions, blocks) = generator.finish();
+        let guard = |all: &Instructions<'static>| guarded(name, source, all);
+        Ok(Self {
+            blocks: blocks
+                .iter()
+                .map(|(name, block)| (*name, guard(block)))
+                .collect(),
+            instructions: guard(&instructions),
+        })
+    }
+}
+
+fn refused(reason: String) -> Error {
+    Error::new(ErrorKind::SyntaxError, reason)
+}
+
+/// Checks size and depth of a template, and that no constant is multiplied at load.
+fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
+    if source.len() > SOURCE {
+        let found = source.len();
+        return Err(refused(format!(
+            "expected at most {SOURCE} bytes, found {found}"
+        )));
+    }
+    let (mut tag, mut branches) = (Vec::new(), 0);
+    for token in tokenize(source, false, syntax.clone()) {
+        let (token, _) = token?;
+        match token {
+            Token::TemplateData(_) => {}
+            Token::VariableStart | Token::BlockStart => tag.clear(),
+            Token::VariableEnd | Token::BlockEnd => check_products(&tag)?,
+            token => {
+                let is_branch = tag.is_empty() && matches!(token, Token::Ident("elif"));
+                branches += usize::from(is_branch);
+                if branches > BRANCHES {
+                    let reason = format!("expected at most {BRANCHES} elif tags, found more");
+                    return Err(refused(reason));
+                }
+                tag.push(token);
+                if tag.len() > TOKENS {
+                    let reason = format!("expected at most {TOKENS} tokens in one tag, found more");
+                    return Err(refused(reason));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses products of constant texts or lists, which the engine computes when it compiles.
+fn check_products(tag: &[Token<'_>]) -> Result<(), Error> {
+    let products = tag
+        .iter()
+        .enumerate()
+        .filter(|(_, token)| matches!(token, Token::Mul));
+    for (at, _) in products {
+        let before: Vec<&Token<'_>> = tag[..at].iter().rev().collect();
+        let after: Vec<&Token<'_>> = tag[at + 1..].iter().collect();
+        let operands = [constant(&before), constant(&after)];
+        let is = |kind: Operand| operands.contains(&kind);
+        if is(Operand::Sequence) && !is(Operand::Variable) {
+            return Err(refused(
+                "expected no product of constant texts or lists".to_owned(),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What an operand consists of.
+#[derive(Clone, Copy, PartialEq)]
+enum Operand {
+    /// Numbers only.
+    Number,
+    /// Constants, with a text or a list.
+    Sequence,
+    /// Something that is known only when the template is rendered.
+    Variable,
+}
+
+/// The operand that begins with the first of `tokens`, which are in the order away from the
+/// operator.
+fn constant(tokens: &[&Token<'_>]) -> Operand {
+    let mut depth = 0_i32;
+    let mut found = Operand::Number;
+    for token in tokens {
+        let bracket = match token {
+            Token::ParenOpen | Token::BracketOpen | Token::BraceOpen => 1,
+            Token::ParenClose | Token::BracketClose | Token::BraceClose => -1,
+            _ => 0,
+        };
+        depth += bracket;
+        match token {
+            Token::Ident("not" | "and" | "or" | "in" | "is" | "if" | "else") => {}
+            Token::Ident("true" | "false" | "none" | "True" | "False" | "None") => {}
+            Token::Ident(_) => return Operand::Variable,
+            Token::Str(_) | Token::String(_) | Token::BracketOpen | Token::BracketClose => {
+                found = Operand::Sequence;
+            }
+            Token::BraceOpen | Token::BraceClose | Token::Comma => found = Operand::Sequence,
+            _ => {}
+        }
+        let ends = depth == 0 && !matches!(token, Token::Minus | Token::Plus | Token::Ident(_));
+        if ends {
+            break;
+        }
+    }
+    found
+}
+
+/// `all` with checks around its operators.
+fn guarded(
+    name: &'static str,
+    source: &'static str,
+    all: &Instructions<'static>,
+) -> Instructions<'static> {
+    let mut parts = Vec::new();
+    // The new place of each instruction, and of the end.
+    let mut places = Vec::new();
+    let (mut at, mut place) = (0, 0);
+    while let Some(instruction) = all.get(at) {
+        let part = surrounded(instruction);
+        places.push(place);
+        place += u32::try_from(part.len()).unwrap_or(u32::MAX);
+        parts.push((at, part));
+        at += 1;
+    }
+    places.push(place);
+    let moved = |target: u32| {
+        let place = usize::try_from(target)
+            .ok()
+            .and_then(|target| places.get(target));
+        place.copied().unwrap_or(place_after(&places))
+    };
+    let mut new = Instructions::new(name, source);
+    for (at, part) in parts {
+        let line = all.get_line(at).unwrap_or(0);
+        for instruction in part {
+            let line = u16::try_from(line).unwrap_or(u16::MAX);
+            new.add_with_line(retargeted(instruction, &moved), line);
+        }
+    }
+    new
+}
+
+fn place_after(places: &[u32]) -> u32 {
+    places.last().copied().unwrap_or(0)
+}
+
+/// An instruction with its checks. A check of two operands takes both from the stack as a list
+/// and puts them back.
+fn surrounded(instruction: &Instruction<'static>) -> Vec<Instruction<'static>> {
+    let filter = |name| Instruction::ApplyFilter(name, Some(1), BY_NAME);
+    let pair = |name| {
+        vec![
+            Instruction::BuildList(Some(2)),
+            filter(name),
+            Instruction::UnpackList(2),
+            Instruction::Swap,
+            instruction.clone(),
+        ]
+    };
+    match instruction {
+        Instruction::EmitRaw(text) => {
+            vec![
+                Instruction::LoadConst(Value::from(*text)),
+                Instruction::Emit,
+            ]
+        }
+        Instruction::StringConcat | Instruction::Add => pair(JOIN),
+        Instruction::Mul => pair(REPEAT),
+        Instruction::Eq
+        | Instruction::Ne
+        | Instruction::Lt
+        | Instruction::Lte
+        | Instruction::Gt
+        | Instruction::Gte
+        | Instruction::In
+        | Instruction::CompareAndPreserve(_) => pair(COMPARE),
+        Instruction::Slice
+        | Instruction::BuildMap(_)
+        | Instruction::BuildList(_)
+        | Instruction::BuildTuple(_) => vec![instruction.clone(), filter(MADE)],
+        other => vec![other.clone()],
+    }
+}
+
+/// An instruction with its target at the new place.
+fn retargeted(
+    instruction: Instruction<'static>,
+    moved: &dyn Fn(u32) -> u32,
+) -> Instruction<'static> {
+    match instruction {
+        Instruction::Iterate(to) => Instruction::Iterate(moved(to)),
+        Instruction::Jump(to) => Instruction::Jump(moved(to)),
+        Instruction::JumpIfFalse(to) => Instruction::JumpIfFalse(moved(to)),
+        Instruction::JumpIfFalseOrPop(to) => Instruction::JumpIfFalseOrPop(moved(to)),
+        Instruction::JumpIfTrueOrPop(to) => Instruction::JumpIfTrueOrPop(moved(to)),
+        Instruction::BuildMacro(name, to, flags) => Instruction::BuildMacro(name, moved(to), flags),
+        other => other,
+    }
+}

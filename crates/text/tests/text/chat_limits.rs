@@ -1,0 +1,246 @@
+//! Templates that would take the process down: each is refused in bounded time, at load or when it
+//! renders, and names its file.
+
+use std::time::{Duration, Instant};
+
+use asynclane_text::{Message, TextError, Tokenizer, TokenizerFiles};
+use serde_json::{Value, json};
+
+use crate::fixtures::{DEMO, bytes};
+
+/// Far more than the slowest of these takes on a machine that does other work beside.
+const LONG: Duration = Duration::from_secs(30);
+
+fn load(template: &str) -> Tokenizer {
+    let config = json!({"chat_template": template, "bos_token": "<|startoftext|>"});
+    Tokenizer::new(&TokenizerFiles {
+        tokenizer: Some(std::fs::read(format!("{DEMO}/tokenizer.json")).unwrap()),
+        config: Some(bytes(&config)),
+        ..Default::default()
+    })
+    .unwrap()
+}
+
+fn render(template: &str, content: &str) -> Result<String, TextError> {
+    let message = Message {
+        role: "user".to_owned(),
+        content: content.to_owned(),
+    };
+    load(template).chat_template()?.render(&[message], true)
+}
+
+/// The error of a template, which must be found in bounded time.
+fn refused(template: &str) -> String {
+    let begin = Instant::now();
+    let error = render(template, "a").unwrap_err().to_string();
+    let shown: String = template.chars().take(80).collect();
+    assert!(begin.elapsed() < LONG, "{:?}: {shown}", begin.elapsed());
+    assert!(
+        error.contains("tokenizer_config.json: "),
+        "{shown}: {error}"
+    );
+    error
+}
+
+#[test]
+fn growing_values_are_refused_before_they_are_made() {
+    let doubled = "{% set s = s ~ s %}".repeat(60);
+    let lists = "{% set a = [a, a] %}".repeat(60);
+    let attacks = [
+        "{{ 'a' | indent(1000000000, true) }}".to_owned(),
+        "{{ ('a\n' * n) | indent(1000000) }}".replace('n', "messages|length * 9000"),
+        "{% set s = 'a' %}{% for i in range(60) %}{% set s = s ~ s %}{{ s }}{% endfor %}{{ 1 }}\
+         {% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}{% endfor %}"
+            .to_owned(),
+        format!("{{% set s = 'ab' %}}{doubled}"),
+        format!("{{% set s = 'ab' %}}{}", doubled.replace('~', "+")),
+        "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s.replace('b', 'bbab') %}\
+         {% endfor %}".to_owned(),
+        "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s|replace('', n.s) %}\
+         {% endfor %}".to_owned(),
+        "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s.join([n.s, n.s]) %}\
+         {% endfor %}".to_owned(),
+        "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s %}{{ n.s }}{{ n.s }}\
+         {% endset %}{% endfor %}".to_owned(),
+        "{% macro m(s, i) %}{% if i %}{{ m(s ~ s, i - 1) }}{% endif %}{% endmacro %}{{ m('ab', 60) }}"
+            .to_owned(),
+        "{{ '%099999999d' | format(1) }}".to_owned(),
+        "{{ '%.99999999f' | format(1) }}".to_owned(),
+        "{{ '%*d' | format(99999999, 1) }}".to_owned(),
+        "{{ '{:>99999999}'.format(1) }}".to_owned(),
+        "{{ messages[0].content * 4000000000 }}".to_owned(),
+        "{{ 'ab' * 100000000 }}".to_owned(),
+        "{{ ('ab' ~ 'c') * (10 * 10000000) }}".to_owned(),
+        format!("{{% set a = ['x'] %}}{lists}{{{{ a }}}}"),
+        format!("{{% set a = ['x'] %}}{lists}{{{{ a == a }}}}"),
+        format!("{{% set a = ['x'] %}}{lists}{{{{ a | tojson }}}}"),
+        "{% set n = namespace(a=['x']) %}{% for i in range(99999) %}{% set n.a = [n.a] %}{% endfor %}"
+            .to_owned(),
+        "{% set n = namespace() %}{% set n.a = [n] %}{% set n.b = [n] %}{{ n.b }}".to_owned(),
+        "{{ range(100000) | list | batch(1000000000, 'x') | list }}".to_owned(),
+        "{{ range(9) | slice(1000000000) | list }}".to_owned(),
+        format!("{{% for i in range(99999) %}}{}{{% endfor %}}", "x".repeat(9_000)),
+        format!("{{% set y %}}{{% for i in range(99999) %}}{}{{% endfor %}}{{% endset %}}", "x".repeat(9_000)),
+    ];
+    for template in attacks {
+        refused(&template);
+    }
+}
+
+#[test]
+fn deep_and_large_templates_are_refused_at_load() {
+    let attacks = [
+        format!("{{{{ {}1 }}}}", "not ".repeat(100_000)),
+        format!("{{{{ {}1 }}}}", "not ".repeat(20_000)),
+        format!("{{{{ {}1 }}}}", "-".repeat(20_000)),
+        format!("{{{{ 1{} }}}}", "+1".repeat(20_000)),
+        format!("{{{{ 'a'{} }}}}", "~'a'".repeat(20_000)),
+        format!("{{{{ a{} }}}}", ".a".repeat(20_000)),
+        format!("{{{{ a{} }}}}", "|upper".repeat(20_000)),
+        format!("{{{{ {}1{} }}}}", "(".repeat(20_000), ")".repeat(20_000)),
+        format!("{{{{ {}1{} }}}}", "[".repeat(1_000), "]".repeat(1_000)),
+        "{% if a %}".repeat(20_000),
+        "{% if a %}{% elif b %}".repeat(9_000),
+        format!("{{% if a %}}{}{{% endif %}}", "{% elif b %}x".repeat(9_000)),
+        "{% for a in b %}".repeat(9_000),
+        "x".repeat(300_000),
+    ];
+    for template in attacks {
+        refused(&template);
+    }
+}
+
+#[test]
+fn recursion_is_bounded() {
+    for template in [
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        "{% for a in messages recursive %}{{ loop(messages) }}{% endfor %}",
+        "{% block a %}{{ self.a() }}{% endblock %}",
+        "{% macro m() %}{% call m() %}{{ caller() }}{% endcall %}{% endmacro %}{{ m() }}",
+    ] {
+        refused(template);
+    }
+}
+
+#[test]
+fn long_chats_within_the_limits_are_rendered() {
+    let template = "{{ bos_token }}{% for m in messages %}{% set content = m['content'] | trim %}\
+                    {% if m.role == 'user' and '<x>' not in content %}{{ '[' + content + ']' }}\
+                    {% else %}{{ m.role ~ content.split('</x>')[-1] }}{% endif %}{% endfor %}\
+                    {% if (messages|length + 1) % 2 == 0 %}{{ '=' * messages|length }}{% endif %}";
+    let tokenizer = load(template);
+    let chat = tokenizer.chat_template().unwrap();
+    let message = |content: String| Message {
+        role: "user".to_owned(),
+        content,
+    };
+    let many: Vec<Message> = (0..2_001).map(|at| message(format!("text {at}"))).collect();
+    let text = chat.render(&many, true).unwrap();
+    assert!(
+        text.contains("[text 1999][text 2000]="),
+        "{}",
+        &text[text.len() - 80..]
+    );
+    let long = message("word ".repeat(2_000_000));
+    assert_eq!(
+        chat.render(&[long], true).unwrap().len(),
+        15 + 10_000_000 - 1 + 2 + 1
+    );
+    // More than any request has: the fault of the client.
+    let longer = message("x".repeat(40 << 20));
+    let error = chat.render(&[longer], true).unwrap_err();
+    assert!(matches!(error, TextError::Refused(_)), "{error}");
+}
+
+/// Random templates from parts of real ones and of the attacks: none panics, none takes long.
+#[test]
+fn random_templates_end() {
+    let parts = [
+        "{% for m in messages %}",
+        "{% endfor %}",
+        "{% if ",
+        "{% endif %}",
+        "{% else %}",
+        "{{ ",
+        " }}",
+        " %}",
+        "{% set s = ",
+        "s",
+        " ~ ",
+        " + ",
+        " * ",
+        " % ",
+        "'ab'",
+        "9999",
+        "-1",
+        "m.content",
+        "messages",
+        "|tojson",
+        "|join(s)",
+        ".replace('a', s)",
+        "|indent(99)",
+        "[",
+        "]",
+        "(",
+        ")",
+        ", ",
+        "{% set n = namespace(a=s) %}",
+        "{% set n.a = [n.a, n.a] %}",
+        "n.a",
+        "{% macro f(x) %}",
+        "{% endmacro %}",
+        "f(s)",
+        " == ",
+        " in ",
+        "not ",
+        "range(99)",
+        "{% set s %}",
+        "{% endset %}",
+        "text",
+        "|list",
+        "[::-1]",
+        "\n",
+        "{#",
+        "#}",
+        "é",
+    ];
+    let mut state = 0x5eed_u64;
+    let mut below = |limit: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).unwrap() % limit
+    };
+    let (mut compiled, mut rendered, total) = (0, 0, 3_000);
+    for _ in 0..total {
+        let count = 1 + below(30);
+        let template: String = (0..count).map(|_| parts[below(parts.len())]).collect();
+        let begin = Instant::now();
+        let tokenizer = load_small(&template);
+        if let Ok(chat) = tokenizer.chat_template() {
+            compiled += 1;
+            let message = Message {
+                role: "user".to_owned(),
+                content: "a".to_owned(),
+            };
+            rendered += usize::from(chat.render(&[message], true).is_ok());
+        }
+        assert!(begin.elapsed() < LONG, "{template}");
+    }
+    println!("{total} templates, {compiled} compiled, {rendered} rendered");
+    assert!(compiled > 50 && rendered > 20, "{compiled} {rendered}");
+}
+
+/// A tokenizer without a vocabulary, which loads at once.
+fn load_small(template: &str) -> Tokenizer {
+    let tokenizer: Value = json!({
+        "version": "1.0", "added_tokens": [], "decoder": {"type": "Fuse"},
+        "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},
+    });
+    Tokenizer::new(&TokenizerFiles {
+        tokenizer: Some(bytes(&tokenizer)),
+        config: Some(bytes(&json!({"chat_template": template}))),
+        ..Default::default()
+    })
+    .unwrap()
+}
