@@ -157,6 +157,15 @@ pub struct ServeArgs {
     /// Maximum sequences that wait for a place in the batch.
     #[arg(long, env = "ASYNCLANE_MAX_WAITING")]
     pub max_waiting: Option<u32>,
+    /// Maximum bytes of request bodies in flight, each byte counted twice.
+    #[arg(long, env = "ASYNCLANE_MAX_BYTES_IN_FLIGHT")]
+    pub max_bytes_in_flight: Option<u64>,
+    /// Maximum sequences of a request: prompts times `n` or `best_of`.
+    #[arg(long, env = "ASYNCLANE_MAX_SEQUENCES")]
+    pub max_sequences: Option<u32>,
+    /// Maximum tokens of a request, prompt and budget of all its sequences.
+    #[arg(long, env = "ASYNCLANE_MAX_REQUEST_TOKENS")]
+    pub max_request_tokens: Option<u64>,
     /// Seconds after SIGTERM during which requests are still accepted while `/ready` answers 503.
     #[arg(long, env = "ASYNCLANE_DRAIN_DELAY")]
     pub drain_delay: Option<u64>,

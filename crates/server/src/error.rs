@@ -183,6 +183,14 @@ impl ApiError {
         }
     }
 
+    /// A part of the server other than the engine's queue is full; `seconds` is clamped to 1..=30.
+    pub fn busy(message: impl Into<String>, seconds: u32) -> Self {
+        Self {
+            retry_after: Some(seconds.clamp(1, 30)),
+            ..Self::new(ErrorCode::Overloaded, message)
+        }
+    }
+
     /// An internal error; only the log has the details.
     pub fn internal() -> Self {
         Self::new(

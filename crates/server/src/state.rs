@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use tokio::sync::Semaphore;
-
 use crate::backend::Backend;
 use crate::error::ApiError;
+use crate::http::bytes::BytesInFlight;
 use crate::http::settings::Settings;
 use crate::http::shutdown::Shutdown;
 use crate::pipeline::grammar::GrammarCache;
 use crate::pipeline::ids::Ids;
 use crate::pipeline::waiting::WaitingTokens;
+use crate::pipeline::work::Pools;
 
 /// Shared by all handlers; cheap to clone.
 #[derive(Clone, Debug)]
@@ -26,7 +26,8 @@ struct Inner {
     shutdown: Shutdown,
     ids: Ids,
     grammars: GrammarCache,
-    encoders: Semaphore,
+    pools: Pools,
+    bytes: BytesInFlight,
     waiting_tokens: WaitingTokens,
     /// The paths whose requests are counted.
     paths: Mutex<BTreeSet<&'static str>>,
@@ -35,14 +36,14 @@ struct Inner {
 impl AppState {
     /// A server without a model: probes answer, generation fails with `loading`.
     pub fn new(settings: Settings) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let inner = Inner {
+            bytes: BytesInFlight::new(&settings),
             settings,
             backend: OnceLock::new(),
             shutdown: Shutdown::new(),
             ids: Ids::new(),
             grammars: GrammarCache::default(),
-            encoders: Semaphore::new(cores),
+            pools: Pools::new(),
             waiting_tokens: WaitingTokens::default(),
             paths: Mutex::default(),
         };
@@ -99,9 +100,14 @@ impl AppState {
         &self.inner.shutdown
     }
 
-    /// Permits for blocking work on requests, one per core.
-    pub(crate) fn encoders(&self) -> &Semaphore {
-        &self.inner.encoders
+    /// Threads for blocking work on requests.
+    pub(crate) fn pools(&self) -> &Pools {
+        &self.inner.pools
+    }
+
+    /// The budget of bytes in flight.
+    pub(crate) fn bytes(&self) -> &BytesInFlight {
+        &self.inner.bytes
     }
 
     /// Prompt tokens of waiting sequences.

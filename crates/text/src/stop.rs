@@ -1,13 +1,18 @@
 //! Stop strings: the first completed match ends a text, independent of how the text is split.
 
+use std::sync::Arc;
+
 /// Searches one text for stop strings.
 ///
 /// The match that completes first ends the text; of several that complete at the same byte, the
 /// longest. Text that may be the start of a match is held back until the match completes or
-/// fails. The work per byte of text is amortised constant for each stop string.
+/// fails. The work per byte of text is amortised constant for each stop string. Clones share the
+/// stop strings and have match states of their own.
 #[derive(Clone, Debug)]
 pub struct StopMatcher {
-    stops: Vec<Stop>,
+    stops: Arc<[Stop]>,
+    /// For each stop string, the length of its longest proper prefix that is a suffix of the text.
+    matched: Vec<usize>,
     include: bool,
     armed: bool,
     done: bool,
@@ -41,6 +46,7 @@ impl StopMatcher {
     pub fn new<S: AsRef<str>>(stops: &[S], include: bool) -> Self {
         Self {
             stops: stops.iter().map(|stop| Stop::new(stop.as_ref())).collect(),
+            matched: vec![0; stops.len()],
             include,
             armed: true,
             done: false,
@@ -79,12 +85,7 @@ impl StopMatcher {
             }
         }
         self.held.push_str(text);
-        let open = self
-            .stops
-            .iter()
-            .map(|stop| stop.matched)
-            .max()
-            .unwrap_or(0);
+        let open = self.matched.iter().copied().max().unwrap_or(0);
         self.release(self.held.len() - open)
     }
 
@@ -93,17 +94,15 @@ impl StopMatcher {
         if self.done {
             return String::new();
         }
-        for stop in &mut self.stops {
-            stop.matched = 0;
-        }
+        self.matched.fill(0);
         self.release(self.held.len()).text
     }
 
     /// Advances all stop strings by `byte`. Returns index and length of the longest completed one.
     fn step(&mut self, byte: u8) -> Option<(usize, usize)> {
         let mut longest: Option<(usize, usize)> = None;
-        for (index, stop) in self.stops.iter_mut().enumerate() {
-            if stop.step(byte) {
+        for (index, (stop, matched)) in self.stops.iter().zip(&mut self.matched).enumerate() {
+            if stop.step(matched, byte) {
                 let len = stop.bytes.len();
                 if longest.is_none_or(|(_, known)| len > known) {
                     longest = Some((index, len));
@@ -137,21 +136,19 @@ impl StopMatcher {
     }
 }
 
-/// One stop string and its match state (Knuth, Morris, Pratt).
-#[derive(Clone, Debug)]
+/// One stop string (Knuth, Morris, Pratt).
+#[derive(Debug)]
 struct Stop {
-    bytes: Vec<u8>,
+    bytes: Box<[u8]>,
     /// `borders[n]`: length of the longest proper prefix of `bytes` that is a suffix of
     /// `bytes[..=n]`.
-    borders: Vec<usize>,
-    /// Length of the longest proper prefix of `bytes` that is a suffix of the text.
-    matched: usize,
+    borders: Box<[usize]>,
 }
 
 impl Stop {
     fn new(text: &str) -> Self {
-        let bytes = text.as_bytes().to_vec();
-        let mut borders = vec![0; bytes.len()];
+        let bytes: Box<[u8]> = text.as_bytes().into();
+        let mut borders = vec![0; bytes.len()].into_boxed_slice();
         let mut border = 0;
         for end in 1..bytes.len() {
             while border > 0 && bytes[border] != bytes[end] {
@@ -160,25 +157,22 @@ impl Stop {
             border += usize::from(bytes[border] == bytes[end]);
             borders[end] = border;
         }
-        Self {
-            bytes,
-            borders,
-            matched: 0,
-        }
+        Self { bytes, borders }
     }
 
-    /// Takes the next byte of the text. Returns whether it completes the stop string.
-    fn step(&mut self, byte: u8) -> bool {
+    /// Takes the next byte of the text into the state `matched`. Returns whether it completes the
+    /// stop string.
+    fn step(&self, matched: &mut usize, byte: u8) -> bool {
         let Some(&last) = self.borders.last() else {
             return false;
         };
-        while self.matched > 0 && self.bytes[self.matched] != byte {
-            self.matched = self.borders[self.matched - 1];
+        while *matched > 0 && self.bytes[*matched] != byte {
+            *matched = self.borders[*matched - 1];
         }
-        self.matched += usize::from(self.bytes[self.matched] == byte);
-        let complete = self.matched == self.bytes.len();
+        *matched += usize::from(self.bytes[*matched] == byte);
+        let complete = *matched == self.bytes.len();
         if complete {
-            self.matched = last;
+            *matched = last;
         }
         complete
     }

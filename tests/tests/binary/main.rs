@@ -1,6 +1,9 @@
 //! The binaries as processes: exit codes, messages, answers, signals.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+// Reads `/proc`.
+#[cfg(target_os = "linux")]
+mod attacks;
 mod documents;
 mod families;
 mod filter;

@@ -113,6 +113,21 @@ fn of_serve(args: &ServeArgs) -> Vec<Given> {
             number(args.max_waiting),
         ),
         (
+            "max_bytes_in_flight",
+            "server.max_bytes_in_flight",
+            number(args.max_bytes_in_flight),
+        ),
+        (
+            "max_sequences",
+            "server.max_sequences",
+            number(args.max_sequences),
+        ),
+        (
+            "max_request_tokens",
+            "server.max_request_tokens",
+            number(args.max_request_tokens),
+        ),
+        (
             "drain_delay",
             "server.drain_delay",
             number(args.drain_delay),

@@ -30,6 +30,12 @@ pub struct Server {
     pub drain_timeout: u64,
     /// Maximum bytes of a request body.
     pub max_body_bytes: usize,
+    /// Maximum bytes of request bodies in flight, each byte counted twice.
+    pub max_bytes_in_flight: usize,
+    /// Maximum sequences of a request.
+    pub max_sequences: u32,
+    /// Maximum tokens of a request over all its sequences.
+    pub max_request_tokens: u64,
     /// File with accepted API keys; empty = no key is needed.
     pub api_keys_file: String,
     /// Whether browsers of any origin may read answers.
@@ -108,6 +114,9 @@ impl Default for Server {
             drain_delay: 0,
             drain_timeout: 50,
             max_body_bytes: 16 << 20,
+            max_bytes_in_flight: 256 << 20,
+            max_sequences: 1024,
+            max_request_tokens: 1 << 21,
             api_keys_file: String::new(),
             cors: false,
             playground: true,

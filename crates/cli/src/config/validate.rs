@@ -21,6 +21,15 @@ impl Config {
                 ),
             ));
         }
+        let (in_flight, body) = (self.server.max_bytes_in_flight, self.server.max_body_bytes);
+        if in_flight / 4 < body {
+            problems.push((
+                "server.max_bytes_in_flight",
+                format!(
+                    "expected at least 4 times server.max_body_bytes ({body}), found {in_flight}"
+                ),
+            ));
+        }
         let texts = [
             ("engine.kv_memory", kv_memory(&engine.kv_memory).err()),
             ("engine.device_memory", share(engine.device_memory).err()),
@@ -53,6 +62,8 @@ impl Config {
             ("engine.max_waiting", u64::from(self.engine.max_waiting)),
             ("engine.page_size", u64::from(self.engine.page_size)),
             ("server.max_body_bytes", self.server.max_body_bytes as u64),
+            ("server.max_sequences", u64::from(self.server.max_sequences)),
+            ("server.max_request_tokens", self.server.max_request_tokens),
         ];
         let zeroes = counts.iter().filter(|(_, count)| *count == 0);
         zeroes

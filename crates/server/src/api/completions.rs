@@ -42,11 +42,7 @@ impl Endpoint for Completions {
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
         let fields: CompletionFields = body.read()?;
         let shared = Shared::read(body, backend)?;
-        let input = fields
-            .prompt
-            .0
-            .clone()
-            .input(backend.engine.limits().vocab_size)?;
+        let input = fields.prompt.0.input(backend.engine.limits().vocab_size)?;
         let echo = fields.echo.unwrap_or(false);
         if echo && fields.logprobs.is_some() {
             let rest = "is not supported with logprobs: prompts have no exact likelihood here";

@@ -101,10 +101,9 @@ async fn accept<E: Endpoint>(
     };
     record.hold(in_flight);
     let read = async {
-        let body = body::read(request, state.settings()).await?;
-        let length = body.len();
-        admit(state, length, move |backend| {
-            E::read(&JsonBody::new(&body)?, backend)
+        let body = body::read(request, state).await?;
+        admit(state, body, |body, backend| {
+            E::read(&JsonBody::new(body)?, backend)
         })
         .await
     };

@@ -59,23 +59,24 @@ pub async fn tokenize(
         let kind = PromptKind::of(body)?;
         let fields: TokenizeFields = body.read()?;
         let (model, tokenizer) = (fields.model.as_deref(), &backend.tokenizer);
+        let limits = backend.engine.limits();
         let tokens = match kind {
             PromptKind::Messages => {
                 let MessagesField { messages } = body.read()?;
                 let chat = messages::chat(messages.0)?;
                 check_model(model, backend)?;
-                encode::chat(tokenizer, &chat)?
+                encode::chat(tokenizer, limits, &chat)?
             }
             PromptKind::Prompt => {
                 let PromptField { prompt } = body.read()?;
                 check_model(model, backend)?;
                 let add_special_tokens = fields.add_special_tokens.unwrap_or(true);
-                encode::text(tokenizer, &prompt.0, add_special_tokens)?
+                encode::text(tokenizer, limits, &prompt.0, add_special_tokens)?
             }
         };
         Ok(Json(Tokenized {
             count: tokens.len(),
-            max_model_len: backend.engine.limits().max_model_len,
+            max_model_len: limits.max_model_len,
             tokens,
         }))
     })
@@ -110,20 +111,21 @@ pub async fn info(State(state): State<AppState>) -> Result<Json<Value>, ApiError
     })))
 }
 
-/// Reads the body and runs `work` on it, off the async threads if it is long.
+/// Reads the body and runs `work` on it, off the async threads.
 async fn with_body<T: Send + 'static>(
     state: &AppState,
     request: Request,
     work: impl FnOnce(&Backend, &JsonBody<'_>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let backend = state.backend()?.clone();
-    let _in_flight = state
+    let in_flight = state
         .shutdown()
         .enter()
         .ok_or_else(ApiError::shutting_down)?;
-    let body = body::read(request, state.settings()).await?;
-    off_thread(state, body.len(), move || {
-        work(&backend, &JsonBody::new(&body)?)
+    let body = body::read(request, state).await?;
+    off_thread(state, body, move |body| {
+        let _in_flight = in_flight;
+        work(&backend, &JsonBody::new(body)?)
     })
     .await
 }

@@ -1,12 +1,15 @@
 //! `POST /v1/diffusion/trace`: the answer of one sequence as named events, step by step.
 
+mod merged;
 mod steps;
 
-use axum::response::Response;
-use engine::FinishReason;
-use serde_json::json;
+use std::sync::Arc;
 
-use self::steps::Steps;
+use axum::response::Response;
+use serde_json::json;
+use text::Tokenizer;
+
+use self::merged::{End, Merged, News};
 use super::chat::Chat;
 use super::completions::Completions;
 use super::endpoint::Endpoint;
@@ -15,7 +18,6 @@ use super::fields::prompt::PromptKind;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::http::sse;
-use crate::pipeline::assemble::Delta;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::generation::Generation;
 use crate::pipeline::record::reason_name;
@@ -56,13 +58,11 @@ impl Endpoint for Trace {
 
     /// Dropping the body cancels the sequence.
     async fn respond(self, delivery: Delivery) -> Response {
-        let lanes = delivery.lanes().clone();
+        let open = open(&delivery);
         let writer = TraceWriter {
-            delivery,
-            steps: Steps::new(lanes),
-            text: String::new(),
-            reason: FinishReason::Stop,
-            has_begun: false,
+            open: Some(open),
+            tokenizer: Arc::clone(&delivery.answer().tokenizer),
+            merged: Merged::of(delivery),
         };
         let frames = futures_util::stream::unfold(Some(writer), |writer| async {
             let mut writer = writer?;
@@ -73,72 +73,59 @@ impl Endpoint for Trace {
     }
 }
 
+/// The first event.
+fn open(delivery: &Delivery) -> String {
+    let answer = delivery.answer();
+    let open = json!({
+        "id": answer.id,
+        "object": "diffusion.trace",
+        "model": answer.model,
+        "prompt_tokens": delivery.running_usage().prompt_tokens,
+        "budget": answer.budget,
+    });
+    let mut frame = String::new();
+    sse::event("open", &open, &mut frame);
+    frame
+}
+
 /// Writes the events of one sequence; every frame holds whole events.
 struct TraceWriter {
-    delivery: Delivery,
-    steps: Steps,
-    /// Text of the steps that are not written yet.
-    text: String,
-    reason: FinishReason,
-    has_begun: bool,
+    /// The first frame, until it is written.
+    open: Option<String>,
+    tokenizer: Arc<Tokenizer>,
+    merged: Merged,
 }
 
 impl TraceWriter {
     /// The next events, at least one, and whether more may follow.
     async fn frame(&mut self) -> (String, bool) {
-        let mut frame = String::new();
-        if !std::mem::replace(&mut self.has_begun, true) {
-            self.open(&mut frame);
-            return (frame, true);
+        if let Some(open) = self.open.take() {
+            return (open, true);
         }
-        while frame.is_empty() {
-            match self.delivery.next().await {
-                Some(Ok(delta)) => self.delta(&delta, &mut frame),
-                Some(Err(error)) => {
+        let mut frame = String::new();
+        loop {
+            let News { step, text, end } = self.merged.next(&self.tokenizer).await;
+            let has_step = step.is_some();
+            if let Some(step) = step {
+                sse::event("step", &step, &mut frame);
+            }
+            // A step comes before the text that it released.
+            if !text.is_empty() {
+                sse::event("text", &json!({ "text": text }), &mut frame);
+            }
+            match end {
+                None if has_step => return (frame, true),
+                None => {}
+                Some(End::Failed(error)) => {
                     sse::event("error", &error.body(), &mut frame);
                     return (frame, false);
                 }
-                None => {
-                    self.flush_text(&mut frame);
-                    let done = json!({
-                        "finish_reason": reason_name(self.reason),
-                        "usage": self.delivery.finish(),
-                    });
+                Some(End::Done { reason, usage }) => {
+                    let done = json!({"finish_reason": reason_name(reason), "usage": usage});
                     sse::event("done", &done, &mut frame);
                     return (frame, false);
                 }
             }
-        }
-        (frame, true)
-    }
-
-    fn open(&self, frame: &mut String) {
-        let answer = self.delivery.answer();
-        let open = json!({
-            "id": answer.id,
-            "object": "diffusion.trace",
-            "model": answer.model,
-            "prompt_tokens": self.delivery.running_usage().prompt_tokens,
-            "budget": answer.budget,
-        });
-        sse::event("open", &open, frame);
-    }
-
-    /// A step, then the text that it released. (The engine sends the text first.)
-    fn delta(&mut self, delta: &Delta, frame: &mut String) {
-        delta.steps.iter().for_each(|step| self.steps.push(step));
-        self.text.push_str(&delta.text);
-        self.reason = delta.finish.unwrap_or(self.reason);
-        if let Some(step) = self.steps.take(&self.delivery.answer().tokenizer) {
-            sse::event("step", &step, frame);
-            self.flush_text(frame);
-        }
-    }
-
-    fn flush_text(&mut self, frame: &mut String) {
-        if !self.text.is_empty() {
-            let text = std::mem::take(&mut self.text);
-            sse::event("text", &json!({ "text": text }), frame);
         }
     }
 }

@@ -1,4 +1,6 @@
-//! Reading a request body: media type, size and time limits.
+//! Reading a request body: media type, size and time limits, the budget of bytes in flight.
+
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -6,22 +8,39 @@ use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use futures_util::StreamExt;
 
+use super::bytes::Share;
 use super::settings::Settings;
 use crate::error::{ApiError, ErrorCode};
+use crate::state::AppState;
+
+/// A body of which nothing arrives for this long gets 408, so that a stalled one does not hold its
+/// bytes for the whole time limit.
+const STALL: Duration = Duration::from_secs(10);
+
+/// A request body, and what it holds of the budget of bytes in flight.
+#[derive(Debug)]
+pub struct Received {
+    /// The body.
+    pub bytes: Vec<u8>,
+    /// Held until the request is admitted.
+    pub share: Share,
+}
 
 /// The bytes of a JSON body.
 ///
 /// # Errors
-/// `unsupported_media_type`, `request_too_large`, `request_timeout`, or `invalid_json` for an
-/// incomplete body.
-pub async fn read(request: Request, settings: &Settings) -> Result<Vec<u8>, ApiError> {
+/// `unsupported_media_type`, `request_too_large`, `request_timeout`, `overloaded` if too many bytes
+/// are in flight, or `invalid_json` for an incomplete body.
+pub async fn read(request: Request, state: &AppState) -> Result<Received, ApiError> {
+    let settings = state.settings();
     check_media_type(request.headers())?;
     let declared = request.headers().get(CONTENT_LENGTH);
     let declared = declared.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if declared.is_some_and(|length| length > settings.max_body_bytes) {
         return Err(too_large(settings));
     }
-    let all = collect(request.into_body(), settings);
+    let room = (declared, state.bytes().share());
+    let all = collect(request.into_body(), settings, room);
     tokio::time::timeout(settings.body_timeout, all)
         .await
         .unwrap_or_else(|_| {
@@ -31,10 +50,19 @@ pub async fn read(request: Request, settings: &Settings) -> Result<Vec<u8>, ApiE
         })
 }
 
-async fn collect(body: Body, settings: &Settings) -> Result<Vec<u8>, ApiError> {
+/// The body, with its `declared` length and its share of the budget.
+async fn collect(
+    body: Body,
+    settings: &Settings,
+    (declared, mut share): (Option<usize>, Share),
+) -> Result<Received, ApiError> {
     let mut frames = body.into_data_stream();
     let mut bytes = Vec::new();
-    while let Some(frame) = frames.next().await {
+    loop {
+        let frame = tokio::time::timeout(STALL, frames.next()).await;
+        let Some(frame) = frame.map_err(|_| stalled())? else {
+            return Ok(Received { bytes, share });
+        };
         let frame = frame.map_err(|_| {
             ApiError::new(
                 ErrorCode::InvalidJson,
@@ -44,9 +72,19 @@ async fn collect(body: Body, settings: &Settings) -> Result<Vec<u8>, ApiError> {
         if bytes.len() + frame.len() > settings.max_body_bytes {
             return Err(too_large(settings));
         }
+        share.grow(frame.len()).await?;
+        if bytes.is_empty() {
+            // Room at once: a growing copy would take up to three times the body.
+            bytes.reserve_exact(declared.unwrap_or(0).max(frame.len()));
+        }
         bytes.extend_from_slice(&frame);
     }
-    Ok(bytes)
+}
+
+fn stalled() -> ApiError {
+    let seconds = STALL.as_secs();
+    let message = format!("nothing of the body arrived for {seconds} s");
+    ApiError::new(ErrorCode::RequestTimeout, message)
 }
 
 fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {

@@ -2,6 +2,7 @@
 
 pub mod authorization;
 pub mod body;
+pub mod bytes;
 pub mod client;
 pub mod keys;
 pub mod limits;

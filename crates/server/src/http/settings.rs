@@ -9,6 +9,13 @@ use super::keys::ApiKeys;
 pub struct Settings {
     /// Most bytes of a request body; larger ones get 413.
     pub max_body_bytes: usize,
+    /// Bytes of request bodies that may be in flight together: received or being decoded, each
+    /// byte counted twice. Further bodies wait for 2 seconds and get 429.
+    pub max_bytes_in_flight: usize,
+    /// Most sequences of a request, prompts times `n` or `best_of`; more get 400.
+    pub max_sequences: u32,
+    /// Most tokens of a request over all its sequences, see [`crate::pipeline`]; more get 400.
+    pub max_request_tokens: u64,
     /// Time for a whole request body to arrive; later ones get 408.
     pub body_timeout: Duration,
     /// Time for a whole header block to arrive, idle time included; then the connection is closed.
@@ -38,6 +45,9 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             max_body_bytes: 16 << 20,
+            max_bytes_in_flight: 256 << 20,
+            max_sequences: 1024,
+            max_request_tokens: 1 << 21,
             body_timeout: Duration::from_secs(60),
             header_timeout: Duration::from_secs(30),
             max_header_bytes: 64 << 10,

@@ -4,14 +4,17 @@ use decode::Constraint;
 
 use crate::backend::Backend;
 use crate::error::ApiError;
+use crate::http::body::Received;
+use crate::pipeline::caps::Caps;
 use crate::pipeline::encode::{self, Prompt};
-use crate::pipeline::generation::Generation;
+use crate::pipeline::generation::{Generation, Input};
+use crate::pipeline::work::Wanted;
 use crate::state::AppState;
 
 /// A request with its prompts as ids, within all limits.
 #[derive(Debug)]
 pub struct Admitted {
-    /// The request.
+    /// The request, without its prompts.
     pub generation: Generation,
     /// One per prompt.
     pub prompts: Vec<Prompt>,
@@ -20,71 +23,95 @@ pub struct Admitted {
 }
 
 /// Reads a request with `read`, encodes its prompts and compiles its grammar. Work on a body of
-/// more than [`crate::Settings::inline_encode_bytes`] bytes runs off the async threads.
+/// more than [`crate::Settings::inline_encode_bytes`] bytes, chat templates and grammars run off
+/// the async threads. The body's share of the bytes in flight is held until the end, or, if the
+/// client leaves, until the work that runs then ends.
 ///
 /// # Errors
-/// Those of `read`; prompts that cannot be encoded or do not fit the context; a grammar that is
-/// refused.
+/// Those of `read`; prompts that cannot be encoded or do not fit the context; more sequences or
+/// tokens than a request may have; a grammar that is refused; `overloaded`.
 pub async fn admit<T: Send + 'static>(
     state: &AppState,
-    bytes: usize,
-    read: impl FnOnce(&Backend) -> Result<(T, Generation), ApiError> + Send + 'static,
+    body: Received,
+    read: impl FnOnce(&[u8], &Backend) -> Result<(T, Generation), ApiError> + Send + 'static,
 ) -> Result<(T, Admitted), ApiError> {
-    let backend = state.backend()?.clone();
-    let encoding = backend.clone();
-    let encode = move || {
-        let (own, generation) = read(&encoding)?;
-        let limits = encoding.engine.limits();
-        let prompts = encode::prompts(&encoding.tokenizer, &generation, limits)?;
-        let admitted = Admitted {
-            generation,
-            prompts,
-            constraint: None,
+    let backend = state.backend()?;
+    let caps = Caps::new(state.settings(), backend.engine.limits());
+    let Received { bytes, share } = body;
+    let length = bytes.len();
+    let pool = state.pools().of_body(length);
+    let (reader, encoder) = (backend.clone(), backend.clone());
+    let read = move || {
+        let (own, generation) = read(&bytes, &reader)?;
+        caps.check_sequences(&generation)?;
+        Ok((own, generation))
+    };
+    let encode = move |generation, wanted: &Wanted| encoded(&encoder, caps, generation, wanted);
+    let (own, admitted, share) = if length > state.settings().inline_encode_bytes {
+        let work = move |wanted: &Wanted| {
+            let (own, generation) = read()?;
+            wanted.check()?;
+            Ok((own, encode(generation, wanted)?, share))
         };
-        Ok((own, admitted))
+        pool.run(work).await?
+    } else {
+        let (own, generation) = read()?;
+        let admitted = match generation.input {
+            Input::Chat(_) => pool.run(move |wanted| encode(generation, wanted)).await?,
+            _ => encode(generation, &Wanted::new().1)?,
+        };
+        (own, admitted, share)
     };
-    let (own, admitted) = off_thread(state, bytes, encode).await?;
-    let Some(structured) = admitted.generation.structured.clone() else {
-        return Ok((own, admitted));
-    };
-    let grammars = state.grammars().clone();
-    let compile = move || grammars.compile(&backend, &structured);
-    let constraint = Some(blocking(state, compile).await?);
-    Ok((
-        own,
-        Admitted {
-            constraint,
-            ..admitted
-        },
-    ))
+    let admitted = compiled(state, admitted).await?;
+    drop(share);
+    Ok((own, admitted))
 }
 
-/// Runs `work` on a body of `bytes` bytes: here if it is short, else off the async threads.
+/// The request with encoded prompts; their texts are dropped.
+fn encoded(
+    backend: &Backend,
+    caps: Caps,
+    mut generation: Generation,
+    wanted: &Wanted,
+) -> Result<Admitted, ApiError> {
+    let limits = backend.engine.limits();
+    let prompts = encode::prompts(&backend.tokenizer, &generation, limits, wanted)?;
+    caps.check_tokens(&generation, &prompts)?;
+    generation.input = Input::Texts(Vec::new());
+    Ok(Admitted {
+        generation,
+        prompts,
+        constraint: None,
+    })
+}
+
+/// The request with its grammar, if it has one.
+async fn compiled(state: &AppState, admitted: Admitted) -> Result<Admitted, ApiError> {
+    let Some(structured) = admitted.generation.structured.clone() else {
+        return Ok(admitted);
+    };
+    let (grammars, backend) = (state.grammars().clone(), state.backend()?.clone());
+    let compile = move |_: &Wanted| grammars.compile(&backend, &structured);
+    let constraint = Some(state.pools().grammars.run(compile).await?);
+    Ok(Admitted {
+        constraint,
+        ..admitted
+    })
+}
+
+/// Runs `work` on a body off the async threads; its share of the bytes in flight is held until the
+/// work ends.
 ///
 /// # Errors
-/// Those of `work`.
+/// Those of `work`; `overloaded`.
 pub async fn off_thread<T: Send + 'static>(
     state: &AppState,
-    bytes: usize,
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    body: Received,
+    work: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    if bytes <= state.settings().inline_encode_bytes {
-        return work();
-    }
-    blocking(state, work).await
-}
-
-/// Runs `work` off the async threads, on at most one thread per core.
-async fn blocking<T: Send + 'static>(
-    state: &AppState,
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let permit = state
-        .encoders()
-        .acquire()
-        .await
-        .map_err(|_| ApiError::internal())?;
-    let done = tokio::task::spawn_blocking(work).await;
-    drop(permit);
-    done.map_err(|_| ApiError::internal())?
+    let pool = state.pools().of_body(body.bytes.len());
+    let (done, _share) = pool
+        .run(move |_| Ok((work(&body.bytes)?, body.share)))
+        .await?;
+    Ok(done)
 }

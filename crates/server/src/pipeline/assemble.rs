@@ -47,9 +47,14 @@ impl Delta {
     }
 }
 
-/// The failure of a sequence, for the log.
+/// Why a sequence ended without an answer, one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure(pub String);
+pub enum Failure {
+    /// The server failed; only the log has the reason.
+    Failed(String),
+    /// The grammar of the request cannot go on; the client gets the reason.
+    Refused(String),
+}
 
 /// Turns the events of one sequence into the deltas of one choice.
 #[derive(Clone, Debug)]
@@ -135,7 +140,8 @@ impl ChoiceAssembler {
                 self.finish(finished.reason, delta);
                 delta.stats = Some(finished.stats);
             }
-            Event::Refused { message } | Event::Failed { message } => return Err(Failure(message)),
+            Event::Refused { message } => return Err(Failure::Refused(message)),
+            Event::Failed { message } => return Err(Failure::Failed(message)),
         }
         Ok(())
     }

@@ -46,7 +46,8 @@ impl Stream for Choice {
             };
             if next.is_none() {
                 this.events = None;
-                return Poll::Ready(Some(Err(Failure("the engine has stopped".to_owned()))));
+                let message = "the engine has stopped".to_owned();
+                return Poll::Ready(Some(Err(Failure::Failed(message))));
             }
             // Events that are queued already go into the same delta.
             while let Some(event) = next {

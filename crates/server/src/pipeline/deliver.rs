@@ -8,8 +8,8 @@ use futures_util::stream::SelectAll;
 use step::TokenId;
 use text::Tokenizer;
 
-use crate::error::ApiError;
-use crate::pipeline::assemble::Delta;
+use crate::error::{ApiError, ErrorCode};
+use crate::pipeline::assemble::{Delta, Failure};
 use crate::pipeline::best_of;
 use crate::pipeline::choice::Choice;
 use crate::pipeline::lanes::Lanes;
@@ -37,6 +37,8 @@ pub struct Answer {
     pub best_of: usize,
     /// Budget of the choices of the first prompt.
     pub budget: u32,
+    /// The request field that gave the grammar, if there is one.
+    pub grammar: Option<&'static str>,
     /// For the texts of single tokens.
     pub tokenizer: Arc<Tokenizer>,
 }
@@ -97,10 +99,7 @@ impl Delivery {
         let delta = match next {
             Ok(delta) => delta,
             Err(failure) => {
-                self.record
-                    .span()
-                    .in_scope(|| tracing::error!("{}", failure.0));
-                let error = ApiError::internal();
+                let error = self.error(failure);
                 self.record.fail(&error);
                 return Some(Err(error));
             }
@@ -111,6 +110,22 @@ impl Delivery {
         }
         self.record.observe(&delta);
         Some(Ok(delta))
+    }
+
+    /// What the client learns of `failure`.
+    fn error(&self, failure: Failure) -> ApiError {
+        match failure {
+            Failure::Failed(message) => {
+                let span = self.record.span();
+                span.in_scope(|| tracing::error!("{message}"));
+                ApiError::internal()
+            }
+            Failure::Refused(message) => {
+                let field = self.answer.grammar.unwrap_or("response_format");
+                let rest = format!("was refused during the generation: {message}");
+                ApiError::field(ErrorCode::InvalidValue, field, rest)
+            }
+        }
     }
 
     /// The whole answer: every choice as the join of its deltas, by index, and the final usage. Of

@@ -9,9 +9,17 @@ use text::{Message, TextError, Tokenizer};
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::pipeline::code::is_code_shaped;
 use crate::pipeline::generation::{Generation, Input};
+use crate::pipeline::work::Wanted;
 
 /// Most tokens of a chat answer whose request sets no limit.
 pub const MAX_DEFAULT_TOKENS: u32 = 1024;
+
+/// Text of at most this many bytes is always encoded where the number of its tokens is not limited
+/// by the context: by `/tokenize`, and if the request asks for truncation. (Cutting it before it is
+/// encoded could change its tokens.)
+pub const FREE_BYTES: usize = 1 << 20;
+/// Bytes per token that are assumed of a tokenizer whose tokens have no greatest length.
+const UNKNOWN_TOKEN_BYTES: usize = 512;
 
 /// One encoded prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,19 +43,34 @@ impl Prompt {
     }
 }
 
-/// The prompts of `request` as ids, each with the budget of its choices.
+/// The prompts of `request` as ids, each with the budget of its choices. A text with more bytes
+/// than the longest tokens of a full context have is refused before it is encoded. Ends between two
+/// prompts if the request is not `wanted` any more.
 ///
 /// # Errors
 /// Prompts without tokens, or that do not fit the context with their budget; faults of the chat
 /// template.
-pub fn prompts(
+pub(crate) fn prompts(
     tokenizer: &Tokenizer,
     request: &Generation,
     limits: Limits,
+    wanted: &Wanted,
 ) -> Result<Vec<Prompt>, ApiError> {
     let field = request.names.prompt;
     let echo = request.text.echo;
-    let fault = |error| encode_fault(error, field);
+    let room = Room::new(tokenizer, limits);
+    let truncates = request.truncate.is_some();
+    let encode = |text: &str, specials: bool| {
+        wanted.check()?;
+        room.check(text, field, truncates)?;
+        let ids = tokenizer.encode(text, specials);
+        ids.map_err(|error| encode_fault(error, field))
+    };
+    let surplus = |ids: &[TokenId]| {
+        request
+            .truncate
+            .map_or(0, |kept| ids.len().saturating_sub(kept))
+    };
     let specials = request.text.detokenizer();
     let text_of = |ids: &[TokenId]| {
         let mut detokenizer = tokenizer.detokenizer(specials);
@@ -55,6 +78,7 @@ pub fn prompts(
     };
     let suffix: Arc<[TokenId]> = match &request.suffix {
         Some(suffix) => {
+            room.check(suffix, "suffix", false)?;
             let ids = tokenizer.encode(suffix, false);
             ids.map_err(|error| encode_fault(error, "suffix"))?.into()
         }
@@ -62,12 +86,11 @@ pub fn prompts(
     };
     let code_suffix = request.suffix.as_deref().is_some_and(is_code_shaped);
     let mut prompts = Vec::with_capacity(request.input.prompts());
-    let mut push = |mut ids: Vec<TokenId>, mut text: String| {
-        if let Some(kept) = request.truncate.filter(|kept| *kept < ids.len()) {
-            ids.drain(..ids.len() - kept);
-            text = text_of(&ids);
-        }
+    let mut push = |mut ids: Vec<TokenId>, text: Option<String>| {
+        let cut = surplus(&ids);
+        ids.drain(..cut);
         let max_tokens = budget(request, (ids.len(), suffix.len()), limits)?;
+        let text = text.filter(|_| cut == 0).unwrap_or_else(|| text_of(&ids));
         let code = code_suffix || is_code_shaped(&text);
         let echo = if echo { text } else { String::new() };
         prompts.push(Prompt {
@@ -82,13 +105,16 @@ pub fn prompts(
     match &request.input {
         Input::Texts(texts) => {
             for text in texts {
-                let ids = tokenizer.encode(text, request.add_special_tokens);
-                push(ids.map_err(fault)?, text.clone())?;
+                push(
+                    encode(text, request.add_special_tokens)?,
+                    Some(text.clone()),
+                )?;
             }
         }
         Input::Ids(lists) => {
             for ids in lists {
-                push(ids.clone(), text_of(ids))?;
+                wanted.check()?;
+                push(ids.clone(), None)?;
             }
         }
         Input::Chat(messages) => {
@@ -96,8 +122,8 @@ pub fn prompts(
                 true => open_chat_text(tokenizer, messages),
                 false => chat_text(tokenizer, messages),
             };
-            let text = text.map_err(fault)?;
-            push(tokenizer.encode(&text, false).map_err(fault)?, text)?;
+            let text = text.map_err(|error| encode_fault(error, field))?;
+            push(encode(&text, false)?, Some(text))?;
         }
     }
     Ok(prompts)
@@ -106,12 +132,14 @@ pub fn prompts(
 /// The ids of `text`, the field `prompt` of a request.
 ///
 /// # Errors
-/// A text that cannot be encoded.
+/// A text that cannot be encoded, or of more than [`FREE_BYTES`] bytes that cannot fit the context.
 pub fn text(
     tokenizer: &Tokenizer,
+    limits: Limits,
     text: &str,
     add_special_tokens: bool,
 ) -> Result<Vec<TokenId>, ApiError> {
+    Room::new(tokenizer, limits).check(text, "prompt", true)?;
     let ids = tokenizer.encode(text, add_special_tokens);
     ids.map_err(|error| encode_fault(error, "prompt"))
 }
@@ -119,10 +147,59 @@ pub fn text(
 /// The ids of a chat, the field `messages` of a request, up to the opening of the assistant's turn.
 ///
 /// # Errors
-/// Faults of a text or of the chat template.
-pub fn chat(tokenizer: &Tokenizer, messages: &[Message]) -> Result<Vec<TokenId>, ApiError> {
-    let ids = chat_text(tokenizer, messages).and_then(|text| tokenizer.encode(&text, false));
-    ids.map_err(|error| encode_fault(error, "messages"))
+/// Faults of a text or of the chat template; a text of more than [`FREE_BYTES`] bytes that cannot
+/// fit the context.
+pub fn chat(
+    tokenizer: &Tokenizer,
+    limits: Limits,
+    messages: &[Message],
+) -> Result<Vec<TokenId>, ApiError> {
+    let fault = |error| encode_fault(error, "messages");
+    let text = chat_text(tokenizer, messages).map_err(fault)?;
+    Room::new(tokenizer, limits).check(&text, "messages", true)?;
+    tokenizer.encode(&text, false).map_err(fault)
+}
+
+/// How many bytes of text can fit the context.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    context: usize,
+    longest: usize,
+}
+
+impl Room {
+    fn new(tokenizer: &Tokenizer, limits: Limits) -> Self {
+        Self {
+            context: limits.max_model_len as usize,
+            longest: tokenizer
+                .longest_token_bytes()
+                .unwrap_or(UNKNOWN_TOKEN_BYTES),
+        }
+    }
+
+    /// Refuses a `text` of the field `field` that has more tokens than the context, whatever its
+    /// tokens are. If it `may_exceed` the context, [`FREE_BYTES`] are allowed in any case.
+    fn check(self, text: &str, field: &str, may_exceed: bool) -> Result<(), ApiError> {
+        let Self { context, longest } = self;
+        let fits = context.saturating_mul(longest);
+        let most = match may_exceed {
+            true => fits.max(FREE_BYTES),
+            false => fits,
+        };
+        if text.len() <= most {
+            return Ok(());
+        }
+        let rest = format!(
+            "has {} bytes, expected at most {most}: this model's maximum context length is \
+             {context} tokens, of at most {longest} bytes each",
+            text.len()
+        );
+        Err(ApiError::field(
+            ErrorCode::ContextLengthExceeded,
+            field,
+            rest,
+        ))
+    }
 }
 
 /// A chat in the model's template, up to the opening of the assistant's turn.

@@ -5,9 +5,6 @@ use engine::decoding::Decoding;
 use step::{Bias, TokenId};
 use text::{GrammarSpec, Message, SpecialTokens};
 
-/// Most sequences of one request: prompts times `best_of`.
-pub const MAX_SEQUENCES: usize = 1024;
-
 /// One generation request, checked field by field; nothing is encoded yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generation {

@@ -3,6 +3,7 @@
 pub mod admit;
 pub mod assemble;
 pub(crate) mod best_of;
+pub(crate) mod caps;
 pub(crate) mod choice;
 pub(crate) mod code;
 pub mod deliver;
@@ -17,3 +18,4 @@ pub(crate) mod spans;
 pub mod submit;
 pub mod usage;
 pub(crate) mod waiting;
+pub(crate) mod work;

@@ -48,10 +48,11 @@ pub fn submit(
         Some(first) if first.trace => Lanes::new(first),
         _ => Lanes::default(),
     };
+    let pages = pages(backend, &admitted);
     let streams = backend
         .engine
         .submit(requests)
-        .map_err(|error| refusal(backend, error, generation))
+        .map_err(|error| refusal(backend, error, generation, pages))
         .inspect_err(|error| record.fail(error))?;
     record.accepted(streams.len());
     let choices = choices(state, backend, &admitted, streams);
@@ -66,6 +67,7 @@ pub fn submit(
         logprobs: generation.logprobs,
         n: generation.n as usize,
         best_of: generation.best_of as usize,
+        grammar: generation.structured.as_ref().map(|given| given.field),
         tokenizer: Arc::clone(&backend.tokenizer),
         budget: admitted.prompts.first().map_or(0, |first| first.max_tokens),
         prompts: admitted
@@ -185,11 +187,32 @@ fn sequence(backend: &Backend, admitted: &Admitted, prompt: &Prompt, seed: u64) 
     }
 }
 
-fn refusal(backend: &Backend, error: SubmitError, generation: &Generation) -> ApiError {
+/// KV pages that the largest sequence of a request may need.
+fn pages(backend: &Backend, admitted: &Admitted) -> u32 {
+    let limits = backend.engine.limits();
+    let decoding = &admitted.generation.decoding;
+    let needed = |prompt: &Prompt| {
+        let tokens = u32::try_from(prompt.tokens()).unwrap_or(u32::MAX);
+        limits.worst_case_pages(tokens, prompt.max_tokens, decoding)
+    };
+    admitted.prompts.iter().map(needed).max().unwrap_or(0)
+}
+
+/// Seconds after which a request whose sequences need up to `pages` KV pages each may find a place:
+/// one for every batch of waiting sequences, as many as places and pages allow, and one more while
+/// too few pages are free.
+fn retry_after(limits: engine::Limits, load: engine::Load, pages: u32) -> u32 {
+    let by_memory = limits.pages / pages.max(1);
+    let batch = limits.max_running.min(by_memory).max(1);
+    let free = limits.pages.saturating_sub(load.pages_used);
+    load.waiting / batch + u32::from(free < pages)
+}
+
+fn refusal(backend: &Backend, error: SubmitError, generation: &Generation, pages: u32) -> ApiError {
     match error {
-        SubmitError::Overloaded { waiting } => {
-            let running = backend.engine.limits().max_running.max(1);
-            ApiError::overloaded(waiting / running)
+        SubmitError::Overloaded { .. } => {
+            let (limits, load) = (backend.engine.limits(), backend.engine.load());
+            ApiError::overloaded(retry_after(limits, load, pages))
         }
         SubmitError::Stopped => ApiError::internal(),
         SubmitError::Refused(
@@ -220,3 +243,6 @@ fn refusal(backend: &Backend, error: SubmitError, generation: &Generation) -> Ap
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -85,7 +85,7 @@ async fn a_full_queue_refuses_whole_requests() {
         .until(|server| server.state.shutdown().in_flight() == 2)
         .await;
     // Submission takes the places of the queue, so no step of the engine is needed.
-    let body = completion(json!({"n": 4})).to_string();
+    let body = completion(json!({"n": 3})).to_string();
     let request = Request::post("/v1/completions")
         .body(Body::from(body))
         .unwrap();
@@ -96,6 +96,17 @@ async fn a_full_queue_refuses_whole_requests() {
     let error: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(error["error"]["type"], "rate_limit_error");
     assert_eq!(error["error"]["code"], "overloaded");
+    // One that never fits is not worth another try.
+    let (status, answer) = server
+        .post("/v1/completions", &completion(json!({"n": 4})))
+        .await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(answer["error"]["param"], "n");
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("at most 3 sequences (engine.max_waiting)"),
+        "{message}"
+    );
     gate.0.open();
     for answer in [first, second] {
         assert_eq!(answer.await.unwrap().unwrap().status(), StatusCode::OK);
@@ -108,32 +119,34 @@ async fn a_full_queue_refuses_whole_requests() {
 async fn lower_priorities_start_first() {
     let (server, gate) = gated(1, 8);
     let order = Arc::new(Mutex::new(Vec::new()));
-    let spawn = |path: &'static str, priority: Option<i32>, body: Value| {
+    let (completions, chats) = ("/v1/completions", "/v1/chat/completions");
+    let first = {
         let (server, order) = (server.clone(), Arc::clone(&order));
         tokio::spawn(async move {
-            assert_eq!(server.post(path, &body).await.0, StatusCode::OK);
-            order.lock().unwrap().push(priority);
+            server.complete(json!({"max_tokens": 4})).await;
+            order.lock().unwrap().push(None);
         })
     };
-    let (completions, chats) = ("/v1/completions", "/v1/chat/completions");
-    let mut answers = vec![spawn(
-        completions,
-        None,
-        completion(json!({"max_tokens": 4})),
-    )];
+    let mut answers = vec![first];
     // The first one holds the only place of the batch.
     server.until(|server| server.counters.steps() == 1).await;
-    for (waiting, priority) in (1..).zip([7, 0, -3, 0, i32::MAX]) {
-        let fields = json!({"priority": priority, "max_tokens": 4});
-        let (path, body) = match waiting % 2 {
+    for (turn, priority) in (1_u32..).zip([7, 0, -3, 0, i32::MAX]) {
+        let fields = json!({"priority": priority, "max_tokens": 4, "stream": true});
+        let (path, body) = match turn % 2 {
             0 => (chats, chat(fields)),
             _ => (completions, completion(fields)),
         };
-        answers.push(spawn(path, Some(priority), body));
-        let known = |server: &crate::common::Server| server.engine.load().waiting == waiting;
-        server
-            .until(|server| known(server) || server.state.shutdown().in_flight() == waiting + 1)
-            .await;
+        let request = Request::post(path)
+            .body(Body::from(body.to_string()))
+            .unwrap();
+        // A stream begins once its sequence is in the queue.
+        let stream = tower::ServiceExt::oneshot(server.router.clone(), request);
+        let stream = stream.await.unwrap().into_body();
+        let order = Arc::clone(&order);
+        answers.push(tokio::spawn(async move {
+            http_body_util::BodyExt::collect(stream).await.unwrap();
+            order.lock().unwrap().push(Some(priority));
+        }));
     }
     gate.0.open();
     for answer in answers {

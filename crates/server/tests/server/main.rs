@@ -1,6 +1,7 @@
 //! The HTTP server over the simulated model, from the outside.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod attacks;
 mod best_of;
 mod common;
 mod errors;

@@ -16,10 +16,12 @@ use super::types::REQUIRED;
 use crate::error::{ApiError, ErrorCode, clip};
 
 /// Most values of a body, not counting the members of integer lists.
-const MAX_VALUES: usize = 1 << 20;
+const MAX_VALUES: usize = 1 << 18;
+/// Most members of all integer lists of a body.
+const MAX_INTEGERS: usize = 1 << 21;
 
 /// The bytes of one JSON object: valid syntax, no key twice in an object, at most 128 levels deep,
-/// at most 2^20 values besides the members of integer lists.
+/// at most 2^18 values besides the members of integer lists, and 2^21 of those.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonBody<'a>(&'a [u8]);
 
@@ -37,8 +39,11 @@ impl<'a> JsonBody<'a> {
             return Err(invalid("it is empty".to_owned()));
         }
         let mut reader = serde_json::Deserializer::from_slice(bytes);
-        let mut values = MAX_VALUES;
-        let kind = Walk(&mut values)
+        let mut left = Left {
+            values: MAX_VALUES,
+            integers: MAX_INTEGERS,
+        };
+        let kind = Walk(&mut left)
             .deserialize(&mut reader)
             .and_then(|kind| reader.end().map(|()| kind))
             .map_err(|error| invalid(format!("line {} column {}", error.line(), error.column())))?;
@@ -159,8 +164,14 @@ impl Kind {
     }
 }
 
-/// Walks one value without keeping it; counts its parts against what is left of the budget.
-struct Walk<'a>(&'a mut usize);
+/// What is left of the numbers of parts that a body may have.
+struct Left {
+    values: usize,
+    integers: usize,
+}
+
+/// Walks one value without keeping it; counts its parts against what is left.
+struct Walk<'a>(&'a mut Left);
 
 impl<'de> DeserializeSeed<'de> for Walk<'_> {
     type Value = Kind;
@@ -206,8 +217,9 @@ impl<'de> Visitor<'de> for Walk<'_> {
         while let Some(kind) = list.next_element_seed(Walk(self.0))? {
             if kind == Kind::Integer && !mixed {
                 integers += 1;
+                take(&mut self.0.integers, 1)?;
             } else {
-                take(self.0, 1 + std::mem::take(&mut integers))?;
+                take(&mut self.0.values, 1 + std::mem::take(&mut integers))?;
                 mixed = true;
             }
         }
@@ -217,7 +229,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Kind, A::Error> {
         let mut keys = HashSet::new();
         while let Some(key) = map.next_key::<String>()? {
-            take(self.0, 1)?;
+            take(&mut self.0.values, 1)?;
             if !keys.insert(key) {
                 return Err(A::Error::custom("duplicate key"));
             }
@@ -227,8 +239,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 }
 
-fn take<E: Error>(values: &mut usize, count: usize) -> Result<(), E> {
-    *values = values
+fn take<E: Error>(left: &mut usize, count: usize) -> Result<(), E> {
+    *left = left
         .checked_sub(count)
         .ok_or_else(|| E::custom("too many values"))?;
     Ok(())

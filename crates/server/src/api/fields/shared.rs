@@ -17,11 +17,13 @@ use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::encode::MAX_DEFAULT_TOKENS;
 use crate::pipeline::generation::{
-    FieldNames, Generation, Input, MAX_SEQUENCES, SamplingFields, Stops, TextFields,
+    FieldNames, Generation, Input, SamplingFields, Stops, TextFields,
 };
 
 const MAX_STOPS: usize = 64;
 const MAX_STOP_CHARS: usize = 1024;
+/// Most bytes of all stop strings of a request.
+const MAX_STOP_BYTES: usize = MAX_STOPS * MAX_STOP_CHARS;
 
 /// `n` and `best_of`.
 pub type Choices = Int<1, 128>;
@@ -160,7 +162,7 @@ impl Shared {
         let n = self.n();
         let best_of = own.best_of.map_or(n, Int::count);
         self.check_min_tokens(own.max_tokens)?;
-        check_sequences(own.input.prompts(), best_of, n)?;
+        check_stops(&self.stops.strings)?;
         let structured = self.grammars.one(&self.stops)?;
         let decoding = diffusion::resolve(&self.spec)?;
         self.optional.support()?;
@@ -233,24 +235,14 @@ impl Shared {
     }
 }
 
-/// Checks the sequences of `prompts` prompts, `best_of` each for `n` choices.
-fn check_sequences(prompts: usize, best_of: u32, n: u32) -> Result<(), ApiError> {
-    let (name, choices) = if best_of > n {
-        ("best_of", best_of)
-    } else {
-        ("n", n)
-    };
-    if prompts * choices as usize <= MAX_SEQUENCES {
+/// Checks the bytes of all stop strings together.
+fn check_stops(stops: &[String]) -> Result<(), ApiError> {
+    let bytes: usize = stops.iter().map(String::len).sum();
+    if bytes <= MAX_STOP_BYTES {
         return Ok(());
     }
-    let param = if prompts > MAX_SEQUENCES {
-        "prompt"
-    } else {
-        name
-    };
-    let rest =
-        format!("allows at most {MAX_SEQUENCES} prompts times {name}, got {prompts} x {choices}");
-    Err(invalid(param, rest))
+    let rest = format!("must have at most {MAX_STOP_BYTES} bytes in all, got {bytes}");
+    Err(invalid("stop", rest))
 }
 
 /// Refuses a model that is not the served one; a request may leave it out.

@@ -73,6 +73,7 @@ fn the_number_of_values_is_bounded_but_for_integer_lists() {
         format!(r#"{{"name": "x", "a": [{items}]}}"#)
     };
     assert!(read(&list("1", 1 << 21)).is_ok());
+    assert_eq!(fault(&list("1", (1 << 21) + 1)).0, ErrorCode::InvalidJson);
     assert_eq!(fault(&list("{}", 1 << 21)).0, ErrorCode::InvalidJson);
     let mixed = list("1", 1 << 21).replace("]", ",{}]");
     assert_eq!(fault(&mixed).0, ErrorCode::InvalidJson);

@@ -1,0 +1,165 @@
+//! The steps of a traced sequence, merged as they come: a client that reads slowly costs the memory of
+//! one canvas, not of all steps.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use engine::FinishReason;
+use text::Tokenizer;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::steps::{StepEvent, Steps};
+use crate::error::ApiError;
+use crate::pipeline::deliver::Delivery;
+use crate::pipeline::usage::Usage;
+
+/// Reads a delivery to its end, whoever reads what it merges. Dropping it cancels the sequence.
+pub struct Merged {
+    shared: Arc<Shared>,
+    /// Returns the delivery at its end; then none.
+    reader: Option<JoinHandle<Delivery>>,
+}
+
+/// What happened since the last news.
+#[derive(Debug)]
+pub struct News {
+    /// The steps, as one.
+    pub step: Option<StepEvent>,
+    /// The text of these steps, or the rest of the text at the end.
+    pub text: String,
+    /// The end, once.
+    pub end: Option<End>,
+}
+
+/// How the sequence ended.
+#[derive(Debug)]
+pub enum End {
+    /// Completely answered.
+    Done {
+        /// Why it ended.
+        reason: FinishReason,
+        /// The final usage.
+        usage: Usage,
+    },
+    /// With an error.
+    Failed(ApiError),
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Something changed.
+    news: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    steps: Steps,
+    text: String,
+    reason: FinishReason,
+    end: Option<Result<(), ApiError>>,
+}
+
+impl Merged {
+    /// Begins to read `delivery`.
+    pub fn of(delivery: Delivery) -> Self {
+        let state = State {
+            steps: Steps::new(delivery.lanes().clone()),
+            text: String::new(),
+            reason: FinishReason::Stop,
+            end: None,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            news: Notify::new(),
+        });
+        let reader = tokio::spawn(read(delivery, Arc::clone(&shared)));
+        Self {
+            shared,
+            reader: Some(reader),
+        }
+    }
+
+    /// Waits for a step or the end. After the end, call it no more.
+    pub async fn next(&mut self, tokenizer: &Tokenizer) -> News {
+        loop {
+            let (mut news, ended) = self.shared.take(tokenizer);
+            if let Some(reason) = ended {
+                news.end = Some(self.done(reason).await);
+            }
+            if news.step.is_some() || news.end.is_some() {
+                return news;
+            }
+            self.shared.news.notified().await;
+        }
+    }
+
+    async fn done(&mut self, reason: FinishReason) -> End {
+        let delivery = match self.reader.take() {
+            Some(reader) => reader.await.ok(),
+            None => None,
+        };
+        match delivery {
+            Some(mut delivery) => End::Done {
+                reason,
+                usage: delivery.finish(),
+            },
+            None => End::Failed(ApiError::internal()),
+        }
+    }
+}
+
+impl Drop for Merged {
+    fn drop(&mut self) {
+        if let Some(reader) = &self.reader {
+            reader.abort();
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The news, without the end of a completely answered sequence: of that, the reason.
+    fn take(&self, tokenizer: &Tokenizer) -> (News, Option<FinishReason>) {
+        let mut state = self.state();
+        let step = state.steps.take(tokenizer);
+        let end = state.end.take();
+        // The engine sends the text of a step before the step.
+        let text = match step.is_some() || end.is_some() {
+            true => std::mem::take(&mut state.text),
+            false => String::new(),
+        };
+        let (end, ended) = match end {
+            Some(Ok(())) => (None, Some(state.reason)),
+            Some(Err(error)) => (Some(End::Failed(error)), None),
+            None => (None, None),
+        };
+        (News { step, text, end }, ended)
+    }
+}
+
+/// Merges the deltas of `delivery` into `shared`.
+async fn read(mut delivery: Delivery, shared: Arc<Shared>) -> Delivery {
+    loop {
+        let next = delivery.next().await;
+        let mut state = shared.state();
+        match next {
+            Some(Ok(delta)) => {
+                delta.steps.iter().for_each(|step| state.steps.push(step));
+                state.text.push_str(&delta.text);
+                state.reason = delta.finish.unwrap_or(state.reason);
+            }
+            Some(Err(error)) => state.end = Some(Err(error)),
+            None => state.end = Some(Ok(())),
+        }
+        let ended = state.end.is_some();
+        drop(state);
+        shared.news.notify_one();
+        if ended {
+            return delivery;
+        }
+    }
+}
