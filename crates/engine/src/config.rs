@@ -12,7 +12,8 @@ pub struct EngineConfig {
     /// Most sequences of a step, `>= 1`. So many run at once, and up to half as many more if
     /// clients share the engine.
     pub max_running: u32,
-    /// Most sequences that wait to start.
+    /// Most sequences of one client that wait to start. Half as many more places are open to clients
+    /// with at most an eighth of them.
     pub max_waiting: u32,
     /// Most rows of a step, `>= 1`. A single forward is never split and may exceed it.
     pub row_budget: u32,

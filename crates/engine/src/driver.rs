@@ -9,12 +9,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use step::{BatchOutput, ExecuteError, Executor};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use crate::config::EngineConfig;
 use crate::engine::Engine;
 use crate::event::Event;
 use crate::handle::{Handle, Shared, Submission};
+use crate::places::Place;
 use crate::pool::Pool;
 use crate::report::Observer;
 use crate::sequence::SequenceId;
@@ -76,7 +77,7 @@ struct Driver {
 struct Client {
     events: mpsc::Sender<Event>,
     /// The place in the queue, until the sequence starts.
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
 }
 
 impl Driver {

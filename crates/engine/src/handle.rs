@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use decode::as_index;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use crate::event::Event;
 use crate::limits::Limits;
+use crate::places::{Place, Places};
 use crate::request::{Refusal, Request};
 
 /// A cheap, cloneable sender of requests to the engine thread. The thread ends once every
@@ -15,7 +16,7 @@ use crate::request::{Refusal, Request};
 #[derive(Clone, Debug)]
 pub struct Handle {
     inbox: mpsc::Sender<Submission>,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
     shared: Arc<Shared>,
     limits: Limits,
 }
@@ -34,7 +35,7 @@ pub(crate) struct Submission {
     pub(crate) request: Request,
     pub(crate) events: mpsc::Sender<Event>,
     /// Given back when the sequence leaves the queue.
-    pub(crate) place: OwnedSemaphorePermit,
+    pub(crate) place: Place,
 }
 
 /// Why a submission was not taken.
@@ -67,10 +68,9 @@ pub struct Load {
 
 impl Handle {
     pub(crate) fn new(limits: Limits) -> (Self, mpsc::Receiver<Submission>, Arc<Shared>) {
-        let queue = as_index(limits.max_waiting);
-        let (inbox, outbox) = mpsc::channel(queue.max(1));
+        let places = Arc::new(Places::new(limits.max_waiting));
+        let (inbox, outbox) = mpsc::channel(as_index(places.capacity()).max(1));
         let shared = Arc::new(Shared::default());
-        let places = Arc::new(Semaphore::new(queue));
         (
             Self {
                 inbox,
@@ -92,13 +92,12 @@ impl Handle {
             self.limits.admit(request)?;
         }
         let mut streams = Vec::with_capacity(requests.len());
-        let count = u32::try_from(requests.len()).unwrap_or(u32::MAX);
         let overloaded = || SubmitError::Overloaded {
             waiting: self.load().waiting,
         };
-        let mut places = Arc::clone(&self.places)
-            .try_acquire_many_owned(count)
-            .map_err(|_| overloaded())?;
+        let take = |request: &Request| self.places.take(request.client);
+        let places: Option<Vec<Place>> = requests.iter().map(take).collect();
+        let places = places.ok_or_else(overloaded)?;
         let slots = self
             .inbox
             .try_reserve_many(requests.len())
@@ -106,13 +105,12 @@ impl Handle {
                 mpsc::error::TrySendError::Full(()) => overloaded(),
                 mpsc::error::TrySendError::Closed(()) => SubmitError::Stopped,
             })?;
-        for (request, slot) in requests.into_iter().zip(slots) {
+        for ((request, place), slot) in requests.into_iter().zip(places).zip(slots) {
             // Every event carries at least one token or one step of progress, but for a few at
             // the start and at the end. So the channel never overflows and the engine never waits
             // for a reader.
             let room = as_index(request.max_tokens) * (1 + usize::from(request.trace)) + 8;
             let (events, stream) = mpsc::channel(room);
-            let place = places.split(1).expect("one place was acquired per request");
             slot.send(Submission {
                 request,
                 events,

@@ -13,6 +13,7 @@ mod job;
 mod layout;
 mod limits;
 mod pages;
+mod places;
 mod pool;
 mod report;
 mod request;

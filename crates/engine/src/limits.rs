@@ -21,7 +21,7 @@ pub struct Limits {
     pub pages: u32,
     /// Most sequences of a step.
     pub max_running: u32,
-    /// Most sequences that wait for a place in the batch.
+    /// Most sequences of one client that wait for a place in the batch.
     pub max_waiting: u32,
     /// Block length of the network of `learned_filter`, if there is one.
     pub filter: Option<u32>,

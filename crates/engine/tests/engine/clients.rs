@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use asynclane_engine::{ClientId, EngineConfig, Rank, Request, SequenceId, WaitOrder};
+use asynclane_engine::{ClientId, EngineConfig, Rank, Request, SequenceId, SubmitError, WaitOrder};
 use sim::{Fidelity, SimConfig, SimExecutor};
 
-use crate::common::{Lab, Outcome, Rng, ShowSeed, alone, config, request, seeds, sim};
+use crate::common::{
+    Lab, Outcome, Rig, Rng, ShowSeed, alone, config, request, request_of, seeds, sim,
+};
 
 /// One token a step. A prefill computes prompt and budget, a decode forward 16 rows.
 const BLOCKS: &str = "schedule=block_wise,commit=top_k,tokens_per_step=1,cache=dual,\
@@ -292,6 +294,33 @@ fn a_client_that_is_not_alone_leaves_pages_to_others() {
     };
     assert_eq!(run(false), (8, false));
     assert_eq!(run(true), (7, true));
+}
+
+/// A client that fills the queue does not shut others out.
+#[test]
+fn a_full_queue_has_room_for_another_client() {
+    let config = EngineConfig {
+        max_running: 1,
+        max_waiting: 16,
+        ..config()
+    };
+    let rig = Rig::new(&config, None);
+    let of = |client, count: u64| {
+        let request = |number| Request {
+            client: ClientId(client),
+            ..request_of(number)
+        };
+        rig.handle.submit((0..count).map(request).collect())
+    };
+    let first = of(1, 1).expect("the queue is empty");
+    rig.gate.arrival();
+    let flood = of(1, 16).expect("the whole queue");
+    assert!(matches!(of(1, 1), Err(SubmitError::Overloaded { .. })));
+    assert!(matches!(of(2, 3), Err(SubmitError::Overloaded { .. })));
+    let other = of(2, 2).expect("an eighth of the queue");
+    assert!(matches!(of(2, 1), Err(SubmitError::Overloaded { .. })));
+    drop((first, flood, other));
+    rig.end();
 }
 
 /// Clients change who runs when, and no result.
