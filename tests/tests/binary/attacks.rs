@@ -1,8 +1,6 @@
 //! Requests that are cheap to send and would be dear to serve. While they run, the process's memory
 //! stays near its start, and another client gets its answers.
 
-use std::io::{ErrorKind, Write};
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -106,51 +104,6 @@ fn long_prompts(client: Client) {
     });
 }
 
-/// Sends as much as the server takes of a body of 15 MiB that never ends.
-fn unfinished(client: Client) -> TcpStream {
-    let mut stream = TcpStream::connect(client.address()).expect("the server accepts");
-    let head = format!(
-        "POST {COMPLETIONS} HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n\r\n",
-        client.address(),
-        16 << 20
-    );
-    stream.write_all(head.as_bytes()).expect("the server reads");
-    stream.set_nonblocking(true).expect("a socket option");
-    stream
-}
-
-/// 200 connections with unfinished bodies, held for three seconds.
-fn unfinished_bodies(client: Client) {
-    let mut streams: Vec<(TcpStream, usize)> =
-        (0..200).map(|_| (unfinished(client), 15 << 20)).collect();
-    let piece = vec![b' '; 64 << 10];
-    let begin = Instant::now();
-    while begin.elapsed() < Duration::from_secs(3) {
-        for (stream, left) in &mut streams {
-            while *left > 0 {
-                match stream.write(&piece[..piece.len().min(*left)]) {
-                    Ok(written) => *left -= written,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    // Refused with 429.
-                    Err(_) => *left = 0,
-                }
-            }
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    drop(streams);
-    // Their bytes are free soon.
-    let body =
-        json!({"model": "demo", "prompt": "a", "max_tokens": 1, "user": "a".repeat(1 << 20)});
-    let begin = Instant::now();
-    while client.post(COMPLETIONS, &body).status == 429 {
-        assert!(
-            begin.elapsed() < Duration::from_secs(10),
-            "bytes are not given back"
-        );
-    }
-}
-
 /// Stop strings for 1,024 sequences: too many bytes, then as many as are allowed.
 fn stop_strings(client: Client) {
     let stops = vec!["\u{1F95A}".repeat(1024); 64];
@@ -200,7 +153,6 @@ fn a_pattern_that_compiles_does_not_hold_up_the_end() {
 fn no_request_takes_the_memory_or_the_time_of_others() {
     let server = Server::start(&[]);
     withstands(&server, "long prompts", long_prompts);
-    withstands(&server, "unfinished bodies", unfinished_bodies);
     withstands(&server, "stop strings", stop_strings);
     withstands(&server, "hostile patterns", hostile_patterns);
 }
