@@ -62,7 +62,7 @@ impl GrammarJob {
 
 /// A sequence's decoder, which a job takes along.
 #[derive(Debug)]
-pub(crate) struct Desk(State);
+pub(crate) struct DecoderCell(State);
 
 #[derive(Debug)]
 enum State {
@@ -71,7 +71,7 @@ enum State {
     Lent(ByRole),
 }
 
-impl Desk {
+impl DecoderCell {
     pub(crate) fn new(decoder: Decoder) -> Self {
         Self(State::Here(decoder))
     }
@@ -117,7 +117,7 @@ impl Desk {
     }
 }
 
-impl Deref for Desk {
+impl Deref for DecoderCell {
     type Target = Decoder;
 
     fn deref(&self) -> &Decoder {

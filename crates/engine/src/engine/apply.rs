@@ -60,12 +60,12 @@ impl Engine {
         let sequence = self.scheduler.sequence_mut(index);
         sequence.settle_pages(&mut self.pages);
         let id = sequence.id;
-        emit(sequence, |event| self.events.push_back((id, event)));
+        emit(sequence, |event| self.outbox.events.push_back((id, event)));
         if let Some(mut trace) = trace {
             trace.effects.clone_from(&sequence.effects);
             trace.frontier = sequence.decoder.canvas().emitted();
             trace.canvas = sequence.decoder.canvas().len();
-            self.events.push_back((id, Event::Step(trace)));
+            self.outbox.events.push_back((id, Event::Step(trace)));
         }
     }
 
@@ -76,7 +76,9 @@ impl Engine {
             let id = self.scheduler.sequence(planned.index).id;
             self.retire(planned.index);
             let message = message.to_owned();
-            self.events.push_back((id, Event::Failed { message }));
+            self.outbox
+                .events
+                .push_back((id, Event::Failed { message }));
         }
         self.buffers.end(step);
     }
@@ -114,7 +116,7 @@ impl Engine {
             End::Refused(message) => Event::Refused { message },
             End::Failed(message) => Event::Failed { message },
         };
-        self.events.push_back((sequence.id, event));
+        self.outbox.events.push_back((sequence.id, event));
     }
 }
 

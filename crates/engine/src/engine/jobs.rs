@@ -10,7 +10,7 @@ use super::Engine;
 impl Engine {
     /// Hands out the opening of a sequence that has just started, or runs it here.
     pub(super) fn open(&mut self, job: GrammarJob) {
-        match &mut self.jobs {
+        match &mut self.outbox.jobs {
             Some(jobs) => jobs.push_back(job),
             // Nothing is committed before the first forward, so no time is read.
             None => self.settle_job(ran(job), Duration::ZERO),
@@ -20,7 +20,7 @@ impl Engine {
     /// Hands out the job of a sequence of the step that is being applied, or runs it here. The
     /// sequence does not end before the step is applied.
     pub(super) fn hand_out(&mut self, index: usize, job: GrammarJob, now: Duration) {
-        match &mut self.jobs {
+        match &mut self.outbox.jobs {
             Some(jobs) => jobs.push_back(job),
             None => self.take_back(index, ran(job), now),
         }

@@ -67,11 +67,17 @@ pub struct Engine {
     scheduler: Scheduler,
     buffers: StepBuffers,
     pages: PagePool,
-    events: VecDeque<(SequenceId, Event)>,
-    /// Jobs for the caller; `None` = they run here.
-    jobs: Option<VecDeque<GrammarJob>>,
+    outbox: Outbox,
     report: StepReport,
     next_id: u64,
+}
+
+/// What the caller takes between two steps.
+#[derive(Debug, Default)]
+struct Outbox {
+    events: VecDeque<(SequenceId, Event)>,
+    /// Jobs for the caller; `None` = the engine runs them itself.
+    jobs: Option<VecDeque<GrammarJob>>,
 }
 
 impl Engine {
@@ -107,8 +113,7 @@ impl Engine {
             scheduler: Scheduler::new(Arc::clone(&config.wait_order), sizes),
             buffers: StepBuffers::new(&spec),
             pages: PagePool::new(spec.pages, spec.page_size, shared),
-            events: VecDeque::new(),
-            jobs: None,
+            outbox: Outbox::default(),
             report: StepReport::default(),
             next_id: 0,
         }
@@ -136,12 +141,12 @@ impl Engine {
     /// From now on the caller runs the jobs of sequences under a grammar. A sequence is in no step
     /// until its job is back, all others go on.
     pub fn hand_out_jobs(&mut self) {
-        self.jobs.get_or_insert_default();
+        self.outbox.jobs.get_or_insert_default();
     }
 
     /// The next job to run, if there is one. Callable at any time.
     pub fn take_job(&mut self) -> Option<GrammarJob> {
-        self.jobs.as_mut()?.pop_front()
+        self.outbox.jobs.as_mut()?.pop_front()
     }
 
     /// Takes back a job that has run; `now` as for [`Self::apply`]. That of a sequence that has
@@ -167,7 +172,7 @@ impl Engine {
                 return false;
             };
             self.retire(index);
-            if let Some(jobs) = &mut self.jobs {
+            if let Some(jobs) = &mut self.outbox.jobs {
                 jobs.retain(|job| job.id != id);
             }
         }
@@ -207,7 +212,7 @@ impl Engine {
 
     /// The next event of any sequence, in order. Callable at any time.
     pub fn poll_event(&mut self) -> Option<(SequenceId, Event)> {
-        self.events.pop_front()
+        self.outbox.events.pop_front()
     }
 
     /// The facts since the last [`Self::clear_report`], with the gauges of this moment. Complete

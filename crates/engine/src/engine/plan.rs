@@ -48,7 +48,7 @@ impl Engine {
 
     fn start(&mut self, mut waiting: Waiting) {
         let sequence = &mut waiting.sequence;
-        self.events.push_back((sequence.id, Event::Started));
+        self.outbox.events.push_back((sequence.id, Event::Started));
         if let Some(end) = sequence.finished() {
             return self.conclude(&waiting.sequence, end);
         }
@@ -86,7 +86,9 @@ impl Engine {
         let id = self.scheduler.sequence(index).id;
         self.retire(index);
         let message = error.to_string();
-        self.events.push_back((id, Event::Failed { message }));
+        self.outbox
+            .events
+            .push_back((id, Event::Failed { message }));
     }
 }
 

@@ -18,7 +18,7 @@ use step::{Attention, Readout};
 
 use crate::cache::{CacheInput, ForwardPlan, View};
 use crate::event::{FinishReason, Finished};
-use crate::job::{Desk, GrammarJob, Returned};
+use crate::job::{DecoderCell, GrammarJob, Returned};
 use crate::layout::{Layout, Part};
 use crate::limits::Limits;
 use crate::pages::PagePool;
@@ -67,7 +67,7 @@ pub(crate) struct Sequence {
     pub(crate) request: Request,
     layout: Layout,
     readout: Readout,
-    pub(crate) decoder: Desk,
+    pub(crate) decoder: DecoderCell,
     /// What the last step changed; before the first step, the births of the first lanes.
     pub(crate) effects: Vec<Effect>,
     pub(crate) kv: SequenceKv,
@@ -124,7 +124,7 @@ impl Sequence {
             broken: None,
             layout,
             readout: limits.readout,
-            decoder: Desk::new(decoder),
+            decoder: DecoderCell::new(decoder),
             effects,
             kv: SequenceKv::new(policy, layout, promised),
             statistics: Statistics::new(&request, prompt),
