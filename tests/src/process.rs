@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread::JoinHandle;
 
@@ -95,6 +95,11 @@ pub fn run(arguments: &[&str]) -> Output {
     output.expect("the binary runs")
 }
 
+/// Runs a command to its end.
+pub fn run_command(mut command: Command) -> Output {
+    command.output().expect("the command runs")
+}
+
 /// Standard output of a run that must succeed.
 pub fn stdout(output: &Output) -> String {
     assert!(output.status.success(), "{}", stderr(output));
@@ -127,6 +132,22 @@ impl Server {
         all.extend_from_slice(arguments);
         let mut command = command(&all);
         change(&mut command);
+        Self::spawn(command)
+    }
+
+    /// A server that `command` starts, once it is ready.
+    pub fn spawn(command: Command) -> Self {
+        let (mut server, (mut lines, mut seen)) = Self::spawn_unread(command);
+        server.log = Some(std::thread::spawn(move || {
+            // After an error, the text read so far is the log.
+            let _ = lines.read_to_string(&mut seen);
+            seen
+        }));
+        server
+    }
+
+    /// As [`Server::spawn`]; whoever holds the reader of standard error decides whether it is read.
+    pub fn spawn_unread(mut command: Command) -> (Self, (BufReader<ChildStderr>, String)) {
         let mut child = command
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -143,16 +164,12 @@ impl Server {
                 break address.parse().expect("the line ends with the address");
             }
         };
-        let log = std::thread::spawn(move || {
-            // After an error, the text read so far is the log.
-            let _ = lines.read_to_string(&mut seen);
-            seen
-        });
-        Self {
+        let server = Self {
             child,
             client: Client::new(address),
-            log: Some(log),
-        }
+            log: None,
+        };
+        (server, (lines, seen))
     }
 
     /// A client of this server.
@@ -174,10 +191,15 @@ impl Server {
         assert!(sent.expect("a shell runs").success(), "no process {pid}");
     }
 
+    /// Waits for its end.
+    pub fn end(&mut self) -> ExitStatus {
+        self.child.wait().expect("the process can be waited for")
+    }
+
     /// Waits for its end; returns its status and its standard error.
     pub fn wait(mut self) -> (ExitStatus, String) {
-        let status = self.child.wait().expect("the process can be waited for");
-        let log = self.log.take().expect("taken here only");
+        let status = self.end();
+        let log = self.log.take().expect("its standard error is read");
         (status, log.join().expect("reading does not panic"))
     }
 }

@@ -144,7 +144,7 @@ pub struct ModelArgs {
     pub environment: BTreeSet<String>,
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct ServeArgs {
     #[command(flatten)]
     pub model: ModelArgs,
@@ -166,6 +166,15 @@ pub struct ServeArgs {
     /// Maximum tokens of a request, prompt and budget of all its sequences.
     #[arg(long, env = "ASYNCLANE_MAX_REQUEST_TOKENS")]
     pub max_request_tokens: Option<u64>,
+    /// Maximum open connections; lowered to what the limit of open files allows.
+    #[arg(long, env = "ASYNCLANE_MAX_CONNECTIONS")]
+    pub max_connections: Option<u64>,
+    /// Seconds of one step after which probes answer 503; 0 = never.
+    #[arg(long, value_name = "SECONDS", env = "ASYNCLANE_STALL_AFTER")]
+    pub stall_after: Option<u64>,
+    /// Seconds of one step after which the process ends with status 70; 0 = never.
+    #[arg(long, value_name = "SECONDS", env = "ASYNCLANE_STEP_TIMEOUT")]
+    pub step_timeout: Option<u64>,
     /// Seconds after SIGTERM during which requests are still accepted while `/ready` answers 503.
     #[arg(long, env = "ASYNCLANE_DRAIN_DELAY")]
     pub drain_delay: Option<u64>,

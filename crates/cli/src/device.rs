@@ -12,6 +12,7 @@ use model::{
 use step::Executor;
 
 use crate::config::Config;
+use crate::console::say;
 use crate::exit;
 use crate::memory;
 use crate::progress;
@@ -47,7 +48,7 @@ pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Dev
             Err(exit::failure(exit::UNAVAILABLE, message))
         }
         Err(reason) => {
-            eprintln!("warning: using the CPU: {reason}");
+            say!("warning: using the CPU: {reason}");
             Ok(None)
         }
         Ok(device) => {
@@ -87,7 +88,7 @@ fn settled(choice: DeviceChoice, reason: Option<String>) -> Result<bool> {
             Err(exit::failure(exit::CHECKPOINT, message))
         }
         (Some(reason), _) => {
-            eprintln!("warning: using the CPU: {reason}");
+            say!("warning: using the CPU: {reason}");
             Ok(false)
         }
     }

@@ -1,8 +1,12 @@
 //! Exit codes after sysexits.h: a supervisor learns whether a restart can help.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use model::LoadError;
+use rustix::process::{Signal, getpid, kill_process};
+
+use crate::console::say;
 
 /// An exit code and its message.
 #[derive(Debug)]
@@ -19,7 +23,7 @@ pub const CHECKPOINT: u8 = 65;
 pub const NO_INPUT: u8 = 66;
 /// An unreachable server or device.
 pub const UNAVAILABLE: u8 = 69;
-/// The engine died.
+/// The engine died or hangs.
 pub const ENGINE: u8 = 70;
 /// Reading or writing failed.
 pub const IO: u8 = 74;
@@ -33,6 +37,25 @@ impl std::fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// Time for what libraries have registered to run at the exit.
+const LAST_HANDLERS: Duration = Duration::from_secs(2);
+
+/// Ends the process with `code`, whatever its threads do.
+pub fn at_once(code: u8) -> ! {
+    bound();
+    std::process::exit(code.into())
+}
+
+/// Kills the process if it does not end by itself: a library's handler may wait for a stuck thread.
+pub fn bound() {
+    let thread = std::thread::Builder::new().name("exit".to_owned());
+    // Without a thread, the handlers may take their time.
+    let _ = thread.spawn(|| {
+        std::thread::sleep(LAST_HANDLERS);
+        let _ = kill_process(getpid(), Signal::KILL);
+    });
+}
 
 /// An error that ends the process with `code`.
 pub fn failure(code: u8, message: impl Into<String>) -> anyhow::Error {
@@ -71,7 +94,7 @@ pub fn of_result(program: &str, result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{program}: {error:#}");
+            say!("{program}: {error:#}");
             code(&error)
         }
     }

@@ -8,6 +8,7 @@ use anyhow::Result;
 use hf_hub::api::sync::{ApiBuilder, ApiError};
 use hf_hub::{Cache, Repo, RepoType};
 
+use crate::console::say;
 use crate::exit;
 
 /// The Hub's address if `HF_ENDPOINT` is not set.
@@ -171,7 +172,7 @@ impl Hub {
             Err(error) => {
                 return match self.cached(id) {
                     Ok(folder) if !is_refused(&error) => {
-                        eprintln!("warning: {}: the cached files", self.reason(id, &error));
+                        say!("warning: {}: the cached files", self.reason(id, &error));
                         Ok(folder)
                     }
                     _ => Err(self.refusal(id, &error)),

@@ -14,6 +14,7 @@ use step::{Attention, Readout};
 use crate::args::{CapacityArgs, InspectArgs, InspectCommand};
 use crate::capacity;
 use crate::config::Config;
+use crate::console::tell;
 use crate::device;
 use crate::exit;
 use crate::hub;
@@ -52,27 +53,28 @@ fn model(args: &InspectArgs) -> Result<()> {
     let tokenizer = load::words(path)?;
     let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
     let info = &survey.info;
-    println!("family           {}", info.family);
-    println!("parameters       {}", info.parameters);
-    println!("layers           {}", info.layers);
-    println!("width            {}", info.width);
-    println!("matrices         {}", load::kernels(info.dtype));
-    println!(
+    tell!("family           {}", info.family);
+    tell!("parameters       {}", info.parameters);
+    tell!("layers           {}", info.layers);
+    tell!("width            {}", info.width);
+    tell!("matrices         {}", load::kernels(info.dtype));
+    tell!(
         "heads            {} ({} for keys and values)",
-        info.heads, info.groups
+        info.heads,
+        info.groups
     );
-    println!("head width       {}", info.head_width);
-    println!("MLP width        {}", info.mlp_width);
+    tell!("head width       {}", info.head_width);
+    tell!("MLP width        {}", info.mlp_width);
     if let Some(ExpertInfo { count, chosen, .. }) = info.experts {
-        println!("experts          {count} ({chosen} for each row)");
+        tell!("experts          {count} ({chosen} for each row)");
     }
-    println!("attention        {}", attention(info.attention));
-    println!("predictions      {}", readout(info.readout));
-    println!("vocabulary       {}", info.vocab_size);
-    println!("max positions    {}", info.max_positions);
-    println!("mask token       {}", info.mask);
-    println!("end tokens       {:?}", info.end);
-    println!(
+    tell!("attention        {}", attention(info.attention));
+    tell!("predictions      {}", readout(info.readout));
+    tell!("vocabulary       {}", info.vocab_size);
+    tell!("max positions    {}", info.max_positions);
+    tell!("mask token       {}", info.mask);
+    tell!("end tokens       {:?}", info.end);
+    tell!(
         "chat template    {}",
         if tokenizer.chat_template().is_ok() {
             "yes"
@@ -80,12 +82,12 @@ fn model(args: &InspectArgs) -> Result<()> {
             "no"
         }
     );
-    println!(
+    tell!(
         "KV per position  {} bytes (f32)",
         info.kv_bytes_per_position()
     );
     memory(&config, &mut checkpoint, info)?;
-    println!("presets          {}", presets(&config, info)?);
+    tell!("presets          {}", presets(&config, info)?);
     Ok(())
 }
 
@@ -93,7 +95,7 @@ fn model(args: &InspectArgs) -> Result<()> {
 fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Result<()> {
     let longest = kv::longest(config, info);
     let kv = info.kv_bytes_per_position() as u64 * u64::from(longest);
-    println!(
+    tell!(
         "KV at full length {} for one sequence of {longest} positions",
         size(kv)
     );
@@ -101,11 +103,11 @@ fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
         let memory = checkpoint.survey(dtype).map_err(exit::refused)?.memory;
         let (weights, loading) = (size(memory.weights), size(memory.loading));
         let name = dtype.name();
-        println!("weights in {name:<6}{weights} in memory, {loading} while they load");
+        tell!("weights in {name:<6}{weights} in memory, {loading} while they load");
     }
     if DeviceModel::unfit(info).is_none() {
         let needed = device::least(config, (checkpoint, info))?;
-        println!(
+        tell!(
             "on a device      {} of weights, {} for the largest step, {} of KV pages at least",
             size(needed.weights),
             size(needed.step),
@@ -146,17 +148,17 @@ fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
     let mut checkpoint = load::checkpoint(&hub::folder(&config.model.path)?)?;
     let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
-    print!("{}", capacity::report(&survey.info, on)?);
+    tell!("{}", capacity::report(&survey.info, on)?.trim_end());
     Ok(())
 }
 
 /// Prints the processor, the instructions for each dtype and the CUDA device.
 fn machine_and_device() {
-    println!("{}", device::processor());
+    tell!("{}", device::processor());
     for dtype in WeightDtype::ALL {
-        println!("{}", load::kernels(dtype));
+        tell!("{}", load::kernels(dtype));
     }
-    println!("CUDA: {}", device::describe());
+    tell!("CUDA: {}", device::describe());
 }
 
 fn logits(args: &InspectArgs, tokens: &[u32], out: &Path) -> Result<()> {

@@ -1,11 +1,14 @@
 //! The commands of the binary `asynclane`, and the loading of models and configurations that the
 //! laboratory shares with it.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod args;
 mod capacity;
 pub mod config;
+mod console;
 pub mod device;
 pub mod exit;
+mod files;
 mod generate;
 pub mod hub;
 mod inspect;
@@ -14,11 +17,14 @@ pub mod load;
 mod memory;
 mod progress;
 pub mod serve;
+mod signals;
 mod supervisor;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod watchdog;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
@@ -38,7 +44,9 @@ pub fn main() -> ExitCode {
         Command::CheckConfig(args) => config::check(&args),
         Command::Completions { shell } => {
             let mut command = Cli::command();
-            clap_complete::generate(shell, &mut command, "asynclane", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut command, "asynclane", &mut script);
+            let _ = std::io::stdout().write_all(&script);
             Ok(())
         }
     };

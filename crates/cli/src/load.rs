@@ -16,6 +16,7 @@ use text::{Message, Tokenizer, TokenizerFiles};
 use demo::checkpoint::{DEMO, Embedded, FILTER};
 
 use crate::config::Config;
+use crate::console::say;
 use crate::device::{self, Placed};
 use crate::exit;
 use crate::hub;
@@ -102,7 +103,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let info = placed.info;
     let tokenizer = Arc::new(prepare(words(path)?, &info));
     for warning in &placed.warnings {
-        eprintln!("warning: {warning}");
+        say!("warning: {warning}");
     }
     let is_demo = Embedded::named(&config.model.path).is_some();
     let folder = hub::served_name(&config.model.path);

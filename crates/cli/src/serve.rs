@@ -3,30 +3,45 @@
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use model::DeviceMemory;
 use server::{
-    ApiKeys, AppState, Backend, Metrics, MetricsConfig, SamplingDefaults, ServedModel, Settings,
+    ApiKeys, AppState, Backend, KeyRing, Metrics, MetricsConfig, SamplingDefaults, ServedModel,
+    Settings,
 };
 use step::{Attention, ExecutorSpec};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::ServeArgs;
 use crate::config::{self, Config};
+use crate::console::say;
 use crate::exit;
+use crate::files;
 use crate::load::{self, Loaded};
 use crate::memory::size;
+use crate::signals::Signals;
 use crate::supervisor;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{LogFilter, Telemetry};
+use crate::watchdog::Watchdog;
+
+/// Time for blocking work, and then for the engine thread, to end after the drain.
+const END: Duration = Duration::from_secs(3);
 
 /// Serves until SIGTERM or SIGINT, drains, and returns.
 ///
 /// # Errors
 /// A configuration, checkpoint or address that cannot be used.
 pub fn run(args: &ServeArgs) -> Result<()> {
+    run_with(args, load::load)
+}
+
+/// As [`run`], over what `load` returns.
+///
+/// # Errors
+/// As [`run`], and those of `load`.
+pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) -> Result<()> {
     if args.print_config {
         return config::show(&args.model, Some(args));
     }
@@ -45,24 +60,79 @@ pub fn run(args: &ServeArgs) -> Result<()> {
             )
         })?;
     let address = listener.local_addr()?;
-    let state = AppState::new(settings(&config, keys, address));
+    let mut settings = settings(&config, keys, address);
+    settings.max_connections = files::connections(settings.max_connections);
+    let state = AppState::new(settings);
+    let reload = reloader(args, state.keys().clone(), telemetry.filter());
+    let signals = Signals::listen(reload)?;
     // Probes answer while the model loads.
-    let serving = runtime.spawn(server::serve(listener, state.clone(), shutdown_signal()));
-    let loaded = load::load(&config)?;
+    let serving = runtime.spawn(server::serve(listener, state.clone(), signals.stopped()));
+    let loaded = load(&config)?;
     announce(&loaded, &config, (address, state.settings().keys.len()));
     let thread = install(&state, loaded, &config)?;
-    if let Ok(backend) = state.backend() {
-        telemetry.count(backend.metrics.spans());
-    }
+    let backend = state.backend()?;
+    telemetry.count(backend.metrics.spans());
+    let limit = Duration::from_secs(config.engine.step_timeout);
+    let watchdog = Watchdog::start(backend.engine.monitor(), limit)?;
+    signals.serving();
     // One write, because other programs read the address from this line.
     let line = format!("ready on http://{address}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
     supervisor::ready(&address.to_string());
     runtime.block_on(serving)??;
-    drop((runtime, state));
-    let _ = thread.join();
+    drop((watchdog, state));
+    runtime.shutdown_timeout(END);
+    join(thread);
     drop(telemetry);
+    exit::bound();
     Ok(())
+}
+
+/// Waits for the engine thread, which ends after its present step. A step that takes longer ends with
+/// the process: nobody waits for its result.
+fn join(thread: std::thread::JoinHandle<()>) {
+    let begun = Instant::now();
+    while !thread.is_finished() {
+        if begun.elapsed() >= END {
+            tracing::warn!("the engine is still in a step, which ends with the process");
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // A panic has been reported by its thread.
+    let _ = thread.join();
+}
+
+/// What SIGHUP does: reads the configuration and the key file again and takes the keys and the log
+/// filter from them. Whatever cannot be read stays as it is.
+fn reloader(
+    args: &ServeArgs,
+    ring: KeyRing,
+    filter: LogFilter,
+) -> impl Fn() + Send + Sync + 'static {
+    let args = args.clone();
+    move || {
+        let read = || {
+            let config = Config::resolve(&args.model, Some(&args))?;
+            let (log, _) = config.log()?;
+            anyhow::Ok((api_keys(&config, &args)?, log))
+        };
+        match read() {
+            // A server that checks keys must not be opened to everybody by a changed file.
+            Ok((keys, _)) if keys.is_empty() != ring.get().is_empty() => {
+                tracing::error!(
+                    "SIGHUP: whether keys are needed is decided at the start; nothing changed"
+                );
+            }
+            Ok((keys, log)) => {
+                let count = keys.len();
+                ring.replace(keys);
+                let _ = filter.reload(log);
+                tracing::info!(keys = count, "SIGHUP: API keys and log filter read again");
+            }
+            Err(error) => tracing::error!("SIGHUP: nothing changed: {error:#}"),
+        }
+    }
 }
 
 /// The keys of the file and of `--api-key`.
@@ -96,7 +166,7 @@ fn api_keys(config: &Config, args: &ServeArgs) -> Result<ApiKeys> {
         argument == "--api-key" || argument.starts_with("--api-key=")
     };
     if std::env::args_os().any(is_argument) {
-        eprintln!("warning: --api-key shows in the list of processes, prefer ASYNCLANE_API_KEY");
+        say!("warning: --api-key shows in the list of processes, prefer ASYNCLANE_API_KEY");
     }
     Ok(keys.with_key("argument", key.0.trim()))
 }
@@ -108,10 +178,12 @@ pub fn settings(config: &Config, keys: ApiKeys, address: SocketAddr) -> Settings
         local_only: keys.is_empty() && address.ip().is_loopback(),
         keys,
         playground: config.server.playground,
+        max_connections: config.server.max_connections,
         max_body_bytes: config.server.max_body_bytes,
         max_bytes_in_flight: config.server.max_bytes_in_flight,
         max_sequences: config.server.max_sequences,
         max_request_tokens: config.server.max_request_tokens,
+        stall_after: Duration::from_secs(config.engine.stall_after),
         drain_delay: Duration::from_secs(config.server.drain_delay),
         drain_timeout: Duration::from_secs(config.server.drain_timeout),
         cors: config.server.cors,
@@ -210,30 +282,36 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
         page_size, pages, ..
     } = loaded.executor.spec();
     let bytes = loaded.kv_position as u64 * u64::from(page_size) * u64::from(pages);
-    eprintln!("asynclane {}", env!("CARGO_PKG_VERSION"));
-    eprintln!(
+    say!("asynclane {}", env!("CARGO_PKG_VERSION"));
+    say!(
         "  model      {} ({}, {} parameters)",
-        loaded.name, info.family, info.parameters
+        loaded.name,
+        info.family,
+        info.parameters
     );
-    eprintln!(
+    say!(
         "  device     {}, {}, {} threads",
-        loaded.device, loaded.kernels, loaded.threads
+        loaded.device,
+        loaded.kernels,
+        loaded.threads
     );
     if let Some(memory) = &loaded.memory {
         let (weights, step) = (size(memory.weights), size(memory.step));
-        eprintln!("  memory     {weights} of weights, {step} for the largest step");
+        say!("  memory     {weights} of weights, {step} for the largest step");
     }
-    eprintln!("  context    {} positions", loaded.max_model_len(config));
-    eprintln!(
+    say!("  context    {} positions", loaded.max_model_len(config));
+    say!(
         "  KV cache   {pages} pages of {page_size} slots, {}",
         size(bytes)
     );
-    eprintln!(
+    say!(
         "  batch      {} rows a step, {} sequences, {} waiting",
-        config.engine.row_budget, config.engine.max_running, config.engine.max_waiting
+        config.engine.row_budget,
+        config.engine.max_running,
+        config.engine.max_waiting
     );
     let settings = served_decoder(config, loaded);
-    eprintln!("  decoder    {settings}");
+    say!("  decoder    {settings}");
     let prefix = match (loaded.info.attention, config.engine.prefix_cache) {
         (Attention::Full, _) => {
             "not shared between requests: under full attention K/V depend on later tokens"
@@ -241,15 +319,15 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
         (_, true) => "shared by requests with equal prefixes",
         (_, false) => "not shared: engine.prefix_cache is off",
     };
-    eprintln!("  prefix     {prefix}");
+    say!("  prefix     {prefix}");
     match keys {
-        0 => eprintln!("  keys       none: everybody who can reach the address can use the server"),
-        keys => eprintln!("  keys       {keys} accepted, as authorization: Bearer KEY"),
+        0 => say!("  keys       none: everybody who can reach the address can use the server"),
+        keys => say!("  keys       {keys} accepted, as authorization: Bearer KEY"),
     }
     if config.server.playground {
-        eprintln!("  playground http://{address}/");
+        say!("  playground http://{address}/");
     }
-    eprintln!("  metrics    http://{address}/metrics");
+    say!("  metrics    http://{address}/metrics");
     // The demo model answers only the phrasings that it was trained on.
     let prompt = if loaded.is_demo {
         demo::EXAMPLES[0]
@@ -261,32 +339,10 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
         "stream": true,
         "messages": [{"role": "user", "content": prompt}],
     });
-    eprintln!(
+    say!(
         "  try        curl -N http://{address}/v1/chat/completions \\\n               \
          -H 'content-type: application/json' -d '{body}'"
     );
-}
-
-/// Returns at the first SIGTERM or SIGINT; a second one ends the process at once.
-async fn shutdown_signal() {
-    let (Ok(mut term), Ok(mut int)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-    }
-    supervisor::stopping();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = term.recv() => {}
-            _ = int.recv() => {}
-        }
-        std::process::exit(130);
-    });
 }
 
 /// The default decoder as `preset,key=value`.

@@ -13,6 +13,16 @@ pub fn stopping() {
     tell(&[NotifyState::Stopping, NotifyState::Status("draining")]);
 }
 
+/// Whether the service manager expects a sign of life (`WatchdogSec=`).
+pub fn watches() -> bool {
+    sd_notify::watchdog_enabled().is_some()
+}
+
+/// The engine lives.
+pub fn alive() {
+    tell(&[NotifyState::Watchdog]);
+}
+
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "notifying the service manager failed");

@@ -12,10 +12,10 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use server::SpanCounters;
 use tracing::Subscriber;
-use tracing_subscriber::Layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 use crate::config::{Config, LogFormat};
 
@@ -25,8 +25,12 @@ const VARIABLES: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
 ];
 
+/// The filter of the running log, which can be replaced.
+pub type LogFilter = reload::Handle<EnvFilter, Registry>;
+
 /// Running telemetry; dropping it exports the last spans.
 pub struct Telemetry {
+    filter: LogFilter,
     provider: Option<SdkTracerProvider>,
     counters: Arc<OnceLock<SpanCounters>>,
 }
@@ -55,12 +59,22 @@ impl Telemetry {
                 .with_location(false)
                 .with_threads(false)
         });
+        let (layer, filter) = reload::Layer::new(filter);
         tracing_subscriber::registry()
-            .with(filter)
+            .with(layer)
             .with(log(format))
             .with(spans)
             .init();
-        Ok(Self { provider, counters })
+        Ok(Self {
+            filter,
+            provider,
+            counters,
+        })
+    }
+
+    /// The filter of the log.
+    pub fn filter(&self) -> LogFilter {
+        self.filter.clone()
     }
 
     /// Counts spans in `counters` from now on.

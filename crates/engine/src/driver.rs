@@ -98,10 +98,14 @@ impl Driver {
     fn receive(&mut self) -> bool {
         if self.engine.is_idle() || self.blocked {
             self.flush();
+            if self.engine.is_idle() {
+                self.shared.heartbeat.rest();
+            }
             if !self.wait(None) && self.engine.is_idle() {
                 return false;
             }
         }
+        self.shared.heartbeat.beat();
         while let Ok(submission) = self.inbox.try_recv() {
             self.accept(submission);
         }
@@ -275,6 +279,13 @@ struct Unpark(std::thread::Thread);
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
+    }
+}
+
+/// Also when the thread panics.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.shared.heartbeat.end();
     }
 }
 

@@ -7,6 +7,7 @@ use decode::as_index;
 use tokio::sync::mpsc;
 
 use crate::event::Event;
+use crate::heartbeat::{Heartbeat, Monitor, Pulse};
 use crate::limits::Limits;
 use crate::places::{Place, Places};
 use crate::request::{Refusal, Request};
@@ -21,12 +22,13 @@ pub struct Handle {
     limits: Limits,
 }
 
-/// Counters that the engine thread publishes once a step.
+/// What the engine thread publishes: counters once a step, and its sign of life.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) running: AtomicU32,
     pub(crate) waiting: AtomicU32,
     pub(crate) pages_used: AtomicU32,
+    pub(crate) heartbeat: Heartbeat,
 }
 
 /// One sequence on its way to the engine thread.
@@ -134,6 +136,16 @@ impl Handle {
             waiting: read(&self.shared.waiting),
             pages_used: read(&self.shared.pages_used),
         }
+    }
+
+    /// What the engine thread does now.
+    pub fn pulse(&self) -> Pulse {
+        self.shared.heartbeat.pulse()
+    }
+
+    /// Reads the pulse without keeping the engine thread running.
+    pub fn monitor(&self) -> Monitor {
+        Monitor(Arc::clone(&self.shared))
     }
 
     /// Whether the engine thread lives.

@@ -9,6 +9,7 @@ mod driver;
 mod engine;
 mod event;
 mod handle;
+mod heartbeat;
 mod job;
 mod layout;
 mod limits;
@@ -29,6 +30,7 @@ pub use event::{
     Event, FinishReason, Finished, SequenceStats, StepTrace, TokenChunk, TokenLogprob,
 };
 pub use handle::{EventStream, Handle, Load, SubmitError};
+pub use heartbeat::{Monitor, Pulse};
 pub use job::GrammarJob;
 pub use limits::Limits;
 pub use report::{ByKind, ByRole, FinishedSequence, Gauges, Observer, PhaseTimes, StepReport};

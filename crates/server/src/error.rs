@@ -1,5 +1,7 @@
 //! The errors of the API: the only table of status codes, error types and codes.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -56,6 +58,8 @@ pub enum ErrorCode {
     ShuttingDown,
     /// The engine thread has ended.
     EngineStopped,
+    /// The engine has been in one step for too long.
+    EngineStalled,
 }
 
 impl ErrorCode {
@@ -98,6 +102,7 @@ impl ErrorCode {
             Self::Loading => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "loading"),
             Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "shutting_down"),
             Self::EngineStopped => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "internal_error"),
+            Self::EngineStalled => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "engine_stalled"),
         }
     }
 }
@@ -202,6 +207,15 @@ impl ApiError {
     /// The engine thread has ended; the server must be restarted.
     pub fn engine_stopped() -> Self {
         Self::new(ErrorCode::EngineStopped, "the engine has stopped")
+    }
+
+    /// The engine has been in one step for `age`.
+    pub fn engine_stalled(age: Duration) -> Self {
+        let message = format!("the engine has been in one step for {} s", age.as_secs());
+        Self {
+            retry_after: Some(5),
+            ..Self::new(ErrorCode::EngineStalled, message)
+        }
     }
 
     /// The object `{"error": {..}}` of every error answer and of errors inside a stream.

@@ -29,7 +29,7 @@ pub use api::fields::body::JsonBody;
 pub use api::{router, router_with};
 pub use backend::{Backend, SamplingDefaults, ServedModel};
 pub use error::{ApiError, ErrorCode};
-pub use http::keys::{ApiKeys, KeysError};
+pub use http::keys::{ApiKeys, KeyRing, KeysError};
 pub use http::serve::{serve, serve_router};
 pub use http::settings::Settings;
 pub use http::shutdown::{Phase, Shutdown};

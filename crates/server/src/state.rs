@@ -2,10 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use engine::Pulse;
 
 use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::http::bytes::BytesInFlight;
+use crate::http::keys::KeyRing;
 use crate::http::settings::Settings;
 use crate::http::shutdown::Shutdown;
 use crate::pipeline::grammar::GrammarCache;
@@ -22,6 +26,7 @@ pub struct AppState {
 #[derive(Debug)]
 struct Inner {
     settings: Settings,
+    keys: KeyRing,
     backend: OnceLock<Backend>,
     shutdown: Shutdown,
     ids: Ids,
@@ -38,6 +43,7 @@ impl AppState {
     pub fn new(settings: Settings) -> Self {
         let inner = Inner {
             bytes: BytesInFlight::new(&settings),
+            keys: KeyRing::new(settings.keys.clone()),
             settings,
             backend: OnceLock::new(),
             shutdown: Shutdown::new(),
@@ -87,6 +93,11 @@ impl AppState {
         &self.inner.settings
     }
 
+    /// The API keys in effect.
+    pub fn keys(&self) -> &KeyRing {
+        &self.inner.keys
+    }
+
     /// The loaded model.
     ///
     /// # Errors
@@ -124,11 +135,20 @@ impl AppState {
         &self.inner.ids
     }
 
-    /// Whether the process is healthy: the model is loading, or the engine thread runs.
-    pub fn is_healthy(&self) -> bool {
-        self.inner
-            .backend
-            .get()
-            .is_none_or(|backend| backend.engine.is_alive())
+    /// Time since the engine's present step began; 0 while it waits or the model is loading.
+    ///
+    /// # Errors
+    /// The engine thread has ended, or its step takes longer than [`Settings::stall_after`].
+    pub fn engine_age(&self) -> Result<Duration, ApiError> {
+        let Some(backend) = self.inner.backend.get() else {
+            return Ok(Duration::ZERO);
+        };
+        let Pulse { alive, age } = backend.engine.pulse();
+        let limit = self.settings().stall_after;
+        match alive {
+            false => Err(ApiError::engine_stopped()),
+            true if !limit.is_zero() && age > limit => Err(ApiError::engine_stalled(age)),
+            true => Ok(age),
+        }
     }
 }

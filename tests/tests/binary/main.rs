@@ -5,6 +5,7 @@
 #[cfg(target_os = "linux")]
 mod attacks;
 mod documents;
+mod engine_faults;
 mod families;
 mod filter;
 mod generate;
@@ -16,6 +17,9 @@ mod malformed;
 mod readme;
 mod refusals;
 mod serve;
+// Sets the limits of another process.
+#[cfg(target_os = "linux")]
+mod sockets;
 mod supervisor;
 mod telemetry;
 mod wedlm;

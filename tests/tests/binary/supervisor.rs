@@ -15,6 +15,23 @@ fn message(socket: &UnixDatagram) -> Vec<String> {
 }
 
 #[test]
+fn a_watchdog_is_told_that_the_engine_lives() {
+    let path = folder("watchdog").join("n");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    let server = Server::start_with(&[], |command| {
+        command
+            .env("NOTIFY_SOCKET", &path)
+            .env("WATCHDOG_USEC", "60000000");
+    });
+    assert_eq!(message(&socket)[0], "READY=1");
+    for _ in 0..3 {
+        assert_eq!(message(&socket), ["WATCHDOG=1"]);
+    }
+    server.signal("TERM");
+    assert_eq!(server.wait().0.code(), Some(0));
+}
+
+#[test]
 fn ready_comes_with_the_model_and_stopping_with_the_drain() {
     // The path of a socket has at most 108 bytes.
     let path = folder("notify").join("n");

@@ -19,6 +19,7 @@ use step::{Attention, Readout};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{CheckConfigArgs, ModelArgs, ServeArgs};
+use crate::console::tell;
 use crate::device::DeviceChoice;
 use crate::exit;
 
@@ -171,7 +172,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<()> {
 pub fn show(args: &ModelArgs, serve: Option<&ServeArgs>) -> Result<()> {
     let (config, origins) = Config::traced(args, serve)?;
     let key = serve.is_some_and(|serve| serve.api_key.is_some());
-    print!("{}", print::text(&config, &origins, key)?);
+    tell!("{}", print::text(&config, &origins, key)?.trim_end());
     Ok(())
 }
 

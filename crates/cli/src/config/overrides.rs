@@ -6,6 +6,7 @@ use toml::Value;
 use super::layers::Layers;
 use super::origin::Origin;
 use crate::args::{Cli, ModelArgs, ServeArgs};
+use crate::console::say;
 
 /// Prefix of our environment variables.
 const PREFIX: &str = "ASYNCLANE_";
@@ -128,6 +129,21 @@ fn of_serve(args: &ServeArgs) -> Vec<Given> {
             number(args.max_request_tokens),
         ),
         (
+            "max_connections",
+            "server.max_connections",
+            number(args.max_connections),
+        ),
+        (
+            "stall_after",
+            "engine.stall_after",
+            number(args.stall_after),
+        ),
+        (
+            "step_timeout",
+            "engine.step_timeout",
+            number(args.step_timeout),
+        ),
+        (
             "drain_delay",
             "server.drain_delay",
             number(args.drain_delay),
@@ -176,7 +192,7 @@ pub fn warn_of_unknown_variables() {
         .filter_map(|(name, _)| name.into_string().ok())
         .collect();
     for name in unread(names.iter().map(String::as_str)) {
-        eprintln!("warning: unknown environment variable {name} ignored");
+        say!("warning: unknown environment variable {name} ignored");
     }
 }
 

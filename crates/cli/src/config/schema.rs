@@ -28,6 +28,8 @@ pub struct Server {
     pub drain_delay: u64,
     /// Seconds that accepted requests have to finish after new ones are refused.
     pub drain_timeout: u64,
+    /// Maximum open connections, lowered to what the limit of open files allows.
+    pub max_connections: usize,
     /// Maximum bytes of a request body.
     pub max_body_bytes: usize,
     /// Maximum bytes of request bodies in flight, each byte counted twice.
@@ -85,6 +87,10 @@ pub struct Engine {
     pub max_running: u32,
     /// Maximum waiting sequences.
     pub max_waiting: u32,
+    /// Seconds of one step after which `/health`, `/ready` and `/v1/loads` answer 503; 0 = never.
+    pub stall_after: u64,
+    /// Seconds of one step after which the process ends with status 70; 0 = never.
+    pub step_timeout: u64,
     /// Slots per KV page.
     pub page_size: u32,
     /// Memory for KV pages; `auto` = 512 MiB on the CPU, the rest of the share on a device.
@@ -113,6 +119,7 @@ impl Default for Server {
             listen: "127.0.0.1:8000".to_owned(),
             drain_delay: 0,
             drain_timeout: 50,
+            max_connections: 4096,
             max_body_bytes: 16 << 20,
             max_bytes_in_flight: 256 << 20,
             max_sequences: 1024,
@@ -148,6 +155,8 @@ impl Default for Engine {
             prefix_cache: true,
             max_running: 64,
             max_waiting: 1024,
+            stall_after: 60,
+            step_timeout: 300,
             page_size: 16,
             kv_memory: AUTO.to_owned(),
             device_memory: 0.9,

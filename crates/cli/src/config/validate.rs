@@ -30,6 +30,15 @@ impl Config {
                 ),
             ));
         }
+        if engine.step_timeout > 0 && engine.stall_after > engine.step_timeout {
+            problems.push((
+                "engine.stall_after",
+                format!(
+                    "expected at most engine.step_timeout ({}), found {}",
+                    engine.step_timeout, engine.stall_after
+                ),
+            ));
+        }
         let texts = [
             ("engine.kv_memory", kv_memory(&engine.kv_memory).err()),
             ("engine.device_memory", share(engine.device_memory).err()),
@@ -61,6 +70,7 @@ impl Config {
             ("engine.max_running", u64::from(self.engine.max_running)),
             ("engine.max_waiting", u64::from(self.engine.max_waiting)),
             ("engine.page_size", u64::from(self.engine.page_size)),
+            ("server.max_connections", self.server.max_connections as u64),
             ("server.max_body_bytes", self.server.max_body_bytes as u64),
             ("server.max_sequences", u64::from(self.server.max_sequences)),
             ("server.max_request_tokens", self.server.max_request_tokens),

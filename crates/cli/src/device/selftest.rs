@@ -11,6 +11,7 @@ use text::Tokenizer;
 
 use super::DeviceChoice;
 use crate::config::Config;
+use crate::console::tell;
 use crate::exit;
 use crate::load::{self, Loaded};
 
@@ -52,7 +53,7 @@ fn told(check: &Check) -> Result<()> {
         tolerance,
     } = check;
     let verdict = if check.holds() { "ok" } else { "WRONG" };
-    println!("{name}: {error:.1e} of {tolerance:.0e}, {verdict}");
+    tell!("{name}: {error:.1e} of {tolerance:.0e}, {verdict}");
     match check.holds() {
         true => Ok(()),
         false => Err(failed(&format!("{name} is wrong by {error:.1e}"))),

@@ -8,25 +8,23 @@ use crate::error::ApiError;
 use crate::http::shutdown::Phase;
 use crate::state::AppState;
 
-/// 200 while the model is loading or the engine thread runs.
+/// 200 while the model is loading or the engine works; 503 once its thread has ended or a step takes
+/// too long.
 pub async fn health(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
-    if state.is_healthy() {
-        Ok(Json(json!({ "status": "ok" })))
-    } else {
-        Err(ApiError::engine_stopped())
-    }
+    let age = state.engine_age()?.as_secs_f64();
+    Ok(Json(json!({ "status": "ok", "engine_age_seconds": age })))
 }
 
-/// 200 while requests are accepted and no shutdown has begun.
+/// 200 while requests are accepted, the engine works and no shutdown has begun.
 pub async fn ready(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     state.backend()?;
-    if !state.is_healthy() {
-        return Err(ApiError::engine_stopped());
-    }
+    let age = state.engine_age()?.as_secs_f64();
     if state.shutdown().phase() != Phase::Serving {
         return Err(ApiError::shutting_down());
     }
-    Ok(Json(json!({ "status": "ready" })))
+    Ok(Json(
+        json!({ "status": "ready", "engine_age_seconds": age }),
+    ))
 }
 
 /// The server's version.

@@ -12,10 +12,14 @@ use crate::state::AppState;
 /// The load of one data-parallel rank at the engine's last step. Never waits for the engine
 /// thread.
 ///
+/// A replica whose engine is stalled or has ended answers 503, so that a router that sends to the
+/// least load leaves it out.
+///
 /// The cache hit rate counts tokens since the start. Under full attention it is 0: requests share
 /// no K/V.
 pub async fn loads(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     let backend = state.backend()?;
+    let age = state.engine_age()?;
     let (load, limits) = (backend.engine.load(), backend.engine.limits());
     let waiting_tokens = match load.waiting {
         0 => 0,
@@ -40,6 +44,7 @@ pub async fn loads(State(state): State<AppState>) -> Result<Json<Value>, ApiErro
             "cache_hit_rate": backend.metrics.prefix_hit_rate(),
             "utilization": share(load.running, limits.max_running),
             "max_running_requests": limits.max_running,
+            "engine_age_seconds": age.as_secs_f64(),
         }],
     })))
 }

@@ -11,6 +11,8 @@ use crate::state::AppState;
 /// All metrics in the Prometheus text format. Never waits for the engine thread.
 pub async fn metrics(State(state): State<AppState>) -> Result<Response, ApiError> {
     let backend = state.backend()?;
-    let text = backend.metrics.render(backend.engine.load());
+    let text = backend
+        .metrics
+        .render(backend.engine.load(), backend.engine.pulse());
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }

@@ -103,6 +103,19 @@ fn open() -> Router<AppState> {
         .route("/metrics", only(get(metrics::metrics), READ))
 }
 
+/// Whether `path` is answered while every connection is in use.
+pub(crate) fn is_probe(path: &str) -> bool {
+    const PROBES: [&str; 6] = [
+        "/health",
+        "/ping",
+        "/ready",
+        "/metrics",
+        "/load",
+        "/v1/loads",
+    ];
+    PROBES.contains(&path)
+}
+
 /// The playground's files, without a key; its requests to other paths need theirs.
 fn page() -> Router<AppState> {
     playground::FILES

@@ -18,7 +18,7 @@ pub struct KeyName(pub Arc<str>);
 
 /// Passes requests with a known key on and refuses others before their body is read.
 pub async fn check(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
-    let keys = &state.settings().keys;
+    let keys = state.keys().get();
     // Browsers send preflight requests (OPTIONS) without a key.
     if keys.is_empty() || request.method() == Method::OPTIONS {
         return next.run(request).await;

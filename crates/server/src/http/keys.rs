@@ -1,12 +1,36 @@
 //! API keys. Only digests are kept, only names are shown.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use sha2::{Digest, Sha256};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 /// Prefix of a key's digest in place of the key.
 const DIGEST_MARK: &str = "sha256:";
+
+/// The keys in effect, which a running server may replace; clones share them.
+#[derive(Clone, Debug)]
+pub struct KeyRing {
+    keys: Arc<RwLock<Arc<ApiKeys>>>,
+}
+
+impl KeyRing {
+    pub(crate) fn new(keys: ApiKeys) -> Self {
+        Self {
+            keys: Arc::new(RwLock::new(Arc::new(keys))),
+        }
+    }
+
+    /// The keys now.
+    pub fn get(&self) -> Arc<ApiKeys> {
+        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Accepts `keys` instead, from the next request on. Requests that run go on.
+    pub fn replace(&self, keys: ApiKeys) {
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+    }
+}
 
 /// The accepted keys; none = no key is required.
 #[derive(Clone, Default, PartialEq, Eq)]

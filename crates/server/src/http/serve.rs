@@ -1,30 +1,40 @@
 //! The accept loop: connections, their limits, graceful shutdown.
 
+use std::convert::Infallible;
 use std::io;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
+use axum::response::{IntoResponse, Response};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tower::ServiceExt;
 
-use super::settings::Settings;
-use crate::api::router;
-use crate::http::client::Connection;
-use crate::http::limits::WriteLimit;
+use crate::api::{is_probe, router};
+use crate::error::ApiError;
+use crate::http::client;
+use crate::http::crowd::Crowd;
 use crate::http::shutdown::Phase;
+use crate::http::slot::Slot;
+use crate::http::socket::Socket;
+use crate::metrics::Connections;
 use crate::state::AppState;
 
 /// Time to send the error events of aborted requests and the last bytes.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Pause after a failed accept, for example without free file descriptors.
+/// Pause after an accept that failed for want of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Least time between two log lines about failed accepts.
+const LOG_PAUSE: Duration = Duration::from_secs(10);
 
 /// Serves `state` on `listener` until `shutdown` completes, then drains: `/ready` answers 503;
 /// after the drain delay new requests are refused and accepted ones finish; after the drain
@@ -54,9 +64,11 @@ pub async fn serve_router(
     let mut server = Server {
         listener,
         router,
-        settings: state.settings().clone(),
+        crowd: Crowd::new(state.settings().max_connections),
+        state: state.clone(),
         connections: JoinSet::new(),
         close: watch::Sender::new(false),
+        failures: Failures::default(),
     };
     server.accept_until(shutdown).await;
     let stages = state.shutdown();
@@ -83,10 +95,19 @@ pub async fn serve_router(
 struct Server {
     listener: TcpListener,
     router: Router,
-    settings: Settings,
+    state: AppState,
     connections: JoinSet<()>,
+    crowd: Crowd,
     /// Set to true to close every connection after its current answer.
     close: watch::Sender<bool>,
+    failures: Failures,
+}
+
+/// Failed accepts that the log does not tell of yet.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u64,
+    logged: Option<Instant>,
 }
 
 impl Server {
@@ -96,19 +117,64 @@ impl Server {
             tokio::select! {
                 () = &mut stop => return,
                 accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => self.spawn(stream),
-                    // Only this connection failed, or resources are short.
-                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                    Ok((stream, _)) => self.admit(stream),
+                    Err(error) => self.fail(&error).await,
                 },
-                Some(_) = self.connections.join_next(), if !self.connections.is_empty() => {}
+                Some(ended) = self.connections.join_next_with_id(),
+                    if !self.connections.is_empty() =>
+                {
+                    let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
+                    self.crowd.remove(id);
+                }
             }
+            let open = self.crowd.len();
+            self.count(|metrics| metrics.open.set(open as f64));
         }
     }
 
-    fn spawn(&mut self, stream: TcpStream) {
-        let (router, close) = (self.router.clone(), self.close.subscribe());
-        self.connections
-            .spawn(connection(stream, router, self.settings.clone(), close));
+    fn admit(&mut self, stream: TcpStream) {
+        let admission = self.crowd.admit();
+        if admission.evicted {
+            self.count(|metrics| metrics.evicted.inc());
+        }
+        let slot = Slot::new();
+        let connection = Connection {
+            router: self.router.clone(),
+            state: self.state.clone(),
+            slot: Arc::clone(&slot),
+            number: client::Connection::accepted(),
+            reserved: admission.reserved,
+        };
+        let task = self
+            .connections
+            .spawn(connection.run(stream, self.close.subscribe()));
+        self.crowd.add(task, slot, admission.reserved);
+    }
+
+    /// A failed accept. Where resources are short, a connection that can be spared makes room.
+    async fn fail(&mut self, error: &io::Error) {
+        self.count(|metrics| metrics.accept_errors.inc());
+        self.failures.count += 1;
+        let is_due = |at: Instant| at.elapsed() >= LOG_PAUSE;
+        if self.failures.logged.is_none_or(is_due) {
+            let count = std::mem::take(&mut self.failures.count);
+            self.failures.logged = Some(Instant::now());
+            tracing::warn!(%error, count, open = self.crowd.len(), "accepting connections failed");
+        }
+        if concerns_one_connection(error) {
+            return;
+        }
+        if self.crowd.spare() {
+            self.count(|metrics| metrics.evicted.inc());
+        }
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+
+    /// Updates metrics, which exist once the model is loaded.
+    fn count(&self, update: impl FnOnce(&Connections)) {
+        if let Ok(backend) = self.state.backend() {
+            update(backend.metrics.connections());
+        }
     }
 
     async fn close(mut self) {
@@ -119,34 +185,70 @@ impl Server {
     }
 }
 
+/// Whether a failed accept used up its connection, so that the next one may follow at once.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+    )
+}
+
 /// Answers the requests of one connection, one after the other.
-async fn connection(
-    stream: TcpStream,
+struct Connection {
     router: Router,
-    settings: Settings,
-    mut close: watch::Receiver<bool>,
-) {
-    // Send small chunks at once; the option is not essential.
-    let _ = stream.set_nodelay(true);
-    let io = TokioIo::new(WriteLimit::new(stream, settings.write_timeout));
-    let (router, number) = (TowerToHyperService::new(router), Connection::accepted());
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(number);
-        router.call(request)
-    });
-    let mut connection = std::pin::pin!(
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(settings.header_timeout)
-            .max_header_size(settings.max_header_bytes)
-            .serve_connection(io, service)
-    );
-    tokio::select! {
-        // An error concerns this connection alone.
-        _ = connection.as_mut() => return,
-        _ = close.wait_for(|close| *close) => connection.as_mut().graceful_shutdown(),
+    state: AppState,
+    slot: Arc<Slot>,
+    number: client::Connection,
+    reserved: bool,
+}
+
+impl Connection {
+    async fn run(self, stream: TcpStream, mut close: watch::Receiver<bool>) {
+        // Send small chunks at once; the option is not essential.
+        let _ = stream.set_nodelay(true);
+        let settings = self.state.settings().clone();
+        let socket = Socket::new(stream, Arc::clone(&self.slot), settings.write_timeout);
+        let service = service_fn(|request| self.answer(request));
+        let mut connection = std::pin::pin!(
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(settings.header_timeout)
+                .max_header_size(settings.max_header_bytes)
+                .serve_connection(TokioIo::new(socket), service)
+        );
+        tokio::select! {
+            // An error concerns this connection alone.
+            _ = connection.as_mut() => return,
+            _ = close.wait_for(|close| *close) => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = connection.await;
     }
-    let _ = connection.await;
+
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        let version = request.version();
+        let is_refused = self.reserved && !is_probe(request.uri().path());
+        let mut request = request.map(|body| self.slot.receive(version, body));
+        request.extensions_mut().insert(self.number);
+        let mut response = match is_refused {
+            true => self.refuse(),
+            false => self.router.clone().oneshot(request).await?,
+        };
+        if self.reserved {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        Ok(response.map(|body| self.slot.answer(body)))
+    }
+
+    fn refuse(&self) -> Response {
+        if let Ok(backend) = self.state.backend() {
+            backend.metrics.connections().refused.inc();
+        }
+        let message = "every connection of the server is in use, retry later";
+        ApiError::busy(message, 1).into_response()
+    }
 }
 
 async fn at_most(limit: Duration, work: impl Future<Output = ()>) {

@@ -7,6 +7,8 @@ use super::keys::ApiKeys;
 /// Limits, timeouts and switches of the HTTP layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
+    /// Most open connections; at this number the longest idle one is closed for a new one.
+    pub max_connections: usize,
     /// Most bytes of a request body; larger ones get 413.
     pub max_body_bytes: usize,
     /// Bytes of request bodies that may be in flight together: received or being decoded, each
@@ -29,11 +31,14 @@ pub struct Settings {
     pub drain_delay: Duration,
     /// Time for accepted requests to finish after new ones are refused.
     pub drain_timeout: Duration,
+    /// A step of the engine longer than this makes `/health`, `/ready` and `/v1/loads` answer 503;
+    /// zero = never.
+    pub stall_after: Duration,
     /// Whether browsers of any origin may read answers.
     pub cors: bool,
     /// Bodies longer than this many bytes are parsed and encoded off the async threads.
     pub inline_encode_bytes: usize,
-    /// The accepted API keys; none = no key is required.
+    /// The API keys accepted at the start; none = no key is required.
     pub keys: ApiKeys,
     /// Whether `Host` and `Origin` must be this server: for loopback addresses without API keys.
     pub local_only: bool,
@@ -44,6 +49,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            max_connections: 4096,
             max_body_bytes: 16 << 20,
             max_bytes_in_flight: 256 << 20,
             max_sequences: 1024,
@@ -54,6 +60,7 @@ impl Default for Settings {
             write_timeout: Duration::from_secs(60),
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(50),
+            stall_after: Duration::from_secs(60),
             cors: false,
             inline_encode_bytes: 2 << 10,
             keys: ApiKeys::default(),

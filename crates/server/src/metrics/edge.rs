@@ -43,7 +43,9 @@ impl Outcome {
     /// The outcome of a request that ended with an error.
     pub fn of(code: ErrorCode) -> Self {
         match code {
-            ErrorCode::InternalError | ErrorCode::EngineStopped => Self::Failed,
+            ErrorCode::InternalError | ErrorCode::EngineStopped | ErrorCode::EngineStalled => {
+                Self::Failed
+            }
             ErrorCode::Overloaded | ErrorCode::Loading | ErrorCode::ShuttingDown => Self::Rejected,
             _ => Self::Invalid,
         }

@@ -1,6 +1,7 @@
 //! All metrics: one registry, updated per step by the engine and per request by the server.
 
 mod alias;
+mod connections;
 mod edge;
 mod rates;
 mod register;
@@ -10,9 +11,10 @@ mod steps;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use engine::{Load, Observer, StepReport};
+use engine::{Load, Observer, Pulse, StepReport};
 use prometheus::{Gauge, Registry, TextEncoder};
 
+pub use connections::Connections;
 pub use edge::{Edge, Outcome, Success};
 use rates::Rates;
 use register::Register;
@@ -52,6 +54,7 @@ struct Inner {
     pages: u32,
     epoch: Instant,
     edge: Edge,
+    connections: Connections,
     spans: SpanCounters,
     steps: Steps,
     gauges: ScrapeGauges,
@@ -68,6 +71,7 @@ struct ScrapeGauges {
     pages_used: Gauge,
     generated: Gauge,
     committed: Gauge,
+    age: Gauge,
 }
 
 impl Metrics {
@@ -79,6 +83,7 @@ impl Metrics {
         constants(&register, config);
         let inner = Inner {
             edge: Edge::new(&register),
+            connections: Connections::new(&register),
             spans: SpanCounters::new(&register),
             steps: Steps::new(&register),
             gauges,
@@ -103,6 +108,11 @@ impl Metrics {
         &self.inner.edge
     }
 
+    /// The metrics of the listener.
+    pub fn connections(&self) -> &Connections {
+        &self.inner.connections
+    }
+
     /// The counters for an exporter of tracing spans.
     pub fn spans(&self) -> &SpanCounters {
         &self.inner.spans
@@ -119,13 +129,14 @@ impl Metrics {
         self.rates(|rates| rates.per_second(now)).0
     }
 
-    /// The exposition text, given the engine's load.
-    pub fn render(&self, load: Load) -> String {
+    /// The exposition text, given the engine's load and pulse.
+    pub fn render(&self, load: Load, pulse: Pulse) -> String {
         let inner = &*self.inner;
         let now = inner.epoch.elapsed();
         inner
             .gauges
             .set(load, inner.pages, self.rates(|rates| rates.per_second(now)));
+        inner.gauges.age.set(seconds(pulse.age));
         let mut families = inner.registry.gather();
         if inner.aliases {
             alias::append(&mut families);
@@ -180,6 +191,10 @@ impl ScrapeGauges {
             committed: register.gauge(
                 "committed_tokens_per_second",
                 "Tokens committed per second, over the last 10 seconds",
+            ),
+            age: register.gauge(
+                "engine_age_seconds",
+                "Time since the engine's present step began, 0 while it waits for requests",
             ),
         }
     }

@@ -10,7 +10,6 @@ use crate::common::{
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
 
 fn gated(max_running: u32, max_waiting: u32) -> (crate::common::Server, OpenAtEnd) {
@@ -51,20 +50,6 @@ async fn a_client_that_leaves_frees_its_sequence() {
         );
         assert_eq!(series(&server.metrics().await, CANCELLED), 1.0);
     }
-}
-
-#[tokio::test]
-async fn a_half_closed_connection_is_a_client_that_leaves() {
-    let (server, gate) = gated(8, 8);
-    let (address, _) = server.listen(std::future::pending()).await;
-    let body = completion(json!({"max_tokens": 300, "ignore_eos": true}));
-    let mut connection = send(address, &post_text("/v1/completions", &body)).await;
-    server.until(|server| server.counters.steps() == 1).await;
-    connection.shutdown().await.unwrap();
-    server.state.shutdown().drained().await;
-    gate.0.open();
-    server.until_idle().await;
-    assert!(server.counters.steps() <= 2);
 }
 
 #[tokio::test]

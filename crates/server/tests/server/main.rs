@@ -4,7 +4,9 @@
 mod attacks;
 mod best_of;
 mod common;
+mod connections;
 mod errors;
+mod health;
 mod http;
 mod infill;
 mod keys;

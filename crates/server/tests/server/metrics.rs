@@ -111,6 +111,11 @@ async fn every_documented_name_is_there() {
         ("row_budget gauge", false),
         ("cache_config_info gauge", true),
         ("step_failures_total counter", false),
+        ("engine_age_seconds gauge", false),
+        ("connections gauge", false),
+        ("connections_evicted_total counter", false),
+        ("connections_refused_total counter", false),
+        ("accept_errors_total counter", false),
         ("build_info gauge", false),
     ];
     let mut expected = BTreeSet::new();

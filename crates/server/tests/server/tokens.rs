@@ -210,7 +210,8 @@ async fn loads_follow_the_engine() {
     let expected = json!({"dp_rank": 0, "num_running_reqs": 0, "num_waiting_reqs": 0,
         "num_waiting_uncached_tokens": 0, "num_total_reqs": 0, "num_used_tokens": 0,
         "max_total_num_tokens": 4096 * 16, "token_usage": 0.0, "gen_throughput": 0.0,
-        "cache_hit_rate": 0.0, "utilization": 0.0, "max_running_requests": 2});
+        "cache_hit_rate": 0.0, "utilization": 0.0, "max_running_requests": 2,
+        "engine_age_seconds": 0.0});
     assert_eq!(idle["loads"], json!([expected]));
 
     let asking = server.clone();

@@ -1,0 +1,54 @@
+//! The limit of open files, and how many connections it allows.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Files beside the connections: standard streams, the event loop, weights that load, the key file, a
+/// collector of spans, and connections that are reserved for probes.
+const OTHERS: u64 = 64;
+
+/// Raises the limit of open files as far as it may, and lowers `wanted` connections to what it allows.
+pub fn connections(wanted: usize) -> usize {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    let limit = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum,
+        Err(_) => current,
+    };
+    let allowed = allowed(limit, wanted);
+    if allowed < wanted {
+        tracing::warn!(
+            wanted,
+            allowed,
+            "server.max_connections is lowered to what the limit of open files allows"
+        );
+    }
+    allowed
+}
+
+/// At most `wanted` connections under a limit of open files; no limit allows any number.
+fn allowed(limit: Option<u64>, wanted: usize) -> usize {
+    let Some(limit) = limit else {
+        return wanted;
+    };
+    let connections = limit.saturating_sub(OTHERS).max(limit / 2).max(1);
+    usize::try_from(connections).map_or(wanted, |most| most.min(wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_never_exceed_the_limit_of_open_files() {
+        assert_eq!(allowed(None, 4096), 4096);
+        assert_eq!(allowed(Some(1 << 20), 4096), 4096);
+        assert_eq!(allowed(Some(1024), 4096), 960);
+        assert_eq!(allowed(Some(256), 4096), 192);
+        assert_eq!(allowed(Some(100), 4096), 50);
+        assert_eq!(allowed(Some(0), 4096), 1);
+        assert_eq!(allowed(Some(256), 7), 7);
+    }
+}

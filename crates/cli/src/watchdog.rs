@@ -1,0 +1,158 @@
+//! Ends the process when the engine thread has died or hangs, so that a supervisor restarts it; tells
+//! a service manager with a watchdog that the engine lives.
+
+use std::fmt;
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use engine::{Monitor, Pulse};
+
+use crate::console::say;
+use crate::exit;
+use crate::supervisor;
+
+/// Time between two looks at the engine.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Watches an engine thread until it is dropped.
+pub struct Watchdog {
+    /// Never sent to: its end ends the thread.
+    _stop: Sender<()>,
+}
+
+/// Why the process must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Dead,
+    Stuck { age: Duration, limit: Duration },
+}
+
+impl Watchdog {
+    /// Watches the engine thread of `monitor`. Its steps may take `limit`; zero = any time.
+    ///
+    /// # Errors
+    /// The operating system gives no thread.
+    pub fn start(monitor: Monitor, limit: Duration) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("watchdog".to_owned());
+        thread.spawn(move || {
+            if let Some(fault) = watch(|| monitor.pulse(), limit, LOOK, &stopped) {
+                say!("asynclane: {fault}; the process ends");
+                exit::at_once(exit::ENGINE);
+            }
+        })?;
+        Ok(Self { _stop: stop })
+    }
+}
+
+/// The first fault; `None` if it was told to stop.
+fn watch(
+    pulse: impl Fn() -> Pulse,
+    limit: Duration,
+    look: Duration,
+    stopped: &Receiver<()>,
+) -> Option<Fault> {
+    let watched = supervisor::watches();
+    let mut last = None;
+    while stopped.recv_timeout(look) == Err(RecvTimeoutError::Timeout) {
+        let fault = fault(pulse(), limit);
+        // Clients whose sequences ended with the engine get their errors in between.
+        if fault.is_some() && last == Some(Fault::Dead)
+            || matches!(fault, Some(Fault::Stuck { .. }))
+        {
+            return fault;
+        }
+        last = fault;
+        if watched && fault.is_none() {
+            supervisor::alive();
+        }
+    }
+    None
+}
+
+fn fault(pulse: Pulse, limit: Duration) -> Option<Fault> {
+    let Pulse { alive, age } = pulse;
+    match alive {
+        false => Some(Fault::Dead),
+        true if !limit.is_zero() && age > limit => Some(Fault::Stuck { age, limit }),
+        true => None,
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dead => f.write_str("the engine thread has ended"),
+            Self::Stuck { age, limit } => write!(
+                f,
+                "the engine has been in one step for {} s, longer than engine.step_timeout ({} s)",
+                age.as_secs(),
+                limit.as_secs()
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(300);
+    const NOW: Duration = Duration::from_millis(1);
+
+    fn pulse(alive: bool, seconds: u64) -> Pulse {
+        Pulse {
+            alive,
+            age: Duration::from_secs(seconds),
+        }
+    }
+
+    /// What the watchdog finds in the pulses `seen`, the last of which stays.
+    fn found(seen: &[Pulse], limit: Duration) -> (Option<Fault>, usize) {
+        let (stop, stopped) = mpsc::channel();
+        let (looks, stop) = (Cell::new(0), Cell::new(Some(stop)));
+        let next = || {
+            let look = looks.get();
+            looks.set(look + 1);
+            if look == 9 {
+                drop(stop.take());
+            }
+            seen[look.min(seen.len() - 1)]
+        };
+        (watch(next, limit, NOW, &stopped), looks.get())
+    }
+
+    #[test]
+    fn dead_and_stuck_engines_are_found_and_others_are_not() {
+        let dead = Some(Fault::Dead);
+        let stuck = |seconds| {
+            Some(Fault::Stuck {
+                age: Duration::from_secs(seconds),
+                limit: LIMIT,
+            })
+        };
+        assert_eq!(found(&[pulse(true, 0)], LIMIT), (None, 10));
+        assert_eq!(found(&[pulse(true, 300)], LIMIT), (None, 10));
+        let hangs = [pulse(true, 299), pulse(true, 301)];
+        assert_eq!(found(&hangs, LIMIT), (stuck(301), 2));
+        assert_eq!(found(&[pulse(true, 301)], Duration::ZERO), (None, 10));
+        // One look later, so that clients get their errors.
+        assert_eq!(found(&[pulse(true, 0), pulse(false, 1)], LIMIT), (dead, 3));
+        assert_eq!(found(&[pulse(false, 1)], Duration::ZERO), (dead, 2));
+    }
+
+    #[test]
+    fn a_fault_is_one_line() {
+        let stuck = Fault::Stuck {
+            age: Duration::from_secs(301),
+            limit: LIMIT,
+        };
+        let text =
+            "the engine has been in one step for 301 s, longer than engine.step_timeout (300 s)";
+        assert_eq!(stuck.to_string(), text);
+        assert!(!Fault::Dead.to_string().contains('\n'));
+    }
+}

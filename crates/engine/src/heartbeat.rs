@@ -1,0 +1,108 @@
+//! The engine thread's sign of life, readable from any thread without waiting.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::handle::Shared;
+
+/// Value of `since` while the engine waits for a request.
+const IDLE: u64 = 0;
+
+/// Written by the engine thread alone.
+#[derive(Debug)]
+pub(crate) struct Heartbeat {
+    epoch: Instant,
+    /// Milliseconds after `epoch`, plus 1, at which the present step began; [`IDLE`] without work.
+    since: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl Default for Heartbeat {
+    fn default() -> Self {
+        Self {
+            epoch: Instant::now(),
+            since: AtomicU64::new(IDLE),
+            ended: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Heartbeat {
+    /// A step begins.
+    pub(crate) fn beat(&self) {
+        self.since.store(self.now() + 1, Ordering::Relaxed);
+    }
+
+    /// The engine waits for a request.
+    pub(crate) fn rest(&self) {
+        self.since.store(IDLE, Ordering::Relaxed);
+    }
+
+    /// The thread ends.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pulse(&self) -> Pulse {
+        let age = match self.since.load(Ordering::Relaxed) {
+            IDLE => 0,
+            since => self.now().saturating_sub(since - 1),
+        };
+        Pulse {
+            alive: !self.ended.load(Ordering::Relaxed),
+            age: Duration::from_millis(age),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
+    }
+}
+
+/// What the engine thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pulse {
+    /// Whether the thread runs.
+    pub alive: bool,
+    /// Time since the present step began, in whole milliseconds; 0 while the engine waits for a
+    /// request. Grows on after the thread has died in a step.
+    pub age: Duration,
+}
+
+/// Reads the pulse of an engine thread. Unlike a handle, it does not keep the thread running.
+#[derive(Clone, Debug)]
+pub struct Monitor(pub(crate) Arc<Shared>);
+
+impl Monitor {
+    /// What the engine thread does now.
+    pub fn pulse(&self) -> Pulse {
+        self.0.heartbeat.pulse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_age_grows_in_a_step_and_is_0_without_one() {
+        let heartbeat = Heartbeat::default();
+        let long = Duration::from_millis(5);
+        std::thread::sleep(long);
+        assert_eq!(heartbeat.pulse().age, Duration::ZERO);
+        heartbeat.beat();
+        std::thread::sleep(long);
+        let first = heartbeat.pulse();
+        assert!(
+            first.alive && first.age >= Duration::from_millis(4),
+            "{first:?}"
+        );
+        heartbeat.end();
+        std::thread::sleep(long);
+        let dead = heartbeat.pulse();
+        assert!(!dead.alive && dead.age > first.age, "{dead:?}");
+        heartbeat.rest();
+        assert_eq!(heartbeat.pulse().age, Duration::ZERO);
+    }
+}

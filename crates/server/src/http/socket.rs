@@ -1,0 +1,185 @@
+//! The socket of a connection: a peer that accepts no byte for too long is disconnected, and one
+//! that closes its side of the connection still gets its answer.
+//!
+//! A peer that has only shut down its writing side and one that is gone look the same at first:
+//! reading gives the end. To an HTTP/1.1 peer whose answer has not begun, the socket sends the
+//! interim answer `100 Continue`, which every client must ignore (RFC 9110, section 15.2.1). A peer
+//! that is gone rejects it, and its request ends. In the other cases, a peer that accepts no byte of
+//! its answer for [`QUIET`] is taken for gone.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::slot::Slot;
+
+/// Time between two looks at whether a half-closed peer has rejected what was sent.
+const LOOK: Duration = Duration::from_millis(100);
+/// A half-closed peer that cannot be asked is gone after this long without a byte sent.
+const QUIET: Duration = Duration::from_secs(5);
+const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// A socket whose writes fail with `TimedOut` after the limit without progress, and whose end is
+/// held back while an answer is owed to a peer that may still read.
+#[derive(Debug)]
+pub struct Socket {
+    stream: TcpStream,
+    slot: Arc<Slot>,
+    limit: Duration,
+    /// When the pending write fails; set while a write waits for the peer.
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// Set once the peer has closed its side while an answer was owed.
+    half_closed: Option<HalfClosed>,
+}
+
+#[derive(Debug)]
+struct HalfClosed {
+    /// Whether the peer was asked whether it is gone.
+    asked: bool,
+    look: Pin<Box<Sleep>>,
+    last_byte: Instant,
+}
+
+impl Socket {
+    /// Limits writes to `stream`: each must make progress within `limit`.
+    pub fn new(stream: TcpStream, slot: Arc<Slot>, limit: Duration) -> Self {
+        Self {
+            stream,
+            slot,
+            limit,
+            deadline: None,
+            half_closed: None,
+        }
+    }
+
+    fn guard<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.deadline = None;
+            if let Some(half_closed) = &mut self.half_closed {
+                half_closed.last_byte = Instant::now();
+            }
+            return written;
+        }
+        let limit = self.limit;
+        let deadline = self
+            .deadline
+            .get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + limit)));
+        ready!(deadline.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// The peer has closed its side while an answer is owed.
+    fn half_close(&mut self) -> HalfClosed {
+        // A pending write may have left part of an answer unsent, which nothing may interrupt.
+        let may_ask = self.deadline.is_none() && self.slot.takes_interim();
+        let asked = may_ask && matches!(self.stream.try_write(INTERIM), Ok(INTERIM_LENGTH));
+        let now = Instant::now();
+        HalfClosed {
+            asked,
+            look: Box::pin(sleep_until(now + LOOK)),
+            last_byte: now,
+        }
+    }
+
+    /// Waits until the answer is complete or the peer is gone; then reading gives the end.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if !self.slot.owes() || self.stream.take_error()?.is_some() {
+                return Poll::Ready(Ok(()));
+            }
+            let Some(half_closed) = &mut self.half_closed else {
+                return Poll::Ready(Ok(()));
+            };
+            let waits_on = half_closed.asked && self.slot.takes_interim();
+            if !waits_on && half_closed.last_byte.elapsed() >= QUIET {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(half_closed.look.as_mut().poll(context));
+            half_closed.look.as_mut().reset(Instant::now() + LOOK);
+        }
+    }
+}
+
+const INTERIM_LENGTH: usize = INTERIM.len();
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.half_closed.is_none() {
+            let before = buffer.filled().len();
+            ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+            if buffer.filled().len() > before || !self.slot.owes() {
+                return Poll::Ready(Ok(()));
+            }
+            self.half_closed = Some(self.half_close());
+        }
+        self.poll_end(context)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.guard(written, context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.guard(written, context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_reads_nothing_is_disconnected() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let limit = Duration::from_secs(60);
+        let begin = Instant::now();
+        let mut guarded = Socket::new(accepted.unwrap().0, Slot::new(), limit);
+        let error = guarded.write_all(&vec![0; 64 << 20]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(begin.elapsed() >= limit);
+        drop(peer);
+    }
+}

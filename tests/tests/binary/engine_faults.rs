@@ -1,0 +1,166 @@
+//! An engine that hangs or dies: the process ends, or ends in time when it is told to.
+//!
+//! The faulty server is this test program, started once more: it runs `asynclane serve` over an
+//! executor with a fault.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use asynclane_tests::process::Server;
+use cli::args::ServeArgs;
+use cli::{load, serve};
+use serde_json::json;
+use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
+
+/// Names the fault of the server to be started.
+const FAULT: &str = "FAULTY_SERVER";
+/// Every server here has ended within this time.
+const BOUND: Duration = Duration::from_secs(20);
+/// Exit status of a process whose engine has died or hangs.
+const ENGINE: i32 = 70;
+
+/// Steps that never end, or end the engine thread.
+struct Faulty {
+    model: Box<dyn Executor>,
+    dies: bool,
+}
+
+/// A panic payload that panics once more when the engine drops it, outside of its guarded code.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("told to end the engine thread");
+    }
+}
+
+impl Executor for Faulty {
+    fn spec(&self) -> ExecutorSpec {
+        self.model.spec()
+    }
+
+    fn execute(&mut self, _: &Batch, _: &mut BatchOutput) -> Result<(), ExecuteError> {
+        if self.dies {
+            std::panic::panic_any(Bomb);
+        }
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+/// The server of the other tests; nothing without a fault in the environment.
+#[test]
+fn faulty_server() {
+    let Ok(fault) = std::env::var(FAULT) else {
+        return;
+    };
+    let (kind, timeout) = fault.split_once(' ').unwrap();
+    let args = ServeArgs {
+        listen: Some("127.0.0.1:0".to_owned()),
+        stall_after: Some(1),
+        step_timeout: timeout.parse().ok(),
+        drain_timeout: Some(if timeout == "0" { 0 } else { 50 }),
+        ..ServeArgs::default()
+    };
+    let served = serve::run_with(&args, |config| {
+        let mut loaded = load::load(config)?;
+        loaded.executor = Box::new(Faulty {
+            model: loaded.executor,
+            dies: kind == "dies",
+        });
+        Ok(loaded)
+    });
+    served.unwrap();
+    std::process::exit(0);
+}
+
+fn start(fault: &str) -> Server {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "engine_faults::faulty_server", "--nocapture"])
+        .env(FAULT, fault);
+    Server::spawn(command)
+}
+
+/// Sends a request that the engine never finishes.
+fn begin(server: &Server) -> std::net::TcpStream {
+    let body = json!({"model": "demo", "prompt": "Hi", "max_tokens": 4});
+    server.client().begin("/v1/completions", &body).unwrap()
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < BOUND, "{what} never came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The exit status and the log, with the time that the end took.
+fn ended(server: Server) -> (Option<i32>, String, Duration) {
+    let begun = Instant::now();
+    let (status, log) = server.wait();
+    (status.code(), log, begun.elapsed())
+}
+
+#[test]
+fn a_step_beyond_the_limit_ends_the_process() {
+    let server = start("hangs 3");
+    let client = server.client();
+    assert_eq!(client.get("/ready").status, 200);
+    let _request = begin(&server);
+    until("a stall", || client.get("/ready").status == 503);
+    for path in ["/health", "/v1/loads"] {
+        let error = client.get(path).error();
+        assert_eq!(error["code"], "engine_stalled", "{path}");
+    }
+    assert!(client.metrics().sum("asynclane_engine_age_seconds", &[]) > 1.0);
+    let (status, log, time) = ended(server);
+    assert_eq!(status, Some(ENGINE), "{log}");
+    assert!(time < BOUND, "{time:?}");
+    let line = "longer than engine.step_timeout (3 s); the process ends";
+    assert_eq!(log.matches(line).count(), 1, "{log}");
+}
+
+#[test]
+fn a_dead_engine_ends_the_process() {
+    let server = start("dies 300");
+    let _request = begin(&server);
+    let (status, log, time) = ended(server);
+    assert_eq!(status, Some(ENGINE), "{log}");
+    assert!(time < BOUND, "{time:?}");
+    let line = "asynclane: the engine thread has ended; the process ends";
+    assert_eq!(log.matches(line).count(), 1, "{log}");
+}
+
+#[test]
+fn a_hanging_engine_does_not_hold_up_the_exit() {
+    let server = start("hangs 0");
+    let _request = begin(&server);
+    let client = server.client();
+    let age = || client.metrics().sum("asynclane_engine_age_seconds", &[]);
+    until("a step", || age() > 0.0);
+    server.signal("TERM");
+    let (status, log, time) = ended(server);
+    assert_eq!(status, Some(0), "{log}");
+    assert!(time < BOUND, "{time:?}");
+    assert!(log.contains("the engine is still in a step"), "{log}");
+}
+
+#[test]
+fn the_second_signal_ends_a_process_whose_engine_hangs() {
+    let server = start("hangs 300");
+    let _request = begin(&server);
+    let client = server.client();
+    let age = || client.metrics().sum("asynclane_engine_age_seconds", &[]);
+    until("a step", || age() > 0.0);
+    server.signal("TERM");
+    until("the drain", || {
+        client.get("/ready").error()["code"] == "shutting_down"
+    });
+    server.signal("TERM");
+    let (status, log, time) = ended(server);
+    assert_eq!(status, Some(130), "{log}");
+    assert!(time < Duration::from_secs(5), "{time:?}");
+}
