@@ -29,6 +29,8 @@ pub const ENGINE: u8 = 70;
 pub const IO: u8 = 74;
 /// An invalid configuration.
 pub const CONFIG: u8 = 78;
+/// A second SIGTERM or SIGINT.
+pub const INTERRUPTED: u8 = 130;
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -123,6 +125,7 @@ mod tests {
             ENGINE,
             IO,
             CONFIG,
+            INTERRUPTED,
         ];
         assert_eq!(listed, codes);
     }

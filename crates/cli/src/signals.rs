@@ -11,9 +11,6 @@ use tokio::sync::watch;
 use crate::exit;
 use crate::supervisor;
 
-/// Exit status after the second SIGTERM or SIGINT.
-const IMPATIENT: u8 = 130;
-
 /// The signals of this process. The first SIGTERM or SIGINT begins the shutdown, the second ends the
 /// process at once; SIGHUP reloads.
 pub struct Signals {
@@ -114,7 +111,7 @@ async fn handle(
     }
     stopping.send_replace(true);
     sources.end(reload).await;
-    exit::at_once(IMPATIENT);
+    exit::at_once(exit::INTERRUPTED);
 }
 
 /// What SIGHUP does.

@@ -263,6 +263,8 @@ async fn a_drain_aborts_requests_after_its_timeout() {
     let (address, served) = server.listen(async { drop(stopped.await) }).await;
     let streamed = chat(json!({"stream": true}));
     let mut streamed = send(address, &post_text("/v1/chat/completions", &streamed)).await;
+    let head = read_until(&mut streamed, "\r\n\r\n").await;
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     let mut plain = send(
         address,
         &post_text("/v1/completions", &completion(json!({}))),
