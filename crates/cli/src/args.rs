@@ -17,11 +17,11 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve a model over HTTP (no argument: the embedded demo model on 127.0.0.1:8000).
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Answer one prompt on the terminal.
-    Generate(GenerateArgs),
+    Generate(Box<GenerateArgs>),
     /// Inspect a model, this machine or a running server.
-    Inspect(InspectArgs),
+    Inspect(Box<InspectArgs>),
     /// Check configuration files and print the resulting configuration.
     CheckConfig(CheckConfigArgs),
     /// Print shell completions.

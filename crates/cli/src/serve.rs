@@ -363,7 +363,7 @@ mod tests {
         let Command::Serve(args) = cli.command else {
             panic!("not serve");
         };
-        args
+        *args
     }
 
     fn keys(arguments: &[&str]) -> Result<ApiKeys> {

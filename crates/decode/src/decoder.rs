@@ -135,7 +135,7 @@ impl Decoder {
             self.end(DoneReason::Failed, effects);
         } else if self.guard.as_ref().is_some_and(Guard::is_over) {
             self.end(DoneReason::Complete, effects);
-        } else if canvas.len() == 0 {
+        } else if canvas.is_empty() {
             self.end(DoneReason::Budget, effects);
         } else {
             self.schedule.start(&mut self.state, effects);

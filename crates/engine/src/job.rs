@@ -65,6 +65,10 @@ impl GrammarJob {
 pub(crate) struct DecoderCell(State);
 
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the decoder is nearly always here, and a box would allocate in the step loop"
+)]
 enum State {
     Here(Decoder),
     /// With the lanes that were active when it left.

@@ -86,7 +86,7 @@ fn lab(config: &EngineConfig) -> Lab {
 fn constrained(rng: &mut Rng, number: u64) -> Request {
     let mut request = random_request(rng, number);
     let excludes = request.decoding.decoder.commit.info().requires.excludes;
-    if number % 3 != 0 && !excludes.contains(&Feature::Grammar) {
+    if !number.is_multiple_of(3) && !excludes.contains(&Feature::Grammar) {
         request.constraint = Some(Box::new(Automaton::new(number % 7)));
     }
     request

@@ -76,14 +76,7 @@ pub(crate) fn prompts(
         let mut detokenizer = tokenizer.detokenizer(specials);
         detokenizer.push(ids) + &detokenizer.finish()
     };
-    let suffix: Arc<[TokenId]> = match &request.suffix {
-        Some(suffix) => {
-            room.check(suffix, "suffix", false)?;
-            let ids = tokenizer.encode(suffix, false);
-            ids.map_err(|error| encode_fault(error, "suffix"))?.into()
-        }
-        None => Arc::default(),
-    };
+    let suffix = suffix(tokenizer, request, &room)?;
     let code_suffix = request.suffix.as_deref().is_some_and(is_code_shaped);
     let mut prompts = Vec::with_capacity(request.input.prompts());
     let mut push = |mut ids: Vec<TokenId>, text: Option<String>| {
@@ -127,6 +120,20 @@ pub(crate) fn prompts(
         }
     }
     Ok(prompts)
+}
+
+/// The ids behind the generation; empty without a suffix.
+fn suffix(
+    tokenizer: &Tokenizer,
+    request: &Generation,
+    room: &Room,
+) -> Result<Arc<[TokenId]>, ApiError> {
+    let Some(suffix) = &request.suffix else {
+        return Ok(Arc::default());
+    };
+    room.check(suffix, "suffix", false)?;
+    let ids = tokenizer.encode(suffix, false);
+    Ok(ids.map_err(|error| encode_fault(error, "suffix"))?.into())
 }
 
 /// The ids of `text`, the field `prompt` of a request.

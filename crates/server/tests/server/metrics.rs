@@ -62,6 +62,7 @@ async fn no_series_is_added_by_traffic() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "the table of metrics")]
 async fn every_documented_name_is_there() {
     let metrics = server().metrics().await;
     let families: BTreeSet<_> = metrics

@@ -109,8 +109,7 @@ impl<'a> Patterns<'a> {
 /// Whether parts of this schema are intersected.
 fn meets(schema: &Map<String, Value>) -> bool {
     let has = |key: &&str| schema.contains_key(*key);
-    has(&"allOf")
-        || ["$ref", "anyOf", "oneOf"].iter().any(|key| has(&key)) && BESIDE.iter().any(has)
+    has(&"allOf") || ["$ref", "anyOf", "oneOf"].iter().any(has) && BESIDE.iter().any(has)
 }
 
 /// Follows a schema as the compiler intersects it.

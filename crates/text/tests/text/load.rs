@@ -110,6 +110,7 @@ fn with_stage(section: &str, stage: Value) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn stages_that_fail_or_grow_without_bound_are_refused() {
     let replace = |pattern: Value, content: &str| json!({"type": "Replace", "pattern": pattern, "content": content});
     let grow = || replace(json!({"String": "a"}), "aaaa");
