@@ -16,5 +16,3 @@ macro_rules! tell {
         let _ = writeln!(std::io::stdout(), $($text)*);
     }};
 }
-
-pub(crate) use {say, tell};

@@ -12,7 +12,6 @@ use model::{
 use step::Executor;
 
 use crate::config::Config;
-use crate::console::say;
 use crate::exit;
 use crate::memory;
 use crate::progress;

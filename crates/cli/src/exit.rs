@@ -6,8 +6,6 @@ use std::time::Duration;
 use model::LoadError;
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::console::say;
-
 /// An exit code and its message.
 #[derive(Debug)]
 pub struct Failure {

@@ -8,7 +8,6 @@ use anyhow::Result;
 use hf_hub::api::sync::{ApiBuilder, ApiError};
 use hf_hub::{Cache, Repo, RepoType};
 
-use crate::console::say;
 use crate::exit;
 
 /// The Hub's address if `HF_ENDPOINT` is not set.

@@ -14,7 +14,6 @@ use step::{Attention, Readout};
 use crate::args::{CapacityArgs, InspectArgs, InspectCommand};
 use crate::capacity;
 use crate::config::Config;
-use crate::console::tell;
 use crate::device;
 use crate::exit;
 use crate::hub;

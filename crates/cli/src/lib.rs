@@ -2,10 +2,12 @@
 //! laboratory shares with it.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
+#[macro_use]
+mod console;
+
 pub mod args;
 mod capacity;
 pub mod config;
-mod console;
 pub mod device;
 pub mod exit;
 mod files;

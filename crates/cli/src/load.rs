@@ -16,7 +16,6 @@ use text::{Message, Tokenizer, TokenizerFiles};
 use demo::checkpoint::{DEMO, Embedded, FILTER};
 
 use crate::config::Config;
-use crate::console::say;
 use crate::device::{self, Placed};
 use crate::exit;
 use crate::hub;

@@ -16,7 +16,6 @@ use tokio::net::TcpListener;
 
 use crate::args::ServeArgs;
 use crate::config::{self, Config};
-use crate::console::say;
 use crate::exit;
 use crate::files;
 use crate::load::{self, Loaded};
@@ -312,14 +311,7 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
     );
     let settings = served_decoder(config, loaded);
     say!("  decoder    {settings}");
-    let prefix = match (loaded.info.attention, config.engine.prefix_cache) {
-        (Attention::Full, _) => {
-            "not shared between requests: under full attention K/V depend on later tokens"
-        }
-        (_, true) => "shared by requests with equal prefixes",
-        (_, false) => "not shared: engine.prefix_cache is off",
-    };
-    say!("  prefix     {prefix}");
+    say!("  prefix     {}", prefix_cache(loaded, config));
     match keys {
         0 => say!("  keys       none: everybody who can reach the address can use the server"),
         keys => say!("  keys       {keys} accepted, as authorization: Bearer KEY"),
@@ -343,6 +335,17 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
         "  try        curl -N http://{address}/v1/chat/completions \\\n               \
          -H 'content-type: application/json' -d '{body}'"
     );
+}
+
+/// Whether requests share K/V.
+fn prefix_cache(loaded: &Loaded, config: &Config) -> &'static str {
+    match (loaded.info.attention, config.engine.prefix_cache) {
+        (Attention::Full, _) => {
+            "not shared between requests: under full attention K/V depend on later tokens"
+        }
+        (_, true) => "shared by requests with equal prefixes",
+        (_, false) => "not shared: engine.prefix_cache is off",
+    }
 }
 
 /// The default decoder as `preset,key=value`.

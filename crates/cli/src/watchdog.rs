@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use engine::{Monitor, Pulse};
 
-use crate::console::say;
 use crate::exit;
 use crate::supervisor;
 

@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     pub(crate) running: AtomicU32,
     pub(crate) waiting: AtomicU32,
     pub(crate) pages_used: AtomicU32,
-    pub(crate) heartbeat: Heartbeat,
+    pub(crate) heartbeat: Arc<Heartbeat>,
 }
 
 /// One sequence on its way to the engine thread.
@@ -145,7 +145,7 @@ impl Handle {
 
     /// Reads the pulse without keeping the engine thread running.
     pub fn monitor(&self) -> Monitor {
-        Monitor(Arc::clone(&self.shared))
+        Monitor(Arc::clone(&self.shared.heartbeat))
     }
 
     /// Whether the engine thread lives.

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::handle::Shared;
-
 /// Value of `since` while the engine waits for a request.
 const IDLE: u64 = 0;
 
@@ -72,12 +70,12 @@ pub struct Pulse {
 
 /// Reads the pulse of an engine thread. Unlike a handle, it does not keep the thread running.
 #[derive(Clone, Debug)]
-pub struct Monitor(pub(crate) Arc<Shared>);
+pub struct Monitor(pub(crate) Arc<Heartbeat>);
 
 impl Monitor {
     /// What the engine thread does now.
     pub fn pulse(&self) -> Pulse {
-        self.0.heartbeat.pulse()
+        self.0.pulse()
     }
 }
 

@@ -10,7 +10,6 @@ mod engine;
 mod event;
 mod handle;
 mod heartbeat;
-mod job;
 mod layout;
 mod limits;
 mod pages;
@@ -31,9 +30,8 @@ pub use event::{
 };
 pub use handle::{EventStream, Handle, Load, SubmitError};
 pub use heartbeat::{Monitor, Pulse};
-pub use job::GrammarJob;
 pub use limits::Limits;
 pub use report::{ByKind, ByRole, FinishedSequence, Gauges, Observer, PhaseTimes, StepReport};
 pub use request::{ClientId, Penalties, Refusal, Request};
 pub use scheduler::{ByPriority, Rank, WaitOrder};
-pub use sequence::SequenceId;
+pub use sequence::{GrammarJob, SequenceId};

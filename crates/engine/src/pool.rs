@@ -14,9 +14,8 @@ use std::thread;
 
 use tokio::sync::mpsc;
 
-use crate::job::GrammarJob;
 use crate::request::ClientId;
-use crate::sequence::SequenceId;
+use crate::sequence::{GrammarJob, SequenceId};
 
 /// The threads and the jobs that they have.
 #[derive(Debug)]

@@ -19,7 +19,6 @@ use step::{Attention, Readout};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{CheckConfigArgs, ModelArgs, ServeArgs};
-use crate::console::tell;
 use crate::device::DeviceChoice;
 use crate::exit;
 

@@ -6,7 +6,6 @@ use toml::Value;
 use super::layers::Layers;
 use super::origin::Origin;
 use crate::args::{Cli, ModelArgs, ServeArgs};
-use crate::console::say;
 
 /// Prefix of our environment variables.
 const PREFIX: &str = "ASYNCLANE_";

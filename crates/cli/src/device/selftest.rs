@@ -11,7 +11,6 @@ use text::Tokenizer;
 
 use super::DeviceChoice;
 use crate::config::Config;
-use crate::console::tell;
 use crate::exit;
 use crate::load::{self, Loaded};
 

@@ -6,7 +6,7 @@ use decode::{Effect, Proposal, as_index};
 use step::BatchOutput;
 
 use crate::event::{Event, StepTrace, TokenChunk};
-use crate::job::Returned;
+use crate::sequence::Returned;
 use crate::sequence::{End, ModelOutput, Sequence};
 use crate::step::StepPlan;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::job::{GrammarJob, Returned};
 use crate::sequence::ModelOutput;
+use crate::sequence::{GrammarJob, Returned};
 
 use super::Engine;
 

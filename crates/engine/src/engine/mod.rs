@@ -13,12 +13,12 @@ use step::{BatchOutput, ExecutorSpec};
 
 use crate::config::EngineConfig;
 use crate::event::Event;
-use crate::job::GrammarJob;
 use crate::limits::Limits;
 use crate::pages::PagePool;
 use crate::report::{ByRole, Gauges, PhaseTimes, StepReport};
 use crate::request::{Refusal, Request};
 use crate::scheduler::{Scheduler, StepSizes};
+use crate::sequence::GrammarJob;
 use crate::sequence::{DecoderParts, Sequence, SequenceId};
 use crate::step::{StepBuffers, StepPlan};
 

@@ -1,5 +1,6 @@
 //! One request's life in tokens: its text, its decoder, its K/V, its statistics.
 
+mod job;
 mod kv;
 mod logprobs;
 mod penalties;
@@ -18,13 +19,14 @@ use step::{Attention, Readout};
 
 use crate::cache::{CacheInput, ForwardPlan, View};
 use crate::event::{FinishReason, Finished};
-use crate::job::{DecoderCell, GrammarJob, Returned};
 use crate::layout::{Layout, Part};
 use crate::limits::Limits;
 use crate::pages::PagePool;
 use crate::report::{FinishedSequence, StepReport};
 use crate::request::Request;
 
+pub use job::GrammarJob;
+pub(crate) use job::{DecoderCell, Returned};
 use kv::SequenceKv;
 use logprobs::Logprobs;
 pub(crate) use logprobs::ModelOutput;

@@ -57,12 +57,10 @@ pub(crate) fn prompts(
     wanted: &Wanted,
 ) -> Result<Vec<Prompt>, ApiError> {
     let field = request.names.prompt;
-    let echo = request.text.echo;
     let room = Room::new(tokenizer, limits);
-    let truncates = request.truncate.is_some();
     let encode = |text: &str, specials: bool| {
         wanted.check()?;
-        room.check(text, field, truncates)?;
+        room.check(text, field, request.truncate.is_some())?;
         let ids = tokenizer.encode(text, specials);
         ids.map_err(|error| encode_fault(error, field))
     };
@@ -85,7 +83,11 @@ pub(crate) fn prompts(
         let max_tokens = budget(request, (ids.len(), suffix.len()), limits)?;
         let text = text.filter(|_| cut == 0).unwrap_or_else(|| text_of(&ids));
         let code = code_suffix || is_code_shaped(&text);
-        let echo = if echo { text } else { String::new() };
+        let echo = if request.text.echo {
+            text
+        } else {
+            String::new()
+        };
         prompts.push(Prompt {
             ids: ids.into(),
             suffix: Arc::clone(&suffix),
@@ -111,15 +113,24 @@ pub(crate) fn prompts(
             }
         }
         Input::Chat(messages) => {
-            let text = match request.continued {
-                true => open_chat_text(tokenizer, messages),
-                false => chat_text(tokenizer, messages),
-            };
-            let text = text.map_err(|error| encode_fault(error, field))?;
+            let text = conversation(tokenizer, request, messages)?;
             push(encode(&text, false)?, Some(text))?;
         }
     }
     Ok(prompts)
+}
+
+/// The text of a chat, open at its end if its last message is continued.
+fn conversation(
+    tokenizer: &Tokenizer,
+    request: &Generation,
+    messages: &[Message],
+) -> Result<String, ApiError> {
+    let text = match request.continued {
+        true => open_chat_text(tokenizer, messages),
+        false => chat_text(tokenizer, messages),
+    };
+    text.map_err(|error| encode_fault(error, request.names.prompt))
 }
 
 /// The ids behind the generation; empty without a suffix.

@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use decode::{Decoder, Effect, ForwardKind, Proposal};
 use step::TopToken;
 
+use super::SequenceId;
 use crate::event::StepTrace;
 use crate::report::ByRole;
 use crate::request::ClientId;
-use crate::sequence::SequenceId;
 
 /// The decoder's step of one sequence under a grammar. The result depends on the sequence alone,
 /// never on when or where the job runs.
