@@ -133,7 +133,7 @@ pub struct ModelArgs {
     /// Do not share the K/V of equal prompt prefixes between requests (causal and block-causal models).
     #[arg(long, global = true, env = "ASYNCLANE_NO_PREFIX_CACHE")]
     pub no_prefix_cache: bool,
-    /// Maximum sequences in the batch.
+    /// Maximum sequences of a step.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_RUNNING")]
     pub max_running: Option<u32>,
     /// Set any configuration key, such as `engine.page_size=32`; repeatable.

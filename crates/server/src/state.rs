@@ -14,8 +14,8 @@ use crate::http::settings::Settings;
 use crate::http::shutdown::Shutdown;
 use crate::pipeline::grammar::GrammarCache;
 use crate::pipeline::ids::Ids;
+use crate::pipeline::pools::Pools;
 use crate::pipeline::waiting::WaitingTokens;
-use crate::pipeline::work::Pools;
 
 /// Shared by all handlers; cheap to clone.
 #[derive(Clone, Debug)]

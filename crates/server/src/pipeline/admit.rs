@@ -8,7 +8,7 @@ use crate::http::body::Received;
 use crate::pipeline::caps::Caps;
 use crate::pipeline::encode::{self, Prompt};
 use crate::pipeline::generation::{Generation, Input};
-use crate::pipeline::work::Wanted;
+use crate::pipeline::pools::Wanted;
 use crate::state::AppState;
 
 /// A request with its prompts as ids, within all limits.

@@ -9,7 +9,7 @@ use text::{Message, TextError, Tokenizer};
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::pipeline::code::is_code_shaped;
 use crate::pipeline::generation::{Generation, Input};
-use crate::pipeline::work::Wanted;
+use crate::pipeline::pools::Wanted;
 
 /// Most tokens of a chat answer whose request sets no limit.
 pub const MAX_DEFAULT_TOKENS: u32 = 1024;
