@@ -7,9 +7,9 @@
 //! <!-- end of table -->
 //! ```
 //!
-//! `FILE only NAME NAME` shows these decoders alone, of a result over several problem sets;
-//! `FILE presets NAME NAME` shows them in a short table. Single numbers are in `values.rs`, tables
-//! of what requests may name in `registry.rs`.
+//! Of a result over several problem sets, `FILE presets NAME NAME` shows these decoders or presets
+//! in a short table, and `FILE sets NAME NAME` shows their accuracy on each set. Single numbers are
+//! in `values.rs`, tables of what requests may name in `registry.rs`.
 
 mod forward;
 mod presets;
@@ -96,22 +96,23 @@ fn measured(marker: &str, files: &[File]) -> Result<String, String> {
     shown_table(&report, shown).map_err(|why| format!("{name}: {why}"))
 }
 
-/// The table of a report: whole, or as `only NAME NAME` or `presets NAME NAME` asks.
+/// The table of a report: whole, or as `presets NAME` or `sets NAME` asks.
 fn shown_table(report: &Report, shown: &str) -> Result<String, String> {
     let mut words = shown.split_whitespace();
     let how = words.next();
     let names: Vec<&str> = words.collect();
     match (how, report) {
         (Some("presets"), Report::Several(report)) => presets::table(report, &names),
-        (None | Some("only"), _) => Ok(table(report, &names)),
+        (Some("sets"), Report::Several(report)) => presets::sets(report, &names),
+        (None, _) => Ok(table(report)),
         (Some(other), _) => Err(format!("`{other}` is not possible for this result")),
     }
 }
 
-fn table(report: &Report, only: &[&str]) -> String {
+fn table(report: &Report) -> String {
     match report {
-        Report::Several(report) => several(report, only),
-        Report::Decoders(report) => decoders(report, only),
+        Report::Several(report) => several(report),
+        Report::Decoders(report) => decoders(report),
         Report::Infill(report) => infill(report),
         Report::Peers(report) => peers(report),
         Report::Forward(report) => forward::table(report),
@@ -119,9 +120,8 @@ fn table(report: &Report, only: &[&str]) -> String {
     }
 }
 
-/// The fastest decoder first, a mark on the Pareto front, accuracies per problem set behind; only
-/// those named, if any are.
-fn several(report: &Several, only: &[&str]) -> String {
+/// The fastest decoder first, a mark on the Pareto front, accuracies per problem set behind.
+fn several(report: &Several) -> String {
     let names: Vec<&str> = report.tasks.iter().map(|task| task.task.as_str()).collect();
     let mut out = format!(
         "{} held-out problems each of {}, {}, {}: `{}`\n\n",
@@ -140,7 +140,6 @@ fn several(report: &Several, only: &[&str]) -> String {
     let mut sorted: Vec<usize> = (0..report.overall.len()).collect();
     let ratio = |index: &usize| report.overall[*index].ratio;
     sorted.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)));
-    sorted.retain(|index| only.is_empty() || only.contains(&&*report.overall[*index].name));
     for index in sorted {
         let row = &report.overall[index];
         let agreement = row.agreement.map(|share| format!("{share:.1}"));
@@ -165,9 +164,7 @@ fn several(report: &Several, only: &[&str]) -> String {
         }
         out.push('\n');
     }
-    if only.is_empty() {
-        derived(&mut out, report);
-    }
+    derived(&mut out, report);
     out
 }
 
@@ -283,7 +280,7 @@ fn wait([median, _, most]: [f64; 3]) -> Option<String> {
     Some(format!("{median:.1} / {most:.1}"))
 }
 
-fn decoders(report: &Decoders, only: &[&str]) -> String {
+fn decoders(report: &Decoders) -> String {
     let setup = &report.setup;
     let mut out = format!(
         "{} held-out {}, {}, {}: `{}`\n\n| decoder ",
@@ -293,10 +290,7 @@ fn decoders(report: &Decoders, only: &[&str]) -> String {
         setup.machine,
         shown(&setup.command),
     );
-    let rows = report.task.decoders.iter();
-    let rows: Vec<&Entry> = rows
-        .filter(|entry| only.is_empty() || only.contains(&&*entry.name))
-        .collect();
+    let rows = &report.task.decoders;
     let known = |column: &&Column| rows.iter().any(|row| column.1(row).is_some());
     let columns: Vec<&Column> = COLUMNS.iter().filter(known).collect();
     let grades = if setup.ungraded { 0 } else { 2 };

@@ -1,4 +1,5 @@
-//! The short table of a comparison: a row per preset, four columns.
+//! The short tables of a comparison, four columns each: speed and accuracy over all problem sets,
+//! and the accuracy on each set.
 
 use std::fmt::Write;
 
@@ -23,6 +24,32 @@ pub(super) fn table(report: &Several, names: &[&str]) -> Result<String, String> 
             "| `{name}` | {:.1}x | {:.1} % | {:.2} |",
             row.ratio, row.strict, row.nfe_per_token,
         );
+    }
+    Ok(out)
+}
+
+/// The rows called `names`, in that order: the share of answers that are right as a whole, for each
+/// problem set.
+///
+/// # Errors
+/// A name that is neither a decoder nor a derived preset of the result.
+pub(super) fn sets(report: &Several, names: &[&str]) -> Result<String, String> {
+    let mut out = String::from("| preset |");
+    for task in &report.tasks {
+        let _ = write!(out, " {} |", task.task);
+    }
+    let _ = writeln!(out, "\n{}|", "|---".repeat(1 + report.tasks.len()));
+    for name in names {
+        let decoder = row(report, name)
+            .map(|row| &row.name)
+            .ok_or_else(|| format!("the result has no row {name}"))?;
+        let _ = write!(out, "| `{name}` |");
+        for task in &report.tasks {
+            let entry = task.decoders.iter().find(|entry| entry.name == *decoder);
+            let entry = entry.ok_or_else(|| format!("{}: no row {decoder}", task.task))?;
+            let _ = write!(out, " {:.1} % |", entry.strict);
+        }
+        out.push('\n');
     }
     Ok(out)
 }
