@@ -9,7 +9,7 @@ use engine::Request;
 use engine::cache::{CACHES, CacheConfig};
 
 const BUDGET: u32 = 128;
-/// So many rows behind any lane that every refresh covers the whole canvas.
+/// Enough rows after every lane for each refresh to cover the whole canvas.
 const EVERYTHING: u32 = 2 * BUDGET;
 
 /// Lanes without forks and drafts.

@@ -16,7 +16,7 @@ pub enum Boundary {
     Auto(NumericPeriod),
 }
 
-/// When a full stop behind a digit ends a sentence.
+/// When a full stop after a digit ends a sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumericPeriod {
     /// Once the next token is known and does not start with a digit.
@@ -120,7 +120,7 @@ impl Finder<'_> {
         last_text.is_some_and(|class| !class.continues_line) && self.open_brackets(offset) == 0
     }
 
-    /// Number of brackets that are open behind `offset`. A closing bracket without an opening
+    /// Number of brackets that are open after `offset`. A closing bracket without an opening
     /// one is ignored: its opening bracket is still a mask.
     fn open_brackets(&self, offset: Offset) -> i32 {
         let read = Offset::ZERO.to(offset.next()).iter();

@@ -73,7 +73,7 @@ impl Canvas {
         self.len
     }
 
-    /// The first offset behind the canvas: [`Self::len`] as an offset.
+    /// The first offset after the canvas: [`Self::len`] as an offset.
     pub fn end(&self) -> Offset {
         Offset::new(self.len)
     }

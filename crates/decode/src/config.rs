@@ -10,7 +10,7 @@ pub struct DecoderConfig {
     pub schedule: ScheduleConfig,
     /// Which candidates are committed.
     pub commit: CommitConfig,
-    /// Whether a committed stop token cuts the canvas behind it (AsyncLane §2.5).
+    /// Whether a committed stop token cuts the canvas after it (AsyncLane §2.5).
     pub prune: bool,
     /// Whether the sequence ends once its emitted prefix reaches a stop token; off only for the
     /// published form of the block-wise samplers, which fill the whole canvas.

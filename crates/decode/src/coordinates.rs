@@ -184,7 +184,7 @@ coordinate! {
 
 coordinate! {
     /// A position of a sequence, counted from the prompt's first token. The suffix of an infill
-    /// request has the places behind the prompt's; generated positions follow.
+    /// request has the places after the prompt's; generated positions follow.
     Place
 }
 
@@ -204,7 +204,7 @@ coordinate! {
 pub struct Span<T> {
     /// The first one.
     pub start: T,
-    /// The first one behind it.
+    /// The first one after it.
     pub end: T,
 }
 

@@ -71,7 +71,7 @@ pub struct LaneView {
     pub role: Role,
     /// Offsets it owns, clipped to the canvas.
     pub range: Span<Offset>,
-    /// Offsets behind it that are forwarded as right context, clipped to the canvas.
+    /// Offsets after it that are forwarded as right context, clipped to the canvas.
     pub lookahead: Span<Offset>,
     /// Whether the masks of the lookahead are scored, so that drafts may be committed.
     pub drafts: bool,

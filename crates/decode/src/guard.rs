@@ -160,7 +160,7 @@ impl Guard {
         }
     }
 
-    /// Commits the forced tokens from `offset` on; returns the offset behind them.
+    /// Commits the forced tokens from `offset` on; returns the offset after them.
     fn force(&mut self, offset: Offset, walk: &mut Walk<'_>) -> Result<Offset, ConstraintError> {
         let mut forced = core::mem::take(&mut self.forced);
         self.constraint.forced(&mut forced);

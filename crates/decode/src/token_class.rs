@@ -15,7 +15,7 @@ pub struct TokenClass {
     pub starts_with_digit: bool,
     /// The last character is a digit.
     pub ends_with_digit: bool,
-    /// The text ends in a full stop behind a digit, as in `5.`.
+    /// The text ends in a full stop after a digit, as in `5.`.
     pub digit_before_period: bool,
     /// The text holds a line feed.
     pub newline: bool,

@@ -118,7 +118,7 @@ pub struct SequenceStats {
     pub refresh_forwards: u32,
     /// Rows computed in all forwards.
     pub positions: u64,
-    /// All commits: drafts, edits and tokens behind the end included.
+    /// All commits: drafts, edits and tokens after the end included.
     pub committed_tokens: u32,
     /// Commits in a lookahead window.
     pub drafts: u32,

@@ -71,7 +71,7 @@ impl Layout {
         distance.map(Offset::new)
     }
 
-    /// The logical position of a place: that of the suffix lies behind the whole budget.
+    /// The logical position of a place: that of the suffix lies after the whole budget.
     pub(crate) fn position_of(self, place: Place) -> Position {
         Position::new(match self.offset_of(place) {
             Some(offset) => self.prompt + offset.get(),

@@ -15,7 +15,7 @@ pub struct ClientId(pub u64);
 pub struct Request {
     /// Prompt ids, mask and stop ids among them allowed; never changed. May be empty.
     pub prompt: Vec<TokenId>,
-    /// Ids behind the generation (infilling), at the positions that follow its whole budget. Every
+    /// Ids after the generation (infilling), at the positions that follow its whole budget. Every
     /// row sees them; they are never changed. Full attention only.
     pub suffix: Vec<TokenId>,
     /// L, the generation budget in tokens; 0 finishes at once without a forward.

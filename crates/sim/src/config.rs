@@ -80,7 +80,7 @@ pub struct SimConfig {
     pub readout: Readout,
     /// Seed of the hidden texts and of the difficulty of positions.
     pub seed: u64,
-    /// The token at the end of a hidden text and everywhere behind it.
+    /// The token at the end of a hidden text and everywhere after it.
     pub stop_token: TokenId,
     /// Length of the hidden texts in tokens without the stop token, drawn per prompt. If its start
     /// is at least `max_positions`, texts never end.

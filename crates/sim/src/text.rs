@@ -1,7 +1,7 @@
 //! The hidden text: the tokens that the simulated model proposes after the tokens it sees.
 //!
 //! A reader visits the known tokens in order of position. A token that equals the hidden text's
-//! changes nothing. Any other token (of the prompt, sampled or biased) is a surprise: behind it a
+//! changes nothing. Any other token (of the prompt, sampled or biased) is a surprise: after it a
 //! new text starts, chosen by all surprises so far. So the text after a prompt is a function of the
 //! prompt, generated tokens of that text keep it, masks are skipped, and prompt and generation need
 //! no marker between them.
@@ -16,7 +16,7 @@ use crate::{Fidelity, SimConfig};
 pub(crate) struct Origin {
     /// Hash of the surprises so far.
     pub key: u64,
-    /// Position behind the last surprise.
+    /// Position after the last surprise.
     pub start: Position,
 }
 

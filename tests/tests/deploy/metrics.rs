@@ -46,7 +46,7 @@ fn panels() -> Vec<Query> {
     queries
 }
 
-/// The queries behind the dashboard's variables: `label_values(SELECTOR, LABEL)`.
+/// The queries of the dashboard's variables: `label_values(SELECTOR, LABEL)`.
 fn variables() -> Vec<Query> {
     let dashboard = json(DASHBOARD);
     let all = list(&dashboard, "/templating/list");

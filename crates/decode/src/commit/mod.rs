@@ -119,7 +119,7 @@ pub enum Reads {
     Masks,
     /// The committed tokens of its lane.
     Lane,
-    /// The masks behind its lane.
+    /// The masks after its lane.
     Canvas,
 }
 

@@ -1,4 +1,4 @@
-//! The commits of a step: the rule's choice, drafts, verified guesses, edits; and the cut behind a
+//! The commits of a step: the rule's choice, drafts, verified guesses, edits; and the cut after a
 //! stop token.
 
 use alloc::vec::Vec;
@@ -103,7 +103,7 @@ impl Decoder {
         self.early_stop && canvas.is_stop_at(open)
     }
 
-    /// Commits every scored mask behind the lanes if the rule fills the canvas.
+    /// Commits every scored mask after the lanes if the rule fills the canvas.
     pub(super) fn fill(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
         if !self.rule.fills() {
             return;
@@ -176,7 +176,7 @@ impl Decoder {
         });
     }
 
-    /// Cuts the canvas behind the leftmost stop token that this step committed.
+    /// Cuts the canvas after the leftmost stop token that this step committed.
     /// `effects[born..]` are the effects of this step.
     pub(super) fn prune(&mut self, born: usize, effects: &mut Vec<Effect>) {
         let canvas = &self.state.canvas;

@@ -76,7 +76,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
 pub struct AsyncLaneConfig {
     /// B: length of a generate lane, `>= 1`.
     pub block_length: u32,
-    /// w: positions behind the generate lane that are scored and may be drafted.
+    /// w: positions after the generate lane that are scored and may be drafted.
     pub lookahead: u32,
     /// τ_draft: confidence a draft needs; `None` commits no drafts.
     pub draft_threshold: Option<f64>,

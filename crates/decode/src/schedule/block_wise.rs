@@ -30,7 +30,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     build: |of| Box::new(BlockWise::new(of.count(&BLOCK_LENGTH))),
 };
 
-/// Offsets behind a block that a compact refresh renews.
+/// Offsets after a block that a compact refresh renews.
 const BEHIND_BLOCK: u32 = 32;
 
 /// A generate lane of `block_length` offsets; its successor starts when no mask is left in it.

@@ -40,7 +40,7 @@ pub struct Shape {
     pub max_lanes: fn(&Settings) -> u32,
     /// Most offsets of a lane; `None` = as many as the canvas has.
     pub longest_lane: fn(&Settings) -> Option<u32>,
-    /// Offsets behind the furthest valid token that a compact refresh renews at least.
+    /// Offsets after the furthest valid token that a compact refresh renews at least.
     pub reach: fn(&Settings) -> u32,
     /// Whether it may fill the whole canvas (`early_stop` false).
     pub fills_canvas: bool,
@@ -76,7 +76,7 @@ impl ScheduleConfig {
         longest.map_or(budget, |longest| longest.min(budget))
     }
 
-    /// Offsets behind the furthest valid token that a compact refresh renews at least.
+    /// Offsets after the furthest valid token that a compact refresh renews at least.
     pub fn reach(&self) -> u32 {
         (self.info().shape.reach)(self.settings())
     }

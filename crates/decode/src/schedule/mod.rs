@@ -70,7 +70,7 @@ pub trait LaneSchedule: core::fmt::Debug + Send {
         Span::default()
     }
 
-    /// The positions behind `lane` that are scored as right context, empty for most schedules.
+    /// The positions after `lane` that are scored as right context, empty for most schedules.
     fn lookahead(&self, lane: &Lane) -> Span<Offset> {
         let end = lane.range().end;
         end.to(end)
@@ -81,7 +81,7 @@ pub trait LaneSchedule: core::fmt::Debug + Send {
         None
     }
 
-    /// Whether the rows of a lane see no mask behind its lookahead between two full forwards.
+    /// Whether the rows of a lane see no mask after its lookahead between two full forwards.
     fn drops_far_masks(&self) -> bool {
         false
     }
@@ -154,7 +154,7 @@ impl State {
         self.start_lane(next, effects)
     }
 
-    /// Finishes the generate lane once it is full and starts the block of `length` offsets behind
+    /// Finishes the generate lane once it is full and starts the block of `length` offsets after
     /// it, if any are left, and so on; whether a block was started.
     pub(crate) fn follow_block(&mut self, length: u32, effects: &mut Vec<Effect>) -> bool {
         self.follow(|_, _| length, effects)

@@ -1,4 +1,4 @@
-//! A streaming window (WeDLM, arXiv 2512.22737 §3): the first offsets behind the frontier.
+//! A streaming window (WeDLM, arXiv 2512.22737 §3): the first offsets after the frontier.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -24,7 +24,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     build: |of| Box::new(Streaming::new(of.count(&WINDOW))),
 };
 
-/// One lane that ends `window` offsets behind the first open offset and moves with it.
+/// One lane that ends `window` offsets after the first open offset and moves with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Streaming {
     window: u32,

@@ -62,7 +62,7 @@ fn check(of: &Settings) -> Result<(), Fault> {
     }
 }
 
-/// One lane over the first `active` masks, sliding right as they are filled; behind it the masks
+/// One lane over the first `active` masks, sliding right as they are filled; after it the masks
 /// up to the `outer`-th are context. After `cycle` steps a new lane begins at the frontier. Every
 /// commit lies in the active part, those of a cycle's first step too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub struct Window {
     active: u32,
     outer: u32,
     cycle: u32,
-    /// Offset behind the outer window.
+    /// Offset after the outer window.
     seen: Offset,
 }
 
@@ -86,7 +86,7 @@ impl Window {
         }
     }
 
-    /// Moves the end of the lane behind its `active`-th mask.
+    /// Moves the end of the lane to after its `active`-th mask.
     fn slide(&mut self, id: LaneId, state: &mut State, effects: &mut Vec<Effect>) {
         let start = state.tree.get(id).start;
         let end = behind_masks(state, start, self.active);
@@ -95,7 +95,7 @@ impl Window {
     }
 }
 
-/// The offset behind the `count`-th mask from `start` on, the canvas's end if there are fewer.
+/// The offset after the `count`-th mask from `start` on, the canvas's end if there are fewer.
 fn behind_masks(state: &State, start: Offset, count: u32) -> Offset {
     let canvas = &state.canvas;
     let open = start.to(canvas.end()).iter();

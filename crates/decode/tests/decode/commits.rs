@@ -131,7 +131,7 @@ fn entropy_takes_every_narrow_mask_and_holds_the_narrowest_worthiest() {
     assert!(rule.worth(&masks[1]) > rule.worth(&masks[0]));
 }
 
-/// WeDLM §3: 0.1 nats more for every position behind the first mask.
+/// WeDLM §3: 0.1 nats more for every position after the first mask.
 #[test]
 fn a_position_penalty_prefers_what_is_near() {
     let rule = || Entropy::new(0.5).with_penalty(0.1);

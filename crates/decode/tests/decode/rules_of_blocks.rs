@@ -49,7 +49,7 @@ fn early_commit_fills_the_canvas_once_the_answer_is_there() {
     assert_eq!(committed(&effects), [0, 4]);
     let effects = bench.step(&[(5, "7", 0.7), (1, "c", 0.6)]);
     assert_eq!(committed(&effects), [1, 5]);
-    // The answer has no mask left: all other masks are committed, those behind the block too.
+    // The answer has no mask left: all other masks are committed, those after the block too.
     let effects = bench.step(&[(6, "c", 0.3)]);
     assert_eq!(committed(&effects), [2, 3, 6, 7]);
     assert_eq!(bench.canvas(), "acaa77ca");

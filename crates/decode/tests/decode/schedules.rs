@@ -145,7 +145,7 @@ fn a_window_slides_with_its_masks() {
     assert_eq!(seen(&bench), (span(3..5), span(5..7)));
 }
 
-/// WeDLM §3: the window ends four offsets behind the frontier, whatever is filled in it.
+/// WeDLM §3: the window ends four offsets after the frontier, whatever is filled in it.
 #[test]
 fn a_streaming_window_moves_with_the_frontier() {
     let config = with_schedule(schedule("streaming").with("window", 4u32));

@@ -34,7 +34,7 @@ pub(super) const MARGIN: SettingInfo = SettingInfo::integer("refresh_margin", 0.
 pub(super) struct Compact {
     /// When.
     refresh: Refresh,
-    /// m: positions behind the furthest lane's valid tokens, at least as many as the lanes reach.
+    /// m: positions after the furthest lane's valid tokens, at least as many as the lanes reach.
     margin: u32,
 }
 

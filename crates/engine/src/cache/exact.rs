@@ -64,7 +64,7 @@ impl CachePolicy for Causal {
 }
 
 /// Block-causal weights (SDAR, LLaDA2): a row sees its own block of positions and all before it. A
-/// block is sealed by the first forward behind its last commit, which is the next block's too, or,
+/// block is sealed by the first forward after its last commit, which is the next block's too, or,
 /// where predictions are read a row before (Fast-dLLM v2), tells the next block's first token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
@@ -95,7 +95,7 @@ impl CachePolicy for Blocks {
     }
 }
 
-/// Offset behind the last one that a forward is about.
+/// Offset after the last one that a forward is about.
 fn last(view: &View<'_>) -> Offset {
     view.decoder
         .lanes()
@@ -104,7 +104,7 @@ fn last(view: &View<'_>) -> Offset {
         .unwrap_or_default()
 }
 
-/// End of the offsets of a lane that are scored: nothing sees a mask behind them.
+/// End of the offsets of a lane that are scored: nothing sees a mask after them.
 fn end(lane: &LaneView) -> Offset {
     match lane.drafts {
         true => lane.lookahead.end.max(lane.range.end),

@@ -62,7 +62,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// The place behind the canvas.
+    /// The place after the canvas.
     pub fn end(&self) -> Place {
         self.layout.place_of(self.decoder.canvas().end())
     }

@@ -17,7 +17,7 @@ pub static INFO: CacheInfo = CacheInfo {
     build: |_, _| Box::new(Prefix),
 };
 
-/// A full forward when a block starts; then the block and everything behind it, reading the K/V
+/// A full forward when a block starts; then the block and everything after it, reading the K/V
 /// left of the block.
 #[derive(Clone, Copy, Debug)]
 struct Prefix;

@@ -110,7 +110,7 @@ impl PagePool {
         }
     }
 
-    /// Remembers that `page`, which a table holds, has final K/V that depend on `tokens` behind the
+    /// Remembers that `page`, which a table holds, has final K/V that depend on `tokens` after the
     /// text `before`. Returns the text up to there.
     pub fn remember(&mut self, before: Node, tokens: &[TokenId], page: PageId) -> Node {
         let (node, fresh) = self.prefixes.insert(before, tokens, page);

@@ -76,7 +76,7 @@ impl PrefixCache {
         (pages, node)
     }
 
-    /// Remembers a page that depends on `tokens` behind the text `before`. Returns the text up to
+    /// Remembers a page that depends on `tokens` after the text `before`. Returns the text up to
     /// there, and whether the page is new: another page may hold the same.
     pub(crate) fn insert(
         &mut self,
@@ -147,7 +147,7 @@ mod tests {
             (pages(&[7, 8]), second)
         );
         assert_eq!(cache.find(&[1, 2, 3], PAIRS), (pages(&[7]), first));
-        // The same tokens behind another text are another page.
+        // The same tokens after another text are another page.
         assert_eq!(cache.find(&[3, 4], PAIRS).0, pages(&[]));
         assert_eq!(cache.insert(first, &[3, 4], PageId(9)), (second, false));
     }

@@ -141,8 +141,8 @@ impl Sequence {
         self.layout.place_of(offset)
     }
 
-    /// The logical position of a place. The suffix has the places behind the prompt's, so that
-    /// every row of a lane sees it, and the positions behind the whole budget.
+    /// The logical position of a place. The suffix has the places after the prompt's, so that
+    /// every row of a lane sees it, and the positions after the whole budget.
     pub(crate) fn position_of(&self, place: Place) -> Position {
         self.layout.position_of(place)
     }

@@ -158,7 +158,7 @@ impl Statistics {
                     *self.open_lanes.of(lane.role) -= 1;
                     if lane.role == Role::Refine && has_continuation(lane.parent, tree) {
                         // The continuation ran in all steps of the refine lane, or waited and
-                        // starts in the step behind its last one.
+                        // starts in the step after its last one.
                         let waited = wakes_continuation(effects, lane.parent, tree);
                         let lead = match waited {
                             true => -1,

@@ -32,7 +32,7 @@ pub(crate) struct Wanted {
     role: Role,
     /// The lane's own offsets.
     own: Span<Offset>,
-    /// End of the masks that are scored, at or behind the end of `own`.
+    /// End of the masks that are scored, at or after the end of `own`.
     end: Offset,
     /// Committed tokens in `own` are scored too.
     committed: bool,

@@ -14,7 +14,7 @@ fn infill(settings: &str, max_tokens: u32) -> Request {
     }
 }
 
-/// The suffix has the positions behind the budget and the slots behind the prompt. So every row
+/// The suffix has the positions after the budget and the slots after the prompt. So every row
 /// that sees the prompt sees the suffix.
 #[test]
 fn the_suffix_lies_behind_the_prompt_and_stands_behind_the_budget() {

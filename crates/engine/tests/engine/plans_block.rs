@@ -60,7 +60,7 @@ fn dual_computes_the_block_alone() {
     assert_eq!(batches, expected);
 }
 
-/// Rows behind a committed stop token are neither computed nor seen.
+/// Rows after a committed stop token are neither computed nor seen.
 #[test]
 fn a_stop_token_ends_what_is_computed_and_seen() {
     let said: [&[(u32, u32, f64)]; 2] = [&[(2, STOP, 0.95)], &[(0, 20, 0.95)]];

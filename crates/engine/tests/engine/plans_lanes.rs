@@ -111,7 +111,7 @@ fn a_refresh_every_few_forwards() {
     assert_eq!(kinds, "rddrddr");
 }
 
-/// Rows behind a cut are neither computed nor seen, even if K/V were written there.
+/// Rows after a cut are neither computed nor seen, even if K/V were written there.
 #[test]
 fn a_stop_token_cuts_lookahead_and_view() {
     let mut scripted = scripted("cache=fused,rows=all,refresh=never");

@@ -197,7 +197,7 @@ fn check_text(lab: &Lab, request: &Request, outcome: &Outcome) {
         } else {
             FinishReason::Length
         };
-        // A lane that uses up its steps behind a cut ends its sequence before the stop token.
+        // A lane that uses up its steps after a cut ends its sequence before the stop token.
         let short = stops
             && request.decoding.decoder.prune
             && outcome.reason == FinishReason::Length

@@ -26,7 +26,7 @@ const UNKNOWN_TOKEN_BYTES: usize = 512;
 pub struct Prompt {
     /// Its ids, at least one.
     pub ids: Arc<[TokenId]>,
-    /// The ids behind the generation; empty without a suffix.
+    /// The ids after the generation; empty without a suffix.
     pub suffix: Arc<[TokenId]>,
     /// Its text; empty without `echo`.
     pub echo: String,
@@ -133,7 +133,7 @@ fn conversation(
     text.map_err(|error| encode_fault(error, request.names.prompt))
 }
 
-/// The ids behind the generation; empty without a suffix.
+/// The ids after the generation; empty without a suffix.
 fn suffix(
     tokenizer: &Tokenizer,
     request: &Generation,

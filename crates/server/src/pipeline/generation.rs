@@ -10,7 +10,7 @@ use text::{GrammarSpec, Message, SpecialTokens};
 pub struct Generation {
     /// The prompts.
     pub input: Input,
-    /// The text behind the generation (infilling).
+    /// The text after the generation (infilling).
     pub suffix: Option<String>,
     /// Whether text prompts get the special tokens that the checkpoint puts around texts.
     pub add_special_tokens: bool,

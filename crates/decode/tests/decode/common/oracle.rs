@@ -26,7 +26,7 @@ pub fn is_valid_delimiter(canvas: &Canvas, offset: Offset, boundary: Boundary, c
     }
 }
 
-/// A full stop; behind a digit only if what follows is known and no digit.
+/// A full stop; after a digit only if what follows is known and no digit.
 fn sentence(canvas: &Canvas, offset: Offset, numeric: NumericPeriod) -> bool {
     let all = known(canvas, Offset::ZERO, offset.next());
     let Some(before) = all.trim_end().strip_suffix(['.', '。']) else {

@@ -1,4 +1,4 @@
-//! Pruning: nothing behind a committed stop token is computed.
+//! Pruning: nothing after a committed stop token is computed.
 
 use asynclane_decode::{Effect, Offset, Span};
 use proptest::prelude::*;

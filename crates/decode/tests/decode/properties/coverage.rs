@@ -1,4 +1,4 @@
-//! The random walks reach what the properties speak of: none of them holds for want of cases.
+//! The random walks contain every case that the properties are about, so no property holds vacuously.
 
 use std::collections::BTreeMap;
 

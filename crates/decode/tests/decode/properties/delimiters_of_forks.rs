@@ -1,4 +1,4 @@
-//! Property 9: forks split behind a valid delimiter.
+//! Property 9: forks split after a valid delimiter.
 
 use asynclane_decode::{AsyncLaneConfig, Effect, Role, Status};
 use proptest::prelude::*;

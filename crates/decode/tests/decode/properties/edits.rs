@@ -1,4 +1,4 @@
-//! An edit rule rewrites inside the active block only, and comes to an end.
+//! An edit rule changes tokens of the active block only, and it terminates.
 
 use asynclane_decode::{CommitKind, Effect, Span};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The effects of a step are the whole change of the state: the engine performs nothing else.
+//! The effects of a step describe its whole change of state; the engine performs nothing else.
 
 use asynclane_decode::{Birth, Effect, Lane, LaneId, Offset, Role, Span, Status, TokenId};
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ proptest! {
     }
 }
 
-/// Canvas and lanes as the effects alone tell them.
+/// Canvas and lanes, rebuilt from the effects alone.
 #[derive(Default)]
 struct Replay {
     cells: Vec<Option<TokenId>>,
@@ -35,7 +35,7 @@ impl Replay {
                 self.cells[offset.index()] = Some(token);
             }
             Effect::Revoke { offset } => self.cells[offset.index()] = None,
-            // The cells behind the cut keep what they hold; nobody looks there again.
+            // The cells after the cut keep their tokens; nothing reads them again.
             Effect::Shorten { .. } => {}
             Effect::Fork { lane, .. } => status(self, lane, Status::Forked),
             Effect::Start {

@@ -1,4 +1,4 @@
-//! Property 11: what a finished output is.
+//! Property 11: the output of a finished sequence.
 
 use asynclane_decode::{DoneReason, Effect, Offset};
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
     } else if end.get() == setup.budget {
         DoneReason::Budget
     } else {
-        // Only behind a cut can a lane run out of steps before its first offset is settled.
+        // A lane runs out of steps before its first offset is settled only after a cut.
         prop_assert!(setup.config.prune && canvas.is_stop_at(canvas.end().back(1)));
         prop_assert!(canvas.is_mask(end), "{:?}", output);
         let lanes = walk.asynclane().expect("only lanes have budgets");

@@ -1,4 +1,4 @@
-//! Under a grammar: the emitted text follows it, whatever the model says.
+//! Under a grammar, the emitted text follows the grammar for every model.
 
 use asynclane_decode::{Constraint, DoneReason, Effect, Span};
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use crate::common::{STOPS, Setup, Walk, cases, guarded_setup};
 proptest! {
     #![proptest_config(cases())]
 
-    /// Every emitted token continues the text before it; a finished text is complete.
+    /// Every emitted token is allowed after the text before it; a finished text is complete.
     #[test]
     fn the_emitted_text_follows_the_grammar(setup in guarded_setup()) {
         follows(&setup)?;

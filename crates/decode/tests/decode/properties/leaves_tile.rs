@@ -1,4 +1,4 @@
-//! Property 3: the leaves tile what the lanes have reached; drafts lie only in the lookahead.
+//! Property 3: the leaves tile the canvas up to the lanes' frontier; drafts lie only in the lookahead.
 
 use asynclane_decode::{CommitKind, Effect, LaneId, LaneTree, Offset, Role, Span, Status};
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ proptest! {
     }
 
     /// AsyncLane §2.3: drafts are committed in [s+b, s+b+w) of the generate lane, by nobody else
-    /// and nowhere else; whatever is committed behind the generate lane is a draft.
+    /// and nowhere else; whatever is committed after the generate lane is a draft.
     #[test]
     fn drafts_lie_in_the_lookahead(setup in setup()) {
         check_drafts(&setup)?;

@@ -1,4 +1,4 @@
-//! Draft-and-verify takes the static order's steps, in at most as many forwards.
+//! Draft-and-verify commits in the order of the static schedule, in at most as many forwards.
 
 use asynclane_decode::{Canvas, Decoder, DecoderConfig, Effect, Input, Offset, Proposal, TokenId};
 use proptest::prelude::*;
@@ -8,8 +8,8 @@ use crate::common::{STOPS, blocks, branches, candidate, cases, classes, commit, 
 proptest! {
     #![proptest_config(cases())]
 
-    /// FreeDave: every candidate depends on the whole canvas, so a guess that came false must
-    /// leave no trace.
+    /// FreeDave: every candidate depends on the whole canvas, so a wrong guess must not change
+    /// a result.
     #[test]
     fn the_order_of_commits_is_the_static_one(
         seed in any::<u64>(),
@@ -36,7 +36,7 @@ proptest! {
     }
 }
 
-/// A model that answers the same whatever stands around makes every guess come true.
+/// Every guess is right if the model ignores the context.
 #[test]
 fn guesses_that_come_true_save_forwards() {
     let config = |commit| DecoderConfig {
@@ -60,7 +60,7 @@ struct Outcome {
     forwards: u32,
 }
 
-/// What the model says of `at` on this canvas: some positions depend on all of it.
+/// The model's candidate for `at` on this canvas. Some positions depend on the whole canvas.
 fn says(seed: u64, steady: u64, canvas: &[Option<TokenId>], at: Offset) -> (TokenId, f64) {
     let own = mix(seed, u64::from(at.get()));
     let known = |hash, (at, token): (usize, &Option<TokenId>)| {

@@ -1,4 +1,4 @@
-//! The properties of AsyncLane §6 that live in `decode`, one file each.
+//! The properties of AsyncLane §6 that hold in `decode`, one file each.
 
 mod canvas_is_cut;
 mod commit_is_final;

@@ -9,7 +9,7 @@ use crate::common::{Setup, Walk, cases, setup};
 proptest! {
     #![proptest_config(cases())]
 
-    /// AsyncLane §6.5; and the views that the engine plans from say the same as the tree.
+    /// AsyncLane §6.5. The views that the engine plans from agree with the tree.
     #[test]
     fn one_lane_generates_and_it_is_the_last_leaf(setup in setup()) {
         check(&setup)?;

@@ -1,4 +1,4 @@
-//! Property 12 (as far as it lives in `decode`): one lane without forks is block-wise decoding.
+//! Property 12, the part that `decode` decides: one lane without forks is block-wise decoding.
 
 use asynclane_decode::{AsyncLaneConfig, DecoderConfig, DoneReason, Effect};
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ proptest! {
         let (blocks, lanes) = (Walk::run(&setup), Walk::run(&reduced));
         let ended = lanes.effects().last();
         if ended == Some(&Effect::Done { reason: DoneReason::LaneBudget }) {
-            // A lane ran out of steps on a cut canvas, which no block does: there it ends.
+            // On a cut canvas a lane may run out of steps; a block never does. The comparison ends there.
             prop_assert!(blocks.output().starts_with(&lanes.output()));
         } else {
             prop_assert_eq!(lanes.output(), blocks.output());

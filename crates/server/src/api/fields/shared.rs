@@ -83,7 +83,7 @@ pub struct OwnFields {
     pub logprobs: Option<Tops>,
     /// Sequences per prompt; `None` = `n`.
     pub best_of: Option<Choices>,
-    /// The text behind the generation.
+    /// The text after the generation.
     pub suffix: Option<String>,
     /// Whether text prompts get special tokens.
     pub add_special_tokens: bool,

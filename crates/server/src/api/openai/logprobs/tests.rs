@@ -137,7 +137,7 @@ fn offsets_count_characters_that_are_complete() {
         assert_eq!(offsets, together);
         offsets
     };
-    // "é" has two bytes, which are a token each in this vocabulary; behind "b" stands the first
+    // "é" has two bytes, which are a token each in this vocabulary; after "b" stands the first
     // of them alone.
     assert_eq!(ids.len(), 7);
     assert_eq!(offsets(SpecialTokens::Skip), [0, 1, 1, 2, 2, 3, 4]);
