@@ -22,6 +22,7 @@ mod rope;
 mod score;
 mod simd;
 mod storage;
+mod sync;
 
 pub use attention::{AttentionSegment, PagedAttention};
 pub use cache::{CopyPages, Pool, WriteRows};

@@ -4,11 +4,11 @@ mod team;
 
 pub use team::Team;
 
+use crate::sync::AtomicUsize;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicUsize;
 use team::{Body, Claims};
 
 /// Number of elements below which a single thread is faster.
@@ -167,3 +167,6 @@ pub(crate) unsafe fn filled<T>(len: usize, fill: impl FnOnce(Shared<MaybeUninit<
     unsafe { out.set_len(len) };
     out
 }
+
+#[cfg(test)]
+mod tests;

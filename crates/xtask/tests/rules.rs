@@ -5,6 +5,7 @@ use std::path::Path;
 use asynclane_xtask::imports::{circles, imports};
 use asynclane_xtask::rules::dependencies::{Edge, Graph, check_graph, walls_of};
 use asynclane_xtask::rules::paths::{check_document, known};
+use asynclane_xtask::rules::supply::{Package, Policy, check_lock, check_packages};
 use asynclane_xtask::rules::{budgets, layout, source};
 use asynclane_xtask::syntax::Syntax;
 use asynclane_xtask::{File, Problem};
@@ -298,9 +299,9 @@ fn circles_among_files_are_found() {
         ("lib.rs", "mod a; mod b; pub use a::A; pub use b::c::C;"),
         (
             "a.rs",
-            "use crate::C; pub struct A; #[cfg(test)] mod tests { use crate::b::D; }",
+            "use crate::C; use crate::b::Arc; pub struct A; #[cfg(test)] mod tests { use crate::b::D; }",
         ),
-        ("b.rs", "pub mod c; pub mod d; pub struct B;"),
+        ("b.rs", "pub mod c; pub mod d; pub use std::sync::Arc;"),
         ("b/c.rs", "use super::d; pub struct C(d::D);"),
         ("b/d.rs", "pub struct D; fn f() { vec![super::c::C] }"),
     ];
@@ -316,4 +317,101 @@ fn circles_among_files_are_found() {
     across[4].1 = "pub struct D(crate::A);";
     let all = "crates/x/src/a.rs crates/x/src/b/c.rs crates/x/src/b/d.rs";
     assert_eq!(found(&across.map(file)), [(all.to_owned(), false)]);
+}
+
+/// A policy with one entry of each kind.
+const POLICY: &str = r#"
+    [licenses]
+    allow = ["MIT", "Zlib", "Apache-2.0 WITH LLVM-exception"]
+    exceptions = [{ crate = "roots", allow = ["CDLA-Permissive-2.0"] }]
+    [bans]
+    deny = [{ crate = "openssl", reason = "TLS is rustls" }]
+    skip = [{ crate = "twice", reason = "a and b need theirs" }]
+    [sources]
+    allow-registry = ["https://example.org/index"]
+"#;
+
+#[test]
+fn packages_come_from_known_registries_and_are_not_banned() {
+    let policy = Policy::parse(POLICY).expect("a policy");
+    let check = |source: &str, name: &str| {
+        let source = match source {
+            "" => String::new(),
+            source => format!("source = {source:?}\n"),
+        };
+        let lock = format!("[[package]]\nname = {name:?}\nversion = \"1.0.0\"\n{source}");
+        let problems = check_lock(&policy, &lock).expect("TOML").into_iter();
+        problems.map(|problem| problem.what).collect::<Vec<_>>()
+    };
+    assert_eq!(check("", "ours"), [""; 0]);
+    assert_eq!(check("registry+https://example.org/index", "a"), [""; 0]);
+    for source in [
+        "registry+https://example.org/index2",
+        "git+https://example.org/index",
+        "https://example.org/index",
+    ] {
+        assert_eq!(check(source, "a"), [format!("`a` comes from {source}")]);
+    }
+    assert_eq!(check("", "openssl"), ["`openssl` is banned: TLS is rustls"]);
+}
+
+#[test]
+fn licences_are_allowed_and_duplicates_named() {
+    let policy = Policy::parse(POLICY).expect("a policy");
+    let package = |name: &str, license: &str| Package {
+        name: name.to_owned(),
+        version: "1.0.0".to_owned(),
+        license: (!license.is_empty()).then(|| license.to_owned()),
+        in_tests: false,
+    };
+    let check = |more: &[Package]| {
+        let known = ["twice", "twice"].map(|name| package(name, "MIT"));
+        let roots = [package("roots", "CDLA-Permissive-2.0")];
+        let problems = check_packages(&policy, &[&known[..], &roots, more].concat());
+        let problems = problems.into_iter().map(|problem| problem.what);
+        problems.collect::<Vec<_>>()
+    };
+    for allowed in [
+        "MIT",
+        "GPL-3.0 OR MIT",
+        "GPL-3.0/MIT",
+        "GPL-3.0 / MIT",
+        "MIT AND Zlib",
+        "(MIT OR GPL-3.0) AND Zlib",
+        "(GPL-3.0 AND Zlib) OR MIT",
+        "GPL-3.0 AND BSL-1.0 OR MIT",
+        "Apache-2.0 WITH LLVM-exception OR Apache-2.0",
+    ] {
+        assert_eq!(check(&[package("a", allowed)]), [""; 0], "{allowed}");
+    }
+    for refused in [
+        "GPL-3.0",
+        "MIT AND GPL-3.0",
+        "MIT AND (GPL-3.0 OR BSL-1.0)",
+        "(MIT OR Zlib) AND GPL-3.0",
+        "Apache-2.0",
+        "MIT WITH LLVM-exception",
+        "CDLA-Permissive-2.0",
+        "(MIT",
+        "MIT Zlib",
+        "AND",
+    ] {
+        let expected = format!("`a` is under {refused}");
+        assert_eq!(check(&[package("a", refused)]), [expected]);
+    }
+    assert_eq!(check(&[package("a", "")]), ["`a` is under no licence"]);
+    let twice = ["a", "a"].map(|name| package(name, "MIT"));
+    assert_eq!(check(&twice), ["`a` has versions 1.0.0, 1.0.0"]);
+    let in_tests = twice.map(|package| Package {
+        in_tests: true,
+        ..package
+    });
+    assert_eq!(check(&in_tests), [""; 0]);
+    let idle = check_packages(&policy, &[]).into_iter();
+    let idle: Vec<_> = idle.map(|problem| problem.what).collect();
+    let expected = [
+        "`twice` has one version: remove it from `skip`",
+        "`roots` is not built: remove its exception",
+    ];
+    assert_eq!(idle, expected);
 }

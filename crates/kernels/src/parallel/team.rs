@@ -5,22 +5,22 @@
 //! that have not woken up by then. Between regions threads spin for [`SPIN`], then park.
 
 use super::{Scope, alone, within};
+use crate::sync::{
+    Arc, AtomicBool, AtomicU64, AtomicUsize, Builder, JoinHandle, Mutex, MutexGuard, Thread,
+    UnsafeCell, current, fence, park, spin,
+};
 use std::any::Any;
-use std::cell::UnsafeCell;
 use std::io;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread::{self, JoinHandle, Thread};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::{PoisonError, TryLockError};
+use std::thread::available_parallelism;
+use std::time::Duration;
 
 /// How long an idle thread spins before it parks: longer than the time between two regions of a pass,
 /// short compared to a pass.
 const SPIN: Duration = Duration::from_micros(100);
-/// Number of checks of the state per check of the time.
-const LOOKS: usize = 64;
 
 /// State bits: number of helpers inside the region.
 const INSIDE: u64 = 0xFFFF;
@@ -36,7 +36,7 @@ pub(crate) type Body<'a> = dyn Fn(&Claims<'_>) + Sync + 'a;
 
 /// A team of threads: the thread that opens a region and its helpers.
 pub struct Team {
-    state: Arc<State>,
+    pub(super) state: Arc<State>,
     /// Held while a region is open.
     entry: Mutex<()>,
     helpers: Vec<JoinHandle<()>>,
@@ -46,14 +46,14 @@ pub struct Team {
 #[repr(align(128))]
 struct Padded<T>(T);
 
-struct State {
+pub(super) struct State {
     word: Padded<AtomicU64>,
     /// The next task of the region.
     next: Padded<AtomicUsize>,
     /// The region's job; written while no helper is inside.
     job: UnsafeCell<Job>,
     /// Whether each helper is parked or about to park.
-    asleep: Box<[AtomicBool]>,
+    pub(super) asleep: Box<[AtomicBool]>,
     spin: Duration,
     stop: AtomicBool,
     panicked: AtomicBool,
@@ -93,7 +93,7 @@ impl Team {
     /// # Errors
     /// If a thread cannot be started.
     pub fn new(threads: Option<NonZeroUsize>) -> io::Result<Self> {
-        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let processors = available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = threads.map_or(processors, NonZeroUsize::get);
         let helpers = threads.min(INSIDE as usize) - 1;
         let nothing: &Body<'static> = &|_| {};
@@ -122,7 +122,7 @@ impl Team {
         };
         for index in 0..helpers {
             let state = team.state.clone();
-            let builder = thread::Builder::new().name(format!("kernel-{}", index + 1));
+            let builder = Builder::new().name(format!("kernel-{}", index + 1));
             let helper = builder.spawn(move || within(Scope::Region, || state.help(index)))?;
             team.helpers.push(helper);
         }
@@ -147,19 +147,24 @@ impl Team {
     /// # Panics
     /// If `body` panics on any thread.
     pub(crate) fn region(&self, tasks: usize, body: &Body<'_>) {
-        let Some(_entry) = self.enter() else {
+        let Some(entry) = self.enter() else {
             return alone(tasks, body);
         };
         let state = &*self.state;
-        // SAFETY: the region is closed and empty, and `entry` is held. Only the body's lifetime
-        // changes, and no thread uses the pointer after `close` has returned.
-        unsafe {
-            let body = std::mem::transmute::<*const Body<'_>, *const Body<'static>>(body);
-            *state.job.get() = Job { body, tasks };
-        }
+        // SAFETY: only the lifetime changes, and no thread uses the pointer after `close` has
+        // returned.
+        let erased = unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(body) };
+        // SAFETY: the region is closed and empty, and `entry` is held.
+        state.job.with_mut(|job| unsafe {
+            *job = Job {
+                body: erased,
+                tasks,
+            };
+        });
         state.next.0.store(0, Relaxed);
         let number = state.word.0.load(Relaxed) / REGION;
-        state.word.0.store(((number + 1) * REGION) | OPEN, SeqCst);
+        let open = ((number + 1) * REGION) | OPEN;
+        state.word.0.store(open, Release);
         self.wake();
         let claims = Claims {
             next: &state.next.0,
@@ -172,6 +177,7 @@ impl Team {
         } else {
             None
         };
+        drop(entry);
         if let Some(panic) = own.err().or(theirs) {
             resume_unwind(panic);
         }
@@ -183,15 +189,19 @@ impl Team {
         }
         match self.entry.try_lock() {
             Ok(guard) => Some(guard),
-            // A panic was propagated; the region was closed before.
+            // The lock guards no data.
             Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
+    /// Unparks the helpers that are asleep.
     fn wake(&self) {
+        // A thread opens a region, then looks who is asleep. A helper is marked asleep, then looks for
+        // a region. With a fence between the two on either side, one of them sees the other.
+        fence(SeqCst);
         for (asleep, helper) in self.state.asleep.iter().zip(&self.helpers) {
-            if asleep.load(SeqCst) && asleep.swap(false, SeqCst) {
+            if asleep.load(Relaxed) && asleep.swap(false, Relaxed) {
                 helper.thread().unpark();
             }
         }
@@ -200,7 +210,8 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        self.state.stop.store(true, SeqCst);
+        // Every helper is unparked afterwards, and sees it then at the latest.
+        self.state.stop.store(true, Relaxed);
         for helper in self.helpers.drain(..) {
             helper.thread().unpark();
             // A helper catches the panics of tasks and does not panic itself.
@@ -216,7 +227,7 @@ impl State {
         while let Some(number) = self.join_region(index, last) {
             last = number;
             // SAFETY: inside an open region; entering acquired what opening wrote.
-            let job = unsafe { *self.job.get() };
+            let job = self.job.with(|job| unsafe { *job });
             let claims = Claims {
                 next: &self.next.0,
                 tasks: job.tasks,
@@ -239,57 +250,49 @@ impl State {
 
     /// Waits for an open region other than `last` and enters it; `None` when the team ends.
     fn join_region(&self, index: usize, last: u64) -> Option<u64> {
-        let mut since = Instant::now();
         loop {
-            for _ in 0..LOOKS {
-                let word = self.word.0.load(Acquire);
-                if is_new(word, last) {
-                    let entered = self
-                        .word
-                        .0
-                        .compare_exchange(word, word + 1, AcqRel, Relaxed);
-                    if entered.is_ok() {
-                        return Some(word / REGION);
-                    }
-                }
-                std::hint::spin_loop();
+            if let Some(number) = spin(self.spin, || self.try_enter(last)) {
+                return Some(number);
             }
-            if self.stop.load(SeqCst) {
+            if self.stop.load(Relaxed) {
                 return None;
             }
-            if since.elapsed() >= self.spin {
-                self.asleep[index].store(true, SeqCst);
-                // A thread that opens a region or ends the team from now on sees this helper asleep.
-                let wanted = is_new(self.word.0.load(SeqCst), last) || self.stop.load(SeqCst);
-                if !wanted {
-                    thread::park();
-                }
-                self.asleep[index].store(false, SeqCst);
-                since = Instant::now();
+            let asleep = &self.asleep[index];
+            asleep.store(true, Relaxed);
+            // See `wake`.
+            fence(SeqCst);
+            if !is_new(self.word.0.load(Relaxed), last) {
+                park();
             }
+            asleep.store(false, Relaxed);
         }
+    }
+
+    /// Enters the open region and returns its number; `None` if none but `last` is open, or another
+    /// thread has changed the state meanwhile.
+    fn try_enter(&self, last: u64) -> Option<u64> {
+        let word = self.word.0.load(Relaxed);
+        if !is_new(word, last) {
+            return None;
+        }
+        let entered = self
+            .word
+            .0
+            .compare_exchange(word, word + 1, AcqRel, Relaxed);
+        entered.is_ok().then_some(word / REGION)
     }
 
     /// Closes the region to helpers and waits until the last one has left.
     fn close(&self) {
         self.word.0.fetch_and(!OPEN, AcqRel);
         let is_empty = || self.word.0.load(Acquire) & INSIDE == 0;
-        let since = Instant::now();
-        loop {
-            for _ in 0..LOOKS {
-                if is_empty() {
-                    return;
-                }
-                std::hint::spin_loop();
-            }
-            if since.elapsed() >= self.spin {
-                break;
-            }
+        if spin(self.spin, || is_empty().then_some(())).is_some() {
+            return;
         }
-        *lock(&self.opener) = Some(thread::current());
+        *lock(&self.opener) = Some(current());
         self.word.0.fetch_or(WAITING, AcqRel);
         while !is_empty() {
-            thread::park();
+            park();
         }
     }
 }
@@ -303,6 +306,3 @@ fn is_new(word: u64, last: u64) -> bool {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-#[cfg(test)]
-mod tests;

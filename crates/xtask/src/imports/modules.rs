@@ -109,8 +109,9 @@ impl Modules {
         }
         let found = self.all.get(module)?;
         let own = || {
-            // An imported name that leads out of the crate is not the module's own.
-            let foreign = found.uses.contains_key(&name[0]);
+            // A name that leads out of the crate, imported here or in a child, is not the module's own.
+            let first = &name[0];
+            let foreign = found.uses.contains_key(first) || found.children.contains(first);
             (!foreign).then(|| Target::Item(found.file.clone()))
         };
         self.known(module, name, depth).or_else(own)

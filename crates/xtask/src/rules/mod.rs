@@ -5,6 +5,7 @@ pub mod dependencies;
 pub mod layout;
 pub mod paths;
 pub mod source;
+pub mod supply;
 pub mod tables;
 
 use anyhow::Result;
@@ -34,6 +35,10 @@ pub const ALL: &[Rule] = &[
     Rule {
         name: "source",
         check: |repository| Ok(source::check(&repository.files)),
+    },
+    Rule {
+        name: "supply",
+        check: supply::check,
     },
     Rule {
         name: "layout",

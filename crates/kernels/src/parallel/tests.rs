@@ -1,8 +1,12 @@
 //! Tasks, panics and scopes of a team.
 
-use super::*;
-use crate::parallel::{for_each, for_each_with, threads};
-use std::sync::Barrier;
+use super::{Shared, Team, for_each, for_each_with, threads};
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Barrier};
+use std::thread;
 
 fn team(threads: usize) -> Team {
     Team::new(NonZeroUsize::new(threads)).expect("threads start")
@@ -36,7 +40,7 @@ fn writes_of_tasks_are_visible_when_the_region_ends() {
     let mut sums = vec![0usize; 64];
     team.install(|| {
         for round in 0..500 {
-            let shared = crate::parallel::Shared::new(&mut sums);
+            let shared = Shared::new(&mut sums);
             for_each(64, |task| {
                 // SAFETY: one task per element.
                 let sum = unsafe { shared.part(task, 1) };
@@ -66,7 +70,7 @@ fn helpers_that_have_parked_wake_up() {
     let team = team(2);
     let barrier = Barrier::new(2);
     for _ in 0..3 {
-        while !team.state.asleep[0].load(SeqCst) {
+        while !team.state.asleep[0].load(Relaxed) {
             thread::yield_now();
         }
         team.install(|| {
