@@ -309,6 +309,7 @@ impl<T: Coordinate> DoubleEndedIterator for Coordinates<T> {
 impl<T: Coordinate> ExactSizeIterator for Coordinates<T> {}
 
 /// `number` as an index into a slice; lossless, because an address has 32 bits at least.
+#[expect(clippy::as_conversions, reason = "`try_from` is not const")]
 pub const fn as_index(number: u32) -> usize {
     const { assert!(usize::BITS >= u32::BITS, "addresses of 32 bits at least") };
     number as usize
@@ -318,6 +319,7 @@ pub const fn as_index(number: u32) -> usize {
 ///
 /// # Panics
 /// From 2^32 entries on; a model's context is far shorter.
+#[expect(clippy::as_conversions, reason = "`try_from` is not const")]
 pub const fn as_count(len: usize) -> u32 {
     assert!(len <= as_index(u32::MAX), "fewer than 2^32 entries");
     len as u32

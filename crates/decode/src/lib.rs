@@ -2,6 +2,7 @@
 #![doc = include_str!("../README.md")]
 #![no_std]
 #![deny(missing_docs)]
+#![warn(clippy::as_conversions)]
 
 extern crate alloc;
 
@@ -17,6 +18,7 @@ mod describe;
 mod effect;
 mod guard;
 mod lane;
+mod numbers;
 mod schedule;
 mod settings;
 mod token_class;
@@ -39,6 +41,7 @@ pub use decoder::{Decoder, Input, LaneView};
 pub use describe::{AttentionKind, Capability, Company, Configured, Describe, Fault, Feature};
 pub use effect::{Birth, CommitKind, DoneReason, Effect, ForwardKind, LaneId, Role};
 pub use lane::{Lane, LaneTree, Status};
+pub use numbers::to_single;
 pub use schedule::{
     AdaptiveBlock, AsyncLane, AsyncLaneConfig, BlockWise, LaneSchedule, MultiBlock, SCHEDULES,
     ScheduleConfig, ScheduleInfo, Shape, State, Streaming, Window,

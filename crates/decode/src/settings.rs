@@ -6,6 +6,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
+use crate::numbers::to_double;
+
 /// One setting, as the file that reads it declares it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SettingInfo {
@@ -72,7 +74,7 @@ pub enum Mismatch {
 }
 
 /// The upper end of integer settings without a bound of their own.
-pub const UNBOUNDED: i64 = u32::MAX as i64;
+pub const UNBOUNDED: i64 = (1 << u32::BITS) - 1;
 
 /// Characters of a caller's text that a message repeats at most.
 const CLIP: usize = 64;
@@ -194,7 +196,7 @@ impl Value<'_> {
     /// The number, if it is one.
     pub fn as_number(&self) -> Option<f64> {
         match *self {
-            Self::Integer(of) => Some(of as f64),
+            Self::Integer(of) => Some(to_double(of)),
             Self::Number(of) => Some(of),
             Self::Name(_) | Self::Flag(_) => None,
         }

@@ -70,7 +70,7 @@ impl TokenChunk {
     pub fn new(tokens: &[TokenId]) -> Self {
         let len = tokens.len().min(Self::CAPACITY);
         let mut chunk = Self {
-            len: len as u8,
+            len: u8::try_from(len).expect("CAPACITY fits"),
             tokens: [0; Self::CAPACITY],
         };
         chunk.tokens[..len].copy_from_slice(&tokens[..len]);

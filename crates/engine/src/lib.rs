@@ -1,6 +1,7 @@
 //! Continuous batching: sequences, scheduler, KV pages, plan and apply, and the one thread
 //! that drives them. `examples/schedule.rs` measures what plan and apply cost by themselves.
 #![deny(missing_docs)]
+#![warn(clippy::as_conversions)]
 
 pub mod cache;
 mod config;

@@ -139,8 +139,8 @@ impl Limits {
     /// Whether what the request asks for goes with the weights.
     fn admit_fields(&self, request: &Request) -> Result<(), Refusal> {
         let refuse = |field, message: String| Err(Refusal::Field { field, message });
-        let needed = u32::from(self.readout == Readout::Previous);
-        if (request.prompt.len() as u32) < needed {
+        let needed = usize::from(self.readout == Readout::Previous);
+        if request.prompt.len() < needed {
             return refuse("prompt", "must have at least one token".to_owned());
         }
         if self.attention != Attention::Full && !request.suffix.is_empty() {

@@ -4,6 +4,8 @@ use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use decode::as_index;
+
 use crate::request::ClientId;
 
 /// Counters of clients. Clients whose ids fall on one counter are counted together.
@@ -63,7 +65,8 @@ impl Places {
     fn of(&self, client: ClientId) -> &AtomicU32 {
         // Fibonacci hashing: ids in a row fall on counters far apart.
         let hash = client.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        &self.by_client[(hash >> 32) as usize % COUNTERS]
+        let upper = u32::try_from(hash >> 32).expect("32 bits are left");
+        &self.by_client[as_index(upper) % COUNTERS]
     }
 }
 

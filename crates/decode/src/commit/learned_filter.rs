@@ -13,6 +13,7 @@ use crate::candidate::Proposal;
 use crate::coordinates::{as_count, as_index};
 use crate::describe::{Capability, Fault};
 use crate::lane::Lane;
+use crate::numbers::to_single;
 use crate::settings::SettingInfo;
 
 /// τ_acc.
@@ -181,7 +182,7 @@ impl CommitRule for LearnedFilter {
         for said in scene.proposals {
             let at = said.offset.checked_distance_from(scene.lane.start);
             if let Some(slot) = at.and_then(|at| self.confidences.get_mut(as_index(at))) {
-                *slot = said.candidate.probability as f32;
+                *slot = to_single(said.candidate.probability);
             }
         }
         self.filter.logits(&self.confidences, &mut self.logits);

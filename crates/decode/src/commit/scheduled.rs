@@ -5,8 +5,10 @@ use alloc::vec::Vec;
 
 use super::{BLOCKS, CommitInfo, CommitRule, Requirements, by_worth};
 use crate::candidate::Proposal;
+use crate::coordinates::{as_count, as_index};
 use crate::effect::LaneId;
 use crate::lane::Lane;
+use crate::numbers::{to_single, whole};
 use crate::settings::SettingInfo;
 
 /// T.
@@ -83,9 +85,9 @@ impl Scheduled {
             let (t, s) = (time(self.passed, steps), time(self.passed + 1, steps));
             self.passed += 1;
             // The single precision of the published sampler: its products are cut off.
-            let count = (masks as f32 * (1.0 - s / t)) as usize;
+            let count = whole(f64::from(single(as_count(masks)) * (1.0 - s / t)));
             if count > 0 {
-                return count;
+                return as_index(count);
             }
         }
         masks
@@ -94,11 +96,16 @@ impl Scheduled {
 
 /// t_i of the `steps + 1` times, counted from the nearer end as PyTorch's `linspace` does.
 fn time(i: u32, steps: u32) -> f32 {
-    let width = (EPS - 1.0) / steps as f32;
+    let width = (EPS - 1.0) / single(steps);
     match i < steps.div_ceil(2) {
-        true => 1.0 + width * i as f32,
-        false => EPS - width * (steps - i) as f32,
+        true => 1.0 + width * single(i),
+        false => EPS - width * single(steps - i),
     }
+}
+
+/// A count in single precision.
+fn single(count: u32) -> f32 {
+    to_single(f64::from(count))
 }
 
 impl CommitRule for Scheduled {

@@ -8,6 +8,7 @@ use crate::candidate::Proposal;
 use crate::coordinates::Offset;
 use crate::describe::AttentionKind;
 use crate::effect::Effect;
+use crate::numbers::whole;
 use crate::settings::SettingInfo;
 
 /// B.
@@ -58,7 +59,7 @@ impl AdaptiveBlock {
 
     /// Offsets that the first forward of a block looks at.
     fn window(state: &State) -> u32 {
-        (WINDOW * f64::from(state.canvas.budget())) as u32
+        whole(WINDOW * f64::from(state.canvas.budget()))
     }
 
     fn tentative(&self, state: &State) -> u32 {

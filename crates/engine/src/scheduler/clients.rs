@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use decode::as_count;
+
 use super::Share;
 use crate::request::ClientId;
 
@@ -118,7 +120,7 @@ impl Clients {
     /// Rows that a client has had.
     pub(super) fn had(&self, client: ClientId, share: Share) -> u64 {
         let account = self.accounts.get(&client);
-        account.map_or(0, |account| account.had[share as usize])
+        account.map_or(0, |account| account.had[share.index()])
     }
 
     /// A forward of the client runs; the rows that it has had now.
@@ -126,9 +128,9 @@ impl Clients {
         let Some(account) = self.accounts.get_mut(&client) else {
             return 0;
         };
-        let had = &mut account.had[share as usize];
-        *had += rows as u64;
-        let most = &mut self.most[share as usize];
+        let had = &mut account.had[share.index()];
+        *had += u64::from(as_count(rows));
+        let most = &mut self.most[share.index()];
         *most = (*most).max(*had);
         *had
     }
@@ -136,7 +138,7 @@ impl Clients {
     /// A forward of the client has no room in this step.
     pub(super) fn passed_over(&mut self, client: ClientId, share: Share) {
         if let Some(account) = self.accounts.get_mut(&client) {
-            account.behind[share as usize] = true;
+            account.behind[share.index()] = true;
         }
     }
 }

@@ -130,7 +130,7 @@ mod tests {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
-            ((state >> 33) % below) as u32
+            u32::try_from((state >> 33) % below).expect("31 bits")
         };
         for _ in 0..200 {
             let quantum = 1 + any(40);

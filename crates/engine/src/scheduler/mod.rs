@@ -172,6 +172,16 @@ enum Share {
     Long,
 }
 
+impl Share {
+    /// Where a list by share has its entry.
+    const fn index(self) -> usize {
+        match self {
+            Self::Decode => 0,
+            Self::Long => 1,
+        }
+    }
+}
+
 /// A running sequence's place in the order of a step.
 #[derive(Clone, Copy, Debug)]
 struct Turn {

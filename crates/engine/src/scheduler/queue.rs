@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use decode::as_count;
+
 use super::order::{Rank, WaitOrder};
 use crate::request::{ClientId, Request};
 use crate::sequence::{Sequence, SequenceId};
@@ -138,5 +140,5 @@ impl WaitQueue {
 fn tokens(sequence: &Sequence) -> u64 {
     let request = &sequence.request;
     let given = request.prompt.len() + request.suffix.len();
-    (given as u64 + u64::from(request.max_tokens)).max(1)
+    (u64::from(as_count(given)) + u64::from(request.max_tokens)).max(1)
 }

@@ -1,6 +1,6 @@
 //! Log-probabilities of the tokens on a canvas.
 
-use decode::{Effect, Offset, Proposal, Span, as_index};
+use decode::{Effect, Offset, Proposal, Span, as_index, to_single};
 use step::TopToken;
 
 use crate::event::TokenLogprob;
@@ -67,7 +67,7 @@ impl Logprobs {
                     let at = offset.index();
                     let own = &mut self.tops[at * self.count..(at + 1) * self.count];
                     if let Some(row) = found {
-                        self.tokens[at] = Some(probability.ln() as f32);
+                        self.tokens[at] = Some(to_single(probability.ln()));
                         own.copy_from_slice(&output.tops[row * self.count..(row + 1) * self.count]);
                     } else if self.tokens[at].is_none() {
                         // The grammar forced the token: no other one is possible.

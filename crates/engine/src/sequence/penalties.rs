@@ -1,6 +1,6 @@
 //! Penalties of repeated tokens, as biases.
 
-use decode::{Effect, as_index};
+use decode::{Effect, as_index, to_single};
 use step::{Bias, TokenId};
 
 use crate::request::{Penalties, Request};
@@ -75,7 +75,7 @@ impl PenaltyBiases {
         Bias {
             token,
             repetition,
-            amount: -(frequency * count as f32 + once),
+            amount: -(frequency * to_single(f64::from(count)) + once),
         }
     }
 }
