@@ -1,5 +1,6 @@
 //! What the tests across crates share: the goldens' checkpoint in an engine and behind a socket, the
 //! binary as a process, an HTTP client.
+#![deny(missing_docs)]
 
 pub mod client;
 pub mod crowd;

@@ -21,13 +21,21 @@ pub use fit::least;
 
 /// A model on its device, with its KV pages.
 pub struct Placed {
+    /// Runs the forward passes.
     pub executor: Box<dyn Executor>,
+    /// What the engine and the server must know of the model.
     pub info: ModelInfo,
+    /// Lines for the log.
     pub warnings: Vec<String>,
+    /// Threads that compute.
     pub threads: usize,
+    /// The kernels in use, in words.
     pub kernels: String,
+    /// `cpu` or the name of a CUDA device.
     pub device: String,
+    /// Bytes of keys and values per position, all layers.
     pub kv_position: usize,
+    /// The memory in use on a CUDA device.
     pub memory: Option<DeviceMemory>,
 }
 

@@ -80,7 +80,7 @@ pub fn code(error: &anyhow::Error) -> ExitCode {
 
 /// Prints what clap reports of the arguments and gives its exit code; `--help` and `--version` are
 /// answers, not errors.
-pub fn of_arguments(error: &clap::Error) -> ExitCode {
+pub(crate) fn of_arguments(error: &clap::Error) -> ExitCode {
     // Nothing is left to do where standard error is closed.
     let _ = error.print();
     match error.use_stderr() {
@@ -90,7 +90,7 @@ pub fn of_arguments(error: &clap::Error) -> ExitCode {
 }
 
 /// Prints the error of `program`'s command, if any, and gives the exit code.
-pub fn of_result(program: &str, result: anyhow::Result<()>) -> ExitCode {
+pub(crate) fn of_result(program: &str, result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,10 +1,15 @@
 //! The commands of the binary `asynclane`, and the loading of models and configurations that the
 //! laboratory shares with it.
+#![deny(missing_docs)]
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 #[macro_use]
 mod console;
 
+#[expect(
+    missing_docs,
+    reason = "clap would print a comment on a group of arguments as the help of its command"
+)]
 pub mod args;
 mod capacity;
 pub mod config;
@@ -32,14 +37,28 @@ use std::process::ExitCode;
 use args::{Cli, Command};
 use clap::CommandFactory;
 
+/// Runs `program` with its arguments, or prints what is wrong with them; its exit code.
+pub fn start<C>(
+    program: &str,
+    arguments: Result<C, clap::Error>,
+    run: impl FnOnce(C) -> anyhow::Result<()>,
+) -> ExitCode {
+    match arguments {
+        Ok(arguments) => {
+            config::warn_of_unknown_variables();
+            exit::of_result(program, run(arguments))
+        }
+        Err(error) => exit::of_arguments(&error),
+    }
+}
+
 /// Runs the command that the process arguments name.
 pub fn main() -> ExitCode {
-    let cli = match Cli::read() {
-        Ok(cli) => cli,
-        Err(error) => return exit::of_arguments(&error),
-    };
-    config::warn_of_unknown_variables();
-    let result = match cli.command {
+    start("asynclane", Cli::read(), run)
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
@@ -51,6 +70,5 @@ pub fn main() -> ExitCode {
             let _ = std::io::stdout().write_all(&script);
             Ok(())
         }
-    };
-    exit::of_result("asynclane", result)
+    }
 }

@@ -31,8 +31,11 @@ pub const CPU: &str = "cpu";
 
 /// A model ready to run.
 pub struct Loaded {
+    /// Runs the forward passes.
     pub executor: Box<dyn Executor>,
+    /// The checkpoint's tokenizer.
     pub tokenizer: Arc<Tokenizer>,
+    /// What the engine and the server must know of the model.
     pub info: ModelInfo,
     /// The network of `learned_filter`.
     pub filter: Option<Arc<Filter>>,
@@ -40,6 +43,7 @@ pub struct Loaded {
     pub stop_tokens: Vec<u32>,
     /// The model name in requests.
     pub name: String,
+    /// Whether it is an embedded demo model.
     pub is_demo: bool,
     /// Threads that compute.
     pub threads: usize,

@@ -10,6 +10,7 @@ use crate::exit;
 /// The memory that a model needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
+    /// The dtype that the weights are read as.
     pub dtype: WeightDtype,
     /// Memory of the weights by dtype, in the order of [`WeightDtype::ALL`].
     pub memory: [Memory; WeightDtype::ALL.len()],

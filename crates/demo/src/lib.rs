@@ -3,6 +3,7 @@
 //! The models are small and know three families of problems (word sums, Python snippets, lists) in a
 //! fixed set of wordings. The laboratory generates those problems and grades answers;
 //! `training/README.md` beside these sources is the model card and the training recipe.
+#![deny(missing_docs)]
 
 pub mod checkpoint;
 

@@ -15,6 +15,7 @@
 //! To add an endpoint, implement [`Endpoint`] in a file of `api` and add its line to the table in
 //! `api/mod.rs`; outside this crate, pass its [`Route`] to [`router_with`]. [`error`] is the only
 //! table of status codes, [`metrics`] names every metric once.
+#![deny(missing_docs)]
 
 pub mod api;
 mod backend;

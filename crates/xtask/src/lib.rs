@@ -3,6 +3,7 @@
 //! A rule reads the repository and writes nothing. It returns one [`Problem`] per violation, so
 //! one run reports all of them. `exceptions.rs` lists the exceptions with their reasons; an
 //! exception without a violation is itself a problem.
+#![deny(missing_docs)]
 
 pub mod compare;
 mod exceptions;

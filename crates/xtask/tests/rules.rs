@@ -120,7 +120,7 @@ fn documented_crates_deny_missing_docs() {
     assert_eq!(in_file(root, "//! A.\n"), [("docs", 0)]);
     assert_eq!(in_file(root, "//! A.\n#![deny(missing_docs)]\n"), []);
     assert_eq!(in_file("crates/step/src/a.rs", "//! A.\n"), []);
-    assert_eq!(in_file("crates/cli/src/lib.rs", "//! A.\n"), []);
+    assert_eq!(in_file("crates/step/src/main.rs", "//! A.\n"), []);
 }
 
 #[test]

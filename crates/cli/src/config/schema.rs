@@ -12,9 +12,13 @@ pub const AUTO: &str = "auto";
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// Address, limits and keys.
     pub server: Server,
+    /// The model, its device and its decoder.
     pub model: Model,
+    /// Batching and KV memory.
     pub engine: Engine,
+    /// The log and the export of spans.
     pub telemetry: Telemetry,
 }
 

@@ -5,7 +5,9 @@
 pub enum DeviceChoice {
     /// A CUDA device if the build supports it, the machine has one and the model has kernels on it.
     Auto,
+    /// This machine's processor.
     Cpu,
+    /// The first CUDA device; refused without one.
     Cuda,
 }
 

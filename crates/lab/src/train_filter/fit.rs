@@ -264,6 +264,7 @@ fn cross_entropy(logit: f32, right: bool) -> f64 {
     against.max(0.0) + (-against.abs()).exp().ln_1p()
 }
 
+/// The probability of a logit.
 pub fn sigmoid(logit: f32) -> f32 {
     1.0 / (1.0 + (-logit).exp())
 }
