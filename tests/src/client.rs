@@ -156,7 +156,12 @@ impl Client {
 }
 
 /// The bytes of one request; `kept` keeps the connection open.
-fn request(address: SocketAddr, (method, path): (&str, &str), body: &[u8], kept: bool) -> Vec<u8> {
+pub(crate) fn request(
+    address: SocketAddr,
+    (method, path): (&str, &str),
+    body: &[u8],
+    kept: bool,
+) -> Vec<u8> {
     let length = body.len();
     let after = if kept { "keep-alive" } else { "close" };
     let mut request = format!(
@@ -272,14 +277,14 @@ fn payloads(chunk: &[u8]) -> Vec<String> {
 
 /// An answer whose body has not been read yet.
 #[derive(Debug)]
-struct Response {
-    status: u16,
+pub(crate) struct Response {
+    pub(crate) status: u16,
     headers: BTreeMap<String, String>,
     reader: BufReader<Box<dyn Source>>,
 }
 
 impl Response {
-    fn read(mut reader: BufReader<Box<dyn Source>>) -> io::Result<Self> {
+    pub(crate) fn read(mut reader: BufReader<Box<dyn Source>>) -> io::Result<Self> {
         let first = line(&mut reader)?;
         let status = first.split(' ').nth(1).and_then(|code| code.parse().ok());
         let status = status.ok_or_else(|| broken(&first))?;
@@ -299,7 +304,7 @@ impl Response {
         })
     }
 
-    fn whole(mut self) -> io::Result<Answer> {
+    pub(crate) fn whole(mut self) -> io::Result<Answer> {
         let mut body = Vec::new();
         if let Some(length) = self.headers.get("content-length") {
             let length = length.parse().map_err(|_| broken(length))?;

@@ -4,10 +4,13 @@
 
 pub mod client;
 pub mod crowd;
+pub mod fuzz;
 pub mod golden;
+pub mod memory;
 pub mod process;
 pub mod random;
 pub mod reply;
 pub mod run;
 pub mod scrape;
 pub mod served;
+pub mod soak;

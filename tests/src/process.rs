@@ -77,7 +77,8 @@ pub fn lab_command(arguments: &[&str]) -> Command {
     prepared(folder().join(BINARIES[1]), arguments)
 }
 
-fn prepared(program: PathBuf, arguments: &[&str]) -> Command {
+/// Another program, prepared as [`command`].
+pub fn prepared(program: PathBuf, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {

@@ -41,8 +41,7 @@ impl Served {
     }
 
     fn serve(backend: Backend, routes: Vec<Route>) -> Self {
-        let state = AppState::new(Settings::default());
-        assert!(state.install(backend).is_ok(), "a new server has no model");
+        let state = state(backend, Settings::default());
         let runtime = Builder::new_multi_thread().enable_all().build();
         let runtime = runtime.expect("the system gives threads");
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
@@ -61,6 +60,17 @@ impl Served {
     pub fn client(&self) -> Client {
         self.client
     }
+}
+
+/// The state of a server without a socket: `executor` behind an engine.
+pub fn state_over(executor: Box<dyn Executor>, settings: Settings) -> AppState {
+    state(backend(executor, 64, 2048), settings)
+}
+
+fn state(backend: Backend, settings: Settings) -> AppState {
+    let state = AppState::new(settings);
+    assert!(state.install(backend).is_ok(), "a new server has no model");
+    state
 }
 
 /// A model behind an engine that runs at most `max_running` sequences together, and at most

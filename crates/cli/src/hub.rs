@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use hf_hub::api::sync::{ApiBuilder, ApiError};
 use hf_hub::{Cache, Repo, RepoType};
+use model::Files;
 
 use crate::exit;
 
@@ -150,8 +151,11 @@ impl Hub {
         if !missing(&WEIGHTS) {
             return Ok(folder);
         }
-        let shards = std::fs::read(folder.join(INDEX)).map_err(|_| WEIGHTS.to_owned())?;
-        match shards_of(&shards).iter().map(String::as_str).find(missing) {
+        if missing(&INDEX) {
+            return Err(WEIGHTS.to_owned());
+        }
+        let shards = shards_of(&folder);
+        match shards.iter().map(String::as_str).find(missing) {
             Some(shard) => Err(shard.to_owned()),
             None => Ok(folder),
         }
@@ -207,8 +211,8 @@ impl Hub {
             .try_for_each(|name| get(name))?;
         get(weights)?;
         if weights == INDEX {
-            let index = std::fs::read(folder.join(INDEX))?;
-            shards_of(&index).iter().try_for_each(|shard| get(shard))?;
+            let shards = shards_of(&folder);
+            shards.iter().try_for_each(|shard| get(shard))?;
         }
         self.cache.repo(repository(id)).create_ref(&info.sha)?;
         Ok(folder)
@@ -266,17 +270,10 @@ fn repository(id: Id<'_>) -> Repo {
     Repo::with_revision(name, RepoType::Model, revision)
 }
 
-/// The files that an index names, except those outside its folder, which loading refuses.
-fn shards_of(index: &[u8]) -> Vec<String> {
-    let index: serde_json::Value = serde_json::from_slice(index).unwrap_or_default();
-    let files = index["weight_map"].as_object().into_iter().flatten();
-    let files = files.filter_map(|(_, file)| file.as_str());
-    let mut shards: Vec<String> = files
-        .filter(|name| is_word(name))
-        .map(str::to_owned)
-        .collect();
-    shards.sort_unstable();
-    shards.dedup();
+/// The shards that the index in `folder` names. None if it is faulty: loading says why.
+fn shards_of(folder: &Path) -> Vec<String> {
+    let mut shards = Files::folder(folder).shards().unwrap_or_default();
+    shards.retain(|name| is_word(name));
     shards
 }
 

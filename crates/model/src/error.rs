@@ -5,7 +5,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A required file is missing.
-    #[error("{file}: not found in {place}")]
+    #[error("{}: not found in {place}", clip(file))]
     MissingFile {
         /// Its name.
         file: String,
@@ -21,7 +21,7 @@ pub enum LoadError {
         found: String,
     },
     /// A file could not be read.
-    #[error("{file}: cannot be read: {reason}")]
+    #[error("{}: cannot be read: {reason}", clip(file))]
     Unreadable {
         /// Its path.
         file: String,
@@ -30,15 +30,16 @@ pub enum LoadError {
     },
     /// The weights exist only as pickle files.
     #[error(
-        "{file}: pickle files can run code and are not loaded: expected model.safetensors or \
-         model.safetensors.index.json"
+        "{}: pickle files can run code and are not loaded: expected model.safetensors or \
+         model.safetensors.index.json",
+        clip(file)
     )]
     Pickle {
         /// The file that was found.
         file: String,
     },
     /// A file violates its format.
-    #[error("{file}: corrupt or truncated: {reason}")]
+    #[error("{}: corrupt or truncated: {}", clip(file), clip(reason))]
     Corrupt {
         /// Its name.
         file: String,
@@ -46,7 +47,12 @@ pub enum LoadError {
         reason: String,
     },
     /// A key of a JSON file has an invalid value.
-    #[error("{file}: {key}: expected {expected}, found {found}")]
+    #[error(
+        "{}: {key}: expected {}, found {}",
+        clip(file),
+        clip(expected),
+        clip(found)
+    )]
     Key {
         /// The file's name.
         file: String,
@@ -58,7 +64,11 @@ pub enum LoadError {
         found: String,
     },
     /// The index names a shard that is not a plain file name.
-    #[error("{file}: weight_map: expected shards inside the folder, found {shard:?}")]
+    #[error(
+        "{}: weight_map: expected shards inside the folder, found {:?}",
+        clip(file),
+        clip(shard)
+    )]
     ShardOutside {
         /// The index file's name.
         file: String,
@@ -66,7 +76,10 @@ pub enum LoadError {
         shard: String,
     },
     /// A tensor of the architecture is missing.
-    #[error("{file}: {tensor}: expected a tensor of shape {expected:?}, found none")]
+    #[error(
+        "{}: {tensor}: expected a tensor of shape {expected:?}, found none",
+        clip(file)
+    )]
     MissingTensor {
         /// The file that should contain it.
         file: String,
@@ -76,7 +89,7 @@ pub enum LoadError {
         expected: Vec<usize>,
     },
     /// A tensor has another shape.
-    #[error("{file}: {tensor}: expected shape {expected:?}, found {found:?}")]
+    #[error("{}: {tensor}: expected shape {expected:?}, found {}", clip(file), clip(&format!("{found:?}")))]
     Shape {
         /// The file that contains it.
         file: String,
@@ -88,7 +101,7 @@ pub enum LoadError {
         found: Vec<usize>,
     },
     /// A tensor has an unsupported type.
-    #[error("{file}: {tensor}: expected BF16, F16 or F32, found {found}")]
+    #[error("{}: {tensor}: expected BF16, F16 or F32, found {found}", clip(file))]
     Dtype {
         /// The file that contains it.
         file: String,
@@ -98,7 +111,10 @@ pub enum LoadError {
         found: String,
     },
     /// A tensor contains a NaN or an infinity.
-    #[error("{file}: {tensor}: expected finite numbers, found {found} at element {index}")]
+    #[error(
+        "{}: {tensor}: expected finite numbers, found {found} at element {index}",
+        clip(file)
+    )]
     NotFinite {
         /// The file that contains it.
         file: String,
@@ -110,7 +126,7 @@ pub enum LoadError {
         index: usize,
     },
     /// A file of filter weights does not consist of two linear layers.
-    #[error("{file}: {tensor}: expected {expected}, found {found}")]
+    #[error("{}: {tensor}: expected {expected}, found {found}", clip(file))]
     Filter {
         /// Its name.
         file: String,
@@ -124,6 +140,19 @@ pub enum LoadError {
     /// The executor could not be set up.
     #[error("executor: {0}")]
     Setup(String),
+}
+
+/// Most characters of a text from a file that an error shows.
+const SHOWN: usize = 300;
+
+/// `text` on one line, cut after [`SHOWN`] characters: a file may hold any text of any length.
+fn clip(text: &str) -> String {
+    let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut line: String = chars.by_ref().take(SHOWN).collect();
+    if chars.next().is_some() {
+        line.push_str("...");
+    }
+    line
 }
 
 /// A failed forward pass outside an executor.

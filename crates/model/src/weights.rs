@@ -1,5 +1,6 @@
 //! Tensors by name: from safetensors or GGUF files, or random for benchmarks.
 
+mod index;
 mod random;
 mod shard;
 
@@ -8,6 +9,7 @@ use crate::files::Files;
 use crate::gguf::Gguf;
 use crate::layers::ExpertSharing;
 use crate::memory::{Memory, floats};
+use index::Index;
 use kernels::WeightDtype;
 use random::random;
 use shard::{Shard, find};
@@ -17,6 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const SINGLE: &str = "model.safetensors";
 /// The index of a sharded checkpoint.
 const INDEX: &str = "model.safetensors.index.json";
+/// Maximum number of tensors that a configuration asks for: three times as many as the largest
+/// published checkpoint has.
+const MOST_TENSORS: usize = 1 << 18;
 /// File names of pickled checkpoints.
 const PICKLES: [&str; 3] = [
     "pytorch_model.bin",
@@ -107,43 +112,10 @@ impl Weights {
     }
 
     fn open_sharded(files: &Files) -> Result<Self, LoadError> {
-        let index: serde_json::Value =
-            serde_json::from_slice(&files.open(INDEX)?).map_err(|error| LoadError::Corrupt {
-                file: INDEX.to_owned(),
-                reason: error.to_string(),
-            })?;
-        let unfit = |found: &serde_json::Value| LoadError::Key {
-            file: INDEX.to_owned(),
-            key: "weight_map".to_owned(),
-            expected: "an object from tensor names to file names".to_owned(),
-            found: if found.is_null() {
-                "nothing".to_owned()
-            } else {
-                found.to_string()
-            },
-        };
-        let map = index["weight_map"]
-            .as_object()
-            .ok_or_else(|| unfit(&index["weight_map"]))?;
-        let (mut shards, mut homes) = (Vec::<Shard>::new(), BTreeMap::new());
-        for (tensor, file) in map {
-            let file = file.as_str().ok_or_else(|| unfit(file))?;
-            if !is_plain_name(file) {
-                let shard = file.to_owned();
-                return Err(LoadError::ShardOutside {
-                    file: INDEX.to_owned(),
-                    shard,
-                });
-            }
-            let home = match shards.iter().position(|shard| shard.name == file) {
-                Some(home) => home,
-                None => {
-                    shards.push(Shard::open(files, file)?);
-                    shards.len() - 1
-                }
-            };
-            homes.insert(tensor.clone(), home);
-        }
+        let index = Index::parse(&files.open(INDEX)?)?;
+        let shards = index.shards.iter().map(|shard| Shard::open(files, shard));
+        let shards = shards.collect::<Result<_, _>>()?;
+        let homes = index.homes;
         Ok(Self::new(Source::Shards { shards, homes }))
     }
 
@@ -197,6 +169,12 @@ impl Weights {
         shape: &[usize],
         to: &mut Vec<f32>,
     ) -> Result<(), LoadError> {
+        if self.used.len() >= MOST_TENSORS {
+            return Err(LoadError::Corrupt {
+                file: "config.json".to_owned(),
+                reason: format!("expected a model of at most {MOST_TENSORS} tensors, found more"),
+            });
+        }
         self.used.insert(name.to_owned());
         let count = shape
             .iter()
@@ -234,6 +212,11 @@ impl Weights {
         }
     }
 
+    /// Whether reading a tensor of this shape succeeds, except for its values.
+    pub(crate) fn has(&self, name: &str, shape: &[usize]) -> bool {
+        matches!(self.source, Source::Random { .. }) || self.shape(name) == Some(shape)
+    }
+
     /// Marks a tensor as used, so that it causes no warning if it is stored.
     pub(crate) fn ignore(&mut self, name: &str) {
         self.used.insert(name.to_owned());
@@ -258,9 +241,4 @@ impl Weights {
             .cloned()
             .collect()
     }
-}
-
-/// Whether a file name refers to a file directly inside the folder.
-fn is_plain_name(file: &str) -> bool {
-    !file.is_empty() && file != "." && file != ".." && !file.contains(['/', '\\', '\0', ':'])
 }

@@ -12,6 +12,7 @@ use minijinja::value::Kwargs;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value, context, escape_formatter};
 
 use crate::TextError;
+use crate::error::one_line;
 use crate::python_json::to_json;
 use program::Program;
 
@@ -113,9 +114,9 @@ impl ChatTemplate {
     ) -> Result<String, TextError> {
         self.attempt(messages, add_generation_prompt)
             .map_err(|failure| match failure {
-                Failure::Refused(reason) => TextError::Refused(reason),
+                Failure::Refused(reason) => TextError::Refused(one_line(&reason)),
                 Failure::Exceeded(reason) | Failure::Other(reason) => {
-                    TextError::Render(format!("{}: {reason}", self.file))
+                    TextError::Render(format!("{}: {}", self.file, one_line(&reason)))
                 }
             })
     }

@@ -77,7 +77,7 @@ impl TextError {
 }
 
 /// `text` on one line, cut after 200 characters, because errors quote untrusted input.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((cut, _)) = line.char_indices().nth(200) {
         line.truncate(cut);

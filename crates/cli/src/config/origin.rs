@@ -49,9 +49,8 @@ pub struct Problem {
 /// `config/a.toml:3:9 engine.row_budget: expected at least 1, found 0`
 impl Display for Problem {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> Result {
-        let Self {
-            origin, key, what, ..
-        } = self;
+        let Self { origin, .. } = self;
+        let (key, what) = (clip(&self.key), clip(&self.what));
         match origin {
             Origin::Default => write!(formatter, "{key}: {what}"),
             // Line 0 stands for the whole file.
@@ -60,6 +59,19 @@ impl Display for Problem {
             _ => write!(formatter, "{origin} {key}: {what}"),
         }
     }
+}
+
+/// Most characters of a key or a value's problem.
+const SHOWN: usize = 400;
+
+/// `text` on one line, cut after [`SHOWN`] characters: a value may be any text of any length.
+fn clip(text: &str) -> String {
+    let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut line: String = chars.by_ref().take(SHOWN).collect();
+    if chars.next().is_some() {
+        line.push_str("...");
+    }
+    line
 }
 
 /// The origin by key; an absent key has its default.

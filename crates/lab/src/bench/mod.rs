@@ -28,6 +28,7 @@ use report::{OneOrMore, Report, Setup};
 use row::{Axes, BenchRow, Decoder};
 use target::Ask;
 pub use target::engine::{Runner, closed};
+pub use target::sse::Lines;
 
 /// Runs every decoder over every problem, in rounds, or reads an earlier result; prints the
 /// tables and draws the plot.

@@ -3,7 +3,7 @@
 use crate::LoadError;
 use crate::config::qwen::blocks;
 use crate::config::transformer::{Defaults, transformer};
-use crate::config::{ExpertSpec, Keys, RouterScore, RouterSpec, Spec};
+use crate::config::{ExpertSpec, Keys, MOST, RouterScore, RouterSpec, Spec};
 use crate::info::{ExpertInfo, ModelInfo};
 use serde_json::{Value, json};
 
@@ -54,10 +54,7 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
     spec.experts = Some(ExpertSpec {
         count,
         width,
-        shared: match config.whole("num_shared_experts")? {
-            None | Some(0) => None,
-            Some(shared) => Some(shared * width),
-        },
+        shared: shared_width(config, width)?,
         layers,
         router: RouterSpec {
             chosen,
@@ -112,6 +109,16 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
     Ok(spec)
 }
 
+/// The width of all shared experts together, each of `width`; `None` if there is none.
+fn shared_width(config: &Keys, width: usize) -> Result<Option<usize>, LoadError> {
+    let key = "num_shared_experts";
+    match config.whole(key)? {
+        None | Some(0) => Ok(None),
+        Some(shared) if shared <= MOST / width => Ok(Some(shared * width)),
+        Some(_) => Err(config.refuse(key, format!("at most {} of width {width}", MOST / width))),
+    }
+}
+
 /// The width of a dense MLP, or of an expert if all layers have experts.
 fn mlp_width(
     config: &Keys,
@@ -134,7 +141,7 @@ fn info(
     ExpertInfo {
         count,
         chosen,
-        parameters: 3 * model.width * width * layers,
+        parameters: (3 * model.width * width).saturating_mul(layers),
     }
 }
 

@@ -37,18 +37,23 @@ pub(crate) fn stacked(
     matrices: &[Matrix],
 ) -> Result<(Vec<f32>, Option<Vec<f32>>), LoadError> {
     let rows = matrices.iter().map(|m| m.rows).sum::<usize>();
-    let room = if weights.reads { rows * k } else { 0 };
+    let biased = matrices.iter().any(|m| m.bias);
+    // A configuration may state any sizes: room is made for tensors that are stored so.
+    let is_stored = |m: &Matrix| weights.has(&format!("{}.weight", m.name), &[m.rows, k]);
+    let room = match weights.reads && matrices.iter().all(is_stored) {
+        true => rows * k,
+        false => 0,
+    };
     let (mut stacked, mut bias) = (Vec::with_capacity(room), Vec::new());
     for m in matrices {
         weights.append(&format!("{}.weight", m.name), &[m.rows, k], &mut stacked)?;
         if m.bias {
             bias.append(&mut weights.tensor(&format!("{}.bias", m.name), &[m.rows])?);
-        } else {
+        } else if biased && weights.reads {
             bias.resize(bias.len() + m.rows, 0.0);
         }
     }
-    let bias = matrices.iter().any(|m| m.bias).then_some(bias);
-    Ok((stacked, bias))
+    Ok((stacked, biased.then_some(bias)))
 }
 
 /// The source of the LM head's matrix.

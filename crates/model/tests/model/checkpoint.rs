@@ -1,7 +1,7 @@
 //! Refused checkpoints and their error messages.
 
 use crate::common::{Store, Tiny, load};
-use asynclane_model::{Checkpoint, Files, LoadError, Model};
+use asynclane_model::{Checkpoint, Files, LoadError, Model, WeightDtype};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -336,6 +336,29 @@ fn unsupported_settings_are_refused_by_key() {
         };
         assert_eq!(error, format!("config.json: {key}: expected {expected}"));
     }
+}
+
+/// Sizes that a few digits of a configuration state, and that no checkpoint has.
+#[test]
+fn products_of_sizes_are_bounded_before_anything_is_allocated() {
+    let survey = |config: &Value| {
+        let mut checkpoint = Checkpoint::synthetic(&config.to_string(), 1).unwrap();
+        checkpoint.survey(WeightDtype::F32).unwrap_err().to_string()
+    };
+    let layers = json!({
+        "architectures": ["LLaDAModelLM"], "d_model": 4, "n_heads": 2, "n_layers": 1 << 24,
+        "mlp_ratio": 1, "vocab_size": 8, "max_sequence_length": 8, "mask_token_id": 5,
+        "eos_token_id": 1,
+    });
+    let expected = "expected a model of at most 262144 tensors, found more";
+    assert!(survey(&layers).ends_with(expected), "{}", survey(&layers));
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/model/fixtures/families/llada2-odd/config.json"
+    );
+    let mut shared: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    shared["num_shared_experts"] = json!(u32::MAX);
+    assert!(survey(&shared).starts_with("config.json: num_shared_experts: expected at most "));
 }
 
 #[test]

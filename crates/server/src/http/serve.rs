@@ -226,20 +226,27 @@ impl Connection {
         let _ = connection.await;
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
+    /// The request counts as received at once, and not when the answer is first polled: the end of
+    /// a peer's sending side may come with it.
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response, Infallible>> {
         let version = request.version();
-        let is_refused = self.reserved && !is_probe(request.uri().path());
         let mut request = request.map(|body| self.slot.receive(version, body));
-        request.extensions_mut().insert(self.number);
-        let mut response = match is_refused {
-            true => self.refuse(),
-            false => self.router.clone().oneshot(request).await?,
-        };
-        if self.reserved {
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(CONNECTION, close);
+        async move {
+            let is_refused = self.reserved && !is_probe(request.uri().path());
+            request.extensions_mut().insert(self.number);
+            let mut response = match is_refused {
+                true => self.refuse(),
+                false => self.router.clone().oneshot(request).await?,
+            };
+            if self.reserved {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(CONNECTION, close);
+            }
+            Ok(response.map(|body| self.slot.answer(body)))
         }
-        Ok(response.map(|body| self.slot.answer(body)))
     }
 
     fn refuse(&self) -> Response {

@@ -55,11 +55,6 @@ impl Slot {
         (state.stage, state.since.elapsed())
     }
 
-    /// Whether this server owes an answer.
-    pub fn owes(&self) -> bool {
-        matches!(self.state().stage, Stage::Waiting | Stage::Answering)
-    }
-
     /// Whether an interim answer (1xx) may be sent now.
     pub fn takes_interim(&self) -> bool {
         let state = self.state();

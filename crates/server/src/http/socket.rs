@@ -17,9 +17,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::slot::Slot;
+use super::slot::{Slot, Stage};
 
-/// Time between two looks at whether a half-closed peer has rejected what was sent.
+/// Time between two looks at whether a half-closed peer has rejected what was sent, and that the
+/// reader of a body has to see its end.
 const LOOK: Duration = Duration::from_millis(100);
 /// A half-closed peer that cannot be asked is gone after this long without a byte sent.
 const QUIET: Duration = Duration::from_secs(5);
@@ -34,7 +35,7 @@ pub struct Socket {
     limit: Duration,
     /// When the pending write fails; set while a write waits for the peer.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// Set once the peer has closed its side while an answer was owed.
+    /// Set once the peer has closed its side.
     half_closed: Option<HalfClosed>,
 }
 
@@ -43,7 +44,20 @@ struct HalfClosed {
     /// Whether the peer was asked whether it is gone.
     asked: bool,
     look: Pin<Box<Sleep>>,
+    since: Instant,
     last_byte: Instant,
+}
+
+impl HalfClosed {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            asked: false,
+            look: Box::pin(sleep_until(now + LOOK)),
+            since: now,
+            last_byte: now,
+        }
+    }
 }
 
 impl Socket {
@@ -78,30 +92,33 @@ impl Socket {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// The peer has closed its side while an answer is owed.
-    fn half_close(&mut self) -> HalfClosed {
-        // A pending write may have left part of an answer unsent, which nothing may interrupt.
-        let may_ask = self.deadline.is_none() && self.slot.takes_interim();
-        let asked = may_ask && matches!(self.stream.try_write(INTERIM), Ok(INTERIM_LENGTH));
-        let now = Instant::now();
-        HalfClosed {
-            asked,
-            look: Box::pin(sleep_until(now + LOOK)),
-            last_byte: now,
-        }
-    }
-
     /// Waits until the answer is complete or the peer is gone; then reading gives the end.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            if !self.slot.owes() || self.stream.take_error()?.is_some() {
-                return Poll::Ready(Ok(()));
-            }
             let Some(half_closed) = &mut self.half_closed else {
                 return Poll::Ready(Ok(()));
             };
-            let waits_on = half_closed.asked && self.slot.takes_interim();
-            if !waits_on && half_closed.last_byte.elapsed() >= QUIET {
+            if self.stream.take_error()?.is_some() {
+                return Poll::Ready(Ok(()));
+            }
+            let (stage, lasted) = self.slot.stage();
+            let waits = match stage {
+                Stage::Idle => false,
+                // Whoever reads the body may not have seen its end yet.
+                Stage::Receiving => lasted.min(half_closed.since.elapsed()) < LOOK,
+                Stage::Waiting | Stage::Answering => {
+                    // A pending write may have left part of an answer unsent, which nothing may
+                    // interrupt.
+                    let may_ask = self.deadline.is_none() && self.slot.takes_interim();
+                    if may_ask && !half_closed.asked {
+                        let sent = self.stream.try_write(INTERIM);
+                        half_closed.asked = matches!(sent, Ok(INTERIM_LENGTH));
+                    }
+                    let is_asked = half_closed.asked && self.slot.takes_interim();
+                    is_asked || half_closed.last_byte.elapsed() < QUIET
+                }
+            };
+            if !waits {
                 return Poll::Ready(Ok(()));
             }
             ready!(half_closed.look.as_mut().poll(context));
@@ -121,10 +138,10 @@ impl AsyncRead for Socket {
         if self.half_closed.is_none() {
             let before = buffer.filled().len();
             ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-            if buffer.filled().len() > before || !self.slot.owes() {
+            if buffer.filled().len() > before {
                 return Poll::Ready(Ok(()));
             }
-            self.half_closed = Some(self.half_close());
+            self.half_closed = Some(HalfClosed::new());
         }
         self.poll_end(context)
     }

@@ -145,6 +145,31 @@ async fn a_half_closed_client_gets_its_answer() {
     }
 }
 
+/// The end of the client's side may arrive together with its last request.
+#[tokio::test]
+async fn a_client_that_closes_its_side_at_once_gets_all_answers() {
+    let server = server();
+    let (address, _) = server.listen(std::future::pending()).await;
+    let get = "GET /version HTTP/1.1\r\nhost: test\r\n\r\n";
+    let tokenize = post_text("/tokenize", &json!({"prompt": "a"}));
+    let complete = post_text(COMPLETIONS, &completion(json!({"max_tokens": 3})));
+    for requests in [
+        vec![get],
+        vec![&tokenize],
+        vec![&complete],
+        vec![&tokenize, get],
+        vec![&complete, get, &complete],
+        vec![get, &complete, &tokenize],
+    ] {
+        let mut connection = send(address, &requests.concat()).await;
+        connection.shutdown().await.unwrap();
+        let text = timeout(SOON, read_until(&mut connection, "never sent")).await;
+        let text = text.unwrap();
+        let found = text.matches("HTTP/1.1 200").count();
+        assert_eq!(found, requests.len(), "{requests:?}: {text}");
+    }
+}
+
 #[tokio::test]
 async fn a_half_closed_client_of_http_1_0_gets_its_answer() {
     let server = server();

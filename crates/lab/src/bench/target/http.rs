@@ -272,7 +272,7 @@ async fn ask(
     let mut reply = Reply::default();
     let mut lines = Lines::default();
     while let Some(bytes) = next(&mut body).await? {
-        lines.push(&bytes);
+        lines.push(&bytes).context("the stream")?;
         while let Some(data) = lines.next_data() {
             if data != b"[DONE]" {
                 let chunk = serde_json::from_slice(&data).context("a chunk of the stream")?;

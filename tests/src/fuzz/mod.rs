@@ -1,0 +1,74 @@
+//! Fuzz targets: functions from bytes to an [`Outcome`] that panic where an oracle is violated, one
+//! file each. [`drive`] runs them over mutated inputs of their corpus; the package in `tests/fuzz`
+//! gives them to libFuzzer.
+
+pub mod config;
+pub mod drive;
+pub mod framing;
+pub mod gguf;
+pub mod grammar;
+pub mod index;
+pub mod mutate;
+pub mod request;
+pub mod sse;
+pub mod template;
+
+/// What became of an input whose oracles hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is valid.
+    Accepted,
+    /// It was refused with an error that says why.
+    Refused,
+}
+
+impl Outcome {
+    /// Of a result; the error must be one line of at most [`ERROR_CHARS`] characters.
+    pub fn of<T, E: std::fmt::Display>(result: Result<T, E>) -> Self {
+        match result {
+            Ok(_) => Self::Accepted,
+            Err(error) => {
+                check_error(&error.to_string());
+                Self::Refused
+            }
+        }
+    }
+}
+
+/// Most characters of an error about one fault.
+pub const ERROR_CHARS: usize = 1_000;
+
+/// Checks that an error says something, in one line that is not too long.
+pub fn check_error(error: &str) {
+    let chars = error.chars().count();
+    assert!((1..=ERROR_CHARS).contains(&chars), "{chars} characters");
+    assert!(!error.contains('\n'), "more than one line: {error:?}");
+}
+
+/// A fuzz target.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, and that of its corpus.
+    pub name: &'static str,
+    /// Runs one input. Panics if an oracle is violated.
+    pub run: fn(&[u8]) -> Outcome,
+    /// Parts of hostile inputs that its corpus lacks.
+    pub words: &'static [&'static str],
+    /// How much resident memory one input may take, in MiB.
+    pub memory: u64,
+    /// The least share of mutated inputs that are valid, in 1/1000: below it the mutations test
+    /// little more than the parser's first lines.
+    pub accepted: usize,
+}
+
+/// All targets.
+pub const TARGETS: [Target; 8] = [
+    framing::TARGET,
+    request::TARGET,
+    grammar::TARGET,
+    template::TARGET,
+    gguf::TARGET,
+    index::TARGET,
+    config::TARGET,
+    sse::TARGET,
+];

@@ -1,0 +1,307 @@
+//! Mutations of a corpus: JSON by its structure, everything else by bytes, words and numbers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use crate::random::Random;
+
+/// Most bytes of a mutated input.
+const MOST: usize = 64 << 10;
+/// Most mutations of one input.
+const STEPS: usize = 6;
+/// Most copies of one part.
+const COPIES: usize = 2_000;
+/// Numbers at the borders of types.
+const NUMBERS: [u64; 12] = [
+    0,
+    1,
+    2,
+    0x7f,
+    0xff,
+    0xffff,
+    0x7fff_ffff,
+    0xffff_fffe,
+    0xffff_ffff,
+    1 << 32,
+    0x7fff_ffff_ffff_ffff,
+    u64::MAX,
+];
+
+/// A corpus and what its inputs are made of.
+#[derive(Debug)]
+pub struct Mutator {
+    seeds: Vec<Vec<u8>>,
+    /// Words and numbers of the seeds, and the target's own.
+    words: Vec<Vec<u8>>,
+    /// The values that each key of a JSON seed has.
+    members: BTreeMap<String, Vec<Value>>,
+}
+
+impl Mutator {
+    /// Of `seeds`, which must not be empty, and more `words`.
+    pub fn new(seeds: Vec<Vec<u8>>, words: &[&str]) -> Self {
+        let mut found: BTreeSet<Vec<u8>> =
+            words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let mut members = BTreeMap::new();
+        for seed in &seeds {
+            found.extend(parts(seed));
+            if let Ok(value) = serde_json::from_slice(seed) {
+                collect(&value, &mut members);
+            }
+        }
+        Self {
+            seeds,
+            words: found.into_iter().collect(),
+            members,
+        }
+    }
+
+    /// The corpus.
+    pub fn seeds(&self) -> &[Vec<u8>] {
+        &self.seeds
+    }
+
+    /// An input that depends on `seed` alone.
+    pub fn input(&self, seed: u64) -> Vec<u8> {
+        let mut random = Random::new(seed);
+        let mut input = self.seeds[random.below(self.seeds.len())].clone();
+        let steps = 1 + random.below(STEPS);
+        match serde_json::from_slice::<Value>(&input) {
+            Ok(mut value) if random.below(5) > 0 => {
+                for _ in 0..steps {
+                    self.change(&mut value, &mut random);
+                }
+                input = value.to_string().into_bytes();
+                if random.below(8) == 0 {
+                    self.damage(&mut input, &mut random);
+                }
+            }
+            _ => (0..steps).for_each(|_| self.damage(&mut input, &mut random)),
+        }
+        input.truncate(MOST);
+        input
+    }
+
+    /// One change of bytes.
+    fn damage(&self, input: &mut Vec<u8>, random: &mut Random) {
+        let at = random.below(input.len() + 1);
+        let end = (at + 1 + random.below(40)).min(input.len());
+        match random.below(12) {
+            0 => input.truncate(at),
+            1 if at < input.len() => input[at] ^= 1 << random.below(8),
+            2 if at < input.len() => input[at] = random.below(256) as u8,
+            3 => drop(input.drain(at.min(end)..end)),
+            4 => {
+                let part = input[at.min(end)..end].to_vec();
+                input.splice(at..at, repeated(&part, random));
+            }
+            5 => {
+                let other = &self.seeds[random.below(self.seeds.len())];
+                let from = random.below(other.len() + 1);
+                let to = (from + random.below(80)).min(other.len());
+                input.splice(at..at, other[from..to].iter().copied());
+            }
+            6 => {
+                let number = NUMBERS[random.below(NUMBERS.len())].to_le_bytes();
+                let width = [1, 2, 4, 8][random.below(4)];
+                let end = (at + width).min(input.len());
+                input.splice(at..end, number[..width].iter().copied());
+            }
+            7 => {
+                let number = NUMBERS[random.below(NUMBERS.len())].to_string();
+                input.splice(at..at, number.into_bytes());
+            }
+            8 => {
+                let word = &self.words[random.below(self.words.len())];
+                input.splice(at..at, repeated(word, random));
+            }
+            _ => {
+                // A word in place of a word keeps most texts well-formed.
+                let word = &self.words[random.below(self.words.len())];
+                let (start, end) = word_at(input, at);
+                input.splice(start..end, word.iter().copied());
+            }
+        }
+        input.truncate(MOST);
+    }
+
+    /// One change of the structure of `value`.
+    fn change(&self, value: &mut Value, random: &mut Random) {
+        let mut at = random.below(count(value));
+        let Some(node) = node_at(value, &mut at) else {
+            return;
+        };
+        match random.below(10) {
+            0 => *node = unlikely(random),
+            1 => {
+                let most = if random.below(20) == 0 { 150 } else { 3 };
+                let depth = 1 + random.below(most);
+                for _ in 0..depth {
+                    *node = json!([node.take()]);
+                }
+            }
+            _ => match node {
+                Value::Object(map) => self.change_members(map, random),
+                Value::Array(list) => change_items(list, random),
+                Value::String(text) => {
+                    let mut bytes = std::mem::take(text).into_bytes();
+                    self.damage(&mut bytes, random);
+                    *text = String::from_utf8_lossy(&bytes).into_owned();
+                }
+                Value::Number(number) => {
+                    let number = number.as_f64().unwrap_or(0.0);
+                    *node = near(number, random);
+                }
+                Value::Null | Value::Bool(_) => *node = unlikely(random),
+            },
+        }
+    }
+
+    /// Adds a member that some seed has, with one of its values, or removes one.
+    fn change_members(&self, map: &mut Map<String, Value>, random: &mut Random) {
+        if random.below(3) == 0 {
+            let name = map.keys().nth(random.below(map.len().max(1))).cloned();
+            if let Some(name) = name {
+                map.remove(&name);
+            }
+            return;
+        }
+        let chosen = random.below(self.members.len().max(1));
+        if let Some((name, values)) = self.members.iter().nth(chosen) {
+            map.insert(name.clone(), values[random.below(values.len())].clone());
+        }
+    }
+}
+
+/// Repeats or removes an item.
+fn change_items(list: &mut Vec<Value>, random: &mut Random) {
+    let at = random.below(list.len().max(1));
+    if random.below(3) == 0 && !list.is_empty() {
+        list.remove(at);
+        return;
+    }
+    let item = list.get(at).cloned().unwrap_or_else(|| unlikely(random));
+    let copies = copies(random);
+    list.extend(std::iter::repeat_n(item, copies));
+}
+
+/// A value that is rarely valid.
+fn unlikely(random: &mut Random) -> Value {
+    match random.below(12) {
+        0 => Value::Null,
+        1 => json!(true),
+        2 => json!(-1),
+        3 => json!(1.5),
+        4 => json!(1e300),
+        5 => json!(i64::MIN),
+        6 => json!(""),
+        7 => json!("\u{0}\u{fffd}\u{1F95A}"),
+        8 => json!([]),
+        9 => json!({}),
+        10 => json!("a".repeat(random.below(5_000))),
+        _ => json!(NUMBERS[random.below(NUMBERS.len())]),
+    }
+}
+
+/// A number near `number`, or at the border of a type.
+fn near(number: f64, random: &mut Random) -> Value {
+    match random.below(6) {
+        0 => json!(NUMBERS[random.below(NUMBERS.len())]),
+        1 => json!(-1),
+        2 => json!(number / 2.0),
+        3 => json!((number as i64).saturating_add(1)),
+        4 => json!((number as i64).saturating_sub(1)),
+        _ => json!(random.below(2_000)),
+    }
+}
+
+/// How often a part is repeated: mostly a few times.
+fn copies(random: &mut Random) -> usize {
+    let most = [2, 2, 4, 4, 16, 64, 256, COPIES][random.below(8)];
+    1 + random.below(most)
+}
+
+fn repeated(part: &[u8], random: &mut Random) -> Vec<u8> {
+    let most = MOST / part.len().max(1);
+    part.repeat(copies(random).min(most))
+}
+
+/// The number of values in `value`, itself included.
+fn count(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(list) => list.iter().map(count).sum::<usize>(),
+        Value::Object(map) => map.values().map(count).sum(),
+        _ => 0,
+    }
+}
+
+/// The value with the number `at` in depth-first order.
+fn node_at<'a>(value: &'a mut Value, at: &mut usize) -> Option<&'a mut Value> {
+    if *at == 0 {
+        return Some(value);
+    }
+    *at -= 1;
+    match value {
+        Value::Array(list) => list.iter_mut().find_map(|item| node_at(item, at)),
+        Value::Object(map) => map.values_mut().find_map(|member| node_at(member, at)),
+        _ => None,
+    }
+}
+
+/// Adds the members of all objects in `value`.
+fn collect(value: &Value, members: &mut BTreeMap<String, Vec<Value>>) {
+    match value {
+        Value::Array(list) => list.iter().for_each(|item| collect(item, members)),
+        Value::Object(map) => {
+            for (name, member) in map {
+                members
+                    .entry(name.clone())
+                    .or_default()
+                    .push(member.clone());
+                collect(member, members);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// The words of a text and the marks between them.
+fn parts(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let parts = text.chunk_by(|a, b| is_word(*a) == is_word(*b));
+    parts.filter(|part| part.len() <= 24).map(<[u8]>::to_vec)
+}
+
+/// The range of the word at or behind a byte.
+fn word_at(text: &[u8], at: usize) -> (usize, usize) {
+    let start = (at..text.len()).find(|at| is_word(text[*at]));
+    let start = start.unwrap_or(text.len());
+    let start = (0..start)
+        .rev()
+        .find(|at| !is_word(text[*at]))
+        .map_or(start.min(at), |at| at + 1);
+    let end = (start..text.len()).find(|at| !is_word(text[*at]));
+    (start, end.unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_depends_on_its_seed_alone_and_is_bounded() {
+        let seeds = vec![
+            br#"{"a": [1, "b"], "c": {"d": null}}"#.to_vec(),
+            b"x y".to_vec(),
+        ];
+        let mutator = Mutator::new(seeds, &["z"]);
+        let inputs: BTreeSet<Vec<u8>> = (0..1_000).map(|seed| mutator.input(seed)).collect();
+        assert!(inputs.len() > 500, "{}", inputs.len());
+        assert!(inputs.iter().all(|input| input.len() <= MOST));
+        assert_eq!(mutator.input(7), mutator.input(7));
+    }
+}

@@ -1,0 +1,206 @@
+//! Bodies of requests: every endpoint answers with 200 or an error of the client, whole and
+//! well-formed, and the engine is idle afterwards.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use axum::http::header::CONTENT_TYPE;
+use http_body_util::BodyExt;
+use serde_json::Value;
+use server::{AppState, Settings};
+use sim::SimExecutor;
+use tokio::runtime::{Builder, Runtime};
+use tower::ServiceExt;
+
+use super::{Outcome, Target};
+use crate::{crowd, served};
+
+/// The target.
+pub const TARGET: Target = Target {
+    name: "request",
+    run,
+    words: &[
+        "null",
+        "1e400",
+        "\\u0000",
+        "\\ud800",
+        "[[[[",
+        "9223372036854775808",
+        "-0.0",
+        "NaN",
+        "\"a\",",
+    ],
+    memory: 300,
+    accepted: 20,
+};
+
+const PATHS: [&str; 5] = [
+    "/v1/completions",
+    "/v1/chat/completions",
+    "/v1/diffusion/trace",
+    "/tokenize",
+    "/detokenize",
+];
+/// An answer that takes longer hangs.
+const LONG: Duration = Duration::from_secs(30);
+/// Limits of a request, small enough for many requests.
+const SEQUENCES: u32 = 16;
+const TOKENS: u64 = 2_048;
+
+/// A server without a socket.
+struct Server {
+    runtime: Runtime,
+    router: Router,
+    state: AppState,
+}
+
+static SERVER: LazyLock<Server> = LazyLock::new(|| {
+    let executor = SimExecutor::new(crowd::model()).expect("the sizes are valid");
+    let settings = Settings {
+        max_sequences: SEQUENCES,
+        max_request_tokens: TOKENS,
+        ..Settings::default()
+    };
+    let state = served::state_over(Box::new(executor), settings);
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build();
+    Server {
+        runtime: runtime.expect("the system gives threads"),
+        router: server::router(state.clone()),
+        state,
+    }
+});
+
+/// `data` is the body of a request to each endpoint.
+pub fn run(data: &[u8]) -> Outcome {
+    let mut outcome = Outcome::Refused;
+    for path in PATHS {
+        let answer = SERVER.runtime.block_on(async {
+            let answer = tokio::time::timeout(LONG, answer(path, data)).await;
+            answer.unwrap_or_else(|_| panic!("{path}: no answer within {LONG:?}"))
+        });
+        if answer.check(path) {
+            outcome = Outcome::Accepted;
+        }
+    }
+    idle();
+    outcome
+}
+
+/// An answer as its client sees it.
+struct Answer {
+    status: u16,
+    media: String,
+    body: String,
+}
+
+async fn answer(path: &str, data: &[u8]) -> Answer {
+    let request = Request::post(path).header(CONTENT_TYPE, "application/json");
+    let request = request
+        .body(Body::from(data.to_vec()))
+        .expect("it is complete");
+    let answer = SERVER.router.clone().oneshot(request).await;
+    let (head, body) = answer.expect("the router always answers").into_parts();
+    let body = body.collect().await.expect("the body ends").to_bytes();
+    let media = head.headers.get(CONTENT_TYPE);
+    Answer {
+        status: head.status.as_u16(),
+        media: media
+            .map_or("", |media| media.to_str().expect("it is text"))
+            .to_owned(),
+        body: String::from_utf8(body.to_vec()).expect("answers are UTF-8"),
+    }
+}
+
+impl Answer {
+    /// Checks the answer; returns whether the request was valid.
+    fn check(&self, path: &str) -> bool {
+        let Self {
+            status,
+            media,
+            body,
+        } = self;
+        match (status, media.as_str()) {
+            (200, "text/event-stream") => check_stream(body),
+            (200, "application/json") => drop(parsed(body)),
+            (400..=499, "application/json") => check_error(&parsed(body)["error"]),
+            _ => panic!("{path}: {status} {media}: {body}"),
+        }
+        *status == 200
+    }
+}
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// The end mark comes last; an error is one of the client.
+fn check_stream(body: &str) {
+    let events = body
+        .strip_suffix("\n\n")
+        .expect("a stream ends with an event");
+    let mut payloads: Vec<&str> = events
+        .split("\n\n")
+        .map(|event| {
+            let data = event.lines().find_map(|line| line.strip_prefix("data: "));
+            data.unwrap_or_else(|| panic!("no data in {event}"))
+        })
+        .collect();
+    // A trace ends with its usage or an error instead of the mark.
+    let traced = body.starts_with("event: ");
+    let end = payloads.pop_if(|payload| *payload == "[DONE]");
+    assert!(end.is_some() != traced, "{body}");
+    for payload in payloads {
+        let event = parsed(payload);
+        if !event["error"].is_null() {
+            check_error(&event["error"]);
+        }
+    }
+}
+
+/// An error object of the client's fault, whole.
+fn check_error(error: &Value) {
+    let object = error
+        .as_object()
+        .unwrap_or_else(|| panic!("no error object: {error}"));
+    let mut keys: Vec<&str> = object.keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["code", "message", "param", "type"], "{error}");
+    assert_eq!(error["type"], "invalid_request_error", "{error}");
+    assert!(
+        error["code"].as_str().is_some_and(|code| !code.is_empty()),
+        "{error}"
+    );
+    assert!(
+        error["param"].is_null() || error["param"].is_string(),
+        "{error}"
+    );
+    let message = error["message"].as_str().unwrap_or_default();
+    assert!((1..=500).contains(&message.chars().count()), "{error}");
+    for fault in [".rs:", "panicked", "compiler failed"] {
+        assert!(!message.contains(fault), "{error}");
+    }
+}
+
+/// Waits until no sequence is left, and the engine lives.
+fn idle() {
+    let engine = &SERVER
+        .state
+        .backend()
+        .expect("the model is installed")
+        .engine;
+    for _ in 0..100_000 {
+        assert!(engine.is_alive(), "the engine has ended");
+        let load = engine.load();
+        if load.running == 0 && load.waiting == 0 && load.pages_used == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    panic!("sequences are left: {:?}", engine.load());
+}
