@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use engine::decoding::presets_for;
-use model::{Checkpoint, DeviceModel, ExpertInfo, ModelInfo, WeightDtype};
+use model::{Checkpoint, DeviceModel, ExpertInfo, ModelInfo, TileSupport, WeightDtype};
 use safetensors::tensor::{Dtype, TensorView};
 use step::{Attention, Readout};
 
@@ -157,6 +157,12 @@ fn machine_and_device() {
     for dtype in WeightDtype::ALL {
         tell!("{}", load::kernels(dtype));
     }
+    let amx = match TileSupport::detect() {
+        TileSupport::Absent => "none",
+        TileSupport::Refused => "listed by the processor, refused by the system",
+        TileSupport::Ready => "ready",
+    };
+    tell!("AMX: {amx}");
     tell!("CUDA: {}", device::describe());
 }
 

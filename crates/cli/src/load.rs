@@ -8,7 +8,7 @@ use decode::{Filter, Weights};
 use engine::{ByPriority, Capabilities, EngineConfig};
 use model::{
     Checkpoint, DeviceMemory, Files, FilterWeights, LoadError, Model, ModelExecutor, ModelInfo,
-    WeightDtype,
+    TileSupport, WeightDtype,
 };
 use step::Executor;
 use text::{Message, Tokenizer, TokenizerFiles};
@@ -74,7 +74,8 @@ impl Loaded {
 /// # Errors
 /// As [`load`].
 pub fn on_cpu(model: Model, config: &Config) -> Result<Placed> {
-    let (info, warnings) = (model.info().clone(), model.warnings().to_vec());
+    let (info, mut warnings) = (model.info().clone(), model.warnings().to_vec());
+    warnings.extend(refused_tiles(info.dtype, TileSupport::detect()));
     let executor = ModelExecutor::new(model, kv::sizes(config, &info)?).map_err(exit::refused)?;
     Ok(Placed {
         warnings,
@@ -203,6 +204,18 @@ pub fn kernels(dtype: WeightDtype) -> String {
     format!("{} by {}", dtype.name(), dtype.instructions())
 }
 
+/// A warning if the processor has a tile unit for this dtype that the system does not let it use.
+fn refused_tiles(dtype: WeightDtype, support: TileSupport) -> Option<String> {
+    let is_slower = dtype != WeightDtype::F32 && support == TileSupport::Refused;
+    is_slower.then(|| {
+        format!(
+            "the processor lists AMX, but the system refuses the permission to use it; matrices are \
+             multiplied as {}",
+            kernels(dtype)
+        )
+    })
+}
+
 /// The engine's configuration for this model.
 pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
     EngineConfig {
@@ -297,4 +310,19 @@ pub fn chat_ids(content: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
     };
     let text = tokenizer.chat_template()?.render(&[message], true)?;
     Ok(tokenizer.encode(&text, false)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TileSupport, WeightDtype, refused_tiles};
+
+    #[test]
+    fn a_refused_tile_unit_is_said_where_it_would_be_used() {
+        let said = |dtype, support| refused_tiles(dtype, support).is_some();
+        assert!(said(WeightDtype::Bf16, TileSupport::Refused));
+        assert!(said(WeightDtype::Int8, TileSupport::Refused));
+        assert!(!said(WeightDtype::F32, TileSupport::Refused));
+        assert!(!said(WeightDtype::Bf16, TileSupport::Ready));
+        assert!(!said(WeightDtype::Int8, TileSupport::Absent));
+    }
 }

@@ -7,15 +7,18 @@
 //! measured row count (`examples/kernels.rs`).
 
 mod encode;
+mod finish;
 mod packed;
+mod tiles;
 mod words;
 
 use crate::parallel::{self, Shared, filled};
+use crate::simd::Simd;
 use crate::simd::dot::{Columns, Dot, RowPointer, accumulate};
 use crate::simd::tile::by_height;
 use crate::simd::unit::{DotKernel, dispatch_unit};
-use crate::simd::{MAX_LANES, Simd, math};
 use encode::Rows;
+pub(crate) use finish::Finish;
 pub(crate) use packed::Packed;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -27,17 +30,6 @@ const K_BLOCK: usize = 2048;
 const ROW_BLOCK: usize = 192;
 /// Multiply-adds of words below which a single thread is faster.
 const SERIAL_WORK: usize = 1 << 18;
-
-/// How a finished tile is written.
-#[derive(Clone, Copy)]
-pub(crate) enum Finish<'a> {
-    /// `out = x W`.
-    Store,
-    /// `out = x W + residual`; `residual` has the shape of `out`.
-    Add(&'a [f32]),
-    /// `out = silu(gate) * up`; the first half of a panel is the gate, the second half up.
-    Gate,
-}
 
 /// One product: `x [m, k]` times the packed weights into `out [m, n]`.
 pub(crate) struct Product<'a> {
@@ -55,9 +47,9 @@ impl Product<'_> {
     /// Computes the product.
     pub(crate) fn run(&self) -> Vec<f32> {
         let (m, n, weights) = (self.m, self.n, self.weights);
-        let columns = match self.finish {
-            Finish::Gate => weights.columns() / 2,
-            _ => weights.columns(),
+        let columns = match self.finish.is_gate() {
+            true => weights.columns() / 2,
+            false => weights.columns(),
         };
         assert!(
             self.x.len() == m * weights.k() && n <= columns,
@@ -91,7 +83,10 @@ impl Product<'_> {
                 panels: (group * per_task, ((group + 1) * per_task).min(panels)),
                 out,
             };
-            dispatch_unit(weights.unit(), kernel);
+            match weights.unit().tiles() {
+                Some(tiles) => tiles::run(tiles, &kernel),
+                None => dispatch_unit(weights.unit(), kernel),
+            }
         });
     }
 }
@@ -267,26 +262,16 @@ impl Block<'_> {
             if bias.is_some() {
                 (low, high) = (s.add(low, added[0]), s.add(high, added[1]));
             }
-            match finish {
-                Finish::Store => write(s, out, [low, high]),
-                Finish::Add(residual) => {
-                    let [a, b] = read(s, &residual[at..at + count]);
-                    write(s, out, [s.add(low, a), s.add(high, b)]);
-                }
-                Finish::Gate => {
-                    let denominator = s.add(s.splat(1.0), math::exp(s, s.sub(s.splat(0.0), low)));
-                    write(s, out, [s.mul(s.div(low, denominator), high), s.splat(0.0)]);
-                }
-            }
+            finish.write(s, at, out, [low, high]);
         }
     }
 
     /// Number of result columns per panel.
     #[inline(always)]
     fn width<D: Dot>(&self) -> usize {
-        match self.product.finish {
-            Finish::Gate => D::S::LANES,
-            _ => 2 * D::S::LANES,
+        match self.product.finish.is_gate() {
+            true => D::S::LANES,
+            false => 2 * D::S::LANES,
         }
     }
 
@@ -302,40 +287,6 @@ impl Block<'_> {
                     .prefetch_to_write(out.wrapping_add(r * n + line).cast());
             }
         }
-    }
-}
-
-/// Reads two vectors; lanes beyond the end of `from` are zero.
-#[inline(always)]
-fn read<S: Simd>(s: S, from: &[f32]) -> [S::F; 2] {
-    let mut lanes = [0.0f32; 2 * MAX_LANES];
-    let from = if from.len() == 2 * S::LANES {
-        from
-    } else {
-        lanes[..from.len()].copy_from_slice(from);
-        &lanes
-    };
-    // SAFETY: at least two vectors long.
-    unsafe { [s.load(from.as_ptr()), s.load(from[S::LANES..].as_ptr())] }
-}
-
-/// Writes the first `out.len()` lanes of two vectors.
-#[inline(always)]
-fn write<S: Simd>(s: S, out: &mut [MaybeUninit<f32>], [low, high]: [S::F; 2]) {
-    if out.len() == 2 * S::LANES {
-        // SAFETY: exactly two vectors long.
-        unsafe {
-            s.store(out.as_mut_ptr().cast(), low);
-            s.store(out[S::LANES..].as_mut_ptr().cast(), high);
-        }
-    } else {
-        let mut lanes = [0.0f32; 2 * MAX_LANES];
-        // SAFETY: LANES <= MAX_LANES.
-        unsafe {
-            s.store(lanes.as_mut_ptr(), low);
-            s.store(lanes[S::LANES..].as_mut_ptr(), high);
-        }
-        out.write_copy_of_slice(&lanes[..out.len()]);
     }
 }
 

@@ -34,4 +34,5 @@ pub use peak::peak;
 pub use rope::{Rope, RopeTable};
 pub use score::{Draw, LogitBias, Scored, Scorer, ScorerRow, Scores, Top, score};
 pub use simd::InstructionSet;
+pub use simd::amx::TileSupport;
 pub use simd::unit::WeightDtype;

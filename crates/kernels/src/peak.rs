@@ -1,6 +1,7 @@
 //! Measures the processor's peak rate of multiply-adds.
 
 use crate::parallel;
+use crate::simd::amx::{ROWS, TileKernel, TileUnit, WORDS, dispatch_tiles};
 use crate::simd::dot::Dot;
 use crate::simd::unit::{DotKernel, Unit, WeightDtype, dispatch_unit};
 use crate::simd::{MAX_LANES, Simd};
@@ -12,6 +13,9 @@ use std::time::Instant;
 const CHAINS: usize = 12;
 /// Steps of each chain; together one or two milliseconds.
 const STEPS: usize = 1 << 18;
+
+/// Steps of the chains of a tile unit, four sums of 16 rows each.
+const TILE_STEPS: usize = 1 << 14;
 
 /// Measures the peak rate of multiply-adds of `dtype` on registers, on all threads of the current
 /// team, in 10^9 operations per second. The efficiency of [`crate::Linear`] is relative to it. A
@@ -27,7 +31,10 @@ pub fn peak(dtype: WeightDtype) -> f64 {
     parallel::for_each(threads, |thread| {
         // SAFETY: each task has its own count.
         let count = unsafe { shared.part(thread, 1) };
-        count[0] = dispatch_unit(unit, Chains);
+        count[0] = match unit.tiles() {
+            Some(tiles) => dispatch_tiles(tiles, ROWS, TileChains(dtype)),
+            None => dispatch_unit(unit, Chains),
+        };
     });
     1e-9 * counts.iter().sum::<usize>() as f64 / start.elapsed().as_secs_f64()
 }
@@ -57,6 +64,40 @@ impl DotKernel for Chains {
             black_box(sums);
         }
         2 * STEPS * CHAINS * D::S::LANES * D::NUMBERS / D::PARTS
+    }
+}
+
+/// The work of one thread on a tile unit; returns the number of operations.
+struct TileChains(WeightDtype);
+
+impl TileKernel for TileChains {
+    type Output = usize;
+
+    fn run<U: TileUnit>(self, unit: &mut U) -> usize {
+        let words = black_box([0x3F01_3F01u32; WORDS]);
+        // SAFETY: every row of a register reads the same 16 words.
+        unsafe {
+            unit.load::<4>(words.as_ptr(), 0);
+            unit.load::<6>(words.as_ptr(), 0);
+        }
+        for _ in 0..TILE_STEPS {
+            match self.0 {
+                WeightDtype::Int8 => {
+                    unit.multiply_bytes::<0, 6, 4>();
+                    unit.multiply_bytes::<1, 6, 4>();
+                    unit.multiply_bytes::<2, 6, 4>();
+                    unit.multiply_bytes::<3, 6, 4>();
+                }
+                _ => {
+                    unit.multiply_bf16::<0, 6, 4>();
+                    unit.multiply_bf16::<1, 6, 4>();
+                    unit.multiply_bf16::<2, 6, 4>();
+                    unit.multiply_bf16::<3, 6, 4>();
+                }
+            }
+        }
+        let numbers = if self.0 == WeightDtype::Int8 { 4 } else { 2 };
+        2 * TILE_STEPS * 4 * ROWS * WORDS * WORDS * numbers
     }
 }
 

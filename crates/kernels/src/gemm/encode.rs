@@ -4,6 +4,7 @@
 //! A row's encoding depends only on the row.
 
 use crate::parallel::{self, Shared};
+use crate::simd::amx;
 use crate::simd::unit::{Unit, WeightDtype};
 use crate::simd::{Kernel, Simd, dispatch_on};
 use std::borrow::Cow;
@@ -20,18 +21,31 @@ const ROUND: f32 = 12_582_912.0;
 /// Rows at a distance of a multiple of this many words map to too few cache sets.
 const CLASHING: usize = 512;
 
-/// Number of words for `k` numbers.
-pub(super) fn words(dtype: WeightDtype, k: usize) -> usize {
-    match dtype {
+/// Number of words for `k` numbers. A tile unit takes whole tiles, filled up with zeros.
+pub(super) fn words(unit: Unit, k: usize) -> usize {
+    let words = match unit.dtype() {
         WeightDtype::F32 => k,
         WeightDtype::Bf16 => k.div_ceil(2),
         WeightDtype::Int8 => k.div_ceil(4),
+    };
+    match unit.tiles() {
+        Some(_) => words.next_multiple_of(amx::WORDS),
+        None => words,
+    }
+}
+
+/// Number of rows in memory for `m` rows. Where a tile unit takes more than one tile of rows, the
+/// last one is filled up with zeros.
+fn padded(unit: Unit, m: usize) -> usize {
+    match unit.tiles() {
+        Some(_) if m > amx::ROWS => m.next_multiple_of(amx::ROWS),
+        _ => m,
     }
 }
 
 /// Encoded rows of activations.
 pub(super) struct Rows<'a> {
-    /// `[m, stride]`.
+    /// `[m, stride]`; a tile unit's last tile of rows and of words is filled up with zeros.
     pub(super) words: Cow<'a, [u32]>,
     pub(super) stride: usize,
     /// One per row; empty if the dtype has no scales.
@@ -42,7 +56,7 @@ impl<'a> Rows<'a> {
     /// Encodes `x [m, k]`.
     pub(super) fn new(unit: Unit, x: &'a [f32], k: usize) -> Self {
         let (m, dtype) = (x.len() / k, unit.dtype());
-        let used = words(dtype, k);
+        let used = words(unit, k);
         let clashes = m > 1 && used.is_multiple_of(CLASHING);
         if dtype == WeightDtype::F32 && !clashes {
             return Self {
@@ -55,7 +69,7 @@ impl<'a> Rows<'a> {
             };
         }
         let stride = if clashes { used + 16 } else { used };
-        let mut words = vec![0u32; m * stride];
+        let mut words = vec![0u32; padded(unit, m) * stride];
         let mut scales = vec![0.0; if dtype == WeightDtype::Int8 { m } else { 0 }];
         let (shared, shared_scales) = (Shared::new(&mut words), Shared::new(&mut scales));
         parallel::for_rows(

@@ -29,7 +29,7 @@ impl Packed {
         column: impl Fn(usize) -> Option<&'a [f32]> + Sync,
     ) -> Self {
         let (width, dtype) = (unit.panel(), unit.dtype());
-        let (panels, length) = (columns.div_ceil(width), encode::words(dtype, k));
+        let (panels, length) = (columns.div_ceil(width), encode::words(unit, k));
         let start = start(dtype);
         let per_panel = (start + length) * width;
         let mut words = Words::zeros(panels * per_panel);
@@ -75,7 +75,7 @@ impl Packed {
     pub(crate) fn bytes_of(unit: Unit, k: usize, columns: usize) -> usize {
         let (width, dtype) = (unit.panel(), unit.dtype());
         let (panels, start) = (columns.div_ceil(width), start(dtype));
-        let words = panels * (start + encode::words(dtype, k)) * width;
+        let words = panels * (start + encode::words(unit, k)) * width;
         Words::bytes(words) + start * panels * width * size_of::<f32>()
     }
 

@@ -127,7 +127,9 @@ fn a_row_has_the_same_bits_in_every_product() {
                 .run()
             };
             let all = rows(0, count);
-            let some = (1..=70).chain([191, 192, 193, 256, 385]);
+            // The software model is slow; its edges are those of tiles.
+            let is_edge = |m: &usize| unit.tiles().is_none() || [15, 0, 1].contains(&(m % 16));
+            let some = (1..=70).filter(is_edge).chain([191, 192, 193, 256, 385]);
             for m in some.filter(|&m| m <= count) {
                 for from in [0, 7, count - m] {
                     let from = from.min(count - m);

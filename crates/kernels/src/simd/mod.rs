@@ -3,6 +3,7 @@
 //! A kernel is written once with [`Simd`] and compiled for every instruction set. A token of an
 //! instruction set exists only on a processor that supports it, which makes its methods safe.
 
+pub(crate) mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,6 @@
 //! Selects the multiplier of a dtype for the processor.
 
+use super::amx::{self, TileSupport, Tiles};
 #[cfg(target_arch = "x86_64")]
 use super::avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
@@ -61,6 +62,8 @@ pub(crate) enum Unit {
     F32(InstructionSet),
     WidenedBf16(InstructionSet),
     Avx512Bf16,
+    AmxBf16(Tiles),
+    AmxBytes(Tiles),
     Avx512Bytes,
     Avx2Bytes,
     PortableBytes,
@@ -72,6 +75,8 @@ impl Unit {
         let widest = InstructionSet::detect();
         match dtype {
             WeightDtype::F32 => Self::F32(widest),
+            WeightDtype::Bf16 if has_tiles() => Self::AmxBf16(Tiles::Processor),
+            WeightDtype::Int8 if has_tiles() => Self::AmxBytes(Tiles::Processor),
             WeightDtype::Bf16 if has_bf16() => Self::Avx512Bf16,
             WeightDtype::Bf16 => Self::WidenedBf16(widest),
             WeightDtype::Int8 if has_vnni() => Self::Avx512Bytes,
@@ -80,16 +85,19 @@ impl Unit {
         }
     }
 
-    /// All multipliers of this processor.
+    /// All multipliers of this processor, and the software model of the tile unit.
     #[cfg(test)]
     pub(crate) fn available(dtype: WeightDtype) -> Vec<Self> {
         let sets = InstructionSet::available().into_iter();
+        let tiles = has_tiles().then_some(Tiles::Processor).into_iter();
+        let tiles = tiles.chain([Tiles::Model]);
         match dtype {
             WeightDtype::F32 => sets.map(Self::F32).collect(),
             WeightDtype::Bf16 => has_bf16()
                 .then_some(Self::Avx512Bf16)
                 .into_iter()
                 .chain(sets.map(Self::WidenedBf16))
+                .chain(tiles.map(Self::AmxBf16))
                 .collect(),
             WeightDtype::Int8 => [
                 has_vnni().then_some(Self::Avx512Bytes),
@@ -98,6 +106,7 @@ impl Unit {
             ]
             .into_iter()
             .flatten()
+            .chain(tiles.map(Self::AmxBytes))
             .collect(),
         }
     }
@@ -105,8 +114,10 @@ impl Unit {
     pub(crate) fn dtype(self) -> WeightDtype {
         match self {
             Self::F32(_) => WeightDtype::F32,
-            Self::WidenedBf16(_) | Self::Avx512Bf16 => WeightDtype::Bf16,
-            Self::Avx512Bytes | Self::Avx2Bytes | Self::PortableBytes => WeightDtype::Int8,
+            Self::WidenedBf16(_) | Self::Avx512Bf16 | Self::AmxBf16(_) => WeightDtype::Bf16,
+            Self::Avx512Bytes | Self::Avx2Bytes | Self::PortableBytes | Self::AmxBytes(_) => {
+                WeightDtype::Int8
+            }
         }
     }
 
@@ -115,6 +126,8 @@ impl Unit {
         match self {
             Self::F32(set) | Self::WidenedBf16(set) => set.name(),
             Self::Avx512Bf16 => "avx512-bf16",
+            Self::AmxBf16(_) => "amx-bf16",
+            Self::AmxBytes(_) => "amx-int8",
             Self::Avx512Bytes => "avx512-vnni",
             Self::Avx2Bytes => InstructionSet::Avx2.name(),
             Self::PortableBytes => InstructionSet::Portable.name(),
@@ -128,12 +141,24 @@ impl Unit {
             Self::Avx512Bf16 | Self::Avx512Bytes => InstructionSet::Avx512,
             Self::Avx2Bytes => InstructionSet::Avx2,
             Self::PortableBytes => InstructionSet::Portable,
+            Self::AmxBf16(_) | Self::AmxBytes(_) => InstructionSet::detect(),
         }
     }
 
-    /// Columns of a packed weight panel: two vectors.
+    /// The tile unit, if it is one.
+    pub(crate) fn tiles(self) -> Option<Tiles> {
+        match self {
+            Self::AmxBf16(tiles) | Self::AmxBytes(tiles) => Some(tiles),
+            _ => None,
+        }
+    }
+
+    /// Columns of a packed weight panel: two vectors, or two tiles.
     pub(crate) fn panel(self) -> usize {
-        self.set().panel()
+        match self.tiles() {
+            Some(_) => 2 * amx::WORDS,
+            None => self.set().panel(),
+        }
     }
 }
 
@@ -142,6 +167,10 @@ fn has_bf16() -> bool {
     return is_avx512() && is_x86_feature_detected!("avx512bf16");
     #[cfg(not(target_arch = "x86_64"))]
     false
+}
+
+fn has_tiles() -> bool {
+    TileSupport::detect() == TileSupport::Ready
 }
 
 fn has_vnni() -> bool {
@@ -159,8 +188,9 @@ pub(crate) trait DotKernel {
     fn run<D: Dot>(self, dot: D) -> Self::Output;
 }
 
-/// Runs `kernel` with `unit`, which this processor must support.
+/// Runs `kernel` with `unit`, which this processor must support and which is no tile unit.
 pub(crate) fn dispatch_unit<K: DotKernel>(unit: Unit, kernel: K) -> K::Output {
+    assert_eq!(unit.tiles(), None, "a tile unit has kernels of its own");
     #[cfg(target_arch = "x86_64")]
     {
         let has = match unit {

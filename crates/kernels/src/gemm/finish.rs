@@ -1,0 +1,80 @@
+//! How finished sums are written.
+
+use crate::simd::{MAX_LANES, Simd, math};
+use std::mem::MaybeUninit;
+
+/// How a finished tile is written.
+#[derive(Clone, Copy)]
+pub(crate) enum Finish<'a> {
+    /// `out = x W`.
+    Store,
+    /// `out = x W + residual`; `residual` has the shape of `out`.
+    Add(&'a [f32]),
+    /// `out = silu(gate) * up`; the first half of a panel is the gate, the second half up.
+    Gate,
+}
+
+impl Finish<'_> {
+    /// Whether half of a panel's columns are gates of the other half.
+    pub(super) fn is_gate(self) -> bool {
+        matches!(self, Self::Gate)
+    }
+
+    /// Writes two vectors of one row, or as many lanes as `out` has. `at` is the position of `out`
+    /// in the result.
+    #[inline(always)]
+    pub(super) fn write<S: Simd>(
+        self,
+        s: S,
+        at: usize,
+        out: &mut [MaybeUninit<f32>],
+        vectors: [S::F; 2],
+    ) {
+        let [low, high] = vectors;
+        match self {
+            Finish::Store => write(s, out, vectors),
+            Finish::Add(residual) => {
+                let [a, b] = read(s, &residual[at..at + out.len()]);
+                write(s, out, [s.add(low, a), s.add(high, b)]);
+            }
+            Finish::Gate => {
+                let denominator = s.add(s.splat(1.0), math::exp(s, s.sub(s.splat(0.0), low)));
+                write(s, out, [s.mul(s.div(low, denominator), high), s.splat(0.0)]);
+            }
+        }
+    }
+}
+
+/// Reads two vectors; lanes beyond the end of `from` are zero.
+#[inline(always)]
+fn read<S: Simd>(s: S, from: &[f32]) -> [S::F; 2] {
+    let mut lanes = [0.0f32; 2 * MAX_LANES];
+    let from = if from.len() == 2 * S::LANES {
+        from
+    } else {
+        lanes[..from.len()].copy_from_slice(from);
+        &lanes
+    };
+    // SAFETY: at least two vectors long.
+    unsafe { [s.load(from.as_ptr()), s.load(from[S::LANES..].as_ptr())] }
+}
+
+/// Writes the first `out.len()` lanes of two vectors.
+#[inline(always)]
+fn write<S: Simd>(s: S, out: &mut [MaybeUninit<f32>], [low, high]: [S::F; 2]) {
+    if out.len() == 2 * S::LANES {
+        // SAFETY: exactly two vectors long.
+        unsafe {
+            s.store(out.as_mut_ptr().cast(), low);
+            s.store(out[S::LANES..].as_mut_ptr().cast(), high);
+        }
+    } else {
+        let mut lanes = [0.0f32; 2 * MAX_LANES];
+        // SAFETY: LANES <= MAX_LANES.
+        unsafe {
+            s.store(lanes.as_mut_ptr(), low);
+            s.store(lanes[S::LANES..].as_mut_ptr(), high);
+        }
+        out.write_copy_of_slice(&lanes[..out.len()]);
+    }
+}
