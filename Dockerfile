@@ -4,6 +4,11 @@ ARG RUST_IMAGE=rust:1.95-slim-bookworm
 ARG RUNTIME_IMAGE=gcr.io/distroless/cc-debian12:nonroot
 
 FROM ${RUST_IMAGE} AS builder
+# jemalloc is built with make.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends make \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
 ENV CARGO_PROFILE_RELEASE_STRIP=symbols \
@@ -21,7 +26,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
 FROM ${RUST_IMAGE} AS cuda-builder
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends ca-certificates curl g++ unzip \
+    && apt-get install --yes --no-install-recommends ca-certificates curl g++ make unzip \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .

@@ -30,11 +30,10 @@
 //! **Room.** While fewer than P sequences run, every client has a place. If clients share the
 //! engine, further places are open to those who run less than an even share: with C clients that
 //! run, a client that runs less than ⌊P / C⌋ sequences, or none, has a place, up to P + ⌈P / 2⌉
-//! sequences in all. A client that already runs something leaves one eighth of the pages to others, as long as
-//! another client runs something or has submitted something in the last 1,000 steps. So however many
-//! sequences one client has, another one starts its first ⌊P / 2⌋ sequences at once, in the next
-//! step, as long as they need no more pages than the eighth. Beyond that it waits until running
-//! sequences end.
+//! sequences in all. A client that already runs something leaves one eighth of the pages to others.
+//! So however many sequences one client has, another one starts its first ⌊P / 2⌋ sequences at once,
+//! in the next step, as long as they need no more pages than the eighth. Beyond that it waits until
+//! running sequences end.
 //!
 //! **A running sequence.** A step goes through the running sequences of a client in the order of
 //! [`Turn::key`]: first those that wait longest since their last forward, or since they started. The
@@ -53,6 +52,7 @@
 //!   more than the other when the wait begins. If c runs only this sequence and one other client
 //!   shares the engine, D is at most the rows of c's last forward: the number of the other's
 //!   sequences does not occur.
+//! - In what follows B is ⌊B / 4⌋ for forwards of the same client while clients share the engine.
 //! - Let a decode forward of d rows wait behind O forwards, which have R' rows: the earlier ones of c,
 //!   and those of other clients that the point before allows. A step passes it over only if forwards
 //!   before it leave less than d rows, or are P. Those have run: such a step takes at least one of
@@ -219,7 +219,7 @@ impl Scheduler {
         Self {
             queue: WaitQueue::new(order),
             running: Vec::new(),
-            clients: Clients::new(max_running, sizes.pages),
+            clients: Clients::new(sizes),
             max_running,
             row_budget: as_index(sizes.row_budget.max(1)),
             deficit: Deficit::new(sizes.long_quantum),
@@ -249,7 +249,7 @@ impl Scheduler {
         let may = |sequence: &Sequence| {
             let pages = sequence.kv.promised;
             let client = sequence.request.client;
-            self.clients.may_start(client, pages, running, now)
+            self.clients.may_start(client, pages, running)
         };
         let placed = self.queue.first(now, may);
         let first = placed.or_else(|| self.queue.first(now, |_| true))?;
@@ -278,7 +278,7 @@ impl Scheduler {
     pub(crate) fn order_by_wait(&mut self) {
         self.steps += 1;
         self.step.begin();
-        self.clients.begin_step();
+        self.clients.begin_step(self.steps);
         let turns = &mut self.step.turns;
         let running = self.running.iter().enumerate();
         let ready = running.filter(|(_, running)| !running.sequence.decoder.is_lent());
@@ -325,7 +325,8 @@ impl Scheduler {
     }
 
     /// The rows of a sequence if it is in this step; its forward is in `forward` then. The first one
-    /// fits whatever its rows, so that every step has a batch.
+    /// fits whatever its rows, so that every step has a batch. One that its client has no rows for
+    /// leaves the [`Deficit`] to the clients behind it.
     fn runs(&mut self, turn: Turn, forward: &mut ForwardPlan) -> Option<usize> {
         let is_long = turn.share == Share::Long;
         if is_long && self.deficit.is_closed() {
@@ -338,6 +339,9 @@ impl Scheduler {
             forward.rows.len()
         });
         running.next_rows = Some(rows);
+        if !self.clients.may_have(turn.client, rows) {
+            return None;
+        }
         let has_place = self.step.forwards < self.max_running;
         let has_rows = self.step.rows + rows <= self.row_budget || self.step.forwards == 0;
         let fits = has_place && has_rows;

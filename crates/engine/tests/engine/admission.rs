@@ -198,9 +198,9 @@ fn places_are_given_in_order_of_arrival() {
     config.max_running = 2;
     let mut lab = Lab::new(
         &config,
-        SimExecutor::new(sim(30, 4)).expect("a valid model"),
+        SimExecutor::new(sim(35, 4)).expect("a valid model"),
     );
-    // 15, 15, 28 and 3 pages of a pool of 30.
+    // 15, 15, 28 and 3 pages of a pool of 35, of which a client has 31 for several sequences.
     for (seed, budget) in [(0, 50), (1, 50), (2, 102), (3, 2)] {
         let mut request = request(&[20; 10], budget, "vanilla");
         request.sampling.seed = seed;

@@ -273,27 +273,63 @@ fn a_single_sequence_of_a_client_is_in_every_step_that_has_room_for_two_forwards
     }
 }
 
-/// One client leaves an eighth of the pages to others once it is not alone; alone it may have all.
+/// A flood that came first leaves an eighth of the pages: another client starts in the next step.
 #[test]
-fn a_client_that_is_not_alone_leaves_pages_to_others() {
+fn a_flood_leaves_pages_to_the_next_client() {
     // A sequence needs 10 of 80 pages.
-    let run = |company: bool| {
-        let mut lab = engine(&config(), 80);
-        if company {
-            submit(&mut lab, 2, (4, 4), "vanilla");
-            lab.finish();
-        }
-        for _ in 0..20 {
-            submit(&mut lab, 1, (20, 20), "vanilla");
-        }
+    let mut lab = engine(&config(), 80);
+    for _ in 0..20 {
+        submit(&mut lab, 1, (20, 20), "vanilla");
+    }
+    lab.step();
+    assert_eq!(lab.starts.len(), 7);
+    let id = submit(&mut lab, 2, (20, 20), "vanilla");
+    lab.step();
+    assert!(lab.logs[&id].started);
+    // A single sequence may have all pages.
+    let mut lab = engine(&config(), 10);
+    let id = submit(&mut lab, 1, (20, 20), "vanilla");
+    lab.step();
+    assert!(lab.logs[&id].started);
+}
+
+/// Rows of each step in which a sequence of client 2 is, beside a flood of client 1.
+fn rows_beside_a_flood(config: &EngineConfig, size: (usize, u32), settings: &str) -> Vec<usize> {
+    let mut lab = engine(config, 40_000);
+    for _ in 0..200 {
+        submit(&mut lab, 1, (20, 60), settings);
+    }
+    for _ in 0..5 {
         lab.step();
-        let held = lab.starts.len() - usize::from(company);
-        let id = submit(&mut lab, 2, (20, 20), "vanilla");
+    }
+    let id = submit(&mut lab, 2, size, settings);
+    let (mut rows, mut before) = (Vec::new(), lab.totals.positions.iter().sum::<u64>());
+    while lab.logs[&id].end.is_none() {
+        let forwards = lab.logs[&id].forwards;
         lab.step();
-        (held, lab.logs[&id].started)
-    };
-    assert_eq!(run(false), (8, false));
-    assert_eq!(run(true), (7, true));
+        let now = lab.totals.positions.iter().sum::<u64>();
+        if lab.logs[&id].forwards > forwards {
+            rows.push((now - before) as usize);
+        }
+        before = now;
+    }
+    rows
+}
+
+/// However many sequences another client has, they make a client's steps longer by a quarter of
+/// the row budget at most.
+#[test]
+fn a_flood_makes_the_steps_of_others_longer_by_a_quarter_of_the_rows() {
+    for settings in ["vanilla", BLOCKS] {
+        let config = machine(64, 1600);
+        let rows = rows_beside_a_flood(&config, (4, 8), settings);
+        println!("{settings}: {rows:?}");
+        assert!(rows.len() >= 8);
+        for rows in rows {
+            assert!(rows <= 1600 / 4 + 16, "{settings}: {rows} rows");
+            assert!(rows > 1600 / 8, "{settings}: {rows} rows");
+        }
+    }
 }
 
 /// A client that fills the queue does not shut others out.

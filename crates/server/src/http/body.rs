@@ -7,15 +7,17 @@ use axum::extract::Request;
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use futures_util::StreamExt;
+use tokio::time::Instant;
 
 use super::bytes::Share;
 use super::settings::Settings;
 use crate::error::{ApiError, ErrorCode};
 use crate::state::AppState;
 
-/// A body of which nothing arrives for this long gets 408, so that a stalled one does not hold its
-/// bytes for the whole time limit.
+/// A body of which less than [`LEAST`] bytes arrive in this time, and not its end, gets 408, so that
+/// a stalled one does not hold its bytes for the whole time limit.
 const STALL: Duration = Duration::from_secs(10);
+const LEAST: usize = 1 << 10;
 
 /// A request body, and what it holds of the budget of bytes in flight.
 #[derive(Debug)]
@@ -58,8 +60,9 @@ async fn collect(
 ) -> Result<Received, ApiError> {
     let mut frames = body.into_data_stream();
     let mut bytes = Vec::new();
+    let (mut until, mut least) = (Instant::now() + STALL, LEAST);
     loop {
-        let frame = tokio::time::timeout(STALL, frames.next()).await;
+        let frame = tokio::time::timeout_at(until, frames.next()).await;
         let Some(frame) = frame.map_err(|_| stalled())? else {
             return Ok(Received { bytes, share });
         };
@@ -78,12 +81,15 @@ async fn collect(
             bytes.reserve_exact(declared.unwrap_or(0).max(frame.len()));
         }
         bytes.extend_from_slice(&frame);
+        if bytes.len() >= least {
+            (until, least) = (Instant::now() + STALL, bytes.len() + LEAST);
+        }
     }
 }
 
 fn stalled() -> ApiError {
     let seconds = STALL.as_secs();
-    let message = format!("nothing of the body arrived for {seconds} s");
+    let message = format!("less than {LEAST} bytes of the body arrived in {seconds} s");
     ApiError::new(ErrorCode::RequestTimeout, message)
 }
 

@@ -92,6 +92,9 @@ pub async fn serve_router(
     Ok(())
 }
 
+/// The smallest buffer that hyper takes.
+const LEAST_BUFFER: usize = 8 << 10;
+
 struct Server {
     listener: TcpListener,
     router: Router,
@@ -216,6 +219,8 @@ impl Connection {
                 .timer(TokioTimer::new())
                 .header_read_timeout(settings.header_timeout)
                 .max_header_size(settings.max_header_bytes)
+                // Room for the longest head. More would be held by every unfinished body.
+                .max_buf_size(settings.max_header_bytes.max(LEAST_BUFFER))
                 .serve_connection(TokioIo::new(socket), service)
         );
         tokio::select! {

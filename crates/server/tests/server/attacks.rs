@@ -231,6 +231,23 @@ async fn a_stalled_body_is_given_up() {
     assert!(begin.elapsed() < Duration::from_secs(11));
 }
 
+/// A byte now and then does not keep a body alive.
+#[tokio::test(start_paused = true)]
+async fn a_dripping_body_is_given_up() {
+    let server = server();
+    let (request, frames) = slow_body();
+    tokio::spawn(async move {
+        frames.send(Bytes::from(vec![b' '; 100 << 10])).unwrap();
+        while frames.send(Bytes::from_static(b" ")).is_ok() {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        }
+    });
+    let begin = tokio::time::Instant::now();
+    let (status, ..) = server.call(request).await;
+    assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
+    assert!(begin.elapsed() < Duration::from_secs(11));
+}
+
 #[tokio::test]
 async fn a_grammar_that_becomes_too_complex_is_a_fault_of_its_request() {
     let server = server();

@@ -1,0 +1,60 @@
+//! Grammars that are dear to compile or to follow.
+
+use std::time::Duration;
+
+use asynclane_tests::client::Client;
+use asynclane_tests::process::Server;
+use serde_json::json;
+
+use super::{COMPLETIONS, hold, refused, withstands};
+
+/// Every rule may derive nothing, in many ways.
+const AMBIGUOUS: &str = concat!(
+    "start: s\n",
+    "s: s s s s | s s s | s s | | /[^\"]/ | /[a-zA-Z ]/ | /[^,]/ | /./ | /[a-z. 0-9]/\n"
+);
+
+/// Patterns whose automata grow without bound.
+fn hostile_patterns(client: Client) {
+    let patterns = [
+        ".?".repeat(32_000),
+        ".?".repeat(9_000),
+        "(|a)".repeat(8_000),
+    ];
+    std::thread::scope(|scope| {
+        for pattern in patterns.iter().chain(&patterns) {
+            scope.spawn(move || {
+                let body = json!({"model": "demo", "prompt": "a", "max_tokens": 4,
+                    "regex": pattern});
+                refused(client, &body, ("invalid_value", "regex"));
+            });
+        }
+    });
+}
+
+/// 64 sequences under an ambiguous grammar; then their client leaves.
+fn ambiguous_grammar(client: Client) {
+    let body = json!({"model": "demo", "prompt": "a", "n": 64, "max_tokens": 500,
+        "temperature": 1, "grammar": AMBIGUOUS});
+    hold(client, &body, Duration::from_secs(5));
+    // What the client has left behind delays nobody either.
+    std::thread::sleep(Duration::from_secs(2));
+}
+
+/// A grammar that its sequences outgrow is a fault of the request.
+fn too_complex(client: Client) {
+    let grammar = AMBIGUOUS.replace("start: s", "start: s \"\u{2603}\u{2603}\"");
+    let body = json!({"model": "demo", "prompt": "a", "max_tokens": 400, "temperature": 1,
+        "seed": 3, "grammar": grammar});
+    let answer = client.post(COMPLETIONS, &body);
+    assert_eq!(answer.status, 400, "{}", answer.text());
+    assert_eq!(answer.error()["param"], "grammar", "{}", answer.text());
+}
+
+#[test]
+fn grammars_hold_up_nobody() {
+    let server = Server::start(&[]);
+    withstands(&server, "hostile patterns", hostile_patterns);
+    withstands(&server, "an ambiguous grammar", ambiguous_grammar);
+    withstands(&server, "a grammar that is too complex", too_complex);
+}
