@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use decode::{as_count, as_index};
 
-use super::{Share, StepSizes};
+use super::StepSizes;
+use super::turns::Share;
 use crate::request::ClientId;
 
 /// Steps after which a client that has left does not count any more.
@@ -14,10 +15,13 @@ const MEMORY: u64 = 1000;
 /// so many. Also while it is alone, so that the next client finds them.
 const RESERVE: u32 = 8;
 
-/// The rows that a client has in a step while clients share the engine, as a share of the row
-/// budget: one in so many. Its first forward runs whatever its rows. So a client with many sequences
-/// does not make the steps of others long.
-const SHARED_ROWS: usize = 4;
+/// The most rows that a client may have in a step while clients share the engine, as a share of the
+/// row budget: one in so many.
+const MOST_ROWS: usize = 4;
+
+/// The least of that limit beside a client that has all the rows it wants: one in so many of the row
+/// budget. Below the ridge of a machine such rows cost the other client nothing.
+const LEAST_ROWS: usize = 32;
 
 /// The clients whose sequences run.
 #[derive(Debug)]
@@ -26,8 +30,8 @@ pub(super) struct Clients {
     sizes: StepSizes,
     /// Sequences of a step, at most.
     places: usize,
-    /// The most rows of a client in the step that is being planned; `None` = the row budget.
-    most_rows: Option<usize>,
+    /// Whether the limits of rows hold in the step that is being planned.
+    is_shared: bool,
     /// The most that a client has had, by [`Share`].
     most: [u64; 2],
     /// The last client that submitted, and the last other one before it, with their steps.
@@ -49,6 +53,10 @@ struct Account {
     pages: u32,
     /// Rows that it has in the step that is being planned.
     in_step: usize,
+    /// Rows that it may have in that step, if clients share the engine.
+    allowed: usize,
+    /// Rows beyond its limits in earlier steps, which count as rows of this one.
+    debt: usize,
     /// Rows that it has had, by [`Share`].
     had: [u64; 2],
     /// One of its forwards had no room in the last step, by [`Share`].
@@ -61,7 +69,7 @@ impl Clients {
             accounts: BTreeMap::new(),
             sizes,
             places: as_index(sizes.max_running.max(1)),
-            most_rows: None,
+            is_shared: false,
             most: [0; 2],
             last: None,
             before: None,
@@ -113,14 +121,19 @@ impl Clients {
         }
     }
 
-    /// Step `now` begins: a client that had all that it wanted in the last one saves nothing up.
+    /// Step `now` begins. A client that had all that it wanted in the last one saves nothing up and
+    /// owes nothing.
     pub(super) fn begin_step(&mut self, now: u64) {
         let first = self.accounts.keys().next();
         let is_shared = first.is_some_and(|client| self.has_company(*client, now));
+        let had_limits = std::mem::replace(&mut self.is_shared, is_shared);
+        let served = self.served();
         let rows = as_index(self.sizes.row_budget);
-        self.most_rows = is_shared.then_some(rows / SHARED_ROWS);
-        for account in self.accounts.values_mut() {
-            account.in_step = 0;
+        let (least, most) = (rows.div_ceil(LEAST_ROWS), rows.div_ceil(MOST_ROWS));
+        for (client, account) in &mut self.accounts {
+            let beside = served.iter().flatten().find(|other| other.0 != *client);
+            account.settle(had_limits);
+            account.allowed = beside.map_or(most, |(_, rows)| (*rows).clamp(least, most));
             for (share, behind) in account.behind.iter_mut().enumerate() {
                 if !std::mem::take(behind) {
                     account.had[share] = self.most[share];
@@ -129,11 +142,35 @@ impl Clients {
         }
     }
 
-    /// Whether a client may have so many more rows in this step.
+    /// Of the clients that had all that they wanted in the last step, the two with the most rows.
+    fn served(&self) -> [Option<(ClientId, usize)>; 2] {
+        let mut found = [None; 2];
+        for (client, account) in &self.accounts {
+            if account.in_step == 0 || account.behind.contains(&true) {
+                continue;
+            }
+            let has_more =
+                |other: Option<(_, usize)>| other.is_none_or(|(_, rows)| account.in_step > rows);
+            if has_more(found[0]) {
+                found = [Some((*client, account.in_step)), found[0]];
+            } else if has_more(found[1]) {
+                found[1] = Some((*client, account.in_step));
+            }
+        }
+        found
+    }
+
+    /// Whether a client may have so many more rows in this step. Its first forward runs whatever its
+    /// rows, unless it owes some.
     pub(super) fn may_have(&self, client: ClientId, rows: usize) -> bool {
-        let account = self.accounts.get(&client);
-        let own = account.map_or(0, |account| account.in_step);
-        own == 0 || self.most_rows.is_none_or(|most| own + rows <= most)
+        let account = self.accounts.get(&client).copied().unwrap_or_default();
+        let counted = account.debt + account.in_step;
+        !self.is_shared || counted == 0 || counted + rows <= account.allowed
+    }
+
+    /// Lifts the limits of rows for the rest of this step; false if none hold.
+    pub(super) fn lift_limits(&mut self) -> bool {
+        std::mem::take(&mut self.is_shared)
     }
 
     /// Rows that a client has had.
@@ -160,5 +197,17 @@ impl Clients {
         if let Some(account) = self.accounts.get_mut(&client) {
             account.behind[share.index()] = true;
         }
+    }
+}
+
+impl Account {
+    /// Ends a step: what the client had beyond its limit is owed, as long as it waits for more.
+    fn settle(&mut self, had_limits: bool) {
+        let owes = had_limits && self.behind.contains(&true);
+        let counted = self.debt + std::mem::take(&mut self.in_step);
+        self.debt = match owes {
+            true => counted.saturating_sub(self.allowed),
+            false => 0,
+        };
     }
 }

@@ -44,7 +44,7 @@
 //! forwards apart; of the two kinds the one that waits longer is considered first. A client whose
 //! forwards all ran in the last step counts as one that has had the most rows: it saves nothing up.
 //! The first forward that is considered runs whatever its rows, unless it is long and not covered by
-//! the [`Deficit`].
+//! the [`Deficit`], or its client owes rows.
 //!
 //! - Let a forward of client c wait. Forwards of c before it have R rows. A forward of the same kind
 //!   of another client goes before it only while that client has had no more rows than c. So the
@@ -52,7 +52,14 @@
 //!   more than the other when the wait begins. If c runs only this sequence and one other client
 //!   shares the engine, D is at most the rows of c's last forward: the number of the other's
 //!   sequences does not occur.
-//! - In what follows B is ⌊B / 4⌋ for forwards of the same client while clients share the engine.
+//! - While clients share the engine, a client has at most A rows in a step, or one forward. A is
+//!   ⌈B / 4⌉. Beside clients that had all the rows they wanted in the last step, it is what the
+//!   largest of these had, but at least ⌈B / 32⌉ and at most ⌈B / 4⌉. Rows beyond A count in the
+//!   steps that follow. So beside a client that has all it wants, others have at most as many rows
+//!   as it has, or ⌈B / 32⌉, over any number of steps, and the rows of one forward. The limits are
+//!   lifted in a step in which no forward ran under them, so that every step has a batch.
+//! - In what follows B is ⌈B / 32⌉ for forwards of the same client while clients share the engine,
+//!   and a forward of r rows that goes before counts as ⌈32 r / B⌉ steps more.
 //! - Let a decode forward of d rows wait behind O forwards, which have R' rows: the earlier ones of c,
 //!   and those of other clients that the point before allows. A step passes it over only if forwards
 //!   before it leave less than d rows, or are P. Those have run: such a step takes at least one of
@@ -72,13 +79,14 @@ mod clients;
 mod deficit;
 mod order;
 mod queue;
+mod turns;
 
 use std::sync::Arc;
 
 use decode::{ForwardKind, as_count, as_index};
 
 use crate::cache::ForwardPlan;
-use crate::request::{ClientId, Request};
+use crate::request::Request;
 use crate::sequence::{Sequence, SequenceId};
 
 use clients::Clients;
@@ -86,6 +94,7 @@ use deficit::Deficit;
 pub use order::{ByPriority, Rank, WaitOrder};
 use queue::WaitQueue;
 pub(crate) use queue::Waiting;
+use turns::{Group, Progress, Share, Turn};
 
 /// Sizes of the batch and of a step; zeros count as ones.
 #[derive(Clone, Copy, Debug)]
@@ -123,94 +132,6 @@ struct Running {
     since: u64,
     /// Rows of its next forward, once they are known.
     next_rows: Option<usize>,
-}
-
-/// How far the planning of a step has come.
-#[derive(Debug, Default)]
-struct Progress {
-    /// The running sequences by client and share, each group in its order.
-    turns: Vec<Turn>,
-    /// The turns by client and share.
-    groups: Vec<Group>,
-    /// Forwards that run, and their rows.
-    forwards: usize,
-    rows: usize,
-}
-
-impl Progress {
-    fn begin(&mut self) {
-        self.turns.clear();
-        self.groups.clear();
-        self.forwards = 0;
-        self.rows = 0;
-    }
-
-    /// The next turn to consider, and its group: of decode and of long forwards the first one of the
-    /// client that has had the fewest rows, and of these two the one that waits longer.
-    fn take_turn(&mut self) -> Option<(usize, Turn)> {
-        let first_of = |share: Share| {
-            let groups = self.groups.iter().enumerate();
-            let open = groups.filter(|(_, group)| group.share == share && group.next < group.end);
-            open.min_by_key(|(_, group)| (group.had, self.turns[group.next].key()))
-        };
-        let firsts = [Share::Decode, Share::Long]
-            .into_iter()
-            .filter_map(first_of);
-        let (at, group) = firsts.min_by_key(|(_, group)| self.turns[group.next].key())?;
-        let turn = self.turns[group.next];
-        self.groups[at].next += 1;
-        Some((at, turn))
-    }
-}
-
-/// How a forward shares the row budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Share {
-    /// A decode forward: runs wherever it fits.
-    Decode,
-    /// A prefill or refresh: admitted by the [`Deficit`].
-    Long,
-}
-
-impl Share {
-    /// Where a list by share has its entry.
-    const fn index(self) -> usize {
-        match self {
-            Self::Decode => 0,
-            Self::Long => 1,
-        }
-    }
-}
-
-/// A running sequence's place in the order of a step.
-#[derive(Clone, Copy, Debug)]
-struct Turn {
-    since: u64,
-    share: Share,
-    rank: Rank,
-    id: SequenceId,
-    client: ClientId,
-    /// Index into `running`.
-    index: usize,
-}
-
-/// The turns of one client and share.
-#[derive(Clone, Copy, Debug)]
-struct Group {
-    share: Share,
-    /// Rows that the client has had.
-    had: u64,
-    /// Its turns that have not been considered: from `next` to `end`.
-    next: usize,
-    end: usize,
-}
-
-impl Turn {
-    /// Lower goes first: the longest wait, then decode forwards, then the lower rank, then the
-    /// earlier submission.
-    fn key(&self) -> (u64, Share, Rank, SequenceId) {
-        (self.since, self.share, self.rank, self.id)
-    }
 }
 
 impl Scheduler {
@@ -301,6 +222,7 @@ impl Scheduler {
             self.step.groups.push(Group {
                 share,
                 had: self.clients.had(client, share),
+                first: next,
                 next,
                 end,
             });
@@ -312,16 +234,21 @@ impl Scheduler {
     /// The index of the next sequence of the step, with its forward in `forward`. `None` ends the
     /// step.
     pub(crate) fn next(&mut self, forward: &mut ForwardPlan) -> Option<usize> {
-        while let Some((group, turn)) = self.step.take_turn() {
-            if let Some(rows) = self.runs(turn, forward) {
-                let had = self.clients.charge(turn.client, turn.share, rows);
-                self.step.groups[group].had = had;
-                return Some(turn.index);
+        loop {
+            while let Some((group, turn)) = self.step.take_turn() {
+                if let Some(rows) = self.runs(turn, forward) {
+                    let had = self.clients.charge(turn.client, turn.share, rows);
+                    self.step.groups[group].had = had;
+                    return Some(turn.index);
+                }
+                self.clients.passed_over(turn.client, turn.share);
             }
-            self.clients.passed_over(turn.client, turn.share);
+            if self.step.forwards > 0 || !self.clients.lift_limits() {
+                self.deficit.end();
+                return None;
+            }
+            self.step.consider_again();
         }
-        self.deficit.end();
-        None
     }
 
     /// The rows of a sequence if it is in this step; its forward is in `forward` then. The first one

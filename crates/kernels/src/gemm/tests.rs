@@ -70,6 +70,7 @@ fn equals_plain_loops_on_every_instruction_set() {
             (5, 40, 72),
             (13, 33, 19),
             (64, 96, 192),
+            (35, 70, 130),
             (3, 20, 17_001),
         ] {
             let (mut x, w) = (noise(1, m * k), noise(2, n * k));

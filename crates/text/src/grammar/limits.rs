@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt::Display;
 
 use llguidance::api::ParserLimits;
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::{GrammarError, GrammarSpec};
 
@@ -25,6 +25,8 @@ const REFERENCES: usize = 1_000;
 /// Maximum common multiple of all `multipleOf` values of a schema, in units of their last
 /// decimal; the lexer has one state per unit.
 const MULTIPLE: u64 = 100_000;
+/// Numbers of a schema are above this one, the least integer of 64 bits.
+const LEAST: f64 = -9_223_372_036_854_775_808.0;
 /// Maximum characters of an error message.
 const MESSAGE_CHARS: usize = 300;
 /// Stack size of the compiler thread in bytes; the system allocates only the pages that are used.
@@ -196,6 +198,7 @@ fn check_shape(schema: &Value) -> Result<(), String> {
         at_most("levels", level, DEPTH)?;
         match value {
             Value::String(text) => at_most("bytes in one string", text.len(), STRING_BYTES)?,
+            Value::Number(number) => check_number(number)?,
             Value::Array(items) => {
                 at_most("items in one list", items.len(), CHILDREN)?;
                 open.extend(items.iter().map(|item| (item, level + 1)));
@@ -228,6 +231,16 @@ fn check_schema(schema: &Value) -> Result<(), String> {
     let text = schema.to_string();
     check_classes(&text, has_flag(&text, "(?"))?;
     super::schema::check(schema)
+}
+
+/// Checks that the compiler can negate a number: it calls itself without end for the least integer.
+fn check_number(number: &Number) -> Result<(), String> {
+    match number.as_f64() {
+        Some(value) if value <= LEAST => {
+            Err(format!("expected numbers above -2^63, found {number}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_local(reference: &str) -> Result<(), String> {

@@ -172,3 +172,23 @@ fn sources_are_bounded_in_size_and_depth() {
         DEMO.refusal(&GrammarSpec::Lark(source));
     }
 }
+
+/// The compiler negates bounds, which has no end for the least integer of 64 bits.
+#[test]
+fn numbers_that_cannot_be_negated_are_refused() {
+    for schema in [
+        json!({"const": i64::MIN}),
+        json!({"enum": [1, [i64::MIN + 1]]}),
+        json!({"type": "integer", "minimum": -1e300, "maximum": i64::MIN}),
+        json!({"type": "integer", "exclusiveMaximum": i64::MIN + 1}),
+    ] {
+        let spec = GrammarSpec::JsonSchema(schema);
+        let line = DEMO.refusal(&spec);
+        assert!(
+            line.contains("expected numbers above -2^63, found -"),
+            "{line}"
+        );
+    }
+    let spec = GrammarSpec::JsonSchema(json!({"const": [-(1_i64 << 53), i64::MAX]}));
+    DEMO.compile(&spec);
+}

@@ -26,11 +26,9 @@ fn post(client: Client, key: &str, body: &Value) -> Answer {
     client.ask(("POST", COMPLETIONS), &headers, body.to_string().as_bytes())
 }
 
-/// Sends the modest load of a key, of which each step has more rows than the share of one client; the
-/// 95th percentile of its times.
+/// Sends the modest load of a key; the 95th percentile of its times.
 fn modest(client: Client, key: &str) -> Duration {
-    let body = json!({"model": "demo", "prompt": "a", "n": 4, "max_tokens": 16,
-        "ignore_eos": true});
+    let body = json!({"model": "demo", "prompt": "a", "max_tokens": 16, "ignore_eos": true});
     let (next, times) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..TOGETHER {

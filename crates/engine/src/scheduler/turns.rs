@@ -1,0 +1,102 @@
+//! The order in which a step considers the running sequences.
+
+use super::order::Rank;
+use crate::request::ClientId;
+use crate::sequence::SequenceId;
+
+/// How far the planning of a step has come.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// The running sequences by client and share, each group in its order.
+    pub(super) turns: Vec<Turn>,
+    /// The turns by client and share.
+    pub(super) groups: Vec<Group>,
+    /// Forwards that run, and their rows.
+    pub(super) forwards: usize,
+    pub(super) rows: usize,
+}
+
+impl Progress {
+    pub(super) fn begin(&mut self) {
+        self.turns.clear();
+        self.groups.clear();
+        self.forwards = 0;
+        self.rows = 0;
+    }
+
+    /// All turns are considered once more.
+    pub(super) fn consider_again(&mut self) {
+        self.groups
+            .iter_mut()
+            .for_each(|group| group.next = group.first);
+    }
+
+    /// The next turn to consider, and its group: of decode and of long forwards the first one of the
+    /// client that has had the fewest rows, and of these two the one that waits longer.
+    pub(super) fn take_turn(&mut self) -> Option<(usize, Turn)> {
+        let first_of = |share: Share| {
+            let groups = self.groups.iter().enumerate();
+            let open = groups.filter(|(_, group)| group.share == share && group.next < group.end);
+            open.min_by_key(|(_, group)| (group.had, self.turns[group.next].key()))
+        };
+        let firsts = [Share::Decode, Share::Long]
+            .into_iter()
+            .filter_map(first_of);
+        let (at, group) = firsts.min_by_key(|(_, group)| self.turns[group.next].key())?;
+        let turn = self.turns[group.next];
+        self.groups[at].next += 1;
+        Some((at, turn))
+    }
+}
+
+/// How a forward shares the row budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Share {
+    /// A decode forward: runs wherever it fits.
+    Decode,
+    /// A prefill or refresh: admitted by the [`Deficit`].
+    Long,
+}
+
+impl Share {
+    /// Where a list by share has its entry.
+    pub(super) const fn index(self) -> usize {
+        match self {
+            Self::Decode => 0,
+            Self::Long => 1,
+        }
+    }
+}
+
+/// A running sequence's place in the order of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) since: u64,
+    pub(super) share: Share,
+    pub(super) rank: Rank,
+    pub(super) id: SequenceId,
+    pub(super) client: ClientId,
+    /// Index into `running`.
+    pub(super) index: usize,
+}
+
+/// The turns of one client and share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group {
+    pub(super) share: Share,
+    /// Rows that the client has had.
+    pub(super) had: u64,
+    /// Its turns.
+    pub(super) first: usize,
+    /// Those that have not been considered: from `next` to `end`.
+    pub(super) next: usize,
+    pub(super) end: usize,
+}
+
+impl Turn {
+    /// Lower goes first: the longest wait, then decode forwards, then the lower rank, then the
+    /// earlier submission.
+    pub(super) fn key(&self) -> (u64, Share, Rank, SequenceId) {
+        (self.since, self.share, self.rank, self.id)
+    }
+}
