@@ -145,10 +145,15 @@ pub enum LoadError {
 /// Most characters of a text from a file that an error shows.
 const SHOWN: usize = 300;
 
-/// `text` on one line, cut after [`SHOWN`] characters: a file may hold any text of any length.
 fn clip(text: &str) -> String {
+    one_line(text, SHOWN)
+}
+
+/// `text` on one line, cut after `most` characters: a file may hold any text of any length.
+#[must_use]
+pub fn one_line(text: &str, most: usize) -> String {
     let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    let mut line: String = chars.by_ref().take(SHOWN).collect();
+    let mut line: String = chars.by_ref().take(most).collect();
     if chars.next().is_some() {
         line.push_str("...");
     }

@@ -32,7 +32,7 @@ mod weights;
 pub use arch::Family;
 pub use checkpoint::{Checkpoint, Survey};
 pub use device::{DeviceConfig, DeviceExecutor, DeviceMemory, DeviceModel, KvMemory, selftest};
-pub use error::{ForwardError, LoadError};
+pub use error::{ForwardError, LoadError, one_line};
 pub use executor::{ExecutorConfig, ModelExecutor};
 pub use files::Files;
 pub use filter::FilterWeights;

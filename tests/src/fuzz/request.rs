@@ -37,7 +37,8 @@ pub const TARGET: Target = Target {
     accepted: 20,
 };
 
-const PATHS: [&str; 5] = [
+/// The endpoints that read a JSON body.
+pub const PATHS: [&str; 5] = [
     "/v1/completions",
     "/v1/chat/completions",
     "/v1/diffusion/trace",

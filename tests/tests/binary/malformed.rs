@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use asynclane_tests::client::{Answer, Client, Connection};
+use asynclane_tests::fuzz::request::PATHS;
 use asynclane_tests::process::Server;
 use asynclane_tests::random::Random;
 use serde_json::{Value, json};
@@ -18,13 +19,6 @@ const WARM_UP: u64 = 1_000;
 const GROWTH_KIB: u64 = 4 << 10;
 /// Polls of the process until a waiting test fails.
 const MOST_LOOKS: usize = 1_000_000;
-const PATHS: [&str; 5] = [
-    "/v1/completions",
-    "/v1/chat/completions",
-    "/v1/diffusion/trace",
-    "/tokenize",
-    "/detokenize",
-];
 /// Values that are rarely valid.
 const VALUES: [&str; 16] = [
     "null",

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter, Result};
 use std::path::PathBuf;
 
+use model::one_line;
+
 /// The origin of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
@@ -50,7 +52,7 @@ pub struct Problem {
 impl Display for Problem {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> Result {
         let Self { origin, .. } = self;
-        let (key, what) = (clip(&self.key), clip(&self.what));
+        let [key, what] = [&self.key, &self.what].map(|text| one_line(text, SHOWN));
         match origin {
             Origin::Default => write!(formatter, "{key}: {what}"),
             // Line 0 stands for the whole file.
@@ -63,16 +65,6 @@ impl Display for Problem {
 
 /// Most characters of a key or a value's problem.
 const SHOWN: usize = 400;
-
-/// `text` on one line, cut after [`SHOWN`] characters: a value may be any text of any length.
-fn clip(text: &str) -> String {
-    let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    let mut line: String = chars.by_ref().take(SHOWN).collect();
-    if chars.next().is_some() {
-        line.push_str("...");
-    }
-    line
-}
 
 /// The origin by key; an absent key has its default.
 #[derive(Debug, Default)]

@@ -55,9 +55,9 @@
 //! - While clients share the engine, a client has at most A rows in a step, or one forward. A is
 //!   ⌈B / 4⌉. Beside clients that had all the rows they wanted in the last step, it is what the
 //!   largest of these had, but at least ⌈B / 32⌉ and at most ⌈B / 4⌉. Rows beyond A count in the
-//!   steps that follow. So beside a client that has all it wants, others have at most as many rows
-//!   as it has, or ⌈B / 32⌉, over any number of steps, and the rows of one forward. The limits are
-//!   lifted in a step in which no forward ran under them, so that every step has a batch.
+//!   steps that follow. So beside a client that has all it wants, each other client has at most as
+//!   many rows as it has, or ⌈B / 32⌉, over any number of steps, and the rows of one forward. The
+//!   limits are lifted in a step in which no forward ran under them, so that every step has a batch.
 //! - In what follows B is ⌈B / 32⌉ for forwards of the same client while clients share the engine,
 //!   and a forward of r rows that goes before counts as ⌈32 r / B⌉ steps more.
 //! - Let a decode forward of d rows wait behind O forwards, which have R' rows: the earlier ones of c,
@@ -253,7 +253,7 @@ impl Scheduler {
 
     /// The rows of a sequence if it is in this step; its forward is in `forward` then. The first one
     /// fits whatever its rows, so that every step has a batch. One that its client has no rows for
-    /// leaves the [`Deficit`] to the clients behind it.
+    /// leaves the [`Deficit`] to the clients after it.
     fn runs(&mut self, turn: Turn, forward: &mut ForwardPlan) -> Option<usize> {
         let is_long = turn.share == Share::Long;
         if is_long && self.deficit.is_closed() {

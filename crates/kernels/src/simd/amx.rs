@@ -82,7 +82,7 @@ impl TileSupport {
     /// The support of a processor that lists the unit or not, on a system that `permits` it or not.
     /// A hypervisor may list the unit and hide its state, so the list alone is not enough.
     #[cfg_attr(
-        not(all(target_arch = "x86_64", target_os = "linux")),
+        not(any(test, all(target_arch = "x86_64", target_os = "linux"))),
         expect(dead_code, reason = "only this system has a permission")
     )]
     fn decide(is_listed: bool, permits: impl FnOnce() -> bool) -> Self {

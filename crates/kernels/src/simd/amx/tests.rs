@@ -3,7 +3,7 @@
 use super::{Model, TileKernel, TileSupport, TileUnit, Tiles, WORDS, dispatch_tiles};
 use crate::gemm::tests::noise;
 
-/// Two rows of eight words, pairs of `bf16`.
+/// A word of two numbers, which `bf16` holds exactly.
 fn word(low: f32, high: f32) -> u32 {
     assert!(low.to_bits() & 0xFFFF == 0 && high.to_bits() & 0xFFFF == 0);
     high.to_bits() | low.to_bits() >> 16

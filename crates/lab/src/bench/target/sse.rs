@@ -11,7 +11,7 @@ pub struct Lines {
     buffer: Vec<u8>,
     /// Bytes of lines that were returned.
     read: usize,
-    /// Bytes that hold no end of a line behind `read`.
+    /// Bytes up to which no line ends after `read`.
     searched: usize,
 }
 
