@@ -14,9 +14,21 @@ const READY: &str = "ready on http://";
 /// The product's binary and the laboratory's.
 const BINARIES: [&str; 2] = ["asynclane", "asynclane-lab"];
 
-/// The served binary in the profile of this test.
+/// Names another served binary than that of this test's profile: one of the release profile, whose
+/// times are held as they are.
+const OTHER: &str = "SERVER_BINARY";
+
+/// The served binary: the one that the environment variable `SERVER_BINARY` names, else the one in
+/// the profile of this test.
 pub fn binary() -> PathBuf {
-    folder().join(BINARIES[0])
+    std::env::var_os(OTHER).map_or_else(|| folder().join(BINARIES[0]), PathBuf::from)
+}
+
+/// How many times longer than a release binary on an idle machine the served binary may take: more
+/// without optimization and beside other tests.
+pub fn patience() -> u32 {
+    let optimized = !cfg!(debug_assertions) || std::env::var_os(OTHER).is_some();
+    if optimized { 1 } else { 5 }
 }
 
 /// The folder with the binaries of this test's profile. They are built first if Cargo runs the test

@@ -26,7 +26,8 @@ pub struct Candidate {
     pub entropy: f32,
     /// Largest minus second largest logit after biases, `>= 0`.
     pub gap: f32,
-    /// Probability of the row's input token; edit rules compare it.
+    /// Probability of the token that the row asks for, its input token unless a verifier asks for
+    /// another; edit rules compare it.
     pub present: f64,
 }
 

@@ -2,7 +2,8 @@
 //
 // A row's context is split into partitions of PARTITION slots, always counted from slot 0. A block
 // processes one partition in chunks of CHUNK slots, and the partitions are combined in order. So a
-// row's operations depend only on its own query, its `visible_end` and the slots below it.
+// row's operations depend only on its own query and the slots that it sees. Every slot below the last
+// of them holds finite numbers.
 #pragma once
 #include "portable.h"
 
@@ -15,9 +16,22 @@ struct Tile {
     uint32_t row, rows;
     // Start of the page table.
     uint32_t pages;
-    // Maximum slots that one of the rows sees.
-    uint32_t visible_end;
+    // The first slot after all that one of the rows sees.
+    uint32_t reach;
+    // Not 0 if one of the rows does not see all slots below its reach.
+    uint32_t holes;
 };
+
+// The slots [begin, end) and, for every set bit b of `beyond`, slot end + b.
+struct Visible {
+    uint32_t begin, end, beyond[2];
+};
+
+DEVICE bool visible(const Visible& row, unsigned slot) {
+    if (slot < row.end) return slot >= row.begin;
+    unsigned bit = slot - row.end;
+    return bit < 64 && row.beyond[bit / 32] >> bit % 32 & 1;
+}
 
 struct Attend {
     // [r, h c].
@@ -31,8 +45,10 @@ struct Attend {
     float* sums;
     const Tile* tiles;
     const uint32_t* pages;
+    // [r]: the first slot after all that a row sees.
+    const uint32_t* reaches;
     // [r].
-    const uint32_t* visible_ends;
+    const Visible* visible;
     uint32_t heads, groups, c, page, partitions;
     // Scale of the scores, times log2 e.
     float scale;
@@ -59,10 +75,16 @@ template <int C> struct Folded {
     float out[C / 8][4] = {};
 };
 
+// What a warp's queries see: of each half the end, and the row if it may have holes, else null.
+struct Sight {
+    unsigned seen[2];
+    const Visible* rows[2];
+};
+
 // Processes the chunk that starts at `slot`: scores, weights, weighted values.
 template <int C>
 DEVICE void fold(Folded<C>& f, const Attend& a, const bf16* q, const bf16* keys, const bf16* values,
-                 unsigned slot, const unsigned (&seen)[2]) {
+                 unsigned slot, const Sight& sight) {
     unsigned lane = thread() % 32, first = thread() / 32 * 16;
     float s[CHUNK / 8][4] = {};
 #pragma unroll
@@ -85,7 +107,9 @@ DEVICE void fold(Folded<C>& f, const Attend& a, const bf16* q, const bf16* keys,
 #pragma unroll
             for (unsigned i = 0; i < 2; i++) {
                 float& score = s[j][2 * half + i];
-                bool sees = slot + j * 8 + lane % 4 * 2 + i < seen[half];
+                unsigned at = slot + j * 8 + lane % 4 * 2 + i;
+                bool sees = at < sight.seen[half];
+                if (sees && sight.rows[half]) sees = visible(*sight.rows[half], at);
                 score = sees ? score * a.scale : -INFINITY;
                 most = fmaxf(most, score);
             }
@@ -138,8 +162,8 @@ template <int C> DEVICE void attend_bf16(const Attend& a) {
     constexpr unsigned PIECES = C / 8;
     const Tile tile = a.tiles[block_x()];
     unsigned group = block_y(), partition = block_z(), begin = partition * PARTITION;
-    if (begin >= tile.visible_end) return;
-    unsigned end = begin + PARTITION < tile.visible_end ? begin + PARTITION : tile.visible_end;
+    if (begin >= tile.reach) return;
+    unsigned end = begin + PARTITION < tile.reach ? begin + PARTITION : tile.reach;
     unsigned share = a.heads / a.groups, queries = tile.rows * share;
     bf16* qs = reinterpret_cast<bf16*>(shared_memory());
     bf16* ks = qs + QUERIES * C;
@@ -168,11 +192,15 @@ template <int C> DEVICE void attend_bf16(const Attend& a) {
     };
     fetch(0, begin);
     copies_commit();
-    unsigned lane = thread() % 32, mine[2], seen[2];
+    unsigned lane = thread() % 32, mine[2];
+    Sight sight;
 #pragma unroll
     for (unsigned half = 0; half < 2; half++) {
         mine[half] = thread() / 32 * 16 + lane / 4 + 8 * half;
-        seen[half] = mine[half] < queries ? a.visible_ends[tile.row + mine[half] / share] : 0;
+        unsigned row = tile.row + mine[half] / share;
+        bool real = mine[half] < queries;
+        sight.seen[half] = real ? a.reaches[row] : 0;
+        sight.rows[half] = real && tile.holes ? a.visible + row : nullptr;
     }
     Folded<C> folded;
     unsigned steps = (end - begin + CHUNK - 1) / CHUNK;
@@ -182,7 +210,7 @@ template <int C> DEVICE void attend_bf16(const Attend& a) {
         copies_wait<1>();
         sync();
         unsigned at = step % 2 * CHUNK * C;
-        fold<C>(folded, a, qs, ks + at, vs + at, begin + step * CHUNK, seen);
+        fold<C>(folded, a, qs, ks + at, vs + at, begin + step * CHUNK, sight);
         sync();
     }
 #pragma unroll
@@ -214,8 +242,8 @@ KERNEL(attend_f32, Attend, 32) {
     unsigned begin = partition * PARTITION;
     unsigned row = block_y() / a.heads, head = block_y() % a.heads, group = head / share;
     if (row >= tile.rows) return;
-    unsigned visible_end = a.visible_ends[tile.row + row];
-    unsigned end = begin + PARTITION < visible_end ? begin + PARTITION : visible_end;
+    unsigned reach = a.reaches[tile.row + row];
+    unsigned end = begin + PARTITION < reach ? begin + PARTITION : reach;
     if (begin >= end) return;
     size_t query = size_t(tile.row + row) * a.heads + head;
     const float* q = static_cast<const float*>(a.q) + query * a.c;
@@ -224,6 +252,7 @@ KERNEL(attend_f32, Attend, 32) {
     float most = -INFINITY, sum = 0.0f, out[4] = {};
     for (unsigned first = begin; first < end; first += 32) {
         bool sees = first + lane < end;
+        if (sees && tile.holes) sees = visible(a.visible[tile.row + row], first + lane);
         size_t at = sees ? slot_at(a, tile, group, first + lane) : 0;
         float score = 0.0f;
         for (unsigned i = 0; sees && i < a.c; i++) score += q[i] * keys[at + i];
@@ -232,7 +261,9 @@ KERNEL(attend_f32, Attend, 32) {
         for (int lanes = 16; lanes > 0; lanes /= 2)
             highest = fmaxf(highest, shuffle_xor(highest, lanes));
         highest = fmaxf(highest, most);
-        float fade = exp2f(most - highest), weight = exp2f(score - highest);
+        // A row that has seen no slot yet has no largest score to subtract.
+        float base = highest == -INFINITY ? 0.0f : highest;
+        float fade = exp2f(most - base), weight = exp2f(score - base);
         most = highest;
         sum = sum * fade + warp_sum(weight);
         for (unsigned i = 0; i < 4; i++) out[i] *= fade;
@@ -257,7 +288,7 @@ struct Combine {
     // As written by [`Attend`].
     const float* partial;
     const float* sums;
-    const uint32_t* visible_ends;
+    const uint32_t* reaches;
     // [r], rows of `stride` elements.
     void* out;
     // The tiles, whose rows are consecutive. `rows` is the number of rows of the batch if these are
@@ -272,11 +303,12 @@ template <class T> DEVICE void combine(const Combine& a) {
     unsigned lane = thread() % 32, head = block_y() * (threads() / 32) + thread() / 32;
     unsigned row = a.tiles[0].row + block_x(), end = a.rows ? a.rows : a.tiles[a.count].row;
     if (head >= a.heads || row >= end) return;
-    unsigned count = (a.visible_ends[row] + PARTITION - 1) / PARTITION;
+    unsigned count = (a.reaches[row] + PARTITION - 1) / PARTITION;
     size_t query = size_t(block_x()) * a.heads + head;
     const float* sums = a.sums + query * a.partitions * 2;
     float most = -INFINITY, total = 0.0f;
     for (unsigned p = 0; p < count; p++) most = fmaxf(most, sums[2 * p]);
+    if (most == -INFINITY) count = 0;
     for (unsigned p = 0; p < count; p++) total += sums[2 * p + 1] * exp2f(sums[2 * p] - most);
     for (unsigned i = lane; i < a.c; i += 32) {
         float out = 0.0f;

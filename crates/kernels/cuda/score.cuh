@@ -6,7 +6,7 @@
 
 // Settings of a scored row.
 struct Scored {
-    // The row's input token.
+    // The token whose probability is wanted, usually the row's input token.
     uint32_t input;
     uint32_t position;
     // First word of its biases, three words each, and their number.

@@ -4,7 +4,7 @@
 //! `cargo run --release -p asynclane-kernels --example kernels [-- f32 | bf16 | int8]`: all dtypes
 //! or one.
 
-use asynclane_kernels::{AttentionSegment, Draw, PagedAttention, Pool, rms_norm};
+use asynclane_kernels::{AttentionSegment, Draw, PagedAttention, Pool, Visible, rms_norm};
 use asynclane_kernels::{Epilogue, Linear, Matrix, Team, WeightDtype, peak};
 use asynclane_kernels::{Scorer, ScorerRow, score};
 use candle_core::{Device, Result, Tensor};
@@ -106,7 +106,7 @@ fn attention(rows: usize, heads: usize, c: usize) -> Result<()> {
             pages: 0..pages.len() as u32,
         }],
         pages: &pages,
-        visible_ends: &vec![rows as u32; rows],
+        visible: &vec![Visible::prefix(rows as u32); rows],
         heads,
         scale: 0.1,
     };

@@ -1,10 +1,14 @@
 //! Ragged attention over paged keys and values.
 //!
 //! The context is processed in chunks of [`CHUNK`] slots, always counted from slot 0, with one
-//! running maximum and sum per row. A row's operations depend only on its own query, its `visible_end`
-//! and the slots below it.
+//! running maximum and sum per row. A row's operations depend only on its own query and the slots
+//! that it sees.
 
+mod seen;
 mod task;
+mod visible;
+
+pub use visible::Visible;
 
 use crate::cache::Pool;
 use crate::parallel::{self, Shared, filled};
@@ -32,7 +36,7 @@ pub struct AttentionSegment {
     pub pages: Range<u32>,
 }
 
-/// Attention of every row to the slots `[0, visible_end)` of its segment. Arguments: `q [r, w]` (query
+/// Attention of every row to the slots of its segment that it sees. Arguments: `q [r, w]` (query
 /// heads first, `w >= h * c`), key pool and value pool (see [`Pool`]). Result: `[r, h * c]`, zero for
 /// a row that sees no slots.
 pub struct PagedAttention<'a> {
@@ -40,8 +44,8 @@ pub struct PagedAttention<'a> {
     pub segments: &'a [AttentionSegment],
     /// Page tables of all segments.
     pub pages: &'a [u32],
-    /// Number of slots that each row sees, `[r]`.
-    pub visible_ends: &'a [u32],
+    /// The slots that each row sees, `[r]`.
+    pub visible: &'a [Visible],
     /// Number of query heads, a multiple of the pool's heads.
     pub heads: usize,
     /// Scale of the scores, `1 / sqrt(c)`.
@@ -117,17 +121,14 @@ impl PagedAttention<'_> {
             if let Some(page) = table.iter().find(|&&page| page as usize >= pages) {
                 bail!("paged-attention: page {page} is outside the pool of {pages} pages");
             }
-            let Some(visible_ends) = self.visible_ends.get(as_usize(&segment.rows)) else {
+            let Some(visible) = self.visible.get(as_usize(&segment.rows)) else {
                 bail!("paged-attention: rows {:?} are out of range", segment.rows);
             };
-            if visible_ends
-                .iter()
-                .any(|&v| v as usize > table.len() * page_size)
-            {
+            if visible.iter().any(|v| v.reach() > table.len() * page_size) {
                 bail!("paged-attention: a row sees more slots than its page table holds");
             }
         }
-        if next as usize != rows || self.visible_ends.len() != rows {
+        if next as usize != rows || self.visible.len() != rows {
             bail!("paged-attention: segments end at row {next} of {rows}");
         }
         Ok(())
@@ -188,12 +189,7 @@ impl View<'_> {
                 },
             );
         };
-        let seen = self
-            .op
-            .visible_ends
-            .iter()
-            .map(|&visible_end| visible_end as usize)
-            .sum::<usize>();
+        let seen = self.op.visible.iter().map(Visible::reach).sum::<usize>();
         if seen * self.op.heads * self.c < SERIAL_WORK {
             let mut scratch = new_scratch();
             tasks.into_iter().for_each(|task| run(&mut scratch, task));

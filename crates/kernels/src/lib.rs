@@ -24,7 +24,7 @@ mod simd;
 mod storage;
 mod sync;
 
-pub use attention::{AttentionSegment, PagedAttention};
+pub use attention::{AttentionSegment, PagedAttention, Visible};
 pub use cache::{CopyPages, Pool, WriteRows};
 pub use gather::AddRows;
 pub use linear::{Epilogue, Linear, Matrix};

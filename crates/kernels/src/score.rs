@@ -39,7 +39,7 @@ pub struct Draw {
 /// The scorer of one row of logits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScorerRow {
-    /// The row's input token.
+    /// The token whose probability is wanted, usually the row's input token.
     pub input: u32,
     /// The row's position, part of the noise's key.
     pub position: u32,
@@ -86,7 +86,7 @@ pub struct Scored {
     pub entropy: f64,
     /// Largest minus second largest logit, without the mask's.
     pub gap: f64,
-    /// Probability of the input token, 0 if it has no logit.
+    /// Probability of the token that the row asks for, 0 if it has no logit.
     pub present: f64,
 }
 

@@ -270,7 +270,7 @@ fn arrays<'a>(inputs: &'a Inputs, hosted: &'a [u32], vocab: usize) -> BatchArray
         tokens: &inputs.tokens,
         positions: &inputs.positions,
         slots: &inputs.slots,
-        visible_ends: &inputs.visible_ends,
+        visible: &inputs.visible,
         segments: &inputs.segments,
         pages: &inputs.pages,
         scored: &inputs.scored,

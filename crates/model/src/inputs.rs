@@ -1,6 +1,6 @@
 //! A batch flattened for the kernels, with all indices checked.
 
-use kernels::{AttentionSegment, Draw, LogitBias, ScorerRow};
+use kernels::{AttentionSegment, Draw, LogitBias, ScorerRow, Visible};
 use step::{Attention, Batch, Row, Segment, set_words};
 
 /// Exclusive upper bounds of a batch's indices.
@@ -24,7 +24,7 @@ pub(crate) struct Inputs {
     pub(crate) positions: Vec<u32>,
     /// Physical slots in the pool.
     pub(crate) slots: Vec<u32>,
-    pub(crate) visible_ends: Vec<u32>,
+    pub(crate) visible: Vec<Visible>,
     pub(crate) segments: Vec<AttentionSegment>,
     /// Page tables of all segments.
     pub(crate) pages: Vec<u32>,
@@ -93,19 +93,21 @@ impl Inputs {
     /// A single sequence on one page: row i has position i and slot i.
     pub(crate) fn alone(tokens: &[u32], attention: Attention) -> Self {
         let count = tokens.len() as u32;
-        let visible_end = |row: u32| match attention {
-            Attention::Full => count,
-            Attention::Blocks(length) => {
-                let block = row / length.max(1) + 1;
-                block.saturating_mul(length).min(count)
-            }
-            Attention::Causal => row + 1,
+        let visible = |row: u32| {
+            Visible::prefix(match attention {
+                Attention::Full => count,
+                Attention::Blocks(length) => {
+                    let block = row / length.max(1) + 1;
+                    block.saturating_mul(length).min(count)
+                }
+                Attention::Causal => row + 1,
+            })
         };
         Self {
             tokens: tokens.to_vec(),
             positions: (0..count).collect(),
             slots: (0..count).collect(),
-            visible_ends: (0..count).map(visible_end).collect(),
+            visible: (0..count).map(visible).collect(),
             segments: vec![AttentionSegment {
                 rows: 0..count,
                 pages: 0..1,
@@ -119,7 +121,7 @@ impl Inputs {
         self.tokens.clear();
         self.positions.clear();
         self.slots.clear();
-        self.visible_ends.clear();
+        self.visible.clear();
         self.segments.clear();
         self.pages.clear();
         self.scored.clear();
@@ -181,7 +183,12 @@ impl Inputs {
     ) -> Result<(), String> {
         let index = self.tokens.len();
         let slots = (last - first) * bounds.page_size;
-        let (slot, visible_end) = (row.slot.index(), row.visible_end.index());
+        let visible = Visible {
+            begin: row.begin.get(),
+            end: row.visible_end.get(),
+            beyond: row.beyond,
+        };
+        let (slot, reach) = (row.slot.index(), visible.reach());
         if row.token as usize >= bounds.tokens {
             return Err(format!(
                 "row {index}: token {} of {}",
@@ -194,9 +201,15 @@ impl Inputs {
                 row.position, bounds.positions
             ));
         }
-        if slot >= slots || visible_end > slots {
+        if row.ask as usize >= bounds.tokens {
             return Err(format!(
-                "row {index}: slot {slot}, {visible_end} visible, of {slots} slots"
+                "row {index}: asks for token {} of {}",
+                row.ask, bounds.tokens
+            ));
+        }
+        if slot >= slots || reach > slots {
+            return Err(format!(
+                "row {index}: slot {slot}, {reach} visible, of {slots} slots"
             ));
         }
         let page = self.pages[first + slot / bounds.page_size] as usize;
@@ -204,7 +217,7 @@ impl Inputs {
         self.positions.push(row.position.get());
         self.slots
             .push((page * bounds.page_size + slot % bounds.page_size) as u32);
-        self.visible_ends.push(row.visible_end.get());
+        self.visible.push(visible);
         if row.score.is_wanted() {
             let scorer = self
                 .scorer(row, bounds)
@@ -241,7 +254,7 @@ impl Inputs {
             return Err(format!("{tops} most probable tokens of {most}"));
         }
         Ok(ScorerRow {
-            input: row.token,
+            input: row.ask,
             position: row.position.get(),
             biases: row.biases.clone(),
             allowed: row.allowed,

@@ -67,13 +67,14 @@ fn check_row(
 ) -> Result<(), String> {
     let pages = u64::from(as_count(segment.pages.len()));
     let slots = pages * u64::from(spec.page_size);
-    if u64::from(row.slot.get()) >= slots || u64::from(row.visible_end.get()) > slots {
+    if u64::from(row.slot.get()) >= slots || u64::from(row.reach().get()) > slots {
         return Err(format!("the page table has {slots} slots"));
     }
     if row.position.get() >= spec.max_positions {
         return Err(format!("the model has {} positions", spec.max_positions));
     }
-    if row.token >= spec.vocab_size && row.token != spec.mask {
+    let unknown = |token| token >= spec.vocab_size && token != spec.mask;
+    if unknown(row.token) || unknown(row.ask) {
         return Err(format!("the model has {} tokens", spec.vocab_size));
     }
     if row.biases.end < row.biases.start || as_index(row.biases.end) > batch.biases.len() {
@@ -91,8 +92,15 @@ fn check_row(
     Ok(())
 }
 
-/// Checks that a row sees what weights of this kind were trained to see.
+/// Checks that a row sees what weights of this kind were trained to see. The slots beyond the range
+/// of a row are the caller's to choose, but for its own one, which it sees.
 fn check_attention(row: &Row, attention: Attention) -> Result<(), String> {
+    if attention != Attention::Full && row.beyond != 0 {
+        return match row.sees(row.slot) && row.visible_end <= row.slot {
+            true => Ok(()),
+            false => Err("a row with slots beyond its range sees its own slot there".to_owned()),
+        };
+    }
     match attention {
         Attention::Full => Ok(()),
         Attention::Causal if row.visible_end == row.slot.next() => Ok(()),

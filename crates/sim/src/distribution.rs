@@ -72,7 +72,7 @@ impl<'a> Distribution<'a> {
         }
     }
 
-    /// The candidate for a row at `position` that carried the token `present`; `None` if every
+    /// The candidate for a row at `position` that asks for the token `present`; `None` if every
     /// token is banned.
     pub(crate) fn candidate(
         &self,

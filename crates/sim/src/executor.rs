@@ -11,7 +11,7 @@ use step::{
 use crate::check::{check_shape, error};
 use crate::context::Context;
 use crate::hash::mix;
-use crate::kv::KvStore;
+use crate::kv::{KvStore, seen};
 use crate::law::{Proposed, Seen, TAIL, predicted, propose};
 use crate::text::HiddenText;
 use crate::{Fidelity, SimConfig, SimConfigError};
@@ -187,13 +187,14 @@ impl SimExecutor {
         let contents = self.kv.contents(rows, table);
         let mut filled = None;
         for row in rows.iter().filter(|row| row.score.is_wanted()) {
-            if filled != Some(row.visible_end) {
-                let known = self.kv.known(table, row.visible_end);
+            let visible = (row.begin, row.visible_end, row.beyond);
+            if filled != Some(visible) {
+                let known = self.kv.known(table, row);
                 self.context.fill(&self.text, known);
-                filled = Some(row.visible_end);
+                filled = Some(visible);
             }
             let own = mix(u64::from(row.position.get()), u64::from(row.token));
-            let content = mix(own, contents[row.visible_end.index()]);
+            let content = mix(own, seen(&contents, row));
             let (law, context) = (&self.config.law, &self.context);
             let seen = Seen {
                 row,
@@ -248,7 +249,7 @@ impl SimExecutor {
             distribution.restrict(&batch.allowed[as_index(set) * words..][..words]);
         }
         let candidate = distribution
-            .candidate(&segment.sampling, row.position, row.token)
+            .candidate(&segment.sampling, row.position, row.ask)
             .ok_or_else(|| {
                 ExecuteError(format!("{row:?}: biases and allowed set ban every token"))
             })?;

@@ -15,6 +15,9 @@ use crate::hash::mix;
 /// Content of a slot that was never written, where reading one is no error.
 const POISON: u64 = 0xDEAD_5107;
 
+/// The view of a row that saw no prefix of its slots.
+const NO_VIEW: (Slot, u64) = (Slot::new(u32::MAX), 0);
+
 /// The content of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
@@ -22,7 +25,8 @@ pub(crate) struct Record {
     pub position: Position,
     /// Content in the second layer.
     deep: u64,
-    /// End of the slots that its row saw, and the sum of their first-layer contents.
+    /// End of the slots that its row saw, and the sum of their first-layer contents. A row that
+    /// did not see a prefix has no such end: nobody shares its view.
     saw: (Slot, u64),
     /// Number of the sequence that wrote it; a page table gets a new number whenever its slots are
     /// rewritten from slot 0 on without a gap.
@@ -92,7 +96,7 @@ impl KvStore {
                 token: row.token,
                 position: row.position,
                 deep: 0,
-                saw: (Slot::new(u32::MAX), 0),
+                saw: NO_VIEW,
                 lineage,
                 pass,
             });
@@ -104,11 +108,14 @@ impl KvStore {
     pub(crate) fn deepen(&mut self, rows: &[Row], table: &[PageId]) {
         let sums = self.sums(rows, table, |record| shallow(record.position, record.token));
         for row in rows {
-            let sum = sums[row.visible_end.index()];
+            let sum = seen(&sums, row);
             let index = self.index(table, row.slot);
             if let Some(record) = &mut self.slots[index] {
                 record.deep = mix(shallow(row.position, row.token), sum);
-                record.saw = (row.visible_end, sum);
+                record.saw = match row.sees_prefix() {
+                    true => (row.visible_end, sum),
+                    false => NO_VIEW,
+                };
             }
         }
     }
@@ -118,32 +125,32 @@ impl KvStore {
         self.sums(rows, table, |record| record.deep)
     }
 
-    /// The known tokens in the slots `[0, end)` with their positions.
+    /// The known tokens in the slots that a row sees, with their positions.
     pub(crate) fn known(
         &self,
         table: &[PageId],
-        end: Slot,
+        row: &Row,
     ) -> impl Iterator<Item = (Position, TokenId)> {
         Slot::ZERO
-            .to(end)
+            .to(row.reach())
             .iter()
+            .filter(|slot| row.sees(*slot))
             .filter_map(move |slot| self.slots[self.index(table, slot)])
             .filter(|record| record.token != self.mask)
             .map(|record| (record.position, record.token))
     }
 
-    /// Checks that every slot that a segment sees was written by its sequence, or by another one
-    /// that had seen exactly the content of this table (a shared prefix), and that no position is
-    /// seen twice.
+    /// Checks that every slot in the reach of a segment was written by its sequence, or by another
+    /// one that had seen exactly the content of this table (a shared prefix), and that no position
+    /// is seen twice: by all rows that see a prefix together, and by each other row.
     ///
     /// # Errors
     /// The first slot that fails the check.
     pub(crate) fn check_reads(&self, batch: &Batch, segment: &Segment) -> Result<(), ExecuteError> {
         let (rows, table) = (batch.rows_of(segment), batch.table_of(segment));
         let sums = self.sums(rows, table, |record| shallow(record.position, record.token));
-        let mut seen = Vec::with_capacity(sums.len());
         let mut reader = None;
-        for slot in Slot::ZERO.to(visible_end(rows)) {
+        for slot in Slot::ZERO.to(reach(rows)) {
             let page = table[as_index(slot.block(self.page_size))];
             let Some(record) = self.slots[self.index(table, slot)] else {
                 return error(format!(
@@ -158,8 +165,23 @@ impl KvStore {
                     "slot {slot} ({page:?}) is read and is another sequence's"
                 ));
             }
-            seen.push((record.position, slot));
         }
+        let prefixes = rows.iter().filter(|row| row.sees_prefix());
+        let longest = prefixes.max_by_key(|row| row.visible_end);
+        let others = rows.iter().filter(|row| !row.sees_prefix());
+        longest
+            .into_iter()
+            .chain(others)
+            .try_for_each(|row| self.check_positions(row, table))
+    }
+
+    /// Checks that a row sees no position twice.
+    fn check_positions(&self, row: &Row, table: &[PageId]) -> Result<(), ExecuteError> {
+        let slots = Slot::ZERO.to(row.reach()).iter();
+        let mut seen: Vec<(Position, Slot)> = slots
+            .filter(|slot| row.sees(*slot))
+            .filter_map(|slot| Some((self.slots[self.index(table, slot)]?.position, slot)))
+            .collect();
         seen.sort_unstable();
         match seen.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             Some(&[(position, first), (_, second)]) => error(format!(
@@ -197,7 +219,7 @@ impl KvStore {
 
     fn sums(&self, rows: &[Row], table: &[PageId], content: fn(&Record) -> u64) -> Sums {
         let mut sum = 0u64;
-        let slots = Slot::ZERO.to(visible_end(rows)).iter().map(|slot| {
+        let slots = Slot::ZERO.to(reach(rows)).iter().map(|slot| {
             let record = &self.slots[self.index(table, slot)];
             sum = sum.wrapping_add(record.as_ref().map_or(POISON, content));
             sum
@@ -211,8 +233,19 @@ impl KvStore {
     }
 }
 
-/// End of the slots that any of the rows sees.
-fn visible_end(rows: &[Row]) -> Slot {
-    let ends = rows.iter().map(|row| row.visible_end);
-    ends.max().unwrap_or_default()
+/// End of the slots that any of the rows may see.
+fn reach(rows: &[Row]) -> Slot {
+    rows.iter().map(Row::reach).max().unwrap_or_default()
+}
+
+/// Sum over the slots that a row sees.
+pub(crate) fn seen(sums: &Sums, row: &Row) -> u64 {
+    let upto = |slot: Slot| sums[slot.index()];
+    let begin = row.begin.min(row.visible_end);
+    let range = upto(row.visible_end).wrapping_sub(upto(begin));
+    let beyond = row.visible_end.to(row.reach()).iter();
+    let beyond = beyond.filter(|slot| row.sees(*slot));
+    beyond.fold(range, |sum, slot| {
+        sum.wrapping_add(upto(slot.next()).wrapping_sub(upto(slot)))
+    })
 }

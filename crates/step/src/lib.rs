@@ -2,9 +2,9 @@
 //!
 //! A [`Batch`] consists of segments, one per page table, whose rows lie packed without padding. Per
 //! layer the
-//! executor first writes every row's K/V to its slot, then every row attends to the slots
-//! `[0, visible_end)` of its segment. `visible_end` alone expresses full, block-causal and causal
-//! attention: no mask tensor exists.
+//! executor first writes every row's K/V to its slot, then every row attends to the slots of its
+//! segment that [`Row::sees`] names. `visible_end` alone expresses full, block-causal and causal
+//! attention, `begin` adds windows, `beyond` trees and verifier rows: no mask tensor exists.
 #![deny(missing_docs)]
 
 use std::ops::Range;
@@ -60,15 +60,64 @@ pub struct Row {
     /// Slot of the segment's page table that this row's K/V is written to: slot `s` lies in
     /// the table's page `s / page_size` at index `s % page_size`.
     pub slot: Slot,
-    /// The row attends to the slots `[0, visible_end)` of its segment; its own slot need not be
-    /// among them.
+    /// First slot of the range that the row attends to; 0 but for layers with a window.
+    pub begin: Slot,
+    /// The row attends to the slots `[begin, visible_end)` of its segment; its own slot need not be
+    /// among them. Every slot below [`Row::reach`] was written, by this pass or an earlier one.
     pub visible_end: Slot,
+    /// For every set bit `b`, the row attends to slot `visible_end + b` too: the ancestors of a
+    /// node in a tree of up to 64 drafts, or the own slot of a verifier row (S2D2,
+    /// arXiv 2603.25702).
+    pub beyond: u64,
+    /// The token whose probability the candidate tells ([`Candidate::present`]); the row's own
+    /// token unless a verifier asks for another.
+    pub ask: TokenId,
     /// Whether a candidate is wanted.
     pub score: Score,
     /// Range of [`Batch::biases`] that apply to this row's logits, in order; rows may share a range.
     pub biases: Range<u32>,
     /// Number of a set of [`Batch::allowed`]; tokens outside it are banned. `None` allows all.
     pub allowed: Option<u32>,
+}
+
+impl Row {
+    /// A row that attends to the slots `[0, visible_end)` and is not scored.
+    pub const fn new(token: TokenId, position: Position, slot: Slot, visible_end: Slot) -> Self {
+        Self {
+            token,
+            position,
+            slot,
+            begin: Slot::ZERO,
+            visible_end,
+            beyond: 0,
+            ask: token,
+            score: Score::None,
+            biases: 0..0,
+            allowed: None,
+        }
+    }
+
+    /// Whether the row attends to a slot of its segment.
+    pub const fn sees(&self, slot: Slot) -> bool {
+        let (slot, end) = (slot.get(), self.visible_end.get());
+        if slot < end {
+            return slot >= self.begin.get();
+        }
+        let bit = slot - end;
+        bit < u64::BITS && self.beyond >> bit & 1 == 1
+    }
+
+    /// End of the slots that the row may attend to: the first slot after all that it sees, and
+    /// `visible_end` at least. Saturates at the largest slot.
+    pub const fn reach(&self) -> Slot {
+        let bits = u64::BITS - self.beyond.leading_zeros();
+        Slot::new(self.visible_end.get().saturating_add(bits))
+    }
+
+    /// Whether the row sees all slots below [`Row::reach`].
+    pub const fn sees_prefix(&self) -> bool {
+        self.begin.get() == 0 && self.beyond == 0
+    }
 }
 
 /// A change of one token's logit. A positive logit is divided by `repetition`, any other is

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use engine::decoding::{PRESET_NAMES, Registry};
+use decode::AttentionKind;
+use engine::decoding::{PRESET_NAMES, Registry, presets_for};
 use lab::problems::{Split, Task, generate};
 use serde_json::{Value, json};
+use step::Attention;
 
 use super::KEYS;
 use crate::fuzz::{drive, mutate::Mutator};
@@ -151,9 +153,9 @@ impl Asks {
         }
     }
 
-    /// Every decoder that valid requests name.
-    pub fn decoders(&self) -> &[Vec<&'static str>] {
-        &self.decoders
+    /// Every decoder that valid requests name and that suits the weights of the demo model.
+    pub fn suitable(&self) -> impl Iterator<Item = &Vec<&'static str>> {
+        self.decoders.iter().filter(|decoder| suits(decoder))
     }
 
     /// A valid request to an endpoint.
@@ -222,6 +224,29 @@ fn decoders() -> Vec<Vec<&'static str>> {
         }
     }
     all
+}
+
+/// Whether a decoder suits weights with full attention that were not trained to edit.
+fn suits(decoder: &[&str]) -> bool {
+    let full = AttentionKind::Full;
+    let registry = Registry::builtin();
+    let &[schedule, commit, cache] = decoder else {
+        let mut presets = presets_for(Attention::Full);
+        return presets.any(|preset| [preset.name] == decoder);
+    };
+    let schedules = registry.schedules().iter();
+    let commits = registry.commits().iter();
+    let caches = registry.caches().iter();
+    schedules
+        .filter(|of| of.name == schedule)
+        .all(|of| of.attention.contains(&full))
+        && commits
+            .filter(|of| of.name == commit)
+            .all(|of| of.requires.attention.contains(&full))
+        && caches
+            .filter(|of| of.name == cache)
+            .all(|of| of.attention.contains(&full))
+        && commit != "edit"
 }
 
 /// Sets a field to a valid value.

@@ -157,7 +157,8 @@ fn the_second_signal_ends_a_process_whose_engine_hangs() {
     until("a step", || age() > 0.0);
     server.signal("TERM");
     until("the drain", || {
-        client.get("/ready").error()["code"] == "shutting_down"
+        // Ready until the process has seen the signal.
+        client.get("/ready").json()["error"]["code"] == "shutting_down"
     });
     server.signal("TERM");
     let (status, log, time) = ended(server);

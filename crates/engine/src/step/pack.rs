@@ -204,13 +204,13 @@ impl Packer<'_> {
         });
         let token = sequence.token(of.place, scoring.guesses);
         let mut row = Row {
-            token: token.unwrap_or(self.mask),
-            position: sequence.position_of(of.place),
-            slot: of.slot,
-            visible_end: of.visible_end,
-            score: Score::None,
             biases: scoring.plain.clone(),
-            allowed: None,
+            ..Row::new(
+                token.unwrap_or(self.mask),
+                sequence.position_of(of.place),
+                of.slot,
+                of.visible_end,
+            )
         };
         if let (Some(role), Some(offset)) = (scorer, offset) {
             let allowed = scoring.allowed.filter(|(frontier, _)| *frontier == offset);

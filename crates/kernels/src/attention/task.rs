@@ -3,7 +3,8 @@
 //! Keys and values are read in place. A chunk is copied into an order for vector loads only if the
 //! slots of a page are not a multiple of a vector, or a head is not a multiple of a panel.
 
-use super::{CHUNK, View, as_usize};
+use super::seen::Seen;
+use super::{CHUNK, View, Visible, as_usize};
 use crate::simd::dot::{Columns, RowPointer};
 use crate::simd::tile::{Tile, by_height};
 use crate::simd::{Kernel, MAX_LANES, Simd, math};
@@ -74,11 +75,8 @@ impl Kernel for Task<'_> {
     fn run<S: Simd>(mut self, s: S) {
         self.load_queries(2 * S::LANES);
         let queries = self.rows.len() * self.share();
-        let rows = &self.view.op.visible_ends[self.rows.clone()];
-        let end = rows
-            .iter()
-            .max()
-            .map_or(0, |&visible_end| visible_end as usize);
+        let rows = &self.view.op.visible[self.rows.clone()];
+        let end = rows.iter().map(Visible::reach).max().unwrap_or(0);
         for start in (0..end).step_by(CHUNK) {
             let slots = start..(start + CHUNK).min(end);
             self.find_keys(S::LANES, slots.clone());
@@ -100,11 +98,10 @@ impl Task<'_> {
         self.view.op.heads / self.view.groups
     }
 
-    /// Number of slots that a query sees in the chunk that starts at `start`.
-    fn seen(&self, query: usize, start: usize) -> usize {
+    /// What a query sees of the chunk that starts at slot `start`.
+    fn seen(&self, query: usize, start: usize) -> Seen {
         let row = self.rows.start + query / self.share();
-        let visible_end = self.view.op.visible_ends[row] as usize;
-        visible_end.saturating_sub(start).min(CHUNK)
+        Seen::of(self.view.op.visible[row], start)
     }
 
     fn load_queries(&mut self, panel: usize) {
@@ -215,11 +212,11 @@ impl Task<'_> {
     #[inline(always)]
     fn fold<S: Simd, const R: usize>(&mut self, s: S, query: usize, slots: Range<usize>) {
         let (c, panel) = (self.view.c, 2 * S::LANES);
-        let mut seen = [0; R];
+        let mut seen = [Seen::default(); R];
         for (r, seen) in seen.iter_mut().enumerate() {
             *seen = self.seen(query + r, slots.start);
         }
-        let most = seen.iter().copied().max().unwrap_or(0);
+        let most = seen.iter().map(|seen| seen.end).max().unwrap_or(0);
         for i in 0..most.div_ceil(panel) {
             let mut tile = Tile::<S, R>::zero(s);
             let q = &self.scratch.q[query * c..(query + R) * c];
@@ -249,7 +246,8 @@ impl Task<'_> {
     /// Converts the scores of row `r` of the tile to weights. Returns the factor that rescales the
     /// query's previous result.
     #[inline(always)]
-    fn weigh<S: Simd>(&mut self, s: S, r: usize, query: usize, seen: usize) -> f32 {
+    fn weigh<S: Simd>(&mut self, s: S, r: usize, query: usize, of: Seen) -> f32 {
+        let seen = of.end;
         if seen == 0 {
             return 1.0;
         }
@@ -258,6 +256,7 @@ impl Task<'_> {
         let last = (seen - 1) / S::LANES * S::LANES;
         let end = last + S::LANES;
         p[seen..end].fill(f32::NEG_INFINITY);
+        of.hide(p, f32::NEG_INFINITY);
         let mut largest = s.splat(f32::NEG_INFINITY);
         for i in (0..end).step_by(S::LANES) {
             // SAFETY: i + LANES <= end <= CHUNK.
@@ -278,6 +277,8 @@ impl Task<'_> {
             }
         }
         p[seen..end].fill(0.0);
+        // A hidden slot of an earlier vector has added less than any sum can hold.
+        of.hide(p, 0.0);
         // SAFETY: as above.
         total = s.add(total, unsafe { s.load(p.as_ptr().add(last)) });
         let mut factors = [1.0; MAX_LANES];
@@ -299,7 +300,7 @@ impl Task<'_> {
         s: S,
         at: ValuePanel,
         factors: [f32; R],
-        seen: [usize; R],
+        seen: [Seen; R],
     ) {
         let ValuePanel { i, row: query } = at;
         let panel = 2 * S::LANES;
@@ -311,15 +312,17 @@ impl Task<'_> {
                 *sum = s.mul(*sum, s.splat(factor));
             }
         }
-        let common = seen.iter().copied().min().unwrap_or(0);
+        let common = seen.iter().map(Seen::prefix).min().unwrap_or(0);
         self.add_values(s, &mut tile, ValuePanel { i, row: 0 }, 0..common);
         // Rows that see more slots continue separately, in the same order of slots.
-        for (r, &seen) in seen.iter().enumerate() {
-            if seen > common {
+        for (r, seen) in seen.iter().enumerate() {
+            if seen.end > common {
                 let mut row = Tile::<S, 1> {
                     sums: [tile.sums[r]],
                 };
-                self.add_values(s, &mut row, ValuePanel { i, row: r }, common..seen);
+                for run in seen.runs(common) {
+                    self.add_values(s, &mut row, ValuePanel { i, row: r }, run);
+                }
                 tile.sums[r] = row.sums[0];
             }
         }

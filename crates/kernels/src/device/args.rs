@@ -80,7 +80,8 @@ pub(super) struct Attend {
     pub(super) sums: u64,
     pub(super) tiles: u64,
     pub(super) pages: u64,
-    pub(super) visible_ends: u64,
+    pub(super) reaches: u64,
+    pub(super) visible: u64,
     pub(super) heads: u32,
     pub(super) groups: u32,
     pub(super) c: u32,
@@ -94,7 +95,7 @@ pub(super) struct Attend {
 pub(super) struct Combine {
     pub(super) partial: u64,
     pub(super) sums: u64,
-    pub(super) visible_ends: u64,
+    pub(super) reaches: u64,
     pub(super) out: u64,
     pub(super) tiles: u64,
     pub(super) count: u32,

@@ -178,8 +178,8 @@ pub struct AttentionSizes {
     pub groups: usize,
     /// Head width `c`.
     pub head_width: usize,
-    /// Maximum slots that a row sees.
-    pub visible_end: usize,
+    /// The first slot after all that any row sees.
+    pub reach: usize,
 }
 
 impl AttentionSizes {
@@ -190,7 +190,7 @@ impl AttentionSizes {
 
     /// Partial results of one row: one per head and partition.
     fn row(&self) -> usize {
-        let partitions = self.visible_end.div_ceil(PARTITION).max(1);
+        let partitions = self.reach.div_ceil(PARTITION).max(1);
         self.heads.saturating_mul(partitions)
     }
 
@@ -236,7 +236,7 @@ impl AttentionScratch {
     }
 
     /// Overwrites `out [r, h c]`, padded, with the attention of every row of the batch: `q [r, h c]`
-    /// to the slots `[0, visible_end)` of its segment in a layer of the pool. Rows are processed in
+    /// to the slots of its segment that it sees in a layer of the pool. Rows are processed in
     /// several runs if the partial results of all rows would take too much memory.
     ///
     /// # Errors
@@ -258,7 +258,7 @@ impl AttentionScratch {
             heads,
             groups: sizes.groups,
             head_width: c,
-            visible_end: shape.visible_end,
+            reach: shape.reach,
         };
         let [partial, sums] = needed.bytes();
         let device = pool.device();
@@ -273,18 +273,19 @@ impl AttentionScratch {
             sums,
             tiles: 0,
             pages: batch.address(Section::Words, 0)?,
-            visible_ends: batch.address(Section::VisibleEnds, 0)?,
+            reaches: batch.address(Section::Reaches, 0)?,
+            visible: batch.address(Section::Visible, 0)?,
             heads: heads as u32,
             groups: sizes.groups as u32,
             c: c as u32,
             page: sizes.page as u32,
-            partitions: shape.visible_end.div_ceil(PARTITION) as u32,
+            partitions: shape.reach.div_ceil(PARTITION) as u32,
             scale: (std::f64::consts::LOG2_E / (c as f64).sqrt()) as f32,
         };
         let combine = args::Combine {
             partial,
             sums,
-            visible_ends: attend.visible_ends,
+            reaches: attend.reaches,
             out: out.checked(shape.rows, heads * c, sizes.precision)?,
             tiles: 0,
             count: 0,
@@ -367,22 +368,22 @@ mod tests {
 
     #[test]
     fn scratch_memory_grows_with_rows_and_contexts_up_to_its_limit() {
-        let sizes = |rows, visible_end| AttentionSizes {
+        let sizes = |rows, reach| AttentionSizes {
             rows,
             heads: 32,
             groups: 8,
             head_width: 128,
-            visible_end,
+            reach,
         };
         let sum = |sizes: AttentionSizes| sizes.bytes().iter().sum::<usize>();
         let mut last = 0;
-        for visible_end in (0..20).map(|i| 512 << i) {
-            let (few, many) = (sizes(64, visible_end), sizes(1 << 20, visible_end));
-            assert!(sum(few) <= sum(many) && last <= sum(many), "{visible_end}");
+        for reach in (0..20).map(|i| 512 << i) {
+            let (few, many) = (sizes(64, reach), sizes(1 << 20, reach));
+            assert!(sum(few) <= sum(many) && last <= sum(many), "{reach}");
             let one = many.row() * many.tile() * 130 * 4;
-            assert!(sum(many) <= one.max(MOST_BYTES), "{visible_end}");
+            assert!(sum(many) <= one.max(MOST_BYTES), "{reach}");
             // The tiles processed at a time fit.
-            assert!(many.tiles() * one <= sum(many).max(one), "{visible_end}");
+            assert!(many.tiles() * one <= sum(many).max(one), "{reach}");
             last = sum(many);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::array::Buffer;
 use super::{Device, Result, refuse};
-use crate::attention::AttentionSegment;
+use crate::attention::{AttentionSegment, Visible};
 use crate::score::{Draw, LogitBias, ScorerRow};
 
 /// A batch on the host, with one entry per row unless noted otherwise.
@@ -14,8 +14,8 @@ pub struct BatchArrays<'a> {
     pub positions: &'a [u32],
     /// Physical slots.
     pub slots: &'a [u32],
-    /// Number of slots that each row sees.
-    pub visible_ends: &'a [u32],
+    /// The slots that each row sees.
+    pub visible: &'a [Visible],
     /// The segments, covering all rows.
     pub segments: &'a [AttentionSegment],
     /// Page tables of all segments.
@@ -68,8 +68,8 @@ pub struct BatchShape {
     pub scored: usize,
     /// Number of attention tiles with padding.
     pub tiles: usize,
-    /// Maximum slots that a row sees.
-    pub visible_end: usize,
+    /// The first slot after all that any row sees.
+    pub reach: usize,
     /// Maximum rows of a tile.
     pub tallest: usize,
     /// Rows are padded to a multiple of this.
@@ -79,8 +79,8 @@ pub struct BatchShape {
 impl BatchShape {
     /// The longest context of a padded batch, rounded up.
     #[must_use]
-    pub fn context(visible_end: usize) -> usize {
-        visible_end.max(FEWEST_SLOTS).next_power_of_two()
+    pub fn context(reach: usize) -> usize {
+        reach.max(FEWEST_SLOTS).next_power_of_two()
     }
 }
 
@@ -101,7 +101,7 @@ pub struct DeviceBatch {
     buffer: Option<Buffer>,
     words: Vec<u32>,
     bytes: Vec<u8>,
-    sections: [WordRange; 10],
+    sections: [WordRange; 11],
     shape: BatchShape,
 }
 
@@ -111,7 +111,8 @@ pub(super) enum Section {
     Tokens,
     Positions,
     Slots,
-    VisibleEnds,
+    Reaches,
+    Visible,
     Scored,
     Scorers,
     Tiles,
@@ -122,7 +123,7 @@ pub(super) enum Section {
 }
 
 /// Words of a tile, of a scored row's settings, and of a bias.
-pub(super) const TILE_WORDS: usize = 4;
+pub(super) const TILE_WORDS: usize = 5;
 pub(super) const SCORER_WORDS: usize = 9;
 const BIAS_WORDS: usize = 3;
 /// Marks an absent number; `NONE` of the kernels.
@@ -146,17 +147,13 @@ impl DeviceBatch {
         check(arrays, limits)?;
         self.words.clear();
         let pad = limits.pad.max(1);
-        let visible_end = arrays
-            .visible_ends
-            .iter()
-            .max()
-            .map_or(0, |&most| most as usize);
+        let reach = arrays.visible.iter().map(Visible::reach).max().unwrap_or(0);
         self.shape = BatchShape {
             rows: arrays.tokens.len().next_multiple_of(pad),
             scored: arrays.scored.len().next_multiple_of(pad),
-            visible_end: match pad {
-                1 => visible_end,
-                _ => BatchShape::context(visible_end),
+            reach: match pad {
+                1 => reach,
+                _ => BatchShape::context(reach),
             },
             pad,
             ..BatchShape::default()
@@ -166,13 +163,13 @@ impl DeviceBatch {
             (Section::Tokens, arrays.tokens, 0),
             (Section::Positions, arrays.positions, 0),
             (Section::Slots, arrays.slots, NONE),
-            (Section::VisibleEnds, arrays.visible_ends, 0),
         ] {
             self.put(section, |to| {
                 to.extend_from_slice(words);
                 to.extend(std::iter::repeat_n(padding, rows - words.len()));
             });
         }
+        self.put_visible(arrays);
         self.put_scored(arrays);
         self.put_tiles(arrays, limits);
         self.put(Section::Words, |to| {
@@ -187,6 +184,20 @@ impl DeviceBatch {
             to.extend(arrays.copies.iter().flat_map(|&(from, into)| [from, into]));
         });
         self.send(device)
+    }
+
+    fn put_visible(&mut self, arrays: &BatchArrays<'_>) {
+        let padding = self.shape.rows - arrays.visible.len();
+        let padded = || {
+            let idle = std::iter::repeat_n(Visible::default(), padding);
+            arrays.visible.iter().copied().chain(idle)
+        };
+        self.put(Section::Reaches, |to| {
+            to.extend(padded().map(|row| row.reach() as u32));
+        });
+        self.put(Section::Visible, |to| {
+            to.extend(padded().flat_map(Visible::words));
+        });
     }
 
     fn put_scored(&mut self, arrays: &BatchArrays<'_>) {
@@ -232,9 +243,10 @@ impl DeviceBatch {
                 let (from, end) = (segment.rows.start as usize, segment.rows.end as usize);
                 for row in (from..end).step_by(limits.tile.max(1)) {
                     let rows = limits.tile.min(end - row);
-                    let seen = arrays.visible_ends[row..row + rows].iter().max();
-                    let seen = seen.copied().unwrap_or(0);
-                    to.extend([row as u32, rows as u32, segment.pages.start, seen]);
+                    let visible = &arrays.visible[row..row + rows];
+                    let reach = visible.iter().map(Visible::reach).max().unwrap_or(0) as u32;
+                    let holes = u32::from(!visible.iter().all(Visible::is_prefix));
+                    to.extend([row as u32, rows as u32, segment.pages.start, reach, holes]);
                     tallest = tallest.max(rows);
                     tiles += 1;
                 }
@@ -242,7 +254,7 @@ impl DeviceBatch {
             if padded {
                 let all = tiles.next_power_of_two();
                 // Idle tiles start at the end of the rows, so that the rows of tiles are contiguous.
-                let idle = [arrays.tokens.len() as u32, 0, 0, 0];
+                let idle = [arrays.tokens.len() as u32, 0, 0, 0, 0];
                 to.extend(std::iter::repeat_n(idle, all - tiles).flatten());
                 tiles = all;
                 tallest = limits.tile;
@@ -306,8 +318,9 @@ impl DeviceBatch {
 /// Checks that all indices are in bounds.
 fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
     let rows = arrays.tokens.len();
-    let lengths = [arrays.positions, arrays.slots, arrays.visible_ends].map(<[u32]>::len);
-    if lengths != [rows; 3] || arrays.scored.len() != arrays.scorers.len() {
+    let lengths = [arrays.positions, arrays.slots].map(<[u32]>::len);
+    let lengths = (lengths, arrays.visible.len());
+    if lengths != ([rows; 2], rows) || arrays.scored.len() != arrays.scorers.len() {
         return refuse(format!("arrays of {lengths:?} entries for {rows} rows"));
     }
     let pages = arrays.copies.iter().flat_map(|&(from, to)| [from, to]);
@@ -352,15 +365,14 @@ fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
     for segment in arrays.segments {
         let (from, end) = (segment.rows.start as usize, segment.rows.end as usize);
         let table = segment.pages.start as usize..segment.pages.end as usize;
-        let (Some(visible_ends), Some(table)) =
-            (arrays.visible_ends.get(from..end), arrays.pages.get(table))
+        let (Some(visible), Some(table)) = (arrays.visible.get(from..end), arrays.pages.get(table))
         else {
             return refuse("a segment's rows or pages are out of range");
         };
         if from != next
-            || visible_ends
+            || visible
                 .iter()
-                .any(|&seen| seen as usize > table.len() * limits.page)
+                .any(|row| row.reach() > table.len() * limits.page)
         {
             return refuse(
                 "segments are not contiguous, or a row sees more slots than its pages have",

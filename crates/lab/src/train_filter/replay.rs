@@ -80,18 +80,18 @@ impl<'a> Replay<'a> {
                 None => prompt[position],
                 Some(offset) => self.canvas[offset].unwrap_or(mask),
             };
+            let at = as_count(position);
             Row {
-                token,
-                position: Position::new(as_count(position)),
-                slot: Slot::new(as_count(position)),
-                visible_end: Slot::new(as_count(end)),
-                score: if scored.contains(&position) {
-                    Score::Candidate
-                } else {
-                    Score::None
+                score: match scored.contains(&position) {
+                    true => Score::Candidate,
+                    false => Score::None,
                 },
-                biases: 0..0,
-                allowed: None,
+                ..Row::new(
+                    token,
+                    Position::new(at),
+                    Slot::new(at),
+                    Slot::new(as_count(end)),
+                )
             }
         }));
         let pages = (end as u32).div_ceil(page_size);

@@ -17,13 +17,13 @@ pub fn batch(sequences: u32, rows: u32, context: u32) -> Batch {
     let mut batch = Batch::default();
     for sequence in 0..sequences {
         batch.rows.extend((context - rows..context).map(|i| Row {
-            token: 6 + (i * 7 + sequence) % 900,
-            position: Position::new(i),
-            slot: Slot::new(i),
-            visible_end: Slot::new(context),
             score: Score::Candidate,
-            biases: 0..0,
-            allowed: None,
+            ..Row::new(
+                6 + (i * 7 + sequence) % 900,
+                Position::new(i),
+                Slot::new(i),
+                Slot::new(context),
+            )
         }));
         batch
             .pages

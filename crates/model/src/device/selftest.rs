@@ -143,13 +143,13 @@ fn batch(lengths: &[u32]) -> Batch {
         batch.pages.extend((page..page + count).rev().map(PageId));
         page += count;
         batch.rows.extend((0..length).map(|i| Row {
-            token: (i * 7919 + i * i * 31) % VOCAB,
-            position: Position::new(i),
-            slot: Slot::new(i),
-            visible_end: Slot::new(length),
             score: Score::Candidate,
-            biases: 0..0,
-            allowed: None,
+            ..Row::new(
+                (i * 7919 + i * i * 31) % VOCAB,
+                Position::new(i),
+                Slot::new(i),
+                Slot::new(length),
+            )
         }));
         batch.segments.push(Segment {
             rows: row..row + length,

@@ -14,7 +14,7 @@ use kernels::device::{
     AttentionSizes, BatchArrays, BatchLimits, BatchShape, Device, DeviceBatch, DeviceError,
     DeviceScores, Precision,
 };
-use kernels::{AttentionSegment, Draw, LogitBias, ScorerRow};
+use kernels::{AttentionSegment, Draw, LogitBias, ScorerRow, Visible};
 
 /// Row counts are padded to a multiple of this: the height of a matrix product's tile, which is
 /// computed anyway.
@@ -149,7 +149,7 @@ impl Step {
             heads: info.heads,
             groups: info.groups,
             head_width: info.head_width,
-            visible_end: BatchShape::context(self.positions),
+            reach: BatchShape::context(self.positions),
         }
     }
 
@@ -205,12 +205,12 @@ impl Step {
         )
     }
 
-    /// Words of the largest batch: per row four for the row, one if it is scored, nine for its
-    /// scorer, one if the host scores it, and four for its tile.
+    /// Words of the largest batch: per row eight for the row, one if it is scored, nine for
+    /// its scorer, one if the host scores it, and five for its tile.
     fn words(&self, info: &ModelInfo) -> usize {
         let (biases, allowed) = self.lists(info);
-        let rows = self.rows.saturating_mul(4 + 1 + 9 + 1);
-        rows.saturating_add(grown(self.rows).saturating_mul(4))
+        let rows = self.rows.saturating_mul(8 + 1 + 9 + 1);
+        rows.saturating_add(grown(self.rows).saturating_mul(5))
             .saturating_add(self.pages)
             .saturating_add(biases.saturating_mul(3))
             .saturating_add(allowed)
@@ -248,7 +248,7 @@ impl Step {
             tokens: &rows,
             positions: &rows,
             slots: &rows,
-            visible_ends: &rows,
+            visible: &vec![Visible::default(); self.rows],
             segments: &[AttentionSegment {
                 rows: 0..self.rows as u32,
                 pages: 0..0,
@@ -349,7 +349,7 @@ mod tests {
                 heads: 32,
                 groups: 32,
                 head_width: 128,
-                visible_end: length,
+                reach: length,
             };
             sizes.bytes().iter().sum::<usize>() >> 20
         };

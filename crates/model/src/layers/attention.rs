@@ -117,7 +117,7 @@ impl Attention {
         let op = PagedAttention {
             segments: &inputs.segments,
             pages: &inputs.pages,
-            visible_ends: &inputs.visible_ends,
+            visible: &inputs.visible,
             heads: *heads,
             scale: 1.0 / (*head_width as f32).sqrt(),
         };

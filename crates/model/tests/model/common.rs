@@ -256,20 +256,23 @@ pub fn load(files: BTreeMap<String, Vec<u8>>) -> Result<Model, LoadError> {
     Model::load(Checkpoint::open(&Files::memory(files))?)
 }
 
-/// The reference: each row of one sequence attends to the first `visible_ends[row]` rows. Plain loops in
-/// f64, written from the architecture's definition. Returns logits `[rows, vocab]`.
-#[expect(
-    clippy::too_many_lines,
-    reason = "a whole forward pass in the order of its equations"
-)]
+/// [`reference_over`] rows at positions from 0 on; each attends to the first `visible_ends[row]` rows.
 pub fn reference(tiny: &Tiny, tokens: &[u32], visible_ends: &[usize]) -> Vec<Vec<f64>> {
+    let rows: Vec<_> = tokens.iter().copied().zip(0..).collect();
+    let seen: Vec<Vec<usize>> = visible_ends.iter().map(|&end| (0..end).collect()).collect();
+    reference_over(tiny, &rows, &seen)
+}
+
+/// The reference: each row of one sequence, a token and its position, attends to the rows `seen[row]`.
+/// Plain loops in f64, written from the architecture's definition. Returns logits `[rows, vocab]`.
+pub fn reference_over(tiny: &Tiny, rows: &[(u32, usize)], seen: &[Vec<usize>]) -> Vec<Vec<f64>> {
     let s = Sizes::of(&tiny.config);
     let theta = tiny.config["rope_theta"].as_f64().unwrap();
     let t = "model.transformer";
     let embed = matrix(tiny, &format!("{t}.wte"));
-    let mut x: Vec<Vec<f64>> = tokens
+    let mut x: Vec<Vec<f64>> = rows
         .iter()
-        .map(|&id| embed[id as usize].clone())
+        .map(|&(id, _)| embed[id as usize].clone())
         .collect();
     for i in 0..s.layers {
         let b = format!("{t}.blocks.{i}");
@@ -284,29 +287,25 @@ pub fn reference(tiny: &Tiny, tokens: &[u32], visible_ends: &[usize]) -> Vec<Vec
                 .collect()
         };
         let (mut q, mut k, v) = (project("q_proj"), project("k_proj"), project("v_proj"));
-        for row in 0..tokens.len() {
-            q[row]
-                .chunks_mut(s.c)
-                .for_each(|head| rotate(head, row, theta));
-            k[row]
-                .chunks_mut(s.c)
-                .for_each(|head| rotate(head, row, theta));
+        for (row, &(_, position)) in rows.iter().enumerate() {
+            for heads in [&mut q[row], &mut k[row]] {
+                let heads = heads.chunks_mut(s.c);
+                heads.for_each(|head| rotate(head, position, theta));
+            }
         }
-        for row in 0..tokens.len() {
+        for row in 0..rows.len() {
             let mut mixed = Vec::new();
             for head in 0..s.heads {
                 let group = head / (s.heads / s.groups);
                 let q = &q[row][head * s.c..(head + 1) * s.c];
-                let seen = &k[..visible_ends[row]];
-                let weights: Vec<f64> = seen
-                    .iter()
-                    .map(|k| {
-                        (dot(q, &k[group * s.c..(group + 1) * s.c]) / (s.c as f64).sqrt()).exp()
-                    })
-                    .collect();
+                let part = group * s.c..(group + 1) * s.c;
+                let weight =
+                    |&row: &usize| (dot(q, &k[row][part.clone()]) / (s.c as f64).sqrt()).exp();
+                let weights: Vec<f64> = seen[row].iter().map(weight).collect();
                 let total: f64 = weights.iter().sum();
-                for j in group * s.c..(group + 1) * s.c {
-                    let value: f64 = weights.iter().zip(&v).map(|(w, v)| w * v[j]).sum();
+                for j in part {
+                    let values = weights.iter().zip(&seen[row]);
+                    let value: f64 = values.map(|(w, &row)| w * v[row][j]).sum();
                     mixed.push(value / total);
                 }
             }
@@ -386,13 +385,13 @@ fn add(x: &mut [f64], y: &[f64]) {
 /// A row whose slot is its position, scored.
 pub fn row(token: u32, position: u32, visible_end: u32) -> Row {
     Row {
-        token,
-        position: Position::new(position),
-        slot: Slot::new(position),
-        visible_end: Slot::new(visible_end),
         score: Score::Candidate,
-        biases: 0..0,
-        allowed: None,
+        ..Row::new(
+            token,
+            Position::new(position),
+            Slot::new(position),
+            Slot::new(visible_end),
+        )
     }
 }
 

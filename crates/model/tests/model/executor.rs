@@ -83,6 +83,20 @@ fn indices_out_of_bounds_are_errors_and_the_next_batch_works() {
         ),
         (
             Row {
+                beyond: 1 << 15,
+                ..good.clone()
+            },
+            "row 0: slot 0, 17 visible, of 16 slots",
+        ),
+        (
+            Row {
+                ask: 64,
+                ..good.clone()
+            },
+            "row 0: asks for token 64 of 64",
+        ),
+        (
+            Row {
                 biases: 0..3,
                 ..good.clone()
             },

@@ -27,3 +27,5 @@ mod parity;
 mod refusals;
 #[cfg(test)]
 mod survey;
+#[cfg(test)]
+mod visible;

@@ -23,13 +23,13 @@ pub fn executor() -> SimExecutor {
 /// A row at slot = position that wants a candidate.
 pub fn row(token: TokenId, position: u32, visible_end: u32) -> Row {
     Row {
-        token,
-        position: Position::new(position),
-        slot: Slot::new(position),
-        visible_end: Slot::new(visible_end),
         score: Score::Candidate,
-        biases: 0..0,
-        allowed: None,
+        ..Row::new(
+            token,
+            Position::new(position),
+            Slot::new(position),
+            Slot::new(visible_end),
+        )
     }
 }
 

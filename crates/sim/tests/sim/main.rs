@@ -12,3 +12,5 @@ mod contract;
 mod sets;
 #[cfg(test)]
 mod text;
+#[cfg(test)]
+mod visible;

@@ -4,10 +4,10 @@ use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Instant;
 
-use asynclane_tests::process::{Server, command};
+use asynclane_tests::process::{Server, command, patience};
 use serde_json::{Value, json};
 
-use super::{COMPLETIONS, END, FACTOR};
+use super::{COMPLETIONS, END};
 
 /// Sends `body` to `path` several times, then SIGTERM: the process ends soon and well.
 fn ends_in_time(path: &str, body: &Value) {
@@ -18,7 +18,7 @@ fn ends_in_time(path: &str, body: &Value) {
     server.signal("TERM");
     let (status, log) = server.wait();
     assert_eq!(status.code(), Some(0), "{log}");
-    assert!(begin.elapsed() < END * FACTOR, "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < END * patience(), "{:?}", begin.elapsed());
     drop(asking);
 }
 
@@ -52,5 +52,5 @@ fn a_model_that_loads_does_not_hold_up_the_end() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(0));
-    assert!(begin.elapsed() < END * FACTOR, "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < END * patience(), "{:?}", begin.elapsed());
 }

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use asynclane_tests::client::Client;
-use asynclane_tests::process::Server;
+use asynclane_tests::process::{Server, patience};
 use serde_json::json;
 
-use super::{COMPLETIONS, FACTOR, REFUSAL, ask, hold, refused, withstands};
+use super::{COMPLETIONS, REFUSAL, ask, hold, refused, withstands};
 
 /// Four long prompts whose senders hang up, then four that wait for the answer.
 fn long_prompts(client: Client) {
@@ -59,6 +59,6 @@ fn more_sequences_than_the_queue_has_places_are_refused_for_good() {
     let begin = Instant::now();
     let answer = client.post(COMPLETIONS, &body);
     assert_eq!(answer.status, 400, "{}", answer.text());
-    assert!(begin.elapsed() < REFUSAL * FACTOR);
+    assert!(begin.elapsed() < REFUSAL * patience());
     ask(client);
 }

@@ -13,14 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use asynclane_tests::client::Client;
-use asynclane_tests::process::Server;
+use asynclane_tests::process::{Server, patience};
 use serde_json::{Value, json};
 
 const COMPLETIONS: &str = "/v1/completions";
 /// Allowed growth of resident memory.
 const GROWTH_KIB: u64 = 300 << 10;
-/// How much slower a build without optimization may be, with other tests beside it.
-const FACTOR: u32 = if cfg!(debug_assertions) { 5 } else { 1 };
 /// Time for the answer of another client.
 const OTHERS: Duration = Duration::from_secs(1);
 /// Time until a hostile request is refused.
@@ -84,7 +82,7 @@ fn withstands(server: &Server, name: &str, attack: impl FnOnce(Client)) {
         "{name}: {start} KiB grew to {peak} KiB"
     );
     assert!(
-        slowest < OTHERS * FACTOR,
+        slowest < OTHERS * patience(),
         "{name}: the slowest of {answers} took {slowest:?}"
     );
 }
@@ -98,7 +96,7 @@ fn refused(client: Client, body: &Value, (code, param): (&str, &str)) {
     let error = answer.error();
     assert_eq!(error["code"], code, "{error:?}");
     assert_eq!(error["param"], param, "{error:?}");
-    assert!(time < REFUSAL * FACTOR, "{error:?} took {time:?}");
+    assert!(time < REFUSAL * patience(), "{error:?} took {time:?}");
 }
 
 /// Sends `body`, stays connected for a while and hangs up. A request that is served before, or for

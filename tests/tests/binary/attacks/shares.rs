@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use asynclane_tests::client::{Answer, Client};
-use asynclane_tests::process::Server;
+use asynclane_tests::process::{Server, patience};
 use serde_json::{Value, json};
 
-use super::{COMPLETIONS, FACTOR};
+use super::COMPLETIONS;
 
 /// Requests of the measured key, and how many of them are open at a time.
 const REQUESTS: usize = 40;
@@ -73,14 +73,14 @@ fn flooded(client: Client) -> Duration {
     let running = || client.metrics().sum("asynclane_num_requests_running", &[]);
     let begin = Instant::now();
     while running() < RUNNING {
-        assert!(begin.elapsed() < Duration::from_secs(10) * FACTOR);
+        assert!(begin.elapsed() < Duration::from_secs(10) * patience());
         std::thread::sleep(Duration::from_millis(20));
     }
     let own = modest(client, "two");
     assert!(running() >= RUNNING, "the flood goes on");
     drop(flood);
     while running() > 0.0 {
-        assert!(begin.elapsed() < Duration::from_secs(60) * FACTOR);
+        assert!(begin.elapsed() < Duration::from_secs(60) * patience());
         std::thread::sleep(Duration::from_millis(20));
     }
     own

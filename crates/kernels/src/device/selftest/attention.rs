@@ -236,7 +236,7 @@ impl Case {
         let attention = PagedAttention {
             segments: &self.rows.segments,
             pages: &self.rows.pages,
-            visible_ends: &self.rows.visible_ends,
+            visible: &self.rows.visible,
             heads: self.shape.heads,
             scale: 1.0 / (self.shape.c as f32).sqrt(),
         };

@@ -2,7 +2,7 @@
 
 use super::super::{Array, BatchArrays, BatchLimits, Device, DeviceBatch, Precision, Result};
 use super::cpu;
-use crate::attention::AttentionSegment;
+use crate::attention::{AttentionSegment, Visible};
 use crate::score::{Draw, ScorerRow};
 use candle_core::{Device as Cpu, Tensor};
 
@@ -33,6 +33,12 @@ impl Random {
 
     pub(super) fn below(&mut self, limit: usize) -> usize {
         ((self.next() + 1.0) / 2.0 * limit as f32) as usize % limit
+    }
+
+    /// 64 random bits, the lowest the least random.
+    fn bits(&mut self) -> u64 {
+        self.next();
+        self.0 >> 1
     }
 
     pub(super) fn numbers(&mut self, count: usize) -> Vec<f32> {
@@ -90,12 +96,35 @@ pub(super) fn values(tensor: &Tensor) -> Result<Vec<f32>> {
     cpu(tensor.flatten_all().and_then(|all| all.to_vec1()))
 }
 
+/// What the row of `slot` sees of `slots` slots: all, a prefix, a window, or a prefix and its own slot
+/// with some between.
+fn visible(random: &mut Random, slot: usize, slots: usize) -> Visible {
+    let prefix = |end: usize| Visible::prefix(end as u32);
+    match random.below(6) {
+        0 => prefix(slots),
+        1 => prefix(slot + 1),
+        2 => Visible {
+            begin: random.below(slot + 1) as u32,
+            ..prefix(slot + 1)
+        },
+        3 => {
+            let end = slot - random.below(slot.min(63) + 1);
+            let others = random.bits() & ((1 << (slot - end)) - 1);
+            Visible {
+                beyond: 1 << (slot - end) | others,
+                ..prefix(end)
+            }
+        }
+        _ => prefix(random.below(slots + 1)),
+    }
+}
+
 /// A batch of rows in segments, each with its own pages in random order.
 #[derive(Clone, Default)]
 pub(super) struct Rows {
     pub(super) positions: Vec<u32>,
     pub(super) slots: Vec<u32>,
-    pub(super) visible_ends: Vec<u32>,
+    pub(super) visible: Vec<Visible>,
     pub(super) segments: Vec<AttentionSegment>,
     pub(super) pages: Vec<u32>,
     pub(super) page: usize,
@@ -124,12 +153,7 @@ impl Rows {
                 let page_of = all.pages[table + slot / page] as usize;
                 all.positions.push(random.below(POSITIONS) as u32);
                 all.slots.push((page_of * page + slot % page) as u32);
-                let seen = match random.below(4) {
-                    0 => slots,
-                    1 => slot + 1,
-                    _ => random.below(slots + 1),
-                };
-                all.visible_ends.push(seen as u32);
+                all.visible.push(visible(random, slot, slots));
             }
             all.segments.push(AttentionSegment {
                 rows: row..all.positions.len() as u32,
@@ -150,7 +174,7 @@ impl Rows {
             tokens: &zeros,
             positions: &self.positions,
             slots: &self.slots,
-            visible_ends: &self.visible_ends,
+            visible: &self.visible,
             segments: &self.segments,
             pages: &self.pages,
             ..NOTHING
@@ -174,7 +198,7 @@ pub(super) const NOTHING: BatchArrays<'_> = BatchArrays {
     tokens: &[],
     positions: &[],
     slots: &[],
-    visible_ends: &[],
+    visible: &[],
     segments: &[],
     pages: &[],
     scored: &[],
@@ -221,7 +245,7 @@ pub(super) fn plain(
         tokens,
         positions: &zeros,
         slots: &zeros,
-        visible_ends: &zeros,
+        visible: &vec![Visible::default(); tokens.len()],
         segments: &[AttentionSegment {
             rows: 0..tokens.len() as u32,
             pages: 0..0,

@@ -6,7 +6,7 @@ use super::super::{
 };
 use super::data::{Ends, GREEDY, LIMITS, NOTHING, Random, array, kept, tensor};
 use super::{Check, cpu};
-use crate::attention::AttentionSegment;
+use crate::attention::{AttentionSegment, Visible};
 use crate::linear::{Epilogue, Matrix};
 use crate::score::{Draw, LogitBias, Scored, Scorer, ScorerRow, score};
 use std::ops::Range;
@@ -127,7 +127,7 @@ impl Case {
             tokens: &zeros,
             positions: &zeros,
             slots: &zeros,
-            visible_ends: &zeros,
+            visible: &vec![Visible::default(); count],
             segments: &[AttentionSegment {
                 rows: 0..count as u32,
                 pages: 0..1,

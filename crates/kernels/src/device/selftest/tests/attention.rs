@@ -3,6 +3,7 @@
 use super::super::attention::{Case, SHAPE};
 use super::super::data::{Random, Rows};
 use super::{BOTH, assert_all};
+use crate::Visible;
 use crate::device::{Device, PoolSizes, Precision};
 
 fn case(random: &mut Random, precision: Precision, rows: Rows) -> Case {
@@ -14,7 +15,9 @@ fn a_row_without_visible_slots_is_zero() {
     let mut random = Random(9);
     for precision in BOTH {
         let mut rows = Rows::new(&mut random, 16, &[(3, 30), (2, 600)]);
-        rows.visible_ends = vec![0, 30, 0, 600, 0];
+        rows.visible = [0, 30, 0, 600, 0].map(Visible::prefix).to_vec();
+        // A window that begins after its end is empty.
+        rows.visible[4].begin = 1;
         let case = case(&mut random, precision, rows);
         assert_all(case.checks().unwrap());
         let [_, out] = case.run(1).unwrap();
@@ -44,13 +47,10 @@ impl Case {
     fn keep(&mut self, all: &Rows, row: usize) {
         self.rows = all.clone();
         self.first = row * self.shape.width();
-        for list in [
-            &mut self.rows.positions,
-            &mut self.rows.slots,
-            &mut self.rows.visible_ends,
-        ] {
+        for list in [&mut self.rows.positions, &mut self.rows.slots] {
             *list = vec![list[row]];
         }
+        self.rows.visible = vec![all.visible[row]];
         self.rows.segments.truncate(1);
         self.rows.segments[0].rows = 0..1;
     }

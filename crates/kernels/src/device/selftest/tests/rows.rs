@@ -1,7 +1,7 @@
 //! Refused batches and ranges.
 
 use super::super::data::{LIMITS, NOTHING, plain};
-use crate::attention::AttentionSegment;
+use crate::attention::{AttentionSegment, Visible};
 use crate::device::{
     Array, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, Precision, RowNorm, RowSet, norm,
 };
@@ -41,7 +41,7 @@ fn a_batch_that_indexes_beyond_a_limit_is_refused() {
         tokens: &good,
         positions: &good,
         slots: &good,
-        visible_ends: &good,
+        visible: &[Visible::default(); 2],
         segments: &whole,
         pages: &[0],
         ..NOTHING
@@ -67,7 +67,7 @@ fn a_batch_that_indexes_beyond_a_limit_is_refused() {
             ..arrays
         },
         BatchArrays {
-            visible_ends: &[5, 0],
+            visible: &[Visible::prefix(5), Visible::default()],
             ..arrays
         },
         BatchArrays {

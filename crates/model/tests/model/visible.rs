@@ -1,0 +1,114 @@
+//! Rows that see more or less than a prefix of their slots, and rows that ask for another token.
+
+use crate::common::{Tiny, assert_candidate, execute, push, reference_over, row};
+use serde_json::json;
+use step::{Batch, Row, Sampling, Slot};
+
+/// Committed tokens and drafts of the cases.
+const COMMITTED: u32 = 13;
+const DRAFTS: u32 = 7;
+
+/// A row at a slot other than its position, which sees `visible_end` slots and those `beyond`.
+fn at(slot: u32, of: Row, beyond: u64) -> Row {
+    Row {
+        slot: Slot::new(slot),
+        beyond,
+        ..of
+    }
+}
+
+fn token(slot: u32) -> u32 {
+    6 + slot * 11 % 40
+}
+
+/// The committed tokens under causal attention.
+fn committed() -> Vec<Row> {
+    (0..COMMITTED)
+        .map(|slot| row(token(slot), slot, slot + 1))
+        .collect()
+}
+
+/// S2D2's verifier: draft row i at slot n + i sees all before it; verifier row i at slot n + L + i
+/// sees the committed tokens, the drafts before it, and itself.
+fn verified() -> Vec<Row> {
+    let mut rows = committed();
+    for i in 0..DRAFTS {
+        let slot = COMMITTED + i;
+        rows.push(row(token(slot), slot, slot + 1));
+    }
+    for i in 0..DRAFTS {
+        let position = COMMITTED + i;
+        let mask = row(5, position, position);
+        rows.push(at(position + DRAFTS, mask, 1 << DRAFTS));
+    }
+    rows
+}
+
+/// A tree of drafts: each node sees the committed tokens, its ancestors and itself.
+fn tree() -> Vec<Row> {
+    const PARENTS: [Option<usize>; 7] = [None, None, Some(0), Some(0), Some(2), Some(1), Some(4)];
+    let mut rows = committed();
+    let mut seen: Vec<(u64, u32)> = Vec::new();
+    for (node, parent) in PARENTS.into_iter().enumerate() {
+        let (ancestors, depth) = parent.map_or((0, 0), |parent| seen[parent]);
+        let slot = COMMITTED + node as u32;
+        seen.push((ancestors | 1 << node, depth + 1));
+        let of = row(token(slot), COMMITTED + depth, COMMITTED);
+        rows.push(at(slot, of, ancestors | 1 << node));
+    }
+    rows
+}
+
+/// A window of five slots.
+fn window() -> Vec<Row> {
+    let windowed = |row: Row| Row {
+        begin: Slot::new(row.visible_end.get().saturating_sub(5)),
+        ..row
+    };
+    committed().into_iter().map(windowed).collect()
+}
+
+#[test]
+fn verifiers_trees_and_windows_equal_the_reference() {
+    for (seed, groups) in [(1, 4), (2, 2)] {
+        let tiny = Tiny::new(seed, &json!({"n_kv_heads": groups}));
+        for rows in [verified(), tree(), window()] {
+            let slots = 0..rows.len();
+            let inputs: Vec<_> = rows
+                .iter()
+                .map(|row| (row.token, row.position.index()))
+                .collect();
+            let sees = |row: &Row| {
+                let sees = |&slot: &usize| row.sees(Slot::new(slot as u32));
+                slots.clone().filter(sees).collect()
+            };
+            let seen: Vec<Vec<usize>> = rows.iter().map(sees).collect();
+            let want = reference_over(&tiny, &inputs, &seen);
+            let mut batch = Batch::default();
+            push(&mut batch, rows.clone(), &[3, 0, 2, 4], Sampling::GREEDY);
+            let output = execute(&mut tiny.executor(6, 2), &batch);
+            for ((got, want), row) in output.candidates.iter().zip(&want).zip(&rows) {
+                assert_candidate(got, want, row.token);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_tells_the_probability_of_the_token_that_it_asks_for() {
+    let tiny = Tiny::new(4, &json!({}));
+    let mut batch = Batch::default();
+    let asked = [9, 30, 60];
+    let rows = asked.map(|ask| Row {
+        ask,
+        ..row(7, 0, 1)
+    });
+    for (i, row) in rows.into_iter().enumerate() {
+        push(&mut batch, vec![row], &[i as u32], Sampling::GREEDY);
+    }
+    let output = execute(&mut tiny.executor(3, 1), &batch);
+    let want = reference_over(&tiny, &[(7, 0)], &[vec![0]]);
+    for (got, ask) in output.candidates.iter().zip(asked) {
+        assert_candidate(got, &want[0], ask);
+    }
+}

@@ -1,0 +1,127 @@
+//! Rows that see more or less than a prefix of their slots, and rows that ask for another token.
+
+use asynclane_sim::{SimConfig, SimExecutor};
+use step::{Attention, Row, Slot};
+
+use crate::common::{batch, config, executor, pages, row, rows, run};
+
+const PROMPT: [u32; 6] = [9, 10, 11, 12, 13, 14];
+
+fn causal() -> SimExecutor {
+    SimExecutor::new(SimConfig {
+        attention: Attention::Causal,
+        ..config()
+    })
+    .unwrap()
+}
+
+/// The prompt under causal attention.
+fn committed(prompt: [u32; 6]) -> Vec<Row> {
+    let rows = (0..).zip(prompt);
+    rows.map(|(slot, token)| row(token, slot, slot + 1))
+        .collect()
+}
+
+/// The candidates of the prompt's rows and of `last`.
+fn with(prompt: [u32; 6], last: Row) -> Vec<step::Candidate> {
+    let mut all = committed(prompt);
+    all.push(last);
+    run(&mut executor(), &batch(all, &pages(0..2))).unwrap()
+}
+
+#[test]
+fn slots_beyond_the_range_that_follow_it_make_a_prefix() {
+    let mask = config().mask;
+    let prefix = with(PROMPT, row(mask, 6, 7));
+    for tail in 1..=6 {
+        let parted = Row {
+            beyond: (1 << tail) - 1,
+            ..row(mask, 6, 7 - tail)
+        };
+        assert_eq!(with(PROMPT, parted), prefix, "{tail}");
+    }
+}
+
+#[test]
+fn a_slot_that_a_row_does_not_see_changes_nothing() {
+    let mask = config().mask;
+    let mut other = PROMPT;
+    other[2] = 40;
+    let window = |begin| Row {
+        begin: Slot::new(begin),
+        ..row(mask, 6, 7)
+    };
+    let hole = Row {
+        beyond: 0b1_1110,
+        ..row(mask, 6, 2)
+    };
+    let last = |prompt, row| with(prompt, row)[6];
+    // The slots from 3 on saw slot 2: their content differs if it does.
+    let alone = |begin, prompt: [u32; 6]| {
+        let rows = (0..).zip(prompt).map(|(slot, token)| Row {
+            begin: Slot::new(slot),
+            ..row(token, slot, slot + 1)
+        });
+        let mut rows: Vec<Row> = rows.collect();
+        rows.push(begin);
+        run(&mut executor(), &batch(rows, &pages(0..2))).unwrap()[6]
+    };
+    assert_eq!(alone(window(3), PROMPT), alone(window(3), other));
+    assert_eq!(alone(hole.clone(), PROMPT), alone(hole, other));
+    assert_ne!(alone(window(2), PROMPT), alone(window(2), other));
+    assert_ne!(last(PROMPT, window(3)), last(other, window(3)));
+}
+
+#[test]
+fn a_row_tells_the_probability_of_the_token_that_it_asks_for() {
+    let mask = config().mask;
+    let plain = with(PROMPT, row(mask, 6, 7))[6];
+    let asks = Row {
+        ask: plain.token,
+        ..row(mask, 6, 7)
+    };
+    let asked = with(PROMPT, asks)[6];
+    assert_eq!(asked.present, plain.probability);
+    assert_eq!(asked.token, plain.token);
+    let unknown = Row {
+        ask: config().vocab_size + 7,
+        ..row(mask, 6, 7)
+    };
+    let all = batch(vec![unknown], &pages(0..1));
+    assert!(run(&mut executor(), &all).is_err());
+}
+
+/// Verifier rows stand at the positions of drafts: no row sees both.
+#[test]
+fn a_position_may_be_held_twice_but_not_seen_twice() {
+    let mask = config().mask;
+    let verifier = |visible_end: u32, bit: u32| Row {
+        slot: Slot::new(6),
+        visible_end: Slot::new(visible_end),
+        beyond: 1 << bit,
+        ..row(mask, 5, 0)
+    };
+    let mut rows = committed(PROMPT);
+    rows.push(verifier(5, 1));
+    run(&mut causal(), &batch(rows.clone(), &pages(0..2))).unwrap();
+    rows[6] = verifier(6, 0);
+    let error = run(&mut causal(), &batch(rows.clone(), &pages(0..2)));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("both hold position 5"), "{error}");
+    // Causal weights see their own slot.
+    rows[6] = Row {
+        beyond: 1 << 2,
+        ..verifier(5, 1)
+    };
+    rows.push(row(mask, 7, 8));
+    let error = run(&mut causal(), &batch(rows, &pages(0..2)));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("its own slot"), "{error}");
+}
+
+#[test]
+fn the_reach_lies_within_the_page_table() {
+    let mut all = rows(&PROMPT, 0, 6);
+    all[0].beyond = 1 << 63;
+    assert!(run(&mut executor(), &batch(all, &pages(0..2))).is_err());
+}
