@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::candidate::{Proposal, TokenId};
 use crate::canvas::Canvas;
-use crate::commit::{CommitInput, CommitRule, Filter, Guesses, Reads};
+use crate::commit::{CommitInput, CommitRule, Filter, Guesses, Reads, Verification};
 use crate::config::DecoderConfig;
 use crate::constraint::{Constraint, Failure};
 use crate::coordinates::{Offset, Span, as_index};
@@ -58,8 +58,9 @@ pub struct Decoder {
     /// Scratch of one step.
     masks: Vec<Proposal>,
     chosen: Vec<usize>,
-    /// The guesses that the forward tried.
+    /// The guesses that the forward tried, and the number of those of each branch.
     tried: Vec<Proposal>,
+    tried_ends: Vec<usize>,
 }
 
 /// The computation that one active lane asks for.
@@ -121,6 +122,7 @@ impl Decoder {
             masks: Vec::with_capacity(room),
             chosen: Vec::with_capacity(room),
             tried: Vec::new(),
+            tried_ends: Vec::new(),
         }
     }
 
@@ -229,14 +231,11 @@ impl Decoder {
         // A canvas without masks scores nothing.
         let masks: u32 = self.lanes().map(|lane| canvas.masks(lane.range)).sum();
         let count = count.min(as_index(masks.saturating_sub(1)));
-        let whole = if count < all.proposals.len() {
-            count - count % all.step.max(1)
-        } else {
-            count
-        };
+        let branches = all.ends.partition_point(|end| *end <= count);
+        let ends = &all.ends[..branches];
         Guesses {
-            proposals: &all.proposals[..whole],
-            ..all
+            proposals: &all.proposals[..ends.last().copied().unwrap_or_default()],
+            ends,
         }
     }
 
@@ -264,24 +263,25 @@ impl Decoder {
     /// begins where offsets stop ascending.
     pub fn apply(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
         self.step += 1;
-        let (proposals, branches) = commits::first_branch(proposals);
-        self.tried.clear();
-        if !branches.is_empty() {
-            let mut tried = core::mem::take(&mut self.tried);
-            tried.extend_from_slice(self.guesses().proposals);
-            self.tried = tried;
-        }
+        let (mut proposals, branches) = commits::first_branch(proposals);
+        self.remember_guesses(branches);
         let born = effects.len();
         let computed = match self.guard {
             Some(_) => self.lanes().map(|lane| lane.lookahead.end).max(),
             None => None,
         };
         self.schedule.observe(&mut self.state, proposals, effects);
+        let verification = self.rule.verification();
+        if verification == Verification::Sanctioned {
+            proposals = self.climb(proposals, branches, effects);
+        }
         for index in 0..self.state.tree.active().len() {
             let id = self.state.tree.active()[index];
             self.commit_lane(id, proposals, effects);
         }
-        self.commit_branches(branches, effects);
+        if verification == Verification::Equal {
+            self.commit_branches(branches, effects);
+        }
         self.fill(proposals, effects);
         self.commit_drafts(proposals, effects);
         if let Some(guard) = &mut self.guard {

@@ -93,6 +93,7 @@ fn a_step_allocates_nothing_once_its_lists_have_their_sizes() {
         "balanced,cache=elastic",
         "fast_dllm_dual,commit=entropy_bound",
         "fast_dllm_dual,commit=draft_verify",
+        "fast_dllm_dual,commit=nested_drafts",
     ];
     for settings in decoders {
         for readout in [Readout::Own, Readout::Previous] {

@@ -22,15 +22,15 @@ struct Tile {
     uint32_t holes;
 };
 
-// The slots [begin, end) and, for every set bit b of `beyond`, slot end + b.
+// The slots [begin, end) and, for every set bit b of `high` * 2^32 + `low`, slot end + b.
 struct Visible {
-    uint32_t begin, end, beyond[2];
+    uint32_t begin, end, low, high;
 };
 
 DEVICE bool visible(const Visible& row, unsigned slot) {
     if (slot < row.end) return slot >= row.begin;
     unsigned bit = slot - row.end;
-    return bit < 64 && row.beyond[bit / 32] >> bit % 32 & 1;
+    return bit < 64 && (bit < 32 ? row.low : row.high) >> bit % 32 & 1;
 }
 
 struct Attend {
@@ -75,11 +75,30 @@ template <int C> struct Folded {
     float out[C / 8][4] = {};
 };
 
-// What a warp's queries see: of each half the end, and the row if it may have holes, else null.
+// What a lane's two queries see: the end of each, and, if rows of the tile have holes, what those rows
+// see, else null. A row has `share` queries.
 struct Sight {
     unsigned seen[2];
-    const Visible* rows[2];
+    const Visible* rows;
+    unsigned share;
 };
+
+// Takes the scores of the slots that a row does not see out of the chunk that starts at `slot`.
+DEVICE void hide(float (&s)[CHUNK / 8][4], unsigned slot, const Sight& sight) {
+    unsigned lane = thread() % 32;
+#pragma unroll
+    for (unsigned half = 0; half < 2; half++) {
+        if (sight.seen[half] == 0) continue;
+        unsigned query = thread() / 32 * 16 + lane / 4 + 8 * half;
+        const Visible row = sight.rows[query / sight.share];
+#pragma unroll
+        for (unsigned j = 0; j < CHUNK / 8; j++)
+#pragma unroll
+            for (unsigned i = 0; i < 2; i++)
+                if (!visible(row, slot + j * 8 + lane % 4 * 2 + i))
+                    s[j][2 * half + i] = -INFINITY;
+    }
+}
 
 // Processes the chunk that starts at `slot`: scores, weights, weighted values.
 template <int C>
@@ -99,6 +118,7 @@ DEVICE void fold(Folded<C>& f, const Attend& a, const bf16* q, const bf16* keys,
             multiply(s[2 * j + 1], x, w[2], w[3]);
         }
     }
+    if (sight.rows) hide(s, slot, sight);
 #pragma unroll
     for (unsigned half = 0; half < 2; half++) {
         float most = f.most[half];
@@ -107,9 +127,7 @@ DEVICE void fold(Folded<C>& f, const Attend& a, const bf16* q, const bf16* keys,
 #pragma unroll
             for (unsigned i = 0; i < 2; i++) {
                 float& score = s[j][2 * half + i];
-                unsigned at = slot + j * 8 + lane % 4 * 2 + i;
-                bool sees = at < sight.seen[half];
-                if (sees && sight.rows[half]) sees = visible(*sight.rows[half], at);
+                bool sees = slot + j * 8 + lane % 4 * 2 + i < sight.seen[half];
                 score = sees ? score * a.scale : -INFINITY;
                 most = fmaxf(most, score);
             }
@@ -197,11 +215,10 @@ template <int C> DEVICE void attend_bf16(const Attend& a) {
 #pragma unroll
     for (unsigned half = 0; half < 2; half++) {
         mine[half] = thread() / 32 * 16 + lane / 4 + 8 * half;
-        unsigned row = tile.row + mine[half] / share;
-        bool real = mine[half] < queries;
-        sight.seen[half] = real ? a.reaches[row] : 0;
-        sight.rows[half] = real && tile.holes ? a.visible + row : nullptr;
+        sight.seen[half] = mine[half] < queries ? a.reaches[tile.row + mine[half] / share] : 0;
     }
+    sight.rows = tile.holes ? a.visible + tile.row : nullptr;
+    sight.share = share;
     Folded<C> folded;
     unsigned steps = (end - begin + CHUNK - 1) / CHUNK;
     for (unsigned step = 0; step < steps; step++) {

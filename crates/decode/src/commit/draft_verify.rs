@@ -50,6 +50,8 @@ pub struct DraftVerify {
     tokens_per_step: usize,
     draft_steps: usize,
     guesses: Vec<Proposal>,
+    /// Number of guesses after each of the next steps.
+    ends: Vec<usize>,
 }
 
 impl DraftVerify {
@@ -59,6 +61,7 @@ impl DraftVerify {
             tokens_per_step: as_index(tokens_per_step.max(1)),
             draft_steps: as_index(draft_steps.max(1)),
             guesses: Vec::new(),
+            ends: Vec::with_capacity(as_index(draft_steps)),
         }
     }
 }
@@ -72,12 +75,16 @@ impl CommitRule for DraftVerify {
         let guessed = chosen[next..last].iter();
         self.guesses.extend(guessed.map(|index| masks[*index]));
         chosen.truncate(next);
+        let ends = (1..).map(|step| (step * self.tokens_per_step).min(last - next));
+        self.ends.clear();
+        let count = (last - next).div_ceil(self.tokens_per_step);
+        self.ends.extend(ends.take(count));
     }
 
     fn guesses(&self) -> Guesses<'_> {
         Guesses {
             proposals: &self.guesses,
-            step: self.tokens_per_step,
+            ends: &self.ends,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::lane::Lane;
 use crate::settings::SettingInfo;
 
 /// γ.
-const ENTROPY_THRESHOLD: SettingInfo =
+pub(super) const ENTROPY_THRESHOLD: SettingInfo =
     SettingInfo::number("entropy_threshold", 0.0..=f64::MAX, 0.15)
         .says("most nats that the entropies of the masks before the last may sum to");
 
@@ -37,18 +37,24 @@ impl EntropyBound {
     }
 }
 
+/// Puts into `chosen` the longest run of masks in order of entropy whose entropies, without the last
+/// one's own, sum to at most `bound`.
+pub(super) fn within_bound(masks: &[Proposal], bound: f64, chosen: &mut Vec<usize>) {
+    let entropy = |index: usize| f64::from(masks[index].candidate.entropy);
+    chosen.extend(0..masks.len());
+    chosen.sort_unstable_by(|a, b| entropy(*a).total_cmp(&entropy(*b)).then(a.cmp(b)));
+    let mut before = 0.0;
+    let over = chosen.iter().position(|index| {
+        let fits = before <= bound;
+        before += entropy(*index);
+        !fits
+    });
+    chosen.truncate(over.unwrap_or(masks.len()));
+}
+
 impl CommitRule for EntropyBound {
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
-        let entropy = |index: usize| f64::from(masks[index].candidate.entropy);
-        chosen.extend(0..masks.len());
-        chosen.sort_unstable_by(|a, b| entropy(*a).total_cmp(&entropy(*b)).then(a.cmp(b)));
-        let mut before = 0.0;
-        let over = chosen.iter().position(|index| {
-            let fits = before <= self.bound;
-            before += entropy(*index);
-            !fits
-        });
-        chosen.truncate(over.unwrap_or(masks.len()));
+        within_bound(masks, self.bound, chosen);
     }
 
     fn worth(&self, mask: &Proposal) -> f64 {

@@ -13,6 +13,7 @@ mod info;
 mod learned_filter;
 mod local_leap;
 mod margin;
+mod nested_drafts;
 mod scheduled;
 mod threshold;
 mod top_k;
@@ -37,6 +38,7 @@ pub use info::{CommitConfig, CommitHost, CommitInfo, CommitInput, Requirements};
 pub use learned_filter::{Filter, FilterError, LearnedFilter, Weights};
 pub use local_leap::LocalLeap;
 pub use margin::Margin;
+pub use nested_drafts::NestedDrafts;
 pub use scheduled::{Rank, Scheduled};
 pub use threshold::Threshold;
 pub use top_k::TopK;
@@ -57,6 +59,7 @@ pub const COMMITS: &[&CommitInfo] = &[
     &early_commit::INFO,
     &learned_filter::INFO,
     &draft_verify::INFO,
+    &nested_drafts::INFO,
     &edit::INFO,
 ];
 
@@ -109,6 +112,23 @@ pub trait CommitRule: core::fmt::Debug + Send {
     fn guesses(&self) -> Guesses<'_> {
         Guesses::default()
     }
+
+    /// What makes guesses true.
+    fn verification(&self) -> Verification {
+        Verification::Equal
+    }
+}
+
+/// What makes the guesses of a branch true.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verification {
+    /// The rule chooses exactly the next branch's guesses; its choice on that branch is the next
+    /// step.
+    #[default]
+    Equal,
+    /// The rule's choice contains the guesses of a later branch. The boldest such branch is
+    /// committed, and the rule chooses anew on it.
+    Sanctioned,
 }
 
 /// What a rule reads besides the masks of its lane; it is scored for it.
@@ -134,24 +154,25 @@ pub struct Scene<'a> {
     pub proposals: &'a [Proposal],
 }
 
-/// Masks that a forward is tried with: branch b is the canvas with the first b * `step` filled.
+/// Masks that a forward is tried with: branch b is the canvas with the first `ends[b - 1]` filled.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Guesses<'a> {
     /// What is put where, in the order of filling.
     pub proposals: &'a [Proposal],
-    /// Guesses that a branch has more than the one before, `>= 1` where there are any.
-    pub step: usize,
+    /// Number of guesses of each branch, rising; the last one is the number of proposals.
+    pub ends: &'a [usize],
 }
 
 impl Guesses<'_> {
     /// Branches beside the canvas as it stands.
     pub fn branches(&self) -> usize {
-        self.proposals.len().div_ceil(self.step.max(1))
+        self.ends.len()
     }
 
-    /// Number of guesses in branch `branch`, counted from 1.
+    /// Number of guesses in branch `branch`, counted from 1; 0 is the canvas as it stands.
     pub fn filled(&self, branch: usize) -> usize {
-        (branch * self.step).min(self.proposals.len())
+        let before = branch.checked_sub(1);
+        before.map_or(0, |before| self.ends[before])
     }
 }
 

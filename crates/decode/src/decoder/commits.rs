@@ -11,13 +11,9 @@ use crate::coordinates::{Offset, Span, as_count};
 use crate::effect::{CommitKind, Effect, LaneId, Role};
 
 impl Decoder {
-    /// Commits what the rule chooses among the masks of one lane, then its edits.
-    pub(super) fn commit_lane(
-        &mut self,
-        id: LaneId,
-        proposals: &[Proposal],
-        effects: &mut Vec<Effect>,
-    ) {
+    /// Lets the rule choose among the masks of one lane, into `masks` and `chosen`. False if the lane
+    /// has no masks.
+    fn choose(&mut self, id: LaneId, proposals: &[Proposal]) -> bool {
         let lane = self.state.tree.get(id);
         let canvas = &self.state.canvas;
         self.rule.observe(&Scene {
@@ -30,9 +26,8 @@ impl Decoder {
         self.masks
             .extend(open.filter(|proposal| canvas.is_mask(proposal.offset)));
         if self.masks.is_empty() {
-            return self.edit(effects);
+            return false;
         }
-        let refine = lane.role == Role::Refine;
         debug_assert_eq!(
             as_count(self.masks.len()),
             canvas.masks(lane.range()),
@@ -41,6 +36,20 @@ impl Decoder {
         self.chosen.clear();
         self.rule.select(lane, &mut self.masks, &mut self.chosen);
         self.choose_required();
+        true
+    }
+
+    /// Commits what the rule chooses among the masks of one lane, then its edits.
+    pub(super) fn commit_lane(
+        &mut self,
+        id: LaneId,
+        proposals: &[Proposal],
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.choose(id, proposals) {
+            return self.edit(effects);
+        }
+        let refine = self.state.tree.get(id).role == Role::Refine;
         self.chosen.sort_unstable();
         for index in 0..self.chosen.len() {
             let proposal = self.masks[self.chosen[index]];
@@ -82,18 +91,77 @@ impl Decoder {
         }
     }
 
+    /// Commits the guesses that the rule sanctions, from the boldest branch on that follows from the
+    /// one reached so far; returns the candidates of the last branch reached.
+    pub(super) fn climb<'a>(
+        &mut self,
+        mut reached: &'a [Proposal],
+        mut branches: &'a [Proposal],
+        effects: &mut Vec<Effect>,
+    ) -> &'a [Proposal] {
+        let Some(id) = self.state.tree.active().last().copied() else {
+            return reached;
+        };
+        let (mut level, mut filled) = (0, 0);
+        while !branches.is_empty() && self.choose(id, reached) {
+            let sanctioned = filled + self.sanctioned(filled);
+            let ends = &self.tried_ends[level..];
+            let levels = ends.partition_point(|end| *end <= sanctioned);
+            if levels == 0 {
+                return reached;
+            }
+            let end = ends[levels - 1];
+            for index in filled..end {
+                if let Some(choice) = self.chosen_as(self.tried[index]) {
+                    self.commit(choice, CommitKind::Masked, effects);
+                }
+            }
+            for _ in 0..levels {
+                (reached, branches) = first_branch(branches);
+            }
+            (level, filled) = (level + levels, end);
+        }
+        reached
+    }
+
+    /// Number of guesses from `from` on that the rule's last choice contains.
+    fn sanctioned(&self, from: usize) -> usize {
+        let next = self.tried[from..].iter();
+        next.take_while(|guess| self.chosen_as(**guess).is_some())
+            .count()
+    }
+
+    /// The proposal of the rule's last choice that has the guess's offset and token.
+    fn chosen_as(&self, guess: Proposal) -> Option<Proposal> {
+        let chosen = self.chosen.iter().map(|index| self.masks[*index]);
+        let same = |of: &Proposal| {
+            of.offset == guess.offset && of.candidate.token == guess.candidate.token
+        };
+        chosen.into_iter().find(same)
+    }
+
+    /// Copies the guesses that the forward tried, before the rule makes others.
+    pub(super) fn remember_guesses(&mut self, branches: &[Proposal]) {
+        let (mut tried, mut ends) = (
+            core::mem::take(&mut self.tried),
+            core::mem::take(&mut self.tried_ends),
+        );
+        tried.clear();
+        ends.clear();
+        if !branches.is_empty() {
+            let guesses = self.guesses();
+            tried.extend_from_slice(guesses.proposals);
+            ends.extend_from_slice(guesses.ends);
+        }
+        (self.tried, self.tried_ends) = (tried, ends);
+    }
+
     /// End of the verified guesses, if the rule's last choice equals the guesses from `from` on.
     fn verified(&self, from: usize) -> Option<usize> {
         let end = from + self.chosen.len();
         let next = self.tried.get(from..end)?;
-        let is_guessed = |index: &usize| {
-            let Proposal { offset, candidate } = self.masks[*index];
-            let same = |guess: &Proposal| {
-                guess.offset == offset && guess.candidate.token == candidate.token
-            };
-            next.iter().any(same)
-        };
-        self.chosen.iter().all(is_guessed).then_some(end)
+        let is_chosen = |guess: &Proposal| self.chosen_as(*guess).is_some();
+        next.iter().all(is_chosen).then_some(end)
     }
 
     /// Whether the sequence ends with the tokens committed so far.

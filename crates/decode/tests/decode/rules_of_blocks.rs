@@ -127,6 +127,46 @@ fn draft_verify_takes_two_steps_from_one_forward_if_its_guess_was_right() {
     assert_eq!(effects, [masked(2, "7", 0.7)]);
 }
 
+/// Every entropy is 1 here, so a bound of 1.5 takes the first two masks.
+#[test]
+fn nested_drafts_climb_as_long_as_the_bound_sanctions_the_next_level() {
+    let commit = commit("nested_drafts")
+        .with("entropy_threshold", 1.5)
+        .with("draft_levels", 3u32)
+        .with("draft_floor", 0.3);
+    let said = [0.9, 0.8, 0.97, 0.6, 0.4, 0.2, 0.2, 0.2];
+    let said: Vec<_> = (0..).zip(said).map(|(at, p)| (at, "a", p)).collect();
+    let mut right = bench(commit.clone(), 8, 8);
+    assert_eq!(committed(&right.step(&said)), [0, 1]);
+    // Thresholds 0.95, 0.625 and 0.3; the second adds nothing.
+    let guesses = right.decoder.guesses();
+    assert_eq!(guesses.ends, [1, 3]);
+    // Offset 2, then 3 and 4 on its canvas, then two more on theirs.
+    assert_eq!(committed(&right.step(&said[2..])), [2, 3, 4, 5, 6]);
+    // Another token than the guessed one: no level is reached.
+    let mut wrong = bench(commit, 8, 8);
+    wrong.step(&said);
+    let mut others = said[2..].to_vec();
+    others[0].1 = "c";
+    assert_eq!(committed(&wrong.step(&others)), [2, 3]);
+    assert_eq!(wrong.canvas(), "aaca____");
+}
+
+#[test]
+fn nested_drafts_guess_no_stop_token() {
+    let commit = commit("nested_drafts").with("entropy_threshold", 0.0);
+    let mut bench = bench(commit, 4, 4);
+    bench.step(&[
+        (0, "a", 0.9),
+        (1, "c", 0.8),
+        (2, "<eos>", 0.99),
+        (3, "a", 0.7),
+    ]);
+    let guesses = bench.decoder.guesses().proposals.iter();
+    let offsets: Vec<u32> = guesses.map(|guess| guess.offset.get()).collect();
+    assert_eq!(offsets, [1, 3]);
+}
+
 #[test]
 fn an_edit_rule_emits_a_block_when_it_is_settled() {
     let commit = editing(0.7, 0.5, 16);

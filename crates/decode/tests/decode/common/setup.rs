@@ -132,7 +132,7 @@ pub fn edit_setup() -> impl Strategy<Value = Setup> {
 /// The rules that work with BlockWise alone.
 fn block_commit() -> impl Strategy<Value = CommitConfig> {
     let sizes = (1..=3u32, 0..60u32, 1..8u32);
-    (0..3u32, probability(), sizes).prop_map(|(rule, threshold, sizes)| {
+    (0..4u32, probability(), sizes).prop_map(|(rule, threshold, sizes)| {
         let (tokens_per_step, start, len) = sizes;
         match rule {
             0 => commit("early_commit")
@@ -140,6 +140,10 @@ fn block_commit() -> impl Strategy<Value = CommitConfig> {
                 .with("answer_start", start)
                 .with("answer_length", len),
             1 => commit("learned_filter").with("filter_threshold", threshold),
+            2 => commit("nested_drafts")
+                .with("entropy_threshold", threshold)
+                .with("draft_levels", len)
+                .with("draft_floor", 1.0 - threshold),
             _ => commit("draft_verify")
                 .with("tokens_per_step", tokens_per_step)
                 .with("draft_steps", len),

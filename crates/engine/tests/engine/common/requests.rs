@@ -226,6 +226,13 @@ fn block_rule(rng: &mut Rng, rule: &CommitInfo) -> String {
             rng.range(1, 30),
             rng.pick(&["confidence", "margin", "entropy"])
         ),
+        "nested_drafts" => format!(
+            "block_length={},entropy_threshold={},draft_levels={},draft_floor={}",
+            rng.pick(&[3, 16, 32]),
+            rng.pick(&[0.0, 0.15, 2.0]),
+            rng.range(1, 6),
+            rng.pick(&[0.0, 0.3, 1.0])
+        ),
         "draft_verify" => format!(
             "block_length={},draft_steps={},tokens_per_step={}",
             rng.pick(&[3, 16, 32]),

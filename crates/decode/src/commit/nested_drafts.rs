@@ -1,0 +1,146 @@
+//! Verified nested drafts over an entropy bound: a ladder of bold guesses, each step of which the
+//! bound must sanction on the canvas of the step before.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::entropy_bound::{ENTROPY_THRESHOLD, within_bound};
+use super::{
+    BLOCKS, CommitInfo, CommitRule, Guesses, Requirements, Scene, Verification, WHOLE_BLOCK,
+    by_confidence,
+};
+use crate::candidate::Proposal;
+use crate::coordinates::{Offset, as_index};
+use crate::describe::{AttentionKind, Feature};
+use crate::lane::Lane;
+use crate::settings::SettingInfo;
+
+/// Levels of the ladder.
+const DRAFT_LEVELS: SettingInfo = SettingInfo::integer("draft_levels", 1..=16, 6).says(
+    "guessed canvases of a forward pass beside the real one, each bolder than the one before",
+);
+/// The confidence of the boldest level.
+const DRAFT_FLOOR: SettingInfo = SettingInfo::number("draft_floor", 0.0..=1.0, 0.3).says(
+    "confidence from which on the boldest canvas guesses; the first one guesses from 0.95 on",
+);
+
+/// The confidence from which on the first canvas guesses.
+const CEILING: f64 = 0.95;
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "nested_drafts",
+    summary: "as `entropy_bound`, in fewer forward passes: nested guesses by falling confidence, each \
+              committed if the bound would commit it on the canvas of the guesses before",
+    paper: "PSD, arXiv 2605.15609; FreeDave++, arXiv 2510.00294; EB-sampler, arXiv 2505.24857",
+    settings: &[ENTROPY_THRESHOLD, DRAFT_LEVELS, DRAFT_FLOOR],
+    requires: Requirements {
+        schedules: BLOCKS,
+        caches: WHOLE_BLOCK,
+        attention: &[AttentionKind::Full],
+        // A guess is verified against candidates that depend on the tokens alone.
+        excludes: Feature::ALL,
+        branches: |of| of.count(&DRAFT_LEVELS),
+        ..Requirements::NONE
+    },
+    build: |of, _| {
+        let (bound, floor) = (of.number(&ENTROPY_THRESHOLD), of.number(&DRAFT_FLOOR));
+        Box::new(NestedDrafts::new(bound, of.count(&DRAFT_LEVELS), floor))
+    },
+};
+
+/// Commits what [`EntropyBound`](super::EntropyBound) commits, S₀, and guesses S₁ ⊂ S₂ ⊂ ...: level
+/// j guesses every mask whose confidence reaches t_j, where t falls evenly from 0.95 to the floor. The
+/// next forward runs over the canvases with each of them. From the real canvas on, the boldest level
+/// is committed whose guesses the bound chooses, with the same tokens, among the candidates of the
+/// level reached so far; and so on from there. The candidates of the last level reached decide about
+/// the step after.
+///
+/// A guess counts only if it is sanctioned given the guesses before it: the joint choice is tested, not
+/// the marginals.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NestedDrafts {
+    bound: f64,
+    levels: u32,
+    floor: f64,
+    guesses: Vec<Proposal>,
+    /// Number of guesses of each level.
+    ends: Vec<usize>,
+    /// Offsets whose candidate is a stop token: a guess would see what it cuts off.
+    stops: Vec<Offset>,
+    /// Scratch: the masks that may be guessed, most confident first.
+    open: Vec<usize>,
+}
+
+impl NestedDrafts {
+    /// `bound` γ in nats, `>= 0`; `levels` at least 1; `floor` the least confidence of a guess,
+    /// `0.0..=1.0`.
+    pub fn new(bound: f64, levels: u32, floor: f64) -> Self {
+        let levels = levels.max(1);
+        Self {
+            bound,
+            levels,
+            floor: floor.min(CEILING),
+            guesses: Vec::new(),
+            ends: Vec::with_capacity(as_index(levels)),
+            stops: Vec::new(),
+            open: Vec::new(),
+        }
+    }
+
+    /// t of a level, counted from 0.
+    fn threshold(&self, level: u32) -> f64 {
+        let last = f64::from(self.levels - 1).max(1.0);
+        CEILING - (CEILING - self.floor) * f64::from(level) / last
+    }
+
+    /// Guesses among the masks that are not `chosen`, most confident first.
+    fn guess(&mut self, masks: &[Proposal], chosen: &[usize]) {
+        self.open.clear();
+        by_confidence(masks, &mut self.open);
+        let stops = &self.stops;
+        self.open
+            .retain(|index| !chosen.contains(index) && !stops.contains(&masks[*index].offset));
+        for level in 0..self.levels {
+            let threshold = self.threshold(level);
+            let sure = |index: &usize| masks[*index].candidate.probability >= threshold;
+            let end = self.open.partition_point(sure);
+            if end > self.guesses.len() {
+                let fresh = &self.open[self.guesses.len()..end];
+                self.guesses.extend(fresh.iter().map(|index| masks[*index]));
+                self.ends.push(end);
+            }
+        }
+    }
+}
+
+impl CommitRule for NestedDrafts {
+    fn observe(&mut self, scene: &Scene<'_>) {
+        self.stops.clear();
+        let stops = scene.proposals.iter();
+        let stops = stops.filter(|of| scene.canvas.is_stop(of.candidate.token));
+        self.stops.extend(stops.map(|of| of.offset));
+    }
+
+    fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
+        within_bound(masks, self.bound, chosen);
+        self.guesses.clear();
+        self.ends.clear();
+        self.guess(masks, chosen);
+    }
+
+    fn worth(&self, mask: &Proposal) -> f64 {
+        -f64::from(mask.candidate.entropy)
+    }
+
+    fn guesses(&self) -> Guesses<'_> {
+        Guesses {
+            proposals: &self.guesses,
+            ends: &self.ends,
+        }
+    }
+
+    fn verification(&self) -> Verification {
+        Verification::Sanctioned
+    }
+}
