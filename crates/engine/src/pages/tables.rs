@@ -229,14 +229,14 @@ impl Tables {
         Ok(table.pages())
     }
 
-    /// A table for the rows of a branch, which write into `slots`; given back with the step. If the
-    /// rows also `read` other slots, the table shares the sequence's pages.
+    /// A table for the rows of a branch, which write `slots`, ascending; given back with the step. If
+    /// the rows also `read` other slots, the table shares the sequence's pages.
     ///
     /// # Errors
     /// If the sequence took more pages than it was promised.
     pub(crate) fn branch(
         &mut self,
-        slots: Span<Slot>,
+        slots: impl DoubleEndedIterator<Item = Slot> + Clone,
         reads: bool,
         pool: &mut PagePool,
         copies: &mut Vec<PageCopy>,
@@ -249,8 +249,12 @@ impl Tables {
         if reads {
             table.take_over(&self.tables[0].1, Slot::new(u32::MAX), pool);
         }
-        table.grow(slots.end, pool)?;
-        table.own(slots, pool, copies)?;
+        let end = slots.clone().next_back().map_or(Slot::ZERO, Slot::next);
+        table.grow(end, pool)?;
+        // Row by row: a page between two rows is only read, and stays shared.
+        for slot in slots {
+            table.own(slot.to(slot.next()), pool, copies)?;
+        }
         Ok(table.pages())
     }
 

@@ -189,7 +189,10 @@ impl Packer<'_> {
         let tables = &mut sequence.kv.tables;
         let pages = match segment.branch {
             0 => tables.write(segment.table, slots, self.pool, copies)?,
-            _ => tables.branch(slots, reads, self.pool, copies)?,
+            _ => {
+                let slots = rows.iter().map(|row| row.slot);
+                tables.branch(slots, reads, self.pool, copies)?
+            }
         };
         Ok(push_table(self.batch, pages))
     }

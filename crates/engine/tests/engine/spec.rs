@@ -207,6 +207,12 @@ fn the_rules_of_blocks_read_their_settings() {
     assert_eq!(read("commit=learned_filter"), filter(0.96));
     let loose = "commit=learned_filter,filter_threshold=0.9";
     assert_eq!(read(loose), filter(0.9));
+    let nested = commit("nested_drafts").with("draft_levels", 3u32);
+    let nested = nested.with("entropy_threshold", 0.1);
+    assert_eq!(
+        read("commit=nested_drafts,entropy_threshold=0.1,draft_levels=3,draft_floor=0.15"),
+        nested.with("draft_floor", 0.15)
+    );
     let drafts = commit("draft_verify").with("tokens_per_step", 2u32);
     assert_eq!(
         read("commit=draft_verify,tokens_per_step=2,draft_steps=8"),

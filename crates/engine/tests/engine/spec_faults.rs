@@ -321,7 +321,7 @@ fn messages_stay_short() {
     let name = spec
         .set("cache", Value::Name(&long))
         .expect_err("no such name");
-    assert!(unknown.field.len() <= 64 && unknown.to_string().len() < 600);
+    assert!(unknown.field.len() <= 64 && unknown.to_string().len() < 640);
     assert!(name.to_string().len() < 200);
 }
 
