@@ -29,9 +29,18 @@ pub fn tokenizer() -> text::Tokenizer {
 
 /// The goldens' checkpoint in f32 on the CPU, with `pages` KV pages of 16 slots.
 pub fn executor(pages: u32) -> Box<dyn Executor> {
+    executor_on(model::Cpu::default(), pages)
+}
+
+/// As [`executor`], on candle.
+pub fn candle(pages: u32) -> Box<dyn Executor> {
+    executor_on(model::Candle::default(), pages)
+}
+
+fn executor_on<B: model::Host + 'static>(backend: B, pages: u32) -> Box<dyn Executor> {
     let files = model::Files::folder(golden::checkpoint());
     let checkpoint = model::Checkpoint::open(&files).expect("the checkpoint is valid");
-    let model = model::Model::load(checkpoint).expect("the model loads");
+    let model = model::Model::load_on(backend, checkpoint).expect("the model loads");
     let sizes = model::ExecutorConfig {
         page_size: 16,
         pages,

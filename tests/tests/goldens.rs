@@ -1,15 +1,19 @@
 //! Token-exact outputs: the official Fast-dLLM samplers and a reference AsyncLane on the checkpoint in
-//! `goldens/checkpoint`, in f32 on the CPU.
+//! `goldens/checkpoint`, in f32 on the CPU; some of them also on candle.
 
 use asynclane_tests::golden::{self, Goldens, Row, Run};
 use asynclane_tests::run::{self, Outcome};
 use decode::{Effect, ForwardKind};
+use step::Executor;
 
 /// Decisions closer than this to their threshold may change under another summation order.
 const SAFE_MARGIN: f64 = 1e-4;
 
-fn outcomes(goldens: &Goldens, name: &str, extra: &str) -> Vec<Outcome> {
-    let mut executor = run::executor(2048);
+fn outcomes(
+    goldens: &Goldens,
+    (name, extra): (&str, &str),
+    mut executor: Box<dyn Executor>,
+) -> Vec<Outcome> {
     let requests = goldens.rows.iter().map(|row| {
         let settings = golden::settings(name, &row.task).expect("a known run");
         let settings = format!("{settings}{extra}");
@@ -94,10 +98,21 @@ fn differences(goldens: &Goldens, name: &str, run: &Run, outcome: &Outcome) -> V
     found
 }
 
-/// Compares all problems of one run; those with a tiny margin may differ and are listed.
+/// Compares all problems of one run on the kernels of the CPU.
 fn compare(name: &str, extra: &str) -> usize {
-    let goldens = golden::load();
-    let outcomes = outcomes(&goldens, name, extra);
+    compare_on(run::executor(2048), name, extra, golden::load())
+}
+
+/// Compares the first problems of one run on candle, which is slow.
+fn compare_on_candle(name: &str, extra: &str) -> usize {
+    let mut goldens = golden::load();
+    goldens.rows.truncate(16);
+    compare_on(run::candle(2048), name, extra, goldens)
+}
+
+/// Compares the problems of one run; those with a tiny margin may differ and are listed.
+fn compare_on(executor: Box<dyn Executor>, name: &str, extra: &str, goldens: Goldens) -> usize {
+    let outcomes = outcomes(&goldens, (name, extra), executor);
     let mut identical = 0;
     let mut wrong = Vec::new();
     for (row, outcome) in goldens.rows.iter().zip(&outcomes) {
@@ -191,4 +206,19 @@ fn fused() {
 #[test]
 fn fused_open() {
     compare("asynclane_fused_open", "");
+}
+
+#[test]
+fn threshold_on_candle() {
+    assert!(compare_on_candle("threshold0.9", PUBLISHED) >= 14);
+}
+
+#[test]
+fn dual_on_candle() {
+    assert!(compare_on_candle("dual0.9", PUBLISHED) >= 14);
+}
+
+#[test]
+fn snapshot_on_candle() {
+    assert!(compare_on_candle("asynclane_snapshot", "") >= 14);
 }

@@ -99,6 +99,10 @@ pub struct ModelArgs {
     /// cpu or cuda.
     #[arg(long, global = true, env = "ASYNCLANE_DEVICE")]
     pub device: Option<String>,
+    /// What computes on the CPU: cpu (this server's kernels) or candle (plain tensor code of candle, the
+    /// slow reference of the selftest).
+    #[arg(long, global = true, env = "ASYNCLANE_BACKEND")]
+    pub backend: Option<String>,
     /// Dynamic expert sharing (DES) for models with experts: `vote=0.15` or `seq=2`.
     #[arg(
         long,
@@ -266,7 +270,8 @@ pub enum InspectCommand {
     Capacity(CapacityArgs),
     /// Print the processor, its threads, the instructions for each dtype, and the CUDA device.
     Device {
-        /// Compare every kernel on the CUDA device with the CPU.
+        /// Compare this server's kernels on the CPU with candle, and those on the CUDA device with the
+        /// CPU.
         #[arg(long)]
         selftest: bool,
     },

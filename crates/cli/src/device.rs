@@ -16,7 +16,7 @@ use crate::exit;
 use crate::memory;
 use crate::progress;
 
-pub use choice::DeviceChoice;
+pub use choice::{BackendChoice, DeviceChoice};
 pub use fit::least;
 
 /// A model on its device, with its KV pages.
@@ -46,6 +46,9 @@ pub struct Placed {
 /// `cuda` without a device or without kernels for the model.
 pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Device>> {
     let choice = config.device()?;
+    if config.backend()? == BackendChoice::Candle {
+        return Ok(None);
+    }
     if choice == DeviceChoice::Cpu || (choice == DeviceChoice::Auto && !Device::BUILT) {
         return Ok(None);
     }

@@ -168,14 +168,12 @@ fn machine_and_device() {
 
 fn logits(args: &InspectArgs, tokens: &[u32], out: &Path) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
-    let model = load::weights(&config.model.path, &config)?;
-    let logits = model.logits(tokens);
-    let logits = logits.map_err(|error| exit::failure(exit::USAGE, error.to_string()))?;
+    let (logits, vocab) = load::logits(&config, tokens)?;
     let bytes: Vec<u8> = logits
         .iter()
         .flat_map(|logit| logit.to_le_bytes())
         .collect();
-    let shape = vec![tokens.len(), model.info().vocab_size];
+    let shape = vec![tokens.len(), vocab];
     let view = TensorView::new(Dtype::F32, shape, &bytes)?;
     let file = safetensors::serialize([("logits", view)], None)?;
     std::fs::write(out, file).with_context(|| out.display().to_string())

@@ -7,8 +7,8 @@ use anyhow::Result;
 use decode::{Filter, Weights};
 use engine::{ByPriority, Capabilities, EngineConfig};
 use model::{
-    Checkpoint, DeviceMemory, Files, FilterWeights, LoadError, Model, ModelExecutor, ModelInfo,
-    TileSupport, WeightDtype,
+    Candle, Checkpoint, Cpu, DeviceMemory, Files, FilterWeights, Host, LoadError, Model,
+    ModelExecutor, ModelInfo, TileSupport, WeightDtype,
 };
 use step::Executor;
 use text::{Message, Tokenizer, TokenizerFiles};
@@ -16,7 +16,7 @@ use text::{Message, Tokenizer, TokenizerFiles};
 use demo::checkpoint::{DEMO, Embedded, FILTER};
 
 use crate::config::Config;
-use crate::device::{self, Placed};
+use crate::device::{self, BackendChoice, Placed};
 use crate::exit;
 use crate::hub;
 use crate::kv;
@@ -69,18 +69,36 @@ impl Loaded {
     }
 }
 
-/// A loaded model on the CPU.
+/// Loads a checkpoint on the CPU with the configured backend.
 ///
 /// # Errors
 /// As [`load`].
-pub fn on_cpu(model: Model, config: &Config) -> Result<Placed> {
-    let (info, mut warnings) = (model.info().clone(), model.warnings().to_vec());
-    warnings.extend(refused_tiles(info.dtype, TileSupport::detect()));
+pub fn on_cpu(checkpoint: Checkpoint, config: &Config) -> Result<Placed> {
+    match config.backend()? {
+        BackendChoice::Cpu => {
+            let mut placed = on_host(Cpu::default(), checkpoint, config)?;
+            let refused = refused_tiles(placed.info.dtype, TileSupport::detect());
+            placed.warnings.extend(refused);
+            Ok(placed)
+        }
+        BackendChoice::Candle => on_host(Candle::default(), checkpoint, config),
+    }
+}
+
+fn on_host<B: Host + 'static>(
+    backend: B,
+    checkpoint: Checkpoint,
+    config: &Config,
+) -> Result<Placed> {
+    let (checkpoint, bar) = progress::shown(checkpoint);
+    let model = Model::load_on(backend, checkpoint).map_err(exit::refused)?;
+    drop(bar);
+    let (info, warnings) = (model.info().clone(), model.warnings().to_vec());
     let executor = ModelExecutor::new(model, kv::sizes(config, &info)?).map_err(exit::refused)?;
     Ok(Placed {
         warnings,
         threads: executor.threads(),
-        kernels: kernels(info.dtype),
+        kernels: format!("{} by {}", info.dtype.name(), executor.instructions()),
         device: CPU.to_owned(),
         kv_position: info.kv_bytes_per_position(),
         memory: None,
@@ -101,7 +119,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
         Some(gpu) => device::on_device(&gpu, surveyed, config)?,
         None => {
             memory::check(&config.model.path, &needs(config, &mut surveyed)?)?;
-            on_cpu(weights(path, config)?, config)?
+            on_cpu(prepared(path, config)?, config)?
         }
     };
     let info = placed.info;
@@ -140,7 +158,11 @@ pub fn load(config: &Config) -> Result<Loaded> {
 /// # Errors
 /// As [`load`].
 pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
-    let dtype = config.dtype()?;
+    let dtype = match (config.dtype()?, config.backend()?) {
+        // Candle widens bf16 to f32.
+        (WeightDtype::Bf16, BackendChoice::Candle) => WeightDtype::F32,
+        (dtype, _) => dtype,
+    };
     let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
     let sizes = kv::sizes(config, &info)?;
     let slots = u64::from(sizes.pages) * u64::from(sizes.page_size);
@@ -165,16 +187,38 @@ pub fn words(path: &str) -> Result<Tokenizer> {
     tokenizer(&files)
 }
 
-/// The model of a configured path on the CPU, without its tokenizer.
+/// The checkpoint of a configured path, to be loaded as configured.
 ///
 /// # Errors
 /// As [`load`].
-pub fn weights(path: &str, config: &Config) -> Result<Model> {
+fn prepared(path: &str, config: &Config) -> Result<Checkpoint> {
     let checkpoint = checkpoint(&hub::folder(path)?)?;
     let checkpoint = checkpoint.with_dtype(config.dtype()?);
-    let checkpoint = checkpoint.with_expert_sharing(config.expert_sharing()?);
+    Ok(checkpoint.with_expert_sharing(config.expert_sharing()?))
+}
+
+/// Logits of one full forward pass on the CPU, row-major, and the number of tokens with a logit.
+///
+/// # Errors
+/// As [`load`]; tokens that are out of range.
+pub fn logits(config: &Config, tokens: &[u32]) -> Result<(Vec<f32>, usize)> {
+    let checkpoint = prepared(&config.model.path, config)?;
+    match config.backend()? {
+        BackendChoice::Cpu => logits_on(Cpu::default(), checkpoint, tokens),
+        BackendChoice::Candle => logits_on(Candle::default(), checkpoint, tokens),
+    }
+}
+
+fn logits_on<B: Host>(
+    backend: B,
+    checkpoint: Checkpoint,
+    tokens: &[u32],
+) -> Result<(Vec<f32>, usize)> {
     let (checkpoint, _bar) = progress::shown(checkpoint);
-    Model::load(checkpoint).map_err(exit::refused)
+    let model = Model::load_on(backend, checkpoint).map_err(exit::refused)?;
+    let logits = model.logits(tokens);
+    let logits = logits.map_err(|error| exit::failure(exit::USAGE, error.to_string()))?;
+    Ok((logits, model.info().vocab_size))
 }
 
 /// The configuration and headers of an embedded model, a folder or a GGUF file.

@@ -203,11 +203,7 @@ pub fn install(
     let metrics = Metrics::new(&MetricsConfig {
         model_name: loaded.name.clone(),
         backend: match loaded.is_on_cpu() {
-            true => format!(
-                "cpu-{}-{}",
-                loaded.info.dtype.name(),
-                loaded.info.dtype.instructions()
-            ),
+            true => format!("cpu-{}", loaded.kernels.replace(" by ", "-")),
             false => format!("cuda-{}", loaded.info.dtype.name()),
         },
         page_size: spec.page_size,

@@ -123,7 +123,7 @@ fn attention(rows: usize, heads: usize, c: usize) -> Result<()> {
 
 fn small(rows: usize) -> Result<()> {
     let x = random((rows, 192))?;
-    let weight = random((1, 192))?.flatten_all()?;
+    let weight = random((1, 192))?.flatten_all()?.to_vec1::<f32>()?;
     let norm = best(400, || {
         drop(rms_norm(&x, &weight, 1e-5).expect("shapes fit"))
     });

@@ -19,6 +19,7 @@ mod args;
 mod array;
 mod attention;
 mod batch;
+mod counting;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(feature = "emulation")]
@@ -30,8 +31,8 @@ mod selftest;
 
 pub use array::{Array, Buffer, Precision};
 pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolLayer, PoolSizes};
-pub use batch::{BatchArrays, BatchLimits, BatchShape, DeviceBatch};
-pub use matrix::DeviceMatrix;
+pub use batch::{BatchArrays, BatchLimits, BatchShape, BatchSizes, DeviceBatch};
+pub use matrix::{DeviceMatrix, MatrixSizes};
 pub use rows::{DeviceRope, HeadTransform, RowNorm, RowSet, copy_pages, embed, norm, split};
 pub use score::{DeviceScores, ScoredRows};
 pub use selftest::{Check, selftest};
@@ -75,6 +76,10 @@ trait Driver: Send + Sync {
     fn name(&self) -> &str;
     /// Free and total bytes.
     fn memory(&self) -> Result<(u64, u64)>;
+    /// Whether it only counts allocations.
+    fn is_counting(&self) -> bool {
+        false
+    }
     /// Allocates zeroed memory, aligned for every kernel.
     fn allocate(&self, bytes: usize) -> Result<u64>;
     fn free(&self, at: u64);
@@ -169,7 +174,19 @@ impl Device {
         Self::new(emulation::Emulation::new(bytes))
     }
 
-    #[cfg(any(feature = "cuda", feature = "emulation"))]
+    /// A device that counts its allocations and computes nothing: numbers are not stored, and results
+    /// are zero. For estimates of memory.
+    #[must_use]
+    pub fn counting() -> Self {
+        Self::new(counting::Count::default())
+    }
+
+    /// Whether this is [`Self::counting`].
+    #[must_use]
+    pub fn is_counting(&self) -> bool {
+        self.driver.is_counting()
+    }
+
     fn new(driver: impl Driver + 'static) -> Self {
         Self {
             driver: Arc::new(driver),

@@ -10,6 +10,7 @@
 #![deny(missing_docs)]
 
 mod attention;
+mod backend;
 mod cache;
 pub mod device;
 mod gather;
@@ -18,6 +19,7 @@ mod linear;
 mod norm;
 mod parallel;
 mod peak;
+mod profile;
 mod rope;
 mod score;
 mod simd;
@@ -25,12 +27,17 @@ mod storage;
 mod sync;
 
 pub use attention::{AttentionSegment, PagedAttention, Visible};
+pub use backend::{
+    Accelerator, AngleSpec, ArrayKind, Attention, Backend, Candle, Counting, Cpu, DeviceKv,
+    ExpertRows, Host, Norm, Pass, Rows, ScoredRange, Selection, Storage, Stored, Table,
+};
 pub use cache::{CopyPages, Pool, WriteRows};
 pub use gather::AddRows;
 pub use linear::{Epilogue, Linear, Matrix};
 pub use norm::{HeadNorm, rms_norm};
 pub use parallel::Team;
 pub use peak::peak;
+pub use profile::{Clock, Profile, Stage};
 pub use rope::{Rope, RopeTable};
 pub use score::{Draw, LogitBias, Scored, Scorer, ScorerRow, Scores, Top, score};
 pub use simd::InstructionSet;

@@ -51,15 +51,13 @@ impl Linear {
 
     fn on(unit: Unit, matrix: Matrix<'_>, epilogue: Epilogue) -> Result<Self> {
         let Matrix { weight, k, bias } = matrix;
-        if k == 0 || k > LONGEST || !weight.len().is_multiple_of(k) {
+        if k == 0 || !weight.len().is_multiple_of(k) {
             bail!("linear: {} weights are not rows of {k}", weight.len());
         }
         let rows = weight.len() / k;
+        Self::check((rows, k), epilogue)?;
         if bias.is_some_and(|bias| bias.len() != rows) {
             bail!("linear: expected a bias for each of {rows} rows");
-        }
-        if epilogue == Epilogue::SiluGate && !rows.is_multiple_of(2) {
-            bail!("linear: expected gate and up with an even number of rows, found {rows}");
         }
         let width = unit.panel();
         let n = if epilogue == Epilogue::None {
@@ -92,6 +90,20 @@ impl Linear {
             epilogue,
             n,
         })
+    }
+
+    /// Checks that a matrix `[rows, k]` can be packed.
+    ///
+    /// # Errors
+    /// If `k` is out of range, or a gated matrix has an odd number of rows.
+    pub(crate) fn check((rows, k): (usize, usize), epilogue: Epilogue) -> Result<()> {
+        if k == 0 || k > LONGEST {
+            bail!("linear: expected rows of 1 to {LONGEST} weights, found {k}");
+        }
+        if epilogue == Epilogue::SiluGate && !rows.is_multiple_of(2) {
+            bail!("linear: expected gate and up with an even number of rows, found {rows}");
+        }
+        Ok(())
     }
 
     /// Bytes of the packed weights of a matrix `[rows, k]`, computed from its sizes.

@@ -3,37 +3,32 @@
 use crate::parallel::{self, Shared, filled};
 use crate::simd::{Kernel, MAX_LANES, Simd, dispatch};
 use crate::storage::{f32s, f32s_mut};
-use candle_core::{CpuStorage, CustomOp2, InplaceOp1, Layout, Result, Shape, Tensor, bail};
+use candle_core::{CpuStorage, CustomOp1, InplaceOp1, Layout, Result, Shape, Tensor, bail};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// `x / sqrt(mean(x^2) + eps) * weight` per row, for `x [r, d]` and `weight [d]`, f32.
+/// `x / sqrt(mean(x^2) + eps) * weight` per row, for `x [r, d]`, f32, and `weight [d]`.
 ///
 /// # Errors
 /// If an argument has another shape, dtype or device.
-pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
-    x.apply_op2_no_bwd(weight, &RmsNorm { eps })
+pub fn rms_norm(x: &Tensor, weight: &[f32], eps: f32) -> Result<Tensor> {
+    x.apply_op1_no_bwd(&RmsNorm { weight, eps })
 }
 
-struct RmsNorm {
+struct RmsNorm<'a> {
+    weight: &'a [f32],
     eps: f32,
 }
 
-impl CustomOp2 for RmsNorm {
+impl CustomOp1 for RmsNorm<'_> {
     fn name(&self) -> &'static str {
         "rms-norm"
     }
 
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        layout: &Layout,
-        weight: &CpuStorage,
-        weight_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let (rows, d) = layout.shape().dims2()?;
         let x = f32s(self.name(), x, layout)?;
-        let weight = f32s(self.name(), weight, weight_layout)?;
+        let weight = self.weight;
         if weight.len() != d {
             bail!("rms-norm: {} weights for rows of {d}", weight.len());
         }

@@ -4,10 +4,10 @@ use crate::arch;
 use crate::config::Keys;
 use crate::files::Files;
 use crate::gguf::Gguf;
-use crate::layers::ExpertSharing;
+use crate::sharing::ExpertSharing;
 use crate::weights::Weights;
 use crate::{LoadError, Memory, ModelInfo};
-use kernels::WeightDtype;
+use kernels::{Counting, WeightDtype};
 
 /// The configuration file's name.
 const CONFIG: &str = "config.json";
@@ -85,19 +85,27 @@ impl Checkpoint {
     /// # Errors
     /// As [`crate::Model::load`], except for numbers that are not finite.
     pub fn survey(&mut self, dtype: WeightDtype) -> Result<Survey, LoadError> {
+        self.count(dtype, |checkpoint| {
+            let Self { config, weights } = checkpoint;
+            let (_, info) = arch::load(&Counting::default(), config, weights)?;
+            Ok(Survey {
+                info: ModelInfo {
+                    parameters: weights.elements(),
+                    ..info
+                },
+                memory: weights.memory,
+            })
+        })
+    }
+
+    /// Runs `load` on the checkpoint with matrices in `dtype`; tensors are checked and not read.
+    pub(crate) fn count<T>(&mut self, dtype: WeightDtype, load: impl FnOnce(&mut Self) -> T) -> T {
         let chosen = std::mem::replace(&mut self.weights.dtype, dtype);
         self.weights.restart(false);
-        let loaded = arch::load(&self.config, &mut self.weights);
-        let survey = loaded.map(|(_, info)| Survey {
-            info: ModelInfo {
-                parameters: self.weights.elements(),
-                ..info
-            },
-            memory: self.weights.memory,
-        });
+        let loaded = load(self);
         self.weights.restart(true);
         self.weights.dtype = chosen;
-        survey
+        loaded
     }
 
     /// Completes `info` after all tensors were loaded. Also returns warnings about unused tensors,

@@ -5,54 +5,48 @@
 //! filter or need their most probable tokens; it downloads the logits of these rows in addition.
 
 mod graphs;
-mod loader;
+mod largest;
+mod memory;
 mod model;
 mod precision;
-mod selftest;
-mod sizing;
-mod transformer;
 
-pub(crate) use loader::Loader;
+pub use memory::{DeviceConfig, DeviceMemory, KvMemory};
 pub use model::DeviceModel;
-pub(crate) use precision::{padded, precision};
-pub use selftest::selftest;
-pub use sizing::{DeviceConfig, DeviceMemory, KvMemory};
-pub(crate) use transformer::{DeviceBlock, DeviceTransformer};
 
+use crate::arch::Work;
 use crate::inputs::{InputBounds, Inputs};
-use crate::sampler::{candidate, top};
+use crate::sampler::{self, candidate};
 use crate::{ExecutorConfig, LoadError};
 use candle_core::Tensor;
 use graphs::Graphs;
 use kernels::device::{
-    Array, AttentionScratch, BatchArrays, BatchLimits, Device, DeviceBatch, DeviceError,
-    DevicePool, DeviceScores, Precision, copy_pages,
+    Array, AttentionScratch, Device, DeviceBatch, DeviceError, DeviceScores, RowSet,
 };
-use kernels::{Scored, Scorer, ScorerRow, Scores, score};
-use sizing::{ROWS, Step};
-use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, set_words};
-use transformer::{Activations, Pass};
+use kernels::{
+    Accelerator, ArrayKind, Backend, Clock, DeviceKv, Pass, Scored, Scorer, ScorerRow, Scores,
+    score,
+};
+use largest::{LargestStep, ROWS};
+use std::ops::Range;
+use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
 
 /// The arrays of a pass and their number of rows.
 struct Workspace {
-    work: Activations,
+    work: Work<Accelerator>,
     rows: usize,
 }
 
 /// Runs forward passes of one model on a device.
 pub struct DeviceExecutor {
     model: DeviceModel,
-    pool: DevicePool,
+    kv: DeviceKv,
     spec: ExecutorSpec,
     bounds: InputBounds,
     tile: usize,
     inputs: Inputs,
     batch: DeviceBatch,
-    scratch: AttentionScratch,
     workspace: Option<Workspace>,
     graphs: Graphs,
-    /// Scored rows after the final norm, one chunk at a time.
-    normed: Array,
     scores: DeviceScores,
     records: Vec<Option<Scored>>,
     /// Rows that the host scores: their index among the scored rows and among all rows.
@@ -71,55 +65,53 @@ impl DeviceExecutor {
     /// If a size is zero or too large, the model's head width has no kernels, or the device is out
     /// of memory.
     pub fn new(mut model: DeviceModel, config: DeviceConfig) -> Result<Self, LoadError> {
-        let failed = |error: DeviceError| LoadError::Setup(error.to_string());
-        let (graphs, refusal) = Graphs::new(&model.device);
+        let setup = |error: candle_core::Error| LoadError::Setup(error.to_string());
+        let (graphs, refusal) = Graphs::new(model.backend.device());
         let warning =
             |error| format!("CUDA graphs unavailable, kernels launch one by one: {error}");
         model.warnings.extend(refusal.map(warning));
-        let (device, info) = (&model.device, &model.info);
-        let loaded = sizing::free(device)?;
-        let step = Step::new(info, &config);
-        let work = model.transformer.activations(info, step.rows);
-        let work = work.map_err(failed)?;
+        let (on, info) = (&model.backend, &model.info);
+        let device = on.device();
+        let loaded = memory::free(device)?;
+        let step = LargestStep::new(info, &config);
+        let work = Work::new(on, info, step.rows).map_err(setup)?;
         let scratch = AttentionScratch::new(device, step.attention(info)).map_err(failed)?;
-        let (precision, chunk) = (model.transformer.precision(), step.chunk());
-        let normed = Array::padded(device, precision, chunk, info.width).map_err(failed)?;
-        let hosted = step.hosted(info);
-        let logits = Array::new(device, Precision::F32, hosted, info.vocab_size).map_err(failed)?;
+        let logits = on.array(ArrayKind::Sums, step.hosted(info), info.vocab_size);
+        let logits = logits.map_err(setup)?;
         let mut scores = DeviceScores::default();
-        let reserved = scores.reserve(&model.transformer.head, step.rows);
+        let reserved = scores.reserve(model.decoder.head(), step.rows);
         reserved.map_err(failed)?;
-        let batch = step.batch(device, info).map_err(failed)?;
-        let reserved = sizing::free(device)?;
+        let mut batch = DeviceBatch::default();
+        let reserved = batch.reserve(device, &step.batch(info));
+        reserved.map_err(failed)?;
+        let reserved = memory::free(device)?;
         let sizes = ExecutorConfig {
             page_size: config.page_size,
-            pages: sizing::pages(&model, &config)?,
+            pages: memory::pages(&model, &config)?,
             threads: None,
         };
         let (spec, bounds) = crate::executor::sizes(info, sizes)?;
-        let pool = DevicePool::new(device, model.sizes(bounds.page_size, bounds.pages));
-        let pool = pool.map_err(failed)?;
-        let tile = pool.tile(info.heads).map_err(failed)?;
+        let kv = model.kv_sizes(bounds.page_size, bounds.pages);
+        let kv = on.kv_with(kv, scratch).map_err(setup)?;
+        let tile = kv.pool().tile(info.heads).map_err(failed)?;
         let memory = DeviceMemory {
             weights: model.free.saturating_sub(loaded),
             step: loaded.saturating_sub(reserved),
-            kv: pool.buffer().bytes() as u64,
+            kv: kv.pool().buffer().bytes() as u64,
         };
         Ok(Self {
             model,
-            pool,
+            kv,
             spec,
             bounds,
             tile,
             inputs: Inputs::default(),
             batch,
-            scratch,
             workspace: Some(Workspace {
                 work,
                 rows: step.rows,
             }),
             graphs,
-            normed,
             scores,
             records: Vec::new(),
             hosted: Vec::new(),
@@ -144,7 +136,7 @@ impl DeviceExecutor {
     /// The device it runs on.
     #[must_use]
     pub fn device(&self) -> &Device {
-        &self.model.device
+        self.model.backend.device()
     }
 
     /// Number of captured graphs.
@@ -166,41 +158,45 @@ impl DeviceExecutor {
         self.pass().map_err(|error| error.to_string())
     }
 
-    fn pass(&mut self) -> Result<(), DeviceError> {
-        let device = &self.model.device;
-        let limits = BatchLimits {
-            tokens: self.bounds.tokens,
-            positions: self.bounds.positions,
-            vocab: self.bounds.vocab,
-            pages: self.bounds.pages,
-            page: self.bounds.page_size,
-            tile: self.tile,
-            pad: ROWS,
-        };
+    fn pass(&mut self) -> candle_core::Result<()> {
+        let DeviceModel {
+            backend: on,
+            decoder,
+            info,
+            ..
+        } = &self.model;
         let hosted: Vec<u32> = self.hosted.iter().map(|(_, row)| *row).collect();
-        let arrays = arrays(&self.inputs, &hosted, limits.vocab);
-        self.batch.upload(device, &arrays, &limits)?;
+        let arrays = self.inputs.arrays(&hosted, self.bounds.vocab);
+        let limits = self.bounds.limits(self.tile, ROWS);
+        on.upload(&arrays, &limits, &mut self.batch)?;
         let rows = self.batch.rows();
-        let transformer = &self.model.transformer;
         let fits = |workspace: &Workspace| workspace.rows >= rows;
         if !self.workspace.as_ref().is_some_and(fits) {
             self.workspace = None;
             let rows = rows.next_power_of_two().max(ROWS);
-            let work = transformer.activations(&self.model.info, rows)?;
+            let work = Work::new(on, info, rows)?;
             self.workspace = Some(Workspace { work, rows });
         }
-        let Some(Workspace { work, .. }) = &self.workspace else {
+        let Some(Workspace { work, .. }) = &mut self.workspace else {
             return Ok(());
         };
-        self.scores
-            .reserve(&transformer.head, self.batch.scored())?;
-        copy_pages(&self.pool, &self.batch)?;
-        let (batch, scratch, scores) = (&self.batch, &mut self.scratch, &self.scores);
-        let (pool, normed, mask) = (&self.pool, &self.normed, self.inputs.mask);
-        self.graphs.run(device, batch.shape(), || {
-            transformer.hidden(work, batch, (pool, scratch))?;
-            transformer.score(Pass { work, batch }, normed, scores, mask)
-        })
+        self.scores.reserve(decoder.head(), self.batch.scored())?;
+        let pass = Pass {
+            arrays: &arrays,
+            batch: &self.batch,
+            kv: &self.kv,
+            mask: self.inputs.mask,
+            clock: &Clock::start(None),
+        };
+        on.copy_pages(&pass)?;
+        let scores = &mut self.scores;
+        let ran = self.graphs.run(on.device(), pass.batch.shape(), || {
+            let hidden = decoder.hidden(on, &pass, work);
+            hidden
+                .and_then(|()| decoder.score(on, &pass, work, scores))
+                .map_err(|error| DeviceError(error.to_string()))
+        });
+        Ok(ran?)
     }
 
     /// Waits for the launched pass and reads its output.
@@ -218,27 +214,37 @@ impl DeviceExecutor {
     /// Scores on the host the rows that need it. Returns their index among the scored rows and
     /// their scores.
     fn on_host(&mut self) -> Result<Vec<(usize, Scores)>, String> {
-        let text = |error: DeviceError| error.to_string();
-        let (vocab, logits, mut all) = (self.bounds.vocab, &self.logits, Vec::new());
-        let Some(Workspace { work, .. }) = &self.workspace else {
-            return Ok(all);
-        };
-        for from in (0..self.hosted.len()).step_by(logits.rows()) {
-            let range = from..(from + logits.rows()).min(self.hosted.len());
-            let transformer = &self.model.transformer;
-            let pass = Pass {
-                work,
-                batch: &self.batch,
-            };
-            transformer
-                .logits(pass, range.clone(), &self.normed, logits)
-                .map_err(text)?;
-            let numbers = logits.read(range.len()).map_err(text)?;
+        let (vocab, chunk) = (self.bounds.vocab, self.logits.rows());
+        let mut all = Vec::new();
+        for from in (0..self.hosted.len()).step_by(chunk.max(1)) {
+            let range = from..(from + chunk).min(self.hosted.len());
+            let numbers = self.hosted_logits(range.clone());
+            let numbers = numbers.map_err(|error| error.to_string())?;
             for (row, &(number, _)) in numbers.chunks_exact(vocab).zip(&self.hosted[range]) {
                 all.push((number, scored(&self.inputs, number, row)?));
             }
         }
         Ok(all)
+    }
+
+    /// The logits of a range of the rows that the host scores, row-major.
+    fn hosted_logits(&mut self, range: Range<usize>) -> candle_core::Result<Vec<f32>> {
+        let (on, decoder) = (&self.model.backend, &self.model.decoder);
+        let Some(Workspace { work, .. }) = &mut self.workspace else {
+            return Ok(Vec::new());
+        };
+        let arrays = self.inputs.arrays(&[], self.bounds.vocab);
+        let pass = Pass {
+            arrays: &arrays,
+            batch: &self.batch,
+            kv: &self.kv,
+            mask: self.inputs.mask,
+            clock: &Clock::start(None),
+        };
+        let rows = range.len();
+        let normed = decoder.normed(on, &pass, work, &RowSet::Hosted(range))?;
+        on.linear(decoder.head(), (normed, rows), &mut self.logits)?;
+        on.download(&self.logits, rows)
     }
 }
 
@@ -262,25 +268,6 @@ impl Executor for DeviceExecutor {
         }
         self.begun = false;
         self.collect(output).map_err(ExecuteError)
-    }
-}
-
-fn arrays<'a>(inputs: &'a Inputs, hosted: &'a [u32], vocab: usize) -> BatchArrays<'a> {
-    BatchArrays {
-        tokens: &inputs.tokens,
-        positions: &inputs.positions,
-        slots: &inputs.slots,
-        visible: &inputs.visible,
-        segments: &inputs.segments,
-        pages: &inputs.pages,
-        scored: &inputs.scored,
-        scorers: &inputs.scorers,
-        biases: &inputs.biases,
-        allowed: &inputs.allowed,
-        set_words: set_words(vocab as u32),
-        hosted,
-        draws: &inputs.draws,
-        copies: &inputs.copies,
     }
 }
 
@@ -314,10 +301,7 @@ fn emit(
     let mut hosted = hosted.into_iter().peekable();
     for (number, record) in records.iter().enumerate() {
         if let Some((_, scores)) = hosted.next_if(|(at, _)| *at == number) {
-            output
-                .candidates
-                .extend(scores.records.into_iter().map(candidate));
-            output.tops.extend(scores.tops.into_iter().map(top));
+            sampler::emit(scores, output);
             continue;
         }
         let Some(record) = record else {
@@ -326,4 +310,8 @@ fn emit(
         output.candidates.push(candidate(*record));
     }
     Ok(())
+}
+
+fn failed(error: DeviceError) -> LoadError {
+    LoadError::Setup(error.0)
 }

@@ -1,11 +1,10 @@
-//! The CPU executor: owns the model, the KV pool and the threads, and runs one batch at a time.
+//! The executor on the host: owns the model, its KV pages and the threads, and runs one batch at a
+//! time.
 
+use crate::arch::Work;
 use crate::inputs::{InputBounds, Inputs};
-use crate::network::Pass;
-use crate::pool::KvPool;
-use crate::profile::{Clock, Profile, Stage};
 use crate::{LoadError, Model, ModelInfo, sampler};
-use kernels::Team;
+use kernels::{Clock, Cpu, Host, Pass, Profile, Stage, Team};
 use std::num::NonZeroUsize;
 use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
 
@@ -21,11 +20,13 @@ pub struct ExecutorConfig {
     pub threads: Option<NonZeroUsize>,
 }
 
-/// Runs forward passes of one model on the CPU.
-pub struct ModelExecutor {
-    model: Model,
-    pool: KvPool,
-    team: Team,
+/// Runs forward passes of one model on a backend of the host.
+pub struct ModelExecutor<B: Host = Cpu> {
+    model: Model<B>,
+    kv: B::Kv,
+    batch: B::Batch,
+    /// The threads of this crate's kernels; other backends have their own.
+    team: Option<Team>,
     spec: ExecutorSpec,
     bounds: InputBounds,
     inputs: Inputs,
@@ -33,21 +34,31 @@ pub struct ModelExecutor {
 }
 
 impl ModelExecutor {
+    /// Measures the peak rate of the threads in the model's dtype, in billions of operations per
+    /// second; see [`kernels::peak`].
+    #[must_use]
+    pub fn peak(&self) -> f64 {
+        self.within(|| kernels::peak(self.model.info().dtype))
+    }
+}
+
+impl<B: Host> ModelExecutor<B> {
     /// Allocates the KV pool and starts the threads.
     ///
     /// # Errors
     /// If a size is zero or too large, or the threads cannot be started.
-    pub fn new(model: Model, config: ExecutorConfig) -> Result<Self, LoadError> {
+    pub fn new(model: Model<B>, config: ExecutorConfig) -> Result<Self, LoadError> {
         let (spec, bounds) = sizes(model.info(), config)?;
-        let pool = model
-            .pool(bounds.page_size, bounds.pages)
+        let kv = model
+            .kv(bounds.page_size, bounds.pages)
             .map_err(|error| LoadError::Setup(error.to_string()))?;
         keep_freed_memory();
-        let team =
-            Team::new(config.threads).map_err(|error| LoadError::Setup(error.to_string()))?;
+        let team = B::TEAM.then(|| Team::new(config.threads)).transpose();
+        let team = team.map_err(|error| LoadError::Setup(error.to_string()))?;
         Ok(Self {
             model,
-            pool,
+            kv,
+            batch: B::Batch::default(),
             team,
             spec,
             bounds,
@@ -58,27 +69,23 @@ impl ModelExecutor {
 
     /// The model it runs.
     #[must_use]
-    pub fn model(&self) -> &Model {
+    pub fn model(&self) -> &Model<B> {
         &self.model
     }
 
     /// Number of compute threads.
     #[must_use]
     pub fn threads(&self) -> usize {
-        self.team.threads()
+        match &self.team {
+            Some(team) => team.threads(),
+            None => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+        }
     }
 
     /// The instruction set used for matrix products, for logs and benchmark labels.
     #[must_use]
     pub fn instructions(&self) -> &'static str {
-        self.model.info().dtype.instructions()
-    }
-
-    /// Measures the peak rate of the threads in the model's dtype, in billions of operations per
-    /// second; see [`kernels::peak`].
-    #[must_use]
-    pub fn peak(&self) -> f64 {
-        self.team.install(|| kernels::peak(self.model.info().dtype))
+        B::instructions(self.model.info().dtype)
     }
 
     /// Starts a new profile; every later forward pass adds its times to it.
@@ -96,7 +103,16 @@ impl ModelExecutor {
     /// # Errors
     /// As [`Model::logits`].
     pub fn logits(&self, tokens: &[u32]) -> Result<Vec<f32>, crate::ForwardError> {
-        self.team.install(|| self.model.logits(tokens))
+        self.within(|| self.model.logits(tokens))
+    }
+
+    /// Runs `f` on the threads of the backend. Entering the team once per pass wakes its helpers
+    /// before the first parallel region.
+    fn within<R>(&self, f: impl FnOnce() -> R) -> R {
+        match &self.team {
+            Some(team) => team.install(f),
+            None => f(),
+        }
     }
 }
 
@@ -126,15 +142,8 @@ pub(crate) fn sizes(
         attention: info.attention,
         readout: info.readout,
     };
-    let bounds = InputBounds {
-        tokens: info.embedding_size,
-        vocab: info.vocab_size,
-        positions: info.max_positions,
-        mask: info.mask,
-        page_size: config.page_size as usize,
-        pages: config.pages as usize,
-    };
-    Ok((spec, bounds))
+    let pool = (config.page_size as usize, config.pages as usize);
+    Ok((spec, InputBounds::of(info, pool)))
 }
 
 /// Makes the system allocator keep the memory that a pass frees for the next pass. glibc returns
@@ -146,38 +155,61 @@ fn keep_freed_memory() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(BLOCK)));
 }
 
-impl Executor for ModelExecutor {
+impl<B: Host> Executor for ModelExecutor<B> {
     fn spec(&self) -> ExecutorSpec {
         self.spec
     }
 
     fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
-        let Self {
-            model,
-            pool,
-            inputs,
-            profile,
-            ..
-        } = self;
         output.candidates.clear();
         output.tops.clear();
-        let mut clock = Clock::start(profile.as_mut());
-        inputs.fill(batch, &self.bounds).map_err(ExecuteError)?;
-        let pass = || {
-            pool.copy(&inputs.copies)?;
-            clock.lap(Stage::Inputs);
-            if inputs.tokens.is_empty() {
-                return Ok(());
-            }
-            let pass = Pass { inputs, pool };
-            let hidden = model.network.hidden(&pass, &mut clock)?;
-            sampler::sample(&*model.network, &hidden, inputs, &mut clock, output)?;
-            clock.pass();
-            Ok(())
+        let clock = Clock::start(self.profile.take());
+        let done = match self.inputs.fill(batch, &self.bounds) {
+            Ok(()) => self.pass(output, &clock),
+            Err(error) => Err(error),
         };
-        // Entering the team once per pass wakes its helpers before the first parallel region.
-        self.team
-            .install(pass)
-            .map_err(|error: candle_core::Error| ExecuteError(error.to_string()))
+        self.profile = clock.stop();
+        done.map_err(ExecuteError)
+    }
+}
+
+impl<B: Host> ModelExecutor<B> {
+    /// Runs the batch in `inputs`.
+    fn pass(&mut self, output: &mut BatchOutput, clock: &Clock) -> Result<(), String> {
+        let mut uploaded = std::mem::take(&mut self.batch);
+        let done = self.within(|| self.forward(&mut uploaded, output, clock));
+        self.batch = uploaded;
+        done.map_err(|error| error.to_string())
+    }
+
+    fn forward(
+        &self,
+        batch: &mut B::Batch,
+        output: &mut BatchOutput,
+        clock: &Clock,
+    ) -> candle_core::Result<()> {
+        let (on, decoder, info) = (&self.model.backend, &self.model.decoder, self.model.info());
+        let arrays = self.inputs.arrays(&[], self.bounds.vocab);
+        on.upload(&arrays, &self.bounds.limits(1, 1), batch)?;
+        let pass = Pass {
+            arrays: &arrays,
+            batch,
+            kv: &self.kv,
+            mask: self.inputs.mask,
+            clock,
+        };
+        on.copy_pages(&pass)?;
+        clock.lap(Stage::Inputs);
+        let rows = on.rows(&pass);
+        if rows == 0 {
+            return Ok(());
+        }
+        let mut work = Work::new(on, info, rows)?;
+        let mut scores = B::Scores::default();
+        decoder.hidden(on, &pass, &mut work)?;
+        decoder.score(on, &pass, &mut work, &mut scores)?;
+        sampler::emit(scores, output);
+        clock.pass();
+        Ok(())
     }
 }

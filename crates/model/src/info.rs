@@ -1,6 +1,7 @@
 //! The properties of a model: its geometry, its special tokens, its attention.
 
 use kernels::WeightDtype;
+use kernels::device::{PoolSizes, Precision};
 use step::{Attention, Readout};
 
 /// The properties of a model other than its weights.
@@ -59,7 +60,19 @@ impl ModelInfo {
     /// Bytes of keys and values per position in f32, all layers together.
     #[must_use]
     pub fn kv_bytes_per_position(&self) -> usize {
-        2 * self.layers * self.groups * self.head_width * size_of::<f32>()
+        self.kv_sizes(Precision::F32, 1, 1).slot_bytes()
+    }
+
+    /// The sizes of `pages` KV pages of `page` slots.
+    pub(crate) fn kv_sizes(&self, precision: Precision, page: usize, pages: usize) -> PoolSizes {
+        PoolSizes {
+            precision,
+            layers: self.layers,
+            groups: self.groups,
+            head_width: self.head_width,
+            page,
+            pages,
+        }
     }
 
     /// A one-line description: family, parameters, geometry, KV bytes, token ids.

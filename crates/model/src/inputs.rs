@@ -1,5 +1,7 @@
 //! A batch flattened for the kernels, with all indices checked.
 
+use crate::ModelInfo;
+use kernels::device::{BatchArrays, BatchLimits};
 use kernels::{AttentionSegment, Draw, LogitBias, ScorerRow, Visible};
 use step::{Attention, Batch, Row, Segment, set_words};
 
@@ -15,6 +17,34 @@ pub(crate) struct InputBounds {
     pub(crate) mask: u32,
     pub(crate) page_size: usize,
     pub(crate) pages: usize,
+}
+
+impl InputBounds {
+    /// The bounds of a model with `pages` KV pages of `page_size` slots.
+    pub(crate) fn of(info: &ModelInfo, (page_size, pages): (usize, usize)) -> Self {
+        Self {
+            tokens: info.embedding_size,
+            vocab: info.vocab_size,
+            positions: info.max_positions,
+            mask: info.mask,
+            page_size,
+            pages,
+        }
+    }
+
+    /// The same for a backend, with attention tiles of up to `tile` rows and rows padded to a multiple
+    /// of `pad`.
+    pub(crate) fn limits(&self, tile: usize, pad: usize) -> BatchLimits {
+        BatchLimits {
+            tokens: self.tokens,
+            positions: self.positions,
+            vocab: self.vocab,
+            pages: self.pages,
+            page: self.page_size,
+            tile,
+            pad,
+        }
+    }
 }
 
 /// The arrays of a batch, with one entry per row unless noted otherwise. Reused between steps.
@@ -114,6 +144,27 @@ impl Inputs {
             }],
             pages: vec![0],
             ..Self::default()
+        }
+    }
+
+    /// The arrays for a backend, with the rows that the host scores. `vocab` is the number of tokens
+    /// with a logit.
+    pub(crate) fn arrays<'a>(&'a self, hosted: &'a [u32], vocab: usize) -> BatchArrays<'a> {
+        BatchArrays {
+            tokens: &self.tokens,
+            positions: &self.positions,
+            slots: &self.slots,
+            visible: &self.visible,
+            segments: &self.segments,
+            pages: &self.pages,
+            scored: &self.scored,
+            scorers: &self.scorers,
+            biases: &self.biases,
+            allowed: &self.allowed,
+            set_words: set_words(vocab as u32),
+            hosted,
+            draws: &self.draws,
+            copies: &self.copies,
         }
     }
 

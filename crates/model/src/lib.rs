@@ -1,4 +1,4 @@
-//! Checkpoints, layers, architectures and the executor that runs them.
+//! Checkpoints, architectures and the executors that run them.
 //!
 //! A [`Checkpoint`] is a Hugging Face folder (or the same files in memory). [`Model::load`]
 //! chooses the architecture from its `config.json`. A [`ModelExecutor`] owns the model, the
@@ -20,18 +20,17 @@ mod geometry;
 mod gguf;
 mod info;
 mod inputs;
-mod layers;
 mod memory;
 mod model;
-mod network;
-mod pool;
-mod profile;
+mod router;
 mod sampler;
+mod selftest;
+mod sharing;
 mod weights;
 
 pub use arch::Family;
 pub use checkpoint::{Checkpoint, Survey};
-pub use device::{DeviceConfig, DeviceExecutor, DeviceMemory, DeviceModel, KvMemory, selftest};
+pub use device::{DeviceConfig, DeviceExecutor, DeviceMemory, DeviceModel, KvMemory};
 pub use error::{ForwardError, LoadError, one_line};
 pub use executor::{ExecutorConfig, ModelExecutor};
 pub use files::Files;
@@ -39,8 +38,9 @@ pub use filter::FilterWeights;
 pub use geometry::Geometry;
 pub use info::{ExpertInfo, ModelInfo};
 pub use kernels::device::{Check, Device};
-pub use kernels::{TileSupport, WeightDtype};
-pub use layers::ExpertSharing;
+pub use kernels::{Candle, Cpu, Host, TileSupport, WeightDtype};
+pub use kernels::{Profile, Stage};
 pub use memory::Memory;
 pub use model::Model;
-pub use profile::{Profile, Stage};
+pub use selftest::{selftest, selftest_on_cpu};
+pub use sharing::ExpertSharing;

@@ -11,10 +11,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Counts bytes that stay allocated.
-    pub(crate) fn keep(&mut self, bytes: usize) {
-        self.weights = self.weights.saturating_add(bytes as u64);
-        self.use_briefly(0);
+    /// Sets the bytes of all stored weights, while `besides` further bytes are allocated.
+    pub(crate) fn hold(&mut self, weights: u64, besides: usize) {
+        self.weights = weights;
+        self.use_briefly(besides);
     }
 
     /// Counts bytes that are freed during loading.
@@ -35,13 +35,12 @@ mod tests {
     #[test]
     fn freed_bytes_count_only_towards_the_peak() {
         let mut memory = Memory::default();
-        memory.keep(10);
+        memory.hold(10, 0);
         memory.use_briefly(100);
-        memory.keep(5);
-        memory.use_briefly(7);
+        memory.hold(15, 7);
         let (weights, loading) = (15, 110);
         assert_eq!(memory, Memory { weights, loading });
-        memory.keep(200);
+        memory.hold(215, 0);
         assert_eq!(memory.loading, 215);
         memory.use_briefly(usize::MAX);
         assert_eq!(memory.loading, u64::MAX);

@@ -1,16 +1,15 @@
 //! A loaded model and its info.
 
-use crate::arch;
-use crate::inputs::Inputs;
-use crate::network::{Network, Pass};
-use crate::pool::{KvPool, PoolShape};
-use crate::profile::Clock;
+use crate::arch::{self, Decoder, Work};
+use crate::inputs::{InputBounds, Inputs};
 use crate::{Checkpoint, ForwardError, LoadError, Memory, ModelInfo};
-use candle_core::{Device, Tensor};
+use kernels::device::{Precision, RowSet};
+use kernels::{ArrayKind, Clock, Cpu, Host, Pass};
 
-/// A model ready to run.
-pub struct Model {
-    pub(crate) network: Box<dyn Network>,
+/// A model ready to run on a backend.
+pub struct Model<B: Host = Cpu> {
+    pub(crate) backend: B,
+    pub(crate) decoder: Decoder<B>,
     info: ModelInfo,
     memory: Memory,
     warnings: Vec<String>,
@@ -22,11 +21,23 @@ impl Model {
     /// # Errors
     /// If the architecture or a setting is not supported, or a tensor is missing, has a wrong shape
     /// or type, or contains a number that is not finite.
-    pub fn load(mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
-        let (network, info) = arch::load(&checkpoint.config, &mut checkpoint.weights)?;
+    pub fn load(checkpoint: Checkpoint) -> Result<Self, LoadError> {
+        Self::load_on(Cpu::default(), checkpoint)
+    }
+}
+
+impl<B: Host> Model<B> {
+    /// As [`Model::load`], on another backend.
+    ///
+    /// # Errors
+    /// As [`Model::load`]; if the backend has no products in the checkpoint's dtype.
+    pub fn load_on(backend: B, mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
+        let loaded = arch::load(&backend, &checkpoint.config, &mut checkpoint.weights);
+        let (decoder, info) = loaded?;
         let (info, warnings) = checkpoint.finish(info);
         Ok(Self {
-            network,
+            backend,
+            decoder,
             info,
             memory: checkpoint.weights.memory,
             warnings,
@@ -73,26 +84,32 @@ impl Model {
     }
 
     fn alone(&self, tokens: &[u32]) -> candle_core::Result<Vec<f32>> {
-        let pool = self.pool(tokens.len(), 1)?;
-        let inputs = Inputs::alone(tokens, self.info.attention);
+        let (on, info, rows) = (&self.backend, &self.info, tokens.len());
+        let kv = self.kv(rows, 1)?;
+        let inputs = Inputs::alone(tokens, info.attention);
+        let arrays = inputs.arrays(&[], info.vocab_size);
+        let limits = InputBounds::of(info, (rows, 1)).limits(1, 1);
+        let mut batch = B::Batch::default();
+        on.upload(&arrays, &limits, &mut batch)?;
         let pass = Pass {
-            inputs: &inputs,
-            pool: &pool,
+            arrays: &arrays,
+            batch: &batch,
+            kv: &kv,
+            mask: info.mask,
+            clock: &Clock::start(None),
         };
-        let mut clock = Clock::start(None);
-        let hidden = self.network.hidden(&pass, &mut clock)?;
-        let logits: Tensor = self.network.logits(&hidden, &mut clock)?;
-        logits.flatten_all()?.to_vec1()
+        let mut work = Work::new(on, info, rows)?;
+        let mut logits = on.array(ArrayKind::Sums, rows, info.vocab_size)?;
+        self.decoder.hidden(on, &pass, &mut work)?;
+        let all = RowSet::First(rows);
+        let normed = self.decoder.normed(on, &pass, &mut work, &all)?;
+        on.linear(self.decoder.head(), (normed, rows), &mut logits)?;
+        on.download(&logits, rows)
     }
 
-    pub(crate) fn pool(&self, page_size: usize, pages: usize) -> candle_core::Result<KvPool> {
-        let shape = PoolShape {
-            layers: self.info.layers,
-            groups: self.info.groups,
-            head_width: self.info.head_width,
-            page_size,
-            pages,
-        };
-        KvPool::new(shape, &Device::Cpu)
+    /// Allocates `pages` KV pages of `page_size` slots.
+    pub(crate) fn kv(&self, page_size: usize, pages: usize) -> candle_core::Result<B::Kv> {
+        let sizes = self.info.kv_sizes(Precision::F32, page_size, pages);
+        self.backend.kv(sizes)
     }
 }

@@ -1,53 +1,16 @@
-//! Reduces hidden states to candidates and tops; the LM head runs in chunks of bounded size.
+//! Converts scores to the types of the `step` crate.
 
-use crate::inputs::Inputs;
-use crate::network::Network;
-use crate::profile::{Clock, Stage};
-use candle_core::{Result, Tensor};
-use kernels::{Scored, Scorer, Top, score};
+use kernels::{Scored, Scores, Top};
 use step::{BatchOutput, Candidate, TopToken};
 
-/// Rows whose logits exist at the same time; does not affect results.
-const CHUNK: usize = 64;
-
-/// Appends to `output` the candidates and tops of the scored rows of `hidden [r, d]`, in row order.
-pub(crate) fn sample(
-    network: &dyn Network,
-    hidden: &Tensor,
-    inputs: &Inputs,
-    clock: &mut Clock<'_>,
-    output: &mut BatchOutput,
-) -> Result<()> {
-    let count = inputs.scored.len();
-    if count == 0 {
-        return Ok(());
-    }
-    let scored = if count == hidden.dim(0)? {
-        hidden.clone()
-    } else {
-        let indices = Tensor::from_slice(&inputs.scored, count, hidden.device())?;
-        hidden.index_select(&indices, 0)?
-    };
-    for from in (0..count).step_by(CHUNK) {
-        let to = (from + CHUNK).min(count);
-        let logits = network.logits(&scored.narrow(0, from, to - from)?, clock)?;
-        let scorer = Scorer {
-            rows: &inputs.scorers[from..to],
-            biases: &inputs.biases,
-            allowed: &inputs.allowed,
-            draws: &inputs.draws,
-            mask: inputs.mask,
-        };
-        let scores = score(&logits, &scorer)?;
-        let records = scores.records.into_iter();
-        output.candidates.extend(records.map(candidate));
-        output.tops.extend(scores.tops.into_iter().map(top));
-        clock.lap(Stage::Score);
-    }
-    Ok(())
+/// Appends scores to `output` in row order.
+pub(crate) fn emit(scores: Scores, output: &mut BatchOutput) {
+    let records = scores.records.into_iter();
+    output.candidates.extend(records.map(candidate));
+    output.tops.extend(scores.tops.into_iter().map(top));
 }
 
-/// Converts a record to the type of the `step` crate.
+/// Converts a record.
 pub(crate) fn candidate(scored: Scored) -> Candidate {
     Candidate {
         token: scored.token,
@@ -60,8 +23,8 @@ pub(crate) fn candidate(scored: Scored) -> Candidate {
     }
 }
 
-/// Converts one of the most probable tokens to the type of the `step` crate.
-pub(crate) fn top(top: Top) -> TopToken {
+/// Converts one of the most probable tokens.
+fn top(top: Top) -> TopToken {
     TopToken {
         token: top.token,
         logprob: top.log_probability as f32,

@@ -30,6 +30,47 @@ fn logits_are_those_of_the_model() {
 }
 
 #[test]
+fn logits_on_candle_are_near_those_of_the_kernels() {
+    let logits = |backend: &str| -> Vec<f32> {
+        let file = folder(&format!("logits-{backend}")).join("logits.safetensors");
+        let out = file.to_str().expect("the path is UTF-8");
+        let arguments = ["--backend", backend, "--tokens", "1,2,3", "--out", out];
+        let output = run(&[&["inspect", "logits"], &arguments[..]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let bytes = std::fs::read(&file).unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let data = tensors.tensor("logits").unwrap().data().to_vec();
+        let words = data.as_chunks().0.iter();
+        words.map(|&x| f32::from_le_bytes(x)).collect()
+    };
+    let (cpu, candle) = (logits("cpu"), logits("candle"));
+    assert_ne!(cpu, candle, "candle sums in another order");
+    for (one, other) in cpu.iter().zip(&candle) {
+        assert!((one - other).abs() < 1e-3, "{one} and {other}");
+    }
+}
+
+#[test]
+fn a_backend_that_cannot_be_used_is_refused_by_key() {
+    for (arguments, what) in [
+        (
+            &["--backend", "torch"][..],
+            "expected one of cpu, candle, found \"torch\"",
+        ),
+        (
+            &["--backend", "candle", "--device", "cuda"][..],
+            "expected cpu with model.device cuda",
+        ),
+    ] {
+        let output = run(&[&["inspect", "model"], arguments].concat());
+        assert_ne!(output.status.code(), Some(0));
+        let said = stderr(&output);
+        assert!(said.contains("model.backend"), "{said}");
+        assert!(said.contains(what), "{said}");
+    }
+}
+
+#[test]
 fn logits_of_every_family_are_those_of_its_official_code() {
     let root = concat!(
         env!("CARGO_MANIFEST_DIR"),

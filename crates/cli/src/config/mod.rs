@@ -19,7 +19,7 @@ use step::{Attention, Readout};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{CheckConfigArgs, ModelArgs, ServeArgs};
-use crate::device::DeviceChoice;
+use crate::device::{BackendChoice, DeviceChoice};
 use crate::exit;
 
 use layers::Layers;
@@ -85,6 +85,7 @@ impl Config {
             path: path.to_owned(),
             dtype: self.model.dtype.clone(),
             device: self.model.device.clone(),
+            backend: self.model.backend.clone(),
             max_model_len: self.model.max_model_len,
             ..Model::default()
         };
@@ -110,6 +111,15 @@ impl Config {
     pub fn device(&self) -> Result<DeviceChoice> {
         DeviceChoice::named(&self.model.device)
             .map_err(|problem| exit::failure(exit::CONFIG, format!("model.device: {problem}")))
+    }
+
+    /// What computes on the CPU.
+    ///
+    /// # Errors
+    /// An unknown backend.
+    pub fn backend(&self) -> Result<BackendChoice> {
+        BackendChoice::named(&self.model.backend)
+            .map_err(|problem| exit::failure(exit::CONFIG, format!("model.backend: {problem}")))
     }
 
     /// How the rows of a block share experts.

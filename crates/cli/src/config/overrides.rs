@@ -67,6 +67,7 @@ fn of_model(args: &ModelArgs) -> Vec<Given> {
         ("filter", "model.filter", text(&args.filter)),
         ("dtype", "model.dtype", text(&args.dtype)),
         ("device", "model.device", text(&args.device)),
+        ("backend", "model.backend", text(&args.backend)),
         (
             "expert_sharing",
             "model.expert_sharing",
@@ -231,6 +232,7 @@ mod tests {
             filter: Some(String::new()),
             dtype: Some(String::new()),
             device: Some(String::new()),
+            backend: Some(String::new()),
             expert_sharing: Some(String::new()),
             max_model_len: Some(1),
             kv_memory: Some(String::new()),
@@ -252,7 +254,7 @@ mod tests {
             assert_eq!(argument.get_env().unwrap().to_str(), Some(&*name));
             assert!(layers.default_of(key).is_some(), "{key}");
         }
-        assert_eq!(of_model(&full).len(), 13);
+        assert_eq!(of_model(&full).len(), 14);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use model::WeightDtype;
 use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceChoice;
+use crate::device::{BackendChoice, DeviceChoice};
 
 /// Value of keys whose default depends on the model or the device.
 pub const AUTO: &str = "auto";
@@ -64,6 +64,8 @@ pub struct Model {
     pub dtype: String,
     /// Device: `auto`, `cpu` or `cuda`.
     pub device: String,
+    /// What computes on the CPU: `cpu` or `candle`.
+    pub backend: String,
     /// How the rows of a block share experts: empty = not at all, `vote=0.15` (a share of all experts)
     /// or `seq=2` (the first experts of each row).
     pub expert_sharing: String,
@@ -143,6 +145,7 @@ impl Default for Model {
             served_name: String::new(),
             dtype: WeightDtype::F32.name().to_owned(),
             device: DeviceChoice::Auto.name().to_owned(),
+            backend: BackendChoice::Cpu.name().to_owned(),
             expert_sharing: String::new(),
             max_model_len: 0,
             decoder: AUTO.to_owned(),

@@ -2,7 +2,7 @@
 
 use step::{Attention, Readout};
 
-use crate::device::DeviceChoice;
+use crate::device::{BackendChoice, DeviceChoice};
 
 use super::schema::Config;
 use super::values::{dtype, expert_sharing, kv_memory, log_filter, log_format, share};
@@ -30,6 +30,11 @@ impl Config {
                 ),
             ));
         }
+        let (device, backend) = (&self.model.device, &self.model.backend);
+        if (device.as_str(), backend.as_str()) == ("cuda", BackendChoice::Candle.name()) {
+            let what = "expected cpu with model.device cuda, found \"candle\"";
+            problems.push(("model.backend", what.to_owned()));
+        }
         if engine.step_timeout > 0 && engine.stall_after > engine.step_timeout {
             problems.push((
                 "engine.stall_after",
@@ -46,6 +51,10 @@ impl Config {
             (
                 "model.device",
                 DeviceChoice::named(&self.model.device).err(),
+            ),
+            (
+                "model.backend",
+                BackendChoice::named(&self.model.backend).err(),
             ),
             (
                 "model.expert_sharing",

@@ -1,4 +1,4 @@
-//! The configured choice of device.
+//! The configured choices of device and backend.
 
 /// The configured choice of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +29,40 @@ impl DeviceChoice {
     /// An unknown name.
     pub fn named(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|choice| choice.name() == name);
-        found.ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("expected one of {names}, found {name:?}")
-        })
+        found.ok_or_else(|| unknown(&Self::ALL.map(Self::name), name))
     }
+}
+
+/// The configured choice of what computes on the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendChoice {
+    /// This server's kernels.
+    Cpu,
+    /// Plain tensor code of candle, the reference for the other backends.
+    Candle,
+}
+
+impl BackendChoice {
+    const ALL: [Self; 2] = [Self::Cpu, Self::Candle];
+
+    /// Its name in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Candle => "candle",
+        }
+    }
+
+    /// The choice of this name.
+    ///
+    /// # Errors
+    /// An unknown name.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|choice| choice.name() == name);
+        found.ok_or_else(|| unknown(&Self::ALL.map(Self::name), name))
+    }
+}
+
+fn unknown(names: &[&str], found: &str) -> String {
+    format!("expected one of {}, found {found:?}", names.join(", "))
 }

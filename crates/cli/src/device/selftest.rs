@@ -1,4 +1,5 @@
-//! Whether a device computes correctly: its kernels, its forward passes, and the demo model's texts.
+//! Whether the processor and the CUDA device compute correctly: forward passes and the demo model's
+//! texts, compared with candle and with each other.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use engine::{Event, Handle, Request};
 use model::{Check, Device};
 use text::Tokenizer;
 
-use super::DeviceChoice;
+use super::{BackendChoice, DeviceChoice};
 use crate::config::Config;
 use crate::exit;
 use crate::load::{self, Loaded};
@@ -18,20 +19,36 @@ use crate::load::{self, Loaded};
 const ROWS: u32 = 2000;
 /// Texts per decoder, and sequences in the batch when all are generated together.
 const TEXTS: usize = 32;
+/// Texts that candle generates, which is slow.
+const CANDLE_TEXTS: usize = 8;
 /// Tokens of a text.
 const TOKENS: u32 = 64;
 /// One decoder of each kind of schedule and cache.
 const DECODERS: [&str; 4] = ["asynclane", "balanced", "fast_dllm_dual", "vanilla"];
 
-/// Compares the CUDA device of this machine with its CPU and prints the error of every comparison.
+/// Compares this machine's processor with candle, and its CUDA device, if it has one, with both.
+/// Prints the error of every comparison.
 ///
 /// # Errors
-/// No device, or the first error above its tolerance.
+/// The first error above its tolerance.
 pub fn run() -> Result<()> {
-    let device = Device::open().map_err(|reason| failed(&reason.to_string()))?;
+    let checks = model::selftest_on_cpu(ROWS).map_err(exit::refused)?;
+    checks.iter().try_for_each(told)?;
+    let cpu = demo(DeviceChoice::Cpu, BackendChoice::Cpu)?;
+    let candle = demo(DeviceChoice::Cpu, BackendChoice::Candle)?;
+    texts((&candle, &cpu), DECODERS[1], CANDLE_TEXTS)?
+        .iter()
+        .try_for_each(told)?;
+    let device = match Device::open() {
+        Ok(device) => device,
+        Err(reason) => {
+            tell!("CUDA: not compared: {reason}");
+            return Ok(());
+        }
+    };
     let checks = model::selftest(&device, ROWS).map_err(exit::refused)?;
     checks.iter().try_for_each(told)?;
-    let (cpu, gpu) = (demo(DeviceChoice::Cpu)?, demo(DeviceChoice::Cuda)?);
+    let gpu = demo(DeviceChoice::Cuda, BackendChoice::Cpu)?;
     for decoder in DECODERS {
         texts((&cpu, &gpu), decoder, TEXTS)?
             .iter()
@@ -127,9 +144,10 @@ impl Runner {
 }
 
 /// The demo model in f32.
-fn demo(device: DeviceChoice) -> Result<Runner> {
+fn demo(device: DeviceChoice, backend: BackendChoice) -> Result<Runner> {
     let mut config = Config::default();
     config.model.device = device.name().to_owned();
+    config.model.backend = backend.name().to_owned();
     Runner::new(load::load(&config)?, &config)
 }
 
@@ -172,8 +190,8 @@ fn texts(
         }
     };
     Ok([
-        // The device sums in another order: one of thousands of decisions may be a tie.
-        check("differ from the CPU's", (&alone, &want), 1.0),
+        // The reference sums in another order: one of thousands of decisions may be a tie.
+        check("differ from the reference's", (&alone, &want), 1.0),
         check("differ from those one by one", (&together, &alone), 0.0),
     ])
 }
@@ -215,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_same_device_writes_the_same_texts_and_a_wrong_one_does_not() {
-        let cpu = || demo(DeviceChoice::Cpu).unwrap();
+        let cpu = || demo(DeviceChoice::Cpu, BackendChoice::Cpu).unwrap();
         assert_eq!(errors((&cpu(), &cpu())), [0.0, 0.0]);
         let config = Config::default();
         let mut loaded = load::load(&config).unwrap();

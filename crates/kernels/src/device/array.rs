@@ -70,10 +70,18 @@ impl Buffer {
     /// If the device is out of memory.
     pub fn floats(device: &Device, numbers: &[f32]) -> Result<Self> {
         let buffer = Self::new(device, size_of_val(numbers))?;
+        buffer.write(numbers)?;
+        Ok(buffer)
+    }
+
+    /// Overwrites the first bytes by numbers in f32.
+    ///
+    /// # Errors
+    /// As [`Self::upload`].
+    pub(super) fn write(&self, numbers: &[f32]) -> Result<()> {
         let mut bytes = Vec::with_capacity(size_of_val(numbers));
         Precision::F32.encode(numbers, &mut bytes);
-        buffer.upload(&bytes)?;
-        Ok(buffer)
+        self.upload(&bytes)
     }
 
     /// The device of the memory.

@@ -84,6 +84,37 @@ impl BatchShape {
     }
 }
 
+/// The sizes that determine the memory of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchSizes {
+    /// Number of rows with padding.
+    pub rows: usize,
+    /// Entries of all page tables.
+    pub pages: usize,
+    /// Number of biases.
+    pub biases: usize,
+    /// Words of all sets of allowed tokens.
+    pub allowed: usize,
+}
+
+impl BatchSizes {
+    /// Bytes of the largest batch of these sizes without page copies: every row is scored, by the
+    /// device and by the host, and has a tile of its own.
+    fn bytes(&self) -> usize {
+        // Token, position, slot, reach; what the row sees; index and settings of a scored row; index
+        // of a row that the host scores.
+        let row = 4 + VISIBLE_WORDS + 1 + SCORER_WORDS + 1;
+        let tiles = self.rows.checked_next_power_of_two().unwrap_or(usize::MAX);
+        let words = self.rows.saturating_mul(row);
+        let words = words.saturating_add(tiles.saturating_mul(TILE_WORDS));
+        let words = words.saturating_add(self.biases.saturating_mul(BIAS_WORDS));
+        let words = words.saturating_add(self.pages);
+        words
+            .saturating_add(self.allowed)
+            .saturating_mul(size_of::<u32>())
+    }
+}
+
 /// The range of a section in the uploaded words.
 #[derive(Clone, Copy, Default)]
 struct WordRange {
@@ -122,7 +153,8 @@ pub(super) enum Section {
     Copies,
 }
 
-/// Words of a tile, of a scored row's settings, and of a bias.
+/// Words of what a row sees, of a tile, of a scored row's settings, and of a bias.
+const VISIBLE_WORDS: usize = 4;
 pub(super) const TILE_WORDS: usize = 5;
 pub(super) const SCORER_WORDS: usize = 9;
 const BIAS_WORDS: usize = 3;
@@ -134,6 +166,14 @@ const IDLE: [u32; SCORER_WORDS] = [NONE, 0, 0, 0, NONE, 0, 0, 0, 0];
 const FEWEST_SLOTS: usize = 512;
 
 impl DeviceBatch {
+    /// Allocates memory for batches up to these sizes; they then allocate nothing.
+    ///
+    /// # Errors
+    /// If the device is out of memory.
+    pub fn reserve(&mut self, device: &Device, sizes: &BatchSizes) -> Result<()> {
+        self.grow(device, sizes.bytes())
+    }
+
     /// Checks all indices and uploads the batch.
     ///
     /// # Errors
@@ -267,19 +307,22 @@ impl DeviceBatch {
         self.bytes.clear();
         self.bytes
             .extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
-        let short = self
-            .buffer
-            .as_ref()
-            .is_none_or(|buffer| buffer.bytes() < self.bytes.len());
-        if short {
-            let room = self.bytes.len().next_power_of_two();
-            self.buffer = None;
-            self.buffer = Some(Buffer::new(device, room)?);
-        }
+        self.grow(device, self.bytes.len())?;
         match &self.buffer {
             Some(buffer) => buffer.upload(&self.bytes),
             None => Ok(()),
         }
+    }
+
+    /// Makes room for `bytes` bytes.
+    fn grow(&mut self, device: &Device, bytes: usize) -> Result<()> {
+        let short = |buffer: &Buffer| buffer.bytes() < bytes;
+        if self.buffer.as_ref().is_none_or(short) {
+            let room = bytes.checked_next_power_of_two().unwrap_or(usize::MAX);
+            self.buffer = None;
+            self.buffer = Some(Buffer::new(device, room)?);
+        }
+        Ok(())
     }
 
     /// Number of words of a section.

@@ -37,6 +37,19 @@ pub struct DeviceMatrix {
     epilogue: Epilogue,
 }
 
+/// The sizes of a matrix `[rows, k]`.
+#[derive(Clone, Copy, Debug)]
+pub struct MatrixSizes {
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub k: usize,
+    /// Whether it has a bias.
+    pub biased: bool,
+    /// The operation on the product.
+    pub epilogue: Epilogue,
+}
+
 /// What a kernel does with a finished sum; `Finish` of the kernels.
 #[derive(Clone, Copy)]
 enum Store {
@@ -64,17 +77,18 @@ impl DeviceMatrix {
         if bias.is_some_and(|bias| bias.len() != n) {
             return refuse(format!("expected a bias for each of {n} rows"));
         }
-        if epilogue == Epilogue::SiluGate && !n.is_multiple_of(2) {
-            return refuse(format!(
-                "expected gate and up with an even number of rows, found {n}"
-            ));
-        }
+        let sizes = MatrixSizes {
+            rows: n,
+            k,
+            biased: bias.is_some(),
+            epilogue,
+        };
+        let matrix = Self::reserve(device, precision, sizes)?;
         // Rows j of the gate and of the up matrix are adjacent, so that one thread computes both.
         let source = |j: usize| match epilogue {
             Epilogue::None => j,
             Epilogue::SiluGate => j / 2 + j % 2 * (n / 2),
         };
-        let weights = Array::padded(device, precision, n, k)?;
         let step = (PIECE / k).max(1);
         let mut piece = Vec::new();
         for first in (0..n).step_by(step) {
@@ -83,13 +97,36 @@ impl DeviceMatrix {
                 let row = source(j);
                 piece.extend_from_slice(&weight[row * k..(row + 1) * k]);
             }
-            weights.write(first, &piece)?;
+            matrix.weights.write(first, &piece)?;
         }
-        let bias = bias.map(|bias| (0..n).map(|j| bias[source(j)]).collect::<Vec<_>>());
-        let bias = bias.map(|bias| Buffer::floats(device, &bias)).transpose()?;
+        if let (Some(bias), Some(stored)) = (bias, &matrix.bias) {
+            piece.clear();
+            piece.extend((0..n).map(|j| bias[source(j)]));
+            stored.write(&piece)?;
+        }
+        Ok(matrix)
+    }
+
+    /// Allocates a zeroed matrix.
+    ///
+    /// # Errors
+    /// If a gated matrix has an odd number of rows, or the device is out of memory.
+    pub fn reserve(device: &Device, precision: Precision, sizes: MatrixSizes) -> Result<Self> {
+        let MatrixSizes {
+            rows: n,
+            k,
+            biased,
+            epilogue,
+        } = sizes;
+        if epilogue == Epilogue::SiluGate && !n.is_multiple_of(2) {
+            return refuse(format!(
+                "expected gate and up with an even number of rows, found {n}"
+            ));
+        }
+        let bias = biased.then(|| Buffer::new(device, n.saturating_mul(size_of::<f32>())));
         Ok(Self {
-            weights,
-            bias,
+            weights: Array::padded(device, precision, n, k)?,
+            bias: bias.transpose()?,
             epilogue,
         })
     }

@@ -3,7 +3,7 @@
 use super::array::{Array, Buffer, Precision};
 use super::attention::{DevicePool, PoolLayer};
 use super::batch::{DeviceBatch, Section};
-use super::{Kernel, Result, args, refuse};
+use super::{Device, Kernel, Result, args, refuse};
 use crate::rope::RopeTable;
 use std::ops::Range;
 
@@ -64,6 +64,17 @@ pub enum RowSet {
     Scored(Range<usize>),
     /// A range of the rows that the host scores.
     Hosted(Range<usize>),
+}
+
+impl RowSet {
+    /// Number of rows.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match self {
+            Self::First(rows) => *rows,
+            Self::Scored(range) | Self::Hosted(range) => range.len(),
+        }
+    }
 }
 
 /// An RMS norm over rows.
@@ -135,11 +146,22 @@ impl DeviceRope {
     ///
     /// # Errors
     /// If the device is out of memory.
-    pub fn new(device: &super::Device, table: &RopeTable) -> Result<Self> {
+    pub fn new(device: &Device, table: &RopeTable) -> Result<Self> {
+        let rope = Self::reserve(device, table.half(), table.positions())?;
+        rope.angles.write(table.numbers())?;
+        Ok(rope)
+    }
+
+    /// Allocates zeroed angles, `half` per position.
+    ///
+    /// # Errors
+    /// If the device is out of memory.
+    pub fn reserve(device: &Device, half: usize, positions: usize) -> Result<Self> {
+        let numbers = half.saturating_mul(2).saturating_mul(positions);
         Ok(Self {
-            angles: Buffer::floats(device, table.numbers())?,
-            half: table.half(),
-            positions: table.positions(),
+            angles: Buffer::new(device, numbers.saturating_mul(size_of::<f32>()))?,
+            half,
+            positions,
         })
     }
 

@@ -1,35 +1,51 @@
 //! Loads one layer of a transformer.
 
-use super::names::Names;
-use super::transformer::Mlp;
+use super::block::{Block, Experts, GatedMlp, Mlp};
+use super::load::Loader;
+use super::tensors::Matrix;
 use crate::LoadError;
-use crate::config::{ExpertSpec, RouterSpec, Spec};
-use crate::layers::{Attention, AttentionShape, Experts, GatedMlp, Matrix, Router};
-use crate::weights::Weights;
+use crate::config::{ExpertSpec, RouterSpec};
+use crate::router::Router;
+use kernels::{Epilogue, Storage, Stored, WeightDtype};
 
-/// The layer to load.
-pub(super) struct Layer<'a> {
-    pub(super) spec: &'a Spec,
-    pub(super) names: &'a Names,
-    pub(super) number: usize,
-}
-
-impl Layer<'_> {
-    /// The full name of a tensor of this layer.
-    pub(super) fn name(&self, tensor: &str) -> String {
-        format!("{}.{}.{tensor}", self.names.layers, self.number)
-    }
-
-    fn matrix(&self, tensor: &str, rows: usize, bias: bool) -> Matrix {
-        Matrix {
-            name: self.name(tensor),
-            rows,
-            bias,
-        }
+impl<S: Storage> Loader<'_, S> {
+    pub(super) fn block(&mut self, number: usize) -> Result<Block<S>, LoadError> {
+        let (spec, names) = (self.spec, self.names);
+        let info = &spec.info;
+        let inner = info.heads * info.head_width;
+        let of = |tensor: &str| format!("{}.{number}.{tensor}", names.layers);
+        let attention_norm = self.norm(of(names.attention_norm))?;
+        let qkv = self.qkv(number);
+        let qkv = self.fused(info.width, &qkv, Epilogue::None)?;
+        let out = Matrix {
+            name: of(names.attention_out),
+            rows: info.width,
+            bias: spec.out_bias,
+        };
+        let out = self.fused(inner, &[out], Epilogue::None)?;
+        let head_norms = match spec.head_norms {
+            true => Some(self.head_norms(names.head_norms.map(of))?),
+            false => None,
+        };
+        let mlp_norm = self.norm(of(names.mlp_norm))?;
+        let mlp = match &spec.experts {
+            Some(experts) if experts.layers[number] => {
+                Mlp::Experts(Box::new(self.experts(number, experts)?))
+            }
+            _ => Mlp::Dense(self.gated(number, names.mlp, info.mlp_width)?),
+        };
+        Ok(Block {
+            attention_norm,
+            qkv,
+            head_norms,
+            out,
+            mlp_norm,
+            mlp,
+        })
     }
 
     /// Query, key and value, or one matrix with all three.
-    pub(super) fn qkv(&self) -> Vec<Matrix> {
+    fn qkv(&self, number: usize) -> Vec<Matrix> {
         let info = &self.spec.info;
         let (q, kv) = (info.heads * info.head_width, info.groups * info.head_width);
         let rows: &[usize] = match self.names.qkv {
@@ -37,92 +53,96 @@ impl Layer<'_> {
             _ => &[q, kv, kv],
         };
         let tensors = self.names.qkv.iter().zip(rows);
-        tensors
-            .map(|(tensor, &rows)| self.matrix(tensor, rows, self.spec.qkv_bias))
-            .collect()
+        let matrices = tensors.map(|(tensor, &rows)| Matrix {
+            name: format!("{}.{number}.{tensor}", self.names.layers),
+            rows,
+            bias: self.spec.qkv_bias,
+        });
+        matrices.collect()
     }
 
-    /// The output projection of attention.
-    pub(super) fn out(&self) -> Matrix {
-        let width = self.spec.info.width;
-        self.matrix(self.names.attention_out, width, self.spec.out_bias)
-    }
-
-    /// Attention with its projections and head norms.
-    pub(super) fn attention(
-        &self,
-        weights: &mut Weights,
-        shape: &AttentionShape,
-    ) -> Result<Attention, LoadError> {
-        let Self { spec, names, .. } = *self;
-        let attention = Attention::load(weights, shape, self.number, (&self.qkv(), self.out()))?;
-        if !spec.head_norms {
-            return Ok(attention);
-        }
-        let head_norms = names.head_norms.map(|norm| self.name(norm));
-        attention.with_head_norms(weights, &head_norms, spec.norm_eps)
-    }
-
-    /// The dense MLP or the experts.
-    pub(super) fn mlp(&self, weights: &mut Weights) -> Result<Mlp, LoadError> {
+    /// The norm weights of all query and key heads, one after another.
+    fn head_norms(&mut self, [query, key]: [String; 2]) -> Result<S::Vector, LoadError> {
         let info = &self.spec.info;
-        match &self.spec.experts {
-            Some(experts) if experts.layers[self.number] => {
-                let experts = self.experts(weights, experts)?;
-                Ok(Mlp::Experts(Box::new(experts)))
-            }
-            _ => {
-                let mlp = self.gated(weights, self.names.mlp, info.mlp_width)?;
-                Ok(Mlp::Dense(Box::new(mlp)))
-            }
+        let mut all = Vec::new();
+        for (name, count) in [(query, info.heads), (key, info.groups)] {
+            let one = self
+                .weights
+                .tensor(&format!("{name}.weight"), &[info.head_width])?;
+            all.extend(one.repeat(count));
         }
+        self.vector((info.heads + info.groups) * info.head_width, &all)
     }
 
     /// The gated MLP of `width` with this name prefix.
     fn gated(
-        &self,
-        weights: &mut Weights,
+        &mut self,
+        number: usize,
         prefix: &str,
         width: usize,
-    ) -> Result<GatedMlp, LoadError> {
-        let [gate, up, down] = self.gated_matrices(prefix, width);
-        GatedMlp::load(weights, (gate, up, down))
-    }
-
-    /// Gate, up and down matrices of a gated MLP of `width` with this name prefix.
-    pub(super) fn gated_matrices(&self, prefix: &str, width: usize) -> [Matrix; 3] {
-        let [gate, up, down] = self.names.gated.map(|tensor| match prefix {
-            "" => tensor.to_owned(),
-            _ => format!("{prefix}.{tensor}"),
-        });
-        let bias = self.spec.bias;
-        [
-            self.matrix(&gate, width, bias),
-            self.matrix(&up, width, bias),
-            self.matrix(&down, self.spec.info.width, bias),
-        ]
-    }
-
-    fn experts(&self, weights: &mut Weights, spec: &ExpertSpec) -> Result<Experts, LoadError> {
-        let names = &self.names.experts;
-        let router = self.matrix(names.router, spec.count, false);
-        let bias = spec.router.bias.then(|| self.name(names.bias));
-        let width = self.spec.info.width;
-        let router_spec = RouterSpec {
-            block: match self.spec.info.attention {
-                step::Attention::Blocks(length) => Some(length),
-                _ => None,
-            },
-            ..spec.router
+    ) -> Result<GatedMlp<S>, LoadError> {
+        let d = self.spec.info.width;
+        let matrix = |tensor: &str, rows: usize| {
+            let dot = if prefix.is_empty() { "" } else { "." };
+            Matrix {
+                name: format!("{}.{number}.{prefix}{dot}{tensor}", self.names.layers),
+                rows,
+                bias: self.spec.bias,
+            }
         };
-        let router = Router::load(weights, (router, width), bias.as_deref(), router_spec)?;
+        let [gate, up, down] = self.names.gated;
+        let (gate, up, down) = (matrix(gate, width), matrix(up, width), matrix(down, d));
+        let gate_up = self.fused(d, &[gate, up], Epilogue::SiluGate)?;
+        Ok([gate_up, self.fused(width, &[down], Epilogue::None)?])
+    }
+
+    fn experts(&mut self, number: usize, spec: &ExpertSpec) -> Result<Experts<S>, LoadError> {
+        let (names, info) = (&self.names.experts, &self.spec.info);
+        let layer = format!("{}.{number}", self.names.layers);
+        let (gate, bias) = (
+            format!("{layer}.{}.weight", names.router),
+            format!("{layer}.{}", names.bias),
+        );
+        let shape = (spec.count, info.width);
+        let gate = self.weights.tensor(&gate, &[shape.0, shape.1])?;
+        let bias = match spec.router.bias {
+            true => Some(self.weights.tensor(&bias, &[spec.count])?),
+            false => None,
+        };
+        // Routers compute in f32 for every dtype.
+        let gate = Stored {
+            shape,
+            numbers: &gate,
+            bias: None,
+            dtype: WeightDtype::F32,
+            epilogue: Epilogue::None,
+        };
+        let gate = self.stored(gate, shape.0)?;
+        let block = match info.attention {
+            step::Attention::Blocks(length) => Some(length),
+            _ => None,
+        };
+        let router = Router {
+            bias,
+            spec: RouterSpec {
+                block,
+                ..spec.router
+            },
+            count: spec.count,
+            sharing: self.weights.sharing,
+        };
         let experts = (0..spec.count)
-            .map(|i| self.gated(weights, &format!("{}.{i}", names.experts), spec.width))
+            .map(|i| self.gated(number, &format!("{}.{i}", names.experts), spec.width))
             .collect::<Result<_, _>>()?;
         let shared = match spec.shared {
-            Some(width) => Some(self.gated(weights, names.shared, width)?),
+            Some(width) => Some(self.gated(number, names.shared, width)?),
             None => None,
         };
-        Ok(Experts::new(router, experts, shared))
+        Ok(Experts {
+            gate,
+            router,
+            experts,
+            shared,
+        })
     }
 }

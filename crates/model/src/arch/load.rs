@@ -1,95 +1,81 @@
-//! Loads a transformer from a family's tensor names and its configuration.
+//! Loads a transformer of any family into any storage.
 
-use super::layer::Layer;
+use super::block::HeadSizes;
+use super::decoder::Decoder;
 use super::names::Names;
-use super::transformer::{Block, Transformer};
+use super::tensors::failed;
+use crate::LoadError;
 use crate::config::{MOST_ANGLES, Spec};
-use crate::layers::{AttentionShape, Embedding, Head, Matrix, RmsNorm, head};
-use crate::memory::floats;
 use crate::weights::Weights;
-use crate::{LoadError, ModelInfo};
-use kernels::{Linear, RopeTable};
-use std::sync::Arc;
+use kernels::{AngleSpec, Storage, Table};
 
-/// Loads the transformer that `spec` describes, with the family's tensor names.
-pub(super) fn load(
-    weights: &mut Weights,
-    spec: Spec,
-    names: &Names,
-) -> Result<(Transformer, ModelInfo), LoadError> {
-    let info = &spec.info;
-    let (d, eps) = (info.width, spec.norm_eps);
-    // A survey computes no angles.
-    let positions = if weights.reads { info.max_positions } else { 0 };
-    let angles = spec.rotary_width.saturating_mul(info.max_positions);
-    if angles > MOST_ANGLES {
-        return Err(LoadError::Setup(format!(
-            "the configuration: expected at most {MOST_ANGLES} rotary angles, found {} positions \
-             times a head width of {}",
-            info.max_positions, spec.rotary_width
-        )));
-    }
-    weights.memory.keep(floats(angles));
-    let shape = AttentionShape {
-        heads: info.heads,
-        groups: info.groups,
-        head_width: info.head_width,
-        width: d,
-        rope: Arc::new(RopeTable::new(
-            spec.rope_theta,
-            spec.rotary_width,
-            positions,
-        )),
-    };
-    let embedding = Embedding::load(weights, names.embedding, (info.embedding_size, d))?;
-    let mut blocks = Vec::new();
-    for number in 0..info.layers {
-        let layer = Layer {
-            spec: &spec,
-            names,
-            number,
+/// Loads one transformer.
+pub(super) struct Loader<'a, S: Storage> {
+    pub(super) storage: &'a S,
+    pub(super) weights: &'a mut Weights,
+    pub(super) spec: &'a Spec,
+    pub(super) names: &'a Names,
+}
+
+impl<S: Storage> Loader<'_, S> {
+    /// Loads all tensors, layer by layer.
+    pub(super) fn decoder(mut self) -> Result<Decoder<S>, LoadError> {
+        let info = &self.spec.info;
+        let d = info.width;
+        let angles = self.angles()?;
+        let name = format!("{}.weight", self.names.embedding);
+        let numbers = self.weights.tensor(&name, &[info.embedding_size, d])?;
+        let tied = match info.tied {
+            true => {
+                // Some exports store the tied head too.
+                self.weights.ignore(&format!("{}.weight", self.names.head));
+                Some(self.tied_head(&numbers)?)
+            }
+            false => None,
         };
-        blocks.push(Block {
-            attention_norm: RmsNorm::load(weights, &layer.name(names.attention_norm), d, eps)?,
-            attention: layer.attention(weights, &shape)?,
-            mlp_norm: RmsNorm::load(weights, &layer.name(names.mlp_norm), d, eps)?,
-            mlp: layer.mlp(weights)?,
+        let table = Table {
+            rows: info.embedding_size,
+            width: d,
+            numbers,
+        };
+        let embedding = self.storage.table(table).map_err(failed)?;
+        self.count(0);
+        let blocks = (0..info.layers).map(|number| self.block(number));
+        let blocks = blocks.collect::<Result<_, _>>()?;
+        let norm = self.norm(self.names.norm.to_owned())?;
+        let head = match tied {
+            Some(head) => head,
+            None => self.own_head()?,
+        };
+        Ok(Decoder {
+            heads: HeadSizes {
+                heads: info.heads,
+                groups: info.groups,
+                head_width: info.head_width,
+            },
+            eps: self.spec.norm_eps,
+            embedding,
+            angles,
+            blocks,
+            norm,
+            head,
+        })
+    }
+
+    fn angles(&mut self) -> Result<S::Angles, LoadError> {
+        let (width, positions) = (self.spec.rotary_width, self.spec.info.max_positions);
+        if width.saturating_mul(positions) > MOST_ANGLES {
+            return Err(LoadError::Setup(format!(
+                "the configuration: expected at most {MOST_ANGLES} rotary angles, found \
+                 {positions} positions times a head width of {width}"
+            )));
+        }
+        let angles = self.storage.angles(AngleSpec {
+            theta: self.spec.rope_theta,
+            width,
+            positions,
         });
-    }
-    let norm = RmsNorm::load(weights, names.norm, d, eps)?;
-    let head = lm_head(weights, &spec, names, &embedding)?;
-    let transformer = Transformer {
-        embedding,
-        blocks,
-        norm,
-        head,
-    };
-    Ok((transformer, spec.info))
-}
-
-/// The LM head: its own matrix, or the embedding table if the two are tied.
-fn lm_head(
-    weights: &mut Weights,
-    spec: &Spec,
-    names: &Names,
-    embedding: &Embedding,
-) -> Result<Linear, LoadError> {
-    let info = &spec.info;
-    let (d, vocab) = (info.width, info.vocab_size);
-    if info.tied {
-        // Some exports store the tied head too.
-        weights.ignore(&format!("{}.weight", names.head));
-        let table = Head::Tied(&embedding.rows()?, info.embedding_size);
-        return head(weights, d, vocab, &table);
-    }
-    head(weights, d, vocab, &Head::Own(own_head(spec, names)))
-}
-
-/// The LM head matrix of a checkpoint with untied embeddings.
-pub(super) fn own_head(spec: &Spec, names: &Names) -> Matrix {
-    Matrix {
-        name: names.head.to_owned(),
-        rows: spec.info.embedding_size,
-        bias: spec.bias,
+        self.count(0);
+        angles.map_err(failed)
     }
 }

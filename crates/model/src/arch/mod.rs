@@ -1,22 +1,23 @@
 //! The architectures, chosen by `config.json`.
 
-mod device;
-mod device_bytes;
+mod block;
+mod decoder;
 mod layer;
 mod llada;
 mod load;
 mod moe;
 mod names;
 mod qwen;
-mod transformer;
+mod tensors;
 
-pub(crate) use device::load_on;
-pub(crate) use device_bytes::device_bytes;
+pub(crate) use block::Work;
+pub(crate) use decoder::Decoder;
 
 use crate::config::{Keys, Spec};
-use crate::network::Network;
 use crate::weights::Weights;
 use crate::{LoadError, ModelInfo};
+use kernels::Storage;
+use load::Loader;
 
 /// A supported family of checkpoints.
 pub struct Family {
@@ -70,13 +71,25 @@ impl Family {
 }
 
 /// Loads the architecture named in the configuration.
-pub(crate) fn load(
+pub(crate) fn load<S: Storage>(
+    storage: &S,
     config: &Keys,
     weights: &mut Weights,
-) -> Result<(Box<dyn Network>, ModelInfo), LoadError> {
+) -> Result<(Decoder<S>, ModelInfo), LoadError> {
     let (spec, names) = read(config, weights)?;
-    let (network, info) = load::load(weights, spec, names)?;
-    Ok((Box::new(network), info))
+    let loader = Loader {
+        storage,
+        weights,
+        spec: &spec,
+        names,
+    };
+    let decoder = loader.decoder()?;
+    Ok((decoder, spec.info))
+}
+
+/// The properties of the model that a configuration describes, without the number of parameters.
+pub(crate) fn info(config: &Keys, weights: &Weights) -> Result<ModelInfo, LoadError> {
+    Ok(read(config, weights)?.0.info)
 }
 
 /// The specification in the configuration and the names of its tensors.

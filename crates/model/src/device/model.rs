@@ -1,14 +1,16 @@
 //! A dense model on a device.
 
-use super::{DeviceTransformer, precision, sizing};
-use crate::arch::load_on;
+use super::memory::free;
+use super::precision::precision;
+use crate::arch::{self, Decoder};
 use crate::{Checkpoint, LoadError, ModelInfo};
+use kernels::Accelerator;
 use kernels::device::{Device, PoolSizes};
 
 /// A dense model on a device.
 pub struct DeviceModel {
-    pub(super) device: Device,
-    pub(super) transformer: DeviceTransformer,
+    pub(super) backend: Accelerator,
+    pub(super) decoder: Decoder<Accelerator>,
     pub(super) info: ModelInfo,
     pub(super) warnings: Vec<String>,
     /// Bytes that were free before the model was loaded.
@@ -28,13 +30,26 @@ impl DeviceModel {
     /// As [`crate::Model::load`]; if the model has experts, int8 matrices or a head width without
     /// kernels, or the device is out of memory.
     pub fn load(device: &Device, mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
-        let free = sizing::free(device)?;
-        let (transformer, info) = load_on(device, &checkpoint.config, &mut checkpoint.weights)?;
+        Self::load_from(device, &mut checkpoint)
+    }
+
+    /// As [`Self::load`]; the checkpoint can be loaded again.
+    pub(super) fn load_from(
+        device: &Device,
+        checkpoint: &mut Checkpoint,
+    ) -> Result<Self, LoadError> {
+        let free = free(device)?;
+        let Checkpoint { config, weights } = checkpoint;
+        let info = arch::info(config, weights)?;
+        precision(&info).map_err(LoadError::Setup)?;
+        let backend = Accelerator::new(device, info.dtype);
+        let backend = backend.map_err(|error| LoadError::Setup(error.to_string()))?;
+        let (decoder, info) = arch::load(&backend, config, weights)?;
         let (info, warnings) = checkpoint.finish(info);
         Ok(Self {
             free,
-            device: device.clone(),
-            transformer,
+            backend,
+            decoder,
             info,
             warnings,
         })
@@ -55,17 +70,10 @@ impl DeviceModel {
     /// Bytes of keys and values per position in the dtype of the matrices, all layers together.
     #[must_use]
     pub fn kv_bytes_per_position(&self) -> usize {
-        self.sizes(1, 1).slot_bytes()
+        self.kv_sizes(1, 1).slot_bytes()
     }
 
-    pub(super) fn sizes(&self, page: usize, pages: usize) -> PoolSizes {
-        PoolSizes {
-            precision: self.transformer.precision(),
-            layers: self.info.layers,
-            groups: self.info.groups,
-            head_width: self.info.head_width,
-            page,
-            pages,
-        }
+    pub(super) fn kv_sizes(&self, page: usize, pages: usize) -> PoolSizes {
+        self.info.kv_sizes(self.backend.precision(), page, pages)
     }
 }

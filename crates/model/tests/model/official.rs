@@ -95,7 +95,7 @@ fn floats(tensor: &TensorView<'_>) -> Vec<f32> {
 }
 
 /// Largest difference, relative to the row's largest logit.
-fn error(got: &[f32], want: &[f32], vocab: usize) -> f64 {
+pub fn error(got: &[f32], want: &[f32], vocab: usize) -> f64 {
     assert_eq!(got.len(), want.len());
     let rows = got.chunks(vocab).zip(want.chunks(vocab));
     rows.map(|(got, want)| {

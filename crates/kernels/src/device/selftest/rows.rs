@@ -7,7 +7,6 @@ use super::super::{
 use super::data::{Ends, Random, TOKENS, array, kept, plain, poisoned, tensor, values};
 use super::{Check, cpu, rounding};
 use crate::norm::rms_norm;
-use candle_core::{Device as Cpu, Tensor};
 
 const EPS: f32 = 1e-5;
 
@@ -48,7 +47,6 @@ fn norms(
 ) -> Result<[Check; 2]> {
     let (x, weight) = (random.numbers(rows * d), random.numbers(d));
     let weights = Buffer::floats(device, &weight)?;
-    let weight = cpu(Tensor::from_slice(&weight, d, &Cpu::Cpu))?;
     let last = rows as u32 - 1;
     let batch = plain(device, &vec![0; rows], &[0, last], &[])?;
     let from = array((device, Precision::F32), &x, d, Ends::Plain)?;

@@ -1,7 +1,7 @@
 //! The executor of a comparison: the model, a geometry with random weights, or a simulation.
 
 use anyhow::Result;
-use model::{Geometry, Model};
+use model::Geometry;
 use sim::{Fidelity, SimConfig, SimExecutor};
 use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
 
@@ -70,10 +70,7 @@ fn with_geometry(loaded: Loaded, geometry: Geometry, config: &Config) -> Result<
     };
     let placed = match device::chosen(config, &mut checkpoint()?)? {
         Some(gpu) => device::on_device(&gpu, checkpoint()?, config)?,
-        None => {
-            let model = Model::load(checkpoint()?.with_dtype(dtype)).map_err(exit::refused)?;
-            load::on_cpu(model, config)?
-        }
+        None => load::on_cpu(checkpoint()?.with_dtype(dtype), config)?,
     };
     Ok(Loaded {
         executor: placed.executor,

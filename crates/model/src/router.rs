@@ -1,112 +1,42 @@
-//! Mixture of experts: a router sends each row through a few of many gated MLPs.
+//! Routers: which experts of a mixture process a row, and with which weights.
 
-use crate::LoadError;
 use crate::config::{RouterScore, RouterSpec};
-use crate::inputs::Inputs;
-use crate::layers::linear::{Matrix, Rows, linear};
-use crate::layers::mlp::GatedMlp;
-use crate::layers::sharing::{Chosen, ExpertSharing, runs};
-use crate::weights::Weights;
-use candle_core::{Result, Tensor};
-use kernels::{AddRows, Epilogue, Linear, WeightDtype};
-
-/// A router, its experts, and the optional shared expert, which processes every row.
-pub(crate) struct Experts {
-    router: Router,
-    experts: Vec<GatedMlp>,
-    shared: Option<GatedMlp>,
-}
+use crate::sharing::{Chosen, ExpertSharing, runs};
+use kernels::device::BatchArrays;
 
 /// Block length of expert sharing under full attention.
 const SHARING_BLOCK: u32 = 32;
 
-impl Experts {
-    pub(crate) fn new(router: Router, experts: Vec<GatedMlp>, shared: Option<GatedMlp>) -> Self {
-        Self {
-            router,
-            experts,
-            shared,
-        }
-    }
-
-    /// Applies each row's experts to `x [r, d]` and adds `residual [r, d]`. An expert runs once for
-    /// all rows that chose it. A row's terms are added in the order of the experts' numbers, so its
-    /// result does not depend on other rows.
-    pub(crate) fn forward(&self, x: &Tensor, residual: &Tensor, inputs: &Inputs) -> Result<Tensor> {
-        let choices = self.router.choose(x, inputs)?;
-        let out = match &self.shared {
-            Some(shared) => shared.forward(x, residual)?,
-            None => residual.copy()?,
-        };
-        for (expert, Choice { rows, weights }) in self.experts.iter().zip(&choices) {
-            if rows.is_empty() {
-                continue;
-            }
-            let ids = Tensor::from_slice(rows, rows.len(), x.device())?;
-            let product = expert.product(&x.index_select(&ids, 0)?)?;
-            out.inplace_op2(&product, &AddRows { rows, weights })?;
-        }
-        Ok(out)
-    }
-}
-
 /// The rows that chose an expert, in ascending order, and its weight in each row.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Choice {
-    rows: Vec<u32>,
-    weights: Vec<f32>,
+pub(crate) struct Choice {
+    pub(crate) rows: Vec<u32>,
+    pub(crate) weights: Vec<f32>,
 }
 
 /// Chooses experts for each row; computes in f32 for every weight dtype.
 pub(crate) struct Router {
-    gate: Linear,
-    /// Correction per expert, `[experts]`.
-    bias: Option<Vec<f32>>,
-    spec: RouterSpec,
-    sharing: Option<ExpertSharing>,
+    /// Correction per expert.
+    pub(crate) bias: Option<Vec<f32>>,
+    pub(crate) spec: RouterSpec,
+    /// The number of experts.
+    pub(crate) count: usize,
+    pub(crate) sharing: Option<ExpertSharing>,
 }
 
 impl Router {
-    /// Loads the gate `[experts, d]` and, if `bias` names it, the correction `[experts]`.
-    pub(crate) fn load(
-        weights: &mut Weights,
-        (gate, d): (Matrix, usize),
-        bias: Option<&str>,
-        spec: RouterSpec,
-    ) -> std::result::Result<Self, LoadError> {
-        let matrix = weights.tensor(&format!("{}.weight", gate.name), &[gate.rows, d])?;
-        let bias = match bias {
-            Some(name) => Some(weights.tensor(name, &[gate.rows])?),
-            None => None,
-        };
-        let matrix = kernels::Matrix {
-            weight: &matrix,
-            k: d,
-            bias: None,
-        };
-        let dtype = WeightDtype::F32;
-        Ok(Self {
-            gate: linear(weights, Rows::all(gate.rows), matrix, dtype, Epilogue::None)?,
-            bias,
-            spec,
-            sharing: weights.sharing,
-        })
-    }
-
-    /// The rows and weights of each expert.
-    fn choose(&self, x: &Tensor, inputs: &Inputs) -> Result<Vec<Choice>> {
-        let logits = self.gate.forward(x)?;
-        let (_, count) = logits.dims2()?;
-        let logits: Vec<f32> = logits.flatten_all()?.to_vec1()?;
+    /// The rows and weights of each expert, from the logits `[rows, experts]` of the gate.
+    pub(crate) fn choose(&self, logits: &[f32], arrays: &BatchArrays<'_>) -> Vec<Choice> {
+        let count = self.count;
         let mut choices = vec![Choice::default(); count];
         let bias = self.bias.as_deref();
         let rows = logits.chunks_exact(count);
         let mut all: Vec<Chosen> = rows.map(|row| chosen(row, bias, self.spec)).collect();
         if let Some(sharing) = self.sharing {
             let length = self.spec.block.unwrap_or(SHARING_BLOCK);
-            let segments = inputs.segments.iter();
+            let segments = arrays.segments.iter();
             let segments = segments.map(|of| of.rows.start as usize..of.rows.end as usize);
-            for run in runs(segments, &inputs.positions, length) {
+            for run in runs(segments, arrays.positions, length) {
                 let pool = sharing.pool(&all[run.clone()], count);
                 for row in run {
                     let logits = &logits[row * count..(row + 1) * count];
@@ -120,7 +50,7 @@ impl Router {
                 choices[expert].weights.push(weight);
             }
         }
-        Ok(choices)
+        choices
     }
 }
 

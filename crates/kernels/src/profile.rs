@@ -1,5 +1,6 @@
 //! The time of a forward pass by stage.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 /// A stage of a forward pass, in the order of first use.
@@ -85,27 +86,35 @@ impl Profile {
 }
 
 /// Adds times to a profile; without a profile it does not read the system clock.
-pub(crate) struct Clock<'a>(Option<(&'a mut Profile, Instant)>);
+pub struct Clock(Option<RefCell<(Profile, Instant)>>);
 
-impl<'a> Clock<'a> {
+impl Clock {
     /// Starts now.
-    pub(crate) fn start(profile: Option<&'a mut Profile>) -> Self {
-        Self(profile.map(|profile| (profile, Instant::now())))
+    #[must_use]
+    pub fn start(profile: Option<Profile>) -> Self {
+        Self(profile.map(|profile| RefCell::new((profile, Instant::now()))))
     }
 
     /// Adds the time since the last lap to `stage`.
-    pub(crate) fn lap(&mut self, stage: Stage) {
-        if let Some((profile, last)) = &mut self.0 {
+    pub fn lap(&self, stage: Stage) {
+        if let Some(running) = &self.0 {
+            let (profile, last) = &mut *running.borrow_mut();
             let now = Instant::now();
             profile.times[stage as usize] += now - *last;
             *last = now;
         }
     }
 
+    /// The profile with the added times.
+    #[must_use]
+    pub fn stop(self) -> Option<Profile> {
+        self.0.map(|running| running.into_inner().0)
+    }
+
     /// Counts a finished pass.
-    pub(crate) fn pass(&mut self) {
-        if let Some((profile, _)) = &mut self.0 {
-            profile.passes += 1;
+    pub fn pass(&self) {
+        if let Some(running) = &self.0 {
+            running.borrow_mut().0.passes += 1;
         }
     }
 }
@@ -116,21 +125,22 @@ mod tests {
 
     #[test]
     fn laps_add_up_and_a_clock_without_a_profile_does_nothing() {
-        let mut profile = Profile::default();
-        let mut clock = Clock::start(Some(&mut profile));
+        let clock = Clock::start(Some(Profile::default()));
         clock.lap(Stage::Linear);
         clock.lap(Stage::Score);
         clock.lap(Stage::Linear);
         clock.pass();
+        let profile = clock.stop().unwrap();
         assert_eq!(profile.passes, 1);
         let known = profile.time(Stage::Linear) + profile.time(Stage::Score);
         assert_eq!(profile.total(), known);
         assert_eq!(profile.time(Stage::Norm), Duration::ZERO);
         let shares: f64 = Stage::ALL.iter().map(|&stage| profile.share(stage)).sum();
         assert!(known.is_zero() || (shares - 1.0).abs() < 1e-9);
-        let mut idle = Clock::start(None);
+        let idle = Clock::start(None);
         idle.lap(Stage::Linear);
         idle.pass();
+        assert_eq!(idle.stop(), None);
     }
 
     #[test]

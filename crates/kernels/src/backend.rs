@@ -1,0 +1,368 @@
+//! The operations of a forward pass, for every backend.
+//!
+//! A network is written once over [`Backend`] and loaded once over [`Storage`]. An operation
+//! overwrites an array that its caller owns: a CUDA device needs memory that is allocated before a
+//! pass, and the CPU replaces the array's contents by a new tensor.
+
+mod accelerator;
+mod candle;
+mod counting;
+mod cpu;
+mod rows;
+
+pub use accelerator::{Accelerator, DeviceKv};
+pub use candle::Candle;
+pub use counting::Counting;
+pub use cpu::Cpu;
+pub use rows::Rows;
+
+use crate::device::{BatchArrays, BatchLimits, PoolSizes, RowSet};
+use crate::linear::Epilogue;
+use crate::profile::Clock;
+use crate::score::{Scorer, Scores};
+use crate::simd::unit::WeightDtype;
+use candle_core::Result;
+use std::ops::Range;
+
+/// A table of numbers to be stored.
+pub struct Table {
+    /// Number of rows.
+    pub rows: usize,
+    /// Numbers per row.
+    pub width: usize,
+    /// Row-major; empty if weights are only counted.
+    pub numbers: Vec<f32>,
+}
+
+/// A matrix `[n, k]` to be stored for products.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored<'a> {
+    /// Rows `n` and columns `k`.
+    pub shape: (usize, usize),
+    /// Row-major; empty if weights are only counted.
+    pub numbers: &'a [f32],
+    /// A number per row, if the product has a bias; empty if weights are only counted.
+    pub bias: Option<&'a [f32]>,
+    /// The number format of the product.
+    pub dtype: WeightDtype,
+    /// The operation on the product.
+    pub epilogue: Epilogue,
+}
+
+/// Rotary angles `position * theta^(-2 i / width)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AngleSpec {
+    /// The base.
+    pub theta: f64,
+    /// Rotated elements of a head, even.
+    pub width: usize,
+    /// Number of positions.
+    pub positions: usize,
+}
+
+/// Where weights are stored. Each method takes one kind of weight as f32 and stores it in the format
+/// of its operations.
+pub trait Storage: Send + Sync {
+    /// An embedding table.
+    type Table: Send + Sync;
+    /// The weights of a norm.
+    type Vector: Send + Sync;
+    /// A matrix with its bias.
+    type Matrix: Send + Sync;
+    /// The rotary angles of all positions.
+    type Angles: Send + Sync;
+
+    /// Stores an embedding table.
+    ///
+    /// # Errors
+    /// If it does not fit into memory.
+    fn table(&self, table: Table) -> Result<Self::Table>;
+
+    /// Stores `count` numbers; `numbers` is empty if weights are only counted.
+    ///
+    /// # Errors
+    /// If they do not fit into memory.
+    fn vector(&self, count: usize, numbers: &[f32]) -> Result<Self::Vector>;
+
+    /// Stores a matrix.
+    ///
+    /// # Errors
+    /// If the sizes do not match, the backend has no products in this dtype, or the matrix does not
+    /// fit into memory.
+    fn matrix(&self, matrix: Stored<'_>) -> Result<Self::Matrix>;
+
+    /// Computes rotary angles.
+    ///
+    /// # Errors
+    /// If they do not fit into memory.
+    fn angles(&self, spec: AngleSpec) -> Result<Self::Angles>;
+
+    /// Bytes of this process's memory that the stored weights take.
+    fn bytes(&self) -> u64;
+}
+
+/// What an array holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArrayKind {
+    /// Sums in f32: the residual stream, results of products.
+    Sums,
+    /// Inputs of products.
+    Inputs,
+    /// Queries of attention.
+    Queries,
+}
+
+/// A batch on a backend, with the keys and values of its sequences.
+pub struct Pass<'a, B: Backend + ?Sized> {
+    /// The batch on the host.
+    pub arrays: &'a BatchArrays<'a>,
+    /// The same after [`Backend::upload`].
+    pub batch: &'a B::Batch,
+    /// Keys and values of all layers.
+    pub kv: &'a B::Kv,
+    /// The mask token, which is never chosen.
+    pub mask: u32,
+    /// Measures the stages of the pass.
+    pub clock: &'a Clock,
+}
+
+/// Rows of an array.
+pub struct Selection<'a, B: Backend + ?Sized> {
+    /// The array.
+    pub of: &'a B::Array,
+    /// Which of its rows.
+    pub rows: &'a RowSet,
+}
+
+/// A range of a batch's scored rows.
+pub struct ScoredRange<'a, B: Backend + ?Sized> {
+    /// The batch.
+    pub pass: &'a Pass<'a, B>,
+    /// Numbers of the rows among the scored ones.
+    pub range: Range<usize>,
+}
+
+/// An RMS norm `x / sqrt(mean(x^2) + eps) * weight`.
+pub struct Norm<'a, B: Backend + ?Sized> {
+    /// Weights.
+    pub weight: &'a B::Vector,
+    /// Added to the mean of the squares.
+    pub eps: f32,
+}
+
+/// The attention of a layer.
+pub struct Attention<'a, B: Backend + ?Sized> {
+    /// The layer, from 0.
+    pub layer: usize,
+    /// Query heads `h`.
+    pub heads: usize,
+    /// Key/value heads `g`.
+    pub groups: usize,
+    /// Head width `c`.
+    pub head_width: usize,
+    /// Rotary angles.
+    pub angles: &'a B::Angles,
+    /// The norm of each query and key head before the rotation, with weights `[h + g, c]`.
+    pub norm: Option<Norm<'a, B>>,
+}
+
+/// The rows that chose an expert, in ascending order, and its weight in each row.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertRows<'a> {
+    /// The rows.
+    pub rows: &'a [u32],
+    /// One weight per row.
+    pub weights: &'a [f32],
+}
+
+/// The operations of a forward pass on arrays of rows. `rows` in an argument's tuple is the number of
+/// rows to process.
+pub trait Backend: Storage {
+    /// Rows of numbers.
+    type Array: Send;
+    /// An uploaded batch.
+    type Batch: Default + Send;
+    /// Keys and values of all layers in pages.
+    type Kv: Send + Sync;
+    /// The results of scoring.
+    type Scores: Default + Send;
+
+    /// Rows that are scored at a time.
+    const CHUNK: usize;
+
+    /// Allocates an array.
+    ///
+    /// # Errors
+    /// If it does not fit into memory.
+    fn array(&self, kind: ArrayKind, rows: usize, width: usize) -> Result<Self::Array>;
+
+    /// Allocates keys and values, zeroed.
+    ///
+    /// # Errors
+    /// If they do not fit into memory, or the backend has no attention for the head width.
+    fn kv(&self, sizes: PoolSizes) -> Result<Self::Kv>;
+
+    /// Replaces `batch` by the batch in `arrays`.
+    ///
+    /// # Errors
+    /// If an index is out of bounds, or the device fails.
+    fn upload(
+        &self,
+        arrays: &BatchArrays<'_>,
+        limits: &BatchLimits,
+        batch: &mut Self::Batch,
+    ) -> Result<()>;
+
+    /// Number of rows that a pass processes, with padding.
+    fn rows(&self, pass: &Pass<'_, Self>) -> usize;
+
+    /// Number of rows that a pass scores, with padding.
+    fn scored(&self, pass: &Pass<'_, Self>) -> usize;
+
+    /// Makes the batch's page copies in every layer, in order.
+    ///
+    /// # Errors
+    /// If a page is out of bounds, or the device fails.
+    fn copy_pages(&self, pass: &Pass<'_, Self>) -> Result<()>;
+
+    /// Overwrites `out [r, d]` with the embeddings of the batch's tokens.
+    ///
+    /// # Errors
+    /// If a token is out of bounds, or the device fails.
+    fn embed(
+        &self,
+        table: &Self::Table,
+        pass: &Pass<'_, Self>,
+        out: &mut Self::Array,
+    ) -> Result<()>;
+
+    /// Overwrites the first rows of `out` with the norms of rows of `x [r, d]`.
+    ///
+    /// # Errors
+    /// If an array has another shape, or the device fails.
+    fn norm(
+        &self,
+        from: Selection<'_, Self>,
+        pass: &Pass<'_, Self>,
+        norm: Norm<'_, Self>,
+        out: &mut Self::Array,
+    ) -> Result<()>;
+
+    /// Overwrites `out` with the product of `x` and a matrix, then applies the matrix's epilogue.
+    ///
+    /// # Errors
+    /// If an array has another shape, or the device fails.
+    fn linear(
+        &self,
+        matrix: &Self::Matrix,
+        x: (&Self::Array, usize),
+        out: &mut Self::Array,
+    ) -> Result<()>;
+
+    /// Adds the product of `x` and a matrix to `sum`.
+    ///
+    /// # Errors
+    /// As [`Self::linear`], and for a matrix with an epilogue.
+    fn linear_add(
+        &self,
+        matrix: &Self::Matrix,
+        x: (&Self::Array, usize),
+        sum: &mut Self::Array,
+    ) -> Result<()>;
+
+    /// Splits `qkv [r, (h + 2 g) c]`: normalises and rotates the query and key heads, writes keys and
+    /// values to the slots of their rows, and overwrites the queries `q`. The contents of `qkv` are
+    /// undefined afterwards.
+    ///
+    /// # Errors
+    /// If an array has another shape, a position or slot is out of bounds, or the device fails.
+    fn split(
+        &self,
+        attention: &Attention<'_, Self>,
+        pass: &Pass<'_, Self>,
+        qkv: &mut Self::Array,
+        q: &mut Self::Array,
+    ) -> Result<()>;
+
+    /// Overwrites `out [r, h c]` with the attention of every query to the slots that its row sees.
+    /// The contents of `q` are undefined afterwards.
+    ///
+    /// # Errors
+    /// If an array has another shape, or the device fails.
+    fn attend(
+        &self,
+        attention: &Attention<'_, Self>,
+        pass: &Pass<'_, Self>,
+        q: &mut Self::Array,
+        out: &mut Self::Array,
+    ) -> Result<()>;
+
+    /// The product of `x` and a router's matrix, row-major on the host.
+    ///
+    /// # Errors
+    /// As [`Self::linear`]; if the backend has no experts.
+    fn route(&self, router: &Self::Matrix, x: (&Self::Array, usize)) -> Result<Vec<f32>>;
+
+    /// Applies the gated MLP of an expert, `[gate and up, down]`, to some rows of `x` and adds the
+    /// weighted results to the same rows of `sum`.
+    ///
+    /// # Errors
+    /// As [`Self::linear`]; if the backend has no experts.
+    fn expert(
+        &self,
+        expert: &[Self::Matrix; 2],
+        x: &Self::Array,
+        rows: ExpertRows<'_>,
+        sum: &mut Self::Array,
+    ) -> Result<()>;
+
+    /// Scores a range of the batch's scored rows, whose normalised hidden states are the first rows
+    /// of `x`, with the LM head `head`.
+    ///
+    /// # Errors
+    /// If an array has another shape, a logit is not finite, or the device fails.
+    fn score(
+        &self,
+        head: &Self::Matrix,
+        x: &Self::Array,
+        rows: ScoredRange<'_, Self>,
+        scores: &mut Self::Scores,
+    ) -> Result<()>;
+
+    /// Waits for the device and copies the first rows of an array to the host, row-major.
+    ///
+    /// # Errors
+    /// If the array has fewer rows, or the device fails.
+    fn download(&self, x: &Self::Array, rows: usize) -> Result<Vec<f32>>;
+}
+
+/// A backend in this process's memory, whose operations are complete when they return.
+pub trait Host: Backend<Scores = Scores> {
+    /// Whether its operations run on the threads of a [`crate::Team`].
+    const TEAM: bool;
+
+    /// What multiplies matrices of a dtype, for logs and labels.
+    fn instructions(dtype: WeightDtype) -> &'static str;
+}
+
+impl<'a, B: Backend + ?Sized> ScoredRange<'a, B> {
+    /// The scorer of the rows.
+    pub fn scorer(&self) -> Scorer<'a> {
+        let arrays = self.pass.arrays;
+        Scorer {
+            rows: &arrays.scorers[self.range.clone()],
+            biases: arrays.biases,
+            allowed: arrays.allowed,
+            draws: arrays.draws,
+            mask: self.pass.mask,
+        }
+    }
+}
+
+impl<B: Backend + ?Sized> Clone for Norm<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend + ?Sized> Copy for Norm<'_, B> {}

@@ -1,0 +1,311 @@
+//! The kernels of [`crate::device`]: a CUDA device, or its emulation on the host.
+
+use super::{
+    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Norm, Pass, ScoredRange, Selection,
+    Storage, Stored, Table,
+};
+use crate::device::{
+    Array, AttentionScratch, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, DeviceError,
+    DeviceMatrix, DevicePool, DeviceRope, DeviceScores, HeadTransform, MatrixSizes, PoolLayer,
+    PoolSizes, Precision, RowNorm, ScoredRows, copy_pages, embed, norm, split,
+};
+use crate::linear::Matrix;
+use crate::rope::RopeTable;
+use crate::simd::unit::WeightDtype;
+use candle_core::{Error, Result, bail};
+use std::sync::{Mutex, PoisonError};
+
+/// Elements of an embedding table copied at a time.
+const PIECE: usize = 1 << 22;
+
+/// A device, and the number format of its matrices, keys and values.
+pub struct Accelerator {
+    device: Device,
+    precision: Precision,
+}
+
+/// Keys and values on a device, and the memory that attention needs besides.
+pub struct DeviceKv {
+    pool: DevicePool,
+    /// One pass runs at a time; the lock is never contended.
+    scratch: Mutex<AttentionScratch>,
+}
+
+impl DeviceKv {
+    /// The keys and values.
+    #[must_use]
+    pub fn pool(&self) -> &DevicePool {
+        &self.pool
+    }
+}
+
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Self {
+        Self::Msg(error.0)
+    }
+}
+
+impl Accelerator {
+    /// A backend on a device.
+    ///
+    /// # Errors
+    /// If the device has no kernels for this dtype.
+    pub fn new(device: &Device, dtype: WeightDtype) -> Result<Self> {
+        Ok(Self {
+            device: device.clone(),
+            precision: Self::precision_of(dtype)?,
+        })
+    }
+
+    /// The number format for a dtype.
+    ///
+    /// # Errors
+    /// If devices have no kernels for it.
+    pub fn precision_of(dtype: WeightDtype) -> Result<Precision> {
+        match dtype {
+            WeightDtype::F32 => Ok(Precision::F32),
+            WeightDtype::Bf16 => Ok(Precision::Bf16),
+            WeightDtype::Int8 => bail!("no CUDA kernels for int8"),
+        }
+    }
+
+    /// Allocates keys and values, zeroed, with the memory that attention needs besides.
+    ///
+    /// # Errors
+    /// As [`Backend::kv`].
+    pub fn kv_with(&self, sizes: PoolSizes, scratch: AttentionScratch) -> Result<DeviceKv> {
+        Ok(DeviceKv {
+            pool: DevicePool::new(&self.device, sizes)?,
+            scratch: Mutex::new(scratch),
+        })
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The number format of matrices, keys and values.
+    #[must_use]
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+}
+
+impl Storage for Accelerator {
+    type Table = Array;
+    type Vector = Buffer;
+    type Matrix = DeviceMatrix;
+    type Angles = DeviceRope;
+
+    fn table(&self, table: Table) -> Result<Array> {
+        let Table {
+            rows,
+            width,
+            numbers,
+        } = table;
+        let stored = Array::new(&self.device, self.precision, rows, width)?;
+        let step = (PIECE / width.max(1)).max(1);
+        for (piece, numbers) in numbers.chunks(step * width.max(1)).enumerate() {
+            stored.write(piece * step, numbers)?;
+        }
+        Ok(stored)
+    }
+
+    fn vector(&self, count: usize, numbers: &[f32]) -> Result<Buffer> {
+        Ok(match self.device.is_counting() {
+            true => Buffer::new(&self.device, count.saturating_mul(size_of::<f32>()))?,
+            false => Buffer::floats(&self.device, numbers)?,
+        })
+    }
+
+    fn matrix(&self, matrix: Stored<'_>) -> Result<DeviceMatrix> {
+        let Stored {
+            shape: (rows, k),
+            numbers: weight,
+            bias,
+            dtype,
+            epilogue,
+        } = matrix;
+        let (device, precision) = (&self.device, Self::precision_of(dtype)?);
+        if device.is_counting() {
+            let sizes = MatrixSizes {
+                rows,
+                k,
+                biased: bias.is_some(),
+                epilogue,
+            };
+            return Ok(DeviceMatrix::reserve(device, precision, sizes)?);
+        }
+        let matrix = Matrix { weight, k, bias };
+        Ok(DeviceMatrix::new(device, precision, matrix, epilogue)?)
+    }
+
+    fn angles(&self, spec: AngleSpec) -> Result<DeviceRope> {
+        let AngleSpec {
+            theta,
+            width,
+            positions,
+        } = spec;
+        Ok(match self.device.is_counting() {
+            true => DeviceRope::reserve(&self.device, width / 2, positions)?,
+            false => DeviceRope::new(&self.device, &RopeTable::new(theta, width, positions))?,
+        })
+    }
+
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
+
+impl<'a> Norm<'a, Accelerator> {
+    fn row_norm(self) -> RowNorm<'a> {
+        RowNorm {
+            weight: self.weight,
+            eps: self.eps,
+        }
+    }
+}
+
+impl Backend for Accelerator {
+    type Array = Array;
+    type Batch = DeviceBatch;
+    type Kv = DeviceKv;
+    type Scores = DeviceScores;
+
+    const CHUNK: usize = DeviceScores::CHUNK;
+
+    fn array(&self, kind: ArrayKind, rows: usize, width: usize) -> Result<Array> {
+        let (device, precision) = (&self.device, self.precision);
+        Ok(match kind {
+            ArrayKind::Sums => Array::new(device, Precision::F32, rows, width)?,
+            ArrayKind::Inputs => Array::padded(device, precision, rows, width)?,
+            ArrayKind::Queries => Array::new(device, precision, rows, width)?,
+        })
+    }
+
+    fn kv(&self, sizes: PoolSizes) -> Result<DeviceKv> {
+        self.kv_with(sizes, AttentionScratch::default())
+    }
+
+    fn upload(
+        &self,
+        arrays: &BatchArrays<'_>,
+        limits: &BatchLimits,
+        batch: &mut DeviceBatch,
+    ) -> Result<()> {
+        Ok(batch.upload(&self.device, arrays, limits)?)
+    }
+
+    fn rows(&self, pass: &Pass<'_, Self>) -> usize {
+        pass.batch.rows()
+    }
+
+    fn scored(&self, pass: &Pass<'_, Self>) -> usize {
+        pass.batch.scored()
+    }
+
+    fn copy_pages(&self, pass: &Pass<'_, Self>) -> Result<()> {
+        Ok(copy_pages(&pass.kv.pool, pass.batch)?)
+    }
+
+    fn embed(&self, table: &Array, pass: &Pass<'_, Self>, out: &mut Array) -> Result<()> {
+        Ok(embed(table, pass.batch, out)?)
+    }
+
+    fn norm(
+        &self,
+        from: Selection<'_, Self>,
+        pass: &Pass<'_, Self>,
+        of: Norm<'_, Self>,
+        out: &mut Array,
+    ) -> Result<()> {
+        Ok(norm((from.of, from.rows), pass.batch, of.row_norm(), out)?)
+    }
+
+    fn linear(
+        &self,
+        matrix: &DeviceMatrix,
+        (x, rows): (&Array, usize),
+        out: &mut Array,
+    ) -> Result<()> {
+        Ok(matrix.product(x, rows, out)?)
+    }
+
+    fn linear_add(
+        &self,
+        matrix: &DeviceMatrix,
+        (x, rows): (&Array, usize),
+        sum: &mut Array,
+    ) -> Result<()> {
+        Ok(matrix.add_product(x, rows, sum)?)
+    }
+
+    fn split(
+        &self,
+        attention: &Attention<'_, Self>,
+        pass: &Pass<'_, Self>,
+        qkv: &mut Array,
+        q: &mut Array,
+    ) -> Result<()> {
+        let heads = HeadTransform {
+            rope: attention.angles,
+            norm: attention.norm.map(Norm::row_norm),
+        };
+        Ok(split(qkv, heads, pass.batch, q, layer(attention, pass))?)
+    }
+
+    fn attend(
+        &self,
+        attention: &Attention<'_, Self>,
+        pass: &Pass<'_, Self>,
+        q: &mut Array,
+        out: &mut Array,
+    ) -> Result<()> {
+        let scratch = pass.kv.scratch.lock();
+        let mut scratch = scratch.unwrap_or_else(PoisonError::into_inner);
+        Ok(scratch.attend(q, layer(attention, pass), pass.batch, out)?)
+    }
+
+    fn route(&self, _: &DeviceMatrix, _: (&Array, usize)) -> Result<Vec<f32>> {
+        bail!("no CUDA kernels for experts")
+    }
+
+    fn expert(
+        &self,
+        _: &[DeviceMatrix; 2],
+        _: &Array,
+        _: ExpertRows<'_>,
+        _: &mut Array,
+    ) -> Result<()> {
+        bail!("no CUDA kernels for experts")
+    }
+
+    fn score(
+        &self,
+        head: &DeviceMatrix,
+        x: &Array,
+        rows: ScoredRange<'_, Self>,
+        scores: &mut DeviceScores,
+    ) -> Result<()> {
+        let ScoredRange { pass, range } = rows;
+        let batch = pass.batch;
+        Ok(scores.score(head, x, ScoredRows { batch, range }, pass.mask)?)
+    }
+
+    fn download(&self, x: &Array, rows: usize) -> Result<Vec<f32>> {
+        Ok(x.read(rows)?)
+    }
+}
+
+/// The keys and values of a layer.
+fn layer<'a>(
+    attention: &Attention<'_, Accelerator>,
+    pass: &Pass<'a, Accelerator>,
+) -> PoolLayer<'a> {
+    PoolLayer {
+        pool: &pass.kv.pool,
+        layer: attention.layer,
+    }
+}

@@ -1,0 +1,423 @@
+//! Plain tensor code of candle, written to be read: the reference for the other backends.
+//!
+//! It calls none of this crate's kernels. Layers are those of `candle-nn` and `candle-transformers`.
+//! Rows are multiplied by whatever algorithm candle chooses for their number, so a row's last bits may
+//! depend on the other rows of its batch. Activations are f32. Matrices are blocks of `QMatMul`: in
+//! f32, rounded to bf16, or `Q8_0` with 8-bit activations.
+
+mod scoring;
+
+use super::counting::Bytes;
+use super::rows::Rows;
+use super::{
+    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Host, Norm, Pass, ScoredRange, Selection,
+    Storage, Stored, Table,
+};
+use crate::attention::{AttentionSegment, Visible};
+use crate::device::{BatchArrays, BatchLimits, PoolSizes};
+use crate::profile::Stage;
+use crate::score::Scores;
+use crate::simd::unit::WeightDtype;
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{DType, Device, Module, Result, Tensor, bail};
+use candle_nn::ops::{rms_norm, softmax_last_dim, swiglu};
+use candle_nn::rotary_emb::rope;
+use candle_transformers::models::with_tracing::Embedding;
+use candle_transformers::quantized_nn::Linear;
+use candle_transformers::utils::repeat_kv;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A logit added to slots that a row does not see.
+const UNSEEN: f32 = -1e30;
+
+/// Candle on one of its devices.
+pub struct Candle {
+    device: Device,
+    bytes: Bytes,
+}
+
+impl Default for Candle {
+    /// The processor.
+    fn default() -> Self {
+        Self {
+            device: Device::Cpu,
+            bytes: Bytes::default(),
+        }
+    }
+}
+
+/// A matrix, and whether its product is a gate followed by what it gates.
+pub struct PlainMatrix {
+    linear: Linear,
+    gated: bool,
+}
+
+impl PlainMatrix {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let product = self.linear.forward(x)?;
+        match self.gated {
+            true => swiglu(&product),
+            false => Ok(product),
+        }
+    }
+}
+
+/// Cosines and sines `[positions, half]`.
+pub struct PlainAngles {
+    cos: Tensor,
+    sin: Tensor,
+}
+
+/// Keys and values `[slots, g c]` of each layer.
+pub struct PlainKv {
+    layers: Vec<[Tensor; 2]>,
+    page: usize,
+}
+
+/// A batch as tensors.
+#[derive(Default)]
+pub struct PlainBatch(Option<Indices>);
+
+struct Indices {
+    tokens: Tensor,
+    positions: Tensor,
+    /// `[r, 1]`.
+    slots: Tensor,
+    segments: Vec<Seen>,
+}
+
+/// What the rows of a segment see.
+struct Seen {
+    rows: Range<usize>,
+    /// The segment's slots from the first to the last one seen.
+    slots: Tensor,
+    /// `[rows, slots]`: 0, or [`UNSEEN`].
+    mask: Tensor,
+    /// `[rows, 1]`: 1, or 0 for a row that sees no slots.
+    sees: Tensor,
+}
+
+impl PlainBatch {
+    fn get(&self) -> Result<&Indices> {
+        match &self.0 {
+            Some(indices) => Ok(indices),
+            None => bail!("the batch was not uploaded"),
+        }
+    }
+}
+
+impl Candle {
+    fn list<D: candle_core::WithDType>(&self, numbers: &[D]) -> Result<Tensor> {
+        Tensor::from_slice(numbers, numbers.len(), &self.device)
+    }
+
+    /// What the rows of one segment see.
+    fn seen(
+        &self,
+        arrays: &BatchArrays<'_>,
+        segment: &AttentionSegment,
+        page: usize,
+    ) -> Result<Seen> {
+        let rows = segment.rows.start as usize..segment.rows.end as usize;
+        let pages = &arrays.pages[segment.pages.start as usize..segment.pages.end as usize];
+        let visible = &arrays.visible[rows.clone()];
+        // At least one slot, so that no tensor is empty.
+        let count = visible.iter().map(Visible::reach).max().unwrap_or(0).max(1);
+        let slot = |slot: usize| (pages[slot / page] as usize * page + slot % page) as u32;
+        let slots: Vec<u32> = (0..count).map(slot).collect();
+        let mut mask = Vec::with_capacity(rows.len() * count);
+        let mut sees = Vec::with_capacity(rows.len());
+        for row in visible {
+            let seen = (0..count as u32).map(|slot| row.sees(slot));
+            sees.push(f32::from(seen.clone().any(|seen| seen)));
+            mask.extend(seen.map(|seen| if seen { 0.0 } else { UNSEEN }));
+        }
+        Ok(Seen {
+            slots: self.list(&slots)?,
+            mask: self.list(&mask)?.reshape((rows.len(), count))?,
+            sees: self.list(&sees)?.unsqueeze(1)?,
+            rows,
+        })
+    }
+}
+
+impl Storage for Candle {
+    type Table = Embedding;
+    type Vector = Tensor;
+    type Matrix = PlainMatrix;
+    type Angles = PlainAngles;
+
+    fn table(&self, table: Table) -> Result<Embedding> {
+        self.bytes.add_floats(table.numbers.len());
+        let shape = (table.rows, table.width);
+        Embedding::from_weights(Tensor::from_vec(table.numbers, shape, &self.device)?)
+    }
+
+    fn vector(&self, _: usize, numbers: &[f32]) -> Result<Tensor> {
+        self.bytes.add_floats(numbers.len());
+        self.list(numbers)
+    }
+
+    fn matrix(&self, matrix: Stored<'_>) -> Result<PlainMatrix> {
+        let (rows, k) = matrix.shape;
+        let blocks = match matrix.dtype {
+            WeightDtype::F32 => GgmlDType::F32,
+            WeightDtype::Bf16 => GgmlDType::BF16,
+            WeightDtype::Int8 => GgmlDType::Q8_0,
+        };
+        if !k.is_multiple_of(blocks.block_size()) {
+            let size = blocks.block_size();
+            bail!("candle: expected rows of a multiple of {size} weights for int8, found {k}");
+        }
+        let weight = Tensor::from_slice(matrix.numbers, (rows, k), &self.device)?;
+        let weight = QTensor::quantize(&weight, blocks)?;
+        self.bytes.add(match matrix.dtype {
+            // Candle widens them again.
+            WeightDtype::Bf16 => 2 * weight.storage_size_in_bytes(),
+            WeightDtype::F32 | WeightDtype::Int8 => weight.storage_size_in_bytes(),
+        });
+        let bias = matrix.bias.map(|bias| self.list(bias)).transpose()?;
+        Ok(PlainMatrix {
+            linear: Linear::from_arc(Arc::new(weight), bias)?,
+            gated: matrix.epilogue == crate::Epilogue::SiluGate,
+        })
+    }
+
+    fn angles(&self, spec: AngleSpec) -> Result<PlainAngles> {
+        let half = spec.width / 2;
+        let frequency = |i: usize| {
+            let exponent = (2 * i) as f32 / spec.width as f32;
+            1.0 / (spec.theta as f32).powf(exponent)
+        };
+        let frequencies: Vec<f32> = (0..half).map(frequency).collect();
+        let positions = Tensor::arange(0, spec.positions as u32, &self.device)?;
+        let positions = positions.to_dtype(DType::F32)?.unsqueeze(1)?;
+        let angles = positions.matmul(&self.list(&frequencies)?.unsqueeze(0)?)?;
+        self.bytes.add_floats(2 * half * spec.positions);
+        Ok(PlainAngles {
+            cos: angles.cos()?,
+            sin: angles.sin()?,
+        })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.sum()
+    }
+}
+
+impl Backend for Candle {
+    type Array = Rows;
+    type Batch = PlainBatch;
+    type Kv = PlainKv;
+    type Scores = Scores;
+
+    const CHUNK: usize = 64;
+
+    fn array(&self, _: ArrayKind, _: usize, _: usize) -> Result<Rows> {
+        Ok(Rows::default())
+    }
+
+    fn kv(&self, sizes: PoolSizes) -> Result<PlainKv> {
+        let shape = (sizes.page * sizes.pages, sizes.groups * sizes.head_width);
+        let zeros = || Tensor::zeros(shape, DType::F32, &self.device);
+        let layers = (0..sizes.layers).map(|_| Ok([zeros()?, zeros()?]));
+        Ok(PlainKv {
+            layers: layers.collect::<Result<_>>()?,
+            page: sizes.page,
+        })
+    }
+
+    fn upload(
+        &self,
+        arrays: &BatchArrays<'_>,
+        limits: &BatchLimits,
+        batch: &mut PlainBatch,
+    ) -> Result<()> {
+        let segments = arrays.segments.iter();
+        let segments = segments.map(|segment| self.seen(arrays, segment, limits.page));
+        batch.0 = Some(Indices {
+            tokens: self.list(arrays.tokens)?,
+            positions: self.list(arrays.positions)?,
+            slots: self.list(arrays.slots)?.unsqueeze(1)?,
+            segments: segments.collect::<Result<_>>()?,
+        });
+        Ok(())
+    }
+
+    fn rows(&self, pass: &Pass<'_, Self>) -> usize {
+        pass.arrays.tokens.len()
+    }
+
+    fn scored(&self, pass: &Pass<'_, Self>) -> usize {
+        pass.arrays.scored.len()
+    }
+
+    fn copy_pages(&self, pass: &Pass<'_, Self>) -> Result<()> {
+        let page = pass.kv.page;
+        for &(from, to) in pass.arrays.copies {
+            let (from, to) = (from as usize * page, to as usize * page);
+            for pool in pass.kv.layers.iter().flatten() {
+                pool.slice_set(&pool.narrow(0, from, page)?.copy()?, 0, to)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn embed(&self, table: &Embedding, pass: &Pass<'_, Self>, out: &mut Rows) -> Result<()> {
+        let tokens = &pass.batch.get()?.tokens;
+        out.write(|| table.forward(tokens))
+    }
+
+    fn norm(
+        &self,
+        from: Selection<'_, Self>,
+        pass: &Pass<'_, Self>,
+        norm: Norm<'_, Self>,
+        out: &mut Rows,
+    ) -> Result<()> {
+        let x = from.of.chosen(from.rows, pass.arrays)?;
+        out.write(|| rms_norm(&x, norm.weight, norm.eps))
+    }
+
+    fn linear(&self, matrix: &PlainMatrix, (x, _): (&Rows, usize), out: &mut Rows) -> Result<()> {
+        let x = x.get()?;
+        out.write(|| matrix.forward(x))
+    }
+
+    fn linear_add(
+        &self,
+        matrix: &PlainMatrix,
+        (x, _): (&Rows, usize),
+        sum: &mut Rows,
+    ) -> Result<()> {
+        let added = (sum.get()? + matrix.forward(x.get()?)?)?;
+        sum.write(|| Ok(added))
+    }
+
+    fn split(
+        &self,
+        attention: &Attention<'_, Self>,
+        pass: &Pass<'_, Self>,
+        qkv: &mut Rows,
+        q: &mut Rows,
+    ) -> Result<()> {
+        let (batch, qkv) = (pass.batch.get()?, qkv.get()?);
+        let (h, g, c) = (attention.heads, attention.groups, attention.head_width);
+        let rows = qkv.dim(0)?;
+        // The heads from `first` on as `[1, heads, r, c]`, normalised and rotated.
+        let rotated = |first: usize, heads: usize| {
+            let x = qkv.narrow(1, first * c, heads * c)?;
+            let x = x
+                .reshape((1, rows, heads, c))?
+                .transpose(1, 2)?
+                .contiguous()?;
+            let x = match attention.norm {
+                Some(Norm { weight, eps }) => {
+                    rms_norm(&x, &weight.narrow(0, first * c, c)?.contiguous()?, eps)?
+                }
+                None => x,
+            };
+            let x = rotate(&x, attention.angles, &batch.positions)?;
+            x.transpose(1, 2)?.reshape((rows, heads * c))?.contiguous()
+        };
+        let (queries, keys) = (rotated(0, h)?, rotated(h, g)?);
+        pass.clock.lap(Stage::Rope);
+        let values = qkv.narrow(1, (h + g) * c, g * c)?.contiguous()?;
+        let slots = batch.slots.expand((rows, g * c))?.contiguous()?;
+        for (pool, new) in pass.kv.layers[attention.layer].iter().zip([keys, values]) {
+            pool.scatter_set(&slots, &new, 0)?;
+        }
+        pass.clock.lap(Stage::Write);
+        q.write(|| Ok(queries))
+    }
+
+    fn attend(
+        &self,
+        attention: &Attention<'_, Self>,
+        pass: &Pass<'_, Self>,
+        q: &mut Rows,
+        out: &mut Rows,
+    ) -> Result<()> {
+        let (h, g, c) = (attention.heads, attention.groups, attention.head_width);
+        let queries = q.get()?;
+        let [keys, values] = &pass.kv.layers[attention.layer];
+        let mut attended = Vec::new();
+        for seen in &pass.batch.get()?.segments {
+            let rows = seen.rows.len();
+            if rows == 0 {
+                continue;
+            }
+            let q = queries.narrow(0, seen.rows.start, rows)?;
+            let q = q.reshape((1, rows, h, c))?.transpose(1, 2)?.contiguous()?;
+            let gathered = |pool: &Tensor| {
+                let slots = pool.index_select(&seen.slots, 0)?;
+                let count = slots.dim(0)?;
+                let heads = slots.reshape((1, count, g, c))?.transpose(1, 2)?;
+                repeat_kv(heads.contiguous()?, h / g)
+            };
+            let scores = q.matmul(&gathered(keys)?.t()?)?;
+            let scores = (scores * (1.0 / (c as f64).sqrt()))?.broadcast_add(&seen.mask)?;
+            let mixed = softmax_last_dim(&scores)?.matmul(&gathered(values)?)?;
+            let mixed = mixed.transpose(1, 2)?.reshape((rows, h * c))?;
+            attended.push(mixed.broadcast_mul(&seen.sees)?);
+        }
+        out.write(|| Tensor::cat(&attended, 0))
+    }
+
+    fn route(&self, router: &PlainMatrix, (x, _): (&Rows, usize)) -> Result<Vec<f32>> {
+        router.forward(x.get()?)?.flatten_all()?.to_vec1()
+    }
+
+    fn expert(
+        &self,
+        [gate_up, down]: &[PlainMatrix; 2],
+        x: &Rows,
+        ExpertRows { rows, weights }: ExpertRows<'_>,
+        sum: &mut Rows,
+    ) -> Result<()> {
+        let ids = self.list(rows)?;
+        let product = down.forward(&gate_up.forward(&x.get()?.index_select(&ids, 0)?)?)?;
+        let weighted = product.broadcast_mul(&self.list(weights)?.unsqueeze(1)?)?;
+        let added = sum.get()?.index_add(&ids, &weighted, 0)?;
+        sum.write(|| Ok(added))
+    }
+
+    fn score(
+        &self,
+        head: &PlainMatrix,
+        x: &Rows,
+        rows: ScoredRange<'_, Self>,
+        scores: &mut Scores,
+    ) -> Result<()> {
+        let logits = head.forward(x.get()?)?.to_vec2::<f32>()?;
+        rows.pass.clock.lap(Stage::Head);
+        scoring::score(logits, &rows.scorer(), scores)?;
+        rows.pass.clock.lap(Stage::Score);
+        Ok(())
+    }
+
+    fn download(&self, x: &Rows, rows: usize) -> Result<Vec<f32>> {
+        x.get()?.narrow(0, 0, rows)?.flatten_all()?.to_vec1()
+    }
+}
+
+impl Host for Candle {
+    const TEAM: bool = false;
+
+    fn instructions(_: WeightDtype) -> &'static str {
+        "candle"
+    }
+}
+
+/// Rotates the first elements of heads `[1, heads, r, c]` at the positions of their rows.
+fn rotate(x: &Tensor, angles: &PlainAngles, positions: &Tensor) -> Result<Tensor> {
+    let cos = angles.cos.index_select(positions, 0)?;
+    let sin = angles.sin.index_select(positions, 0)?;
+    let (rotated, width) = (2 * cos.dim(1)?, x.dim(3)?);
+    if rotated == width {
+        return rope(x, &cos, &sin);
+    }
+    let first = rope(&x.narrow(3, 0, rotated)?.contiguous()?, &cos, &sin)?;
+    Tensor::cat(&[&first, &x.narrow(3, rotated, width - rotated)?], 3)
+}

@@ -1,0 +1,136 @@
+//! Storage that allocates nothing and adds the bytes that [`super::Cpu`] would allocate.
+
+use super::{AngleSpec, Storage, Stored, Table};
+use crate::linear::Linear;
+use candle_core::Result;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number of bytes.
+#[derive(Debug, Default)]
+pub(super) struct Bytes(AtomicU64);
+
+impl Bytes {
+    /// Adds `count` numbers of f32.
+    pub(super) fn add_floats(&self, count: usize) {
+        self.add(count.saturating_mul(size_of::<f32>()));
+    }
+
+    pub(super) fn add(&self, bytes: usize) {
+        let more = |sum: u64| Some(sum.saturating_add(bytes as u64));
+        // The function never returns `None`.
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    }
+
+    pub(super) fn sum(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts weights instead of storing them.
+#[derive(Debug, Default)]
+pub struct Counting {
+    bytes: Bytes,
+}
+
+impl Storage for Counting {
+    type Table = ();
+    type Vector = ();
+    type Matrix = ();
+    type Angles = ();
+
+    fn table(&self, table: Table) -> Result<()> {
+        self.bytes
+            .add_floats(table.rows.saturating_mul(table.width));
+        Ok(())
+    }
+
+    fn vector(&self, count: usize, _: &[f32]) -> Result<()> {
+        self.bytes.add_floats(count);
+        Ok(())
+    }
+
+    fn matrix(&self, matrix: Stored<'_>) -> Result<()> {
+        let Stored {
+            shape,
+            dtype,
+            epilogue,
+            ..
+        } = matrix;
+        Linear::check(shape, epilogue)?;
+        self.bytes.add(Linear::bytes_of(shape, dtype, epilogue));
+        Ok(())
+    }
+
+    fn angles(&self, spec: AngleSpec) -> Result<()> {
+        self.bytes
+            .add_floats(spec.width.saturating_mul(spec.positions));
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Cpu;
+    use crate::linear::Epilogue;
+    use crate::simd::unit::WeightDtype;
+
+    /// Stores one weight of each kind; without `reads` their numbers are not given.
+    fn store(on: &impl Storage, reads: bool, dtype: WeightDtype) -> u64 {
+        let of = |count| vec![0.5; if reads { count } else { 0 }];
+        let (rows, width) = (70, 24);
+        let numbers = of(rows * width);
+        let bias = of(rows);
+        for epilogue in [Epilogue::None, Epilogue::SiluGate] {
+            let matrix = Stored {
+                shape: (rows, width),
+                numbers: &numbers,
+                bias: Some(&bias),
+                dtype,
+                epilogue,
+            };
+            assert!(on.matrix(matrix).is_ok());
+        }
+        let table = Table {
+            rows,
+            width,
+            numbers,
+        };
+        assert!(on.table(table).is_ok());
+        assert!(on.vector(9, &of(9)).is_ok());
+        let spec = AngleSpec {
+            theta: 1e4,
+            width: 8,
+            positions: 33,
+        };
+        assert!(on.angles(spec).is_ok());
+        on.bytes()
+    }
+
+    #[test]
+    fn counted_bytes_are_those_of_stored_weights() {
+        for dtype in WeightDtype::ALL {
+            let counted = store(&Counting::default(), false, dtype);
+            assert_eq!(counted, store(&Cpu::default(), true, dtype));
+            assert!(counted > 4 * (70 * 24 + 9 + 8 * 33));
+        }
+    }
+
+    #[test]
+    fn a_matrix_that_cannot_be_stored_cannot_be_counted() {
+        let matrix = Stored {
+            shape: (7, 4),
+            numbers: &[],
+            bias: None,
+            dtype: WeightDtype::F32,
+            epilogue: Epilogue::SiluGate,
+        };
+        assert!(Counting::default().matrix(matrix).is_err());
+    }
+}

@@ -1,0 +1,277 @@
+//! This crate's kernels on the processor.
+
+use super::counting::Bytes;
+use super::rows::Rows;
+use super::{
+    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Host, Norm, Pass, ScoredRange, Selection,
+    Storage, Stored, Table,
+};
+use crate::attention::PagedAttention;
+use crate::cache::{CopyPages, Pool, WriteRows};
+use crate::device::{BatchArrays, BatchLimits, PoolSizes};
+use crate::gather::AddRows;
+use crate::linear::{Linear, Matrix};
+use crate::norm::{HeadNorm, rms_norm};
+use crate::profile::Stage;
+use crate::rope::{Rope, RopeTable};
+use crate::score::{Scores, score};
+use crate::simd::unit::WeightDtype;
+use candle_core::{DType, Device, Result, Tensor, bail};
+
+/// The processor.
+#[derive(Debug, Default)]
+pub struct Cpu {
+    bytes: Bytes,
+}
+
+/// Keys and values of each layer, in the layouts of [`Pool`].
+pub struct PagedTensors(Vec<(Tensor, Tensor)>);
+
+impl PagedTensors {
+    fn layer(&self, layer: usize) -> Result<(&Tensor, &Tensor)> {
+        match self.0.get(layer) {
+            Some((keys, values)) => Ok((keys, values)),
+            None => bail!("layer {layer} of {}", self.0.len()),
+        }
+    }
+}
+
+impl Storage for Cpu {
+    type Table = Tensor;
+    type Vector = Vec<f32>;
+    type Matrix = Linear;
+    type Angles = RopeTable;
+
+    fn table(&self, table: Table) -> Result<Tensor> {
+        self.bytes.add_floats(table.numbers.len());
+        Tensor::from_vec(table.numbers, (table.rows, table.width), &Device::Cpu)
+    }
+
+    fn vector(&self, count: usize, numbers: &[f32]) -> Result<Vec<f32>> {
+        if numbers.len() != count {
+            bail!("{} numbers, expected {count}", numbers.len());
+        }
+        self.bytes.add_floats(count);
+        Ok(numbers.to_vec())
+    }
+
+    fn matrix(&self, matrix: Stored<'_>) -> Result<Linear> {
+        let Stored {
+            shape: (rows, k),
+            numbers: weight,
+            bias,
+            ..
+        } = matrix;
+        if rows.checked_mul(k) != Some(weight.len()) {
+            bail!("linear: {} weights for {rows} rows of {k}", weight.len());
+        }
+        let stored = Linear::new(Matrix { weight, k, bias }, matrix.dtype, matrix.epilogue)?;
+        self.bytes.add(stored.bytes());
+        Ok(stored)
+    }
+
+    fn angles(&self, spec: AngleSpec) -> Result<RopeTable> {
+        let table = RopeTable::new(spec.theta, spec.width, spec.positions);
+        self.bytes.add_floats(table.numbers().len());
+        Ok(table)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.sum()
+    }
+}
+
+impl Backend for Cpu {
+    type Array = Rows;
+    type Batch = ();
+    type Kv = PagedTensors;
+    type Scores = Scores;
+
+    /// Bounds the memory of the logits.
+    const CHUNK: usize = 64;
+
+    fn array(&self, _: ArrayKind, _: usize, _: usize) -> Result<Rows> {
+        Ok(Rows::default())
+    }
+
+    fn kv(&self, sizes: PoolSizes) -> Result<PagedTensors> {
+        let PoolSizes {
+            groups,
+            head_width,
+            page,
+            pages,
+            ..
+        } = sizes;
+        let zeros = |pool: Pool| {
+            let shape = pool.shape(pages, groups, head_width, page);
+            Tensor::zeros(shape.as_slice(), DType::F32, &Device::Cpu)
+        };
+        let layers = (0..sizes.layers).map(|_| Ok((zeros(Pool::Keys)?, zeros(Pool::Values)?)));
+        Ok(PagedTensors(layers.collect::<Result<_>>()?))
+    }
+
+    fn upload(&self, _: &BatchArrays<'_>, _: &BatchLimits, (): &mut ()) -> Result<()> {
+        Ok(())
+    }
+
+    fn rows(&self, pass: &Pass<'_, Self>) -> usize {
+        pass.arrays.tokens.len()
+    }
+
+    fn scored(&self, pass: &Pass<'_, Self>) -> usize {
+        pass.arrays.scored.len()
+    }
+
+    fn copy_pages(&self, pass: &Pass<'_, Self>) -> Result<()> {
+        let pages = pass.arrays.copies;
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let op = CopyPages { pages };
+        pass.kv.0.iter().try_for_each(|(keys, values)| {
+            keys.inplace_op1(&op)?;
+            values.inplace_op1(&op)
+        })
+    }
+
+    fn embed(&self, table: &Tensor, pass: &Pass<'_, Self>, out: &mut Rows) -> Result<()> {
+        let tokens = pass.arrays.tokens;
+        let ids = Tensor::from_slice(tokens, tokens.len(), table.device())?;
+        out.write(|| table.index_select(&ids, 0))
+    }
+
+    fn norm(
+        &self,
+        from: Selection<'_, Self>,
+        pass: &Pass<'_, Self>,
+        norm: Norm<'_, Self>,
+        out: &mut Rows,
+    ) -> Result<()> {
+        let x = from.of.chosen(from.rows, pass.arrays)?;
+        out.write(|| rms_norm(&x, norm.weight, norm.eps))
+    }
+
+    fn linear(&self, matrix: &Linear, (x, _): (&Rows, usize), out: &mut Rows) -> Result<()> {
+        let x = x.get()?;
+        out.write(|| matrix.forward(x))
+    }
+
+    fn linear_add(&self, matrix: &Linear, (x, _): (&Rows, usize), sum: &mut Rows) -> Result<()> {
+        let added = matrix.forward_add(x.get()?, sum.get()?)?;
+        sum.write(|| Ok(added))
+    }
+
+    fn split(
+        &self,
+        attention: &Attention<'_, Self>,
+        pass: &Pass<'_, Self>,
+        rows: &mut Rows,
+        q: &mut Rows,
+    ) -> Result<()> {
+        let Attention {
+            heads,
+            groups,
+            head_width,
+            ..
+        } = *attention;
+        let qkv = rows.get()?;
+        if let Some(Norm { weight, eps }) = attention.norm {
+            qkv.inplace_op1(&HeadNorm {
+                weights: weight,
+                width: head_width,
+                eps,
+            })?;
+            pass.clock.lap(Stage::Norm);
+        }
+        qkv.inplace_op1(&Rope {
+            table: attention.angles,
+            positions: pass.arrays.positions,
+            heads: heads + groups,
+            width: head_width,
+        })?;
+        pass.clock.lap(Stage::Rope);
+        let (keys, values) = pass.kv.layer(attention.layer)?;
+        let writes = [
+            (Pool::Keys, keys, heads),
+            (Pool::Values, values, heads + groups),
+        ];
+        for (pool, tensor, before) in writes {
+            let write = WriteRows {
+                pool,
+                slots: pass.arrays.slots,
+                column: before * head_width,
+            };
+            tensor.inplace_op2(qkv, &write)?;
+        }
+        pass.clock.lap(Stage::Write);
+        // Attention reads the queries where they are.
+        *q = rows.take();
+        Ok(())
+    }
+
+    fn attend(
+        &self,
+        attention: &Attention<'_, Self>,
+        pass: &Pass<'_, Self>,
+        q: &mut Rows,
+        out: &mut Rows,
+    ) -> Result<()> {
+        let arrays = pass.arrays;
+        let op = PagedAttention {
+            segments: arrays.segments,
+            pages: arrays.pages,
+            visible: arrays.visible,
+            heads: attention.heads,
+            scale: 1.0 / (attention.head_width as f32).sqrt(),
+        };
+        let (keys, values) = pass.kv.layer(attention.layer)?;
+        out.write(|| q.get()?.apply_op3_no_bwd(keys, values, &op))?;
+        q.take();
+        Ok(())
+    }
+
+    fn route(&self, router: &Linear, (x, _): (&Rows, usize)) -> Result<Vec<f32>> {
+        router.forward(x.get()?)?.flatten_all()?.to_vec1()
+    }
+
+    fn expert(
+        &self,
+        [gate_up, down]: &[Linear; 2],
+        x: &Rows,
+        ExpertRows { rows, weights }: ExpertRows<'_>,
+        sum: &mut Rows,
+    ) -> Result<()> {
+        let x = x.get()?;
+        let ids = Tensor::from_slice(rows, rows.len(), x.device())?;
+        let product = down.forward(&gate_up.forward(&x.index_select(&ids, 0)?)?)?;
+        sum.get()?.inplace_op2(&product, &AddRows { rows, weights })
+    }
+
+    fn score(
+        &self,
+        head: &Linear,
+        x: &Rows,
+        rows: ScoredRange<'_, Self>,
+        scores: &mut Scores,
+    ) -> Result<()> {
+        let logits = head.forward(x.get()?)?;
+        rows.pass.clock.lap(Stage::Head);
+        let scored = score(&logits, &rows.scorer())?;
+        scores.records.extend(scored.records);
+        scores.tops.extend(scored.tops);
+        rows.pass.clock.lap(Stage::Score);
+        Ok(())
+    }
+
+    fn download(&self, x: &Rows, rows: usize) -> Result<Vec<f32>> {
+        x.get()?.narrow(0, 0, rows)?.flatten_all()?.to_vec1()
+    }
+}
+
+impl Host for Cpu {
+    const TEAM: bool = true;
+
+    fn instructions(dtype: WeightDtype) -> &'static str {
+        dtype.instructions()
+    }
+}

@@ -1,0 +1,123 @@
+//! The layers of a transformer, and the arrays of its passes.
+
+use crate::ModelInfo;
+use crate::router::{Choice, Router};
+use candle_core::Result;
+use kernels::device::RowSet;
+use kernels::{ArrayKind, Backend, ExpertRows, Norm, Pass, Selection, Storage};
+
+/// The heads of every layer.
+#[derive(Clone, Copy)]
+pub(super) struct HeadSizes {
+    pub(super) heads: usize,
+    pub(super) groups: usize,
+    pub(super) head_width: usize,
+}
+
+/// One layer.
+pub(super) struct Block<S: Storage> {
+    pub(super) attention_norm: S::Vector,
+    pub(super) qkv: S::Matrix,
+    /// Norm weights of all query and key heads, one after another.
+    pub(super) head_norms: Option<S::Vector>,
+    pub(super) out: S::Matrix,
+    pub(super) mlp_norm: S::Vector,
+    pub(super) mlp: Mlp<S>,
+}
+
+/// `down(silu(gate x) * up x)`: gate and up in one matrix, and down.
+pub(super) type GatedMlp<S> = [<S as Storage>::Matrix; 2];
+
+/// The MLP of a layer.
+pub(super) enum Mlp<S: Storage> {
+    /// One MLP for all rows.
+    Dense(GatedMlp<S>),
+    /// A mixture of experts.
+    Experts(Box<Experts<S>>),
+}
+
+/// A router, its experts, and the optional shared expert, which processes every row.
+pub(super) struct Experts<S: Storage> {
+    pub(super) gate: S::Matrix,
+    pub(super) router: Router,
+    pub(super) experts: Vec<GatedMlp<S>>,
+    pub(super) shared: Option<GatedMlp<S>>,
+}
+
+/// The arrays of a pass.
+pub(crate) struct Work<B: Backend> {
+    /// The residual stream `[r, d]`.
+    pub(super) x: B::Array,
+    pub(super) normed: B::Array,
+    pub(super) qkv: B::Array,
+    pub(super) q: B::Array,
+    pub(super) attended: B::Array,
+    gated: B::Array,
+}
+
+impl<B: Backend> Work<B> {
+    /// Allocates arrays for passes of up to `rows` rows.
+    pub(crate) fn new(on: &B, info: &ModelInfo, rows: usize) -> Result<Self> {
+        let (d, inner) = (info.width, info.heads * info.head_width);
+        let all = inner + 2 * info.groups * info.head_width;
+        Ok(Self {
+            x: on.array(ArrayKind::Sums, rows, d)?,
+            normed: on.array(ArrayKind::Inputs, rows, d)?,
+            qkv: on.array(ArrayKind::Sums, rows, all)?,
+            q: on.array(ArrayKind::Queries, rows, inner)?,
+            attended: on.array(ArrayKind::Inputs, rows, inner)?,
+            gated: on.array(ArrayKind::Inputs, rows, info.mlp_width)?,
+        })
+    }
+}
+
+impl<B: Backend> Work<B> {
+    /// Normalises rows of the residual stream.
+    pub(super) fn norm(
+        &mut self,
+        on: &B,
+        pass: &Pass<'_, B>,
+        norm: Norm<'_, B>,
+        rows: &RowSet,
+    ) -> Result<()> {
+        let from = Selection { of: &self.x, rows };
+        on.norm(from, pass, norm, &mut self.normed)
+    }
+
+    /// Adds the MLP of the normalised rows to the residual stream.
+    pub(super) fn add_mlp(
+        &mut self,
+        on: &B,
+        [gate_up, down]: &GatedMlp<B>,
+        rows: usize,
+    ) -> Result<()> {
+        on.linear(gate_up, (&self.normed, rows), &mut self.gated)?;
+        on.linear_add(down, (&self.gated, rows), &mut self.x)
+    }
+}
+
+impl<B: Backend> Experts<B> {
+    /// Adds each row's experts to the residual stream. An expert runs once for all rows that chose it.
+    /// A row's terms are added in the order of the experts' numbers, so its result does not depend on
+    /// other rows.
+    pub(super) fn add(
+        &self,
+        on: &B,
+        pass: &Pass<'_, B>,
+        work: &mut Work<B>,
+        rows: usize,
+    ) -> Result<()> {
+        let logits = on.route(&self.gate, (&work.normed, rows))?;
+        let choices = self.router.choose(&logits, pass.arrays);
+        if let Some(shared) = &self.shared {
+            work.add_mlp(on, shared, rows)?;
+        }
+        for (expert, Choice { rows, weights }) in self.experts.iter().zip(&choices) {
+            if !rows.is_empty() {
+                let rows = ExpertRows { rows, weights };
+                on.expert(expert, &work.normed, rows, &mut work.x)?;
+            }
+        }
+        Ok(())
+    }
+}

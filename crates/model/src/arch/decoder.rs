@@ -1,0 +1,108 @@
+//! The pre-norm transformer that all families share, on any backend.
+
+use super::block::{Block, HeadSizes, Mlp, Work};
+use candle_core::Result;
+use kernels::device::RowSet;
+use kernels::{Attention, Backend, Norm, Pass, ScoredRange, Stage, Storage};
+
+/// The stored weights of a transformer: embedding, layers, final norm, LM head.
+pub(crate) struct Decoder<S: Storage> {
+    pub(super) heads: HeadSizes,
+    pub(super) eps: f32,
+    pub(super) embedding: S::Table,
+    pub(super) angles: S::Angles,
+    pub(super) blocks: Vec<Block<S>>,
+    pub(super) norm: S::Vector,
+    pub(super) head: S::Matrix,
+}
+
+impl<B: Backend> Decoder<B> {
+    /// Runs all layers on a batch and writes its keys and values. Leaves the hidden states before the
+    /// final norm in `work`.
+    pub(crate) fn hidden(&self, on: &B, pass: &Pass<'_, B>, work: &mut Work<B>) -> Result<()> {
+        let clock = pass.clock;
+        let rows = on.rows(pass);
+        if rows == 0 {
+            return Ok(());
+        }
+        let all = RowSet::First(rows);
+        on.embed(&self.embedding, pass, &mut work.x)?;
+        clock.lap(Stage::Embedding);
+        for (layer, block) in self.blocks.iter().enumerate() {
+            let norm = self.norm(&block.attention_norm);
+            work.norm(on, pass, norm, &all)?;
+            clock.lap(Stage::Norm);
+            on.linear(&block.qkv, (&work.normed, rows), &mut work.qkv)?;
+            clock.lap(Stage::Linear);
+            let attention = self.attention(layer, block);
+            on.split(&attention, pass, &mut work.qkv, &mut work.q)?;
+            on.attend(&attention, pass, &mut work.q, &mut work.attended)?;
+            clock.lap(Stage::Attention);
+            on.linear_add(&block.out, (&work.attended, rows), &mut work.x)?;
+            clock.lap(Stage::Linear);
+            let norm = self.norm(&block.mlp_norm);
+            work.norm(on, pass, norm, &all)?;
+            clock.lap(Stage::Norm);
+            match &block.mlp {
+                Mlp::Dense(mlp) => work.add_mlp(on, mlp, rows)?,
+                Mlp::Experts(experts) => experts.add(on, pass, work, rows)?,
+            }
+            clock.lap(Stage::Linear);
+        }
+        Ok(())
+    }
+
+    /// Scores the batch's scored rows after [`Self::hidden`].
+    pub(crate) fn score(
+        &self,
+        on: &B,
+        pass: &Pass<'_, B>,
+        work: &mut Work<B>,
+        scores: &mut B::Scores,
+    ) -> Result<()> {
+        let count = on.scored(pass);
+        for from in (0..count).step_by(B::CHUNK) {
+            let range = from..(from + B::CHUNK).min(count);
+            let normed = self.normed(on, pass, work, &RowSet::Scored(range.clone()))?;
+            pass.clock.lap(Stage::Norm);
+            let rows = ScoredRange { pass, range };
+            on.score(&self.head, normed, rows, scores)?;
+        }
+        Ok(())
+    }
+
+    /// A set of rows after the final norm, ready for the LM head, after [`Self::hidden`].
+    pub(crate) fn normed<'a>(
+        &self,
+        on: &B,
+        pass: &Pass<'_, B>,
+        work: &'a mut Work<B>,
+        rows: &RowSet,
+    ) -> Result<&'a B::Array> {
+        work.norm(on, pass, self.norm(&self.norm), rows)?;
+        Ok(&work.normed)
+    }
+
+    /// The LM head.
+    pub(crate) fn head(&self) -> &B::Matrix {
+        &self.head
+    }
+
+    fn norm<'a>(&self, weight: &'a B::Vector) -> Norm<'a, B> {
+        Norm {
+            weight,
+            eps: self.eps,
+        }
+    }
+
+    fn attention<'a>(&'a self, layer: usize, block: &'a Block<B>) -> Attention<'a, B> {
+        Attention {
+            layer,
+            heads: self.heads.heads,
+            groups: self.heads.groups,
+            head_width: self.heads.head_width,
+            angles: &self.angles,
+            norm: block.head_norms.as_ref().map(|weight| self.norm(weight)),
+        }
+    }
+}

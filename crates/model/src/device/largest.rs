@@ -1,0 +1,92 @@
+//! The sizes of the largest step.
+
+use super::DeviceConfig;
+use crate::ModelInfo;
+use kernels::Backend;
+use kernels::device::{AttentionSizes, BatchShape, BatchSizes};
+
+/// Row counts are padded to a multiple of this: the height of a matrix product's tile, which is
+/// computed anyway.
+pub(super) const ROWS: usize = 64;
+/// Maximum bytes of logits at a time, for rows that the host scores.
+const LOGIT_BYTES: usize = 32 << 20;
+/// Logit biases per sequence to allocate for, in addition to a penalty for every token of its text.
+const BIASES: usize = 512;
+
+/// The sizes of the largest step of a configuration.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LargestStep {
+    /// Rows of the arrays.
+    pub(super) rows: usize,
+    /// Maximum slots that a row sees.
+    positions: usize,
+    sequences: usize,
+    /// Entries of all page tables.
+    pages: usize,
+}
+
+impl LargestStep {
+    /// The largest step of a model with this configuration.
+    pub(super) fn new(info: &ModelInfo, config: &DeviceConfig) -> Self {
+        let positions = (config.positions as usize).min(info.max_positions);
+        let rows = positions.max(config.rows as usize).max(1);
+        let sequences = (config.sequences as usize).clamp(1, rows);
+        Self {
+            rows: rows.next_multiple_of(ROWS),
+            positions,
+            sequences,
+            pages: sequences.saturating_mul(config.least_pages() as usize),
+        }
+    }
+
+    /// The sizes of attention's scratch memory.
+    pub(super) fn attention(&self, info: &ModelInfo) -> AttentionSizes {
+        AttentionSizes {
+            rows: self.rows,
+            heads: info.heads,
+            groups: info.groups,
+            head_width: info.head_width,
+            reach: BatchShape::context(self.positions),
+        }
+    }
+
+    /// Rows whose logits are computed at a time for the host; at most those scored at a time.
+    pub(super) fn hosted(&self, info: &ModelInfo) -> usize {
+        let rows = LOGIT_BYTES / (4 * info.vocab_size.max(1));
+        rows.max(16).min(self.rows.min(kernels::Accelerator::CHUNK))
+    }
+
+    /// The sizes of the batch.
+    pub(super) fn batch(&self, info: &ModelInfo) -> BatchSizes {
+        let texts = self.positions.min(info.vocab_size) + BIASES;
+        let sets = info.vocab_size.div_ceil(32);
+        BatchSizes {
+            rows: self.rows,
+            pages: self.pages,
+            biases: self.sequences.saturating_mul(texts),
+            allowed: self.sequences.saturating_mul(sets),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The figures in `crates/kernels/cuda/README.md`.
+    #[test]
+    fn attention_over_long_contexts() {
+        let of = |length| {
+            let sizes = AttentionSizes {
+                rows: length,
+                heads: 32,
+                groups: 32,
+                head_width: 128,
+                reach: length,
+            };
+            sizes.bytes().iter().sum::<usize>() >> 20
+        };
+        assert_eq!(of(2048), 130);
+        assert_eq!([4096, 40_960].map(of), [511; 2]);
+    }
+}

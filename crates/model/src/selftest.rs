@@ -1,0 +1,237 @@
+//! Compares the processor or a device with candle on forward passes of small models with random
+//! weights, and a device's kernels with the processor's.
+
+use crate::{Checkpoint, DeviceConfig, DeviceExecutor, DeviceModel, ExecutorConfig, KvMemory};
+use crate::{LoadError, Model, ModelExecutor, WeightDtype};
+use kernels::Candle;
+use kernels::device::{self, Check, Device};
+use step::{
+    Batch, BatchOutput, Candidate, Executor, PageId, Position, Row, Sampling, Score, Segment, Slot,
+};
+
+/// Heads, key/value heads and width of the models; the head widths are 32, 64 and 128.
+const SHAPES: [Shape; 3] = [
+    Shape::new(6, 3, 192),
+    Shape::new(4, 1, 256),
+    Shape::new(3, 3, 384),
+];
+const VOCAB: u32 = 1003;
+const PAGE: u32 = 16;
+const SAMPLED: Sampling = Sampling {
+    temperature: 0.7,
+    seed: 11,
+    clock: 5,
+    ..Sampling::GREEDY
+};
+
+/// Heads, key/value heads and width of a model.
+#[derive(Clone, Copy)]
+struct Shape {
+    heads: usize,
+    groups: usize,
+    width: usize,
+}
+
+impl Shape {
+    const fn new(heads: usize, groups: usize, width: usize) -> Self {
+        Self {
+            heads,
+            groups,
+            width,
+        }
+    }
+
+    /// Random weights.
+    fn checkpoint(self, dtype: WeightDtype, rows: u32) -> Result<Checkpoint, LoadError> {
+        let Self {
+            heads,
+            groups,
+            width,
+        } = self;
+        let config = format!(
+            r#"{{"architectures": ["LLaDAModelLM"], "d_model": {width}, "n_heads": {heads},
+            "n_kv_heads": {groups}, "n_layers": 2, "mlp_hidden_size": 200, "vocab_size": {VOCAB},
+            "max_sequence_length": {}, "mask_token_id": 5, "eos_token_id": 1}}"#,
+            rows.max(64)
+        );
+        Ok(Checkpoint::synthetic(&config, 7)?.with_dtype(dtype))
+    }
+}
+
+/// Forward passes in a dtype, and the accepted difference of log-probabilities.
+#[derive(Clone, Copy)]
+struct Format {
+    dtype: WeightDtype,
+    tolerance: f64,
+    /// The dtype of candle, which groups 8-bit weights in another way.
+    reference: WeightDtype,
+}
+
+impl Format {
+    const ALL: [Self; 3] = [
+        Self {
+            dtype: WeightDtype::F32,
+            tolerance: 1e-4,
+            reference: WeightDtype::F32,
+        },
+        Self {
+            dtype: WeightDtype::Bf16,
+            tolerance: 5e-2,
+            reference: WeightDtype::Bf16,
+        },
+        Self {
+            dtype: WeightDtype::Int8,
+            tolerance: 2e-1,
+            reference: WeightDtype::F32,
+        },
+    ];
+}
+
+/// Compares the kernels on the processor with candle, see [`selftest`].
+///
+/// # Errors
+/// If a model cannot be set up or a forward pass fails.
+pub fn selftest_on_cpu(rows: u32) -> Result<Vec<Check>, LoadError> {
+    let tested = |shape: Shape, format: Format| {
+        let model = Model::load(shape.checkpoint(format.dtype, rows)?)?;
+        let executor = ModelExecutor::new(model, sizes(rows))?;
+        Ok(Box::new(executor) as Box<dyn Executor>)
+    };
+    compared("CPU", &Format::ALL, rows, tested)
+}
+
+/// Compares every kernel on a device with the processor's, in f32 and bf16, with batches of up to
+/// `rows` rows. Then compares the log-probabilities of complete forward passes, launched directly and
+/// from a graph, with those of candle, and checks that a sequence has the same bits alone and beside
+/// other sequences.
+///
+/// # Errors
+/// If a model cannot be set up or a forward pass fails.
+pub fn selftest(device: &Device, rows: u32) -> Result<Vec<Check>, LoadError> {
+    let checks = device::selftest(device, rows as usize);
+    let mut checks = checks.map_err(|error| LoadError::Setup(error.to_string()))?;
+    let tested = |shape: Shape, format: Format| {
+        let model = DeviceModel::load(device, shape.checkpoint(format.dtype, rows)?)?;
+        let sizes = sizes(rows);
+        let slots = u64::from(sizes.pages) * u64::from(sizes.page_size);
+        let on_device = DeviceConfig {
+            page_size: sizes.page_size,
+            rows,
+            positions: rows,
+            sequences: 4,
+            kv: KvMemory::Bytes(slots * model.kv_bytes_per_position() as u64),
+        };
+        let executor = DeviceExecutor::new(model, on_device)?;
+        Ok(Box::new(executor) as Box<dyn Executor>)
+    };
+    checks.extend(compared("device", &Format::ALL[..2], rows, tested)?);
+    Ok(checks)
+}
+
+/// Compares the executors that `tested` makes with candle.
+fn compared(
+    place: &str,
+    formats: &[Format],
+    rows: u32,
+    tested: impl Fn(Shape, Format) -> Result<Box<dyn Executor>, LoadError>,
+) -> Result<Vec<Check>, LoadError> {
+    let mut checks = Vec::new();
+    for &format in formats {
+        for shape in SHAPES {
+            let candle = shape.checkpoint(format.reference, rows)?;
+            let candle = Model::load_on(Candle::default(), candle)?;
+            let mut candle = ModelExecutor::new(candle, sizes(rows))?;
+            let mut tested = tested(shape, format)?;
+            let Shape {
+                heads,
+                groups,
+                width,
+            } = shape;
+            let (c, dtype) = (width / heads, format.dtype.name());
+            let name =
+                |what: &str| format!("{place}, {dtype} {heads}/{groups} heads of {c}: {what}");
+            let check = |what: &str, error: f64, tolerance: f64| Check {
+                name: name(what),
+                error,
+                tolerance,
+            };
+            for lengths in [&[1][..], &[5, 1, 33, rows / 8], &[rows]] {
+                let batch = batch(lengths);
+                let (want, got) = (run(&mut candle, &batch)?, run(&mut *tested, &batch)?);
+                let what = format!("sequences of {lengths:?} rows");
+                checks.push(check(&what, distance(&got, &want), format.tolerance));
+                let again = [run(&mut *tested, &batch)?, run(&mut *tested, &batch)?];
+                let differ = again.iter().filter(|again| **again != got);
+                let what =
+                    format!("repeated passes of {lengths:?} rows that differ from the first");
+                checks.push(check(&what, differ.count() as f64, 0.0));
+            }
+            let (alone, many) = (batch(&[33]), batch(&[33, 1, rows / 2]));
+            let (alone, many) = (run(&mut *tested, &alone)?, run(&mut *tested, &many)?);
+            let pairs = alone.iter().zip(&many);
+            let differ = pairs.filter(|(alone, many)| alone != many).count();
+            let what = "rows that differ beside other sequences";
+            checks.push(check(what, differ as f64, 0.0));
+        }
+    }
+    Ok(checks)
+}
+
+/// The KV pages of a model.
+fn sizes(rows: u32) -> ExecutorConfig {
+    ExecutorConfig {
+        page_size: PAGE,
+        pages: 4 + 2 * rows.max(64).div_ceil(PAGE),
+        threads: None,
+    }
+}
+
+/// Sequences of these lengths under full attention, each with its own pages in descending order.
+fn batch(lengths: &[u32]) -> Batch {
+    let mut batch = Batch::default();
+    let mut page = 0;
+    for (number, &length) in lengths.iter().enumerate() {
+        let (row, table) = (batch.rows.len() as u32, batch.pages.len() as u32);
+        let count = length.div_ceil(PAGE);
+        batch.pages.extend((page..page + count).rev().map(PageId));
+        page += count;
+        batch.rows.extend((0..length).map(|i| Row {
+            score: Score::Candidate,
+            ..Row::new(
+                (i * 7919 + i * i * 31) % VOCAB,
+                Position::new(i),
+                Slot::new(i),
+                Slot::new(length),
+            )
+        }));
+        batch.segments.push(Segment {
+            rows: row..row + length,
+            pages: table..table + count,
+            sampling: if number % 2 == 0 {
+                Sampling::GREEDY
+            } else {
+                SAMPLED
+            },
+        });
+    }
+    batch
+}
+
+fn run(executor: &mut dyn Executor, batch: &Batch) -> Result<Vec<Candidate>, LoadError> {
+    let mut output = BatchOutput::default();
+    let done = executor.execute(batch, &mut output);
+    done.map_err(|error| LoadError::Setup(error.to_string()))?;
+    Ok(output.candidates)
+}
+
+/// Root mean square of the differences of the input tokens' log-probabilities.
+fn distance(got: &[Candidate], want: &[Candidate]) -> f64 {
+    if got.len() != want.len() {
+        return f64::INFINITY;
+    }
+    let squares = got
+        .iter()
+        .zip(want)
+        .map(|(got, want)| (got.present / want.present).ln().powi(2));
+    (squares.sum::<f64>() / got.len() as f64).sqrt()
+}

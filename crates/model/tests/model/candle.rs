@@ -1,0 +1,316 @@
+//! The backend `candle` compared with the kernels of the CPU, and both with the models of
+//! candle-transformers.
+
+use crate::common::{Noise, Tiny, push, row};
+use crate::families::rows;
+use crate::official::{Case, error};
+use asynclane_model::{
+    Candle, Checkpoint, ExecutorConfig, Files, LoadError, Model, ModelExecutor, WeightDtype,
+    selftest_on_cpu,
+};
+use candle_core::safetensors::load_buffer;
+use candle_core::{DType, Device, Result, Tensor};
+use candle_nn::VarBuilder;
+use candle_transformers::models::{qwen2, qwen3};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use step::{
+    Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Sampling, Score, Slot,
+};
+
+const PAGES: u32 = 40;
+const SIZES: ExecutorConfig = ExecutorConfig {
+    page_size: 8,
+    pages: PAGES,
+    threads: None,
+};
+
+fn shapes() -> [Value; 3] {
+    [
+        json!({"d_model": 64, "vocab_size": 61, "embedding_size": 64}),
+        json!({
+            "d_model": 96, "n_kv_heads": 2, "n_layers": 3,
+            "include_bias": true, "bias_for_layer_norm": false
+        }),
+        json!({"d_model": 160, "weight_tying": true, "include_qkv_bias": true}),
+    ]
+}
+
+fn on_candle(tiny: &Tiny, dtype: WeightDtype) -> std::result::Result<Model<Candle>, LoadError> {
+    let files = Files::memory(tiny.files(crate::common::Store::F32));
+    Model::load_on(
+        Candle::default(),
+        Checkpoint::open(&files)?.with_dtype(dtype),
+    )
+}
+
+fn executors(tiny: &Tiny) -> [Box<dyn Executor>; 2] {
+    let candle = on_candle(tiny, WeightDtype::F32).unwrap();
+    [
+        Box::new(tiny.executor(PAGES, 1)),
+        Box::new(ModelExecutor::new(candle, SIZES).unwrap()),
+    ]
+}
+
+fn run(executor: &mut dyn Executor, batch: &Batch) -> BatchOutput {
+    let mut output = BatchOutput::default();
+    executor.execute(batch, &mut output).unwrap();
+    output
+}
+
+/// Sequences of these lengths, each with its own pages, out of order.
+fn batch(noise: &mut Noise, lengths: &[u32], sampling: Sampling) -> Batch {
+    let mut batch = Batch::default();
+    let mut page = PAGES;
+    for &length in lengths {
+        let count = length.div_ceil(8);
+        let pages: Vec<u32> = (0..count).map(|i| page - 1 - i).collect();
+        page -= count;
+        let rows = (0..length).map(|i| row(noise.below(61) as u32, i, length));
+        let rows = rows.collect();
+        push(&mut batch, rows, &pages, sampling);
+    }
+    batch
+}
+
+fn near(got: &[Candidate], want: &[Candidate], what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        let pairs = [
+            (got.probability, want.probability),
+            (got.runner_up_probability, want.runner_up_probability),
+            (got.present, want.present),
+            (f64::from(got.entropy), f64::from(want.entropy)),
+            (f64::from(got.gap), f64::from(want.gap)),
+        ];
+        for (one, other) in pairs {
+            assert!(
+                (one - other).abs() < 1e-4,
+                "{what}, candidate {i}: {got:?} for {want:?}"
+            );
+        }
+        if want.probability - want.runner_up_probability > 1e-3 {
+            assert_eq!(got.token, want.token, "{what}, candidate {i}");
+        }
+    }
+}
+
+/// Covers experts, head norms, biases, partial rotation, and every kind of attention.
+#[test]
+fn every_family_has_the_logits_of_the_cpu() {
+    for case in Case::all() {
+        for (dtype, tolerance) in [(WeightDtype::F32, 1e-5), (WeightDtype::Bf16, 1e-1)] {
+            let cpu = case.model(dtype);
+            let checkpoint = Checkpoint::open(&Files::folder(&case.folder)).unwrap();
+            let checkpoint = checkpoint.with_dtype(dtype);
+            let candle = Model::load_on(Candle::default(), checkpoint).unwrap();
+            assert_eq!(candle.info(), cpu.info());
+            if dtype == WeightDtype::Bf16 && cpu.info().experts.is_some() {
+                // Rounding may choose another expert.
+                continue;
+            }
+            let got = candle.logits(&case.tokens).unwrap();
+            let want = cpu.logits(&case.tokens).unwrap();
+            let off = error(&got, &want, cpu.info().vocab_size);
+            assert!(off < tolerance, "{} {}: {off:.1e}", case.name, dtype.name());
+        }
+    }
+}
+
+#[test]
+fn every_family_has_the_candidates_of_the_cpu() {
+    for case in Case::all() {
+        let cpu = case.model(WeightDtype::F32);
+        let checkpoint = Checkpoint::open(&Files::folder(&case.folder)).unwrap();
+        let candle = Model::load_on(Candle::default(), checkpoint).unwrap();
+        let mut cpu = ModelExecutor::new(cpu, SIZES).unwrap();
+        let mut candle = ModelExecutor::new(candle, SIZES).unwrap();
+        assert_eq!(candle.spec(), cpu.spec());
+        assert_eq!(candle.instructions(), "candle");
+        let mut batch = Batch::default();
+        let rows = rows(&case, cpu.spec().attention);
+        push(&mut batch, rows, &[5, 2, 0, 3, 1, 4], Sampling::GREEDY);
+        let want = run(&mut cpu, &batch).candidates;
+        near(&run(&mut candle, &batch).candidates, &want, &case.name);
+    }
+}
+
+#[test]
+fn later_passes_read_written_pages_and_page_copies() {
+    for (seed, shape) in shapes().iter().enumerate() {
+        let tiny = Tiny::new(3 + seed as u64, shape);
+        let [mut cpu, mut candle] = executors(&tiny);
+        let first = batch(&mut Noise(8), &[30, 9], Sampling::GREEDY);
+        let mut second = Batch::default();
+        // The first page of the first sequence is copied, and one row of the copy is replaced.
+        second.copies.push(PageCopy {
+            from: first.pages[0],
+            to: PageId(0),
+        });
+        let rest = first.pages[1..4].iter().map(|page| page.0);
+        let table: Vec<u32> = [0].into_iter().chain(rest).collect();
+        let mut rows = vec![row(9, 3, 30), row(11, 12, 30), row(12, 13, 14)];
+        // A row that sees nothing.
+        rows[2].visible_end = Slot::new(0);
+        push(&mut second, rows, &table, Sampling::GREEDY);
+        for (i, batch) in [&first, &second, &Batch::default()].into_iter().enumerate() {
+            let (want, got) = (run(&mut *cpu, batch), run(&mut *candle, batch));
+            near(
+                &got.candidates,
+                &want.candidates,
+                &format!("{shape} batch {i}"),
+            );
+        }
+    }
+}
+
+#[test]
+fn windows_and_slots_beyond_them_match_the_cpu() {
+    let tiny = Tiny::new(6, &shapes()[1]);
+    let [mut cpu, mut candle] = executors(&tiny);
+    let mut batch = batch(&mut Noise(12), &[20, 5], Sampling::GREEDY);
+    for (i, row) in batch.rows[..20].iter_mut().enumerate() {
+        row.visible_end = Slot::new(i as u32 / 2);
+        row.begin = Slot::new(i as u32 / 4);
+        row.beyond = if i % 3 == 0 { 0b1011 } else { 0 };
+        row.ask = (row.token + 1) % 61;
+    }
+    let (want, got) = (run(&mut *cpu, &batch), run(&mut *candle, &batch));
+    near(&got.candidates, &want.candidates, "windows");
+}
+
+#[test]
+fn sampling_filters_tops_biases_and_sets_match_the_cpu() {
+    let tiny = Tiny::new(4, &shapes()[0]);
+    let [mut cpu, mut candle] = executors(&tiny);
+    let plain = Sampling {
+        temperature: 0.8,
+        seed: 1 << 50 | 5,
+        clock: 3,
+        ..Sampling::GREEDY
+    };
+    let filtered = Sampling {
+        top_p: 0.8,
+        top_k: 9,
+        ..plain
+    };
+    let relative = Sampling {
+        min_p: 0.2,
+        ..plain
+    };
+    for sampling in [Sampling::GREEDY, plain, filtered, relative] {
+        let mut batch = batch(&mut Noise(9), &[12, 3], sampling);
+        batch.biases = vec![Bias::add(7, 2.5), Bias::ban(8)];
+        batch.allowed = vec![0x0F0F_F0F0, 0x00FF_00FF, 0, 0];
+        batch.rows[1].biases = 0..2;
+        batch.rows[2].score = Score::Top(5);
+        batch.rows[3].score = Score::None;
+        batch.rows[4].allowed = Some(0);
+        batch.rows[13].score = Score::Top(1);
+        batch.rows[13].biases = 1..2;
+        // Nothing is allowed.
+        batch.rows[5].allowed = Some(1);
+        batch.rows[5].score = Score::Top(2);
+        let (want, got) = (run(&mut *cpu, &batch), run(&mut *candle, &batch));
+        let tokens = |output: &BatchOutput| -> Vec<u32> {
+            output.candidates.iter().map(|one| one.token).collect()
+        };
+        assert_eq!(tokens(&got), tokens(&want), "{sampling:?}");
+        near(&got.candidates, &want.candidates, &format!("{sampling:?}"));
+        assert_eq!(got.tops.len(), 8);
+        for (got, want) in got.tops.iter().zip(&want.tops) {
+            assert_eq!(got.token, want.token);
+            let same = got.logprob == want.logprob;
+            assert!(same || (got.logprob - want.logprob).abs() < 1e-4);
+        }
+    }
+}
+
+#[test]
+fn eight_bit_blocks_are_close_and_need_rows_of_whole_blocks() {
+    let whole = Tiny::new(5, &json!({"d_model": 64, "mlp_hidden_size": 96}));
+    let tokens = [3, 9, 27, 14, 50, 2];
+    let candle = on_candle(&whole, WeightDtype::Int8).unwrap();
+    let (got, want) = (candle.logits(&tokens), whole.model().logits(&tokens));
+    let off = error(&got.unwrap(), &want.unwrap(), 61);
+    assert!(off > 0.0 && off < 5e-2, "{off:.1e}");
+    let odd = Tiny::new(5, &json!({"d_model": 64, "mlp_hidden_size": 80}));
+    let refused = on_candle(&odd, WeightDtype::Int8)
+        .err()
+        .unwrap()
+        .to_string();
+    let expected = "expected rows of a multiple of 32 weights for int8, found 80";
+    assert!(refused.contains(expected), "{refused}");
+}
+
+#[test]
+fn the_selftest_of_the_cpu_holds() {
+    let checks = selftest_on_cpu(150).unwrap();
+    assert_eq!(checks.len(), 3 * 3 * 7);
+    for check in checks {
+        println!(
+            "{}: {:.1e} of {:.0e}",
+            check.name, check.error, check.tolerance
+        );
+        assert!(check.holds(), "{check:?}");
+    }
+}
+
+/// Logits `[tokens, v]` of a causal checkpoint by candle-transformers, token by token.
+fn theirs(case: &Case) -> Result<Vec<f32>> {
+    let config = std::fs::read(case.folder.join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&config).unwrap();
+    let mut tensors = HashMap::new();
+    for entry in std::fs::read_dir(&case.folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.starts_with("model") && name.ends_with(".safetensors") {
+            let bytes = std::fs::read(case.folder.join(name)).unwrap();
+            tensors.extend(load_buffer(&bytes, &Device::Cpu)?);
+        }
+    }
+    let weights = VarBuilder::from_tensors(tensors, DType::F32, &Device::Cpu);
+    let mut all = Vec::new();
+    let mut collect = |logits: Tensor| -> Result<()> {
+        all.extend(logits.flatten_all()?.to_vec1::<f32>()?);
+        Ok(())
+    };
+    let input = |token: u32| Tensor::new(&[[token]], &Device::Cpu);
+    if config["qk_norm"] == true {
+        let mut model = qwen3::ModelForCausalLM::new(
+            &serde_json::from_value::<qwen3::Config>(config).unwrap(),
+            weights,
+        )?;
+        for (at, &token) in case.tokens.iter().enumerate() {
+            collect(model.forward(&input(token)?, at)?)?;
+        }
+    } else {
+        // Unused without a sliding window, but not optional.
+        config["sliding_window"] = json!(0);
+        let mut model = qwen2::ModelForCausalLM::new(
+            &serde_json::from_value::<qwen2::Config>(config).unwrap(),
+            weights,
+        )?;
+        for (at, &token) in case.tokens.iter().enumerate() {
+            collect(model.forward(&input(token)?, at)?)?;
+        }
+    }
+    Ok(all)
+}
+
+#[test]
+fn causal_families_have_the_logits_of_candle_transformers() {
+    let mut compared = 0;
+    for case in Case::all() {
+        if !case.name.starts_with("wedlm") {
+            continue;
+        }
+        let want = theirs(&case).unwrap();
+        let model = case.model(WeightDtype::F32);
+        let got = model.logits(&case.tokens).unwrap();
+        let off = error(&got, &want, model.info().vocab_size);
+        println!("{}: {off:.1e}", case.name);
+        assert!(off < 1e-5, "{}: {off:.1e}", case.name);
+        compared += 1;
+    }
+    assert_eq!(compared, 3);
+}
