@@ -251,6 +251,7 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
         stop_tokens: loaded.stop_tokens.clone(),
         defaults: SamplingDefaults::default(),
         decoding: config.decoding(loaded.info.attention, loaded.info.readout)?,
+        formats: config.formats()?,
     })
 }
 

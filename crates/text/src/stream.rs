@@ -1,5 +1,7 @@
 //! The text of one choice: detokenizer and stop strings combined.
 
+use std::sync::Arc;
+
 use crate::detokenizer::Decoded;
 use crate::{Detokenizer, SpecialTokens, StopMatcher, TokenId, Tokenizer};
 
@@ -8,6 +10,8 @@ use crate::{Detokenizer, SpecialTokens, StopMatcher, TokenId, Tokenizer};
 pub struct StreamOptions {
     /// Omit special tokens from the text; the mask token is always omitted.
     pub skip_special_tokens: bool,
+    /// Special tokens that are kept in any case.
+    pub shown: Arc<[TokenId]>,
     /// Stop strings.
     pub stop: Vec<String>,
     /// Keep the stop string in the text.
@@ -20,6 +24,7 @@ impl Default for StreamOptions {
     fn default() -> Self {
         Self {
             skip_special_tokens: true,
+            shown: Arc::default(),
             stop: Vec::new(),
             include_stop_str_in_output: false,
             min_tokens: 0,
@@ -61,7 +66,9 @@ impl TextStream {
             SpecialTokens::KeepButMask
         };
         Self {
-            detokenizer: tokenizer.detokenizer(specials),
+            detokenizer: tokenizer
+                .detokenizer(specials)
+                .showing(Arc::clone(&options.shown)),
             matcher: StopMatcher::new(&options.stop, options.include_stop_str_in_output),
             min_tokens: options.min_tokens,
             stopped_at: None,

@@ -7,6 +7,8 @@ use crate::device::DeviceChoice;
 
 /// Value of keys whose default depends on the model or the device.
 pub const AUTO: &str = "auto";
+/// Value of keys for something that is switched off.
+pub const NONE: &str = "none";
 
 /// All configuration keys with their defaults.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -16,6 +18,8 @@ pub struct Config {
     pub server: Server,
     /// The model, its device and its decoder.
     pub model: Model,
+    /// Structured output.
+    pub structured: Structured,
     /// Batching and KV memory.
     pub engine: Engine,
     /// The log and the export of spans.
@@ -74,6 +78,20 @@ pub struct Model {
     /// Safetensors file with the filter of the commit rule `learned_filter`; empty = the embedded one
     /// of the demo model, none for other models.
     pub filter: String,
+    /// How calls of functions are written: `auto`, as the chat template shows them, or `hermes`,
+    /// `llama3_json`, `llada2`, `gemma`, `json`.
+    pub tool_parser: String,
+    /// How reasoning is marked in answers: `none`, or `think`.
+    pub reasoning_parser: String,
+}
+
+/// `[structured]`
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Structured {
+    /// Whether objects may have members that their JSON schema does not name, as the specification
+    /// says.
+    pub open_objects: bool,
 }
 
 /// `[engine]`
@@ -147,6 +165,8 @@ impl Default for Model {
             max_model_len: 0,
             decoder: AUTO.to_owned(),
             filter: String::new(),
+            tool_parser: AUTO.to_owned(),
+            reasoning_parser: NONE.to_owned(),
         }
     }
 }

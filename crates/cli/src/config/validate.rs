@@ -5,7 +5,9 @@ use step::{Attention, Readout};
 use crate::device::DeviceChoice;
 
 use super::schema::Config;
-use super::values::{dtype, expert_sharing, kv_memory, log_filter, log_format, share};
+use super::values::{
+    dtype, expert_sharing, kv_memory, log_filter, log_format, reasoning_parser, share, tool_parser,
+};
 
 impl Config {
     /// Every problem: its key, and what was expected and found.
@@ -52,6 +54,14 @@ impl Config {
                 expert_sharing(&self.model.expert_sharing).err(),
             ),
             ("model.decoder", self.wrong_decoder()),
+            (
+                "model.tool_parser",
+                tool_parser(&self.model.tool_parser).err(),
+            ),
+            (
+                "model.reasoning_parser",
+                reasoning_parser(&self.model.reasoning_parser).err(),
+            ),
             ("telemetry.log", log_filter(&self.telemetry.log).err()),
             (
                 "telemetry.log_format",

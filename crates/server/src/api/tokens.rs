@@ -5,6 +5,7 @@ use axum::extract::{Request, State};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use step::TokenId;
+use text::Conversation;
 
 use super::fields::body::JsonBody;
 use super::fields::messages::{self, Messages};
@@ -65,7 +66,11 @@ pub async fn tokenize(
                 let MessagesField { messages } = body.read()?;
                 let chat = messages::chat(messages.0)?;
                 check_model(model, backend)?;
-                encode::chat(tokenizer, limits, &chat)?
+                encode::chat(
+                    tokenizer,
+                    limits,
+                    (&Conversation::new(chat), backend.tool_format()),
+                )?
             }
             PromptKind::Prompt => {
                 let PromptField { prompt } = body.read()?;

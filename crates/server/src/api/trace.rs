@@ -18,9 +18,9 @@ use super::fields::prompt::PromptKind;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::http::sse;
+use crate::pipeline::assemble::reason_name;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::generation::Generation;
-use crate::pipeline::record::reason_name;
 
 /// The endpoint. Its body is that of a chat or of a completion, for one sequence.
 #[derive(Clone, Copy, Debug)]

@@ -22,4 +22,5 @@ mod shapes;
 mod streaming;
 mod structured;
 mod tokens;
+mod tools;
 mod trace;

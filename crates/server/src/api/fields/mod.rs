@@ -7,4 +7,5 @@ pub(super) mod optional;
 pub(super) mod prompt;
 pub(super) mod shared;
 pub(super) mod structured;
+pub(super) mod tools;
 pub mod types;

@@ -12,6 +12,7 @@ use super::diffusion::{self, Diffusion};
 use super::optional::OptionalFields;
 use super::prompt::token_ids;
 use super::structured::{Grammars, StructuredFields};
+use super::tools::Tools;
 use super::types::{Int, List, MAX_COUNT, Object, Required, Share, Temperature, TokenNumber};
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
@@ -91,6 +92,8 @@ pub struct OwnFields {
     pub echo: bool,
     /// The final message is continued.
     pub continued: bool,
+    /// The functions that the answer may call; `None` on an endpoint without any.
+    pub tools: Option<Tools>,
 }
 
 /// How an answer is shaped.
@@ -120,7 +123,8 @@ impl Shared {
         let vocab_size = backend.engine.limits().vocab_size;
         let fields: SharedFields = body.read()?;
         let optional: OptionalFields = body.read()?;
-        let grammars = body.read::<StructuredFields>()?.grammars()?;
+        let grammars = body.read::<StructuredFields>()?;
+        let grammars = grammars.grammars(backend.model.formats.open_objects)?;
         let stops = Stops {
             strings: fields.stop.clone().unwrap_or_default().0,
             tokens: stop_tokens(fields.stop_token_ids.as_ref(), vocab_size)?,
@@ -165,7 +169,16 @@ impl Shared {
         check_stops(&self.stops.strings)?;
         let structured = self.grammars.one(&self.stops)?;
         let decoding = diffusion::resolve(&self.spec)?;
-        self.optional.support()?;
+        let calls = backend.tool_format();
+        let reads_calls = own.tools.as_ref().is_some_and(Tools::is_active);
+        let reasoning = own.tools.as_ref().and(backend.model.formats.reasoning);
+        let structured = match own.tools {
+            Some(tools) => tools.grammar(calls, structured, &self.stops)?,
+            None => {
+                self.optional.support()?;
+                structured
+            }
+        };
         check_model(Some(&self.fields.model.0), backend)?;
         let fields = self.fields;
         let options = AnswerOptions {
@@ -190,6 +203,9 @@ impl Shared {
             biases: self.optional.biases(backend.engine.limits().vocab_size)?,
             penalties: self.optional.penalties(),
             structured,
+            calls,
+            reads_calls,
+            reasoning,
             stops: self.stops,
             text: TextFields {
                 stop_string: fields.include_stop_str_in_output.unwrap_or(false),

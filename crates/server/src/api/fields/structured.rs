@@ -36,8 +36,7 @@ struct JsonSchema {
     _name: Option<String>,
     #[serde(rename = "description")]
     _description: Option<String>,
-    #[serde(rename = "strict")]
-    _strict: Option<bool>,
+    strict: Option<bool>,
     schema: Option<Object<Map<String, Value>>>,
 }
 
@@ -56,16 +55,17 @@ struct StructuredOutputs {
 pub struct Grammars(Vec<(&'static str, Structured)>);
 
 impl StructuredFields {
-    /// The grammar of every field that gives one.
+    /// The grammar of every field that gives one. Objects are closed unless they are `open` by
+    /// default.
     ///
     /// # Errors
     /// Type and range faults.
-    pub fn grammars(self) -> Result<Grammars, ApiError> {
+    pub fn grammars(self, open: bool) -> Result<Grammars, ApiError> {
         let format = self.response_format;
-        let format = format.map_or(Ok(None), |Object(format)| format.grammar())?;
+        let format = format.map_or(Ok(None), |Object(format)| format.grammar(open))?;
         let outputs = self.structured_outputs;
-        let outputs = outputs.map(|Object(outputs)| structured_outputs(outputs));
-        let given = |field, spec| Structured { field, spec };
+        let outputs = outputs.map(|Object(outputs)| structured_outputs(outputs, open));
+        let given = |field, spec| Structured::new(field, spec);
         let regex = self
             .regex
             .map(|text| given("regex", GrammarSpec::Regex(text.0)));
@@ -110,7 +110,7 @@ impl Grammars {
 }
 
 impl ResponseFormat {
-    fn grammar(self) -> Result<Option<Structured>, ApiError> {
+    fn grammar(self, open: bool) -> Result<Option<Structured>, ApiError> {
         let (field, spec) = match self.kind.0.as_str() {
             "text" => return Ok(None),
             "json_object" => ("response_format", GrammarSpec::JsonObject),
@@ -118,8 +118,9 @@ impl ResponseFormat {
                 let field = "response_format.json_schema.schema";
                 let given = self.json_schema.ok_or_else(|| required(field))?;
                 let given: Object<JsonSchema> = read_value("response_format.json_schema", given)?;
+                let strict = given.0.strict.unwrap_or(false);
                 let Object(schema) = given.0.schema.ok_or_else(|| required(field))?;
-                (field, GrammarSpec::JsonSchema(Value::Object(schema)))
+                (field, json_schema(schema, open && !strict))
             }
             other => {
                 let found = clip(other);
@@ -128,11 +129,11 @@ impl ResponseFormat {
                 return Err(invalid("response_format.type", rest));
             }
         };
-        Ok(Some(Structured { field, spec }))
+        Ok(Some(Structured::new(field, spec)))
     }
 }
 
-fn structured_outputs(members: Map<String, Value>) -> Result<Structured, ApiError> {
+fn structured_outputs(members: Map<String, Value>, open: bool) -> Result<Structured, ApiError> {
     let unknown =
         |(name, value): &(&String, &Value)| !KINDS.contains(&name.as_str()) && !value.is_null();
     if let Some((name, _)) = members.iter().find(unknown) {
@@ -145,7 +146,7 @@ fn structured_outputs(members: Map<String, Value>) -> Result<Structured, ApiErro
     let given = [
         (
             "structured_outputs.json",
-            fields.json.map(schema).transpose()?,
+            fields.json.map(|given| schema(given, open)).transpose()?,
         ),
         (
             "structured_outputs.json_object",
@@ -166,7 +167,7 @@ fn structured_outputs(members: Map<String, Value>) -> Result<Structured, ApiErro
     ];
     let mut given = given
         .into_iter()
-        .filter_map(|(field, spec)| Some(Structured { field, spec: spec? }));
+        .filter_map(|(field, spec)| Some(Structured::new(field, spec?)));
     let Some(first) = given.next() else {
         let rest = format!("must have one of {}", KINDS.join(", "));
         return Err(invalid("structured_outputs", rest));
@@ -181,7 +182,7 @@ fn structured_outputs(members: Map<String, Value>) -> Result<Structured, ApiErro
 }
 
 /// A JSON schema, as an object or as the text of one.
-fn schema(given: Value) -> Result<GrammarSpec, ApiError> {
+fn schema(given: Value, open: bool) -> Result<GrammarSpec, ApiError> {
     let field = "structured_outputs.json";
     let schema = match given {
         Value::Object(schema) => schema,
@@ -192,7 +193,16 @@ fn schema(given: Value) -> Result<GrammarSpec, ApiError> {
             schema
         }
     };
-    Ok(GrammarSpec::JsonSchema(Value::Object(schema)))
+    Ok(json_schema(schema, open))
+}
+
+/// The grammar of `schema`; its objects are closed unless they are `open` by default.
+pub fn json_schema(schema: Map<String, Value>, open: bool) -> GrammarSpec {
+    let schema = Value::Object(schema);
+    match open {
+        true => GrammarSpec::JsonSchema(schema),
+        false => GrammarSpec::ClosedJsonSchema(schema),
+    }
 }
 
 fn choice(texts: List<NonEmpty>) -> Result<GrammarSpec, ApiError> {

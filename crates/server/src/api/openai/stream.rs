@@ -7,7 +7,6 @@ use crate::api::fields::shared::{AnswerOptions, StreamOptions};
 use crate::http::sse;
 use crate::pipeline::assemble::Delta;
 use crate::pipeline::deliver::Delivery;
-use crate::pipeline::record::reason_name;
 
 const DONE: &str = "data: [DONE]\n\n";
 
@@ -71,24 +70,31 @@ impl EventWriter {
         }
         let mut is_first = !std::mem::replace(&mut self.has_begun[delta.index], true);
         if is_first && S::NAMES_ROLE {
-            self.chunk::<S>(delta, ChunkKind::Role, true, frame);
+            self.chunk::<S>(delta, ChunkKind::Role, (true, false), frame);
             is_first = false;
         }
-        if !delta.text.is_empty() {
-            self.chunk::<S>(delta, ChunkKind::Text(&delta.text), is_first, frame);
-            is_first = false;
+        let text = Some(ChunkKind::Text(&delta.text)).filter(|_| !delta.text.is_empty());
+        let kinds: Vec<ChunkKind<'_>> = match &delta.parts {
+            Some(parts) => parts.iter().map(ChunkKind::Part).collect(),
+            None => text.into_iter().collect(),
+        };
+        // Tokens are sent with their first part; without any, with the last chunk.
+        let mut has_tokens = true;
+        for kind in kinds {
+            self.chunk::<S>(delta, kind, (is_first, has_tokens), frame);
+            (is_first, has_tokens) = (false, false);
         }
         if delta.finish.is_some() {
-            self.chunk::<S>(delta, ChunkKind::Finish, is_first, frame);
+            self.chunk::<S>(delta, ChunkKind::Finish, (is_first, has_tokens), frame);
         }
     }
 
-    /// One chunk; the first one of a choice carries the prompt's ids.
+    /// One chunk; the first one of a choice carries the prompt's ids, one of a delta its tokens.
     fn chunk<S: Shape>(
         &self,
         delta: &Delta,
         kind: ChunkKind<'_>,
-        is_first: bool,
+        (is_first, has_tokens): (bool, bool),
         frame: &mut String,
     ) {
         let answer = self.delivery.answer();
@@ -102,12 +108,6 @@ impl EventWriter {
             } => ChunkUsage::Null,
             StreamOptions { .. } => ChunkUsage::Absent,
         };
-        // Tokens are sent with their text; without any text, with the last chunk.
-        let has_tokens = match kind {
-            ChunkKind::Text(_) => true,
-            ChunkKind::Finish => delta.text.is_empty(),
-            ChunkKind::Role => false,
-        };
         let has_ids = self.return_token_ids;
         let extras = ChunkExtras {
             logprobs: match has_tokens && !delta.scored.is_empty() {
@@ -115,8 +115,8 @@ impl EventWriter {
                 false => None,
             },
             finish_reason: match kind {
-                ChunkKind::Finish => delta.finish.map(reason_name),
-                ChunkKind::Role | ChunkKind::Text(_) => None,
+                ChunkKind::Finish => delta.finish_name(),
+                ChunkKind::Role | ChunkKind::Text(_) | ChunkKind::Part(_) => None,
             },
             token_ids: (has_ids && has_tokens).then_some(&delta.token_ids[..]),
             prompt_token_ids: (has_ids && is_first).then(|| answer.prompt_ids(delta.index)),

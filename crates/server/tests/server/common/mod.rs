@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use asynclane_server::{
-    AppState, Backend, Metrics, MetricsConfig, SamplingDefaults, ServedModel, Settings,
+    AppState, Backend, Formats, Metrics, MetricsConfig, SamplingDefaults, ServedModel, Settings,
 };
 use axum::Router;
 use axum::body::Body;
@@ -61,6 +61,7 @@ impl Drop for OpenAtEnd {
 #[derive(Clone, Debug)]
 pub struct Options {
     pub settings: Settings,
+    pub formats: Formats,
     /// Holds every pass until opened.
     pub gate: Option<Gate>,
     /// Passes that fail.
@@ -76,6 +77,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             settings: Settings::default(),
+            formats: Formats::default(),
             gate: None,
             failing: Vec::new(),
             engine_dies: false,
@@ -175,6 +177,7 @@ pub fn server_with(options: Options) -> Server {
         stop_tokens: vec![STOP, 4],
         defaults: SamplingDefaults::default(),
         decoding: engine::decoding::DecodingSpec::default(),
+        formats: options.formats,
     };
     let state = AppState::new(options.settings);
     let backend = Backend {
