@@ -72,11 +72,6 @@ pub(crate) fn prompts(
             .truncate
             .map_or(0, |kept| ids.len().saturating_sub(kept))
     };
-    let specials = request.text.detokenizer();
-    let text_of = |ids: &[TokenId]| {
-        let mut detokenizer = tokenizer.detokenizer(specials);
-        detokenizer.push(ids) + &detokenizer.finish()
-    };
     let suffix = suffix(tokenizer, request, &room)?;
     let code_suffix = request.suffix.as_deref().is_some_and(is_code_shaped);
     let mut prompts = Vec::with_capacity(request.input.prompts());
@@ -84,7 +79,9 @@ pub(crate) fn prompts(
         let cut = surplus(&ids);
         ids.drain(..cut);
         let max_tokens = budget(request, (ids.len(), suffix.len()), limits)?;
-        let text = text.filter(|_| cut == 0).unwrap_or_else(|| text_of(&ids));
+        let text = text
+            .filter(|_| cut == 0)
+            .unwrap_or_else(|| text_of(tokenizer, request, &ids));
         let code = code_suffix || is_code_shaped(&text);
         let reasoning = request
             .reasoning
@@ -125,6 +122,12 @@ pub(crate) fn prompts(
         }
     }
     Ok(prompts)
+}
+
+/// The text of `ids`, with special tokens if the answer shows them.
+fn text_of(tokenizer: &Tokenizer, request: &Generation, ids: &[TokenId]) -> String {
+    let mut detokenizer = tokenizer.detokenizer(request.text.detokenizer());
+    detokenizer.push(ids) + &detokenizer.finish()
 }
 
 /// The text of a chat, open at its end if its last message is continued.

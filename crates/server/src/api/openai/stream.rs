@@ -26,6 +26,15 @@ pub fn respond<S: Shape>(options: AnswerOptions, delivery: Delivery) -> Response
     sse::response(frames)
 }
 
+/// What a chunk carries besides its content.
+#[derive(Clone, Copy, Debug, Default)]
+struct Carried {
+    /// The ids of the prompt: the first chunk of a choice.
+    prompt: bool,
+    /// The tokens of the delta: its first chunk with content, or the last of the choice.
+    tokens: bool,
+}
+
 /// Writes the events of one answer; every frame holds whole events.
 struct EventWriter {
     delivery: Delivery,
@@ -68,10 +77,13 @@ impl EventWriter {
         if !delta.is_visible() {
             return;
         }
-        let mut is_first = !std::mem::replace(&mut self.has_begun[delta.index], true);
-        if is_first && S::NAMES_ROLE {
-            self.chunk::<S>(delta, ChunkKind::Role, (true, false), frame);
-            is_first = false;
+        let mut carried = Carried {
+            prompt: !std::mem::replace(&mut self.has_begun[delta.index], true),
+            tokens: false,
+        };
+        if carried.prompt && S::NAMES_ROLE {
+            self.chunk::<S>(delta, ChunkKind::Role, carried, frame);
+            carried.prompt = false;
         }
         let text = Some(ChunkKind::Text(&delta.text)).filter(|_| !delta.text.is_empty());
         let kinds: Vec<ChunkKind<'_>> = match &delta.parts {
@@ -79,13 +91,13 @@ impl EventWriter {
             None => text.into_iter().collect(),
         };
         // Tokens are sent with their first part; without any, with the last chunk.
-        let mut has_tokens = true;
+        carried.tokens = true;
         for kind in kinds {
-            self.chunk::<S>(delta, kind, (is_first, has_tokens), frame);
-            (is_first, has_tokens) = (false, false);
+            self.chunk::<S>(delta, kind, carried, frame);
+            carried = Carried::default();
         }
         if delta.finish.is_some() {
-            self.chunk::<S>(delta, ChunkKind::Finish, (is_first, has_tokens), frame);
+            self.chunk::<S>(delta, ChunkKind::Finish, carried, frame);
         }
     }
 
@@ -94,7 +106,7 @@ impl EventWriter {
         &self,
         delta: &Delta,
         kind: ChunkKind<'_>,
-        (is_first, has_tokens): (bool, bool),
+        carried: Carried,
         frame: &mut String,
     ) {
         let answer = self.delivery.answer();
@@ -110,7 +122,7 @@ impl EventWriter {
         };
         let has_ids = self.return_token_ids;
         let extras = ChunkExtras {
-            logprobs: match has_tokens && !delta.scored.is_empty() {
+            logprobs: match carried.tokens && !delta.scored.is_empty() {
                 true => scores(answer, &delta.scored),
                 false => None,
             },
@@ -118,8 +130,8 @@ impl EventWriter {
                 ChunkKind::Finish => delta.finish_name(),
                 ChunkKind::Role | ChunkKind::Text(_) | ChunkKind::Part(_) => None,
             },
-            token_ids: (has_ids && has_tokens).then_some(&delta.token_ids[..]),
-            prompt_token_ids: (has_ids && is_first).then(|| answer.prompt_ids(delta.index)),
+            token_ids: (has_ids && carried.tokens).then_some(&delta.token_ids[..]),
+            prompt_token_ids: (has_ids && carried.prompt).then(|| answer.prompt_ids(delta.index)),
         };
         let choice = S::chunk(delta.index, kind, extras);
         sse::data(&Chunk::new::<S>(answer, vec![choice], usage), frame);
