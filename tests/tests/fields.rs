@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sim::SimExecutor;
 
 /// The endpoints by their letter in the table, with a body that each accepts.
-fn endpoints() -> [(&'static str, &'static str, Value); 4] {
+fn endpoints() -> [(&'static str, &'static str, Value); 5] {
     let messages = json!([{"role": "user", "content": "Hi"}]);
     [
         (
@@ -24,6 +24,11 @@ fn endpoints() -> [(&'static str, &'static str, Value); 4] {
             "/v1/chat/completions",
             json!({"model": MODEL, "messages": messages, "max_tokens": 1}),
         ),
+        (
+            "R",
+            "/v1/responses",
+            json!({"model": MODEL, "input": "Hi", "max_output_tokens": 1}),
+        ),
         ("T", "/tokenize", json!({"prompt": "Hi"})),
         ("D", "/detokenize", json!({"tokens": [7]})),
     ]
@@ -32,7 +37,7 @@ fn endpoints() -> [(&'static str, &'static str, Value); 4] {
 /// A row of the table.
 #[derive(Debug)]
 struct Row {
-    /// `C`, `H`, `T`, `D`.
+    /// `C`, `H`, `R`, `T`, `D`.
     endpoints: BTreeSet<String>,
     level: String,
     /// `file::function`, separated by commas.

@@ -40,8 +40,15 @@ pub struct Piece {
     /// Number of tokens of the answer so far: all tokens pushed, or those up to and including the
     /// one that completed a stop string.
     pub tokens_used: usize,
-    /// Whether a stop string was completed; no text follows.
-    pub stopped: bool,
+    /// The stop string that was completed, by its place in the options; no text follows.
+    pub stop: Option<usize>,
+}
+
+impl Piece {
+    /// Whether a stop string was completed.
+    pub fn stopped(&self) -> bool {
+        self.stop.is_some()
+    }
 }
 
 /// Converts the tokens of one choice to text incrementally.
@@ -53,8 +60,8 @@ pub struct TextStream {
     detokenizer: Detokenizer,
     matcher: StopMatcher,
     min_tokens: usize,
-    /// Index (from 1) of the token that completed a stop string.
-    stopped_at: Option<usize>,
+    /// Index (from 1) of the token that completed a stop string, and the string's place.
+    stopped_at: Option<(usize, usize)>,
 }
 
 impl TextStream {
@@ -108,8 +115,8 @@ impl TextStream {
             self.matcher.arm(token >= self.min_tokens);
             let released = self.matcher.push(&decoded.text[start..end]);
             text.push_str(&released.text);
-            if released.matched.is_some() {
-                self.stopped_at = Some(token);
+            if let Some(matched) = released.matched {
+                self.stopped_at = Some((token, matched.stop));
                 return;
             }
             start = end;
@@ -119,8 +126,10 @@ impl TextStream {
     fn piece(&self, text: String) -> Piece {
         Piece {
             text,
-            tokens_used: self.stopped_at.unwrap_or(self.detokenizer.pushed()),
-            stopped: self.stopped_at.is_some(),
+            tokens_used: self
+                .stopped_at
+                .map_or(self.detokenizer.pushed(), |(token, _)| token),
+            stop: self.stopped_at.map(|(_, stop)| stop),
         }
     }
 }

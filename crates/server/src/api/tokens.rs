@@ -117,7 +117,7 @@ pub async fn info(State(state): State<AppState>) -> Result<Json<Value>, ApiError
 }
 
 /// Reads the body and runs `work` on it, off the async threads.
-async fn with_body<T: Send + 'static>(
+pub(super) async fn with_body<T: Send + 'static>(
     state: &AppState,
     request: Request,
     work: impl FnOnce(&Backend, &JsonBody<'_>) -> Result<T, ApiError> + Send + 'static,

@@ -16,6 +16,8 @@ pub struct Delta {
     pub text: String,
     /// The parts that the text completes, where answers have parts.
     pub parts: Option<Vec<Part>>,
+    /// The stop string that ended the choice, by its place in the request; with the finish reason.
+    pub stop_string: Option<usize>,
     /// Whether the choice called a function; known with the finish reason.
     pub called: bool,
     /// Ids of the tokens delivered.
@@ -40,6 +42,7 @@ impl Delta {
             self.parts.get_or_insert_default().extend(parts);
         }
         self.called |= next.called;
+        self.stop_string = self.stop_string.or(next.stop_string);
         self.token_ids.extend(next.token_ids);
         self.scored.extend(next.scored);
         self.finish = self.finish.or(next.finish);
@@ -52,6 +55,15 @@ impl Delta {
             None => !self.text.is_empty(),
         };
         has_text || self.finish.is_some()
+    }
+
+    /// Its parts; an answer without parts is text.
+    pub fn said(&self) -> Vec<Part> {
+        match &self.parts {
+            Some(parts) => parts.clone(),
+            None if self.text.is_empty() => Vec::new(),
+            None => vec![Part::Text(self.text.clone())],
+        }
     }
 
     /// The API's name of its finish reason.
@@ -185,7 +197,8 @@ impl ChoiceAssembler {
                 .extend(scorer.push(&tokens[..fresh], logprobs));
         }
         self.deliver(&piece.text, delta);
-        if piece.stopped {
+        delta.stop_string = delta.stop_string.or(piece.stop);
+        if piece.stopped() {
             self.end(FinishReason::Stop, delta);
         }
     }
@@ -198,8 +211,9 @@ impl ChoiceAssembler {
         self.held_scored.truncate(self.held.len());
         self.used = piece.tokens_used;
         self.deliver(&piece.text, delta);
+        delta.stop_string = delta.stop_string.or(piece.stop);
         self.end(
-            if piece.stopped {
+            if piece.stopped() {
                 FinishReason::Stop
             } else {
                 reason

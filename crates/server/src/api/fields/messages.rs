@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -206,14 +207,27 @@ struct Content(String);
 
 impl<'de> Deserialize<'de> for Content {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ContentVisitor).map(Self)
+        let visitor = PartsVisitor::<TextType>(PhantomData);
+        deserializer.deserialize_any(visitor).map(Self)
     }
 }
 
+/// [`Content`] of the endpoints that call text parts otherwise.
+#[derive(Clone, Debug)]
+pub struct Parts(pub String);
+
+impl<'de> Deserialize<'de> for Parts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let visitor = PartsVisitor::<AnyTextType>(PhantomData);
+        deserializer.deserialize_any(visitor).map(Self)
+    }
+}
+
+/// A part whose type is `T`.
 #[derive(Deserialize)]
-struct TextPart {
+struct TextPart<T> {
     #[serde(rename = "type")]
-    _type: Required<TextType>,
+    _type: Required<T>,
     text: Required<String>,
 }
 
@@ -225,9 +239,18 @@ impl<'de> Deserialize<'de> for TextType {
     }
 }
 
-struct ContentVisitor;
+struct AnyTextType;
 
-impl<'de> Visitor<'de> for ContentVisitor {
+impl<'de> Deserialize<'de> for AnyTextType {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let names = [("text", ()), ("input_text", ()), ("output_text", ())];
+        one_of(deserializer, &names).map(|()| Self)
+    }
+}
+
+struct PartsVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for PartsVisitor<T> {
     type Value = String;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -244,7 +267,7 @@ impl<'de> Visitor<'de> for ContentVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<String, A::Error> {
         let mut joined = None::<String>;
-        while let Some(Object(part)) = parts.next_element::<Object<TextPart>>()? {
+        while let Some(Object(part)) = parts.next_element::<Object<TextPart<T>>>()? {
             joined.get_or_insert_default().push_str(&part.text.0);
         }
         joined.ok_or_else(|| A::Error::custom("must not be an empty list"))

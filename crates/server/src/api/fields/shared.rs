@@ -18,7 +18,7 @@ use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::encode::MAX_DEFAULT_TOKENS;
 use crate::pipeline::generation::{
-    FieldNames, Generation, Input, SamplingFields, Stops, TextFields,
+    FieldNames, Generation, Input, SamplingFields, Stops, Structured, TextFields,
 };
 
 const MAX_STOPS: usize = 64;
@@ -145,6 +145,40 @@ impl Shared {
     /// `n`.
     pub fn n(&self) -> u32 {
         self.fields.n.map_or(1, Int::count)
+    }
+
+    /// Refuses several choices, where an answer has one.
+    ///
+    /// # Errors
+    /// `n` above 1.
+    pub fn one_choice(&self) -> Result<(), ApiError> {
+        match self.n() {
+            1 => Ok(()),
+            n => Err(invalid("n", format!("must be 1 here, got {n}"))),
+        }
+    }
+
+    /// Adds the grammar of the field `name`.
+    pub fn structure(&mut self, name: &'static str, structured: Structured) {
+        self.grammars.add(name, structured);
+    }
+
+    /// Adds the stop strings of the field `param`.
+    ///
+    /// # Errors
+    /// Too many, one that is empty or too long.
+    pub fn stop_at(&mut self, param: &str, stops: &[String]) -> Result<(), ApiError> {
+        let found = self.stops.strings.len() + stops.len();
+        if found > MAX_STOPS {
+            return Err(invalid(param, too_many(found)));
+        }
+        for (index, stop) in stops.iter().enumerate() {
+            let checked = check_stop::<serde_json::Error>(stop.clone());
+            let checked = checked
+                .map_err(|error| invalid(&format!("{param}[{index}]"), error.to_string()))?;
+            self.stops.strings.push(checked);
+        }
+        Ok(())
     }
 
     /// Whether the answer is a stream.

@@ -85,6 +85,11 @@ impl StructuredFields {
 }
 
 impl Grammars {
+    /// Adds the grammar of the field `name`.
+    pub fn add(&mut self, name: &'static str, structured: Structured) {
+        self.0.push((name, structured));
+    }
+
     /// The one grammar of the request, which alone decides where a text may end.
     ///
     /// # Errors

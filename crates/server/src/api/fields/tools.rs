@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::marker::PhantomData;
 
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
@@ -298,7 +300,28 @@ fn invalid(param: &str, rest: impl AsRef<str>) -> ApiError {
 
 impl<'de> Deserialize<'de> for ToolChoice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ToolChoiceVisitor)
+        Self::read::<D, NamedChoice>(deserializer)
+    }
+}
+
+impl ToolChoice {
+    /// A name, or an object of the type `T` that names a function.
+    ///
+    /// # Errors
+    /// Another type, another name, a faulty object.
+    pub fn read<'de, D, T>(deserializer: D) -> Result<Self, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: Deserialize<'de> + Into<String>,
+    {
+        deserializer.deserialize_any(ToolChoiceVisitor::<T>(PhantomData))
+    }
+}
+
+impl From<NamedChoice> for String {
+    fn from(choice: NamedChoice) -> Self {
+        let Required(Object(function)) = choice.function;
+        function.name.0
     }
 }
 
@@ -315,9 +338,9 @@ struct NamedFunction {
     name: Required<String>,
 }
 
-struct ToolChoiceVisitor;
+struct ToolChoiceVisitor<T>(PhantomData<T>);
 
-impl<'de> Visitor<'de> for ToolChoiceVisitor {
+impl<'de, T: Deserialize<'de> + Into<String>> Visitor<'de> for ToolChoiceVisitor<T> {
     type Value = ToolChoice;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -339,7 +362,7 @@ impl<'de> Visitor<'de> for ToolChoiceVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ToolChoice, A::Error> {
-        let choice = NamedChoice::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
-        Ok(ToolChoice::Named(choice.function.0.0.name.0))
+        let choice = T::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(ToolChoice::Named(choice.into()))
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use asynclane_server::{
-    AppState, Backend, Formats, Metrics, MetricsConfig, SamplingDefaults, ServedModel, Settings,
+    ApiKeys, AppState, Backend, Formats, Metrics, MetricsConfig, SamplingDefaults, ServedModel,
+    Settings,
 };
 use axum::Router;
 use axum::body::Body;
@@ -373,4 +374,20 @@ pub async fn read_until(stream: &mut TcpStream, mark: &str) -> String {
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The named events of a stream, each with its data; checks the framing.
+pub fn named_events(stream: &str) -> Vec<(String, Value)> {
+    let events = stream.split_terminator("\n\n").map(|event| {
+        let (name, data) = event.split_once('\n').expect("a name and data");
+        let name = name.strip_prefix("event: ").expect("the name comes first");
+        let data = data.strip_prefix("data: ").expect("one line of data");
+        (name.to_owned(), serde_json::from_str(data).unwrap())
+    });
+    events.collect()
+}
+
+/// One key with the text `key`.
+pub fn one_key(key: &str) -> ApiKeys {
+    ApiKeys::default().with_key("test", key)
 }
