@@ -32,7 +32,8 @@ pub use schema::Config;
 use schema::{AUTO, Model};
 pub use values::LogFormat;
 use values::{
-    dtype, expert_sharing, kv_memory, log_filter, log_format, reasoning_parser, tool_parser,
+    dtype, expert_sharing, kv_memory, listen_address, log_filter, log_format, reasoning_parser,
+    tool_parser, unknown_fields,
 };
 
 impl Config {
@@ -123,6 +124,16 @@ impl Config {
         expert_sharing(&self.model.expert_sharing).map_err(|problem| {
             exit::failure(exit::CONFIG, format!("model.expert_sharing: {problem}"))
         })
+    }
+
+    /// The address to listen on.
+    pub fn listen_address(&self) -> String {
+        listen_address(&self.server.listen)
+    }
+
+    /// Whether unknown fields of a request are refused.
+    pub fn rejects_unknown_fields(&self) -> bool {
+        unknown_fields(&self.server.unknown_fields) == Ok(true)
     }
 
     /// How answers are written and read.

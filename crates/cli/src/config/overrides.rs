@@ -99,14 +99,31 @@ fn of_model(args: &ModelArgs) -> Vec<Given> {
     present(values)
 }
 
+/// The address of `--host` and `--port`, if one is given.
+fn address(args: &ServeArgs) -> Option<String> {
+    if args.host.is_none() && args.port.is_none() {
+        return None;
+    }
+    let host = args.host.as_deref().unwrap_or("127.0.0.1");
+    let port = args.port.unwrap_or(8000);
+    Some(match host.contains(':') && !host.starts_with('[') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    })
+}
+
 fn of_serve(args: &ServeArgs) -> Vec<Given> {
+    let flag = if args.host.is_some() { "host" } else { "port" };
+    let at = address(args);
     let values = [
         (
             "served_model_name",
             "model.served_name",
             text(&args.served_model_name),
         ),
+        ("name", "model.path", text(&args.name)),
         ("listen", "server.listen", text(&args.listen)),
+        (flag, "server.listen", at.map(Value::String)),
         (
             "max_waiting",
             "engine.max_waiting",

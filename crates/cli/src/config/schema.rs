@@ -7,6 +7,8 @@ use crate::device::DeviceChoice;
 
 /// Value of keys whose default depends on the model or the device.
 pub const AUTO: &str = "auto";
+/// Value of `server.unknown_fields`: they are named in a header of the answer.
+pub const NAME: &str = "name";
 /// Value of keys for something that is switched off.
 pub const NONE: &str = "none";
 
@@ -54,6 +56,8 @@ pub struct Server {
     pub playground: bool,
     /// Whether metrics are also exported under vLLM's names.
     pub vllm_metrics: bool,
+    /// What happens to unknown fields of a request: `name` them in a header, or `reject` them.
+    pub unknown_fields: String,
 }
 
 /// `[model]`
@@ -150,6 +154,7 @@ impl Default for Server {
             cors: false,
             playground: true,
             vllm_metrics: true,
+            unknown_fields: NAME.to_owned(),
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::device::DeviceChoice;
 use super::schema::Config;
 use super::values::{
     dtype, expert_sharing, kv_memory, log_filter, log_format, reasoning_parser, share, tool_parser,
+    unknown_fields,
 };
 
 impl Config {
@@ -52,6 +53,10 @@ impl Config {
             (
                 "model.expert_sharing",
                 expert_sharing(&self.model.expert_sharing).err(),
+            ),
+            (
+                "server.unknown_fields",
+                unknown_fields(&self.server.unknown_fields).err(),
             ),
             ("model.decoder", self.wrong_decoder()),
             (

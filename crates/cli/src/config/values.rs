@@ -4,7 +4,7 @@ use model::{ExpertSharing, WeightDtype};
 use text::{ReasoningFormat, ToolFormat};
 use tracing_subscriber::EnvFilter;
 
-use super::schema::{AUTO, NONE};
+use super::schema::{AUTO, NAME, NONE};
 
 /// The dtype of a matrix.
 pub fn dtype(name: &str) -> Result<WeightDtype, String> {
@@ -104,6 +104,27 @@ pub fn log_format(text: &str) -> Result<LogFormat, String> {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
         _ => Err(format!("expected text or json, found {text:?}")),
+    }
+}
+
+/// The address of a listener: `8000` and `:8000` are ports of this machine alone.
+pub fn listen_address(text: &str) -> String {
+    let port = text.strip_prefix(':').unwrap_or(text);
+    match port.parse::<u16>() {
+        Ok(port) => format!("127.0.0.1:{port}"),
+        Err(_) => text.to_owned(),
+    }
+}
+
+/// Whether unknown fields of a request are refused.
+///
+/// # Errors
+/// Another word than `name` and `reject`.
+pub fn unknown_fields(word: &str) -> Result<bool, String> {
+    match word {
+        NAME => Ok(false),
+        "reject" => Ok(true),
+        _ => Err(format!("expected {NAME} or reject, found {word:?}")),
     }
 }
 

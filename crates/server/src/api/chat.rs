@@ -8,6 +8,7 @@ use text::{Conversation, Message};
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
 use super::fields::messages::{self, Messages};
+use super::fields::promises::names;
 use super::fields::shared::{AnswerOptions, OwnFields, Shared, Tops};
 use super::fields::tools::ToolFields;
 use super::fields::types::{Count, Int, Required};
@@ -39,6 +40,10 @@ impl Endpoint for Chat {
     const PATH: &'static str = "/v1/chat/completions";
     const ID_PREFIX: &'static str = "chatcmpl";
     const OPERATION: &'static str = "chat";
+
+    fn fields() -> Vec<&'static str> {
+        Shared::names(&[names::<ChatFields>(), names::<ToolFields>()])
+    }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
         let fields: ChatFields = body.read()?;

@@ -6,6 +6,7 @@ use step::TokenId;
 
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
+use super::fields::promises::names;
 use super::fields::prompt::Prompt;
 use super::fields::shared::{AnswerOptions, Choices, OwnFields, Shared, Tops};
 use super::fields::types::{Count, Int, Required};
@@ -39,6 +40,10 @@ struct CompletionFields {
 impl Endpoint for Completions {
     const PATH: &'static str = "/v1/completions";
     const ID_PREFIX: &'static str = "cmpl";
+
+    fn fields() -> Vec<&'static str> {
+        Shared::names(&[names::<CompletionFields>()])
+    }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
         let fields: CompletionFields = body.read()?;

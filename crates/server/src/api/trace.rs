@@ -30,6 +30,10 @@ impl Endpoint for Trace {
     const PATH: &'static str = "/v1/diffusion/trace";
     const ID_PREFIX: &'static str = "trace";
 
+    fn fields() -> Vec<&'static str> {
+        [Chat::fields(), Completions::fields()].concat()
+    }
+
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
         let generation = match PromptKind::of(body)? {
             PromptKind::Messages => Chat::read(body, backend)?.1,

@@ -18,6 +18,7 @@ mod optional;
 mod origin;
 mod penalties;
 mod playground;
+mod promises;
 mod reference;
 mod responses;
 mod shapes;

@@ -4,6 +4,7 @@ pub mod body;
 pub(super) mod diffusion;
 pub(super) mod messages;
 pub(super) mod optional;
+pub mod promises;
 pub(super) mod prompt;
 pub(super) mod shared;
 pub(super) mod structured;

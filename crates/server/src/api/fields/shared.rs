@@ -10,6 +10,7 @@ use step::TokenId;
 use super::body::JsonBody;
 use super::diffusion::{self, Diffusion};
 use super::optional::OptionalFields;
+use super::promises;
 use super::prompt::token_ids;
 use super::structured::{Grammars, StructuredFields};
 use super::tools::Tools;
@@ -115,6 +116,21 @@ pub struct StreamOptions {
 }
 
 impl Shared {
+    /// The names of the fields, and of the `own` ones of an endpoint.
+    pub fn names(own: &[&[&'static str]]) -> Vec<&'static str> {
+        let shared = [
+            promises::names::<SharedFields>(),
+            promises::names::<OptionalFields>(),
+            promises::names::<StructuredFields>(),
+        ];
+        own.iter()
+            .chain(&shared)
+            .copied()
+            .flatten()
+            .copied()
+            .collect()
+    }
+
     /// Reads the fields.
     ///
     /// # Errors

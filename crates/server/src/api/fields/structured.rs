@@ -19,6 +19,11 @@ pub struct StructuredFields {
     structured_outputs: Option<Object<Map<String, Value>>>,
     regex: Option<NonEmpty>,
     grammar: Option<NonEmpty>,
+    guided_json: Option<Value>,
+    guided_regex: Option<NonEmpty>,
+    guided_choice: Option<List<NonEmpty>>,
+    guided_grammar: Option<NonEmpty>,
+    ebnf: Option<NonEmpty>,
 }
 
 /// `response_format`, OpenAI's field.
@@ -61,26 +66,44 @@ impl StructuredFields {
     /// # Errors
     /// Type and range faults.
     pub fn grammars(self, open: bool) -> Result<Grammars, ApiError> {
-        let format = self.response_format;
+        let format = self.response_format.clone();
         let format = format.map_or(Ok(None), |Object(format)| format.grammar(open))?;
-        let outputs = self.structured_outputs;
+        let outputs = self.structured_outputs.clone();
         let outputs = outputs.map(|Object(outputs)| structured_outputs(outputs, open));
         let given = |field, spec| Structured::new(field, spec);
-        let regex = self
-            .regex
-            .map(|text| given("regex", GrammarSpec::Regex(text.0)));
-        let lark = self
-            .grammar
-            .map(|text| given("grammar", GrammarSpec::Lark(text.0)));
+        let regex = self.regex.clone();
+        let regex = regex.map(|text| given("regex", GrammarSpec::Regex(text.0)));
+        let lark = self.grammar.clone();
+        let lark = lark.map(|text| given("grammar", GrammarSpec::Lark(text.0)));
         let sources = [
             ("response_format", format),
             ("structured_outputs", outputs.transpose()?),
             ("regex", regex),
             ("grammar", lark),
         ];
-        let given = sources.into_iter();
+        let older = self.older(open)?;
+        let given = sources.into_iter().chain(older);
         let given = given.filter_map(|(name, structured)| Some((name, structured?)));
         Ok(Grammars(given.collect()))
+    }
+
+    /// The fields of older vLLM and of SGLang.
+    fn older(self, open: bool) -> Result<[(&'static str, Option<Structured>); 5], ApiError> {
+        let json = self.guided_json;
+        let json = json.map(|given| schema("guided_json", given, open));
+        let choice = self.guided_choice;
+        let choice = choice.map(|given| choice_of("guided_choice", given));
+        let regex = self.guided_regex.map(|text| GrammarSpec::Regex(text.0));
+        let lark = self.guided_grammar.map(|text| GrammarSpec::Lark(text.0));
+        let ebnf = self.ebnf.map(|text| GrammarSpec::Lark(text.0));
+        let specs = [
+            ("guided_json", json.transpose()?),
+            ("guided_regex", regex),
+            ("guided_choice", choice.transpose()?),
+            ("guided_grammar", lark),
+            ("ebnf", ebnf),
+        ];
+        Ok(specs.map(|(field, spec)| (field, spec.map(|spec| Structured::new(field, spec)))))
     }
 }
 
@@ -151,7 +174,10 @@ fn structured_outputs(members: Map<String, Value>, open: bool) -> Result<Structu
     let given = [
         (
             "structured_outputs.json",
-            fields.json.map(|given| schema(given, open)).transpose()?,
+            fields
+                .json
+                .map(|given| schema("structured_outputs.json", given, open))
+                .transpose()?,
         ),
         (
             "structured_outputs.json_object",
@@ -163,7 +189,10 @@ fn structured_outputs(members: Map<String, Value>, open: bool) -> Result<Structu
         ),
         (
             "structured_outputs.choice",
-            fields.choice.map(choice).transpose()?,
+            fields
+                .choice
+                .map(|given| choice_of("structured_outputs.choice", given))
+                .transpose()?,
         ),
         (
             "structured_outputs.grammar",
@@ -186,9 +215,8 @@ fn structured_outputs(members: Map<String, Value>, open: bool) -> Result<Structu
     }
 }
 
-/// A JSON schema, as an object or as the text of one.
-fn schema(given: Value, open: bool) -> Result<GrammarSpec, ApiError> {
-    let field = "structured_outputs.json";
+/// A JSON schema of `field`, as an object or as the text of one.
+fn schema(field: &str, given: Value, open: bool) -> Result<GrammarSpec, ApiError> {
     let schema = match given {
         Value::Object(schema) => schema,
         Value::String(text) => serde_json::from_str(&text)
@@ -210,9 +238,9 @@ pub fn json_schema(schema: Map<String, Value>, open: bool) -> GrammarSpec {
     }
 }
 
-fn choice(texts: List<NonEmpty>) -> Result<GrammarSpec, ApiError> {
+fn choice_of(field: &str, texts: List<NonEmpty>) -> Result<GrammarSpec, ApiError> {
     if texts.0.is_empty() {
-        return Err(invalid("structured_outputs.choice", "must not be empty"));
+        return Err(invalid(field, "must not be empty"));
     }
     let texts = texts.0.into_iter().map(|text| text.0);
     Ok(GrammarSpec::Choice(texts.collect()))

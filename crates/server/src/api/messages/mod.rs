@@ -18,6 +18,7 @@ use self::output::{Blocks, Facts};
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
 use super::fields::messages::Parts;
+use super::fields::promises::names;
 use super::fields::shared::{AnswerOptions, OwnFields, Shared, check_model};
 use super::fields::tools::{Function, ToolChoice, Tools};
 use super::fields::types::{Count, List, Object, Required, one_of};
@@ -169,6 +170,10 @@ impl Endpoint for Messages {
     const PATH: &'static str = "/v1/messages";
     const ID_PREFIX: &'static str = "msg";
     const OPERATION: &'static str = "chat";
+
+    fn fields() -> Vec<&'static str> {
+        Shared::names(&[names::<PromptFields>(), names::<AnswerFields>()])
+    }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
         let (chat, tools) = body.read::<PromptFields>()?.chat()?;

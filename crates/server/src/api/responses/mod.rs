@@ -15,6 +15,7 @@ use self::input::Input;
 use self::output::{Echo, Facts, Items};
 use super::endpoint::Endpoint;
 use super::fields::body::{JsonBody, required};
+use super::fields::promises::names;
 use super::fields::shared::{AnswerOptions, OwnFields, Shared};
 use super::fields::structured::json_schema;
 use super::fields::tools::{Function, FunctionType, ToolChoice, Tools};
@@ -103,6 +104,10 @@ impl Endpoint for Responses {
     const PATH: &'static str = "/v1/responses";
     const ID_PREFIX: &'static str = "resp";
     const OPERATION: &'static str = "chat";
+
+    fn fields() -> Vec<&'static str> {
+        Shared::names(&[names::<ResponseFields>(), names::<Echo>()])
+    }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
         let fields: ResponseFields = body.read()?;
