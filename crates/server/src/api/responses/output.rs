@@ -95,7 +95,10 @@ fn usage_of(usage: &Usage) -> Value {
     let cached = usage.prompt_tokens_details.as_ref();
     json!({
         "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": cached.map_or(0, |details| details.cached_tokens)},
+        "input_tokens_details": {
+            "cached_tokens": cached.map_or(0, |details| details.cached_tokens),
+            "cache_write_tokens": 0,
+        },
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage.total_tokens,
