@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use server::{
-    AppState, Backend, Metrics, MetricsConfig, Route, SamplingDefaults, ServedModel, Settings,
+    AppState, Backend, Formats, Metrics, MetricsConfig, Route, SamplingDefaults, ServedModel,
+    Settings,
 };
 use step::{Executor, ExecutorSpec};
 use tokio::net::TcpListener;
@@ -109,6 +110,7 @@ fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Ba
         stop_tokens: vec![1, 4],
         defaults: SamplingDefaults::default(),
         decoding: decoding.expect("the default preset is valid"),
+        formats: Formats::default(),
     };
     let (engine, _) =
         engine::spawn(&config, executor, metrics.observer()).expect("the system gives a thread");

@@ -8,10 +8,11 @@ use asynclane_tests::client::Connection;
 use asynclane_tests::crowd::model;
 use asynclane_tests::served::{MODEL, Served};
 use serde_json::{Value, json};
+use server::api::fields::promises;
 use sim::SimExecutor;
 
 /// The endpoints by their letter in the table, with a body that each accepts.
-fn endpoints() -> [(&'static str, &'static str, Value); 4] {
+fn endpoints() -> [(&'static str, &'static str, Value); 5] {
     let messages = json!([{"role": "user", "content": "Hi"}]);
     [
         (
@@ -24,6 +25,11 @@ fn endpoints() -> [(&'static str, &'static str, Value); 4] {
             "/v1/chat/completions",
             json!({"model": MODEL, "messages": messages, "max_tokens": 1}),
         ),
+        (
+            "R",
+            "/v1/responses",
+            json!({"model": MODEL, "input": "Hi", "max_output_tokens": 1}),
+        ),
         ("T", "/tokenize", json!({"prompt": "Hi"})),
         ("D", "/detokenize", json!({"tokens": [7]})),
     ]
@@ -32,7 +38,7 @@ fn endpoints() -> [(&'static str, &'static str, Value); 4] {
 /// A row of the table.
 #[derive(Debug)]
 struct Row {
-    /// `C`, `H`, `T`, `D`.
+    /// `C`, `H`, `R`, `T`, `D`.
     endpoints: BTreeSet<String>,
     level: String,
     /// `file::function`, separated by commas.
@@ -136,7 +142,8 @@ impl Probe {
                 return false;
             }
             let error = &answer.json()["error"];
-            error["param"] == field && error["code"] != "unknown_parameter"
+            let unread = ["unknown_parameter", "unsupported_parameter"];
+            error["param"] == field && !unread.iter().any(|code| error["code"] == *code)
         })
     }
 }
@@ -322,4 +329,24 @@ fn the_ranges_in_the_documents_are_those_of_the_server() {
             }
         }
     }
+}
+
+/// The names in backquotes after the line that begins with `lead`, in one paragraph.
+fn listed(page: &str, lead: &str) -> BTreeSet<String> {
+    let line = page.lines().find(|line| line.starts_with(lead));
+    let line = line.unwrap_or_else(|| panic!("no line begins with {lead}"));
+    line.split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn neutral_and_unsupported_fields_are_listed() {
+    let page = read(&root().join("docs/api.md"));
+    let neutral = promises::NEUTRAL.map(str::to_owned);
+    assert_eq!(listed(&page, "Neutral: "), BTreeSet::from(neutral));
+    let unsupported = promises::UNSUPPORTED.map(|(name, _)| name.to_owned());
+    assert_eq!(listed(&page, "Unsupported: "), BTreeSet::from(unsupported));
 }

@@ -150,14 +150,23 @@ pub struct ModelArgs {
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct ServeArgs {
+    /// The model: the same as --model.
+    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    pub name: Option<String>,
     #[command(flatten)]
     pub model: ModelArgs,
     /// Model name in requests; default: the id or the folder's name.
     #[arg(long, env = "ASYNCLANE_SERVED_MODEL_NAME")]
     pub served_model_name: Option<String>,
-    /// Address and port to listen on; port 0 takes a free port.
+    /// Address and port to listen on, or a port of 127.0.0.1; port 0 takes a free port.
     #[arg(long, env = "ASYNCLANE_LISTEN")]
     pub listen: Option<String>,
+    /// Address to listen on, with the port of --port or 8000.
+    #[arg(long, conflicts_with = "listen")]
+    pub host: Option<String>,
+    /// Port to listen on, at the address of --host or 127.0.0.1.
+    #[arg(long, conflicts_with = "listen")]
+    pub port: Option<u16>,
     /// Maximum sequences that wait for a place in the batch.
     #[arg(long, env = "ASYNCLANE_MAX_WAITING")]
     pub max_waiting: Option<u32>,

@@ -351,6 +351,7 @@ pub fn chat_ids(content: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
     let message = Message {
         role: "user".to_owned(),
         content: content.to_owned(),
+        ..Message::default()
     };
     let text = tokenizer.chat_template()?.render(&[message], true)?;
     Ok(tokenizer.encode(&text, false)?)

@@ -51,7 +51,7 @@ pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) 
         .enable_all()
         .build()?;
     let listener = runtime
-        .block_on(TcpListener::bind(&config.server.listen))
+        .block_on(TcpListener::bind(config.listen_address()))
         .map_err(|error| {
             exit::failure(
                 exit::IO,
@@ -177,6 +177,7 @@ pub fn settings(config: &Config, keys: ApiKeys, address: SocketAddr) -> Settings
         local_only: keys.is_empty() && address.ip().is_loopback(),
         keys,
         playground: config.server.playground,
+        reject_unknown_fields: config.rejects_unknown_fields(),
         max_connections: config.server.max_connections,
         max_body_bytes: config.server.max_body_bytes,
         max_bytes_in_flight: config.server.max_bytes_in_flight,
@@ -247,6 +248,7 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
         stop_tokens: loaded.stop_tokens.clone(),
         defaults: SamplingDefaults::default(),
         decoding: config.decoding(loaded.info.attention, loaded.info.readout)?,
+        formats: config.formats()?,
     })
 }
 

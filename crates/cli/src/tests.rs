@@ -105,6 +105,32 @@ fn the_program_parses_the_command_of_the_image() {
 }
 
 #[test]
+fn serve_takes_a_model_a_host_and_a_port() {
+    let config = |arguments: &[&str]| {
+        let arguments = [&["asynclane", "serve"], arguments].concat();
+        let Command::Serve(args) = Cli::try_parse_from(&arguments).unwrap().command else {
+            panic!("not serve: {arguments:?}");
+        };
+        crate::config::Config::resolve(&args.model, Some(&args)).unwrap()
+    };
+    assert_eq!(config(&["demo-wedlm"]).model.path, "demo-wedlm");
+    let address = |arguments: &[&str]| config(arguments).listen_address();
+    assert_eq!(address(&["--port", "9000"]), "127.0.0.1:9000");
+    assert_eq!(address(&["--host", "0.0.0.0"]), "0.0.0.0:8000");
+    assert_eq!(address(&["--host", "::1", "--port", "0"]), "[::1]:0");
+    assert_eq!(address(&["--listen", "9001"]), "127.0.0.1:9001");
+    assert_eq!(address(&["--listen", ":9002"]), "127.0.0.1:9002");
+    assert_eq!(address(&["--listen", "0.0.0.0:9003"]), "0.0.0.0:9003");
+    for both in [
+        &["demo", "--model", "demo"][..],
+        &["--port", "1", "--listen", "1"],
+    ] {
+        let arguments = [&["asynclane", "serve"], both].concat();
+        assert!(Cli::try_parse_from(&arguments).is_err(), "{arguments:?}");
+    }
+}
+
+#[test]
 fn the_program_parses_the_command_of_the_pod() {
     let container = container();
     let arguments = [vec![IN_IMAGE.to_owned()], strings(&container["args"])].concat();

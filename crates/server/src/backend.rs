@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::Handle;
 use engine::decoding::{Decoding, DecodingSpec};
 use step::TokenId;
-use text::Tokenizer;
+use text::{ChatTemplate, ReasoningFormat, Tokenizer, ToolFormat};
 
 use crate::error::ApiError;
 use crate::metrics::Metrics;
@@ -34,6 +34,18 @@ impl Default for SamplingDefaults {
     }
 }
 
+/// How the model's answers are written and read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Formats {
+    /// Calls of functions; `None` = as the chat template shows them.
+    pub tools: Option<ToolFormat>,
+    /// Reasoning; `None` = answers have none.
+    pub reasoning: Option<ReasoningFormat>,
+    /// Whether objects of a JSON schema may have members that it does not name, as the
+    /// specification says. Otherwise only where the schema says so.
+    pub open_objects: bool,
+}
+
 /// The public facts of the model.
 #[derive(Clone, Debug)]
 pub struct ServedModel {
@@ -53,6 +65,8 @@ pub struct ServedModel {
     pub defaults: SamplingDefaults,
     /// Decoder of a request that names no preset.
     pub decoding: DecodingSpec,
+    /// How its answers are written and read.
+    pub formats: Formats,
 }
 
 /// A loaded model, ready to serve.
@@ -69,6 +83,15 @@ pub struct Backend {
 }
 
 impl Backend {
+    /// How the model writes calls.
+    pub fn tool_format(&self) -> ToolFormat {
+        self.model.formats.tools.unwrap_or_else(|| {
+            let template = self.tokenizer.chat_template();
+            let source = template.map_or("", ChatTemplate::source);
+            ToolFormat::of_template(source)
+        })
+    }
+
     /// The decoder of a request that names none.
     ///
     /// # Errors

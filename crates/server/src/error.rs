@@ -252,6 +252,8 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, _, _) = self.code.row();
         let mut response = (status, Json(self.body())).into_response();
+        // Endpoints of another API give errors their own shape.
+        response.extensions_mut().insert(self.clone());
         let headers = response.headers_mut();
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

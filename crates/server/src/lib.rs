@@ -28,7 +28,7 @@ mod state;
 pub use api::endpoint::{Endpoint, Route};
 pub use api::fields::body::JsonBody;
 pub use api::{router, router_with};
-pub use backend::{Backend, SamplingDefaults, ServedModel};
+pub use backend::{Backend, Formats, SamplingDefaults, ServedModel};
 pub use error::{ApiError, ErrorCode};
 pub use http::keys::{ApiKeys, KeyRing, KeysError};
 pub use http::serve::{serve, serve_router};

@@ -1,5 +1,6 @@
 //! Chat templates: render messages in the text format that a model was trained on.
 
+mod conversation;
 mod guard;
 mod meter;
 mod program;
@@ -8,12 +9,14 @@ use std::error::Error as _;
 
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Kwargs;
+use minijinja::value::{Kwargs, Serde};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value, context, escape_formatter};
 
 use crate::TextError;
 use crate::error::one_line;
 use crate::python_json::to_json;
+use conversation::Scene;
+pub use conversation::{Conversation, Message, PastCall};
 use program::Program;
 
 /// Maximum number of template instructions per rendering. A simple template takes about 200 per
@@ -27,15 +30,6 @@ const STACK: usize = 128 << 20;
 
 /// The template's name inside the environment.
 const NAME: &str = "chat_template";
-
-/// One message of a chat.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// `system`, `user`, `assistant`, or another role that the template supports.
-    pub role: String,
-    /// The text of the message.
-    pub content: String,
-}
 
 /// A compiled chat template, in the dialect of Hugging Face's `apply_chat_template`.
 #[derive(Debug)]
@@ -85,11 +79,12 @@ impl ChatTemplate {
             environment,
         };
         // A template that exceeds a limit for the shortest chat does so for every chat.
-        let shortest = Message {
-            role: "user".to_owned(),
-            content: "a".to_owned(),
+        let shortest = Scene {
+            messages: &[Message::new("user", "a")],
+            tools: &[],
+            variables: &[],
         };
-        match template.attempt(&[shortest], true) {
+        match template.attempt(shortest, true) {
             Err(Failure::Exceeded(reason)) => Err(TextError::malformed(file, reason)),
             _ => Ok(template),
         }
@@ -98,6 +93,14 @@ impl ChatTemplate {
     /// The template source as stored in the file.
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// Whether the template puts tools and calls into the text.
+    pub fn has_tools(&self) -> bool {
+        let is_name = |c: char| c.is_alphanumeric() || c == '_';
+        self.source
+            .split(|c| !is_name(c))
+            .any(|word| word == "tools")
     }
 
     /// Renders `messages`, followed by the header of an assistant turn if
@@ -112,7 +115,39 @@ impl ChatTemplate {
         messages: &[Message],
         add_generation_prompt: bool,
     ) -> Result<String, TextError> {
-        self.attempt(messages, add_generation_prompt)
+        let scene = Scene {
+            messages,
+            tools: &[],
+            variables: &[],
+        };
+        self.rendered(scene, add_generation_prompt)
+    }
+
+    /// Renders `conversation` as [`Self::render`] does, with its tools and variables. A template
+    /// without tools must be given a conversation without tools and calls:
+    /// [`plain_conversation`](crate::plain_conversation) makes one.
+    ///
+    /// # Errors
+    /// As [`Self::render`].
+    pub fn render_conversation(
+        &self,
+        conversation: &Conversation,
+        add_generation_prompt: bool,
+    ) -> Result<String, TextError> {
+        let variables = conversation.variables.iter();
+        let variables: Vec<_> = variables
+            .map(|(name, value)| (name.as_str(), value))
+            .collect();
+        let scene = Scene {
+            messages: &conversation.messages,
+            tools: &conversation.tools,
+            variables: &variables,
+        };
+        self.rendered(scene, add_generation_prompt)
+    }
+
+    fn rendered(&self, scene: Scene<'_>, prompt: bool) -> Result<String, TextError> {
+        self.attempt(scene, prompt)
             .map_err(|failure| match failure {
                 Failure::Refused(reason) => TextError::Refused(one_line(&reason)),
                 Failure::Exceeded(reason) | Failure::Other(reason) => {
@@ -121,35 +156,36 @@ impl ChatTemplate {
             })
     }
 
-    fn attempt(&self, messages: &[Message], prompt: bool) -> Result<String, Failure> {
-        let bytes = messages
-            .iter()
-            .map(|message| message.role.len() + message.content.len());
-        let bytes: usize = bytes.sum();
+    fn attempt(&self, scene: Scene<'_>, prompt: bool) -> Result<String, Failure> {
+        let bytes = scene.bytes();
         if bytes > MESSAGES {
             let reason = format!("expected messages of at most {MESSAGES} bytes, found {bytes}");
             return Err(Failure::Refused(reason));
         }
         let rendered = on_own_stack(|| {
             meter::start(bytes);
-            self.evaluate(messages, prompt)
+            self.evaluate(scene, prompt)
                 .map_err(|error| failure(&error))
         });
         rendered.unwrap_or_else(|reason| Err(Failure::Exceeded(reason)))
     }
 
-    fn evaluate(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, Error> {
-        let message = |message: &Message| {
-            let (role, content) = (message.role.as_str(), message.content.as_str());
-            Value::from_pairs([("role", role), ("content", content)])
-        };
-        let messages: Vec<Value> = messages.iter().map(message).collect();
+    fn evaluate(&self, scene: Scene<'_>, add_generation_prompt: bool) -> Result<String, Error> {
+        let messages: Vec<Value> = scene.messages.iter().map(Message::variable).collect();
         let nothing = Value::from(());
+        let tools = match scene.tools {
+            [] => nothing.clone(),
+            tools => Value::from(Serde(tools)),
+        };
+        let given = scene.variables.iter();
+        let given = given.map(|(name, value)| (*name, Value::from(Serde(*value))));
+        let given = Value::from_pairs(given);
         let context = context! {
             messages,
             add_generation_prompt,
-            tools => nothing.clone(),
+            tools,
             documents => nothing,
+            ..given
         };
         let mut text = String::new();
         let Program {

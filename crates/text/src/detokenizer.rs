@@ -30,6 +30,8 @@ pub struct Detokenizer {
     vocabulary: Arc<Vocabulary>,
     specials: SpecialTokens,
     mask: Option<TokenId>,
+    /// Special tokens that are included in any case.
+    shown: Arc<[TokenId]>,
     /// Tokens pushed, including skipped ones.
     pushed: usize,
     /// Whether a token (before assembly) and an item (after assembly) have been seen.
@@ -64,6 +66,7 @@ impl Detokenizer {
         Self {
             specials,
             mask,
+            shown: Arc::default(),
             pushed: 0,
             token_seen: false,
             item_seen: false,
@@ -72,6 +75,12 @@ impl Detokenizer {
             strips: vocabulary.decoder.strips.iter().map(strip).collect(),
             vocabulary,
         }
+    }
+
+    /// Includes the special tokens `shown` in any case.
+    #[must_use]
+    pub fn showing(self, shown: Arc<[TokenId]>) -> Self {
+        Self { shown, ..self }
     }
 
     /// Returns the text that `tokens` complete, possibly empty.
@@ -138,7 +147,9 @@ impl Detokenizer {
         match self.specials {
             SpecialTokens::Keep => false,
             SpecialTokens::KeepButMask => mask,
-            SpecialTokens::Skip => mask || self.vocabulary.is_special(token),
+            SpecialTokens::Skip => {
+                mask || self.vocabulary.is_special(token) && !self.shown.contains(&token)
+            }
         }
     }
 

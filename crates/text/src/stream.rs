@@ -1,5 +1,7 @@
 //! The text of one choice: detokenizer and stop strings combined.
 
+use std::sync::Arc;
+
 use crate::detokenizer::Decoded;
 use crate::{Detokenizer, SpecialTokens, StopMatcher, TokenId, Tokenizer};
 
@@ -8,6 +10,8 @@ use crate::{Detokenizer, SpecialTokens, StopMatcher, TokenId, Tokenizer};
 pub struct StreamOptions {
     /// Omit special tokens from the text; the mask token is always omitted.
     pub skip_special_tokens: bool,
+    /// Special tokens that are kept in any case.
+    pub shown: Arc<[TokenId]>,
     /// Stop strings.
     pub stop: Vec<String>,
     /// Keep the stop string in the text.
@@ -20,6 +24,7 @@ impl Default for StreamOptions {
     fn default() -> Self {
         Self {
             skip_special_tokens: true,
+            shown: Arc::default(),
             stop: Vec::new(),
             include_stop_str_in_output: false,
             min_tokens: 0,
@@ -35,8 +40,15 @@ pub struct Piece {
     /// Number of tokens of the answer so far: all tokens pushed, or those up to and including the
     /// one that completed a stop string.
     pub tokens_used: usize,
-    /// Whether a stop string was completed; no text follows.
-    pub stopped: bool,
+    /// The stop string that was completed, by its place in the options; no text follows.
+    pub stop: Option<usize>,
+}
+
+impl Piece {
+    /// Whether a stop string was completed.
+    pub fn stopped(&self) -> bool {
+        self.stop.is_some()
+    }
 }
 
 /// Converts the tokens of one choice to text incrementally.
@@ -48,8 +60,8 @@ pub struct TextStream {
     detokenizer: Detokenizer,
     matcher: StopMatcher,
     min_tokens: usize,
-    /// Index (from 1) of the token that completed a stop string.
-    stopped_at: Option<usize>,
+    /// Index (from 1) of the token that completed a stop string, and the string's place.
+    stopped_at: Option<(usize, usize)>,
 }
 
 impl TextStream {
@@ -61,7 +73,9 @@ impl TextStream {
             SpecialTokens::KeepButMask
         };
         Self {
-            detokenizer: tokenizer.detokenizer(specials),
+            detokenizer: tokenizer
+                .detokenizer(specials)
+                .showing(Arc::clone(&options.shown)),
             matcher: StopMatcher::new(&options.stop, options.include_stop_str_in_output),
             min_tokens: options.min_tokens,
             stopped_at: None,
@@ -101,8 +115,8 @@ impl TextStream {
             self.matcher.arm(token >= self.min_tokens);
             let released = self.matcher.push(&decoded.text[start..end]);
             text.push_str(&released.text);
-            if released.matched.is_some() {
-                self.stopped_at = Some(token);
+            if let Some(matched) = released.matched {
+                self.stopped_at = Some((token, matched.stop));
                 return;
             }
             start = end;
@@ -112,8 +126,10 @@ impl TextStream {
     fn piece(&self, text: String) -> Piece {
         Piece {
             text,
-            tokens_used: self.stopped_at.unwrap_or(self.detokenizer.pushed()),
-            stopped: self.stopped_at.is_some(),
+            tokens_used: self
+                .stopped_at
+                .map_or(self.detokenizer.pushed(), |(token, _)| token),
+            stop: self.stopped_at.map(|(_, stop)| stop),
         }
     }
 }

@@ -45,6 +45,8 @@ pub const PATHS: [&str; 5] = [
     "/tokenize",
     "/detokenize",
 ];
+/// Translated endpoints.
+const TRANSLATED: [&str; 3] = ["/v1/responses", "/v1/messages", "/v1/messages/count_tokens"];
 /// An answer that takes longer hangs.
 const LONG: Duration = Duration::from_secs(30);
 /// Limits of a request, small enough for many requests.
@@ -80,7 +82,7 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
 /// `data` is the body of a request to each endpoint.
 pub fn run(data: &[u8]) -> Outcome {
     let mut outcome = Outcome::Refused;
-    for path in PATHS {
+    for path in PATHS.into_iter().chain(TRANSLATED) {
         let answer = SERVER.runtime.block_on(async {
             let answer = tokio::time::timeout(LONG, answer(path, data)).await;
             answer.unwrap_or_else(|_| panic!("{path}: no answer within {LONG:?}"))
@@ -129,6 +131,9 @@ impl Answer {
         match (status, media.as_str()) {
             (200, "text/event-stream") => check_stream(body),
             (200, "application/json") => drop(parsed(body)),
+            (400..=499, "application/json") if path.starts_with("/v1/messages") => {
+                check_anthropic(body);
+            }
             (400..=499, "application/json") => check_error(&parsed(body)["error"]),
             _ => panic!("{path}: {status} {media}: {body}"),
         }
@@ -162,6 +167,17 @@ fn check_stream(body: &str) {
             check_error(&event["error"]);
         }
     }
+}
+
+/// An error of the client's fault in Anthropic's shape.
+fn check_anthropic(body: &str) {
+    let error = parsed(body);
+    assert_eq!(error["type"], "error", "{error}");
+    let kind = &error["error"]["type"];
+    let kinds = ["invalid_request_error", "not_found_error"];
+    assert!(kinds.iter().any(|known| kind == known), "{error}");
+    let message = error["error"]["message"].as_str().unwrap_or_default();
+    assert!((1..=500).contains(&message.chars().count()), "{error}");
 }
 
 /// An error object of the client's fault, whole.

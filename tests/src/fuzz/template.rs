@@ -88,6 +88,7 @@ pub fn run(data: &[u8]) -> Outcome {
     let message = |role: &str, content: &str| Message {
         role: role.to_owned(),
         content: content.to_owned(),
+        ..Message::default()
     };
     let chat = [
         message("system", "Be <b>brief</b>."),

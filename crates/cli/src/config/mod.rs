@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use engine::decoding::DecodingSpec;
 use model::{ExpertSharing, WeightDtype};
+use server::Formats;
 use step::{Attention, Readout};
 use tracing_subscriber::EnvFilter;
 
@@ -30,7 +31,10 @@ pub use overrides::warn_of_unknown_variables;
 pub use schema::Config;
 use schema::{AUTO, Model};
 pub use values::LogFormat;
-use values::{dtype, expert_sharing, kv_memory, log_filter, log_format};
+use values::{
+    dtype, expert_sharing, kv_memory, listen_address, log_filter, log_format, reasoning_parser,
+    tool_parser, unknown_fields,
+};
 
 impl Config {
     /// Resolves files, environment, `--set` and flags, later ones over earlier ones, and validates the
@@ -129,6 +133,32 @@ impl Config {
     pub fn expert_sharing(&self) -> Result<Option<ExpertSharing>> {
         expert_sharing(&self.model.expert_sharing).map_err(|problem| {
             exit::failure(exit::CONFIG, format!("model.expert_sharing: {problem}"))
+        })
+    }
+
+    /// The address to listen on.
+    pub fn listen_address(&self) -> String {
+        listen_address(&self.server.listen)
+    }
+
+    /// Whether unknown fields of a request are refused.
+    pub fn rejects_unknown_fields(&self) -> bool {
+        unknown_fields(&self.server.unknown_fields) == Ok(true)
+    }
+
+    /// How answers are written and read.
+    ///
+    /// # Errors
+    /// An unknown parser.
+    pub fn formats(&self) -> Result<Formats> {
+        let refused =
+            |key| move |problem| exit::failure(exit::CONFIG, format!("model.{key}: {problem}"));
+        let model = &self.model;
+        Ok(Formats {
+            tools: tool_parser(&model.tool_parser).map_err(refused("tool_parser"))?,
+            reasoning: reasoning_parser(&model.reasoning_parser)
+                .map_err(refused("reasoning_parser"))?,
+            open_objects: self.structured.open_objects,
         })
     }
 

@@ -21,6 +21,7 @@ impl Layers {
     pub(super) fn overrides(&mut self, args: &ModelArgs, serve: Option<&ServeArgs>) {
         let mut given = of_model(args);
         given.extend(serve.map(of_serve).unwrap_or_default());
+        given.extend(serve.map(short).unwrap_or_default());
         let by_environment = |(id, ..): &Given| args.environment.contains(*id);
         let (variables, flags): (Vec<_>, Vec<_>) = given.into_iter().partition(by_environment);
         for (id, key, value) in variables {
@@ -98,6 +99,23 @@ fn of_model(args: &ModelArgs) -> Vec<Given> {
         ("no_prefix_cache", "engine.prefix_cache", cache),
     ];
     present(values)
+}
+
+/// The model as an argument, and the address of `--host` and `--port`.
+fn short(args: &ServeArgs) -> Vec<Given> {
+    let host = args.host.as_deref().unwrap_or("127.0.0.1");
+    let port = args.port.unwrap_or(8000);
+    let address = match host.contains(':') && !host.starts_with('[') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    };
+    let flag = if args.host.is_some() { "host" } else { "port" };
+    let is_given = args.host.is_some() || args.port.is_some();
+    let address = is_given.then_some(Value::String(address));
+    present([
+        ("name", "model.path", text(&args.name)),
+        (flag, "server.listen", address),
+    ])
 }
 
 fn of_serve(args: &ServeArgs) -> Vec<Given> {

@@ -7,6 +7,10 @@ use crate::device::{BackendChoice, DeviceChoice};
 
 /// Value of keys whose default depends on the model or the device.
 pub const AUTO: &str = "auto";
+/// Value of `server.unknown_fields`: they are named in a header of the answer.
+pub const NAME: &str = "name";
+/// Value of keys for something that is switched off.
+pub const NONE: &str = "none";
 
 /// All configuration keys with their defaults.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -16,6 +20,8 @@ pub struct Config {
     pub server: Server,
     /// The model, its device and its decoder.
     pub model: Model,
+    /// Structured output.
+    pub structured: Structured,
     /// Batching and KV memory.
     pub engine: Engine,
     /// The log and the export of spans.
@@ -50,6 +56,8 @@ pub struct Server {
     pub playground: bool,
     /// Whether metrics are also exported under vLLM's names.
     pub vllm_metrics: bool,
+    /// What happens to unknown fields of a request: `name` them in a header, or `reject` them.
+    pub unknown_fields: String,
 }
 
 /// `[model]`
@@ -76,6 +84,20 @@ pub struct Model {
     /// Safetensors file with the filter of the commit rule `learned_filter`; empty = the embedded one
     /// of the demo model, none for other models.
     pub filter: String,
+    /// How calls of functions are written: `auto`, as the chat template shows them, or `hermes`,
+    /// `llama3_json`, `llada2`, `gemma`, `json`.
+    pub tool_parser: String,
+    /// How reasoning is marked in answers: `none`, or `think`.
+    pub reasoning_parser: String,
+}
+
+/// `[structured]`
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Structured {
+    /// Whether objects may have members that their JSON schema does not name, as the specification
+    /// says.
+    pub open_objects: bool,
 }
 
 /// `[engine]`
@@ -134,6 +156,7 @@ impl Default for Server {
             cors: false,
             playground: true,
             vllm_metrics: true,
+            unknown_fields: NAME.to_owned(),
         }
     }
 }
@@ -150,6 +173,8 @@ impl Default for Model {
             max_model_len: 0,
             decoder: AUTO.to_owned(),
             filter: String::new(),
+            tool_parser: AUTO.to_owned(),
+            reasoning_parser: NONE.to_owned(),
         }
     }
 }

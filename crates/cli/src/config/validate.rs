@@ -5,7 +5,10 @@ use step::{Attention, Readout};
 use crate::device::{BackendChoice, DeviceChoice};
 
 use super::schema::Config;
-use super::values::{dtype, expert_sharing, kv_memory, log_filter, log_format, share};
+use super::values::{
+    dtype, expert_sharing, kv_memory, log_filter, log_format, reasoning_parser, share, tool_parser,
+    unknown_fields,
+};
 
 impl Config {
     /// Every problem: its key, and what was expected and found.
@@ -60,7 +63,19 @@ impl Config {
                 "model.expert_sharing",
                 expert_sharing(&self.model.expert_sharing).err(),
             ),
+            (
+                "server.unknown_fields",
+                unknown_fields(&self.server.unknown_fields).err(),
+            ),
             ("model.decoder", self.wrong_decoder()),
+            (
+                "model.tool_parser",
+                tool_parser(&self.model.tool_parser).err(),
+            ),
+            (
+                "model.reasoning_parser",
+                reasoning_parser(&self.model.reasoning_parser).err(),
+            ),
             ("telemetry.log", log_filter(&self.telemetry.log).err()),
             (
                 "telemetry.log_format",

@@ -1,9 +1,10 @@
 //! Parsing of values that are text.
 
 use model::{ExpertSharing, WeightDtype};
+use text::{ReasoningFormat, ToolFormat};
 use tracing_subscriber::EnvFilter;
 
-use super::schema::AUTO;
+use super::schema::{AUTO, NAME, NONE};
 
 /// The dtype of a matrix.
 pub fn dtype(name: &str) -> Result<WeightDtype, String> {
@@ -103,6 +104,59 @@ pub fn log_format(text: &str) -> Result<LogFormat, String> {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
         _ => Err(format!("expected text or json, found {text:?}")),
+    }
+}
+
+/// The address of a listener: `8000` and `:8000` are ports of this machine alone.
+pub fn listen_address(text: &str) -> String {
+    let port = text.strip_prefix(':').unwrap_or(text);
+    match port.parse::<u16>() {
+        Ok(port) => format!("127.0.0.1:{port}"),
+        Err(_) => text.to_owned(),
+    }
+}
+
+/// Whether unknown fields of a request are refused.
+///
+/// # Errors
+/// Another word than `name` and `reject`.
+pub fn unknown_fields(word: &str) -> Result<bool, String> {
+    match word {
+        NAME => Ok(false),
+        "reject" => Ok(true),
+        _ => Err(format!("expected {NAME} or reject, found {word:?}")),
+    }
+}
+
+/// How calls are written; `None` = as the chat template shows them.
+///
+/// # Errors
+/// Another name.
+pub fn tool_parser(name: &str) -> Result<Option<ToolFormat>, String> {
+    let names = ToolFormat::NAMES.map(|(name, _)| name);
+    match (name, ToolFormat::named(name)) {
+        (AUTO, _) => Ok(None),
+        (_, Some(format)) => Ok(Some(format)),
+        _ => Err(format!(
+            "expected {AUTO}, {}, found {name:?}",
+            names.join(", ")
+        )),
+    }
+}
+
+/// How reasoning is marked; `None` = answers have none.
+///
+/// # Errors
+/// Another name.
+pub fn reasoning_parser(name: &str) -> Result<Option<ReasoningFormat>, String> {
+    let names = ReasoningFormat::NAMES.map(|(name, _)| name);
+    match (name, ReasoningFormat::named(name)) {
+        (NONE, _) => Ok(None),
+        (_, Some(format)) => Ok(Some(format)),
+        _ => Err(format!(
+            "expected {NONE}, {}, found {name:?}",
+            names.join(", ")
+        )),
     }
 }
 

@@ -3,19 +3,23 @@
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use step::TokenId;
-use text::Message;
+use text::{Conversation, Message};
 
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
 use super::fields::messages::{self, Messages};
+use super::fields::promises::names;
 use super::fields::shared::{AnswerOptions, OwnFields, Shared, Tops};
+use super::fields::tools::ToolFields;
 use super::fields::types::{Count, Int, Required};
 use super::openai::logprobs::ChatLogprobs;
 use super::openai::{self, ChunkExtras, ChunkKind, Shape};
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
+use crate::pipeline::assemble::Delta;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::generation::{FieldNames, Generation, Input};
+use crate::pipeline::parts::{Call, Part, Said};
 
 /// The endpoint, with the shape of one answer.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +41,10 @@ impl Endpoint for Chat {
     const ID_PREFIX: &'static str = "chatcmpl";
     const OPERATION: &'static str = "chat";
 
+    fn fields() -> Vec<&'static str> {
+        Shared::names(&[names::<ChatFields>(), names::<ToolFields>()])
+    }
+
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
         let fields: ChatFields = body.read()?;
         let shared = Shared::read(body, backend)?;
@@ -44,8 +52,14 @@ impl Endpoint for Chat {
         let continued = fields.continue_final_message.unwrap_or(false);
         let messages = messages::chat(fields.messages.0)?;
         check_continuation(continued, &messages)?;
+        let (tools, variables) = body.read::<ToolFields>()?.tools()?;
+        let chat = Conversation {
+            messages,
+            tools: tools.listed.clone(),
+            variables,
+        };
         let own = OwnFields {
-            input: Input::Chat(messages),
+            input: Input::Chat(chat),
             names: FieldNames {
                 prompt: "messages",
                 max_tokens: match fields.max_completion_tokens {
@@ -61,6 +75,7 @@ impl Endpoint for Chat {
             add_special_tokens: false,
             echo: false,
             continued,
+            tools: Some(tools),
         };
         let (options, generation) = shared.generation(own, backend)?;
         Ok((Self(options), generation))
@@ -101,7 +116,7 @@ fn check_continuation(continued: bool, messages: &[Message]) -> Result<(), ApiEr
 #[derive(Debug, Serialize)]
 pub struct Choice<'a> {
     index: usize,
-    message: AssistantMessage<'a>,
+    message: AssistantMessage,
     #[serde(flatten)]
     rest: ChoiceRest<'a>,
 }
@@ -138,9 +153,61 @@ impl<'a> From<ChunkExtras<'a>> for ChoiceRest<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct AssistantMessage<'a> {
+struct AssistantMessage {
     role: &'static str,
-    content: &'a str,
+    content: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reasoning_content: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<ToolCall>,
+}
+
+/// A call of an answer.
+#[derive(Debug, Serialize)]
+struct ToolCall {
+    id: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: CalledFunction,
+}
+
+#[derive(Debug, Serialize)]
+struct CalledFunction {
+    name: String,
+    arguments: String,
+}
+
+impl From<Call> for ToolCall {
+    fn from(call: Call) -> Self {
+        Self {
+            id: call.id,
+            kind: "function",
+            function: CalledFunction {
+                name: call.name,
+                arguments: call.arguments,
+            },
+        }
+    }
+}
+
+impl AssistantMessage {
+    fn new(delta: &Delta) -> Self {
+        let said = match &delta.parts {
+            Some(parts) => Said::of(parts),
+            None => Said {
+                text: delta.text.clone(),
+                ..Said::default()
+            },
+        };
+        // A message of calls alone has no content.
+        let has_content = said.calls.is_empty() || !said.text.trim().is_empty();
+        Self {
+            role: "assistant",
+            content: has_content.then_some(said.text),
+            reasoning_content: said.reasoning,
+            tool_calls: said.calls.into_iter().map(ToolCall::from).collect(),
+        }
+    }
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -149,6 +216,75 @@ struct MessageDelta<'a> {
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<[CallDelta<'a>; 1]>,
+}
+
+/// A piece of a call. Its first piece has id, type and name.
+#[derive(Debug, Serialize)]
+struct CallDelta<'a> {
+    index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    function: FunctionDelta<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct FunctionDelta<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    arguments: &'a str,
+}
+
+impl<'a> MessageDelta<'a> {
+    fn new(kind: ChunkKind<'a>) -> Self {
+        match kind {
+            ChunkKind::Role => Self {
+                role: Some("assistant"),
+                content: Some(""),
+                ..Self::default()
+            },
+            ChunkKind::Text(text) => Self {
+                content: Some(text),
+                ..Self::default()
+            },
+            ChunkKind::Part(Part::Text(text)) => Self::new(ChunkKind::Text(text)),
+            ChunkKind::Part(Part::Reasoning(text)) => Self {
+                reasoning_content: Some(text),
+                ..Self::default()
+            },
+            ChunkKind::Part(Part::Call { index, id, name }) => Self::call(CallDelta {
+                index: *index,
+                id: Some(id),
+                kind: Some("function"),
+                function: FunctionDelta {
+                    name: Some(name),
+                    arguments: "",
+                },
+            }),
+            ChunkKind::Part(Part::Arguments { index, text }) => Self::call(CallDelta {
+                index: *index,
+                id: None,
+                kind: None,
+                function: FunctionDelta {
+                    name: None,
+                    arguments: text,
+                },
+            }),
+            ChunkKind::Finish => Self::default(),
+        }
+    }
+
+    fn call(call: CallDelta<'a>) -> Self {
+        Self {
+            tool_calls: Some([call]),
+            ..Self::default()
+        }
+    }
 }
 
 impl Shape for Chat {
@@ -158,26 +294,18 @@ impl Shape for Chat {
     type Choice<'a> = Choice<'a>;
     type ChunkChoice<'a> = ChunkChoice<'a>;
 
-    fn choice<'a>(index: usize, text: &'a str, extras: ChunkExtras<'a>) -> Choice<'a> {
+    fn choice<'a>(delta: &'a Delta, extras: ChunkExtras<'a>) -> Choice<'a> {
         Choice {
-            index,
-            message: AssistantMessage {
-                role: "assistant",
-                content: text,
-            },
+            index: delta.index,
+            message: AssistantMessage::new(delta),
             rest: extras.into(),
         }
     }
 
     fn chunk<'a>(index: usize, kind: ChunkKind<'a>, extras: ChunkExtras<'a>) -> ChunkChoice<'a> {
-        let (role, content) = match kind {
-            ChunkKind::Role => (Some("assistant"), Some("")),
-            ChunkKind::Text(text) => (None, Some(text)),
-            ChunkKind::Finish => (None, None),
-        };
         ChunkChoice {
             index,
-            delta: MessageDelta { role, content },
+            delta: MessageDelta::new(kind),
             rest: extras.into(),
         }
     }

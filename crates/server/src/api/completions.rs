@@ -6,6 +6,7 @@ use step::TokenId;
 
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
+use super::fields::promises::names;
 use super::fields::prompt::Prompt;
 use super::fields::shared::{AnswerOptions, Choices, OwnFields, Shared, Tops};
 use super::fields::types::{Count, Int, Required};
@@ -13,6 +14,7 @@ use super::openai::logprobs::CompletionLogprobs;
 use super::openai::{self, ChunkExtras, ChunkKind, Shape};
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
+use crate::pipeline::assemble::Delta;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::generation::{FieldNames, Generation};
 
@@ -39,6 +41,10 @@ impl Endpoint for Completions {
     const PATH: &'static str = "/v1/completions";
     const ID_PREFIX: &'static str = "cmpl";
 
+    fn fields() -> Vec<&'static str> {
+        Shared::names(&[names::<CompletionFields>()])
+    }
+
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
         let fields: CompletionFields = body.read()?;
         let shared = Shared::read(body, backend)?;
@@ -62,6 +68,7 @@ impl Endpoint for Completions {
             add_special_tokens: fields.add_special_tokens.unwrap_or(true),
             echo,
             continued: false,
+            tools: None,
         };
         let (options, generation) = shared.generation(own, backend)?;
         Ok((Self(options), generation))
@@ -97,15 +104,9 @@ pub struct Choice<'a> {
     prompt_token_ids: Option<&'a [TokenId]>,
 }
 
-impl Shape for Completions {
-    const OBJECT: &'static str = "text_completion";
-    const CHUNK_OBJECT: &'static str = "text_completion";
-    const NAMES_ROLE: bool = false;
-    type Choice<'a> = Choice<'a>;
-    type ChunkChoice<'a> = Choice<'a>;
-
-    fn choice<'a>(index: usize, text: &'a str, extras: ChunkExtras<'a>) -> Choice<'a> {
-        Choice {
+impl<'a> Choice<'a> {
+    fn new(index: usize, text: &'a str, extras: ChunkExtras<'a>) -> Self {
+        Self {
             index,
             text,
             logprobs: extras.logprobs.map(CompletionLogprobs),
@@ -114,12 +115,25 @@ impl Shape for Completions {
             prompt_token_ids: extras.prompt_token_ids,
         }
     }
+}
+
+impl Shape for Completions {
+    const OBJECT: &'static str = "text_completion";
+    const CHUNK_OBJECT: &'static str = "text_completion";
+    const NAMES_ROLE: bool = false;
+    type Choice<'a> = Choice<'a>;
+    type ChunkChoice<'a> = Choice<'a>;
+
+    fn choice<'a>(delta: &'a Delta, extras: ChunkExtras<'a>) -> Choice<'a> {
+        Choice::new(delta.index, &delta.text, extras)
+    }
 
     fn chunk<'a>(index: usize, kind: ChunkKind<'a>, extras: ChunkExtras<'a>) -> Choice<'a> {
         let text = match kind {
             ChunkKind::Text(text) => text,
-            ChunkKind::Role | ChunkKind::Finish => "",
+            // Completions have neither calls nor reasoning.
+            ChunkKind::Part(_) | ChunkKind::Role | ChunkKind::Finish => "",
         };
-        Self::choice(index, text, extras)
+        Choice::new(index, text, extras)
     }
 }

@@ -1,10 +1,12 @@
 //! Generation endpoints: one trait, one handler, one path from request to answer.
 
 use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
 
 use super::fields::body::JsonBody;
+use super::fields::promises;
 use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::http::authorization::KeyName;
@@ -19,6 +21,9 @@ use crate::pipeline::record::{Caller, Record};
 use crate::pipeline::submit::submit;
 use crate::state::AppState;
 
+/// Names the fields of the request that were ignored.
+const IGNORED: HeaderName = HeaderName::from_static("x-ignored-fields");
+
 /// An endpoint that generates: reads its request, and answers in its shape.
 ///
 /// A value of the type belongs to one request: it keeps the data of the request that the answer
@@ -31,6 +36,12 @@ pub trait Endpoint: Sized + Send + 'static {
     const ID_PREFIX: &'static str;
     /// OpenTelemetry's `gen_ai.operation.name`.
     const OPERATION: &'static str = "text_completion";
+
+    /// The names of the fields that it reads. Other fields are told as unknown; without names, no
+    /// field is.
+    fn fields() -> Vec<&'static str> {
+        Vec::new()
+    }
 
     /// Reads a request for the model of `backend`. Called before anything is encoded, on a
     /// blocking thread if the body is long.
@@ -82,7 +93,11 @@ async fn generate<E: Endpoint>(State(state): State<AppState>, request: Request) 
     };
     let record = Record::new(backend.metrics.clone(), &caller);
     match accept::<E>(&state, &backend, request, record).await {
-        Ok((endpoint, delivery)) => endpoint.respond(delivery).await,
+        Ok((endpoint, delivery, unknown)) => {
+            let mut response = endpoint.respond(delivery).await;
+            name_ignored(&unknown, &mut response);
+            response
+        }
         Err(error) => error.into_response(),
     }
 }
@@ -93,7 +108,7 @@ async fn accept<E: Endpoint>(
     backend: &Backend,
     request: Request,
     mut record: Record,
-) -> Result<(E, Delivery), ApiError> {
+) -> Result<(E, Delivery, Vec<String>), ApiError> {
     let Some(in_flight) = state.shutdown().enter() else {
         let error = ApiError::shutting_down();
         record.fail(&error);
@@ -102,8 +117,16 @@ async fn accept<E: Endpoint>(
     record.hold(in_flight);
     let read = async {
         let body = body::read(request, state).await?;
-        admit(state, body, |body, backend| {
-            E::read(&JsonBody::new(body)?, backend)
+        let rejects = state.settings().reject_unknown_fields;
+        admit(state, body, move |body, backend| {
+            let body = JsonBody::new(body)?;
+            let (endpoint, generation) = E::read(&body, backend)?;
+            let names = E::fields();
+            let unknown = match names.as_slice() {
+                [] => Vec::new(),
+                names => promises::unknown(&body, names, rejects)?,
+            };
+            Ok(((endpoint, unknown), generation))
         })
         .await
     };
@@ -111,7 +134,19 @@ async fn accept<E: Endpoint>(
         admitted = read => admitted,
         () = state.shutdown().reached(Phase::Ending) => Err(ApiError::shutting_down()),
     };
-    let (endpoint, admitted) = admitted.inspect_err(|error| record.fail(error))?;
+    let ((endpoint, unknown), admitted) = admitted.inspect_err(|error| record.fail(error))?;
     let delivery = submit(state, backend, E::ID_PREFIX, admitted, record)?;
-    Ok((endpoint, delivery))
+    Ok((endpoint, delivery, unknown))
+}
+
+/// Names the fields that were ignored in the header of the answer and in the log.
+fn name_ignored(unknown: &[String], response: &mut Response) {
+    let names = promises::header(unknown);
+    if let Some(value) = HeaderValue::from_str(&names)
+        .ok()
+        .filter(|_| !names.is_empty())
+    {
+        tracing::debug!(fields = names, "unknown fields");
+        response.headers_mut().insert(IGNORED, value);
+    }
 }

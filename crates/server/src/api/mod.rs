@@ -6,10 +6,12 @@ pub mod endpoint;
 pub mod fields;
 mod health;
 mod loads;
+mod messages;
 mod metrics;
 mod models;
 mod openai;
 mod playground;
+mod responses;
 mod tokens;
 mod trace;
 
@@ -17,7 +19,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{ALLOW, CONNECTION};
 use axum::http::{HeaderValue, StatusCode, Uri};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -26,6 +28,8 @@ use tower_http::cors::{AllowHeaders, CorsLayer};
 use self::chat::Chat;
 use self::completions::Completions;
 use self::endpoint::Route;
+use self::messages::{Messages, envelope};
+use self::responses::Responses;
 use self::trace::Trace;
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::http::shutdown::Phase;
@@ -36,10 +40,12 @@ const READ: &str = "GET, HEAD, OPTIONS";
 const WRITE: &str = "POST, OPTIONS";
 
 /// The endpoints that generate.
-fn generating() -> [Route; 3] {
+fn generating() -> [Route; 5] {
     [
         Route::of::<Completions>(),
         Route::of::<Chat>(),
+        Route::of::<Responses>(),
+        Route::of::<Messages>(),
         Route::of::<Trace>(),
     ]
 }
@@ -73,6 +79,7 @@ pub fn router_with(state: AppState, more: impl IntoIterator<Item = Route>) -> Ro
         }))
         .layer(from_fn_with_state(state.clone(), origin::check))
         .layer(from_fn_with_state(state.clone(), close_after_signal))
+        .layer(from_fn(envelope::shape))
         .layer(from_fn_with_state(state.clone(), request_id::attach))
         .with_state(state)
 }
@@ -85,6 +92,10 @@ fn keyed(state: &AppState, generating: Vec<Route>) -> Router<AppState> {
     routes
         .route("/v1/models", only(get(models::list), READ))
         .route("/v1/models/{*id}", only(get(models::one), READ))
+        .route(
+            "/v1/messages/count_tokens",
+            only(post(messages::count_tokens), WRITE),
+        )
         .route("/tokenize", only(post(tokens::tokenize), WRITE))
         .route("/detokenize", only(post(tokens::detokenize), WRITE))
         .route("/tokenizer_info", only(get(tokens::info), READ))

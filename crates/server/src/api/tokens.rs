@@ -5,6 +5,7 @@ use axum::extract::{Request, State};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use step::TokenId;
+use text::Conversation;
 
 use super::fields::body::JsonBody;
 use super::fields::messages::{self, Messages};
@@ -65,7 +66,11 @@ pub async fn tokenize(
                 let MessagesField { messages } = body.read()?;
                 let chat = messages::chat(messages.0)?;
                 check_model(model, backend)?;
-                encode::chat(tokenizer, limits, &chat)?
+                encode::chat(
+                    tokenizer,
+                    limits,
+                    (&Conversation::new(chat), backend.tool_format()),
+                )?
             }
             PromptKind::Prompt => {
                 let PromptField { prompt } = body.read()?;
@@ -112,7 +117,7 @@ pub async fn info(State(state): State<AppState>) -> Result<Json<Value>, ApiError
 }
 
 /// Reads the body and runs `work` on it, off the async threads.
-async fn with_body<T: Send + 'static>(
+pub(super) async fn with_body<T: Send + 'static>(
     state: &AppState,
     request: Request,
     work: impl FnOnce(&Backend, &JsonBody<'_>) -> Result<T, ApiError> + Send + 'static,

@@ -18,9 +18,9 @@ use super::fields::prompt::PromptKind;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::http::sse;
+use crate::pipeline::assemble::reason_name;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::generation::Generation;
-use crate::pipeline::record::reason_name;
 
 /// The endpoint. Its body is that of a chat or of a completion, for one sequence.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,10 @@ pub struct Trace;
 impl Endpoint for Trace {
     const PATH: &'static str = "/v1/diffusion/trace";
     const ID_PREFIX: &'static str = "trace";
+
+    fn fields() -> Vec<&'static str> {
+        [Chat::fields(), Completions::fields()].concat()
+    }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
         let generation = match PromptKind::of(body)? {

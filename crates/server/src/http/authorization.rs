@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderMap, Method};
+use axum::http::{HeaderMap, HeaderName, Method};
 use axum::middleware::Next;
 use axum::response::Response;
 
 use super::refusal::refuse;
 use crate::error::{ApiError, ErrorCode};
 use crate::state::AppState;
+
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// The name of a request's API key, in its extensions.
 #[derive(Clone, Debug)]
@@ -23,7 +25,12 @@ pub async fn check(State(state): State<AppState>, mut request: Request, next: Ne
     if keys.is_empty() || request.method() == Method::OPTIONS {
         return next.run(request).await;
     }
-    match bearer(request.headers()).and_then(|key| keys.name_of(key)) {
+    let headers = request.headers();
+    let key = match headers.contains_key(AUTHORIZATION) {
+        true => bearer(headers),
+        false => api_key(headers),
+    };
+    match key.and_then(|key| keys.name_of(key)) {
         Some(name) => {
             let name = KeyName(Arc::from(name));
             request.extensions_mut().insert(name);
@@ -34,6 +41,15 @@ pub async fn check(State(state): State<AppState>, mut request: Request, next: Ne
             let error = ApiError::new(ErrorCode::InvalidApiKey, message);
             refuse(&state, &request, error, "no valid API key")
         }
+    }
+}
+
+/// The key of `x-api-key: KEY`, Anthropic's form, if the request has exactly one such header.
+fn api_key(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut values = headers.get_all(API_KEY).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => Some(value.as_bytes().trim_ascii()),
+        _ => None,
     }
 }
 

@@ -15,6 +15,11 @@ const MAX_LEN: usize = 128;
 pub struct RequestId(HeaderValue);
 
 impl RequestId {
+    /// The id as a header.
+    pub fn value(&self) -> HeaderValue {
+        self.0.clone()
+    }
+
     /// The id as text.
     pub fn as_str(&self) -> &str {
         self.0

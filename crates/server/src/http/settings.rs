@@ -44,6 +44,8 @@ pub struct Settings {
     pub local_only: bool,
     /// Whether the playground is served at `/`.
     pub playground: bool,
+    /// Whether unknown fields of a request get 400; otherwise the answer's header names them.
+    pub reject_unknown_fields: bool,
 }
 
 impl Default for Settings {
@@ -66,6 +68,7 @@ impl Default for Settings {
             keys: ApiKeys::default(),
             local_only: false,
             playground: true,
+            reject_unknown_fields: false,
         }
     }
 }

@@ -5,6 +5,7 @@ use step::TokenId;
 use text::TextStream;
 
 use crate::pipeline::logprobs::{ScoredToken, Scorer};
+use crate::pipeline::parts::Part;
 
 /// What some events add to a choice. The joined deltas of a choice are its whole answer.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,6 +14,12 @@ pub struct Delta {
     pub index: usize,
     /// New text; text that is held back comes with a later delta.
     pub text: String,
+    /// The parts that the text completes, where answers have parts.
+    pub parts: Option<Vec<Part>>,
+    /// The stop string that ended the choice, by its place in the request; with the finish reason.
+    pub stop_string: Option<usize>,
+    /// Whether the choice called a function; known with the finish reason.
+    pub called: bool,
     /// Ids of the tokens delivered.
     pub token_ids: Vec<TokenId>,
     /// The same tokens with their log-probabilities, if requested.
@@ -31,6 +38,11 @@ impl Delta {
     /// Appends what a client sees of `next`, a later delta of the same choice.
     pub fn join(&mut self, next: Self) {
         self.text.push_str(&next.text);
+        if let Some(parts) = next.parts {
+            self.parts.get_or_insert_default().extend(parts);
+        }
+        self.called |= next.called;
+        self.stop_string = self.stop_string.or(next.stop_string);
         self.token_ids.extend(next.token_ids);
         self.scored.extend(next.scored);
         self.finish = self.finish.or(next.finish);
@@ -38,12 +50,41 @@ impl Delta {
 
     /// Whether it has anything that a client sees.
     pub fn is_visible(&self) -> bool {
-        !self.text.is_empty() || self.finish.is_some()
+        let has_text = match &self.parts {
+            Some(parts) => !parts.is_empty(),
+            None => !self.text.is_empty(),
+        };
+        has_text || self.finish.is_some()
+    }
+
+    /// Its parts; an answer without parts is text.
+    pub fn said(&self) -> Vec<Part> {
+        match &self.parts {
+            Some(parts) => parts.clone(),
+            None if self.text.is_empty() => Vec::new(),
+            None => vec![Part::Text(self.text.clone())],
+        }
+    }
+
+    /// The API's name of its finish reason.
+    pub fn finish_name(&self) -> Option<&'static str> {
+        self.finish.map(|reason| match reason {
+            FinishReason::Stop if self.called => "tool_calls",
+            reason => reason_name(reason),
+        })
     }
 
     /// Whether it has anything that a reader or the record needs now.
     pub fn is_news(&self) -> bool {
         self.started || self.is_visible() || self.stats.is_some() || !self.steps.is_empty()
+    }
+}
+
+/// The API's name of `reason`.
+pub fn reason_name(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Stop => "stop",
+        FinishReason::Length => "length",
     }
 }
 
@@ -156,7 +197,8 @@ impl ChoiceAssembler {
                 .extend(scorer.push(&tokens[..fresh], logprobs));
         }
         self.deliver(&piece.text, delta);
-        if piece.stopped {
+        delta.stop_string = delta.stop_string.or(piece.stop);
+        if piece.stopped() {
             self.end(FinishReason::Stop, delta);
         }
     }
@@ -169,8 +211,9 @@ impl ChoiceAssembler {
         self.held_scored.truncate(self.held.len());
         self.used = piece.tokens_used;
         self.deliver(&piece.text, delta);
+        delta.stop_string = delta.stop_string.or(piece.stop);
         self.end(
-            if piece.stopped {
+            if piece.stopped() {
                 FinishReason::Stop
             } else {
                 reason

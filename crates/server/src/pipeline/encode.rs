@@ -1,10 +1,11 @@
 //! From the prompts of a request to token ids, within the model's context.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use engine::Limits;
 use step::TokenId;
-use text::{Message, TextError, Tokenizer};
+use text::{Conversation, Message, TextError, Tokenizer, ToolFormat, plain_conversation};
 
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::pipeline::code::is_code_shaped;
@@ -32,6 +33,8 @@ pub struct Prompt {
     pub echo: String,
     /// Whether it asks for code.
     pub code: bool,
+    /// Whether its answers begin inside of reasoning.
+    pub reasoning: bool,
     /// Budget of its choices.
     pub max_tokens: u32,
 }
@@ -69,11 +72,6 @@ pub(crate) fn prompts(
             .truncate
             .map_or(0, |kept| ids.len().saturating_sub(kept))
     };
-    let specials = request.text.detokenizer();
-    let text_of = |ids: &[TokenId]| {
-        let mut detokenizer = tokenizer.detokenizer(specials);
-        detokenizer.push(ids) + &detokenizer.finish()
-    };
     let suffix = suffix(tokenizer, request, &room)?;
     let code_suffix = request.suffix.as_deref().is_some_and(is_code_shaped);
     let mut prompts = Vec::with_capacity(request.input.prompts());
@@ -81,8 +79,13 @@ pub(crate) fn prompts(
         let cut = surplus(&ids);
         ids.drain(..cut);
         let max_tokens = budget(request, (ids.len(), suffix.len()), limits)?;
-        let text = text.filter(|_| cut == 0).unwrap_or_else(|| text_of(&ids));
+        let text = text
+            .filter(|_| cut == 0)
+            .unwrap_or_else(|| text_of(tokenizer, request, &ids));
         let code = code_suffix || is_code_shaped(&text);
+        let reasoning = request
+            .reasoning
+            .is_some_and(|format| format.is_open(&text));
         let echo = if request.text.echo {
             text
         } else {
@@ -93,6 +96,7 @@ pub(crate) fn prompts(
             suffix: Arc::clone(&suffix),
             echo,
             code,
+            reasoning,
             max_tokens,
         });
         Ok::<_, ApiError>(())
@@ -112,23 +116,29 @@ pub(crate) fn prompts(
                 push(ids.clone(), None)?;
             }
         }
-        Input::Chat(messages) => {
-            let text = conversation(tokenizer, request, messages)?;
+        Input::Chat(chat) => {
+            let text = conversation(tokenizer, request, chat)?;
             push(encode(&text, false)?, Some(text))?;
         }
     }
     Ok(prompts)
 }
 
+/// The text of `ids`, with special tokens if the answer shows them.
+fn text_of(tokenizer: &Tokenizer, request: &Generation, ids: &[TokenId]) -> String {
+    let mut detokenizer = tokenizer.detokenizer(request.text.detokenizer());
+    detokenizer.push(ids) + &detokenizer.finish()
+}
+
 /// The text of a chat, open at its end if its last message is continued.
 fn conversation(
     tokenizer: &Tokenizer,
     request: &Generation,
-    messages: &[Message],
+    chat: &Conversation,
 ) -> Result<String, ApiError> {
     let text = match request.continued {
-        true => open_chat_text(tokenizer, messages),
-        false => chat_text(tokenizer, messages),
+        true => open_chat_text(tokenizer, chat, request.calls),
+        false => chat_text(tokenizer, chat, request.calls),
     };
     text.map_err(|error| encode_fault(error, request.names.prompt))
 }
@@ -170,10 +180,10 @@ pub fn text(
 pub fn chat(
     tokenizer: &Tokenizer,
     limits: Limits,
-    messages: &[Message],
+    (chat, calls): (&Conversation, ToolFormat),
 ) -> Result<Vec<TokenId>, ApiError> {
     let fault = |error| encode_fault(error, "messages");
-    let text = chat_text(tokenizer, messages).map_err(fault)?;
+    let text = chat_text(tokenizer, chat, calls).map_err(fault)?;
     Room::new(tokenizer, limits).check(&text, "messages", true)?;
     tokenizer.encode(&text, false).map_err(fault)
 }
@@ -221,21 +231,47 @@ impl Room {
 }
 
 /// A chat in the model's template, up to the opening of the assistant's turn.
-fn chat_text(tokenizer: &Tokenizer, messages: &[Message]) -> Result<String, TextError> {
-    tokenizer.chat_template()?.render(messages, true)
+fn chat_text(
+    tokenizer: &Tokenizer,
+    chat: &Conversation,
+    calls: ToolFormat,
+) -> Result<String, TextError> {
+    let chat = fitting(tokenizer, chat, calls)?;
+    tokenizer.chat_template()?.render_conversation(&chat, true)
+}
+
+/// A chat as the model's template can show it.
+fn fitting<'a>(
+    tokenizer: &Tokenizer,
+    chat: &'a Conversation,
+    calls: ToolFormat,
+) -> Result<Cow<'a, Conversation>, TextError> {
+    let has_calls = |message: &Message| message.role == "tool" || !message.calls.is_empty();
+    let needs_tools = !chat.tools.is_empty() || chat.messages.iter().any(has_calls);
+    Ok(
+        match needs_tools && !tokenizer.chat_template()?.has_tools() {
+            true => Cow::Owned(plain_conversation(chat, calls)),
+            false => Cow::Borrowed(chat),
+        },
+    )
 }
 
 /// A chat whose final message stays open: without the template's text after that message.
-fn open_chat_text(tokenizer: &Tokenizer, messages: &[Message]) -> Result<String, TextError> {
+fn open_chat_text(
+    tokenizer: &Tokenizer,
+    chat: &Conversation,
+    calls: ToolFormat,
+) -> Result<String, TextError> {
     // A private-use character that no template contains.
     const MARK: &str = "\u{F8FF}mark\u{F8FF}";
     let template = tokenizer.chat_template()?;
-    let mut marked = messages.to_vec();
-    if let Some(last) = marked.last_mut() {
+    let chat = fitting(tokenizer, chat, calls)?;
+    let mut marked = Conversation::clone(&chat);
+    if let Some(last) = marked.messages.last_mut() {
         MARK.clone_into(&mut last.content);
     }
-    let marked = template.render(&marked, false)?;
-    let text = template.render(messages, false)?;
+    let marked = template.render_conversation(&marked, false)?;
+    let text = template.render_conversation(&chat, false)?;
     let open = marked
         .rsplit_once(MARK)
         .and_then(|(_, closing)| text.strip_suffix(closing));

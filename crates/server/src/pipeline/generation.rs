@@ -3,7 +3,7 @@
 use engine::Penalties;
 use engine::decoding::Decoding;
 use step::{Bias, TokenId};
-use text::{GrammarSpec, Message, SpecialTokens};
+use text::{Conversation, GrammarSpec, ReasoningFormat, SpecialTokens, ToolFormat};
 
 /// One generation request, checked field by field; nothing is encoded yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +34,12 @@ pub struct Generation {
     pub penalties: Penalties,
     /// The grammar of every choice.
     pub structured: Option<Structured>,
+    /// How the model writes calls, in a chat's history and in answers.
+    pub calls: ToolFormat,
+    /// Whether calls are read from the answers.
+    pub reads_calls: bool,
+    /// How reasoning is read from the answers.
+    pub reasoning: Option<ReasoningFormat>,
     /// What ends a choice before its budget.
     pub stops: Stops,
     /// What the text of a choice shows.
@@ -74,6 +80,9 @@ impl Generation {
             biases: Vec::new(),
             penalties: Penalties::default(),
             structured: None,
+            calls: ToolFormat::Hermes,
+            reads_calls: false,
+            reasoning: None,
             stops: Stops::default(),
             text: TextFields::default(),
             logprobs: None,
@@ -93,7 +102,7 @@ pub enum Input {
     /// Token ids.
     Ids(Vec<Vec<TokenId>>),
     /// One chat.
-    Chat(Vec<Message>),
+    Chat(Conversation),
 }
 
 impl Input {
@@ -170,4 +179,17 @@ pub struct Structured {
     pub field: &'static str,
     /// The grammar.
     pub spec: GrammarSpec,
+    /// The request fields of its parts, of the schemas of tools in their order.
+    pub parts: Vec<String>,
+}
+
+impl Structured {
+    /// A grammar without parts.
+    pub fn new(field: &'static str, spec: GrammarSpec) -> Self {
+        Self {
+            field,
+            spec,
+            parts: Vec::new(),
+        }
+    }
 }

@@ -8,7 +8,7 @@ use engine::{ClientId, FinishReason};
 use crate::error::ApiError;
 use crate::http::shutdown::InFlight;
 use crate::metrics::{Metrics, Outcome, Success};
-use crate::pipeline::assemble::Delta;
+use crate::pipeline::assemble::{Delta, reason_name};
 use crate::pipeline::spans::Spans;
 use crate::pipeline::usage::Usage;
 
@@ -189,14 +189,6 @@ impl Drop for Record {
             let _entered = self.spans.request().enter();
             tracing::info!(disconnected = true, e2e_ms, "cancelled");
         }
-    }
-}
-
-/// The API's name of `reason`.
-pub fn reason_name(reason: FinishReason) -> &'static str {
-    match reason {
-        FinishReason::Stop => "stop",
-        FinishReason::Length => "length",
     }
 }
 

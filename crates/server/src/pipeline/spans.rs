@@ -11,7 +11,8 @@ use tracing::{Span, field};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::metrics::{Outcome, Success};
-use crate::pipeline::record::{Caller, reason_name};
+use crate::pipeline::assemble::reason_name;
+use crate::pipeline::record::Caller;
 use crate::pipeline::usage::Usage;
 
 /// The spans of one request.

@@ -5,13 +5,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::{EventStream, Refusal, SubmitError};
 use step::{Bias, Sampling, TokenId};
-use text::{StreamOptions, TextStream};
+use text::{CallStream, ReasoningStream, StreamOptions, TextStream};
 
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::http::shutdown::Phase;
 use crate::pipeline::admit::Admitted;
-use crate::pipeline::assemble::ChoiceAssembler;
+use crate::pipeline::assemble::{ChoiceAssembler, Delta};
 use crate::pipeline::choice::Choice;
 use crate::pipeline::deliver::{Answer, Delivery};
 use crate::pipeline::encode::Prompt;
@@ -19,6 +19,7 @@ use crate::pipeline::generation::Generation;
 use crate::pipeline::ids::choice_seed;
 use crate::pipeline::lanes::Lanes;
 use crate::pipeline::logprobs::Scorer;
+use crate::pipeline::parts::Splitter;
 use crate::pipeline::record::Record;
 use crate::pipeline::usage::UsageSum;
 use crate::state::AppState;
@@ -56,6 +57,8 @@ pub fn submit(
         .inspect_err(|error| record.fail(error))?;
     record.accepted(streams.len());
     let choices = choices(state, backend, &admitted, streams);
+    let splitters = splitters(state, &admitted);
+    let held = vec![Delta::default(); splitters.len()];
     let prompt_tokens = admitted.prompts.iter().map(Prompt::tokens).sum();
     let usage = UsageSum::new(generation.decoding.label.clone(), seed, prompt_tokens);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -80,6 +83,8 @@ pub fn submit(
         answer,
         choices: choices.into_iter().collect(),
         lanes,
+        splitters,
+        held,
         usage,
         record,
         ending: Box::pin(state.shutdown().reached(Phase::Ending)),
@@ -108,6 +113,7 @@ fn choices(
     let generation = &admitted.generation;
     let options = StreamOptions {
         skip_special_tokens: !generation.text.special_tokens,
+        shown: shown(backend, generation).into(),
         stop: generation.stops.strings.clone(),
         include_stop_str_in_output: generation.text.stop_string,
         min_tokens: generation.stops.min_tokens as usize,
@@ -126,6 +132,37 @@ fn choices(
         Choice::new(events, assembler, waiting)
     };
     streams.into_iter().enumerate().map(choice).collect()
+}
+
+/// The special tokens that the text shows in any case: marks of calls and of reasoning.
+fn shown(backend: &Backend, generation: &Generation) -> Vec<TokenId> {
+    let mut shown = Vec::new();
+    if generation.reads_calls {
+        shown.extend(generation.calls.special_tokens(&backend.tokenizer));
+    }
+    if let Some(reasoning) = generation.reasoning {
+        shown.extend(reasoning.special_tokens(&backend.tokenizer));
+    }
+    shown
+}
+
+/// One splitter per sequence, if the answers have parts.
+fn splitters(state: &AppState, admitted: &Admitted) -> Vec<Splitter> {
+    let generation = &admitted.generation;
+    if !generation.reads_calls && generation.reasoning.is_none() {
+        return Vec::new();
+    }
+    let splitter = |prompt: &Prompt| {
+        let reasoning = generation.reasoning;
+        let reasoning = reasoning.map(|_| ReasoningStream::new(prompt.reasoning));
+        let calls = generation
+            .reads_calls
+            .then(|| CallStream::new(generation.calls));
+        Splitter::new(reasoning, calls, state.ids().next())
+    };
+    let prompts = admitted.prompts.iter();
+    let sequences = prompts.flat_map(|prompt| (0..generation.best_of).map(move |_| prompt));
+    sequences.map(splitter).collect()
 }
 
 /// The log-probabilities that the engine computes: those of the request, and those that rank its

@@ -243,7 +243,7 @@ async fn values_are_in_range() {
     let cases = [
         (json!({"messages": []}), "messages"),
         (
-            json!({"messages": [{"role": "tool", "content": "x"}]}),
+            json!({"messages": [{"role": "function", "content": "x"}]}),
             "messages[0].role",
         ),
         (

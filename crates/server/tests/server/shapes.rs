@@ -313,7 +313,7 @@ async fn neutral_values_pass_and_change_nothing() {
         "presence_penalty": 0.0, "repetition_penalty": 1.0, "best_of": 1, "priority": 0,
         "truncate_prompt_tokens": null, "response_format": {"type": "text"}, "tools": [],
         "tool_choice": "auto", "suffix": null, "stop": null, "user": "u", "metadata": {"a": [1]},
-        "store": true, "stream": false, "top_k": -1, "top_p": 1, "min_p": 0, "diffusion": {}});
+        "store": false, "stream": false, "top_k": -1, "top_p": 1, "min_p": 0, "diffusion": {}});
     let answer = server.complete(neutral).await;
     assert_eq!(answer["choices"], plain["choices"]);
 }

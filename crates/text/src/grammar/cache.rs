@@ -41,9 +41,20 @@ pub(super) fn key(spec: &GrammarSpec) -> Key {
     match spec {
         GrammarSpec::JsonObject => Key(0, String::new()),
         GrammarSpec::JsonSchema(schema) => Key(1, schema.to_string()),
+        GrammarSpec::ClosedJsonSchema(schema) => Key(6, schema.to_string()),
         GrammarSpec::Regex(source) => Key(2, source.clone()),
         GrammarSpec::Lark(source) => Key(3, source.clone()),
         GrammarSpec::Choice(texts) => Key(4, serde_json::json!(texts).to_string()),
+        GrammarSpec::Tools(tools) => {
+            let functions = tools.tools.iter();
+            let functions = functions.map(|tool| (&tool.name, &tool.parameters));
+            let functions: Vec<_> = functions.collect();
+            let kind = format!("{:?} {:?} {}", tools.format, tools.mode, tools.parallel);
+            Key(
+                5,
+                serde_json::json!([kind, functions, tools.answer]).to_string(),
+            )
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use llguidance::api::ParserLimits;
 use serde_json::{Number, Value};
 
-use super::{GrammarError, GrammarSpec};
+use super::{GrammarError, GrammarSpec, ToolGrammar};
 
 /// Maximum bytes of a regex, of a Lark grammar, or of all choices together.
 const SOURCE_BYTES: usize = 64 * 1024;
@@ -20,6 +20,8 @@ const DEPTH: usize = 128;
 const SCHEMA_VALUES: usize = 20_000;
 /// Maximum members of one object and items of one list of a schema, and texts of a choice.
 const CHILDREN: usize = 1_000;
+/// Maximum functions of an answer that calls.
+const FUNCTIONS: usize = 128;
 /// Maximum number of distinct references in a schema.
 const REFERENCES: usize = 1_000;
 /// Maximum common multiple of all `multipleOf` values of a schema, in units of their last
@@ -62,10 +64,11 @@ impl GrammarSpec {
     pub(super) fn error(&self, reason: &str) -> GrammarError {
         let what = match self {
             Self::JsonObject => "JSON objects",
-            Self::JsonSchema(_) => "the JSON schema",
+            Self::JsonSchema(_) | Self::ClosedJsonSchema(_) => "the JSON schema",
             Self::Regex(_) => "the regex",
             Self::Lark(_) => "the Lark grammar",
             Self::Choice(_) => "the choice",
+            Self::Tools(_) => "the tools",
         };
         let mut line = format!("{what} cannot be followed: {reason}");
         if let Some((cut, _)) = line.char_indices().nth(MESSAGE_CHARS - 3) {
@@ -92,9 +95,12 @@ pub(super) fn one_line(error: &dyn Display) -> String {
 pub(super) fn check_size(spec: &GrammarSpec) -> Result<(), GrammarError> {
     let checked = match spec {
         GrammarSpec::JsonObject => Ok(()),
-        GrammarSpec::JsonSchema(schema) => check_shape(schema),
+        GrammarSpec::JsonSchema(schema) | GrammarSpec::ClosedJsonSchema(schema) => {
+            check_shape(schema).map(|_| ())
+        }
         GrammarSpec::Regex(source) | GrammarSpec::Lark(source) => check_source(source),
         GrammarSpec::Choice(choices) => check_choices(choices),
+        GrammarSpec::Tools(tools) => check_tools(tools),
     };
     checked.map_err(|reason| spec.error(&reason))
 }
@@ -103,13 +109,16 @@ pub(super) fn check_size(spec: &GrammarSpec) -> Result<(), GrammarError> {
 pub(super) fn check(spec: &GrammarSpec) -> Result<(), GrammarError> {
     let checked = match spec {
         GrammarSpec::JsonObject => Ok(()),
-        GrammarSpec::JsonSchema(schema) => check_schema(schema),
+        GrammarSpec::JsonSchema(schema) | GrammarSpec::ClosedJsonSchema(schema) => {
+            check_schema(schema)
+        }
         GrammarSpec::Regex(source) => check_classes(source, has_flag(source, "(?")),
         GrammarSpec::Lark(source) => {
             let insensitive = has_flag(source, "(?") || has_flag(source, "/");
             check_classes(source, insensitive).and_then(|()| check_embedded(source))
         }
         GrammarSpec::Choice(_) => Ok(()),
+        GrammarSpec::Tools(tools) => schemas(tools).try_for_each(check_schema),
     };
     checked.map_err(|reason| spec.error(&reason))
 }
@@ -118,6 +127,25 @@ fn check_choices(choices: &[String]) -> Result<(), String> {
     let bytes = choices.iter().map(String::len).sum();
     at_most("bytes", bytes, SOURCE_BYTES)?;
     at_most("texts", choices.len(), CHILDREN)
+}
+
+/// Checks the sizes of all schemas, each and together.
+fn check_tools(tools: &ToolGrammar) -> Result<(), String> {
+    at_most("functions", tools.tools.len(), FUNCTIONS)?;
+    let (mut values, mut bytes) = (0, 0);
+    for schema in schemas(tools) {
+        let (more_values, more_bytes) = check_shape(schema)?;
+        values += more_values;
+        bytes += more_bytes;
+        at_most("values in all schemas", values, SCHEMA_VALUES)?;
+        at_most("bytes in all schemas", bytes, SCHEMA_BYTES)?;
+    }
+    Ok(())
+}
+
+fn schemas(tools: &ToolGrammar) -> impl Iterator<Item = &Value> {
+    let parameters = tools.tools.iter().map(|tool| &tool.parameters);
+    parameters.chain(&tools.answer)
 }
 
 fn check_source(source: &str) -> Result<(), String> {
@@ -135,7 +163,8 @@ fn check_embedded(source: &str) -> Result<(), String> {
         let text = &source[at + name.len()..];
         let mut schemas = serde_json::Deserializer::from_str(text).into_iter::<Value>();
         if let Some(Ok(schema)) = schemas.next() {
-            check_shape(&schema).and_then(|()| check_schema(&schema))?;
+            check_shape(&schema)?;
+            check_schema(&schema)?;
         }
     }
     Ok(())
@@ -186,8 +215,9 @@ fn depth(source: &str) -> usize {
     })
 }
 
-/// Checks the size of a schema without recursion, because it may be nested to any depth.
-fn check_shape(schema: &Value) -> Result<(), String> {
+/// Checks the size of a schema without recursion, because it may be nested to any depth. Returns its
+/// values and its bytes.
+fn check_shape(schema: &Value) -> Result<(usize, usize), String> {
     let mut values = 0;
     let mut references = HashSet::new();
     let mut multiples = Vec::new();
@@ -223,7 +253,9 @@ fn check_shape(schema: &Value) -> Result<(), String> {
         }
     }
     check_multiples(&multiples)?;
-    at_most("bytes", schema.to_string().len(), SCHEMA_BYTES)
+    let bytes = schema.to_string().len();
+    at_most("bytes", bytes, SCHEMA_BYTES)?;
+    Ok((values, bytes))
 }
 
 /// Checks the work of a schema within the limits of [`check_shape`].

@@ -1,11 +1,14 @@
 //! Structured output: compiles a specification into a constraint on tokens.
 
 mod cache;
+mod closed;
 mod constraint;
+mod gemma;
 mod limits;
 mod schema;
 mod source;
 mod table;
+mod tools;
 mod work;
 
 use std::sync::Arc;
@@ -16,11 +19,12 @@ use llguidance::toktrie::TokEnv;
 use llguidance::{Matcher, ParserFactory, TokenParser};
 use serde_json::Value;
 
-use crate::{TextError, Tokenizer};
+use crate::{TextError, TokenId, Tokenizer};
 use cache::Cache;
 use constraint::GrammarConstraint;
 use limits::{STACK_BYTES, check, one_line, parser_limits};
 use table::TokenTable;
+pub use tools::{Tool, ToolGrammar, ToolUse};
 
 /// The specification of a structured output.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +34,9 @@ pub enum GrammarSpec {
     /// JSON that conforms to this schema, at most 1 MiB. `$ref` must point into the schema
     /// itself. A known but unsupported keyword is an error; an unknown keyword is ignored.
     JsonSchema(Value),
+    /// [`Self::JsonSchema`], where objects that name their members have no others, unless the
+    /// schema says so or joins them with other schemas.
+    ClosedJsonSchema(Value),
     /// A text that this regex matches completely; syntax of the crate `regex`, at most 64 KiB.
     /// `^` at the start and `$` at the end have no effect.
     Regex(String),
@@ -37,6 +44,8 @@ pub enum GrammarSpec {
     Lark(String),
     /// One of these texts, at most 64 KiB in total.
     Choice(Vec<String>),
+    /// Free text, calls of functions, or both.
+    Tools(ToolGrammar),
 }
 
 /// A refused specification: one line of at most 300 characters for the client that sent it.
@@ -79,7 +88,19 @@ impl Grammars {
     /// If the bytes of a token depend on its neighbours (WordPiece, stages after byte-fallback,
     /// blanks stripped at the end, no decoder), or the vocabulary has 2^24 ids or 4 MB or more.
     pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: u32) -> Result<Self, TextError> {
-        let table = Arc::new(TokenTable::new(tokenizer, vocab_size)?);
+        Self::with_special_tokens(tokenizer, vocab_size, &[])
+    }
+
+    /// [`Self::new`], where the special tokens `shown` stand for their texts: marks of calls.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_special_tokens(
+        tokenizer: Arc<Tokenizer>,
+        vocab_size: u32,
+        shown: &[TokenId],
+    ) -> Result<Self, TextError> {
+        let table = Arc::new(TokenTable::new(tokenizer, vocab_size, shown)?);
         let env: TokEnv = Arc::new(table::Env(Arc::clone(&table)));
         let slices = llguidance::earley::SlicedBiasComputer::general_slices();
         let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)

@@ -4,13 +4,19 @@ use llguidance::JsonCompileOptions;
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Value, json};
 
-use super::{GrammarError, GrammarSpec};
+use super::closed::close_objects;
+use super::{GrammarError, GrammarSpec, tools};
 
 /// The compiler input for `spec`.
 pub(super) fn grammar(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarError> {
     match spec {
         GrammarSpec::JsonObject => Ok(json_grammar(json!({"type": "object"}))),
-        GrammarSpec::JsonSchema(schema) => match schema {
+        GrammarSpec::ClosedJsonSchema(schema @ Value::Object(_)) => {
+            let mut schema = schema.clone();
+            close_objects(&mut schema);
+            Ok(json_grammar(schema))
+        }
+        GrammarSpec::JsonSchema(schema) | GrammarSpec::ClosedJsonSchema(schema) => match schema {
             Value::Object(_) => Ok(json_grammar(schema.clone())),
             Value::Bool(true) => Ok(json_grammar(json!({}))),
             Value::Bool(false) => Err(spec.error("the schema false allows no value")),
@@ -31,12 +37,21 @@ pub(super) fn grammar(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarErro
             let source = format!("start: TEXT\nTEXT: {}", texts.join(" | "));
             Ok(TopLevelGrammar::from_lark(source))
         }
+        GrammarSpec::Tools(grammar) => {
+            let source = tools::source(grammar).map_err(|reason| spec.error(&reason))?;
+            Ok(TopLevelGrammar::from_lark(source))
+        }
     }
 }
 
 /// The grammar of a schema. Separators are regexes; no other white space is allowed. Compiler
 /// settings inside the schema are overwritten.
-fn json_grammar(mut schema: Value) -> TopLevelGrammar {
+fn json_grammar(schema: Value) -> TopLevelGrammar {
+    TopLevelGrammar::from_json_schema(json_schema(schema))
+}
+
+/// `schema` with the settings of the compiler.
+pub(super) fn json_schema(mut schema: Value) -> Value {
     let options = JsonCompileOptions {
         item_separator: ", ?".to_owned(),
         key_separator: ": ?".to_owned(),
@@ -44,7 +59,7 @@ fn json_grammar(mut schema: Value) -> TopLevelGrammar {
         ..JsonCompileOptions::default()
     };
     options.apply_to(&mut schema);
-    TopLevelGrammar::from_json_schema(schema)
+    schema
 }
 
 /// `regex` without `^` at the start and `$` at the end, which a full match implies. `None` if it
@@ -63,6 +78,6 @@ fn without_anchors(regex: &str) -> Option<&str> {
 
 /// `text` as a string literal of a Lark grammar: JSON, with U+007F escaped, which JSON does not
 /// escape.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }

@@ -32,7 +32,11 @@ pub(super) struct TokenTable {
 }
 
 impl TokenTable {
-    pub(super) fn new(tokenizer: Arc<Tokenizer>, vocab_size: u32) -> Result<Self, TextError> {
+    pub(super) fn new(
+        tokenizer: Arc<Tokenizer>,
+        vocab_size: u32,
+        shown: &[TokenId],
+    ) -> Result<Self, TextError> {
         if !tokenizer.vocabulary().decoder.bytes_are_fixed() {
             return Err(TextError::value(
                 "tokenizer.json",
@@ -52,7 +56,7 @@ impl TokenTable {
         }
         let words = as_index(vocab_size.div_ceil(32));
         let (mut usable, mut opening) = (vec![0; words], vec![0; words]);
-        let bytes = |id| usable_bytes(&tokenizer, id).unwrap_or_default();
+        let bytes = |id| usable_bytes(&tokenizer, id, shown).unwrap_or_default();
         let mut tokens: Vec<Vec<u8>> = (0..vocab_size).map(bytes).collect();
         for (id, _) in (0..).zip(&tokens).filter(|(_, bytes)| !bytes.is_empty()) {
             insert(&mut usable, id);
@@ -193,11 +197,11 @@ pub(super) fn contains(set: &[u32], id: TokenId) -> bool {
     word.is_some_and(|word| word >> (id % 32) & 1 == 1)
 }
 
-/// The bytes that `id` adds to a text, if a grammar may use it. Excluded are special tokens,
-/// tokens that end a text, and tokens with a byte 0xff, which UTF-8 never contains and the trie
+/// The bytes that `id` adds to a text, if a grammar may use it. Excluded are special tokens that
+/// are not `shown`, tokens that end a text, and tokens with a byte 0xff, which UTF-8 never contains and the trie
 /// uses as the marker of special tokens.
-fn usable_bytes(tokenizer: &Tokenizer, id: TokenId) -> Option<Vec<u8>> {
-    if tokenizer.is_special(id) || tokenizer.eos_ids().contains(&id) {
+fn usable_bytes(tokenizer: &Tokenizer, id: TokenId, shown: &[TokenId]) -> Option<Vec<u8>> {
+    if tokenizer.is_special(id) && !shown.contains(&id) || tokenizer.eos_ids().contains(&id) {
         return None;
     }
     let marker = TokTrie::SPECIAL_TOKEN_MARKER;

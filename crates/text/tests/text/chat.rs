@@ -9,6 +9,7 @@ fn message(role: &str, content: &str) -> Message {
     Message {
         role: role.to_owned(),
         content: content.to_owned(),
+        ..Message::default()
     }
 }
 

@@ -25,6 +25,7 @@ fn render(template: &str, content: &str) -> Result<String, TextError> {
     let message = Message {
         role: "user".to_owned(),
         content: content.to_owned(),
+        ..Message::default()
     };
     load(template).chat_template()?.render(&[message], true)
 }
@@ -133,6 +134,7 @@ fn long_chats_within_the_limits_are_rendered() {
     let message = |content: String| Message {
         role: "user".to_owned(),
         content,
+        ..Message::default()
     };
     let many: Vec<Message> = (0..2_001).map(|at| message(format!("text {at}"))).collect();
     let text = chat.render(&many, true).unwrap();

@@ -14,3 +14,4 @@ mod load;
 mod schema;
 mod stop;
 mod stream;
+mod tools;

@@ -35,7 +35,7 @@ fn check(
     let cut = run(tokenizer, options, &cut(ids, sizes));
     prop_assert_eq!(&whole.0, &cut.0);
     prop_assert_eq!(whole.1.tokens_used, cut.1.tokens_used);
-    prop_assert_eq!(whole.1.stopped, cut.1.stopped);
+    prop_assert_eq!(whole.1.stop, cut.1.stop);
     let mask = tokenizer.mask_id();
     let shown: Vec<u32> = ids.iter().copied().filter(|id| Some(*id) != mask).collect();
     let text = pair
@@ -48,12 +48,12 @@ fn check(
             &whole.0,
             &text[..hit.map_or(text.len(), |(start, _)| start)]
         );
-        prop_assert_eq!(whole.1.stopped, hit.is_some());
+        prop_assert_eq!(whole.1.stopped(), hit.is_some());
     } else {
         prop_assert!(text.starts_with(&whole.0));
-        prop_assert!(!whole.1.stopped || whole.1.tokens_used >= options.min_tokens);
+        prop_assert!(!whole.1.stopped() || whole.1.tokens_used >= options.min_tokens);
     }
-    if !whole.1.stopped {
+    if !whole.1.stopped() {
         prop_assert_eq!(whole.1.tokens_used, ids.len());
     }
     Ok(())
@@ -91,7 +91,7 @@ fn usage_counts_the_token_that_completes_a_stop_string() {
     };
     let (text, last) = run(tokenizer, &options, &[&ids]);
     assert_eq!(
-        (text.as_str(), last.tokens_used, last.stopped),
+        (text.as_str(), last.tokens_used, last.stopped()),
         ("one", second, true)
     );
     options.include_stop_str_in_output = true;
@@ -127,7 +127,7 @@ fn usage_ends_inside_a_run_of_fallback_bytes() {
         Piece {
             text: "a".into(),
             tokens_used: 5,
-            stopped: false
+            stop: None
         }
     );
     assert_eq!(
@@ -135,7 +135,7 @@ fn usage_ends_inside_a_run_of_fallback_bytes() {
         Piece {
             text: "b".into(),
             tokens_used: 4,
-            stopped: true
+            stop: Some(0)
         }
     );
     // A stop string may complete in text that was held back until the end.
@@ -146,7 +146,7 @@ fn usage_ends_inside_a_run_of_fallback_bytes() {
         Piece {
             text: "b".into(),
             tokens_used: 4,
-            stopped: true
+            stop: Some(0)
         }
     );
 }

@@ -16,7 +16,7 @@ use super::types::REQUIRED;
 use crate::error::{ApiError, ErrorCode, clip};
 
 /// Most values of a body, not counting the members of integer lists.
-const MAX_VALUES: usize = 1 << 18;
+pub(super) const MAX_VALUES: usize = 1 << 18;
 /// Most members of all integer lists of a body.
 const MAX_INTEGERS: usize = 1 << 21;
 

@@ -1,14 +1,18 @@
-//! `messages`: a chat of text messages.
+//! `messages`: a chat of text messages, of calls and of their answers.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use text::Message;
+use serde_json::{Map, Value};
+use text::{Message, PastCall};
 
-use super::body::required;
+use super::body::{MAX_VALUES, required};
+use super::tools::FunctionType;
 use super::types::{List, Object, Required, one_of};
-use crate::error::{ApiError, ErrorCode};
+use crate::error::{ApiError, ErrorCode, clip};
 
 /// `messages`.
 pub type Messages = List<Object<MessageFields>>;
@@ -18,31 +22,150 @@ pub type Messages = List<Object<MessageFields>>;
 pub struct MessageFields {
     role: Required<Role>,
     content: Option<Content>,
+    name: Option<String>,
+    reasoning_content: Option<String>,
+    tool_calls: Option<List<Object<CallFields>>>,
+    tool_call_id: Option<String>,
+}
+
+/// A call in the history.
+#[derive(Clone, Debug, Deserialize)]
+struct CallFields {
+    id: Required<String>,
+    #[serde(rename = "type")]
+    _type: Option<FunctionType>,
+    function: Required<Object<FunctionFields>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct FunctionFields {
+    name: Required<String>,
+    arguments: Required<String>,
 }
 
 /// The chat of `messages`, at least one.
 ///
 /// # Errors
-/// No message, or one of another role than the assistant's without content.
+/// No message, one of another role than the assistant's without content, a faulty call, or a
+/// message of a tool without its call.
 pub fn chat(messages: Messages) -> Result<Vec<Message>, ApiError> {
     if messages.0.is_empty() {
         let (code, rest) = (ErrorCode::InvalidValue, "must not be empty");
         return Err(ApiError::field(code, "messages", rest));
     }
+    let mut history = History::default();
     let message = |(index, Object(message)): (usize, Object<MessageFields>)| {
-        let Required(role) = message.role;
-        let content = match (message.content, role) {
-            (Some(Content(text)), _) => text,
-            (None, Role::Assistant) => String::new(),
-            (None, _) => return Err(required(&format!("messages[{index}].content"))),
-        };
-        Ok(Message {
-            role: role.template_name().to_owned(),
-            content,
-        })
+        let param = format!("messages[{index}]");
+        history.message(message, &param)
     };
     let messages = messages.0.into_iter().enumerate().map(message);
     messages.collect()
+}
+
+/// The calls of a history, for the messages that answer them.
+#[derive(Debug)]
+pub struct History {
+    /// The functions by the ids of their calls.
+    names: HashMap<String, String>,
+    /// Values that arguments may still have.
+    values: usize,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self {
+            names: HashMap::new(),
+            values: MAX_VALUES,
+        }
+    }
+}
+
+impl History {
+    /// The message of `fields`, the request field `param`.
+    fn message(&mut self, fields: MessageFields, param: &str) -> Result<Message, ApiError> {
+        let Required(role) = fields.role;
+        let content = match (fields.content, role) {
+            (Some(Content(text)), _) => text,
+            (None, Role::Assistant) => String::new(),
+            (None, _) => return Err(required(&format!("{param}.content"))),
+        };
+        let mut message = Message {
+            name: fields.name,
+            ..Message::new(role.template_name(), &content)
+        };
+        match role {
+            Role::Assistant => {
+                message.reasoning = fields.reasoning_content;
+                let calls = fields
+                    .tool_calls
+                    .map(|List(calls)| calls)
+                    .unwrap_or_default();
+                for (index, Object(call)) in calls.into_iter().enumerate() {
+                    let Required(Object(function)) = call.function;
+                    let (name, arguments) = (function.name.0, function.arguments.0);
+                    let param = format!("{param}.tool_calls[{index}].function.arguments");
+                    message
+                        .calls
+                        .push(self.call(call.id.0, name, (&param, &arguments))?);
+                }
+            }
+            Role::Tool => {
+                let id_field = format!("{param}.tool_call_id");
+                let id = fields.tool_call_id.ok_or_else(|| required(&id_field))?;
+                message.name = Some(self.answered(&id, &id_field)?);
+                message.call_id = Some(id);
+            }
+            Role::System | Role::User => {}
+        }
+        Ok(message)
+    }
+
+    /// The call `id` of the function `name` with arguments that the request field `param` has as
+    /// JSON text.
+    ///
+    /// # Errors
+    /// Arguments that are no JSON object, or too large.
+    pub fn call(
+        &mut self,
+        id: String,
+        name: String,
+        (param, arguments): (&str, &str),
+    ) -> Result<PastCall, ApiError> {
+        let fault = |rest: &str| ApiError::field(ErrorCode::InvalidValue, param, rest);
+        // A value is at least one character before a comma, a colon or a bracket.
+        let values = arguments
+            .bytes()
+            .filter(|byte| b",:[{".contains(byte))
+            .count();
+        self.values = self
+            .values
+            .checked_sub(values + 1)
+            .ok_or_else(|| fault("has too many values"))?;
+        let arguments = serde_json::from_str(arguments);
+        let arguments = arguments.map_err(|_| fault("must be the text of a JSON object"))?;
+        Ok(self.called(id, name, arguments))
+    }
+
+    /// The call `id` of the function `name`.
+    pub fn called(&mut self, id: String, name: String, arguments: Map<String, Value>) -> PastCall {
+        self.names.insert(id.clone(), name.clone());
+        PastCall {
+            id,
+            name,
+            arguments,
+        }
+    }
+
+    /// The function whose call `id` the request field `param` names.
+    ///
+    /// # Errors
+    /// No call before has this id.
+    pub fn answered(&self, id: &str, param: &str) -> Result<String, ApiError> {
+        self.names.get(id).cloned().ok_or_else(|| {
+            let rest = format!("must be the id of a call before, got \"{}\"", clip(id));
+            ApiError::field(ErrorCode::InvalidValue, param, rest)
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +173,7 @@ enum Role {
     System,
     User,
     Assistant,
+    Tool,
 }
 
 impl Role {
@@ -59,6 +183,7 @@ impl Role {
             Self::System => "system",
             Self::User => "user",
             Self::Assistant => "assistant",
+            Self::Tool => "tool",
         }
     }
 }
@@ -70,6 +195,7 @@ impl<'de> Deserialize<'de> for Role {
             ("developer", Self::System),
             ("user", Self::User),
             ("assistant", Self::Assistant),
+            ("tool", Self::Tool),
         ];
         one_of(deserializer, &names)
     }
@@ -81,14 +207,27 @@ struct Content(String);
 
 impl<'de> Deserialize<'de> for Content {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ContentVisitor).map(Self)
+        let visitor = PartsVisitor::<TextType>(PhantomData);
+        deserializer.deserialize_any(visitor).map(Self)
     }
 }
 
+/// [`Content`] of the endpoints that call text parts otherwise.
+#[derive(Clone, Debug)]
+pub struct Parts(pub String);
+
+impl<'de> Deserialize<'de> for Parts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let visitor = PartsVisitor::<AnyTextType>(PhantomData);
+        deserializer.deserialize_any(visitor).map(Self)
+    }
+}
+
+/// A part whose type is `T`.
 #[derive(Deserialize)]
-struct TextPart {
+struct TextPart<T> {
     #[serde(rename = "type")]
-    _type: Required<TextType>,
+    _type: Required<T>,
     text: Required<String>,
 }
 
@@ -100,9 +239,18 @@ impl<'de> Deserialize<'de> for TextType {
     }
 }
 
-struct ContentVisitor;
+struct AnyTextType;
 
-impl<'de> Visitor<'de> for ContentVisitor {
+impl<'de> Deserialize<'de> for AnyTextType {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let names = [("text", ()), ("input_text", ()), ("output_text", ())];
+        one_of(deserializer, &names).map(|()| Self)
+    }
+}
+
+struct PartsVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for PartsVisitor<T> {
     type Value = String;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -119,7 +267,7 @@ impl<'de> Visitor<'de> for ContentVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<String, A::Error> {
         let mut joined = None::<String>;
-        while let Some(Object(part)) = parts.next_element::<Object<TextPart>>()? {
+        while let Some(Object(part)) = parts.next_element::<Object<TextPart<T>>>()? {
             joined.get_or_insert_default().push_str(&part.text.0);
         }
         joined.ok_or_else(|| A::Error::custom("must not be an empty list"))

@@ -10,14 +10,16 @@ use step::TokenId;
 use super::body::JsonBody;
 use super::diffusion::{self, Diffusion};
 use super::optional::OptionalFields;
+use super::promises;
 use super::prompt::token_ids;
 use super::structured::{Grammars, StructuredFields};
+use super::tools::Tools;
 use super::types::{Int, List, MAX_COUNT, Object, Required, Share, Temperature, TokenNumber};
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::encode::MAX_DEFAULT_TOKENS;
 use crate::pipeline::generation::{
-    FieldNames, Generation, Input, SamplingFields, Stops, TextFields,
+    FieldNames, Generation, Input, SamplingFields, Stops, Structured, TextFields,
 };
 
 const MAX_STOPS: usize = 64;
@@ -91,6 +93,8 @@ pub struct OwnFields {
     pub echo: bool,
     /// The final message is continued.
     pub continued: bool,
+    /// The functions that the answer may call; `None` on an endpoint without any.
+    pub tools: Option<Tools>,
 }
 
 /// How an answer is shaped.
@@ -112,6 +116,21 @@ pub struct StreamOptions {
 }
 
 impl Shared {
+    /// The names of the fields, and of the `own` ones of an endpoint.
+    pub fn names(own: &[&[&'static str]]) -> Vec<&'static str> {
+        let shared = [
+            promises::names::<SharedFields>(),
+            promises::names::<OptionalFields>(),
+            promises::names::<StructuredFields>(),
+        ];
+        own.iter()
+            .chain(&shared)
+            .copied()
+            .flatten()
+            .copied()
+            .collect()
+    }
+
     /// Reads the fields.
     ///
     /// # Errors
@@ -120,7 +139,8 @@ impl Shared {
         let vocab_size = backend.engine.limits().vocab_size;
         let fields: SharedFields = body.read()?;
         let optional: OptionalFields = body.read()?;
-        let grammars = body.read::<StructuredFields>()?.grammars()?;
+        let grammars = body.read::<StructuredFields>()?;
+        let grammars = grammars.grammars(backend.model.formats.open_objects)?;
         let stops = Stops {
             strings: fields.stop.clone().unwrap_or_default().0,
             tokens: stop_tokens(fields.stop_token_ids.as_ref(), vocab_size)?,
@@ -141,6 +161,40 @@ impl Shared {
     /// `n`.
     pub fn n(&self) -> u32 {
         self.fields.n.map_or(1, Int::count)
+    }
+
+    /// Refuses several choices, where an answer has one.
+    ///
+    /// # Errors
+    /// `n` above 1.
+    pub fn one_choice(&self) -> Result<(), ApiError> {
+        match self.n() {
+            1 => Ok(()),
+            n => Err(invalid("n", format!("must be 1 here, got {n}"))),
+        }
+    }
+
+    /// Adds the grammar of the field `name`.
+    pub fn structure(&mut self, name: &'static str, structured: Structured) {
+        self.grammars.add(name, structured);
+    }
+
+    /// Adds the stop strings of the field `param`.
+    ///
+    /// # Errors
+    /// Too many, one that is empty or too long.
+    pub fn stop_at(&mut self, param: &str, stops: &[String]) -> Result<(), ApiError> {
+        let found = self.stops.strings.len() + stops.len();
+        if found > MAX_STOPS {
+            return Err(invalid(param, too_many(found)));
+        }
+        for (index, stop) in stops.iter().enumerate() {
+            let checked = check_stop::<serde_json::Error>(stop.clone());
+            let checked = checked
+                .map_err(|error| invalid(&format!("{param}[{index}]"), error.to_string()))?;
+            self.stops.strings.push(checked);
+        }
+        Ok(())
     }
 
     /// Whether the answer is a stream.
@@ -165,7 +219,16 @@ impl Shared {
         check_stops(&self.stops.strings)?;
         let structured = self.grammars.one(&self.stops)?;
         let decoding = diffusion::resolve(&self.spec)?;
-        self.optional.support()?;
+        let calls = backend.tool_format();
+        let reads_calls = own.tools.as_ref().is_some_and(Tools::is_active);
+        let reasoning = own.tools.as_ref().and(backend.model.formats.reasoning);
+        let structured = match own.tools {
+            Some(tools) => tools.grammar(calls, structured, &self.stops)?,
+            None => {
+                self.optional.support()?;
+                structured
+            }
+        };
         check_model(Some(&self.fields.model.0), backend)?;
         let fields = self.fields;
         let options = AnswerOptions {
@@ -190,6 +253,9 @@ impl Shared {
             biases: self.optional.biases(backend.engine.limits().vocab_size)?,
             penalties: self.optional.penalties(),
             structured,
+            calls,
+            reads_calls,
+            reasoning,
             stops: self.stops,
             text: TextFields {
                 stop_string: fields.include_stop_str_in_output.unwrap_or(false),

@@ -19,6 +19,11 @@ pub struct StructuredFields {
     structured_outputs: Option<Object<Map<String, Value>>>,
     regex: Option<NonEmpty>,
     grammar: Option<NonEmpty>,
+    guided_json: Option<Value>,
+    guided_regex: Option<NonEmpty>,
+    guided_choice: Option<List<NonEmpty>>,
+    guided_grammar: Option<NonEmpty>,
+    ebnf: Option<NonEmpty>,
 }
 
 /// `response_format`, OpenAI's field.
@@ -36,8 +41,7 @@ struct JsonSchema {
     _name: Option<String>,
     #[serde(rename = "description")]
     _description: Option<String>,
-    #[serde(rename = "strict")]
-    _strict: Option<bool>,
+    strict: Option<bool>,
     schema: Option<Object<Map<String, Value>>>,
 }
 
@@ -56,35 +60,59 @@ struct StructuredOutputs {
 pub struct Grammars(Vec<(&'static str, Structured)>);
 
 impl StructuredFields {
-    /// The grammar of every field that gives one.
+    /// The grammar of every field that gives one. Objects are closed unless they are `open` by
+    /// default.
     ///
     /// # Errors
     /// Type and range faults.
-    pub fn grammars(self) -> Result<Grammars, ApiError> {
-        let format = self.response_format;
-        let format = format.map_or(Ok(None), |Object(format)| format.grammar())?;
-        let outputs = self.structured_outputs;
-        let outputs = outputs.map(|Object(outputs)| structured_outputs(outputs));
-        let given = |field, spec| Structured { field, spec };
-        let regex = self
-            .regex
-            .map(|text| given("regex", GrammarSpec::Regex(text.0)));
-        let lark = self
-            .grammar
-            .map(|text| given("grammar", GrammarSpec::Lark(text.0)));
+    pub fn grammars(self, open: bool) -> Result<Grammars, ApiError> {
+        let format = self.response_format.clone();
+        let format = format.map_or(Ok(None), |Object(format)| format.grammar(open))?;
+        let outputs = self.structured_outputs.clone();
+        let outputs = outputs.map(|Object(outputs)| structured_outputs(outputs, open));
+        let given = |field, spec| Structured::new(field, spec);
+        let regex = self.regex.clone();
+        let regex = regex.map(|text| given("regex", GrammarSpec::Regex(text.0)));
+        let lark = self.grammar.clone();
+        let lark = lark.map(|text| given("grammar", GrammarSpec::Lark(text.0)));
         let sources = [
             ("response_format", format),
             ("structured_outputs", outputs.transpose()?),
             ("regex", regex),
             ("grammar", lark),
         ];
-        let given = sources.into_iter();
+        let older = self.older(open)?;
+        let given = sources.into_iter().chain(older);
         let given = given.filter_map(|(name, structured)| Some((name, structured?)));
         Ok(Grammars(given.collect()))
+    }
+
+    /// The fields of older vLLM and of SGLang.
+    fn older(self, open: bool) -> Result<[(&'static str, Option<Structured>); 5], ApiError> {
+        let json = self.guided_json;
+        let json = json.map(|given| schema("guided_json", given, open));
+        let choice = self.guided_choice;
+        let choice = choice.map(|given| choice_of("guided_choice", given));
+        let regex = self.guided_regex.map(|text| GrammarSpec::Regex(text.0));
+        let lark = self.guided_grammar.map(|text| GrammarSpec::Lark(text.0));
+        let ebnf = self.ebnf.map(|text| GrammarSpec::Lark(text.0));
+        let specs = [
+            ("guided_json", json.transpose()?),
+            ("guided_regex", regex),
+            ("guided_choice", choice.transpose()?),
+            ("guided_grammar", lark),
+            ("ebnf", ebnf),
+        ];
+        Ok(specs.map(|(field, spec)| (field, spec.map(|spec| Structured::new(field, spec)))))
     }
 }
 
 impl Grammars {
+    /// Adds the grammar of the field `name`.
+    pub fn add(&mut self, name: &'static str, structured: Structured) {
+        self.0.push((name, structured));
+    }
+
     /// The one grammar of the request, which alone decides where a text may end.
     ///
     /// # Errors
@@ -110,7 +138,7 @@ impl Grammars {
 }
 
 impl ResponseFormat {
-    fn grammar(self) -> Result<Option<Structured>, ApiError> {
+    fn grammar(self, open: bool) -> Result<Option<Structured>, ApiError> {
         let (field, spec) = match self.kind.0.as_str() {
             "text" => return Ok(None),
             "json_object" => ("response_format", GrammarSpec::JsonObject),
@@ -118,8 +146,9 @@ impl ResponseFormat {
                 let field = "response_format.json_schema.schema";
                 let given = self.json_schema.ok_or_else(|| required(field))?;
                 let given: Object<JsonSchema> = read_value("response_format.json_schema", given)?;
+                let strict = given.0.strict.unwrap_or(false);
                 let Object(schema) = given.0.schema.ok_or_else(|| required(field))?;
-                (field, GrammarSpec::JsonSchema(Value::Object(schema)))
+                (field, json_schema(schema, open && !strict))
             }
             other => {
                 let found = clip(other);
@@ -128,11 +157,11 @@ impl ResponseFormat {
                 return Err(invalid("response_format.type", rest));
             }
         };
-        Ok(Some(Structured { field, spec }))
+        Ok(Some(Structured::new(field, spec)))
     }
 }
 
-fn structured_outputs(members: Map<String, Value>) -> Result<Structured, ApiError> {
+fn structured_outputs(members: Map<String, Value>, open: bool) -> Result<Structured, ApiError> {
     let unknown =
         |(name, value): &(&String, &Value)| !KINDS.contains(&name.as_str()) && !value.is_null();
     if let Some((name, _)) = members.iter().find(unknown) {
@@ -145,7 +174,10 @@ fn structured_outputs(members: Map<String, Value>) -> Result<Structured, ApiErro
     let given = [
         (
             "structured_outputs.json",
-            fields.json.map(schema).transpose()?,
+            fields
+                .json
+                .map(|given| schema("structured_outputs.json", given, open))
+                .transpose()?,
         ),
         (
             "structured_outputs.json_object",
@@ -157,7 +189,10 @@ fn structured_outputs(members: Map<String, Value>) -> Result<Structured, ApiErro
         ),
         (
             "structured_outputs.choice",
-            fields.choice.map(choice).transpose()?,
+            fields
+                .choice
+                .map(|given| choice_of("structured_outputs.choice", given))
+                .transpose()?,
         ),
         (
             "structured_outputs.grammar",
@@ -166,7 +201,7 @@ fn structured_outputs(members: Map<String, Value>) -> Result<Structured, ApiErro
     ];
     let mut given = given
         .into_iter()
-        .filter_map(|(field, spec)| Some(Structured { field, spec: spec? }));
+        .filter_map(|(field, spec)| Some(Structured::new(field, spec?)));
     let Some(first) = given.next() else {
         let rest = format!("must have one of {}", KINDS.join(", "));
         return Err(invalid("structured_outputs", rest));
@@ -180,9 +215,8 @@ fn structured_outputs(members: Map<String, Value>) -> Result<Structured, ApiErro
     }
 }
 
-/// A JSON schema, as an object or as the text of one.
-fn schema(given: Value) -> Result<GrammarSpec, ApiError> {
-    let field = "structured_outputs.json";
+/// A JSON schema of `field`, as an object or as the text of one.
+fn schema(field: &str, given: Value, open: bool) -> Result<GrammarSpec, ApiError> {
     let schema = match given {
         Value::Object(schema) => schema,
         Value::String(text) => serde_json::from_str(&text)
@@ -192,12 +226,21 @@ fn schema(given: Value) -> Result<GrammarSpec, ApiError> {
             schema
         }
     };
-    Ok(GrammarSpec::JsonSchema(Value::Object(schema)))
+    Ok(json_schema(schema, open))
 }
 
-fn choice(texts: List<NonEmpty>) -> Result<GrammarSpec, ApiError> {
+/// The grammar of `schema`; its objects are closed unless they are `open` by default.
+pub fn json_schema(schema: Map<String, Value>, open: bool) -> GrammarSpec {
+    let schema = Value::Object(schema);
+    match open {
+        true => GrammarSpec::JsonSchema(schema),
+        false => GrammarSpec::ClosedJsonSchema(schema),
+    }
+}
+
+fn choice_of(field: &str, texts: List<NonEmpty>) -> Result<GrammarSpec, ApiError> {
     if texts.0.is_empty() {
-        return Err(invalid("structured_outputs.choice", "must not be empty"));
+        return Err(invalid(field, "must not be empty"));
     }
     let texts = texts.0.into_iter().map(|text| text.0);
     Ok(GrammarSpec::Choice(texts.collect()))

@@ -13,7 +13,7 @@ use super::fields::shared::AnswerOptions;
 use crate::pipeline::assemble::Delta;
 use crate::pipeline::deliver::{Answer, Delivery};
 use crate::pipeline::logprobs::ScoredToken;
-use crate::pipeline::record::reason_name;
+use crate::pipeline::parts::Part;
 use crate::pipeline::usage::Usage;
 
 /// How an endpoint shapes its choices.
@@ -29,8 +29,8 @@ pub trait Shape: Send + 'static {
     /// A choice of a chunk.
     type ChunkChoice<'a>: Serialize;
 
-    /// Choice `index` of an answer.
-    fn choice<'a>(index: usize, text: &'a str, extras: ChunkExtras<'a>) -> Self::Choice<'a>;
+    /// A choice of an answer, the join of its deltas.
+    fn choice<'a>(delta: &'a Delta, extras: ChunkExtras<'a>) -> Self::Choice<'a>;
 
     /// Choice `index` of a chunk.
     fn chunk<'a>(
@@ -47,6 +47,8 @@ pub enum ChunkKind<'a> {
     Role,
     /// Text with its token ids.
     Text(&'a str),
+    /// A part of an answer that has parts.
+    Part(&'a Part),
     /// The end; the last chunk of a choice.
     Finish,
 }
@@ -107,11 +109,11 @@ impl<'a, C> Response<'a, C> {
             let has_ids = options.return_token_ids;
             let extras = ChunkExtras {
                 logprobs: scores(answer, &delta.scored),
-                finish_reason: delta.finish.map(reason_name),
+                finish_reason: delta.finish_name(),
                 token_ids: has_ids.then_some(&delta.token_ids[..]),
                 prompt_token_ids: has_ids.then(|| answer.prompt_ids(delta.index)),
             };
-            S::choice(delta.index, &delta.text, extras)
+            S::choice(delta, extras)
         };
         Self {
             id: &answer.id,

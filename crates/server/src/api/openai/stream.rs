@@ -7,7 +7,6 @@ use crate::api::fields::shared::{AnswerOptions, StreamOptions};
 use crate::http::sse;
 use crate::pipeline::assemble::Delta;
 use crate::pipeline::deliver::Delivery;
-use crate::pipeline::record::reason_name;
 
 const DONE: &str = "data: [DONE]\n\n";
 
@@ -25,6 +24,15 @@ pub fn respond<S: Shape>(options: AnswerOptions, delivery: Delivery) -> Response
         Some((frame, more.then_some(writer)))
     });
     sse::response(frames)
+}
+
+/// What a chunk carries besides its content.
+#[derive(Clone, Copy, Debug, Default)]
+struct Carried {
+    /// The ids of the prompt: the first chunk of a choice.
+    prompt: bool,
+    /// The tokens of the delta: its first chunk with content, or the last of the choice.
+    tokens: bool,
 }
 
 /// Writes the events of one answer; every frame holds whole events.
@@ -69,26 +77,36 @@ impl EventWriter {
         if !delta.is_visible() {
             return;
         }
-        let mut is_first = !std::mem::replace(&mut self.has_begun[delta.index], true);
-        if is_first && S::NAMES_ROLE {
-            self.chunk::<S>(delta, ChunkKind::Role, true, frame);
-            is_first = false;
+        let mut carried = Carried {
+            prompt: !std::mem::replace(&mut self.has_begun[delta.index], true),
+            tokens: false,
+        };
+        if carried.prompt && S::NAMES_ROLE {
+            self.chunk::<S>(delta, ChunkKind::Role, carried, frame);
+            carried.prompt = false;
         }
-        if !delta.text.is_empty() {
-            self.chunk::<S>(delta, ChunkKind::Text(&delta.text), is_first, frame);
-            is_first = false;
+        let text = Some(ChunkKind::Text(&delta.text)).filter(|_| !delta.text.is_empty());
+        let kinds: Vec<ChunkKind<'_>> = match &delta.parts {
+            Some(parts) => parts.iter().map(ChunkKind::Part).collect(),
+            None => text.into_iter().collect(),
+        };
+        // Tokens are sent with their first part; without any, with the last chunk.
+        carried.tokens = true;
+        for kind in kinds {
+            self.chunk::<S>(delta, kind, carried, frame);
+            carried = Carried::default();
         }
         if delta.finish.is_some() {
-            self.chunk::<S>(delta, ChunkKind::Finish, is_first, frame);
+            self.chunk::<S>(delta, ChunkKind::Finish, carried, frame);
         }
     }
 
-    /// One chunk; the first one of a choice carries the prompt's ids.
+    /// One chunk; the first one of a choice carries the prompt's ids, one of a delta its tokens.
     fn chunk<S: Shape>(
         &self,
         delta: &Delta,
         kind: ChunkKind<'_>,
-        is_first: bool,
+        carried: Carried,
         frame: &mut String,
     ) {
         let answer = self.delivery.answer();
@@ -102,24 +120,18 @@ impl EventWriter {
             } => ChunkUsage::Null,
             StreamOptions { .. } => ChunkUsage::Absent,
         };
-        // Tokens are sent with their text; without any text, with the last chunk.
-        let has_tokens = match kind {
-            ChunkKind::Text(_) => true,
-            ChunkKind::Finish => delta.text.is_empty(),
-            ChunkKind::Role => false,
-        };
         let has_ids = self.return_token_ids;
         let extras = ChunkExtras {
-            logprobs: match has_tokens && !delta.scored.is_empty() {
+            logprobs: match carried.tokens && !delta.scored.is_empty() {
                 true => scores(answer, &delta.scored),
                 false => None,
             },
             finish_reason: match kind {
-                ChunkKind::Finish => delta.finish.map(reason_name),
-                ChunkKind::Role | ChunkKind::Text(_) => None,
+                ChunkKind::Finish => delta.finish_name(),
+                ChunkKind::Role | ChunkKind::Text(_) | ChunkKind::Part(_) => None,
             },
-            token_ids: (has_ids && has_tokens).then_some(&delta.token_ids[..]),
-            prompt_token_ids: (has_ids && is_first).then(|| answer.prompt_ids(delta.index)),
+            token_ids: (has_ids && carried.tokens).then_some(&delta.token_ids[..]),
+            prompt_token_ids: (has_ids && carried.prompt).then(|| answer.prompt_ids(delta.index)),
         };
         let choice = S::chunk(delta.index, kind, extras);
         sse::data(&Chunk::new::<S>(answer, vec![choice], usage), frame);

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use asynclane_server::{
-    AppState, Backend, Metrics, MetricsConfig, SamplingDefaults, ServedModel, Settings,
+    ApiKeys, AppState, Backend, Formats, Metrics, MetricsConfig, SamplingDefaults, ServedModel,
+    Settings,
 };
 use axum::Router;
 use axum::body::Body;
@@ -61,6 +62,7 @@ impl Drop for OpenAtEnd {
 #[derive(Clone, Debug)]
 pub struct Options {
     pub settings: Settings,
+    pub formats: Formats,
     /// Holds every pass until opened.
     pub gate: Option<Gate>,
     /// Passes that fail.
@@ -76,6 +78,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             settings: Settings::default(),
+            formats: Formats::default(),
             gate: None,
             failing: Vec::new(),
             engine_dies: false,
@@ -175,6 +178,7 @@ pub fn server_with(options: Options) -> Server {
         stop_tokens: vec![STOP, 4],
         defaults: SamplingDefaults::default(),
         decoding: engine::decoding::DecodingSpec::default(),
+        formats: options.formats,
     };
     let state = AppState::new(options.settings);
     let backend = Backend {
@@ -370,4 +374,20 @@ pub async fn read_until(stream: &mut TcpStream, mark: &str) -> String {
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The named events of a stream, each with its data; checks the framing.
+pub fn named_events(stream: &str) -> Vec<(String, Value)> {
+    let events = stream.split_terminator("\n\n").map(|event| {
+        let (name, data) = event.split_once('\n').expect("a name and data");
+        let name = name.strip_prefix("event: ").expect("the name comes first");
+        let data = data.strip_prefix("data: ").expect("one line of data");
+        (name.to_owned(), serde_json::from_str(data).unwrap())
+    });
+    events.collect()
+}
+
+/// One key with the text `key`.
+pub fn one_key(key: &str) -> ApiKeys {
+    ApiKeys::default().with_key("test", key)
 }

@@ -1,0 +1,195 @@
+//! `messages`: texts, or lists of content blocks.
+
+use std::fmt;
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+use text::Message;
+
+use super::invalid;
+use crate::api::fields::body::required;
+use crate::api::fields::messages::{History, Parts};
+use crate::api::fields::types::{List, Object, Required, one_of};
+use crate::error::ApiError;
+
+/// One message.
+#[derive(Clone, Debug, Deserialize)]
+pub struct MessageFields {
+    role: Required<Role>,
+    content: Required<Content>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    User,
+    Assistant,
+}
+
+impl<'de> Deserialize<'de> for Role {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let names = [("user", Self::User), ("assistant", Self::Assistant)];
+        one_of(deserializer, &names)
+    }
+}
+
+/// A text, or blocks.
+#[derive(Clone, Debug)]
+struct Content(Vec<Block>);
+
+/// One block. Its type decides which fields it needs.
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Block {
+    #[serde(rename = "type")]
+    kind: Option<Kind>,
+    text: Option<String>,
+    thinking: Option<String>,
+    id: Option<String>,
+    name: Option<String>,
+    input: Option<Object<Map<String, Value>>>,
+    tool_use_id: Option<String>,
+    content: Option<Parts>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Text,
+    ToolUse,
+    ToolResult,
+    Thinking,
+    Redacted,
+}
+
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let names = [
+            ("text", Self::Text),
+            ("tool_use", Self::ToolUse),
+            ("tool_result", Self::ToolResult),
+            ("thinking", Self::Thinking),
+            ("redacted_thinking", Self::Redacted),
+        ];
+        one_of(deserializer, &names)
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ContentVisitor).map(Self)
+    }
+}
+
+struct ContentVisitor;
+
+impl<'de> Visitor<'de> for ContentVisitor {
+    type Value = Vec<Block>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a string or a list of content blocks")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Vec<Block>, E> {
+        Ok(vec![Block {
+            kind: Some(Kind::Text),
+            text: Some(text.to_owned()),
+            ..Block::default()
+        }])
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Block>, A::Error> {
+        let mut blocks = Vec::new();
+        while let Some(Object(block)) = list.next_element::<Object<Block>>()? {
+            blocks.push(block);
+        }
+        Ok(blocks)
+    }
+}
+
+/// The chat of `messages`, at least one. Results of calls become messages of the role `tool`.
+///
+/// # Errors
+/// No message, a block without its fields, a result without its call.
+pub fn messages(given: List<Object<MessageFields>>) -> Result<Vec<Message>, ApiError> {
+    if given.0.is_empty() {
+        return Err(invalid("messages", "must not be empty"));
+    }
+    let (mut messages, mut history) = (Vec::new(), History::default());
+    for (index, Object(fields)) in given.0.into_iter().enumerate() {
+        let (Required(role), Required(Content(blocks))) = (fields.role, fields.content);
+        let mut message = match role {
+            Role::User => Message::new("user", ""),
+            Role::Assistant => Message::new("assistant", ""),
+        };
+        let mut has_results = false;
+        for (at, block) in blocks.into_iter().enumerate() {
+            let path = format!("messages[{index}].content[{at}]");
+            match block.add_to(&mut message, &mut history, &path)? {
+                None => {}
+                Some(result) => {
+                    has_results = true;
+                    messages.push(result);
+                }
+            }
+        }
+        // A message of results alone has nothing more to say.
+        if !has_results || !message.content.is_empty() {
+            messages.push(message);
+        }
+    }
+    Ok(messages)
+}
+
+impl Block {
+    /// Adds the block at `path` to `message`; a result of a call is a message by itself.
+    fn add_to(
+        self,
+        message: &mut Message,
+        history: &mut History,
+        path: &str,
+    ) -> Result<Option<Message>, ApiError> {
+        let param = |field: &str| format!("{path}.{field}");
+        let need =
+            |field: &str, given: Option<String>| given.ok_or_else(|| required(&param(field)));
+        let is_user = message.role == "user";
+        match self.kind.ok_or_else(|| required(&param("type")))? {
+            Kind::Text => {
+                let text = need("text", self.text)?;
+                message.content.push_str(&text);
+            }
+            Kind::ToolUse if is_user => {
+                return Err(invalid(
+                    &param("type"),
+                    "must not be tool_use in a message of the user",
+                ));
+            }
+            Kind::ToolUse => {
+                let id = need("id", self.id)?;
+                let name = need("name", self.name)?;
+                let Object(input) = self.input.ok_or_else(|| required(&param("input")))?;
+                message.calls.push(history.called(id, name, input));
+            }
+            Kind::ToolResult if !is_user => {
+                let rest = "must not be tool_result in a message of the assistant";
+                return Err(invalid(&param("type"), rest));
+            }
+            Kind::ToolResult => {
+                let id = need("tool_use_id", self.tool_use_id)?;
+                let content = self.content.map(|Parts(text)| text).unwrap_or_default();
+                return Ok(Some(Message {
+                    name: Some(history.answered(&id, &param("tool_use_id"))?),
+                    call_id: Some(id),
+                    ..Message::new("tool", &content)
+                }));
+            }
+            Kind::Thinking => {
+                let thinking = need("thinking", self.thinking)?;
+                message
+                    .reasoning
+                    .get_or_insert_default()
+                    .push_str(&thinking);
+            }
+            Kind::Redacted => {}
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,71 @@
+//! The events of a streamed answer.
+
+use serde_json::json;
+
+use super::output::{Blocks, End, Event, Facts, usage_of};
+use crate::http::sse;
+use crate::pipeline::assemble::Delta;
+use crate::pipeline::usage::Usage;
+
+/// Writes the events of one answer.
+#[derive(Debug)]
+pub struct Writer {
+    facts: Facts,
+    blocks: Blocks,
+    is_open: bool,
+    end: Option<End>,
+}
+
+impl Writer {
+    /// The writer of an answer with `facts`.
+    pub fn new(facts: Facts) -> Self {
+        Self {
+            facts,
+            blocks: Blocks::default(),
+            is_open: false,
+            end: None,
+        }
+    }
+
+    /// The first events, once.
+    pub fn open(&mut self, usage: &Usage, frame: &mut String) {
+        if std::mem::replace(&mut self.is_open, true) {
+            return;
+        }
+        let message = self.facts.message(Vec::new(), None, usage);
+        let start = json!({"type": "message_start", "message": message});
+        let events = vec![("message_start", start), ("ping", json!({"type": "ping"}))];
+        write(events, frame);
+    }
+
+    /// The events of one delta.
+    pub fn delta(&mut self, delta: &Delta, frame: &mut String) {
+        let mut events = Vec::new();
+        self.blocks.take(delta.said(), &mut events);
+        if let Some(end) = self.facts.stop(delta) {
+            self.end = Some(end);
+        }
+        write(events, frame);
+    }
+
+    /// The last events.
+    pub fn finish(&mut self, usage: &Usage, frame: &mut String) {
+        let mut events = Vec::new();
+        self.blocks.end(&mut events);
+        let end = self.end.as_ref();
+        let delta = json!({
+            "stop_reason": end.map(|end| end.reason),
+            "stop_sequence": end.and_then(|end| end.stop.clone()),
+        });
+        let last = json!({"type": "message_delta", "delta": delta, "usage": usage_of(usage)});
+        events.push(("message_delta", last));
+        events.push(("message_stop", json!({"type": "message_stop"})));
+        write(events, frame);
+    }
+}
+
+fn write(events: Vec<Event>, frame: &mut String) {
+    for (name, event) in events {
+        sse::event(name, &event, frame);
+    }
+}

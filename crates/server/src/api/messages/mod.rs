@@ -1,0 +1,282 @@
+//! `POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's Messages, translated to a chat.
+
+mod blocks;
+pub(super) mod envelope;
+mod events;
+mod output;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use text::{Conversation, Message};
+
+use self::blocks::{MessageFields, messages};
+use self::events::Writer;
+use self::output::{Blocks, Facts};
+use super::endpoint::Endpoint;
+use super::fields::body::JsonBody;
+use super::fields::messages::Parts;
+use super::fields::promises::names;
+use super::fields::shared::{AnswerOptions, OwnFields, Shared, check_model};
+use super::fields::tools::{Function, ToolChoice, Tools};
+use super::fields::types::{Count, List, Object, Required, one_of};
+use super::tokens::with_body;
+use crate::backend::Backend;
+use crate::error::{ApiError, ErrorCode};
+use crate::http::sse;
+use crate::pipeline::deliver::Delivery;
+use crate::pipeline::encode;
+use crate::pipeline::generation::{FieldNames, Generation, Input};
+use crate::state::AppState;
+
+/// The endpoint, with the shape of one answer.
+#[derive(Clone, Debug)]
+pub struct Messages {
+    options: AnswerOptions,
+    /// Stop strings, to tell which one ended the answer.
+    stops: Vec<String>,
+}
+
+/// The fields of both paths.
+#[derive(Clone, Debug, Deserialize)]
+struct PromptFields {
+    messages: Required<List<Object<MessageFields>>>,
+    system: Option<Parts>,
+    tools: Option<List<Object<ToolField>>>,
+    tool_choice: Option<Object<ChoiceFields>>,
+    #[serde(rename = "thinking")]
+    _thinking: Option<Object<ThinkingFields>>,
+    chat_template_kwargs: Option<Object<Map<String, Value>>>,
+}
+
+/// The fields of an answer.
+#[derive(Clone, Debug, Deserialize)]
+struct AnswerFields {
+    max_tokens: Required<Count<1>>,
+    stop_sequences: Option<List<String>>,
+}
+
+/// A function of the client; the tools of Anthropic's servers are refused by their type.
+#[derive(Clone, Debug, Deserialize)]
+struct ToolField {
+    #[serde(rename = "type")]
+    _type: Option<CustomType>,
+    name: Required<String>,
+    description: Option<String>,
+    input_schema: Required<Object<Map<String, Value>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct CustomType;
+
+impl<'de> Deserialize<'de> for CustomType {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        one_of(deserializer, &[("custom", ())]).map(|()| Self)
+    }
+}
+
+/// `tool_choice`.
+#[derive(Clone, Debug, Deserialize)]
+struct ChoiceFields {
+    #[serde(rename = "type")]
+    kind: Required<ChoiceKind>,
+    name: Option<String>,
+    disable_parallel_tool_use: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ChoiceKind {
+    Auto,
+    Any,
+    Tool,
+    None,
+}
+
+impl<'de> Deserialize<'de> for ChoiceKind {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let names = [
+            ("auto", Self::Auto),
+            ("any", Self::Any),
+            ("tool", Self::Tool),
+            ("none", Self::None),
+        ];
+        one_of(deserializer, &names)
+    }
+}
+
+/// `thinking`: a budget of its own is not supported.
+#[derive(Clone, Debug, Deserialize)]
+struct ThinkingFields {
+    #[serde(rename = "type")]
+    _type: Required<DisabledType>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct DisabledType;
+
+impl<'de> Deserialize<'de> for DisabledType {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        one_of(deserializer, &[("disabled", ())]).map(|()| Self)
+    }
+}
+
+impl PromptFields {
+    /// The chat and its tools.
+    fn chat(self) -> Result<(Conversation, Tools), ApiError> {
+        let tools = self.tools()?;
+        let mut messages = messages(self.messages.0)?;
+        if let Some(Parts(system)) = &self.system {
+            messages.insert(0, Message::new("system", system));
+        }
+        let variables = self.chat_template_kwargs.map(|Object(given)| given);
+        let chat = Conversation {
+            messages,
+            tools: tools.listed.clone(),
+            variables: variables.unwrap_or_default(),
+        };
+        Ok((chat, tools))
+    }
+
+    fn tools(&self) -> Result<Tools, ApiError> {
+        let given = self.tools.iter().flat_map(|List(given)| given);
+        let function = |(index, Object(tool)): (usize, &Object<ToolField>)| Function {
+            name: tool.name.0.clone(),
+            description: tool.description.clone(),
+            parameters: Some(tool.input_schema.0.0.clone()),
+            name_field: format!("tools[{index}].name"),
+            schema_field: format!("tools[{index}].input_schema"),
+        };
+        let functions = given.enumerate().map(function).collect();
+        let Some(Object(choice)) = &self.tool_choice else {
+            return Tools::new(functions, ToolChoice::Auto, "tool_choice");
+        };
+        let named = match (choice.kind.0, &choice.name) {
+            (ChoiceKind::None, _) => ToolChoice::None,
+            (ChoiceKind::Auto, _) => ToolChoice::Auto,
+            (ChoiceKind::Any, _) => ToolChoice::Required,
+            (ChoiceKind::Tool, Some(name)) => ToolChoice::Named(name.clone()),
+            (ChoiceKind::Tool, None) => {
+                return Err(super::fields::body::required("tool_choice.name"));
+            }
+        };
+        let tools = Tools::new(functions, named, "tool_choice.name")?;
+        Ok(tools.parallel(choice.disable_parallel_tool_use != Some(true)))
+    }
+}
+
+impl Endpoint for Messages {
+    const PATH: &'static str = "/v1/messages";
+    const ID_PREFIX: &'static str = "msg";
+    const OPERATION: &'static str = "chat";
+
+    fn fields() -> Vec<&'static str> {
+        Shared::names(&[names::<PromptFields>(), names::<AnswerFields>()])
+    }
+
+    fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
+        let (chat, tools) = body.read::<PromptFields>()?.chat()?;
+        let fields: AnswerFields = body.read()?;
+        let mut shared = Shared::read(body, backend)?;
+        shared.one_choice()?;
+        let stops = fields
+            .stop_sequences
+            .map(|List(stops)| stops)
+            .unwrap_or_default();
+        shared.stop_at("stop_sequences", &stops)?;
+        let own = OwnFields {
+            input: Input::Chat(chat),
+            names: FieldNames {
+                prompt: "messages",
+                max_tokens: "max_tokens",
+            },
+            max_tokens: Some(fields.max_tokens.0.count()),
+            logprobs: None,
+            best_of: None,
+            suffix: None,
+            add_special_tokens: false,
+            echo: false,
+            continued: false,
+            tools: Some(tools),
+        };
+        let (options, generation) = shared.generation(own, backend)?;
+        let stops = generation.stops.strings.clone();
+        Ok((Self { options, stops }, generation))
+    }
+
+    async fn respond(self, mut delivery: Delivery) -> Response {
+        let facts = Facts::new(delivery.answer(), self.stops);
+        if self.options.stream.is_some() {
+            return stream(Writer::new(facts), delivery);
+        }
+        match delivery.collect().await {
+            Ok((choices, usage)) => {
+                let (mut blocks, mut events) = (Blocks::default(), Vec::new());
+                for choice in &choices {
+                    blocks.take(choice.said(), &mut events);
+                }
+                blocks.end(&mut events);
+                let end = choices.first().and_then(|choice| facts.stop(choice));
+                Json(facts.message(blocks.done, end.as_ref(), &usage)).into_response()
+            }
+            Err(error) => error.into_response(),
+        }
+    }
+}
+
+/// The streamed answer. Dropping the body cancels the sequence.
+fn stream(writer: Writer, delivery: Delivery) -> Response {
+    let state = Some((writer, delivery));
+    let frames = futures_util::stream::unfold(state, |state| async {
+        let (mut writer, mut delivery) = state?;
+        let mut frame = String::new();
+        writer.open(&delivery.running_usage(), &mut frame);
+        while frame.is_empty() {
+            match delivery.next().await {
+                Some(Ok(delta)) => writer.delta(&delta, &mut frame),
+                Some(Err(error)) => {
+                    sse::event("error", &envelope::body(&error, None), &mut frame);
+                    return Some((frame, None));
+                }
+                None => {
+                    let usage = delivery.finish();
+                    writer.finish(&usage, &mut frame);
+                    return Some((frame, None));
+                }
+            }
+        }
+        Some((frame, Some((writer, delivery))))
+    });
+    sse::response(frames)
+}
+
+/// `model` of a count.
+#[derive(Debug, Deserialize)]
+struct ModelField {
+    model: Required<String>,
+}
+
+/// The tokens of a chat, the same as in a generation.
+///
+/// # Errors
+/// Faults of the fields; `model_not_found`.
+pub async fn count_tokens(
+    State(state): State<AppState>,
+    request: Request,
+) -> Result<Json<Value>, ApiError> {
+    with_body(&state, request, |backend, body| {
+        let (chat, _) = body.read::<PromptFields>()?.chat()?;
+        let ModelField { model } = body.read()?;
+        check_model(Some(&model.0), backend)?;
+        let (tokenizer, limits) = (&backend.tokenizer, backend.engine.limits());
+        let tokens = encode::chat(tokenizer, limits, (&chat, backend.tool_format()))?;
+        Ok(Json(json!({ "input_tokens": tokens.len() })))
+    })
+    .await
+}
+
+/// An error of the field `param`.
+fn invalid(param: &str, rest: &str) -> ApiError {
+    ApiError::field(ErrorCode::InvalidValue, param, rest)
+}

@@ -1,0 +1,158 @@
+//! `input`: a text, or items: messages, calls and their outputs.
+
+use std::fmt;
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use text::Message;
+
+use crate::api::fields::body::required;
+use crate::api::fields::messages::{History, Parts};
+use crate::api::fields::types::{Object, one_of};
+use crate::error::{ApiError, ErrorCode};
+
+/// `input`.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// One message of the user.
+    Text(String),
+    /// A history.
+    Items(Vec<Item>),
+}
+
+/// One item. Its type decides which fields it needs.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Item {
+    #[serde(rename = "type")]
+    kind: Option<Kind>,
+    role: Option<Role>,
+    content: Option<Parts>,
+    call_id: Option<String>,
+    name: Option<String>,
+    arguments: Option<String>,
+    output: Option<Parts>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Message,
+    Call,
+    Output,
+    Reasoning,
+}
+
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let names = [
+            ("message", Self::Message),
+            ("function_call", Self::Call),
+            ("function_call_output", Self::Output),
+            ("reasoning", Self::Reasoning),
+        ];
+        one_of(deserializer, &names)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Role(&'static str);
+
+impl<'de> Deserialize<'de> for Role {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let names = [
+            ("user", Self("user")),
+            ("assistant", Self("assistant")),
+            ("system", Self("system")),
+            ("developer", Self("system")),
+        ];
+        one_of(deserializer, &names)
+    }
+}
+
+impl Input {
+    /// The chat: calls belong to the message of the assistant before them.
+    ///
+    /// # Errors
+    /// No item, an item without its fields, a faulty call, an output without its call.
+    pub fn messages(self) -> Result<Vec<Message>, ApiError> {
+        let items = match self {
+            Self::Text(text) => return Ok(vec![Message::new("user", &text)]),
+            Self::Items(items) => items,
+        };
+        let (mut messages, mut history) = (Vec::new(), History::default());
+        for (index, item) in items.into_iter().enumerate() {
+            let param = |field: &str| format!("input[{index}].{field}");
+            let need =
+                |field: &str, given: Option<String>| given.ok_or_else(|| required(&param(field)));
+            match item.kind.unwrap_or(Kind::Message) {
+                Kind::Message => {
+                    let Role(role) = item.role.ok_or_else(|| required(&param("role")))?;
+                    let content = item.content.ok_or_else(|| required(&param("content")))?;
+                    messages.push(Message::new(role, &content.0));
+                }
+                Kind::Call => {
+                    let id = need("call_id", item.call_id)?;
+                    let name = need("name", item.name)?;
+                    let arguments = need("arguments", item.arguments)?;
+                    let call = history.call(id, name, (&param("arguments"), &arguments))?;
+                    assistant(&mut messages).calls.push(call);
+                }
+                Kind::Output => {
+                    let id = need("call_id", item.call_id)?;
+                    let output = item.output.ok_or_else(|| required(&param("output")))?;
+                    messages.push(Message {
+                        name: Some(history.answered(&id, &param("call_id"))?),
+                        call_id: Some(id),
+                        ..Message::new("tool", &output.0)
+                    });
+                }
+                // Reasoning of former answers is not shown to the model.
+                Kind::Reasoning => {}
+            }
+        }
+        match messages.is_empty() {
+            true => {
+                let (code, rest) = (ErrorCode::InvalidValue, "must have a message");
+                Err(ApiError::field(code, "input", rest))
+            }
+            false => Ok(messages),
+        }
+    }
+}
+
+/// The last message if it is the assistant's, else a new one of it.
+fn assistant(messages: &mut Vec<Message>) -> &mut Message {
+    let is_open = messages.last().is_some_and(|last| last.role == "assistant");
+    if !is_open {
+        messages.push(Message::new("assistant", ""));
+    }
+    let last = messages.len() - 1;
+    &mut messages[last]
+}
+
+impl<'de> Deserialize<'de> for Input {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(InputVisitor)
+    }
+}
+
+struct InputVisitor;
+
+impl<'de> Visitor<'de> for InputVisitor {
+    type Value = Input;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a string or a list of items")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Input, E> {
+        Ok(Input::Text(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Input, A::Error> {
+        let mut items = Vec::new();
+        while let Some(Object(item)) = list.next_element::<Object<Item>>()? {
+            items.push(item);
+        }
+        Ok(Input::Items(items))
+    }
+}

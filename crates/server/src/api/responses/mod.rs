@@ -1,0 +1,264 @@
+//! `POST /v1/responses`: OpenAI's Responses, translated to a chat. Nothing is stored.
+
+mod events;
+mod input;
+mod output;
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use text::{Conversation, Message};
+
+use self::events::Writer;
+use self::input::Input;
+use self::output::{Echo, Facts, Items};
+use super::endpoint::Endpoint;
+use super::fields::body::{JsonBody, required};
+use super::fields::promises::names;
+use super::fields::shared::{AnswerOptions, OwnFields, Shared};
+use super::fields::structured::json_schema;
+use super::fields::tools::{Function, FunctionType, ToolChoice, Tools};
+use super::fields::types::{Count, Int, List, Object, Required};
+use crate::backend::Backend;
+use crate::error::{ApiError, ErrorCode, clip};
+use crate::http::sse;
+use crate::pipeline::deliver::Delivery;
+use crate::pipeline::generation::{self, FieldNames, Generation, Structured};
+
+/// The endpoint, with what the answer repeats of its request.
+#[derive(Clone, Debug)]
+pub struct Responses {
+    options: AnswerOptions,
+    echo: Echo,
+}
+
+/// The fields of this endpoint alone.
+#[derive(Clone, Debug, Deserialize)]
+struct ResponseFields {
+    input: Required<Input>,
+    instructions: Option<String>,
+    max_output_tokens: Option<Count<1>>,
+    tools: Option<List<Object<ToolField>>>,
+    tool_choice: Option<Choice>,
+    parallel_tool_calls: Option<bool>,
+    text: Option<Object<TextField>>,
+    store: Option<bool>,
+    background: Option<bool>,
+    previous_response_id: Option<String>,
+    chat_template_kwargs: Option<Object<Map<String, Value>>>,
+}
+
+/// A function; other tools are refused by their type.
+#[derive(Clone, Debug, Deserialize)]
+struct ToolField {
+    #[serde(rename = "type")]
+    _type: Required<FunctionType>,
+    name: Required<String>,
+    description: Option<String>,
+    parameters: Option<Object<Map<String, Value>>>,
+    #[serde(rename = "strict")]
+    _strict: Option<bool>,
+}
+
+/// `text`.
+#[derive(Clone, Debug, Deserialize)]
+struct TextField {
+    format: Option<Object<FormatField>>,
+}
+
+/// `text.format`.
+#[derive(Clone, Debug, Deserialize)]
+struct FormatField {
+    #[serde(rename = "type")]
+    kind: Required<String>,
+    /// Read only with the type `json_schema`.
+    schema: Option<Object<Map<String, Value>>>,
+    strict: Option<bool>,
+}
+
+/// `tool_choice`: a name, or an object with the name of a function.
+#[derive(Clone, Debug)]
+struct Choice(ToolChoice);
+
+#[derive(Deserialize)]
+struct NamedChoice {
+    #[serde(rename = "type")]
+    _type: Required<FunctionType>,
+    name: Required<String>,
+}
+
+impl<'de> Deserialize<'de> for Choice {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        ToolChoice::read::<D, NamedChoice>(deserializer).map(Self)
+    }
+}
+
+impl From<NamedChoice> for String {
+    fn from(choice: NamedChoice) -> Self {
+        choice.name.0
+    }
+}
+
+impl Endpoint for Responses {
+    const PATH: &'static str = "/v1/responses";
+    const ID_PREFIX: &'static str = "resp";
+    const OPERATION: &'static str = "chat";
+
+    fn fields() -> Vec<&'static str> {
+        Shared::names(&[names::<ResponseFields>(), names::<Echo>()])
+    }
+
+    fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
+        let fields: ResponseFields = body.read()?;
+        fields.support()?;
+        let mut shared = Shared::read(body, backend)?;
+        shared.one_choice()?;
+        if let Some(structured) = fields.structured(backend.model.formats.open_objects)? {
+            shared.structure("text.format", structured);
+        }
+        let tools = fields.tools()?;
+        let mut messages = fields.input.0.messages()?;
+        if let Some(instructions) = &fields.instructions {
+            messages.insert(0, Message::new("system", instructions));
+        }
+        let variables = fields.chat_template_kwargs.map(|Object(given)| given);
+        let own = OwnFields {
+            input: generation::Input::Chat(Conversation {
+                messages,
+                tools: tools.listed.clone(),
+                variables: variables.unwrap_or_default(),
+            }),
+            names: FieldNames {
+                prompt: "input",
+                max_tokens: "max_output_tokens",
+            },
+            max_tokens: fields.max_output_tokens.map(Int::count),
+            logprobs: None,
+            best_of: None,
+            suffix: None,
+            add_special_tokens: false,
+            echo: false,
+            continued: false,
+            tools: Some(tools),
+        };
+        let (options, generation) = shared.generation(own, backend)?;
+        let echo = body.read()?;
+        Ok((Self { options, echo }, generation))
+    }
+
+    async fn respond(self, mut delivery: Delivery) -> Response {
+        let facts = Facts::new(self.echo, delivery.answer());
+        if self.options.stream.is_some() {
+            return stream(Writer::new(facts), delivery);
+        }
+        match delivery.collect().await {
+            Ok((choices, usage)) => {
+                let mut items = Items::new(&facts.id);
+                let mut events = Vec::new();
+                for choice in &choices {
+                    items.take(choice.said(), &mut events);
+                }
+                let reason = choices.iter().find_map(|choice| choice.finish);
+                items.end(reason, &mut events);
+                Json(facts.response(&items, reason, Some(&usage))).into_response()
+            }
+            Err(error) => error.into_response(),
+        }
+    }
+}
+
+/// The streamed answer. Dropping the body cancels the sequence.
+fn stream(writer: Writer, delivery: Delivery) -> Response {
+    let state = Some((writer, delivery));
+    let frames = futures_util::stream::unfold(state, |state| async {
+        let (mut writer, mut delivery) = state?;
+        let mut frame = String::new();
+        writer.open(&mut frame);
+        while frame.is_empty() {
+            match delivery.next().await {
+                Some(Ok(delta)) => writer.delta(&delta, &mut frame),
+                Some(Err(error)) => {
+                    writer.fail(&error, &mut frame);
+                    return Some((frame, None));
+                }
+                None => {
+                    let usage = delivery.finish();
+                    writer.finish(&usage, &mut frame);
+                    return Some((frame, None));
+                }
+            }
+        }
+        Some((frame, Some((writer, delivery))))
+    });
+    sse::response(frames)
+}
+
+impl ResponseFields {
+    /// Refuses what needs a memory of other answers.
+    fn support(&self) -> Result<(), ApiError> {
+        let refused = [
+            ("store", self.store == Some(true), "true: nothing is stored"),
+            ("background", self.background == Some(true), "true"),
+            (
+                "previous_response_id",
+                self.previous_response_id.is_some(),
+                "at all: nothing is stored, so input has all items",
+            ),
+        ];
+        match refused.into_iter().find(|(_, is_refused, _)| *is_refused) {
+            None => Ok(()),
+            Some((param, _, what)) => {
+                let rest = format!("is not supported {what}");
+                Err(ApiError::field(ErrorCode::UnsupportedValue, param, rest))
+            }
+        }
+    }
+
+    /// The functions and the choice.
+    fn tools(&self) -> Result<Tools, ApiError> {
+        let given = self.tools.iter().flat_map(|List(given)| given);
+        let function = |(index, Object(tool)): (usize, &Object<ToolField>)| Function {
+            name: tool.name.0.clone(),
+            description: tool.description.clone(),
+            parameters: tool.parameters.clone().map(|Object(schema)| schema),
+            name_field: format!("tools[{index}].name"),
+            schema_field: format!("tools[{index}].parameters"),
+        };
+        let functions = given.enumerate().map(function).collect();
+        let choice = self.tool_choice.clone().map(|Choice(choice)| choice);
+        let tools = Tools::new(functions, choice.unwrap_or_default(), "tool_choice.name")?;
+        Ok(tools.parallel(self.parallel_tool_calls.unwrap_or(true)))
+    }
+
+    /// The grammar of `text.format`.
+    fn structured(&self, open: bool) -> Result<Option<Structured>, ApiError> {
+        let format = self
+            .text
+            .as_ref()
+            .and_then(|Object(text)| text.format.as_ref());
+        let Some(Object(format)) = format else {
+            return Ok(None);
+        };
+        let field = "text.format.schema";
+        let spec = match format.kind.0.as_str() {
+            "text" => return Ok(None),
+            "json_object" => text::GrammarSpec::JsonObject,
+            "json_schema" => {
+                let Object(schema) = format.schema.clone().ok_or_else(|| required(field))?;
+                json_schema(schema, open && format.strict != Some(true))
+            }
+            other => {
+                let found = clip(other);
+                let rest =
+                    format!("must be one of text, json_object, json_schema, got \"{found}\"");
+                return Err(ApiError::field(
+                    ErrorCode::InvalidValue,
+                    "text.format.type",
+                    rest,
+                ));
+            }
+        };
+        Ok(Some(Structured::new(field, spec)))
+    }
+}

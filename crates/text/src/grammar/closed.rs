@@ -1,0 +1,154 @@
+//! Closed objects: members that a schema does not name are not written.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value};
+
+/// Keywords whose value is a schema.
+const ONE: [&str; 8] = [
+    "items",
+    "additionalProperties",
+    "additionalItems",
+    "contains",
+    "propertyNames",
+    "if",
+    "then",
+    "else",
+];
+/// Keywords whose value is a list of schemas.
+const LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
+/// Keywords whose value names schemas.
+const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
+/// Keywords that say themselves which other members an object has.
+const OPEN: [&str; 3] = [
+    "additionalProperties",
+    "patternProperties",
+    "unevaluatedProperties",
+];
+/// Keywords beside `properties` that join an object with other schemas, whose members it has too.
+const JOINED: [&str; 5] = ["allOf", "anyOf", "oneOf", "$ref", "if"];
+
+/// Adds `additionalProperties: false` to every object of `schema` that names its members and does
+/// not say whether it has others. Objects that are joined with other schemas stay open, because a
+/// closed part would exclude the members of the others.
+pub(super) fn close_objects(schema: &mut Value) {
+    let kept = kept_open(schema);
+    let mut at = 0;
+    let mut open = vec![schema];
+    while let Some(value) = open.pop() {
+        let stays = kept.contains(&at);
+        at += 1;
+        let Value::Object(members) = value else {
+            continue;
+        };
+        let says = OPEN.iter().any(|key| members.contains_key(*key));
+        if !stays && !says && matches!(members.get("properties"), Some(Value::Object(_))) {
+            members.insert("additionalProperties".to_owned(), Value::Bool(false));
+        }
+        for (key, value) in members.iter_mut() {
+            if value.is_object() && ONE.contains(&key.as_str()) {
+                open.push(value);
+                continue;
+            }
+            match value {
+                Value::Object(named) if NAMED.contains(&key.as_str()) => {
+                    open.extend(named.values_mut());
+                }
+                Value::Array(list) if LISTS.contains(&key.as_str()) => open.extend(list),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The schemas that stay open, by their numbers in the order of [`close_objects`].
+fn kept_open(schema: &Value) -> HashSet<usize> {
+    let mut kept = HashSet::new();
+    // The schemas that references join with others, by their addresses.
+    let mut targets = HashSet::new();
+    let mut addresses = Vec::new();
+    let mut open = vec![(schema, false)];
+    while let Some((value, is_part)) = open.pop() {
+        let at = addresses.len();
+        addresses.push(std::ptr::from_ref(value));
+        let Value::Object(members) = value else {
+            continue;
+        };
+        let is_joined = is_part || is_joined(members);
+        if is_joined {
+            kept.insert(at);
+            if let Some(Value::String(reference)) = members.get("$ref") {
+                let target = schema.pointer(reference.trim_start_matches('#'));
+                targets.extend(target.map(std::ptr::from_ref));
+            }
+        }
+        for (key, value) in members {
+            let key = key.as_str();
+            match value {
+                Value::Object(named) if NAMED.contains(&key) => {
+                    open.extend(named.values().map(|part| (part, false)));
+                }
+                Value::Array(list) if LISTS.contains(&key) => {
+                    let is_part = key == "allOf" || is_joined && matches!(key, "anyOf" | "oneOf");
+                    open.extend(list.iter().map(|part| (part, is_part)));
+                }
+                Value::Object(_) if ONE.contains(&key) => open.push((value, false)),
+                _ => {}
+            }
+        }
+    }
+    let referred = addresses.iter().enumerate();
+    let referred = referred.filter(|(_, address)| targets.contains(*address));
+    kept.extend(referred.map(|(at, _)| at));
+    kept
+}
+
+/// Whether an object with own members has further ones from other schemas.
+fn is_joined(members: &Map<String, Value>) -> bool {
+    members.contains_key("allOf")
+        || members.contains_key("properties") && JOINED.iter().any(|key| members.contains_key(*key))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn closed(mut schema: Value) -> Value {
+        close_objects(&mut schema);
+        schema
+    }
+
+    #[test]
+    fn objects_that_name_their_members_are_closed() {
+        let schema = json!({"properties": {
+            "properties": {"properties": {"x": {}}},
+            "any": {"type": "object"},
+            "said": {"properties": {}, "additionalProperties": {"type": "string"}},
+        }, "$defs": {"inner": {"type": "object", "properties": {"y": {}}}}});
+        let schema = closed(schema);
+        let is_closed = |path: &str| schema.pointer(path).unwrap()["additionalProperties"] == false;
+        assert!(is_closed("") && is_closed("/properties/properties") && is_closed("/$defs/inner"));
+        assert!(!is_closed("/properties/any") && !is_closed("/properties/said"));
+    }
+
+    #[test]
+    fn joined_objects_stay_open() {
+        let schema = json!({
+            "$defs": {"base": {"properties": {"a": {}}}, "free": {"properties": {"b": {}}}},
+            "allOf": [{"$ref": "#/$defs/base"}, {"properties": {"c": {}}}],
+            "properties": {"d": {"$ref": "#/$defs/free"}},
+        });
+        let schema = closed(schema);
+        let is_closed = |path: &str| schema.pointer(path).unwrap()["additionalProperties"] == false;
+        assert!(!is_closed("") && !is_closed("/$defs/base") && !is_closed("/allOf/1"));
+        assert!(is_closed("/$defs/free"));
+    }
+
+    #[test]
+    fn examples_and_values_are_no_schemas() {
+        let schema = json!({"const": {"properties": {}}, "examples": [{"properties": {}}]});
+        assert_eq!(closed(schema.clone()), schema);
+    }
+}

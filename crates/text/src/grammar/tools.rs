@@ -1,0 +1,165 @@
+//! The grammar of an answer with calls, in llguidance's dialect of Lark.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::closed::close_objects;
+use super::gemma;
+use super::source::{json_schema, quoted};
+use crate::ToolFormat;
+use crate::tools::Marks;
+
+/// Most calls of one answer.
+const MAX_CALLS: usize = 16;
+
+/// A function that an answer may call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool {
+    /// Its name: `A-Z a-z 0-9 _ . -`.
+    pub name: String,
+    /// The schema of its arguments, an object.
+    pub parameters: Value,
+}
+
+/// When an answer calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolUse {
+    /// Free text until a call begins; the call follows its schema; then free text again.
+    Auto,
+    /// Calls only, at least one.
+    Required,
+}
+
+/// The grammar of an answer that may call functions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolGrammar {
+    /// How calls are written.
+    pub format: ToolFormat,
+    /// The functions, at least one, with different names.
+    pub tools: Vec<Tool>,
+    /// Whether the answer must call.
+    pub mode: ToolUse,
+    /// Whether it may call more than once, at most 16 times.
+    pub parallel: bool,
+    /// The schema of an answer without calls; free text if there is none. Only with
+    /// [`ToolUse::Auto`] and a format with tags.
+    pub answer: Option<Value>,
+}
+
+/// The source of `grammar`. Its schemas are within the limits of a specification.
+///
+/// # Errors
+/// A schema that the format cannot follow, or an answer's schema beside a format without tags.
+pub(super) fn source(grammar: &ToolGrammar) -> Result<String, String> {
+    let marks = grammar.format.marks();
+    let calls = if grammar.parallel { MAX_CALLS } else { 1 };
+    let more = calls - 1;
+    let mut source = String::new();
+    let lead = match grammar.format {
+        ToolFormat::Gemma => "call:",
+        ToolFormat::Hermes | ToolFormat::Llada2 => "\n{\"name\": \"",
+        ToolFormat::Llama3Json | ToolFormat::Json => "{\"name\": \"",
+    };
+    let open = marks.open.unwrap_or_default();
+    let first = quoted(&format!("{open}{lead}"));
+    let next = quoted(&format!("{}{open}{lead}", marks.between));
+    let enforced = match more {
+        0 => format!("{first} one"),
+        _ => format!("{first} one ({next} one){{0,{more}}}"),
+    };
+    match (grammar.mode, marks.open, &grammar.answer) {
+        (ToolUse::Required, ..) => line(&mut source, "start", &enforced),
+        (ToolUse::Auto, Some(_), Some(answer)) => {
+            line(&mut source, "start", &format!("{enforced} | answer"));
+            line(&mut source, "answer", &inline(answer));
+        }
+        (ToolUse::Auto, None, Some(_)) => {
+            return Err("the model's format of calls goes with free text only".to_owned());
+        }
+        (ToolUse::Auto, Some(open), None) => {
+            // The first rule ends at the first mark, the second one never contains it.
+            line(
+                &mut source,
+                "start",
+                &format!("(until one){{0,{calls}}} rest?"),
+            );
+            line(&mut source, "until", &format!("before {}", quoted(lead)));
+            let text = format!("before[suffix={}]", quoted(open));
+            line(&mut source, &text, "/(?s:.*)/");
+            line(&mut source, "rest", "REST");
+            let open = escaped(open);
+            let never = format!("/(?s:.+)/ & ~/(?s:.*){open}(?s:.*)/");
+            line(&mut source, "REST", &never);
+        }
+        (ToolUse::Auto, None, None) => {
+            line(&mut source, "start", &format!("({enforced} | rest)?"));
+            line(&mut source, "rest", "REST");
+            line(&mut source, "REST", "/(?s:.+)/ & ~/\\{\"name\":(?s:.*)/");
+        }
+    }
+    functions(&mut source, grammar, marks)?;
+    Ok(source)
+}
+
+/// The rule of one call after its beginning: name, arguments and end of each function.
+fn functions(source: &mut String, grammar: &ToolGrammar, marks: Marks) -> Result<(), String> {
+    let end = quoted(&match grammar.format {
+        ToolFormat::Gemma => marks.close.to_owned(),
+        _ => format!("}}{}", marks.close),
+    });
+    let one = |(index, tool): (usize, &Tool)| {
+        let head = match grammar.format {
+            ToolFormat::Gemma => quoted(&tool.name),
+            _ => quoted(&format!("{}\", \"{}\": ", tool.name, marks.arguments)),
+        };
+        format!("{head} args_{index} {end}")
+    };
+    let all: Vec<String> = grammar.tools.iter().enumerate().map(one).collect();
+    line(source, "one", &all.join(" | "));
+    for (index, tool) in grammar.tools.iter().enumerate() {
+        let name = format!("args_{index}");
+        match grammar.format {
+            ToolFormat::Gemma => gemma::rules(source, &name, &tool.parameters)?,
+            _ => line(source, &name, &inline(&object(&tool.parameters))),
+        }
+    }
+    Ok(())
+}
+
+/// `schema`, which need not say that its values are objects.
+fn object(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    let untyped = ["type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"];
+    if let Value::Object(members) = &mut schema
+        && !untyped.iter().any(|key| members.contains_key(*key))
+    {
+        members.insert("type".to_owned(), json!("object"));
+    }
+    schema
+}
+
+/// A rule with the JSON of `schema`, whose objects are closed.
+fn inline(schema: &Value) -> String {
+    let mut schema = schema.clone();
+    close_objects(&mut schema);
+    format!("%json {}", json_schema(schema))
+}
+
+pub(super) fn line(source: &mut String, name: &str, rule: &str) {
+    // Writing to a string succeeds.
+    let _ = writeln!(source, "{name}: {rule}");
+}
+
+/// `text` inside a regex between slashes.
+fn escaped(text: &str) -> String {
+    let special = |c: char| !(c.is_alphanumeric() || "<>_\" ".contains(c));
+    let mut regex = String::new();
+    for c in text.chars() {
+        if special(c) {
+            regex.push('\\');
+        }
+        regex.push(c);
+    }
+    regex
+}

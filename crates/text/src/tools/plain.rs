@@ -1,0 +1,126 @@
+//! Tools for a chat template that knows none: they become plain text.
+
+use serde_json::{Map, Value, json};
+
+use super::ToolFormat;
+use crate::python_json::to_json;
+use crate::{Conversation, Message};
+
+/// `conversation` for a template that knows no tools: a system text lists the tools and says how to
+/// call them, calls become the text of their message, and answers of tools become messages of the
+/// user between `<tool_response>` and `</tool_response>`.
+pub fn plain_conversation(conversation: &Conversation, format: ToolFormat) -> Conversation {
+    let mut messages: Vec<Message> = Vec::with_capacity(conversation.messages.len() + 1);
+    if !conversation.tools.is_empty() {
+        let text = instructions(&conversation.tools, format);
+        messages.push(Message::new("system", &text));
+    }
+    for message in &conversation.messages {
+        let opens = messages.len() == 1 && !conversation.tools.is_empty();
+        match (message.role.as_str(), messages.last_mut()) {
+            // Templates accept one system message at most.
+            ("system", Some(last)) if opens => {
+                last.content = format!("{}\n\n{}", message.content, last.content);
+            }
+            ("tool", last) => {
+                let text = format!("<tool_response>\n{}\n</tool_response>", message.content);
+                match last {
+                    // Answers to several calls are one turn of the user.
+                    Some(last)
+                        if last.role == "user" && last.content.ends_with("</tool_response>") =>
+                    {
+                        last.content = format!("{}\n{text}", last.content);
+                    }
+                    _ => messages.push(Message::new("user", &text)),
+                }
+            }
+            _ => messages.push(with_calls(message, format)),
+        }
+    }
+    Conversation {
+        messages,
+        tools: Vec::new(),
+        variables: conversation.variables.clone(),
+    }
+}
+
+/// The system text. It is short, because a small context holds it too.
+fn instructions(tools: &[Value], format: ToolFormat) -> String {
+    let function = |tool: &Value| line(tool.get("function").unwrap_or(tool));
+    let lines: Vec<String> = tools.iter().map(function).collect();
+    let call = written(format, "NAME", "{..}");
+    format!(
+        "Functions:\n{}\nTo call one, answer:\n{call}",
+        lines.join("\n")
+    )
+}
+
+/// `message` with its calls at the end of its text.
+fn with_calls(message: &Message, format: ToolFormat) -> Message {
+    let mut parts: Vec<String> = Vec::new();
+    if !message.content.is_empty() {
+        parts.push(message.content.clone());
+    }
+    for call in &message.calls {
+        let arguments = line(&Value::Object(call.arguments.clone()));
+        parts.push(written(format, &call.name, &arguments));
+    }
+    Message {
+        content: parts.join("\n"),
+        calls: Vec::new(),
+        call_id: None,
+        ..message.clone()
+    }
+}
+
+/// A call in the text of an answer.
+fn written(format: ToolFormat, name: &str, arguments: &str) -> String {
+    let marks = format.marks();
+    match format {
+        ToolFormat::Gemma => format!(
+            "<|tool_call>call:{name}{}{}",
+            gemma_arguments(arguments),
+            marks.close
+        ),
+        _ => {
+            let open = marks.open.map_or(String::new(), |open| format!("{open}\n"));
+            let key = marks.arguments;
+            format!(
+                "{open}{{\"name\": \"{name}\", \"{key}\": {arguments}}}{}",
+                marks.close
+            )
+        }
+    }
+}
+
+/// JSON arguments as Gemma writes them; another text stays as it is.
+fn gemma_arguments(arguments: &str) -> String {
+    fn value(given: &Value) -> String {
+        match given {
+            Value::String(text) => format!("<|\"|>{text}<|\"|>"),
+            Value::Array(items) => {
+                let items: Vec<String> = items.iter().map(value).collect();
+                format!("[{}]", items.join(","))
+            }
+            Value::Object(members) => object(members),
+            other => other.to_string(),
+        }
+    }
+    fn object(members: &Map<String, Value>) -> String {
+        let members = members.iter();
+        let members: Vec<String> = members
+            .map(|(name, given)| format!("{name}:{}", value(given)))
+            .collect();
+        format!("{{{}}}", members.join(","))
+    }
+    match serde_json::from_str(arguments) {
+        Ok(Value::Object(members)) => object(&members),
+        _ => "{key:value}".to_owned(),
+    }
+}
+
+/// `value` on one line, as templates write it.
+fn line(value: &Value) -> String {
+    // A JSON value always has a text.
+    to_json(value, None).unwrap_or_else(|_| json!(null).to_string())
+}
