@@ -33,11 +33,6 @@ impl Config {
                 ),
             ));
         }
-        let (device, backend) = (&self.model.device, &self.model.backend);
-        if (device.as_str(), backend.as_str()) == ("cuda", BackendChoice::Candle.name()) {
-            let what = "expected cpu with model.device cuda, found \"candle\"";
-            problems.push(("model.backend", what.to_owned()));
-        }
         if engine.step_timeout > 0 && engine.stall_after > engine.step_timeout {
             problems.push((
                 "engine.stall_after",
@@ -47,7 +42,18 @@ impl Config {
                 ),
             ));
         }
+        problems.extend(self.wrong_texts());
+        problems
+    }
+
+    /// Texts that name nothing.
+    fn wrong_texts(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let engine = &self.engine;
+        let (device, backend) = (&self.model.device, &self.model.backend);
+        let both = (device.as_str(), backend.as_str()) == ("cuda", BackendChoice::Candle.name());
+        let both = both.then(|| "expected cpu with model.device cuda, found \"candle\"".to_owned());
         let texts = [
+            ("model.backend", both),
             ("engine.kv_memory", kv_memory(&engine.kv_memory).err()),
             ("engine.device_memory", share(engine.device_memory).err()),
             ("model.dtype", dtype(&self.model.dtype).err()),
@@ -83,8 +89,7 @@ impl Config {
             ),
         ];
         let texts = texts.into_iter();
-        problems.extend(texts.filter_map(|(key, what)| Some((key, what?))));
-        problems
+        texts.filter_map(|(key, what)| Some((key, what?)))
     }
 
     /// Counts that must not be 0.
