@@ -139,14 +139,15 @@ async fn accept<E: Endpoint>(
     Ok((endpoint, delivery, unknown))
 }
 
-/// Names the fields that were ignored in the header of the answer and in the log.
+/// Names the fields that were ignored in the header of the answer. The log has their number only: a
+/// name may hold text of a prompt.
 fn name_ignored(unknown: &[String], response: &mut Response) {
     let names = promises::header(unknown);
     if let Some(value) = HeaderValue::from_str(&names)
         .ok()
         .filter(|_| !names.is_empty())
     {
-        tracing::debug!(fields = names, "unknown fields");
+        tracing::debug!(count = unknown.len(), "unknown fields");
         response.headers_mut().insert(IGNORED, value);
     }
 }
