@@ -324,7 +324,7 @@ class Errors(unittest.TestCase):
             self.client.embeddings.create(model="demo", input="a")
         self.assertEqual(caught.exception.code, "unknown_url")
         with self.assertRaises(openai.NotFoundError) as caught:
-            self.client.responses.create(model="demo", input="a")
+            self.client.moderations.create(input="a")
         self.assertEqual(caught.exception.code, "unknown_url")
 
 
