@@ -100,6 +100,19 @@ async fn a_full_queue_refuses_whole_requests() {
     server.complete(json!({"n": 3, "max_tokens": 2})).await;
 }
 
+/// Lets one pass run; returns when the next one waits at the gate or nothing is left to run. The
+/// engine's load is then that after the pass.
+async fn one_pass(server: &crate::common::Server, gate: &OpenAtEnd) {
+    let before = server.counters.steps();
+    gate.0.admit(1);
+    server
+        .until(|server| {
+            let load = server.engine.load();
+            server.counters.steps() > before || load.running + load.waiting == 0
+        })
+        .await;
+}
+
 #[tokio::test]
 async fn lower_priorities_start_first() {
     let (server, gate) = gated(1, 8);
@@ -108,7 +121,7 @@ async fn lower_priorities_start_first() {
     let first = {
         let (server, order) = (server.clone(), Arc::clone(&order));
         tokio::spawn(async move {
-            server.complete(json!({"max_tokens": 4})).await;
+            server.complete(json!({"max_tokens": 30})).await;
             order.lock().unwrap().push(None);
         })
     };
@@ -124,7 +137,7 @@ async fn lower_priorities_start_first() {
         let request = Request::post(path)
             .body(Body::from(body.to_string()))
             .unwrap();
-        // A stream begins once its sequence is in the queue.
+        // The headers come once the sequence is with the engine.
         let stream = tower::ServiceExt::oneshot(server.router.clone(), request);
         let stream = stream.await.unwrap().into_body();
         let order = Arc::clone(&order);
@@ -133,7 +146,20 @@ async fn lower_priorities_start_first() {
             order.lock().unwrap().push(Some(priority));
         }));
     }
-    gate.0.open();
+    let sequences = u32::try_from(answers.len()).unwrap();
+    while server.engine.load().waiting < sequences - 1 {
+        one_pass(&server, &gate).await;
+    }
+    // Pass by pass: a client has seen the end of its sequence before another one can end.
+    let mut ended = 0;
+    while ended < sequences {
+        one_pass(&server, &gate).await;
+        let load = server.engine.load();
+        ended = sequences - load.running - load.waiting;
+        server
+            .until(|_| order.lock().unwrap().len() == ended as usize)
+            .await;
+    }
     for answer in answers {
         answer.await.unwrap();
     }
