@@ -103,10 +103,10 @@ fn compare(name: &str, extra: &str) -> usize {
     compare_on(run::executor(2048), name, extra, golden::load())
 }
 
-/// Compares the first problems of one run on candle, which is slow.
+/// Compares one problem in six of one run on candle, which is slow.
 fn compare_on_candle(name: &str, extra: &str) -> usize {
     let mut goldens = golden::load();
-    goldens.rows.truncate(8);
+    goldens.rows = goldens.rows.into_iter().step_by(6).collect();
     compare_on(run::candle(2048), name, extra, goldens)
 }
 

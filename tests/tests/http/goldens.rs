@@ -1,4 +1,6 @@
-//! The golden outputs over HTTP, with the settings of `golden::settings`.
+//! Golden outputs over HTTP, with the settings of `golden::settings`. The engine's test,
+//! `tests/goldens.rs`, compares all problems; here a part of them shows that a request reaches the
+//! engine with the same settings and that the answer tells the same cost.
 
 use std::sync::OnceLock;
 
@@ -14,6 +16,8 @@ const SAFE_MARGIN: f64 = 1e-4;
 const CONNECTIONS: usize = 16;
 /// Blocks of the budget: the maximum of empty passes of the official cached samplers.
 const BLOCKS: u64 = 4;
+/// One problem in three is asked for.
+const STRIDE: usize = 3;
 /// Maximum answers of a run that end with neither a stop token nor the budget: their last lane ran out
 /// of steps with masks left before the stop token that had cut the canvas.
 const GIVEN_UP: usize = 1;
@@ -111,10 +115,11 @@ fn cost(name: &str, run: &Run, reply: &Reply, whole_canvas: bool) -> Vec<String>
     counts.into_iter().filter_map(differs).collect()
 }
 
-/// Compares all problems of one run; those with a tiny margin may differ and are listed.
-/// Returns how many are identical.
+/// Compares one problem in `STRIDE` of one run; those with a tiny margin may differ and are listed.
+/// Returns how many are different.
 fn compare(name: &str, whole_canvas: bool) -> usize {
-    let goldens = golden::load();
+    let mut goldens = golden::load();
+    goldens.rows = goldens.rows.into_iter().step_by(STRIDE).collect();
     let budget = goldens.budget;
     let replies = in_parallel(CONNECTIONS, &goldens.rows, |row| {
         ask(row, name, budget, whole_canvas)
@@ -140,7 +145,7 @@ fn compare(name: &str, whole_canvas: bool) -> usize {
     println!("{name}: {identical} of {rows} identical, {given_up} given up");
     assert!(given_up <= GIVEN_UP, "{name}: {given_up} given up");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    identical
+    rows - identical
 }
 
 /// Both the answer alone and the whole canvas as published.
@@ -152,7 +157,7 @@ fn official(name: &str) {
 #[test]
 fn vanilla() {
     // All its margins are tiny: it orders near-certain tokens.
-    assert!(compare("vanilla_steps64", true) >= 45);
+    assert!(compare("vanilla_steps64", true) <= 1);
 }
 
 #[test]

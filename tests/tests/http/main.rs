@@ -8,3 +8,4 @@ mod goldens;
 mod sampling;
 mod structured;
 mod together;
+mod tools;

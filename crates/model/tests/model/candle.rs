@@ -1,7 +1,8 @@
 //! The backend `candle` compared with the kernels of the CPU, and both with the models of
 //! candle-transformers.
 
-use crate::common::{Noise, Tiny, push, row};
+use crate::backends::{PAGES, batch, shapes};
+use crate::common::{Noise, Tiny, execute, push, row};
 use crate::families::rows;
 use crate::official::{Case, error};
 use asynclane_model::{
@@ -18,23 +19,11 @@ use step::{
     Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Sampling, Score, Slot,
 };
 
-const PAGES: u32 = 40;
 const SIZES: ExecutorConfig = ExecutorConfig {
     page_size: 8,
     pages: PAGES,
     threads: None,
 };
-
-fn shapes() -> [Value; 3] {
-    [
-        json!({"d_model": 64, "vocab_size": 61, "embedding_size": 64}),
-        json!({
-            "d_model": 96, "n_kv_heads": 2, "n_layers": 3,
-            "include_bias": true, "bias_for_layer_norm": false
-        }),
-        json!({"d_model": 160, "weight_tying": true, "include_qkv_bias": true}),
-    ]
-}
 
 fn on_candle(tiny: &Tiny, dtype: WeightDtype) -> std::result::Result<Model<Candle>, LoadError> {
     let files = Files::memory(tiny.files(crate::common::Store::F32));
@@ -50,27 +39,6 @@ fn executors(tiny: &Tiny) -> [Box<dyn Executor>; 2] {
         Box::new(tiny.executor(PAGES, 1)),
         Box::new(ModelExecutor::new(candle, SIZES).unwrap()),
     ]
-}
-
-fn run(executor: &mut dyn Executor, batch: &Batch) -> BatchOutput {
-    let mut output = BatchOutput::default();
-    executor.execute(batch, &mut output).unwrap();
-    output
-}
-
-/// Sequences of these lengths, each with its own pages, out of order.
-fn batch(noise: &mut Noise, lengths: &[u32], sampling: Sampling) -> Batch {
-    let mut batch = Batch::default();
-    let mut page = PAGES;
-    for &length in lengths {
-        let count = length.div_ceil(8);
-        let pages: Vec<u32> = (0..count).map(|i| page - 1 - i).collect();
-        page -= count;
-        let rows = (0..length).map(|i| row(noise.below(61) as u32, i, length));
-        let rows = rows.collect();
-        push(&mut batch, rows, &pages, sampling);
-    }
-    batch
 }
 
 fn near(got: &[Candidate], want: &[Candidate], what: &str) {
@@ -130,8 +98,8 @@ fn every_family_has_the_candidates_of_the_cpu() {
         let mut batch = Batch::default();
         let rows = rows(&case, cpu.spec().attention);
         push(&mut batch, rows, &[5, 2, 0, 3, 1, 4], Sampling::GREEDY);
-        let want = run(&mut cpu, &batch).candidates;
-        near(&run(&mut candle, &batch).candidates, &want, &case.name);
+        let want = execute(&mut cpu, &batch).candidates;
+        near(&execute(&mut candle, &batch).candidates, &want, &case.name);
     }
 }
 
@@ -154,7 +122,7 @@ fn later_passes_read_written_pages_and_page_copies() {
         rows[2].visible_end = Slot::new(0);
         push(&mut second, rows, &table, Sampling::GREEDY);
         for (i, batch) in [&first, &second, &Batch::default()].into_iter().enumerate() {
-            let (want, got) = (run(&mut *cpu, batch), run(&mut *candle, batch));
+            let (want, got) = (execute(&mut *cpu, batch), execute(&mut *candle, batch));
             near(
                 &got.candidates,
                 &want.candidates,
@@ -175,7 +143,7 @@ fn windows_and_slots_beyond_them_match_the_cpu() {
         row.beyond = if i % 3 == 0 { 0b1011 } else { 0 };
         row.ask = (row.token + 1) % 61;
     }
-    let (want, got) = (run(&mut *cpu, &batch), run(&mut *candle, &batch));
+    let (want, got) = (execute(&mut *cpu, &batch), execute(&mut *candle, &batch));
     near(&got.candidates, &want.candidates, "windows");
 }
 
@@ -211,7 +179,7 @@ fn sampling_filters_tops_biases_and_sets_match_the_cpu() {
         // Nothing is allowed.
         batch.rows[5].allowed = Some(1);
         batch.rows[5].score = Score::Top(2);
-        let (want, got) = (run(&mut *cpu, &batch), run(&mut *candle, &batch));
+        let (want, got) = (execute(&mut *cpu, &batch), execute(&mut *candle, &batch));
         let tokens = |output: &BatchOutput| -> Vec<u32> {
             output.candidates.iter().map(|one| one.token).collect()
         };

@@ -408,7 +408,7 @@ pub fn push(batch: &mut Batch, rows: Vec<Row>, pages: &[u32], sampling: Sampling
 }
 
 /// Runs a batch.
-pub fn execute(executor: &mut ModelExecutor, batch: &Batch) -> BatchOutput {
+pub fn execute(executor: &mut dyn Executor, batch: &Batch) -> BatchOutput {
     let mut output = BatchOutput::default();
     executor.execute(batch, &mut output).unwrap();
     output

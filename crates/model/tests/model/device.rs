@@ -2,7 +2,8 @@
 
 mod memory;
 
-use crate::common::{Noise, Store, Tiny, push, row};
+use crate::backends::{PAGES, batch, shapes};
+use crate::common::{Noise, Store, Tiny, execute, push, row};
 use crate::families::rows;
 use crate::official::Case;
 use asynclane_model::{
@@ -11,8 +12,6 @@ use asynclane_model::{
 };
 use serde_json::{Value, json};
 use step::{Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Sampling, Score};
-
-const PAGES: u32 = 40;
 
 fn checkpoint(tiny: &Tiny, dtype: WeightDtype) -> Checkpoint {
     let files = Files::memory(tiny.files(Store::F32));
@@ -35,27 +34,6 @@ fn sizes(model: &DeviceModel) -> DeviceConfig {
         sequences: 4,
         kv: KvMemory::Bytes(slots * model.kv_bytes_per_position() as u64),
     }
-}
-
-fn run(executor: &mut dyn Executor, batch: &Batch) -> BatchOutput {
-    let mut output = BatchOutput::default();
-    executor.execute(batch, &mut output).unwrap();
-    output
-}
-
-/// Sequences of these lengths, each with its own pages, out of order.
-fn batch(noise: &mut Noise, lengths: &[u32], sampling: Sampling) -> Batch {
-    let mut batch = Batch::default();
-    let mut page = PAGES;
-    for &length in lengths {
-        let count = length.div_ceil(8);
-        let pages: Vec<u32> = (0..count).map(|i| page - 1 - i).collect();
-        page -= count;
-        let token = |noise: &mut Noise| noise.below(61) as u32;
-        let rows = (0..length).map(|i| row(token(noise), i, length)).collect();
-        push(&mut batch, rows, &pages, sampling);
-    }
-    batch
 }
 
 /// Compares probabilities within a tolerance, and tokens where there is no near tie.
@@ -86,17 +64,6 @@ fn near(got: &[Candidate], want: &[Candidate], tolerance: f64, what: &str) {
     }
 }
 
-fn shapes() -> [Value; 3] {
-    [
-        json!({"d_model": 64, "vocab_size": 61, "embedding_size": 64}),
-        json!({
-            "d_model": 96, "n_kv_heads": 2, "n_layers": 3,
-            "include_bias": true, "bias_for_layer_norm": false
-        }),
-        json!({"d_model": 160, "weight_tying": true, "include_qkv_bias": true}),
-    ]
-}
-
 #[test]
 fn candidates_match_the_cpu() {
     for (dtype, store, tolerance) in [
@@ -107,10 +74,10 @@ fn candidates_match_the_cpu() {
             let tiny = Tiny::new(seed as u64 + 1, shape).rounded(store);
             let mut noise = Noise(7);
             let batch = batch(&mut noise, &[5, 1, 40, 23], Sampling::GREEDY);
-            let want = run(&mut tiny.executor(PAGES, 1), &batch).candidates;
+            let want = execute(&mut tiny.executor(PAGES, 1), &batch).candidates;
             let mut executor = on_device(&tiny, dtype);
             assert_eq!(executor.spec(), tiny.executor(PAGES, 1).spec());
-            let got = run(&mut executor, &batch).candidates;
+            let got = execute(&mut executor, &batch).candidates;
             near(&got, &want, tolerance, &format!("{shape}"));
         }
     }
@@ -138,11 +105,11 @@ fn every_dense_family_matches_the_cpu() {
         let mut batch = Batch::default();
         let rows = rows(&case, cpu.spec().attention);
         push(&mut batch, rows, &[5, 2, 0, 3, 1, 4], Sampling::GREEDY);
-        let want = run(&mut cpu, &batch).candidates;
+        let want = execute(&mut cpu, &batch).candidates;
         let on_device = sizes(&model);
         let mut device = DeviceExecutor::new(model, on_device).unwrap();
         near(
-            &run(&mut device, &batch).candidates,
+            &execute(&mut device, &batch).candidates,
             &want,
             1e-5,
             &case.name,
@@ -174,7 +141,7 @@ fn later_passes_read_written_pages_and_page_copies() {
         Sampling::GREEDY,
     );
     for (i, batch) in [&first, &second].into_iter().enumerate() {
-        let (want, got) = (run(&mut cpu, batch), run(&mut device, batch));
+        let (want, got) = (execute(&mut cpu, batch), execute(&mut device, batch));
         near(
             &got.candidates,
             &want.candidates,
@@ -209,7 +176,7 @@ fn sampling_filters_tops_and_biases_match_the_cpu() {
         batch.rows[4].allowed = Some(0);
         batch.rows[13].score = Score::Top(1);
         batch.rows[13].biases = 1..2;
-        let (want, got) = (run(&mut cpu, &batch), run(&mut device, &batch));
+        let (want, got) = (execute(&mut cpu, &batch), execute(&mut device, &batch));
         near(
             &got.candidates,
             &want.candidates,
@@ -231,7 +198,7 @@ fn neighbours_change_no_bit() {
     for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
         let mut device = on_device(&tiny, dtype);
         let alone = batch(&mut Noise(10), &[6], Sampling::GREEDY);
-        let want = run(&mut device, &alone).candidates;
+        let want = execute(&mut device, &alone).candidates;
         let mut many = alone.clone();
         let others = batch(&mut Noise(11), &[6, 70, 64], Sampling::GREEDY);
         for segment in &others.segments[1..] {
@@ -245,7 +212,7 @@ fn neighbours_change_no_bit() {
                 Sampling::GREEDY,
             );
         }
-        let got = run(&mut device, &many).candidates;
+        let got = execute(&mut device, &many).candidates;
         assert_eq!(got[..6], want, "{dtype:?}");
     }
 }
@@ -270,9 +237,9 @@ fn passes_of_a_shape_share_a_graph_and_change_no_bit() {
             let mut batch = batch(&mut Noise(20 + i as u64), lengths, sampling);
             batch.biases = (0..i as u32).map(|token| Bias::add(token, 0.5)).collect();
             batch.rows[0].biases = 0..i as u32;
-            let want = run(&mut on_device(&tiny, dtype), &batch);
+            let want = execute(&mut on_device(&tiny, dtype), &batch);
             device.begin(&batch).unwrap();
-            assert_eq!(run(&mut device, &batch), want, "{dtype:?} pass {i}");
+            assert_eq!(execute(&mut device, &batch), want, "{dtype:?} pass {i}");
             seen.push(device.graphs());
         }
         assert_eq!(seen, [0, 1, 1, 1, 1], "{dtype:?}");
@@ -288,12 +255,12 @@ fn an_abandoned_pass_does_not_affect_the_next_one() {
         batch(&mut Noise(30), &[8], Sampling::GREEDY),
         batch(&mut Noise(31), &[5], Sampling::GREEDY),
     );
-    let want = run(&mut on_device(&tiny, WeightDtype::F32), &second);
+    let want = execute(&mut on_device(&tiny, WeightDtype::F32), &second);
     let mut device = on_device(&tiny, WeightDtype::F32);
     device.begin(&first).unwrap();
     device.begin(&second).unwrap();
-    assert_eq!(run(&mut device, &second), want);
-    assert_eq!(run(&mut device, &second), want);
+    assert_eq!(execute(&mut device, &second), want);
+    assert_eq!(execute(&mut device, &second), want);
 }
 
 #[test]
@@ -314,15 +281,15 @@ fn bad_batches_are_errors_and_the_next_one_works() {
     let tiny = Tiny::new(6, &shapes()[0]);
     let mut device = on_device(&tiny, WeightDtype::F32);
     let good = batch(&mut Noise(12), &[4], Sampling::GREEDY);
-    let want = run(&mut device, &good);
+    let want = execute(&mut device, &good);
     let mut bad = good.clone();
     bad.rows[2].token = 64;
     let error = device
         .execute(&bad, &mut BatchOutput::default())
         .unwrap_err();
     assert!(error.to_string().contains("token 64 of 64"), "{error}");
-    assert_eq!(run(&mut device, &Batch::default()).candidates, []);
-    assert_eq!(run(&mut device, &good), want);
+    assert_eq!(execute(&mut device, &Batch::default()).candidates, []);
+    assert_eq!(execute(&mut device, &good), want);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Tests of the public interface: checkpoints, parity, batch invariance, the demo checkpoint.
 
 #[cfg(test)]
+mod backends;
+#[cfg(test)]
 mod candle;
 #[cfg(test)]
 mod checkpoint;

@@ -1,7 +1,8 @@
 //! The device memory of an executor, counted by the emulation.
 
-use super::{batch, checkpoint, run, shapes};
-use crate::common::{Noise, Store, Tiny};
+use super::checkpoint;
+use crate::backends::{batch, shapes};
+use crate::common::{Noise, Store, Tiny, execute};
 use crate::official::Case;
 use asynclane_model::{
     Checkpoint, Device, DeviceConfig, DeviceExecutor, DeviceMemory, DeviceModel, Files, KvMemory,
@@ -159,7 +160,7 @@ fn the_largest_step_allocates_nothing() {
             row.allowed = Some(at);
         }
         assert_eq!(
-            run(&mut executor, &batch).candidates.len(),
+            execute(&mut executor, &batch).candidates.len(),
             batch.rows.len()
         );
         assert_eq!(taken(&device), before, "{lengths:?}");

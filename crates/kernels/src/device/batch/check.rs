@@ -1,0 +1,82 @@
+//! The checks of a batch before its upload: a kernel reads only what exists.
+
+use super::{BatchArrays, BatchLimits};
+use crate::device::{Result, refuse};
+
+/// Checks that all indices are in bounds.
+pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
+    let rows = arrays.tokens.len();
+    let lengths = [arrays.positions, arrays.slots].map(<[u32]>::len);
+    let lengths = (lengths, arrays.visible.len());
+    if lengths != ([rows; 2], rows) || arrays.scored.len() != arrays.scorers.len() {
+        return refuse(format!("arrays of {lengths:?} entries for {rows} rows"));
+    }
+    let pages = arrays.copies.iter().flat_map(|&(from, to)| [from, to]);
+    let pages = pages.chain(arrays.pages.iter().copied());
+    below("page", pages, limits.pages)?;
+    below("token", arrays.tokens.iter().copied(), limits.tokens)?;
+    below(
+        "position",
+        arrays.positions.iter().copied(),
+        limits.positions,
+    )?;
+    below(
+        "slot",
+        arrays.slots.iter().copied(),
+        limits.pages * limits.page,
+    )?;
+    below("scored row", arrays.scored.iter().copied(), rows)?;
+    below(
+        "token",
+        arrays.biases.iter().map(|bias| bias.token),
+        limits.vocab,
+    )?;
+    below("row", arrays.hosted.iter().copied(), rows)?;
+    let words = limits.vocab.div_ceil(32).max(1);
+    if arrays.set_words != words {
+        return refuse(format!(
+            "sets of {} words, expected {words}",
+            arrays.set_words
+        ));
+    }
+    let sets = arrays.allowed.len() / words;
+    for row in arrays.scorers {
+        let biases = row.biases.start as usize..row.biases.end as usize;
+        let known = arrays.biases.get(biases).is_some()
+            && row.allowed.is_none_or(|set| (set as usize) < sets)
+            && (row.draw as usize) < arrays.draws.len();
+        if !known {
+            return refuse("a scored row's biases, settings or allowed set are out of range");
+        }
+    }
+    let mut next = 0;
+    for segment in arrays.segments {
+        let (from, end) = (segment.rows.start as usize, segment.rows.end as usize);
+        let table = segment.pages.start as usize..segment.pages.end as usize;
+        let (Some(visible), Some(table)) = (arrays.visible.get(from..end), arrays.pages.get(table))
+        else {
+            return refuse("a segment's rows or pages are out of range");
+        };
+        if from != next
+            || visible
+                .iter()
+                .any(|row| row.reach() > table.len() * limits.page)
+        {
+            return refuse(
+                "segments are not contiguous, or a row sees more slots than its pages have",
+            );
+        }
+        next = end;
+    }
+    match next == rows {
+        true => Ok(()),
+        false => refuse(format!("segments end at row {next} of {rows}")),
+    }
+}
+
+fn below(what: &str, mut numbers: impl Iterator<Item = u32>, limit: usize) -> Result<()> {
+    match numbers.find(|&number| number as usize >= limit) {
+        Some(number) => refuse(format!("{what} {number} of {limit}")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,204 @@
+//! Enforced calls over random schemas: whatever the model says, every call names a function of the
+//! request, and its arguments conform to the function's schema.
+
+use asynclane_tests::client::Client;
+use asynclane_tests::crowd;
+use asynclane_tests::random::Random;
+use asynclane_tests::served::{MODEL, Served, in_parallel};
+use serde_json::{Map, Value, json};
+use sim::{SimConfig, SimExecutor};
+
+/// Requests to the simulated model, which says random words.
+const SIMULATED: u64 = 1000;
+/// Requests to the demo model. `TOOL_CALLS` sets another number.
+const DEMO: u64 = 60;
+/// Simultaneous requests.
+const CONNECTIONS: usize = 16;
+/// Tokens that 16 calls do not reach.
+const BUDGET: u32 = 6000;
+
+const NAMES: [&str; 8] = ["a", "b", "name", "count", "kind", "x-y", "on", "items"];
+const WORDS: [&str; 6] = ["red", "Mia", "a \"b\"", "7", "", "new\nline"];
+
+/// A schema whose texts are all finite. Objects and lists are at most `depth` deep.
+fn schema(random: &mut Random, depth: usize) -> Value {
+    match random.below(if depth == 0 { 6 } else { 9 }) {
+        0 => {
+            let (low, span) = (random.below(200), random.below(100));
+            let low = i64::try_from(low).unwrap() - 100;
+            json!({"type": "integer", "minimum": low, "maximum": low + span as i64})
+        }
+        1 => json!({"type": "boolean"}),
+        2 => json!({"type": "null"}),
+        3 => {
+            let count = 1 + random.below(3);
+            let words: Vec<_> = (0..count).map(|_| random.pick(&WORDS)).collect();
+            json!({"enum": words})
+        }
+        4 => json!({"const": random.below(1000)}),
+        5 => json!({"type": "string", "maxLength": random.below(12)}),
+        6 => {
+            let least = random.below(3);
+            let most = least + random.below(2);
+            json!({"type": "array", "items": schema(random, depth - 1),
+                "minItems": least, "maxItems": most})
+        }
+        7 => {
+            let types = [schema(random, depth - 1), schema(random, depth - 1)];
+            json!({"anyOf": types})
+        }
+        _ => object(random, depth - 1),
+    }
+}
+
+/// An object with up to four members, some of them required.
+fn object(random: &mut Random, depth: usize) -> Value {
+    let mut names = NAMES;
+    random.shuffle(&mut names);
+    let names = &names[..random.below(5)];
+    let members = names
+        .iter()
+        .map(|name| ((*name).to_owned(), schema(random, depth)));
+    let members: Map<String, Value> = members.collect();
+    let required: Vec<_> = names.iter().filter(|_| random.below(3) > 0).collect();
+    json!({"type": "object", "properties": members, "required": required})
+}
+
+/// Up to `most` functions with random parameters.
+fn functions(random: &mut Random, most: usize) -> Vec<Value> {
+    let function = |index| {
+        json!({"type": "function", "function":
+            {"name": format!("f-{index}"), "parameters": object(random, 2)}})
+    };
+    (0..1 + random.below(most)).map(function).collect()
+}
+
+/// `schema` with closed objects, as calls follow it.
+fn closed(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let Some(members) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        members
+            .values_mut()
+            .for_each(|member| *member = closed(member));
+        schema["additionalProperties"] = json!(false);
+    }
+    if let Some(items) = schema.get_mut("items") {
+        *items = closed(items);
+    }
+    if let Some(types) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {
+        types.iter_mut().for_each(|each| *each = closed(each));
+    }
+    schema
+}
+
+fn request(seed: u64, most: usize, budget: u32) -> Value {
+    let mut random = Random::new(seed);
+    let tools = functions(&mut random, most);
+    let named = random.below(2) == 0;
+    let name = &tools[random.below(tools.len())]["function"]["name"];
+    let choice = match named {
+        true => json!({"type": "function", "function": {"name": name}}),
+        false => json!("required"),
+    };
+    json!({
+        "model": MODEL, "max_tokens": budget, "seed": seed,
+        "temperature": [0.0, 1.0, 1.5][random.below(3)],
+        "messages": [{"role": "user", "content": "What is 9 + 6?"}],
+        "tools": tools, "tool_choice": choice, "parallel_tool_calls": random.below(2) == 0,
+    })
+}
+
+/// Asks and checks every call. Returns the tokens and the forward passes of the answer.
+fn ask(client: Client, body: &Value) -> [u64; 2] {
+    let answer = client.post("/v1/chat/completions", body);
+    assert_eq!(answer.status, 200, "{body}: {}", answer.text());
+    let answer = answer.json();
+    let choice = &answer["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls", "{body}: {choice}");
+    let calls = choice["message"]["tool_calls"].as_array().unwrap();
+    assert!(!calls.is_empty(), "{body}");
+    let single = body["tool_choice"].is_object() || body["parallel_tool_calls"] == false;
+    assert!(!single || calls.len() == 1, "{body}: {choice}");
+    for call in calls {
+        let name = &call["function"]["name"];
+        let chosen = &body["tool_choice"]["function"]["name"];
+        assert!(chosen.is_null() || chosen == name, "{body}: {call}");
+        let tools = body["tools"].as_array().unwrap();
+        let tool = tools.iter().find(|tool| tool["function"]["name"] == *name);
+        let parameters = &tool.expect("a function of the request")["function"]["parameters"];
+        let arguments = call["function"]["arguments"].as_str().unwrap();
+        let arguments: Value = serde_json::from_str(arguments).expect("valid JSON");
+        let valid = jsonschema::validate(&closed(parameters), &arguments);
+        valid.unwrap_or_else(|error| panic!("{parameters}: {arguments}: {error}"));
+    }
+    cost(&answer)
+}
+
+/// The tokens and the forward passes of an answer.
+fn cost(answer: &Value) -> [u64; 2] {
+    let usage = &answer["usage"];
+    let count = |value: &Value| value.as_u64().expect("a count");
+    [
+        count(&usage["completion_tokens"]),
+        count(&usage["diffusion"]["forwards"]),
+    ]
+}
+
+#[test]
+fn a_thousand_enforced_calls_conform_whatever_the_model_says() {
+    let model = SimConfig {
+        max_positions: 16_384,
+        pages: 65_536,
+        ..crowd::model()
+    };
+    let served = Served::over(Box::new(SimExecutor::new(model).unwrap()), 64, 2048);
+    let seeds: Vec<u64> = (0..SIMULATED).collect();
+    let answers = in_parallel(CONNECTIONS, &seeds, |seed| {
+        ask(served.client(), &request(*seed, 4, BUDGET))
+    });
+    assert_eq!(answers.len() as u64, SIMULATED);
+}
+
+/// The number of requests to the demo model.
+fn demo_calls() -> u64 {
+    let calls = std::env::var("TOOL_CALLS").ok();
+    calls.map_or(DEMO, |calls| calls.parse().expect("TOOL_CALLS is a number"))
+}
+
+/// Forward passes per token of an answer of `tokens` tokens without tools.
+fn free(client: Client, body: &Value, tokens: u64) -> [u64; 2] {
+    let mut body = body.clone();
+    for field in ["tools", "tool_choice", "parallel_tool_calls"] {
+        body.as_object_mut().unwrap().remove(field);
+    }
+    body["max_tokens"] = json!(tokens);
+    body["ignore_eos"] = json!(true);
+    let answer = client.post("/v1/chat/completions", &body);
+    assert_eq!(answer.status, 200, "{body}: {}", answer.text());
+    cost(&answer.json())
+}
+
+#[test]
+fn enforced_calls_of_the_demo_model_conform_and_cost_fewer_forwards_than_text() {
+    let served = Served::start();
+    let client = served.client();
+    let seeds: Vec<u64> = (0..demo_calls()).collect();
+    let costs = in_parallel(CONNECTIONS, &seeds, |seed| {
+        // Two small functions: their schemas are in the prompt, and the context has 1,024 positions.
+        let mut body = request(*seed, 2, 400);
+        body["parallel_tool_calls"] = json!(false);
+        let calls = ask(client, &body);
+        (calls, free(client, &body, calls[0]))
+    });
+    let sum = |part: fn(&([u64; 2], [u64; 2])) -> [u64; 2]| {
+        let add = |[a, b]: [u64; 2], [c, d]: [u64; 2]| [a + c, b + d];
+        costs.iter().map(part).fold([0, 0], add)
+    };
+    let [tokens, forwards] = sum(|(calls, _)| *calls);
+    let [_, free] = sum(|(_, free)| *free);
+    println!(
+        "{tokens} tokens of {} calls: {forwards} forwards; as text: {free}",
+        costs.len()
+    );
+    assert!(forwards * 2 < free, "{forwards} of calls, {free} of text");
+}
