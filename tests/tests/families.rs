@@ -15,6 +15,8 @@ use step::{Attention, Bias, Readout};
 const FOLDER: &str = "../crates/model/tests/model/fixtures/families";
 const BUDGET: usize = 59;
 const SUB_BLOCK: usize = 8;
+/// In place of a mask where the model knows none: it reads no place before it is filled.
+const OPEN: u32 = 0;
 
 /// Every checkpoint of the fixtures.
 fn checkpoints() -> Vec<PathBuf> {
@@ -53,7 +55,7 @@ impl Loop<'_> {
     fn decode(model: &Model, prompt: &[u32]) -> Vec<u32> {
         let end = prompt.len() + BUDGET;
         let mut tokens = prompt.to_vec();
-        tokens.resize(end, model.info().mask);
+        tokens.resize(end, model.info().mask.unwrap_or(OPEN));
         let mut canvas = Loop { model, tokens };
         match model.info().attention {
             Attention::Full => canvas.fill(prompt.len()..end, end),
@@ -89,7 +91,10 @@ impl Loop<'_> {
             let logits = logits.expect("a forward pass");
             let rows: Vec<&[f32]> = logits.chunks(info.vocab_size).collect();
             let (mut best, mut most) = (None, f64::NEG_INFINITY);
-            for place in places.clone().filter(|at| self.tokens[*at] == info.mask) {
+            for place in places
+                .clone()
+                .filter(|at| self.tokens[*at] == info.mask.unwrap_or(OPEN))
+            {
                 let row = match info.readout {
                     Readout::Own => rows[place],
                     Readout::Previous => rows[place - 1],
@@ -121,8 +126,8 @@ struct Samples {
 }
 
 /// The most probable token except the mask, and its probability among all tokens.
-fn likeliest(row: &[f32], mask: u32) -> (u32, f64) {
-    let all = (0..).zip(row).filter(|(token, _)| *token != mask);
+fn likeliest(row: &[f32], mask: Option<u32>) -> (u32, f64) {
+    let all = (0..).zip(row).filter(|(token, _)| Some(*token) != mask);
     let of = |(token, logit): (u32, &f32)| (token, f64::from(*logit));
     let first = (u32::MAX, f64::NEG_INFINITY);
     let (token, top) = all.map(of).fold(first, |best, one| match one.1 > best.1 {
@@ -156,7 +161,11 @@ fn every_family_decodes_as_a_loop_over_its_forward_does() {
         let info = model.info().clone();
         let word = |index: u32| {
             let token = (7 * index + 3) % info.vocab_size as u32;
-            if token == info.mask { token + 1 } else { token }
+            if Some(token) == info.mask {
+                token + 1
+            } else {
+                token
+            }
         };
         let prompts = [1, 4, 5, 9, 18, 37].map(|length| (0..length).map(word).collect::<Vec<_>>());
         let settings = settings(info.attention, info.readout);
@@ -191,7 +200,7 @@ fn every_family_decodes_as_its_official_sampler_does() {
             let budget = sample.tokens.len() as u32;
             let mut request = request(&sample.prompt, budget, &[], &sample.settings);
             // Random weights may predict the mask token, which the official samplers exclude.
-            request.biases.push(Bias::ban(mask));
+            request.biases.extend(mask.map(Bias::ban));
             request
         });
         let outcomes = run(&mut executor, requests.collect());
@@ -215,7 +224,7 @@ fn every_family_decodes_as_its_official_sampler_does() {
 }
 
 /// The README's name of a family.
-const TITLES: [(&str, &str); 7] = [
+const TITLES: [(&str, &str); 11] = [
     ("llada", "LLaDA"),
     ("dream", "Dream"),
     ("llada-moe", "LLaDA-MoE"),
@@ -223,6 +232,10 @@ const TITLES: [(&str, &str); 7] = [
     ("sdar", "SDAR, TraDo"),
     ("fast-dllm-v2", "Fast-dLLM v2"),
     ("llada2", "LLaDA2"),
+    ("qwen2", "Qwen2, Qwen2.5"),
+    ("qwen3", "Qwen3"),
+    ("qwen3-moe", "Qwen3-MoE"),
+    ("llama", "Llama, SmolLM2"),
 ];
 
 #[test]
@@ -248,6 +261,7 @@ fn the_readme_lists_every_family_with_its_attention_and_devices() {
         let row = rows.iter().find(|row| row[0] == *title).expect("a row");
         let attention = match info.attention {
             Attention::Full => "full",
+            Attention::Causal if info.readout == Readout::Previous => "autoregressive",
             Attention::Causal => "causal",
             Attention::Blocks(_) => "block-causal",
         };

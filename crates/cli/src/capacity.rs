@@ -227,7 +227,7 @@ mod tests {
             vocab_size: vocab,
             embedding_size: vocab,
             max_positions: 4096,
-            mask: 0,
+            mask: Some(0),
             end: Vec::new(),
             tied: false,
             parameters,

@@ -71,7 +71,10 @@ fn model(args: &InspectArgs) -> Result<()> {
     tell!("predictions      {}", readout(info.readout));
     tell!("vocabulary       {}", info.vocab_size);
     tell!("max positions    {}", info.max_positions);
-    tell!("mask token       {}", info.mask);
+    let mask = info
+        .mask
+        .map_or_else(|| "none".to_owned(), |mask| mask.to_string());
+    tell!("mask token       {mask}");
     tell!("end tokens       {:?}", info.end);
     tell!(
         "chat template    {}",
@@ -120,9 +123,11 @@ fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
 fn presets(config: &Config, info: &ModelInfo) -> Result<String> {
     let suited = config.decoding(info.attention, info.readout)?.to_string();
     let default = suited.split(',').next();
-    let names = presets_for(info.attention).map(|preset| match default == Some(preset.name) {
-        true => format!("{} (default)", preset.name),
-        false => preset.name.to_owned(),
+    let names = presets_for(info.attention, info.readout).map(|preset| {
+        match default == Some(preset.name) {
+            true => format!("{} (default)", preset.name),
+            false => preset.name.to_owned(),
+        }
     });
     Ok(names.collect::<Vec<_>>().join(", "))
 }

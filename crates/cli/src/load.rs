@@ -8,7 +8,7 @@ use decode::{Filter, Weights};
 use engine::{ByPriority, Capabilities, EngineConfig};
 use model::{
     Candle, Checkpoint, Cpu, DeviceMemory, Files, FilterWeights, Host, LoadError, Model,
-    ModelExecutor, ModelInfo, TileSupport, WeightDtype,
+    ModelExecutor, ModelInfo, TileSupport, TokenizerJson, WeightDtype,
 };
 use step::Executor;
 use text::{Message, Tokenizer, TokenizerFiles};
@@ -184,7 +184,29 @@ pub fn words(path: &str) -> Result<Tokenizer> {
     };
     let files = TokenizerFiles::read(folder)
         .map_err(|error| exit::failure(exit::CHECKPOINT, error.to_string()))?;
-    tokenizer(&files)
+    let stored = match files.tokenizer.is_some() || files.vocab.is_some() {
+        true => None,
+        false => stored_tokenizer(path)?,
+    };
+    tokenizer(&match stored {
+        None => files,
+        Some(stored) => TokenizerFiles {
+            tokenizer: Some(stored.tokenizer),
+            config: files.config.or(Some(stored.config)),
+            generation_config: files.generation_config.or(Some(stored.generation)),
+            ..files
+        },
+    })
+}
+
+/// The tokenizer in a GGUF file, or in the only one of a folder.
+fn stored_tokenizer(path: &str) -> Result<Option<TokenizerJson>> {
+    match checkpoint(path) {
+        Ok(checkpoint) => checkpoint.tokenizer().map_err(exit::refused),
+        Err(error) if hub::is_gguf(path) => Err(error),
+        // Whoever loads the weights says what is wrong with them.
+        Err(_) => Ok(None),
+    }
 }
 
 /// The checkpoint of a configured path, to be loaded as configured.
@@ -323,9 +345,11 @@ fn tokenizer(files: &TokenizerFiles) -> Result<Tokenizer> {
     Tokenizer::new(files).map_err(|error| exit::failure(exit::CHECKPOINT, error.to_string()))
 }
 
-/// Sets the mask token, which often only config.json names.
+/// Sets the mask token, if the model has one; often only config.json names it.
 fn prepare(mut tokenizer: Tokenizer, info: &ModelInfo) -> Tokenizer {
-    tokenizer.set_mask_id(info.mask);
+    if let Some(mask) = info.mask {
+        tokenizer.set_mask_id(mask);
+    }
     tokenizer
 }
 

@@ -107,7 +107,7 @@ impl Load {
             pages: concurrency * 64,
             vocab_size: VOCAB,
             max_positions: 1024,
-            mask: MASK,
+            mask: Some(MASK),
             attention: Attention::Full,
             readout: Readout::Own,
         };

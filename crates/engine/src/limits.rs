@@ -4,7 +4,7 @@ use decode::{Capability, CommitHost, Fault, Feature};
 use step::{Attention, Readout};
 
 use crate::cache::Footprint;
-use crate::decoding::{Decoding, default_preset};
+use crate::decoding::{Decoding, default_preset, is_autoregressive};
 use crate::pages::Grid;
 use crate::request::{Penalties, Refusal, Request};
 
@@ -105,7 +105,7 @@ impl Limits {
             return refuse("commit", message);
         }
         if !cache.info().attention.contains(&kind) {
-            let (name, instead) = (cache.name(), default_preset(self.attention));
+            let (name, instead) = (cache.name(), default_preset(self.attention, self.readout));
             let message =
                 format!("{name} does not go with this model's {weights}: use preset {instead}");
             return refuse("cache", message);
@@ -114,6 +114,10 @@ impl Limits {
             let name = schedule.name();
             let message = format!("{name} does not go with this model's {weights}");
             return refuse("schedule", message);
+        }
+        if is_autoregressive(self.attention, self.readout) && decoding.window() != Some(1) {
+            let message = "must be 1: this model predicts the next token only".to_owned();
+            return refuse("window", message);
         }
         let needs = (requires.needs)(commit.settings());
         if let Some(needs) = needs.filter(|needs| !self.has(*needs)) {

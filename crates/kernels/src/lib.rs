@@ -28,8 +28,8 @@ mod sync;
 
 pub use attention::{AttentionSegment, PagedAttention, Visible};
 pub use backend::{
-    Accelerator, AngleSpec, ArrayKind, Attention, Backend, Candle, Counting, Cpu, DeviceKv,
-    ExpertRows, Host, Norm, Pass, Rows, ScoredRange, Selection, Storage, Stored, Table,
+    Accelerator, AngleScaling, AngleSpec, ArrayKind, Attention, Backend, Candle, Counting, Cpu,
+    DeviceKv, ExpertRows, Host, Norm, Pass, Rows, ScoredRange, Selection, Storage, Stored, Table,
 };
 pub use cache::{CopyPages, Pool, WriteRows};
 pub use gather::AddRows;

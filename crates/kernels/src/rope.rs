@@ -1,5 +1,6 @@
 //! Rotary position embedding with a position per row.
 
+use crate::backend::AngleSpec;
 use crate::parallel::{self, Shared};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::storage::f32s_mut;
@@ -14,19 +15,13 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// The table of the angles `position * theta^(-2 i / width)`, computed in f32 like the reference
-    /// code. `width` is the even width of a head's rotated part.
+    /// The table of some angles. Their width is that of a head's rotated part.
     #[must_use]
-    pub fn new(theta: f64, width: usize, positions: usize) -> Self {
-        let half = width / 2;
-        let mut table = Vec::with_capacity(positions * width);
-        let frequencies: Vec<f32> = (0..half)
-            .map(|i| {
-                let exponent = (2 * i) as f32 / width as f32;
-                1.0 / (theta as f32).powf(exponent)
-            })
-            .collect();
-        for position in 0..positions {
+    pub fn new(angles: &AngleSpec) -> Self {
+        let half = angles.width / 2;
+        let mut table = Vec::with_capacity(angles.positions * angles.width);
+        let frequencies = angles.frequencies();
+        for position in 0..angles.positions {
             let angles = frequencies.iter().map(|f| f64::from(position as f32 * f));
             table.extend(angles.clone().map(|angle| angle.cos() as f32));
             table.extend(angles.map(|angle| angle.sin() as f32));

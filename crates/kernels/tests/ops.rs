@@ -1,6 +1,6 @@
 //! The small ops compared with plain loops: linear, norm, rope, pool writes.
 
-use asynclane_kernels::{AddRows, HeadNorm, rms_norm};
+use asynclane_kernels::{AddRows, AngleSpec, HeadNorm, rms_norm};
 use asynclane_kernels::{CopyPages, Pool, Rope, RopeTable, WriteRows};
 use asynclane_kernels::{Epilogue, Linear, Matrix, WeightDtype};
 use candle_core::{Device, Tensor};
@@ -182,7 +182,12 @@ fn rope_rotates_each_row_by_its_own_position() {
     let (heads, c) = (3, 8);
     // Complete heads, and only their first elements.
     for part in [c, 4] {
-        let table = RopeTable::new(10_000.0, part, 10);
+        let table = RopeTable::new(&AngleSpec {
+            theta: 10_000.0,
+            width: part,
+            positions: 10,
+            scaling: None,
+        });
         assert_eq!(table.positions(), 10);
         // Few rows, and enough rows for several threads.
         for count in [3, 2001] {

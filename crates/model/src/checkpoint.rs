@@ -3,7 +3,7 @@
 use crate::arch;
 use crate::config::Keys;
 use crate::files::Files;
-use crate::gguf::Gguf;
+use crate::gguf::{Gguf, TokenizerJson};
 use crate::sharing::ExpertSharing;
 use crate::weights::Weights;
 use crate::{LoadError, Memory, ModelInfo};
@@ -47,6 +47,14 @@ impl Checkpoint {
             config,
             weights: Weights::open(files)?,
         })
+    }
+
+    /// The tokenizer inside a GGUF file; `None` if there is none, or for other checkpoints.
+    ///
+    /// # Errors
+    /// If the file has a tokenizer of an unknown kind.
+    pub fn tokenizer(&self) -> Result<Option<TokenizerJson>, LoadError> {
+        self.weights.as_gguf().map_or(Ok(None), Gguf::tokenizer)
     }
 
     /// Sets the dtype in which matrices are stored and multiplied after loading; default f32.

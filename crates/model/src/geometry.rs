@@ -93,7 +93,7 @@ mod tests {
         let model = Model::load(geometry.checkpoint(5, 1).unwrap()).unwrap();
         let info = model.info();
         assert_eq!((info.width, info.layers, info.mlp_width), (192, 6, 512));
-        assert_eq!((info.mask, info.end.as_slice()), (5, &[1][..]));
+        assert_eq!((info.mask, info.end.as_slice()), (Some(5), &[1][..]));
         // All parameters except the embedding table and the norms are multiplied once per row.
         let others = info.vocab_size * info.width + (2 * info.layers + 1) * info.width;
         let multiplied = (info.parameters - others) as f64;

@@ -1,9 +1,12 @@
-//! GGUF files of LLaDA and Dream, as written by llama.cpp's converter.
+//! GGUF files of LLaDA, Dream, and dense autoregressive models, as written by llama.cpp's converter.
 //!
 //! Quantized tensors are converted to f32 when they are read (by candle) and stored in the dtype
 //! that the checkpoint is loaded with.
 
 mod header;
+mod tokenizer;
+
+pub use tokenizer::TokenizerJson;
 
 use crate::LoadError;
 use crate::config::Keys;
@@ -66,6 +69,7 @@ const DREAM: Dialect = Dialect {
         ("context_length", "max_position_embeddings"),
         ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
         ("rope.freq_base", "rope_theta"),
+        ("attention.key_length", "head_dim"),
     ],
     vocabulary: "vocab_size",
     tied: "tie_word_embeddings",
@@ -73,9 +77,32 @@ const DREAM: Dialect = Dialect {
     interleaved: false,
 };
 
+const QWEN2: Dialect = Dialect {
+    name: "qwen2",
+    architecture: "Qwen2ForCausalLM",
+    ..DREAM
+};
+
+const QWEN3: Dialect = Dialect {
+    name: "qwen3",
+    architecture: "Qwen3ForCausalLM",
+    ..DREAM
+};
+
+const LLAMA: Dialect = Dialect {
+    name: "llama",
+    architecture: "LlamaForCausalLM",
+    interleaved: true,
+    ..DREAM
+};
+
+const ALL: [Dialect; 5] = [LLADA, DREAM, QWEN2, QWEN3, LLAMA];
+
 /// The first `NEEDED` keys of a dialect are required.
 const NEEDED: usize = 6;
 const TABLE: &str = "token_embd.weight";
+/// Divisors of the rotations' frequencies (Llama 3.1).
+const SCALES: &str = "rope_freqs.weight";
 
 impl Gguf {
     /// Opens the file and returns its metadata as a configuration.
@@ -93,17 +120,25 @@ impl Gguf {
         check_sizes(file, &content)?;
         let found = content.metadata.get("general.architecture");
         let found = found.and_then(|field| field.to_string().ok().cloned());
-        let known = [LLADA, DREAM].into_iter();
-        let mut known = known.filter(|dialect| Some(dialect.name) == found.as_deref());
-        let dialect = known.next().ok_or_else(|| LoadError::Key {
+        let known = |dialect: &Dialect| Some(dialect.name) == found.as_deref();
+        let dialect = ALL.into_iter().find(known).ok_or_else(|| LoadError::Key {
             file: file.to_owned(),
             key: "general.architecture".to_owned(),
-            expected: format!("{} or {}", LLADA.name, DREAM.name),
+            expected: format!("one of {}", ALL.map(|dialect| dialect.name).join(", ")),
             found: found.map_or_else(|| "nothing".to_owned(), |name| format!("{name:?}")),
         })?;
+        if content.tensor_infos.contains_key(SCALES) {
+            return Err(LoadError::Corrupt {
+                file: file.to_owned(),
+                reason: format!("{SCALES}: scaled rotations are read from safetensors only"),
+            });
+        }
         let keys = dialect.configuration(file, &content)?;
         let of = |key: &str| keys.count(key).map(|count| count.max(1));
-        let width = of(dialect.keys[0].1)? / of(dialect.keys[1].1)?;
+        let width = match keys.optional_count("head_dim")? {
+            Some(width) => width,
+            None => of(dialect.keys[0].1)? / of(dialect.keys[1].1)?,
+        };
         let gguf = Self {
             file: file.to_owned(),
             bytes,

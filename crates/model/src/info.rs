@@ -29,8 +29,8 @@ pub struct ModelInfo {
     pub embedding_size: usize,
     /// Maximum number of positions.
     pub max_positions: usize,
-    /// The mask token.
-    pub mask: u32,
+    /// The mask token; `None` for autoregressive weights.
+    pub mask: Option<u32>,
     /// Tokens that end a text. The tokenizer adds the token that ends a chat turn.
     pub end: Vec<u32>,
     /// Whether the LM head shares the embedding table.
@@ -80,7 +80,7 @@ impl ModelInfo {
     pub fn describe(&self) -> String {
         format!(
             "{}, {:.2} M parameters: {} layers of width {}, {} heads ({} key/value) of {}, \
-             MLP {}; vocabulary {}, {} positions, {} KV bytes each; mask {}, end {:?}",
+             MLP {}; vocabulary {}, {} positions, {} KV bytes each; {}, end {:?}",
             self.family,
             self.parameters as f64 / 1e6,
             self.layers,
@@ -92,7 +92,8 @@ impl ModelInfo {
             self.vocab_size,
             self.max_positions,
             self.kv_bytes_per_position(),
-            self.mask,
+            self.mask
+                .map_or_else(|| "no mask".to_owned(), |mask| format!("mask {mask}")),
             self.end
         )
     }

@@ -5,6 +5,9 @@ use kernels::device::{BatchArrays, BatchLimits};
 use kernels::{AttentionSegment, Draw, LogitBias, ScorerRow, Visible};
 use step::{Attention, Batch, Row, Segment, set_words};
 
+/// In place of a mask token: no token.
+pub(crate) const NO_MASK: u32 = u32::MAX;
+
 /// Exclusive upper bounds of a batch's indices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InputBounds {
@@ -13,7 +16,7 @@ pub(crate) struct InputBounds {
     /// Tokens with a logit.
     pub(crate) vocab: usize,
     pub(crate) positions: usize,
-    /// The mask token; not a bound, but constant like the bounds.
+    /// The mask token, or [`NO_MASK`]; not a bound, but constant like the bounds.
     pub(crate) mask: u32,
     pub(crate) page_size: usize,
     pub(crate) pages: usize,
@@ -26,7 +29,7 @@ impl InputBounds {
             tokens: info.embedding_size,
             vocab: info.vocab_size,
             positions: info.max_positions,
-            mask: info.mask,
+            mask: info.mask.unwrap_or(NO_MASK),
             page_size,
             pages,
         }

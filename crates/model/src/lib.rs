@@ -36,6 +36,7 @@ pub use executor::{ExecutorConfig, ModelExecutor};
 pub use files::Files;
 pub use filter::FilterWeights;
 pub use geometry::Geometry;
+pub use gguf::TokenizerJson;
 pub use info::{ExpertInfo, ModelInfo};
 pub use kernels::device::{Check, Device};
 pub use kernels::{Candle, Cpu, Host, TileSupport, WeightDtype};

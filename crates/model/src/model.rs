@@ -1,7 +1,7 @@
 //! A loaded model and its info.
 
 use crate::arch::{self, Decoder, Work};
-use crate::inputs::{InputBounds, Inputs};
+use crate::inputs::{InputBounds, Inputs, NO_MASK};
 use crate::{Checkpoint, ForwardError, LoadError, Memory, ModelInfo};
 use kernels::device::{Precision, RowSet};
 use kernels::{ArrayKind, Clock, Cpu, Host, Pass};
@@ -95,7 +95,7 @@ impl<B: Host> Model<B> {
             arrays: &arrays,
             batch: &batch,
             kv: &kv,
-            mask: info.mask,
+            mask: info.mask.unwrap_or(NO_MASK),
             clock: &Clock::start(None),
         };
         let mut work = Work::new(on, info, rows)?;

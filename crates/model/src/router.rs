@@ -64,7 +64,7 @@ fn chosen_of(
 ) -> Chosen {
     let total: f32 = own.iter().map(|(_, weight)| weight).sum();
     let score = match spec.score {
-        RouterScore::Softmax => RouterScore::Softmax,
+        RouterScore::Softmax { .. } => spec.score,
         // The pool replaces the groups.
         RouterScore::Sigmoid { scale, .. } => RouterScore::Sigmoid {
             groups: 1,
@@ -87,7 +87,7 @@ fn chosen_of(
 /// The experts of one row and their weights.
 fn chosen(logits: &[f32], bias: Option<&[f32]>, spec: RouterSpec) -> Chosen {
     let own = match spec.score {
-        RouterScore::Softmax => softmax(logits),
+        RouterScore::Softmax { .. } => softmax(logits),
         RouterScore::Sigmoid { .. } => logits.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
     };
     let corrected: Vec<f32> = match bias {
@@ -95,9 +95,15 @@ fn chosen(logits: &[f32], bias: Option<&[f32]>, spec: RouterSpec) -> Chosen {
         None => own.clone(),
     };
     match spec.score {
-        RouterScore::Softmax => {
+        RouterScore::Softmax { normalised } => {
             let best = largest(&corrected, 0..corrected.len(), spec.chosen);
-            best.into_iter().map(|e| (e, corrected[e])).collect()
+            let total: f32 = match normalised {
+                true => best.iter().map(|&e| corrected[e]).sum(),
+                false => 1.0,
+            };
+            best.into_iter()
+                .map(|e| (e, corrected[e] / total))
+                .collect()
         }
         RouterScore::Sigmoid {
             groups,
@@ -160,14 +166,19 @@ mod tests {
                 assert!((got.1 - want.1).abs() < 1e-6, "{got:?} for {want:?}");
             }
         };
+        let score = |normalised| RouterScore::Softmax { normalised };
         near(
-            chosen(&logits, None, spec(2, RouterScore::Softmax)),
+            chosen(&logits, None, spec(2, score(false))),
             &[(2, 0.5), (0, 0.2)],
+        );
+        near(
+            chosen(&logits, None, spec(2, score(true))),
+            &[(2, 0.5 / 0.7), (0, 0.2 / 0.7)],
         );
         // The correction affects choice and weight; of equal scores the first is chosen.
         let bias = [0.0, 0.6, 0.0, 0.0, 0.0];
         near(
-            chosen(&logits, Some(&bias), spec(4, RouterScore::Softmax)),
+            chosen(&logits, Some(&bias), spec(4, score(false))),
             &[(1, 0.7), (2, 0.5), (0, 0.2), (3, 0.1)],
         );
     }
@@ -210,7 +221,7 @@ mod tests {
         let pool = [true, false, true, false, true, false];
         let names = |of: &Chosen| of.iter().map(|(expert, _)| *expert).collect::<Vec<_>>();
         let total = |of: &Chosen| of.iter().map(|(_, weight)| weight).sum::<f32>();
-        for score in [score, RouterScore::Softmax] {
+        for score in [score, RouterScore::Softmax { normalised: false }] {
             let of = spec(2, score);
             let own = chosen(&logits, None, of);
             let narrowed = chosen_of(&own, (&logits, None), of, &pool);

@@ -100,6 +100,14 @@ impl Weights {
         matches!(self.source, Source::Gguf(_))
     }
 
+    /// The GGUF file that the tensors come from, if any.
+    pub(crate) fn as_gguf(&self) -> Option<&Gguf> {
+        match &self.source {
+            Source::Gguf(gguf) => Some(gguf),
+            _ => None,
+        }
+    }
+
     /// Opens the tensors of one safetensors file.
     pub(crate) fn open_single(files: &Files, name: &str) -> Result<Self, LoadError> {
         let shard = Shard::open(files, name)?;

@@ -73,7 +73,7 @@ fn check_row(
     if row.position.get() >= spec.max_positions {
         return Err(format!("the model has {} positions", spec.max_positions));
     }
-    let unknown = |token| token >= spec.vocab_size && token != spec.mask;
+    let unknown = |token| token >= spec.vocab_size && Some(token) != spec.mask;
     if unknown(row.token) || unknown(row.ask) {
         return Err(format!("the model has {} tokens", spec.vocab_size));
     }

@@ -144,7 +144,7 @@ impl SimConfig {
             pages: self.pages,
             vocab_size: self.vocab_size,
             max_positions: self.max_positions,
-            mask: self.mask,
+            mask: Some(self.mask),
             attention: self.attention,
             readout: self.readout,
         }

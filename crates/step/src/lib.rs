@@ -333,8 +333,8 @@ pub struct ExecutorSpec {
     pub vocab_size: u32,
     /// Most positions of a sequence, prompt and generation together.
     pub max_positions: u32,
-    /// The mask token, never a candidate.
-    pub mask: TokenId,
+    /// The mask token, never a candidate. `None` for autoregressive weights, which know none.
+    pub mask: Option<TokenId>,
     /// Which rows a row may attend to.
     pub attention: Attention,
     /// Which row predicts a position.

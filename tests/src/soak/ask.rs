@@ -6,7 +6,7 @@ use decode::AttentionKind;
 use engine::decoding::{PRESET_NAMES, Registry, presets_for};
 use lab::problems::{Split, Task, generate};
 use serde_json::{Value, json};
-use step::Attention;
+use step::{Attention, Readout};
 
 use super::KEYS;
 use crate::fuzz::{drive, mutate::Mutator};
@@ -231,7 +231,7 @@ fn suits(decoder: &[&str]) -> bool {
     let full = AttentionKind::Full;
     let registry = Registry::builtin();
     let &[schedule, commit, cache] = decoder else {
-        let mut presets = presets_for(Attention::Full);
+        let mut presets = presets_for(Attention::Full, Readout::Own);
         return presets.any(|preset| [preset.name] == decoder);
     };
     let schedules = registry.schedules().iter();

@@ -9,6 +9,7 @@ mod engine_faults;
 mod families;
 mod filter;
 mod generate;
+mod gguf;
 mod hub;
 mod inspect;
 // Reads `/proc`.

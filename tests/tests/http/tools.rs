@@ -66,11 +66,12 @@ fn object(random: &mut Random, depth: usize) -> Value {
 
 /// Up to `most` functions with random parameters.
 fn functions(random: &mut Random, most: usize) -> Vec<Value> {
+    let count = 1 + random.below(most);
     let function = |index| {
         json!({"type": "function", "function":
             {"name": format!("f-{index}"), "parameters": object(random, 2)}})
     };
-    (0..1 + random.below(most)).map(function).collect()
+    (0..count).map(function).collect()
 }
 
 /// `schema` with closed objects, as calls follow it.
@@ -100,9 +101,9 @@ fn request(seed: u64, most: usize, budget: u32) -> Value {
         true => json!({"type": "function", "function": {"name": name}}),
         false => json!("required"),
     };
+    let temperature = [0.0, 1.0, 1.5][random.below(3)];
     json!({
-        "model": MODEL, "max_tokens": budget, "seed": seed,
-        "temperature": [0.0, 1.0, 1.5][random.below(3)],
+        "model": MODEL, "max_tokens": budget, "seed": seed, "temperature": temperature,
         "messages": [{"role": "user", "content": "What is 9 + 6?"}],
         "tools": tools, "tool_choice": choice, "parallel_tool_calls": random.below(2) == 0,
     })

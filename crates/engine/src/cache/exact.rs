@@ -24,7 +24,8 @@ pub static INFO: CacheInfo = CacheInfo {
 };
 
 /// Causal weights (WeDLM §3): committed tokens in front by position, then masks by position, each
-/// at its own position and seeing the rows before it. The run of committed tokens that begins at
+/// at its own position and seeing the rows before it. Autoregressive weights have no masks, and one
+/// position at a time is predicted, by the last committed token. The run of committed tokens that begins at
 /// the first unsealed place comes first, so it lies in its final slots: it is forwarded once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Causal;
@@ -37,7 +38,10 @@ impl CachePolicy for Causal {
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
         plan.begin(self.kind(view));
         let (layout, canvas) = (view.layout, view.decoder.canvas());
-        let given = view.sealed.to(layout.generation());
+        // The prediction for the first place that is not sealed is read at the row before it.
+        let before = view.shifted && view.wants(view.sealed);
+        let given = view.sealed.back(u32::from(before));
+        let given = given.to(layout.generation());
         let rows = given.iter().map(|place| PlanRow::at(place, place.next()));
         plan.rows.extend(rows);
         let first = view.sealed.max(layout.generation());
@@ -54,7 +58,10 @@ impl CachePolicy for Causal {
         let filled = |offset: &Offset| canvas.get(*offset).is_some();
         let settled = from.to(last(view)).iter();
         settled.filter(filled).for_each(&mut push);
-        for lane in view.decoder.lanes() {
+        // Autoregressive weights know no masks: the prediction for the window's only position is read
+        // at the row before it.
+        let lanes = view.decoder.lanes().filter(|_| !view.shifted);
+        for lane in lanes {
             let masks = lane.range.start.max(from).to(end(&lane)).iter();
             masks.filter(|at| !filled(at)).for_each(&mut push);
         }

@@ -11,7 +11,7 @@ pub use crate::cache::CacheConfig;
 pub use decode::{SettingKind, Value};
 pub use presets::{
     DEFAULT as DEFAULT_PRESET, NAMES as PRESET_NAMES, PRESETS, Preset, TUNED as TUNED_PRESETS,
-    default_preset, preset, presets_for,
+    default_preset, is_autoregressive, preset, presets_for,
 };
 pub use registry::{Field, FieldKind, Registry, RegistryError};
 pub use spec::{DecodingSpec, SpecError, SpecFault};
@@ -27,4 +27,12 @@ pub struct Decoding {
     pub max_forwards: Option<u32>,
     /// `schedule+commit+cache`, for usage and logs.
     pub label: String,
+}
+
+impl Decoding {
+    /// Positions of the schedule's window, committed ones included; `None` if it has no window.
+    pub fn window(&self) -> Option<u32> {
+        let window = self.decoder.schedule.settings().get("window");
+        window.and_then(|window| window.as_count())
+    }
 }

@@ -212,26 +212,37 @@ const fn streaming(window: i64, entropy_threshold: f64) -> [Setting; 6] {
     ]
 }
 
-/// The preset of a request that names none, for weights trained with `attention`.
-pub fn default_preset(attention: Attention) -> &'static str {
-    match attention {
-        Attention::Full => DEFAULT,
-        Attention::Causal => "wedlm",
-        Attention::Blocks(_) => "block_causal",
+/// The preset of a request that names none, for weights trained with `attention` and read at
+/// `readout`.
+pub fn default_preset(attention: Attention, readout: Readout) -> &'static str {
+    match (attention, readout) {
+        (Attention::Full, _) => DEFAULT,
+        (Attention::Causal, Readout::Own) => "wedlm",
+        (Attention::Causal, Readout::Previous) => "autoregressive",
+        (Attention::Blocks(_), _) => "block_causal",
     }
 }
 
-/// The presets that go with weights trained with `attention`.
-pub fn presets_for(attention: Attention) -> impl Iterator<Item = &'static Preset> {
+/// The presets that go with weights trained with `attention` and read at `readout`.
+pub fn presets_for(
+    attention: Attention,
+    readout: Readout,
+) -> impl Iterator<Item = &'static Preset> {
     PRESETS.iter().filter(move |preset| {
         let spec = DecodingSpec::parse(preset.name);
-        let decoding = spec.and_then(|spec| spec.suited_to(attention, Readout::Own).resolve());
+        let decoding = spec.and_then(|spec| spec.suited_to(attention, readout).resolve());
         let kind = attention.kind();
         decoding.is_ok_and(|of| {
             let schedule = of.decoder.schedule.info().attention;
-            schedule.contains(&kind) && of.cache.info().attention.contains(&kind)
+            let goes = schedule.contains(&kind) && of.cache.info().attention.contains(&kind);
+            goes && (!is_autoregressive(attention, readout) || of.window() == Some(1))
         })
     })
+}
+
+/// Whether weights predict the next token only: they were not trained on masks.
+pub fn is_autoregressive(attention: Attention, readout: Readout) -> bool {
+    (attention, readout) == (Attention::Causal, Readout::Previous)
 }
 
 /// The preset called `name`.

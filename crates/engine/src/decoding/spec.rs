@@ -163,7 +163,10 @@ impl DecodingSpec {
         let mut base = self.blank();
         base.attention = Some(attention.kind());
         if self.get("preset").is_none() {
-            base.put("preset", Value::Name(presets::default_preset(attention)));
+            base.put(
+                "preset",
+                Value::Name(presets::default_preset(attention, readout)),
+            );
         }
         if let Attention::Blocks(length) = attention
             && self.get("block_length").is_none()

@@ -79,7 +79,7 @@ pub(crate) struct StepBuffers {
     wanted: Vec<Wanted>,
     /// What the model returned for the sequence that is being applied.
     pub(crate) proposals: Vec<Proposal>,
-    mask: TokenId,
+    mask: Option<TokenId>,
     /// Words of a set of allowed tokens.
     set_words: usize,
 }

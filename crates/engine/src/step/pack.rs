@@ -19,7 +19,7 @@ pub(crate) struct Packer<'a> {
     /// Entries of [`step::BatchOutput::tops`] that the rows ask for.
     pub(crate) tops: &'a mut usize,
     pub(crate) pool: &'a mut PagePool,
-    pub(crate) mask: step::TokenId,
+    pub(crate) mask: Option<step::TokenId>,
     /// Words of a set of allowed tokens.
     pub(crate) set_words: usize,
 }
@@ -205,11 +205,12 @@ impl Packer<'_> {
                 Some(_) => self.token_scorer(sequence, offset, scoring),
             }
         });
-        let token = sequence.token(of.place, scoring.guesses);
+        let token = sequence.token(of.place, scoring.guesses).or(self.mask);
+        debug_assert!(token.is_some(), "weights without a mask run no masked rows");
         let mut row = Row {
             biases: scoring.plain.clone(),
             ..Row::new(
-                token.unwrap_or(self.mask),
+                token.unwrap_or_default(),
                 sequence.position_of(of.place),
                 of.slot,
                 of.visible_end,

@@ -11,9 +11,15 @@ use crate::common::{Lab, Rng, STOP, alone, config, random_wishes, request, sim, 
 
 const PROMPTS: [&[u32]; 3] = [&[20, 21], &[30, 2, 40, 9], &[55]];
 
+/// A window of one position, for autoregressive weights.
+const ONE: &str = ",window=1";
+
 /// The kinds of weights that settings go with: every attention, and predictions read at the row
 /// before.
 fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
+    if settings.ends_with(ONE) {
+        return vec![(Attention::Causal, Readout::Previous)];
+    }
     let exact = settings.contains("cache=exact");
     let blocks = settings.contains("schedule=block_wise");
     let attentions: &[Attention] = match (exact, blocks) {
@@ -25,7 +31,7 @@ fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
     let all = attentions.iter().flat_map(|attention| {
         [Readout::Own, Readout::Previous].map(|readout| (*attention, readout))
     });
-    // Weights that are causal predict a mask where it stands.
+    // Weights that are causal predict a mask where it stands, or know no masks.
     all.filter(|kind| *kind != (Attention::Causal, Readout::Previous))
         .collect()
 }
@@ -45,6 +51,9 @@ fn combinations() -> Vec<String> {
                 all.push(settings.clone());
                 if cache.name == "fused" {
                     all.push(format!("{settings},rows=all"));
+                }
+                if schedule.name == "streaming" {
+                    all.push(format!("{settings}{ONE}"));
                 }
             }
         }

@@ -6,6 +6,7 @@ use step::{Attention, Readout};
 use crate::common::{Lab, Scripted, config, request, sim};
 
 const CAUSAL: (Attention, Readout) = (Attention::Causal, Readout::Own);
+const NEXT: (Attention, Readout) = (Attention::Causal, Readout::Previous);
 const BLOCKS: (Attention, Readout) = (Attention::Blocks(4), Readout::Own);
 const SHIFTED: (Attention, Readout) = (Attention::Full, Readout::Previous);
 
@@ -50,6 +51,68 @@ fn a_window_of_one_is_an_autoregressive_model() {
         scripted.step(&[(2, 22, 0.2)]),
         ["pages 0 1: 3..5 = 21 ? see back"]
     );
+}
+
+/// One row a step: the token just committed, whose row predicts the next one. No mask is read.
+#[test]
+fn autoregressive_weights_read_no_mask() {
+    let mut scripted = Scripted::of(request(&[10, 11], 4, "autoregressive"), NEXT);
+    assert_eq!(
+        scripted.step(&[(0, 20, 0.2)]),
+        ["pages 0: 0..2 = 10 11! see back"]
+    );
+    assert_eq!(
+        scripted.step(&[(1, 21, 0.2)]),
+        ["pages 0: 2..3 = 20! see back"]
+    );
+    assert_eq!(
+        scripted.step(&[(2, 22, 0.2)]),
+        ["pages 0: 3..4 = 21! see back"]
+    );
+}
+
+/// A prompt whose pages are all known is forwarded again from its last token.
+#[test]
+fn a_known_prompt_is_read_from_its_last_token() {
+    let mut model = sim(64, 4);
+    (model.attention, model.readout) = NEXT;
+    let executor = sim::SimExecutor::new(model).expect("a valid model");
+    let mut lab = Lab::new(&config(), executor);
+    let prompt: Vec<u32> = (10..18).collect();
+    let mut outcomes = Vec::new();
+    for seed in 0..2 {
+        let mut asked = request(&prompt, 6, "autoregressive");
+        asked.sampling.seed = seed;
+        let id = lab.submit(asked);
+        lab.finish();
+        outcomes.push(lab.outcome(id.expect("there is room")).expect("it ends"));
+    }
+    assert_eq!(outcomes[0].tokens, outcomes[1].tokens);
+    assert_eq!(outcomes[1].stats.cached_tokens, 8);
+    let rows = outcomes.iter().map(|outcome| outcome.stats.positions);
+    assert_eq!(rows.collect::<Vec<_>>(), [8 + 5, 1 + 5]);
+}
+
+#[test]
+fn autoregressive_weights_take_one_position_at_a_time() {
+    let mut model = sim(64, 4);
+    (model.attention, model.readout) = NEXT;
+    for (settings, said) in [
+        (
+            "wedlm",
+            "window must be 1: this model predicts the next token only",
+        ),
+        (
+            "balanced",
+            "cache fused does not go with this model's causal attention: use preset autoregressive",
+        ),
+    ] {
+        let executor = sim::SimExecutor::new(model.clone()).expect("a valid model");
+        match Lab::new(&config(), executor).submit(request(&[10], 8, settings)) {
+            Err(Refusal::Rule { field, message }) => assert_eq!(format!("{field} {message}"), said),
+            other => panic!("{settings}: {other:?}"),
+        }
+    }
 }
 
 /// Blocks of four positions count from the prompt's first token, so the first block of the answer is

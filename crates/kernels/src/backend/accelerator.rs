@@ -143,14 +143,9 @@ impl Storage for Accelerator {
     }
 
     fn angles(&self, spec: AngleSpec) -> Result<DeviceRope> {
-        let AngleSpec {
-            theta,
-            width,
-            positions,
-        } = spec;
         Ok(match self.device.is_counting() {
-            true => DeviceRope::reserve(&self.device, width / 2, positions)?,
-            false => DeviceRope::new(&self.device, &RopeTable::new(theta, width, positions))?,
+            true => DeviceRope::reserve(&self.device, spec.width / 2, spec.positions)?,
+            false => DeviceRope::new(&self.device, &RopeTable::new(&spec))?,
         })
     }
 

@@ -106,6 +106,7 @@ mod tests {
         assert!(on.vector(9, &of(9)).is_ok());
         let spec = AngleSpec {
             theta: 1e4,
+            scaling: None,
             width: 8,
             positions: 33,
         };

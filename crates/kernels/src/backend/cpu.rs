@@ -71,7 +71,7 @@ impl Storage for Cpu {
     }
 
     fn angles(&self, spec: AngleSpec) -> Result<RopeTable> {
-        let table = RopeTable::new(spec.theta, spec.width, spec.positions);
+        let table = RopeTable::new(&spec);
         self.bytes.add_floats(table.numbers().len());
         Ok(table)
     }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use decode::Candidate;
 use step::{
     Batch, BatchOutput, Executor, PageId, Position, Row, Sampling, Score, Segment, Slot, as_count,
@@ -171,11 +171,12 @@ pub fn replay(
     block_length: u32,
 ) -> Result<Vec<Example>> {
     let spec = executor.spec();
+    let mask = spec.mask.context("the model has no mask token")?;
     let (mut batch, mut output) = (Batch::default(), BatchOutput::default());
     let mut replay = Replay::new(known, block_length as usize);
     let mut examples = Vec::new();
     while !replay.is_done() {
-        replay.plan(&mut batch, spec.mask, spec.page_size);
+        replay.plan(&mut batch, mask, spec.page_size);
         executor.execute(&batch, &mut output)?;
         examples.push(replay.observe(&output.candidates));
     }

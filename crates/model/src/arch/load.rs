@@ -71,9 +71,10 @@ impl<S: Storage> Loader<'_, S> {
             )));
         }
         let angles = self.storage.angles(AngleSpec {
-            theta: self.spec.rope_theta,
+            theta: self.spec.rope.theta,
             width,
             positions,
+            scaling: self.spec.rope.scaling,
         });
         self.count(0);
         angles.map_err(failed)

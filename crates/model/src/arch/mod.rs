@@ -1,5 +1,6 @@
 //! The architectures, chosen by `config.json`.
 
+mod autoregressive;
 mod block;
 mod decoder;
 mod layer;
@@ -35,7 +36,7 @@ pub struct Family {
 
 impl Family {
     /// Every family.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 11] = [
         llada::LLADA,
         qwen::DREAM,
         qwen::WEDLM,
@@ -43,6 +44,10 @@ impl Family {
         qwen::FAST_DLLM_V2,
         moe::LLADA2,
         moe::LLADA_MOE,
+        autoregressive::QWEN2,
+        autoregressive::QWEN3,
+        autoregressive::QWEN3_MOE,
+        autoregressive::LLAMA,
     ];
 
     /// The family named in a configuration.
@@ -62,8 +67,11 @@ impl Family {
         };
         Self::ALL.into_iter().find(known).ok_or_else(|| {
             let each = Self::ALL.map(|family| {
-                let (architectures, types) = (family.architectures, family.model_types);
-                format!("{} / {}", architectures.join(" or "), types.join(" or "))
+                let names = match key {
+                    "architectures" => family.architectures,
+                    _ => family.model_types,
+                };
+                names.join(", ")
             });
             config.refuse(key, format!("one of {}", each.join(", ")))
         })

@@ -1,6 +1,6 @@
 //! The configuration of the LLaDA family, with the keys of OLMo.
 
-use crate::config::{Keys, MOST_POSITIONS, Spec};
+use crate::config::{Keys, MOST_POSITIONS, RopeSpec, Spec};
 use crate::{LoadError, ModelInfo};
 use serde_json::json;
 use step::{Attention, Readout};
@@ -19,7 +19,10 @@ pub(crate) fn llada(config: &Keys) -> Result<Spec, LoadError> {
     let info = geometry(config)?;
     Ok(Spec {
         norm_eps: config.optional_number("rms_norm_eps")?.unwrap_or(1e-5) as f32,
-        rope_theta: config.optional_number("rope_theta")?.unwrap_or(10_000.0),
+        rope: RopeSpec {
+            theta: config.optional_number("rope_theta")?.unwrap_or(10_000.0),
+            scaling: None,
+        },
         rotary_width: info.head_width,
         qkv_bias: bias || config.flag("include_qkv_bias", false)?,
         out_bias: bias,
@@ -100,7 +103,7 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         vocab_size,
         embedding_size,
         max_positions,
-        mask: config.token("mask_token_id", MASK, embedding_size)?,
+        mask: Some(config.token("mask_token_id", MASK, embedding_size)?),
         end: config.tokens("eos_token_id", END_OF_TEXT, embedding_size)?,
         experts: None,
         tied: config.flag("weight_tying", false)?,

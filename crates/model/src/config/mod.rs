@@ -1,15 +1,17 @@
 //! Typed access to the keys of `config.json`, with errors that name the key.
 
+mod autoregressive;
 mod llada;
 mod moe;
 mod qwen;
 mod spec;
 mod transformer;
 
+pub(crate) use autoregressive::{llama, qwen2, qwen3, qwen3_moe};
 pub(crate) use llada::llada;
 pub(crate) use moe::{llada_moe, llada2};
 pub(crate) use qwen::{dream, fast_dllm, sdar, wedlm};
-pub(crate) use spec::{ExpertSpec, RouterScore, RouterSpec, Spec};
+pub(crate) use spec::{ExpertSpec, RopeSpec, RouterScore, RouterSpec, Spec};
 
 use crate::LoadError;
 use serde_json::{Map, Value};

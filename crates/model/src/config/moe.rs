@@ -19,7 +19,7 @@ const LLADA2_BLOCK: usize = 32;
 pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = Defaults {
         family: "llada2",
-        mask: MASK,
+        mask: Some(MASK),
         end: END_OF_TEXT,
         head_width: None,
         norm_eps: 1e-5,
@@ -75,7 +75,7 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
 pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = Defaults {
         family: "llada-moe",
-        mask: MASK,
+        mask: Some(MASK),
         end: END_OF_TEXT,
         head_width: None,
         norm_eps: 1e-5,
@@ -101,7 +101,7 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
         layers,
         router: RouterSpec {
             chosen,
-            score: RouterScore::Softmax,
+            score: RouterScore::Softmax { normalised: false },
             bias: config.flag("moe_router_enable_expert_bias", false)?,
             block: None,
         },
@@ -120,7 +120,7 @@ fn shared_width(config: &Keys, width: usize) -> Result<Option<usize>, LoadError>
 }
 
 /// The width of a dense MLP, or of an expert if all layers have experts.
-fn mlp_width(
+pub(super) fn mlp_width(
     config: &Keys,
     key: &str,
     (layers, expert): (&[bool], usize),
@@ -132,7 +132,7 @@ fn mlp_width(
 }
 
 /// The expert info of a model; each expert is a gated MLP of this width.
-fn info(
+pub(super) fn info(
     model: &ModelInfo,
     (count, chosen): (usize, usize),
     (layers, width): (&[bool], usize),
@@ -146,8 +146,12 @@ fn info(
 }
 
 /// The number of experts of a layer, and the number chosen for a row.
-fn experts(config: &Keys) -> Result<(usize, usize), LoadError> {
-    let count = config.count("num_experts")?;
+pub(super) fn experts(config: &Keys) -> Result<(usize, usize), LoadError> {
+    // transformers writes `num_local_experts` since version 5.
+    let count = match config.optional_count("num_local_experts")? {
+        Some(count) if config.get("num_experts").is_none() => count,
+        _ => config.count("num_experts")?,
+    };
     let chosen = config.count("num_experts_per_tok")?;
     if chosen > count {
         let expected = format!("at most num_experts {count}");

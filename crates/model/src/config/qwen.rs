@@ -17,7 +17,7 @@ const FAST_DLLM_BLOCK: usize = 32;
 fn defaults(family: &'static str, mask: u32, end: u32) -> Defaults {
     Defaults {
         family,
-        mask,
+        mask: Some(mask),
         end,
         head_width: None,
         norm_eps: 1e-6,
@@ -25,7 +25,7 @@ fn defaults(family: &'static str, mask: u32, end: u32) -> Defaults {
 }
 
 /// A transformer with a dense MLP in every layer.
-fn dense(config: &Keys, defaults: &Defaults) -> Result<Spec, LoadError> {
+pub(super) fn dense(config: &Keys, defaults: &Defaults) -> Result<Spec, LoadError> {
     let mut spec = transformer(config, defaults)?;
     spec.info.mlp_width = config.count("intermediate_size")?;
     Ok(spec)

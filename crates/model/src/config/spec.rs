@@ -1,13 +1,14 @@
 //! The specification of a transformer, in the same form for all families.
 
 use crate::ModelInfo;
+use kernels::AngleScaling;
 
 /// The specification of a transformer.
 pub(crate) struct Spec {
     /// Sizes and ids; the number of parameters and the dtype are set later.
     pub(crate) info: ModelInfo,
     pub(crate) norm_eps: f32,
-    pub(crate) rope_theta: f64,
+    pub(crate) rope: RopeSpec,
     /// Number of leading elements of a head that are rotated, even.
     pub(crate) rotary_width: usize,
     /// Biases on query, key and value.
@@ -20,6 +21,15 @@ pub(crate) struct Spec {
     pub(crate) head_norms: bool,
     /// The experts, if some layers have them.
     pub(crate) experts: Option<ExpertSpec>,
+}
+
+/// The frequencies of the rotation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct RopeSpec {
+    /// The base.
+    pub(crate) theta: f64,
+    /// Their change for long contexts, if any.
+    pub(crate) scaling: Option<AngleScaling>,
 }
 
 /// The experts of a transformer.
@@ -51,7 +61,10 @@ pub(crate) struct RouterSpec {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum RouterScore {
     /// Softmax over all experts; the weight of a chosen expert is its probability plus correction.
-    Softmax,
+    Softmax {
+        /// Whether the weights of a row's experts are divided by their sum.
+        normalised: bool,
+    },
     /// Sigmoids; experts are chosen from the best groups. The weights are the uncorrected sigmoids
     /// of the chosen experts, normalised to 1 if there are several, times `scale`.
     Sigmoid {

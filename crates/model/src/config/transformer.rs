@@ -1,7 +1,8 @@
 //! The keys common to configurations of Hugging Face `transformers`.
 
-use crate::config::{Keys, MOST_POSITIONS, Spec};
+use crate::config::{Keys, MOST_POSITIONS, RopeSpec, Spec};
 use crate::{LoadError, ModelInfo};
+use kernels::AngleScaling;
 use serde_json::{Value, json};
 use step::{Attention, Readout};
 
@@ -9,7 +10,8 @@ use step::{Attention, Readout};
 pub(crate) struct Defaults {
     /// [`ModelInfo::family`].
     pub(crate) family: &'static str,
-    pub(crate) mask: u32,
+    /// `None` for autoregressive weights, which know no mask.
+    pub(crate) mask: Option<u32>,
     pub(crate) end: u32,
     /// `head_dim`; `None`: the model width divided by the number of heads.
     pub(crate) head_width: Option<usize>,
@@ -27,13 +29,13 @@ pub(crate) fn transformer(config: &Keys, defaults: &Defaults) -> Result<Spec, Lo
     {
         return Err(config.refuse("layer_types", "\"full_attention\" in every layer"));
     }
-    let rope_theta = rope_theta(config)?;
+    let rope = rope(config)?;
     let info = geometry(config, defaults)?;
     Ok(Spec {
         norm_eps: config
             .optional_number("rms_norm_eps")?
             .unwrap_or(defaults.norm_eps) as f32,
-        rope_theta,
+        rope,
         rotary_width: info.head_width,
         qkv_bias: false,
         out_bias: false,
@@ -44,23 +46,53 @@ pub(crate) fn transformer(config: &Keys, defaults: &Defaults) -> Result<Spec, Lo
     })
 }
 
-/// The base of the rotary angles; newer configurations store it in `rope_parameters`.
-fn rope_theta(config: &Keys) -> Result<f64, LoadError> {
+/// The rotation; newer configurations store its base in `rope_parameters`.
+fn rope(config: &Keys) -> Result<RopeSpec, LoadError> {
     let mut theta = config.optional_number("rope_theta")?;
+    let mut scaling = None;
     for key in ["rope_scaling", "rope_parameters"] {
         let Some(value) = config.get(key) else {
             continue;
         };
         let kind = value.get("rope_type").or_else(|| value.get("type"));
-        if !value.is_object() || kind.is_some_and(|kind| kind != "default") {
-            return Err(config.refuse(key, "nothing or the type \"default\""));
-        }
+        scaling = match kind.map_or(Some("default"), Value::as_str) {
+            Some("default") if value.is_object() => scaling,
+            Some("llama3") => Some(llama3(config, key)?),
+            _ => return Err(config.refuse(key, "nothing or the type \"default\" or \"llama3\"")),
+        };
         theta = theta.or_else(|| value.get("rope_theta").and_then(Value::as_f64));
     }
-    match theta {
-        None => Ok(10_000.0),
-        Some(theta) if theta > 0.0 => Ok(theta),
-        Some(_) => Err(config.refuse("rope_parameters", "a positive rope_theta")),
+    match theta.unwrap_or(10_000.0) {
+        theta if theta > 0.0 => Ok(RopeSpec { theta, scaling }),
+        _ => Err(config.refuse("rope_parameters", "a positive rope_theta")),
+    }
+}
+
+/// Llama 3.1's scaling, described by the object `key`.
+fn llama3(config: &Keys, key: &str) -> Result<AngleScaling, LoadError> {
+    let refuse = || {
+        let expected = "factor of at least 1, low_freq_factor below high_freq_factor, \
+                        original_max_position_embeddings of 1 to 2^20";
+        config.refuse(key, expected)
+    };
+    let value = config.get(key).ok_or_else(refuse)?;
+    let number = |name: &str| value.get(name).and_then(Value::as_f64).ok_or_else(refuse);
+    let original = value.get("original_max_position_embeddings");
+    let original = original.and_then(Value::as_u64).unwrap_or(0);
+    let original = usize::try_from(original).map_err(|_| refuse())?;
+    let scaling = AngleScaling {
+        factor: number("factor")? as f32,
+        low: number("low_freq_factor")? as f32,
+        high: number("high_freq_factor")? as f32,
+        original,
+    };
+    let AngleScaling {
+        factor, low, high, ..
+    } = scaling;
+    let valid = (1.0..1e6).contains(&factor) && low > 0.0 && low < high && high < 1e6;
+    match valid && (1..=MOST_POSITIONS).contains(&original) {
+        true => Ok(scaling),
+        false => Err(refuse()),
     }
 }
 
@@ -103,7 +135,10 @@ fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, LoadError> 
         vocab_size,
         embedding_size: vocab_size,
         max_positions,
-        mask: config.token("mask_token_id", defaults.mask, vocab_size)?,
+        mask: match defaults.mask {
+            Some(mask) => Some(config.token("mask_token_id", mask, vocab_size)?),
+            None => None,
+        },
         end: config.tokens("eos_token_id", defaults.end, vocab_size)?,
         experts: None,
         tied: config.flag("tie_word_embeddings", false)?,

@@ -225,9 +225,9 @@ fn other_number_types_are_refused() {
 
 #[test]
 fn unknown_architectures_name_what_is_supported() {
-    let expected = "expected one of LLaDAModelLM / llada, DreamModel / Dream, WeDLMForCausalLM / \
-                    wedlm, SDARForCausalLM / sdar, Fast_dLLM_QwenForCausalLM / Fast_dLLM_Qwen, \
-                    LLaDA2MoeModelLM / llada2_moe, LLaDAMoEModelLM or LLaDAMoEModel / lladamoe";
+    let expected = "expected one of LLaDAModelLM, DreamModel, WeDLMForCausalLM, SDARForCausalLM, \
+                    Fast_dLLM_QwenForCausalLM, LLaDA2MoeModelLM, LLaDAMoEModelLM, LLaDAMoEModel, \
+                    Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, LlamaForCausalLM";
     assert_eq!(
         refused_key("architectures", json!(["GPT2LMHeadModel"])),
         format!("config.json: architectures: {expected}, found [\"GPT2LMHeadModel\"]")
@@ -240,7 +240,9 @@ fn unknown_architectures_name_what_is_supported() {
     );
     tiny.config["model_type"] = json!("gpt2");
     let error = refusal("model-type", tiny.files(Store::F32));
-    let message = format!("config.json: model_type: {expected}, found \"gpt2\"");
+    let types = "expected one of llada, Dream, wedlm, sdar, Fast_dLLM_Qwen, llada2_moe, lladamoe, \
+                 qwen2, qwen3, qwen3_moe, llama";
+    let message = format!("config.json: model_type: {types}, found \"gpt2\"");
     assert_eq!(error, message);
     tiny.config["model_type"] = Value::Null;
     let error = refusal("no-type", tiny.files(Store::F32));
@@ -370,7 +372,7 @@ fn family_ids_are_the_fallback() {
     let model = Model::load(Checkpoint::synthetic(&config.to_string(), 1).unwrap()).unwrap();
     assert_eq!(
         (model.info().mask, model.info().end.as_slice()),
-        (126_336, &[126_081][..])
+        (Some(126_336), &[126_081][..])
     );
     let mut tiny = tiny();
     tiny.config["eos_token_id"] = json!([1, 4]);

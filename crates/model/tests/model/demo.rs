@@ -27,7 +27,7 @@ fn executor() -> ModelExecutor {
 fn first_steps_commit_what_the_reference_commits() {
     let cases: Value = serde_json::from_str(include_str!("fixtures/demo-steps.json")).unwrap();
     let mut executor = executor();
-    let mask = executor.spec().mask;
+    let mask = executor.spec().mask.unwrap();
     let mut compared = 0;
     for case in cases.as_array().unwrap() {
         let ids = |v: &Value| -> Vec<u64> {
@@ -98,7 +98,7 @@ fn its_info_matches_its_configuration() {
     );
     assert_eq!(
         (info.mask, info.end.as_slice(), info.max_positions),
-        (5, &[1][..], 1024)
+        (Some(5), &[1][..], 1024)
     );
     assert_eq!(info.kv_bytes_per_position(), 2 * 6 * 192 * 4);
     let matrices = 6 * (4 * 192 * 192 + 3 * 192 * 512) + 2 * 1024 * 192;

@@ -19,7 +19,7 @@ fn the_spec_follows_configuration_and_model() {
     assert_eq!((spec.page_size, spec.pages), (8, 6));
     assert_eq!(
         (spec.vocab_size, spec.max_positions, spec.mask),
-        (61, 256, 5)
+        (61, 256, Some(5))
     );
     for (page_size, pages) in [(0, 4), (4, 0), (1 << 16, 1 << 16)] {
         let config = ExecutorConfig {

@@ -172,8 +172,11 @@ fn the_readme_lists_every_family() {
     }
 }
 
+/// Family, attention, readout, mask token, end tokens.
+type Facts = (&'static str, Attention, Readout, Option<u32>, Vec<u32>);
+
 /// The info of a configuration without token ids and block length.
-fn facts(keys: &[(&str, Value)]) -> (&'static str, Attention, Readout, u32, Vec<u32>) {
+fn facts(keys: &[(&str, Value)]) -> Facts {
     let mut config = json!({
         "vocab_size": 157_184, "hidden_size": 4, "intermediate_size": 2, "head_dim": 4,
         "num_hidden_layers": 1, "num_attention_heads": 1, "max_position_embeddings": 64,
@@ -206,19 +209,31 @@ fn families_define_attention_readout_and_default_ids() {
     for (keys, want) in [
         (
             vec![named("DreamModel")],
-            ("dream", full, previous, 151_666, vec![151_643]),
+            ("dream", full, previous, Some(151_666), vec![151_643]),
         ),
         (
             vec![named("WeDLMForCausalLM")],
-            ("wedlm", causal, own, 151_665, vec![151_643]),
+            ("wedlm", causal, own, Some(151_665), vec![151_643]),
         ),
         (
             vec![named("SDARForCausalLM")],
-            ("sdar", Attention::Blocks(4), own, 151_669, vec![151_643]),
+            (
+                "sdar",
+                Attention::Blocks(4),
+                own,
+                Some(151_669),
+                vec![151_643],
+            ),
         ),
         (
             vec![("model_type", json!("sdar")), ("block_length", json!(16))],
-            ("sdar", Attention::Blocks(16), own, 151_669, vec![151_643]),
+            (
+                "sdar",
+                Attention::Blocks(16),
+                own,
+                Some(151_669),
+                vec![151_643],
+            ),
         ),
         (
             vec![
@@ -229,13 +244,19 @@ fn families_define_attention_readout_and_default_ids() {
                 "fast-dllm-v2",
                 Attention::Blocks(32),
                 previous,
-                151_665,
+                Some(151_665),
                 vec![7, 9],
             ),
         ),
         (
             with("LLaDA2MoeModelLM"),
-            ("llada2", Attention::Blocks(32), own, 156_895, vec![156_892]),
+            (
+                "llada2",
+                Attention::Blocks(32),
+                own,
+                Some(156_895),
+                vec![156_892],
+            ),
         ),
         (
             // As published: `architectures` takes precedence.
@@ -244,7 +265,23 @@ fn families_define_attention_readout_and_default_ids() {
                 vec![("model_type", json!("llada"))],
             ]
             .concat(),
-            ("llada-moe", full, own, 156_895, vec![156_892]),
+            ("llada-moe", full, own, Some(156_895), vec![156_892]),
+        ),
+        (
+            vec![named("Qwen2ForCausalLM")],
+            ("qwen2", causal, previous, None, vec![151_643]),
+        ),
+        (
+            vec![("model_type", json!("qwen3"))],
+            ("qwen3", causal, previous, None, vec![151_643]),
+        ),
+        (
+            with("Qwen3MoeForCausalLM"),
+            ("qwen3-moe", causal, previous, None, vec![151_643]),
+        ),
+        (
+            vec![named("LlamaForCausalLM")],
+            ("llama", causal, previous, None, vec![2]),
         ),
     ] {
         assert_eq!(facts(&keys), want);

@@ -26,6 +26,8 @@ const NAMES: &[(&str, &str)] = &[
     ("q_proj", "attn_q"),
     ("k_proj", "attn_k"),
     ("v_proj", "attn_v"),
+    ("q_norm", "attn_q_norm"),
+    ("k_norm", "attn_k_norm"),
     ("attn_out", "attn_output"),
     ("o_proj", "attn_output"),
     ("ff_proj", "ffn_gate"),
@@ -96,7 +98,7 @@ impl File {
             .map(|(name, (shape, values))| {
                 let rotated = name.contains("q_proj") || name.contains("k_proj");
                 let values = match arch.as_str() {
-                    "llada" if rotated => interleaved(head, shape, values),
+                    "llada" | "llama" if rotated => interleaved(head, shape, values),
                     _ => values.clone(),
                 };
                 let kind = if shape.len() == 2 {
@@ -137,10 +139,15 @@ fn metadata(arch: &str, of: &Value) -> Vec<(&'static str, Field)> {
             .unwrap_or(json!(null))
     };
     let count = |one, other| Field::U32(key(one, other).as_u64().unwrap() as u32);
-    let real = |name| Field::F32(of[name].as_f64().unwrap() as f32);
+    let real = |value: &Value| Field::F32(value.as_f64().unwrap() as f32);
+    let theta = of.get("rope_theta");
+    let theta = theta.unwrap_or_else(|| &of["rope_parameters"]["rope_theta"]);
     let heads = count("n_heads", "num_attention_heads");
     let width = count("d_model", "hidden_size");
-    let head = width.to_u32().unwrap() / heads.to_u32().unwrap();
+    let head = match of.get("head_dim").and_then(Value::as_u64) {
+        Some(head) => head as u32,
+        None => width.to_u32().unwrap() / heads.to_u32().unwrap(),
+    };
     let groups = key("n_kv_heads", "num_key_value_heads").as_u64();
     let groups = groups.map_or(heads.clone(), |groups| Field::U32(groups as u32));
     let fields = vec![
@@ -156,16 +163,21 @@ fn metadata(arch: &str, of: &Value) -> Vec<(&'static str, Field)> {
             "context_length",
             count("max_sequence_length", "max_position_embeddings"),
         ),
-        ("attention.layer_norm_rms_epsilon", real("rms_norm_eps")),
-        ("rope.freq_base", real("rope_theta")),
+        (
+            "attention.layer_norm_rms_epsilon",
+            real(&of["rms_norm_eps"]),
+        ),
+        ("rope.freq_base", real(theta)),
         ("vocab_size", count("vocab_size", "vocab_size")),
+        ("attention.key_length", Field::U32(head)),
     ];
     let mut all = vec![("general.architecture", Field::String(arch.to_owned()))];
     let full = |key: &str| &*String::leak(format!("{arch}.{key}"));
     all.extend(fields.into_iter().map(|(key, field)| (full(key), field)));
     all.push(("head", Field::U32(head)));
     for id in ["mask_token_id", "eos_token_id"] {
-        all.push((full_id(id), Field::U32(of[id].as_u64().unwrap() as u32)));
+        let value = of.get(id).and_then(Value::as_u64);
+        all.extend(value.map(|value| (full_id(id), Field::U32(value as u32))));
     }
     all
 }
@@ -176,7 +188,14 @@ fn full_id(id: &str) -> &'static str {
 
 #[test]
 fn logits_match_the_safetensors() {
-    for name in ["llada-grouped", "dream-grouped", "dream-odd"] {
+    for name in [
+        "llada-grouped",
+        "dream-grouped",
+        "dream-odd",
+        "qwen2",
+        "qwen3",
+        "llama",
+    ] {
         let cases = Case::all();
         let case = cases.iter().find(|case| case.name == name).unwrap();
         let config = std::fs::read(case.folder.join("config.json")).unwrap();
@@ -244,10 +263,11 @@ fn unsupported_and_corrupt_files_are_refused() {
         error
     };
     let mut other = good.clone();
-    other[0].1 = Field::String("llama".to_owned());
+    other[0].1 = Field::String("mamba".to_owned());
     assert_eq!(
         refusal("other", &other, &tiny.tensors),
-        "model.gguf: general.architecture: expected llada or dream, found \"llama\""
+        "model.gguf: general.architecture: expected one of llada, dream, qwen2, qwen3, llama, \
+         found \"mamba\""
     );
     let mut less = good.clone();
     less.retain(|(key, _)| *key != "llada.block_count");

@@ -66,13 +66,13 @@ fn settings_are_refused_by_key() {
             "dream-grouped",
             "rope_scaling",
             json!({"rope_type": "yarn"}),
-            "nothing or the type \"default\", found {\"rope_type\":\"yarn\"}",
+            "nothing or the type \"default\" or \"llama3\", found {\"rope_type\":\"yarn\"}",
         ),
         (
             "dream-grouped",
             "rope_parameters",
             json!({"rope_type": "linear"}),
-            "nothing or the type \"default\", found {\"rope_type\":\"linear\"}",
+            "nothing or the type \"default\" or \"llama3\", found {\"rope_type\":\"linear\"}",
         ),
         (
             "dream-grouped",

@@ -139,7 +139,7 @@ fn presets(limits: &engine::Limits) -> Map<String, JsonValue> {
             .map(|(name, set)| ((*name).to_owned(), value(set)))
             .collect::<Map<_, _>>()
     };
-    presets_for(limits.attention)
+    presets_for(limits.attention, limits.readout)
         .map(|preset| {
             (
                 preset.name.to_owned(),

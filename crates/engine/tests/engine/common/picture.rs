@@ -36,7 +36,7 @@ impl Scripted {
             pages: 64,
             vocab_size: 64,
             max_positions: 64,
-            mask: MASK,
+            mask: Some(MASK),
             attention,
             readout,
         };

@@ -52,16 +52,11 @@ impl Storage for Candle {
     }
 
     fn angles(&self, spec: AngleSpec) -> Result<PlainAngles> {
-        let half = spec.width / 2;
-        let frequency = |i: usize| {
-            let exponent = (2 * i) as f32 / spec.width as f32;
-            1.0 / (spec.theta as f32).powf(exponent)
-        };
-        let frequencies: Vec<f32> = (0..half).map(frequency).collect();
+        let frequencies = spec.frequencies();
         let positions = Tensor::arange(0, spec.positions as u32, &self.device)?;
         let positions = positions.to_dtype(DType::F32)?.unsqueeze(1)?;
         let angles = positions.matmul(&self.list(&frequencies)?.unsqueeze(0)?)?;
-        self.bytes.add_floats(2 * half * spec.positions);
+        self.bytes.add_floats(spec.width * spec.positions);
         Ok(PlainAngles {
             cos: angles.cos()?,
             sin: angles.sin()?,

@@ -7,6 +7,7 @@ use super::super::{
 use super::data::{Ends, POSITIONS, Random, Rows, array, poisoned, tensor, values};
 use super::{Check, cpu, rounding};
 use crate::attention::PagedAttention;
+use crate::backend::AngleSpec;
 use crate::cache::{Pool, WriteRows};
 use crate::norm::HeadNorm;
 use crate::rope::{Rope, RopeTable};
@@ -132,7 +133,7 @@ impl Case {
         let mut qkv = self.qkv[self.first..][..rows.len() * shape.width()].to_vec();
         qkv.resize(batch.rows() * shape.width(), 0.25);
         let qkv = array((device, Precision::F32), &qkv, shape.width(), Ends::Plain)?;
-        let table = DeviceRope::new(device, &RopeTable::new(THETA, shape.rotated, POSITIONS))?;
+        let table = DeviceRope::new(device, &angles(shape.rotated))?;
         let weights = Buffer::floats(device, &self.norms)?;
         let norm = shape.norms.then_some(RowNorm {
             weight: &weights,
@@ -198,7 +199,7 @@ impl Case {
             cpu(rotated.inplace_op1(&norm))?;
         }
         let rope = Rope {
-            table: &RopeTable::new(THETA, self.shape.rotated, POSITIONS),
+            table: &angles(self.shape.rotated),
             positions: &self.rows.positions,
             heads: heads + groups,
             width: c,
@@ -281,4 +282,13 @@ impl Case {
             },
         ])
     }
+}
+
+fn angles(width: usize) -> RopeTable {
+    RopeTable::new(&AngleSpec {
+        theta: THETA,
+        width,
+        positions: POSITIONS,
+        scaling: None,
+    })
 }

@@ -65,7 +65,7 @@ fn with_geometry(loaded: Loaded, geometry: Geometry, config: &Config) -> Result<
     let dtype = config.dtype()?;
     let checkpoint = || {
         geometry
-            .checkpoint(loaded.info.mask, end)
+            .checkpoint(loaded.info.mask.unwrap_or_default(), end)
             .map_err(exit::refused)
     };
     let placed = match device::chosen(config, &mut checkpoint()?)? {
@@ -95,6 +95,8 @@ fn simulator(loaded: &Loaded, fidelity: Fidelity) -> Result<SimExecutor> {
         attention,
         readout,
     } = loaded.executor.spec();
+    // The simulation bans one token; of an autoregressive model it never reads it.
+    let mask = mask.unwrap_or_default();
     let ends = &loaded.stop_tokens;
     let period = loaded.tokenizer.token_to_id(".");
     let reserved = |token: &u32| *token != mask && !ends.contains(token) && Some(*token) != period;

@@ -1,0 +1,221 @@
+//! The tokenizer in the metadata of a GGUF file, as the files of a Hugging Face folder.
+//!
+//! Byte-level BPE only (`tokenizer.ggml.model` `gpt2`). The file names its split of a text into words
+//! (`tokenizer.ggml.pre`); those of Qwen, Llama 3, SmolLM and GPT-2 are known.
+
+use super::Gguf;
+use crate::LoadError;
+use candle_core::quantized::gguf_file::Value as Field;
+use serde_json::{Map, Value, json};
+
+/// Types of tokens (`tokenizer.ggml.token_type`): control tokens are special, user-defined ones are
+/// found in a text as a whole.
+const CONTROL: u64 = 3;
+const USER_DEFINED: u64 = 4;
+
+/// Files of a tokenizer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenizerJson {
+    /// `tokenizer.json`.
+    pub tokenizer: Vec<u8>,
+    /// `tokenizer_config.json`: special tokens and the chat template.
+    pub config: Vec<u8>,
+    /// `generation_config.json`: the tokens that end a text.
+    pub generation: Vec<u8>,
+}
+
+/// How a text is split into words.
+struct Split {
+    names: &'static [&'static str],
+    normalizer: Option<&'static str>,
+    /// The pattern of a word; `None`: GPT-2's own.
+    pattern: Option<&'static str>,
+    /// Every digit is a word.
+    digits: bool,
+    /// A word that is a token is not split further.
+    whole: bool,
+}
+
+const SPLITS: [Split; 4] = [
+    Split {
+        names: &["qwen2"],
+        normalizer: Some("NFC"),
+        pattern: Some(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        ),
+        digits: false,
+        whole: false,
+    },
+    Split {
+        names: &["llama-bpe", "llama3", "llama-v3"],
+        normalizer: None,
+        pattern: Some(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        ),
+        digits: false,
+        whole: true,
+    },
+    Split {
+        names: &["smollm"],
+        normalizer: None,
+        pattern: None,
+        digits: true,
+        whole: false,
+    },
+    Split {
+        names: &["gpt-2"],
+        normalizer: None,
+        pattern: None,
+        digits: false,
+        whole: false,
+    },
+];
+
+impl Gguf {
+    /// The tokenizer in the file; `None` if it has no tokens.
+    ///
+    /// # Errors
+    /// If it is of another kind than byte-level BPE, or incomplete.
+    pub(crate) fn tokenizer(&self) -> Result<Option<TokenizerJson>, LoadError> {
+        let Some(tokens) = self.texts("tokens") else {
+            return Ok(None);
+        };
+        self.only("model", &["gpt2"])?;
+        let names: Vec<&str> = SPLITS
+            .iter()
+            .flat_map(|split| split.names)
+            .copied()
+            .collect();
+        let pre = self.only("pre", &names)?;
+        let split = SPLITS.iter().find(|split| split.names.contains(&pre));
+        let split = split.ok_or_else(|| self.refused("pre", &names))?;
+        let merges = self
+            .texts("merges")
+            .ok_or_else(|| self.refused("merges", &["a list"]))?;
+        let types = self.numbers("token_type");
+        let kind = |id: usize| types.get(id).copied().unwrap_or(1);
+        let is_added = |id: usize| [CONTROL, USER_DEFINED].contains(&kind(id));
+        let of = |id: usize| {
+            json!({"id": id, "content": tokens[id], "single_word": false,
+            "lstrip": false, "rstrip": false, "normalized": false, "special": kind(id) == CONTROL})
+        };
+        let added: Vec<Value> = (0..tokens.len())
+            .filter(|id| is_added(*id))
+            .map(of)
+            .collect();
+        let all = tokens.iter().enumerate();
+        let vocab = all.filter(|(id, _)| !is_added(*id));
+        let vocab: Map<String, Value> = vocab
+            .map(|(id, text)| ((*text).to_owned(), json!(id)))
+            .collect();
+        let tokenizer = json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
+            "normalizer": split.normalizer.map(|name| json!({"type": name})),
+            "pre_tokenizer": pre_tokenizer(split), "post_processor": null,
+            "decoder": byte_level(true),
+            "model": {"type": "BPE", "dropout": null, "unk_token": null,
+                "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
+                "byte_fallback": false, "ignore_merges": split.whole, "vocab": vocab,
+                "merges": merges},
+        });
+        Ok(Some(TokenizerJson {
+            tokenizer: tokenizer.to_string().into_bytes(),
+            config: self.special(&tokens).to_string().into_bytes(),
+            generation: json!({"eos_token_id": self.ends()})
+                .to_string()
+                .into_bytes(),
+        }))
+    }
+
+    /// `tokenizer_config.json`.
+    fn special(&self, tokens: &[&str]) -> Value {
+        let mut config = Map::new();
+        for (role, key) in [("bos_token", "bos_token_id"), ("eos_token", "eos_token_id")] {
+            let id = self.number(key).and_then(|id| usize::try_from(id).ok());
+            let text = id.and_then(|id| tokens.get(id));
+            config.extend(text.map(|text| (role.to_owned(), json!(text))));
+        }
+        for flag in ["add_bos_token", "add_eos_token"] {
+            let set = self.field(flag).and_then(|field| field.to_bool().ok());
+            config.insert(flag.to_owned(), json!(set.unwrap_or(false)));
+        }
+        let template = self.content.metadata.get("tokenizer.chat_template");
+        let template = template.and_then(|field| field.to_string().ok());
+        config.extend(template.map(|text| ("chat_template".to_owned(), json!(text))));
+        Value::Object(config)
+    }
+
+    /// The tokens that end a text or a turn.
+    fn ends(&self) -> Vec<u64> {
+        let ids = ["eos_token_id", "eot_token_id"].into_iter();
+        let mut ids: Vec<u64> = ids.filter_map(|key| self.number(key)).collect();
+        ids.dedup();
+        ids
+    }
+
+    fn field(&self, key: &str) -> Option<&Field> {
+        self.content.metadata.get(&format!("tokenizer.ggml.{key}"))
+    }
+
+    fn number(&self, key: &str) -> Option<u64> {
+        super::plain(self.field(key)?)?.as_u64()
+    }
+
+    fn texts(&self, key: &str) -> Option<Vec<&str>> {
+        let texts = self.field(key)?.to_vec().ok()?.iter();
+        let texts: Option<Vec<&str>> = texts
+            .map(|field| field.to_string().ok().map(String::as_str))
+            .collect();
+        texts
+    }
+
+    fn numbers(&self, key: &str) -> Vec<u64> {
+        let list = self.field(key).and_then(|field| field.to_vec().ok());
+        let numbers = list.into_iter().flatten();
+        numbers
+            .map(|field| {
+                super::plain(field)
+                    .and_then(|value| value.as_u64())
+                    .unwrap_or(1)
+            })
+            .collect()
+    }
+
+    /// The text of a key, which must be one of `known`.
+    fn only(&self, key: &str, known: &[&str]) -> Result<&str, LoadError> {
+        let text = self.field(key).and_then(|field| field.to_string().ok());
+        match text {
+            Some(text) if known.contains(&text.as_str()) => Ok(text),
+            _ => Err(self.refused(key, known)),
+        }
+    }
+
+    fn refused(&self, key: &str, known: &[&str]) -> LoadError {
+        let found = self.field(key);
+        let found = found.and_then(|field| field.to_string().ok());
+        LoadError::Key {
+            file: self.file.clone(),
+            key: format!("tokenizer.ggml.{key}"),
+            expected: format!("{}, or tokenizer.json beside the file", known.join(", ")),
+            found: found.map_or_else(|| "nothing".to_owned(), |text| format!("{text:?}")),
+        }
+    }
+}
+
+fn byte_level(splits: bool) -> Value {
+    json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+        "use_regex": splits})
+}
+
+fn pre_tokenizer(split: &Split) -> Value {
+    let mut parts = Vec::new();
+    if split.digits {
+        parts.push(json!({"type": "Digits", "individual_digits": true}));
+    }
+    parts.extend(split.pattern.map(|pattern| {
+        json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated",
+            "invert": false})
+    }));
+    parts.push(byte_level(split.pattern.is_none()));
+    json!({"type": "Sequence", "pretokenizers": parts})
+}
