@@ -64,12 +64,12 @@ fn object(random: &mut Random, depth: usize) -> Value {
     json!({"type": "object", "properties": members, "required": required})
 }
 
-/// Up to `most` functions with random parameters.
-fn functions(random: &mut Random, most: usize) -> Vec<Value> {
+/// Up to `most` functions with random parameters, objects in them `depth` deep.
+fn functions(random: &mut Random, (most, depth): (usize, usize)) -> Vec<Value> {
     let count = 1 + random.below(most);
     let function = |index| {
         json!({"type": "function", "function":
-            {"name": format!("f-{index}"), "parameters": object(random, 2)}})
+            {"name": format!("f-{index}"), "parameters": object(random, depth)}})
     };
     (0..count).map(function).collect()
 }
@@ -92,9 +92,9 @@ fn closed(schema: &Value) -> Value {
     schema
 }
 
-fn request(seed: u64, most: usize, budget: u32) -> Value {
+fn request(seed: u64, size: (usize, usize), budget: u32) -> Value {
     let mut random = Random::new(seed);
-    let tools = functions(&mut random, most);
+    let tools = functions(&mut random, size);
     let named = random.below(2) == 0;
     let name = &tools[random.below(tools.len())]["function"]["name"];
     let choice = match named {
@@ -155,7 +155,7 @@ fn a_thousand_enforced_calls_conform_whatever_the_model_says() {
     let served = Served::over(Box::new(SimExecutor::new(model).unwrap()), 64, 2048);
     let seeds: Vec<u64> = (0..SIMULATED).collect();
     let answers = in_parallel(CONNECTIONS, &seeds, |seed| {
-        ask(served.client(), &request(*seed, 4, BUDGET))
+        ask(served.client(), &request(*seed, (4, 2), BUDGET))
     });
     assert_eq!(answers.len() as u64, SIMULATED);
 }
@@ -185,8 +185,8 @@ fn enforced_calls_of_the_demo_model_conform_and_cost_fewer_forwards_than_text() 
     let client = served.client();
     let seeds: Vec<u64> = (0..demo_calls()).collect();
     let costs = in_parallel(CONNECTIONS, &seeds, |seed| {
-        // Two small functions: their schemas are in the prompt, and the context has 1,024 positions.
-        let mut body = request(*seed, 2, 400);
+        // A small function: its schema is in the prompt, and the context has 1,024 positions.
+        let mut body = request(*seed, (1, 0), 300);
         body["parallel_tool_calls"] = json!(false);
         let calls = ask(client, &body);
         (calls, free(client, &body, calls[0]))
