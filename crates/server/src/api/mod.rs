@@ -12,6 +12,7 @@ mod models;
 mod openai;
 mod playground;
 mod responses;
+mod stream;
 mod tokens;
 mod trace;
 

@@ -7,6 +7,7 @@ pub(super) mod optional;
 pub mod promises;
 pub(super) mod prompt;
 pub(super) mod shared;
+pub(super) mod stops;
 pub(super) mod structured;
 pub(super) mod tools;
 pub mod types;

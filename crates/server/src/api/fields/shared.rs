@@ -1,17 +1,13 @@
 //! The fields that both OpenAI endpoints share, and their conversion to a [`Generation`].
 
-use std::fmt;
-
 use engine::decoding::DecodingSpec;
-use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use step::TokenId;
+use serde::Deserialize;
 
 use super::body::JsonBody;
 use super::diffusion::{self, Diffusion};
 use super::optional::OptionalFields;
 use super::promises;
-use super::prompt::token_ids;
+use super::stops::{self, StopStrings};
 use super::structured::{Grammars, StructuredFields};
 use super::tools::Tools;
 use super::types::{Int, List, MAX_COUNT, Object, Required, Share, Temperature, TokenNumber};
@@ -21,11 +17,6 @@ use crate::pipeline::encode::MAX_DEFAULT_TOKENS;
 use crate::pipeline::generation::{
     FieldNames, Generation, Input, SamplingFields, Stops, Structured, TextFields,
 };
-
-const MAX_STOPS: usize = 64;
-const MAX_STOP_CHARS: usize = 1024;
-/// Most bytes of all stop strings of a request.
-const MAX_STOP_BYTES: usize = MAX_STOPS * MAX_STOP_CHARS;
 
 /// `n` and `best_of`.
 pub type Choices = Int<1, 128>;
@@ -143,7 +134,7 @@ impl Shared {
         let grammars = grammars.grammars(backend.model.formats.open_objects)?;
         let stops = Stops {
             strings: fields.stop.clone().unwrap_or_default().0,
-            tokens: stop_tokens(fields.stop_token_ids.as_ref(), vocab_size)?,
+            tokens: stops::stop_tokens(fields.stop_token_ids.as_ref(), vocab_size)?,
             ignore_eos: fields.ignore_eos.unwrap_or(false),
             min_tokens: fields.min_tokens.map_or(0, Int::count),
         };
@@ -184,17 +175,7 @@ impl Shared {
     /// # Errors
     /// Too many, one that is empty or too long.
     pub fn stop_at(&mut self, param: &str, stops: &[String]) -> Result<(), ApiError> {
-        let found = self.stops.strings.len() + stops.len();
-        if found > MAX_STOPS {
-            return Err(invalid(param, too_many(found)));
-        }
-        for (index, stop) in stops.iter().enumerate() {
-            let checked = check_stop::<serde_json::Error>(stop.clone());
-            let checked = checked
-                .map_err(|error| invalid(&format!("{param}[{index}]"), error.to_string()))?;
-            self.stops.strings.push(checked);
-        }
-        Ok(())
+        stops::add(&mut self.stops.strings, param, stops)
     }
 
     /// Whether the answer is a stream.
@@ -216,7 +197,7 @@ impl Shared {
         let n = self.n();
         let best_of = own.best_of.map_or(n, Int::count);
         self.check_min_tokens(own.max_tokens)?;
-        check_stops(&self.stops.strings)?;
+        stops::check_size(&self.stops.strings)?;
         let structured = self.grammars.one(&self.stops)?;
         let decoding = diffusion::resolve(&self.spec)?;
         let calls = backend.tool_format();
@@ -301,16 +282,6 @@ impl Shared {
     }
 }
 
-/// Checks the bytes of all stop strings together.
-fn check_stops(stops: &[String]) -> Result<(), ApiError> {
-    let bytes: usize = stops.iter().map(String::len).sum();
-    if bytes <= MAX_STOP_BYTES {
-        return Ok(());
-    }
-    let rest = format!("must have at most {MAX_STOP_BYTES} bytes in all, got {bytes}");
-    Err(invalid("stop", rest))
-}
-
 /// Refuses a model that is not the served one; a request may leave it out.
 ///
 /// # Errors
@@ -322,84 +293,6 @@ pub fn check_model(model: Option<&str>, backend: &Backend) -> Result<(), ApiErro
     }
 }
 
-fn stop_tokens(
-    given: Option<&List<TokenNumber>>,
-    vocab_size: u32,
-) -> Result<Vec<TokenId>, ApiError> {
-    let Some(List(numbers)) = given else {
-        return Ok(Vec::new());
-    };
-    if numbers.len() > MAX_STOPS {
-        return Err(invalid("stop_token_ids", too_many(numbers.len())));
-    }
-    token_ids(numbers, vocab_size, "stop_token_ids")
-}
-
-fn too_many(found: usize) -> String {
-    format!("must have at most {MAX_STOPS} members, got {found}")
-}
-
 fn invalid(param: &str, rest: impl AsRef<str>) -> ApiError {
     ApiError::field(ErrorCode::InvalidValue, param, rest)
-}
-
-/// `stop`: one string or a list of strings.
-#[derive(Clone, Debug, Default)]
-struct StopStrings(Vec<String>);
-
-impl<'de> Deserialize<'de> for StopStrings {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(StopStringsVisitor).map(Self)
-    }
-}
-
-/// One stop string.
-struct StopString(String);
-
-impl<'de> Deserialize<'de> for StopString {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        check_stop(String::deserialize(deserializer)?).map(Self)
-    }
-}
-
-fn check_stop<E: Error>(stop: String) -> Result<String, E> {
-    let chars = stop.chars().count();
-    match (1..=MAX_STOP_CHARS).contains(&chars) {
-        true => Ok(stop),
-        false => Err(E::custom(format_args!(
-            "must have 1..{MAX_STOP_CHARS} characters, got {chars}"
-        ))),
-    }
-}
-
-struct StopStringsVisitor;
-
-impl<'de> Visitor<'de> for StopStringsVisitor {
-    type Value = Vec<String>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a string or a list of strings")
-    }
-
-    fn visit_str<E: Error>(self, stop: &str) -> Result<Vec<String>, E> {
-        check_stop(stop.to_owned()).map(|stop| vec![stop])
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<String>, A::Error> {
-        let mut stops = Vec::new();
-        while stops.len() < MAX_STOPS {
-            match list.next_element::<StopString>()? {
-                Some(StopString(stop)) => stops.push(stop),
-                None => return Ok(stops),
-            }
-        }
-        let mut found = MAX_STOPS;
-        while list.next_element::<IgnoredAny>()?.is_some() {
-            found += 1;
-        }
-        match found > MAX_STOPS {
-            true => Err(A::Error::custom(too_many(found))),
-            false => Ok(stops),
-        }
-    }
 }

@@ -22,10 +22,10 @@ use super::fields::promises::names;
 use super::fields::shared::{AnswerOptions, OwnFields, Shared, check_model};
 use super::fields::tools::{Function, ToolChoice, Tools};
 use super::fields::types::{Count, List, Object, Required, one_of};
+use super::stream;
 use super::tokens::with_body;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
-use crate::http::sse;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::encode;
 use crate::pipeline::generation::{FieldNames, Generation, Input};
@@ -208,7 +208,7 @@ impl Endpoint for Messages {
     async fn respond(self, mut delivery: Delivery) -> Response {
         let facts = Facts::new(delivery.answer(), self.stops);
         if self.options.stream.is_some() {
-            return stream(Writer::new(facts), delivery);
+            return stream::respond(Writer::new(facts), delivery);
         }
         match delivery.collect().await {
             Ok((choices, usage)) => {
@@ -223,32 +223,6 @@ impl Endpoint for Messages {
             Err(error) => error.into_response(),
         }
     }
-}
-
-/// The streamed answer. Dropping the body cancels the sequence.
-fn stream(writer: Writer, delivery: Delivery) -> Response {
-    let state = Some((writer, delivery));
-    let frames = futures_util::stream::unfold(state, |state| async {
-        let (mut writer, mut delivery) = state?;
-        let mut frame = String::new();
-        writer.open(&delivery.running_usage(), &mut frame);
-        while frame.is_empty() {
-            match delivery.next().await {
-                Some(Ok(delta)) => writer.delta(&delta, &mut frame),
-                Some(Err(error)) => {
-                    sse::event("error", &envelope::body(&error, None), &mut frame);
-                    return Some((frame, None));
-                }
-                None => {
-                    let usage = delivery.finish();
-                    writer.finish(&usage, &mut frame);
-                    return Some((frame, None));
-                }
-            }
-        }
-        Some((frame, Some((writer, delivery))))
-    });
-    sse::response(frames)
 }
 
 /// `model` of a count.

@@ -20,9 +20,9 @@ use super::fields::shared::{AnswerOptions, OwnFields, Shared};
 use super::fields::structured::json_schema;
 use super::fields::tools::{Function, FunctionType, ToolChoice, Tools};
 use super::fields::types::{Count, Int, List, Object, Required};
+use super::stream;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode, clip};
-use crate::http::sse;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::generation::{self, FieldNames, Generation, Structured};
 
@@ -150,7 +150,7 @@ impl Endpoint for Responses {
     async fn respond(self, mut delivery: Delivery) -> Response {
         let facts = Facts::new(self.echo, delivery.answer());
         if self.options.stream.is_some() {
-            return stream(Writer::new(facts), delivery);
+            return stream::respond(Writer::new(facts), delivery);
         }
         match delivery.collect().await {
             Ok((choices, usage)) => {
@@ -166,32 +166,6 @@ impl Endpoint for Responses {
             Err(error) => error.into_response(),
         }
     }
-}
-
-/// The streamed answer. Dropping the body cancels the sequence.
-fn stream(writer: Writer, delivery: Delivery) -> Response {
-    let state = Some((writer, delivery));
-    let frames = futures_util::stream::unfold(state, |state| async {
-        let (mut writer, mut delivery) = state?;
-        let mut frame = String::new();
-        writer.open(&mut frame);
-        while frame.is_empty() {
-            match delivery.next().await {
-                Some(Ok(delta)) => writer.delta(&delta, &mut frame),
-                Some(Err(error)) => {
-                    writer.fail(&error, &mut frame);
-                    return Some((frame, None));
-                }
-                None => {
-                    let usage = delivery.finish();
-                    writer.finish(&usage, &mut frame);
-                    return Some((frame, None));
-                }
-            }
-        }
-        Some((frame, Some((writer, delivery))))
-    });
-    sse::response(frames)
 }
 
 impl ResponseFields {
