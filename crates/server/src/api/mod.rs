@@ -62,7 +62,8 @@ pub fn router(state: AppState) -> Router {
 /// Two routes have the same path.
 pub fn router_with(state: AppState, more: impl IntoIterator<Item = Route>) -> Router {
     let generating: Vec<Route> = generating().into_iter().chain(more).collect();
-    state.count_requests_to(generating.iter().map(|route| route.path));
+    let counted = generating.iter().map(|route| route.path);
+    state.count_requests_to(counted.chain([messages::COUNT_PATH]));
     let mut routes = keyed(&state, generating).merge(open());
     if state.settings().playground {
         routes = routes.merge(page());
@@ -94,7 +95,7 @@ fn keyed(state: &AppState, generating: Vec<Route>) -> Router<AppState> {
         .route("/v1/models", only(get(models::list), READ))
         .route("/v1/models/{*id}", only(get(models::one), READ))
         .route(
-            "/v1/messages/count_tokens",
+            messages::COUNT_PATH,
             only(post(messages::count_tokens), WRITE),
         )
         .route("/tokenize", only(post(tokens::tokenize), WRITE))

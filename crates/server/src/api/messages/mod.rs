@@ -26,10 +26,14 @@ use super::stream;
 use super::tokens::with_body;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
+use crate::metrics::Followed;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::encode;
 use crate::pipeline::generation::{FieldNames, Generation, Input};
 use crate::state::AppState;
+
+/// The path of counts.
+pub const COUNT_PATH: &str = "/v1/messages/count_tokens";
 
 /// The endpoint, with the shape of one answer.
 #[derive(Clone, Debug)]
@@ -239,7 +243,8 @@ pub async fn count_tokens(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
-    with_body(&state, request, |backend, body| {
+    let followed = Followed::new(state.backend()?.metrics.clone(), COUNT_PATH);
+    let answer = with_body(&state, request, |backend, body| {
         let (chat, _) = body.read::<PromptFields>()?.chat()?;
         let ModelField { model } = body.read()?;
         check_model(Some(&model.0), backend)?;
@@ -247,7 +252,9 @@ pub async fn count_tokens(
         let tokens = encode::chat(tokenizer, limits, (&chat, backend.tool_format()))?;
         Ok(Json(json!({ "input_tokens": tokens.len() })))
     })
-    .await
+    .await;
+    followed.end(&answer);
+    answer
 }
 
 /// An error of the field `param`.
