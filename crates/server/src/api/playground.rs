@@ -49,6 +49,7 @@ pub const FILES: &[PageFile] = &[
     page_file!("chart.js", SCRIPT),
     page_file!("decoder.js", SCRIPT),
     page_file!("panel.js", SCRIPT),
+    page_file!("parts.js", SCRIPT),
     page_file!("trace.js", SCRIPT),
     page_file!("eventsource-parser/index.js", SCRIPT),
     page_file!("eventsource-parser/LICENSE", TEXT),
