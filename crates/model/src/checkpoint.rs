@@ -43,10 +43,20 @@ impl Checkpoint {
             });
         }
         let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
+        arch::supported(&config)?;
         Ok(Self {
             config,
             weights: Weights::open(files)?,
         })
+    }
+
+    /// Refuses the `config.json` of a model that this crate has no architecture for. The weights need
+    /// not be there.
+    ///
+    /// # Errors
+    /// A missing or malformed file, an unsupported architecture.
+    pub fn check_architecture(files: &Files) -> Result<(), LoadError> {
+        arch::supported(&Keys::parse(CONFIG, &files.open(CONFIG)?)?)
     }
 
     /// Sets the dtype in which matrices are stored and multiplied after loading; default f32.

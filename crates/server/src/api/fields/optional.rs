@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use engine::Penalties;
+use engine::{Penalties, did_you_mean};
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use step::{Bias, TokenId};
@@ -121,9 +121,10 @@ impl<'de> Visitor<'de> for ToolChoiceVisitor {
             "none" | "auto" => Ok(ToolChoice::Free),
             "required" => Ok(ToolChoice::Called),
             other => {
+                let hint = did_you_mean(other, ["none", "auto", "required"]);
                 let found = clip(other);
                 Err(E::custom(format_args!(
-                    "must be none, auto, required or an object, got \"{found}\""
+                    "must be none, auto, required or an object, got \"{found}\"{hint}"
                 )))
             }
         }

@@ -1,5 +1,6 @@
 //! Structured output: the fields that give a grammar, at most one of them.
 
+use engine::did_you_mean;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use text::GrammarSpec;
@@ -166,7 +167,8 @@ fn structured_outputs(members: Map<String, Value>, open: bool) -> Result<Structu
         |(name, value): &(&String, &Value)| !KINDS.contains(&name.as_str()) && !value.is_null();
     if let Some((name, _)) = members.iter().find(unknown) {
         let param = format!("structured_outputs.{}", clip(name));
-        let rest = format!("does not exist; there are {}", KINDS.join(", "));
+        let hint = did_you_mean(name, KINDS);
+        let rest = format!("does not exist{hint}; there are {}", KINDS.join(", "));
         return Err(ApiError::field(ErrorCode::UnknownParameter, param, rest));
     }
     let fields: StructuredOutputs = read_value("structured_outputs", Value::Object(members))?;

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::marker::PhantomData;
 
+use engine::did_you_mean;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -353,9 +354,10 @@ impl<'de, T: Deserialize<'de> + Into<String>> Visitor<'de> for ToolChoiceVisitor
             "auto" => Ok(ToolChoice::Auto),
             "required" => Ok(ToolChoice::Required),
             other => {
+                let hint = did_you_mean(other, ["none", "auto", "required"]);
                 let found = clip(other);
                 Err(E::custom(format_args!(
-                    "must be none, auto, required or an object, got \"{found}\""
+                    "must be none, auto, required or an object, got \"{found}\"{hint}"
                 )))
             }
         }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 
+use engine::did_you_mean;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -265,8 +266,11 @@ pub fn one_of<'de, D: Deserializer<'de>, T: Copy>(
     meant.map(|(_, meaning)| *meaning).ok_or_else(|| {
         let names: Vec<_> = names.iter().map(|(name, _)| *name).collect();
         let lead = if names.len() > 1 { "one of " } else { "" };
+        let hint = did_you_mean(&found, names.iter().copied());
         let (names, found) = (names.join(", "), clip(&found));
-        D::Error::custom(format_args!("must be {lead}{names}, got \"{found}\""))
+        D::Error::custom(format_args!(
+            "must be {lead}{names}, got \"{found}\"{hint}"
+        ))
     })
 }
 
