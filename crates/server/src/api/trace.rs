@@ -15,6 +15,8 @@ use super::completions::Completions;
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
 use super::fields::prompt::PromptKind;
+use super::fields::table::Fields;
+use super::route::EVENTS;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::http::sse;
@@ -29,9 +31,11 @@ pub struct Trace;
 impl Endpoint for Trace {
     const PATH: &'static str = "/v1/diffusion/trace";
     const ID_PREFIX: &'static str = "trace";
+    const SUMMARY: &'static str = "Answers a chat or a completion as events, step by step.";
+    const ANSWERS: &'static [&'static str] = &[EVENTS];
 
-    fn fields() -> Vec<&'static str> {
-        [Chat::fields(), Completions::fields()].concat()
+    fn fields() -> Fields {
+        Chat::fields().or(Completions::fields())
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use text::{ReasoningFormat, ToolFormat};
 
 use crate::common::translated::wide;
-use crate::common::{Options, chat, events, server, server_with};
+use crate::common::{chat, events, server, server_with};
 
 const CHAT: &str = "/v1/chat/completions";
 

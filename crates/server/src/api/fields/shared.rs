@@ -1,14 +1,16 @@
 //! The fields that both OpenAI endpoints share, and their conversion to a [`Generation`].
 
 use engine::decoding::DecodingSpec;
+use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::body::JsonBody;
 use super::diffusion::{self, Diffusion};
 use super::optional::OptionalFields;
-use super::promises;
 use super::stops::{self, StopStrings};
 use super::structured::{Grammars, StructuredFields};
+use super::table::Fields;
 use super::tools::Tools;
 use super::types::{Int, List, MAX_COUNT, Object, Required, Share, Temperature, TokenNumber};
 use crate::backend::Backend;
@@ -23,33 +25,54 @@ pub type Choices = Int<1, 128>;
 /// The number of most probable tokens with a log-probability.
 pub type Tops = Int<0, 20>;
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct SharedFields {
+    /// The served model's name.
     model: Required<String>,
+    /// 0 is greedy, the default.
     temperature: Option<Temperature>,
+    /// The most probable tokens that have this share of probability together.
     top_p: Option<Share>,
+    /// Tokens at least this share as probable as the most probable one.
     min_p: Option<Share>,
+    /// So many most probable tokens; -1 and 0 are off.
     top_k: Option<Int<-1, MAX_COUNT>>,
+    /// The seed of the sampling noise; random without it.
     seed: Option<Int<{ i64::MIN }, { i64::MAX }>>,
+    /// Choices per prompt; 1 where an answer has one.
     n: Option<Choices>,
+    /// The answer ends before these strings.
     stop: Option<StopStrings>,
+    /// The answer ends at one of these tokens, at most 64.
     stop_token_ids: Option<List<TokenNumber>>,
+    /// Bans the model's end tokens.
     ignore_eos: Option<bool>,
+    /// Nothing ends the answer earlier.
     min_tokens: Option<Int<0, MAX_COUNT>>,
+    /// Keeps the stop string in the text.
     include_stop_str_in_output: Option<bool>,
+    /// The answer has the token ids of prompt and text.
     return_token_ids: Option<bool>,
+    /// Leaves special tokens out of the text; true by default.
     skip_special_tokens: Option<bool>,
+    /// Answers as server-sent events.
     stream: Option<bool>,
+    /// Only with `stream`.
     stream_options: Option<Object<StreamOptionsFields>>,
+    /// The decoder: a preset, settings, or both.
     diffusion: Option<Diffusion>,
+    /// Accepted, without effect.
     #[serde(rename = "user")]
     _user: Option<String>,
 }
 
 /// `stream_options`.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "StreamOptions")]
 struct StreamOptionsFields {
+    /// A last chunk has the usage.
     include_usage: Option<bool>,
+    /// Every chunk has the running totals.
     continuous_usage_stats: Option<bool>,
 }
 
@@ -107,19 +130,12 @@ pub struct StreamOptions {
 }
 
 impl Shared {
-    /// The names of the fields, and of the `own` ones of an endpoint.
-    pub fn names(own: &[&[&'static str]]) -> Vec<&'static str> {
-        let shared = [
-            promises::names::<SharedFields>(),
-            promises::names::<OptionalFields>(),
-            promises::names::<StructuredFields>(),
-        ];
-        own.iter()
-            .chain(&shared)
-            .copied()
-            .flatten()
-            .copied()
-            .collect()
+    /// The fields, after those of the struct `T`, an endpoint's own.
+    pub fn fields<T: DeserializeOwned + JsonSchema>() -> Fields {
+        Fields::of::<T>()
+            .and::<SharedFields>()
+            .and::<OptionalFields>()
+            .and::<StructuredFields>()
     }
 
     /// Reads the fields.

@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use schemars::json_schema;
 use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::json;
 use step::TokenId;
 
 use super::prompt::token_ids;
+use super::schema::schema;
 use super::types::{List, TokenNumber};
 use crate::error::{ApiError, ErrorCode};
 
@@ -74,6 +77,11 @@ fn too_many(found: usize) -> String {
 fn invalid(param: &str, rest: impl AsRef<str>) -> ApiError {
     ApiError::field(ErrorCode::InvalidValue, param, rest)
 }
+
+schema!(StopStrings, _ => {
+    let one = json!({"type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARS});
+    json_schema!({"anyOf": [one, {"type": "array", "items": one, "maxItems": MAX_STOPS}]})
+});
 
 impl<'de> Deserialize<'de> for StopStrings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -8,6 +8,7 @@ mod output;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use text::{Conversation, Message};
@@ -18,10 +19,12 @@ use self::output::{Blocks, Facts};
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
 use super::fields::messages::Parts;
-use super::fields::promises::names;
+use super::fields::schema::named;
 use super::fields::shared::{AnswerOptions, OwnFields, Shared, check_model};
+use super::fields::table::Fields;
 use super::fields::tools::{Function, ToolChoice, Tools};
-use super::fields::types::{Count, List, Object, Required, one_of};
+use super::fields::types::{Count, List, Object, Required};
+use super::route::{EVENTS, JSON};
 use super::stream;
 use super::tokens::with_body;
 use crate::backend::Backend;
@@ -44,49 +47,59 @@ pub struct Messages {
 }
 
 /// The fields of both paths.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct PromptFields {
+    /// The chat, at least one message.
     messages: Required<List<Object<MessageFields>>>,
+    /// The system text.
     system: Option<Parts>,
+    /// The functions that the answer may call, at most 128.
     tools: Option<List<Object<ToolField>>>,
+    /// Whether it calls.
     tool_choice: Option<Object<ChoiceFields>>,
+    /// Only `disabled` is supported.
     #[serde(rename = "thinking")]
     _thinking: Option<Object<ThinkingFields>>,
+    /// Further variables of the chat template.
     chat_template_kwargs: Option<Object<Map<String, Value>>>,
 }
 
 /// The fields of an answer.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct AnswerFields {
+    /// The budget in tokens.
     max_tokens: Required<Count<1>>,
+    /// Strings that end the answer, at most 64.
     stop_sequences: Option<List<String>>,
 }
 
 /// A function of the client; the tools of Anthropic's servers are refused by their type.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "MessagesTool")]
 struct ToolField {
     #[serde(rename = "type")]
     _type: Option<CustomType>,
     name: Required<String>,
+    /// What it does, for the model.
     description: Option<String>,
+    /// The JSON schema of its arguments.
     input_schema: Required<Object<Map<String, Value>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct CustomType;
 
-impl<'de> Deserialize<'de> for CustomType {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        one_of(deserializer, &[("custom", ())]).map(|()| Self)
-    }
-}
+named!(CustomType { "custom" => Self });
 
 /// `tool_choice`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "MessagesToolChoice")]
 struct ChoiceFields {
     #[serde(rename = "type")]
     kind: Required<ChoiceKind>,
+    /// The function, with the type `tool`.
     name: Option<String>,
+    /// At most one call.
     disable_parallel_tool_use: Option<bool>,
 }
 
@@ -98,20 +111,16 @@ enum ChoiceKind {
     None,
 }
 
-impl<'de> Deserialize<'de> for ChoiceKind {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let names = [
-            ("auto", Self::Auto),
-            ("any", Self::Any),
-            ("tool", Self::Tool),
-            ("none", Self::None),
-        ];
-        one_of(deserializer, &names)
-    }
-}
+named!(ChoiceKind {
+    "auto" => Self::Auto,
+    "any" => Self::Any,
+    "tool" => Self::Tool,
+    "none" => Self::None,
+});
 
 /// `thinking`: a budget of its own is not supported.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "MessagesThinking")]
 struct ThinkingFields {
     #[serde(rename = "type")]
     _type: Required<DisabledType>,
@@ -120,11 +129,7 @@ struct ThinkingFields {
 #[derive(Clone, Copy, Debug)]
 struct DisabledType;
 
-impl<'de> Deserialize<'de> for DisabledType {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        one_of(deserializer, &[("disabled", ())]).map(|()| Self)
-    }
-}
+named!(DisabledType { "disabled" => Self });
 
 impl PromptFields {
     /// The chat and its tools.
@@ -174,9 +179,11 @@ impl Endpoint for Messages {
     const PATH: &'static str = "/v1/messages";
     const ID_PREFIX: &'static str = "msg";
     const OPERATION: &'static str = "chat";
+    const SUMMARY: &'static str = "Answers a chat in Anthropic's Messages.";
+    const ANSWERS: &'static [&'static str] = &[JSON, EVENTS];
 
-    fn fields() -> Vec<&'static str> {
-        Shared::names(&[names::<PromptFields>(), names::<AnswerFields>()])
+    fn fields() -> Fields {
+        Fields::of::<PromptFields>().and_all(&Shared::fields::<AnswerFields>())
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
@@ -230,9 +237,15 @@ impl Endpoint for Messages {
 }
 
 /// `model` of a count.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 struct ModelField {
+    /// The served model's name.
     model: Required<String>,
+}
+
+/// The fields of a count. Others are ignored: a count may have the body of a generation.
+pub fn count_fields() -> Fields {
+    Fields::of::<PromptFields>().and::<ModelField>()
 }
 
 /// The tokens of a chat, the same as in a generation.
