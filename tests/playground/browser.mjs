@@ -8,7 +8,7 @@ import { after, before, test } from "node:test";
 
 import { assertAccessible, assertFits, close, ended, launch, offered, open } from "./page.mjs";
 import { REBOUND } from "./page.mjs";
-import { events, plain, serve } from "./served.mjs";
+import { events, plain, post, serve } from "./served.mjs";
 
 const SUM =
   "Mia has 12 eggs. Then she buys 5 more eggs. Next she loses 4 eggs. " +
@@ -112,6 +112,37 @@ test("an answer streams in, its canvas fills, and both are the API's", async () 
   assert.ok(Number(await told("tps")) > 0);
   assert.equal(await panel.locator(".answer").getAttribute("aria-busy"), "false");
   assert.equal(await panel.locator(".answer").getAttribute("aria-live"), "polite");
+  await close(opened);
+});
+
+test("calls show as blocks with their arguments", async () => {
+  const opened = await asked();
+  const { page } = opened;
+  const sent = bodies(page);
+  const number = { type: "integer", minimum: 0, maximum: 99 };
+  const parameters = { type: "object", properties: { a: number, b: number }, required: ["a", "b"] };
+  const tools = [{ type: "function", function: { name: "add", parameters } }];
+  await page.getByText("functions (chat)").click();
+  await page.getByLabel("Functions").fill("{");
+  await page.getByRole("button", { name: "Run" }).click();
+  await page.getByText("Functions must be a JSON list of tools.").waitFor();
+  await page.getByLabel("Functions").fill(JSON.stringify(tools));
+  await page.getByLabel("the answer must call one").check();
+  await page.getByRole("button", { name: "Run" }).click();
+  await ended(page);
+  await assertAccessible(page, "a call");
+  assert.equal(sent.length, 1);
+  assert.deepEqual([sent[0].tools, sent[0].tool_choice], [tools, "required"]);
+  const { choices } = JSON.parse(await post(server.url, "/v1/chat/completions", sent[0]));
+  const expected = choices[0].message.tool_calls.map((call) => call.function);
+  assert.ok(expected.length > 0);
+  const calls = panelOf(page, "A").locator(".part.call");
+  assert.deepEqual(await calls.locator("code").allTextContents(), expected.map(({ name }) => name));
+  const shown = await calls.locator("pre").allTextContents();
+  for (const [index, text] of shown.entries()) {
+    const given = JSON.parse(expected[index].arguments);
+    assert.equal(text, JSON.stringify(given, null, 2));
+  }
   await close(opened);
 });
 

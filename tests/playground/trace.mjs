@@ -68,6 +68,23 @@ test("merged steps are as high as they are many", () => {
   assert.equal(canvas.apply({ ...merged, skipped: 4 }).height, 5);
 });
 
+test("pieces of parts join to blocks", async () => {
+  const { blocks, pretty, readTools } = await load("parts.js");
+  const parts = [
+    { type: "reasoning", text: "Lo" }, { type: "reasoning", text: "ng." }, { type: "text", text: "Hi" },
+    { type: "call", index: 0, name: "add" }, { type: "arguments", index: 0, text: '{"a":' },
+    { type: "arguments", index: 0, text: "1}" }, { type: "call", index: 1, name: "now" },
+  ];
+  const short = blocks(parts).map(({ type, name, text }) => [type, name ?? "", text]);
+  assert.deepEqual(short, [["reasoning", "", "Long."], ["text", "", "Hi"], ["call", "add", '{"a":1}'],
+    ["call", "now", ""]]);
+  assert.equal(pretty('{"a":1}'), '{\n  "a": 1\n}');
+  assert.equal(pretty('{"a":'), '{"a":');
+  assert.equal(readTools(" "), undefined);
+  assert.deepEqual(readTools("[1]"), [1]);
+  for (const wrong of ["{}", "[", "null"]) assert.throws(() => readTools(wrong), /JSON list/);
+});
+
 test("a request for a terminal survives its quotes and tells no key", async () => {
   const { curl } = await load("api.js");
   const { execFileSync } = await import("node:child_process");

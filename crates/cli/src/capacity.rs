@@ -6,28 +6,40 @@
 //! second and F operations per second.
 
 use std::fmt::Write;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use model::{ModelInfo, WeightDtype};
 
 use crate::args::CapacityArgs;
 use crate::exit;
+use crate::memory;
 
 /// The share of a device's memory that the estimate uses.
 const USED: f64 = 0.9;
-/// Bytes reserved for the context, the kernels and the activations of a step.
+/// Bytes reserved for the context, the kernels and the activations of a step on a GPU.
 const OVERHEAD: f64 = 1.5e9;
+/// Bytes per number in K/V on a CPU.
+const CPU_KV: f64 = 4.0;
+/// Numbers of 8 bytes that [`measure`] reads at most: more than processors cache.
+const READ: usize = 32 << 20;
+/// How long [`measure`] reads.
+const READING: Duration = Duration::from_millis(100);
 
 /// Data sheet of a device.
 #[derive(Clone, Copy, Debug)]
-struct Device {
+pub struct Device {
     name: &'static str,
     /// Bytes.
     memory: f64,
+    /// Bytes that neither weights nor K/V can use.
+    reserved: f64,
     /// Bytes per second.
     bandwidth: f64,
-    /// Operations per second on dense bf16 matrices.
-    flops: f64,
+    /// Operations per second on dense bf16 matrices, if known.
+    flops: Option<f64>,
+    /// Bytes per number in K/V, if the device decides it.
+    kv: Option<f64>,
 }
 
 impl Device {
@@ -35,10 +47,47 @@ impl Device {
         Self {
             name,
             memory: gigabytes * 1e9,
+            reserved: OVERHEAD,
             bandwidth: per_second * 1e9,
-            flops: tera * 1e12,
+            flops: Some(tera * 1e12),
+            kv: None,
         }
     }
+}
+
+/// The processor of this machine, with its free memory and the bandwidth at which all threads together
+/// read. `None` if the system does not report its memory.
+pub fn measure() -> Option<Device> {
+    let free = memory::free()?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let numbers = READ.min(usize::try_from(free / 64).unwrap_or(READ));
+    Some(Device {
+        name: "this CPU",
+        memory: free as f64,
+        reserved: 0.0,
+        bandwidth: read_bandwidth(numbers.max(threads), threads),
+        flops: None,
+        kv: Some(CPU_KV),
+    })
+}
+
+/// Bytes per second that `threads` read together from `numbers` of 8 bytes.
+fn read_bandwidth(numbers: usize, threads: usize) -> f64 {
+    let data = vec![1u64; numbers];
+    let parts = data.chunks(numbers.div_ceil(threads));
+    let read = |part: &[u64]| {
+        let (begun, mut rounds) = (Instant::now(), 0.0);
+        while begun.elapsed() < READING {
+            std::hint::black_box(part.iter().fold(0u64, |sum, of| sum.wrapping_add(*of)));
+            rounds += 1.0;
+        }
+        rounds * size_of_val(part) as f64 / begun.elapsed().as_secs_f64()
+    };
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = parts.map(|part| scope.spawn(move || read(part))).collect();
+        let rates = readers.into_iter().filter_map(|reader| reader.join().ok());
+        rates.sum()
+    })
 }
 
 /// From the vendors' data sheets; 80 GB each, so that they compare.
@@ -91,7 +140,7 @@ impl Sizes {
 
     /// Positions whose K/V fit beside the weights.
     fn positions(&self, device: &Device) -> f64 {
-        let free = device.memory * USED - OVERHEAD - self.weights;
+        let free = device.memory * USED - device.reserved - self.weights;
         (free / self.kv).max(0.0)
     }
 
@@ -101,8 +150,9 @@ impl Sizes {
     }
 
     /// The number of rows above which arithmetic takes longer than reading the weights.
-    fn ridge(&self, device: &Device) -> f64 {
-        self.bytes_read() * device.flops / (2.0 * self.active * device.bandwidth)
+    fn ridge(&self, device: &Device) -> Option<f64> {
+        let flops = device.flops?;
+        Some(self.bytes_read() * flops / (2.0 * self.active * device.bandwidth))
     }
 
     /// The number of sequences of this length whose K/V take as many bytes to read as the weights.
@@ -111,17 +161,17 @@ impl Sizes {
     }
 }
 
-/// The tables for one model.
+/// The tables for one model, the device `here` first.
 ///
 /// # Errors
 /// `--on` with a number that is not positive.
-pub fn report(info: &ModelInfo, args: &CapacityArgs) -> Result<String> {
+pub fn report(info: &ModelInfo, args: &CapacityArgs, here: Option<Device>) -> Result<String> {
     let bytes = match info.dtype {
         WeightDtype::F32 => 4.0,
         WeightDtype::Bf16 => 2.0,
         WeightDtype::Int8 => 1.0,
     };
-    let devices = devices(args)?;
+    let devices: Vec<Device> = here.into_iter().chain(devices(args)?).collect();
     let touched = match info.experts {
         None => vec![0],
         Some(experts) => vec![experts.chosen, experts.count],
@@ -132,8 +182,15 @@ pub fn report(info: &ModelInfo, args: &CapacityArgs) -> Result<String> {
         args.kv_bytes,
         args.context
     );
+    if here.is_some() {
+        writeln!(
+            out,
+            "this CPU: its free memory, the bandwidth at which it reads, K/V of {CPU_KV} bytes a number"
+        )?;
+    }
+    let kv = f64::from(args.kv_bytes);
     for touched in touched {
-        let sizes = Sizes::new(info, (bytes, f64::from(args.kv_bytes)), touched);
+        let sizes = |device: &Device| Sizes::new(info, (bytes, device.kv.unwrap_or(kv)), touched);
         if let Some(experts) = info.experts {
             writeln!(
                 out,
@@ -141,7 +198,9 @@ pub fn report(info: &ModelInfo, args: &CapacityArgs) -> Result<String> {
                 experts.count
             )?;
         }
-        table(&mut out, &sizes, (&devices, f64::from(args.context)))?;
+        let rows: Vec<_> = devices.iter().map(|of| (of, sizes(of))).collect();
+        let sizes = Sizes::new(info, (bytes, kv), touched);
+        table(&mut out, &sizes, (&rows, f64::from(args.context)))?;
     }
     Ok(out)
 }
@@ -167,7 +226,12 @@ fn size(bytes: f64) -> String {
     }
 }
 
-fn table(out: &mut String, sizes: &Sizes, (devices, context): (&[Device], f64)) -> Result<()> {
+/// The head for a model of these `sizes`, and a row per device with the sizes that it has there.
+fn table(
+    out: &mut String,
+    sizes: &Sizes,
+    (rows, context): (&[(&Device, Sizes)], f64),
+) -> Result<()> {
     writeln!(
         out,
         "weights {}, of them {} read by a step; K/V {:.0} KiB a position, as much to read as the \
@@ -182,17 +246,18 @@ fn table(out: &mut String, sizes: &Sizes, (devices, context): (&[Device], f64)) 
         "{:<8} {:>9} {:>11} {:>11} {:>14} {:>12}",
         "device", "memory GB", "positions", "sequences", "step ms (min)", "ridge (rows)"
     )?;
-    for device in devices {
+    for (device, sizes) in rows {
         let positions = sizes.positions(device);
+        let ridge = sizes.ridge(device);
+        let ridge = ridge.map_or("-".to_owned(), |rows| format!("{rows:.0}"));
         writeln!(
             out,
-            "{:<8} {:>9.0} {:>11.0} {:>11.0} {:>14.1} {:>12.0}",
+            "{:<8} {:>9.0} {:>11.0} {:>11.0} {:>14.1} {ridge:>12}",
             device.name,
             device.memory / 1e9,
             positions,
             (positions / context).floor(),
             1e3 * sizes.floor(device),
-            sizes.ridge(device),
         )?;
     }
     Ok(())
@@ -300,12 +365,9 @@ mod tests {
         }
         for (card, ridge) in CARDS.iter().zip([153.0, 295.0, 206.0, 281.0]) {
             let sizes = Sizes::new(&llada, (2.0, 2.0), 0);
-            close(sizes.ridge(card), ridge, 0.6);
-            close(
-                Sizes::new(&llada, (1.0, 2.0), 0).ridge(card),
-                ridge / 2.0,
-                0.3,
-            );
+            close(sizes.ridge(card).unwrap(), ridge, 0.6);
+            let int8 = Sizes::new(&llada, (1.0, 2.0), 0);
+            close(int8.ridge(card).unwrap(), ridge / 2.0, 0.3);
         }
     }
 
@@ -317,7 +379,7 @@ mod tests {
                 kv_bytes: 2,
                 on: Vec::new(),
             };
-            let text = report(&model(of, None, 0), &on).unwrap();
+            let text = report(&model(of, None, 0), &on, None).unwrap();
             text.lines().nth(1).unwrap().to_owned()
         };
         let large = line([32, 4096, 32, 32, 12_288, 126_464]);
@@ -336,15 +398,46 @@ mod tests {
             kv_bytes: 4,
             on: on.to_vec(),
         };
-        let text = report(&info, &of(&[48.0, 20.0, 0.19])).unwrap();
+        let text = report(&info, &of(&[48.0, 20.0, 0.19]), None).unwrap();
         assert!(text.contains("\nyours "), "{text}");
-        assert_eq!(
-            report(&info, &of(&[])).unwrap().lines().count(),
-            7,
-            "{text}"
-        );
+        let text = report(&info, &of(&[]), None).unwrap();
+        assert_eq!(text.lines().count(), 7, "{text}");
         for wrong in [[0.0, 1.0, 1.0], [1.0, f64::NAN, 1.0], [1.0, 1.0, -1.0]] {
-            assert!(report(&info, &of(&wrong)).is_err());
+            assert!(report(&info, &of(&wrong), None).is_err());
         }
+    }
+
+    #[test]
+    fn this_machine_comes_first_with_its_own_kv() {
+        let info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
+        let on = CapacityArgs {
+            context: 1536,
+            kv_bytes: 2,
+            on: Vec::new(),
+        };
+        let here = Device {
+            name: "this CPU",
+            memory: 100e9,
+            reserved: 0.0,
+            bandwidth: 20e9,
+            flops: None,
+            kv: Some(CPU_KV),
+        };
+        let text = report(&info, &on, Some(here)).unwrap();
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .skip_while(|line| !line.starts_with("device"))
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        // 90 GB less the weights, in positions of 1 MiB; the weights at 20 GB/s.
+        let expected = ["this", "CPU", "100", "70551", "45", "749.0", "-"];
+        assert_eq!(rows[1], expected, "{text}");
+        assert_eq!(rows[2][0], "A100");
+    }
+
+    #[test]
+    fn this_machine_is_measured() {
+        let here = measure().expect("Linux reports its memory");
+        assert!(here.memory > 0.0 && here.bandwidth > 1e6, "{here:?}");
     }
 }

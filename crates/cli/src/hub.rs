@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use hf_hub::api::sync::{ApiBuilder, ApiError};
 use hf_hub::{Cache, Repo, RepoType};
-use model::Files;
+use model::{Checkpoint, Files};
 
 use crate::exit;
 
@@ -183,13 +183,10 @@ impl Hub {
             }
         };
         let files: Vec<&str> = info.siblings.iter().map(|file| &*file.rfilename).collect();
-        let weights = [WEIGHTS, INDEX].into_iter().find(|of| files.contains(of));
-        let (Some(weights), true) = (weights, is_word(&info.sha)) else {
-            let found = files.iter().find(|file| !file.starts_with('.'));
-            let found = found.map_or("nothing", |name| name);
-            let message = format!("{}: expected {WEIGHTS} or {INDEX}, found {found}", id.name);
+        if !is_word(&info.sha) {
+            let message = format!("{}: expected the name of a commit", id.name);
             return Err(exit::failure(exit::CHECKPOINT, message));
-        };
+        }
         // All files come from one commit, even if the branch moves meanwhile.
         let commit = Id {
             revision: &info.sha,
@@ -205,6 +202,18 @@ impl Hub {
             Ok(())
         };
         let listed = |name: &&&str| files.contains(*name);
+        if files.contains(&CONFIG) {
+            get(CONFIG)?;
+            let files = Files::folder(&folder);
+            Checkpoint::check_architecture(&files).map_err(exit::refused)?;
+        }
+        let weights = [WEIGHTS, INDEX].into_iter().find(|of| files.contains(of));
+        let Some(weights) = weights else {
+            let found = files.iter().find(|file| !file.starts_with('.'));
+            let found = found.map_or("nothing", |name| name);
+            let message = format!("{}: expected {WEIGHTS} or {INDEX}, found {found}", id.name);
+            return Err(exit::failure(exit::CHECKPOINT, message));
+        };
         [CONFIG]
             .iter()
             .chain(OTHERS.iter().filter(listed))
@@ -225,7 +234,15 @@ impl Hub {
             _ if is_refused(error) => exit::NO_INPUT,
             _ => exit::UNAVAILABLE,
         };
-        exit::failure(code, self.reason(id, error))
+        let mut reason = self.reason(id, error);
+        if status(error).is_none() && code == exit::UNAVAILABLE {
+            let cache = self.cache.path().display();
+            reason.push_str(&format!(
+                "; without a network, give the folder of a copy (--model ./FOLDER), or put a copy of \
+                 another machine's cache at {cache} and set HF_HUB_OFFLINE=1"
+            ));
+        }
+        exit::failure(code, reason)
     }
 
     /// The reason in one line.

@@ -52,6 +52,7 @@ fn model(args: &InspectArgs) -> Result<()> {
     let tokenizer = load::words(path)?;
     let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
     let info = &survey.info;
+    kv::check_length(&config, info)?;
     tell!("family           {}", info.family);
     tell!("parameters       {}", info.parameters);
     tell!("layers           {}", info.layers);
@@ -152,7 +153,9 @@ fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
     let mut checkpoint = load::checkpoint(&hub::folder(&config.model.path)?)?;
     let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
-    tell!("{}", capacity::report(&survey.info, on)?.trim_end());
+    let here = capacity::measure();
+    let report = capacity::report(&survey.info, on, here)?;
+    tell!("{}", report.trim_end());
     Ok(())
 }
 

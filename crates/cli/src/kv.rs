@@ -19,6 +19,22 @@ pub fn longest(config: &Config, info: &ModelInfo) -> u32 {
     }
 }
 
+/// Refuses a configured length that the model was not built for.
+///
+/// # Errors
+/// One line with both lengths.
+pub fn check_length(config: &Config, info: &ModelInfo) -> Result<()> {
+    let (asked, built) = (config.model.max_model_len, longest(config, info));
+    if asked <= built {
+        return Ok(());
+    }
+    let message = format!(
+        "model.max_model_len: expected at most {built}, the context of {}, found {asked}",
+        config.model.path
+    );
+    Err(exit::failure(exit::CONFIG, message))
+}
+
 /// The KV pages that fit into the configured memory on the CPU.
 ///
 /// # Errors

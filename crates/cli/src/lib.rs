@@ -22,6 +22,7 @@ mod inspect;
 mod kv;
 pub mod load;
 mod memory;
+mod names;
 mod progress;
 pub mod serve;
 mod signals;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use decode::{Filter, Weights};
-use engine::{ByPriority, Capabilities, EngineConfig};
+use engine::{ByPriority, Capabilities, EngineConfig, did_you_mean};
 use model::{
     Candle, Checkpoint, Cpu, DeviceMemory, Files, FilterWeights, Host, LoadError, Model,
     ModelExecutor, ModelInfo, TileSupport, TokenizerJson, WeightDtype,
@@ -13,7 +13,7 @@ use model::{
 use step::Executor;
 use text::{Message, Tokenizer, TokenizerFiles};
 
-use demo::checkpoint::{DEMO, Embedded, FILTER};
+use demo::checkpoint::{DEMO, Embedded, FILTER, WEDLM};
 
 use crate::config::Config;
 use crate::device::{self, BackendChoice, Placed};
@@ -115,6 +115,8 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let filter = filter(config)?;
     let path = &*hub::folder(&config.model.path)?;
     let mut surveyed = checkpoint(path)?;
+    let survey = surveyed.survey(config.dtype()?).map_err(exit::refused)?;
+    kv::check_length(config, &survey.info)?;
     let placed = match device::chosen(config, &mut surveyed)? {
         Some(gpu) => device::on_device(&gpu, surveyed, config)?,
         None => {
@@ -256,9 +258,16 @@ pub fn checkpoint(path: &str) -> Result<Checkpoint> {
     } else if folder.is_dir() {
         Files::folder(folder)
     } else {
+        let found = match folder.exists() {
+            true => "neither a folder nor a GGUF file",
+            false => "no such file or folder",
+        };
+        let names = [DEMO, WEDLM].map(|model| model.name);
+        let hint = did_you_mean(path, names);
+        let names = names.join("` or `");
         let message = format!(
-            "{path}: expected a Hugging Face folder, a GGUF file, an id on the hub, `demo` or \
-             `demo-wedlm`, found none"
+            "{path}: {found}{hint}; expected a Hugging Face folder, a GGUF file, an id on the hub, \
+             or `{names}`"
         );
         return Err(exit::failure(exit::NO_INPUT, message));
     };

@@ -81,14 +81,18 @@ impl Needs {
 /// # Errors
 /// One line with the needed bytes, the free bytes and a suggestion.
 pub fn check(name: &str, needs: &Needs) -> Result<()> {
-    let free = available(Path::new("/"));
-    match free.and_then(|free| needs.refusal(free)) {
+    match free().and_then(|free| needs.refusal(free)) {
         Some(refusal) => Err(exit::failure(
             exit::CHECKPOINT,
             format!("{name}: {refusal}"),
         )),
         None => Ok(()),
     }
+}
+
+/// Bytes that are free for a model. `None` if the system does not report them.
+pub fn free() -> Option<u64> {
+    available(Path::new("/"))
 }
 
 /// A number of bytes with a unit.

@@ -13,6 +13,7 @@ mod handle;
 mod heartbeat;
 mod layout;
 mod limits;
+mod nearest;
 mod pages;
 mod places;
 mod pool;
@@ -32,6 +33,7 @@ pub use event::{
 pub use handle::{EventStream, Handle, Load, SubmitError};
 pub use heartbeat::{Monitor, Pulse};
 pub use limits::Limits;
+pub use nearest::did_you_mean;
 pub use report::{ByKind, ByRole, FinishedSequence, Gauges, Observer, PhaseTimes, StepReport};
 pub use request::{ClientId, Penalties, Refusal, Request};
 pub use scheduler::{ByPriority, Rank, WaitOrder};

@@ -43,6 +43,7 @@ impl Checkpoint {
             });
         }
         let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
+        arch::supported(&config)?;
         Ok(Self {
             config,
             weights: Weights::open(files)?,
@@ -55,6 +56,15 @@ impl Checkpoint {
     /// If the file has a tokenizer of an unknown kind.
     pub fn tokenizer(&self) -> Result<Option<TokenizerJson>, LoadError> {
         self.weights.as_gguf().map_or(Ok(None), Gguf::tokenizer)
+    }
+
+    /// Refuses the `config.json` of a model that this crate has no architecture for. The weights need
+    /// not be there.
+    ///
+    /// # Errors
+    /// A missing or malformed file, an unsupported architecture.
+    pub fn check_architecture(files: &Files) -> Result<(), LoadError> {
+        arch::supported(&Keys::parse(CONFIG, &files.open(CONFIG)?)?)
     }
 
     /// Sets the dtype in which matrices are stored and multiplied after loading; default f32.

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Most characters of a message.
@@ -234,17 +235,23 @@ impl ApiError {
 }
 
 /// `{"error": {..}}`.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ErrorBody")]
 pub struct ErrorBody<'a> {
     error: ErrorObject<'a>,
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
+/// An error in OpenAI's shape.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Error")]
 struct ErrorObject<'a> {
+    /// One readable line; begins with the field's name where a field is at fault.
     message: &'a str,
     #[serde(rename = "type")]
     kind: &'static str,
+    /// The field, with its index or key.
     param: Option<&'a str>,
+    /// The cause, one word.
     code: &'static str,
 }
 

@@ -25,8 +25,9 @@ pub mod metrics;
 pub mod pipeline;
 mod state;
 
-pub use api::endpoint::{Endpoint, Route};
+pub use api::endpoint::Endpoint;
 pub use api::fields::body::JsonBody;
+pub use api::route::Route;
 pub use api::{router, router_with};
 pub use backend::{Backend, Formats, SamplingDefaults, ServedModel};
 pub use error::{ApiError, ErrorCode};

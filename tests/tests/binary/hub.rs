@@ -224,6 +224,39 @@ fn a_model_that_the_hub_does_not_show_is_refused() {
 }
 
 #[test]
+fn an_unsupported_architecture_is_named_before_missing_weights() {
+    let config = r#"{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}"#;
+    let hub = Hub::start(move |head| {
+        let length = config.len();
+        match head.contains("/resolve/") {
+            true => format!(
+                "HTTP/1.1 206 Partial Content\r\nETag: \"c\"\r\nX-Repo-Commit: {SHA}\r\n\
+                 Content-Range: bytes 0-{}/{length}\r\nContent-Length: {length}\r\n\
+                 Connection: close\r\n\r\n{config}",
+                length - 1
+            ),
+            false => {
+                let body = json!({"siblings": [{"rfilename": "pytorch_model.bin"},
+                    {"rfilename": "config.json"}], "sha": SHA})
+                .to_string();
+                let length = body.len();
+                format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+                )
+            }
+        }
+        .into_bytes()
+    });
+    let home = folder("hub-architecture");
+    let message = refusal(
+        &inspect("tiny/demo", &home, &[("HF_ENDPOINT", &hub.endpoint)]),
+        65,
+    );
+    assert!(message.contains("found \"GPT2LMHeadModel\""), "{message}");
+    assert!(!message.contains("safetensors"), "{message}");
+}
+
+#[test]
 fn without_a_network_only_the_cache_is_read() {
     // Bound and released: a free port without a listener.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -232,10 +265,13 @@ fn without_a_network_only_the_cache_is_read() {
     let variables = [("HF_ENDPOINT", endpoint.as_str())];
     let output = inspect("tiny/demo", &folder("hub-no-network"), &variables);
     let message = refusal(&output, 69);
-    assert!(
-        message.contains("not downloaded from http://127.0.0.1"),
-        "{message}"
-    );
+    for part in [
+        format!("not downloaded from {endpoint}"),
+        "give the folder of a copy".to_owned(),
+        "hub-no-network/hub and set HF_HUB_OFFLINE=1".to_owned(),
+    ] {
+        assert!(message.contains(&part), "{part} in {message}");
+    }
     let output = inspect("tiny/demo", &cache("hub-cache-only").0, &variables);
     stdout(&output);
     let warning = stderr(&output);

@@ -52,7 +52,42 @@ fn an_unchanged_copy_of_the_checkpoint_is_accepted() {
 #[test]
 fn a_missing_folder() {
     let message = refusal(&folder("empty").join("missing"), 66);
-    names(&message, &["missing", "expected", "found"]);
+    names(&message, &["missing: no such file or folder", "expected"]);
+}
+
+#[test]
+fn a_model_that_is_nowhere() {
+    for (model, parts) in [
+        ("./nope", ["./nope: no such file or folder; expected", ""]),
+        (
+            "dmeo",
+            [
+                "dmeo: no such file or folder (did you mean \"demo\"?)",
+                "`demo`",
+            ],
+        ),
+        ("/dev/null", ["neither a folder nor a GGUF file", ""]),
+    ] {
+        for command in [&["inspect", "--model", model][..], &["serve", model]] {
+            let output = run(command);
+            let message = stderr(&output);
+            assert_eq!(output.status.code(), Some(66), "{message}");
+            assert_eq!(message.lines().count(), 1, "{message}");
+            names(&message, &parts);
+        }
+    }
+}
+
+#[test]
+fn a_length_beyond_the_context() {
+    for command in ["serve", "inspect", "generate"] {
+        let output = run(&[command, "--max-model-len", "70000"]);
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(78), "{message}");
+        let parts = ["model.max_model_len: expected at most ", " found 70000"];
+        names(&message, &parts);
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
 }
 
 #[test]
@@ -114,6 +149,9 @@ fn an_unknown_architecture() {
             "GPT2LMHeadModel",
         ],
     );
+    // The architecture is named before the missing weights.
+    std::fs::remove_file(folder.join("model.safetensors")).unwrap();
+    assert_eq!(refusal(&folder, 65), message);
 }
 
 #[test]
@@ -165,7 +203,7 @@ fn a_missing_configuration() {
 fn an_unknown_flag() {
     let output = run(&["serve", "--lisen", "127.0.0.1:0"]);
     assert_eq!(output.status.code(), Some(64));
-    names(&stderr(&output), &["--lisen"]);
+    names(&stderr(&output), &["--lisen", "--listen"]);
 }
 
 #[test]

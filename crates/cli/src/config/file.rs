@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::layers::Layers;
 use super::origin::{Origin, Problem};
+use crate::names::unknown;
 
 impl Layers {
     /// Adds the values of a file over the present ones.
@@ -38,8 +39,8 @@ impl Layers {
         for (section, content) in document.get_ref() {
             let name = section.get_ref().as_ref();
             if self.names(Some(name)).is_none() {
-                let sections = self.names(None).unwrap_or_default().join(", ");
-                let what = format!("expected one of {sections}, found {name}");
+                let sections = self.names(None).unwrap_or_default();
+                let what = unknown(&sections, name);
                 self.wrong(name, what, at(section.span()));
                 continue;
             }
@@ -63,8 +64,8 @@ impl Layers {
             let name = key.get_ref().as_ref();
             let whole = format!("{section}.{name}");
             if self.default_of(&whole).is_none() {
-                let names = self.names(Some(section)).unwrap_or_default().join(", ");
-                let what = format!("expected one of {names}, found {name}");
+                let names = self.names(Some(section)).unwrap_or_default();
+                let what = unknown(&names, name);
                 self.wrong(&whole, what, at(key.span()));
                 continue;
             }

@@ -38,6 +38,16 @@ impl Layers {
         Some(table.keys().map(String::as_str).collect())
     }
 
+    /// Every known key: `section.name`.
+    pub(super) fn keys(&self) -> Vec<String> {
+        let sections = self.defaults.iter();
+        let keys = sections.flat_map(|(section, content)| {
+            let names = content.as_table().into_iter().flat_map(Table::keys);
+            names.map(move |name| format!("{section}.{name}"))
+        });
+        keys.collect()
+    }
+
     /// The default of `section.name`.
     pub(super) fn default_of(&self, key: &str) -> Option<&Value> {
         let (section, name) = key.split_once('.')?;

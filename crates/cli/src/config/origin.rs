@@ -19,6 +19,8 @@ pub enum Origin {
     Set,
     /// A flag.
     Flag(String),
+    /// An argument that is no flag, by its name in the help.
+    Argument(&'static str),
 }
 
 impl Display for Origin {
@@ -31,6 +33,7 @@ impl Display for Origin {
             Self::Environment(name) => write!(formatter, "environment {name}"),
             Self::Set => formatter.write_str("--set"),
             Self::Flag(name) => formatter.write_str(name),
+            Self::Argument(name) => write!(formatter, "argument {name}"),
         }
     }
 }

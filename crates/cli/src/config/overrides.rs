@@ -1,6 +1,7 @@
 //! Environment variables, `--set` and flags as values of keys.
 
 use clap::CommandFactory;
+use engine::did_you_mean;
 use toml::Value;
 
 use super::layers::Layers;
@@ -12,6 +13,9 @@ const PREFIX: &str = "ASYNCLANE_";
 
 /// Prefixes of variables that Kubernetes sets for a Service called `asynclane`.
 const OF_A_SERVICE: [&str; 2] = ["ASYNCLANE_SERVICE_", "ASYNCLANE_PORT"];
+
+/// The argument of `serve` that is no flag.
+const MODEL: &str = "MODEL";
 
 /// An argument's id, the key that it sets, and the value.
 type Given = (&'static str, &'static str, Value);
@@ -32,8 +36,11 @@ impl Layers {
             self.set(text);
         }
         for (id, key, value) in flags {
-            let name = format!("--{}", id.replace('_', "-"));
-            self.put(key, value, Origin::Flag(name));
+            let origin = match id {
+                MODEL => Origin::Argument(MODEL),
+                id => Origin::Flag(format!("--{}", id.replace('_', "-"))),
+            };
+            self.put(key, value, origin);
         }
     }
 
@@ -45,7 +52,9 @@ impl Layers {
             let section = key.split_once('.').map(|(section, _)| section);
             let known = self.names(section).or_else(|| self.names(None));
             let known = known.unwrap_or_default().join(", ");
-            let what = format!("expected KEY=VALUE with a key of {known}, found {text:?}");
+            let keys = self.keys();
+            let hint = did_you_mean(key, keys.iter().map(String::as_str));
+            let what = format!("expected KEY=VALUE with a key of {known}, found {text:?}{hint}");
             self.wrong("", what, Origin::Set);
             return;
         };
@@ -113,7 +122,7 @@ fn short(args: &ServeArgs) -> Vec<Given> {
     let is_given = args.host.is_some() || args.port.is_some();
     let address = is_given.then_some(Value::String(address));
     present([
-        ("name", "model.path", text(&args.name)),
+        (MODEL, "model.path", text(&args.name)),
         (flag, "server.listen", address),
     ])
 }
@@ -209,8 +218,10 @@ pub fn warn_of_unknown_variables() {
     let names: Vec<String> = std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
         .collect();
+    let known = variables();
     for name in unread(names.iter().map(String::as_str)) {
-        say!("warning: unknown environment variable {name} ignored");
+        let hint = did_you_mean(name, known.iter().map(String::as_str));
+        say!("warning: unknown environment variable {name} ignored{hint}");
     }
 }
 

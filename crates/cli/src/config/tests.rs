@@ -100,7 +100,7 @@ fn every_problem_of_every_file_is_named_with_its_place() {
     let lines = lines(&error);
     let expected = [
         "all-0.toml:4:13 engine.kv_memory: expected a string, found integer `512`",
-        "all-0.toml:5:2 servre: expected one of engine, model, server, structured, telemetry, found servre",
+        "all-0.toml:5:2 servre: expected one of engine, model, server, structured, telemetry, found \"servre\" (did you mean \"server\"?)",
         "all-1.toml:1:9 model: expected a table, found integer",
         "all-1.toml:4:8 server.cors: expected a boolean, found string \"no\"",
         "all-1.toml:3:1 server.lisen: expected one of",
@@ -109,7 +109,7 @@ fn every_problem_of_every_file_is_named_with_its_place() {
         "all-0.toml:3:16 engine.long_quantum: expected at most engine.row_budget (0), found 7",
         "all-2.toml:2:9 model.dtype: expected one of f32, bf16, int8, found \"fp8\"",
         "all-2.toml:3:18 model.expert_sharing: expected vote=SHARE",
-        "all-2.toml:4:11 model.decoder: treshold",
+        "all-2.toml:4:11 model.decoder: treshold is not known (did you mean \"threshold\"?)",
         "all-1.toml:6:7 telemetry.log: expected directives",
     ];
     for start in expected {
@@ -167,12 +167,20 @@ fn a_refusal_names_the_flag_or_variable() {
         "--dtype",
         "fp8",
         "--set",
-        "engine.rows=1",
+        "engine.row_bugdet=1",
+        "--device",
+        "gpu",
+        "--backend",
+        "candel",
     ];
     let error = served(&arguments, &["dtype"]).unwrap_err();
     let message = error.to_string();
+    let hint = "found \"engine.row_bugdet=1\" (did you mean \"engine.row_budget\"?)";
+    assert!(message.contains(hint), "{message}");
     for line in [
-        "--set: expected KEY=VALUE with a key of ",
+        "--set: expected KEY=VALUE with a key of row_budget",
+        "--device model.device: expected one of auto, cpu, cuda, found \"gpu\" (did you mean \"cpu\"?)",
+        "--backend model.backend: expected one of cpu, candle, found \"candel\" (did you mean \"candle\"?)",
         "--row-budget engine.row_budget: expected at least 1, found 0",
         "environment ASYNCLANE_DTYPE model.dtype: expected one of",
     ] {
@@ -185,9 +193,11 @@ fn a_refusal_names_the_flag_or_variable() {
 
 #[test]
 fn what_is_printed_resolves_to_itself_and_shows_no_key() {
-    let (config, origins) = served(&["--row-budget", "77"], &[]).unwrap();
+    let (config, origins) = served(&["demo-wedlm", "--row-budget", "77"], &[]).unwrap();
     let text = print::text(&config, &origins, true).unwrap();
     assert!(text.contains("row_budget = 77 # --row-budget\n"), "{text}");
+    let model = "path = \"demo-wedlm\" # argument MODEL\n";
+    assert!(text.contains(model), "{text}");
     assert!(
         text.contains("listen = \"127.0.0.1:8000\" # default\n"),
         "{text}"

@@ -5,13 +5,12 @@ use text::{ReasoningFormat, ToolFormat};
 use tracing_subscriber::EnvFilter;
 
 use super::schema::{AUTO, NAME, NONE};
+use crate::names::unknown;
 
 /// The dtype of a matrix.
 pub fn dtype(name: &str) -> Result<WeightDtype, String> {
-    WeightDtype::named(name).ok_or_else(|| {
-        let names = WeightDtype::ALL.map(WeightDtype::name).join(", ");
-        format!("expected one of {names}, found {name:?}")
-    })
+    let names = WeightDtype::ALL.map(WeightDtype::name);
+    WeightDtype::named(name).ok_or_else(|| unknown(&names, name))
 }
 
 /// `vote=0.15`, `seq=2`, or nothing.
@@ -103,7 +102,7 @@ pub fn log_format(text: &str) -> Result<LogFormat, String> {
     match text {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
-        _ => Err(format!("expected text or json, found {text:?}")),
+        _ => Err(unknown(&["text", "json"], text)),
     }
 }
 
@@ -124,7 +123,7 @@ pub fn unknown_fields(word: &str) -> Result<bool, String> {
     match word {
         NAME => Ok(false),
         "reject" => Ok(true),
-        _ => Err(format!("expected {NAME} or reject, found {word:?}")),
+        _ => Err(unknown(&[NAME, "reject"], word)),
     }
 }
 
@@ -137,10 +136,7 @@ pub fn tool_parser(name: &str) -> Result<Option<ToolFormat>, String> {
     match (name, ToolFormat::named(name)) {
         (AUTO, _) => Ok(None),
         (_, Some(format)) => Ok(Some(format)),
-        _ => Err(format!(
-            "expected {AUTO}, {}, found {name:?}",
-            names.join(", ")
-        )),
+        _ => Err(unknown(&[&[AUTO], &names[..]].concat(), name)),
     }
 }
 
@@ -153,10 +149,7 @@ pub fn reasoning_parser(name: &str) -> Result<Option<ReasoningFormat>, String> {
     match (name, ReasoningFormat::named(name)) {
         (NONE, _) => Ok(None),
         (_, Some(format)) => Ok(Some(format)),
-        _ => Err(format!(
-            "expected {NONE}, {}, found {name:?}",
-            names.join(", ")
-        )),
+        _ => Err(unknown(&[&[NONE], &names[..]].concat(), name)),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The configured choices of device and backend.
 
+use crate::names::unknown;
+
 /// The configured choice of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceChoice {
@@ -61,8 +63,4 @@ impl BackendChoice {
         let found = Self::ALL.into_iter().find(|choice| choice.name() == name);
         found.ok_or_else(|| unknown(&Self::ALL.map(Self::name), name))
     }
-}
-
-fn unknown(names: &[&str], found: &str) -> String {
-    format!("expected one of {}, found {found:?}", names.join(", "))
 }

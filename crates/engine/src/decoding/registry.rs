@@ -297,6 +297,17 @@ impl Members {
 }
 
 impl FieldKind {
+    /// The names among the allowed values.
+    pub fn names(&self) -> &[&'static str] {
+        match self {
+            Self::Member(names) => names,
+            Self::Setting(SettingKind::Name(names) | SettingKind::NameOrInteger(names, ..)) => {
+                names
+            }
+            Self::Setting(_) => &[],
+        }
+    }
+
     /// The allowed values in words, for messages.
     pub fn describe(&self) -> String {
         match self {

@@ -7,6 +7,7 @@ use super::Decoding;
 use super::presets::{self, Preset};
 use super::registry::Registry;
 use super::resolve::Resolver;
+use crate::nearest::did_you_mean;
 
 /// Settings as a caller named them, each checked for type and range.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -88,18 +89,27 @@ impl DecodingSpec {
         let Some(field) = self.registry.field(name) else {
             let fields = self.registry.fields().iter();
             let known: Vec<_> = fields.map(|field| field.name).collect();
-            let message = format!("is not known; known are {}", known.join(", "));
+            let hint = did_you_mean(name, known.iter().copied());
+            let message = format!("is not known{hint}; known are {}", known.join(", "));
             return Err(error(name, SpecFault::Unknown, message));
         };
-        let value = field.kind.check(value).map_err(|mismatch| {
+        let checked = field.kind.check(value).map_err(|mismatch| {
             let (fault, found) = match mismatch {
                 Mismatch::Type { found } => (SpecFault::Type, found),
                 Mismatch::Range { found } => (SpecFault::Value, found),
             };
+            let hint = match value {
+                Value::Name(text) => did_you_mean(text, field.kind.names().iter().copied()),
+                _ => String::new(),
+            };
             let expected = field.kind.describe();
-            error(name, fault, format!("must be {expected}, got {found}"))
-        })?;
-        let (name, named) = (field.name, true);
+            error(
+                name,
+                fault,
+                format!("must be {expected}, got {found}{hint}"),
+            )
+        });
+        let (name, value, named) = (field.name, checked?, true);
         self.set.retain(|known| known.name != name);
         self.set.push(Entry { name, value, named });
         Ok(())

@@ -98,6 +98,16 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
         "refresh must be one of lane, never, or an integer >= 1, got 0",
     ),
     (
+        "cache=fsed",
+        SpecFault::Value,
+        "cache must be one of none, prefix, dual, snapshot, fresh, fused, elastic, exact, got \"fsed\" (did you mean \"fused\"?)",
+    ),
+    (
+        "refresh=lanes",
+        SpecFault::Value,
+        "refresh must be one of lane, never, or an integer >= 1, got \"lanes\" (did you mean \"lane\"?)",
+    ),
+    (
         "cache=lru",
         SpecFault::Value,
         "cache must be one of none, prefix, dual, snapshot, fresh, fused, elastic, exact, got \"lru\"",

@@ -78,6 +78,11 @@ impl Family {
     }
 }
 
+/// Refuses a configuration of no family.
+pub(crate) fn supported(config: &Keys) -> Result<(), LoadError> {
+    Family::find(config).map(|_| ())
+}
+
 /// Loads the architecture named in the configuration.
 pub(crate) fn load<S: Storage>(
     storage: &S,

@@ -1,19 +1,22 @@
 //! `POST /v1/chat/completions`.
 
 use axum::response::Response;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use step::TokenId;
 use text::{Conversation, Message};
 
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
 use super::fields::messages::{self, Messages};
-use super::fields::promises::names;
 use super::fields::shared::{AnswerOptions, OwnFields, Shared, Tops};
+use super::fields::table::Fields;
 use super::fields::tools::ToolFields;
 use super::fields::types::{Count, Int, Required};
 use super::openai::logprobs::ChatLogprobs;
 use super::openai::{self, ChunkExtras, ChunkKind, Shape};
+use super::route::{AnswerSchema, EVENTS, JSON};
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::assemble::Delta;
@@ -26,13 +29,19 @@ use crate::pipeline::parts::{Call, Part, Said};
 pub struct Chat(AnswerOptions);
 
 /// The fields of this endpoint alone.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct ChatFields {
+    /// The chat, at least one message.
     messages: Required<Messages>,
+    /// The budget in tokens; by default the rest of the context, at most 1,024.
     max_tokens: Option<Count<1>>,
+    /// Wins over `max_tokens`.
     max_completion_tokens: Option<Count<1>>,
+    /// The answer has the log-probabilities of its tokens.
     logprobs: Option<bool>,
+    /// With so many alternatives to each token; needs `logprobs`.
     top_logprobs: Option<Tops>,
+    /// Continues the last message, which must be the assistant's.
     continue_final_message: Option<bool>,
 }
 
@@ -40,9 +49,13 @@ impl Endpoint for Chat {
     const PATH: &'static str = "/v1/chat/completions";
     const ID_PREFIX: &'static str = "chatcmpl";
     const OPERATION: &'static str = "chat";
+    const SUMMARY: &'static str = "Answers a chat.";
+    const ANSWERS: &'static [&'static str] = &[JSON, EVENTS];
+    const ANSWER: Option<AnswerSchema> =
+        Some(|schemas| schemas.subschema_for::<openai::Response<'static, Choice<'static>>>());
 
-    fn fields() -> Vec<&'static str> {
-        Shared::names(&[names::<ChatFields>(), names::<ToolFields>()])
+    fn fields() -> Fields {
+        Fields::of::<ToolFields>().and_all(&Shared::fields::<ChatFields>())
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
@@ -113,7 +126,8 @@ fn check_continuation(continued: bool, messages: &[Message]) -> Result<(), ApiEr
 }
 
 /// A choice of an answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ChatChoice")]
 pub struct Choice<'a> {
     index: usize,
     message: AssistantMessage,
@@ -131,8 +145,9 @@ pub struct ChunkChoice<'a> {
 }
 
 /// The fields after the text.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct ChoiceRest<'a> {
+    #[schemars(with = "Option<Map<String, Value>>")]
     logprobs: Option<ChatLogprobs<'a>>,
     finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,7 +167,8 @@ impl<'a> From<ChunkExtras<'a>> for ChoiceRest<'a> {
     }
 }
 
-#[derive(Debug, Serialize)]
+/// The message of a choice.
+#[derive(Debug, Serialize, JsonSchema)]
 struct AssistantMessage {
     role: &'static str,
     content: Option<String>,
@@ -163,7 +179,7 @@ struct AssistantMessage {
 }
 
 /// A call of an answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct ToolCall {
     id: String,
     #[serde(rename = "type")]
@@ -171,9 +187,11 @@ struct ToolCall {
     function: CalledFunction,
 }
 
-#[derive(Debug, Serialize)]
+/// The function of a call.
+#[derive(Debug, Serialize, JsonSchema)]
 struct CalledFunction {
     name: String,
+    /// The text of a JSON object.
     arguments: String,
 }
 

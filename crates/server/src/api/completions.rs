@@ -1,17 +1,20 @@
 //! `POST /v1/completions`.
 
 use axum::response::Response;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use step::TokenId;
 
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
-use super::fields::promises::names;
 use super::fields::prompt::Prompt;
 use super::fields::shared::{AnswerOptions, Choices, OwnFields, Shared, Tops};
+use super::fields::table::Fields;
 use super::fields::types::{Count, Int, Required};
 use super::openai::logprobs::CompletionLogprobs;
 use super::openai::{self, ChunkExtras, ChunkKind, Shape};
+use super::route::{AnswerSchema, EVENTS, JSON};
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::assemble::Delta;
@@ -26,23 +29,34 @@ const DEFAULT_TOKENS: u32 = 16;
 pub struct Completions(AnswerOptions);
 
 /// The fields of this endpoint alone.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct CompletionFields {
+    /// One text or token list, or several.
     prompt: Required<Prompt>,
+    /// The text after the generated tokens.
     suffix: Option<String>,
+    /// Returns the prompt before the text.
     echo: Option<bool>,
+    /// Adds the tokens that the tokenizer puts around a text; true by default.
     add_special_tokens: Option<bool>,
+    /// The budget in tokens; 16 by default.
     max_tokens: Option<Count<0>>,
+    /// The answer has the log-probabilities of its tokens, and of so many alternatives to each.
     logprobs: Option<Tops>,
+    /// Generates so many choices and returns the `n` most probable ones.
     best_of: Option<Choices>,
 }
 
 impl Endpoint for Completions {
     const PATH: &'static str = "/v1/completions";
     const ID_PREFIX: &'static str = "cmpl";
+    const SUMMARY: &'static str = "Continues texts or token lists.";
+    const ANSWERS: &'static [&'static str] = &[JSON, EVENTS];
+    const ANSWER: Option<AnswerSchema> =
+        Some(|schemas| schemas.subschema_for::<openai::Response<'static, Choice<'static>>>());
 
-    fn fields() -> Vec<&'static str> {
-        Shared::names(&[names::<CompletionFields>()])
+    fn fields() -> Fields {
+        Shared::fields::<CompletionFields>()
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
@@ -92,10 +106,12 @@ fn check_best_of(best_of: Option<Choices>, shared: &Shared) -> Result<(), ApiErr
 }
 
 /// A choice of an answer or of a chunk.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "CompletionChoice")]
 pub struct Choice<'a> {
     index: usize,
     text: &'a str,
+    #[schemars(with = "Option<Map<String, Value>>")]
     logprobs: Option<CompletionLogprobs<'a>>,
     finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]

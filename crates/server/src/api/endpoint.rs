@@ -3,10 +3,12 @@
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, post};
+use axum::routing::post;
 
 use super::fields::body::JsonBody;
 use super::fields::promises;
+use super::fields::table::Fields;
+use super::route::{About, AnswerSchema, JSON, Route};
 use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::http::authorization::KeyName;
@@ -37,10 +39,16 @@ pub trait Endpoint: Sized + Send + 'static {
     /// OpenTelemetry's `gen_ai.operation.name`.
     const OPERATION: &'static str = "text_completion";
 
-    /// The names of the fields that it reads. Other fields are told as unknown; without names, no
-    /// field is.
-    fn fields() -> Vec<&'static str> {
-        Vec::new()
+    /// What it does, for the document of the API.
+    const SUMMARY: &'static str = "Generates.";
+    /// The media types of its answers.
+    const ANSWERS: &'static [&'static str] = &[JSON];
+    /// The schema of an answer in JSON; none = an object.
+    const ANSWER: Option<AnswerSchema> = None;
+
+    /// The fields that it reads. Other fields are told as unknown; without any here, no field is.
+    fn fields() -> Fields {
+        Fields::default()
     }
 
     /// Reads a request for the model of `backend`. Called before anything is encoded, on a
@@ -55,22 +63,17 @@ pub trait Endpoint: Sized + Send + 'static {
     fn respond(self, delivery: Delivery) -> impl Future<Output = Response> + Send;
 }
 
-/// A path with the handler of its endpoint.
-#[derive(Clone, Debug)]
-pub struct Route {
-    /// Its path.
-    pub path: &'static str,
-    pub(super) handler: MethodRouter<AppState>,
-}
-
 impl Route {
     /// The route of the endpoint `E`.
     pub fn of<E: Endpoint>() -> Self {
-        let handler = super::only(post(generate::<E>), super::WRITE);
-        Self {
-            path: E::PATH,
-            handler,
-        }
+        let fields = E::fields();
+        let about = About {
+            answers: E::ANSWERS,
+            answer: E::ANSWER,
+            is_promised: !fields.is_empty(),
+            ..About::post(E::SUMMARY, fields)
+        };
+        Self::new(E::PATH, post(generate::<E>), about)
     }
 }
 
@@ -121,7 +124,7 @@ async fn accept<E: Endpoint>(
         admit(state, body, move |body, backend| {
             let body = JsonBody::new(body)?;
             let (endpoint, generation) = E::read(&body, backend)?;
-            let names = E::fields();
+            let names = E::fields().names();
             let unknown = match names.as_slice() {
                 [] => Vec::new(),
                 names => promises::unknown(&body, names, rejects)?,

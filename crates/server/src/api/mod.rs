@@ -10,34 +10,34 @@ mod messages;
 mod metrics;
 mod models;
 mod openai;
+mod openapi;
 mod playground;
 mod responses;
+pub mod route;
+mod stream;
 mod tokens;
 mod trace;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::header::{ALLOW, CONNECTION};
-use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, CorsLayer};
 
 use self::chat::Chat;
 use self::completions::Completions;
-use self::endpoint::Route;
 use self::messages::{Messages, envelope};
 use self::responses::Responses;
+use self::route::{About, Route, TEXT};
 use self::trace::Trace;
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::http::shutdown::Phase;
 use crate::http::{authorization, origin, request_id};
 use crate::state::AppState;
-
-const READ: &str = "GET, HEAD, OPTIONS";
-const WRITE: &str = "POST, OPTIONS";
 
 /// The endpoints that generate.
 fn generating() -> [Route; 5] {
@@ -61,11 +61,17 @@ pub fn router(state: AppState) -> Router {
 /// Two routes have the same path.
 pub fn router_with(state: AppState, more: impl IntoIterator<Item = Route>) -> Router {
     let generating: Vec<Route> = generating().into_iter().chain(more).collect();
-    state.count_requests_to(generating.iter().map(|route| route.path));
-    let mut routes = keyed(&state, generating).merge(open());
+    let counted = generating.iter().map(|route| route.path);
+    state.count_requests_to(counted.chain([messages::COUNT_PATH]));
+    let keyed: Vec<Route> = generating.into_iter().chain(keyed()).collect();
+    let mut others = Vec::from(open());
     if state.settings().playground {
-        routes = routes.merge(page());
+        others.extend(page());
     }
+    let document = openapi::route(&keyed, &others, !state.keys().get().is_empty());
+    others.push(document);
+    let check = from_fn_with_state(state.clone(), authorization::check);
+    let routes = paths(keyed).route_layer(check).merge(paths(others));
     let routes = routes.fallback(unknown);
     let routes = if state.settings().cors {
         // A wildcard would not cover the authorization header.
@@ -84,34 +90,52 @@ pub fn router_with(state: AppState, more: impl IntoIterator<Item = Route>) -> Ro
         .with_state(state)
 }
 
-/// Paths that need an API key, if keys are configured.
-fn keyed(state: &AppState, generating: Vec<Route>) -> Router<AppState> {
-    let routes = generating.into_iter().fold(Router::new(), |routes, route| {
-        routes.route(route.path, route.handler)
-    });
-    routes
-        .route("/v1/models", only(get(models::list), READ))
-        .route("/v1/models/{*id}", only(get(models::one), READ))
-        .route(
-            "/v1/messages/count_tokens",
-            only(post(messages::count_tokens), WRITE),
-        )
-        .route("/tokenize", only(post(tokens::tokenize), WRITE))
-        .route("/detokenize", only(post(tokens::detokenize), WRITE))
-        .route("/tokenizer_info", only(get(tokens::info), READ))
-        .route_layer(from_fn_with_state(state.clone(), authorization::check))
+fn paths(routes: Vec<Route>) -> Router<AppState> {
+    routes.into_iter().fold(Router::new(), |paths, route| {
+        paths.route(route.path, route.handler)
+    })
+}
+
+/// Paths beside the generating ones that need an API key, if keys are configured.
+fn keyed() -> [Route; 6] {
+    let list =
+        About::get("The served model, with its presets, schedules, commit rules and caches.");
+    let one = About::get("The served model; its id may have slashes.");
+    let count = About::post("Counts the tokens of a chat.", messages::count_fields());
+    let tokenize = About::post(
+        "The token ids of a text or chat.",
+        tokens::tokenize_fields(),
+    );
+    let tokenize = tokenize.answer::<tokens::Tokenized>();
+    let detokenize = About::post("The text of token ids.", tokens::detokenize_fields());
+    let info = About::get("Special tokens and chat template of the tokenizer.");
+    [
+        Route::new("/v1/models", get(models::list), list),
+        Route::new("/v1/models/{*id}", get(models::one), one),
+        Route::new(messages::COUNT_PATH, post(messages::count_tokens), count),
+        Route::new("/tokenize", post(tokens::tokenize), tokenize),
+        Route::new("/detokenize", post(tokens::detokenize), detokenize),
+        Route::new("/tokenizer_info", get(tokens::info), info),
+    ]
 }
 
 /// Paths without a key: probes, and paths for load balancers.
-fn open() -> Router<AppState> {
-    Router::new()
-        .route("/v1/loads", only(get(loads::loads), READ))
-        .route("/health", only(get(health::health), READ))
-        .route("/ping", only(get(health::health), READ))
-        .route("/ready", only(get(health::ready), READ))
-        .route("/version", only(get(health::version), READ))
-        .route("/load", only(get(health::load), READ))
-        .route("/metrics", only(get(metrics::metrics), READ))
+fn open() -> [Route; 7] {
+    let loads = About::get("The engine's load, for load-aware routers.");
+    let health = About::get("200 while the process works, also while it loads.");
+    let ready = About::get("200 while requests are taken.");
+    let version = About::get("The server's version.");
+    let load = About::get("Generation requests in flight.");
+    let metrics = About::get("All metrics in the Prometheus text format.").answers(&[TEXT]);
+    [
+        Route::new("/v1/loads", get(loads::loads), loads),
+        Route::new("/health", get(health::health), health.clone()),
+        Route::new("/ping", get(health::health), health),
+        Route::new("/ready", get(health::ready), ready),
+        Route::new("/version", get(health::version), version),
+        Route::new("/load", get(health::load), load),
+        Route::new("/metrics", get(metrics::metrics), metrics),
+    ]
 }
 
 /// Whether `path` is answered while every connection is in use.
@@ -128,15 +152,11 @@ pub(crate) fn is_probe(path: &str) -> bool {
 }
 
 /// The playground's files, without a key; its requests to other paths need theirs.
-fn page() -> Router<AppState> {
-    playground::FILES
-        .iter()
-        .fold(Router::new(), |routes, file| {
-            routes.route(
-                file.path,
-                only(get(move || async move { file.respond() }), READ),
-            )
-        })
+fn page() -> impl Iterator<Item = Route> {
+    playground::FILES.iter().map(|file| {
+        let about = About::get("A file of the playground.").answers(file.media());
+        Route::new(file.path, get(move || async move { file.respond() }), about)
+    })
 }
 
 /// After the shutdown signal, closes every connection with its next answer, so that clients send
@@ -152,25 +172,6 @@ async fn close_after_signal(
         response.headers_mut().insert(CONNECTION, close);
     }
     response
-}
-
-/// Answers OPTIONS with the allowed methods, and other methods than those of `routes` with 405.
-fn only(routes: MethodRouter<AppState>, methods: &'static str) -> MethodRouter<AppState> {
-    let options = move || async move {
-        (
-            StatusCode::NO_CONTENT,
-            [(ALLOW, HeaderValue::from_static(methods))],
-        )
-    };
-    let refused = move || async move {
-        let message = format!("the method is not allowed here; allowed are {methods}");
-        let error = ApiError::new(ErrorCode::MethodNotAllowed, message);
-        ApiError {
-            allow: Some(methods),
-            ..error
-        }
-    };
-    routes.options(options).fallback(refused)
 }
 
 async fn unknown(uri: Uri) -> Response {

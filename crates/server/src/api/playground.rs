@@ -20,7 +20,8 @@ const TEXT: &str = "text/plain; charset=utf-8";
 pub struct PageFile {
     /// Its path.
     pub path: &'static str,
-    kind: &'static str,
+    /// Its content type alone.
+    kind: [&'static str; 1],
     content: &'static str,
 }
 
@@ -29,7 +30,7 @@ macro_rules! page_file {
     ($name:literal, $kind:expr) => {
         PageFile {
             path: concat!("/playground/", $name),
-            kind: $kind,
+            kind: [$kind],
             content: include_str!(concat!("../playground/", $name)),
         }
     };
@@ -39,7 +40,7 @@ macro_rules! page_file {
 pub const FILES: &[PageFile] = &[
     PageFile {
         path: "/",
-        kind: "text/html; charset=utf-8",
+        kind: ["text/html; charset=utf-8"],
         content: include_str!("../playground/index.html"),
     },
     page_file!("style.css", "text/css; charset=utf-8"),
@@ -49,16 +50,22 @@ pub const FILES: &[PageFile] = &[
     page_file!("chart.js", SCRIPT),
     page_file!("decoder.js", SCRIPT),
     page_file!("panel.js", SCRIPT),
+    page_file!("parts.js", SCRIPT),
     page_file!("trace.js", SCRIPT),
     page_file!("eventsource-parser/index.js", SCRIPT),
     page_file!("eventsource-parser/LICENSE", TEXT),
 ];
 
 impl PageFile {
+    /// Its content type, alone in a list.
+    pub fn media(&self) -> &[&'static str] {
+        &self.kind
+    }
+
     /// The response with the file and its headers.
     pub fn respond(&self) -> Response {
         let headers = [
-            (CONTENT_TYPE, self.kind),
+            (CONTENT_TYPE, self.kind[0]),
             (CONTENT_SECURITY_POLICY, POLICY),
             (X_CONTENT_TYPE_OPTIONS, "nosniff"),
             (REFERRER_POLICY, "no-referrer"),

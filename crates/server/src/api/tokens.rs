@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::{Request, State};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use step::TokenId;
@@ -11,6 +12,7 @@ use super::fields::body::JsonBody;
 use super::fields::messages::{self, Messages};
 use super::fields::prompt::{PromptKind, token_ids};
 use super::fields::shared::check_model;
+use super::fields::table::Fields;
 use super::fields::types::{List, Required, TokenNumber};
 use crate::backend::Backend;
 use crate::error::ApiError;
@@ -20,7 +22,7 @@ use crate::pipeline::encode;
 use crate::state::AppState;
 
 /// The answer of `/tokenize`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Tokenized {
     count: usize,
     max_model_len: u32,
@@ -28,27 +30,44 @@ pub struct Tokenized {
 }
 
 /// The fields of `/tokenize` besides its prompt.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 struct TokenizeFields {
+    /// The served model's name.
     model: Option<String>,
+    /// Adds the tokens that the tokenizer puts around a text; true by default.
     add_special_tokens: Option<bool>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 struct PromptField {
+    /// The text.
     prompt: Required<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 struct MessagesField {
+    /// The chat, at least one message.
     messages: Required<Messages>,
 }
 
 /// The body of `/detokenize`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 struct DetokenizeFields {
+    /// The served model's name.
     model: Option<String>,
+    /// The token ids.
     tokens: Required<List<TokenNumber>>,
+}
+
+/// The fields of `/tokenize`.
+pub fn tokenize_fields() -> Fields {
+    let chat = Fields::of::<MessagesField>().and::<TokenizeFields>();
+    Fields::of::<PromptField>().and::<TokenizeFields>().or(chat)
+}
+
+/// The fields of `/detokenize`.
+pub fn detokenize_fields() -> Fields {
+    Fields::of::<DetokenizeFields>()
 }
 
 /// The ids of a text or chat, the same as in a generation.

@@ -6,7 +6,7 @@ mod steps;
 use std::sync::Arc;
 
 use axum::response::Response;
-use serde_json::json;
+use serde_json::{Value, json};
 use text::Tokenizer;
 
 use self::merged::{End, Merged, News};
@@ -15,12 +15,14 @@ use super::completions::Completions;
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
 use super::fields::prompt::PromptKind;
+use super::fields::table::Fields;
+use super::route::EVENTS;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::http::sse;
-use crate::pipeline::assemble::reason_name;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::generation::Generation;
+use crate::pipeline::parts::Part;
 
 /// The endpoint. Its body is that of a chat or of a completion, for one sequence.
 #[derive(Clone, Copy, Debug)]
@@ -29,9 +31,11 @@ pub struct Trace;
 impl Endpoint for Trace {
     const PATH: &'static str = "/v1/diffusion/trace";
     const ID_PREFIX: &'static str = "trace";
+    const SUMMARY: &'static str = "Answers a chat or a completion as events, step by step.";
+    const ANSWERS: &'static [&'static str] = &[EVENTS];
 
-    fn fields() -> Vec<&'static str> {
-        [Chat::fields(), Completions::fields()].concat()
+    fn fields() -> Fields {
+        Chat::fields().or(Completions::fields())
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
@@ -86,10 +90,25 @@ fn open(delivery: &Delivery) -> String {
         "model": answer.model,
         "prompt_tokens": delivery.running_usage().prompt_tokens,
         "budget": answer.budget,
+        "has_parts": delivery.has_parts(),
     });
     let mut frame = String::new();
     sse::event("open", &open, &mut frame);
     frame
+}
+
+/// A part as an object.
+fn shown(part: &Part) -> Value {
+    match part {
+        Part::Text(text) => json!({"type": "text", "text": text}),
+        Part::Reasoning(text) => json!({"type": "reasoning", "text": text}),
+        Part::Call { index, id, name } => {
+            json!({"type": "call", "index": index, "id": id, "name": name})
+        }
+        Part::Arguments { index, text } => {
+            json!({"type": "arguments", "index": index, "text": text})
+        }
+    }
 }
 
 /// Writes the events of one sequence; every frame holds whole events.
@@ -108,7 +127,12 @@ impl TraceWriter {
         }
         let mut frame = String::new();
         loop {
-            let News { step, text, end } = self.merged.next(&self.tokenizer).await;
+            let News {
+                step,
+                text,
+                parts,
+                end,
+            } = self.merged.next(&self.tokenizer).await;
             let has_step = step.is_some();
             if let Some(step) = step {
                 sse::event("step", &step, &mut frame);
@@ -116,6 +140,10 @@ impl TraceWriter {
             // A step comes before the text that it released.
             if !text.is_empty() {
                 sse::event("text", &json!({ "text": text }), &mut frame);
+            }
+            if !parts.is_empty() {
+                let parts: Vec<Value> = parts.iter().map(shown).collect();
+                sse::event("parts", &json!({ "parts": parts }), &mut frame);
             }
             match end {
                 None if has_step => return (frame, true),
@@ -125,7 +153,7 @@ impl TraceWriter {
                     return (frame, false);
                 }
                 Some(End::Done { reason, usage }) => {
-                    let done = json!({"finish_reason": reason_name(reason), "usage": usage});
+                    let done = json!({"finish_reason": reason, "usage": usage});
                     sse::event("done", &done, &mut frame);
                     return (frame, false);
                 }

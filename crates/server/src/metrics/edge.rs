@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use engine::FinishReason;
-use prometheus::{Histogram, IntCounter, IntCounterVec};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
 
-use super::register::Register;
+use super::register::{Distribution, Register};
 use super::seconds;
 use crate::error::ErrorCode;
 
@@ -21,6 +21,10 @@ const TOKENS: &[f64] = &[
 const PER_FORWARD: &[f64] = &[
     0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 32.0,
 ];
+
+/// The kinds of tokens.
+const PROMPT: &str = "prompt";
+const GENERATED: &str = "generation";
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +95,10 @@ impl Success {
 pub struct Edge {
     /// By path and outcome.
     requests: IntCounterVec,
+    /// By path.
+    latency: HistogramVec,
+    /// By path, and by whether they are of the prompt or generated.
+    tokens: IntCounterVec,
     success: [IntCounter; 2],
     prompt_tokens: IntCounter,
     generation_tokens: IntCounter,
@@ -111,11 +119,11 @@ impl Edge {
     pub fn new(register: &Register<'_>) -> Self {
         let time = |name, help| register.histogram(name, help, LATENCY);
         let size = |name, help| register.histogram(name, help, TOKENS);
+        let (requests, latency, tokens) = by_endpoint(register);
         Self {
-            requests: register.counter_family(
-                ("requests_total", "Generation requests"),
-                ["endpoint", "outcome"],
-            ),
+            requests,
+            latency,
+            tokens,
             success: register.counters(
                 ("request_success_total", "Completely answered requests"),
                 "finished_reason",
@@ -168,6 +176,16 @@ impl Edge {
         for outcome in Outcome::NAMES {
             self.requests.with_label_values(&[path, outcome]);
         }
+        self.latency.with_label_values(&[path]);
+        for kind in [PROMPT, GENERATED] {
+            self.tokens.with_label_values(&[path, kind]);
+        }
+    }
+
+    /// Records the time of a completely answered request to the endpoint at `path`.
+    pub fn answered(&self, path: &str, latency: Duration) {
+        let histogram = self.latency.with_label_values(&[path]);
+        histogram.observe(seconds(latency));
     }
 
     /// Counts a request to the endpoint at `path` that has ended.
@@ -176,8 +194,16 @@ impl Edge {
         counter.inc();
     }
 
-    /// Records the figures of a completely answered request.
-    pub fn succeeded(&self, facts: &Success) {
+    /// Records the figures of a completely answered generation of the endpoint at `path`.
+    pub fn succeeded(&self, path: &str, facts: &Success) {
+        self.answered(path, facts.total);
+        let tokens = [
+            (PROMPT, facts.prompt_tokens),
+            (GENERATED, facts.completion_tokens),
+        ];
+        for (kind, count) in tokens {
+            self.tokens.with_label_values(&[path, kind]).inc_by(count);
+        }
         let reason = match facts.reason {
             FinishReason::Stop => 0,
             FinishReason::Length => 1,
@@ -202,4 +228,26 @@ impl Edge {
     pub fn chunk_gap(&self, gap: Duration) {
         self.chunk_gap.observe(seconds(gap));
     }
+}
+
+/// Requests, latencies and tokens by endpoint.
+fn by_endpoint(register: &Register<'_>) -> (IntCounterVec, HistogramVec, IntCounterVec) {
+    let requests = (
+        "requests_total",
+        "Requests for a generation or a count of tokens",
+    );
+    let latency = Distribution {
+        name: "endpoint_latency_seconds",
+        help: "From arrival to the end of completely answered requests, by endpoint",
+        bounds: LATENCY,
+    };
+    let tokens = (
+        "endpoint_tokens_total",
+        "Tokens of completely answered generations, by endpoint",
+    );
+    (
+        register.counter_family(requests, ["endpoint", "outcome"]),
+        register.histogram_family(latency, "endpoint"),
+        register.counter_family(tokens, ["endpoint", "kind"]),
+    )
 }

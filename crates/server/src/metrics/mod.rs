@@ -3,6 +3,7 @@
 mod alias;
 mod connections;
 mod edge;
+mod followed;
 mod rates;
 mod register;
 mod spans;
@@ -16,6 +17,7 @@ use prometheus::{Gauge, Registry, TextEncoder};
 
 pub use connections::Connections;
 pub use edge::{Edge, Outcome, Success};
+pub use followed::Followed;
 use rates::Rates;
 use register::Register;
 pub use spans::SpanCounters;

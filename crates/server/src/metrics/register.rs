@@ -54,6 +54,12 @@ impl<'a> Register<'a> {
         self.add(IntCounterVec::new(self.opts(name, help), &labels))
     }
 
+    /// Histograms by the values of a label; the caller creates the series.
+    pub fn histogram_family(&self, of: Distribution<'_>, label: &str) -> HistogramVec {
+        let opts = self.histogram_opts(of.name, of.help, of.bounds);
+        self.add(HistogramVec::new(opts, &[label]))
+    }
+
     /// A gauge.
     pub fn gauge(&self, name: &str, help: &str) -> Gauge {
         self.add(Gauge::with_opts(self.opts(name, help)))

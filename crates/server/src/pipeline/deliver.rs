@@ -87,6 +87,11 @@ impl Delivery {
         &self.lanes
     }
 
+    /// Whether the choices have parts: reasoning, text and calls.
+    pub fn has_parts(&self) -> bool {
+        !self.splitters.is_empty()
+    }
+
     /// The next delta of any choice; `None` once all have ended.
     ///
     /// # Errors

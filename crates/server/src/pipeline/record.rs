@@ -131,7 +131,7 @@ impl Record {
             decode: self.last.saturating_sub(first),
             total,
         };
-        self.metrics.edge().succeeded(&facts);
+        self.metrics.edge().succeeded(self.path, &facts);
         self.close(Outcome::Ok);
         self.spans.succeeded(&facts, usage);
         let _entered = self.spans.request().enter();

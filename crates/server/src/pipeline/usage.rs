@@ -1,6 +1,7 @@
 //! `usage`: tokens and forward passes of a request, summed over its sequences.
 
 use engine::SequenceStats;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The sums of one request.
@@ -29,7 +30,7 @@ struct Totals {
 }
 
 /// `usage` of an answer or a chunk.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Usage {
     /// Prompt tokens; each prompt counts once.
     pub prompt_tokens: u64,
@@ -46,14 +47,14 @@ pub struct Usage {
 }
 
 /// `usage.prompt_tokens_details`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PromptDetails {
     /// Prompt tokens with cached K/V, summed over the sequences.
     pub cached_tokens: u64,
 }
 
 /// `usage.diffusion`: the cost in forward passes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct DiffusionUsage {
     /// Schedule, commit rule and cache policy.
     pub decoder: String,

@@ -3,6 +3,7 @@
 import { curl, servedModel, trace } from "./api.js";
 import { DecoderPicker } from "./decoder.js";
 import { Panel } from "./panel.js";
+import { readTools } from "./parts.js";
 
 /** Pause between requests to a server that is loading, in milliseconds. */
 const AGAIN = 1000;
@@ -72,6 +73,7 @@ function request(picker) {
   const prompt = at("prompt").value;
   const isChat = at("form").elements.mode.value === "chat";
   const input = isChat ? { messages: [{ role: "user", content: prompt }] } : { prompt };
+  const tools = isChat ? readTools(at("tools").value) : undefined;
   const number = (id) => (at(id).value === "" ? undefined : at(id).valueAsNumber);
   return {
     model: model.id,
@@ -79,15 +81,16 @@ function request(picker) {
     max_tokens: number("budget"),
     temperature: number("temperature"),
     seed: number("seed"),
+    tools,
+    tool_choice: tools && at("called").checked ? "required" : undefined,
     diffusion: picker.value,
   };
 }
 
-/** Requests one answer; returns its status text. */
-async function answer(index, signal) {
+/** Requests the answer to `body`; returns its status text. */
+async function answer(index, body, signal) {
   const panel = panels[index];
   const key = at("key").value;
-  const body = request(pickers[index]);
   panel.begin(pickers[index].name, curl(body, location.origin, key !== ""));
   let usage = null;
   const done = (event) => {
@@ -124,15 +127,24 @@ function share(shown) {
 
 async function run() {
   if (!model || running) return;
+  const indices = at("race").checked ? [0, 1] : [0];
+  let bodies = [];
+  try {
+    bodies = indices.map((index) => request(pickers[index]));
+  } catch (error) {
+    say(error.message);
+    return;
+  }
   running = new AbortController();
   at("run").disabled = true;
   at("stop").disabled = false;
-  const indices = at("race").checked ? [0, 1] : [0];
   const shown = indices.map((index) => panels[index]);
   at("panels").replaceChildren(...shown.map((panel) => panel.element));
   for (const panel of panels) panel.onscale = () => share(shown);
   say("Running.");
-  const told = await Promise.all(indices.map((index) => answer(index, running.signal)));
+  const told = await Promise.all(
+    indices.map((index) => answer(index, bodies[index], running.signal)),
+  );
   running = null;
   at("run").disabled = false;
   at("stop").disabled = true;

@@ -1,6 +1,7 @@
 // One answer: its text, canvas, lanes and counters.
 
 import { cursor, drawChart } from "./chart.js";
+import { drawParts } from "./parts.js";
 import { Canvas, laneName } from "./trace.js";
 
 /** Duration of a step in a replay, in milliseconds. */
@@ -28,6 +29,8 @@ export class Panel {
   #rows = [];
   #text = "";
   #textAt = [];
+  #parts = [];
+  #partsAt = [];
   #began = 0;
   #frame = 0;
   #player = 0;
@@ -49,6 +52,7 @@ export class Panel {
     this.#root.setAttribute("aria-label", title);
     this.#at.answer.setAttribute("aria-label", `Answer, ${title}`);
     this.#at.text = this.#at.answer.appendChild(document.createTextNode(""));
+    this.#at.parts = this.#at.answer.appendChild(make("div", "parts"));
     this.#at.slider.addEventListener("input", () => {
       this.#pause();
       this.#show(this.#at.slider.valueAsNumber);
@@ -69,6 +73,9 @@ export class Panel {
     this.#rows = [];
     this.#textAt = [];
     this.#text = this.#at.text.data = "";
+    this.#parts = [];
+    this.#partsAt = [];
+    this.#at.parts.replaceChildren();
     this.#command = command;
     this.scale = { forwards: 0, positions: 1 };
     this.#at.name.textContent = name;
@@ -93,6 +100,7 @@ export class Panel {
       this.#events.push(event);
       this.#rows.push(this.#canvas.apply(event));
       this.#textAt.push(this.#text.length);
+      this.#partsAt.push(this.#parts.length);
       this.scale.forwards = Math.max(this.scale.forwards, event.step);
       this.scale.positions = Math.max(this.scale.positions, this.#canvas.reached());
       this.onscale();
@@ -103,8 +111,13 @@ export class Panel {
     },
     text: ({ text }) => {
       this.#text += text;
-      this.#at.text.data = this.#text;
       if (this.#textAt.length > 0) this.#textAt[this.#textAt.length - 1] = this.#text.length;
+      this.#drawAnswer(this.#text, this.#parts);
+    },
+    parts: ({ parts }) => {
+      this.#parts.push(...parts);
+      if (this.#partsAt.length > 0) this.#partsAt[this.#partsAt.length - 1] = this.#parts.length;
+      this.#drawAnswer(this.#text, this.#parts);
     },
     done: ({ usage }) => {
       const { forwards, tokens_per_forward: tpf, decoder } = usage.diffusion;
@@ -158,6 +171,12 @@ export class Panel {
     this.#at.slider.value = steps;
     this.#at.position.textContent = `${canvas.step} / ${forwards}`;
     this.#drawTree(canvas);
+  }
+
+  /** Draws the text of an answer, or the parts of one that has parts. */
+  #drawAnswer(text, parts) {
+    if (this.#open.has_parts) this.#at.parts.replaceChildren(...drawParts(parts));
+    else this.#at.text.data = text;
   }
 
   #drawCells(canvas) {
@@ -220,8 +239,12 @@ export class Panel {
   #show(steps) {
     const canvas = new Canvas(this.#open);
     for (const event of this.#events.slice(0, steps)) canvas.apply(event);
-    this.#at.text.data = this.#text.slice(0, steps > 0 ? this.#textAt[steps - 1] : 0);
-    if (steps === this.#events.length) this.#at.text.data = this.#text;
+    const isLast = steps === this.#events.length;
+    const upTo = (at, all) => (isLast ? all.length : steps > 0 ? at[steps - 1] : 0);
+    this.#drawAnswer(
+      this.#text.slice(0, upTo(this.#textAt, this.#text)),
+      this.#parts.slice(0, upTo(this.#partsAt, this.#parts)),
+    );
     this.#drawCanvas(canvas, steps);
   }
 

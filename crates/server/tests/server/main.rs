@@ -14,6 +14,7 @@ mod lifecycle;
 mod logprobs;
 mod messages;
 mod metrics;
+mod openapi;
 mod optional;
 mod origin;
 mod penalties;

@@ -5,31 +5,10 @@ use axum::http::{Request, StatusCode};
 use serde_json::{Value, json};
 use text::ReasoningFormat;
 
-use crate::common::{MODEL, Options, Server, named_events, server_with};
+use crate::common::translated::{MESSAGES, wide_server};
+use crate::common::{MODEL, Options, named_events, server_with};
 
-const PATH: &str = "/v1/messages";
 const COUNT: &str = "/v1/messages/count_tokens";
-
-fn server() -> Server {
-    let mut options = Options::default();
-    options.sim.max_positions = 8192;
-    server_with(options)
-}
-
-fn body(extra: &Value) -> Value {
-    let messages = json!([{"role": "user", "content": "Hi"}]);
-    let mut body = json!({"model": MODEL, "messages": messages, "max_tokens": 60});
-    for (key, value) in extra.as_object().unwrap() {
-        body[key] = value.clone();
-    }
-    body
-}
-
-async fn ask(server: &Server, extra: Value) -> Value {
-    let (status, answer) = server.post(PATH, &body(&extra)).await;
-    assert_eq!(status, StatusCode::OK, "{extra}: {answer}");
-    answer
-}
 
 fn tool() -> Value {
     json!({"name": "add", "description": "Adds.", "input_schema": {"type": "object",
@@ -38,7 +17,7 @@ fn tool() -> Value {
 
 #[tokio::test]
 async fn a_text_is_the_answer_of_a_chat() {
-    let server = server();
+    let server = wide_server();
     let chat = json!({"max_tokens": 60, "messages": [{"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hi"}]});
     let chat = server.chat(chat).await;
@@ -50,7 +29,7 @@ async fn a_text_is_the_answer_of_a_chat() {
         json!({"system": "Be brief."}),
         json!({"system": system, "messages": blocks, "metadata": {"user_id": "u"}}),
     ] {
-        let answer = ask(&server, fields).await;
+        let answer = MESSAGES.ask(&server, fields).await;
         assert!(answer["id"].as_str().unwrap().starts_with("msg-"));
         assert_eq!(
             (&answer["type"], &answer["role"]),
@@ -75,13 +54,14 @@ async fn a_text_is_the_answer_of_a_chat() {
 
 #[tokio::test]
 async fn a_stop_sequence_is_named() {
-    let server = server();
+    let server = wide_server();
     let grammar = "start: \"one two three\"";
-    let answer = ask(
-        &server,
-        json!({"grammar": grammar, "stop_sequences": ["zzz", " thr"]}),
-    )
-    .await;
+    let answer = MESSAGES
+        .ask(
+            &server,
+            json!({"grammar": grammar, "stop_sequences": ["zzz", " thr"]}),
+        )
+        .await;
     assert_eq!(answer["content"][0]["text"], "one two");
     assert_eq!(answer["stop_reason"], "stop_sequence");
     assert_eq!(answer["stop_sequence"], " thr");
@@ -89,11 +69,13 @@ async fn a_stop_sequence_is_named() {
 
 #[tokio::test]
 async fn a_loop_of_calls_goes_through() {
-    let server = server();
+    let server = wide_server();
     let tools = json!([tool()]);
     for kind in ["any", "tool"] {
         let choice = json!({"type": kind, "name": "add", "disable_parallel_tool_use": true});
-        let first = ask(&server, json!({"tools": tools, "tool_choice": choice})).await;
+        let first = MESSAGES
+            .ask(&server, json!({"tools": tools, "tool_choice": choice}))
+            .await;
         assert_eq!(first["stop_reason"], "tool_use");
         let call = &first["content"][0];
         assert_eq!(
@@ -110,7 +92,7 @@ async fn a_loop_of_calls_goes_through() {
             ]},
         ]);
         let fields = json!({"messages": messages, "tools": tools, "tool_choice": {"type": "none"}});
-        let second = ask(&server, fields).await;
+        let second = MESSAGES.ask(&server, fields).await;
         assert_eq!(second["content"][0]["type"], "text");
     }
 }
@@ -129,7 +111,7 @@ fn kinds(events: &[(String, Value)]) -> Vec<String> {
 
 #[tokio::test]
 async fn the_events_of_a_text_and_of_a_call_come_in_order() {
-    let server = server();
+    let server = wide_server();
     let tools = json!({"tools": [tool()], "tool_choice": {"type": "any", "disable_parallel_tool_use": true}});
     let grammar = json!({"grammar": "start: \"Hello you\""});
     let expected = [
@@ -142,10 +124,10 @@ async fn the_events_of_a_text_and_of_a_call_come_in_order() {
         "message_stop",
     ];
     for (fields, reason) in [(tools, "tool_use"), (grammar, "end_turn")] {
-        let plain = ask(&server, fields.clone()).await;
-        let mut streamed = body(&fields);
+        let plain = MESSAGES.ask(&server, fields.clone()).await;
+        let mut streamed = MESSAGES.body(&fields);
         streamed["stream"] = json!(true);
-        let events = named_events(&server.stream(PATH, &streamed).await);
+        let events = named_events(&server.stream(MESSAGES.path, &streamed).await);
         assert_eq!(kinds(&events), expected);
         let start = &events[0].1["message"];
         assert_eq!(
@@ -184,22 +166,23 @@ async fn reasoning_is_a_block_of_its_own() {
     let mut options = Options::default();
     options.formats.reasoning = Some(ReasoningFormat::Think);
     let server = server_with(options);
-    let answer = ask(
-        &server,
-        json!({"grammar": "start: \"<think>Long.</think>Short.\""}),
-    )
-    .await;
+    let answer = MESSAGES
+        .ask(
+            &server,
+            json!({"grammar": "start: \"<think>Long.</think>Short.\""}),
+        )
+        .await;
     assert_eq!(answer["content"][0]["thinking"], "Long.");
     assert_eq!(answer["content"][1]["text"], "Short.");
 }
 
 #[tokio::test]
 async fn tokens_are_counted_as_they_are_used() {
-    let server = server();
+    let server = wide_server();
     let fields = json!({"system": "Be brief.", "tools": [tool()]});
-    let (status, count) = server.post(COUNT, &body(&fields)).await;
+    let (status, count) = server.post(COUNT, &MESSAGES.body(&fields)).await;
     assert_eq!(status, StatusCode::OK, "{count}");
-    let answer = ask(&server, fields).await;
+    let answer = MESSAGES.ask(&server, fields).await;
     let usage = &answer["usage"];
     let used = usage["input_tokens"].as_u64().unwrap()
         + usage["cache_read_input_tokens"].as_u64().unwrap();
@@ -225,25 +208,37 @@ async fn errors_have_anthropics_shape() {
         let answer: Value = serde_json::from_slice(&bytes).unwrap();
         (status, answer)
     };
-    let good = body(&json!({"max_tokens": 2}));
+    let good = MESSAGES.body(&json!({"max_tokens": 2}));
     let api_key = Some(("x-api-key", "secret"));
-    assert_eq!(send(PATH, api_key, &good).await.0, StatusCode::OK);
+    assert_eq!(send(MESSAGES.path, api_key, &good).await.0, StatusCode::OK);
     let bearer = Some(("authorization", "Bearer secret"));
-    assert_eq!(send(PATH, bearer, &good).await.0, StatusCode::OK);
+    assert_eq!(send(MESSAGES.path, bearer, &good).await.0, StatusCode::OK);
     let cases = [
-        (PATH, None, good.clone(), 401, "authentication_error"),
         (
-            PATH,
+            MESSAGES.path,
+            None,
+            good.clone(),
+            401,
+            "authentication_error",
+        ),
+        (
+            MESSAGES.path,
             Some(("x-api-key", "wrong")),
             good.clone(),
             401,
             "authentication_error",
         ),
-        (PATH, api_key, json!({}), 400, "invalid_request_error"),
         (
-            PATH,
+            MESSAGES.path,
             api_key,
-            body(&json!({"model": "claude"})),
+            json!({}),
+            400,
+            "invalid_request_error",
+        ),
+        (
+            MESSAGES.path,
+            api_key,
+            MESSAGES.body(&json!({"model": "claude"})),
             404,
             "not_found_error",
         ),
@@ -262,7 +257,7 @@ async fn errors_have_anthropics_shape() {
         assert_eq!(answer["error"]["type"], kind, "{answer}");
         assert!(answer["request_id"].as_str().unwrap().starts_with("req-"));
     }
-    let (status, headers, bytes) = self::server().get(PATH).await;
+    let (status, headers, bytes) = wide_server().get(MESSAGES.path).await;
     assert_eq!(
         (status, &headers["allow"]),
         (
@@ -281,7 +276,7 @@ async fn a_failure_after_the_start_is_an_event() {
         ..Options::default()
     };
     let stream = server_with(options)
-        .stream(PATH, &body(&json!({"stream": true})))
+        .stream(MESSAGES.path, &MESSAGES.body(&json!({"stream": true})))
         .await;
     let events = named_events(&stream);
     let (name, error) = events.last().unwrap();
@@ -291,7 +286,7 @@ async fn a_failure_after_the_start_is_an_event() {
 
 #[tokio::test]
 async fn faults_name_the_field() {
-    let server = server();
+    let server = wide_server();
     let content = |content: Value| json!({"messages": [{"role": "user", "content": content}]});
     let cases = [
         (json!({"max_tokens": null}), "max_tokens"),
@@ -344,7 +339,7 @@ async fn faults_name_the_field() {
         (json!({"top_p": 2}), "top_p"),
     ];
     for (fields, param) in cases {
-        let (status, answer) = server.post(PATH, &body(&fields)).await;
+        let (status, answer) = server.post(MESSAGES.path, &MESSAGES.body(&fields)).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{param}: {answer}");
         let message = answer["error"]["message"].as_str().unwrap();
         assert!(message.starts_with(&format!("{param} ")), "{answer}");

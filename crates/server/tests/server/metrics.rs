@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::common::translated::{MESSAGES, RESPONSES, wide_server};
 use crate::common::{Gate, MODEL, OpenAtEnd, Options, Server, completion};
 use crate::common::{series, server, server_with};
 use serde_json::{Value, json};
@@ -113,6 +114,8 @@ async fn every_documented_name_is_there() {
         ("cache_config_info gauge", true),
         ("step_failures_total counter", false),
         ("engine_age_seconds gauge", false),
+        ("endpoint_latency_seconds histogram", false),
+        ("endpoint_tokens_total counter", false),
         ("connections gauge", false),
         ("connections_evicted_total counter", false),
         ("connections_refused_total counter", false),
@@ -282,4 +285,76 @@ async fn outcomes_are_counted_once() {
         assert_eq!(outcome("/v1/completions", name), 0.0, "{name}");
     }
     assert_eq!(outcome("/v1/chat/completions", "ok"), 0.0);
+}
+
+/// Requests, latencies and tokens by endpoint, each under its own label.
+#[tokio::test]
+async fn every_endpoint_has_its_own_figures() {
+    let server = wide_server();
+    let completion = server.complete(json!({"max_tokens": 5})).await;
+    let chat = server.chat(json!({"max_tokens": 6})).await;
+    let response = RESPONSES
+        .ask(&server, json!({"max_output_tokens": 7}))
+        .await;
+    let message = MESSAGES.ask(&server, json!({"max_tokens": 8})).await;
+    let count = "/v1/messages/count_tokens";
+    let (status, counted) = server.post(count, &MESSAGES.body(&json!({}))).await;
+    assert_eq!(status, 200, "{counted}");
+    // One invalid request to each, and a stream.
+    let paths = [
+        "/v1/completions",
+        "/v1/chat/completions",
+        RESPONSES.path,
+        MESSAGES.path,
+        count,
+    ];
+    for path in paths {
+        server.post(path, &json!({"model": MODEL})).await;
+    }
+    let streamed = server
+        .stream(RESPONSES.path, &RESPONSES.body(&json!({"stream": true})))
+        .await;
+    let streamed = crate::common::named_events(&streamed).pop().unwrap().1["response"].clone();
+    server.until_idle().await;
+    let metrics = server.metrics().await;
+    let number = |answers: &[&Value], field: &str| {
+        let of = |answer: &&Value| answer["usage"][field].as_f64().unwrap();
+        answers.iter().map(of).sum::<f64>()
+    };
+    let openai = ["prompt_tokens", "completion_tokens"];
+    let other = ["input_tokens", "output_tokens"];
+    let rows: [(&str, &[&Value], [&str; 2]); 5] = [
+        (paths[0], &[&completion], openai),
+        (paths[1], &[&chat], openai),
+        (paths[2], &[&response, &streamed], other),
+        (paths[3], &[&message], other),
+        (paths[4], &[], other),
+    ];
+    for (path, answers, fields) in rows {
+        let of = |name: &str, labels: &str| {
+            let mut labels: Vec<&str> = labels.split(',').filter(|one| !one.is_empty()).collect();
+            let (endpoint, model) = (
+                format!("endpoint=\"{path}\""),
+                format!("model_name=\"{MODEL}\""),
+            );
+            labels.extend([endpoint.as_str(), &model]);
+            labels.sort_unstable();
+            series(
+                &metrics,
+                &format!("asynclane_{name}{{{}}}", labels.join(",")),
+            )
+        };
+        let ok = answers.len().max(1) as f64;
+        assert_eq!(of("requests_total", "outcome=\"ok\""), ok, "{path}");
+        assert_eq!(of("requests_total", "outcome=\"invalid\""), 1.0, "{path}");
+        assert_eq!(of("endpoint_latency_seconds_count", ""), ok, "{path}");
+        assert!(of("endpoint_latency_seconds_sum", "") > 0.0, "{path}");
+        for (kind, field) in ["kind=\"prompt\"", "kind=\"generation\""]
+            .iter()
+            .zip(fields)
+        {
+            let expected = number(answers, field);
+            assert_eq!(of("endpoint_tokens_total", kind), expected, "{path} {kind}");
+        }
+    }
 }

@@ -63,8 +63,43 @@ async fn unknown_fields_may_be_refused() {
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert_eq!(answer["error"]["param"], "foo");
     assert_eq!(answer["error"]["code"], "unknown_parameter");
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(!message.contains("did you mean"), "{message}");
+    for (near, meant) in [("max_new_tokens", "max_tokens"), ("metdata", "metadata")] {
+        let (_, _, answer) = ask(&server, CHAT, &chat(json!({near: 1}))).await;
+        let message = answer["error"]["message"].as_str().unwrap();
+        let start = format!("{near} does not exist (did you mean \"{meant}\"?)");
+        assert!(message.starts_with(&start), "{message}");
+    }
     let known = chat(json!({"max_tokens": 2, "foo": null, "metadata": {}, "top_k": 1}));
     assert_eq!(ask(&server, CHAT, &known).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn names_that_nearly_exist_get_a_suggestion() {
+    let server = server();
+    for (fields, meant) in [
+        (json!({"diffusion": {"treshold": 0.5}}), "threshold"),
+        (json!({"diffusion": {"preset": "balnced"}}), "balanced"),
+        (json!({"diffusion": {"commit": "treshold"}}), "threshold"),
+        (json!({"diffusion": {"refresh": "nevr"}}), "never"),
+        (json!({"structured_outputs": {"regexp": "a"}}), "regex"),
+        (
+            json!({"response_format": {"type": "json-schema"}}),
+            "json_schema",
+        ),
+        (json!({"tool_choice": "requierd"}), "required"),
+        (
+            json!({"messages": [{"role": "usr", "content": "Hi"}]}),
+            "user",
+        ),
+    ] {
+        let (status, _, answer) = ask(&server, CHAT, &chat(fields.clone())).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{fields}");
+        let message = answer["error"]["message"].as_str().unwrap();
+        let hint = format!("(did you mean \"{meant}\"?)");
+        assert!(message.contains(&hint), "{message}");
+    }
 }
 
 #[tokio::test]

@@ -4,29 +4,8 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use text::ReasoningFormat;
 
-use crate::common::{MODEL, Options, Server, named_events, server_with};
-
-const PATH: &str = "/v1/responses";
-
-fn server() -> Server {
-    let mut options = Options::default();
-    options.sim.max_positions = 8192;
-    server_with(options)
-}
-
-fn body(extra: &Value) -> Value {
-    let mut body = json!({"model": MODEL, "input": "Hi", "max_output_tokens": 60});
-    for (key, value) in extra.as_object().unwrap() {
-        body[key] = value.clone();
-    }
-    body
-}
-
-async fn ask(server: &Server, extra: Value) -> Value {
-    let (status, answer) = server.post(PATH, &body(&extra)).await;
-    assert_eq!(status, StatusCode::OK, "{extra}: {answer}");
-    answer
-}
+use crate::common::translated::{RESPONSES, wide_server};
+use crate::common::{Options, named_events, server_with};
 
 fn tool() -> Value {
     json!({"type": "function", "name": "add", "description": "Adds.", "strict": true,
@@ -36,19 +15,20 @@ fn tool() -> Value {
 
 #[tokio::test]
 async fn a_text_is_the_answer_of_a_chat() {
-    let server = server();
+    let server = wide_server();
     let chat = json!({"max_tokens": 60, "messages": [{"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hi"}]});
     let chat = server.chat(chat).await;
     let text = &chat["choices"][0]["message"]["content"];
     let items = json!([{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]);
     for input in [json!("Hi"), items] {
-        let answer = ask(
-            &server,
-            json!({"input": input, "instructions": "Be brief.",
+        let answer = RESPONSES
+            .ask(
+                &server,
+                json!({"input": input, "instructions": "Be brief.",
             "metadata": {"a": "b"}, "temperature": 0, "store": false}),
-        )
-        .await;
+            )
+            .await;
         assert!(answer["id"].as_str().unwrap().starts_with("resp-"));
         assert_eq!(answer["object"], "response");
         assert_eq!(answer["output"][0]["content"][0]["text"], *text);
@@ -65,11 +45,12 @@ async fn a_text_is_the_answer_of_a_chat() {
 
 #[tokio::test]
 async fn a_budget_that_ends_is_incomplete() {
-    let answer = ask(
-        &server(),
-        json!({"max_output_tokens": 1, "text": {"format": {"type": "json_object"}}}),
-    )
-    .await;
+    let answer = RESPONSES
+        .ask(
+            &wide_server(),
+            json!({"max_output_tokens": 1, "text": {"format": {"type": "json_object"}}}),
+        )
+        .await;
     assert_eq!(answer["status"], "incomplete");
     assert_eq!(answer["incomplete_details"]["reason"], "max_output_tokens");
     assert_eq!(answer["output"][0]["status"], "incomplete");
@@ -81,7 +62,7 @@ async fn a_schema_is_followed() {
         json!({"type": "object", "properties": {"x": {"enum": [4, 5]}}, "required": ["x"]});
     let text =
         json!({"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": true}});
-    let answer = ask(&server(), json!({"text": text})).await;
+    let answer = RESPONSES.ask(&wide_server(), json!({"text": text})).await;
     let said = answer["output"][0]["content"][0]["text"].as_str().unwrap();
     let value: Value = serde_json::from_str(said).unwrap();
     assert!(
@@ -93,14 +74,15 @@ async fn a_schema_is_followed() {
 
 #[tokio::test]
 async fn a_loop_of_calls_goes_through() {
-    let server = server();
+    let server = wide_server();
     let tools = json!([tool()]);
-    let first = ask(
-        &server,
-        json!({"tools": tools, "tool_choice": "required",
+    let first = RESPONSES
+        .ask(
+            &server,
+            json!({"tools": tools, "tool_choice": "required",
         "parallel_tool_calls": false}),
-    )
-    .await;
+        )
+        .await;
     let call = &first["output"][0];
     assert_eq!(call["type"], "function_call");
     assert_eq!(call["name"], "add");
@@ -108,7 +90,9 @@ async fn a_loop_of_calls_goes_through() {
     let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
     assert!((1..=3).contains(&arguments["a"].as_i64().unwrap()));
     let named = json!({"type": "function", "name": "add"});
-    let again = ask(&server, json!({"tools": tools, "tool_choice": named})).await;
+    let again = RESPONSES
+        .ask(&server, json!({"tools": tools, "tool_choice": named}))
+        .await;
     assert_eq!(again["output"].as_array().unwrap().len(), 1);
     assert_eq!(again["tool_choice"], named);
     let input = json!([
@@ -117,11 +101,12 @@ async fn a_loop_of_calls_goes_through() {
         call,
         {"type": "function_call_output", "call_id": call["call_id"], "output": "7"},
     ]);
-    let second = ask(
-        &server,
-        json!({"input": input, "tools": tools, "tool_choice": "none"}),
-    )
-    .await;
+    let second = RESPONSES
+        .ask(
+            &server,
+            json!({"input": input, "tools": tools, "tool_choice": "none"}),
+        )
+        .await;
     assert_eq!(second["output"][0]["type"], "message");
 }
 
@@ -147,14 +132,16 @@ fn joined(events: &[(String, Value)], name: &str) -> String {
 
 #[tokio::test]
 async fn the_events_of_a_text_come_in_order() {
-    let server = server();
-    let plain = ask(
-        &server,
-        json!({"text": {"format": {"type": "json_object"}}}),
-    )
-    .await;
-    let streamed = body(&json!({"stream": true, "text": {"format": {"type": "json_object"}}}));
-    let events = named_events(&server.stream(PATH, &streamed).await);
+    let server = wide_server();
+    let plain = RESPONSES
+        .ask(
+            &server,
+            json!({"text": {"format": {"type": "json_object"}}}),
+        )
+        .await;
+    let streamed =
+        RESPONSES.body(&json!({"stream": true, "text": {"format": {"type": "json_object"}}}));
+    let events = named_events(&server.stream(RESPONSES.path, &streamed).await);
     let last = format!("response.{}", plain["status"].as_str().unwrap());
     let expected = [
         "response.created",
@@ -178,12 +165,12 @@ async fn the_events_of_a_text_come_in_order() {
 
 #[tokio::test]
 async fn the_events_of_a_call_come_in_order() {
-    let server = server();
-    let streamed = body(
+    let server = wide_server();
+    let streamed = RESPONSES.body(
         &json!({"stream": true, "tools": [tool()], "tool_choice": "required",
         "parallel_tool_calls": false}),
     );
-    let events = named_events(&server.stream(PATH, &streamed).await);
+    let events = named_events(&server.stream(RESPONSES.path, &streamed).await);
     let expected = [
         "response.created",
         "response.in_progress",
@@ -213,7 +200,11 @@ async fn reasoning_is_an_item_of_its_own() {
     options.formats.reasoning = Some(ReasoningFormat::Think);
     let server = server_with(options);
     let grammar = json!({"grammar": "start: \"<think>Long.</think>Short.\"", "stream": true});
-    let events = named_events(&server.stream(PATH, &body(&grammar)).await);
+    let events = named_events(
+        &server
+            .stream(RESPONSES.path, &RESPONSES.body(&grammar))
+            .await,
+    );
     assert_eq!(joined(&events, "response.reasoning_text.delta"), "Long.");
     assert_eq!(joined(&events, "response.output_text.delta"), "Short.");
     let output = &events.last().unwrap().1["response"]["output"];
@@ -230,7 +221,7 @@ async fn a_failure_after_the_start_is_an_event() {
         ..Options::default()
     };
     let stream = server_with(options)
-        .stream(PATH, &body(&json!({"stream": true})))
+        .stream(RESPONSES.path, &RESPONSES.body(&json!({"stream": true})))
         .await;
     let events = named_events(&stream);
     let (name, error) = events.last().unwrap();
@@ -240,7 +231,7 @@ async fn a_failure_after_the_start_is_an_event() {
 
 #[tokio::test]
 async fn faults_name_the_field() {
-    let server = server();
+    let server = wide_server();
     let cases = [
         (json!({"input": null}), "input"),
         (json!({"input": []}), "input"),
@@ -296,11 +287,13 @@ async fn faults_name_the_field() {
         (json!({"diffusion": {"preset": "x"}}), "diffusion.preset"),
     ];
     for (fields, param) in cases {
-        let (status, answer) = server.post(PATH, &body(&fields)).await;
+        let (status, answer) = server.post(RESPONSES.path, &RESPONSES.body(&fields)).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{param}: {answer}");
         assert_eq!(answer["error"]["param"], param, "{answer}");
     }
-    let (status, answer) = server.post(PATH, &body(&json!({"model": "gpt-4o"}))).await;
+    let (status, answer) = server
+        .post(RESPONSES.path, &RESPONSES.body(&json!({"model": "gpt-4o"})))
+        .await;
     assert_eq!(status, StatusCode::NOT_FOUND, "{answer}");
     server.until_idle().await;
 }

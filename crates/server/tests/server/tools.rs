@@ -4,7 +4,8 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use text::{ReasoningFormat, ToolFormat};
 
-use crate::common::{Options, chat, events, server, server_with};
+use crate::common::translated::wide;
+use crate::common::{chat, events, server, server_with};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -20,13 +21,6 @@ fn add() -> Value {
 
 fn now() -> Value {
     json!({"type": "function", "function": {"name": "now"}})
-}
-
-/// A server with a context that holds the functions.
-fn wide() -> Options {
-    let mut options = Options::default();
-    options.sim.max_positions = 8192;
-    options
 }
 
 fn tools() -> Value {

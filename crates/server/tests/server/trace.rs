@@ -256,3 +256,55 @@ async fn a_dropped_trace_is_cancelled() {
     server.state.shutdown().drained().await;
     server.until_idle().await;
 }
+
+/// A traced answer with calls and reasoning has the parts of the plain one.
+#[tokio::test]
+async fn parts_are_those_of_the_plain_answer() {
+    let mut options = crate::common::translated::wide();
+    options.formats.reasoning = Some(text::ReasoningFormat::Think);
+    let server = server_with(options);
+    let tool = json!({"type": "function", "function": {"name": "add", "parameters": {"type": "object",
+        "properties": {"a": {"enum": [1, 2, 3]}}, "required": ["a"]}}});
+    let calls = json!({"tools": [tool], "tool_choice": "required", "parallel_tool_calls": false});
+    let thought = json!({"grammar": "start: \"<think>Long.</think>Short.\""});
+    for fields in [calls, thought] {
+        let mut fields = fields;
+        fields["max_tokens"] = json!(80);
+        fields["seed"] = json!(3);
+        let plain = server.chat(fields.clone()).await;
+        let (choice, message) = (&plain["choices"][0], &plain["choices"][0]["message"]);
+        let events = parse(&server.stream(TRACE, &chat(fields)).await);
+        assert_eq!(events[0].1["has_parts"], true);
+        assert_eq!(
+            events.last().unwrap().1["finish_reason"],
+            choice["finish_reason"]
+        );
+        let parts = events.iter().filter(|(name, _)| name == "parts");
+        let parts: Vec<&Value> = parts
+            .flat_map(|(_, data)| data["parts"].as_array().unwrap())
+            .collect();
+        let joined = |kind: &str| {
+            let of = parts.iter().filter(|part| part["type"] == kind);
+            of.map(|part| part["text"].as_str().unwrap())
+                .collect::<String>()
+        };
+        match message["tool_calls"].as_array() {
+            Some(calls) => {
+                let call = parts.iter().find(|part| part["type"] == "call").unwrap();
+                assert_eq!(call["name"], calls[0]["function"]["name"]);
+                assert_eq!(calls[0]["function"]["arguments"], joined("arguments"));
+            }
+            None => {
+                assert_eq!(message["reasoning_content"], joined("reasoning"));
+                assert_eq!(message["content"], joined("text"));
+            }
+        }
+    }
+    let events = parse(
+        &server
+            .stream(TRACE, &completion(json!({"max_tokens": 4})))
+            .await,
+    );
+    assert_eq!(events[0].1["has_parts"], false);
+    assert!(events.iter().all(|(name, _)| name != "parts"));
+}

@@ -2,22 +2,81 @@
 
 use std::fmt;
 
-use engine::decoding::{Decoding, DecodingSpec, SpecError, SpecFault, Value};
+use engine::decoding::{
+    Decoding, DecodingSpec, FieldKind, Registry, SettingKind, SpecError, SpecFault, Value,
+};
+use schemars::json_schema;
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value as Json, json};
 
+use super::schema::schema;
 use super::types::Members;
 use crate::error::{ApiError, ErrorCode, clip};
 
 /// The settings by name.
-pub type Diffusion = Members<Setting>;
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct Diffusion(Members<Setting>);
+
+schema!(Diffusion, _ => {
+    let registry = Registry::builtin();
+    let settings = registry.fields().iter().map(|field| {
+        let mut schema = values(&field.kind);
+        if let Some(summary) = summary(&registry, field.name) {
+            schema["description"] = json!(summary);
+        }
+        (field.name.to_owned(), schema)
+    });
+    json_schema!({"type": "object", "properties": settings.collect::<Map<_, _>>()})
+});
+
+/// The schema of the allowed values; null counts as absent.
+fn values(kind: &FieldKind) -> Json {
+    let name = |names: &[&str]| json!({"type": ["string", "null"], "enum": nullable(names)});
+    match kind {
+        FieldKind::Member(names) => name(names),
+        FieldKind::Setting(SettingKind::Name(names)) => name(names),
+        FieldKind::Setting(SettingKind::Flag) => json!({"type": ["boolean", "null"]}),
+        FieldKind::Setting(SettingKind::Integer(min, max)) => integer(*min, *max),
+        FieldKind::Setting(SettingKind::Number(min, max)) => {
+            let mut schema = json!({"type": ["number", "null"], "minimum": min});
+            if *max < f64::MAX {
+                schema["maximum"] = json!(max);
+            }
+            schema
+        }
+        FieldKind::Setting(SettingKind::NameOrInteger(names, min, max)) => {
+            json!({"anyOf": [name(names), integer(*min, *max)]})
+        }
+    }
+}
+
+fn nullable(names: &[&str]) -> Vec<Json> {
+    let names = names.iter().map(|name| json!(name));
+    names.chain([Json::Null]).collect()
+}
+
+fn integer(min: i64, max: i64) -> Json {
+    json!({"type": ["integer", "null"], "minimum": min, "maximum": max})
+}
+
+/// What the setting `name` does, as the first member that reads it says.
+fn summary(registry: &Registry, name: &str) -> Option<&'static str> {
+    let schedules = registry.schedules().iter().map(|member| member.settings);
+    let commits = registry.commits().iter().map(|member| member.settings);
+    let caches = registry.caches().iter().map(|member| member.settings);
+    let settings = schedules.chain(commits).chain(caches).flatten();
+    let mut found = settings.filter(|setting| setting.name == name);
+    found.next().map(|setting| setting.summary)
+}
 
 /// The settings of a request over `default`; alone if they name a preset, which is complete.
 ///
 /// # Errors
 /// Unknown settings, type and range faults; `param` is `diffusion.<setting>`.
 pub fn spec(given: Option<&Diffusion>, default: &DecodingSpec) -> Result<DecodingSpec, ApiError> {
-    let Some(Members(given)) = given else {
+    let Some(Diffusion(Members(given))) = given else {
         return Ok(default.clone());
     };
     let mut spec = default.blank();

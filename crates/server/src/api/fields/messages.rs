@@ -4,42 +4,55 @@ use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use text::{Message, PastCall};
 
 use super::body::{MAX_VALUES, required};
+use super::schema::{named, schema};
 use super::tools::FunctionType;
-use super::types::{List, Object, Required, one_of};
+use super::types::{List, Object, Required};
 use crate::error::{ApiError, ErrorCode, clip};
 
 /// `messages`.
 pub type Messages = List<Object<MessageFields>>;
 
 /// One message.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ChatMessage")]
 pub struct MessageFields {
     role: Required<Role>,
+    /// Required but for the assistant.
     content: Option<Content>,
+    /// Who speaks, for templates that show it.
     name: Option<String>,
+    /// The assistant's reasoning, for templates that show it.
     reasoning_content: Option<String>,
+    /// The assistant's calls.
     tool_calls: Option<List<Object<CallFields>>>,
+    /// The call that a message of the role `tool` answers.
     tool_call_id: Option<String>,
 }
 
 /// A call in the history.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ChatCall")]
 struct CallFields {
+    /// Unique in the history.
     id: Required<String>,
     #[serde(rename = "type")]
     _type: Option<FunctionType>,
     function: Required<Object<FunctionFields>>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+/// The function of a call.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ChatCalledFunction")]
 struct FunctionFields {
     name: Required<String>,
+    /// The text of a JSON object.
     arguments: Required<String>,
 }
 
@@ -188,18 +201,13 @@ impl Role {
     }
 }
 
-impl<'de> Deserialize<'de> for Role {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let names = [
-            ("system", Self::System),
-            ("developer", Self::System),
-            ("user", Self::User),
-            ("assistant", Self::Assistant),
-            ("tool", Self::Tool),
-        ];
-        one_of(deserializer, &names)
-    }
-}
+named!(Role {
+    "system" => Self::System,
+    "developer" => Self::System,
+    "user" => Self::User,
+    "assistant" => Self::Assistant,
+    "tool" => Self::Tool,
+});
 
 /// A string, or the joined text of text parts.
 #[derive(Clone, Debug)]
@@ -224,28 +232,33 @@ impl<'de> Deserialize<'de> for Parts {
 }
 
 /// A part whose type is `T`.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
 struct TextPart<T> {
     #[serde(rename = "type")]
     _type: Required<T>,
     text: Required<String>,
 }
 
+#[derive(Clone, Copy)]
 struct TextType;
 
-impl<'de> Deserialize<'de> for TextType {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        one_of(deserializer, &[("text", ())]).map(|()| Self)
-    }
-}
+named!(TextType { "text" => Self });
 
+#[derive(Clone, Copy)]
 struct AnyTextType;
 
-impl<'de> Deserialize<'de> for AnyTextType {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let names = [("text", ()), ("input_text", ()), ("output_text", ())];
-        one_of(deserializer, &names).map(|()| Self)
-    }
+named!(AnyTextType { "text" => Self, "input_text" => Self, "output_text" => Self });
+
+schema!(Content, generator => text_or_parts::<TextType>(generator));
+schema!(Parts, generator => text_or_parts::<AnyTextType>(generator));
+
+fn text_or_parts<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    let part = generator.subschema_for::<TextPart<T>>();
+    json_schema!({"anyOf": [
+        {"type": "string"},
+        {"type": "array", "items": part, "minItems": 1},
+    ]})
 }
 
 struct PartsVisitor<T>(PhantomData<T>);

@@ -2,11 +2,14 @@
 
 use std::fmt;
 
-use engine::Penalties;
+use engine::{Penalties, did_you_mean};
+use schemars::JsonSchema;
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 use step::{Bias, TokenId};
 
+use super::tools;
 use super::types::{BiasAmount, Count, Int, List, Members, Object, Penalty, RepetitionPenalty};
 use crate::error::{ApiError, ErrorCode, clip};
 
@@ -14,15 +17,25 @@ use crate::error::{ApiError, ErrorCode, clip};
 type Priority = Int<{ i32::MIN as i64 }, { i32::MAX as i64 }>;
 
 /// The fields.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct OptionalFields {
+    /// Is added to the logits of tokens, by their ids.
     logit_bias: Option<Members<BiasAmount>>,
+    /// As OpenAI's.
     frequency_penalty: Option<Penalty>,
+    /// As OpenAI's.
     presence_penalty: Option<Penalty>,
+    /// As vLLM's; 1 is neutral.
     repetition_penalty: Option<RepetitionPenalty>,
+    /// Waiting sequences with lower values start first.
     priority: Option<Priority>,
+    /// Keeps only the last tokens of a prompt.
     truncate_prompt_tokens: Option<Count<1>>,
+    /// Only an empty list is supported here.
+    #[schemars(with = "Option<List<Map<String, Value>>>")]
     tools: Option<List<Object<IgnoredAny>>>,
+    /// Only `none` and `auto` are supported here.
+    #[schemars(with = "Option<tools::ToolChoice>")]
     tool_choice: Option<ToolChoice>,
 }
 
@@ -121,9 +134,10 @@ impl<'de> Visitor<'de> for ToolChoiceVisitor {
             "none" | "auto" => Ok(ToolChoice::Free),
             "required" => Ok(ToolChoice::Called),
             other => {
+                let hint = did_you_mean(other, ["none", "auto", "required"]);
                 let found = clip(other);
                 Err(E::custom(format_args!(
-                    "must be none, auto, required or an object, got \"{found}\""
+                    "must be none, auto, required or an object, got \"{found}\"{hint}"
                 )))
             }
         }

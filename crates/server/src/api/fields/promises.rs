@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use engine::did_you_mean;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::Value;
@@ -124,7 +125,9 @@ pub fn unknown(
             }
             None if rejects => {
                 let param = clip(&key);
-                let rest = "does not exist (server.unknown_fields = \"reject\")";
+                let known = implemented.iter().chain(&NEUTRAL).copied();
+                let hint = did_you_mean(&key, known);
+                let rest = format!("does not exist{hint}; server.unknown_fields is \"reject\"");
                 return Err(ApiError::field(ErrorCode::UnknownParameter, param, rest));
             }
             None => unknown.push(key),

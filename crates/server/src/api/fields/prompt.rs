@@ -3,11 +3,14 @@
 
 use std::fmt;
 
+use schemars::json_schema;
 use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::json;
 use step::TokenId;
 
 use super::body::JsonBody;
+use super::schema::schema;
 use super::types::TokenNumber;
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::generation::Input;
@@ -100,6 +103,17 @@ pub fn token_ids(
     };
     numbers.iter().enumerate().map(check).collect()
 }
+
+schema!(Prompt, generator => {
+    let id = generator.subschema_for::<TokenNumber>();
+    let ids = json!({"type": "array", "items": id, "minItems": 1});
+    json_schema!({"anyOf": [
+        {"type": "string"},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        ids,
+        {"type": "array", "items": ids, "minItems": 1},
+    ]})
+});
 
 impl<'de> Deserialize<'de> for Prompt {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

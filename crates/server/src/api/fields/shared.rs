@@ -1,18 +1,16 @@
 //! The fields that both OpenAI endpoints share, and their conversion to a [`Generation`].
 
-use std::fmt;
-
 use engine::decoding::DecodingSpec;
-use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use step::TokenId;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::body::JsonBody;
 use super::diffusion::{self, Diffusion};
 use super::optional::OptionalFields;
-use super::promises;
-use super::prompt::token_ids;
+use super::stops::{self, StopStrings};
 use super::structured::{Grammars, StructuredFields};
+use super::table::Fields;
 use super::tools::Tools;
 use super::types::{Int, List, MAX_COUNT, Object, Required, Share, Temperature, TokenNumber};
 use crate::backend::Backend;
@@ -22,43 +20,59 @@ use crate::pipeline::generation::{
     FieldNames, Generation, Input, SamplingFields, Stops, Structured, TextFields,
 };
 
-const MAX_STOPS: usize = 64;
-const MAX_STOP_CHARS: usize = 1024;
-/// Most bytes of all stop strings of a request.
-const MAX_STOP_BYTES: usize = MAX_STOPS * MAX_STOP_CHARS;
-
 /// `n` and `best_of`.
 pub type Choices = Int<1, 128>;
 /// The number of most probable tokens with a log-probability.
 pub type Tops = Int<0, 20>;
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct SharedFields {
+    /// The served model's name.
     model: Required<String>,
+    /// 0 is greedy, the default.
     temperature: Option<Temperature>,
+    /// The most probable tokens that have this share of probability together.
     top_p: Option<Share>,
+    /// Tokens at least this share as probable as the most probable one.
     min_p: Option<Share>,
+    /// So many most probable tokens; -1 and 0 are off.
     top_k: Option<Int<-1, MAX_COUNT>>,
+    /// The seed of the sampling noise; random without it.
     seed: Option<Int<{ i64::MIN }, { i64::MAX }>>,
+    /// Choices per prompt; 1 where an answer has one.
     n: Option<Choices>,
+    /// The answer ends before these strings.
     stop: Option<StopStrings>,
+    /// The answer ends at one of these tokens, at most 64.
     stop_token_ids: Option<List<TokenNumber>>,
+    /// Bans the model's end tokens.
     ignore_eos: Option<bool>,
+    /// Nothing ends the answer earlier.
     min_tokens: Option<Int<0, MAX_COUNT>>,
+    /// Keeps the stop string in the text.
     include_stop_str_in_output: Option<bool>,
+    /// The answer has the token ids of prompt and text.
     return_token_ids: Option<bool>,
+    /// Leaves special tokens out of the text; true by default.
     skip_special_tokens: Option<bool>,
+    /// Answers as server-sent events.
     stream: Option<bool>,
+    /// Only with `stream`.
     stream_options: Option<Object<StreamOptionsFields>>,
+    /// The decoder: a preset, settings, or both.
     diffusion: Option<Diffusion>,
+    /// Accepted, without effect.
     #[serde(rename = "user")]
     _user: Option<String>,
 }
 
 /// `stream_options`.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "StreamOptions")]
 struct StreamOptionsFields {
+    /// A last chunk has the usage.
     include_usage: Option<bool>,
+    /// Every chunk has the running totals.
     continuous_usage_stats: Option<bool>,
 }
 
@@ -116,19 +130,12 @@ pub struct StreamOptions {
 }
 
 impl Shared {
-    /// The names of the fields, and of the `own` ones of an endpoint.
-    pub fn names(own: &[&[&'static str]]) -> Vec<&'static str> {
-        let shared = [
-            promises::names::<SharedFields>(),
-            promises::names::<OptionalFields>(),
-            promises::names::<StructuredFields>(),
-        ];
-        own.iter()
-            .chain(&shared)
-            .copied()
-            .flatten()
-            .copied()
-            .collect()
+    /// The fields, after those of the struct `T`, an endpoint's own.
+    pub fn fields<T: DeserializeOwned + JsonSchema>() -> Fields {
+        Fields::of::<T>()
+            .and::<SharedFields>()
+            .and::<OptionalFields>()
+            .and::<StructuredFields>()
     }
 
     /// Reads the fields.
@@ -143,7 +150,7 @@ impl Shared {
         let grammars = grammars.grammars(backend.model.formats.open_objects)?;
         let stops = Stops {
             strings: fields.stop.clone().unwrap_or_default().0,
-            tokens: stop_tokens(fields.stop_token_ids.as_ref(), vocab_size)?,
+            tokens: stops::stop_tokens(fields.stop_token_ids.as_ref(), vocab_size)?,
             ignore_eos: fields.ignore_eos.unwrap_or(false),
             min_tokens: fields.min_tokens.map_or(0, Int::count),
         };
@@ -184,17 +191,7 @@ impl Shared {
     /// # Errors
     /// Too many, one that is empty or too long.
     pub fn stop_at(&mut self, param: &str, stops: &[String]) -> Result<(), ApiError> {
-        let found = self.stops.strings.len() + stops.len();
-        if found > MAX_STOPS {
-            return Err(invalid(param, too_many(found)));
-        }
-        for (index, stop) in stops.iter().enumerate() {
-            let checked = check_stop::<serde_json::Error>(stop.clone());
-            let checked = checked
-                .map_err(|error| invalid(&format!("{param}[{index}]"), error.to_string()))?;
-            self.stops.strings.push(checked);
-        }
-        Ok(())
+        stops::add(&mut self.stops.strings, param, stops)
     }
 
     /// Whether the answer is a stream.
@@ -216,7 +213,7 @@ impl Shared {
         let n = self.n();
         let best_of = own.best_of.map_or(n, Int::count);
         self.check_min_tokens(own.max_tokens)?;
-        check_stops(&self.stops.strings)?;
+        stops::check_size(&self.stops.strings)?;
         let structured = self.grammars.one(&self.stops)?;
         let decoding = diffusion::resolve(&self.spec)?;
         let calls = backend.tool_format();
@@ -301,16 +298,6 @@ impl Shared {
     }
 }
 
-/// Checks the bytes of all stop strings together.
-fn check_stops(stops: &[String]) -> Result<(), ApiError> {
-    let bytes: usize = stops.iter().map(String::len).sum();
-    if bytes <= MAX_STOP_BYTES {
-        return Ok(());
-    }
-    let rest = format!("must have at most {MAX_STOP_BYTES} bytes in all, got {bytes}");
-    Err(invalid("stop", rest))
-}
-
 /// Refuses a model that is not the served one; a request may leave it out.
 ///
 /// # Errors
@@ -322,84 +309,6 @@ pub fn check_model(model: Option<&str>, backend: &Backend) -> Result<(), ApiErro
     }
 }
 
-fn stop_tokens(
-    given: Option<&List<TokenNumber>>,
-    vocab_size: u32,
-) -> Result<Vec<TokenId>, ApiError> {
-    let Some(List(numbers)) = given else {
-        return Ok(Vec::new());
-    };
-    if numbers.len() > MAX_STOPS {
-        return Err(invalid("stop_token_ids", too_many(numbers.len())));
-    }
-    token_ids(numbers, vocab_size, "stop_token_ids")
-}
-
-fn too_many(found: usize) -> String {
-    format!("must have at most {MAX_STOPS} members, got {found}")
-}
-
 fn invalid(param: &str, rest: impl AsRef<str>) -> ApiError {
     ApiError::field(ErrorCode::InvalidValue, param, rest)
-}
-
-/// `stop`: one string or a list of strings.
-#[derive(Clone, Debug, Default)]
-struct StopStrings(Vec<String>);
-
-impl<'de> Deserialize<'de> for StopStrings {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(StopStringsVisitor).map(Self)
-    }
-}
-
-/// One stop string.
-struct StopString(String);
-
-impl<'de> Deserialize<'de> for StopString {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        check_stop(String::deserialize(deserializer)?).map(Self)
-    }
-}
-
-fn check_stop<E: Error>(stop: String) -> Result<String, E> {
-    let chars = stop.chars().count();
-    match (1..=MAX_STOP_CHARS).contains(&chars) {
-        true => Ok(stop),
-        false => Err(E::custom(format_args!(
-            "must have 1..{MAX_STOP_CHARS} characters, got {chars}"
-        ))),
-    }
-}
-
-struct StopStringsVisitor;
-
-impl<'de> Visitor<'de> for StopStringsVisitor {
-    type Value = Vec<String>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a string or a list of strings")
-    }
-
-    fn visit_str<E: Error>(self, stop: &str) -> Result<Vec<String>, E> {
-        check_stop(stop.to_owned()).map(|stop| vec![stop])
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<String>, A::Error> {
-        let mut stops = Vec::new();
-        while stops.len() < MAX_STOPS {
-            match list.next_element::<StopString>()? {
-                Some(StopString(stop)) => stops.push(stop),
-                None => return Ok(stops),
-            }
-        }
-        let mut found = MAX_STOPS;
-        while list.next_element::<IgnoredAny>()?.is_some() {
-            found += 1;
-        }
-        match found > MAX_STOPS {
-            true => Err(A::Error::custom(too_many(found))),
-            false => Ok(stops),
-        }
-    }
 }

@@ -1,57 +1,95 @@
 //! Structured output: the fields that give a grammar, at most one of them.
 
+use engine::did_you_mean;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use text::GrammarSpec;
 
 use super::body::{read_value, required};
+use super::promises::names;
+use super::schema::named;
 use super::types::{List, NonEmpty, Object, Required};
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::pipeline::generation::{Stops, Structured};
 
-/// The members of `structured_outputs`.
-const KINDS: [&str; 5] = ["json", "json_object", "regex", "choice", "grammar"];
-
 /// The fields.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct StructuredFields {
+    /// OpenAI's structured output.
     response_format: Option<Object<ResponseFormat>>,
+    /// vLLM's structured output: exactly one member.
+    #[schemars(with = "Option<StructuredOutputs>")]
     structured_outputs: Option<Object<Map<String, Value>>>,
+    /// The whole text matches this regular expression.
     regex: Option<NonEmpty>,
+    /// The text follows this Lark grammar.
     grammar: Option<NonEmpty>,
+    /// The text follows this JSON schema, an object or its text; the name of older vLLM.
     guided_json: Option<Value>,
+    /// `regex` under the name of older vLLM.
     guided_regex: Option<NonEmpty>,
+    /// The text is one of these; the name of older vLLM.
     guided_choice: Option<List<NonEmpty>>,
+    /// `grammar` under the name of older vLLM.
     guided_grammar: Option<NonEmpty>,
+    /// `grammar` under the name of SGLang.
     ebnf: Option<NonEmpty>,
 }
 
 /// `response_format`, OpenAI's field.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct ResponseFormat {
     #[serde(rename = "type")]
-    kind: Required<String>,
+    kind: Required<FormatKind>,
     /// Read only with the type `json_schema`.
+    #[schemars(with = "Option<SchemaField>")]
     json_schema: Option<Value>,
 }
 
-#[derive(Deserialize)]
-struct JsonSchema {
+/// The kinds of structured output that OpenAI's fields name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FormatKind {
+    /// Any text.
+    Text,
+    /// A JSON object.
+    Object,
+    /// A JSON object of a schema.
+    Schema,
+}
+
+named!(FormatKind {
+    "text" => Self::Text,
+    "json_object" => Self::Object,
+    "json_schema" => Self::Schema,
+});
+
+/// `response_format.json_schema`.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "ResponseFormatSchema")]
+struct SchemaField {
     #[serde(rename = "name")]
     _name: Option<String>,
     #[serde(rename = "description")]
     _description: Option<String>,
+    /// Objects are closed, whatever the server's setting.
     strict: Option<bool>,
+    /// The JSON schema; required.
     schema: Option<Object<Map<String, Value>>>,
 }
 
 /// `structured_outputs`, vLLM's field: exactly one member.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 struct StructuredOutputs {
+    /// A JSON schema, an object or its text.
     json: Option<Value>,
+    /// Any JSON object.
     json_object: Option<bool>,
+    /// A regular expression of the whole text.
     regex: Option<NonEmpty>,
+    /// The texts to choose from.
     choice: Option<List<NonEmpty>>,
+    /// A Lark grammar.
     grammar: Option<NonEmpty>,
 }
 
@@ -139,22 +177,16 @@ impl Grammars {
 
 impl ResponseFormat {
     fn grammar(self, open: bool) -> Result<Option<Structured>, ApiError> {
-        let (field, spec) = match self.kind.0.as_str() {
-            "text" => return Ok(None),
-            "json_object" => ("response_format", GrammarSpec::JsonObject),
-            "json_schema" => {
+        let (field, spec) = match self.kind.0 {
+            FormatKind::Text => return Ok(None),
+            FormatKind::Object => ("response_format", GrammarSpec::JsonObject),
+            FormatKind::Schema => {
                 let field = "response_format.json_schema.schema";
                 let given = self.json_schema.ok_or_else(|| required(field))?;
-                let given: Object<JsonSchema> = read_value("response_format.json_schema", given)?;
+                let given: Object<SchemaField> = read_value("response_format.json_schema", given)?;
                 let strict = given.0.strict.unwrap_or(false);
                 let Object(schema) = given.0.schema.ok_or_else(|| required(field))?;
                 (field, json_schema(schema, open && !strict))
-            }
-            other => {
-                let found = clip(other);
-                let rest =
-                    format!("must be one of text, json_object, json_schema, got \"{found}\"");
-                return Err(invalid("response_format.type", rest));
             }
         };
         Ok(Some(Structured::new(field, spec)))
@@ -162,11 +194,13 @@ impl ResponseFormat {
 }
 
 fn structured_outputs(members: Map<String, Value>, open: bool) -> Result<Structured, ApiError> {
+    let kinds = names::<StructuredOutputs>();
     let unknown =
-        |(name, value): &(&String, &Value)| !KINDS.contains(&name.as_str()) && !value.is_null();
+        |(name, value): &(&String, &Value)| !kinds.contains(&name.as_str()) && !value.is_null();
     if let Some((name, _)) = members.iter().find(unknown) {
         let param = format!("structured_outputs.{}", clip(name));
-        let rest = format!("does not exist; there are {}", KINDS.join(", "));
+        let hint = did_you_mean(name, kinds.iter().copied());
+        let rest = format!("does not exist{hint}; there are {}", kinds.join(", "));
         return Err(ApiError::field(ErrorCode::UnknownParameter, param, rest));
     }
     let fields: StructuredOutputs = read_value("structured_outputs", Value::Object(members))?;
@@ -203,7 +237,7 @@ fn structured_outputs(members: Map<String, Value>, open: bool) -> Result<Structu
         .into_iter()
         .filter_map(|(field, spec)| Some(Structured::new(field, spec?)));
     let Some(first) = given.next() else {
-        let rest = format!("must have one of {}", KINDS.join(", "));
+        let rest = format!("must have one of {}", kinds.join(", "));
         return Err(invalid("structured_outputs", rest));
     };
     match given.next() {

@@ -4,13 +4,16 @@ use std::collections::HashSet;
 use std::fmt;
 use std::marker::PhantomData;
 
+use engine::did_you_mean;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 use text::{GrammarSpec, Tool, ToolFormat, ToolGrammar, ToolUse};
 
-use super::types::{List, Object, Required, one_of};
+use super::schema::{named, schema};
+use super::types::{List, Object, Required};
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::pipeline::generation::{Stops, Structured};
 
@@ -22,25 +25,35 @@ const MAX_NAME: usize = 128;
 const SET: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
 /// The fields of a chat.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct ToolFields {
+    /// The functions that the answer may call, at most 128.
     tools: Option<List<Object<ToolField>>>,
+    /// Whether it calls.
     tool_choice: Option<ToolChoice>,
+    /// Whether it may call more than once; true by default.
     parallel_tool_calls: Option<bool>,
+    /// Further variables of the chat template.
     chat_template_kwargs: Option<Object<Map<String, Value>>>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+/// A function that the answer may call.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ChatTool")]
 struct ToolField {
     #[serde(rename = "type")]
     _type: Required<FunctionType>,
     function: Required<Object<FunctionField>>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+/// Its name and its arguments.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ChatFunction")]
 struct FunctionField {
     name: Required<String>,
+    /// What it does, for the model.
     description: Option<String>,
+    /// The JSON schema of its arguments; none without it.
     parameters: Option<Object<Map<String, Value>>>,
     #[serde(rename = "strict")]
     _strict: Option<bool>,
@@ -50,11 +63,7 @@ struct FunctionField {
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionType;
 
-impl<'de> Deserialize<'de> for FunctionType {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        one_of(deserializer, &[("function", ())]).map(|()| Self)
-    }
-}
+named!(FunctionType { "function" => Self });
 
 /// A function as an endpoint describes it.
 #[derive(Clone, Debug)]
@@ -304,7 +313,18 @@ impl<'de> Deserialize<'de> for ToolChoice {
     }
 }
 
+schema!(ToolChoice, generator => ToolChoice::schema::<NamedChoice>(generator));
+
 impl ToolChoice {
+    /// The words that choose.
+    const WORDS: [&'static str; 3] = ["none", "auto", "required"];
+
+    /// The schema of a name, or of an object of the type `T`.
+    pub fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+        let named = generator.subschema_for::<T>();
+        json_schema!({"anyOf": [{"type": "string", "enum": Self::WORDS}, named]})
+    }
+
     /// A name, or an object of the type `T` that names a function.
     ///
     /// # Errors
@@ -326,14 +346,17 @@ impl From<NamedChoice> for String {
 }
 
 /// The object form of `tool_choice`.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "ChatNamedChoice")]
 struct NamedChoice {
     #[serde(rename = "type")]
     _type: Required<FunctionType>,
     function: Required<Object<NamedFunction>>,
 }
 
-#[derive(Deserialize)]
+/// The function to call.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "ChatNamedFunction")]
 struct NamedFunction {
     name: Required<String>,
 }
@@ -353,9 +376,10 @@ impl<'de, T: Deserialize<'de> + Into<String>> Visitor<'de> for ToolChoiceVisitor
             "auto" => Ok(ToolChoice::Auto),
             "required" => Ok(ToolChoice::Required),
             other => {
+                let hint = did_you_mean(other, ToolChoice::WORDS);
                 let found = clip(other);
                 Err(E::custom(format_args!(
-                    "must be none, auto, required or an object, got \"{found}\""
+                    "must be none, auto, required or an object, got \"{found}\"{hint}"
                 )))
             }
         }

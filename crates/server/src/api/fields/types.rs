@@ -7,10 +7,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 
+use engine::did_you_mean;
+use schemars::json_schema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::schema::schema;
 use crate::error::clip;
 
 /// The fault of a required field that is absent or `null`.
@@ -188,6 +191,12 @@ macro_rules! number {
                 deserializer.deserialize_any(NumberVisitor($range)).map(Self)
             }
         }
+
+        schema!($name, _ => json_schema!({
+            "type": "number",
+            "minimum": $range.start(),
+            "maximum": $range.end(),
+        }));
     };
 }
 
@@ -265,8 +274,9 @@ pub fn one_of<'de, D: Deserializer<'de>, T: Copy>(
     meant.map(|(_, meaning)| *meaning).ok_or_else(|| {
         let names: Vec<_> = names.iter().map(|(name, _)| *name).collect();
         let lead = if names.len() > 1 { "one of " } else { "" };
+        let hint = did_you_mean(&found, names.iter().copied());
         let (names, found) = (names.join(", "), clip(&found));
-        D::Error::custom(format_args!("must be {lead}{names}, got \"{found}\""))
+        D::Error::custom(format_args!("must be {lead}{names}, got \"{found}\"{hint}"))
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::{JsonSchema, json_schema};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -10,11 +11,13 @@ use text::Message;
 use super::invalid;
 use crate::api::fields::body::required;
 use crate::api::fields::messages::{History, Parts};
-use crate::api::fields::types::{List, Object, Required, one_of};
+use crate::api::fields::schema::{named, schema};
+use crate::api::fields::types::{List, Object, Required};
 use crate::error::ApiError;
 
 /// One message.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "MessagesMessage")]
 pub struct MessageFields {
     role: Required<Role>,
     content: Required<Content>,
@@ -26,28 +29,32 @@ enum Role {
     Assistant,
 }
 
-impl<'de> Deserialize<'de> for Role {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let names = [("user", Self::User), ("assistant", Self::Assistant)];
-        one_of(deserializer, &names)
-    }
-}
+named!(Role { "user" => Self::User, "assistant" => Self::Assistant });
 
 /// A text, or blocks.
 #[derive(Clone, Debug)]
 struct Content(Vec<Block>);
 
 /// One block. Its type decides which fields it needs.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "MessagesBlock")]
 struct Block {
+    /// Required.
     #[serde(rename = "type")]
     kind: Option<Kind>,
+    /// Of `text`.
     text: Option<String>,
+    /// Of `thinking`.
     thinking: Option<String>,
+    /// Of `tool_use`: unique in the history.
     id: Option<String>,
+    /// Of `tool_use`: the function.
     name: Option<String>,
+    /// Of `tool_use`: the arguments.
     input: Option<Object<Map<String, Value>>>,
+    /// Of `tool_result`: the call that it answers.
     tool_use_id: Option<String>,
+    /// Of `tool_result`.
     content: Option<Parts>,
 }
 
@@ -60,18 +67,18 @@ enum Kind {
     Redacted,
 }
 
-impl<'de> Deserialize<'de> for Kind {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let names = [
-            ("text", Self::Text),
-            ("tool_use", Self::ToolUse),
-            ("tool_result", Self::ToolResult),
-            ("thinking", Self::Thinking),
-            ("redacted_thinking", Self::Redacted),
-        ];
-        one_of(deserializer, &names)
-    }
-}
+named!(Kind {
+    "text" => Self::Text,
+    "tool_use" => Self::ToolUse,
+    "tool_result" => Self::ToolResult,
+    "thinking" => Self::Thinking,
+    "redacted_thinking" => Self::Redacted,
+});
+
+schema!(Content, generator => {
+    let block = generator.subschema_for::<Block>();
+    json_schema!({"anyOf": [{"type": "string"}, {"type": "array", "items": block}]})
+});
 
 impl<'de> Deserialize<'de> for Content {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -55,3 +55,20 @@ pub fn body(error: &ApiError, request_id: Option<&str>) -> Value {
     let error = json!({"type": kind, "message": error.message});
     json!({"type": "error", "error": error, "request_id": request_id})
 }
+
+/// The schema of [`body`].
+pub fn schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["type", "error", "request_id"],
+        "properties": {
+            "type": {"const": "error"},
+            "error": {
+                "type": "object",
+                "required": ["type", "message"],
+                "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+            },
+            "request_id": {"type": ["string", "null"]},
+        },
+    })
+}

@@ -2,9 +2,13 @@
 
 use serde_json::json;
 
+use super::envelope;
 use super::output::{Blocks, End, Event, Facts, usage_of};
+use crate::api::stream::WriteEvents;
+use crate::error::ApiError;
 use crate::http::sse;
 use crate::pipeline::assemble::Delta;
+use crate::pipeline::deliver::Delivery;
 use crate::pipeline::usage::Usage;
 
 /// Writes the events of one answer.
@@ -12,7 +16,6 @@ use crate::pipeline::usage::Usage;
 pub struct Writer {
     facts: Facts,
     blocks: Blocks,
-    is_open: bool,
     end: Option<End>,
 }
 
@@ -22,24 +25,21 @@ impl Writer {
         Self {
             facts,
             blocks: Blocks::default(),
-            is_open: false,
             end: None,
         }
     }
+}
 
-    /// The first events, once.
-    pub fn open(&mut self, usage: &Usage, frame: &mut String) {
-        if std::mem::replace(&mut self.is_open, true) {
-            return;
-        }
-        let message = self.facts.message(Vec::new(), None, usage);
+impl WriteEvents for Writer {
+    fn open(&mut self, delivery: &Delivery, frame: &mut String) {
+        let usage = delivery.running_usage();
+        let message = self.facts.message(Vec::new(), None, &usage);
         let start = json!({"type": "message_start", "message": message});
         let events = vec![("message_start", start), ("ping", json!({"type": "ping"}))];
         write(events, frame);
     }
 
-    /// The events of one delta.
-    pub fn delta(&mut self, delta: &Delta, frame: &mut String) {
+    fn delta(&mut self, delta: &Delta, _: &Delivery, frame: &mut String) {
         let mut events = Vec::new();
         self.blocks.take(delta.said(), &mut events);
         if let Some(end) = self.facts.stop(delta) {
@@ -48,8 +48,7 @@ impl Writer {
         write(events, frame);
     }
 
-    /// The last events.
-    pub fn finish(&mut self, usage: &Usage, frame: &mut String) {
+    fn finish(&mut self, usage: Usage, _: &Delivery, frame: &mut String) {
         let mut events = Vec::new();
         self.blocks.end(&mut events);
         let end = self.end.as_ref();
@@ -57,10 +56,14 @@ impl Writer {
             "stop_reason": end.map(|end| end.reason),
             "stop_sequence": end.and_then(|end| end.stop.clone()),
         });
-        let last = json!({"type": "message_delta", "delta": delta, "usage": usage_of(usage)});
+        let last = json!({"type": "message_delta", "delta": delta, "usage": usage_of(&usage)});
         events.push(("message_delta", last));
         events.push(("message_stop", json!({"type": "message_stop"})));
         write(events, frame);
+    }
+
+    fn fail(&mut self, error: &ApiError, frame: &mut String) {
+        sse::event("error", &envelope::body(error, None), frame);
     }
 }
 

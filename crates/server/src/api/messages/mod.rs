@@ -8,6 +8,7 @@ mod output;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use text::{Conversation, Message};
@@ -18,18 +19,24 @@ use self::output::{Blocks, Facts};
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
 use super::fields::messages::Parts;
-use super::fields::promises::names;
+use super::fields::schema::named;
 use super::fields::shared::{AnswerOptions, OwnFields, Shared, check_model};
+use super::fields::table::Fields;
 use super::fields::tools::{Function, ToolChoice, Tools};
-use super::fields::types::{Count, List, Object, Required, one_of};
+use super::fields::types::{Count, List, Object, Required};
+use super::route::{EVENTS, JSON};
+use super::stream;
 use super::tokens::with_body;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
-use crate::http::sse;
+use crate::metrics::Followed;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::encode;
 use crate::pipeline::generation::{FieldNames, Generation, Input};
 use crate::state::AppState;
+
+/// The path of counts.
+pub const COUNT_PATH: &str = "/v1/messages/count_tokens";
 
 /// The endpoint, with the shape of one answer.
 #[derive(Clone, Debug)]
@@ -40,49 +47,59 @@ pub struct Messages {
 }
 
 /// The fields of both paths.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct PromptFields {
+    /// The chat, at least one message.
     messages: Required<List<Object<MessageFields>>>,
+    /// The system text.
     system: Option<Parts>,
+    /// The functions that the answer may call, at most 128.
     tools: Option<List<Object<ToolField>>>,
+    /// Whether it calls.
     tool_choice: Option<Object<ChoiceFields>>,
+    /// Only `disabled` is supported.
     #[serde(rename = "thinking")]
     _thinking: Option<Object<ThinkingFields>>,
+    /// Further variables of the chat template.
     chat_template_kwargs: Option<Object<Map<String, Value>>>,
 }
 
 /// The fields of an answer.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct AnswerFields {
+    /// The budget in tokens.
     max_tokens: Required<Count<1>>,
+    /// Strings that end the answer, at most 64.
     stop_sequences: Option<List<String>>,
 }
 
 /// A function of the client; the tools of Anthropic's servers are refused by their type.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "MessagesTool")]
 struct ToolField {
     #[serde(rename = "type")]
     _type: Option<CustomType>,
     name: Required<String>,
+    /// What it does, for the model.
     description: Option<String>,
+    /// The JSON schema of its arguments.
     input_schema: Required<Object<Map<String, Value>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct CustomType;
 
-impl<'de> Deserialize<'de> for CustomType {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        one_of(deserializer, &[("custom", ())]).map(|()| Self)
-    }
-}
+named!(CustomType { "custom" => Self });
 
 /// `tool_choice`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "MessagesToolChoice")]
 struct ChoiceFields {
     #[serde(rename = "type")]
     kind: Required<ChoiceKind>,
+    /// The function, with the type `tool`.
     name: Option<String>,
+    /// At most one call.
     disable_parallel_tool_use: Option<bool>,
 }
 
@@ -94,20 +111,16 @@ enum ChoiceKind {
     None,
 }
 
-impl<'de> Deserialize<'de> for ChoiceKind {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let names = [
-            ("auto", Self::Auto),
-            ("any", Self::Any),
-            ("tool", Self::Tool),
-            ("none", Self::None),
-        ];
-        one_of(deserializer, &names)
-    }
-}
+named!(ChoiceKind {
+    "auto" => Self::Auto,
+    "any" => Self::Any,
+    "tool" => Self::Tool,
+    "none" => Self::None,
+});
 
 /// `thinking`: a budget of its own is not supported.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "MessagesThinking")]
 struct ThinkingFields {
     #[serde(rename = "type")]
     _type: Required<DisabledType>,
@@ -116,11 +129,7 @@ struct ThinkingFields {
 #[derive(Clone, Copy, Debug)]
 struct DisabledType;
 
-impl<'de> Deserialize<'de> for DisabledType {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        one_of(deserializer, &[("disabled", ())]).map(|()| Self)
-    }
-}
+named!(DisabledType { "disabled" => Self });
 
 impl PromptFields {
     /// The chat and its tools.
@@ -170,9 +179,11 @@ impl Endpoint for Messages {
     const PATH: &'static str = "/v1/messages";
     const ID_PREFIX: &'static str = "msg";
     const OPERATION: &'static str = "chat";
+    const SUMMARY: &'static str = "Answers a chat in Anthropic's Messages.";
+    const ANSWERS: &'static [&'static str] = &[JSON, EVENTS];
 
-    fn fields() -> Vec<&'static str> {
-        Shared::names(&[names::<PromptFields>(), names::<AnswerFields>()])
+    fn fields() -> Fields {
+        Fields::of::<PromptFields>().and_all(&Shared::fields::<AnswerFields>())
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
@@ -208,7 +219,7 @@ impl Endpoint for Messages {
     async fn respond(self, mut delivery: Delivery) -> Response {
         let facts = Facts::new(delivery.answer(), self.stops);
         if self.options.stream.is_some() {
-            return stream(Writer::new(facts), delivery);
+            return stream::respond(Writer::new(facts), delivery);
         }
         match delivery.collect().await {
             Ok((choices, usage)) => {
@@ -225,36 +236,16 @@ impl Endpoint for Messages {
     }
 }
 
-/// The streamed answer. Dropping the body cancels the sequence.
-fn stream(writer: Writer, delivery: Delivery) -> Response {
-    let state = Some((writer, delivery));
-    let frames = futures_util::stream::unfold(state, |state| async {
-        let (mut writer, mut delivery) = state?;
-        let mut frame = String::new();
-        writer.open(&delivery.running_usage(), &mut frame);
-        while frame.is_empty() {
-            match delivery.next().await {
-                Some(Ok(delta)) => writer.delta(&delta, &mut frame),
-                Some(Err(error)) => {
-                    sse::event("error", &envelope::body(&error, None), &mut frame);
-                    return Some((frame, None));
-                }
-                None => {
-                    let usage = delivery.finish();
-                    writer.finish(&usage, &mut frame);
-                    return Some((frame, None));
-                }
-            }
-        }
-        Some((frame, Some((writer, delivery))))
-    });
-    sse::response(frames)
+/// `model` of a count.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct ModelField {
+    /// The served model's name.
+    model: Required<String>,
 }
 
-/// `model` of a count.
-#[derive(Debug, Deserialize)]
-struct ModelField {
-    model: Required<String>,
+/// The fields of a count. Others are ignored: a count may have the body of a generation.
+pub fn count_fields() -> Fields {
+    Fields::of::<PromptFields>().and::<ModelField>()
 }
 
 /// The tokens of a chat, the same as in a generation.
@@ -265,7 +256,8 @@ pub async fn count_tokens(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
-    with_body(&state, request, |backend, body| {
+    let followed = Followed::new(state.backend()?.metrics.clone(), COUNT_PATH);
+    let answer = with_body(&state, request, |backend, body| {
         let (chat, _) = body.read::<PromptFields>()?.chat()?;
         let ModelField { model } = body.read()?;
         check_model(Some(&model.0), backend)?;
@@ -273,7 +265,9 @@ pub async fn count_tokens(
         let tokens = encode::chat(tokenizer, limits, (&chat, backend.tool_format()))?;
         Ok(Json(json!({ "input_tokens": tokens.len() })))
     })
-    .await
+    .await;
+    followed.end(&answer);
+    answer
 }
 
 /// An error of the field `param`.

@@ -5,6 +5,7 @@ mod stream;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response as HttpResponse};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use step::TokenId;
 
@@ -86,8 +87,9 @@ async fn whole<S: Shape>(options: AnswerOptions, mut delivery: Delivery) -> Http
 }
 
 /// A whole answer.
-#[derive(Debug, Serialize)]
-struct Response<'a, C> {
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AnswerOf{C}s")]
+pub struct Response<'a, C> {
     id: &'a str,
     object: &'static str,
     created: u64,

@@ -1,29 +1,29 @@
 //! Streamed answers: chunks as server-sent events, errors after the start, `[DONE]`.
 
+use std::marker::PhantomData;
+
 use axum::response::Response;
 
 use super::{Chunk, ChunkExtras, ChunkKind, ChunkUsage, Shape, scores};
 use crate::api::fields::shared::{AnswerOptions, StreamOptions};
+use crate::api::stream::{self, WriteEvents};
+use crate::error::ApiError;
 use crate::http::sse;
 use crate::pipeline::assemble::Delta;
 use crate::pipeline::deliver::Delivery;
+use crate::pipeline::usage::Usage;
 
 const DONE: &str = "data: [DONE]\n\n";
 
-/// The streamed answer. Dropping the body cancels the sequences that still run.
+/// The streamed answer in the shape `S`.
 pub fn respond<S: Shape>(options: AnswerOptions, delivery: Delivery) -> Response {
-    let writer = EventWriter {
+    let writer = ChunkWriter::<S> {
         has_begun: vec![false; delivery.answer().choices()],
-        delivery,
         return_token_ids: options.return_token_ids,
         stream: options.stream.unwrap_or_default(),
+        shape: PhantomData,
     };
-    let frames = futures_util::stream::unfold(Some(writer), |writer| async {
-        let mut writer = writer?;
-        let (frame, more) = writer.frame::<S>().await;
-        Some((frame, more.then_some(writer)))
-    });
-    sse::response(frames)
+    stream::respond(writer, delivery)
 }
 
 /// What a chunk carries besides its content.
@@ -35,45 +35,18 @@ struct Carried {
     tokens: bool,
 }
 
-/// Writes the events of one answer; every frame holds whole events.
-struct EventWriter {
-    delivery: Delivery,
+/// Writes the chunks of one answer.
+struct ChunkWriter<S> {
     return_token_ids: bool,
     stream: StreamOptions,
     /// Choices that had their first chunk.
     has_begun: Vec<bool>,
+    shape: PhantomData<fn() -> S>,
 }
 
-impl EventWriter {
-    /// The next events, at least one, and whether more may follow.
-    async fn frame<S: Shape>(&mut self) -> (String, bool) {
-        let mut frame = String::new();
-        while frame.is_empty() {
-            match self.delivery.next().await {
-                Some(Ok(delta)) => self.delta::<S>(&delta, &mut frame),
-                Some(Err(error)) => {
-                    sse::data(&error.body(), &mut frame);
-                    frame.push_str(DONE);
-                    return (frame, false);
-                }
-                None => {
-                    let usage = self.delivery.finish();
-                    if self.stream.include_usage {
-                        let usage = ChunkUsage::Totals(usage);
-                        let answer = self.delivery.answer();
-                        let last = Chunk::<S::ChunkChoice<'_>>::new::<S>(answer, vec![], usage);
-                        sse::data(&last, &mut frame);
-                    }
-                    frame.push_str(DONE);
-                    return (frame, false);
-                }
-            }
-        }
-        (frame, true)
-    }
-
+impl<S: Shape> WriteEvents for ChunkWriter<S> {
     /// The chunks of one delta: the role before the first text, the reason after the last.
-    fn delta<S: Shape>(&mut self, delta: &Delta, frame: &mut String) {
+    fn delta(&mut self, delta: &Delta, delivery: &Delivery, frame: &mut String) {
         if !delta.is_visible() {
             return;
         }
@@ -82,7 +55,7 @@ impl EventWriter {
             tokens: false,
         };
         if carried.prompt && S::NAMES_ROLE {
-            self.chunk::<S>(delta, ChunkKind::Role, carried, frame);
+            frame.push_str(&self.chunk(delta, ChunkKind::Role, carried, delivery));
             carried.prompt = false;
         }
         let text = Some(ChunkKind::Text(&delta.text)).filter(|_| !delta.text.is_empty());
@@ -93,27 +66,43 @@ impl EventWriter {
         // Tokens are sent with their first part; without any, with the last chunk.
         carried.tokens = true;
         for kind in kinds {
-            self.chunk::<S>(delta, kind, carried, frame);
+            frame.push_str(&self.chunk(delta, kind, carried, delivery));
             carried = Carried::default();
         }
         if delta.finish.is_some() {
-            self.chunk::<S>(delta, ChunkKind::Finish, carried, frame);
+            frame.push_str(&self.chunk(delta, ChunkKind::Finish, carried, delivery));
         }
     }
 
+    fn finish(&mut self, usage: Usage, delivery: &Delivery, frame: &mut String) {
+        if self.stream.include_usage {
+            let usage = ChunkUsage::Totals(usage);
+            let last = Chunk::<S::ChunkChoice<'_>>::new::<S>(delivery.answer(), vec![], usage);
+            sse::data(&last, frame);
+        }
+        frame.push_str(DONE);
+    }
+
+    fn fail(&mut self, error: &ApiError, frame: &mut String) {
+        sse::data(&error.body(), frame);
+        frame.push_str(DONE);
+    }
+}
+
+impl<S: Shape> ChunkWriter<S> {
     /// One chunk; the first one of a choice carries the prompt's ids, one of a delta its tokens.
-    fn chunk<S: Shape>(
+    fn chunk(
         &self,
         delta: &Delta,
         kind: ChunkKind<'_>,
         carried: Carried,
-        frame: &mut String,
-    ) {
-        let answer = self.delivery.answer();
+        delivery: &Delivery,
+    ) -> String {
+        let answer = delivery.answer();
         let usage = match self.stream {
             StreamOptions {
                 continuous: true, ..
-            } => ChunkUsage::Totals(self.delivery.running_usage()),
+            } => ChunkUsage::Totals(delivery.running_usage()),
             StreamOptions {
                 include_usage: true,
                 ..
@@ -134,6 +123,8 @@ impl EventWriter {
             prompt_token_ids: (has_ids && carried.prompt).then(|| answer.prompt_ids(delta.index)),
         };
         let choice = S::chunk(delta.index, kind, extras);
-        sse::data(&Chunk::new::<S>(answer, vec![choice], usage), frame);
+        let mut event = String::new();
+        sse::data(&Chunk::new::<S>(answer, vec![choice], usage), &mut event);
+        event
     }
 }

@@ -4,9 +4,11 @@ use engine::FinishReason;
 use serde_json::{Map, Value, json};
 
 use super::output::{Event, Facts, Items};
+use crate::api::stream::WriteEvents;
 use crate::error::ApiError;
 use crate::http::sse;
 use crate::pipeline::assemble::Delta;
+use crate::pipeline::deliver::Delivery;
 use crate::pipeline::usage::Usage;
 
 /// Writes the events of one answer.
@@ -30,46 +32,6 @@ impl Writer {
         }
     }
 
-    /// The first events, once.
-    pub fn open(&mut self, frame: &mut String) {
-        if self.number > 0 {
-            return;
-        }
-        for name in ["response.created", "response.in_progress"] {
-            self.response(name, None, frame);
-        }
-    }
-
-    /// The events of one delta.
-    pub fn delta(&mut self, delta: &Delta, frame: &mut String) {
-        self.reason = self.reason.or(delta.finish);
-        let mut events = Vec::new();
-        self.items.take(delta.said(), &mut events);
-        self.events(events, frame);
-    }
-
-    /// The last events.
-    pub fn finish(&mut self, usage: &Usage, frame: &mut String) {
-        let mut events = Vec::new();
-        self.items.end(self.reason, &mut events);
-        self.events(events, frame);
-        let name = match self.reason {
-            Some(FinishReason::Length) => "response.incomplete",
-            _ => "response.completed",
-        };
-        self.response(name, Some(usage), frame);
-    }
-
-    /// The event of an error.
-    pub fn fail(&mut self, error: &ApiError, frame: &mut String) {
-        let (_, _, code) = error.code.row();
-        let mut members = Map::new();
-        members.insert("code".to_owned(), json!(code));
-        members.insert("message".to_owned(), json!(error.message));
-        members.insert("param".to_owned(), json!(error.param));
-        self.events(vec![("error", members)], frame);
-    }
-
     fn response(&mut self, name: &'static str, usage: Option<&Usage>, frame: &mut String) {
         let response = self.facts.response(&self.items, self.reason, usage);
         let members = Map::from_iter([("response".to_owned(), response)]);
@@ -85,5 +47,40 @@ impl Writer {
             sse::event(name, &event, frame);
             self.number += 1;
         }
+    }
+}
+
+impl WriteEvents for Writer {
+    fn open(&mut self, _: &Delivery, frame: &mut String) {
+        for name in ["response.created", "response.in_progress"] {
+            self.response(name, None, frame);
+        }
+    }
+
+    fn delta(&mut self, delta: &Delta, _: &Delivery, frame: &mut String) {
+        self.reason = self.reason.or(delta.finish);
+        let mut events = Vec::new();
+        self.items.take(delta.said(), &mut events);
+        self.events(events, frame);
+    }
+
+    fn finish(&mut self, usage: Usage, _: &Delivery, frame: &mut String) {
+        let mut events = Vec::new();
+        self.items.end(self.reason, &mut events);
+        self.events(events, frame);
+        let name = match self.reason {
+            Some(FinishReason::Length) => "response.incomplete",
+            _ => "response.completed",
+        };
+        self.response(name, Some(&usage), frame);
+    }
+
+    fn fail(&mut self, error: &ApiError, frame: &mut String) {
+        let (_, _, code) = error.code.row();
+        let mut members = Map::new();
+        members.insert("code".to_owned(), json!(code));
+        members.insert("message".to_owned(), json!(error.message));
+        members.insert("param".to_owned(), json!(error.param));
+        self.events(vec![("error", members)], frame);
     }
 }

@@ -2,13 +2,15 @@
 
 use std::fmt;
 
+use schemars::{JsonSchema, json_schema};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use text::Message;
 
 use crate::api::fields::body::required;
 use crate::api::fields::messages::{History, Parts};
-use crate::api::fields::types::{Object, one_of};
+use crate::api::fields::schema::{named, schema};
+use crate::api::fields::types::Object;
 use crate::error::{ApiError, ErrorCode};
 
 /// `input`.
@@ -21,15 +23,23 @@ pub enum Input {
 }
 
 /// One item. Its type decides which fields it needs.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ResponsesItem")]
 pub struct Item {
+    /// `message` by default; `reasoning` is not shown to the model.
     #[serde(rename = "type")]
     kind: Option<Kind>,
+    /// Of `message`.
     role: Option<Role>,
+    /// Of `message`.
     content: Option<Parts>,
+    /// Of `function_call` and of its output.
     call_id: Option<String>,
+    /// Of `function_call`.
     name: Option<String>,
+    /// Of `function_call`: the text of a JSON object.
     arguments: Option<String>,
+    /// Of `function_call_output`.
     output: Option<Parts>,
 }
 
@@ -41,32 +51,22 @@ enum Kind {
     Reasoning,
 }
 
-impl<'de> Deserialize<'de> for Kind {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let names = [
-            ("message", Self::Message),
-            ("function_call", Self::Call),
-            ("function_call_output", Self::Output),
-            ("reasoning", Self::Reasoning),
-        ];
-        one_of(deserializer, &names)
-    }
-}
+named!(Kind {
+    "message" => Self::Message,
+    "function_call" => Self::Call,
+    "function_call_output" => Self::Output,
+    "reasoning" => Self::Reasoning,
+});
 
 #[derive(Clone, Copy, Debug)]
 struct Role(&'static str);
 
-impl<'de> Deserialize<'de> for Role {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let names = [
-            ("user", Self("user")),
-            ("assistant", Self("assistant")),
-            ("system", Self("system")),
-            ("developer", Self("system")),
-        ];
-        one_of(deserializer, &names)
-    }
-}
+named!(Role {
+    "user" => Self("user"),
+    "assistant" => Self("assistant"),
+    "system" => Self("system"),
+    "developer" => Self("system"),
+});
 
 impl Input {
     /// The chat: calls belong to the message of the assistant before them.
@@ -128,6 +128,11 @@ fn assistant(messages: &mut Vec<Message>) -> &mut Message {
     let last = messages.len() - 1;
     &mut messages[last]
 }
+
+schema!(Input, generator => {
+    let item = generator.subschema_for::<Item>();
+    json_schema!({"anyOf": [{"type": "string"}, {"type": "array", "items": item}]})
+});
 
 impl<'de> Deserialize<'de> for Input {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

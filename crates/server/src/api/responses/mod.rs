@@ -6,6 +6,7 @@ mod output;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use text::{Conversation, Message};
@@ -15,14 +16,16 @@ use self::input::Input;
 use self::output::{Echo, Facts, Items};
 use super::endpoint::Endpoint;
 use super::fields::body::{JsonBody, required};
-use super::fields::promises::names;
+use super::fields::schema::schema;
 use super::fields::shared::{AnswerOptions, OwnFields, Shared};
-use super::fields::structured::json_schema;
+use super::fields::structured::{FormatKind, json_schema};
+use super::fields::table::Fields;
 use super::fields::tools::{Function, FunctionType, ToolChoice, Tools};
 use super::fields::types::{Count, Int, List, Object, Required};
+use super::route::{EVENTS, JSON};
+use super::stream;
 use crate::backend::Backend;
-use crate::error::{ApiError, ErrorCode, clip};
-use crate::http::sse;
+use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::generation::{self, FieldNames, Generation, Structured};
 
@@ -34,46 +37,64 @@ pub struct Responses {
 }
 
 /// The fields of this endpoint alone.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct ResponseFields {
+    /// A message of the user, or the history as items.
     input: Required<Input>,
+    /// The system text.
     instructions: Option<String>,
+    /// The budget in tokens.
     max_output_tokens: Option<Count<1>>,
+    /// The functions that the answer may call, at most 128.
     tools: Option<List<Object<ToolField>>>,
+    /// Whether it calls.
     tool_choice: Option<Choice>,
+    /// Whether it may call more than once; true by default.
     parallel_tool_calls: Option<bool>,
+    /// The form of the text.
     text: Option<Object<TextField>>,
+    /// Only false is supported: nothing is stored.
     store: Option<bool>,
+    /// Only false is supported.
     background: Option<bool>,
+    /// Not supported: `input` has the whole history.
     previous_response_id: Option<String>,
+    /// Further variables of the chat template.
     chat_template_kwargs: Option<Object<Map<String, Value>>>,
 }
 
 /// A function; other tools are refused by their type.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ResponsesTool")]
 struct ToolField {
     #[serde(rename = "type")]
     _type: Required<FunctionType>,
     name: Required<String>,
+    /// What it does, for the model.
     description: Option<String>,
+    /// The JSON schema of its arguments; none without it.
     parameters: Option<Object<Map<String, Value>>>,
     #[serde(rename = "strict")]
     _strict: Option<bool>,
 }
 
 /// `text`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ResponsesText")]
 struct TextField {
+    /// Structured output.
     format: Option<Object<FormatField>>,
 }
 
 /// `text.format`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ResponsesTextFormat")]
 struct FormatField {
     #[serde(rename = "type")]
-    kind: Required<String>,
+    kind: Required<FormatKind>,
     /// Read only with the type `json_schema`.
     schema: Option<Object<Map<String, Value>>>,
+    /// Objects are closed, whatever the server's setting.
     strict: Option<bool>,
 }
 
@@ -81,12 +102,16 @@ struct FormatField {
 #[derive(Clone, Debug)]
 struct Choice(ToolChoice);
 
-#[derive(Deserialize)]
+/// The object form of `tool_choice`.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "ResponsesNamedChoice")]
 struct NamedChoice {
     #[serde(rename = "type")]
     _type: Required<FunctionType>,
     name: Required<String>,
 }
+
+schema!(Choice, generator => ToolChoice::schema::<NamedChoice>(generator));
 
 impl<'de> Deserialize<'de> for Choice {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -104,9 +129,11 @@ impl Endpoint for Responses {
     const PATH: &'static str = "/v1/responses";
     const ID_PREFIX: &'static str = "resp";
     const OPERATION: &'static str = "chat";
+    const SUMMARY: &'static str = "Answers a chat in OpenAI's Responses.";
+    const ANSWERS: &'static [&'static str] = &[JSON, EVENTS];
 
-    fn fields() -> Vec<&'static str> {
-        Shared::names(&[names::<ResponseFields>(), names::<Echo>()])
+    fn fields() -> Fields {
+        Shared::fields::<ResponseFields>().and::<Echo>()
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
@@ -150,7 +177,7 @@ impl Endpoint for Responses {
     async fn respond(self, mut delivery: Delivery) -> Response {
         let facts = Facts::new(self.echo, delivery.answer());
         if self.options.stream.is_some() {
-            return stream(Writer::new(facts), delivery);
+            return stream::respond(Writer::new(facts), delivery);
         }
         match delivery.collect().await {
             Ok((choices, usage)) => {
@@ -166,32 +193,6 @@ impl Endpoint for Responses {
             Err(error) => error.into_response(),
         }
     }
-}
-
-/// The streamed answer. Dropping the body cancels the sequence.
-fn stream(writer: Writer, delivery: Delivery) -> Response {
-    let state = Some((writer, delivery));
-    let frames = futures_util::stream::unfold(state, |state| async {
-        let (mut writer, mut delivery) = state?;
-        let mut frame = String::new();
-        writer.open(&mut frame);
-        while frame.is_empty() {
-            match delivery.next().await {
-                Some(Ok(delta)) => writer.delta(&delta, &mut frame),
-                Some(Err(error)) => {
-                    writer.fail(&error, &mut frame);
-                    return Some((frame, None));
-                }
-                None => {
-                    let usage = delivery.finish();
-                    writer.finish(&usage, &mut frame);
-                    return Some((frame, None));
-                }
-            }
-        }
-        Some((frame, Some((writer, delivery))))
-    });
-    sse::response(frames)
 }
 
 impl ResponseFields {
@@ -241,22 +242,12 @@ impl ResponseFields {
             return Ok(None);
         };
         let field = "text.format.schema";
-        let spec = match format.kind.0.as_str() {
-            "text" => return Ok(None),
-            "json_object" => text::GrammarSpec::JsonObject,
-            "json_schema" => {
+        let spec = match format.kind.0 {
+            FormatKind::Text => return Ok(None),
+            FormatKind::Object => text::GrammarSpec::JsonObject,
+            FormatKind::Schema => {
                 let Object(schema) = format.schema.clone().ok_or_else(|| required(field))?;
                 json_schema(schema, open && format.strict != Some(true))
-            }
-            other => {
-                let found = clip(other);
-                let rest =
-                    format!("must be one of text, json_object, json_schema, got \"{found}\"");
-                return Err(ApiError::field(
-                    ErrorCode::InvalidValue,
-                    "text.format.type",
-                    rest,
-                ));
             }
         };
         Ok(Some(Structured::new(field, spec)))

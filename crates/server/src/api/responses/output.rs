@@ -1,6 +1,7 @@
 //! The answer: its output items, built part by part, and the object around them.
 
 use engine::FinishReason;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -9,12 +10,14 @@ use crate::pipeline::parts::Part;
 use crate::pipeline::usage::Usage;
 
 /// What the answer repeats of its request.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Echo {
     instructions: Option<Value>,
     max_output_tokens: Option<Value>,
+    /// Is repeated in the answer.
     metadata: Option<Value>,
     parallel_tool_calls: Option<Value>,
+    /// Is repeated in the answer, without effect.
     reasoning: Option<Value>,
     temperature: Option<Value>,
     text: Option<Value>,

@@ -10,7 +10,9 @@ use tokio::task::JoinHandle;
 
 use super::steps::{StepEvent, Steps};
 use crate::error::ApiError;
+use crate::pipeline::assemble::reason_name;
 use crate::pipeline::deliver::Delivery;
+use crate::pipeline::parts::Part;
 use crate::pipeline::usage::Usage;
 
 /// Reads a delivery to its end, whoever reads what it merges. Dropping it cancels the sequence.
@@ -27,6 +29,8 @@ pub struct News {
     pub step: Option<StepEvent>,
     /// The text of these steps, or the rest of the text at the end.
     pub text: String,
+    /// The parts that the text completes, where answers have parts.
+    pub parts: Vec<Part>,
     /// The end, once.
     pub end: Option<End>,
 }
@@ -36,8 +40,8 @@ pub struct News {
 pub enum End {
     /// Completely answered.
     Done {
-        /// Why it ended.
-        reason: FinishReason,
+        /// Why it ended, by the API's name.
+        reason: &'static str,
         /// The final usage.
         usage: Usage,
     },
@@ -56,7 +60,8 @@ struct Shared {
 struct State {
     steps: Steps,
     text: String,
-    reason: FinishReason,
+    parts: Vec<Part>,
+    reason: &'static str,
     end: Option<Result<(), ApiError>>,
 }
 
@@ -66,7 +71,8 @@ impl Merged {
         let state = State {
             steps: Steps::new(delivery.lanes().clone()),
             text: String::new(),
-            reason: FinishReason::Stop,
+            parts: Vec::new(),
+            reason: reason_name(FinishReason::Stop),
             end: None,
         };
         let shared = Arc::new(Shared {
@@ -94,7 +100,7 @@ impl Merged {
         }
     }
 
-    async fn done(&mut self, reason: FinishReason) -> End {
+    async fn done(&mut self, reason: &'static str) -> End {
         let delivery = match self.reader.take() {
             Some(reader) => reader.await.ok(),
             None => None,
@@ -123,21 +129,30 @@ impl Shared {
     }
 
     /// The news, without the end of a completely answered sequence: of that, the reason.
-    fn take(&self, tokenizer: &Tokenizer) -> (News, Option<FinishReason>) {
+    fn take(&self, tokenizer: &Tokenizer) -> (News, Option<&'static str>) {
         let mut state = self.state();
         let step = state.steps.take(tokenizer);
         let end = state.end.take();
         // The engine sends the text of a step before the step.
-        let text = match step.is_some() || end.is_some() {
-            true => std::mem::take(&mut state.text),
-            false => String::new(),
+        let (text, parts) = match step.is_some() || end.is_some() {
+            true => (
+                std::mem::take(&mut state.text),
+                std::mem::take(&mut state.parts),
+            ),
+            false => Default::default(),
         };
         let (end, ended) = match end {
             Some(Ok(())) => (None, Some(state.reason)),
             Some(Err(error)) => (Some(End::Failed(error)), None),
             None => (None, None),
         };
-        (News { step, text, end }, ended)
+        let news = News {
+            step,
+            text,
+            parts,
+            end,
+        };
+        (news, ended)
     }
 }
 
@@ -150,7 +165,8 @@ async fn read(mut delivery: Delivery, shared: Arc<Shared>) -> Delivery {
             Some(Ok(delta)) => {
                 delta.steps.iter().for_each(|step| state.steps.push(step));
                 state.text.push_str(&delta.text);
-                state.reason = delta.finish.unwrap_or(state.reason);
+                state.reason = delta.finish_name().unwrap_or(state.reason);
+                state.parts.extend(delta.parts.unwrap_or_default());
             }
             Some(Err(error)) => state.end = Some(Err(error)),
             None => state.end = Some(Ok(())),

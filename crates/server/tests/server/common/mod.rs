@@ -1,5 +1,7 @@
 //! A server over the simulated model, and clients for it.
 
+pub mod translated;
+
 use std::sync::{Arc, Condvar, Mutex};
 
 use asynclane_server::{
