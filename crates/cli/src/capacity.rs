@@ -430,7 +430,7 @@ mod tests {
             .map(|line| line.split_whitespace().collect())
             .collect();
         // 90 GB less the weights, in positions of 1 MiB; the weights at 20 GB/s.
-        let expected = ["this", "CPU", "100", "70551", "45", "749.0", "-"];
+        let expected = ["this", "CPU", "100", "70543", "45", "749.7", "-"];
         assert_eq!(rows[1], expected, "{text}");
         assert_eq!(rows[2][0], "A100");
     }

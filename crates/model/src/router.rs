@@ -64,7 +64,8 @@ fn chosen_of(
 ) -> Chosen {
     let total: f32 = own.iter().map(|(_, weight)| weight).sum();
     let score = match spec.score {
-        RouterScore::Softmax { .. } => spec.score,
+        // The weights are scaled below.
+        RouterScore::Softmax { .. } => RouterScore::Softmax { normalised: false },
         // The pool replaces the groups.
         RouterScore::Sigmoid { scale, .. } => RouterScore::Sigmoid {
             groups: 1,

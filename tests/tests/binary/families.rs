@@ -51,6 +51,8 @@ fn every_family_answers_from_a_folder() {
     for entry in std::fs::read_dir(checkpoints).unwrap() {
         let folder = with_tokenizer(&entry.unwrap().path());
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap();
+        let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
+        let has_mask = config.contains("\"mask_token_id\"");
         let server = Server::start(&["--model", folder.to_str().unwrap()]);
         for prompt in WORDS {
             let mut body = json!({
@@ -63,7 +65,7 @@ fn every_family_answers_from_a_folder() {
             assert_eq!(choice["finish_reason"], "length", "{name}: {plain}");
             let ids: Vec<u64> = serde_json::from_value(choice["token_ids"].clone()).unwrap();
             assert_eq!(ids.len(), 24, "{name}: {plain}");
-            assert!(!ids.contains(&5), "{name}: a mask is no token");
+            assert!(!has_mask || !ids.contains(&5), "{name}: a mask is no token");
             let words: Vec<String> = ids.iter().map(|id| format!("w{id}")).collect();
             assert_eq!(
                 choice["text"].as_str().unwrap().trim(),

@@ -252,7 +252,7 @@ fn an_unsupported_architecture_is_named_before_missing_weights() {
         &inspect("tiny/demo", &home, &[("HF_ENDPOINT", &hub.endpoint)]),
         65,
     );
-    assert!(message.contains("found \"GPT2LMHeadModel\""), "{message}");
+    assert!(message.contains("found [\"GPT2LMHeadModel\"]"), "{message}");
     assert!(!message.contains("safetensors"), "{message}");
 }
 

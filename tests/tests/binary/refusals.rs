@@ -144,7 +144,7 @@ fn an_unknown_architecture() {
         &[
             "config.json",
             "expected",
-            "llada",
+            "LLaDAModelLM",
             "found",
             "GPT2LMHeadModel",
         ],

@@ -110,7 +110,7 @@ fn request(seed: u64, size: (usize, usize), budget: u32) -> Value {
 }
 
 /// Asks and checks every call. Returns the tokens and the forward passes of the answer.
-fn ask(client: Client, body: &Value) -> [u64; 2] {
+fn ask(client: Client, body: &Value) -> Cost {
     let answer = client.post("/v1/chat/completions", body);
     assert_eq!(answer.status, 200, "{body}: {}", answer.text());
     let answer = answer.json();
@@ -136,7 +136,7 @@ fn ask(client: Client, body: &Value) -> [u64; 2] {
 }
 
 /// The tokens and the forward passes of an answer.
-fn cost(answer: &Value) -> [u64; 2] {
+fn cost(answer: &Value) -> Cost {
     let usage = &answer["usage"];
     let count = |value: &Value| value.as_u64().expect("a count");
     [
@@ -160,6 +160,9 @@ fn a_thousand_enforced_calls_conform_whatever_the_model_says() {
     assert_eq!(answers.len() as u64, SIMULATED);
 }
 
+/// Tokens and forward passes of an answer.
+type Cost = [u64; 2];
+
 /// The number of requests to the demo model.
 fn demo_calls() -> u64 {
     let calls = std::env::var("TOOL_CALLS").ok();
@@ -167,7 +170,7 @@ fn demo_calls() -> u64 {
 }
 
 /// Forward passes per token of an answer of `tokens` tokens without tools.
-fn free(client: Client, body: &Value, tokens: u64) -> [u64; 2] {
+fn free(client: Client, body: &Value, tokens: u64) -> Cost {
     let mut body = body.clone();
     for field in ["tools", "tool_choice", "parallel_tool_calls"] {
         body.as_object_mut().unwrap().remove(field);
@@ -191,15 +194,11 @@ fn enforced_calls_of_the_demo_model_conform_and_cost_fewer_forwards_than_text() 
         let calls = ask(client, &body);
         (calls, free(client, &body, calls[0]))
     });
-    let sum = |part: fn(&([u64; 2], [u64; 2])) -> [u64; 2]| {
-        let add = |[a, b]: [u64; 2], [c, d]: [u64; 2]| [a + c, b + d];
-        costs.iter().map(part).fold([0, 0], add)
-    };
-    let [tokens, forwards] = sum(|(calls, _)| *calls);
-    let [_, free] = sum(|(_, free)| *free);
-    println!(
-        "{tokens} tokens of {} calls: {forwards} forwards; as text: {free}",
-        costs.len()
-    );
+    let (calls, free): (Vec<Cost>, Vec<Cost>) = costs.into_iter().unzip();
+    let sum = |of: &[Cost]| of.iter().map(|[_, forwards]| forwards).sum::<u64>();
+    let tokens: u64 = calls.iter().map(|[tokens, _]| tokens).sum();
+    let (forwards, free) = (sum(&calls), sum(&free));
+    let count = calls.len();
+    println!("{tokens} tokens of {count} calls: {forwards} forwards; as text: {free}");
     assert!(forwards * 2 < free, "{forwards} of calls, {free} of text");
 }

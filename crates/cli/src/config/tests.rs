@@ -178,7 +178,7 @@ fn a_refusal_names_the_flag_or_variable() {
     let hint = "found \"engine.row_bugdet=1\" (did you mean \"engine.row_budget\"?)";
     assert!(message.contains(hint), "{message}");
     for line in [
-        "--set: expected KEY=VALUE with a key of row_budget",
+        "--set: expected KEY=VALUE with a key of ",
         "--device model.device: expected one of auto, cpu, cuda, found \"gpu\" (did you mean \"cpu\"?)",
         "--backend model.backend: expected one of cpu, candle, found \"candel\" (did you mean \"candle\"?)",
         "--row-budget engine.row_budget: expected at least 1, found 0",

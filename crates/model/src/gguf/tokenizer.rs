@@ -103,8 +103,8 @@ impl Gguf {
             .filter(|id| is_added(*id))
             .map(of)
             .collect();
-        let all = tokens.iter().enumerate();
-        let vocab = all.filter(|(id, _)| !is_added(*id));
+        // With all tokens: one that is added takes its number from here.
+        let vocab = tokens.iter().enumerate();
         let vocab: Map<String, Value> = vocab
             .map(|(id, text)| ((*text).to_owned(), json!(id)))
             .collect();
