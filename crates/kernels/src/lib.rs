@@ -28,8 +28,8 @@ mod sync;
 
 pub use attention::{AttentionSegment, PagedAttention, Visible};
 pub use backend::{
-    Accelerator, AngleScaling, AngleSpec, ArrayKind, Attention, Backend, Candle, Counting, Cpu,
-    DeviceKv, ExpertRows, Host, Norm, Pass, Rows, ScoredRange, Selection, Storage, Stored, Table,
+    Accelerator, ArrayKind, Attention, Backend, Candle, Counting, Cpu, DeviceKv, ExpertRows, Host,
+    Norm, Pass, Rows, ScoredRange, Selection, Storage, Stored, Table,
 };
 pub use cache::{CopyPages, Pool, WriteRows};
 pub use gather::AddRows;
@@ -38,7 +38,7 @@ pub use norm::{HeadNorm, rms_norm};
 pub use parallel::Team;
 pub use peak::peak;
 pub use profile::{Clock, Profile, Stage};
-pub use rope::{Rope, RopeTable};
+pub use rope::{AngleScaling, AngleSpec, Rope, RopeTable};
 pub use score::{Draw, LogitBias, Scored, Scorer, ScorerRow, Scores, Top, score};
 pub use simd::InstructionSet;
 pub use simd::amx::TileSupport;

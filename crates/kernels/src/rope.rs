@@ -1,11 +1,63 @@
 //! Rotary position embedding with a position per row.
 
-use crate::backend::AngleSpec;
 use crate::parallel::{self, Shared};
 use crate::simd::{Kernel, Simd, dispatch};
 use crate::storage::f32s_mut;
 use candle_core::{CpuStorage, InplaceOp1, Layout, Result, bail};
 use std::ops::Range;
+
+/// Rotary angles `position * frequency`, with the frequencies `theta^(-2 i / width)` or what
+/// `scaling` makes of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AngleSpec {
+    /// The base.
+    pub theta: f64,
+    /// Rotated elements of a head, even.
+    pub width: usize,
+    /// Number of positions.
+    pub positions: usize,
+    /// The change of the frequencies, if any.
+    pub scaling: Option<AngleScaling>,
+}
+
+impl AngleSpec {
+    /// The `width / 2` frequencies, computed in f32 like the reference code.
+    #[must_use]
+    pub fn frequencies(&self) -> Vec<f32> {
+        let frequency = |i: usize| {
+            let exponent = (2 * i) as f32 / self.width as f32;
+            1.0 / (self.theta as f32).powf(exponent)
+        };
+        let all = (0..self.width / 2).map(frequency);
+        match self.scaling {
+            None => all.collect(),
+            Some(scaling) => all.map(|frequency| scaling.scaled(frequency)).collect(),
+        }
+    }
+}
+
+/// Llama 3.1's change of the frequencies for contexts longer than those of the first training
+/// (`rope_type` `llama3`): slow ones are divided by `factor`, fast ones stay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AngleScaling {
+    /// Divisor of slow frequencies, at least 1.
+    pub factor: f32,
+    /// Rotations within the original context up to which a frequency is slow.
+    pub low: f32,
+    /// Rotations within the original context from which a frequency is fast; more than `low`.
+    pub high: f32,
+    /// Positions of the first training.
+    pub original: usize,
+}
+
+impl AngleScaling {
+    /// The frequency in place of `frequency`; between slow and fast the two are mixed.
+    fn scaled(&self, frequency: f32) -> f32 {
+        let rotations = self.original as f32 * frequency / std::f32::consts::TAU;
+        let fast = ((rotations - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
+        (1.0 - fast) * frequency / self.factor + fast * frequency
+    }
+}
 
 /// Cosines and sines of every position.
 pub struct RopeTable {

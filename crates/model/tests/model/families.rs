@@ -191,6 +191,7 @@ fn facts(keys: &[(&str, Value)]) -> Facts {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn families_define_attention_readout_and_default_ids() {
     let named = |name: &str| ("architectures", json!([name]));
     let experts = [

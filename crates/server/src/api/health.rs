@@ -2,21 +2,38 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::routing::get;
 use serde_json::{Value, json};
 
+use super::route::{About, Route};
 use crate::error::ApiError;
 use crate::http::shutdown::Phase;
 use crate::state::AppState;
 
+/// The routes.
+pub fn routes() -> [Route; 5] {
+    let alive = About::get("200 while the process works, also while it loads.");
+    let taking = About::get("200 while requests are taken.");
+    let named = About::get("The server's version.");
+    let in_flight = About::get("Generation requests in flight.");
+    [
+        Route::new("/health", get(health), alive.clone()),
+        Route::new("/ping", get(health), alive),
+        Route::new("/ready", get(ready), taking),
+        Route::new("/version", get(version), named),
+        Route::new("/load", get(load), in_flight),
+    ]
+}
+
 /// 200 while the model is loading or the engine works; 503 once its thread has ended or a step takes
 /// too long.
-pub async fn health(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
+async fn health(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     let age = state.engine_age()?.as_secs_f64();
     Ok(Json(json!({ "status": "ok", "engine_age_seconds": age })))
 }
 
 /// 200 while requests are accepted, the engine works and no shutdown has begun.
-pub async fn ready(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
+async fn ready(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     state.backend()?;
     let age = state.engine_age()?.as_secs_f64();
     if state.shutdown().phase() != Phase::Serving {
@@ -28,11 +45,11 @@ pub async fn ready(State(state): State<AppState>) -> Result<Json<Value>, ApiErro
 }
 
 /// The server's version.
-pub async fn version() -> Json<Value> {
+async fn version() -> Json<Value> {
     Json(json!({ "version": env!("CARGO_PKG_VERSION") }))
 }
 
 /// Generation requests in flight.
-pub async fn load(State(state): State<AppState>) -> Json<Value> {
+async fn load(State(state): State<AppState>) -> Json<Value> {
     Json(json!({ "server_load": state.shutdown().in_flight() }))
 }

@@ -4,10 +4,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::extract::State;
+use axum::routing::get;
 use serde_json::{Value, json};
 
+use super::route::{About, Route};
 use crate::error::ApiError;
 use crate::state::AppState;
+
+/// The route.
+pub fn route() -> Route {
+    let about = About::get("The engine's load, for load-aware routers.");
+    Route::new("/v1/loads", get(loads), about)
+}
 
 /// The load of one data-parallel rank at the engine's last step. Never waits for the engine
 /// thread.
@@ -17,7 +25,7 @@ use crate::state::AppState;
 ///
 /// The cache hit rate counts tokens since the start. Under full attention it is 0: requests share
 /// no K/V.
-pub async fn loads(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
+async fn loads(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     let backend = state.backend()?;
     let age = state.engine_age()?;
     let (load, limits) = (backend.engine.load(), backend.engine.limits());

@@ -24,7 +24,6 @@ use axum::http::header::CONNECTION;
 use axum::http::{HeaderValue, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, CorsLayer};
 
@@ -32,7 +31,7 @@ use self::chat::Chat;
 use self::completions::Completions;
 use self::messages::{Messages, envelope};
 use self::responses::Responses;
-use self::route::{About, Route, TEXT};
+use self::route::Route;
 use self::trace::Trace;
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::http::shutdown::Phase;
@@ -64,9 +63,9 @@ pub fn router_with(state: AppState, more: impl IntoIterator<Item = Route>) -> Ro
     let counted = generating.iter().map(|route| route.path);
     state.count_requests_to(counted.chain([messages::COUNT_PATH]));
     let keyed: Vec<Route> = generating.into_iter().chain(keyed()).collect();
-    let mut others = Vec::from(open());
+    let mut others = open();
     if state.settings().playground {
-        others.extend(page());
+        others.extend(playground::routes());
     }
     let document = openapi::route(&keyed, &others, !state.keys().get().is_empty());
     others.push(document);
@@ -97,45 +96,21 @@ fn paths(routes: Vec<Route>) -> Router<AppState> {
 }
 
 /// Paths beside the generating ones that need an API key, if keys are configured.
-fn keyed() -> [Route; 6] {
-    let list =
-        About::get("The served model, with its presets, schedules, commit rules and caches.");
-    let one = About::get("The served model; its id may have slashes.");
-    let count = About::post("Counts the tokens of a chat.", messages::count_fields());
-    let tokenize = About::post(
-        "The token ids of a text or chat.",
-        tokens::tokenize_fields(),
-    );
-    let tokenize = tokenize.answer::<tokens::Tokenized>();
-    let detokenize = About::post("The text of token ids.", tokens::detokenize_fields());
-    let info = About::get("Special tokens and chat template of the tokenizer.");
-    [
-        Route::new("/v1/models", get(models::list), list),
-        Route::new("/v1/models/{*id}", get(models::one), one),
-        Route::new(messages::COUNT_PATH, post(messages::count_tokens), count),
-        Route::new("/tokenize", post(tokens::tokenize), tokenize),
-        Route::new("/detokenize", post(tokens::detokenize), detokenize),
-        Route::new("/tokenizer_info", get(tokens::info), info),
-    ]
+fn keyed() -> Vec<Route> {
+    let routes = models::routes().into_iter();
+    routes
+        .chain([messages::count_route()])
+        .chain(tokens::routes())
+        .collect()
 }
 
 /// Paths without a key: probes, and paths for load balancers.
-fn open() -> [Route; 7] {
-    let loads = About::get("The engine's load, for load-aware routers.");
-    let health = About::get("200 while the process works, also while it loads.");
-    let ready = About::get("200 while requests are taken.");
-    let version = About::get("The server's version.");
-    let load = About::get("Generation requests in flight.");
-    let metrics = About::get("All metrics in the Prometheus text format.").answers(&[TEXT]);
-    [
-        Route::new("/v1/loads", get(loads::loads), loads),
-        Route::new("/health", get(health::health), health.clone()),
-        Route::new("/ping", get(health::health), health),
-        Route::new("/ready", get(health::ready), ready),
-        Route::new("/version", get(health::version), version),
-        Route::new("/load", get(health::load), load),
-        Route::new("/metrics", get(metrics::metrics), metrics),
-    ]
+fn open() -> Vec<Route> {
+    let routes = health::routes().into_iter();
+    routes
+        .chain([loads::route()])
+        .chain([metrics::route()])
+        .collect()
 }
 
 /// Whether `path` is answered while every connection is in use.
@@ -149,14 +124,6 @@ pub(crate) fn is_probe(path: &str) -> bool {
         "/v1/loads",
     ];
     PROBES.contains(&path)
-}
-
-/// The playground's files, without a key; its requests to other paths need theirs.
-fn page() -> impl Iterator<Item = Route> {
-    playground::FILES.iter().map(|file| {
-        let about = About::get("A file of the playground.").answers(file.media());
-        Route::new(file.path, get(move || async move { file.respond() }), about)
-    })
 }
 
 /// After the shutdown signal, closes every connection with its next answer, so that clients send

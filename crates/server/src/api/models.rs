@@ -4,11 +4,13 @@ use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use decode::{CommitInfo, SettingInfo, Settings};
 use engine::decoding::{Registry, Value, presets_for};
 use serde::Serialize;
 use serde_json::{Map, Value as JsonValue, json};
 
+use super::route::{About, Route};
 use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::state::AppState;
@@ -25,8 +27,18 @@ struct Model<'a> {
     diffusion: JsonValue,
 }
 
+/// The routes.
+pub fn routes() -> [Route; 2] {
+    let all = About::get("The served model, with its presets, schedules, commit rules and caches.");
+    let single = About::get("The served model; its id may have slashes.");
+    [
+        Route::new("/v1/models", get(list), all),
+        Route::new("/v1/models/{*id}", get(one), single),
+    ]
+}
+
 /// The list of models.
-pub async fn list(State(state): State<AppState>) -> Result<Response, ApiError> {
+async fn list(State(state): State<AppState>) -> Result<Response, ApiError> {
     let backend = state.backend()?;
     #[derive(Serialize)]
     struct List<'a> {
@@ -41,7 +53,7 @@ pub async fn list(State(state): State<AppState>) -> Result<Response, ApiError> {
 }
 
 /// One model; ids may hold `/`.
-pub async fn one(
+async fn one(
     State(state): State<AppState>,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ApiError> {

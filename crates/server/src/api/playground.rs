@@ -6,6 +6,9 @@ use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use super::route::{About, Route};
 
 /// The page may run and show its own files and send requests to this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -56,12 +59,15 @@ pub const FILES: &[PageFile] = &[
     page_file!("eventsource-parser/LICENSE", TEXT),
 ];
 
-impl PageFile {
-    /// Its content type, alone in a list.
-    pub fn media(&self) -> &[&'static str] {
-        &self.kind
-    }
+/// The files, without a key; the page's requests to other paths need theirs.
+pub fn routes() -> impl Iterator<Item = Route> {
+    FILES.iter().map(|file| {
+        let about = About::get("A file of the playground.").answers(&file.kind);
+        Route::new(file.path, get(move || async move { file.respond() }), about)
+    })
+}
 
+impl PageFile {
     /// The response with the file and its headers.
     pub fn respond(&self) -> Response {
         let headers = [

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::{Request, State};
+use axum::routing::{get, post};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,6 +15,7 @@ use super::fields::prompt::{PromptKind, token_ids};
 use super::fields::shared::check_model;
 use super::fields::table::Fields;
 use super::fields::types::{List, Required, TokenNumber};
+use super::route::{About, Route};
 use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::http::body;
@@ -59,19 +61,23 @@ struct DetokenizeFields {
     tokens: Required<List<TokenNumber>>,
 }
 
-/// The fields of `/tokenize`.
-pub fn tokenize_fields() -> Fields {
+/// The routes.
+pub fn routes() -> [Route; 3] {
     let chat = Fields::of::<MessagesField>().and::<TokenizeFields>();
-    Fields::of::<PromptField>().and::<TokenizeFields>().or(chat)
-}
-
-/// The fields of `/detokenize`.
-pub fn detokenize_fields() -> Fields {
-    Fields::of::<DetokenizeFields>()
+    let either = Fields::of::<PromptField>().and::<TokenizeFields>().or(chat);
+    let to = About::post("The token ids of a text or chat.", either).answer::<Tokenized>();
+    let tokens = Fields::of::<DetokenizeFields>();
+    let from = About::post("The text of token ids.", tokens);
+    let about = About::get("Special tokens and chat template of the tokenizer.");
+    [
+        Route::new("/tokenize", post(tokenize), to),
+        Route::new("/detokenize", post(detokenize), from),
+        Route::new("/tokenizer_info", get(info), about),
+    ]
 }
 
 /// The ids of a text or chat, the same as in a generation.
-pub async fn tokenize(
+async fn tokenize(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Json<Tokenized>, ApiError> {
@@ -108,7 +114,7 @@ pub async fn tokenize(
 }
 
 /// The text of ids, special tokens included.
-pub async fn detokenize(
+async fn detokenize(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
@@ -124,7 +130,7 @@ pub async fn detokenize(
 }
 
 /// The checkpoint's special tokens and chat template; null if absent.
-pub async fn info(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
+async fn info(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     let tokenizer = &state.backend()?.tokenizer;
     let template = tokenizer.chat_template().ok();
     Ok(Json(json!({

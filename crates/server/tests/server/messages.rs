@@ -257,6 +257,10 @@ async fn errors_have_anthropics_shape() {
         assert_eq!(answer["error"]["type"], kind, "{answer}");
         assert!(answer["request_id"].as_str().unwrap().starts_with("req-"));
     }
+}
+
+#[tokio::test]
+async fn another_method_is_refused_in_the_same_shape() {
     let (status, headers, bytes) = wide_server().get(MESSAGES.path).await;
     assert_eq!(
         (status, &headers["allow"]),

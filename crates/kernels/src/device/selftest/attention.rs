@@ -7,10 +7,9 @@ use super::super::{
 use super::data::{Ends, POSITIONS, Random, Rows, array, poisoned, tensor, values};
 use super::{Check, cpu, rounding};
 use crate::attention::PagedAttention;
-use crate::backend::AngleSpec;
 use crate::cache::{Pool, WriteRows};
 use crate::norm::HeadNorm;
-use crate::rope::{Rope, RopeTable};
+use crate::rope::{AngleSpec, Rope, RopeTable};
 use candle_core::{Device as Cpu, Tensor};
 
 const EPS: f32 = 1e-6;

@@ -8,6 +8,7 @@ mod output;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use axum::routing::post;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -24,7 +25,7 @@ use super::fields::shared::{AnswerOptions, OwnFields, Shared, check_model};
 use super::fields::table::Fields;
 use super::fields::tools::{Function, ToolChoice, Tools};
 use super::fields::types::{Count, List, Object, Required};
-use super::route::{EVENTS, JSON};
+use super::route::{About, EVENTS, JSON, Route};
 use super::stream;
 use super::tokens::with_body;
 use crate::backend::Backend;
@@ -243,16 +244,18 @@ struct ModelField {
     model: Required<String>,
 }
 
-/// The fields of a count. Others are ignored: a count may have the body of a generation.
-pub fn count_fields() -> Fields {
-    Fields::of::<PromptFields>().and::<ModelField>()
+/// The route of counts. Fields of a generation are ignored there.
+pub fn count_route() -> Route {
+    let fields = Fields::of::<PromptFields>().and::<ModelField>();
+    let about = About::post("Counts the tokens of a chat.", fields);
+    Route::new(COUNT_PATH, post(count_tokens), about)
 }
 
 /// The tokens of a chat, the same as in a generation.
 ///
 /// # Errors
 /// Faults of the fields; `model_not_found`.
-pub async fn count_tokens(
+async fn count_tokens(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
