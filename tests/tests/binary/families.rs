@@ -34,9 +34,10 @@ fn with_tokenizer(checkpoint: &Path) -> (PathBuf, Option<u64>) {
         json!({"id": id, "content": format!("w{id}"), "special": true, "single_word": false,
             "lstrip": false, "rstrip": false, "normalized": false})
     };
+    let added: Vec<Value> = [Some(1), mask].into_iter().flatten().map(special).collect();
     let tokenizer = json!({
         "version": "1.0",
-        "added_tokens": [Some(1), mask].into_iter().flatten().map(special).collect::<Vec<_>>(),
+        "added_tokens": added,
         "pre_tokenizer": {"type": "WhitespaceSplit"},
         "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w6"},
     });
