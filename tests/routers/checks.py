@@ -194,16 +194,39 @@ class Gateway(Router, unittest.TestCase):
         busy = {worker: answers(worker, KEY) for worker in self.stand.workers}
         self.assertEqual(*busy.values())
         with Load((self.first, KEY), self.expected, threads=8) as load:
-            until(lambda: self.reported(self.first) >= 4, "the gateway has read the load")
-            seen = [self.client.post(CHAT, chat(3, max_tokens=1)).worker for _ in range(12)]
+            until(lambda: self.first_is_busier(), "the gateway has read the load")
+            seen = self.probes(12)
         self.assertEqual(load.failures, [])
         self.assertGreaterEqual(seen.count(self.second), 10, seen)
 
-    def reported(self, worker):
-        """Requests of a replica, as last read by the gateway."""
+    def probes(self, count):
+        """Replicas that answered while the gateway took the first one for the busier.
+
+        The gateway reads the loads once a second; a reading between two requests of the load can
+        be low. Such probes say nothing, so both readings around a probe must agree.
+        """
+        seen = []
+
+        def probe():
+            before = self.first_is_busier()
+            worker = self.client.post(CHAT, chat(3, max_tokens=1)).worker
+            if before and self.first_is_busier():
+                seen.append(worker)
+            return len(seen) == count
+
+        until(probe, f"{count} probes under load")
+        return seen
+
+    def first_is_busier(self):
+        """By the requests of the replicas, as last read by the gateway."""
         workers = self.client.get("/workers").json()["workers"]
         loads = {one["url"]: one.get("engine_load") for one in workers}
-        return loads[worker]["loads"][0]["num_total_reqs"] if loads[worker] else 0
+        if not all(loads[worker] for worker in self.stand.workers):
+            return False
+        first, second = (
+            loads[worker]["loads"][0]["num_total_reqs"] for worker in self.stand.workers
+        )
+        return first >= second + 4
 
 
 class Prefixes(unittest.TestCase):

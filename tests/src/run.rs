@@ -1,7 +1,6 @@
 //! Runs requests through an engine without a thread.
 
 use std::collections::HashMap;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,8 +44,7 @@ fn executor_on<B: model::Host + 'static>(backend: B, pages: u32) -> Box<dyn Exec
     let sizes = model::ExecutorConfig {
         page_size: 16,
         pages,
-        // Tests run side by side: their threads would wait for each other.
-        threads: NonZeroUsize::new(1),
+        threads: None,
     };
     Box::new(model::ModelExecutor::new(model, sizes).expect("the pages fit into memory"))
 }

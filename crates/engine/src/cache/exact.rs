@@ -24,9 +24,9 @@ pub static INFO: CacheInfo = CacheInfo {
 };
 
 /// Causal weights (WeDLM §3): committed tokens in front by position, then masks by position, each
-/// at its own position and seeing the rows before it. Autoregressive weights have no masks, and one
-/// position at a time is predicted, by the last committed token. The run of committed tokens that begins at
+/// at its own position and seeing the rows before it. The run of committed tokens that begins at
 /// the first unsealed place comes first, so it lies in its final slots: it is forwarded once.
+/// Autoregressive weights have no masks: the last committed token predicts one position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Causal;
 

@@ -40,8 +40,7 @@ pub(crate) fn qwen2(config: &Keys) -> Result<Spec, LoadError> {
 /// Qwen3.
 pub(crate) fn qwen3(config: &Keys) -> Result<Spec, LoadError> {
     let mut spec = dense(config, &qwen3_defaults("qwen3"))?;
-    spec.qkv_bias = config.flag("attention_bias", false)?;
-    spec.out_bias = spec.qkv_bias;
+    spec.set_attention_bias(config)?;
     spec.head_norms = true;
     Ok(autoregressive(spec))
 }
@@ -57,16 +56,14 @@ fn qwen3_defaults(family: &'static str) -> Defaults {
 pub(crate) fn llama(config: &Keys) -> Result<Spec, LoadError> {
     config.only("mlp_bias", &json!(false))?;
     let mut spec = dense(config, &defaults("llama", LLAMA_END))?;
-    spec.qkv_bias = config.flag("attention_bias", false)?;
-    spec.out_bias = spec.qkv_bias;
+    spec.set_attention_bias(config)?;
     Ok(autoregressive(spec))
 }
 
 /// Qwen3-MoE: experts in every layer of a given stride, except in listed ones.
 pub(crate) fn qwen3_moe(config: &Keys) -> Result<Spec, LoadError> {
     let mut spec = transformer(config, &qwen3_defaults("qwen3-moe"))?;
-    spec.qkv_bias = config.flag("attention_bias", false)?;
-    spec.out_bias = spec.qkv_bias;
+    spec.set_attention_bias(config)?;
     spec.head_norms = true;
     let (count, chosen) = experts(config)?;
     let width = config.count("moe_intermediate_size")?;

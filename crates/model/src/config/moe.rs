@@ -85,8 +85,7 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
         return Err(config.refuse("clip_qkv", "nothing"));
     }
     let mut spec = transformer(config, &defaults)?;
-    spec.qkv_bias = config.flag("attention_bias", false)?;
-    spec.out_bias = spec.qkv_bias;
+    spec.set_attention_bias(config)?;
     spec.head_norms = config.flag("qk_layernorm", false)?;
     spec.rotary_width = rotary_width(config, spec.info.head_width, 1.0)?;
     let (count, chosen) = experts(config)?;

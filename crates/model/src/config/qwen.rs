@@ -57,8 +57,7 @@ pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
         ..defaults("sdar", 151_669, END_OF_TEXT)
     };
     let mut spec = dense(config, &defaults)?;
-    spec.qkv_bias = config.flag("attention_bias", false)?;
-    spec.out_bias = spec.qkv_bias;
+    spec.set_attention_bias(config)?;
     spec.head_norms = true;
     spec.info.attention = blocks(config, &["block_size", "block_length"], SDAR_BLOCK)?;
     Ok(spec)

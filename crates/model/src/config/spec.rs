@@ -1,6 +1,7 @@
 //! The specification of a transformer, in the same form for all families.
 
-use crate::ModelInfo;
+use crate::config::Keys;
+use crate::{LoadError, ModelInfo};
 use kernels::AngleScaling;
 
 /// The specification of a transformer.
@@ -21,6 +22,15 @@ pub(crate) struct Spec {
     pub(crate) head_norms: bool,
     /// The experts, if some layers have them.
     pub(crate) experts: Option<ExpertSpec>,
+}
+
+impl Spec {
+    /// Biases on all projections of attention, if the key `attention_bias` is true.
+    pub(crate) fn set_attention_bias(&mut self, config: &Keys) -> Result<(), LoadError> {
+        self.qkv_bias = config.flag("attention_bias", false)?;
+        self.out_bias = self.qkv_bias;
+        Ok(())
+    }
 }
 
 /// The frequencies of the rotation.

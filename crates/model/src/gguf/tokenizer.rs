@@ -13,6 +13,9 @@ use serde_json::{Map, Value, json};
 const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
 
+/// Maximum bytes of all tokens and merges together.
+const MOST_BYTES: usize = 64 << 20;
+
 /// Files of a tokenizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenizerJson {
@@ -92,6 +95,11 @@ impl Gguf {
         let merges = self
             .texts("merges")
             .ok_or_else(|| self.refused("merges", &["a list"]))?;
+        let bytes = tokens.iter().chain(&merges).map(|text| text.len()).sum();
+        check_bytes(bytes).map_err(|reason| LoadError::Corrupt {
+            file: self.file.clone(),
+            reason,
+        })?;
         let types = self.numbers("token_type");
         let kind = |id: usize| types.get(id).copied().unwrap_or(1);
         let is_added = |id: usize| [CONTROL, USER_DEFINED].contains(&kind(id));
@@ -202,6 +210,16 @@ impl Gguf {
     }
 }
 
+/// Bounds what the files made of the tokens take.
+fn check_bytes(bytes: usize) -> Result<(), String> {
+    match bytes <= MOST_BYTES {
+        true => Ok(()),
+        false => Err(format!(
+            "tokenizer.ggml: expected tokens and merges of at most {MOST_BYTES} bytes, found {bytes}"
+        )),
+    }
+}
+
 fn byte_level(splits: bool) -> Value {
     json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
         "use_regex": splits})
@@ -218,4 +236,19 @@ fn pre_tokenizer(split: &Split) -> Value {
     }));
     parts.push(byte_level(split.pattern.is_none()));
     json!({"type": "Sequence", "pretokenizers": parts})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tokenizer_of_too_many_bytes_is_refused() {
+        assert_eq!(check_bytes(MOST_BYTES), Ok(()));
+        let said = check_bytes(MOST_BYTES + 1).unwrap_err();
+        assert!(
+            said.contains("at most 67108864 bytes, found 67108865"),
+            "{said}"
+        );
+    }
 }
