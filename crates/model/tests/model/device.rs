@@ -10,7 +10,6 @@ use asynclane_model::{
     Checkpoint, Device, DeviceConfig, DeviceExecutor, DeviceModel, ExecutorConfig, ExpertInfo,
     Files, KvMemory, ModelExecutor, WeightDtype, selftest,
 };
-use serde_json::{Value, json};
 use step::{Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Sampling, Score};
 
 fn checkpoint(tiny: &Tiny, dtype: WeightDtype) -> Checkpoint {
