@@ -60,7 +60,8 @@ pub struct TrainFilterArgs {
     /// Text file with one prompt per line, instead of the demo's problems.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["task", "problems"])]
     pub prompts: Option<PathBuf>,
-    /// Families of training problems, separated by commas: sums, snippets, lists, or `all`.
+    /// Families of training problems, separated by commas: sums, snippets, lists, calls. `all`
+    /// stands for the first three.
     #[arg(long, default_value = "all")]
     pub task: String,
     /// Problems per family, at least 10.
@@ -91,7 +92,7 @@ pub struct TrainFilterArgs {
 
 #[derive(Args, Debug)]
 pub struct ProblemsArgs {
-    /// A family: sums, snippets or lists. Without it, drills: short equations that belong to no
+    /// A family: sums, snippets, lists or calls. Without it, drills: short equations that belong to no
     /// family.
     #[arg(long)]
     pub task: Option<Task>,

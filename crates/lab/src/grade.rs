@@ -2,12 +2,13 @@
 
 use serde::Serialize;
 
-use crate::problems::{Facts, Problem, wording};
+use crate::problems::{Problem, wording};
 
 /// Two judgements of one output. `strict` implies `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Grade {
-    /// The end is right: the number after `####`, the behaviour of the function, the last list.
+    /// The end is right: the number after `####`, the behaviour of the function, the last
+    /// list, the call.
     pub end: bool,
     /// The whole text is a valid answer: every sentence one of the allowed wordings, in order,
     /// every equation true and from the problem, nothing missing and nothing added.
@@ -17,11 +18,7 @@ pub struct Grade {
 /// Grades the decoded text of an output without its stop token. Any text is accepted; an interpreter
 /// with limits runs code.
 pub fn grade(problem: &Problem, output: &str) -> Grade {
-    let end = match &problem.facts {
-        Facts::Sums(sum) => sum.ends_right(output),
-        Facts::Snippets(snippet) => snippet.ends_right(output),
-        Facts::Lists(list) => list.ends_right(output),
-    };
+    let end = problem.facts.ends_right(output);
     Grade {
         end,
         strict: end && wording::accepts(&problem.facts.wording(), output),

@@ -8,6 +8,7 @@
 )]
 pub mod args;
 pub mod bench;
+mod conversation;
 pub mod dataset;
 pub mod grade;
 pub mod problems;

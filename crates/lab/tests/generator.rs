@@ -10,7 +10,7 @@ const SPLITS: [Split; 2] = [Split::Train, Split::Eval];
 
 #[test]
 fn a_seed_means_the_same_problems_and_a_longer_draw_begins_with_the_shorter() {
-    for task in Task::ALL {
+    for task in Task::EVERY {
         let long = generate(task, Split::Eval, 3, 50);
         assert_eq!(long[..20], generate(task, Split::Eval, 3, 20));
         assert_ne!(long, generate(task, Split::Eval, 4, 50));
@@ -19,7 +19,7 @@ fn a_seed_means_the_same_problems_and_a_longer_draw_begins_with_the_shorter() {
 
 #[test]
 fn every_generated_answer_is_right_and_its_prompt_reads_back() {
-    for task in Task::ALL {
+    for task in Task::EVERY {
         for (seed, split) in SPLITS.into_iter().enumerate() {
             for problem in generate(task, split, seed as u64, 2_000) {
                 let grade_of = grade(&problem, &problem.answer);
@@ -37,7 +37,7 @@ fn every_generated_answer_is_right_and_its_prompt_reads_back() {
 
 #[test]
 fn no_evaluation_prompt_is_ever_a_training_prompt() {
-    for task in Task::ALL {
+    for task in Task::EVERY {
         let evaluation: HashSet<String> = generate(task, Split::Eval, 11, 2_000)
             .into_iter()
             .map(|p| p.prompt)
@@ -107,6 +107,69 @@ fn every_wording_occurs() {
     ];
     for phrase in phrases {
         assert!(text.contains(phrase), "{phrase:?} never occurs");
+    }
+}
+
+#[test]
+fn every_kind_of_conversation_occurs() {
+    let problems = generate(Task::Calls, Split::Train, 5, 4_000);
+    let some = |holds: &dyn Fn(&Problem) -> bool| problems.iter().any(holds);
+    let calls = |problem: &Problem| problem.answer.starts_with("<tool_call>\n{\"name\": \"");
+    let results = |problem: &Problem| problem.prompt.matches("\"role\":\"tool\"").count();
+    let listed = |problem: &Problem| problem.prompt.starts_with("{\"tools\":");
+    assert!(some(&|one| calls(one) && results(one) == 0));
+    assert!(some(&|one| calls(one) && results(one) == 2));
+    assert!(some(&|one| !calls(one) && results(one) == 3));
+    assert!(some(&|one| !listed(one) && results(one) == 0));
+    assert!(some(&|one| !listed(one) && results(one) > 0));
+    for answer in [
+        "\"}}\n</tool_call>",
+        "The answer is a ",
+        "5.\n#### ",
+        "Sorted it is ",
+        "    return ",
+    ] {
+        let found = |one: &Problem| listed(one) && one.answer.contains(answer);
+        assert!(some(&found), "{answer:?} never occurs");
+    }
+}
+
+#[test]
+fn a_conversation_in_other_words_is_not_read() {
+    let tools = "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"add\",\"parameters\":\
+                 {\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":\
+                 {\"type\":\"integer\"}},\"required\":[\"a\",\"b\"]}}}]";
+    let messages = "\"messages\":[{\"role\":\"user\",\"content\":\"What is 12 plus 5?\"}]";
+    let prompt = format!("{{{tools},{messages}}}");
+    let problem = Problem::from_prompt(&prompt).expect("a conversation");
+    let call =
+        "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 12, \"b\": 5}}\n</tool_call>";
+    assert_eq!(problem.answer, call);
+    for free in [
+        format!("{{{messages}}}"),
+        prompt.replace("\"name\":\"add\"", "\"name\":\"get_weather\""),
+    ] {
+        let free = Problem::from_prompt(&free).expect("a conversation");
+        assert_eq!(free.answer, "12 + 5 = 17. The answer is 17.\n#### 17");
+    }
+    for other in [
+        prompt.replace("12 plus", "012 plus"),
+        prompt.replace("12 plus", "1234 plus"),
+        prompt.replace("12 plus", "12  plus"),
+        prompt.replace("user", "system"),
+        prompt.replace(":[{\"role", ": [{\"role"),
+        prompt.replace("\"integer\"", "\"array\""),
+        prompt.replace("\"required\":[\"a\",\"b\"]", "\"required\":[]"),
+        format!(
+            "{{{}}}",
+            messages.replace("What is 12 plus 5", "Who is Tom")
+        ),
+        format!("{{{}}}", messages.replace("What is 12", "Hello, 12")),
+        "{\"messages\":[]}".to_owned(),
+        "{\"messages\":3}".to_owned(),
+        "{}".to_owned(),
+    ] {
+        assert_eq!(Problem::from_prompt(&other), None, "{other:?}");
     }
 }
 
@@ -208,13 +271,13 @@ fn drills_are_true_equations() {
 
 #[test]
 fn names_of_tasks_and_splits_round_trip_and_others_are_told_what_is_expected() {
-    for task in Task::ALL {
+    for task in Task::EVERY {
         assert_eq!(task.to_string().parse(), Ok(task));
     }
     assert_eq!("eval".parse(), Ok(Split::Eval));
     assert_eq!(
         "sudoku".parse::<Task>().unwrap_err().to_string(),
-        "task: expected sums, snippets or lists, found \"sudoku\""
+        "task: expected sums, snippets, lists or calls, found \"sudoku\""
     );
     assert!("test".parse::<Split>().is_err());
 }

@@ -43,6 +43,11 @@ fn right(prompt: &str, output: &str) {
     );
 }
 
+/// A conversation without its end.
+const CALL: &str = "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"math_add\",\"parameters\":\
+                    {\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\
+                    \"integer\"}},\"required\":[\"a\",\"b\"]}}}],\"messages\":[{\"role\":\"user\",\"content\":\
+                    \"What is 12 plus 5?\"}";
 const MONEY: &str = "Ben has 15.5 dollars. Then he loses 3 dollars. Next he gets 4 more dollars. \
                      How many dollars does Ben have now?";
 const HALF: &str = "Mia has 4 bags with 3 eggs in each. Then she sells half of the eggs. \
@@ -254,11 +259,54 @@ fn a_dictionary_needs_every_key_with_its_value() {
     );
 }
 
+#[test]
+fn a_call_needs_the_name_and_the_arguments() {
+    let prompt = CALL.to_owned() + "]}";
+    let good = "<tool_call>\n{\"name\": \"math_add\", \"arguments\": {\"a\": 12, \"b\": 5}}\n\
+                </tool_call>";
+    right(&prompt, good);
+    end_only(&prompt, &good.replace("\n", " "));
+    end_only(
+        &prompt,
+        &good.replace("{\"a\": 12, \"b\": 5}", "{\"b\": 5, \"a\": 12}"),
+    );
+    wrong(&prompt, &good.replace("math_add", "add"));
+    wrong(&prompt, &good.replace("12", "\"12\""));
+    wrong(&prompt, &good.replace("12", "13"));
+    wrong(&prompt, &good.replace(", \"b\": 5", ""));
+    wrong(&prompt, &good.replace("\"b\": 5", "\"b\": 5, \"c\": 6"));
+    wrong(&prompt, &good.replace("}}", "}"));
+    wrong(&prompt, &good.replace("</tool_call>", ""));
+    wrong(&prompt, &(good.to_owned() + good));
+    wrong(&prompt, "12 + 5 = 17. The answer is 17.\n#### 17");
+}
+
+/// The last result is read, not computed.
+#[test]
+fn after_a_call_its_result_is_the_answer() {
+    let called = "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"call_1\",\"type\":\
+                  \"function\",\"function\":{\"name\":\"math_add\",\"arguments\":\
+                  \"{\\\"a\\\": 12, \\\"b\\\": 5}\"}}]}";
+    let result = "{\"role\":\"tool\",\"tool_call_id\":\"call_1\",\"content\":\"250\"}";
+    let prompt = format!("{CALL},{called},{result}]}}");
+    right(&prompt, "The answer is 250.\n#### 250");
+    end_only(&prompt, "250.\n#### 250");
+    wrong(&prompt, "The answer is 17.\n#### 17");
+    wrong(&prompt, "The answer is 250.");
+    wrong(&prompt, "<tool_call>The answer is 250.\n#### 250");
+    let wrapped = prompt.replace("\"250\"", "\"{\\\"result\\\": 2.5}\"");
+    right(&wrapped, "The answer is 2.5.\n#### 2.5");
+    let free = CALL.replace("math_add", "divide") + "]}";
+    right(&free, "12 + 5 = 17. The answer is 17.\n#### 17");
+    wrong(&free, "12 + 5 = 17. The answer is 17.\n#### 18");
+    wrong(&free, "<tool_call>\n#### 17");
+}
+
 /// Cuts, doubled characters and swapped neighbours at every place of every family's answers: the
 /// grader neither panics nor calls a changed text strict unless it is another valid wording.
 #[test]
 fn no_small_damage_stays_strict() {
-    for task in Task::ALL {
+    for task in Task::EVERY {
         for problem in generate(task, Split::Eval, 21, 60) {
             let answer = &problem.answer;
             for (at, character) in answer.char_indices() {

@@ -164,7 +164,7 @@ fn write(
     let mut requests = Vec::with_capacity(gaps.len());
     for gap in gaps {
         let tokenizer = runner.tokenizer();
-        let mut prompt = cli::load::chat_ids(&gap.problem.prompt, tokenizer)?;
+        let mut prompt = crate::conversation::ids(&gap.problem.prompt, tokenizer)?;
         prompt.extend(tokenizer.encode(gap.before, false)?);
         let hidden = tokenizer.encode(gap.hidden, false)?;
         let after = tokenizer.encode(gap.after, false)?;

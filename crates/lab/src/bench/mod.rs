@@ -177,7 +177,7 @@ fn show(args: &BenchArgs, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Parses families separated by commas or blanks; `all` stands for every family.
+/// Parses families separated by commas or blanks; `all` stands for every family but calls.
 pub fn tasks(text: &str) -> Result<Vec<Task>> {
     let mut tasks: Vec<Task> = Vec::new();
     for name in text.split([',', ' ', ';']).filter(|name| !name.is_empty()) {

@@ -136,6 +136,7 @@ fn tasks_are_named_one_by_one_or_all_at_once() {
     assert_eq!(tasks("all").unwrap(), all);
     assert_eq!(tasks("sums,snippets,lists").unwrap(), all);
     assert_eq!(tasks("lists, sums").unwrap(), [Task::Lists, Task::Sums]);
+    assert_eq!(tasks("calls").unwrap(), [Task::Calls]);
     assert_eq!(tasks("lists,all").unwrap()[..2], [Task::Lists, Task::Sums]);
     assert!(tasks("poems").is_err() && tasks("").is_err());
 }

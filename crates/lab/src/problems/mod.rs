@@ -1,5 +1,6 @@
-//! The three families of problems: drawing them from a seed and parsing them from a prompt.
+//! The families of problems: drawing them from a seed and parsing them from a prompt.
 
+pub(crate) mod calls;
 pub(crate) mod lists;
 pub(crate) mod snippets;
 pub(crate) mod sums;
@@ -26,11 +27,16 @@ pub enum Task {
     Snippets,
     /// Copying, reversing or sorting a short list.
     Lists,
+    /// A conversation with functions: a call, an answer after a call, or an answer without one.
+    Calls,
 }
 
 impl Task {
-    /// Every family, in the order in which tables show them.
+    /// The families whose prompt is one text of the user, in the order in which tables show them.
+    /// The word `all` stands for them.
     pub const ALL: [Task; 3] = [Task::Sums, Task::Snippets, Task::Lists];
+    /// Every family; the prompts of calls are conversations.
+    pub const EVERY: [Task; 4] = [Task::Sums, Task::Snippets, Task::Lists, Task::Calls];
 
     /// The family's name in arguments, files and tables.
     pub fn name(self) -> &'static str {
@@ -38,6 +44,7 @@ impl Task {
             Task::Sums => "sums",
             Task::Snippets => "snippets",
             Task::Lists => "lists",
+            Task::Calls => "calls",
         }
     }
 }
@@ -52,10 +59,10 @@ impl FromStr for Task {
     type Err = UnknownName;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Task::ALL
+        Task::EVERY
             .into_iter()
             .find(|task| task.name() == name)
-            .ok_or_else(|| UnknownName::new("task", "sums, snippets or lists", name))
+            .ok_or_else(|| UnknownName::new("task", "sums, snippets, lists or calls", name))
     }
 }
 
@@ -127,7 +134,8 @@ impl std::error::Error for UnknownName {}
 pub struct Problem {
     /// The family.
     pub task: Task,
-    /// The user's text, before any chat template.
+    /// The user's text, before any chat template. Of calls it is JSON: `messages` and, where
+    /// functions are listed, `tools`, in the form of a request.
     pub prompt: String,
     /// One of the valid answers, without a stop token.
     pub answer: String,
@@ -141,6 +149,7 @@ pub(crate) enum Facts {
     Sums(sums::Sum),
     Snippets(snippets::Snippet),
     Lists(lists::List),
+    Calls(Box<calls::Dialogue>),
 }
 
 impl Facts {
@@ -149,6 +158,17 @@ impl Facts {
             Facts::Sums(sum) => sum.wording(),
             Facts::Snippets(snippet) => snippet.wording(),
             Facts::Lists(list) => list.wording(),
+            Facts::Calls(dialogue) => dialogue.wording(),
+        }
+    }
+
+    /// Whether an output ends right.
+    pub(crate) fn ends_right(&self, output: &str) -> bool {
+        match self {
+            Facts::Sums(sum) => sum.ends_right(output),
+            Facts::Snippets(snippet) => snippet.ends_right(output),
+            Facts::Lists(list) => list.ends_right(output),
+            Facts::Calls(dialogue) => dialogue.ends_right(output),
         }
     }
 
@@ -157,6 +177,18 @@ impl Facts {
             Task::Sums => Facts::Sums(sums::Sum::draw(rng)),
             Task::Snippets => Facts::Snippets(snippets::Snippet::draw(rng)),
             Task::Lists => Facts::Lists(lists::List::draw(rng)),
+            Task::Calls => Facts::Calls(Box::new(calls::Dialogue::draw(rng))),
+        }
+    }
+
+    fn parse(task: Task, prompt: &str) -> Option<Self> {
+        match task {
+            Task::Sums => sums::Sum::parse(prompt).map(Facts::Sums),
+            Task::Snippets => snippets::Snippet::parse(prompt).map(Facts::Snippets),
+            Task::Lists => lists::List::parse(prompt).map(Facts::Lists),
+            Task::Calls => calls::Dialogue::parse(prompt)
+                .map(Box::new)
+                .map(Facts::Calls),
         }
     }
 
@@ -165,6 +197,7 @@ impl Facts {
             Facts::Sums(sum) => sum.prompt(),
             Facts::Snippets(snippet) => snippet.prompt(),
             Facts::Lists(list) => list.prompt(),
+            Facts::Calls(dialogue) => dialogue.prompt(),
         }
     }
 }
@@ -172,15 +205,9 @@ impl Facts {
 impl Problem {
     /// Parses a problem from its prompt. `None` if the text is not word for word a prompt of a family. The answer is the first of the valid wordings.
     pub fn from_prompt(prompt: &str) -> Option<Self> {
-        let (task, facts) = sums::Sum::parse(prompt)
-            .map(|sum| (Task::Sums, Facts::Sums(sum)))
-            .or_else(|| {
-                Some((
-                    Task::Snippets,
-                    Facts::Snippets(snippets::Snippet::parse(prompt)?),
-                ))
-            })
-            .or_else(|| Some((Task::Lists, Facts::Lists(lists::List::parse(prompt)?))))?;
+        let (task, facts) = Task::EVERY
+            .into_iter()
+            .find_map(|task| Some((task, Facts::parse(task, prompt)?)))?;
         // The family parsers read words and numbers; comparing the whole prompt checks the rest.
         if facts.prompt() != prompt {
             return None;
@@ -189,7 +216,7 @@ impl Problem {
             .wording()
             .iter()
             .map(|alternatives| alternatives[0].as_str())
-            .collect();
+            .collect::<String>();
         Some(Self {
             task,
             prompt: prompt.to_owned(),

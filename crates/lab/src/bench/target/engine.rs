@@ -14,6 +14,7 @@ use super::super::arrivals::{Arrivals, LoadPattern};
 use super::super::latency::Times;
 use super::super::tally::Tally;
 use super::{Ask, Target};
+use crate::conversation;
 use cli::config::Config;
 use cli::exit;
 use cli::load::{self, Loaded};
@@ -130,12 +131,12 @@ impl Runner {
         &self.tokenizer
     }
 
-    /// A chat request with one user message, up to a stop token.
+    /// A chat request with the conversation of a prompt, up to a stop token.
     ///
     /// # Errors
     /// A text that cannot be encoded.
     pub fn ask(&self, text: &str, max_tokens: u32, decoding: &Decoding) -> Result<Request> {
-        let prompt = load::chat_ids(text, &self.tokenizer)?;
+        let prompt = conversation::ids(text, &self.tokenizer)?;
         Ok(Request {
             stop_tokens: self.stop_tokens.clone(),
             code_prompt: server::is_code_shaped(text),

@@ -21,6 +21,7 @@ use super::super::tally::Tally;
 use super::server::Local;
 use super::sse::Lines;
 use super::{Ask, Target};
+use crate::conversation;
 use cli::exit;
 
 /// A server and its client.
@@ -137,9 +138,10 @@ impl Server {
     }
 
     fn body(&self, ask: &Ask<'_>) -> Bytes {
-        let body = serde_json::json!({
+        let (messages, tools) = conversation::members(ask.text);
+        let mut body = serde_json::json!({
             "model": self.model,
-            "messages": [{"role": "user", "content": ask.text}],
+            "messages": messages,
             "max_tokens": ask.max_tokens,
             "temperature": 0,
             "stream": true,
@@ -147,6 +149,9 @@ impl Server {
             "return_token_ids": true,
             "diffusion": settings(&ask.decoder.spec),
         });
+        if !tools.is_null() {
+            body["tools"] = tools;
+        }
         body.to_string().into()
     }
 }

@@ -1,11 +1,13 @@
 //! Sums: a quantity that changes in one to four steps, told in words.
 
 mod amount;
+mod operations;
 mod parse;
 mod tell;
 
 use crate::rng::Rng;
 use amount::Amount;
+pub(crate) use operations::Operation;
 
 /// Things with whole quantities.
 pub(crate) const OBJECTS: [&str; 6] = ["apples", "eggs", "books", "pens", "coins", "cards"];
@@ -242,7 +244,7 @@ fn draw_step(object: &str, rng: &mut Rng) -> Step {
 }
 
 /// The number at the start of the text, after blanks: digits, and a fraction if one follows.
-fn leading_number(text: &str) -> Option<&str> {
+pub(crate) fn leading_number(text: &str) -> Option<&str> {
     let text = text.trim_start();
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let whole = digits(text);
