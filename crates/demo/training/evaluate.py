@@ -40,6 +40,22 @@ def decode(net, prompt, budget, block, threshold):
     return output, forwards
 
 
+def shares(judged):
+    """The number of problems, and the percentages that are right by each grade."""
+    percent = {
+        key: round(100 * sum(grade[key] for grade in judged) / max(1, len(judged)), 1)
+        for key in ("end", "strict")
+    }
+    return {"problems": len(judged), **percent}
+
+
+def kind_of(problem):
+    """What a problem of the calls asks for: a call, the result of the last one, or neither."""
+    if problem["answer"].startswith("<tool_call>"):
+        return "call"
+    return "result" if '"role":"tool"' in problem["prompt"] else "free"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True)
@@ -49,6 +65,8 @@ def main():
     parser.add_argument("--block", type=int, default=32)
     parser.add_argument("--threshold", type=float, default=2.0, help="above 1: one token per forward")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--tasks", nargs="*", default=FAMILIES, help="families")
+    parser.add_argument("--wrong", action="store_true", help="print the wrong outputs")
     parser.add_argument("--json", type=Path, help="output file for the figures")
     options = parser.parse_args()
     if options.threads:
@@ -56,7 +74,7 @@ def main():
     net = llada.load(options.model).eval()
     tokenizer = Tokenizer.from_file(str(options.model / "tokenizer.json"))
     table = {}
-    for task in FAMILIES:
+    for task in options.tasks:
         drawn = problems(task, options.seed, options.count, "eval")
         outputs, tokens, forwards = [], 0, 0
         for problem in drawn:
@@ -65,14 +83,16 @@ def main():
             outputs.append(tokenizer.decode(ids, skip_special_tokens=False))
             tokens, forwards = tokens + len(ids), forwards + passes
         judged = grades([problem["prompt"] for problem in drawn], outputs)
-        share = {key: sum(grade[key] for grade in judged) / len(judged) for key in ("end", "strict")}
-        table[task] = {
-            "problems": len(judged),
-            "end": round(100 * share["end"], 1),
-            "strict": round(100 * share["strict"], 1),
-            "tokens_per_forward": round(tokens / forwards, 2),
-        }
+        table[task] = {**shares(judged), "tokens_per_forward": round(tokens / forwards, 2)}
+        if task == "calls":
+            for kind in ("call", "result", "free"):
+                of_kind = [g for g, p in zip(judged, drawn, strict=True) if kind_of(p) == kind]
+                table[task][kind] = shares(of_kind)
         print(f"{task:9}", table[task], flush=True)
+        if options.wrong:
+            for grade, problem, output in zip(judged, drawn, outputs, strict=True):
+                if not grade["strict"]:
+                    print(json.dumps({**grade, **problem, "output": output}))
     if options.json:
         settings = {"seed": options.seed, "budget": options.budget, "block_length": options.block}
         settings["threshold"] = options.threshold if options.threshold <= 1 else None

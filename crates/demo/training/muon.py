@@ -6,7 +6,7 @@ import torch
 def orthogonal(update, steps=5):
     """Newton-Schulz iteration: moves the singular values of a matrix towards 1."""
     a, b, c = 3.4445, -4.7750, 2.0315
-    x = update.bfloat16()
+    x = update.float()
     wide = x.shape[0] <= x.shape[1]
     x = x if wide else x.T
     x = x / (x.norm() + 1e-7)

@@ -128,7 +128,7 @@ class Batches:
     """Batches of a fixed number of tokens in a few fixed shapes. Rows are collected by length, and a
     batch is returned when it is full."""
 
-    LENGTHS = (64, 96, 128, 192, 256, 384)
+    LENGTHS = (64, 96, 128, 192, 256, 384, 512)
 
     def __init__(self, rows, tokens, weights="weights"):
         self.weights = weights  # attribute of a row; a row is skipped if all its values are zero

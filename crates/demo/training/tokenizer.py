@@ -1,7 +1,8 @@
 """Builds the tokenizer: byte-level BPE trained on the problems.
 
 Every number from 0 to 99 is one token, with and without a leading blank. A period and a line break
-are always separate tokens. Special ids: 0 start, 1 end, 2 and 3 header, 4 end of turn, 5 mask.
+are always separate tokens. Special ids: 0 start, 1 end, 2 and 3 header, 4 end of turn, 5 mask. The
+last two tokens, behind those that BPE learns, begin and end a call.
 """
 
 import argparse
@@ -11,9 +12,10 @@ from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the order of merges must not depend on threads
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from problems import FAMILIES, problems
+from problems import TEXT_FAMILIES, problems
 
 SPECIAL = (
     "<|startoftext|>",
@@ -24,13 +26,10 @@ SPECIAL = (
     "<|mdm_mask|>",
 )
 START, END, HEADER, HEADER_END, END_OF_TURN, MASK = range(6)
-CHAT_TEMPLATE = (
-    "{{ '<|startoftext|>' }}{% for message in messages %}"
-    "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'"
-    " + message['content'] | trim + '<|eot_id|>' }}{% endfor %}"
-    "{% if add_generation_prompt %}"
-    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
-)
+CALL_MARKS = ("<tool_call>", "</tool_call>")
+# Functions are one line each, such as `add("a", "b")`, and each type but a number is named. Where
+# functions are listed, system texts are left out.
+CHAT_TEMPLATE = (Path(__file__).parent / "chat_template.jinja").read_text().rstrip("\n")
 # A word, a number of at most two digits or a symbol, each with an optional leading blank; several
 # blanks (indentation); a single line break. A period is a symbol, and BPE never joins two pieces.
 PIECES = r"\n| ?\d{1,2}| ?[A-Za-z_]+| ?#+| {2,}| ?[^\sA-Za-z_\d#]|\s"
@@ -60,7 +59,7 @@ def build(seed, count, vocabulary):
 
 def corpus(seed, count):
     texts = ["system user assistant " + SMALL_TALK] * 20
-    for task in (*FAMILIES, "drills"):
+    for task in (*TEXT_FAMILIES, "drills"):
         for problem in problems(task, seed, count):
             texts += [problem["prompt"], problem["answer"]]
     # Repeated, so that no number is split, even if it is rare in the problems.
@@ -88,6 +87,9 @@ def write(tokenizer, folder):
     }
     flags = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False)
     added = {str(i): {"content": name, **flags, "special": True} for i, name in enumerate(SPECIAL)}
+    for mark in CALL_MARKS:
+        id = str(tokenizer.token_to_id(mark))
+        added[id] = {"content": mark, **flags, "special": False}
     config = {
         "add_bos_token": False,
         "add_eos_token": False,
@@ -102,22 +104,38 @@ def write(tokenizer, folder):
     (folder / "special_tokens_map.json").write_text(json.dumps(names, indent=1))
 
 
+def _template():
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+    return environment.from_string(CHAT_TEMPLATE)
+
+
+TEMPLATE = _template()
+
+
 def chat(prompt):
-    """One user message, rendered by the chat template."""
-    return (
-        f"<|startoftext|><|start_header_id|>user<|end_header_id|>\n\n{prompt.strip()}<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n"
-    )
+    """The prompt of a problem, rendered by the chat template: one message of the user, or the
+    conversation whose JSON it is."""
+    messages, tools = [{"role": "user", "content": prompt}], None
+    if prompt.startswith('{"'):
+        request = json.loads(prompt)
+        messages, tools = request["messages"], request.get("tools")
+    return TEMPLATE.render(messages=messages, tools=tools, add_generation_prompt=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="output folder")
+    parser.add_argument("--base", type=Path, help="folder of a tokenizer that gets the marks of calls")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=5000, help="problems per family")
     parser.add_argument("--vocabulary", type=int, default=1024, help="maximum vocabulary size")
     arguments = parser.parse_args()
-    tokenizer = build(arguments.seed, arguments.count, arguments.vocabulary)
+    if arguments.base:
+        tokenizer = Tokenizer.from_file(str(arguments.base / "tokenizer.json"))
+    else:
+        tokenizer = build(arguments.seed, arguments.count, arguments.vocabulary)
+    tokenizer.add_tokens([AddedToken(mark, normalized=False) for mark in CALL_MARKS])
     write(tokenizer, arguments.out)
     print(f"{tokenizer.get_vocab_size()} tokens in {arguments.out}")
 

@@ -23,7 +23,13 @@ from states import Batches, Rows, examples
 from tokenizer import MASK
 
 # Weight of each kind of problem in a batch, and the number of problems generated.
-MIX = {"sums": (50, 120_000), "snippets": (25, 60_000), "lists": (13, 40_000), "drills": (8, 30_000)}
+MIX = {
+    "sums": (35, 120_000),
+    "snippets": (25, 60_000),
+    "lists": (9, 40_000),
+    "calls": (20, 90_000),
+    "drills": (7, 30_000),
+}
 BARE_SHARE = 4
 WARM_UP_STEPS = 60
 FLOOR = 0.03
@@ -34,6 +40,10 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="output folder")
     parser.add_argument("--minutes", type=float, default=120.0, help="training time")
+    parser.add_argument("--steps", type=int, help="number of steps, instead of the training time")
+    parser.add_argument("--mix", type=json.loads, default={}, help='other shares, as {"sums": 40}')
+    parser.add_argument("--state", type=Path, help="file to resume from and to save the state to")
+    parser.add_argument("--curve", type=Path, help="CSV file for the losses")
     parser.add_argument("--init", type=Path, help="folder with initial weights")
     parser.add_argument("--tokenizer", type=Path, default=CRATE / "checkpoint")
     parser.add_argument("--seed", type=int, default=1)
@@ -44,6 +54,7 @@ def arguments():
     parser.add_argument("--material", type=float, default=1.0, help="factor for the number of problems")
     parser.add_argument("--threads", type=int, default=0, help="0: one per processor")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--f32", action="store_true", help="no bf16 autocast")
     parser.add_argument("--compile", action="store_true", help="compile the model")
     parser.add_argument("--save-every", type=float, default=10.0, help="minutes between saves")
     return parser.parse_args()
@@ -52,6 +63,7 @@ def arguments():
 def material(tokenizer, options):
     groups = []
     for task, (share, count) in MIX.items():
+        share = options.mix.get(task, share)
         drawn = problems(task, options.seed, max(1, int(count * options.material)))
         groups.append((share, examples(tokenizer, drawn), False))
         if task == "drills":
@@ -87,66 +99,120 @@ def optimizers(net, options):
     return [(Muon(matrices, options.muon_lr), options.muon_lr), (adam, options.adam_lr)]
 
 
+class Run:
+    """A model in training: its weights, their average, the optimizers and the progress."""
+
+    def __init__(self, options, net):
+        self.options = options
+        self.net = net
+        self.forward = torch.compile(net, dynamic=False) if options.compile else net
+        self.chosen = optimizers(net, options)
+        self.average = {name: p.detach().clone() for name, p in net.named_parameters()}
+        self.step = 0
+        self.seconds = 0.0
+        if options.state and options.state.exists():
+            self.resume(torch.load(options.state, map_location=options.device))
+
+    def done(self):
+        """The fraction of the training that is done."""
+        if self.options.steps:
+            return self.step / self.options.steps
+        return self.seconds / (60 * self.options.minutes)
+
+    def advance(self, batches):
+        """One step. Returns its loss."""
+        share = rate(self.step, self.done())
+        for optimizer, full in self.chosen:
+            for group in optimizer.param_groups:
+                group["lr"] = full * share
+        loss = train_step(self.forward, batches, self.options)
+        for optimizer, _ in self.chosen:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        keep = min(self.options.ema, (1 + self.step) / (10 + self.step))
+        with torch.no_grad():
+            for name, parameter in self.net.named_parameters():
+                self.average[name].lerp_(parameter, 1 - keep)
+        return loss
+
+    def resume(self, state):
+        self.net.load_state_dict(state["weights"])
+        self.average = state["average"]
+        for (optimizer, _), saved in zip(self.chosen, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.step, self.seconds = state["step"], state["seconds"]
+
+    def save(self):
+        """Writes the checkpoint folder, and the state from which the training can resume."""
+        llada.save(self.average, self.options.out, CRATE / "checkpoint", self.options.tokenizer)
+        if self.options.state:
+            state = {
+                "weights": self.net.state_dict(),
+                "average": self.average,
+                "optimizers": [optimizer.state_dict() for optimizer, _ in self.chosen],
+                "step": self.step,
+                "seconds": self.seconds,
+            }
+            partial = self.options.state.with_suffix(".partial")
+            torch.save(state, partial)
+            partial.replace(self.options.state)
+
+
 def main():
     options = arguments()
     if options.threads:
         torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    shipped = CRATE / "checkpoint"
     tokenizer = Tokenizer.from_file(str(options.tokenizer / "tokenizer.json"))
-    rows = Rows(material(tokenizer, options), options.seed)
-    batches = Batches(rows, options.tokens)
     if options.init:
         net = llada.load(options.init)
     else:
-        net = llada.Llada(json.loads((shipped / "config.json").read_text()))
-    net.to(options.device)
-    forward = torch.compile(net, dynamic=False) if options.compile else net
-    chosen = optimizers(net, options)
-    average = {name: p.detach().clone() for name, p in net.named_parameters()}
-
-    def write():
-        llada.save(average, options.out, shipped, options.tokenizer)
-
-    start = last_save = time.monotonic()
-    step, recent = 0, []
-    while (done := (time.monotonic() - start) / (60 * options.minutes)) < 1.0:
+        net = llada.Llada(json.loads((CRATE / "checkpoint" / "config.json").read_text()))
+    run = Run(options, net.to(options.device))
+    # A resumed run draws other rows than the first part did.
+    rows = Rows(material(tokenizer, options), options.seed + run.step)
+    batches = Batches(rows, options.tokens)
+    last = last_save = time.monotonic()
+    recent = []
+    while run.done() < 1.0:
         # After the wording is learnt, the arithmetic gets more weight.
-        rows.result_factor = 1.0 if done < 0.25 else RESULT_FACTOR
-        share = rate(step, done)
-        for optimizer, full in chosen:
-            for group in optimizer.param_groups:
-                group["lr"] = full * share
-        loss = train_step(forward, batches, options.device)
-        for optimizer, _ in chosen:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        step += 1
-        keep = min(options.ema, (1 + step) / (10 + step))
-        with torch.no_grad():
-            for name, parameter in net.named_parameters():
-                average[name].lerp_(parameter, 1 - keep)
-        recent.append(loss)
-        if step % 20 == 0 or step == 1:
-            minutes = (time.monotonic() - start) / 60
-            mean = sum(recent) / len(recent)
-            print(f"{minutes:6.1f} min  step {step:6d}  loss {mean:.4f}  rate {share:.3f}", flush=True)
+        rows.result_factor = 1.0 if run.done() < 0.25 and not options.init else RESULT_FACTOR
+        recent.append(run.advance(batches))
+        now = time.monotonic()
+        run.seconds, last = run.seconds + now - last, now
+        if run.step % 20 == 0 or run.step == 1:
+            report(run, sum(recent) / len(recent))
             recent = []
-        if time.monotonic() - last_save > 60 * options.save_every:
-            write()
-            last_save = time.monotonic()
-    write()
-    print(f"{step} steps, written to {options.out}")
+        if now - last_save > 60 * options.save_every:
+            run.save()
+            last_save = now
+    run.save()
+    print(f"{run.step} steps, written to {options.out}")
 
 
-def train_step(forward, batches, device):
+def report(run, loss):
+    """Prints the mean loss of the last steps, and appends it to the curve."""
+    share = rate(run.step, run.done())
+    minutes = run.seconds / 60
+    print(f"{minutes:6.1f} min  step {run.step:6d}  loss {loss:.4f}  rate {share:.3f}", flush=True)
+    if run.options.curve:
+        new = not run.options.curve.exists()
+        with run.options.curve.open("a") as file:
+            file.write("minutes,step,loss\n" * new + f"{minutes:.2f},{run.step},{loss:.4f}\n")
+
+
+def train_step(forward, batches, options):
     """Computes the gradients of one batch. Returns the weighted mean loss of its masked positions."""
     length, rows = batches.next()
-    tokens, seen, targets, weights = tensors(length, rows, device)
-    with torch.autocast(torch.device(device).type, torch.bfloat16):
-        logits = forward(tokens, seen)
-    losses = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none")
-    weights = weights.flatten()
+    tokens, seen, targets, weights = tensors(length, rows, options.device)
+    # A compiled model has fixed shapes, so that it gives the logits of all positions.
+    scored = torch.ones_like(seen) if options.compile else weights > 0
+    kind = torch.device(options.device).type
+    with torch.autocast(kind, torch.bfloat16, enabled=not options.f32):
+        logits = forward(tokens, seen, None if options.compile else scored)
+    targets, weights = targets[scored], weights[scored]
+    losses = F.cross_entropy(logits.float().flatten(0, -2), targets, reduction="none")
     total = (losses * weights).sum() / weights.sum()
     total.backward()
     return float(total.detach())

@@ -47,6 +47,8 @@ def arguments():
 def material(tokenizer, options):
     groups = []
     for task, (share, count) in MIX.items():
+        if task == "calls":
+            continue
         drawn = problems(task, options.seed, max(1, int(count * options.material)))
         groups.append((share, examples(tokenizer, drawn)))
         if task == "drills":

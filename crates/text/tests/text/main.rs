@@ -4,6 +4,7 @@
 mod chat;
 mod chat_limits;
 mod classes;
+mod demo_template;
 mod detokenize;
 mod encode;
 mod fixtures;
