@@ -177,7 +177,7 @@ fn every_family_decodes_as_a_loop_over_its_forward_does() {
             let expected = Loop::decode(&model, prompt);
             assert_eq!(outcome.tokens, expected, "{}: {prompt:?}", folder.display());
         }
-        seen.insert(info.family);
+        seen.insert(title);
     }
     assert_eq!(seen.len(), model::Family::ALL.len(), "{seen:?}");
 }
@@ -223,8 +223,9 @@ fn every_family_decodes_as_its_official_sampler_does() {
     assert_eq!(families.len(), model::Family::ALL.len(), "{families:?}");
 }
 
-/// The README's name of a family.
-const TITLES: [(&str, &str); 11] = [
+/// The README's name of a family, and of a family with experts where that differs.
+const TITLES: [(&str, &str); 12] = [
+    ("sdar with experts", "SDAR-MoE"),
     ("llada", "LLaDA"),
     ("dream", "Dream"),
     ("llada-moe", "LLaDA-MoE"),
@@ -254,9 +255,11 @@ fn the_readme_lists_every_family_with_its_attention_and_devices() {
     let mut seen = std::collections::BTreeSet::new();
     for folder in checkpoints() {
         let info = load(&folder).info().clone();
-        let (_, title) = TITLES
-            .iter()
-            .find(|(name, _)| *name == info.family)
+        let with_experts = format!("{} with experts", info.family);
+        let title = |name: &str| TITLES.iter().find(|(known, _)| *known == name);
+        let with_experts = info.experts.and_then(|_| title(&with_experts));
+        let (_, title) = with_experts
+            .or_else(|| title(info.family))
             .expect("a title");
         let row = rows.iter().find(|row| row[0] == *title).expect("a row");
         let attention = match info.attention {

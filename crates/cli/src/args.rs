@@ -81,8 +81,8 @@ pub struct ModelArgs {
         value_delimiter = ','
     )]
     pub config: Vec<PathBuf>,
-    /// A Hugging Face folder, a GGUF file with its tokenizer in the same folder, an id on the Hub
-    /// (`org/name` or `org/name@revision`), or an embedded model: `demo` or `demo-wedlm`.
+    /// A Hugging Face folder, a GGUF file, an id on the Hub (`org/name`, `org/name@revision`, or
+    /// `org/name:FILE` for a GGUF file), or an embedded model: `demo` or `demo-wedlm`.
     #[arg(long, global = true, env = "ASYNCLANE_MODEL")]
     pub model: Option<String>,
     /// Default decoder: a preset and `key=value` settings, separated by commas.
@@ -92,6 +92,10 @@ pub struct ModelArgs {
     /// embedded one.
     #[arg(long, global = true, value_name = "FILE", env = "ASYNCLANE_FILTER")]
     pub filter: Option<String>,
+    /// Whether the weights were trained to rewrite committed tokens, as LLaDA2.1's were: auto (by the
+    /// model's name), on or off.
+    #[arg(long, global = true, env = "ASYNCLANE_EDITS")]
+    pub edits: Option<String>,
     /// Data type of the weight matrices: f32, bf16 or int8.
     #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]
     pub dtype: Option<String>,

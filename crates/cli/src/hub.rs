@@ -18,6 +18,9 @@ const MAIN: &str = "main";
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+const GGUF: &str = ".gguf";
+/// In the names of the files of a model that is split: `-00001-of-00003.gguf`.
+const PART: &str = "-of-0";
 /// Optional files, read beside configuration and weights.
 const OTHERS: [&str; 7] = [
     "generation_config.json",
@@ -29,22 +32,79 @@ const OTHERS: [&str; 7] = [
     "merges.txt",
 ];
 
-/// `org/name` or `org/name@revision`.
+/// `org/name` or `org/name@revision`, and perhaps `:FILE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Id<'a> {
     name: &'a str,
     revision: &'a str,
+    /// A GGUF file, or a part of its name such as `Q4_K_M`.
+    file: Option<&'a str>,
 }
 
 impl<'a> Id<'a> {
     /// Parses `text`; `None` if it does not have the form of an id.
     fn parse(text: &'a str) -> Option<Self> {
+        let (text, file) = match text.split_once(':') {
+            Some((text, file)) => (text, Some(file)),
+            None => (text, None),
+        };
         let (name, revision) = text.split_once('@').unwrap_or((text, MAIN));
         let (organisation, model) = name.split_once('/')?;
         // A branch may contain slashes, but must not lead out of the cache folder.
         let revision_fits = revision.split('/').all(is_word);
-        (is_word(organisation) && is_word(model) && revision_fits)
-            .then_some(Self { name, revision })
+        let fits = is_word(organisation) && is_word(model) && revision_fits;
+        (fits && file.is_none_or(is_word)).then_some(Self {
+            name,
+            revision,
+            file,
+        })
+    }
+
+    /// The GGUF file among `files`: the one of the given name, or the only one that has the given
+    /// part in its name. `None` if no file is given and there are safetensors.
+    ///
+    /// # Errors
+    /// None or several of them; a model split over several files.
+    fn gguf<'b>(&self, files: &[&'b str]) -> Result<Option<&'b str>, String> {
+        let has_safetensors = files.contains(&WEIGHTS) || files.contains(&INDEX);
+        if self.file.is_none() && has_safetensors {
+            return Ok(None);
+        }
+        let all = files.iter().copied().filter(|file| file.ends_with(GGUF));
+        let all: Vec<&str> = all.filter(|file| is_word(file)).collect();
+        let wanted = self.file.unwrap_or_default();
+        if let Some(named) = all.iter().find(|file| **file == wanted) {
+            return Ok(Some(named));
+        }
+        let part = wanted.to_lowercase();
+        let fitting = all
+            .iter()
+            .filter(|file| file.to_lowercase().contains(&part));
+        let fitting: Vec<&str> = fitting.copied().collect();
+        match fitting.as_slice() {
+            [one] if !one.contains(PART) => Ok(Some(one)),
+            [one, ..] if one.contains(PART) => Err(format!(
+                "{one} is a part of a model; give a GGUF file of a whole model"
+            )),
+            [] if self.file.is_none() => {
+                let found = files.iter().find(|file| !file.starts_with('.'));
+                let found = found.map_or("nothing", |name| name);
+                Err(format!(
+                    "expected {WEIGHTS}, {INDEX} or a GGUF file, found {found}"
+                ))
+            }
+            [] if all.is_empty() => Err(format!("no GGUF file {wanted}, nor any other")),
+            [] => Err(format!(
+                "no GGUF file {wanted}; there are {}",
+                all.join(", ")
+            )),
+            several => {
+                let (name, several) = (self.name, several.join(", "));
+                Err(format!(
+                    "give one of its GGUF files as {name}:FILE: {several}"
+                ))
+            }
+        }
     }
 }
 
@@ -54,8 +114,8 @@ fn is_word(part: &str) -> bool {
     !part.is_empty() && part.chars().all(inner) && !part.starts_with(['.', '-']) && part != ".."
 }
 
-/// The folder of a model: `path` itself, or the folder with the Hub's files if nothing exists at
-/// `path` and it is an id. Missing files are downloaded.
+/// The folder or GGUF file of a model: `path` itself, or where the Hub's files are if nothing exists
+/// at `path` and it is an id. Missing files are downloaded.
 ///
 /// # Errors
 /// One line: no network, not found or private, offline and not cached, no safetensors.
@@ -65,13 +125,19 @@ pub fn folder(path: &str) -> Result<Cow<'_, str>> {
         _ => return Ok(Cow::Borrowed(path)),
     };
     let hub = Hub::from_env(|name| std::env::var(name).ok())?;
-    let folder = hub.snapshot(id)?;
-    Ok(Cow::Owned(folder.to_string_lossy().into_owned()))
+    let found = hub.snapshot(id)?;
+    Ok(Cow::Owned(found.to_string_lossy().into_owned()))
 }
 
 /// Whether `path` is a GGUF file; its tokenizer is in the same folder.
 pub fn is_gguf(path: &str) -> bool {
     path.ends_with(".gguf") && Path::new(path).is_file()
+}
+
+/// Whether a model is a release of LLaDA2.1, whose weights rewrite committed tokens. Its
+/// configuration is that of LLaDA2.0: only the path or the id on the Hub tells.
+pub fn is_editing_release(path: &str, family: &str) -> bool {
+    family == "llada2" && path.to_lowercase().contains("llada2.1")
 }
 
 /// The default model name in requests: an id without its revision, the last part of a folder's path,
@@ -121,14 +187,14 @@ impl Hub {
         })
     }
 
-    /// The folder with the files of `id`.
+    /// The folder with the files of `id`, or its GGUF file.
     fn snapshot(&self, id: Id<'_>) -> Result<PathBuf> {
         if !self.offline {
             return self.download(id);
         }
         self.cached(id).map_err(|missing| {
             let message = format!(
-                "{}: no such folder, and HF_HUB_OFFLINE is set: {missing} not found in {}",
+                "{}: no such folder, and HF_HUB_OFFLINE is set: {missing} in {}",
                 id.name,
                 self.cache.path().display()
             );
@@ -136,27 +202,39 @@ impl Hub {
         })
     }
 
-    /// The cached folder of `id`, or the name of a missing file.
+    /// The cached folder or GGUF file of `id`, or the name of a missing file.
     fn cached(&self, id: Id<'_>) -> Result<PathBuf, String> {
         let repository = self.cache.repo(repository(id));
-        let known = repository.get(CONFIG);
-        // A commit has its own snapshot and no reference.
-        let folder = known
-            .and_then(|file| Some(file.parent()?.to_owned()))
-            .unwrap_or_else(|| repository.pointer_path(id.revision));
+        // The folder itself, by the reference. A commit has its own snapshot and no reference.
+        let known = repository.get("");
+        let folder = known.unwrap_or_else(|| repository.pointer_path(id.revision));
+        let names = std::fs::read_dir(&folder).into_iter().flatten();
+        let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let names: Vec<String> = names.collect();
+        if names.is_empty() {
+            return Err(format!("revision {} not found", id.revision));
+        }
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let has_gguf = names.iter().any(|name| name.ends_with(GGUF));
+        if (id.file.is_some() || has_gguf)
+            && let Some(file) = id.gguf(&names)?
+        {
+            return Ok(folder.join(file));
+        }
+        let lacks = |name: &str| Err(format!("{name} not found"));
         let missing = |name: &&str| !folder.join(name).is_file();
         if missing(&CONFIG) {
-            return Err(format!("revision {}", id.revision));
+            return lacks(CONFIG);
         }
         if !missing(&WEIGHTS) {
             return Ok(folder);
         }
         if missing(&INDEX) {
-            return Err(WEIGHTS.to_owned());
+            return lacks(WEIGHTS);
         }
         let shards = shards_of(&folder);
         match shards.iter().map(String::as_str).find(missing) {
-            Some(shard) => Err(shard.to_owned()),
+            Some(shard) => lacks(shard),
             None => Ok(folder),
         }
     }
@@ -202,29 +280,26 @@ impl Hub {
             Ok(())
         };
         let listed = |name: &&&str| files.contains(*name);
-        if files.contains(&CONFIG) {
+        let refused = |what| exit::failure(exit::CHECKPOINT, format!("{}: {what}", id.name));
+        if id.file.is_none() && files.contains(&CONFIG) {
             get(CONFIG)?;
             let files = Files::folder(&folder);
             Checkpoint::check_architecture(&files).map_err(exit::refused)?;
         }
-        let weights = [WEIGHTS, INDEX].into_iter().find(|of| files.contains(of));
-        let Some(weights) = weights else {
-            let found = files.iter().find(|file| !file.starts_with('.'));
-            let found = found.map_or("nothing", |name| name);
-            let message = format!("{}: expected {WEIGHTS} or {INDEX}, found {found}", id.name);
-            return Err(exit::failure(exit::CHECKPOINT, message));
-        };
-        [CONFIG]
-            .iter()
-            .chain(OTHERS.iter().filter(listed))
-            .try_for_each(|name| get(name))?;
-        get(weights)?;
-        if weights == INDEX {
-            let shards = shards_of(&folder);
-            shards.iter().try_for_each(|shard| get(shard))?;
+        let gguf = id.gguf(&files).map_err(refused)?;
+        let others = OTHERS.iter().filter(listed);
+        others.copied().try_for_each(get)?;
+        match gguf {
+            Some(file) => get(file)?,
+            None if files.contains(&WEIGHTS) => [CONFIG, WEIGHTS].into_iter().try_for_each(get)?,
+            None => {
+                [CONFIG, INDEX].into_iter().try_for_each(get)?;
+                let shards = shards_of(&folder);
+                shards.iter().try_for_each(|shard| get(shard))?;
+            }
         }
         self.cache.repo(repository(id)).create_ref(&info.sha)?;
-        Ok(folder)
+        Ok(gguf.map_or(folder.clone(), |file| folder.join(file)))
     }
 
     /// An error with one line and its exit code.

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use engine::decoding::presets_for;
 use model::{Checkpoint, DeviceModel, ExpertInfo, ModelInfo, TileSupport, WeightDtype};
 use safetensors::tensor::{Dtype, TensorView};
 use step::{Attention, Readout};
@@ -122,14 +121,15 @@ fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
 
 /// The presets that the model supports; the default one is marked.
 fn presets(config: &Config, info: &ModelInfo) -> Result<String> {
-    let suited = config.decoding(info.attention, info.readout)?.to_string();
+    let weights = config.weights(info)?;
+    let suited = config.decoding(weights)?.to_string();
     let default = suited.split(',').next();
-    let names = presets_for(info.attention, info.readout).map(|preset| {
-        match default == Some(preset.name) {
+    let names = weights
+        .presets()
+        .map(|preset| match default == Some(preset.name) {
             true => format!("{} (default)", preset.name),
             false => preset.name.to_owned(),
-        }
-    });
+        });
     Ok(names.collect::<Vec<_>>().join(", "))
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use decode::{Filter, Weights};
+use engine::decoding::WeightKind;
 use engine::{ByPriority, Capabilities, EngineConfig, did_you_mean};
 use model::{
     Candle, Checkpoint, Cpu, DeviceMemory, Files, FilterWeights, Host, LoadError, Model,
@@ -37,6 +38,8 @@ pub struct Loaded {
     pub tokenizer: Arc<Tokenizer>,
     /// What the engine and the server must know of the model.
     pub info: ModelInfo,
+    /// How its weights were trained.
+    pub weights: WeightKind,
     /// The network of `learned_filter`.
     pub filter: Option<Arc<Filter>>,
     /// Every id that ends a turn.
@@ -117,6 +120,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let mut surveyed = checkpoint(path)?;
     let survey = surveyed.survey(config.dtype()?).map_err(exit::refused)?;
     kv::check_length(config, &survey.info)?;
+    let weights = config.weights(&survey.info)?;
     let placed = match device::chosen(config, &mut surveyed)? {
         Some(gpu) => device::on_device(&gpu, surveyed, config)?,
         None => {
@@ -149,6 +153,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
         executor: placed.executor,
         tokenizer,
         info,
+        weights,
         filter,
         name,
         is_demo,
@@ -304,7 +309,7 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
         wait_order: Arc::new(ByPriority),
         capabilities: Capabilities {
             filter: loaded.filter.clone(),
-            ..Capabilities::default()
+            edits: loaded.weights.edits,
         },
     }
 }

@@ -267,6 +267,7 @@ impl Decoder {
         self.remember_guesses(branches);
         let born = effects.len();
         let computed = match self.guard {
+            Some(_) if self.schedule.forwards_commits() => Some(self.state.canvas.end()),
             Some(_) => self.lanes().map(|lane| lane.lookahead.end).max(),
             None => None,
         };

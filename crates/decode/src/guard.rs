@@ -33,8 +33,8 @@ pub(crate) struct Guard {
 pub(crate) struct Walk<'a> {
     pub(crate) canvas: &'a mut Canvas,
     pub(crate) step: u32,
-    /// End of the offsets that the step's forward computed; a token further right would have no
-    /// K/V.
+    /// End of the offsets at which a token may be committed. Most schedules forward no token to the
+    /// right of what the step computed, so that it would have no K/V.
     pub(crate) end: Offset,
     pub(crate) effects: &'a mut Vec<Effect>,
 }

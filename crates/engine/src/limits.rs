@@ -4,7 +4,7 @@ use decode::{Capability, CommitHost, Fault, Feature};
 use step::{Attention, Readout};
 
 use crate::cache::Footprint;
-use crate::decoding::{Decoding, default_preset, is_autoregressive};
+use crate::decoding::{Decoding, WeightKind};
 use crate::pages::Grid;
 use crate::request::{Penalties, Refusal, Request};
 
@@ -70,6 +70,15 @@ impl Limits {
         }
     }
 
+    /// How the model's weights were trained.
+    pub fn kind(&self) -> WeightKind {
+        WeightKind {
+            attention: self.attention,
+            readout: self.readout,
+            edits: self.edits,
+        }
+    }
+
     /// Whether the model has a capability that some commit rules require.
     pub fn has(&self, capability: Capability) -> bool {
         match capability {
@@ -105,7 +114,7 @@ impl Limits {
             return refuse("commit", message);
         }
         if !cache.info().attention.contains(&kind) {
-            let (name, instead) = (cache.name(), default_preset(self.attention, self.readout));
+            let (name, instead) = (cache.name(), self.kind().default_preset());
             let message =
                 format!("{name} does not go with this model's {weights}: use preset {instead}");
             return refuse("cache", message);
@@ -115,9 +124,17 @@ impl Limits {
             let message = format!("{name} does not go with this model's {weights}");
             return refuse("schedule", message);
         }
-        if is_autoregressive(self.attention, self.readout) && decoding.window() != Some(1) {
-            let message = "must be 1: this model predicts the next token only".to_owned();
-            return refuse("window", message);
+        if self.kind().is_autoregressive() && decoding.window() != Some(1) {
+            let next = "this model predicts the next token only";
+            return match decoding.window() {
+                Some(_) => refuse("window", format!("must be 1: {next}")),
+                None => {
+                    let name = schedule.name();
+                    let instead = self.kind().default_preset();
+                    let message = format!("{name} does not apply, {next}: use preset {instead}");
+                    refuse("schedule", message)
+                }
+            };
         }
         let needs = (requires.needs)(commit.settings());
         if let Some(needs) = needs.filter(|needs| !self.has(*needs)) {

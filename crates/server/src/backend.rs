@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::Handle;
-use engine::decoding::{Decoding, DecodingSpec};
+use engine::decoding::{Decoding, DecodingSpec, WeightKind};
 use step::TokenId;
 use text::{ChatTemplate, ReasoningFormat, Tokenizer, ToolFormat};
 
@@ -89,6 +89,26 @@ impl Backend {
             let template = self.tokenizer.chat_template();
             let source = template.map_or("", ChatTemplate::source);
             ToolFormat::of_template(source)
+        })
+    }
+
+    /// The decoder of a request that names none and has a grammar or penalties: the configured one,
+    /// unless it rewrites tokens.
+    ///
+    /// # Errors
+    /// As [`Self::default_decoding`].
+    pub fn final_decoding(&self, configured: Decoding) -> Result<Decoding, ApiError> {
+        if !configured.edits() {
+            return Ok(configured);
+        }
+        let weights = WeightKind {
+            edits: false,
+            ..self.engine.limits().kind()
+        };
+        let spec = DecodingSpec::default().suited_to(weights);
+        spec.resolve().map_err(|error| {
+            tracing::error!(%error, "the model has no decoder without edits");
+            ApiError::internal()
         })
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use decode::AttentionKind;
-use engine::decoding::{PRESET_NAMES, Registry, presets_for};
+use engine::decoding::{PRESET_NAMES, Registry, WeightKind};
 use lab::problems::{Split, Task, generate};
 use serde_json::{Value, json};
 use step::{Attention, Readout};
@@ -231,8 +231,12 @@ fn suits(decoder: &[&str]) -> bool {
     let full = AttentionKind::Full;
     let registry = Registry::builtin();
     let &[schedule, commit, cache] = decoder else {
-        let mut presets = presets_for(Attention::Full, Readout::Own);
-        return presets.any(|preset| [preset.name] == decoder);
+        let weights = WeightKind {
+            attention: Attention::Full,
+            readout: Readout::Own,
+            edits: false,
+        };
+        return weights.presets().any(|preset| [preset.name] == decoder);
     };
     let schedules = registry.schedules().iter();
     let commits = registry.commits().iter();

@@ -138,7 +138,7 @@ fn metadata(config: &Value, pre: &str) -> Vec<(String, Field)> {
 }
 
 /// Writes the checkpoint as one file with a tokenizer that splits as `pre` says.
-fn write(test: &str, pre: &str) -> PathBuf {
+pub(crate) fn write(test: &str, pre: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(CHECKPOINT);
     let config = std::fs::read(source.join("config.json")).unwrap();
     let config: Value = serde_json::from_slice(&config).unwrap();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use asynclane_tests::process::{command, stderr, stdout};
 use serde_json::json;
 
-use crate::folder;
+use crate::{folder, gguf};
 
 const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
 
@@ -86,6 +86,15 @@ fn status(line: &str) -> Vec<u8> {
 
 /// The answer to a request for a file of `tiny/demo` or for its list of files.
 fn tiny(head: &str) -> Vec<u8> {
+    let files = demo::checkpoint::DEMO.files();
+    let others = ["README.md", "pytorch_model.bin", "../config.json"];
+    let others = others.map(|name| (name, &b""[..]));
+    repository(head, &files.chain(others).collect::<Vec<_>>())
+}
+
+/// The answer to a request for one of `files` of `tiny/demo` or for their list. An empty file is
+/// listed only.
+fn repository(head: &str, files: &[(&str, &[u8])]) -> Vec<u8> {
     let path = head.split(' ').nth(1).unwrap();
     let respond = |more: String, body: &[u8]| {
         let length = body.len();
@@ -93,20 +102,16 @@ fn tiny(head: &str) -> Vec<u8> {
         [head.as_bytes(), body].concat()
     };
     if path == "/api/models/tiny/demo/revision/main" {
-        let mut files: Vec<_> = demo::checkpoint::DEMO
-            .files()
-            .map(|(name, _)| name)
-            .collect();
-        files.extend(["README.md", "pytorch_model.bin", "../config.json"]);
         let files: Vec<_> = files
             .iter()
-            .map(|name| json!({"rfilename": name}))
+            .map(|(name, _)| json!({"rfilename": name}))
             .collect();
         let body = json!({"siblings": files, "sha": SHA}).to_string();
         return respond("HTTP/1.1 200 OK\r\n".to_owned(), body.as_bytes());
     }
-    let file = path.strip_prefix(&format!("/tiny/demo/resolve/{SHA}/"));
-    let Some(content) = file.and_then(|file| demo::checkpoint::DEMO.file(file)) else {
+    let asked = path.strip_prefix(&format!("/tiny/demo/resolve/{SHA}/"));
+    let stored = |(name, content): &&(&str, &[u8])| asked == Some(name) && !content.is_empty();
+    let Some((file, content)) = files.iter().find(stored) else {
         return status("404 Not Found");
     };
     let lines = head.lines().map(str::to_ascii_lowercase);
@@ -121,7 +126,7 @@ fn tiny(head: &str) -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 206 Partial Content\r\nETag: \"{}\"\r\nX-Repo-Commit: {SHA}\r\n\
          Content-Range: bytes {from}-{to}/{length}\r\n",
-        file.unwrap().replace('.', "-")
+        file.replace('.', "-")
     );
     respond(head, &content[from..=to])
 }
@@ -320,4 +325,38 @@ fn a_download_takes_what_a_checkpoint_needs_and_stays() {
     ));
     assert_eq!(hub.requests().len(), requests.len() + 1);
     stdout(&inspect("tiny/demo", &home, &[("HF_HUB_OFFLINE", "1")]));
+}
+
+#[test]
+fn a_gguf_file_is_downloaded_by_a_part_of_its_name() {
+    let home = folder("hub-gguf");
+    let file = gguf::write("hub-gguf-source", "gpt-2");
+    let content = std::fs::read(file).expect("the file is written");
+    let hub = Hub::start(move |head| {
+        let files = [("tiny-Q8_0.gguf", &content[..]), ("tiny-Q4_K_M.gguf", b"")];
+        repository(head, &files)
+    });
+    let online = [("HF_ENDPOINT", hub.endpoint.as_str())];
+    let text = stdout(&inspect("tiny/demo:q8_0", &home, &online));
+    assert!(text.contains("family           qwen2"), "{text}");
+    let asked = hub.requests();
+    assert!(asked.iter().all(|head| !head.contains("Q4_K_M")));
+    stdout(&inspect(
+        "tiny/demo:Q8_0",
+        &home,
+        &[("HF_HUB_OFFLINE", "1")],
+    ));
+    let message = refusal(&inspect("tiny/demo", &home, &online), 65);
+    assert!(
+        message.contains("give one of its GGUF files as tiny/demo:FILE"),
+        "{message}"
+    );
+    let message = refusal(
+        &inspect("tiny/demo:Q5", &home, &[("HF_HUB_OFFLINE", "1")]),
+        66,
+    );
+    assert!(
+        message.contains("no GGUF file Q5; there are tiny-Q8_0.gguf in"),
+        "{message}"
+    );
 }

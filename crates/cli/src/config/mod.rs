@@ -13,15 +13,15 @@ mod values;
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use engine::decoding::DecodingSpec;
-use model::{ExpertSharing, WeightDtype};
+use engine::decoding::{DecodingSpec, WeightKind};
+use model::{ExpertSharing, ModelInfo, WeightDtype};
 use server::Formats;
-use step::{Attention, Readout};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{CheckConfigArgs, ModelArgs, ServeArgs};
 use crate::device::{BackendChoice, DeviceChoice};
 use crate::exit;
+use crate::hub;
 
 use layers::Layers;
 use origin::Origins;
@@ -32,8 +32,8 @@ pub use schema::Config;
 use schema::{AUTO, Model};
 pub use values::LogFormat;
 use values::{
-    dtype, expert_sharing, kv_memory, listen_address, log_filter, log_format, reasoning_parser,
-    tool_parser, unknown_fields,
+    dtype, edits, expert_sharing, kv_memory, listen_address, log_filter, log_format,
+    reasoning_parser, tool_parser, unknown_fields,
 };
 
 impl Config {
@@ -71,16 +71,30 @@ impl Config {
         Err(exit::failure(code, lines.join("\n")))
     }
 
-    /// The default decoder of weights with this attention and readout.
+    /// The default decoder of weights of a kind.
     ///
     /// # Errors
     /// A setting that is unknown or out of range.
-    pub fn decoding(&self, attention: Attention, readout: Readout) -> Result<DecodingSpec> {
+    pub fn decoding(&self, weights: WeightKind) -> Result<DecodingSpec> {
         let named = match self.model.decoder.as_str() {
             AUTO => "",
             named => named,
         };
-        Ok(DecodingSpec::parse(named)?.suited_to(attention, readout))
+        Ok(DecodingSpec::parse(named)?.suited_to(weights))
+    }
+
+    /// How weights were trained, from a model's properties and the key `model.edits`.
+    ///
+    /// # Errors
+    /// An unknown value of the key.
+    pub fn weights(&self, info: &ModelInfo) -> Result<WeightKind> {
+        let given = edits(&self.model.edits)
+            .map_err(|problem| exit::failure(exit::CONFIG, format!("model.edits: {problem}")))?;
+        Ok(WeightKind {
+            attention: info.attention,
+            readout: info.readout,
+            edits: given.unwrap_or_else(|| hub::is_editing_release(&self.model.path, info.family)),
+        })
     }
 
     /// The same configuration for another model, without the settings of this one.

@@ -84,6 +84,8 @@ pub struct Model {
     /// Safetensors file with the filter of the commit rule `learned_filter`; empty = the embedded one
     /// of the demo model, none for other models.
     pub filter: String,
+    /// Whether the weights were trained to rewrite committed tokens: `auto`, `on` or `off`.
+    pub edits: String,
     /// How calls of functions are written: `auto`, as the chat template shows them, or `hermes`,
     /// `llama3_json`, `llada2`, `gemma`, `json`.
     pub tool_parser: String,
@@ -173,6 +175,7 @@ impl Default for Model {
             max_model_len: 0,
             decoder: AUTO.to_owned(),
             filter: String::new(),
+            edits: AUTO.to_owned(),
             tool_parser: AUTO.to_owned(),
             reasoning_parser: NONE.to_owned(),
         }

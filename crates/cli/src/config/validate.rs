@@ -1,13 +1,14 @@
 //! Checks of ranges and combinations; types are already checked.
 
+use engine::decoding::WeightKind;
 use step::{Attention, Readout};
 
 use crate::device::{BackendChoice, DeviceChoice};
 
 use super::schema::Config;
 use super::values::{
-    dtype, expert_sharing, kv_memory, log_filter, log_format, reasoning_parser, share, tool_parser,
-    unknown_fields,
+    dtype, edits, expert_sharing, kv_memory, log_filter, log_format, reasoning_parser, share,
+    tool_parser, unknown_fields,
 };
 
 impl Config {
@@ -74,6 +75,7 @@ impl Config {
                 unknown_fields(&self.server.unknown_fields).err(),
             ),
             ("model.decoder", self.wrong_decoder()),
+            ("model.edits", edits(&self.model.edits).err()),
             (
                 "model.tool_parser",
                 tool_parser(&self.model.tool_parser).err(),
@@ -114,8 +116,14 @@ impl Config {
     /// weights are not loaded yet.
     fn wrong_decoder(&self) -> Option<String> {
         let kinds = [Attention::Full, Attention::Causal, Attention::Blocks(32)];
-        let decoders =
-            kinds.map(|kind| Ok::<_, anyhow::Error>(self.decoding(kind, Readout::Own)?.resolve()?));
+        let decoders = kinds.map(|attention| {
+            let weights = WeightKind {
+                attention,
+                readout: Readout::Own,
+                edits: true,
+            };
+            Ok::<_, anyhow::Error>(self.decoding(weights)?.resolve()?)
+        });
         match decoders {
             [Err(error), Err(_), Err(_)] => Some(error.to_string()),
             _ => None,

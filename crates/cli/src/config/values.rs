@@ -127,6 +127,19 @@ pub fn unknown_fields(word: &str) -> Result<bool, String> {
     }
 }
 
+/// Whether weights were trained to rewrite committed tokens; `None` = by the model's name.
+///
+/// # Errors
+/// Another word.
+pub fn edits(word: &str) -> Result<Option<bool>, String> {
+    match word {
+        AUTO => Ok(None),
+        "on" => Ok(Some(true)),
+        "off" => Ok(Some(false)),
+        _ => Err(unknown(&[AUTO, "on", "off"], word)),
+    }
+}
+
 /// How calls are written; `None` = as the chat template shows them.
 ///
 /// # Errors

@@ -68,9 +68,7 @@ fn request(args: &GenerateArgs, config: &Config, loaded: &Loaded, prompt: &str) 
         );
         return Err(exit::failure(exit::USAGE, message));
     }
-    let decoding = config
-        .decoding(loaded.info.attention, loaded.info.readout)?
-        .resolve()?;
+    let decoding = config.decoding(loaded.weights)?.resolve()?;
     Ok(Request {
         sampling: Sampling {
             temperature: args.temperature,

@@ -4,7 +4,13 @@ use super::*;
 
 #[test]
 fn an_id_has_an_organisation_a_name_and_perhaps_a_revision() {
-    let id = |name, revision| Some(Id { name, revision });
+    let id = |name, revision| {
+        Some(Id {
+            name,
+            revision,
+            file: None,
+        })
+    };
     assert_eq!(
         Id::parse("GSAI-ML/LLaDA-8B-Instruct"),
         id("GSAI-ML/LLaDA-8B-Instruct", "main")
@@ -24,10 +30,67 @@ fn an_id_has_an_organisation_a_name_and_perhaps_a_revision() {
         "a/b c",
         "~/x",
         "a/.b",
+        "a/b:",
+        "a/b:../c.gguf",
+        "a/b:c/d.gguf",
+        "C:/models",
         "",
     ] {
         assert_eq!(Id::parse(path), None, "{path}");
     }
+}
+
+#[test]
+fn an_id_may_name_a_gguf_file_or_a_part_of_its_name() {
+    let named = |id, files: &[&'static str]| {
+        let id = Id::parse(id).expect("an id");
+        id.gguf(files).map(|file| file.unwrap_or("safetensors"))
+    };
+    let files = [
+        ".gitattributes",
+        "m-Q4_K_M.gguf",
+        "m-Q8_0.gguf",
+        "README.md",
+    ];
+    assert_eq!(named("a/b:m-Q8_0.gguf", &files), Ok("m-Q8_0.gguf"));
+    assert_eq!(named("a/b@main:q4_k_m", &files), Ok("m-Q4_K_M.gguf"));
+    assert_eq!(named("a/b", &files[..2]), Ok("m-Q4_K_M.gguf"));
+    assert_eq!(named("a/b", &[WEIGHTS, "m.gguf"]), Ok("safetensors"));
+    assert_eq!(named("a/b:m", &[WEIGHTS, "m.gguf"]), Ok("m.gguf"));
+    for (id, files, problem) in [
+        (
+            "a/b",
+            &files[..],
+            "give one of its GGUF files as a/b:FILE: m-Q4_K_M.gguf, m-Q8_0.gguf",
+        ),
+        (
+            "a/b:Q5_0",
+            &files,
+            "no GGUF file Q5_0; there are m-Q4_K_M.gguf, m-Q8_0.gguf",
+        ),
+        ("a/b:Q5_0", &[WEIGHTS], "no GGUF file Q5_0, nor any other"),
+        (
+            "a/b",
+            &[".gitattributes", "pytorch_model.bin"],
+            "expected model.safetensors, model.safetensors.index.json or a GGUF file, found \
+             pytorch_model.bin",
+        ),
+        (
+            "a/b:Q8",
+            &["m-Q8-00001-of-00002.gguf", "m-Q8-00002-of-00002.gguf"],
+            "m-Q8-00001-of-00002.gguf is a part of a model; give a GGUF file of a whole model",
+        ),
+    ] {
+        assert_eq!(named(id, files), Err(problem.to_owned()), "{id}");
+    }
+}
+
+#[test]
+fn llada2_1_is_known_by_its_name() {
+    assert!(is_editing_release("inclusionAI/LLaDA2.1-mini", "llada2"));
+    assert!(is_editing_release("/models/llada2.1-flash/", "llada2"));
+    assert!(!is_editing_release("inclusionAI/LLaDA2.0-mini", "llada2"));
+    assert!(!is_editing_release("/models/LLaDA2.1", "sdar"));
 }
 
 #[test]

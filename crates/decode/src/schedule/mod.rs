@@ -86,6 +86,12 @@ pub trait LaneSchedule: core::fmt::Debug + Send {
         false
     }
 
+    /// Whether every token is forwarded after its commit, also one to the right of the lanes: the exact
+    /// cache does so until a token is left of the frontier.
+    fn forwards_commits(&self) -> bool {
+        false
+    }
+
     /// Stops forking for good; called before [`Self::start`] where the text must follow a grammar.
     fn forbid_forks(&mut self) {}
 }

@@ -44,6 +44,10 @@ impl LaneSchedule for Streaming {
         state.start_root(self.window, effects);
     }
 
+    fn forwards_commits(&self) -> bool {
+        true
+    }
+
     fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
         let Some(lane) = state.tree.generate() else {
             return;

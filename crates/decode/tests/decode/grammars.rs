@@ -4,7 +4,7 @@ use asynclane_decode::{AsyncLaneConfig, Birth, Constraint, DoneReason};
 
 use crate::common::{
     Bench, Slots, advance, asynclane, block_wise, done, draft, finish, generate, masked, place,
-    revoke, shorten, with_schedule,
+    resize, revoke, schedule, shorten, with_schedule,
 };
 
 const SLOTS: Slots = Slots(&[&["a", " b"], &["("], &["7", " 42"], &["7", " 42"], &[")"]]);
@@ -90,6 +90,30 @@ fn a_forced_token_replaces_a_provisional_one_that_differs() {
         advance(1, 3),
     ];
     assert_eq!(bench.step(&[(1, "(", 0.3)]), expected);
+}
+
+#[test]
+fn a_streaming_window_commits_what_is_forced_beyond_its_end() {
+    let slots = Slots(&[&["a", " b"], &["("], &["7"], &[")"], &["7", "a"], &["("]]);
+    let config = with_schedule(schedule("streaming").with("window", 1u32));
+    let mut bench = Bench::under(slots, &config, 8);
+    let expected = [
+        masked(0, "a", 0.3),
+        masked(1, "(", 1.0),
+        masked(2, "7", 1.0),
+        masked(3, ")", 1.0),
+        resize(0, 5),
+        advance(0, 4),
+    ];
+    assert_eq!(bench.step(&[(0, "a", 0.3)]), expected);
+    let expected = [
+        masked(4, "7", 0.4),
+        masked(5, "(", 1.0),
+        resize(0, 7),
+        advance(4, 6),
+        done(DoneReason::Complete),
+    ];
+    assert_eq!(bench.step(&[(4, "7", 0.4)]), expected);
 }
 
 #[test]

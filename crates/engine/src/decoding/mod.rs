@@ -5,13 +5,13 @@ mod registry;
 mod resolve;
 mod spec;
 
-use decode::DecoderConfig;
+use decode::{Capability, DecoderConfig};
 
 pub use crate::cache::CacheConfig;
 pub use decode::{SettingKind, Value};
 pub use presets::{
     DEFAULT as DEFAULT_PRESET, NAMES as PRESET_NAMES, PRESETS, Preset, TUNED as TUNED_PRESETS,
-    default_preset, is_autoregressive, preset, presets_for,
+    WeightKind, preset,
 };
 pub use registry::{Field, FieldKind, Registry, RegistryError};
 pub use spec::{DecodingSpec, SpecError, SpecFault};
@@ -30,6 +30,12 @@ pub struct Decoding {
 }
 
 impl Decoding {
+    /// Whether committed tokens may change, which rules out grammars and penalties.
+    pub fn edits(&self) -> bool {
+        let commit = &self.decoder.commit;
+        (commit.info().requires.needs)(commit.settings()) == Some(Capability::Edits)
+    }
+
     /// Positions of the schedule's window, committed ones included; `None` if it has no window.
     pub fn window(&self) -> Option<u32> {
         let window = self.decoder.schedule.settings().get("window");

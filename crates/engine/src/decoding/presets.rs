@@ -1,5 +1,6 @@
 //! Named decoders: full settings that a request starts from.
 
+use decode::Capability;
 use decode::Value::{self, Flag, Integer, Name, Number};
 use step::{Attention, Readout};
 
@@ -172,6 +173,16 @@ pub const PRESETS: &[Preset] = &[
             ("threshold", Number(0.95)),
         ],
     },
+    Preset {
+        name: "editing",
+        summary: "LLaDA2.1's quality mode: early commits that later forward passes rewrite; weights trained to edit",
+        fields: &editing(0.7, 0.5),
+    },
+    Preset {
+        name: "editing_fast",
+        summary: "LLaDA2.1's speed mode: `editing` with lower thresholds",
+        fields: &editing(0.5, 0.0),
+    },
 ];
 
 type Setting = (&'static str, Value<'static>);
@@ -200,6 +211,17 @@ const fn fast_dllm(cache: &'static str) -> [Setting; 4] {
     ]
 }
 
+/// LLaDA2.1's joint threshold decoding.
+const fn editing(threshold: f64, edit_threshold: f64) -> [Setting; 5] {
+    [
+        ("schedule", Name("block_wise")),
+        ("commit", Name("edit")),
+        ("cache", Name("exact")),
+        ("threshold", Number(threshold)),
+        ("edit_threshold", Number(edit_threshold)),
+    ]
+}
+
 /// WeDLM's decoder at the position penalty of its authors.
 const fn streaming(window: i64, entropy_threshold: f64) -> [Setting; 6] {
     [
@@ -212,37 +234,50 @@ const fn streaming(window: i64, entropy_threshold: f64) -> [Setting; 6] {
     ]
 }
 
-/// The preset of a request that names none, for weights trained with `attention` and read at
-/// `readout`.
-pub fn default_preset(attention: Attention, readout: Readout) -> &'static str {
-    match (attention, readout) {
-        (Attention::Full, _) => DEFAULT,
-        (Attention::Causal, Readout::Own) => "wedlm",
-        (Attention::Causal, Readout::Previous) => "autoregressive",
-        (Attention::Blocks(_), _) => "block_causal",
+/// How weights were trained, as far as it decides which decoders go with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeightKind {
+    /// Which rows a row may attend to.
+    pub attention: Attention,
+    /// Which row predicts a position.
+    pub readout: Readout,
+    /// Whether they rewrite committed tokens (LLaDA2.1, arXiv 2602.08676).
+    pub edits: bool,
+}
+
+impl WeightKind {
+    /// The preset of a request that names none.
+    pub fn default_preset(self) -> &'static str {
+        match (self.attention, self.readout) {
+            (Attention::Full, _) => DEFAULT,
+            (Attention::Causal, Readout::Own) => "wedlm",
+            (Attention::Causal, Readout::Previous) => "autoregressive",
+            (Attention::Blocks(_), _) if self.edits => "editing",
+            (Attention::Blocks(_), _) => "block_causal",
+        }
     }
-}
 
-/// The presets that go with weights trained with `attention` and read at `readout`.
-pub fn presets_for(
-    attention: Attention,
-    readout: Readout,
-) -> impl Iterator<Item = &'static Preset> {
-    PRESETS.iter().filter(move |preset| {
-        let spec = DecodingSpec::parse(preset.name);
-        let decoding = spec.and_then(|spec| spec.suited_to(attention, readout).resolve());
-        let kind = attention.kind();
-        decoding.is_ok_and(|of| {
-            let schedule = of.decoder.schedule.info().attention;
-            let goes = schedule.contains(&kind) && of.cache.info().attention.contains(&kind);
-            goes && (!is_autoregressive(attention, readout) || of.window() == Some(1))
+    /// The presets that go with the weights.
+    pub fn presets(self) -> impl Iterator<Item = &'static Preset> {
+        let kind = self.attention.kind();
+        PRESETS.iter().filter(move |preset| {
+            let spec = DecodingSpec::parse(preset.name);
+            let decoding = spec.and_then(|spec| spec.suited_to(self).resolve());
+            decoding.is_ok_and(|of| {
+                let (commit, schedule) = (&of.decoder.commit, &of.decoder.schedule);
+                let edits = (commit.info().requires.needs)(commit.settings());
+                schedule.info().attention.contains(&kind)
+                    && of.cache.info().attention.contains(&kind)
+                    && (edits != Some(Capability::Edits) || self.edits)
+                    && (!self.is_autoregressive() || of.window() == Some(1))
+            })
         })
-    })
-}
+    }
 
-/// Whether weights predict the next token only: they were not trained on masks.
-pub fn is_autoregressive(attention: Attention, readout: Readout) -> bool {
-    (attention, readout) == (Attention::Causal, Readout::Previous)
+    /// Whether the weights predict the next token only: they were not trained on masks.
+    pub fn is_autoregressive(self) -> bool {
+        (self.attention, self.readout) == (Attention::Causal, Readout::Previous)
+    }
 }
 
 /// The preset called `name`.

@@ -4,7 +4,7 @@ use decode::{AttentionKind, Mismatch, Value};
 use step::{Attention, Readout};
 
 use super::Decoding;
-use super::presets::{self, Preset};
+use super::presets::{self, Preset, WeightKind};
 use super::registry::Registry;
 use super::resolve::Resolver;
 use crate::nearest::did_you_mean;
@@ -165,23 +165,20 @@ impl DecodingSpec {
         merged
     }
 
-    /// These settings over what suits weights trained with `attention` and read at `readout`: their
-    /// preset where none is named, and blocks as long as the model's or, where predictions are read
-    /// a row before (Fast-dLLM v2), its sub-blocks of 8.
+    /// These settings over what suits weights of a kind: their preset where none is named, and blocks
+    /// as long as the model's or, where predictions are read a row before (Fast-dLLM v2), its
+    /// sub-blocks of 8.
     #[must_use]
-    pub fn suited_to(&self, attention: Attention, readout: Readout) -> Self {
+    pub fn suited_to(&self, weights: WeightKind) -> Self {
         let mut base = self.blank();
-        base.attention = Some(attention.kind());
+        base.attention = Some(weights.attention.kind());
         if self.get("preset").is_none() {
-            base.put(
-                "preset",
-                Value::Name(presets::default_preset(attention, readout)),
-            );
+            base.put("preset", Value::Name(weights.default_preset()));
         }
-        if let Attention::Blocks(length) = attention
+        if let Attention::Blocks(length) = weights.attention
             && self.get("block_length").is_none()
         {
-            let length = match readout {
+            let length = match weights.readout {
                 Readout::Own => length,
                 Readout::Previous => length.min(SUB_BLOCK),
             };

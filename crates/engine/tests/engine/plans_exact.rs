@@ -103,6 +103,11 @@ fn autoregressive_weights_take_one_position_at_a_time() {
             "window must be 1: this model predicts the next token only",
         ),
         (
+            "block_causal",
+            "schedule block_wise does not apply, this model predicts the next token only: use preset \
+             autoregressive",
+        ),
+        (
             "balanced",
             "cache fused does not go with this model's causal attention: use preset autoregressive",
         ),

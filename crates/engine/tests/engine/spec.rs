@@ -3,7 +3,7 @@
 use asynclane_engine::Engine;
 use asynclane_engine::cache::{CACHES, CacheConfig};
 use asynclane_engine::decoding::{
-    DEFAULT_PRESET, DecodingSpec, FieldKind, PRESET_NAMES, PRESETS, Registry, Value,
+    DEFAULT_PRESET, DecodingSpec, FieldKind, PRESET_NAMES, PRESETS, Registry, Value, WeightKind,
 };
 use decode::{
     AsyncLaneConfig, Boundary, COMMITS, CommitConfig, CommitInfo, DecoderConfig, NumericPeriod,
@@ -236,7 +236,13 @@ const WEIGHTS: [(Attention, Readout); 4] = [
 /// Resolves `settings` for these weights and asks an engine with every capability to admit them.
 fn admitted(settings: &str, (attention, readout): (Attention, Readout)) -> String {
     let spec = DecodingSpec::parse(settings).expect(settings);
-    let decoding = spec.suited_to(attention, readout).resolve();
+    let decoding = spec
+        .suited_to(WeightKind {
+            attention,
+            readout,
+            edits: false,
+        })
+        .resolve();
     let decoding = decoding.unwrap_or_else(|error| panic!("{settings}: {error}"));
     let model = SimConfig {
         attention,
@@ -249,6 +255,30 @@ fn admitted(settings: &str, (attention, readout): (Attention, Readout)) -> Strin
     let admitted = limits.admit_decoder(&decoding);
     admitted.unwrap_or_else(|refusal| panic!("{settings} as {label}: {refusal}"));
     label
+}
+
+#[test]
+fn weights_that_edit_are_decoded_so_unless_a_request_says_otherwise() {
+    let weights = |edits| WeightKind {
+        attention: Attention::Blocks(32),
+        readout: Readout::Own,
+        edits,
+    };
+    let label = |named: &str, edits| {
+        let spec = DecodingSpec::parse(named).expect(named);
+        spec.suited_to(weights(edits)).resolve().expect(named).label
+    };
+    assert_eq!(label("", true), "block_wise+edit+exact");
+    assert_eq!(label("", false), "block_wise+threshold+exact");
+    assert_eq!(label("block_causal", true), "block_wise+threshold+exact");
+    let names = |edits| {
+        weights(edits)
+            .presets()
+            .map(|preset| preset.name)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(false), ["block_causal"]);
+    assert_eq!(names(true), ["block_causal", "editing", "editing_fast"]);
 }
 
 /// What the caller leaves open goes with what the caller names, and with the weights.

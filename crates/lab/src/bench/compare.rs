@@ -1,6 +1,6 @@
 //! Runs all rows over all problem sets, in rounds.
 
-use crate::grade::grade;
+use crate::grade::{Grade, grade};
 use crate::problems::{self, Problem, Split, Task};
 use anyhow::Result;
 
@@ -96,15 +96,22 @@ fn turn(
         let seed = args.seed.wrapping_add(round as u64);
         (tallies[which], answers[which]) = fleet.answer(row, &asks, seed)?;
     }
+    let mut first = Vec::new();
     for ((tally, texts), row) in tallies.iter_mut().zip(&answers).zip(rows) {
         let same = texts
             .iter()
             .zip(&answers[0])
             .filter(|(ours, first)| ours == first);
         tally.agreed = same.count() as u64;
-        for (problem, answer) in part.iter().zip(texts) {
-            tally.grade(grade(problem, &fleet.tokenizer(row).decode(answer, true)));
+        let tokenizer = fleet.tokenizer(row);
+        let grades = part.iter().zip(texts);
+        let grades =
+            grades.map(|(problem, answer)| grade(problem, &tokenizer.decode(answer, true)));
+        let grades: Vec<Grade> = grades.collect();
+        if first.is_empty() {
+            first.clone_from(&grades);
         }
+        tally.grade(&grades, &first);
     }
     Ok(tallies)
 }

@@ -7,6 +7,7 @@ mod fleet;
 mod infill;
 mod latency;
 mod overall;
+mod paired;
 mod plot;
 pub mod report;
 mod row;

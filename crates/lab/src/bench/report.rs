@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::latency::{Latency, Times};
 use super::overall::{self, Derived, Overall};
+use super::paired::Paired;
 use super::row::BenchRow;
 use super::tally::Tally;
 use cli::exit;
@@ -114,6 +115,9 @@ pub struct Entry {
     pub end: f64,
     /// Answers that are right in the whole text, in percent.
     pub strict: f64,
+    /// The whole texts beside the first decoder's; older results lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paired: Option<Paired>,
     /// Answers identical to the first decoder's, in percent; older results lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement: Option<f64>,
@@ -166,7 +170,9 @@ enum Saved {
 impl Entry {
     /// Sums counts over `rounds` and takes medians of speed; `baseline` has the same rounds.
     pub fn new(row: &BenchRow, rounds: &[Tally], baseline: &[Tally]) -> Self {
-        let sum = |of: fn(&Tally) -> u64| rounds.iter().map(of).sum::<u64>() as f64;
+        let total = |of: fn(&Tally) -> u64| rounds.iter().map(of).sum::<u64>();
+        let sum = |of| total(of) as f64;
+        let discordant = (total(|t| t.won), total(|t| t.lost));
         let (problems, tokens) = (sum(|t| t.problems).max(1.0), sum(|t| t.tokens));
         let percent = |count: f64| round(100.0 * count / problems, 1);
         let ratios = rounds
@@ -184,6 +190,7 @@ impl Entry {
             label: row.decoder.decoding.label.clone(),
             end: percent(sum(|t| t.end)),
             strict: percent(sum(|t| t.strict)),
+            paired: Paired::new(discordant.0, discordant.1, total(|t| t.problems)),
             agreement: Some(percent(sum(|t| t.agreed))),
             nfe_per_token: round(sum(|t| t.forwards) / tokens.max(1.0), 3),
             positions_per_token: round(sum(|t| t.positions) / tokens.max(1.0), 1),

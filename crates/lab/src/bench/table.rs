@@ -4,7 +4,11 @@ use std::fmt::Write;
 
 use super::latency::Percentiles;
 use super::overall::{self, Overall};
-use super::report::{Report, TaskReport};
+use super::report::{Entry, Report, TaskReport};
+
+/// Rows that a machine computes while it reads the weights once: a CPU, a GPU with 16 sequences in
+/// flight of which each has its share, a GPU with one (an H200 in bf16: 790 TFLOP/s over 4.3 TB/s).
+const RIDGES: [u32; 3] = [4, 11, 184];
 
 /// One table per task; with several tasks also one over all, the fastest first, and the presets
 /// derived from it.
@@ -28,6 +32,10 @@ pub fn text(report: &Report) -> String {
         );
         rows(&mut out, task, (width, !setup.ungraded));
         out.push('\n');
+        if !setup.ungraded && task.decoders.iter().any(|entry| entry.paired.is_some()) {
+            paired(&mut out, task, width);
+            out.push('\n');
+        }
         if task.decoders.iter().any(|entry| entry.latency.is_some()) {
             waits(&mut out, task, width);
             out.push('\n');
@@ -72,6 +80,53 @@ fn rows(out: &mut String, task: &TaskReport, (width, graded): (usize, bool)) {
             percent(entry.agreement),
         );
     }
+}
+
+/// The whole texts of each decoder beside the first one's, and the work per output token.
+fn paired(out: &mut String, task: &TaskReport, width: usize) {
+    let costs = RIDGES.map(|ridge| format!("cost at {ridge}"));
+    let _ = writeln!(
+        out,
+        "{:<width$} {:>5} {:>5} {:>16} {:>7} {:>12} {:>12} {:>12}",
+        "strict, beside the first",
+        "won",
+        "lost",
+        "95 % interval",
+        "p",
+        costs[0],
+        costs[1],
+        costs[2]
+    );
+    for entry in &task.decoders {
+        let Some(paired) = entry.paired else { continue };
+        let [low, high] = paired.interval;
+        let cost = RIDGES.map(|ridge| format!("{:.3}", cost(entry, ridge)));
+        let _ = writeln!(
+            out,
+            "{:<width$} {:>5} {:>5} {:>16} {:>7.4} {:>12} {:>12} {:>12}",
+            entry.name,
+            paired.won,
+            paired.lost,
+            format!("{low:+.1} .. {high:+.1}"),
+            paired.p,
+            cost[0],
+            cost[1],
+            cost[2],
+        );
+    }
+    let _ = writeln!(
+        out,
+        "cost at R: time per output token of one sequence, in readings of the weights, on a machine that \
+         computes R rows in the time of a reading"
+    );
+}
+
+/// The time of an output token in readings of the weights, at the mean number of rows of a forward
+/// pass: a pass takes as long as one reading up to `ridge` rows, and in proportion to them above.
+fn cost(entry: &Entry, ridge: u32) -> f64 {
+    entry
+        .nfe_per_token
+        .max(entry.positions_per_token / f64::from(ridge))
 }
 
 /// Latencies, the speed of the scheduler, resident memory.

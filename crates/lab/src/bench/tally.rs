@@ -18,6 +18,10 @@ pub struct Tally {
     pub strict: u64,
     /// Answers identical to those of the comparison's first row.
     pub agreed: u64,
+    /// Answers that are right in the whole text where the first row's is not.
+    pub won: u64,
+    /// The reverse.
+    pub lost: u64,
     /// Output tokens up to the first stop token.
     pub tokens: u64,
     /// Forward passes, summed over sequences.
@@ -49,10 +53,14 @@ impl Tally {
         self.positions += stats.positions;
     }
 
-    /// Adds an answer's grade.
-    pub fn grade(&mut self, grade: Grade) {
-        self.end += u64::from(grade.end);
-        self.strict += u64::from(grade.strict);
+    /// Adds the grades of answers, beside those of the first row to the same problems.
+    pub fn grade(&mut self, grades: &[Grade], first: &[Grade]) {
+        for (grade, first) in grades.iter().zip(first) {
+            self.end += u64::from(grade.end);
+            self.strict += u64::from(grade.strict);
+            self.won += u64::from(grade.strict && !first.strict);
+            self.lost += u64::from(!grade.strict && first.strict);
+        }
     }
 }
 

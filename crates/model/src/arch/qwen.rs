@@ -27,9 +27,9 @@ pub(super) const WEDLM: Family = Family {
 /// Block-causal attention.
 pub(super) const SDAR: Family = Family {
     name: "sdar",
-    about: "SDAR-1.7B, -4B, -8B and their Chat models, TraDo-4B, -8B",
-    architectures: &["SDARForCausalLM"],
-    model_types: &["sdar"],
+    about: "SDAR-1.7B, -4B, -8B, -30B-A3B and their Chat models, TraDo-4B, -8B",
+    architectures: &["SDARForCausalLM", "SDARMoeForCausalLM"],
+    model_types: &["sdar", "sdar_moe"],
     read: config::sdar,
     names: &NAMES,
 };

@@ -1,11 +1,11 @@
 //! The configurations of autoregressive models, from which diffusion models were adapted.
 
 use crate::LoadError;
-use crate::config::moe::{experts, info, mlp_width};
+use crate::config::moe::set_qwen3_experts;
 use crate::config::qwen::dense;
 use crate::config::transformer::{Defaults, transformer};
-use crate::config::{ExpertSpec, Keys, RouterScore, RouterSpec, Spec};
-use serde_json::{Value, json};
+use crate::config::{Keys, Spec};
+use serde_json::json;
 use step::{Attention, Readout};
 
 /// `<|endoftext|>` of the Qwen tokenizers.
@@ -60,42 +60,11 @@ pub(crate) fn llama(config: &Keys) -> Result<Spec, LoadError> {
     Ok(autoregressive(spec))
 }
 
-/// Qwen3-MoE: experts in every layer of a given stride, except in listed ones.
+/// Qwen3-MoE.
 pub(crate) fn qwen3_moe(config: &Keys) -> Result<Spec, LoadError> {
     let mut spec = transformer(config, &qwen3_defaults("qwen3-moe"))?;
     spec.set_attention_bias(config)?;
     spec.head_norms = true;
-    let (count, chosen) = experts(config)?;
-    let width = config.count("moe_intermediate_size")?;
-    let layers = expert_layers(config, spec.info.layers)?;
-    spec.info.experts = Some(info(&spec.info, (count, chosen), (&layers, width)));
-    spec.info.mlp_width = mlp_width(config, "intermediate_size", (&layers, width))?;
-    spec.experts = Some(ExpertSpec {
-        count,
-        width,
-        shared: None,
-        layers,
-        router: RouterSpec {
-            chosen,
-            score: RouterScore::Softmax {
-                normalised: config.flag("norm_topk_prob", false)?,
-            },
-            bias: false,
-            block: None,
-        },
-    });
+    set_qwen3_experts(&mut spec, config)?;
     Ok(autoregressive(spec))
-}
-
-/// Which layers have experts.
-fn expert_layers(config: &Keys, layers: usize) -> Result<Vec<bool>, LoadError> {
-    let stride = config.optional_count("decoder_sparse_step")?.unwrap_or(1);
-    let dense = match config.get("mlp_only_layers") {
-        None => &[][..],
-        Some(Value::Array(list)) => list,
-        Some(_) => return Err(config.refuse("mlp_only_layers", "a list of layers")),
-    };
-    let is_dense = |layer: usize| dense.iter().any(|of| of.as_u64() == Some(layer as u64));
-    let has = |layer: usize| (layer + 1).is_multiple_of(stride) && !is_dense(layer);
-    Ok((0..layers).map(has).collect())
 }

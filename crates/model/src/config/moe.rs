@@ -108,6 +108,43 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
     Ok(spec)
 }
 
+/// The experts of Qwen3-MoE: in every layer of a given stride, except in listed ones.
+pub(super) fn set_qwen3_experts(spec: &mut Spec, config: &Keys) -> Result<(), LoadError> {
+    let (count, chosen) = experts(config)?;
+    let width = config.count("moe_intermediate_size")?;
+    let layers = sparse_layers(config, spec.info.layers)?;
+    spec.info.experts = Some(info(&spec.info, (count, chosen), (&layers, width)));
+    spec.info.mlp_width = mlp_width(config, "intermediate_size", (&layers, width))?;
+    spec.experts = Some(ExpertSpec {
+        count,
+        width,
+        shared: None,
+        layers,
+        router: RouterSpec {
+            chosen,
+            score: RouterScore::Softmax {
+                normalised: config.flag("norm_topk_prob", false)?,
+            },
+            bias: false,
+            block: None,
+        },
+    });
+    Ok(())
+}
+
+/// Which layers have the experts of Qwen3-MoE.
+fn sparse_layers(config: &Keys, layers: usize) -> Result<Vec<bool>, LoadError> {
+    let stride = config.optional_count("decoder_sparse_step")?.unwrap_or(1);
+    let dense = match config.get("mlp_only_layers") {
+        None => &[][..],
+        Some(Value::Array(list)) => list,
+        Some(_) => return Err(config.refuse("mlp_only_layers", "a list of layers")),
+    };
+    let is_dense = |layer: usize| dense.iter().any(|of| of.as_u64() == Some(layer as u64));
+    let has = |layer: usize| (layer + 1).is_multiple_of(stride) && !is_dense(layer);
+    Ok((0..layers).map(has).collect())
+}
+
 /// The width of all shared experts together, each of `width`; `None` if there is none.
 fn shared_width(config: &Keys, width: usize) -> Result<Option<usize>, LoadError> {
     let key = "num_shared_experts";
@@ -119,7 +156,7 @@ fn shared_width(config: &Keys, width: usize) -> Result<Option<usize>, LoadError>
 }
 
 /// The width of a dense MLP, or of an expert if all layers have experts.
-pub(super) fn mlp_width(
+fn mlp_width(
     config: &Keys,
     key: &str,
     (layers, expert): (&[bool], usize),
@@ -131,7 +168,7 @@ pub(super) fn mlp_width(
 }
 
 /// The expert info of a model; each expert is a gated MLP of this width.
-pub(super) fn info(
+fn info(
     model: &ModelInfo,
     (count, chosen): (usize, usize),
     (layers, width): (&[bool], usize),
@@ -145,7 +182,7 @@ pub(super) fn info(
 }
 
 /// The number of experts of a layer, and the number chosen for a row.
-pub(super) fn experts(config: &Keys) -> Result<(usize, usize), LoadError> {
+fn experts(config: &Keys) -> Result<(usize, usize), LoadError> {
     // transformers writes `num_local_experts` since version 5.
     let count = match config.optional_count("num_local_experts")? {
         Some(count) if config.get("num_experts").is_none() => count,

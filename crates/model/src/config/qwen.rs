@@ -1,6 +1,7 @@
 //! The configurations of dense families based on Qwen2 and Qwen3.
 
 use crate::LoadError;
+use crate::config::moe::set_qwen3_experts;
 use crate::config::transformer::{Defaults, transformer};
 use crate::config::{Keys, Spec};
 use step::{Attention, Readout};
@@ -50,13 +51,17 @@ pub(crate) fn wedlm(config: &Keys) -> Result<Spec, LoadError> {
     Ok(spec)
 }
 
-/// SDAR: Qwen3 with block-causal attention. The block length is `block_size` if present.
+/// SDAR: Qwen3 or Qwen3-MoE with block-causal attention. The block length is `block_size` if present.
 pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = Defaults {
         head_width: Some(128),
         ..defaults("sdar", 151_669, END_OF_TEXT)
     };
-    let mut spec = dense(config, &defaults)?;
+    let mut spec = transformer(config, &defaults)?;
+    match config.get("num_experts") {
+        Some(_) => set_qwen3_experts(&mut spec, config)?,
+        None => spec.info.mlp_width = config.count("intermediate_size")?,
+    }
     spec.set_attention_bias(config)?;
     spec.head_norms = true;
     spec.info.attention = blocks(config, &["block_size", "block_length"], SDAR_BLOCK)?;

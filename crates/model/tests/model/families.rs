@@ -277,6 +277,16 @@ fn families_define_attention_readout_and_default_ids() {
             ("qwen3", causal, previous, None, vec![151_643]),
         ),
         (
+            with("SDARMoeForCausalLM"),
+            (
+                "sdar",
+                Attention::Blocks(4),
+                own,
+                Some(151_669),
+                vec![151_643],
+            ),
+        ),
+        (
             with("Qwen3MoeForCausalLM"),
             ("qwen3-moe", causal, previous, None, vec![151_643]),
         ),

@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use decode::{CommitInfo, SettingInfo, Settings};
-use engine::decoding::{Registry, Value, presets_for};
+use engine::decoding::{Registry, Value};
 use serde::Serialize;
 use serde_json::{Map, Value as JsonValue, json};
 
@@ -151,7 +151,9 @@ fn presets(limits: &engine::Limits) -> Map<String, JsonValue> {
             .map(|(name, set)| ((*name).to_owned(), value(set)))
             .collect::<Map<_, _>>()
     };
-    presets_for(limits.attention, limits.readout)
+    limits
+        .kind()
+        .presets()
         .map(|preset| {
             (
                 preset.name.to_owned(),

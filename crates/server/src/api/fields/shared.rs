@@ -1,5 +1,6 @@
 //! The fields that both OpenAI endpoints share, and their conversion to a [`Generation`].
 
+use engine::Penalties;
 use engine::decoding::DecodingSpec;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -227,6 +228,12 @@ impl Shared {
             }
         };
         check_model(Some(&self.fields.model.0), backend)?;
+        let penalties = self.optional.penalties();
+        let commits_for_good = structured.is_some() || penalties != Penalties::default();
+        let decoding = match self.fields.diffusion.is_none() && commits_for_good {
+            true => backend.final_decoding(decoding)?,
+            false => decoding,
+        };
         let fields = self.fields;
         let options = AnswerOptions {
             return_token_ids: fields.return_token_ids.unwrap_or(false),
@@ -248,7 +255,7 @@ impl Shared {
             n,
             best_of,
             biases: self.optional.biases(backend.engine.limits().vocab_size)?,
-            penalties: self.optional.penalties(),
+            penalties,
             structured,
             calls,
             reads_calls,
