@@ -40,6 +40,10 @@ core=("$here"/kubernetes/*.yaml "$here"/kubernetes/gateway/{endpoint-picker,prof
   "$here/routers/kubernetes/gateway.yaml")
 
 try 'Dockerfile: hadolint' hadolint "$root/Dockerfile"
+try 'workflows' check-jsonschema --builtin-schema vendor.github-workflows \
+  "$root"/.github/workflows/*.yml
+try 'issue templates' check-jsonschema --builtin-schema vendor.github-issue-forms \
+  "$root"/.github/ISSUE_TEMPLATE/{wrong,missing}.yml
 try 'compose file: compose-spec' \
   check-jsonschema --builtin-schema vendor.compose-spec "$here/compose/compose.yaml"
 try 'Kubernetes manifests: kubernetes-validate --strict' kubernetes-validate --strict "${core[@]}"
