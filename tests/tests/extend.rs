@@ -32,6 +32,7 @@ static LEFT_RUN: CommitInfo = CommitInfo {
     name: "left_run",
     summary: "the run of sure masks at the left end of the lane",
     paper: "this file",
+    differs: "",
     settings: &[RUN_THRESHOLD],
     requires: Requirements::NONE,
     build: |settings, _| {

@@ -21,6 +21,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "capped",
     summary: "every mask whose confidence reaches the threshold, at most `tokens_per_step` of them",
     paper: "CD4LM, arXiv 2601.02236",
+    differs: "CD4LM also holds back ends of the sequence",
     settings: &[THRESHOLD, TOKENS_PER_STEP],
     requires: Requirements::NONE,
     build: |of, _| {

@@ -20,6 +20,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "credit",
     summary: "every mask whose confidence reaches the threshold; confidences grow while a token stays the favourite",
     paper: "CreditDecoding, arXiv 2510.06133",
+    differs: "",
     settings: &[THRESHOLD],
     requires: Requirements::NONE,
     build: |of, _| Box::new(Credit::new(of.number(&THRESHOLD))),

@@ -22,6 +22,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "draft_verify",
     summary: "as `top_k`, in fewer forward passes: guesses of the next steps are verified together",
     paper: "FreeDave, arXiv 2510.00294",
+    differs: "FreeDave also runs over exact caches",
     settings: &[TOKENS_PER_STEP, DRAFT_STEPS],
     requires: Requirements {
         schedules: BLOCKS,

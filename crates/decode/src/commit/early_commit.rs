@@ -23,6 +23,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "early_commit",
     summary: "the `tokens_per_step` most confident masks; all of them once the answer is certain",
     paper: "Prophet, arXiv 2508.19982",
+    differs: "Prophet takes the mean lead over all positions of the answer, and pins a template around it",
     settings: &[TOKENS_PER_STEP, ANSWER_START, ANSWER_LENGTH],
     requires: Requirements {
         schedules: BLOCKS,

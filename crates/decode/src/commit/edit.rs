@@ -27,6 +27,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "edit",
     summary: "every mask above a threshold; tokens of the block are rewritten until none changes",
     paper: "LLaDA2.1, arXiv 2602.08676",
+    differs: "",
     settings: &[THRESHOLD, EDIT_THRESHOLD, EDIT_PASSES, FORCE],
     requires: Requirements {
         schedules: BLOCKS,

@@ -23,6 +23,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "entropy",
     summary: "every mask whose entropy is at most the threshold",
     paper: "dParallel, arXiv 2509.26488; WeDLM, arXiv 2512.22737",
+    differs: "WeDLM commits below the threshold, not at it",
     settings: &[ENTROPY_THRESHOLD, POSITION_PENALTY],
     requires: Requirements::NONE,
     build: |of, _| {

@@ -18,6 +18,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "entropy_bound",
     summary: "masks of rising entropy, while the entropies of those before sum to at most the threshold",
     paper: "EB-sampler",
+    differs: "",
     settings: &[ENTROPY_THRESHOLD],
     requires: Requirements::NONE,
     build: |of, _| Box::new(EntropyBound::new(of.number(&ENTROPY_THRESHOLD))),

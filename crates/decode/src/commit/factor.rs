@@ -18,6 +18,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "factor",
     summary: "the n most confident masks with c_n >= 1 - factor / (n + 1)",
     paper: "Fast-dLLM, arXiv 2505.22618",
+    differs: "",
     settings: &[FACTOR],
     requires: Requirements::NONE,
     build: |of, _| Box::new(Factor::new(of.number(&FACTOR))),

@@ -18,6 +18,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "hierarchy",
     summary: "every mask whose confidence reaches the threshold, and the most confident of every run of masks",
     paper: "dInfer",
+    differs: "",
     settings: &[THRESHOLD],
     requires: Requirements::NONE,
     build: |of, _| Box::new(Hierarchy::new(of.number(&THRESHOLD))),

@@ -19,6 +19,8 @@ pub struct CommitInfo {
     pub summary: &'static str,
     /// Where it comes from.
     pub paper: &'static str,
+    /// Where it is known to do something else than the published code; empty if nowhere.
+    pub differs: &'static str,
     /// The settings it reads.
     pub settings: &'static [SettingInfo],
     /// What it requires of schedule, cache policy, model and request.

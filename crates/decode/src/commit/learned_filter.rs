@@ -25,6 +25,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "learned_filter",
     summary: "every mask that a small trained network accepts",
     paper: "Learn2PD, arXiv 2509.25188",
+    differs: "",
     settings: &[FILTER_THRESHOLD],
     requires: Requirements {
         schedules: BLOCKS,

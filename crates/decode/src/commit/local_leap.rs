@@ -17,6 +17,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "local_leap",
     summary: "every mask whose confidence reaches the threshold; 0.75 suffices within four positions of such a mask",
     paper: "LocalLeap, arXiv 2510.07081",
+    differs: "",
     settings: &[THRESHOLD],
     requires: Requirements::NONE,
     build: |of, _| Box::new(LocalLeap::new(of.number(&THRESHOLD))),

@@ -18,6 +18,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "margin",
     summary: "every mask whose best token leads the second by the threshold",
     paper: "Dream's order, with a threshold",
+    differs: "",
     settings: &[MARGIN_THRESHOLD],
     requires: Requirements::NONE,
     build: |of, _| Box::new(Margin::new(of.number(&MARGIN_THRESHOLD))),

@@ -33,6 +33,7 @@ pub static INFO: CommitInfo = CommitInfo {
     summary: "as `entropy_bound`, in fewer forward passes: nested guesses by falling confidence, each \
               committed if the bound would commit it on the canvas of the guesses before",
     paper: "PSD, arXiv 2605.15609; FreeDave++, arXiv 2510.00294; EB-sampler, arXiv 2505.24857",
+    differs: "",
     settings: &[ENTROPY_THRESHOLD, DRAFT_LEVELS, DRAFT_FLOOR],
     requires: Requirements {
         schedules: BLOCKS,

@@ -24,6 +24,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "scheduled",
     summary: "the most certain masks, as many as a timetable of `denoising_steps` forward passes asks for",
     paper: "Dream, arXiv 2508.15487",
+    differs: "at temperatures above 0 Dream ranks by the probabilities after temperature and filters; its order by chance (`origin`) is missing",
     settings: &[DENOISING_STEPS, RANK],
     requires: Requirements {
         schedules: BLOCKS,

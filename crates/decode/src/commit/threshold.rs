@@ -17,6 +17,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "threshold",
     summary: "every mask whose confidence reaches the threshold",
     paper: "Fast-dLLM, arXiv 2505.22618",
+    differs: "",
     settings: &[THRESHOLD],
     requires: Requirements::NONE,
     build: |of, _| Box::new(Threshold::new(of.number(&THRESHOLD))),

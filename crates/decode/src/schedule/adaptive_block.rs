@@ -23,6 +23,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     name: "adaptive_block",
     summary: "blocks that end where the model expects a delimiter",
     paper: "AdaBlock-dLLM",
+    differs: "AdaBlock ends blocks at newlines only",
     settings: &[BLOCK_LENGTH, DELIMITER_THRESHOLD],
     caches: &["dual", "none", "prefix"],
     attention: AttentionKind::ALL,

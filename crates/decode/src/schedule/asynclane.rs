@@ -47,6 +47,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     name: "asynclane",
     summary: "lanes that fork at the end of a sentence: one refines it, one continues",
     paper: "AsyncLane, arXiv 2606.08411",
+    differs: "",
     settings: &[
         BLOCK_LENGTH,
         LOOKAHEAD,

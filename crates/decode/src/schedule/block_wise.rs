@@ -18,6 +18,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     name: "block_wise",
     summary: "one block after the other, left to right",
     paper: "LLaDA, arXiv 2502.09992; Fast-dLLM, arXiv 2505.22618",
+    differs: "on Dream, Fast-dLLM commits a block's first token from the pass that begins the block, and does not compute the row before the block again",
     settings: &[BLOCK_LENGTH],
     caches: &["dual", "none", "prefix", "elastic", "exact"],
     attention: AttentionKind::ALL,

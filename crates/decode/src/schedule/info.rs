@@ -18,6 +18,8 @@ pub struct ScheduleInfo {
     pub summary: &'static str,
     /// Where it comes from.
     pub paper: &'static str,
+    /// Where it is known to do something else than the published code; empty if nowhere.
+    pub differs: &'static str,
     /// The settings it reads.
     pub settings: &'static [SettingInfo],
     /// The cache policies it goes with, the default first. A cache policy may name further

@@ -20,6 +20,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     name: "multi_block",
     summary: "the next block opens before the last one is full",
     paper: "d3LLM, without training",
+    differs: "d3LLM stores a block's keys and values later and refreshes them periodically",
     settings: &[BLOCK_LENGTH, ADD_BLOCK_THRESHOLD],
     caches: &["dual", "none", "prefix"],
     attention: AttentionKind::ALL,

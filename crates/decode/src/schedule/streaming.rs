@@ -17,6 +17,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     name: "streaming",
     summary: "a window that begins at the first open position and moves with it",
     paper: "WeDLM, arXiv 2512.22737",
+    differs: "",
     settings: &[WINDOW],
     caches: &["exact"],
     attention: &[AttentionKind::Causal],

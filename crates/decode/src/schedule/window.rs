@@ -29,6 +29,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     name: "window",
     summary: "the first masks; masks far away are left out between refreshes",
     paper: "Window-Diffusion, arXiv 2601.20332",
+    differs: "Window-Diffusion may commit anywhere in the first step of a cycle",
     settings: &[ACTIVE, OUTER, REFRESH],
     caches: &["dual", "none", "elastic"],
     attention: AttentionKind::ALL,

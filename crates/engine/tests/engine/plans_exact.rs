@@ -205,7 +205,7 @@ fn a_cache_that_the_weights_do_not_go_with_is_refused() {
     );
     assert_eq!(
         refused("vanilla", BLOCKS),
-        "cache none does not go with this model's block-causal attention: use preset block_causal"
+        "cache none does not go with this model's block-causal attention: use preset editing"
     );
     assert_eq!(
         refused("autoregressive", (Attention::Full, Readout::Own)),

@@ -47,6 +47,8 @@ fn every_preset_resolves() {
         ("wedlm", "streaming+entropy+exact"),
         ("autoregressive", "streaming+entropy+exact"),
         ("block_causal", "block_wise+threshold+exact"),
+        ("editing", "block_wise+edit+exact"),
+        ("editing_fast", "block_wise+edit+exact"),
     ];
     let found: Vec<_> = PRESETS
         .iter()
@@ -415,6 +417,7 @@ const fn threshold_of_half() -> CommitInfo {
         name: "threshold",
         summary: "a threshold of at most a half",
         paper: "none",
+        differs: "",
         settings: &[SETTING],
         requires: Requirements::NONE,
         build: |of, _| Box::new(decode::Threshold::new(of.number(&SETTING))),

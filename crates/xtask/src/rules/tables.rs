@@ -9,8 +9,10 @@
 //!
 //! Of a result over several problem sets, `FILE presets NAME NAME` shows these decoders or presets
 //! in a short table, and `FILE sets NAME NAME` shows their accuracy on each set. Single numbers are
-//! in `values.rs`, tables of what requests may name in `registry.rs`.
+//! in `values.rs`, tables of what requests may name in `registry.rs`, of equal runs in
+//! `fidelity.rs`.
 
+mod fidelity;
 mod forward;
 mod presets;
 mod registry;
@@ -27,6 +29,7 @@ use crate::result::{Decoders, Entry, Infill, Peers, Report, Several};
 
 const START: &str = "<!-- table: ";
 const REGISTRY: &str = "<!-- registry: ";
+const FIDELITY: &str = "<!-- fidelity: ";
 const END: &str = "<!-- end of table -->";
 
 /// One problem per table that is not what its result file says.
@@ -52,6 +55,7 @@ pub fn check(files: &[File]) -> Vec<Problem> {
 /// A marker without an end, a result file that is missing or unreadable.
 pub fn rendered(text: &str, files: &[File]) -> Result<String, String> {
     let text = replaced(text, REGISTRY, &registry::table)?;
+    let text = replaced(&text, FIDELITY, &|folder| fidelity::table(folder, files))?;
     let text = replaced(&text, START, &|marker| measured(marker, files))?;
     values::rendered(&text, files)
 }

@@ -1,7 +1,7 @@
 //! Tables of what a `diffusion` object may name, rendered from the registry:
 //!
 //! ```text
-//! <!-- registry: presets | schedules | commits | caches | settings -->
+//! <!-- registry: presets | schedules | commits | caches | settings | differences -->
 //! (rendered)
 //! <!-- end of table -->
 //! ```
@@ -25,8 +25,9 @@ pub(super) fn table(name: &str) -> Result<String, String> {
         "commits" => Ok(commits(&registry)),
         "caches" => Ok(caches(&registry)),
         "settings" => Ok(settings(&registry)),
+        "differences" => Ok(differences(&registry)),
         _ => Err(format!(
-            "expected presets, schedules, commits, caches or settings, found {name}"
+            "expected presets, schedules, commits, caches, settings or differences, found {name}"
         )),
     }
 }
@@ -170,6 +171,21 @@ fn caches(registry: &Registry) -> String {
                 info.paper,
             ],
         );
+    }
+    out
+}
+
+/// Schedules and commit rules that are known to differ from published code.
+fn differences(registry: &Registry) -> String {
+    let mut out = head(["name", "kind", "from", "difference"]);
+    let schedules = registry.schedules().iter();
+    let schedules = schedules.map(|of| ("schedule", of.name, of.paper, of.differs));
+    let commits = registry.commits().iter();
+    let commits = commits.map(|of| ("commit rule", of.name, of.paper, of.differs));
+    for (kind, name, paper, differs) in schedules.chain(commits) {
+        if !differs.is_empty() {
+            row(&mut out, [&format!("`{name}`"), kind, paper, differs]);
+        }
     }
     out
 }
