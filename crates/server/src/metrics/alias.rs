@@ -14,6 +14,7 @@ const ALIASES: &[(&str, Option<&str>)] = &[
     ("time_to_first_token_seconds", None),
     ("e2e_request_latency_seconds", None),
     ("request_queue_time_seconds", None),
+    ("request_prefill_time_seconds", None),
     ("request_decode_time_seconds", None),
     ("request_time_per_output_token_seconds", None),
     (
@@ -22,6 +23,7 @@ const ALIASES: &[(&str, Option<&str>)] = &[
     ),
     ("request_prompt_tokens", None),
     ("request_generation_tokens", None),
+    ("request_max_num_generation_tokens", None),
     (
         "forwards_total",
         Some("diffusion_num_denoising_steps_total"),

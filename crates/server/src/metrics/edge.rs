@@ -70,6 +70,8 @@ pub struct Success {
     pub prompt_tokens: u64,
     /// Its usage.
     pub completion_tokens: u64,
+    /// Delivered tokens of its longest choice.
+    pub longest: u64,
     /// NFE, over its sequences.
     pub forwards: u64,
     /// From arrival until its first sequence ran.
@@ -83,6 +85,11 @@ pub struct Success {
 }
 
 impl Success {
+    /// From when its first sequence ran until the first token.
+    pub fn prefill(&self) -> Duration {
+        self.first_token.saturating_sub(self.queue)
+    }
+
     /// Time per token after the first.
     pub fn per_token(&self) -> Duration {
         let rest = self.completion_tokens.saturating_sub(1).max(1);
@@ -105,11 +112,13 @@ pub struct Edge {
     first_token: Histogram,
     total: Histogram,
     queue: Histogram,
+    prefill: Histogram,
     decode: Histogram,
     per_token: Histogram,
     chunk_gap: Histogram,
     request_prompt: Histogram,
     request_generation: Histogram,
+    longest: Histogram,
     request_forwards: Histogram,
     tokens_per_forward: Histogram,
 }
@@ -146,6 +155,10 @@ impl Edge {
                 "request_queue_time_seconds",
                 "From arrival until the first sequence runs",
             ),
+            prefill: time(
+                "request_prefill_time_seconds",
+                "From when the first sequence runs until the first token",
+            ),
             decode: time(
                 "request_decode_time_seconds",
                 "From the first token to the last",
@@ -162,6 +175,10 @@ impl Edge {
             ),
             request_prompt: size("request_prompt_tokens", "Prompt tokens of a request"),
             request_generation: size("request_generation_tokens", "Tokens delivered by a request"),
+            longest: size(
+                "request_max_num_generation_tokens",
+                "Tokens delivered by the longest choice of a request",
+            ),
             request_forwards: size("request_forwards", "Forward passes of a request (NFE)"),
             tokens_per_forward: register.histogram(
                 "tokens_per_forward",
@@ -214,11 +231,13 @@ impl Edge {
         self.first_token.observe(seconds(facts.first_token));
         self.total.observe(seconds(facts.total));
         self.queue.observe(seconds(facts.queue));
+        self.prefill.observe(seconds(facts.prefill()));
         self.decode.observe(seconds(facts.decode));
         self.per_token.observe(seconds(facts.per_token()));
         self.request_prompt.observe(facts.prompt_tokens as f64);
         self.request_generation
             .observe(facts.completion_tokens as f64);
+        self.longest.observe(facts.longest as f64);
         self.request_forwards.observe(facts.forwards as f64);
         let per_forward = facts.completion_tokens as f64 / facts.forwards.max(1) as f64;
         self.tokens_per_forward.observe(per_forward);

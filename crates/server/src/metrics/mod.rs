@@ -4,6 +4,7 @@ mod alias;
 mod connections;
 mod edge;
 mod followed;
+mod process;
 mod rates;
 mod register;
 mod spans;
@@ -18,6 +19,7 @@ use prometheus::{Gauge, Registry, TextEncoder};
 pub use connections::Connections;
 pub use edge::{Edge, Outcome, Success};
 pub use followed::Followed;
+use process::Process;
 use rates::Rates;
 use register::Register;
 pub use spans::SpanCounters;
@@ -59,6 +61,8 @@ struct Inner {
     connections: Connections,
     spans: SpanCounters,
     steps: Steps,
+    /// `None` where the system does not tell.
+    process: Option<Process>,
     gauges: ScrapeGauges,
     /// Locked by the engine thread once a step and by a scrape, each for well under 1 µs.
     rates: Mutex<Rates>,
@@ -88,6 +92,7 @@ impl Metrics {
             connections: Connections::new(&register),
             spans: SpanCounters::new(&register),
             steps: Steps::new(&register),
+            process: Process::new(&register),
             gauges,
             aliases: config.vllm_aliases,
             pages: config.pages,
@@ -139,6 +144,9 @@ impl Metrics {
             .gauges
             .set(load, inner.pages, self.rates(|rates| rates.per_second(now)));
         inner.gauges.age.set(seconds(pulse.age));
+        if let Some(process) = &inner.process {
+            process.refresh();
+        }
         let mut families = inner.registry.gather();
         if inner.aliases {
             alias::append(&mut families);

@@ -2,8 +2,8 @@
 
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts,
-    Registry,
+    Counter, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
+    Opts, Registry,
 };
 
 /// Prefix of every native name.
@@ -65,6 +65,16 @@ impl<'a> Register<'a> {
         self.add(Gauge::with_opts(self.opts(name, help)))
     }
 
+    /// A gauge under a name that other programs use too, without the prefix.
+    pub fn shared_gauge(&self, name: &str, help: &str) -> Gauge {
+        self.add(Gauge::with_opts(self.shared_opts(name, help)))
+    }
+
+    /// A counter of fractions under such a name.
+    pub fn shared_counter(&self, name: &str, help: &str) -> Counter {
+        self.add(Counter::with_opts(self.shared_opts(name, help)))
+    }
+
     /// One gauge per value of `label`, in order.
     pub fn gauges<const N: usize>(
         &self,
@@ -106,9 +116,11 @@ impl<'a> Register<'a> {
     }
 
     fn opts(&self, name: &str, help: &str) -> Opts {
-        Opts::new(name, help)
-            .namespace(PREFIX)
-            .const_label("model_name", self.model)
+        self.shared_opts(name, help).namespace(PREFIX)
+    }
+
+    fn shared_opts(&self, name: &str, help: &str) -> Opts {
+        Opts::new(name, help).const_label("model_name", self.model)
     }
 
     fn histogram_opts(&self, name: &str, help: &str, bounds: &[f64]) -> HistogramOpts {

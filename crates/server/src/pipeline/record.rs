@@ -25,6 +25,9 @@ pub struct Record {
     last: Duration,
     /// Time of the last frontier move of every choice.
     moves: Vec<Option<Duration>>,
+    /// Tokens of every choice, and the most of one that is delivered.
+    tokens: Vec<u64>,
+    longest: u64,
     reason: FinishReason,
     outcome: Option<Outcome>,
     in_flight: Option<InFlight>,
@@ -62,6 +65,8 @@ impl Record {
             first: None,
             last: Duration::ZERO,
             moves: Vec::new(),
+            tokens: Vec::new(),
+            longest: 0,
             reason: FinishReason::Stop,
             outcome: None,
             in_flight: None,
@@ -81,6 +86,7 @@ impl Record {
     /// Notes that the engine accepted `choices` sequences.
     pub fn accepted(&mut self, choices: usize) {
         self.moves = vec![None; choices];
+        self.tokens = vec![0; choices];
     }
 
     /// Notes the times and the finish reason of `delta`.
@@ -98,6 +104,9 @@ impl Record {
                 now
             });
             self.last = now;
+            let tokens = &mut self.tokens[delta.index];
+            *tokens += delta.token_ids.len() as u64;
+            self.longest = self.longest.max(*tokens);
             if let Some(before) = self.moves[delta.index].replace(now) {
                 self.metrics.edge().chunk_gap(now.saturating_sub(before));
             }
@@ -107,13 +116,15 @@ impl Record {
         }
     }
 
-    /// Takes the finish reason from `choices`, the selected sequences.
+    /// Takes the finish reason and the longest from `choices`, the selected sequences.
     pub fn ended_as(&mut self, choices: &[Delta]) {
         let length = |choice: &Delta| choice.finish == Some(FinishReason::Length);
         self.reason = match choices.iter().any(length) {
             true => FinishReason::Length,
             false => FinishReason::Stop,
         };
+        let lengths = choices.iter().map(|choice| choice.token_ids.len() as u64);
+        self.longest = lengths.max().unwrap_or(0);
     }
 
     /// Ends the record of a completely answered request.
@@ -125,6 +136,7 @@ impl Record {
             reason: self.reason,
             prompt_tokens: usage.prompt_tokens,
             completion_tokens: usage.completion_tokens,
+            longest: self.longest,
             forwards: diffusion.map_or(0, |diffusion| diffusion.forwards),
             queue: self.queue.unwrap_or(total),
             first_token: first,

@@ -81,11 +81,13 @@ async fn every_documented_name_is_there() {
         ("time_to_first_token_seconds histogram", true),
         ("e2e_request_latency_seconds histogram", true),
         ("request_queue_time_seconds histogram", true),
+        ("request_prefill_time_seconds histogram", true),
         ("request_decode_time_seconds histogram", true),
         ("request_time_per_output_token_seconds histogram", true),
         ("inter_chunk_latency_seconds histogram", false),
         ("request_prompt_tokens histogram", true),
         ("request_generation_tokens histogram", true),
+        ("request_max_num_generation_tokens histogram", true),
         ("request_forwards histogram", false),
         ("tokens_per_forward histogram", false),
         ("generation_tokens_per_second gauge", false),
@@ -135,6 +137,13 @@ async fn every_documented_name_is_there() {
             "vllm:diffusion_num_denoising_steps_total counter",
             "vllm:diffusion_num_canvas_positions_total counter",
             "vllm:diffusion_num_committed_tokens_total counter",
+            "process_cpu_seconds_total counter",
+            "process_max_fds gauge",
+            "process_open_fds gauge",
+            "process_resident_memory_bytes gauge",
+            "process_start_time_seconds gauge",
+            "process_threads gauge",
+            "process_virtual_memory_bytes gauge",
         ]
         .map(str::to_owned),
     );
@@ -142,6 +151,36 @@ async fn every_documented_name_is_there() {
     assert_eq!(found, expected);
     let alias = format!("vllm:num_requests_waiting{{model_name=\"{MODEL}\",engine=\"0\"}}");
     assert_eq!(series(&metrics, &alias), 0.0);
+}
+
+/// The series that vLLM's own Grafana dashboard reads (`prometheus_grafana` of its examples).
+const DASHBOARD: [&str; 15] = [
+    "e2e_request_latency_seconds_bucket",
+    "prompt_tokens_total",
+    "generation_tokens_total",
+    "inter_token_latency_seconds_bucket",
+    "num_requests_running",
+    "num_requests_waiting",
+    "time_to_first_token_seconds_bucket",
+    "kv_cache_usage_perc",
+    "request_prompt_tokens_bucket",
+    "request_generation_tokens_bucket",
+    "request_success_total",
+    "request_queue_time_seconds_sum",
+    "request_prefill_time_seconds_sum",
+    "request_decode_time_seconds_sum",
+    "request_max_num_generation_tokens_sum",
+];
+
+#[tokio::test]
+async fn the_dashboard_of_vllm_finds_its_series() {
+    let metrics = server().metrics().await;
+    for name in DASHBOARD {
+        let series = format!("vllm:{name}{{");
+        let mut found = metrics.lines().filter(|line| line.starts_with(&series));
+        let line = found.next().unwrap_or_else(|| panic!("no {name}"));
+        assert!(line.contains(&format!("model_name=\"{MODEL}\"")), "{line}");
+    }
 }
 
 #[tokio::test]
@@ -229,6 +268,7 @@ async fn metrics_add_up_with_usage() {
         ("time_to_first_token_seconds_count", count),
         ("e2e_request_latency_seconds_count", count),
         ("request_queue_time_seconds_count", count),
+        ("request_prefill_time_seconds_count", count),
         ("request_decode_time_seconds_count", count),
         ("request_time_per_output_token_seconds_count", count),
         ("request_forwards_count", count),
@@ -250,6 +290,81 @@ async fn metrics_add_up_with_usage() {
         let (counted, reported) = sum(&server, &answers, field).await;
         assert_eq!(counted, reported, "{field}");
     }
+}
+
+#[tokio::test]
+async fn the_time_to_the_first_token_is_queue_and_prefill() {
+    let gate = Gate::default();
+    let options = Options {
+        gate: Some(gate.clone()),
+        ..Options::default()
+    };
+    let (server, open) = (server_with(options), OpenAtEnd(gate));
+    let asked = server.clone();
+    let answer = tokio::spawn(async move { asked.complete(json!({"max_tokens": 4})).await });
+    server.until(|server| server.counters.steps() == 1).await;
+    // The request runs and has no token: this time is its prefill.
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    drop(open);
+    answer.await.unwrap();
+    let metrics = server.metrics().await;
+    let sum = |name: &str| series(&metrics, &native(&format!("{name}_seconds_sum")));
+    let parts = sum("request_queue_time") + sum("request_prefill_time");
+    assert!((sum("time_to_first_token") - parts).abs() < 1e-9);
+    assert!(sum("request_prefill_time") >= 0.04);
+    assert!(sum("request_queue_time") < sum("request_prefill_time"));
+}
+
+#[tokio::test]
+async fn the_longest_choice_is_one_that_was_delivered() {
+    let server = server();
+    let asked = [
+        json!({"max_tokens": 9}),
+        json!({"max_tokens": 64, "n": 3, "temperature": 1, "seed": 2}),
+        json!({"max_tokens": 64, "n": 2, "best_of": 5, "temperature": 1.5, "seed": 3}),
+    ];
+    let mut longest = 0;
+    for mut fields in asked {
+        fields["return_token_ids"] = json!(true);
+        let answer = server.complete(fields).await;
+        let choices = answer["choices"].as_array().unwrap().iter();
+        let lengths = choices.map(|choice| choice["token_ids"].as_array().unwrap().len());
+        longest += lengths.max().unwrap();
+    }
+    let metrics = server.metrics().await;
+    let name = native("request_max_num_generation_tokens_sum");
+    assert_eq!(series(&metrics, &name), longest as f64);
+}
+
+#[tokio::test]
+async fn the_process_is_measured() {
+    let server = server();
+    let value = |metrics: &str, name: &str| {
+        series(
+            metrics,
+            &format!("process_{name}{{model_name=\"{MODEL}\"}}"),
+        )
+    };
+    let before = server.metrics().await;
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let age = since.as_secs_f64() - value(&before, "start_time_seconds");
+    assert!((-1.0..3600.0).contains(&age), "{age}");
+    assert!(value(&before, "resident_memory_bytes") > 1e6);
+    assert!(value(&before, "resident_memory_bytes") < value(&before, "virtual_memory_bytes"));
+    assert!(value(&before, "threads") >= 2.0);
+    assert!(value(&before, "open_fds") >= 3.0);
+    assert!(value(&before, "open_fds") < value(&before, "max_fds"));
+    let files: Vec<_> = (0..20)
+        .map(|_| std::fs::File::open("/proc/self/stat").unwrap())
+        .collect();
+    let started = std::time::Instant::now();
+    while started.elapsed().as_millis() < 50 {
+        std::hint::spin_loop();
+    }
+    let after = server.metrics().await;
+    assert!(value(&after, "cpu_seconds_total") > value(&before, "cpu_seconds_total"));
+    assert!(value(&after, "open_fds") > value(&before, "open_fds"));
+    drop(files);
 }
 
 #[tokio::test]

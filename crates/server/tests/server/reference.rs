@@ -60,10 +60,7 @@ fn table(exposition: &str) -> String {
     let all = families(exposition);
     let mut text = "| metric | type | labels | vLLM's name | meaning |\n".to_owned();
     text.push_str("|---|---|---|---|---|\n");
-    for (name, family) in all
-        .iter()
-        .filter(|(name, _)| name.starts_with("asynclane_"))
-    {
+    for (name, family) in all.iter().filter(|(name, _)| !name.starts_with("vllm:")) {
         let copies = all
             .iter()
             .filter(|(other, copy)| *other != name && copy.help == family.help);
