@@ -96,7 +96,8 @@ pub struct ModelArgs {
     /// model's name), on or off.
     #[arg(long, global = true, env = "ASYNCLANE_EDITS")]
     pub edits: Option<String>,
-    /// Data type of the weight matrices: f32, bf16 or int8.
+    /// Data type of the weight matrices: auto (the block types of a GGUF file, else f32), f32, bf16,
+    /// int8 or int4.
     #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]
     pub dtype: Option<String>,
     /// Device: auto (a CUDA device if the build supports it and the machine has one, else the CPU),

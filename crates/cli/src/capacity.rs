@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use model::{ModelInfo, WeightDtype};
+use model::{ModelInfo, Survey, WeightDtype};
 
 use crate::args::CapacityArgs;
 use crate::exit;
@@ -161,16 +161,31 @@ impl Sizes {
     }
 }
 
-/// The tables for one model, the device `here` first.
-///
-/// # Errors
-/// `--on` with a number that is not positive.
-pub fn report(info: &ModelInfo, args: &CapacityArgs, here: Option<Device>) -> Result<String> {
-    let bytes = match info.dtype {
+/// Bytes of a weight of a matrix: of blocks the mean of all.
+pub fn bytes_per_weight(survey: &Survey) -> f64 {
+    let Survey { info, memory } = survey;
+    // The embedding table is f32.
+    let table = (info.embedding_size * info.width) as f64;
+    let stored = memory.weights as f64 - table * size_of::<f32>() as f64;
+    let count = info.parameters as f64 - if info.tied { 0.0 } else { table };
+    match info.dtype {
         WeightDtype::F32 => 4.0,
         WeightDtype::Bf16 => 2.0,
         WeightDtype::Int8 => 1.0,
-    };
+        WeightDtype::Int4 => 0.625,
+        WeightDtype::Blocks => (stored / count).max(0.0),
+    }
+}
+
+/// The tables for one model with matrices of so many bytes a weight, the device `here` first.
+///
+/// # Errors
+/// `--on` with a number that is not positive.
+pub fn report(
+    (info, bytes): (&ModelInfo, f64),
+    args: &CapacityArgs,
+    here: Option<Device>,
+) -> Result<String> {
     let devices: Vec<Device> = here.into_iter().chain(devices(args)?).collect();
     let touched = match info.experts {
         None => vec![0],
@@ -379,7 +394,7 @@ mod tests {
                 kv_bytes: 2,
                 on: Vec::new(),
             };
-            let text = report(&model(of, None, 0), &on, None).unwrap();
+            let text = report((&model(of, None, 0), 2.0), &on, None).unwrap();
             text.lines().nth(1).unwrap().to_owned()
         };
         let large = line([32, 4096, 32, 32, 12_288, 126_464]);
@@ -398,12 +413,12 @@ mod tests {
             kv_bytes: 4,
             on: on.to_vec(),
         };
-        let text = report(&info, &of(&[48.0, 20.0, 0.19]), None).unwrap();
+        let text = report((&info, 2.0), &of(&[48.0, 20.0, 0.19]), None).unwrap();
         assert!(text.contains("\nyours "), "{text}");
-        let text = report(&info, &of(&[]), None).unwrap();
+        let text = report((&info, 2.0), &of(&[]), None).unwrap();
         assert_eq!(text.lines().count(), 7, "{text}");
         for wrong in [[0.0, 1.0, 1.0], [1.0, f64::NAN, 1.0], [1.0, 1.0, -1.0]] {
-            assert!(report(&info, &of(&wrong), None).is_err());
+            assert!(report((&info, 2.0), &of(&wrong), None).is_err());
         }
     }
 
@@ -423,7 +438,7 @@ mod tests {
             flops: None,
             kv: Some(CPU_KV),
         };
-        let text = report(&info, &on, Some(here)).unwrap();
+        let text = report((&info, 2.0), &on, Some(here)).unwrap();
         let rows: Vec<Vec<&str>> = text
             .lines()
             .skip_while(|line| !line.starts_with("device"))

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use model::{Checkpoint, DeviceModel, ExpertInfo, ModelInfo, TileSupport, WeightDtype};
+use model::{Checkpoint, DeviceModel, ExpertInfo, LoadError, ModelInfo, TileSupport, WeightDtype};
 use safetensors::tensor::{Dtype, TensorView};
 use step::{Attention, Readout};
 
@@ -101,11 +101,19 @@ fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
         "KV at full length {} for one sequence of {longest} positions",
         size(kv)
     );
-    for dtype in WeightDtype::ALL {
-        let memory = checkpoint.survey(dtype).map_err(exit::refused)?.memory;
-        let (weights, loading) = (size(memory.weights), size(memory.loading));
+    let blocks = (info.dtype == WeightDtype::Blocks).then_some(WeightDtype::Blocks);
+    for dtype in WeightDtype::ALL.into_iter().chain(blocks) {
         let name = dtype.name();
-        tell!("weights in {name:<6}{weights} in memory, {loading} while they load");
+        let memory = match checkpoint.survey(dtype) {
+            Ok(survey) => survey.memory,
+            Err(reason @ LoadError::Group { .. }) => {
+                tell!("weights in {name:<5} not possible: {reason}");
+                continue;
+            }
+            Err(error) => return Err(exit::refused(error)),
+        };
+        let (weights, loading) = (size(memory.weights), size(memory.loading));
+        tell!("weights in {name:<5} {weights} in memory, {loading} while they load");
     }
     if DeviceModel::unfit(info).is_none() {
         let needed = device::least(config, (checkpoint, info))?;
@@ -154,7 +162,8 @@ fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
     let mut checkpoint = load::checkpoint(&hub::folder(&config.model.path)?)?;
     let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
     let here = capacity::measure();
-    let report = capacity::report(&survey.info, on, here)?;
+    let model = (&survey.info, capacity::bytes_per_weight(&survey));
+    let report = capacity::report(model, on, here)?;
     tell!("{}", report.trim_end());
     Ok(())
 }

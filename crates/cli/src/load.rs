@@ -166,8 +166,10 @@ pub fn load(config: &Config) -> Result<Loaded> {
 /// As [`load`].
 pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
     let dtype = match (config.dtype()?, config.backend()?) {
-        // Candle widens bf16 to f32.
-        (WeightDtype::Bf16, BackendChoice::Candle) => WeightDtype::F32,
+        // Candle widens all but int8 to f32.
+        (WeightDtype::Bf16 | WeightDtype::Int4 | WeightDtype::Blocks, BackendChoice::Candle) => {
+            WeightDtype::F32
+        }
         (dtype, _) => dtype,
     };
     let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
@@ -286,7 +288,8 @@ pub fn kernels(dtype: WeightDtype) -> String {
 
 /// A warning if the processor has a tile unit for this dtype that the system does not let it use.
 fn refused_tiles(dtype: WeightDtype, support: TileSupport) -> Option<String> {
-    let is_slower = dtype != WeightDtype::F32 && support == TileSupport::Refused;
+    let has_tiles = matches!(dtype, WeightDtype::Bf16 | WeightDtype::Int8);
+    let is_slower = has_tiles && support == TileSupport::Refused;
     is_slower.then(|| {
         format!(
             "the processor lists AMX, but the system refuses the permission to use it; matrices are \

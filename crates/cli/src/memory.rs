@@ -12,8 +12,11 @@ use crate::exit;
 pub struct Needs {
     /// The dtype that the weights are read as.
     pub dtype: WeightDtype,
-    /// Memory of the weights by dtype, in the order of [`WeightDtype::ALL`].
-    pub memory: [Memory; WeightDtype::ALL.len()],
+    /// Memory of the weights in that dtype.
+    pub memory: Memory,
+    /// Memory of the weights by dtype, in the order of [`WeightDtype::ALL`]; `None` where the dtype
+    /// does not suit the model.
+    pub others: [Option<Memory>; WeightDtype::ALL.len()],
     /// Bytes of all KV pages.
     pub kv: u64,
 }
@@ -24,33 +27,27 @@ impl Needs {
     /// # Errors
     /// A checkpoint that cannot be loaded.
     pub fn survey(checkpoint: &mut Checkpoint, dtype: WeightDtype, kv: u64) -> Result<Self> {
-        let mut memory = [Memory::default(); WeightDtype::ALL.len()];
-        for (memory, dtype) in memory.iter_mut().zip(WeightDtype::ALL) {
-            let survey = checkpoint.survey(dtype).map_err(crate::exit::refused)?;
-            *memory = survey.memory;
-        }
-        Ok(Self { dtype, memory, kv })
-    }
-
-    /// Memory of the weights in `dtype`.
-    fn of(&self, dtype: WeightDtype) -> Memory {
-        let at = WeightDtype::ALL.iter().position(|other| *other == dtype);
-        self.memory[at.expect("every dtype is listed")]
+        let survey = checkpoint.survey(dtype).map_err(crate::exit::refused)?;
+        let others = WeightDtype::ALL.map(|dtype| Some(checkpoint.survey(dtype).ok()?.memory));
+        Ok(Self {
+            dtype: survey.info.dtype,
+            memory: survey.memory,
+            others,
+            kv,
+        })
     }
 
     /// Peak bytes; KV pages are allocated after the weights are loaded.
-    pub fn most(&self, dtype: WeightDtype) -> u64 {
-        let memory = self.of(dtype);
+    fn most(&self, memory: Memory) -> u64 {
         memory.loading.max(memory.weights.saturating_add(self.kv))
     }
 
     /// Why the model does not fit into `free` bytes, and what would fit.
     pub fn refusal(&self, free: u64) -> Option<String> {
-        let needed = self.most(self.dtype);
+        let (memory, needed) = (self.memory, self.most(self.memory));
         if needed <= free {
             return None;
         }
-        let memory = self.of(self.dtype);
         let parts = if memory.loading == needed {
             format!("to load it in {}", self.dtype.name())
         } else {
@@ -60,8 +57,9 @@ impl Needs {
                 self.dtype.name()
             )
         };
-        let fits = |dtype: &WeightDtype| self.most(*dtype) <= free;
-        let instead = WeightDtype::ALL.into_iter().find(fits);
+        let fits = |memory: Option<Memory>| memory.is_some_and(|of| self.most(of) <= free);
+        let mut all = WeightDtype::ALL.into_iter().zip(self.others);
+        let instead = all.find_map(|(dtype, memory)| fits(memory).then_some(dtype));
         let left = free.saturating_sub(memory.weights) >> 20;
         let advice = match instead {
             Some(dtype) => format!("try --dtype {}", dtype.name()),

@@ -1,11 +1,12 @@
 //! Measures single kernels relative to the machine's peak: the products of the demo model and of a
 //! model with 300 million parameters, attention, norms and scoring.
 //!
-//! `cargo run --release -p asynclane-kernels --example kernels [-- f32 | bf16 | int8]`: all dtypes
-//! or one.
+//! `cargo run --release -p asynclane-kernels --example kernels [-- f32 | bf16 | int8 | int4 | formats]`:
+//! all dtypes or one, or the layers of the larger model in every format beside each other, with the
+//! block types of GGUF files.
 
 use asynclane_kernels::{AttentionSegment, Draw, PagedAttention, Pool, Visible, rms_norm};
-use asynclane_kernels::{Epilogue, Linear, Matrix, Team, WeightDtype, peak};
+use asynclane_kernels::{BlockRows, BlockType, Epilogue, Linear, Matrix, Team, WeightDtype, peak};
 use asynclane_kernels::{Scorer, ScorerRow, score};
 use candle_core::{Device, Result, Tensor};
 use std::time::Instant;
@@ -86,6 +87,73 @@ fn linears(dtype: WeightDtype, shapes: &[(&str, usize, usize, Epilogue)]) -> Res
                 median(shares),
                 median(ratios)
             );
+        }
+        println!();
+    }
+    Ok(())
+}
+
+/// Layers whose weights are read in turn: together they are larger than the caches.
+const LAYERS: usize = 6;
+
+/// The matrices of one layer of the larger model.
+type Layer = Vec<Linear>;
+
+/// A layer in a dtype.
+fn dense(dtype: WeightDtype) -> Result<Layer> {
+    let matrices = LLADA_300M[..4].iter().map(|&(_, n, k, epilogue)| {
+        let weight = random((n, k))?.flatten_all()?.to_vec1::<f32>()?;
+        let (weight, bias) = (&*weight, None);
+        Linear::new(Matrix { weight, k, bias }, dtype, epilogue)
+    });
+    matrices.collect()
+}
+
+/// A layer in a block type.
+fn packed(kind: BlockType) -> Result<Layer> {
+    let matrices = LLADA_300M[..4].iter().map(|&(_, rows, k, epilogue)| {
+        // Bytes that are finite scales too.
+        let bytes = vec![0x33; rows * k / kind.weights() * kind.bytes()];
+        let blocks = [BlockRows {
+            kind,
+            rows,
+            bytes: &bytes,
+        }];
+        Linear::of_blocks((rows, k), &blocks, None, epilogue)
+    });
+    matrices.collect()
+}
+
+/// Prints the milliseconds of a layer's products by format and rows. The formats take turns.
+fn formats() -> Result<()> {
+    let mut all: Vec<(&str, Vec<Layer>)> = Vec::new();
+    for dtype in [WeightDtype::Bf16, WeightDtype::Int8, WeightDtype::Int4] {
+        let layers = (0..LAYERS).map(|_| dense(dtype));
+        all.push((dtype.name(), layers.collect::<Result<_>>()?));
+    }
+    for kind in BlockType::ALL {
+        let layers = (0..LAYERS).map(|_| packed(kind));
+        all.push((kind.name(), layers.collect::<Result<_>>()?));
+    }
+    for m in [1, 4, 16, 32, 64, 128] {
+        let inputs = [1024, 1024, 1024, 2816].map(|k| random((m, k)));
+        let mut times = vec![Vec::new(); all.len()];
+        for _ in 0..2 * ROUNDS {
+            for ((_, layers), times) in all.iter().zip(&mut times) {
+                let start = Instant::now();
+                for layer in layers {
+                    for (matrix, x) in layer.iter().zip(&inputs) {
+                        let x = x.as_ref().expect("shapes fit");
+                        drop(matrix.forward(x).expect("shapes fit"));
+                    }
+                }
+                times.push(1e3 * start.elapsed().as_secs_f64() / LAYERS as f64);
+            }
+        }
+        print!("{m} rows:");
+        for ((name, _), times) in all.iter().zip(times) {
+            let best = times.iter().copied().fold(f64::INFINITY, f64::min);
+            print!(" {name} {:.3} ({best:.3})", median(times));
         }
         println!();
     }
@@ -181,6 +249,10 @@ fn main() -> Result<()> {
 }
 
 fn measure(threads: usize) -> Result<()> {
+    if std::env::args().any(|arg| arg == "formats") {
+        println!("{threads} threads; milliseconds of a layer of the 300M model, median (least)");
+        return formats();
+    }
     let only = std::env::args().find_map(|arg| WeightDtype::named(&arg));
     let dtypes = WeightDtype::ALL.into_iter();
     for dtype in dtypes.filter(|&dtype| only.is_none_or(|only| only == dtype)) {

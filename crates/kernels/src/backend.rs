@@ -16,6 +16,7 @@ pub use counting::Counting;
 pub use cpu::Cpu;
 pub use rows::Rows;
 
+use crate::blocks::BlockRows;
 use crate::device::{BatchArrays, BatchLimits, PoolSizes, RowSet};
 use crate::linear::Epilogue;
 use crate::profile::Clock;
@@ -35,23 +36,32 @@ pub struct Table {
     pub numbers: Vec<f32>,
 }
 
+/// The numbers of a matrix.
+#[derive(Clone, Copy, Debug)]
+pub enum Numbers<'a> {
+    /// Row-major; empty if weights are only counted.
+    Floats(&'a [f32]),
+    /// Rows of blocks, one after another; their bytes are empty if weights are only counted.
+    Blocks(&'a [BlockRows<'a>]),
+}
+
 /// A matrix `[n, k]` to be stored for products.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored<'a> {
     /// Rows `n` and columns `k`.
     pub shape: (usize, usize),
-    /// Row-major; empty if weights are only counted.
-    pub numbers: &'a [f32],
+    /// The weights.
+    pub numbers: Numbers<'a>,
     /// A number per row, if the product has a bias; empty if weights are only counted.
     pub bias: Option<&'a [f32]>,
-    /// The number format of the product.
+    /// The number format of the product with numbers in f32. Blocks are kept.
     pub dtype: WeightDtype,
     /// The operation on the product.
     pub epilogue: Epilogue,
 }
 
-/// Where weights are stored. Each method takes one kind of weight as f32 and stores it in the format
-/// of its operations.
+/// Where weights are stored. Each method takes one kind of weight, as f32 or blocks, and stores it in
+/// the format of its operations.
 pub trait Storage: Send + Sync {
     /// An embedding table.
     type Table: Send + Sync;

@@ -5,7 +5,11 @@
 //! exactly) and the split over threads do not change the bits. candle's own product sums a single row
 //! in another order than several rows, packs the weights in every call, and was slower at every
 //! measured row count (`examples/kernels.rs`).
+//!
+//! Codes of four to eight bits are multiplied in groups (`crate::simd::blocks`): a step of the inner
+//! dimension is one or several groups then, and a word otherwise.
 
+mod blocks;
 mod encode;
 mod finish;
 mod packed;
@@ -14,12 +18,13 @@ mod words;
 
 use crate::parallel::{self, Shared, filled};
 use crate::simd::Simd;
-use crate::simd::dot::{Columns, Dot, RowPointer, accumulate};
+use crate::simd::blocks::{BlockKernel, dispatch_blocks};
+use crate::simd::dot::{Columns, Dot, Multiply, RowPointer};
 use crate::simd::tile::by_height;
-use crate::simd::unit::{DotKernel, dispatch_unit};
+use crate::simd::unit::{DotKernel, Unit, dispatch_unit};
 use encode::Rows;
 pub(crate) use finish::Finish;
-pub(crate) use packed::Packed;
+pub(crate) use packed::{Column, Packed};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -39,35 +44,81 @@ pub(crate) struct Product<'a> {
     /// One value per packed column, or none.
     pub(crate) bias: Option<&'a [f32]>,
     pub(crate) finish: Finish<'a>,
+    pub(crate) place: Place,
+}
+
+/// The columns of `out` that a product computes.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// The first one.
+    pub(crate) first: usize,
+    pub(crate) count: usize,
     /// Columns of `out`.
-    pub(crate) n: usize,
+    pub(crate) stride: usize,
+}
+
+impl Place {
+    /// All `n` columns.
+    #[cfg(test)]
+    pub(crate) fn all(n: usize) -> Self {
+        Self {
+            first: 0,
+            count: n,
+            stride: n,
+        }
+    }
+
+    /// The first column of a panel of `width` columns of `out`, and their number.
+    fn panel(self, panel: usize, width: usize) -> (usize, usize) {
+        let at = panel * width;
+        (self.first + at, width.min(self.count - at))
+    }
 }
 
 impl Product<'_> {
     /// Computes the product.
+    #[cfg(test)]
     pub(crate) fn run(&self) -> Vec<f32> {
-        let (m, n, weights) = (self.m, self.n, self.weights);
-        let columns = match self.finish.is_gate() {
-            true => weights.columns() / 2,
-            false => weights.columns(),
-        };
-        assert!(
-            self.x.len() == m * weights.k() && n <= columns,
-            "shapes of a product"
-        );
-        // SAFETY: every tile writes its rows and columns, and the tiles cover them all.
-        unsafe { filled(m * n, |out| self.fill(out)) }
+        Self::run_all(std::slice::from_ref(self))
     }
 
-    fn fill(&self, out: Shared<MaybeUninit<f32>>) {
+    /// Computes products of the same rows, whose columns are all columns of the result.
+    pub(crate) fn run_all(products: &[Self]) -> Vec<f32> {
+        let Some(Self { x, m, place, .. }) = products.first() else {
+            return Vec::new();
+        };
+        let mut covered = 0;
+        for product in products {
+            let (weights, of) = (product.weights, product.place);
+            let columns = match product.finish.is_gate() {
+                true => weights.columns() / 2,
+                false => weights.columns(),
+            };
+            let fits = of.first == covered && of.count <= columns && of.stride == place.stride;
+            let reads = product.x.len() == m * weights.k();
+            assert!(fits && reads, "shapes of a product");
+            covered += of.count;
+        }
+        assert_eq!(covered, place.stride, "columns of products");
+        // SAFETY: every tile writes its rows and columns, and the tiles of all products cover them.
+        unsafe {
+            filled(m * place.stride, |out| {
+                let encoded = Rows::new(products[0].weights.unit(), x, products[0].weights.k());
+                products
+                    .iter()
+                    .for_each(|product| product.fill(&encoded, out));
+            })
+        }
+    }
+
+    fn fill(&self, x: &Rows<'_>, out: Shared<MaybeUninit<f32>>) {
         let (m, weights) = (self.m, self.weights);
         if m == 0 {
             return;
         }
-        let x = Rows::new(weights.unit(), self.x, weights.k());
         let rows = m.div_ceil(ROW_BLOCK);
         let panels = weights.panels();
-        let wanted = if m * weights.words() * panels * weights.unit().panel() < SERIAL_WORK {
+        let wanted = if m * x.stride * panels * weights.unit().panel() < SERIAL_WORK {
             1
         } else {
             (4 * parallel::threads()).div_ceil(rows).min(panels)
@@ -78,14 +129,17 @@ impl Product<'_> {
             let (group, block) = (task / rows, task % rows);
             let kernel = Block {
                 product: self,
-                x: &x,
+                x,
                 rows: (block * ROW_BLOCK, ((block + 1) * ROW_BLOCK).min(m)),
                 panels: (group * per_task, ((group + 1) * per_task).min(panels)),
                 out,
             };
-            match weights.unit().tiles() {
-                Some(tiles) => tiles::run(tiles, &kernel),
-                None => dispatch_unit(weights.unit(), kernel),
+            match weights.unit() {
+                Unit::Blocks(set, form) => dispatch_blocks(set, form, kernel),
+                unit => match unit.tiles() {
+                    Some(tiles) => tiles::run(tiles, &kernel),
+                    None => dispatch_unit(unit, kernel),
+                },
             }
         });
     }
@@ -105,26 +159,14 @@ impl DotKernel for Block<'_> {
 
     #[inline(always)]
     fn run<D: Dot>(self, d: D) {
-        let words = self.product.weights.words();
-        let span = words.div_ceil(words.div_ceil(K_BLOCK).max(1));
-        let panels = self.panels.0..self.panels.1;
-        let waiting = (self.rows.1 - self.rows.0) * 2 * D::S::LANES;
-        let passes = words.div_ceil(span);
-        let mut partial = vec![
-            0;
-            if passes > 1 {
-                panels.len() * waiting
-            } else {
-                0
-            }
-        ];
-        for from in (0..words).step_by(span) {
-            let span = from..(from + span).min(words);
-            for (i, panel) in panels.clone().enumerate() {
-                let partial = partial.get_mut(i * waiting..).unwrap_or_default();
-                self.pass(d, panel, span.clone(), partial);
-            }
-        }
+        self.passes(d);
+    }
+}
+
+impl BlockKernel for Block<'_> {
+    #[inline(always)]
+    fn run<M: Multiply>(self, multiply: M) {
+        self.passes(multiply);
     }
 }
 
@@ -136,9 +178,35 @@ struct Corner {
 }
 
 impl Block<'_> {
-    /// Processes the words `span` of one panel; `partial` stores the sums between passes.
+    /// Computes the task in passes over the inner dimension.
     #[inline(always)]
-    fn pass<D: Dot>(&self, d: D, panel: usize, span: Range<usize>, partial: &mut [u32]) {
+    fn passes<D: Multiply>(&self, d: D) {
+        let steps = self.product.weights.steps();
+        let passes = (steps * D::ROW).div_ceil(K_BLOCK).max(1);
+        let span = steps.div_ceil(passes);
+        let panels = self.panels.0..self.panels.1;
+        let waiting = (self.rows.1 - self.rows.0) * 2 * D::S::LANES;
+        let passes = steps.div_ceil(span);
+        let mut partial = vec![
+            0;
+            if passes > 1 {
+                panels.len() * waiting
+            } else {
+                0
+            }
+        ];
+        for from in (0..steps).step_by(span) {
+            let span = from..(from + span).min(steps);
+            for (i, panel) in panels.clone().enumerate() {
+                let partial = partial.get_mut(i * waiting..).unwrap_or_default();
+                self.pass(d, panel, span.clone(), partial);
+            }
+        }
+    }
+
+    /// Processes the steps `span` of one panel; `partial` stores the sums between passes.
+    #[inline(always)]
+    fn pass<D: Multiply>(&self, d: D, panel: usize, span: Range<usize>, partial: &mut [u32]) {
         let mut row = self.rows.0;
         while row < self.rows.1 {
             // Tiles of similar height: a low tile would read the panel for little work.
@@ -150,15 +218,18 @@ impl Block<'_> {
         }
     }
 
-    /// Multiplies `R` rows by the words `span` of one panel.
+    /// Multiplies `R` rows by the steps `span` of one panel.
     #[inline(always)]
-    fn tile<D: Dot, const R: usize>(
+    fn tile<D: Multiply, const R: usize>(
         &self,
         d: D,
         corner: Corner,
         span: Range<usize>,
         partial: &mut [u32],
     ) {
+        if const { R > D::TILE_ROWS } {
+            unreachable!("tiles are at most as high as the registers allow");
+        }
         let Corner { row, panel } = corner;
         let Range {
             start: from,
@@ -180,22 +251,23 @@ impl Block<'_> {
                 }
             }
         }
-        if to == weights.words() {
+        if to == weights.steps() {
             self.prefetch_output(d, R, corner);
         }
         let stride = self.x.stride;
-        let x = &self.x.words[row * stride + from..];
-        assert!(x.len() >= (R - 1) * stride + to - from, "rows of x");
-        // SAFETY: x holds R rows (checked above); the panel holds its words of two vectors.
+        let x = &self.x.words[row * stride + from * D::ROW..];
+        let used = (to - from) * D::ROW;
+        assert!(x.len() >= (R - 1) * stride + used, "rows of x");
+        // SAFETY: x holds R rows (checked above); the panel holds its steps of two vectors.
         unsafe {
-            let b = self.columns::<D>(words.add(from * width), to - from, row);
+            let b = self.columns::<D>(words.add(from * D::COLUMN * width), to - from, row);
             let rows = RowPointer {
                 first: x.as_ptr(),
                 stride,
             };
-            accumulate::<D, R, true>(d, &mut tile, to - from, rows, b);
+            d.accumulate(&mut tile, to - from, rows, b);
         }
-        if to < weights.words() {
+        if to < weights.steps() {
             let vectors = tile.into_iter().flatten();
             let waiting = partial[waiting..].chunks_exact_mut(D::S::LANES);
             for (sum, to) in vectors.zip(waiting) {
@@ -210,13 +282,13 @@ impl Block<'_> {
     /// The span of a panel that starts at `from`. Each tile that uses it prefetches a share of the
     /// same span of the next panel.
     #[inline(always)]
-    fn columns<D: Dot>(&self, from: *const u32, words: usize, row: usize) -> Columns {
+    fn columns<D: Multiply>(&self, from: *const u32, steps: usize, row: usize) -> Columns {
         let panel = Columns::panel(from, D::S::LANES);
         let rows = self.rows.1 - self.rows.0;
         let tiles = rows.div_ceil(D::TILE_ROWS);
         let tile = (row - self.rows.0) * tiles / rows;
-        let step = panel.stride.div_ceil(tiles);
-        let next = self.product.weights.panel_words() + tile * step * words;
+        let step = (D::COLUMN * panel.stride).div_ceil(tiles);
+        let next = self.product.weights.panel_words() + tile * step * steps;
         Columns {
             ahead: (from.wrapping_add(next), step),
             ..panel
@@ -238,17 +310,16 @@ impl Block<'_> {
 
     /// Writes a finished tile.
     #[inline(always)]
-    fn finish<D: Dot, const R: usize>(
+    fn finish<D: Multiply, const R: usize>(
         &self,
         d: D,
         tile: &[[D::Sum; 2]; R],
         row: usize,
         panel: usize,
     ) {
-        let (s, n, wide) = (d.simd(), self.product.n, 2 * D::S::LANES);
-        let width = self.width::<D>();
-        let (column, finish) = (panel * width, self.product.finish);
-        let count = width.min(n - column);
+        let (s, wide, place) = (d.simd(), 2 * D::S::LANES, self.product.place);
+        let (column, count) = place.panel(panel, self.width::<D>());
+        let (n, finish) = (place.stride, self.product.finish);
         let scales = Self::of_columns(s, self.product.weights.scales(panel), 1.0);
         let bias = self.product.bias.map(|bias| &bias[panel * wide..]);
         let added = Self::of_columns(s, bias, 0.0);
@@ -268,7 +339,7 @@ impl Block<'_> {
 
     /// Number of result columns per panel.
     #[inline(always)]
-    fn width<D: Dot>(&self) -> usize {
+    fn width<D: Multiply>(&self) -> usize {
         match self.product.finish.is_gate() {
             true => D::S::LANES,
             false => 2 * D::S::LANES,
@@ -277,9 +348,9 @@ impl Block<'_> {
 
     /// Prefetches the output of a tile of `rows` rows from `row` on, for writing.
     #[inline(always)]
-    fn prefetch_output<D: Dot>(&self, d: D, rows: usize, corner: Corner) {
-        let (n, width) = (self.product.n, self.width::<D>());
-        let start = corner.row * n + corner.panel * width;
+    fn prefetch_output<D: Multiply>(&self, d: D, rows: usize, corner: Corner) {
+        let (n, width) = (self.product.place.stride, self.width::<D>());
+        let start = corner.row * n + self.product.place.first + corner.panel * width;
         let out = self.out.start().wrapping_add(start);
         for r in 0..rows {
             for line in (0..width).step_by(16) {

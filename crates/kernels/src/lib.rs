@@ -11,6 +11,7 @@
 
 mod attention;
 mod backend;
+mod blocks;
 mod cache;
 pub mod device;
 mod gather;
@@ -29,8 +30,9 @@ mod sync;
 pub use attention::{AttentionSegment, PagedAttention, Visible};
 pub use backend::{
     Accelerator, ArrayKind, Attention, Backend, Candle, Counting, Cpu, DeviceKv, ExpertRows, Host,
-    Norm, Pass, Rows, ScoredRange, Selection, Storage, Stored, Table,
+    Norm, Numbers, Pass, Rows, ScoredRange, Selection, Storage, Stored, Table,
 };
+pub use blocks::{BlockRows, BlockType};
 pub use cache::{CopyPages, Pool, WriteRows};
 pub use gather::AddRows;
 pub use linear::{Epilogue, Linear, Matrix};

@@ -1,6 +1,8 @@
 //! A linear layer with packed weights.
 
-use crate::gemm::{Finish, Packed, Product};
+use crate::blocks::BlockRows;
+use crate::gemm::{Column, Finish, Packed, Place, Product};
+use crate::simd::blocks::GROUP;
 use crate::simd::unit::{Unit, WeightDtype};
 use crate::storage::f32s;
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Result, Shape, Tensor, bail};
@@ -29,44 +31,60 @@ pub struct Matrix<'a> {
     pub bias: Option<&'a [f32]>,
 }
 
+/// The largest magnitude of a weight in 4-bit codes: scale and minimum have 16 bits.
+const LARGEST: f32 = 65_504.0;
+
 /// `y = x W' + b` for `x [r, k]`, `W [n, k]`, `b [n]`. Input and output are f32; the product is
 /// computed in the weights' dtype.
 pub struct Linear {
-    weights: Packed,
-    /// In the order of the packed columns, with padding.
-    bias: Option<Vec<f32>>,
+    /// Matrices whose results are beside each other.
+    parts: Vec<Part>,
+    k: usize,
     epilogue: Epilogue,
     /// The width of the result.
     n: usize,
 }
 
-impl Linear {
-    /// Packs a matrix.
-    ///
-    /// # Errors
-    /// If the lengths do not match, or `k` is out of range.
-    pub fn new(matrix: Matrix<'_>, dtype: WeightDtype, epilogue: Epilogue) -> Result<Self> {
-        Self::on(Unit::detect(dtype), matrix, epilogue)
+/// A matrix in one format.
+struct Part {
+    weights: Packed,
+    /// In the order of the packed columns, with padding.
+    bias: Option<Vec<f32>>,
+    /// The width of its result.
+    n: usize,
+}
+
+/// The sizes of a matrix to be packed, and the multiplier for it.
+#[derive(Clone, Copy)]
+struct Format {
+    unit: Unit,
+    rows: usize,
+    k: usize,
+    epilogue: Epilogue,
+}
+
+impl Format {
+    /// Number of packed columns, including padding.
+    fn columns(self) -> usize {
+        let width = self.unit.panel();
+        match self.epilogue {
+            Epilogue::None => self.rows.next_multiple_of(width),
+            Epilogue::SiluGate => (self.rows / 2).next_multiple_of(width / 2) * 2,
+        }
     }
 
-    fn on(unit: Unit, matrix: Matrix<'_>, epilogue: Epilogue) -> Result<Self> {
-        let Matrix { weight, k, bias } = matrix;
-        if k == 0 || !weight.len().is_multiple_of(k) {
-            bail!("linear: {} weights are not rows of {k}", weight.len());
+    /// The width of the result.
+    fn n(self) -> usize {
+        match self.epilogue {
+            Epilogue::None => self.rows,
+            Epilogue::SiluGate => self.rows / 2,
         }
-        let rows = weight.len() / k;
-        Self::check((rows, k), epilogue)?;
-        if bias.is_some_and(|bias| bias.len() != rows) {
-            bail!("linear: expected a bias for each of {rows} rows");
-        }
-        let width = unit.panel();
-        let n = if epilogue == Epilogue::None {
-            rows
-        } else {
-            rows / 2
-        };
-        // The weight row of packed column j; a gated panel is half gate, half up.
-        let source = |j: usize| match epilogue {
+    }
+
+    /// The weight row of packed column `j`; a gated panel is half gate, half up.
+    fn row(self, j: usize) -> Option<usize> {
+        let (width, n) = (self.unit.panel(), self.n());
+        match self.epilogue {
             Epilogue::None => (j < n).then_some(j),
             Epilogue::SiluGate => {
                 let (panel, lane) = (j / width, j % width);
@@ -74,29 +92,161 @@ impl Linear {
                 let row = if lane < width / 2 { column } else { n + column };
                 (column < n).then_some(row)
             }
-        };
-        let columns = columns(unit, rows, epilogue);
-        let weights = Packed::new(unit, k, columns, |j| {
-            source(j).map(|row| &weight[row * k..(row + 1) * k])
-        });
+        }
+    }
+
+    fn bytes(self) -> usize {
+        Packed::bytes_of(self.unit, self.k, self.columns())
+    }
+
+    /// Packs the rows that `row` returns.
+    fn pack<'a>(self, row: impl Fn(usize) -> Column<'a> + Sync, bias: Option<&[f32]>) -> Part {
+        let of_column = |j| self.row(j).map(&row);
+        let weights = Packed::new(self.unit, self.k, self.columns(), of_column);
         let bias = bias.map(|bias| {
-            (0..columns)
-                .map(|j| source(j).map_or(0.0, |row| bias[row]))
+            let columns = 0..self.columns();
+            columns
+                .map(|j| self.row(j).map_or(0.0, |row| bias[row]))
                 .collect()
         });
-        Ok(Self {
+        Part {
             weights,
             bias,
+            n: self.n(),
+        }
+    }
+}
+
+impl Linear {
+    /// Packs a matrix. In [`WeightDtype::Blocks`] it is kept in f32.
+    ///
+    /// # Errors
+    /// If the lengths do not match, `k` is out of range, or 4-bit codes cannot hold the weights.
+    pub fn new(matrix: Matrix<'_>, dtype: WeightDtype, epilogue: Epilogue) -> Result<Self> {
+        let Matrix { weight, k, bias } = matrix;
+        if k == 0 || !weight.len().is_multiple_of(k) {
+            bail!("linear: {} weights are not rows of {k}", weight.len());
+        }
+        let rows = weight.len() / k;
+        let format = Self::format((rows, k), dtype, epilogue)?;
+        if bias.is_some_and(|bias| bias.len() != rows) {
+            bail!("linear: expected a bias for each of {rows} rows");
+        }
+        if dtype == WeightDtype::Int4
+            && let Some(found) = weight.iter().find(|weight| weight.abs() > LARGEST)
+        {
+            bail!("linear: expected weights of at most {LARGEST} for int4, found {found}");
+        }
+        let row = |row: usize| Column::Floats(&weight[row * k..(row + 1) * k]);
+        Ok(Self {
+            parts: vec![format.pack(row, bias)],
+            k,
             epilogue,
-            n,
+            n: format.n(),
+        })
+    }
+
+    /// Packs the rows of blocks of a matrix `[rows, k]`, one after another. Their codes are kept.
+    ///
+    /// # Errors
+    /// If the lengths do not match, `k` is out of range or no number of blocks, or a gated matrix has
+    /// several types.
+    pub fn of_blocks(
+        shape: (usize, usize),
+        blocks: &[BlockRows<'_>],
+        bias: Option<&[f32]>,
+        epilogue: Epilogue,
+    ) -> Result<Self> {
+        let (rows, k) = shape;
+        let runs = Self::runs(shape, blocks, epilogue)?;
+        if bias.is_some_and(|bias| bias.len() != rows) {
+            bail!("linear: expected a bias for each of {rows} rows");
+        }
+        let (mut parts, mut first) = (Vec::new(), 0);
+        for (blocks, format) in runs {
+            let kind = blocks[0].kind;
+            let length = kind.row_bytes(k).unwrap_or(0);
+            let mut all: Vec<&[u8]> = Vec::with_capacity(format.rows);
+            for of in blocks {
+                if of.rows.checked_mul(length) != Some(of.bytes.len()) {
+                    let (found, rows) = (of.bytes.len(), of.rows);
+                    bail!(
+                        "linear: {found} bytes of {} for {rows} rows of {k}",
+                        kind.name()
+                    );
+                }
+                all.extend(of.bytes.chunks_exact(length));
+            }
+            let bias = bias.map(|bias| &bias[first..first + format.rows]);
+            parts.push(format.pack(|row| Column::Blocks(kind, all[row]), bias));
+            first += format.rows;
+        }
+        Ok(Self {
+            n: parts.iter().map(|part| part.n).sum(),
+            parts,
+            k,
+            epilogue,
+        })
+    }
+
+    /// The rows of blocks with the same type, one after another, and their formats.
+    fn runs<'a, 'b>(
+        (rows, k): (usize, usize),
+        blocks: &'b [BlockRows<'a>],
+        epilogue: Epilogue,
+    ) -> Result<Vec<(&'b [BlockRows<'a>], Format)>> {
+        let found = blocks
+            .iter()
+            .fold(0, |sum: usize, of| sum.saturating_add(of.rows));
+        if found != rows || rows == 0 {
+            bail!("linear: {found} rows of blocks, expected {rows}");
+        }
+        let runs = blocks.chunk_by(|a, b| a.kind == b.kind);
+        let runs = runs.map(|run| {
+            let (kind, rows) = (run[0].kind, run.iter().map(|of| of.rows).sum());
+            Self::check((rows, k), epilogue)?;
+            if kind.row_bytes(k).is_none() {
+                let (name, size) = (kind.name(), kind.weights());
+                bail!(
+                    "linear: expected rows of a multiple of {size} weights for {name}, found {k}"
+                );
+            }
+            let unit = Unit::detect_for(kind.form());
+            let format = Format {
+                unit,
+                rows,
+                k,
+                epilogue,
+            };
+            Ok((run, format))
+        });
+        let runs: Vec<_> = runs.collect::<Result<_>>()?;
+        if epilogue == Epilogue::SiluGate && runs.len() > 1 {
+            bail!("linear: expected gate and up in one block type");
+        }
+        Ok(runs)
+    }
+
+    /// The format of a matrix `[rows, k]`.
+    fn format((rows, k): (usize, usize), dtype: WeightDtype, epilogue: Epilogue) -> Result<Format> {
+        Self::check((rows, k), epilogue)?;
+        let unit = match dtype {
+            WeightDtype::Int4 if !k.is_multiple_of(GROUP) => {
+                bail!("expected rows of a multiple of {GROUP} weights for int4, found {k}")
+            }
+            WeightDtype::Blocks => Unit::detect(WeightDtype::F32),
+            dtype => Unit::detect(dtype),
+        };
+        Ok(Format {
+            unit,
+            rows,
+            k,
+            epilogue,
         })
     }
 
     /// Checks that a matrix `[rows, k]` can be packed.
-    ///
-    /// # Errors
-    /// If `k` is out of range, or a gated matrix has an odd number of rows.
-    pub(crate) fn check((rows, k): (usize, usize), epilogue: Epilogue) -> Result<()> {
+    fn check((rows, k): (usize, usize), epilogue: Epilogue) -> Result<()> {
         if k == 0 || k > LONGEST {
             bail!("linear: expected rows of 1 to {LONGEST} weights, found {k}");
         }
@@ -107,16 +257,34 @@ impl Linear {
     }
 
     /// Bytes of the packed weights of a matrix `[rows, k]`, computed from its sizes.
-    #[must_use]
-    pub fn bytes_of((rows, k): (usize, usize), dtype: WeightDtype, epilogue: Epilogue) -> usize {
-        let unit = Unit::detect(dtype);
-        Packed::bytes_of(unit, k, columns(unit, rows, epilogue))
+    ///
+    /// # Errors
+    /// As [`Self::new`] for the sizes.
+    pub fn bytes_of(
+        shape: (usize, usize),
+        dtype: WeightDtype,
+        epilogue: Epilogue,
+    ) -> Result<usize> {
+        Ok(Self::format(shape, dtype, epilogue)?.bytes())
+    }
+
+    /// Bytes of the packed weights of rows of blocks, computed from their sizes.
+    ///
+    /// # Errors
+    /// As [`Self::of_blocks`] for the sizes.
+    pub fn bytes_of_blocks(
+        shape: (usize, usize),
+        blocks: &[BlockRows<'_>],
+        epilogue: Epilogue,
+    ) -> Result<usize> {
+        let runs = Self::runs(shape, blocks, epilogue)?;
+        Ok(runs.into_iter().map(|(_, format)| format.bytes()).sum())
     }
 
     /// Bytes of the packed weights.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.weights.bytes()
+        self.parts.iter().map(|part| part.weights.bytes()).sum()
     }
 
     /// Applies the layer to `x [r, k]`. Returns `[r, n]`.
@@ -137,8 +305,8 @@ impl Linear {
 
     fn run(&self, x: &[f32], layout: &Layout, residual: Option<&[f32]>) -> Result<CpuOutput> {
         let (m, k) = layout.shape().dims2()?;
-        if k != self.weights.k() {
-            bail!("linear: expected rows of {}, found {k}", self.weights.k());
+        if k != self.k {
+            bail!("linear: expected rows of {}, found {k}", self.k);
         }
         let finish = match (self.epilogue, residual) {
             (Epilogue::None, None) => Finish::Store,
@@ -148,24 +316,26 @@ impl Linear {
             (Epilogue::SiluGate, None) => Finish::Gate,
             _ => bail!("linear: a residual requires a plain product of the same shape"),
         };
-        let product = Product {
-            x,
-            m,
-            weights: &self.weights,
-            bias: self.bias.as_deref(),
-            finish,
-            n: self.n,
-        };
-        Ok((CpuStorage::F32(product.run()), Shape::from((m, self.n))))
-    }
-}
-
-/// Number of packed columns of a matrix of `rows` rows, including padding.
-fn columns(unit: Unit, rows: usize, epilogue: Epilogue) -> usize {
-    let width = unit.panel();
-    match epilogue {
-        Epilogue::None => rows.next_multiple_of(width),
-        Epilogue::SiluGate => (rows / 2).next_multiple_of(width / 2) * 2,
+        let mut first = 0;
+        let products = self.parts.iter().map(|part| {
+            let place = Place {
+                first,
+                count: part.n,
+                stride: self.n,
+            };
+            first += part.n;
+            Product {
+                x,
+                m,
+                weights: &part.weights,
+                bias: part.bias.as_deref(),
+                finish,
+                place,
+            }
+        });
+        let products: Vec<_> = products.collect();
+        let shape = Shape::from((m, self.n));
+        Ok((CpuStorage::F32(Product::run_all(&products)), shape))
     }
 }
 

@@ -68,10 +68,11 @@ impl Checkpoint {
     }
 
     /// Sets the dtype in which matrices are stored and multiplied after loading; default f32.
-    /// Embedding table, norms and biases stay f32.
+    /// Embedding table, norms and biases stay f32. [`WeightDtype::Blocks`] keeps matrices in the block
+    /// types of a GGUF file; for a checkpoint without such types it is f32.
     #[must_use]
     pub fn with_dtype(mut self, dtype: WeightDtype) -> Self {
-        self.weights.dtype = dtype;
+        self.weights.dtype = self.weights.resolved(dtype);
         self
     }
 
@@ -118,6 +119,7 @@ impl Checkpoint {
 
     /// Runs `load` on the checkpoint with matrices in `dtype`; tensors are checked and not read.
     pub(crate) fn count<T>(&mut self, dtype: WeightDtype, load: impl FnOnce(&mut Self) -> T) -> T {
+        let dtype = self.weights.resolved(dtype);
         let chosen = std::mem::replace(&mut self.weights.dtype, dtype);
         self.weights.restart(false);
         let loaded = load(self);

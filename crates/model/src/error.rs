@@ -100,6 +100,34 @@ pub enum LoadError {
         /// The stored shape.
         found: Vec<usize>,
     },
+    /// A tensor of a GGUF file has an unsupported type.
+    #[error(
+        "{}: {}: expected the type {expected}, found {found}",
+        clip(file),
+        clip(tensor)
+    )]
+    TensorType {
+        /// The file that contains it.
+        file: String,
+        /// Its name.
+        tensor: String,
+        /// The supported types.
+        expected: String,
+        /// The stored type.
+        found: String,
+    },
+    /// The rows of a matrix are no multiple of a dtype's groups of weights.
+    #[error("{tensor}: expected rows of a multiple of {group} weights for {dtype}, found {found}")]
+    Group {
+        /// The matrix.
+        tensor: String,
+        /// Weights of a group.
+        group: usize,
+        /// The dtype's name.
+        dtype: &'static str,
+        /// Weights of a row.
+        found: usize,
+    },
     /// A tensor has an unsupported type.
     #[error("{}: {tensor}: expected BF16, F16 or F32, found {found}", clip(file))]
     Dtype {

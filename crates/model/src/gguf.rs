@@ -1,8 +1,10 @@
 //! GGUF files of LLaDA, Dream, and dense autoregressive models, as written by llama.cpp's converter.
 //!
-//! Quantized tensors are converted to f32 when they are read (by candle) and stored in the dtype
-//! that the checkpoint is loaded with.
+//! Matrices of the types of [`kernels::BlockType`] are kept in their blocks if the checkpoint is loaded
+//! so. All others are converted to f32 when they are read (by candle) and stored in the dtype that
+//! the checkpoint is loaded with.
 
+mod blocks;
 mod header;
 mod tokenizer;
 
@@ -176,6 +178,33 @@ impl Gguf {
         reads: bool,
         to: &mut Vec<f32>,
     ) -> Result<usize, LoadError> {
+        let info = self.find(name, shape)?;
+        if reads {
+            let corrupt = |error: candle_core::Error| LoadError::Corrupt {
+                file: self.file.clone(),
+                reason: format!("{name}: {}", first_line(&error)),
+            };
+            let values = self.read(name).map_err(corrupt)?;
+            if let Some(index) = values.iter().position(|x| !x.is_finite()) {
+                return Err(LoadError::NotFinite {
+                    file: self.file.clone(),
+                    tensor: name.to_owned(),
+                    found: values[index],
+                    index,
+                });
+            }
+            match self.interleaved.filter(|_| is_rotated(name)) {
+                Some(head) => {
+                    deinterleave(&values, head, shape.first().copied().unwrap_or(0), to);
+                }
+                None => to.extend_from_slice(&values),
+            }
+        }
+        Ok(stored(info))
+    }
+
+    /// The entry of a tensor of this shape.
+    fn find(&self, name: &str, shape: &[usize]) -> Result<&TensorInfo, LoadError> {
         let (file, tensor) = (self.file.clone(), name.to_owned());
         let expected = shape.to_vec();
         let Some(info) = self.content.tensor_infos.get(name) else {
@@ -194,27 +223,7 @@ impl Gguf {
                 found,
             });
         }
-        if reads {
-            let corrupt = |error: candle_core::Error| LoadError::Corrupt {
-                file: self.file.clone(),
-                reason: format!("{name}: {}", first_line(&error)),
-            };
-            let values = self.read(name).map_err(corrupt)?;
-            if let Some(index) = values.iter().position(|x| !x.is_finite()) {
-                let found = values[index];
-                return Err(LoadError::NotFinite {
-                    file,
-                    tensor,
-                    found,
-                    index,
-                });
-            }
-            match self.interleaved.filter(|_| is_rotated(name)) {
-                Some(head) => deinterleave(&values, head, shape, to),
-                None => to.extend_from_slice(&values),
-            }
-        }
-        Ok(stored(info))
+        Ok(info)
     }
 
     fn read(&self, name: &str) -> candle_core::Result<Vec<f32>> {
@@ -313,11 +322,10 @@ fn is_rotated(name: &str) -> bool {
     name.contains(".attn_q.") || name.contains(".attn_k.")
 }
 
-/// Appends rows in their original order. In `values`, the two halves of each head of `head` rows
-/// are interleaved: row 2 i + j of a head is row i of its half j.
-fn deinterleave(values: &[f32], head: usize, shape: &[usize], to: &mut Vec<f32>) {
-    let columns: usize = shape.iter().skip(1).product();
-    let rows = shape.first().copied().unwrap_or(0);
+/// Appends the `rows` rows of `values` in their original order. In `values`, the two halves of each
+/// head of `head` rows are interleaved: row 2 i + j of a head is row i of its half j.
+fn deinterleave<T: Copy>(values: &[T], head: usize, rows: usize, to: &mut Vec<T>) {
+    let columns = values.len() / rows.max(1);
     for row in 0..rows {
         let (first, inside) = (row / head * head, row % head);
         let (half, at) = (inside / (head / 2), inside % (head / 2));

@@ -41,8 +41,12 @@ impl Shape {
         }
     }
 
-    /// Random weights.
-    fn checkpoint(self, dtype: WeightDtype, rows: u32) -> Result<Checkpoint, LoadError> {
+    /// Random weights with an MLP of width `mlp`.
+    fn checkpoint(
+        self,
+        dtype: WeightDtype,
+        (mlp, rows): (usize, u32),
+    ) -> Result<Checkpoint, LoadError> {
         let Self {
             heads,
             groups,
@@ -50,7 +54,7 @@ impl Shape {
         } = self;
         let config = format!(
             r#"{{"architectures": ["LLaDAModelLM"], "d_model": {width}, "n_heads": {heads},
-            "n_kv_heads": {groups}, "n_layers": 2, "mlp_hidden_size": 200, "vocab_size": {VOCAB},
+            "n_kv_heads": {groups}, "n_layers": 2, "mlp_hidden_size": {mlp}, "vocab_size": {VOCAB},
             "max_sequence_length": {}, "mask_token_id": 5, "eos_token_id": 1}}"#,
             rows.max(64)
         );
@@ -63,26 +67,38 @@ impl Shape {
 struct Format {
     dtype: WeightDtype,
     tolerance: f64,
-    /// The dtype of candle, which groups 8-bit weights in another way.
+    /// The dtype of candle, which groups 8-bit weights and rounds 4-bit weights in another way.
     reference: WeightDtype,
+    /// The width of the MLP.
+    mlp: usize,
 }
 
 impl Format {
-    const ALL: [Self; 3] = [
+    const ALL: [Self; 4] = [
         Self {
             dtype: WeightDtype::F32,
             tolerance: 1e-4,
             reference: WeightDtype::F32,
+            mlp: 200,
         },
         Self {
             dtype: WeightDtype::Bf16,
             tolerance: 5e-2,
             reference: WeightDtype::Bf16,
+            mlp: 200,
         },
         Self {
             dtype: WeightDtype::Int8,
             tolerance: 2e-1,
             reference: WeightDtype::F32,
+            mlp: 200,
+        },
+        Self {
+            dtype: WeightDtype::Int4,
+            tolerance: 8e-1,
+            reference: WeightDtype::F32,
+            // Whole groups.
+            mlp: 224,
         },
     ];
 }
@@ -93,7 +109,7 @@ impl Format {
 /// If a model cannot be set up or a forward pass fails.
 pub fn selftest_on_cpu(rows: u32) -> Result<Vec<Check>, LoadError> {
     let tested = |shape: Shape, format: Format| {
-        let model = Model::load(shape.checkpoint(format.dtype, rows)?)?;
+        let model = Model::load(shape.checkpoint(format.dtype, (format.mlp, rows))?)?;
         let executor = ModelExecutor::new(model, sizes(rows))?;
         Ok(Box::new(executor) as Box<dyn Executor>)
     };
@@ -111,7 +127,7 @@ pub fn selftest(device: &Device, rows: u32) -> Result<Vec<Check>, LoadError> {
     let checks = device::selftest(device, rows as usize);
     let mut checks = checks.map_err(|error| LoadError::Setup(error.to_string()))?;
     let tested = |shape: Shape, format: Format| {
-        let model = DeviceModel::load(device, shape.checkpoint(format.dtype, rows)?)?;
+        let model = DeviceModel::load(device, shape.checkpoint(format.dtype, (format.mlp, rows))?)?;
         let sizes = sizes(rows);
         let slots = u64::from(sizes.pages) * u64::from(sizes.page_size);
         let on_device = DeviceConfig {
@@ -138,7 +154,7 @@ fn compared(
     let mut checks = Vec::new();
     for &format in formats {
         for shape in SHAPES {
-            let candle = shape.checkpoint(format.reference, rows)?;
+            let candle = shape.checkpoint(format.reference, (format.mlp, rows))?;
             let candle = Model::load_on(Candle::default(), candle)?;
             let mut candle = ModelExecutor::new(candle, sizes(rows))?;
             let mut tested = tested(shape, format)?;

@@ -10,7 +10,7 @@ use crate::gguf::Gguf;
 use crate::memory::{Memory, floats};
 use crate::sharing::ExpertSharing;
 use index::Index;
-use kernels::WeightDtype;
+use kernels::{BlockType, WeightDtype};
 use random::random;
 use shard::{Shard, find};
 use std::collections::{BTreeMap, BTreeSet};
@@ -177,16 +177,7 @@ impl Weights {
         shape: &[usize],
         to: &mut Vec<f32>,
     ) -> Result<(), LoadError> {
-        if self.used.len() >= MOST_TENSORS {
-            return Err(LoadError::Corrupt {
-                file: "config.json".to_owned(),
-                reason: format!("expected a model of at most {MOST_TENSORS} tensors, found more"),
-            });
-        }
-        self.used.insert(name.to_owned());
-        let count = shape
-            .iter()
-            .fold(1, |count: usize, n| count.saturating_mul(*n));
+        self.request(name)?;
         let read = match &self.source {
             Source::Random { seed } => {
                 if self.reads {
@@ -203,12 +194,83 @@ impl Weights {
                 tensor.bytes.len()
             }
         };
-        self.elements = self.elements.saturating_add(count);
-        self.memory.use_briefly(floats(count));
+        self.received(shape, floats(count(shape)), read);
+        Ok(())
+    }
+
+    /// The blocks of a matrix in row-major order, empty if tensors are not read.
+    pub(crate) fn blocks(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        kind: BlockType,
+    ) -> Result<Vec<u8>, LoadError> {
+        self.request(name)?;
+        let (bytes, read) = self.peek(name, shape, kind)?;
+        self.received(shape, read, read);
+        Ok(bytes)
+    }
+
+    /// As [`Self::blocks`], of a tensor that was requested before.
+    pub(crate) fn blocks_again(
+        &self,
+        name: &str,
+        shape: &[usize],
+        kind: BlockType,
+    ) -> Result<Vec<u8>, LoadError> {
+        Ok(self.peek(name, shape, kind)?.0)
+    }
+
+    /// The blocks of a matrix and the number of their bytes.
+    fn peek(
+        &self,
+        name: &str,
+        shape: &[usize],
+        kind: BlockType,
+    ) -> Result<(Vec<u8>, usize), LoadError> {
+        match &self.source {
+            Source::Gguf(file) => file.blocks((name, shape), kind, self.reads),
+            _ => Err(LoadError::Setup(format!("{name}: expected a GGUF file"))),
+        }
+    }
+
+    /// The type of a matrix that is kept in the blocks of its file.
+    pub(crate) fn kind(&self, name: &str) -> Option<BlockType> {
+        match &self.source {
+            Source::Gguf(file) if self.dtype == WeightDtype::Blocks => file.kind(name),
+            _ => None,
+        }
+    }
+
+    /// The dtype of a checkpoint that is loaded in `dtype`: without blocks to keep, f32.
+    pub(crate) fn resolved(&self, dtype: WeightDtype) -> WeightDtype {
+        let keeps = self.as_gguf().is_some_and(Gguf::has_blocks);
+        match dtype {
+            WeightDtype::Blocks if !keeps => WeightDtype::F32,
+            dtype => dtype,
+        }
+    }
+
+    /// Notes that a tensor is asked for.
+    fn request(&mut self, name: &str) -> Result<(), LoadError> {
+        if self.used.len() >= MOST_TENSORS {
+            return Err(LoadError::Corrupt {
+                file: "config.json".to_owned(),
+                reason: format!("expected a model of at most {MOST_TENSORS} tensors, found more"),
+            });
+        }
+        self.used.insert(name.to_owned());
+        Ok(())
+    }
+
+    /// Counts a tensor that takes `brief` bytes of memory until it is stored, and `read` bytes of the
+    /// file.
+    fn received(&mut self, shape: &[usize], brief: usize, read: usize) {
+        self.elements = self.elements.saturating_add(count(shape));
+        self.memory.use_briefly(brief);
         if let (Some(watch), true) = (&mut self.watch, self.reads) {
             watch(read as u64);
         }
-        Ok(())
     }
 
     /// The stored shape of a tensor, `None` if it is not stored.
@@ -249,4 +311,11 @@ impl Weights {
             .cloned()
             .collect()
     }
+}
+
+/// Number of elements.
+fn count(shape: &[usize]) -> usize {
+    shape
+        .iter()
+        .fold(1, |count: usize, n| count.saturating_mul(*n))
 }

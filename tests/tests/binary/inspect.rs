@@ -195,7 +195,7 @@ fn the_instructions_of_each_dtype_are_printed() {
     assert_eq!(output.status.code(), Some(78));
     let message = stderr(&output);
     assert!(
-        message.contains("model.dtype: expected one of f32, bf16, int8"),
+        message.contains("model.dtype: expected one of auto, f32, bf16, int8, int4"),
         "{message}"
     );
 }

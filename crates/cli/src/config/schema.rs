@@ -1,6 +1,5 @@
 //! The keys of a configuration file, with their defaults.
 
-use model::WeightDtype;
 use serde::{Deserialize, Serialize};
 
 use crate::device::{BackendChoice, DeviceChoice};
@@ -68,7 +67,8 @@ pub struct Model {
     pub path: String,
     /// Model name in requests; empty = the id or the folder's name.
     pub served_name: String,
-    /// Data type of the weight matrices: `f32`, `bf16` or `int8`.
+    /// Data type of the weight matrices: `auto` (the block types of a GGUF file, else `f32`), `f32`,
+    /// `bf16`, `int8` or `int4`.
     pub dtype: String,
     /// Device: `auto`, `cpu` or `cuda`.
     pub device: String,
@@ -168,7 +168,7 @@ impl Default for Model {
         Self {
             path: "demo".to_owned(),
             served_name: String::new(),
-            dtype: WeightDtype::F32.name().to_owned(),
+            dtype: AUTO.to_owned(),
             device: DeviceChoice::Auto.name().to_owned(),
             backend: BackendChoice::Cpu.name().to_owned(),
             expert_sharing: String::new(),

@@ -7,10 +7,14 @@ use tracing_subscriber::EnvFilter;
 use super::schema::{AUTO, NAME, NONE};
 use crate::names::unknown;
 
-/// The dtype of a matrix.
+/// The dtype of a matrix; `auto` keeps the blocks of a GGUF file and is f32 for other checkpoints.
 pub fn dtype(name: &str) -> Result<WeightDtype, String> {
     let names = WeightDtype::ALL.map(WeightDtype::name);
-    WeightDtype::named(name).ok_or_else(|| unknown(&names, name))
+    match (name, WeightDtype::named(name)) {
+        (AUTO, _) => Ok(WeightDtype::Blocks),
+        (_, Some(dtype)) => Ok(dtype),
+        _ => Err(unknown(&[&[AUTO], &names[..]].concat(), name)),
+    }
 }
 
 /// `vote=0.15`, `seq=2`, or nothing.

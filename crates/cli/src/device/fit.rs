@@ -122,7 +122,8 @@ fn advice(
     };
     // The device may have no kernels for this dtype.
     let smaller = WeightDtype::Bf16;
-    if dtype == WeightDtype::F32 && needed(smaller, &sizes).is_ok_and(|(fits, _)| fits) {
+    let is_whole = matches!(dtype, WeightDtype::F32 | WeightDtype::Blocks);
+    if is_whole && needed(smaller, &sizes).is_ok_and(|(fits, _)| fits) {
         return Ok(format!("try --dtype {}", smaller.name()));
     }
     let mut shorter = DeviceConfig { kv: auto, ..sizes };

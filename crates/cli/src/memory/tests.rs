@@ -6,13 +6,21 @@ use super::*;
 
 const GIB: u64 = 1 << 30;
 
-/// 32, 16 and 9 GiB of weights by dtype, 2 GiB more while they are packed.
+/// 32, 16, 9 and 5 GiB of weights by dtype, 2 GiB more while they are packed; a model whose rows do
+/// not suit int4 without the last.
 fn needs(dtype: WeightDtype, kv: u64) -> Needs {
-    let memory = [32, 16, 9].map(|gib| Memory {
+    let memory = |gib: u64| Memory {
         weights: gib * GIB,
         loading: (gib + 2) * GIB,
-    });
-    Needs { dtype, memory, kv }
+    };
+    let sizes = WeightDtype::ALL.into_iter().zip([32, 16, 9, 5]);
+    let own = sizes.clone().find(|(other, _)| *other == dtype);
+    Needs {
+        dtype,
+        memory: memory(own.map_or(6, |(_, gib)| gib)),
+        others: [32, 16, 9, 5].map(|gib| Some(memory(gib))),
+        kv,
+    }
 }
 
 #[test]
@@ -33,10 +41,20 @@ fn a_refusal_names_the_most_exact_dtype_that_fits() {
         refusal(WeightDtype::F32, 1, 20 * GIB),
         "needs 34.0 GiB (to load it in f32), 20.0 GiB free: try --dtype bf16"
     );
-    let less = refusal(WeightDtype::Int8, 8, 12 * GIB);
+    let least = refusal(WeightDtype::Int8, 5, 12 * GIB);
+    assert!(least.ends_with("try --dtype int4"), "{least}");
+    let mut odd = needs(WeightDtype::Int8, 8 * GIB);
+    odd.others[3] = None;
+    let less = odd.refusal(12 * GIB).unwrap();
     assert!(
         less.ends_with("12.0 GiB free: try --kv-memory 3072MiB"),
         "{less}"
+    );
+    let blocks = refusal(WeightDtype::Blocks, 4, 9 * GIB);
+    assert_eq!(
+        blocks,
+        "needs 10.0 GiB (6.0 GiB of weights in blocks, 4.0 GiB of KV pages), 9.0 GiB free: try \
+         --dtype int4"
     );
     let none = refusal(WeightDtype::Int8, 8, GIB / 2);
     assert!(none.ends_with("512 MiB free: no dtype fits"), "{none}");

@@ -1,8 +1,8 @@
 //! The kernels of [`crate::device`]: a CUDA device, or its emulation on the host.
 
 use super::{
-    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Norm, Pass, ScoredRange, Selection,
-    Storage, Stored, Table,
+    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Norm, Numbers, Pass, ScoredRange,
+    Selection, Storage, Stored, Table,
 };
 use crate::device::{
     Array, AttentionScratch, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, DeviceError,
@@ -63,9 +63,10 @@ impl Accelerator {
     /// If devices have no kernels for it.
     pub fn precision_of(dtype: WeightDtype) -> Result<Precision> {
         match dtype {
-            WeightDtype::F32 => Ok(Precision::F32),
+            // Blocks are widened before.
+            WeightDtype::F32 | WeightDtype::Blocks => Ok(Precision::F32),
             WeightDtype::Bf16 => Ok(Precision::Bf16),
-            WeightDtype::Int8 => bail!("no CUDA kernels for int8"),
+            other => bail!("no CUDA kernels for {}", other.name()),
         }
     }
 
@@ -123,11 +124,14 @@ impl Storage for Accelerator {
     fn matrix(&self, matrix: Stored<'_>) -> Result<DeviceMatrix> {
         let Stored {
             shape: (rows, k),
-            numbers: weight,
+            numbers,
             bias,
             dtype,
             epilogue,
         } = matrix;
+        let Numbers::Floats(weight) = numbers else {
+            bail!("no CUDA kernels for blocks");
+        };
         let (device, precision) = (&self.device, Self::precision_of(dtype)?);
         if device.is_counting() {
             let sizes = MatrixSizes {

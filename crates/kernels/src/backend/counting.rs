@@ -1,6 +1,6 @@
 //! Storage that allocates nothing and adds the bytes that [`super::Cpu`] would allocate.
 
-use super::{AngleSpec, Storage, Stored, Table};
+use super::{AngleSpec, Numbers, Storage, Stored, Table};
 use crate::linear::Linear;
 use candle_core::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,12 +54,15 @@ impl Storage for Counting {
     fn matrix(&self, matrix: Stored<'_>) -> Result<()> {
         let Stored {
             shape,
+            numbers,
             dtype,
             epilogue,
             ..
         } = matrix;
-        Linear::check(shape, epilogue)?;
-        self.bytes.add(Linear::bytes_of(shape, dtype, epilogue));
+        self.bytes.add(match numbers {
+            Numbers::Floats(_) => Linear::bytes_of(shape, dtype, epilogue)?,
+            Numbers::Blocks(blocks) => Linear::bytes_of_blocks(shape, blocks, epilogue)?,
+        });
         Ok(())
     }
 
@@ -84,13 +87,13 @@ mod tests {
     /// Stores one weight of each kind; without `reads` their numbers are not given.
     fn store(on: &impl Storage, reads: bool, dtype: WeightDtype) -> u64 {
         let of = |count| vec![0.5; if reads { count } else { 0 }];
-        let (rows, width) = (70, 24);
+        let (rows, width) = (70, 64);
         let numbers = of(rows * width);
         let bias = of(rows);
         for epilogue in [Epilogue::None, Epilogue::SiluGate] {
             let matrix = Stored {
                 shape: (rows, width),
-                numbers: &numbers,
+                numbers: Numbers::Floats(&numbers),
                 bias: Some(&bias),
                 dtype,
                 epilogue,
@@ -119,7 +122,7 @@ mod tests {
         for dtype in WeightDtype::ALL {
             let counted = store(&Counting::default(), false, dtype);
             assert_eq!(counted, store(&Cpu::default(), true, dtype));
-            assert!(counted > 4 * (70 * 24 + 9 + 8 * 33));
+            assert!(counted > 4 * (70 * 64 + 9 + 8 * 33));
         }
     }
 
@@ -127,7 +130,7 @@ mod tests {
     fn a_matrix_that_cannot_be_stored_cannot_be_counted() {
         let matrix = Stored {
             shape: (7, 4),
-            numbers: &[],
+            numbers: Numbers::Floats(&[]),
             bias: None,
             dtype: WeightDtype::F32,
             epilogue: Epilogue::SiluGate,

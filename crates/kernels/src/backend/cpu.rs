@@ -3,8 +3,8 @@
 use super::counting::Bytes;
 use super::rows::Rows;
 use super::{
-    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Host, Norm, Pass, ScoredRange, Selection,
-    Storage, Stored, Table,
+    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Host, Norm, Numbers, Pass, ScoredRange,
+    Selection, Storage, Stored, Table,
 };
 use crate::attention::PagedAttention;
 use crate::cache::{CopyPages, Pool, WriteRows};
@@ -57,15 +57,22 @@ impl Storage for Cpu {
 
     fn matrix(&self, matrix: Stored<'_>) -> Result<Linear> {
         let Stored {
-            shape: (rows, k),
-            numbers: weight,
+            shape,
+            numbers,
             bias,
-            ..
+            dtype,
+            epilogue,
         } = matrix;
-        if rows.checked_mul(k) != Some(weight.len()) {
-            bail!("linear: {} weights for {rows} rows of {k}", weight.len());
-        }
-        let stored = Linear::new(Matrix { weight, k, bias }, matrix.dtype, matrix.epilogue)?;
+        let (rows, k) = shape;
+        let stored = match numbers {
+            Numbers::Blocks(blocks) => Linear::of_blocks(shape, blocks, bias, epilogue)?,
+            Numbers::Floats(weight) if rows.checked_mul(k) == Some(weight.len()) => {
+                Linear::new(Matrix { weight, k, bias }, dtype, epilogue)?
+            }
+            Numbers::Floats(weight) => {
+                bail!("linear: {} weights for {rows} rows of {k}", weight.len())
+            }
+        };
         self.bytes.add(stored.bytes());
         Ok(stored)
     }

@@ -5,6 +5,7 @@
 
 use crate::parallel::{self, Shared};
 use crate::simd::amx;
+use crate::simd::blocks::{Form, GROUP, ROW, SCALE, SUMS};
 use crate::simd::unit::{Unit, WeightDtype};
 use crate::simd::{Kernel, Simd, dispatch_on};
 use std::borrow::Cow;
@@ -17,16 +18,21 @@ const OFFSET: i32 = 128;
 /// A row or column with smaller magnitudes counts as zero: the inverse of its scale would overflow.
 const SMALLEST: f32 = 1e-30;
 /// `1.5 * 2^23`: adding it rounds to nearest even and leaves the whole number in the low bits.
-const ROUND: f32 = 12_582_912.0;
+pub(super) const ROUND: f32 = 12_582_912.0;
 /// Rows at a distance of a multiple of this many words map to too few cache sets.
 const CLASHING: usize = 512;
 
-/// Number of words for `k` numbers. A tile unit takes whole tiles, filled up with zeros.
-pub(super) fn words(unit: Unit, k: usize) -> usize {
+/// Number of steps for `k` numbers: words, or steps of codes in groups. A tile unit takes whole tiles,
+/// filled up with zeros.
+pub(super) fn steps(unit: Unit, k: usize) -> usize {
     let words = match unit.dtype() {
         WeightDtype::F32 => k,
         WeightDtype::Bf16 => k.div_ceil(2),
         WeightDtype::Int8 => k.div_ceil(4),
+        WeightDtype::Int4 | WeightDtype::Blocks => {
+            let groups = unit.form().map_or(1, Form::groups);
+            return k.div_ceil(groups * GROUP);
+        }
     };
     match unit.tiles() {
         Some(_) => words.next_multiple_of(amx::WORDS),
@@ -56,7 +62,10 @@ impl<'a> Rows<'a> {
     /// Encodes `x [m, k]`.
     pub(super) fn new(unit: Unit, x: &'a [f32], k: usize) -> Self {
         let (m, dtype) = (x.len() / k, unit.dtype());
-        let used = words(unit, k);
+        let used = match unit.form() {
+            Some(_) => k.div_ceil(GROUP) * ROW,
+            None => steps(unit, k),
+        };
         let clashes = m > 1 && used.is_multiple_of(CLASHING);
         if dtype == WeightDtype::F32 && !clashes {
             return Self {
@@ -137,6 +146,10 @@ impl Kernel for Encode<'_> {
                     round_to_bytes(x, (inverse, offset), words);
                     self.scales[i] = scale;
                 }
+                WeightDtype::Int4 | WeightDtype::Blocks => {
+                    let groups = x.chunks(GROUP).zip(words.chunks_exact_mut(ROW));
+                    groups.for_each(|(x, words)| round_group(x, words));
+                }
             }
         }
     }
@@ -176,6 +189,23 @@ pub(super) fn round_to_bytes(x: &[f32], (inverse, zero): (f32, u32), words: &mut
     let (_, bytes, _) = unsafe { words.align_to_mut::<u8>() };
     for (byte, &x) in bytes.iter_mut().zip(x) {
         *byte = (x * inverse + ROUND).to_bits().wrapping_sub(zero) as u8;
+    }
+}
+
+/// Encodes a group of a row for products with codes.
+#[inline(always)]
+fn round_group(x: &[f32], words: &mut [u32]) {
+    let (scale, inverse) = scale(x);
+    let (integers, facts) = words.split_at_mut(SCALE);
+    round_to_bytes(x, (inverse, ROUND.to_bits()), integers);
+    // SAFETY: a word is four bytes.
+    let (_, bytes, _) = unsafe { integers.align_to::<i8>() };
+    let sum = |bytes: &[i8]| bytes.iter().map(|&byte| i32::from(byte)).sum::<i32>();
+    let (first, last) = bytes.split_at(GROUP / 2);
+    let sums = [sum(first), sum(last)];
+    facts[0] = scale.to_bits();
+    for (at, sum) in SUMS.into_iter().zip([sums[0] + sums[1], sums[0], sums[1]]) {
+        facts[at - SCALE] = (scale * sum as f32).to_bits();
     }
 }
 

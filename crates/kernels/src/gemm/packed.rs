@@ -1,37 +1,49 @@
 //! Weights packed in the order in which tiles read them.
 
-use super::encode;
 use super::words::Words;
+use super::{blocks, encode};
+use crate::blocks::BlockType;
 use crate::parallel::{self, Shared};
+use crate::simd::blocks::Form;
 use crate::simd::unit::{Unit, WeightDtype};
 
 /// A weight matrix `[n, k]` in panels of `2 * LANES` columns of the product. A panel holds, for each
 /// word of the inner dimension, the words of its columns contiguously; the last panel is padded with
-/// zeros. If sums do not start at zero, their start values come first in a panel.
+/// zeros. If sums do not start at zero, their start values come first in a panel. Codes in groups are
+/// packed as `simd::blocks` describes.
 pub(crate) struct Packed {
     words: Words,
     /// One per packed column; empty if the dtype has no scales.
     scales: Vec<f32>,
     unit: Unit,
     k: usize,
-    /// Words of a column.
+    /// Steps of a column.
     length: usize,
     panels: usize,
 }
 
+/// One column to be packed.
+#[derive(Clone, Copy)]
+pub(crate) enum Column<'a> {
+    /// Its weights.
+    Floats(&'a [f32]),
+    /// The blocks of a file.
+    Blocks(BlockType, &'a [u8]),
+}
+
 impl Packed {
     /// Packs `columns` columns, including padding. `column(j)` is the weight row (length `k`) of
-    /// packed column `j`, `None` for padding.
+    /// packed column `j`, `None` for padding. Only codes in groups are packed from blocks.
     pub(crate) fn new<'a>(
         unit: Unit,
         k: usize,
         columns: usize,
-        column: impl Fn(usize) -> Option<&'a [f32]> + Sync,
+        column: impl Fn(usize) -> Option<Column<'a>> + Sync,
     ) -> Self {
         let (width, dtype) = (unit.panel(), unit.dtype());
-        let (panels, length) = (columns.div_ceil(width), encode::words(unit, k));
-        let start = start(dtype);
-        let per_panel = (start + length) * width;
+        let (panels, length) = (columns.div_ceil(width), encode::steps(unit, k));
+        let (start, words_of) = (start(dtype), length * column_words(unit));
+        let per_panel = (start + words_of) * width;
         let mut words = Words::zeros(panels * per_panel);
         let mut scales = vec![0.0; start * panels * width];
         let (shared, shared_scales) = (Shared::new(words.as_mut()), Shared::new(&mut scales));
@@ -41,24 +53,19 @@ impl Packed {
                 let scales = shared_scales.part(start * panel * width, start * width);
                 (shared.part(panel * per_panel, per_panel), scales)
             };
-            let mut encoded = vec![0u32; length];
+            let mut encoded = vec![0u32; words_of];
             let columns = (0..width).filter_map(|lane| Some((lane, column(panel * width + lane)?)));
             for (lane, weights) in columns {
-                let mut put = |row: usize, word: u32| packed[row * width + lane] = word;
-                match dtype {
-                    WeightDtype::F32 => {
-                        let bits = encoded.iter_mut().zip(weights);
-                        bits.for_each(|(word, x)| *word = x.to_bits());
-                    }
-                    WeightDtype::Bf16 => encode::round_to_bf16(weights, &mut encoded),
-                    WeightDtype::Int8 => {
-                        let (scale, start) = encode::column_to_bytes(weights, &mut encoded);
-                        scales[lane] = scale;
-                        put(0, start);
-                    }
+                if let (Some(first), scale) = encode_column(unit, weights, &mut encoded) {
+                    scales[lane] = scale;
+                    packed[lane] = first;
                 }
-                let encoded = encoded.iter().enumerate();
-                encoded.for_each(|(p, &word)| put(start + p, word));
+                let rows = packed[start * width..].chunks_exact_mut(width);
+                rows.zip(&encoded).for_each(|(row, &word)| row[lane] = word);
+            }
+            if unit.form().is_some() {
+                let steps = packed.chunks_exact_mut(column_words(unit) * width);
+                steps.for_each(|step| split_halves(&mut step[..width]));
             }
         });
         Self {
@@ -75,7 +82,7 @@ impl Packed {
     pub(crate) fn bytes_of(unit: Unit, k: usize, columns: usize) -> usize {
         let (width, dtype) = (unit.panel(), unit.dtype());
         let (panels, start) = (columns.div_ceil(width), start(dtype));
-        let words = panels * (start + encode::words(unit, k)) * width;
+        let words = panels * (start + encode::steps(unit, k) * column_words(unit)) * width;
         Words::bytes(words) + start * panels * width * size_of::<f32>()
     }
 
@@ -103,14 +110,15 @@ impl Packed {
         self.panels
     }
 
-    /// Words of a column.
-    pub(super) fn words(&self) -> usize {
+    /// Steps of a column.
+    pub(super) fn steps(&self) -> usize {
         self.length
     }
 
     /// Words of a panel.
     pub(super) fn panel_words(&self) -> usize {
-        (start(self.unit.dtype()) + self.length) * self.unit.panel()
+        let column = self.length * column_words(self.unit);
+        (start(self.unit.dtype()) + column) * self.unit.panel()
     }
 
     /// Pointers to the start values of a panel's sums (if the dtype has them) and to the panel's
@@ -133,4 +141,42 @@ impl Packed {
 /// Number of rows of start values at the beginning of a panel.
 fn start(dtype: WeightDtype) -> usize {
     usize::from(dtype == WeightDtype::Int8)
+}
+
+/// Words of a column in a step.
+fn column_words(unit: Unit) -> usize {
+    unit.form().map_or(1, Form::column)
+}
+
+/// Encodes a column. Returns the start value of its sums, if the dtype has one, and its scale.
+fn encode_column(unit: Unit, weights: Column<'_>, encoded: &mut [u32]) -> (Option<u32>, f32) {
+    match (weights, unit.dtype()) {
+        (Column::Blocks(kind, bytes), _) => blocks::repack(kind, bytes, encoded),
+        (Column::Floats(weights), WeightDtype::F32) => {
+            let bits = encoded.iter_mut().zip(weights);
+            bits.for_each(|(word, x)| *word = x.to_bits());
+        }
+        (Column::Floats(weights), WeightDtype::Bf16) => encode::round_to_bf16(weights, encoded),
+        (Column::Floats(weights), WeightDtype::Int8) => {
+            let (scale, start) = encode::column_to_bytes(weights, encoded);
+            return (Some(start), scale);
+        }
+        (Column::Floats(weights), WeightDtype::Int4 | WeightDtype::Blocks) => {
+            blocks::round_to_codes(weights, encoded);
+        }
+    }
+    (None, 1.0)
+}
+
+/// Reorders a row of words, each a scale and a minimum: all scales of the first half of the columns,
+/// their minimums, and the same for the second half.
+fn split_halves(row: &mut [u32]) {
+    let lanes = row.len() / 2;
+    for vector in row.chunks_exact_mut(lanes) {
+        let halves = vector.iter().map(|word| word & 0xFFFF);
+        let halves: Vec<u32> = halves.chain(vector.iter().map(|word| word >> 16)).collect();
+        for (word, pair) in vector.iter_mut().zip(halves.chunks_exact(2)) {
+            *word = pair[0] | pair[1] << 16;
+        }
+    }
 }

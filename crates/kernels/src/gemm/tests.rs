@@ -1,6 +1,8 @@
 //! The packed product compared with plain loops, and bitwise batch invariance.
 
-use super::{Finish, Packed, Product};
+mod blocks;
+
+use super::{Column, Finish, Packed, Place, Product};
 use crate::simd::unit::{Unit, WeightDtype};
 
 /// Deterministic values in -1..1.
@@ -15,16 +17,15 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
     (0..len).map(|_| next()).collect()
 }
 
-/// All multipliers of this processor.
+/// All multipliers of words of this processor.
 fn units() -> Vec<Unit> {
-    WeightDtype::ALL
-        .into_iter()
-        .flat_map(Unit::available)
-        .collect()
+    let plain = [WeightDtype::F32, WeightDtype::Bf16, WeightDtype::Int8];
+    plain.into_iter().flat_map(Unit::available).collect()
 }
 
 fn pack(unit: Unit, w: &[f32], n: usize, k: usize) -> Packed {
-    Packed::new(unit, k, n, |j| (j < n).then(|| &w[j * k..(j + 1) * k]))
+    let column = |j: usize| Column::Floats(&w[j * k..(j + 1) * k]);
+    Packed::new(unit, k, n, |j| (j < n).then(|| column(j)))
 }
 
 /// Rows of `k` elements, rounded to the dtype.
@@ -44,7 +45,7 @@ fn rounded(dtype: WeightDtype, x: &[f32], k: usize) -> Vec<f64> {
                 f64::from(f32::from_bits(even))
             }
             WeightDtype::Int8 if step == 0.0 => 0.0,
-            WeightDtype::Int8 => (f64::from(x) / step).round() * step,
+            _ => (f64::from(x) / step).round() * step,
         };
         x.iter().map(round).collect()
     };
@@ -84,7 +85,7 @@ fn equals_plain_loops_on_every_instruction_set() {
                 weights: &weights,
                 bias: Some(&bias),
                 finish,
-                n,
+                place: Place::all(n),
             }
             .run();
             let dtype = unit.dtype();
@@ -123,7 +124,7 @@ fn a_row_has_the_same_bits_in_every_product() {
                     weights: &weights,
                     bias: None,
                     finish: Finish::Store,
-                    n,
+                    place: Place::all(n),
                 }
                 .run()
             };
@@ -158,7 +159,7 @@ fn eight_bit_products_have_the_same_bits_on_every_instruction_set() {
             weights: &weights,
             bias: None,
             finish: Finish::Store,
-            n,
+            place: Place::all(n),
         }
         .run();
         bits.into_iter().map(f32::to_bits).collect::<Vec<_>>()
@@ -179,7 +180,7 @@ fn largest_magnitudes_fill_the_range_and_do_not_overflow() {
                 weights: &weights,
                 bias: None,
                 finish: Finish::Store,
-                n: 1,
+                place: Place::all(1),
             }
             .run();
             let error = (got[0] / (x * w * k as f32) - 1.0).abs();
@@ -203,7 +204,7 @@ fn non_finite_values_stay_non_finite() {
                 weights: &weights,
                 bias: None,
                 finish: Finish::Store,
-                n: 3,
+                place: Place::all(3),
             }
             .run();
             assert!(
@@ -224,7 +225,7 @@ fn weights_take_the_bytes_of_their_dtype() {
             WeightDtype::F32 => 4 * n * k,
             WeightDtype::Bf16 => 2 * n * k,
             // A scale and a start value per column.
-            WeightDtype::Int8 => n * k + 8 * n,
+            _ => n * k + 8 * n,
         };
         assert_eq!(bytes, want, "{unit:?}");
     }

@@ -39,7 +39,7 @@ impl TileKernel for Multiply<'_> {
     fn run<U: TileUnit>(self, unit: &mut U) {
         let Block { rows, panels, .. } = *self.block;
         let weights = self.block.product.weights;
-        let (count, words) = (rows.1 - rows.0, weights.words());
+        let (count, words) = (rows.1 - rows.0, weights.steps());
         let mut sums = vec![[0; WIDTH]; count.next_multiple_of(ROWS)];
         // Few rows read a panel once; many rows share a part of it in the cache.
         let span = if count > 2 * ROWS { SPAN } else { words };
@@ -89,7 +89,7 @@ impl<'a> Square<'a> {
     fn new(block: &'a Block<'a>, panel: usize, row: usize, part: Range<usize>) -> Self {
         let (x, weights) = (block.x, block.product.weights);
         assert!(
-            part.end <= weights.words() && part.len().is_multiple_of(WORDS),
+            part.end <= weights.steps() && part.len().is_multiple_of(WORDS),
             "tiles of words"
         );
         let count = block.rows.1 - block.rows.0;
@@ -226,8 +226,8 @@ impl Kernel for Finished<'_> {
         } = *self.block;
         let (weights, finish) = (product.weights, product.finish);
         let width = if finish.is_gate() { WORDS } else { WIDTH };
-        let (column, n) = (self.panel * width, product.n);
-        let count = width.min(n - column);
+        let (column, count) = product.place.panel(self.panel, width);
+        let n = product.place.stride;
         let scales = weights.scales(self.panel);
         let bias = product
             .bias

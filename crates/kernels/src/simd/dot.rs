@@ -45,6 +45,94 @@ pub(crate) trait Dot: Copy {
     -> <Self::S as Simd>::F;
 }
 
+/// The multiplier of packed panels: of words, or of steps of several words.
+pub(crate) trait Multiply: Copy {
+    /// The vectors of finished sums.
+    type S: Simd;
+    /// Running sums of `LANES` columns, 32 bits each.
+    type Sum: Copy;
+    /// Rows of a register tile of `2 * LANES` columns.
+    const TILE_ROWS: usize;
+    /// Whether panels begin with start values of the sums.
+    const STARTS: bool;
+    /// Words of a row in a step.
+    const ROW: usize;
+    /// Words of a column in a step.
+    const COLUMN: usize;
+
+    fn simd(self) -> Self::S;
+    fn zero(self) -> Self::Sum;
+    /// # Safety
+    /// `LANES` words from `p` on are readable.
+    unsafe fn load(self, p: *const u32) -> Self::Sum;
+    /// # Safety
+    /// `LANES` words from `p` on are writable.
+    unsafe fn store(self, p: *mut u32, sum: Self::Sum);
+    /// As [`Dot::value`].
+    fn value(self, sum: Self::Sum, row: f32, columns: <Self::S as Simd>::F)
+    -> <Self::S as Simd>::F;
+    /// Adds `a` (`R` rows of `steps` steps) times `b` (`steps` steps of two vectors of columns) to a
+    /// tile, in ascending order. `b.ahead` counts its words per step.
+    ///
+    /// # Safety
+    /// All of that is readable.
+    unsafe fn accumulate<const R: usize>(
+        self,
+        tile: &mut [[Self::Sum; 2]; R],
+        steps: usize,
+        a: RowPointer,
+        b: Columns,
+    );
+}
+
+impl<D: Dot> Multiply for D {
+    type S = D::S;
+    type Sum = D::Sum;
+    const TILE_ROWS: usize = D::TILE_ROWS;
+    const STARTS: bool = D::STARTS;
+    const ROW: usize = 1;
+    const COLUMN: usize = 1;
+
+    #[inline(always)]
+    fn simd(self) -> Self::S {
+        Dot::simd(self)
+    }
+    #[inline(always)]
+    fn zero(self) -> Self::Sum {
+        Dot::zero(self)
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const u32) -> Self::Sum {
+        // SAFETY: the caller's promise.
+        unsafe { Dot::load(self, p) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut u32, sum: Self::Sum) {
+        // SAFETY: the caller's promise.
+        unsafe { Dot::store(self, p, sum) }
+    }
+    #[inline(always)]
+    fn value(
+        self,
+        sum: Self::Sum,
+        row: f32,
+        columns: <Self::S as Simd>::F,
+    ) -> <Self::S as Simd>::F {
+        Dot::value(self, sum, row, columns)
+    }
+    #[inline(always)]
+    unsafe fn accumulate<const R: usize>(
+        self,
+        tile: &mut [[Self::Sum; 2]; R],
+        steps: usize,
+        a: RowPointer,
+        b: Columns,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { accumulate::<D, R, true>(self, tile, steps, a, b) };
+    }
+}
+
 /// Pointers to the words of two vectors of columns.
 #[derive(Clone, Copy)]
 pub(crate) struct Columns {

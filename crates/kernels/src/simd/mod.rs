@@ -10,6 +10,7 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod bf16;
+pub(crate) mod blocks;
 mod bytes;
 pub(crate) mod dot;
 pub(crate) mod math;

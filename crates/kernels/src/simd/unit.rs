@@ -7,6 +7,7 @@ use super::avx2::Avx2;
 use super::avx512::Avx512;
 #[cfg(target_arch = "x86_64")]
 use super::bf16::Avx512Bf16;
+use super::blocks::{ByteSet, Form, GROUP};
 use super::bytes::PortableBytes;
 #[cfg(target_arch = "x86_64")]
 use super::bytes::{Avx2Bytes, Avx512Bytes};
@@ -27,11 +28,17 @@ pub enum WeightDtype {
     /// one scale per row, exact sums. Except for epilogues, the bits are the same on every instruction
     /// set.
     Int8,
+    /// Weights as 4-bit codes with a scale and a minimum for each 32 inputs, inputs of products as
+    /// 8-bit integers with one scale per row and 32 inputs. The bits are the same on every instruction
+    /// set, except for epilogues.
+    Int4,
+    /// Matrices in the block types of a GGUF file, multiplied as [`Self::Int4`]; other matrices in f32.
+    Blocks,
 }
 
 impl WeightDtype {
-    /// All dtypes.
-    pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::Int8];
+    /// All dtypes that weights of any file can be stored in, the most exact one first.
+    pub const ALL: [Self; 4] = [Self::F32, Self::Bf16, Self::Int8, Self::Int4];
 
     /// The name in settings and labels.
     #[must_use]
@@ -40,13 +47,24 @@ impl WeightDtype {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
             Self::Int8 => "int8",
+            Self::Int4 => "int4",
+            Self::Blocks => "blocks",
         }
     }
 
-    /// The dtype with this name.
+    /// The dtype in [`Self::ALL`] with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
+    }
+
+    /// Rows of matrices in this dtype are a multiple of this number of weights.
+    #[must_use]
+    pub fn group(self) -> usize {
+        match self {
+            Self::Int4 => GROUP,
+            _ => 1,
+        }
     }
 
     /// The name of the instructions that multiply this dtype on this processor.
@@ -67,6 +85,7 @@ pub(crate) enum Unit {
     Avx512Bytes,
     Avx2Bytes,
     PortableBytes,
+    Blocks(ByteSet, Form),
 }
 
 impl Unit {
@@ -82,6 +101,22 @@ impl Unit {
             WeightDtype::Int8 if has_vnni() => Self::Avx512Bytes,
             WeightDtype::Int8 if is_avx2() => Self::Avx2Bytes,
             WeightDtype::Int8 => Self::PortableBytes,
+            WeightDtype::Int4 | WeightDtype::Blocks => Self::detect_for(Form::Four),
+        }
+    }
+
+    /// The fastest multiplier of this processor for codes of a form.
+    pub(crate) fn detect_for(form: Form) -> Self {
+        Self::Blocks(ByteSet::detect(), form)
+    }
+
+    /// The multiplier whose rate bounds that of a dtype.
+    pub(crate) fn of_peak(dtype: WeightDtype) -> Self {
+        match (Self::detect(dtype), ByteSet::detect()) {
+            (Self::Blocks(..), ByteSet::Avx512) => Self::Avx512Bytes,
+            (Self::Blocks(..), ByteSet::Avx2) => Self::Avx2Bytes,
+            (Self::Blocks(..), ByteSet::Portable) => Self::PortableBytes,
+            (unit, _) => unit,
         }
     }
 
@@ -108,6 +143,9 @@ impl Unit {
             .flatten()
             .chain(tiles.map(Self::AmxBytes))
             .collect(),
+            WeightDtype::Int4 | WeightDtype::Blocks => ByteSet::available()
+                .map(|set| Self::Blocks(set, Form::Four))
+                .collect(),
         }
     }
 
@@ -118,6 +156,15 @@ impl Unit {
             Self::Avx512Bytes | Self::Avx2Bytes | Self::PortableBytes | Self::AmxBytes(_) => {
                 WeightDtype::Int8
             }
+            Self::Blocks(..) => WeightDtype::Blocks,
+        }
+    }
+
+    /// The form of codes in groups, if it multiplies them.
+    pub(crate) fn form(self) -> Option<Form> {
+        match self {
+            Self::Blocks(_, form) => Some(form),
+            _ => None,
         }
     }
 
@@ -131,6 +178,7 @@ impl Unit {
             Self::Avx512Bytes => "avx512-vnni",
             Self::Avx2Bytes => InstructionSet::Avx2.name(),
             Self::PortableBytes => InstructionSet::Portable.name(),
+            Self::Blocks(set, _) => set.name(),
         }
     }
 
@@ -142,6 +190,7 @@ impl Unit {
             Self::Avx2Bytes => InstructionSet::Avx2,
             Self::PortableBytes => InstructionSet::Portable,
             Self::AmxBf16(_) | Self::AmxBytes(_) => InstructionSet::detect(),
+            Self::Blocks(set, _) => set.set(),
         }
     }
 
@@ -173,7 +222,7 @@ fn has_tiles() -> bool {
     TileSupport::detect() == TileSupport::Ready
 }
 
-fn has_vnni() -> bool {
+pub(super) fn has_vnni() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_avx512() && is_x86_feature_detected!("avx512vnni");
     #[cfg(not(target_arch = "x86_64"))]
@@ -188,9 +237,10 @@ pub(crate) trait DotKernel {
     fn run<D: Dot>(self, dot: D) -> Self::Output;
 }
 
-/// Runs `kernel` with `unit`, which this processor must support and which is no tile unit.
+/// Runs `kernel` with `unit`, which this processor must support and which multiplies words.
 pub(crate) fn dispatch_unit<K: DotKernel>(unit: Unit, kernel: K) -> K::Output {
-    assert_eq!(unit.tiles(), None, "a tile unit has kernels of its own");
+    let is_plain = unit.tiles().is_none() && unit.form().is_none();
+    assert!(is_plain, "{unit:?} has kernels of its own");
     #[cfg(target_arch = "x86_64")]
     {
         let has = match unit {
@@ -221,7 +271,7 @@ pub(crate) fn dispatch_unit<K: DotKernel>(unit: Unit, kernel: K) -> K::Output {
     match unit.dtype() {
         WeightDtype::F32 => kernel.run(F32(Portable)),
         WeightDtype::Bf16 => kernel.run(WidenedBf16(Portable)),
-        WeightDtype::Int8 => kernel.run(PortableBytes),
+        _ => kernel.run(PortableBytes),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p asynclane-model --example forward -- \
-//!     [demo | llada-300m] [f32 | bf16 | int8] [--rows N,N] [--json FILE]
+//!     [demo | llada-300m] [f32 | bf16 | int8 | int4] [--rows N,N] [--json FILE]
 //! ```
 //! Uses random weights. `--rows` measures one sequence with the given numbers of rows and no
 //! profile. The tables in `crates/model/README.md` are generated from the JSON files.

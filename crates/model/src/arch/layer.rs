@@ -5,8 +5,9 @@ use super::load::Loader;
 use super::tensors::Matrix;
 use crate::LoadError;
 use crate::config::{ExpertSpec, RouterSpec};
+use crate::memory::floats;
 use crate::router::Router;
-use kernels::{Epilogue, Storage, Stored, WeightDtype};
+use kernels::{Epilogue, Numbers, Storage, Stored, WeightDtype};
 
 impl<S: Storage> Loader<'_, S> {
     pub(super) fn block(&mut self, number: usize) -> Result<Block<S>, LoadError> {
@@ -99,12 +100,12 @@ impl<S: Storage> Loader<'_, S> {
     fn experts(&mut self, number: usize, spec: &ExpertSpec) -> Result<Experts<S>, LoadError> {
         let (names, info) = (&self.names.experts, &self.spec.info);
         let layer = format!("{}.{number}", self.names.layers);
-        let (gate, bias) = (
+        let (name, bias) = (
             format!("{layer}.{}.weight", names.router),
             format!("{layer}.{}", names.bias),
         );
         let shape = (spec.count, info.width);
-        let gate = self.weights.tensor(&gate, &[shape.0, shape.1])?;
+        let gate = self.weights.tensor(&name, &[shape.0, shape.1])?;
         let bias = match spec.router.bias {
             true => Some(self.weights.tensor(&bias, &[spec.count])?),
             false => None,
@@ -112,12 +113,12 @@ impl<S: Storage> Loader<'_, S> {
         // Routers compute in f32 for every dtype.
         let gate = Stored {
             shape,
-            numbers: &gate,
+            numbers: Numbers::Floats(&gate),
             bias: None,
             dtype: WeightDtype::F32,
             epilogue: Epilogue::None,
         };
-        let gate = self.stored(gate, shape.0)?;
+        let gate = self.stored(&name, gate, floats(shape.0.saturating_mul(shape.1)))?;
         let block = match info.attention {
             step::Attention::Blocks(length) => Some(length),
             _ => None,

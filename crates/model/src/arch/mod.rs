@@ -3,6 +3,8 @@
 mod autoregressive;
 mod block;
 mod decoder;
+mod heads;
+mod held;
 mod layer;
 mod llada;
 mod load;

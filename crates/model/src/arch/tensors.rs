@@ -1,9 +1,9 @@
 //! Loads single weights of a transformer.
 
+use super::held::Held;
 use super::load::Loader;
 use crate::LoadError;
-use crate::memory::floats;
-use kernels::{Epilogue, Storage, Stored};
+use kernels::{Epilogue, Numbers, Storage, Stored, WeightDtype};
 
 /// A stored matrix `[rows, k]`; the name is without `.weight`.
 pub(super) struct Matrix {
@@ -14,46 +14,6 @@ pub(super) struct Matrix {
 }
 
 impl<S: Storage> Loader<'_, S> {
-    /// The LM head in the embedding table. Rows beyond the vocabulary are padding and have no logit.
-    pub(super) fn tied_head(&mut self, table: &[f32]) -> Result<S::Matrix, LoadError> {
-        let info = &self.spec.info;
-        // Only counted weights have no numbers.
-        let kept = table.len().min(info.vocab_size.saturating_mul(info.width));
-        let matrix = Stored {
-            shape: (info.vocab_size, info.width),
-            numbers: &table[..kept],
-            bias: None,
-            dtype: self.weights.dtype,
-            epilogue: Epilogue::None,
-        };
-        self.stored(matrix, info.embedding_size)
-    }
-
-    /// The LM head of its own. Rows beyond the vocabulary are padding and have no logit.
-    pub(super) fn own_head(&mut self) -> Result<S::Matrix, LoadError> {
-        let info = &self.spec.info;
-        let (rows, d, vocab) = (info.embedding_size, info.width, info.vocab_size);
-        let name = self.names.head;
-        let mut weight = self.weights.tensor(&format!("{name}.weight"), &[rows, d])?;
-        weight.truncate(vocab.saturating_mul(d));
-        let bias = match self.spec.bias {
-            true => {
-                let mut bias = self.weights.tensor(&format!("{name}.bias"), &[rows])?;
-                bias.truncate(vocab);
-                Some(bias)
-            }
-            false => None,
-        };
-        let matrix = Stored {
-            shape: (vocab, d),
-            numbers: &weight,
-            bias: bias.as_deref(),
-            dtype: self.weights.dtype,
-            epilogue: Epilogue::None,
-        };
-        self.stored(matrix, rows)
-    }
-
     /// Several matrices over the same input of width `k` as one, stacked in order.
     pub(super) fn fused(
         &mut self,
@@ -63,42 +23,67 @@ impl<S: Storage> Loader<'_, S> {
     ) -> Result<S::Matrix, LoadError> {
         let rows = matrices.iter().map(|m| m.rows).sum::<usize>();
         let biased = matrices.iter().any(|m| m.bias);
-        // A configuration may state any sizes: room is made for tensors that are stored so.
-        let weights = &mut *self.weights;
-        let is_stored = |m: &Matrix| weights.has(&format!("{}.weight", m.name), &[m.rows, k]);
-        let room = match weights.reads && matrices.iter().all(is_stored) {
-            true => rows * k,
-            false => 0,
-        };
-        let (mut weight, mut bias) = (Vec::with_capacity(room), Vec::new());
+        let held = self.held(k, matrices, epilogue)?;
+        let mut bias = Vec::new();
         for m in matrices {
-            weights.append(&format!("{}.weight", m.name), &[m.rows, k], &mut weight)?;
             if m.bias {
-                bias.append(&mut weights.tensor(&format!("{}.bias", m.name), &[m.rows])?);
-            } else if biased && weights.reads {
+                let name = format!("{}.bias", m.name);
+                bias.append(&mut self.weights.tensor(&name, &[m.rows])?);
+            } else if biased && self.weights.reads {
                 bias.resize(bias.len() + m.rows, 0.0);
             }
         }
-        let matrix = Stored {
-            shape: (rows, k),
-            numbers: &weight,
-            bias: biased.then_some(&bias),
-            dtype: weights.dtype,
-            epilogue,
-        };
-        self.stored(matrix, rows)
+        let name = matrices.first().map_or("", |m| &m.name);
+        let besides = held.bytes(rows, k);
+        let bias = biased.then_some(&*bias);
+        self.whole(name, (&held, besides), bias, ((rows, k), epilogue))
     }
 
-    /// Stores a matrix while `read` rows of f32 are in memory.
+    /// Stores what was read as a matrix of this shape, while `besides` bytes are in memory.
+    pub(super) fn whole(
+        &mut self,
+        name: &str,
+        (held, besides): (&Held, usize),
+        bias: Option<&[f32]>,
+        (shape, epilogue): ((usize, usize), Epilogue),
+    ) -> Result<S::Matrix, LoadError> {
+        let blocks = held.rows();
+        let matrix = Stored {
+            shape,
+            numbers: match held {
+                Held::Floats(numbers) => Numbers::Floats(numbers),
+                Held::Blocks(_) => Numbers::Blocks(&blocks),
+            },
+            bias,
+            dtype: self.weights.dtype,
+            epilogue,
+        };
+        self.stored(name, matrix, besides)
+    }
+
+    /// Stores a matrix while `besides` bytes are in memory.
     pub(super) fn stored(
         &mut self,
+        name: &str,
         matrix: Stored<'_>,
-        read: usize,
+        besides: usize,
     ) -> Result<S::Matrix, LoadError> {
-        let width = matrix.shape.1;
+        let (dtype, k) = (matrix.dtype, matrix.shape.1);
+        if !k.is_multiple_of(dtype.group()) {
+            return Err(LoadError::Group {
+                tensor: name.to_owned(),
+                group: dtype.group(),
+                dtype: dtype.name(),
+                found: k,
+            });
+        }
         let stored = self.storage.matrix(matrix);
-        self.count(floats(read.saturating_mul(width)));
-        stored.map_err(failed)
+        self.count(besides);
+        stored.map_err(|error| match dtype {
+            // The weights themselves may not fit.
+            WeightDtype::Int4 => LoadError::Setup(format!("{name}: {error}")),
+            _ => failed(error),
+        })
     }
 
     /// The norm weights `{name}.weight [d]`.

@@ -3,7 +3,7 @@
 use super::memory::free;
 use super::precision::precision;
 use crate::arch::{self, Decoder};
-use crate::{Checkpoint, LoadError, ModelInfo};
+use crate::{Checkpoint, LoadError, ModelInfo, WeightDtype};
 use kernels::Accelerator;
 use kernels::device::{Device, PoolSizes};
 
@@ -24,11 +24,11 @@ impl DeviceModel {
         precision(info).err()
     }
 
-    /// Copies the weights to the device, tensor by tensor.
+    /// Copies the weights to the device, tensor by tensor. Blocks of a GGUF file are widened to f32.
     ///
     /// # Errors
-    /// As [`crate::Model::load`]; if the model has experts, int8 matrices or a head width without
-    /// kernels, or the device is out of memory.
+    /// As [`crate::Model::load`]; if the model has experts, int8 or int4 matrices or a head width
+    /// without kernels, or the device is out of memory.
     pub fn load(device: &Device, mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
         Self::load_from(device, &mut checkpoint)
     }
@@ -40,6 +40,9 @@ impl DeviceModel {
     ) -> Result<Self, LoadError> {
         let free = free(device)?;
         let Checkpoint { config, weights } = checkpoint;
+        if weights.dtype == WeightDtype::Blocks {
+            weights.dtype = WeightDtype::F32;
+        }
         let info = arch::info(config, weights)?;
         precision(&info).map_err(LoadError::Setup)?;
         let backend = Accelerator::new(device, info.dtype);

@@ -1,5 +1,6 @@
 //! Checks the metadata of a GGUF file before it is parsed: the parser keeps every value, about
-//! thirty bytes for one of the file, and divides by the alignment.
+//! thirty bytes for one of the file, divides by the alignment, and does not name a tensor whose type
+//! it does not know.
 
 use crate::LoadError;
 
@@ -13,6 +14,45 @@ const DEPTH: usize = 8;
 const STRING_TYPE: u32 = 8;
 const LIST_TYPE: u32 = 9;
 
+/// The types of tensors that are read, by their numbers in the file.
+const READ: [(u32, &str); 15] = [
+    (0, "F32"),
+    (1, "F16"),
+    (30, "BF16"),
+    (2, "Q4_0"),
+    (3, "Q4_1"),
+    (6, "Q5_0"),
+    (7, "Q5_1"),
+    (8, "Q8_0"),
+    (9, "Q8_1"),
+    (10, "Q2_K"),
+    (11, "Q3_K"),
+    (12, "Q4_K"),
+    (13, "Q5_K"),
+    (14, "Q6_K"),
+    (15, "Q8_K"),
+];
+/// The names of other types by their numbers.
+const OTHER: [(u32, &str); 17] = [
+    (16, "IQ2_XXS"),
+    (17, "IQ2_XS"),
+    (18, "IQ3_XXS"),
+    (19, "IQ1_S"),
+    (20, "IQ4_NL"),
+    (21, "IQ3_S"),
+    (22, "IQ2_S"),
+    (23, "IQ4_XS"),
+    (24, "I8"),
+    (25, "I16"),
+    (26, "I32"),
+    (27, "I64"),
+    (28, "F64"),
+    (29, "IQ1_M"),
+    (34, "TQ1_0"),
+    (35, "TQ2_0"),
+    (39, "MXFP4"),
+];
+
 /// What is wrong with a file.
 #[derive(Debug, PartialEq)]
 pub(super) enum Fault {
@@ -20,6 +60,8 @@ pub(super) enum Fault {
     Corrupt(String),
     /// A key has an invalid value.
     Key(&'static str, &'static str, String),
+    /// A tensor has a type of this number, which is not read.
+    Type(String, u32),
 }
 
 impl Fault {
@@ -33,6 +75,20 @@ impl Fault {
                 expected: expected.to_owned(),
                 found,
             },
+            Self::Type(tensor, number) => {
+                let named = OTHER.iter().find(|(other, _)| *other == number);
+                let found = match named {
+                    Some((_, name)) => (*name).to_owned(),
+                    None => format!("type {number}"),
+                };
+                let expected = READ.map(|(_, name)| name).join(", ");
+                LoadError::TensorType {
+                    file,
+                    tensor,
+                    expected,
+                    found,
+                }
+            }
         }
     }
 }
@@ -58,7 +114,7 @@ pub(super) fn check(file: &[u8]) -> Result<(), Fault> {
         return Ok(());
     }
     reader.length = if version == 1 { 4 } else { 8 };
-    reader.number(reader.length)?;
+    let tensors = reader.number(reader.length)?;
     let count = reader.number(reader.length)?;
     for _ in 0..count {
         let name = reader.string()?;
@@ -69,6 +125,18 @@ pub(super) fn check(file: &[u8]) -> Result<(), Fault> {
         if let Some(found) = alignment {
             let expected = "a power of two";
             return Err(Fault::Key("general.alignment", expected, found.to_string()));
+        }
+    }
+    for _ in 0..tensors {
+        let name = reader.string()?;
+        for _ in 0..reader.number(4)? {
+            reader.number(reader.length)?;
+        }
+        let kind = reader.kind()?;
+        reader.number(8)?;
+        if READ.iter().all(|(number, _)| *number != kind) {
+            let name = String::from_utf8_lossy(name).into_owned();
+            return Err(Fault::Type(name, kind));
         }
     }
     Ok(())
@@ -166,6 +234,36 @@ mod tests {
 
     fn list(kind: u32, count: u64, items: &[u8]) -> Vec<u8> {
         [&kind.to_le_bytes()[..], &count.to_le_bytes(), items].concat()
+    }
+
+    #[test]
+    fn a_type_that_is_not_read_is_named_with_its_tensor() {
+        let tensor = |kind: u32| {
+            let mut file = b"GGUF\x03\0\0\0".to_vec();
+            file.extend(1_u64.to_le_bytes());
+            file.extend(0_u64.to_le_bytes());
+            file.extend([&4_u64.to_le_bytes()[..], b"a.bc"].concat());
+            file.extend(1_u32.to_le_bytes());
+            file.extend(32_u64.to_le_bytes());
+            file.extend(kind.to_le_bytes());
+            file.extend(0_u64.to_le_bytes());
+            file
+        };
+        for (kind, _) in READ {
+            assert_eq!(check(&tensor(kind)), Ok(()));
+        }
+        let said = |kind| {
+            check(&tensor(kind))
+                .unwrap_err()
+                .in_file("m.gguf")
+                .to_string()
+        };
+        let start = "m.gguf: a.bc: expected the type F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, \
+                     Q8_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, found ";
+        assert_eq!(said(20), format!("{start}IQ4_NL"));
+        assert_eq!(said(77), format!("{start}type 77"));
+        let whole = tensor(0);
+        assert!(check(&whole[..whole.len() - 1]).is_err());
     }
 
     #[test]

@@ -203,6 +203,10 @@ fn eight_bit_blocks_are_close_and_need_rows_of_whole_blocks() {
     let (got, want) = (candle.logits(&tokens), whole.model().logits(&tokens));
     let off = error(&got.unwrap(), &want.unwrap(), 61);
     assert!(off > 0.0 && off < 5e-2, "{off:.1e}");
+    let candle = on_candle(&whole, WeightDtype::Int4).unwrap();
+    let (got, want) = (candle.logits(&tokens), whole.model().logits(&tokens));
+    let off = error(&got.unwrap(), &want.unwrap(), 61);
+    assert!(off > 1e-2 && off < 0.5, "{off:.1e}");
     let odd = Tiny::new(5, &json!({"d_model": 64, "mlp_hidden_size": 80}));
     let refused = on_candle(&odd, WeightDtype::Int8)
         .err()
@@ -215,7 +219,7 @@ fn eight_bit_blocks_are_close_and_need_rows_of_whole_blocks() {
 #[test]
 fn the_selftest_of_the_cpu_holds() {
     let checks = selftest_on_cpu(150).unwrap();
-    assert_eq!(checks.len(), 3 * 3 * 7);
+    assert_eq!(checks.len(), 4 * 3 * 7);
     for check in checks {
         println!(
             "{}: {:.1e} of {:.0e}",

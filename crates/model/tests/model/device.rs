@@ -294,9 +294,11 @@ fn bad_batches_are_errors_and_the_next_one_works() {
 #[test]
 fn models_without_kernels_are_refused() {
     let tiny = Tiny::new(7, &shapes()[0]);
-    let error = DeviceModel::load(&Device::emulated(), checkpoint(&tiny, WeightDtype::Int8));
-    let error = error.err().unwrap().to_string();
-    assert!(error.contains("int8"), "{error}");
+    for dtype in [WeightDtype::Int8, WeightDtype::Int4] {
+        let error = DeviceModel::load(&Device::emulated(), checkpoint(&tiny, dtype));
+        let error = error.err().unwrap().to_string();
+        assert!(error.contains(dtype.name()), "{error}");
+    }
     let info = tiny.model().info().clone();
     assert_eq!(DeviceModel::unfit(&info), None);
     let with = |change: &dyn Fn(&mut asynclane_model::ModelInfo)| {
@@ -311,5 +313,7 @@ fn models_without_kernels_are_refused() {
     };
     assert!(with(&|info| info.experts = Some(experts)).is_some());
     assert!(with(&|info| info.dtype = WeightDtype::Int8).is_some());
+    // Blocks are widened.
+    assert_eq!(with(&|info| info.dtype = WeightDtype::Blocks), None);
     assert!(with(&|info| info.head_width = 256).is_some());
 }

@@ -74,7 +74,8 @@ fn undisturbed(executor: &mut ModelExecutor, case: &Case, what: &str) -> Vec<Can
 #[test]
 fn neighbours_change_no_bit() {
     for case in Case::all() {
-        for dtype in WeightDtype::ALL {
+        // The rows of these checkpoints are no whole groups of 4-bit codes.
+        for dtype in [WeightDtype::F32, WeightDtype::Bf16, WeightDtype::Int8] {
             let mut executor = executor(case.model(dtype));
             undisturbed(&mut executor, &case, dtype.name());
         }

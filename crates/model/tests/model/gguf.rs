@@ -80,13 +80,23 @@ fn interleaved(head: usize, shape: &[usize], values: &[f32]) -> Vec<f32> {
 }
 
 /// A GGUF file in its own folder, removed when dropped.
-struct File {
-    folder: PathBuf,
+pub struct File {
+    pub folder: PathBuf,
 }
 
 impl File {
     /// Writes `tensors`, with matrices in `dtype`.
     fn write(name: &str, metadata: &[(&str, Field)], tensors: &Tensors, dtype: GgmlDType) -> Self {
+        Self::write_as(name, metadata, tensors, |_| dtype)
+    }
+
+    /// Writes `tensors`, with matrices in the types of their llama.cpp names.
+    pub fn write_as(
+        name: &str,
+        metadata: &[(&str, Field)],
+        tensors: &Tensors,
+        dtype: impl Fn(&str) -> GgmlDType,
+    ) -> Self {
         let folder = format!("asynclane-gguf-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
         std::fs::create_dir_all(&folder).unwrap();
@@ -102,7 +112,7 @@ impl File {
                     _ => values.clone(),
                 };
                 let kind = if shape.len() == 2 {
-                    dtype
+                    dtype(&renamed(name))
                 } else {
                     GgmlDType::F32
                 };
@@ -118,8 +128,11 @@ impl File {
     }
 
     fn open(&self) -> Result<Model, LoadError> {
-        let checkpoint = Checkpoint::open(&Files::folder(&self.folder))?;
-        Model::load(checkpoint.with_dtype(WeightDtype::F32))
+        Model::load(self.checkpoint()?.with_dtype(WeightDtype::F32))
+    }
+
+    pub fn checkpoint(&self) -> Result<Checkpoint, LoadError> {
+        Checkpoint::open(&Files::folder(&self.folder))
     }
 }
 
@@ -131,7 +144,7 @@ impl Drop for File {
 
 /// The metadata that the converter writes for a configuration, and `head`, which only this test
 /// uses.
-fn metadata(arch: &str, of: &Value) -> Vec<(&'static str, Field)> {
+pub fn metadata(arch: &str, of: &Value) -> Vec<(&'static str, Field)> {
     let key = |one: &str, other: &str| {
         of.get(one)
             .or(of.get(other))

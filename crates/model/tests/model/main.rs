@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod backends;
 #[cfg(test)]
+mod blocks;
+#[cfg(test)]
 mod candle;
 #[cfg(test)]
 mod checkpoint;

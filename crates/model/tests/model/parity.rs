@@ -1,7 +1,7 @@
 //! Logits and candidates of tiny random checkpoints, compared with a plain reference forward.
 
 use crate::common::{Noise, Store, Tiny, assert_candidate, execute, load, push, reference, row};
-use asynclane_model::WeightDtype;
+use asynclane_model::{Checkpoint, Files, Model, WeightDtype};
 use serde_json::{Value, json};
 use step::{Batch, PageCopy, PageId, Sampling, Score, Slot};
 
@@ -71,6 +71,48 @@ fn logits_of_shorter_dtypes_are_near() {
             assert!(error > 1e-4, "{overrides} {dtype:?}: {error}");
         }
     }
+}
+
+#[test]
+fn logits_of_four_bits_are_near() {
+    let tiny = Tiny::new(
+        5,
+        &json!({"d_model": 192, "n_heads": 6, "mlp_hidden_size": 512}),
+    );
+    let tokens = tokens(5, 33);
+    let want = reference(&tiny, &tokens, &[33; 33]);
+    let model = tiny.model_as(WeightDtype::Int4);
+    assert_eq!(model.info().dtype, WeightDtype::Int4);
+    let error = error(&model.logits(&tokens).unwrap(), &want);
+    // Uniform weights are the worst case of 4 bits, and two layers amplify it.
+    assert!((1e-2..0.8).contains(&error), "{error}");
+}
+
+#[test]
+fn rows_that_are_no_whole_groups_are_refused_for_four_bits() {
+    let refused = |overrides: Value| {
+        let files = Files::memory(Tiny::new(5, &overrides).files(Store::F32));
+        let mut checkpoint = Checkpoint::open(&files).unwrap();
+        let surveyed = checkpoint
+            .survey(WeightDtype::Int4)
+            .unwrap_err()
+            .to_string();
+        let loaded = Model::load(checkpoint.with_dtype(WeightDtype::Int4))
+            .err()
+            .unwrap();
+        assert_eq!(loaded.to_string(), surveyed);
+        surveyed
+    };
+    assert_eq!(
+        refused(json!({"d_model": 72, "n_heads": 6})),
+        "model.transformer.blocks.0.q_proj: expected rows of a multiple of 32 weights for int4, \
+         found 72"
+    );
+    assert_eq!(
+        refused(json!({"d_model": 64, "mlp_hidden_size": 80})),
+        "model.transformer.blocks.0.ff_out: expected rows of a multiple of 32 weights for int4, \
+         found 80"
+    );
 }
 
 #[test]

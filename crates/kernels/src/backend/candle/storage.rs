@@ -1,8 +1,10 @@
 //! Weights as candle holds them.
 
 use super::{Candle, PlainAngles, PlainMatrix};
-use crate::backend::{AngleSpec, Storage, Stored, Table};
+use crate::backend::{AngleSpec, Numbers, Storage, Stored, Table};
+use crate::blocks::{BlockRows, BlockType};
 use crate::simd::unit::WeightDtype;
+use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Result, Tensor, bail};
 use candle_transformers::models::with_tracing::Embedding;
@@ -27,22 +29,14 @@ impl Storage for Candle {
     }
 
     fn matrix(&self, matrix: Stored<'_>) -> Result<PlainMatrix> {
-        let (rows, k) = matrix.shape;
-        let blocks = match matrix.dtype {
-            WeightDtype::F32 => GgmlDType::F32,
-            WeightDtype::Bf16 => GgmlDType::BF16,
-            WeightDtype::Int8 => GgmlDType::Q8_0,
+        let weight = match matrix.numbers {
+            Numbers::Floats(numbers) => self.quantized(numbers, matrix.shape, matrix.dtype)?,
+            Numbers::Blocks(blocks) => self.widened(blocks, matrix.shape)?,
         };
-        if !k.is_multiple_of(blocks.block_size()) {
-            let size = blocks.block_size();
-            bail!("candle: expected rows of a multiple of {size} weights for int8, found {k}");
-        }
-        let weight = Tensor::from_slice(matrix.numbers, (rows, k), &self.device)?;
-        let weight = QTensor::quantize(&weight, blocks)?;
-        self.bytes.add(match matrix.dtype {
+        self.bytes.add(match weight.dtype() {
             // Candle widens them again.
-            WeightDtype::Bf16 => 2 * weight.storage_size_in_bytes(),
-            WeightDtype::F32 | WeightDtype::Int8 => weight.storage_size_in_bytes(),
+            GgmlDType::BF16 => 2 * weight.storage_size_in_bytes(),
+            _ => weight.storage_size_in_bytes(),
         });
         let bias = matrix.bias.map(|bias| self.list(bias)).transpose()?;
         Ok(PlainMatrix {
@@ -65,5 +59,77 @@ impl Storage for Candle {
 
     fn bytes(&self) -> u64 {
         self.bytes.sum()
+    }
+}
+
+impl Candle {
+    /// A matrix in the blocks of candle for a dtype.
+    fn quantized(
+        &self,
+        numbers: &[f32],
+        shape: (usize, usize),
+        dtype: WeightDtype,
+    ) -> Result<QTensor> {
+        let blocks = match dtype {
+            WeightDtype::F32 | WeightDtype::Blocks => GgmlDType::F32,
+            WeightDtype::Bf16 => GgmlDType::BF16,
+            WeightDtype::Int8 => GgmlDType::Q8_0,
+            WeightDtype::Int4 => GgmlDType::Q4_1,
+        };
+        let (size, k) = (blocks.block_size(), shape.1);
+        if !k.is_multiple_of(size) {
+            let name = dtype.name();
+            bail!("candle: expected rows of a multiple of {size} weights for {name}, found {k}");
+        }
+        let weight = Tensor::from_slice(numbers, shape, &self.device)?;
+        match dtype {
+            // Its products of these blocks need an even number of them.
+            WeightDtype::Int4 => {
+                let rounded = QTensor::quantize(&weight, blocks)?.dequantize(&self.device)?;
+                QTensor::quantize(&rounded, GgmlDType::F32)
+            }
+            _ => QTensor::quantize(&weight, blocks),
+        }
+    }
+
+    /// Rows of blocks as candle reads them, in f32.
+    fn widened(&self, blocks: &[BlockRows<'_>], (rows, k): (usize, usize)) -> Result<QTensor> {
+        let mut all = Vec::with_capacity(blocks.len());
+        for BlockRows { kind, rows, bytes } in blocks {
+            let shape = vec![*rows, k];
+            if kind.row_bytes(k).and_then(|row| row.checked_mul(*rows)) != Some(bytes.len()) {
+                bail!(
+                    "candle: {} bytes of {} for {shape:?}",
+                    bytes.len(),
+                    kind.name()
+                );
+            }
+            // Candle casts the bytes to blocks, which need an even address.
+            let copy = bytes.to_vec();
+            let read = qtensor_from_ggml(ggml(*kind), &copy, shape, &self.device)?;
+            all.push(read.dequantize(&self.device)?);
+        }
+        let whole = Tensor::cat(&all, 0)?;
+        if whole.dims() != [rows, k] {
+            bail!(
+                "candle: {:?} of blocks, expected {rows} rows of {k}",
+                whole.dims()
+            );
+        }
+        QTensor::quantize(&whole, GgmlDType::F32)
+    }
+}
+
+/// Candle's name of a block type.
+fn ggml(kind: BlockType) -> GgmlDType {
+    match kind {
+        BlockType::Q4_0 => GgmlDType::Q4_0,
+        BlockType::Q4_1 => GgmlDType::Q4_1,
+        BlockType::Q5_0 => GgmlDType::Q5_0,
+        BlockType::Q5_1 => GgmlDType::Q5_1,
+        BlockType::Q8_0 => GgmlDType::Q8_0,
+        BlockType::Q4_K => GgmlDType::Q4K,
+        BlockType::Q5_K => GgmlDType::Q5K,
+        BlockType::Q6_K => GgmlDType::Q6K,
     }
 }

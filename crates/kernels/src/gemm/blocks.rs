@@ -1,0 +1,237 @@
+//! Packs codes in groups, from the blocks of a file or from numbers.
+//!
+//! `simd::blocks` describes the words of a column. A file's codes, scales and minimums are kept
+//! exactly: types without a minimum get one, the product of the scale and a power of two.
+
+use super::encode::ROUND;
+use crate::blocks::BlockType;
+use crate::simd::blocks::{FINE_HEAD, GROUP};
+use half::f16;
+
+/// The codes of a group.
+type Codes = [u8; GROUP];
+
+/// Packs the blocks of one column.
+pub(super) fn repack(kind: BlockType, bytes: &[u8], words: &mut [u32]) {
+    let form = kind.form();
+    let steps = words.chunks_exact_mut(form.column());
+    for (block, step) in bytes.chunks_exact(kind.bytes()).zip(steps) {
+        let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]);
+        let scale = half(0);
+        let times = |power: f32| f16::from_f32(scale.to_f32() * power);
+        match kind {
+            BlockType::Q4_0 => put(&plain(&block[2..], None), (scale, times(-8.0)), step),
+            BlockType::Q4_1 => put(&plain(&block[4..], None), (scale, half(2)), step),
+            BlockType::Q5_0 => {
+                let codes = plain(&block[6..], Some(&block[2..6]));
+                put(&codes, (scale, times(-16.0)), step);
+            }
+            BlockType::Q5_1 => {
+                let codes = plain(&block[8..], Some(&block[4..8]));
+                put(&codes, (scale, half(2)), step);
+            }
+            BlockType::Q8_0 => {
+                let signed = block[2..].iter();
+                let mut codes = [0; GROUP];
+                let pairs = codes.iter_mut().zip(signed);
+                pairs.for_each(|(code, byte)| *code = byte ^ 0x80);
+                put(&codes, (scale, times(-128.0)), step);
+            }
+            BlockType::Q4_K | BlockType::Q5_K => repack_fine(kind, block, step),
+            BlockType::Q6_K => repack_six(block, step),
+        }
+    }
+}
+
+/// 32 codes of four bits, the first half in the low bits, and a fifth bit of each.
+fn plain(low: &[u8], high: Option<&[u8]>) -> Codes {
+    std::array::from_fn(|i| {
+        let bits = low[i % 16] >> (4 * (i / 16)) & 0x0F;
+        let fifth = high.map_or(0, |high| high[i / 8] >> (i % 8) & 1);
+        bits | fifth << 4
+    })
+}
+
+/// Writes a step of one group.
+fn put(codes: &Codes, (scale, minimum): (f16, f16), step: &mut [u32]) {
+    step[0] = pair(scale, minimum);
+    write_codes(codes, &mut step[1..]);
+}
+
+fn pair(scale: f16, minimum: f16) -> u32 {
+    u32::from(scale.to_bits()) | u32::from(minimum.to_bits()) << 16
+}
+
+/// Writes the codes of a group; the number of words is their number of bits.
+fn write_codes(codes: &Codes, words: &mut [u32]) {
+    let bytes = |byte: &dyn Fn(usize) -> u8| u32::from_le_bytes(std::array::from_fn(byte));
+    let bits = words.len();
+    if bits == 8 {
+        for (i, word) in words.iter_mut().enumerate() {
+            *word = bytes(&|b| codes[4 * i + b]);
+        }
+        return;
+    }
+    let (low, high) = words.split_at_mut(4);
+    for (i, word) in low.iter_mut().enumerate() {
+        *word = bytes(&|b| codes[8 * i + b] & 0x0F | codes[8 * i + 4 + b] << 4);
+    }
+    let more = bits - 4;
+    for (i, word) in high.iter_mut().enumerate() {
+        let parts = 8 / more;
+        let part = |b: usize, p: usize| codes[4 * (i * parts + p) + b] >> 4 << (more * p);
+        *word = bytes(&|b| (0..parts).fold(0, |byte, p| byte | part(b, p)));
+    }
+}
+
+/// Packs a block of 256 codes of four or five bits.
+fn repack_fine(kind: BlockType, block: &[u8], step: &mut [u32]) {
+    let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]);
+    // The file's minimums are subtracted.
+    step[0] = pair(half(0), -half(2));
+    let packed = &block[4..16];
+    let factors: [[u8; 2]; 8] = std::array::from_fn(|group| match group {
+        0..4 => [packed[group] & 63, packed[group + 4] & 63],
+        _ => {
+            let (both, high) = (packed[group + 4], [packed[group - 4], packed[group]]);
+            [
+                both & 0x0F | high[0] >> 6 << 4,
+                both >> 4 | high[1] >> 6 << 4,
+            ]
+        }
+    });
+    for (word, factors) in step[1..FINE_HEAD]
+        .iter_mut()
+        .zip(factors.as_chunks::<2>().0)
+    {
+        let [[a, b], [c, d]] = *factors;
+        *word = u32::from_le_bytes([a, b, c, d]);
+    }
+    let (fifth, low) = match kind {
+        BlockType::Q5_K => (Some(&block[16..48]), &block[48..]),
+        _ => (None, &block[16..]),
+    };
+    let bits = kind.form().bits();
+    let groups = step[FINE_HEAD..].chunks_exact_mut(bits);
+    for (group, words) in groups.enumerate() {
+        let low = &low[group / 2 * GROUP..][..GROUP];
+        let codes = std::array::from_fn(|i| {
+            let fifth = fifth.map_or(0, |fifth| fifth[i] >> group & 1);
+            low[i] >> (4 * (group % 2)) & 0x0F | fifth << 4
+        });
+        write_codes(&codes, words);
+    }
+}
+
+/// Packs a block of 256 codes of six bits.
+fn repack_six(block: &[u8], step: &mut [u32]) {
+    let (low, high, factors) = (&block[..128], &block[128..192], &block[192..208]);
+    step[0] = pair(f16::from_le_bytes([block[208], block[209]]), f16::ZERO);
+    for (word, factors) in step[1..FINE_HEAD].iter_mut().zip(factors.as_chunks().0) {
+        // Signed, plus 128.
+        *word = u32::from_le_bytes(*factors) ^ 0x8080_8080;
+    }
+    for (group, words) in step[FINE_HEAD..].chunks_exact_mut(6).enumerate() {
+        let (part, quarter) = (group / 4, group % 4);
+        let codes = std::array::from_fn(|i| {
+            let low = low[64 * part + 32 * (quarter % 2) + i] >> (4 * (quarter / 2)) & 0x0F;
+            low | (high[32 * part + i] >> (2 * quarter) & 3) << 4
+        });
+        write_codes(&codes, words);
+    }
+}
+
+/// The largest code of four bits.
+const LARGEST: f32 = 15.0;
+/// Shares of a group's range that are tried: a smaller one rounds most weights less and cuts the
+/// outermost.
+const SHARES: [f32; 6] = [1.0, 0.95, 0.9, 0.85, 0.8, 0.7];
+
+/// Rounds a column to codes of four bits. Of several ranges of a group, the one with the smallest
+/// squared error is taken.
+pub(super) fn round_to_codes(x: &[f32], words: &mut [u32]) {
+    for (x, step) in x.chunks_exact(GROUP).zip(words.chunks_exact_mut(5)) {
+        let Ok(x) = x.try_into() else { continue };
+        let (low, high) = range(x);
+        let tried = SHARES.map(|share| {
+            let cut = 0.5 * (1.0 - share) * (high - low);
+            let first = Affine::new((high - low - 2.0 * cut) / LARGEST, low + cut);
+            first.refined(x)
+        });
+        let best = tried.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
+        let Some((best, _)) = best else { continue };
+        put(&best.codes(x), (best.scale, best.minimum), step);
+    }
+}
+
+fn range(x: &[f32; GROUP]) -> (f32, f32) {
+    let low = x.iter().fold(f32::INFINITY, |low, x| low.min(*x));
+    let high = x.iter().fold(f32::NEG_INFINITY, |high, x| high.max(*x));
+    (low, high)
+}
+
+/// A scale and a minimum.
+#[derive(Clone, Copy)]
+struct Affine {
+    scale: f16,
+    minimum: f16,
+}
+
+impl Affine {
+    fn new(scale: f32, minimum: f32) -> Self {
+        Self {
+            scale: f16::from_f32(scale),
+            minimum: f16::from_f32(minimum),
+        }
+    }
+
+    /// The nearest codes, as numbers.
+    fn rounded(self, x: &[f32; GROUP]) -> [f32; GROUP] {
+        let (scale, minimum) = (self.scale.to_f32(), self.minimum.to_f32());
+        let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+        x.map(|x| ((x - minimum) * inverse).clamp(0.0, LARGEST) + ROUND - ROUND)
+    }
+
+    fn codes(self, x: &[f32; GROUP]) -> Codes {
+        self.rounded(x).map(|code| code as u8)
+    }
+
+    /// The sum of the squared errors.
+    fn error(self, x: &[f32; GROUP]) -> f32 {
+        let (scale, minimum) = (self.scale.to_f32(), self.minimum.to_f32());
+        let codes = self.rounded(x);
+        let errors = x
+            .iter()
+            .zip(codes)
+            .map(|(x, code)| x - (scale * code + minimum));
+        errors.map(|error| error * error).sum()
+    }
+
+    /// This, or the scale and the minimum with the least squared error for the codes of this, with
+    /// the error.
+    fn refined(self, x: &[f32; GROUP]) -> (Self, f32) {
+        let (codes, count) = (self.rounded(x), GROUP as f32);
+        let (mean_x, mean) = (
+            x.iter().sum::<f32>() / count,
+            codes.iter().sum::<f32>() / count,
+        );
+        let pairs = || x.iter().zip(&codes);
+        let common: f32 = pairs().map(|(x, code)| (x - mean_x) * (code - mean)).sum();
+        let spread: f32 = codes.iter().map(|code| (code - mean) * (code - mean)).sum();
+        let error = self.error(x);
+        if spread == 0.0 || common <= 0.0 {
+            return (self, error);
+        }
+        let scale = common / spread;
+        let fitted = Self::new(scale, mean_x - scale * mean);
+        let is_finite = fitted.scale.is_finite() && fitted.minimum.is_finite();
+        let smaller = fitted.error(x);
+        match is_finite && smaller < error {
+            true => (fitted, smaller),
+            false => (self, error),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,160 @@
+//! Packed codes compared with candle's reading of the same blocks.
+
+use super::*;
+use crate::gemm::tests::noise;
+use crate::simd::blocks::{FACTOR_OFFSET, Form, SIX_OFFSET};
+use candle_core::quantized::{GgmlDType, ggml_file::qtensor_from_ggml};
+use candle_core::{Device, Result};
+
+/// Blocks of random codes whose scales and minimums are below 1.
+pub(crate) fn random_blocks(kind: BlockType, seed: u64, count: usize) -> Vec<u8> {
+    let random = noise(seed, count * kind.bytes());
+    let mut bytes: Vec<u8> = random.iter().map(|x| (x * 128.0 + 128.0) as u8).collect();
+    for block in bytes.chunks_exact_mut(kind.bytes()) {
+        let halves: &[usize] = match kind {
+            BlockType::Q6_K => &[209],
+            BlockType::Q4_0 | BlockType::Q5_0 | BlockType::Q8_0 => &[1],
+            _ => &[1, 3],
+        };
+        // The exponent of numbers below 1; fine scales have factors.
+        halves.iter().for_each(|&at| block[at] &= 0xB7);
+    }
+    bytes
+}
+
+/// The weights of blocks, as candle reads them.
+pub(crate) fn by_candle(kind: BlockType, bytes: &[u8], shape: (usize, usize)) -> Result<Vec<f32>> {
+    let dtype = match kind {
+        BlockType::Q4_0 => GgmlDType::Q4_0,
+        BlockType::Q4_1 => GgmlDType::Q4_1,
+        BlockType::Q5_0 => GgmlDType::Q5_0,
+        BlockType::Q5_1 => GgmlDType::Q5_1,
+        BlockType::Q8_0 => GgmlDType::Q8_0,
+        BlockType::Q4_K => GgmlDType::Q4K,
+        BlockType::Q5_K => GgmlDType::Q5K,
+        BlockType::Q6_K => GgmlDType::Q6K,
+    };
+    let shape = vec![shape.0, shape.1];
+    let tensor = qtensor_from_ggml(dtype, bytes, shape, &Device::Cpu)?;
+    tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()
+}
+
+/// The weights of a column by the description of its words.
+pub(crate) fn widened(form: Form, words: &[u32]) -> Vec<f64> {
+    let half = |bits: u32| f64::from(f16::from_bits(bits as u16).to_f32());
+    let byte = |word: u32, at: usize| word.to_le_bytes()[at % 4];
+    let mut all = Vec::new();
+    for step in words.chunks_exact(form.column()) {
+        let (scale, minimum) = (half(step[0] & 0xFFFF), half(step[0] >> 16));
+        let first = form.column() - form.groups() * form.bits();
+        let factor = |at: usize| f64::from(byte(step[1 + at / 4], at));
+        for (group, words) in step[first..].chunks_exact(form.bits()).enumerate() {
+            for i in 0..GROUP {
+                let low = byte(words[i / 8], i) >> (i / 4 % 2 * 4) & 0x0F;
+                let code = match form.bits() {
+                    8 => byte(words[i / 4], i),
+                    5 => low | (byte(words[4], i) >> (i / 4) & 1) << 4,
+                    6 => low | (byte(words[4 + i / 16], i) >> (i / 4 % 4 * 2) & 3) << 4,
+                    _ => low,
+                };
+                let (scale, minimum) = match form {
+                    Form::FineSix => {
+                        let factor = factor(2 * group + i / 16) - f64::from(FACTOR_OFFSET);
+                        (scale * factor, -scale * factor * f64::from(SIX_OFFSET))
+                    }
+                    _ if form.is_fine() => {
+                        (scale * factor(2 * group), minimum * factor(2 * group + 1))
+                    }
+                    _ => (scale, minimum),
+                };
+                all.push(scale * f64::from(code) + minimum);
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn every_weight_of_a_block_keeps_its_value() -> Result<()> {
+    for kind in BlockType::ALL {
+        let k = 4 * 256;
+        let count = k / kind.weights();
+        let bytes = random_blocks(kind, 3, count);
+        assert_eq!(kind.unfit(&bytes), None, "{kind:?}");
+        let form = kind.form();
+        let mut words = vec![0; k / (GROUP * form.groups()) * form.column()];
+        repack(kind, &bytes, &mut words);
+        let got = widened(form, &words).into_iter().map(|x| x as f32);
+        let want = by_candle(kind, &bytes, (1, k))?;
+        assert_eq!(want.len(), k);
+        for (i, (got, want)) in got.zip(want).enumerate() {
+            assert_eq!(got, want, "{kind:?} at {i}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn blocks_with_scales_that_cannot_be_kept_are_found() {
+    for kind in BlockType::ALL {
+        let mut bytes = random_blocks(kind, 5, 3);
+        let at = 2 * kind.bytes() + if kind == BlockType::Q6_K { 208 } else { 0 };
+        // The largest finite number of 16 bits fits where no constant multiplies it.
+        bytes[at..at + 2].copy_from_slice(&0x7BFF_u16.to_le_bytes());
+        let multiplied = matches!(kind, BlockType::Q4_0 | BlockType::Q5_0 | BlockType::Q8_0);
+        assert_eq!(kind.unfit(&bytes), multiplied.then_some(2), "{kind:?}");
+        bytes[at..at + 2].copy_from_slice(&0xFC00_u16.to_le_bytes());
+        assert_eq!(kind.unfit(&bytes), Some(2), "{kind:?}");
+    }
+}
+
+fn rounded(x: &[f32]) -> Vec<f64> {
+    let mut words = vec![0; x.len() / GROUP * 5];
+    round_to_codes(x, &mut words);
+    widened(Form::Four, &words)
+}
+
+#[test]
+fn codes_of_four_bits_are_at_least_as_near_as_those_of_the_whole_range() {
+    let x = noise(7, 100 * GROUP);
+    // Cubes: most numbers are small, as weights are.
+    let x: Vec<f32> = x.iter().map(|x| x * x * x).collect();
+    let got = rounded(&x);
+    let error = |got: &[f64], x: &[f32]| -> f64 {
+        got.iter()
+            .zip(x)
+            .map(|(got, x)| (got - f64::from(*x)).powi(2))
+            .sum()
+    };
+    let (mut plain, mut smaller) = (0.0, 0);
+    for (group, x) in x.chunks_exact(GROUP).enumerate() {
+        let (low, high) = range(x.try_into().unwrap());
+        let (low, step) = (f64::from(low), f64::from(high - low) / 15.0);
+        let nearest = |x: &f32| low + step * ((f64::from(*x) - low) / step).round();
+        let whole: Vec<f64> = x.iter().map(nearest).collect();
+        let got = &got[group * GROUP..][..GROUP];
+        smaller += usize::from(error(got, x) < error(&whole, x));
+        plain += error(&whole, x);
+    }
+    assert!(smaller > 95, "{smaller} of 100 groups");
+    assert!(
+        error(&got, &x) < 0.85 * plain,
+        "{} of {plain}",
+        error(&got, &x)
+    );
+}
+
+#[test]
+fn groups_of_one_number_are_exact_in_16_bits() {
+    for number in [0.0, 0.5, -3.0, 65_504.0, -65_504.0] {
+        assert_eq!(rounded(&[number; GROUP]), [f64::from(number); GROUP]);
+    }
+    let mut x = [65_504.0; GROUP];
+    x[3] = -65_504.0;
+    assert!(
+        rounded(&x)
+            .iter()
+            .zip(x)
+            .all(|(got, x)| (got - f64::from(x)).abs() < 100.0)
+    );
+}

@@ -1,0 +1,185 @@
+//! Products with codes in groups.
+
+use super::{naive, noise};
+use crate::blocks::BlockType;
+use crate::gemm::blocks::tests::{by_candle, random_blocks};
+use crate::gemm::{Column, Finish, Packed, Place, Product};
+use crate::simd::blocks::{ByteSet, Form, GROUP};
+use crate::simd::unit::Unit;
+
+/// Weights in a form, packed for an instruction set, and their values.
+struct Case {
+    name: String,
+    weights: Packed,
+    values: Vec<f32>,
+}
+
+/// Matrices `[n, k]` of all block types and of rounded numbers; `k` is a multiple of 256.
+fn cases(set: ByteSet, (n, k): (usize, usize)) -> Vec<Case> {
+    let blocks = BlockType::ALL.map(|kind| {
+        let row = kind.row_bytes(k).expect("whole blocks");
+        let bytes = random_blocks(kind, 9, n * k / kind.weights());
+        let column = |j: usize| Column::Blocks(kind, &bytes[j * row..][..row]);
+        let column = |j: usize| (j < n).then(|| column(j));
+        Case {
+            name: format!("{kind:?} on {set:?}"),
+            weights: Packed::new(Unit::Blocks(set, kind.form()), k, n, column),
+            values: by_candle(kind, &bytes, (n, k)).expect("blocks"),
+        }
+    });
+    blocks.into()
+}
+
+/// Rows as they are rounded, in groups of 32.
+fn rounded(x: &[f32]) -> Vec<f64> {
+    let group = |x: &[f32]| -> Vec<f64> {
+        let largest = x.iter().fold(0f32, |most, x| most.max(x.abs()));
+        let (scale, inverse) = (largest / 127.0, 127.0 / largest);
+        let code = |x: f32| match largest == 0.0 {
+            true => 0.0,
+            false => (x * inverse).round_ties_even(),
+        };
+        x.iter()
+            .map(|x| f64::from(code(*x)) * f64::from(scale))
+            .collect()
+    };
+    x.chunks_exact(GROUP).flat_map(group).collect()
+}
+
+fn product(weights: &Packed, x: &[f32], n: usize) -> Vec<f32> {
+    Product {
+        x,
+        m: x.len() / weights.k(),
+        weights,
+        bias: None,
+        finish: Finish::Store,
+        place: Place::all(n),
+    }
+    .run()
+}
+
+#[test]
+fn codes_equal_plain_loops_on_every_instruction_set() {
+    for (m, n, k) in [(1, 40, 256), (13, 33, 768), (5, 70, 8448)] {
+        let mut x = noise(1, m * k);
+        x[..GROUP].fill(0.0);
+        let kept = rounded(&x);
+        for set in ByteSet::available() {
+            for case in cases(set, (n, k)) {
+                let got = product(&case.weights, &x, n);
+                let values: Vec<f64> = case.values.iter().map(|x| f64::from(*x)).collect();
+                let largest = values.iter().fold(0f64, |most, x| most.max(x.abs()));
+                let want = naive(&kept, &values, (m, n, k));
+                for (i, (&got, want)) in got.iter().zip(want).enumerate() {
+                    let error = (f64::from(got) - want).abs() / (largest * k as f64);
+                    assert!(error < 3e-8, "{} {m}x{n}x{k} at {i}: {error}", case.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_has_the_same_bits_in_every_product_with_codes() {
+    for set in ByteSet::available() {
+        for (n, k, count) in [(40, 256, 400), (20, 5888, 30)] {
+            let x = noise(5, count * k);
+            for case in cases(set, (n, k)) {
+                let rows = |from: usize, m: usize| {
+                    let got = product(&case.weights, &x[from * k..][..m * k], n);
+                    got.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+                };
+                let all = rows(0, count);
+                for m in (1..=26).chain([191, 193]).filter(|&m| m <= count) {
+                    for from in [0, 7, count - m] {
+                        let from = from.min(count - m);
+                        let same = rows(from, m) == all[from * n..][..m * n];
+                        assert!(same, "{} n {n} k {k}: {m} rows from {from}", case.name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn codes_have_the_same_products_on_every_instruction_set() {
+    let (m, n, k) = (17, 70, 1024);
+    let x = noise(7, m * k);
+    let bits = |set| {
+        let products = cases(set, (n, k)).into_iter().map(|case| {
+            let got = product(&case.weights, &x, n);
+            got.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        });
+        products.collect::<Vec<_>>()
+    };
+    let all: Vec<_> = ByteSet::available().map(bits).collect();
+    assert!(all.iter().all(|other| *other == all[0]));
+}
+
+#[test]
+fn largest_codes_and_rows_do_not_overflow() {
+    let k = 256;
+    for set in ByteSet::available() {
+        for (sign, byte) in [(1.0, 0xFF), (1.0, 0x00), (-1.0, 0xFF), (-1.0, 0x00)] {
+            for kind in BlockType::ALL {
+                let mut bytes = vec![byte; kind.bytes() * k / kind.weights()];
+                for block in bytes.chunks_exact_mut(kind.bytes()) {
+                    let at = if kind == BlockType::Q6_K { 208 } else { 0 };
+                    block[at..at + 2].copy_from_slice(&0x3C00_u16.to_le_bytes());
+                    if kind.bytes() != 210 {
+                        block[2..4].copy_from_slice(&0x3C00_u16.to_le_bytes());
+                    }
+                }
+                let column = |j: usize| (j == 0).then_some(Column::Blocks(kind, &bytes));
+                let weights = Packed::new(Unit::Blocks(set, kind.form()), k, 1, column);
+                let got = product(&weights, &vec![sign; k], 1)[0];
+                let values = by_candle(kind, &bytes, (1, k)).expect("blocks");
+                let want: f64 = values.iter().map(|x| f64::from(x * sign)).sum();
+                let largest = values.iter().fold(0f32, |most, x| most.max(x.abs()));
+                let error = (f64::from(got) - want).abs();
+                let most = 1e-5 * f64::from(largest * 256.0);
+                assert!(error <= most, "{kind:?} on {set:?}: {got}, expected {want}");
+            }
+        }
+    }
+}
+
+#[test]
+fn non_finite_rows_stay_non_finite_in_products_with_codes() {
+    for set in ByteSet::available() {
+        for case in cases(set, (3, 256)) {
+            for bad in [f32::NAN, f32::INFINITY, -f32::NAN] {
+                let mut x = noise(10, 256);
+                x[5] = bad;
+                let got = product(&case.weights, &x, 3);
+                assert!(
+                    got.iter().all(|x| !x.is_finite()),
+                    "{} {bad}: {got:?}",
+                    case.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn codes_take_the_bytes_that_the_documents_state() {
+    let (n, k) = (64, 1024);
+    let bits = |form: Form| {
+        let bytes = Packed::bytes_of(Unit::detect_for(form), k, n);
+        8.0 * bytes as f64 / (n * k) as f64
+    };
+    let all = BlockType::ALL.map(|kind| (kind.name(), bits(kind.form())));
+    let want = [
+        ("Q4_0", 5.0),
+        ("Q4_1", 5.0),
+        ("Q5_0", 6.0),
+        ("Q5_1", 6.0),
+        ("Q8_0", 9.0),
+        ("Q4_K", 4.625),
+        ("Q5_K", 5.625),
+        ("Q6_K", 6.625),
+    ];
+    assert_eq!(all, want);
+}

@@ -1,0 +1,331 @@
+//! Products with codes of four to eight bits in groups of 32, each with a scale and a minimum: a
+//! weight is `scale * code + minimum`.
+//!
+//! A row of activations is 8-bit integers with a scale for each group of 32. Sums of integers are
+//! exact. They are added to a sum in f32 group by group: `sum + codes * (scale * row's scale)`, then
+//! `+ minimum * row's sum`, each rounded once, so every instruction set yields the same bits.
+//!
+//! A step of a row is 12 words for each group: 8 words of integers, the scale, the scale times the sum
+//! of the integers, and the same for the first and for the second 16 integers.
+//!
+//! A step of a column is a group or, in fine forms, eight of them. It begins with a scale and a
+//! minimum, numbers of 16 bits. In fine forms, four words with 16 factors follow: two for each group,
+//! of the scale and of the minimum, or with six bits one for each 16 codes, plus 128. A group has
+//! four words with the low four bits of its codes (byte `b` of word `i` has codes `8 i + b` and
+//! `8 i + 4 + b`), then a word for each further bit of a code (with one bit more, bit `p` of byte
+//! `b` belongs to code `4 p + b`; with two, they are the bits `2 (p % 4)` and above of word `p / 4`).
+//! Codes of eight bits are eight words.
+
+mod form;
+mod integers;
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use super::Simd;
+use super::dot::{Columns, Multiply, RowPointer};
+pub(crate) use form::{ByteSet, Form};
+use integers::Integers;
+use portable::PortableIntegers;
+#[cfg(target_arch = "x86_64")]
+use x86::{Avx2Integers, Avx512Integers};
+
+/// Numbers of a group.
+pub(crate) const GROUP: usize = 32;
+/// Words of a group of a row.
+pub(crate) const ROW: usize = 12;
+/// Position of the scale in a group of a row.
+pub(crate) const SCALE: usize = 8;
+/// Positions of the scaled sums of all, the first 16 and the last 16 integers of a group.
+pub(crate) const SUMS: [usize; 3] = [9, 10, 11];
+/// Groups of a step of a fine form.
+const FINE_GROUPS: usize = 8;
+/// Words before the groups of a step of a fine form.
+pub(crate) const FINE_HEAD: usize = 5;
+/// A factor of a scale of 16 codes is stored plus this number.
+pub(crate) const FACTOR_OFFSET: f32 = 128.0;
+/// A code of six bits stands for its value minus this number.
+pub(crate) const SIX_OFFSET: f32 = 32.0;
+
+/// The multiplier of a form: codes of `BITS` bits, with factors if `FINE`.
+#[derive(Clone, Copy)]
+struct Groups<U, const BITS: usize, const FINE: bool>(U);
+
+/// The scales and the minimums of two vectors of columns.
+type Affine<S> = [[<S as Simd>::F; 2]; 2];
+
+impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
+    /// Groups of a step.
+    const COUNT: usize = if FINE { FINE_GROUPS } else { 1 };
+
+    /// Scales and minimums at the beginning of a step.
+    #[inline(always)]
+    unsafe fn head(self, from: *const u32) -> Affine<U::S> {
+        let lanes = U::S::LANES;
+        let half = |at: usize| {
+            // SAFETY: a row of words has two halves for each of two vectors.
+            unsafe { self.0.halves(from.cast::<u16>().wrapping_add(at * lanes)) }
+        };
+        [[half(0), half(2)], [half(1), half(3)]]
+    }
+
+    /// The factor in byte `at` of the factors of two vectors of columns.
+    #[inline(always)]
+    unsafe fn factors(self, step: *const u32, stride: usize, at: usize) -> [<U::S as Simd>::F; 2] {
+        let from = step.wrapping_add((1 + at / 4) * stride);
+        [0, U::S::LANES].map(|lane| {
+            // SAFETY: the factors follow the first row of words.
+            let word = unsafe { self.0.load(from.wrapping_add(lane)) };
+            let byte = self.0.right(word, 8 * (at % 4) as u32);
+            self.0.floats(self.0.and(byte, 0xFF))
+        })
+    }
+
+    /// Scales and minimums of part `part` of group `group`: of all its codes, or with six bits of 16.
+    #[inline(always)]
+    unsafe fn affine(
+        self,
+        head: Affine<U::S>,
+        (step, stride): (*const u32, usize),
+        (group, part): (usize, usize),
+    ) -> Affine<U::S> {
+        if !FINE {
+            return head;
+        }
+        let (s, [scales, minimums]) = (self.0.simd(), head);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if BITS == 6 {
+                let factors = self.factors(step, stride, 2 * group + part);
+                let offset = s.splat(FACTOR_OFFSET);
+                let scales = [0, 1].map(|i| s.mul(scales[i], s.sub(factors[i], offset)));
+                return [
+                    scales,
+                    scales.map(|scale| s.mul(scale, s.splat(-SIX_OFFSET))),
+                ];
+            }
+            let scale = self.factors(step, stride, 2 * group);
+            let minimum = self.factors(step, stride, 2 * group + 1);
+            [
+                [0, 1].map(|i| s.mul(scales[i], scale[i])),
+                [0, 1].map(|i| s.mul(minimums[i], minimum[i])),
+            ]
+        }
+    }
+
+    /// The codes `4 P .. 4 P + 4` of a group of a vector of columns.
+    #[inline(always)]
+    unsafe fn codes<const P: u32>(self, from: *const u32, stride: usize) -> U::I {
+        let u = self.0;
+        // SAFETY: the words of a group, by the caller's promise.
+        let word = |at: usize| unsafe { u.load(from.wrapping_add(at * stride)) };
+        if BITS == 8 {
+            return word(P as usize);
+        }
+        let both = word(P as usize / 2);
+        let low = match P % 2 {
+            0 => both,
+            _ => u.right(both, 4),
+        };
+        let low = u.and(low, 0x0F0F_0F0F);
+        // The bits above move to bit 4 of each byte.
+        let (more, at, mask) = match BITS {
+            4 => return low,
+            5 => (word(4), P, 0x1010_1010),
+            _ => (word(4 + P as usize / 4), 2 * (P % 4), 0x3030_3030),
+        };
+        let more = match at {
+            0..4 => u.left(more, 4 - at),
+            _ => u.right(more, at - 4),
+        };
+        u.or(low, u.and(more, mask))
+    }
+
+    /// Adds the products of the codes `4 P .. 4 P + 4` to sums.
+    #[inline(always)]
+    unsafe fn part<const P: u32, const R: usize>(
+        self,
+        sums: &mut [[U::I; 2]; R],
+        rows: &[*const u32; R],
+        (from, stride): (*const u32, usize),
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let low = self.codes::<P>(from, stride);
+            let high = self.codes::<P>(from.wrapping_add(U::S::LANES), stride);
+            for (sums, row) in sums.iter_mut().zip(rows) {
+                let x = self.0.row(*row.wrapping_add(P as usize));
+                sums[0] = self.0.multiply(low, x, sums[0]);
+                sums[1] = self.0.multiply(high, x, sums[1]);
+            }
+        }
+    }
+
+    /// Adds sums of integers to a tile; `sum` is the position of the row's scaled sum.
+    #[inline(always)]
+    unsafe fn fold<const R: usize>(
+        self,
+        tile: &mut [[<U::S as Simd>::F; 2]; R],
+        sums: &[[U::I; 2]; R],
+        rows: &[*const u32; R],
+        (affine, sum): (Affine<U::S>, usize),
+    ) {
+        let (u, s, [scales, minimums]) = (self.0, self.0.simd(), affine);
+        for r in 0..R {
+            // SAFETY: the words of a group of a row.
+            let word = |at: usize| f32::from_bits(unsafe { *rows[r].wrapping_add(at) });
+            let (scale, sum) = (s.splat(word(SCALE)), s.splat(word(sum)));
+            for half in 0..2 {
+                let factor = s.mul(scales[half], scale);
+                let total = u.fused(u.floats(sums[r][half]), factor, tile[r][half]);
+                tile[r][half] = u.fused(minimums[half], sum, total);
+            }
+        }
+    }
+
+    /// Adds the products of a group to a tile.
+    #[inline(always)]
+    unsafe fn group<const R: usize>(
+        self,
+        tile: &mut [[<U::S as Simd>::F; 2]; R],
+        rows: &[*const u32; R],
+        codes: (*const u32, usize),
+        affine: impl Fn(usize) -> Affine<U::S>,
+    ) {
+        let zeros = [[self.0.zero(); 2]; R];
+        let mut sums = zeros;
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.part::<0, R>(&mut sums, rows, codes);
+            self.part::<1, R>(&mut sums, rows, codes);
+            self.part::<2, R>(&mut sums, rows, codes);
+            self.part::<3, R>(&mut sums, rows, codes);
+            if BITS == 6 {
+                self.fold(tile, &sums, rows, (affine(0), SUMS[1]));
+                sums = zeros;
+            }
+            self.part::<4, R>(&mut sums, rows, codes);
+            self.part::<5, R>(&mut sums, rows, codes);
+            self.part::<6, R>(&mut sums, rows, codes);
+            self.part::<7, R>(&mut sums, rows, codes);
+            match BITS {
+                6 => self.fold(tile, &sums, rows, (affine(1), SUMS[2])),
+                _ => self.fold(tile, &sums, rows, (affine(0), SUMS[0])),
+            }
+        }
+    }
+}
+
+impl<U: Integers, const BITS: usize, const FINE: bool> Multiply for Groups<U, BITS, FINE> {
+    type S = U::S;
+    type Sum = <U::S as Simd>::F;
+    const TILE_ROWS: usize = U::TILE_ROWS;
+    const STARTS: bool = false;
+    const ROW: usize = Self::COUNT * ROW;
+    const COLUMN: usize = if FINE {
+        FINE_HEAD + FINE_GROUPS * BITS
+    } else {
+        1 + BITS
+    };
+
+    #[inline(always)]
+    fn simd(self) -> U::S {
+        self.0.simd()
+    }
+    #[inline(always)]
+    fn zero(self) -> Self::Sum {
+        self.simd().splat(0.0)
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const u32) -> Self::Sum {
+        // SAFETY: the caller's promise.
+        unsafe { self.simd().load(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut u32, sum: Self::Sum) {
+        // SAFETY: the caller's promise.
+        unsafe { self.simd().store(p.cast(), sum) }
+    }
+    #[inline(always)]
+    fn value(self, sum: Self::Sum, _: f32, _: Self::Sum) -> Self::Sum {
+        sum
+    }
+
+    #[inline(always)]
+    unsafe fn accumulate<const R: usize>(
+        self,
+        tile: &mut [[Self::Sum; 2]; R],
+        steps: usize,
+        a: RowPointer,
+        b: Columns,
+    ) {
+        let mut sums = *tile;
+        let (ahead, fetched) = b.ahead;
+        let first = FINE_HEAD * usize::from(FINE) + usize::from(!FINE);
+        for step in 0..steps {
+            for line in (0..fetched).step_by(16) {
+                let s = self.simd();
+                s.prefetch(ahead.wrapping_add(step * fetched + line));
+            }
+            let from = b.low.wrapping_add(step * Self::COLUMN * b.stride);
+            // SAFETY: the words of a step of the columns and of the rows, by the caller's promise.
+            unsafe {
+                let head = self.head(from);
+                for group in 0..Self::COUNT {
+                    let at = (step * Self::COUNT + group) * ROW;
+                    let rows: [*const u32; R] =
+                        std::array::from_fn(|r| a.first.wrapping_add(r * a.stride + at));
+                    let codes = from.wrapping_add((first + group * BITS) * b.stride);
+                    let affine = |part| self.affine(head, (from, b.stride), (group, part));
+                    self.group(&mut sums, &rows, (codes, b.stride), affine);
+                }
+            }
+        }
+        *tile = sums;
+    }
+}
+
+/// A computation compiled once per multiplier of codes.
+pub(crate) trait BlockKernel {
+    /// Runs the kernel; must be `#[inline(always)]` so that the caller's instruction set applies.
+    fn run<M: Multiply>(self, multiply: M);
+}
+
+/// Runs `kernel` with the multiplier of `form` on `set`, which this processor must support.
+pub(crate) fn dispatch_blocks<K: BlockKernel>(set: ByteSet, form: Form, kernel: K) {
+    let has = ByteSet::available().any(|other| other == set);
+    assert!(has, "this processor does not support {set:?}");
+    match form {
+        Form::Four => on_set::<K, 4, false>(set, kernel),
+        Form::Five => on_set::<K, 5, false>(set, kernel),
+        Form::Eight => on_set::<K, 8, false>(set, kernel),
+        Form::FineFour => on_set::<K, 4, true>(set, kernel),
+        Form::FineFive => on_set::<K, 5, true>(set, kernel),
+        Form::FineSix => on_set::<K, 6, true>(set, kernel),
+    }
+}
+
+fn on_set<K: BlockKernel, const BITS: usize, const FINE: bool>(set: ByteSet, kernel: K) {
+    #[cfg(target_arch = "x86_64")]
+    match set {
+        // SAFETY: the processor has the instructions, checked before.
+        ByteSet::Avx512 => return unsafe { on_avx512::<K, BITS, FINE>(kernel) },
+        // SAFETY: as above.
+        ByteSet::Avx2 => return unsafe { on_avx2::<K, BITS, FINE>(kernel) },
+        ByteSet::Portable => {}
+    }
+    debug_assert_eq!(set, ByteSet::Portable);
+    kernel.run(Groups::<_, BITS, FINE>(PortableIntegers));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx512vnni,avx2,fma")]
+fn on_avx512<K: BlockKernel, const BITS: usize, const FINE: bool>(kernel: K) {
+    kernel.run(Groups::<_, BITS, FINE>(Avx512Integers::here()));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn on_avx2<K: BlockKernel, const BITS: usize, const FINE: bool>(kernel: K) {
+    kernel.run(Groups::<_, BITS, FINE>(Avx2Integers::here()));
+}

@@ -1,0 +1,97 @@
+//! Forms of codes, and the instruction sets that multiply them.
+
+use super::{FINE_GROUPS, FINE_HEAD};
+use crate::simd::unit::has_vnni;
+use crate::simd::{InstructionSet, is_avx2};
+
+/// How codes and scales are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Four bits.
+    Four,
+    /// Five bits.
+    Five,
+    /// Eight bits.
+    Eight,
+    /// Four bits, with factors.
+    FineFour,
+    /// Five bits, with factors.
+    FineFive,
+    /// Six bits, with factors for each 16 codes.
+    FineSix,
+}
+
+impl Form {
+    /// Bits of a code.
+    pub(crate) const fn bits(self) -> usize {
+        match self {
+            Self::Four | Self::FineFour => 4,
+            Self::Five | Self::FineFive => 5,
+            Self::FineSix => 6,
+            Self::Eight => 8,
+        }
+    }
+
+    /// Whether scales are products with factors.
+    pub(crate) const fn is_fine(self) -> bool {
+        matches!(self, Self::FineFour | Self::FineFive | Self::FineSix)
+    }
+
+    /// Groups of a step.
+    pub(crate) const fn groups(self) -> usize {
+        if self.is_fine() { FINE_GROUPS } else { 1 }
+    }
+
+    /// Words of a column in a step.
+    pub(crate) const fn column(self) -> usize {
+        match self.is_fine() {
+            true => FINE_HEAD + FINE_GROUPS * self.bits(),
+            false => 1 + self.bits(),
+        }
+    }
+}
+
+/// An instruction set for these products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ByteSet {
+    /// AVX-512 with VNNI.
+    Avx512,
+    /// AVX2.
+    Avx2,
+    /// The target's baseline instructions.
+    Portable,
+}
+
+impl ByteSet {
+    /// The instruction sets of this processor, widest first.
+    pub(crate) fn available() -> impl Iterator<Item = Self> {
+        let sets = [
+            has_vnni().then_some(Self::Avx512),
+            is_avx2().then_some(Self::Avx2),
+            Some(Self::Portable),
+        ];
+        sets.into_iter().flatten()
+    }
+
+    /// The widest instruction set of this processor.
+    pub(crate) fn detect() -> Self {
+        Self::available().next().unwrap_or(Self::Portable)
+    }
+
+    /// The instruction set of other operations.
+    pub(crate) fn set(self) -> InstructionSet {
+        match self {
+            Self::Avx512 => InstructionSet::Avx512,
+            Self::Avx2 => InstructionSet::Avx2,
+            Self::Portable => InstructionSet::Portable,
+        }
+    }
+
+    /// The name in logs and labels.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Avx512 => "avx512-vnni",
+            other => other.set().name(),
+        }
+    }
+}

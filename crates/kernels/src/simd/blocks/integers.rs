@@ -1,0 +1,72 @@
+//! The integer instructions of products with codes.
+
+use crate::simd::Simd;
+
+/// Vectors of 32-bit words, as many as lanes of `S`. A value proves that the processor has the
+/// instructions.
+pub(crate) trait Integers: Copy {
+    /// The vectors of sums in f32.
+    type S: Simd;
+    /// A vector of words.
+    type I: Copy;
+    /// Four integers of a row in all lanes, in the form that `multiply` takes.
+    type Row: Copy;
+    /// Rows of a tile of `2 * LANES` columns.
+    const TILE_ROWS: usize;
+
+    fn simd(self) -> Self::S;
+    fn zero(self) -> Self::I;
+    /// # Safety
+    /// `LANES` words from `p` on are readable.
+    unsafe fn load(self, p: *const u32) -> Self::I;
+    fn and(self, x: Self::I, mask: u32) -> Self::I;
+    fn or(self, x: Self::I, y: Self::I) -> Self::I;
+    /// Shifts each word left by fewer than 32 bits.
+    fn left(self, x: Self::I, bits: u32) -> Self::I;
+    /// Shifts each word right by fewer than 32 bits; zeros come in.
+    fn right(self, x: Self::I, bits: u32) -> Self::I;
+    /// Four signed bytes of a row.
+    fn row(self, word: u32) -> Self::Row;
+    /// `sum` plus the products of four unsigned bytes, codes, and four signed bytes, of -127 to 127.
+    fn multiply(self, codes: Self::I, row: Self::Row, sum: Self::I) -> Self::I;
+    /// The signed words as f32.
+    fn floats(self, x: Self::I) -> <Self::S as Simd>::F;
+    /// Reads `LANES` finite numbers of 16 bits.
+    ///
+    /// # Safety
+    /// `LANES` halves from `p` on are readable.
+    unsafe fn halves(self, p: *const u16) -> <Self::S as Simd>::F;
+    /// `a * b + c`, rounded once.
+    fn fused(
+        self,
+        a: <Self::S as Simd>::F,
+        b: <Self::S as Simd>::F,
+        c: <Self::S as Simd>::F,
+    ) -> <Self::S as Simd>::F;
+}
+
+/// The value of a finite number of 16 bits.
+pub(crate) fn half(bits: u16) -> f32 {
+    // The exponent has 15 less than in 16 bits; the product with a power of two is exact, also of
+    // denormal numbers.
+    let magnitude = f32::from_bits(u32::from(bits & 0x7FFF) << 13) * f32::from_bits(EXPAND);
+    f32::from_bits(magnitude.to_bits() | u32::from(bits & 0x8000) << 16)
+}
+
+/// The bits of 2^112.
+pub(super) const EXPAND: u32 = 0x7780_0000;
+
+#[cfg(test)]
+mod tests {
+    use super::half;
+
+    #[test]
+    fn numbers_of_16_bits_are_widened_exactly() {
+        for bits in 0..=u16::MAX {
+            let want = half::f16::from_bits(bits);
+            if want.is_finite() {
+                assert_eq!(half(bits).to_bits(), want.to_f32().to_bits(), "{bits:#x}");
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The target's baseline instructions.
+
+use super::integers::{Integers, half};
+use crate::simd::Simd;
+use crate::simd::portable::Portable;
+
+/// Lanes of a vector.
+const N: usize = Portable::LANES;
+
+/// Words as plain arrays.
+#[derive(Clone, Copy)]
+pub(super) struct PortableIntegers;
+
+impl Integers for PortableIntegers {
+    type S = Portable;
+    type I = [u32; N];
+    type Row = [i32; 4];
+    const TILE_ROWS: usize = Portable::TILE_ROWS;
+
+    #[inline(always)]
+    fn simd(self) -> Portable {
+        Portable
+    }
+    #[inline(always)]
+    fn zero(self) -> Self::I {
+        [0; N]
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const u32) -> Self::I {
+        // SAFETY: the caller's promise.
+        unsafe { *p.cast() }
+    }
+    #[inline(always)]
+    fn and(self, x: Self::I, mask: u32) -> Self::I {
+        x.map(|x| x & mask)
+    }
+    #[inline(always)]
+    fn or(self, x: Self::I, y: Self::I) -> Self::I {
+        std::array::from_fn(|i| x[i] | y[i])
+    }
+    #[inline(always)]
+    fn left(self, x: Self::I, bits: u32) -> Self::I {
+        x.map(|x| x << bits)
+    }
+    #[inline(always)]
+    fn right(self, x: Self::I, bits: u32) -> Self::I {
+        x.map(|x| x >> bits)
+    }
+    #[inline(always)]
+    fn row(self, word: u32) -> [i32; 4] {
+        word.to_le_bytes().map(|byte| i32::from(byte as i8))
+    }
+    #[inline(always)]
+    fn multiply(self, codes: Self::I, row: [i32; 4], sum: Self::I) -> Self::I {
+        std::array::from_fn(|i| {
+            let [a, b, c, d] = codes[i].to_le_bytes().map(i32::from);
+            let products = a * row[0] + b * row[1] + c * row[2] + d * row[3];
+            sum[i].wrapping_add_signed(products)
+        })
+    }
+    #[inline(always)]
+    fn floats(self, x: Self::I) -> [f32; N] {
+        x.map(|x| x.cast_signed() as f32)
+    }
+    #[inline(always)]
+    unsafe fn halves(self, p: *const u16) -> [f32; N] {
+        // SAFETY: the caller's promise; an array of halves needs their alignment.
+        let halves: [u16; N] = unsafe { *p.cast() };
+        halves.map(half)
+    }
+    #[inline(always)]
+    fn fused(self, a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
+        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+}

@@ -1,0 +1,168 @@
+//! AVX2, and AVX-512 with VNNI.
+
+use super::integers::{EXPAND, Integers};
+use crate::simd::Simd;
+use crate::simd::avx2::Avx2;
+use crate::simd::avx512::Avx512;
+use std::arch::x86_64::*;
+
+/// Wraps intrinsics: the token proves that they exist.
+macro_rules! safe {
+    ($e:expr) => {
+        // SAFETY: `self` proves the instruction set; pointers are the caller's promise.
+        unsafe { $e }
+    };
+}
+
+/// Words with AVX2: multiplies pairs of every second byte as 16-bit integers, which cannot overflow.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2Integers(Avx2);
+
+impl Avx2Integers {
+    /// The token; only callable where the instructions are enabled.
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn here() -> Self {
+        Self(Avx2::here())
+    }
+}
+
+impl Integers for Avx2Integers {
+    type S = Avx2;
+    type I = __m256i;
+    type Row = [__m256i; 2];
+    const TILE_ROWS: usize = 4;
+
+    #[inline(always)]
+    fn simd(self) -> Avx2 {
+        self.0
+    }
+    #[inline(always)]
+    fn zero(self) -> __m256i {
+        safe!(_mm256_setzero_si256())
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const u32) -> __m256i {
+        safe!(_mm256_loadu_si256(p.cast()))
+    }
+    #[inline(always)]
+    fn and(self, x: __m256i, mask: u32) -> __m256i {
+        safe!(_mm256_and_si256(x, _mm256_set1_epi32(mask.cast_signed())))
+    }
+    #[inline(always)]
+    fn or(self, x: __m256i, y: __m256i) -> __m256i {
+        safe!(_mm256_or_si256(x, y))
+    }
+    #[inline(always)]
+    fn left(self, x: __m256i, bits: u32) -> __m256i {
+        safe!(_mm256_sllv_epi32(x, _mm256_set1_epi32(bits.cast_signed())))
+    }
+    #[inline(always)]
+    fn right(self, x: __m256i, bits: u32) -> __m256i {
+        safe!(_mm256_srlv_epi32(x, _mm256_set1_epi32(bits.cast_signed())))
+    }
+    #[inline(always)]
+    fn row(self, word: u32) -> [__m256i; 2] {
+        safe!({
+            let all = _mm256_set1_epi32(word.cast_signed());
+            let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(all));
+            [even, _mm256_srai_epi16::<8>(all)]
+        })
+    }
+    #[inline(always)]
+    fn multiply(self, codes: __m256i, row: [__m256i; 2], sum: __m256i) -> __m256i {
+        safe!({
+            let even = _mm256_and_si256(codes, _mm256_set1_epi16(0xFF));
+            let odd = _mm256_srli_epi16::<8>(codes);
+            let even = _mm256_madd_epi16(even, row[0]);
+            let odd = _mm256_madd_epi16(odd, row[1]);
+            _mm256_add_epi32(sum, _mm256_add_epi32(even, odd))
+        })
+    }
+    #[inline(always)]
+    fn floats(self, x: __m256i) -> __m256 {
+        safe!(_mm256_cvtepi32_ps(x))
+    }
+    #[inline(always)]
+    unsafe fn halves(self, p: *const u16) -> __m256 {
+        safe!({
+            let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+            let magnitude = _mm256_slli_epi32::<13>(self.and(bits, 0x7FFF));
+            let expand = _mm256_castsi256_ps(_mm256_set1_epi32(EXPAND.cast_signed()));
+            let magnitude = _mm256_mul_ps(_mm256_castsi256_ps(magnitude), expand);
+            let sign = _mm256_slli_epi32::<16>(self.and(bits, 0x8000));
+            _mm256_or_ps(magnitude, _mm256_castsi256_ps(sign))
+        })
+    }
+    #[inline(always)]
+    fn fused(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        self.0.fma(a, b, c)
+    }
+}
+
+/// Words with AVX-512 VNNI: four products per lane and instruction.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512Integers(Avx512);
+
+impl Avx512Integers {
+    /// The token; only callable where the instructions are enabled.
+    #[target_feature(enable = "avx512f,avx512dq,avx512vnni")]
+    pub(super) fn here() -> Self {
+        Self(Avx512::here())
+    }
+}
+
+impl Integers for Avx512Integers {
+    type S = Avx512;
+    type I = __m512i;
+    type Row = __m512i;
+    const TILE_ROWS: usize = Avx512::TILE_ROWS;
+
+    #[inline(always)]
+    fn simd(self) -> Avx512 {
+        self.0
+    }
+    #[inline(always)]
+    fn zero(self) -> __m512i {
+        safe!(_mm512_setzero_si512())
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const u32) -> __m512i {
+        safe!(_mm512_loadu_si512(p.cast()))
+    }
+    #[inline(always)]
+    fn and(self, x: __m512i, mask: u32) -> __m512i {
+        safe!(_mm512_and_si512(x, _mm512_set1_epi32(mask.cast_signed())))
+    }
+    #[inline(always)]
+    fn or(self, x: __m512i, y: __m512i) -> __m512i {
+        safe!(_mm512_or_si512(x, y))
+    }
+    #[inline(always)]
+    fn left(self, x: __m512i, bits: u32) -> __m512i {
+        safe!(_mm512_sllv_epi32(x, _mm512_set1_epi32(bits.cast_signed())))
+    }
+    #[inline(always)]
+    fn right(self, x: __m512i, bits: u32) -> __m512i {
+        safe!(_mm512_srlv_epi32(x, _mm512_set1_epi32(bits.cast_signed())))
+    }
+    #[inline(always)]
+    fn row(self, word: u32) -> __m512i {
+        safe!(_mm512_set1_epi32(word.cast_signed()))
+    }
+    #[inline(always)]
+    fn multiply(self, codes: __m512i, row: __m512i, sum: __m512i) -> __m512i {
+        safe!(_mm512_dpbusd_epi32(sum, codes, row))
+    }
+    #[inline(always)]
+    fn floats(self, x: __m512i) -> __m512 {
+        safe!(_mm512_cvtepi32_ps(x))
+    }
+    #[inline(always)]
+    unsafe fn halves(self, p: *const u16) -> __m512 {
+        safe!(_mm512_cvtph_ps(_mm256_loadu_si256(p.cast())))
+    }
+    #[inline(always)]
+    fn fused(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        self.0.fma(a, b, c)
+    }
+}

@@ -1,0 +1,73 @@
+//! Loads the LM head.
+
+use super::held::{Held, Rows};
+use super::load::Loader;
+use super::tensors::Matrix;
+use crate::LoadError;
+use crate::memory::floats;
+use kernels::{Epilogue, Numbers, Storage, Stored};
+
+impl<S: Storage> Loader<'_, S> {
+    /// The LM head in the embedding table. Rows beyond the vocabulary are padding and have no logit.
+    pub(super) fn tied_head(&mut self, table: &[f32]) -> Result<S::Matrix, LoadError> {
+        let info = &self.spec.info;
+        let (rows, d, vocab) = (info.embedding_size, info.width, info.vocab_size);
+        let name = format!("{}.weight", self.names.embedding);
+        // Only counted weights have no numbers.
+        let kept = table.len().min(vocab.saturating_mul(d));
+        let mut blocks = match self.weights.kind(&name) {
+            Some(kind) => {
+                let bytes = self.weights.blocks_again(&name, &[rows, d], kind)?;
+                Held::Blocks(vec![Rows { kind, rows, bytes }])
+            }
+            None => Held::Floats(Vec::new()),
+        };
+        blocks.truncate(vocab, d);
+        let (blocks_of, more) = (blocks.rows(), floats(rows.saturating_mul(d)));
+        let (numbers, besides) = match blocks_of.is_empty() {
+            true => (Numbers::Floats(&table[..kept]), more),
+            false => (
+                Numbers::Blocks(&blocks_of),
+                more.saturating_add(blocks.bytes(rows, d)),
+            ),
+        };
+        let matrix = Stored {
+            shape: (vocab, d),
+            numbers,
+            bias: None,
+            dtype: self.weights.dtype,
+            epilogue: Epilogue::None,
+        };
+        self.stored(&name, matrix, besides)
+    }
+
+    /// The LM head of its own. Rows beyond the vocabulary are padding and have no logit.
+    pub(super) fn own_head(&mut self) -> Result<S::Matrix, LoadError> {
+        let info = &self.spec.info;
+        let (rows, d, vocab) = (info.embedding_size, info.width, info.vocab_size);
+        let head = Matrix {
+            name: self.names.head.to_owned(),
+            rows,
+            bias: false,
+        };
+        let mut held = self.held(d, std::slice::from_ref(&head), Epilogue::None)?;
+        let besides = held.bytes(rows, d);
+        held.truncate(vocab, d);
+        let bias = match self.spec.bias {
+            true => {
+                let mut bias = self
+                    .weights
+                    .tensor(&format!("{}.bias", head.name), &[rows])?;
+                bias.truncate(vocab);
+                Some(bias)
+            }
+            false => None,
+        };
+        self.whole(
+            &head.name,
+            (&held, besides),
+            bias.as_deref(),
+            ((vocab, d), Epilogue::None),
+        )
+    }
+}

@@ -1,0 +1,98 @@
+//! The numbers of matrices between reading and storing.
+
+use super::load::Loader;
+use super::tensors::Matrix;
+use crate::LoadError;
+use crate::memory::floats;
+use kernels::{BlockRows, BlockType, Epilogue, Storage};
+
+/// The numbers of a matrix while it is stored.
+pub(super) enum Held {
+    /// Row-major.
+    Floats(Vec<f32>),
+    /// Rows of blocks.
+    Blocks(Vec<Rows>),
+}
+
+/// Rows of one block type; no bytes if weights are only counted.
+pub(super) struct Rows {
+    pub(super) kind: BlockType,
+    pub(super) rows: usize,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Held {
+    /// Keeps the first rows of a matrix with rows of `k` that was read from one tensor.
+    pub(super) fn truncate(&mut self, rows: usize, k: usize) {
+        match self {
+            Self::Floats(numbers) => numbers.truncate(rows.saturating_mul(k)),
+            Self::Blocks(all) => all.iter_mut().for_each(|of| {
+                of.rows = of.rows.min(rows);
+                let length = of.kind.row_bytes(k).unwrap_or(0);
+                of.bytes.truncate(of.rows.saturating_mul(length));
+            }),
+        }
+    }
+
+    /// Bytes of a matrix `[rows, k]`, also if it is only counted.
+    pub(super) fn bytes(&self, rows: usize, k: usize) -> usize {
+        let length = |kind: BlockType| kind.row_bytes(k).unwrap_or(0);
+        match self {
+            Self::Floats(_) => floats(rows.saturating_mul(k)),
+            Self::Blocks(all) => all.iter().fold(0, |sum: usize, of| {
+                sum.saturating_add(of.rows.saturating_mul(length(of.kind)))
+            }),
+        }
+    }
+
+    pub(super) fn rows(&self) -> Vec<BlockRows<'_>> {
+        let all: &[Rows] = match self {
+            Self::Floats(_) => &[],
+            Self::Blocks(all) => all,
+        };
+        let rows = all.iter().map(|of| BlockRows {
+            kind: of.kind,
+            rows: of.rows,
+            bytes: &of.bytes,
+        });
+        rows.collect()
+    }
+}
+
+impl<S: Storage> Loader<'_, S> {
+    /// Reads matrices over the same input of width `k`: their blocks if all of them are kept so, and
+    /// if a gate has the type of what it gates, otherwise their numbers.
+    pub(super) fn held(
+        &mut self,
+        k: usize,
+        matrices: &[Matrix],
+        epilogue: Epilogue,
+    ) -> Result<Held, LoadError> {
+        let weights = &mut *self.weights;
+        let name = |m: &Matrix| format!("{}.weight", m.name);
+        let kinds = matrices.iter().map(|m| weights.kind(&name(m)));
+        let kinds = kinds.collect::<Option<Vec<BlockType>>>();
+        let is_even = |kinds: &Vec<BlockType>| {
+            epilogue == Epilogue::None || kinds.iter().all(|kind| *kind == kinds[0])
+        };
+        if let Some(kinds) = kinds.filter(is_even) {
+            let all = matrices.iter().zip(kinds).map(|(m, kind)| {
+                let bytes = weights.blocks(&name(m), &[m.rows, k], kind)?;
+                let rows = m.rows;
+                Ok(Rows { kind, rows, bytes })
+            });
+            return Ok(Held::Blocks(all.collect::<Result<_, LoadError>>()?));
+        }
+        // A configuration may state any sizes: room is made for tensors that are stored so.
+        let is_stored = |m: &Matrix| weights.has(&name(m), &[m.rows, k]);
+        let room = match weights.reads && matrices.iter().all(is_stored) {
+            true => matrices.iter().map(|m| m.rows).sum::<usize>() * k,
+            false => 0,
+        };
+        let mut numbers = Vec::with_capacity(room);
+        for m in matrices {
+            weights.append(&name(m), &[m.rows, k], &mut numbers)?;
+        }
+        Ok(Held::Floats(numbers))
+    }
+}

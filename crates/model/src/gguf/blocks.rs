@@ -1,0 +1,90 @@
+//! Matrices whose blocks are kept as the file has them.
+
+use super::{Gguf, deinterleave, is_rotated, stored};
+use crate::LoadError;
+use candle_core::quantized::GgmlDType;
+use candle_core::quantized::gguf_file::TensorInfo;
+use kernels::BlockType;
+
+impl Gguf {
+    /// Whether a matrix can be kept in its blocks.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.content
+            .tensor_infos
+            .values()
+            .any(|info| kind_of(info).is_some())
+    }
+
+    /// The type of a matrix that can be kept in its blocks.
+    pub(crate) fn kind(&self, name: &str) -> Option<BlockType> {
+        kind_of(self.content.tensor_infos.get(name)?)
+    }
+
+    /// The blocks of a matrix in row-major order, nothing unless `reads`, and the number of bytes
+    /// that they take.
+    ///
+    /// # Errors
+    /// If the tensor is missing, has another shape, is truncated, or has a scale that cannot be kept.
+    pub(crate) fn blocks(
+        &self,
+        (name, shape): (&str, &[usize]),
+        kind: BlockType,
+        reads: bool,
+    ) -> Result<(Vec<u8>, usize), LoadError> {
+        let info = self.find(name, shape)?;
+        let length = stored(info);
+        if !reads {
+            return Ok((Vec::new(), length));
+        }
+        let corrupt = |reason: String| LoadError::Corrupt {
+            file: self.file.clone(),
+            reason: format!("{name}: {reason}"),
+        };
+        let start = self.content.tensor_data_offset.checked_add(info.offset);
+        let start = start.and_then(|start| usize::try_from(start).ok());
+        let range = start.and_then(|start| Some(start..start.checked_add(length)?));
+        let range = range.filter(|range| range.end <= self.bytes.len());
+        let range = range.ok_or_else(|| corrupt("the file ends in the tensor".to_owned()))?;
+        let slice = self.bytes.slice(range);
+        let slice = slice.map_err(|error| LoadError::Unreadable {
+            file: self.file.clone(),
+            reason: error.to_string(),
+        })?;
+        if let Some(block) = kind.unfit(&slice) {
+            let (kind, first) = (kind.name(), block * kind.weights());
+            return Err(corrupt(format!(
+                "the {kind} block of the numbers from {first} on has a scale that is not finite or \
+                 too large"
+            )));
+        }
+        let bytes = match self.interleaved.filter(|_| is_rotated(name)) {
+            Some(head) => {
+                let mut bytes = Vec::with_capacity(slice.len());
+                let rows = shape.first().copied().unwrap_or(0);
+                deinterleave(&slice, head, rows, &mut bytes);
+                bytes
+            }
+            None => slice.to_vec(),
+        };
+        Ok((bytes, length))
+    }
+}
+
+/// The block type of a matrix with whole blocks in every row.
+fn kind_of(info: &TensorInfo) -> Option<BlockType> {
+    let kind = match info.ggml_dtype {
+        GgmlDType::Q4_0 => BlockType::Q4_0,
+        GgmlDType::Q4_1 => BlockType::Q4_1,
+        GgmlDType::Q5_0 => BlockType::Q5_0,
+        GgmlDType::Q5_1 => BlockType::Q5_1,
+        GgmlDType::Q8_0 => BlockType::Q8_0,
+        GgmlDType::Q4K => BlockType::Q4_K,
+        GgmlDType::Q5K => BlockType::Q5_K,
+        GgmlDType::Q6K => BlockType::Q6_K,
+        _ => return None,
+    };
+    let &[_, columns] = info.shape.dims() else {
+        return None;
+    };
+    kind.row_bytes(columns).map(|_| kind)
+}
