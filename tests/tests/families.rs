@@ -177,7 +177,7 @@ fn every_family_decodes_as_a_loop_over_its_forward_does() {
             let expected = Loop::decode(&model, prompt);
             assert_eq!(outcome.tokens, expected, "{}: {prompt:?}", folder.display());
         }
-        seen.insert(title);
+        seen.insert(info.family);
     }
     assert_eq!(seen.len(), model::Family::ALL.len(), "{seen:?}");
 }
@@ -274,7 +274,7 @@ fn the_readme_lists_every_family_with_its_attention_and_devices() {
             None => "CPU, CUDA",
         };
         assert_eq!(row[1..3], [attention, devices], "{title}");
-        seen.insert(info.family);
+        seen.insert(title);
     }
     assert_eq!(
         (seen.len(), rows.len()),
