@@ -54,61 +54,72 @@ struct Groups<U, const BITS: usize, const FINE: bool>(U);
 /// The scales and the minimums of two vectors of columns.
 type Affine<S> = [[<S as Simd>::F; 2]; 2];
 
+/// A step of two vectors of columns.
+#[derive(Clone, Copy)]
+struct Step<S: Simd> {
+    from: *const u32,
+    /// Words from one word of a column to its next.
+    stride: usize,
+    head: Affine<S>,
+}
+
 impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
     /// Groups of a step.
     const COUNT: usize = if FINE { FINE_GROUPS } else { 1 };
 
     /// Scales and minimums at the beginning of a step.
+    // Closures over vectors are avoided here and below: one that is not inlined is compiled without
+    // the instruction set.
     #[inline(always)]
     unsafe fn head(self, from: *const u32) -> Affine<U::S> {
-        let lanes = U::S::LANES;
-        let half = |at: usize| {
-            // SAFETY: a row of words has two halves for each of two vectors.
-            unsafe { self.0.halves(from.cast::<u16>().wrapping_add(at * lanes)) }
-        };
-        [[half(0), half(2)], [half(1), half(3)]]
+        let (u, lanes, from) = (self.0, U::S::LANES, from.cast::<u16>());
+        // SAFETY: a row of words has two halves for each of two vectors.
+        unsafe {
+            let low = (u.halves(from), u.halves(from.wrapping_add(lanes)));
+            let high = from.wrapping_add(2 * lanes);
+            let high = (u.halves(high), u.halves(high.wrapping_add(lanes)));
+            [[low.0, high.0], [low.1, high.1]]
+        }
     }
 
-    /// The factor in byte `at` of the factors of two vectors of columns.
+    /// The factors in byte `at` of the factors of two vectors of columns.
     #[inline(always)]
     unsafe fn factors(self, step: *const u32, stride: usize, at: usize) -> [<U::S as Simd>::F; 2] {
+        let (u, bits) = (self.0, 8 * (at % 4) as u32);
         let from = step.wrapping_add((1 + at / 4) * stride);
-        [0, U::S::LANES].map(|lane| {
-            // SAFETY: the factors follow the first row of words.
-            let word = unsafe { self.0.load(from.wrapping_add(lane)) };
-            let byte = self.0.right(word, 8 * (at % 4) as u32);
-            self.0.floats(self.0.and(byte, 0xFF))
-        })
+        // SAFETY: the factors follow the first row of words.
+        unsafe {
+            let (low, high) = (u.load(from), u.load(from.wrapping_add(U::S::LANES)));
+            let low = u.and(u.right(low, bits), 0xFF);
+            let high = u.and(u.right(high, bits), 0xFF);
+            [u.floats(low), u.floats(high)]
+        }
     }
 
     /// Scales and minimums of part `part` of group `group`: of all its codes, or with six bits of 16.
     #[inline(always)]
-    unsafe fn affine(
-        self,
-        head: Affine<U::S>,
-        (step, stride): (*const u32, usize),
-        (group, part): (usize, usize),
-    ) -> Affine<U::S> {
+    unsafe fn affine(self, of: Step<U::S>, group: usize, part: usize) -> Affine<U::S> {
+        let (s, [scales, minimums]) = (self.0.simd(), of.head);
         if !FINE {
-            return head;
+            return of.head;
         }
-        let (s, [scales, minimums]) = (self.0.simd(), head);
         // SAFETY: the caller's promise.
         unsafe {
             if BITS == 6 {
-                let factors = self.factors(step, stride, 2 * group + part);
-                let offset = s.splat(FACTOR_OFFSET);
-                let scales = [0, 1].map(|i| s.mul(scales[i], s.sub(factors[i], offset)));
-                return [
-                    scales,
-                    scales.map(|scale| s.mul(scale, s.splat(-SIX_OFFSET))),
-                ];
+                let [low, high] = self.factors(of.from, of.stride, 2 * group + part);
+                let (offset, six) = (s.splat(FACTOR_OFFSET), s.splat(-SIX_OFFSET));
+                let low = s.mul(scales[0], s.sub(low, offset));
+                let high = s.mul(scales[1], s.sub(high, offset));
+                return [[low, high], [s.mul(low, six), s.mul(high, six)]];
             }
-            let scale = self.factors(step, stride, 2 * group);
-            let minimum = self.factors(step, stride, 2 * group + 1);
+            let scale = self.factors(of.from, of.stride, 2 * group);
+            let minimum = self.factors(of.from, of.stride, 2 * group + 1);
             [
-                [0, 1].map(|i| s.mul(scales[i], scale[i])),
-                [0, 1].map(|i| s.mul(minimums[i], minimum[i])),
+                [s.mul(scales[0], scale[0]), s.mul(scales[1], scale[1])],
+                [
+                    s.mul(minimums[0], minimum[0]),
+                    s.mul(minimums[1], minimum[1]),
+                ],
             ]
         }
     }
@@ -116,24 +127,26 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
     /// The codes `4 P .. 4 P + 4` of a group of a vector of columns.
     #[inline(always)]
     unsafe fn codes<const P: u32>(self, from: *const u32, stride: usize) -> U::I {
-        let u = self.0;
-        // SAFETY: the words of a group, by the caller's promise.
-        let word = |at: usize| unsafe { u.load(from.wrapping_add(at * stride)) };
+        let (u, part) = (self.0, P as usize);
         if BITS == 8 {
-            return word(P as usize);
+            // SAFETY: the words of a group, by the caller's promise.
+            return unsafe { u.load(from.wrapping_add(part * stride)) };
         }
-        let both = word(P as usize / 2);
+        // SAFETY: as above.
+        let both = unsafe { u.load(from.wrapping_add(part / 2 * stride)) };
         let low = match P % 2 {
             0 => both,
             _ => u.right(both, 4),
         };
         let low = u.and(low, 0x0F0F_0F0F);
         // The bits above move to bit 4 of each byte.
-        let (more, at, mask) = match BITS {
+        let (word, at, mask) = match BITS {
             4 => return low,
-            5 => (word(4), P, 0x1010_1010),
-            _ => (word(4 + P as usize / 4), 2 * (P % 4), 0x3030_3030),
+            5 => (4, P, 0x1010_1010),
+            _ => (4 + part / 4, 2 * (P % 4), 0x3030_3030),
         };
+        // SAFETY: as above.
+        let more = unsafe { u.load(from.wrapping_add(word * stride)) };
         let more = match at {
             0..4 => u.left(more, 4 - at),
             _ => u.right(more, at - 4),
@@ -173,8 +186,11 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
         let (u, s, [scales, minimums]) = (self.0, self.0.simd(), affine);
         for r in 0..R {
             // SAFETY: the words of a group of a row.
-            let word = |at: usize| f32::from_bits(unsafe { *rows[r].wrapping_add(at) });
-            let (scale, sum) = (s.splat(word(SCALE)), s.splat(word(sum)));
+            let (scale, sum) = unsafe {
+                let words = (*rows[r].wrapping_add(SCALE), *rows[r].wrapping_add(sum));
+                (f32::from_bits(words.0), f32::from_bits(words.1))
+            };
+            let (scale, sum) = (s.splat(scale), s.splat(sum));
             for half in 0..2 {
                 let factor = s.mul(scales[half], scale);
                 let total = u.fused(u.floats(sums[r][half]), factor, tile[r][half]);
@@ -189,9 +205,12 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
         self,
         tile: &mut [[<U::S as Simd>::F; 2]; R],
         rows: &[*const u32; R],
-        codes: (*const u32, usize),
-        affine: impl Fn(usize) -> Affine<U::S>,
+        of: Step<U::S>,
+        group: usize,
     ) {
+        let first = if FINE { FINE_HEAD } else { 1 };
+        let codes = of.from.wrapping_add((first + group * BITS) * of.stride);
+        let codes = (codes, of.stride);
         let zeros = [[self.0.zero(); 2]; R];
         let mut sums = zeros;
         // SAFETY: the caller's promise.
@@ -201,17 +220,21 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
             self.part::<2, R>(&mut sums, rows, codes);
             self.part::<3, R>(&mut sums, rows, codes);
             if BITS == 6 {
-                self.fold(tile, &sums, rows, (affine(0), SUMS[1]));
+                let affine = self.affine(of, group, 0);
+                self.fold(tile, &sums, rows, (affine, SUMS[1]));
                 sums = zeros;
             }
             self.part::<4, R>(&mut sums, rows, codes);
             self.part::<5, R>(&mut sums, rows, codes);
             self.part::<6, R>(&mut sums, rows, codes);
             self.part::<7, R>(&mut sums, rows, codes);
-            match BITS {
-                6 => self.fold(tile, &sums, rows, (affine(1), SUMS[2])),
-                _ => self.fold(tile, &sums, rows, (affine(0), SUMS[0])),
-            }
+            let (part, sum) = if BITS == 6 {
+                (1, SUMS[2])
+            } else {
+                (0, SUMS[0])
+            };
+            let affine = self.affine(of, group, part);
+            self.fold(tile, &sums, rows, (affine, sum));
         }
     }
 }
@@ -261,7 +284,6 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Multiply for Groups<U, BI
     ) {
         let mut sums = *tile;
         let (ahead, fetched) = b.ahead;
-        let first = FINE_HEAD * usize::from(FINE) + usize::from(!FINE);
         for step in 0..steps {
             for line in (0..fetched).step_by(16) {
                 let s = self.simd();
@@ -271,13 +293,12 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Multiply for Groups<U, BI
             // SAFETY: the words of a step of the columns and of the rows, by the caller's promise.
             unsafe {
                 let head = self.head(from);
+                let stride = b.stride;
                 for group in 0..Self::COUNT {
                     let at = (step * Self::COUNT + group) * ROW;
                     let rows: [*const u32; R] =
                         std::array::from_fn(|r| a.first.wrapping_add(r * a.stride + at));
-                    let codes = from.wrapping_add((first + group * BITS) * b.stride);
-                    let affine = |part| self.affine(head, (from, b.stride), (group, part));
-                    self.group(&mut sums, &rows, (codes, b.stride), affine);
+                    self.group(&mut sums, &rows, Step { from, stride, head }, group);
                 }
             }
         }

@@ -183,3 +183,45 @@ fn codes_take_the_bytes_that_the_documents_state() {
     ];
     assert_eq!(all, want);
 }
+
+/// Prints the milliseconds of a product `[m, 1024] x [1024, 8192]` by form and rows, least of nine.
+#[test]
+#[ignore = "measures; run with --ignored --nocapture"]
+fn speed_of_forms() {
+    use crate::simd::unit::WeightDtype;
+    let (n, k) = (8192, 1024);
+    let w = noise(2, n * k);
+    let plain = [WeightDtype::Int8, WeightDtype::Int4].map(|dtype| {
+        let column = |j: usize| Some(Column::Floats(&w[j * k..][..k]));
+        let weights = (0..4).map(|_| Packed::new(Unit::detect(dtype), k, n, column));
+        (dtype.name(), weights.collect::<Vec<_>>())
+    });
+    let kinds = BlockType::ALL.map(|kind| {
+        let row = kind.row_bytes(k).expect("whole blocks");
+        let bytes = vec![0x33; n * row];
+        let column = |j: usize| Some(Column::Blocks(kind, &bytes[j * row..][..row]));
+        let unit = Unit::detect_for(kind.form());
+        let weights = (0..4).map(|_| Packed::new(unit, k, n, column));
+        (kind.name(), weights.collect::<Vec<_>>())
+    });
+    let all: Vec<_> = plain.into_iter().chain(kinds).collect();
+    for m in [1, 4, 16, 32, 64, 128] {
+        let x = noise(1, m * k);
+        let mut times = vec![Vec::new(); all.len()];
+        for _ in 0..9 {
+            for ((_, weights), times) in all.iter().zip(&mut times) {
+                let start = std::time::Instant::now();
+                weights
+                    .iter()
+                    .for_each(|weights| drop(product(weights, &x, n)));
+                times.push(start.elapsed().as_secs_f64() * 250.0);
+            }
+        }
+        print!("{m} rows:");
+        for ((name, _), times) in all.iter().zip(&mut times) {
+            times.sort_by(f64::total_cmp);
+            print!(" {name} {:.2} ({:.2})", times[4], times[0]);
+        }
+        println!();
+    }
+}
