@@ -16,6 +16,8 @@ fn tally(tokens: u64, seconds: u64, right: u64) -> Tally {
         problems: 4,
         end: right,
         strict: right / 2,
+        won: 1,
+        lost: right / 4,
         agreed: 1,
         tokens,
         forwards: tokens / 2,
