@@ -54,6 +54,14 @@ struct Groups<U, const BITS: usize, const FINE: bool>(U);
 /// The scales and the minimums of two vectors of columns.
 type Affine<S> = [[<S as Simd>::F; 2]; 2];
 
+/// The codes of a group that have one scale and one minimum.
+#[derive(Clone, Copy)]
+struct Share<S: Simd> {
+    affine: Affine<S>,
+    /// Position of the row's scaled sum over the same codes.
+    sum: usize,
+}
+
 /// A step of two vectors of columns.
 #[derive(Clone, Copy)]
 struct Step<S: Simd> {
@@ -174,16 +182,17 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
         }
     }
 
-    /// Adds sums of integers to a tile; `sum` is the position of the row's scaled sum.
+    /// Adds sums of integers to a tile.
     #[inline(always)]
     unsafe fn fold<const R: usize>(
         self,
         tile: &mut [[<U::S as Simd>::F; 2]; R],
         sums: &[[U::I; 2]; R],
         rows: &[*const u32; R],
-        (affine, sum): (Affine<U::S>, usize),
+        of: Share<U::S>,
     ) {
-        let (u, s, [scales, minimums]) = (self.0, self.0.simd(), affine);
+        let (u, s, sum) = (self.0, self.0.simd(), of.sum);
+        let [scales, minimums] = of.affine;
         for r in 0..R {
             // SAFETY: the words of a group of a row.
             let (scale, sum) = unsafe {
@@ -221,7 +230,15 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
             self.part::<3, R>(&mut sums, rows, codes);
             if BITS == 6 {
                 let affine = self.affine(of, group, 0);
-                self.fold(tile, &sums, rows, (affine, SUMS[1]));
+                self.fold(
+                    tile,
+                    &sums,
+                    rows,
+                    Share {
+                        affine,
+                        sum: SUMS[1],
+                    },
+                );
                 sums = zeros;
             }
             self.part::<4, R>(&mut sums, rows, codes);
@@ -234,7 +251,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
                 (0, SUMS[0])
             };
             let affine = self.affine(of, group, part);
-            self.fold(tile, &sums, rows, (affine, sum));
+            self.fold(tile, &sums, rows, Share { affine, sum });
         }
     }
 }

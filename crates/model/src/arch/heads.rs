@@ -63,11 +63,13 @@ impl<S: Storage> Loader<'_, S> {
             }
             false => None,
         };
-        self.whole(
-            &head.name,
-            (&held, besides),
-            bias.as_deref(),
-            ((vocab, d), Epilogue::None),
-        )
+        let matrix = Stored {
+            shape: (vocab, d),
+            numbers: Numbers::Floats(&[]),
+            bias: bias.as_deref(),
+            dtype: self.weights.dtype,
+            epilogue: Epilogue::None,
+        };
+        self.whole(&head.name, &held, matrix, besides)
     }
 }

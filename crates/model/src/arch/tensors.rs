@@ -36,29 +36,30 @@ impl<S: Storage> Loader<'_, S> {
         let name = matrices.first().map_or("", |m| &m.name);
         let besides = held.bytes(rows, k);
         let bias = biased.then_some(&*bias);
-        self.whole(name, (&held, besides), bias, ((rows, k), epilogue))
-    }
-
-    /// Stores what was read as a matrix of this shape, while `besides` bytes are in memory.
-    pub(super) fn whole(
-        &mut self,
-        name: &str,
-        (held, besides): (&Held, usize),
-        bias: Option<&[f32]>,
-        (shape, epilogue): ((usize, usize), Epilogue),
-    ) -> Result<S::Matrix, LoadError> {
-        let blocks = held.rows();
         let matrix = Stored {
-            shape,
-            numbers: match held {
-                Held::Floats(numbers) => Numbers::Floats(numbers),
-                Held::Blocks(_) => Numbers::Blocks(&blocks),
-            },
+            shape: (rows, k),
+            numbers: Numbers::Floats(&[]),
             bias,
             dtype: self.weights.dtype,
             epilogue,
         };
-        self.stored(name, matrix, besides)
+        self.whole(name, &held, matrix, besides)
+    }
+
+    /// Stores what was read as the numbers of `matrix`, while `besides` bytes are in memory.
+    pub(super) fn whole(
+        &mut self,
+        name: &str,
+        held: &Held,
+        matrix: Stored<'_>,
+        besides: usize,
+    ) -> Result<S::Matrix, LoadError> {
+        let blocks = held.rows();
+        let numbers = match held {
+            Held::Floats(numbers) => Numbers::Floats(numbers),
+            Held::Blocks(_) => Numbers::Blocks(&blocks),
+        };
+        self.stored(name, Stored { numbers, ..matrix }, besides)
     }
 
     /// Stores a matrix while `besides` bytes are in memory.

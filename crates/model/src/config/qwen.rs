@@ -58,7 +58,7 @@ pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
         ..defaults("sdar", 151_669, END_OF_TEXT)
     };
     let mut spec = transformer(config, &defaults)?;
-    match config.get("num_experts") {
+    match config.get("num_experts_per_tok") {
         Some(_) => set_qwen3_experts(&mut spec, config)?,
         None => spec.info.mlp_width = config.count("intermediate_size")?,
     }
