@@ -92,12 +92,12 @@ impl Backend {
         })
     }
 
-    /// The decoder of a request that names none and has a grammar or penalties: the configured one,
-    /// unless it rewrites tokens.
+    /// The decoder of a request that names none and has a grammar or penalties, which tokens that may
+    /// change cannot follow: the configured one, unless it rewrites tokens.
     ///
     /// # Errors
     /// As [`Self::default_decoding`].
-    pub fn final_decoding(&self, configured: Decoding) -> Result<Decoding, ApiError> {
+    pub fn decoding_without_edits(&self, configured: Decoding) -> Result<Decoding, ApiError> {
         if !configured.edits() {
             return Ok(configured);
         }

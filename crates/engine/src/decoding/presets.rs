@@ -267,6 +267,7 @@ impl WeightKind {
                 let (commit, schedule) = (&of.decoder.commit, &of.decoder.schedule);
                 let edits = (commit.info().requires.needs)(commit.settings());
                 schedule.info().attention.contains(&kind)
+                    && commit.info().requires.attention.contains(&kind)
                     && of.cache.info().attention.contains(&kind)
                     && (edits != Some(Capability::Edits) || self.edits)
                     && (!self.is_autoregressive() || of.window() == Some(1))

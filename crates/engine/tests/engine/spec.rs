@@ -281,6 +281,13 @@ fn weights_that_edit_are_decoded_so_unless_a_request_says_otherwise() {
     };
     assert_eq!(names(false), ["block_causal"]);
     assert_eq!(names(true), ["block_causal", "editing", "editing_fast"]);
+    // The rule needs attention that is not causal, whatever the weights are said to do.
+    let causal = WeightKind {
+        attention: Attention::Causal,
+        ..weights(true)
+    };
+    let rules = causal.presets().map(|preset| preset.name);
+    assert!(rules.into_iter().all(|name| !name.starts_with("editing")));
 }
 
 /// What the caller leaves open goes with what the caller names, and with the weights.

@@ -229,9 +229,9 @@ impl Shared {
         };
         check_model(Some(&self.fields.model.0), backend)?;
         let penalties = self.optional.penalties();
-        let commits_for_good = structured.is_some() || penalties != Penalties::default();
-        let decoding = match self.fields.diffusion.is_none() && commits_for_good {
-            true => backend.final_decoding(decoding)?,
+        let needs_final_tokens = structured.is_some() || penalties != Penalties::default();
+        let decoding = match self.fields.diffusion.is_none() && needs_final_tokens {
+            true => backend.decoding_without_edits(decoding)?,
             false => decoding,
         };
         let fields = self.fields;
