@@ -30,6 +30,12 @@ fn checkpoints() -> Vec<PathBuf> {
     folders
 }
 
+/// A checkpoint whose canvases hold noise; `tests/canvas.rs` compares its texts.
+fn canvas_checkpoint() -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(FOLDER);
+    folder.join("../canvas/diffusion-gemma")
+}
+
 fn executor(folder: &Path) -> ModelExecutor {
     let sizes = ExecutorConfig {
         page_size: 16,
@@ -59,7 +65,10 @@ impl Loop<'_> {
         let mut canvas = Loop { model, tokens };
         match model.info().attention {
             Attention::Full => canvas.fill(prompt.len()..end, end),
-            Attention::Causal => (prompt.len()..end).for_each(|at| canvas.fill(at..at + 1, at + 1)),
+            // Canvas models have tests of their own.
+            Attention::Causal | Attention::Canvas(_) => {
+                (prompt.len()..end).for_each(|at| canvas.fill(at..at + 1, at + 1));
+            }
             Attention::Blocks(length) => canvas.fill_blocks(prompt.len()..end, length as usize),
         }
         canvas.tokens.split_off(prompt.len())
@@ -150,6 +159,8 @@ fn settings(attention: Attention, readout: Readout) -> String {
         Attention::Full => format!("vanilla,block_length={BUDGET}"),
         Attention::Causal => "autoregressive".to_owned(),
         Attention::Blocks(length) => format!("block_causal,commit=top_k,block_length={length}"),
+        // `tests/canvas.rs` runs these.
+        Attention::Canvas(_) => "canvas".to_owned(),
     }
 }
 
@@ -179,7 +190,8 @@ fn every_family_decodes_as_a_loop_over_its_forward_does() {
         }
         seen.insert(info.family);
     }
-    assert_eq!(seen.len(), model::Family::ALL.len(), "{seen:?}");
+    // All but the canvas models.
+    assert_eq!(seen.len() + 1, model::Family::ALL.len(), "{seen:?}");
 }
 
 /// The published samplers, token for token: Fast-dLLM's for LLaDA, Dream's, SDAR's, Fast-dLLM v2's
@@ -220,11 +232,11 @@ fn every_family_decodes_as_its_official_sampler_does() {
         }
     }
     assert!(differ.is_empty(), "{}", differ.join("\n"));
-    assert_eq!(families.len(), model::Family::ALL.len(), "{families:?}");
+    assert_eq!(families.len() + 1, model::Family::ALL.len(), "{families:?}");
 }
 
 /// The README's name of a family, and of a family with experts where that differs.
-const TITLES: [(&str, &str); 12] = [
+const TITLES: [(&str, &str); 13] = [
     ("sdar with experts", "SDAR-MoE"),
     ("llada", "LLaDA"),
     ("dream", "Dream"),
@@ -237,6 +249,7 @@ const TITLES: [(&str, &str); 12] = [
     ("qwen3", "Qwen3"),
     ("qwen3-moe", "Qwen3-MoE"),
     ("llama", "Llama, SmolLM2"),
+    ("diffusion-gemma", "DiffusionGemma"),
 ];
 
 #[test]
@@ -253,7 +266,7 @@ fn the_readme_lists_every_family_with_its_attention_and_devices() {
         .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
         .collect();
     let mut seen = std::collections::BTreeSet::new();
-    for folder in checkpoints() {
+    for folder in checkpoints().into_iter().chain([canvas_checkpoint()]) {
         let info = load(&folder).info().clone();
         let with_experts = format!("{} with experts", info.family);
         let title = |name: &str| TITLES.iter().find(|(known, _)| *known == name);
@@ -267,6 +280,7 @@ fn the_readme_lists_every_family_with_its_attention_and_devices() {
             Attention::Causal if info.readout == Readout::Previous => "autoregressive",
             Attention::Causal => "causal",
             Attention::Blocks(_) => "block-causal",
+            Attention::Canvas(_) => "canvas",
         };
         // A device has no kernels for experts.
         let devices = match info.experts {

@@ -129,7 +129,7 @@ impl Sizes {
             read: streamed * weight,
             idle: experts.0 * weight,
             active: streamed - experts.1,
-            kv: (2 * info.layers * info.groups * info.head_width) as f64 * kv,
+            kv: (info.kv_bytes_per_position() / size_of::<f32>()) as f64 * kv,
         }
     }
 
@@ -304,6 +304,7 @@ mod tests {
             head_width: head,
             mlp_width: mlp,
             experts,
+            canvas: None,
             vocab_size: vocab,
             embedding_size: vocab,
             max_positions: 4096,

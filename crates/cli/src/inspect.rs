@@ -63,6 +63,15 @@ fn model(args: &InspectArgs) -> Result<()> {
         info.groups
     );
     tell!("head width       {}", info.head_width);
+    if let Some(canvas) = info.canvas {
+        tell!("window           {}", canvas.window);
+        tell!(
+            "full attention   {} layers, {} heads of {} for keys and values",
+            canvas.full_layers,
+            canvas.full_groups,
+            canvas.full_head_width
+        );
+    }
     tell!("MLP width        {}", info.mlp_width);
     if let Some(ExpertInfo { count, chosen, .. }) = info.experts {
         tell!("experts          {count} ({chosen} for each row)");
@@ -146,6 +155,7 @@ fn attention(attention: Attention) -> String {
         Attention::Full => "full".to_owned(),
         Attention::Blocks(length) => format!("full in blocks of {length}, causal across"),
         Attention::Causal => "causal, committed tokens in front of masks".to_owned(),
+        Attention::Canvas(length) => format!("full in canvases of {length}, causal before"),
     }
 }
 

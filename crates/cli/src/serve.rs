@@ -246,10 +246,22 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
             loaded.info.dtype.name()
         ),
         stop_tokens: loaded.stop_tokens.clone(),
-        defaults: SamplingDefaults::default(),
+        defaults: sampling(loaded),
         decoding: config.decoding(loaded.weights)?,
         formats: config.formats()?,
     })
+}
+
+/// Sampling of a request that sets none: canvases of noise are sampled, masks take the most probable
+/// token.
+fn sampling(loaded: &Loaded) -> SamplingDefaults {
+    match loaded.info.attention {
+        Attention::Canvas(_) => SamplingDefaults {
+            temperature: 1.0,
+            ..SamplingDefaults::default()
+        },
+        _ => SamplingDefaults::default(),
+    }
 }
 
 /// Logs the device and its memory.

@@ -8,7 +8,9 @@ use alloc::vec::Vec;
 
 use crate::candidate::{Proposal, TokenId};
 use crate::canvas::Canvas;
-use crate::commit::{CommitInput, CommitRule, Filter, Guesses, Reads, Verification};
+use crate::commit::{
+    CommitInput, CommitRule, Denoising, Filter, Guesses, Reads, Verification,
+};
 use crate::config::DecoderConfig;
 use crate::constraint::{Constraint, Failure};
 use crate::coordinates::{Offset, Span, as_index};
@@ -53,6 +55,7 @@ pub struct Decoder {
     early_stop: bool,
     guard: Option<Guard>,
     failure: Option<Failure>,
+    limit: u32,
     step: u32,
     done: Option<DoneReason>,
     /// Scratch of one step.
@@ -117,6 +120,7 @@ impl Decoder {
             early_stop: config.early_stop || guard.is_some(),
             guard,
             failure: None,
+            limit: input.budget,
             step: 0,
             done: None,
             masks: Vec::with_capacity(room),
@@ -124,6 +128,11 @@ impl Decoder {
             tried: Vec::new(),
             tried_ends: Vec::new(),
         }
+    }
+
+    /// Ends the text after `limit` offsets, although the last canvas is longer.
+    pub fn limit_to(&mut self, limit: u32) {
+        self.limit = limit;
     }
 
     /// Asks the grammar for the first tokens; `effects` receives the start of the first lane. With
@@ -212,6 +221,17 @@ impl Decoder {
         })
     }
 
+    /// How the next forward reads open offsets, for weights trained on noise.
+    pub fn denoising(&self) -> Option<Denoising> {
+        self.rule.denoising()
+    }
+
+    /// The token that stands at an open offset in the next forward of weights trained on noise;
+    /// without one noise stands there.
+    pub fn stands_at(&self, offset: Offset) -> Option<TokenId> {
+        self.rule.stands_at(offset)
+    }
+
     /// Guessed tokens that the next forward may try in further branches; none under a grammar.
     pub fn guesses(&self) -> Guesses<'_> {
         if self.guard.is_some() {
@@ -298,6 +318,7 @@ impl Decoder {
         if self.prune && settled {
             self.prune(born, effects);
         }
+        self.cut_at_limit(effects);
         self.state.tree.tick();
         if settled {
             self.schedule.advance(&mut self.state, effects);

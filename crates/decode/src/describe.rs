@@ -152,11 +152,15 @@ pub enum AttentionKind {
     BlockCausal,
     /// The rows before.
     Causal,
+    /// The own canvas and the final tokens before it; a canvas holds noise where others hold masks.
+    Canvas,
 }
 
 impl AttentionKind {
-    /// Every kind.
-    pub const ALL: &'static [Self] = &[Self::Full, Self::BlockCausal, Self::Causal];
+    /// Every kind of weights that were trained on masks.
+    pub const MASKED: &'static [Self] = &[Self::Full, Self::BlockCausal, Self::Causal];
+    /// Weights that were trained on noise.
+    pub const NOISED: &'static [Self] = &[Self::Canvas];
 }
 
 /// An optional capability of a loaded model that some commit rules require.

@@ -28,8 +28,8 @@ pub use candidate::{Candidate, Proposal, TokenId};
 pub use canvas::Canvas;
 pub use commit::{
     AnswerSpan, COMMITS, Capped, CommitConfig, CommitHost, CommitInfo, CommitInput, CommitRule,
-    Credit, DraftVerify, EarlyCommit, Edit, Entropy, EntropyBound, Factor, Filter, FilterError,
-    Guesses, Hierarchy, LearnedFilter, LocalLeap, Margin, NestedDrafts, Rank, Reads, Requirements,
+    Credit, Denoising, DraftVerify, EarlyCommit, Edit, Entropy, EntropyBound, Factor, Filter, FilterError,
+    Guesses, Hierarchy, LearnedFilter, LocalLeap, Margin, NestedDrafts, Rank, Reads, Renoise, Requirements,
     Scene, Scheduled, Threshold, TopK, Weights,
 };
 pub use config::DecoderConfig;
@@ -43,7 +43,7 @@ pub use effect::{Birth, CommitKind, DoneReason, Effect, ForwardKind, LaneId, Rol
 pub use lane::{Lane, LaneTree, Status};
 pub use numbers::to_single;
 pub use schedule::{
-    AdaptiveBlock, AsyncLane, AsyncLaneConfig, BlockWise, LaneSchedule, MultiBlock, SCHEDULES,
+    AdaptiveBlock, AsyncLane, AsyncLaneConfig, BlockWise, Canvases, LaneSchedule, MultiBlock, SCHEDULES,
     ScheduleConfig, ScheduleInfo, Shape, State, Streaming, Window,
 };
 pub use settings::{

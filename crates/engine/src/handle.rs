@@ -108,10 +108,14 @@ impl Handle {
                 mpsc::error::TrySendError::Closed(()) => SubmitError::Stopped,
             })?;
         for ((request, place), slot) in requests.into_iter().zip(places).zip(slots) {
-            // Every event carries at least one token or one step of progress, but for a few at
+            // Every event carries at least one token or one step, but for a few at
             // the start and at the end. So the channel never overflows and the engine never waits
             // for a reader.
-            let room = as_index(request.max_tokens) * (1 + usize::from(request.trace)) + 8;
+            let steps = match request.trace {
+                true => request.decoding.most_steps(request.max_tokens),
+                false => 0,
+            };
+            let room = as_index(request.max_tokens) + as_index(steps) + 8;
             let (events, stream) = mpsc::channel(room);
             slot.send(Submission {
                 request,

@@ -70,6 +70,19 @@ impl Limits {
         }
     }
 
+    /// Offsets that are decoded for `max_tokens` after a prompt: whole canvases, if the model decodes
+    /// such, as far as its positions go.
+    pub fn budget(&self, prompt: u32, max_tokens: u32) -> u32 {
+        let Attention::Canvas(length) = self.attention else {
+            return max_tokens;
+        };
+        let whole = max_tokens
+            .div_ceil(length.max(1))
+            .saturating_mul(length.max(1));
+        let room = self.max_model_len.saturating_sub(prompt);
+        whole.min(room.max(max_tokens))
+    }
+
     /// How the model's weights were trained.
     pub fn kind(&self) -> WeightKind {
         WeightKind {
@@ -92,7 +105,7 @@ impl Limits {
         let block = match self.attention {
             Attention::Full => return None,
             Attention::Blocks(length) => length,
-            Attention::Causal => 1,
+            Attention::Causal | Attention::Canvas(_) => 1,
         };
         let page_size = self.page_size;
         Some(Grid { page_size, block })
@@ -154,6 +167,7 @@ impl Limits {
             Attention::Full => "full attention",
             Attention::Blocks(_) => "block-causal attention",
             Attention::Causal => "causal attention",
+            Attention::Canvas(_) => "canvases of noise",
         }
     }
 
@@ -185,13 +199,13 @@ impl Limits {
         }
     }
 
-    /// Most pages that a sequence can ever hold. They are reserved at admission, so that a running
+    /// Most pages that a sequence can ever hold that asks for `budget` tokens. They are reserved at admission, so that a running
     /// sequence never waits for a page: waiting would make its result depend on its neighbours.
     pub fn worst_case_pages(&self, prompt: u32, budget: u32, decoding: &Decoding) -> u32 {
         (decoding.cache.info().pages)(&Footprint {
             page_size: self.page_size,
             prompt,
-            budget,
+            budget: self.budget(prompt, budget),
             readout: self.readout,
             schedule: &decoding.decoder.schedule,
             branches: decoding.decoder.commit.branches(),

@@ -6,16 +6,19 @@
 
 mod accelerator;
 mod candle;
+mod canvas;
 mod counting;
 mod cpu;
 mod rows;
 
 pub use accelerator::{Accelerator, DeviceKv};
 pub use candle::Candle;
+pub use canvas::CanvasRows;
 pub use counting::Counting;
 pub use cpu::Cpu;
 pub use rows::Rows;
 
+use crate::attention::Visible;
 use crate::blocks::BlockRows;
 use crate::device::{BatchArrays, BatchLimits, PoolSizes, RowSet};
 use crate::linear::Epilogue;
@@ -124,6 +127,8 @@ pub struct Pass<'a, B: Backend + ?Sized> {
     pub mask: u32,
     /// Measures the stages of the pass.
     pub clock: &'a Clock,
+    /// What the rows of a canvas model have besides; `None` for other models.
+    pub canvas: Option<&'a CanvasRows<'a>>,
 }
 
 /// Rows of an array.
@@ -150,9 +155,20 @@ pub struct Norm<'a, B: Backend + ?Sized> {
     pub eps: f32,
 }
 
+/// The LM head.
+pub struct Head<'a, B: Backend + ?Sized> {
+    /// The matrix `[v, d]`.
+    pub matrix: &'a B::Matrix,
+    /// Logits are `cap * tanh(x / cap)` of the product.
+    pub cap: Option<f32>,
+    /// The embedding table transposed, `[d, v]`, if the mean embeddings of the scored rows are wanted:
+    /// each token's times its probability.
+    pub soft: Option<&'a B::Matrix>,
+}
+
 /// The attention of a layer.
 pub struct Attention<'a, B: Backend + ?Sized> {
-    /// The layer, from 0.
+    /// The layer's number among the keys and values, from 0.
     pub layer: usize,
     /// Query heads `h`.
     pub heads: usize,
@@ -162,8 +178,11 @@ pub struct Attention<'a, B: Backend + ?Sized> {
     pub head_width: usize,
     /// Rotary angles.
     pub angles: &'a B::Angles,
-    /// The norm of each query and key head before the rotation, with weights `[h + g, c]`.
+    /// The norm of each query and key head before the rotation, with weights `[h + g, c]`, or of the
+    /// value heads too, with weights `[h + 2 g, c]`.
     pub norm: Option<Norm<'a, B>>,
+    /// Whether rows see [`CanvasRows::windowed`].
+    pub windowed: bool,
 }
 
 /// The rows that chose an expert, in ascending order, and its weight in each row.
@@ -196,11 +215,12 @@ pub trait Backend: Storage {
     /// If it does not fit into memory.
     fn array(&self, kind: ArrayKind, rows: usize, width: usize) -> Result<Self::Array>;
 
-    /// Allocates keys and values, zeroed.
+    /// Allocates keys and values, zeroed, of the layers of one size after another, with the same
+    /// pages.
     ///
     /// # Errors
     /// If they do not fit into memory, or the backend has no attention for the head width.
-    fn kv(&self, sizes: PoolSizes) -> Result<Self::Kv>;
+    fn kv(&self, sizes: &[PoolSizes]) -> Result<Self::Kv>;
 
     /// Replaces `batch` by the batch in `arrays`.
     ///
@@ -316,14 +336,44 @@ pub trait Backend: Storage {
         sum: &mut Self::Array,
     ) -> Result<()>;
 
-    /// Scores a range of the batch's scored rows, whose normalised hidden states are the first rows
-    /// of `x`, with the LM head `head`.
+    /// Overwrites `out [r, width]` with numbers of the host, row-major.
     ///
     /// # Errors
-    /// If an array has another shape, a logit is not finite, or the device fails.
+    /// If there is no whole number of rows, or the backend has no canvas models.
+    fn fill(&self, numbers: &[f32], width: usize, out: &mut Self::Array) -> Result<()>;
+
+    /// Adds the norm of every row of `x [r, d]` to `sum`.
+    ///
+    /// # Errors
+    /// If an array has another shape, or the backend has no canvas models.
+    fn norm_add(
+        &self,
+        x: &Self::Array,
+        norm: Norm<'_, Self>,
+        sum: &mut Self::Array,
+    ) -> Result<()>;
+
+    /// Replaces the listed rows of `x [r, d]`, ascending, by their norms.
+    ///
+    /// # Errors
+    /// As [`Self::norm_add`].
+    fn norm_rows(&self, rows: &[u32], norm: Norm<'_, Self>, x: &mut Self::Array) -> Result<()>;
+
+    /// Multiplies every row of `x [r, d]` by its factor.
+    ///
+    /// # Errors
+    /// As [`Self::norm_add`].
+    fn scale(&self, factors: &[f32], x: &mut Self::Array) -> Result<()>;
+
+    /// Scores a range of the batch's scored rows, whose normalised hidden states are the first rows
+    /// of `x`, with the LM head.
+    ///
+    /// # Errors
+    /// If an array has another shape, a logit is not finite, or the device fails; if the backend has
+    /// no canvas models and the head is one of them.
     fn score(
         &self,
-        head: &Self::Matrix,
+        head: &Head<'_, Self>,
         x: &Self::Array,
         rows: ScoredRange<'_, Self>,
         scores: &mut Self::Scores,
@@ -345,7 +395,23 @@ pub trait Host: Backend<Scores = Scores> {
     fn instructions(dtype: WeightDtype) -> &'static str;
 }
 
+impl<B: Backend + ?Sized> Attention<'_, B> {
+    /// The slots that each row sees.
+    pub(crate) fn visible<'p>(&self, pass: &Pass<'p, B>) -> &'p [Visible] {
+        match pass.canvas {
+            Some(canvas) if self.windowed => canvas.windowed,
+            _ => pass.arrays.visible,
+        }
+    }
+}
+
 impl<'a, B: Backend + ?Sized> ScoredRange<'a, B> {
+    /// What the logits of each row are divided by, if not by 1.
+    pub fn scales(&self) -> Option<&'a [f32]> {
+        let canvas = self.pass.canvas?;
+        canvas.scales.get(self.range.clone())
+    }
+
     /// The scorer of the rows.
     pub fn scorer(&self) -> Scorer<'a> {
         let arrays = self.pass.arrays;

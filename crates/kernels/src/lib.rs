@@ -29,8 +29,8 @@ mod sync;
 
 pub use attention::{AttentionSegment, PagedAttention, Visible};
 pub use backend::{
-    Accelerator, ArrayKind, Attention, Backend, Candle, Counting, Cpu, DeviceKv, ExpertRows, Host,
-    Norm, Numbers, Pass, Rows, ScoredRange, Selection, Storage, Stored, Table,
+    Accelerator, ArrayKind, Attention, Backend, Candle, CanvasRows, Counting, Cpu, DeviceKv,
+    ExpertRows, Head, Host, Norm, Numbers, Pass, Rows, ScoredRange, Selection, Storage, Stored, Table,
 };
 pub use blocks::{BlockRows, BlockType};
 pub use cache::{CopyPages, Pool, WriteRows};

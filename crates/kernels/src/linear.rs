@@ -1,7 +1,7 @@
 //! A linear layer with packed weights.
 
 use crate::blocks::BlockRows;
-use crate::gemm::{Column, Finish, Packed, Place, Product};
+use crate::gemm::{Activation, Column, Finish, Packed, Place, Product};
 use crate::simd::blocks::GROUP;
 use crate::simd::unit::{Unit, WeightDtype};
 use crate::storage::f32s;
@@ -15,17 +15,29 @@ pub enum Epilogue {
     /// `y = silu(x gate') * (x up')`, `[r, n]`. The weights `[2 n, k]` are the rows of the gate
     /// matrix followed by those of the up matrix. Biases are added before the activation.
     SiluGate,
+    /// As [`Self::SiluGate`] with GELU in its tanh form in place of SiLU.
+    GeluGate,
+}
+
+impl Epilogue {
+    /// Whether the weights are gate and up.
+    #[must_use]
+    pub fn is_gated(self) -> bool {
+        self != Self::None
+    }
 }
 
 /// Maximum inner dimension, for which sums of 8-bit products fit in 32 bits.
 const LONGEST: usize = 1 << 17;
+/// Maximum inner dimension of the other products.
+const LONGEST_FLOATS: usize = 1 << 20;
 
 /// A matrix to be packed.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
     /// Row-major, `[rows, k]`.
     pub weight: &'a [f32],
-    /// Inner dimension, `1..=2^17`.
+    /// Inner dimension, `1..=2^20`, of products of integers `1..=2^17`.
     pub k: usize,
     /// `[rows]`; kept in f32.
     pub bias: Option<&'a [f32]>,
@@ -69,7 +81,7 @@ impl Format {
         let width = self.unit.panel();
         match self.epilogue {
             Epilogue::None => self.rows.next_multiple_of(width),
-            Epilogue::SiluGate => (self.rows / 2).next_multiple_of(width / 2) * 2,
+            Epilogue::SiluGate | Epilogue::GeluGate => (self.rows / 2).next_multiple_of(width / 2) * 2,
         }
     }
 
@@ -77,7 +89,7 @@ impl Format {
     fn n(self) -> usize {
         match self.epilogue {
             Epilogue::None => self.rows,
-            Epilogue::SiluGate => self.rows / 2,
+            Epilogue::SiluGate | Epilogue::GeluGate => self.rows / 2,
         }
     }
 
@@ -86,7 +98,7 @@ impl Format {
         let (width, n) = (self.unit.panel(), self.n());
         match self.epilogue {
             Epilogue::None => (j < n).then_some(j),
-            Epilogue::SiluGate => {
+            Epilogue::SiluGate | Epilogue::GeluGate => {
                 let (panel, lane) = (j / width, j % width);
                 let column = panel * (width / 2) + lane % (width / 2);
                 let row = if lane < width / 2 { column } else { n + column };
@@ -204,7 +216,7 @@ impl Linear {
         let runs = blocks.chunk_by(|a, b| a.kind == b.kind);
         let runs = runs.map(|run| {
             let (kind, rows) = (run[0].kind, run.iter().map(|of| of.rows).sum());
-            Self::check((rows, k), epilogue)?;
+            Self::check((rows, k), LONGEST, epilogue)?;
             if kind.row_bytes(k).is_none() {
                 let (name, size) = (kind.name(), kind.weights());
                 bail!(
@@ -221,7 +233,7 @@ impl Linear {
             Ok((run, format))
         });
         let runs: Vec<_> = runs.collect::<Result<_>>()?;
-        if epilogue == Epilogue::SiluGate && runs.len() > 1 {
+        if epilogue.is_gated() && runs.len() > 1 {
             bail!("linear: expected gate and up in one block type");
         }
         Ok(runs)
@@ -229,7 +241,11 @@ impl Linear {
 
     /// The format of a matrix `[rows, k]`.
     fn format((rows, k): (usize, usize), dtype: WeightDtype, epilogue: Epilogue) -> Result<Format> {
-        Self::check((rows, k), epilogue)?;
+        let longest = match dtype {
+            WeightDtype::Int8 | WeightDtype::Int4 => LONGEST,
+            WeightDtype::F32 | WeightDtype::Bf16 | WeightDtype::Blocks => LONGEST_FLOATS,
+        };
+        Self::check((rows, k), longest, epilogue)?;
         let unit = match dtype {
             WeightDtype::Int4 if !k.is_multiple_of(GROUP) => {
                 bail!("expected rows of a multiple of {GROUP} weights for int4, found {k}")
@@ -246,11 +262,11 @@ impl Linear {
     }
 
     /// Checks that a matrix `[rows, k]` can be packed.
-    fn check((rows, k): (usize, usize), epilogue: Epilogue) -> Result<()> {
-        if k == 0 || k > LONGEST {
-            bail!("linear: expected rows of 1 to {LONGEST} weights, found {k}");
+    fn check((rows, k): (usize, usize), longest: usize, epilogue: Epilogue) -> Result<()> {
+        if k == 0 || k > longest {
+            bail!("linear: expected rows of 1 to {longest} weights, found {k}");
         }
-        if epilogue == Epilogue::SiluGate && !rows.is_multiple_of(2) {
+        if epilogue.is_gated() && !rows.is_multiple_of(2) {
             bail!("linear: expected gate and up with an even number of rows, found {rows}");
         }
         Ok(())
@@ -313,7 +329,8 @@ impl Linear {
             (Epilogue::None, Some(residual)) if residual.len() == m * self.n => {
                 Finish::Add(residual)
             }
-            (Epilogue::SiluGate, None) => Finish::Gate,
+            (Epilogue::SiluGate, None) => Finish::Gate(Activation::Silu),
+            (Epilogue::GeluGate, None) => Finish::Gate(Activation::Gelu),
             _ => bail!("linear: a residual requires a plain product of the same shape"),
         };
         let mut first = 0;

@@ -18,6 +18,9 @@ pub struct AngleSpec {
     pub positions: usize,
     /// The change of the frequencies, if any.
     pub scaling: Option<AngleScaling>,
+    /// Number of leading frequencies that are not 0: the elements of the others keep their values
+    /// (`rope_type` `proportional`). `width / 2` if all turn.
+    pub turning: usize,
 }
 
 impl AngleSpec {
@@ -28,7 +31,8 @@ impl AngleSpec {
             let exponent = (2 * i) as f32 / self.width as f32;
             1.0 / (self.theta as f32).powf(exponent)
         };
-        let all = (0..self.width / 2).map(frequency);
+        let turns = |i: usize| if i < self.turning { frequency(i) } else { 0.0 };
+        let all = (0..self.width / 2).map(turns);
         match self.scaling {
             None => all.collect(),
             Some(scaling) => all.map(|frequency| scaling.scaled(frequency)).collect(),

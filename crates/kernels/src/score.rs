@@ -107,6 +107,8 @@ pub struct Scores {
     pub records: Vec<Scored>,
     /// [`ScorerRow::tops`] entries per row, in row order, by descending logit; ties by ascending id.
     pub tops: Vec<Top>,
+    /// The mean embedding `[d]` of each row, if the head has a table for it.
+    pub soft: Vec<f32>,
 }
 
 /// Scores `logits [r, v]`, f32.

@@ -187,6 +187,7 @@ fn rope_rotates_each_row_by_its_own_position() {
             width: part,
             positions: 10,
             scaling: None,
+            turning: part / 2,
         });
         assert_eq!(table.positions(), 10);
         // Few rows, and enough rows for several threads.

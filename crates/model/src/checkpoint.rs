@@ -131,11 +131,20 @@ impl Checkpoint {
     /// Completes `info` after all tensors were loaded. Also returns warnings about unused tensors,
     /// one line each.
     pub(crate) fn finish(&self, info: ModelInfo) -> (ModelInfo, Vec<String>) {
-        let unused = self.weights.unused();
+        let (vision, unused): (Vec<String>, Vec<String>) = self
+            .weights
+            .unused()
+            .into_iter()
+            .partition(|name| info.canvas.is_some() && name.contains("vision"));
         let unused = unused.iter();
         let warnings = unused.map(|name| format!("{name}: stored but not used"));
+        let left_out = (!vision.is_empty()).then(|| {
+            let count = vision.len();
+            format!("{count} tensors of the vision tower are left out: this server reads text only")
+        });
         let parameters = self.weights.elements();
-        (ModelInfo { parameters, ..info }, warnings.collect())
+        let warnings = warnings.chain(left_out).collect();
+        (ModelInfo { parameters, ..info }, warnings)
     }
 
     /// A checkpoint with the given `config.json` and random weights, for measuring speed only.

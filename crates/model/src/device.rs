@@ -92,7 +92,11 @@ impl DeviceExecutor {
         };
         let (spec, bounds) = crate::executor::sizes(info, sizes)?;
         let kv = model.kv_sizes(bounds.page_size, bounds.pages);
-        let kv = on.kv_with(kv, scratch).map_err(setup)?;
+        let [kv] = kv.as_slice() else {
+            let family = info.family;
+            return Err(LoadError::Setup(format!("{family}: heads of several sizes")));
+        };
+        let kv = on.kv_with(*kv, scratch).map_err(setup)?;
         let tile = kv.pool().tile(info.heads).map_err(failed)?;
         let memory = DeviceMemory {
             weights: model.free.saturating_sub(loaded),
@@ -187,6 +191,7 @@ impl DeviceExecutor {
             kv: &self.kv,
             mask: self.inputs.mask,
             clock: &Clock::start(None),
+            canvas: None,
         };
         on.copy_pages(&pass)?;
         let scores = &mut self.scores;
@@ -240,6 +245,7 @@ impl DeviceExecutor {
             kv: &self.kv,
             mask: self.inputs.mask,
             clock: &Clock::start(None),
+            canvas: None,
         };
         let rows = range.len();
         let normed = decoder.normed(on, &pass, work, &RowSet::Hosted(range))?;

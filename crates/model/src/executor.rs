@@ -30,6 +30,8 @@ pub struct ModelExecutor<B: Host = Cpu> {
     spec: ExecutorSpec,
     bounds: InputBounds,
     inputs: Inputs,
+    /// The mean embeddings of a canvas model's rows, by slot.
+    soft: Vec<f32>,
     profile: Option<Profile>,
 }
 
@@ -63,6 +65,7 @@ impl<B: Host> ModelExecutor<B> {
             spec,
             bounds,
             inputs: Inputs::default(),
+            soft: Vec::new(),
             profile: None,
         })
     }
@@ -177,39 +180,88 @@ impl<B: Host> ModelExecutor<B> {
     /// Runs the batch in `inputs`.
     fn pass(&mut self, output: &mut BatchOutput, clock: &Clock) -> Result<(), String> {
         let mut uploaded = std::mem::take(&mut self.batch);
-        let done = self.within(|| self.forward(&mut uploaded, output, clock));
+        self.copy_soft();
+        let soft = self.soft_rows();
+        let done = self.within(|| self.forward((&mut uploaded, &soft), output, clock));
         self.batch = uploaded;
-        done.map_err(|error| error.to_string())
+        let new = done.map_err(|error| error.to_string())?;
+        self.keep_soft(&new);
+        Ok(())
+    }
+
+    /// Makes the batch's page copies among the mean embeddings.
+    fn copy_soft(&mut self) {
+        let page = self.bounds.page_size * self.model.info().width;
+        for &(from, to) in &self.inputs.copies {
+            let (from, to) = (from as usize * page, to as usize * page);
+            if from.max(to) + page <= self.soft.len() {
+                self.soft.copy_within(from..from + page, to);
+            }
+        }
+    }
+
+    /// The mean embeddings of all rows, empty if none has one.
+    fn soft_rows(&self) -> Vec<f32> {
+        let width = self.model.info().width;
+        let conditioned = self.inputs.canvas.as_ref().map(|of| &of.conditioned);
+        let conditioned = conditioned.filter(|rows| !rows.is_empty());
+        let Some(conditioned) = conditioned.filter(|_| !self.soft.is_empty()) else {
+            return Vec::new();
+        };
+        let mut soft = vec![0.0; self.inputs.tokens.len() * width];
+        for row in conditioned {
+            let (row, slot) = (*row as usize, self.inputs.slots[*row as usize] as usize);
+            let from = &self.soft[slot * width..][..width];
+            soft[row * width..][..width].copy_from_slice(from);
+        }
+        soft
+    }
+
+    /// Keeps the mean embeddings of the scored rows.
+    fn keep_soft(&mut self, new: &[f32]) {
+        let width = self.model.info().width;
+        if new.is_empty() {
+            return;
+        }
+        let slots = self.bounds.page_size * self.bounds.pages;
+        self.soft.resize(slots * width, 0.0);
+        for (row, new) in self.inputs.scored.iter().zip(new.chunks_exact(width)) {
+            let slot = self.inputs.slots[*row as usize] as usize;
+            self.soft[slot * width..][..width].copy_from_slice(new);
+        }
     }
 
     fn forward(
         &self,
-        batch: &mut B::Batch,
+        (batch, soft): (&mut B::Batch, &[f32]),
         output: &mut BatchOutput,
         clock: &Clock,
-    ) -> candle_core::Result<()> {
+    ) -> candle_core::Result<Vec<f32>> {
         let (on, decoder, info) = (&self.model.backend, &self.model.decoder, self.model.info());
         let arrays = self.inputs.arrays(&[], self.bounds.vocab);
         on.upload(&arrays, &self.bounds.limits(1, 1), batch)?;
+        let canvas = self.inputs.canvas.as_ref().map(|canvas| canvas.rows(soft));
         let pass = Pass {
             arrays: &arrays,
             batch,
             kv: &self.kv,
             mask: self.inputs.mask,
             clock,
+            canvas: canvas.as_ref(),
         };
         on.copy_pages(&pass)?;
         clock.lap(Stage::Inputs);
         let rows = on.rows(&pass);
         if rows == 0 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let mut work = Work::new(on, info, rows)?;
         let mut scores = B::Scores::default();
         decoder.hidden(on, &pass, &mut work)?;
         decoder.score(on, &pass, &mut work, &mut scores)?;
+        let soft = std::mem::take(&mut scores.soft);
         sampler::emit(scores, output);
         clock.pass();
-        Ok(())
+        Ok(soft)
     }
 }

@@ -23,6 +23,8 @@ pub struct ModelInfo {
     pub mlp_width: usize,
     /// The experts, if any layer has them.
     pub experts: Option<ExpertInfo>,
+    /// What only canvas models have.
+    pub canvas: Option<CanvasInfo>,
     /// Number of tokens with a logit, `v`.
     pub vocab_size: usize,
     /// Rows of the embedding table, at least `vocab_size`.
@@ -45,6 +47,21 @@ pub struct ModelInfo {
     pub readout: Readout,
 }
 
+/// A canvas model's layers: some have full attention, the others a window. Heads of the layers with
+/// a window are those of [`ModelInfo`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CanvasInfo {
+    /// Tokens that a final token sees in layers with a window, itself included. A row of a canvas
+    /// sees the canvas and what the token before it would see.
+    pub window: usize,
+    /// Number of layers with full attention.
+    pub full_layers: usize,
+    /// Key/value heads of layers with full attention.
+    pub full_groups: usize,
+    /// Head width of layers with full attention.
+    pub full_head_width: usize,
+}
+
 /// The experts of a model's layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertInfo {
@@ -60,18 +77,37 @@ impl ModelInfo {
     /// Bytes of keys and values per position in f32, all layers together.
     #[must_use]
     pub fn kv_bytes_per_position(&self) -> usize {
-        self.kv_sizes(Precision::F32, 1, 1).slot_bytes()
+        let sizes = self.kv_sizes(Precision::F32, 1, 1);
+        sizes.iter().map(PoolSizes::slot_bytes).sum()
     }
 
-    /// The sizes of `pages` KV pages of `page` slots.
-    pub(crate) fn kv_sizes(&self, precision: Precision, page: usize, pages: usize) -> PoolSizes {
-        PoolSizes {
+    /// The sizes of `pages` KV pages of `page` slots: of the layers with a window, if there are such,
+    /// then of those with full attention.
+    pub(crate) fn kv_sizes(
+        &self,
+        precision: Precision,
+        page: usize,
+        pages: usize,
+    ) -> Vec<PoolSizes> {
+        let of = |(layers, groups, head_width)| PoolSizes {
             precision,
-            layers: self.layers,
-            groups: self.groups,
-            head_width: self.head_width,
+            layers,
+            groups,
+            head_width,
             page,
             pages,
+        };
+        let own = |layers| of((layers, self.groups, self.head_width));
+        match self.canvas {
+            None => vec![own(self.layers)],
+            Some(canvas) => {
+                let full = (
+                    canvas.full_layers,
+                    canvas.full_groups,
+                    canvas.full_head_width,
+                );
+                vec![own(self.layers - canvas.full_layers), of(full)]
+            }
         }
     }
 

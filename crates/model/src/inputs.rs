@@ -2,7 +2,7 @@
 
 use crate::ModelInfo;
 use kernels::device::{BatchArrays, BatchLimits};
-use kernels::{AttentionSegment, Draw, LogitBias, ScorerRow, Visible};
+use kernels::{AttentionSegment, CanvasRows, Draw, LogitBias, ScorerRow, Visible};
 use step::{Attention, Batch, Row, Segment, set_words};
 
 /// In place of a mask token: no token.
@@ -20,6 +20,8 @@ pub(crate) struct InputBounds {
     pub(crate) mask: u32,
     pub(crate) page_size: usize,
     pub(crate) pages: usize,
+    /// The window of some layers of a canvas model.
+    pub(crate) window: Option<u32>,
 }
 
 impl InputBounds {
@@ -32,6 +34,9 @@ impl InputBounds {
             mask: info.mask.unwrap_or(NO_MASK),
             page_size,
             pages,
+            window: info
+                .canvas
+                .map(|canvas| u32::try_from(canvas.window).unwrap_or(u32::MAX)),
         }
     }
 
@@ -73,6 +78,33 @@ pub(crate) struct Inputs {
     pub(crate) copies: Vec<(u32, u32)>,
     /// The mask token.
     pub(crate) mask: u32,
+    /// Of canvas models only.
+    pub(crate) canvas: Option<CanvasInputs>,
+}
+
+/// The arrays that canvas models have besides.
+#[derive(Debug, Default)]
+pub(crate) struct CanvasInputs {
+    /// What each row sees in layers with a window.
+    pub(crate) windowed: Vec<Visible>,
+    /// The rows that are denoised, ascending.
+    pub(crate) denoised: Vec<u32>,
+    /// The denoised rows that have a mean embedding.
+    pub(crate) conditioned: Vec<u32>,
+    /// What the logits of each scored row are divided by.
+    pub(crate) scales: Vec<f32>,
+}
+
+impl CanvasInputs {
+    /// The arrays for a backend; `soft` are the mean embeddings of all rows, if any has one.
+    pub(crate) fn rows<'a>(&'a self, soft: &'a [f32]) -> CanvasRows<'a> {
+        CanvasRows {
+            windowed: &self.windowed,
+            denoised: &self.denoised,
+            scales: &self.scales,
+            soft,
+        }
+    }
 }
 
 impl Inputs {
@@ -82,6 +114,7 @@ impl Inputs {
     /// Describes the first index out of bounds or other invalid value.
     pub(crate) fn fill(&mut self, batch: &Batch, bounds: &InputBounds) -> Result<(), String> {
         self.clear();
+        self.canvas = bounds.window.map(|_| CanvasInputs::default());
         self.mask = bounds.mask;
         self.pages.extend(batch.pages.iter().map(|page| page.0));
         self.copies
@@ -124,7 +157,7 @@ impl Inputs {
     }
 
     /// A single sequence on one page: row i has position i and slot i.
-    pub(crate) fn alone(tokens: &[u32], attention: Attention) -> Self {
+    pub(crate) fn alone(tokens: &[u32], attention: Attention, window: Option<u32>) -> Self {
         let count = tokens.len() as u32;
         let visible = |row: u32| {
             Visible::prefix(match attention {
@@ -133,7 +166,7 @@ impl Inputs {
                     let block = row / length.max(1) + 1;
                     block.saturating_mul(length).min(count)
                 }
-                Attention::Causal => row + 1,
+                Attention::Causal | Attention::Canvas(_) => row + 1,
             })
         };
         Self {
@@ -146,6 +179,10 @@ impl Inputs {
                 pages: 0..1,
             }],
             pages: vec![0],
+            canvas: window.map(|window| CanvasInputs {
+                windowed: (0..count).map(|row| seen(row, row + 1, window)).collect(),
+                ..CanvasInputs::default()
+            }),
             ..Self::default()
         }
     }
@@ -213,6 +250,7 @@ impl Inputs {
         for row in rows {
             self.push_row(row, (first, last), bounds)?;
         }
+        self.push_canvas(rows, segment, bounds)?;
         self.segments.push(AttentionSegment {
             rows: segment.rows.clone(),
             pages: segment.pages.clone(),
@@ -282,6 +320,43 @@ impl Inputs {
         Ok(())
     }
 
+    /// What the rows of a segment have besides in canvas models.
+    fn push_canvas(
+        &mut self,
+        rows: &[Row],
+        segment: &Segment,
+        bounds: &InputBounds,
+    ) -> Result<(), String> {
+        let (Some(window), Some(canvas)) = (bounds.window, &mut self.canvas) else {
+            return Ok(());
+        };
+        let scale = segment.sampling.scale;
+        if !(scale > 0.0 && scale.is_finite()) {
+            return Err(format!("logits divided by {scale}, expected a positive number"));
+        }
+        // The rows of a canvas see the window of its first one.
+        let first = rows.iter().find(|row| row.denoise.is_some());
+        let first = first.map_or(0, |row| row.slot.get());
+        for (row, index) in rows.iter().zip(segment.rows.start..) {
+            let at = match row.denoise {
+                Some(denoise) => {
+                    canvas.denoised.push(index);
+                    if denoise.conditioned {
+                        canvas.conditioned.push(index);
+                    }
+                    first
+                }
+                None => row.slot.get(),
+            };
+            let visible = seen(at, row.visible_end.get(), window);
+            canvas.windowed.push(visible);
+            if row.score.is_wanted() {
+                canvas.scales.push(scale);
+            }
+        }
+        Ok(())
+    }
+
     /// The scorer of a row of the segment that is being added.
     fn scorer(&self, row: &Row, bounds: &InputBounds) -> Result<ScorerRow, String> {
         let range = row.biases.start as usize..row.biases.end as usize;
@@ -315,5 +390,13 @@ impl Inputs {
             tops: tops as u32,
             draw: self.draws.len() as u32,
         })
+    }
+}
+
+/// What a row at slot `at` sees up to `end` in layers with a window.
+fn seen(at: u32, end: u32, window: u32) -> Visible {
+    Visible {
+        begin: at.saturating_add(1).saturating_sub(window),
+        ..Visible::prefix(end)
     }
 }

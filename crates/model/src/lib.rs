@@ -37,7 +37,7 @@ pub use files::Files;
 pub use filter::FilterWeights;
 pub use geometry::Geometry;
 pub use gguf::TokenizerJson;
-pub use info::{ExpertInfo, ModelInfo};
+pub use info::{CanvasInfo, ExpertInfo, ModelInfo};
 pub use kernels::device::{Check, Device};
 pub use kernels::{Candle, Cpu, Host, TileSupport, WeightDtype};
 pub use kernels::{Profile, Stage};

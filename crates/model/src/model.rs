@@ -63,7 +63,7 @@ impl<B: Host> Model<B> {
     }
 
     /// Logits `[tokens, v]` in row-major order of one sequence at positions 0, 1, .. with the
-    /// model's own attention. Rows are not shifted, independent of [`ModelInfo::readout`].
+    /// model's own attention; those of a canvas model are its encoder's. Rows are not shifted, independent of [`ModelInfo::readout`].
     ///
     /// # Errors
     /// If `tokens` is empty, or a token or the length is out of range.
@@ -86,9 +86,11 @@ impl<B: Host> Model<B> {
     fn alone(&self, tokens: &[u32]) -> candle_core::Result<Vec<f32>> {
         let (on, info, rows) = (&self.backend, &self.info, tokens.len());
         let kv = self.kv(rows, 1)?;
-        let inputs = Inputs::alone(tokens, info.attention);
+        let bounds = InputBounds::of(info, (rows, 1));
+        let inputs = Inputs::alone(tokens, info.attention, bounds.window);
         let arrays = inputs.arrays(&[], info.vocab_size);
-        let limits = InputBounds::of(info, (rows, 1)).limits(1, 1);
+        let limits = bounds.limits(1, 1);
+        let canvas = inputs.canvas.as_ref().map(|canvas| canvas.rows(&[]));
         let mut batch = B::Batch::default();
         on.upload(&arrays, &limits, &mut batch)?;
         let pass = Pass {
@@ -97,6 +99,7 @@ impl<B: Host> Model<B> {
             kv: &kv,
             mask: info.mask.unwrap_or(NO_MASK),
             clock: &Clock::start(None),
+            canvas: canvas.as_ref(),
         };
         let mut work = Work::new(on, info, rows)?;
         let mut logits = on.array(ArrayKind::Sums, rows, info.vocab_size)?;
@@ -104,12 +107,16 @@ impl<B: Host> Model<B> {
         let all = RowSet::First(rows);
         let normed = self.decoder.normed(on, &pass, &mut work, &all)?;
         on.linear(self.decoder.head(), (normed, rows), &mut logits)?;
-        on.download(&logits, rows)
+        let mut logits = on.download(&logits, rows)?;
+        if let Some(cap) = self.decoder.cap() {
+            logits.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
+        }
+        Ok(logits)
     }
 
     /// Allocates `pages` KV pages of `page_size` slots.
     pub(crate) fn kv(&self, page_size: usize, pages: usize) -> candle_core::Result<B::Kv> {
         let sizes = self.info.kv_sizes(Precision::F32, page_size, pages);
-        self.backend.kv(sizes)
+        self.backend.kv(&sizes)
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct Choice {
 pub(crate) struct Router {
     /// Correction per expert.
     pub(crate) bias: Option<Vec<f32>>,
+    /// What the weight of each expert is multiplied by.
+    pub(crate) scales: Option<Vec<f32>>,
     pub(crate) spec: RouterSpec,
     /// The number of experts.
     pub(crate) count: usize,
@@ -46,8 +48,9 @@ impl Router {
         }
         for (row, chosen) in all.iter().enumerate() {
             for &(expert, weight) in chosen {
+                let scale = self.scales.as_ref().map_or(1.0, |scales| scales[expert]);
                 choices[expert].rows.push(row as u32);
-                choices[expert].weights.push(weight);
+                choices[expert].weights.push(weight * scale);
             }
         }
         choices

@@ -105,6 +105,7 @@ fn check_attention(row: &Row, attention: Attention) -> Result<(), String> {
         Attention::Full => Ok(()),
         Attention::Causal if row.visible_end == row.slot.next() => Ok(()),
         Attention::Causal => Err("causal weights see up to their own slot".to_owned()),
+        Attention::Canvas(_) => Err("the simulated model knows no noise".to_owned()),
         Attention::Blocks(length) => {
             let end = row.position.block_end(length);
             let in_order = row.slot.get() == row.position.get();

@@ -78,6 +78,17 @@ pub struct Row {
     pub biases: Range<u32>,
     /// Number of a set of [`Batch::allowed`]; tokens outside it are banned. `None` allows all.
     pub allowed: Option<u32>,
+    /// How a canvas model ([`Attention::Canvas`]) reads the row: one of a canvas that is denoised,
+    /// otherwise a final token that is encoded. Other models read all rows alike.
+    pub denoise: Option<Denoise>,
+}
+
+/// A row of a canvas that is denoised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Denoise {
+    /// Whether the row's input has the mean embedding under the distribution that the last pass
+    /// gave the same slot. It must have been a denoised and scored row then.
+    pub conditioned: bool,
 }
 
 impl Row {
@@ -94,6 +105,7 @@ impl Row {
             score: Score::None,
             biases: 0..0,
             allowed: None,
+            denoise: None,
         }
     }
 
@@ -170,6 +182,9 @@ pub struct Sampling {
     pub seed: u64,
     /// The number of the sequence's step.
     pub clock: u32,
+    /// Logits are divided by this number, positive, before everything else: a schedule's temperature
+    /// that candidates include. 1 for all models but canvas models.
+    pub scale: f32,
 }
 
 impl Sampling {
@@ -181,7 +196,26 @@ impl Sampling {
         top_k: 0,
         seed: 0,
         clock: 0,
+        scale: 1.0,
     };
+}
+
+/// The token of noise at a position of a canvas in the step `clock` of a sequence: each token of the
+/// vocabulary is as likely as any other. A pure function of its arguments.
+pub const fn noise_token(seed: u64, clock: u32, position: Position, vocab_size: u32) -> TokenId {
+    let place = (clock as u64) << 32 | position.get() as u64;
+    let key = mix(mix(seed).wrapping_add(mix(place ^ 0xA5A5_A5A5_5A5A_5A5A)));
+    // No token has this number, so the noise differs from that of every candidate.
+    let bits = mix(key ^ mix(1 << 32));
+    (((bits >> 32) * vocab_size as u64) >> 32) as TokenId
+}
+
+/// One step of the splitmix64 generator.
+const fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
 }
 
 /// The rows of one sequence under one page table.
@@ -299,6 +333,10 @@ pub enum Attention {
     /// The rows before it in the order of slots: committed tokens first, then masks, each at its
     /// own position (WeDLM §3). K/V are exact once every token before is committed.
     Causal,
+    /// Final tokens see those up to themselves. The tokens of the canvas, of this number of positions,
+    /// see each other and all before; other weights than those of final tokens may read them
+    /// ([`Row::denoise`]). K/V of final tokens are exact.
+    Canvas(u32),
 }
 
 impl Attention {
@@ -308,6 +346,7 @@ impl Attention {
             Self::Full => AttentionKind::Full,
             Self::Blocks(_) => AttentionKind::BlockCausal,
             Self::Causal => AttentionKind::Causal,
+            Self::Canvas(_) => AttentionKind::Canvas,
         }
     }
 }

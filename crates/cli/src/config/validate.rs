@@ -115,7 +115,12 @@ impl Config {
     /// Why the default decoder works with no kind of weights. A setting may need one kind, and the
     /// weights are not loaded yet.
     fn wrong_decoder(&self) -> Option<String> {
-        let kinds = [Attention::Full, Attention::Causal, Attention::Blocks(32)];
+        let kinds = [
+            Attention::Full,
+            Attention::Causal,
+            Attention::Blocks(32),
+            Attention::Canvas(256),
+        ];
         let decoders = kinds.map(|attention| {
             let weights = WeightKind {
                 attention,
@@ -125,7 +130,7 @@ impl Config {
             Ok::<_, anyhow::Error>(self.decoding(weights)?.resolve()?)
         });
         match decoders {
-            [Err(error), Err(_), Err(_)] => Some(error.to_string()),
+            [Err(error), Err(_), Err(_), Err(_)] => Some(error.to_string()),
             _ => None,
         }
     }

@@ -46,6 +46,8 @@ pub struct Requirements {
     pub suits: fn(&Settings, &CommitHost<'_>) -> Result<(), Fault>,
     /// Guessed canvases that a forward runs over beside the real one, at most.
     pub branches: fn(&Settings) -> u32,
+    /// Steps of a lane that commit nothing, at most.
+    pub idle: fn(&Settings) -> u32,
 }
 
 /// What a rule is built from besides its settings.
@@ -69,11 +71,12 @@ impl Requirements {
     pub const NONE: Self = Self {
         schedules: Company::Any,
         caches: Company::Any,
-        attention: AttentionKind::ALL,
+        attention: AttentionKind::MASKED,
         excludes: &[],
         needs: |_| None,
         suits: |_, _| Ok(()),
         branches: |_| 0,
+        idle: |_| 0,
     };
 }
 
@@ -88,5 +91,10 @@ impl CommitConfig {
     /// Guessed canvases that a forward may run over beside the real one, at most.
     pub fn branches(&self) -> u32 {
         (self.info().requires.branches)(self.settings())
+    }
+
+    /// Steps of a lane that commit nothing, at most.
+    pub fn idle(&self) -> u32 {
+        (self.info().requires.idle)(self.settings())
     }
 }

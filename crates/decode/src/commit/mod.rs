@@ -14,14 +14,16 @@ mod learned_filter;
 mod local_leap;
 mod margin;
 mod nested_drafts;
+mod renoise;
 mod scheduled;
 mod threshold;
 mod top_k;
 
 use alloc::vec::Vec;
 
-use crate::candidate::Proposal;
+use crate::candidate::{Proposal, TokenId};
 use crate::canvas::Canvas;
+use crate::coordinates::Offset;
 use crate::describe::Company;
 use crate::lane::Lane;
 
@@ -39,6 +41,7 @@ pub use learned_filter::{Filter, FilterError, LearnedFilter, Weights};
 pub use local_leap::LocalLeap;
 pub use margin::Margin;
 pub use nested_drafts::NestedDrafts;
+pub use renoise::Renoise;
 pub use scheduled::{Rank, Scheduled};
 pub use threshold::Threshold;
 pub use top_k::TopK;
@@ -61,6 +64,7 @@ pub const COMMITS: &[&CommitInfo] = &[
     &draft_verify::INFO,
     &nested_drafts::INFO,
     &edit::INFO,
+    &renoise::INFO,
 ];
 
 /// For rules that decide about a block as a whole.
@@ -117,6 +121,26 @@ pub trait CommitRule: core::fmt::Debug + Send {
     fn verification(&self) -> Verification {
         Verification::Equal
     }
+
+    /// For weights trained on noise: how the next forward reads the open positions. A rule that
+    /// returns it may choose nothing in a step, and ends a canvas after a bounded number of steps.
+    fn denoising(&self) -> Option<Denoising> {
+        None
+    }
+
+    /// The token that stands at an open offset in the next forward; without one noise stands there.
+    fn stands_at(&self, _offset: Offset) -> Option<TokenId> {
+        None
+    }
+}
+
+/// How a forward reads a canvas of noise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Denoising {
+    /// What logits are divided by before candidates are made of them, positive.
+    pub temperature: f64,
+    /// Whether a forward read the canvas before.
+    pub conditioned: bool,
 }
 
 /// What makes the guesses of a branch true.

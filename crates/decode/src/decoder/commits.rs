@@ -35,7 +35,9 @@ impl Decoder {
         );
         self.chosen.clear();
         self.rule.select(lane, &mut self.masks, &mut self.chosen);
-        self.choose_required();
+        if self.rule.denoising().is_none() {
+            self.choose_required();
+        }
         true
     }
 
@@ -242,6 +244,16 @@ impl Decoder {
             probability,
             kind,
         });
+    }
+
+    /// Cuts the canvas at the limit once every offset before it is committed.
+    pub(super) fn cut_at_limit(&mut self, effects: &mut Vec<Effect>) {
+        let (canvas, limit) = (&mut self.state.canvas, self.limit);
+        let open = canvas.first_uncommitted(Span::first(limit));
+        if limit < canvas.len() && open.is_none() {
+            canvas.shorten(limit);
+            effects.push(Effect::Shorten { len: limit });
+        }
     }
 
     /// Cuts the canvas after the leftmost stop token that this step committed.

@@ -26,7 +26,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     differs: "AdaBlock ends blocks at newlines only",
     settings: &[BLOCK_LENGTH, DELIMITER_THRESHOLD],
     caches: &["dual", "none", "prefix"],
-    attention: AttentionKind::ALL,
+    attention: AttentionKind::MASKED,
     shape: Shape::ONE_LANE,
     build: |of| {
         let (length, threshold) = (of.count(&BLOCK_LENGTH), of.number(&DELIMITER_THRESHOLD));

@@ -62,7 +62,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
         COUPLED,
     ],
     caches: &["fused", "snapshot", "fresh", "elastic", "exact"],
-    attention: AttentionKind::ALL,
+    attention: AttentionKind::MASKED,
     shape: Shape {
         max_lanes: |of| of.count(&MAX_LANES),
         reach: |of| of.count(&BLOCK_LENGTH) + of.count(&LOOKAHEAD),

@@ -21,7 +21,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     differs: "on Dream, Fast-dLLM commits a block's first token from the pass that begins the block, and does not compute the row before the block again",
     settings: &[BLOCK_LENGTH],
     caches: &["dual", "none", "prefix", "elastic", "exact"],
-    attention: AttentionKind::ALL,
+    attention: AttentionKind::MASKED,
     shape: Shape {
         longest_lane: |of| Some(of.count(&BLOCK_LENGTH)),
         reach: |of| of.count(&BLOCK_LENGTH) + BEHIND_BLOCK,

@@ -3,6 +3,7 @@
 mod adaptive_block;
 mod asynclane;
 mod block_wise;
+mod canvases;
 mod info;
 mod multi_block;
 mod streaming;
@@ -21,6 +22,7 @@ use crate::token_class::TokenClasses;
 pub use adaptive_block::AdaptiveBlock;
 pub use asynclane::{AsyncLane, AsyncLaneConfig};
 pub use block_wise::BlockWise;
+pub use canvases::Canvases;
 pub use info::{ScheduleConfig, ScheduleInfo, Shape};
 pub use multi_block::MultiBlock;
 pub use streaming::Streaming;
@@ -34,6 +36,7 @@ pub const SCHEDULES: &[&ScheduleInfo] = &[
     &multi_block::INFO,
     &window::INFO,
     &streaming::INFO,
+    &canvases::INFO,
 ];
 
 /// What a schedule reads and changes.

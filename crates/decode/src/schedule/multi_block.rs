@@ -23,7 +23,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     differs: "d3LLM stores a block's keys and values later and refreshes them periodically",
     settings: &[BLOCK_LENGTH, ADD_BLOCK_THRESHOLD],
     caches: &["dual", "none", "prefix"],
-    attention: AttentionKind::ALL,
+    attention: AttentionKind::MASKED,
     shape: Shape::ONE_LANE,
     build: |of| {
         let (length, threshold) = (of.count(&BLOCK_LENGTH), of.number(&ADD_BLOCK_THRESHOLD));

@@ -32,7 +32,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     differs: "Window-Diffusion may commit anywhere in the first step of a cycle",
     settings: &[ACTIVE, OUTER, REFRESH],
     caches: &["dual", "none", "elastic"],
-    attention: AttentionKind::ALL,
+    attention: AttentionKind::MASKED,
     shape: Shape {
         check,
         reach: |of| of.count(&OUTER),

@@ -1,7 +1,7 @@
 //! Exact cache: under causal and block-causal attention the K/V of committed tokens left of the
 //! frontier never change.
 
-use decode::{AttentionKind, Company, ForwardKind, LaneView, Offset, Place};
+use decode::{AttentionKind, Company, ForwardKind, LaneView, Offset, Place, Span};
 use step::Attention;
 
 use super::{CacheInfo, CachePolicy, ForwardPlan, PlanRow, SHARED, View};
@@ -14,12 +14,17 @@ pub static INFO: CacheInfo = CacheInfo {
     paper: "WeDLM, arXiv 2512.22737 §3; SDAR; Fast-dLLM v2, arXiv 2509.26328",
     settings: &[],
     schedules: Company::Only(&[]),
-    attention: &[AttentionKind::BlockCausal, AttentionKind::Causal],
+    attention: &[
+        AttentionKind::BlockCausal,
+        AttentionKind::Causal,
+        AttentionKind::Canvas,
+    ],
     check: |_, _| Ok(()),
     pages: |of| of.shared_table(of.budget),
     build: |_, input| match input.attention {
         Attention::Blocks(length) => Box::new(Blocks { length }),
         Attention::Causal | Attention::Full => Box::new(Causal),
+        Attention::Canvas(_) => Box::new(Canvases),
     },
 };
 
@@ -99,6 +104,30 @@ impl CachePolicy for Blocks {
         plan.close(SHARED);
         let settled = view.layout.place_of(view.decoder.canvas().emitted());
         plan.sealed = settled.block_start(self.length);
+    }
+}
+
+/// Weights trained on noise (DiffusionGemma): final tokens see those up to themselves and are
+/// forwarded once, with the first step of the canvas after them. A row of the canvas sees all of it;
+/// its K/V are overwritten when its final token is forwarded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Canvases;
+
+impl CachePolicy for Canvases {
+    fn kind(&self, view: &View<'_>) -> ForwardKind {
+        view.kind(false)
+    }
+
+    fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
+        plan.begin(self.kind(view));
+        let lanes = view.decoder.lanes();
+        let canvas = lanes.fold(Span::default(), |_, lane| view.places(lane.range));
+        let settled = view.sealed.to(canvas.start).iter();
+        let rows = settled.map(|place| PlanRow::at(place, place.next()));
+        plan.rows.extend(rows);
+        plan.push_range(canvas, canvas.end);
+        plan.close(SHARED);
+        plan.sealed = canvas.start;
     }
 }
 

@@ -36,6 +36,15 @@ impl Decoding {
         (commit.info().requires.needs)(commit.settings()) == Some(Capability::Edits)
     }
 
+    /// Most steps of a sequence of `max_tokens` tokens.
+    pub fn most_steps(&self, max_tokens: u32) -> u32 {
+        let idle = self.decoder.commit.idle();
+        let longest = self.decoder.schedule.longest_lane(max_tokens).max(1);
+        // The first lane may be shorter than the others.
+        let lanes = max_tokens.div_ceil(longest).saturating_add(1);
+        max_tokens.saturating_add(lanes.saturating_mul(idle))
+    }
+
     /// Positions of the schedule's window, committed ones included; `None` if it has no window.
     pub fn window(&self) -> Option<u32> {
         let window = self.decoder.schedule.settings().get("window");

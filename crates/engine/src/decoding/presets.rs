@@ -183,6 +183,15 @@ pub const PRESETS: &[Preset] = &[
         summary: "LLaDA2.1's speed mode: `editing` with lower thresholds",
         fields: &editing(0.5, 0.0),
     },
+    Preset {
+        name: "canvas",
+        summary: "DiffusionGemma's sampler: canvases of noise as long as the model's; weights trained on noise",
+        fields: &[
+            ("schedule", Name("canvas")),
+            ("commit", Name("renoise")),
+            ("cache", Name("exact")),
+        ],
+    },
 ];
 
 type Setting = (&'static str, Value<'static>);
@@ -254,6 +263,7 @@ impl WeightKind {
             (Attention::Causal, Readout::Previous) => "autoregressive",
             (Attention::Blocks(_), _) if self.edits => "editing",
             (Attention::Blocks(_), _) => "block_causal",
+            (Attention::Canvas(_), _) => "canvas",
         }
     }
 

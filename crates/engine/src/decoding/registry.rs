@@ -244,7 +244,9 @@ impl Registry {
     /// Whether the three go together.
     pub fn goes(&self, schedule: &ScheduleInfo, commit: &CommitInfo, cache: &CacheInfo) -> bool {
         let mut caches = self.caches_of(schedule).into_iter();
-        commit.requires.schedules.admits(schedule.name)
+        let mut kinds = commit.requires.attention.iter();
+        kinds.any(|kind| schedule.attention.contains(kind))
+            && commit.requires.schedules.admits(schedule.name)
             && commit.requires.caches.admits(cache.name)
             && caches.any(|other| other.name == cache.name)
     }

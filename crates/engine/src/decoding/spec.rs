@@ -175,7 +175,11 @@ impl DecodingSpec {
         if self.get("preset").is_none() {
             base.put("preset", Value::Name(weights.default_preset()));
         }
-        if let Attention::Blocks(length) = weights.attention
+        let length = match weights.attention {
+            Attention::Blocks(length) | Attention::Canvas(length) => Some(length),
+            Attention::Full | Attention::Causal => None,
+        };
+        if let Some(length) = length
             && self.get("block_length").is_none()
         {
             let length = match weights.readout {

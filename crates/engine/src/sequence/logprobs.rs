@@ -61,9 +61,13 @@ impl Logprobs {
                 } => {
                     let proposals = output.proposals;
                     let found = proposals.binary_search_by_key(&offset, |proposal| proposal.offset);
-                    let found = found
-                        .ok()
-                        .filter(|at| proposals[*at].candidate.token == token);
+                    // A canvas is committed with its most probable tokens, not with those drawn.
+                    let said = |at: &usize| {
+                        let of = proposals[*at].candidate;
+                        let other = (of.runner_up, of.runner_up_probability);
+                        of.token == token || other == (token, probability)
+                    };
+                    let found = found.ok().filter(said);
                     let at = offset.index();
                     let own = &mut self.tops[at * self.count..(at + 1) * self.count];
                     if let Some(row) = found {

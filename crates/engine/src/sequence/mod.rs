@@ -90,15 +90,17 @@ impl Sequence {
     ) -> Self {
         let mut effects = Vec::with_capacity(EFFECTS);
         let (prompt, suffix) = (request.prompt.len(), request.suffix.len());
-        let layout = Layout::new(prompt, suffix, request.max_tokens);
+        let given = as_count(prompt.saturating_add(suffix));
+        let budget = limits.budget(given, request.max_tokens);
+        let layout = Layout::new(prompt, suffix, budget);
         let input = Input {
-            budget: request.max_tokens,
+            budget,
             stops: &request.stop_tokens,
             classes: Arc::clone(&parts.classes),
             code_prompt: request.code_prompt,
             phase: match limits.attention {
                 Attention::Blocks(length) => layout.generation().in_block(length),
-                Attention::Full | Attention::Causal => 0,
+                Attention::Full | Attention::Causal | Attention::Canvas(_) => 0,
             },
             lead: match (limits.attention, limits.readout) {
                 (Attention::Blocks(length), Readout::Previous) => Some(length),
@@ -109,6 +111,7 @@ impl Sequence {
             filter: parts.filter.clone(),
         };
         let mut decoder = Decoder::closed(&request.decoding.decoder, input);
+        decoder.limit_to(request.max_tokens);
         // A grammar is asked once the sequence starts, in a job.
         if !decoder.is_constrained() {
             decoder.open(&mut effects);
@@ -119,7 +122,7 @@ impl Sequence {
             schedule: &request.decoding.decoder.schedule,
         };
         let policy = (cache.info().build)(cache.settings(), &input);
-        let (prompt, budget) = (layout.given(), request.max_tokens);
+        let prompt = layout.given();
         let promised = limits.worst_case_pages(prompt, budget, &request.decoding);
         Self {
             id,
@@ -129,8 +132,8 @@ impl Sequence {
             decoder: DecoderCell::new(decoder),
             effects,
             kv: SequenceKv::new(policy, layout, promised),
-            statistics: Statistics::new(&request, prompt),
-            penalties: PenaltyBiases::new(&request),
+            statistics: Statistics::new(prompt, budget),
+            penalties: PenaltyBiases::new(&request, budget),
             logprobs: request.logprobs.map(|count| Logprobs::new(count, budget)),
             request,
         }
@@ -139,6 +142,11 @@ impl Sequence {
     /// The place of a generated offset.
     pub(crate) fn place_of(&self, offset: Offset) -> Place {
         self.layout.place_of(offset)
+    }
+
+    /// The generated offset at a place; none left of the generation.
+    pub(crate) fn offset_of(&self, place: Place) -> Option<Offset> {
+        self.layout.offset_of(place)
     }
 
     /// The logical position of a place. The suffix has the places after the prompt's, so that
@@ -251,7 +259,7 @@ impl Sequence {
         let (effects, tree) = (&self.effects, self.decoder.tree());
         self.statistics.count_effects(effects, tree, now, report);
         self.penalties.observe(effects);
-        let end = Offset::new(self.request.max_tokens);
+        let end = Offset::new(self.decoder.canvas().budget());
         self.kv.observe_effects(effects, end);
         self.kv.observe_output(kind, &self.decoder, proposals);
         if let Some(logprobs) = &mut self.logprobs {

@@ -16,8 +16,8 @@ pub(crate) struct PenaltyBiases {
 }
 
 impl PenaltyBiases {
-    /// The biases of prompt and suffix. Allocates all room that later tokens need.
-    pub(crate) fn new(request: &Request) -> Self {
+    /// The biases of prompt and suffix. Allocates all room that `budget` later tokens need.
+    pub(crate) fn new(request: &Request, budget: u32) -> Self {
         let penalties = request.penalties;
         let mut new = Self {
             penalties,
@@ -32,8 +32,8 @@ impl PenaltyBiases {
             new.counts.resize(new.biases.len(), 0);
         }
         if penalties != Penalties::default() {
-            new.biases.reserve(as_index(request.max_tokens));
-            new.counts.reserve(as_index(request.max_tokens));
+            new.biases.reserve(as_index(budget));
+            new.counts.reserve(as_index(budget));
         }
         new
     }

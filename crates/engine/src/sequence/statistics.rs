@@ -8,7 +8,6 @@ use decode::{
 
 use crate::event::SequenceStats;
 use crate::report::{ByRole, StepReport};
-use crate::request::Request;
 
 /// Counts of one sequence. Every method that counts adds to the step's report too.
 #[derive(Debug)]
@@ -29,15 +28,15 @@ struct Times {
 }
 
 impl Statistics {
-    /// Nothing but the prompt yet; `prompt_tokens` counts the suffix too.
-    pub(super) fn new(request: &Request, prompt_tokens: u32) -> Self {
+    /// Nothing but the prompt yet; `prompt_tokens` counts the suffix too. `budget` offsets are decoded.
+    pub(super) fn new(prompt_tokens: u32, budget: u32) -> Self {
         Self {
             cost: SequenceStats {
                 prompt_tokens,
                 ..SequenceStats::default()
             },
             open_lanes: ByRole::default(),
-            times: vec![Times::default(); as_index(request.max_tokens)],
+            times: vec![Times::default(); as_index(budget)],
         }
     }
 

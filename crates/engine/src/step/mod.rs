@@ -80,8 +80,8 @@ pub(crate) struct StepBuffers {
     /// What the model returned for the sequence that is being applied.
     pub(crate) proposals: Vec<Proposal>,
     mask: Option<TokenId>,
-    /// Words of a set of allowed tokens.
-    set_words: usize,
+    /// Tokens with a logit.
+    vocab_size: u32,
 }
 
 impl StepBuffers {
@@ -92,7 +92,7 @@ impl StepBuffers {
             wanted: Vec::new(),
             proposals: Vec::new(),
             mask: spec.mask,
-            set_words: step::set_words(spec.vocab_size),
+            vocab_size: spec.vocab_size,
         }
     }
 
@@ -129,7 +129,7 @@ impl StepBuffers {
             tops: &mut step.tops,
             pool: pages,
             mask: self.mask,
-            set_words: self.set_words,
+            vocab_size: self.vocab_size,
         };
         packer.pack(sequence, &self.forward)
     }

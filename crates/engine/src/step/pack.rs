@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
-use decode::{Guesses, LaneId, LaneView, Offset, Proposal, Role, Slot, Span, as_count, as_index};
-use step::{Batch, Bias, PageId, Row, Score, Segment};
+use decode::{
+    Guesses, LaneId, LaneView, Offset, Proposal, Role, Slot, Span, TokenId, as_count, as_index,
+    to_single,
+};
+use step::{Batch, Bias, Denoise, PageId, Row, Sampling, Score, Segment, noise_token};
 
 use crate::cache::{ForwardPlan, PlanRow, PlanSegment};
 use crate::pages::{OutOfPages, PagePool};
@@ -20,8 +23,8 @@ pub(crate) struct Packer<'a> {
     pub(crate) tops: &'a mut usize,
     pub(crate) pool: &'a mut PagePool,
     pub(crate) mask: Option<step::TokenId>,
-    /// Words of a set of allowed tokens.
-    pub(crate) set_words: usize,
+    /// Tokens with a logit.
+    pub(crate) vocab_size: u32,
 }
 
 /// The offsets of a lane that want a candidate. Lanes are disjoint and in ascending order, as the
@@ -108,10 +111,7 @@ impl Packer<'_> {
             for row in rows {
                 self.push_row(sequence, *row, &mut scoring);
             }
-            let sampling = step::Sampling {
-                clock: sequence.decoder.step(),
-                ..sequence.request.sampling
-            };
+            let sampling = sampling(sequence);
             let rows = first_row..as_count(self.batch.rows.len());
             self.batch.segments.push(Segment {
                 rows,
@@ -152,9 +152,10 @@ impl Packer<'_> {
     /// Appends a set of allowed tokens; returns its number.
     fn push_set(&mut self, set: &[u32]) -> u32 {
         let sets = &mut self.batch.allowed;
-        let number = sets.len() / self.set_words;
-        sets.extend_from_slice(&set[..set.len().min(self.set_words)]);
-        sets.resize((number + 1) * self.set_words, 0);
+        let words = step::set_words(self.vocab_size);
+        let number = sets.len() / words;
+        sets.extend_from_slice(&set[..set.len().min(words)]);
+        sets.resize((number + 1) * words, 0);
         as_count(number)
     }
 
@@ -205,10 +206,19 @@ impl Packer<'_> {
                 Some(_) => self.token_scorer(sequence, offset, scoring),
             }
         });
-        let token = sequence.token(of.place, scoring.guesses).or(self.mask);
+        let denoising = sequence.decoder.denoising();
+        let token = sequence.token(of.place, scoring.guesses);
+        let denoised = denoising.filter(|_| token.is_none());
+        let token = token.or_else(|| match denoised {
+            Some(_) => Some(self.noised(sequence, of)),
+            None => self.mask,
+        });
         debug_assert!(token.is_some(), "weights without a mask run no masked rows");
         let mut row = Row {
             biases: scoring.plain.clone(),
+            denoise: denoised.map(|of| Denoise {
+                conditioned: of.conditioned,
+            }),
             ..Row::new(
                 token.unwrap_or_default(),
                 sequence.position_of(of.place),
@@ -229,6 +239,15 @@ impl Packer<'_> {
             *self.tops += row.score.tops();
         }
         self.batch.rows.push(row);
+    }
+
+    /// What stands at an open place of a canvas: a kept token or noise.
+    fn noised(&self, sequence: &Sequence, of: PlanRow) -> TokenId {
+        let Sampling { seed, clock, .. } = sampling(sequence);
+        let kept = sequence.offset_of(of.place);
+        let kept = kept.and_then(|offset| sequence.decoder.stands_at(offset));
+        let position = sequence.position_of(of.place);
+        kept.unwrap_or_else(|| noise_token(seed, clock, position, self.vocab_size))
     }
 
     /// The role of the lane that wants a candidate for the mask at `offset`, if one does.
@@ -265,6 +284,16 @@ impl Packer<'_> {
         let lane = self.wanted.get(scoring.lane)?;
         let alone = scoring.only.is_none_or(|only| lane.id == only);
         (alone && lane.own.start <= offset).then_some(lane)
+    }
+}
+
+/// How the candidates of the sequence's next forward are drawn.
+fn sampling(sequence: &Sequence) -> Sampling {
+    let denoising = sequence.decoder.denoising();
+    Sampling {
+        clock: sequence.decoder.step(),
+        scale: denoising.map_or(1.0, |of| to_single(of.temperature)),
+        ..sequence.request.sampling
     }
 }
 

@@ -1,7 +1,7 @@
 //! The kernels of [`crate::device`]: a CUDA device, or its emulation on the host.
 
 use super::{
-    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Norm, Numbers, Pass, ScoredRange,
+    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Head, Norm, Numbers, Pass, ScoredRange,
     Selection, Storage, Stored, Table,
 };
 use crate::device::{
@@ -17,6 +17,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// Elements of an embedding table copied at a time.
 const PIECE: usize = 1 << 22;
+/// Why a canvas model is refused.
+const NO_CANVAS: &str = "no CUDA kernels for canvas models";
 
 /// A device, and the number format of its matrices, keys and values.
 pub struct Accelerator {
@@ -184,8 +186,11 @@ impl Backend for Accelerator {
         })
     }
 
-    fn kv(&self, sizes: PoolSizes) -> Result<DeviceKv> {
-        self.kv_with(sizes, AttentionScratch::default())
+    fn kv(&self, sizes: &[PoolSizes]) -> Result<DeviceKv> {
+        match sizes {
+            [sizes] => self.kv_with(*sizes, AttentionScratch::default()),
+            _ => bail!("no CUDA kernels for layers with heads of several sizes"),
+        }
     }
 
     fn upload(
@@ -281,16 +286,35 @@ impl Backend for Accelerator {
         bail!("no CUDA kernels for experts")
     }
 
+    fn fill(&self, _: &[f32], _: usize, _: &mut Array) -> Result<()> {
+        bail!("{NO_CANVAS}")
+    }
+
+    fn norm_add(&self, _: &Array, _: Norm<'_, Self>, _: &mut Array) -> Result<()> {
+        bail!("{NO_CANVAS}")
+    }
+
+    fn norm_rows(&self, _: &[u32], _: Norm<'_, Self>, _: &mut Array) -> Result<()> {
+        bail!("{NO_CANVAS}")
+    }
+
+    fn scale(&self, _: &[f32], _: &mut Array) -> Result<()> {
+        bail!("{NO_CANVAS}")
+    }
+
     fn score(
         &self,
-        head: &DeviceMatrix,
+        head: &Head<'_, Self>,
         x: &Array,
         rows: ScoredRange<'_, Self>,
         scores: &mut DeviceScores,
     ) -> Result<()> {
         let ScoredRange { pass, range } = rows;
         let batch = pass.batch;
-        Ok(scores.score(head, x, ScoredRows { batch, range }, pass.mask)?)
+        if head.cap.is_some() || head.soft.is_some() {
+            bail!("{NO_CANVAS}");
+        }
+        Ok(scores.score(head.matrix, x, ScoredRows { batch, range }, pass.mask)?)
     }
 
     fn download(&self, x: &Array, rows: usize) -> Result<Vec<f32>> {

@@ -10,13 +10,16 @@ mod storage;
 
 use super::counting::Bytes;
 use super::rows::Rows;
-use super::{ArrayKind, Attention, Backend, ExpertRows, Host, Norm, Pass, ScoredRange, Selection};
+use super::{
+    ArrayKind, Attention, Backend, ExpertRows, Head, Host, Norm, Pass, ScoredRange, Selection, canvas,
+};
 use crate::attention::{AttentionSegment, Visible};
 use crate::device::{BatchArrays, BatchLimits, PoolSizes};
+use crate::linear::Epilogue;
 use crate::profile::Stage;
 use crate::score::Scores;
 use crate::simd::unit::WeightDtype;
-use candle_core::{DType, Device, Module, Result, Tensor, bail};
+use candle_core::{D, DType, Device, Module, Result, Tensor, bail};
 use candle_nn::ops::{rms_norm, softmax_last_dim, swiglu};
 use candle_nn::rotary_emb::rope;
 use candle_transformers::models::with_tracing::Embedding;
@@ -43,18 +46,22 @@ impl Default for Candle {
     }
 }
 
-/// A matrix, and whether its product is a gate followed by what it gates.
+/// A matrix, and the operation on its product.
 pub struct PlainMatrix {
     linear: Linear,
-    gated: bool,
+    epilogue: Epilogue,
 }
 
 impl PlainMatrix {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let product = self.linear.forward(x)?;
-        match self.gated {
-            true => swiglu(&product),
-            false => Ok(product),
+        match self.epilogue {
+            Epilogue::None => Ok(product),
+            Epilogue::SiluGate => swiglu(&product),
+            Epilogue::GeluGate => {
+                let both = product.chunk(2, D::Minus1)?;
+                both[0].gelu()? * &both[1]
+            }
         }
     }
 }
@@ -111,13 +118,13 @@ impl Candle {
     /// What the rows of one segment see.
     fn seen(
         &self,
-        arrays: &BatchArrays<'_>,
+        (arrays, visible): (&BatchArrays<'_>, &[Visible]),
         segment: &AttentionSegment,
         page: usize,
     ) -> Result<Seen> {
         let rows = segment.rows.start as usize..segment.rows.end as usize;
         let pages = &arrays.pages[segment.pages.start as usize..segment.pages.end as usize];
-        let visible = &arrays.visible[rows.clone()];
+        let visible = &visible[rows.clone()];
         // At least one slot, so that no tensor is empty.
         let count = visible.iter().map(Visible::reach).max().unwrap_or(0).max(1);
         let slot = |slot: usize| (pages[slot / page] as usize * page + slot % page) as u32;
@@ -150,13 +157,16 @@ impl Backend for Candle {
         Ok(Rows::default())
     }
 
-    fn kv(&self, sizes: PoolSizes) -> Result<PlainKv> {
-        let shape = (sizes.page * sizes.pages, sizes.groups * sizes.head_width);
-        let zeros = || Tensor::zeros(shape, DType::F32, &self.device);
-        let layers = (0..sizes.layers).map(|_| Ok([zeros()?, zeros()?]));
+    fn kv(&self, sizes: &[PoolSizes]) -> Result<PlainKv> {
+        let zeros = |of: &PoolSizes| {
+            let shape = (of.page * of.pages, of.groups * of.head_width);
+            Tensor::zeros(shape, DType::F32, &self.device)
+        };
+        let each = sizes.iter().flat_map(|of| std::iter::repeat_n(of, of.layers));
+        let layers = each.map(|of| Ok([zeros(of)?, zeros(of)?]));
         Ok(PlainKv {
             layers: layers.collect::<Result<_>>()?,
-            page: sizes.page,
+            page: sizes.first().map_or(1, |of| of.page),
         })
     }
 
@@ -167,7 +177,8 @@ impl Backend for Candle {
         batch: &mut PlainBatch,
     ) -> Result<()> {
         let segments = arrays.segments.iter();
-        let segments = segments.map(|segment| self.seen(arrays, segment, limits.page));
+        let seen = (arrays, arrays.visible);
+        let segments = segments.map(|segment| self.seen(seen, segment, limits.page));
         batch.0 = Some(Indices {
             tokens: self.list(arrays.tokens)?,
             positions: self.list(arrays.positions)?,
@@ -256,6 +267,14 @@ impl Backend for Candle {
         let (queries, keys) = (rotated(0, h)?, rotated(h, g)?);
         pass.clock.lap(Stage::Rope);
         let values = qkv.narrow(1, (h + g) * c, g * c)?.contiguous()?;
+        let values = match attention.norm {
+            Some(Norm { weight, eps }) if weight.dim(0)? > (h + g) * c => {
+                let weight = weight.narrow(0, (h + g) * c, c)?.contiguous()?;
+                let normed = rms_norm(&values.reshape((rows * g, c))?, &weight, eps)?;
+                normed.reshape((rows, g * c))?
+            }
+            _ => values,
+        };
         let slots = batch.slots.expand((rows, g * c))?.contiguous()?;
         for (pool, new) in pass.kv.layers[attention.layer].iter().zip([keys, values]) {
             pool.scatter_set(&slots, &new, 0)?;
@@ -275,7 +294,16 @@ impl Backend for Candle {
         let queries = q.get()?;
         let [keys, values] = &pass.kv.layers[attention.layer];
         let mut attended = Vec::new();
-        for seen in &pass.batch.get()?.segments {
+        let windows = match pass.canvas {
+            Some(canvas) if attention.windowed => {
+                let seen = (pass.arrays, canvas.windowed);
+                let segments = pass.arrays.segments.iter();
+                let segments = segments.map(|segment| self.seen(seen, segment, pass.kv.page));
+                Some(segments.collect::<Result<Vec<_>>>()?)
+            }
+            _ => None,
+        };
+        for seen in windows.as_ref().unwrap_or(&pass.batch.get()?.segments) {
             let rows = seen.rows.len();
             if rows == 0 {
                 continue;
@@ -315,16 +343,44 @@ impl Backend for Candle {
         sum.write(|| Ok(added))
     }
 
+    fn fill(&self, numbers: &[f32], width: usize, out: &mut Rows) -> Result<()> {
+        canvas::fill(numbers, width, out)
+    }
+
+    fn norm_add(&self, x: &Rows, norm: Norm<'_, Self>, sum: &mut Rows) -> Result<()> {
+        let added = (sum.get()? + rms_norm(x.get()?, norm.weight, norm.eps)?)?;
+        sum.write(|| Ok(added))
+    }
+
+    fn norm_rows(&self, rows: &[u32], norm: Norm<'_, Self>, x: &mut Rows) -> Result<()> {
+        let new = rms_norm(&canvas::listed(rows, x)?, norm.weight, norm.eps)?;
+        canvas::replace(rows, &new, x)
+    }
+
+    fn scale(&self, factors: &[f32], x: &mut Rows) -> Result<()> {
+        canvas::scale(factors, x)
+    }
+
     fn score(
         &self,
-        head: &PlainMatrix,
+        head: &Head<'_, Self>,
         x: &Rows,
         rows: ScoredRange<'_, Self>,
         scores: &mut Scores,
     ) -> Result<()> {
-        let logits = head.forward(x.get()?)?.to_vec2::<f32>()?;
+        let mut logits = head.matrix.forward(x.get()?)?;
+        if let Some(cap) = head.cap.map(f64::from) {
+            logits = ((logits / cap)?.tanh()? * cap)?;
+        }
+        if let Some(scales) = rows.scales() {
+            logits = logits.broadcast_div(&self.list(scales)?.unsqueeze(1)?)?;
+        }
         rows.pass.clock.lap(Stage::Head);
-        scoring::score(logits, &rows.scorer(), scores)?;
+        scoring::score(logits.to_vec2::<f32>()?, &rows.scorer(), scores)?;
+        if let Some(table) = head.soft {
+            let soft = table.forward(&softmax_last_dim(&logits)?)?;
+            scores.soft.extend(soft.flatten_all()?.to_vec1::<f32>()?);
+        }
         rows.pass.clock.lap(Stage::Score);
         Ok(())
     }

@@ -112,6 +112,7 @@ mod tests {
             scaling: None,
             width: 8,
             positions: 33,
+            turning: 4,
         };
         assert!(on.angles(spec).is_ok());
         on.bytes()

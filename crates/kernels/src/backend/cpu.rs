@@ -2,8 +2,9 @@
 
 use super::counting::Bytes;
 use super::rows::Rows;
+use super::canvas;
 use super::{
-    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Host, Norm, Numbers, Pass, ScoredRange,
+    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Head, Host, Norm, Numbers, Pass, ScoredRange,
     Selection, Storage, Stored, Table,
 };
 use crate::attention::PagedAttention;
@@ -101,19 +102,13 @@ impl Backend for Cpu {
         Ok(Rows::default())
     }
 
-    fn kv(&self, sizes: PoolSizes) -> Result<PagedTensors> {
-        let PoolSizes {
-            groups,
-            head_width,
-            page,
-            pages,
-            ..
-        } = sizes;
-        let zeros = |pool: Pool| {
-            let shape = pool.shape(pages, groups, head_width, page);
+    fn kv(&self, sizes: &[PoolSizes]) -> Result<PagedTensors> {
+        let zeros = |of: &PoolSizes, pool: Pool| {
+            let shape = pool.shape(of.pages, of.groups, of.head_width, of.page);
             Tensor::zeros(shape.as_slice(), DType::F32, &Device::Cpu)
         };
-        let layers = (0..sizes.layers).map(|_| Ok((zeros(Pool::Keys)?, zeros(Pool::Values)?)));
+        let each = sizes.iter().flat_map(|of| std::iter::repeat_n(of, of.layers));
+        let layers = each.map(|of| Ok((zeros(of, Pool::Keys)?, zeros(of, Pool::Values)?)));
         Ok(PagedTensors(layers.collect::<Result<_>>()?))
     }
 
@@ -227,7 +222,7 @@ impl Backend for Cpu {
         let op = PagedAttention {
             segments: arrays.segments,
             pages: arrays.pages,
-            visible: arrays.visible,
+            visible: attention.visible(pass),
             heads: attention.heads,
             scale: 1.0 / (attention.head_width as f32).sqrt(),
         };
@@ -254,18 +249,40 @@ impl Backend for Cpu {
         sum.get()?.inplace_op2(&product, &AddRows { rows, weights })
     }
 
+    fn fill(&self, numbers: &[f32], width: usize, out: &mut Rows) -> Result<()> {
+        canvas::fill(numbers, width, out)
+    }
+
+    fn norm_add(&self, x: &Rows, norm: Norm<'_, Self>, sum: &mut Rows) -> Result<()> {
+        let added = (sum.get()? + rms_norm(x.get()?, norm.weight, norm.eps)?)?;
+        sum.write(|| Ok(added))
+    }
+
+    fn norm_rows(&self, rows: &[u32], norm: Norm<'_, Self>, x: &mut Rows) -> Result<()> {
+        let new = rms_norm(&canvas::listed(rows, x)?, norm.weight, norm.eps)?;
+        canvas::replace(rows, &new, x)
+    }
+
+    fn scale(&self, factors: &[f32], x: &mut Rows) -> Result<()> {
+        canvas::scale(factors, x)
+    }
+
     fn score(
         &self,
-        head: &Linear,
+        head: &Head<'_, Self>,
         x: &Rows,
         rows: ScoredRange<'_, Self>,
         scores: &mut Scores,
     ) -> Result<()> {
-        let logits = head.forward(x.get()?)?;
+        let logits = canvas::logits(head.matrix.forward(x.get()?)?, head.cap, rows.scales())?;
         rows.pass.clock.lap(Stage::Head);
         let scored = score(&logits, &rows.scorer())?;
         scores.records.extend(scored.records);
         scores.tops.extend(scored.tops);
+        if let Some(table) = head.soft {
+            let soft = table.forward(&canvas::probabilities(&logits)?)?;
+            scores.soft.extend(soft.flatten_all()?.to_vec1::<f32>()?);
+        }
         rows.pass.clock.lap(Stage::Score);
         Ok(())
     }

@@ -87,7 +87,7 @@ impl DeviceMatrix {
         // Rows j of the gate and of the up matrix are adjacent, so that one thread computes both.
         let source = |j: usize| match epilogue {
             Epilogue::None => j,
-            Epilogue::SiluGate => j / 2 + j % 2 * (n / 2),
+            Epilogue::SiluGate | Epilogue::GeluGate => j / 2 + j % 2 * (n / 2),
         };
         let step = (PIECE / k).max(1);
         let mut piece = Vec::new();
@@ -110,7 +110,7 @@ impl DeviceMatrix {
     /// Allocates a zeroed matrix.
     ///
     /// # Errors
-    /// If a gated matrix has an odd number of rows, or the device is out of memory.
+    /// If a gated matrix has an odd number of rows or another activation than SiLU, or the device is out of memory.
     pub fn reserve(device: &Device, precision: Precision, sizes: MatrixSizes) -> Result<Self> {
         let MatrixSizes {
             rows: n,
@@ -118,7 +118,10 @@ impl DeviceMatrix {
             biased,
             epilogue,
         } = sizes;
-        if epilogue == Epilogue::SiluGate && !n.is_multiple_of(2) {
+        if epilogue == Epilogue::GeluGate {
+            return refuse("no CUDA kernels for GELU");
+        }
+        if epilogue.is_gated() && !n.is_multiple_of(2) {
             return refuse(format!(
                 "expected gate and up with an even number of rows, found {n}"
             ));
@@ -136,7 +139,7 @@ impl DeviceMatrix {
     pub fn width(&self) -> usize {
         match self.epilogue {
             Epilogue::None => self.weights.rows(),
-            Epilogue::SiluGate => self.weights.rows() / 2,
+            Epilogue::SiluGate | Epilogue::GeluGate => self.weights.rows() / 2,
         }
     }
 
@@ -149,6 +152,7 @@ impl DeviceMatrix {
         match self.epilogue {
             Epilogue::None => self.run(x, rows, out, Store::Overwrite),
             Epilogue::SiluGate => self.run(x, rows, out, Store::Gate),
+            Epilogue::GeluGate => refuse("no CUDA kernels for GELU"),
         }
     }
 
@@ -159,7 +163,7 @@ impl DeviceMatrix {
     pub fn add_product(&self, x: &Array, rows: usize, out: &Array) -> Result<()> {
         match self.epilogue {
             Epilogue::None => self.run(x, rows, out, Store::Add),
-            Epilogue::SiluGate => refuse("a gated product cannot be added"),
+            Epilogue::SiluGate | Epilogue::GeluGate => refuse("a gated product cannot be added"),
         }
     }
 

@@ -10,14 +10,28 @@ pub(crate) enum Finish<'a> {
     Store,
     /// `out = x W + residual`; `residual` has the shape of `out`.
     Add(&'a [f32]),
-    /// `out = silu(gate) * up`; the first half of a panel is the gate, the second half up.
-    Gate,
+    /// `out = f(gate) * up`; the first half of a panel is the gate, the second half up.
+    Gate(Activation),
 }
+
+/// The activation of a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activation {
+    /// `x * sigmoid(x)`.
+    Silu,
+    /// `x * sigmoid(2 u)` with `u = sqrt(2 / pi) * (x + 0.044715 x^3)`, which is GELU in its tanh form.
+    Gelu,
+}
+
+/// `2 * sqrt(2 / pi)`.
+const GELU_LINEAR: f32 = 1.595_769_1;
+/// `0.044715 * 2 * sqrt(2 / pi)`.
+const GELU_CUBIC: f32 = 0.071_354_814;
 
 impl Finish<'_> {
     /// Whether half of a panel's columns are gates of the other half.
     pub(super) fn is_gate(self) -> bool {
-        matches!(self, Self::Gate)
+        matches!(self, Self::Gate(_))
     }
 
     /// Writes two vectors of one row, or as many lanes as `out` has. `at` is the position of `out`
@@ -37,8 +51,15 @@ impl Finish<'_> {
                 let [a, b] = read(s, &residual[at..at + out.len()]);
                 write(s, out, [s.add(low, a), s.add(high, b)]);
             }
-            Finish::Gate => {
-                let denominator = s.add(s.splat(1.0), math::exp(s, s.sub(s.splat(0.0), low)));
+            Finish::Gate(activation) => {
+                let x = match activation {
+                    Activation::Silu => low,
+                    Activation::Gelu => {
+                        let (linear, cubic) = (s.splat(GELU_LINEAR), s.splat(GELU_CUBIC));
+                        s.mul(low, s.fma(s.mul(low, low), cubic, linear))
+                    }
+                };
+                let denominator = s.add(s.splat(1.0), math::exp(s, s.sub(s.splat(0.0), x)));
                 write(s, out, [s.mul(s.div(low, denominator), high), s.splat(0.0)]);
             }
         }

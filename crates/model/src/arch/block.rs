@@ -1,12 +1,13 @@
 //! The layers of a transformer, and the arrays of its passes.
 
+use super::canvas::{Branches, Sandwich};
 use crate::ModelInfo;
 use crate::router::{Choice, Router};
 use candle_core::Result;
 use kernels::device::RowSet;
 use kernels::{ArrayKind, Backend, ExpertRows, Norm, Pass, Selection, Storage};
 
-/// The heads of every layer.
+/// The heads of a layer.
 #[derive(Clone, Copy)]
 pub(super) struct HeadSizes {
     pub(super) heads: usize,
@@ -23,6 +24,13 @@ pub(super) struct Block<S: Storage> {
     pub(super) out: S::Matrix,
     pub(super) mlp_norm: S::Vector,
     pub(super) mlp: Mlp<S>,
+    pub(super) heads: HeadSizes,
+    /// Its number among the keys and values.
+    pub(super) kv: usize,
+    /// Whether its rows see all that the batch lets them see; otherwise only a window of it.
+    pub(super) full: bool,
+    /// What only canvas models have.
+    pub(super) sandwich: Option<Box<Sandwich<S>>>,
 }
 
 /// `down(silu(gate x) * up x)`: gate and up in one matrix, and down.
@@ -52,7 +60,9 @@ pub(crate) struct Work<B: Backend> {
     pub(super) qkv: B::Array,
     pub(super) q: B::Array,
     pub(super) attended: B::Array,
-    gated: B::Array,
+    pub(super) gated: B::Array,
+    /// Of canvas models only.
+    pub(super) branches: Option<Branches<B>>,
 }
 
 impl<B: Backend> Work<B> {
@@ -67,6 +77,13 @@ impl<B: Backend> Work<B> {
             q: on.array(ArrayKind::Queries, rows, inner)?,
             attended: on.array(ArrayKind::Inputs, rows, inner)?,
             gated: on.array(ArrayKind::Inputs, rows, info.mlp_width)?,
+            branches: match info.canvas {
+                Some(_) => Some(Branches {
+                    one: on.array(ArrayKind::Sums, rows, d)?,
+                    both: on.array(ArrayKind::Sums, rows, d)?,
+                }),
+                None => None,
+            },
         })
     }
 }
@@ -107,15 +124,35 @@ impl<B: Backend> Experts<B> {
         work: &mut Work<B>,
         rows: usize,
     ) -> Result<()> {
-        let logits = on.route(&self.gate, (&work.normed, rows))?;
-        let choices = self.router.choose(&logits, pass.arrays);
+        let choices = self.choose(on, pass, (&work.normed, rows))?;
         if let Some(shared) = &self.shared {
             work.add_mlp(on, shared, rows)?;
         }
-        for (expert, Choice { rows, weights }) in self.experts.iter().zip(&choices) {
+        self.add_chosen(on, &choices, &work.normed, &mut work.x)
+    }
+
+    /// The rows and weights of every expert.
+    pub(super) fn choose(
+        &self,
+        on: &B,
+        pass: &Pass<'_, B>,
+        x: (&B::Array, usize),
+    ) -> Result<Vec<Choice>> {
+        let logits = on.route(&self.gate, x)?;
+        Ok(self.router.choose(&logits, pass.arrays))
+    }
+
+    /// Adds the experts of rows of `x` to the same rows of `sum`.
+    pub(super) fn add_chosen(
+        &self,
+        on: &B,
+        choices: &[Choice],
+        x: &B::Array,
+        sum: &mut B::Array,
+    ) -> Result<()> {
+        for (expert, Choice { rows, weights }) in self.experts.iter().zip(choices) {
             if !rows.is_empty() {
-                let rows = ExpertRows { rows, weights };
-                on.expert(expert, &work.normed, rows, &mut work.x)?;
+                on.expert(expert, x, ExpertRows { rows, weights }, sum)?;
             }
         }
         Ok(())

@@ -1,19 +1,23 @@
 //! The pre-norm transformer that all families share, on any backend.
 
-use super::block::{Block, HeadSizes, Mlp, Work};
+use super::block::{Block, Mlp, Work};
+use super::canvas::CanvasParts;
 use candle_core::Result;
 use kernels::device::RowSet;
-use kernels::{Attention, Backend, Norm, Pass, ScoredRange, Stage, Storage};
+use kernels::{Attention, Backend, Head, Norm, Pass, ScoredRange, Stage, Storage};
 
 /// The stored weights of a transformer: embedding, layers, final norm, LM head.
 pub(crate) struct Decoder<S: Storage> {
-    pub(super) heads: HeadSizes,
+    /// Model width `d`.
+    pub(super) width: usize,
     pub(super) eps: f32,
     pub(super) embedding: S::Table,
     pub(super) angles: S::Angles,
     pub(super) blocks: Vec<Block<S>>,
     pub(super) norm: S::Vector,
     pub(super) head: S::Matrix,
+    /// What only canvas models have.
+    pub(super) canvas: Option<CanvasParts<S>>,
 }
 
 impl<B: Backend> Decoder<B> {
@@ -27,17 +31,22 @@ impl<B: Backend> Decoder<B> {
         }
         let all = RowSet::First(rows);
         on.embed(&self.embedding, pass, &mut work.x)?;
+        self.condition(on, pass, work)?;
         clock.lap(Stage::Embedding);
-        for (layer, block) in self.blocks.iter().enumerate() {
+        for block in &self.blocks {
             let norm = self.norm(&block.attention_norm);
             work.norm(on, pass, norm, &all)?;
             clock.lap(Stage::Norm);
             on.linear(&block.qkv, (&work.normed, rows), &mut work.qkv)?;
             clock.lap(Stage::Linear);
-            let attention = self.attention(layer, block);
+            let attention = self.attention(block);
             on.split(&attention, pass, &mut work.qkv, &mut work.q)?;
             on.attend(&attention, pass, &mut work.q, &mut work.attended)?;
             clock.lap(Stage::Attention);
+            if block.sandwich.is_some() {
+                self.add_branches(on, pass, block, work)?;
+                continue;
+            }
             on.linear_add(&block.out, (&work.attended, rows), &mut work.x)?;
             clock.lap(Stage::Linear);
             let norm = self.norm(&block.mlp_norm);
@@ -66,7 +75,7 @@ impl<B: Backend> Decoder<B> {
             let normed = self.normed(on, pass, work, &RowSet::Scored(range.clone()))?;
             pass.clock.lap(Stage::Norm);
             let rows = ScoredRange { pass, range };
-            on.score(&self.head, normed, rows, scores)?;
+            on.score(&self.scoring_head(), normed, rows, scores)?;
         }
         Ok(())
     }
@@ -88,21 +97,37 @@ impl<B: Backend> Decoder<B> {
         &self.head
     }
 
-    fn norm<'a>(&self, weight: &'a B::Vector) -> Norm<'a, B> {
+    /// The LM head with what follows its product.
+    fn scoring_head(&self) -> Head<'_, B> {
+        Head {
+            matrix: &self.head,
+            cap: self.cap(),
+            soft: self.canvas.as_ref().map(|parts| &parts.soft),
+        }
+    }
+
+    /// The cap of the logits, if they have one.
+    pub(crate) fn cap(&self) -> Option<f32> {
+        self.canvas.as_ref()?.cap
+    }
+
+    pub(super) fn norm<'a>(&self, weight: &'a B::Vector) -> Norm<'a, B> {
         Norm {
             weight,
             eps: self.eps,
         }
     }
 
-    fn attention<'a>(&'a self, layer: usize, block: &'a Block<B>) -> Attention<'a, B> {
+    fn attention<'a>(&'a self, block: &'a Block<B>) -> Attention<'a, B> {
+        let full = self.canvas.as_ref().filter(|_| block.full);
         Attention {
-            layer,
-            heads: self.heads.heads,
-            groups: self.heads.groups,
-            head_width: self.heads.head_width,
-            angles: &self.angles,
+            layer: block.kv,
+            heads: block.heads.heads,
+            groups: block.heads.groups,
+            head_width: block.heads.head_width,
+            angles: full.map_or(&self.angles, |parts| &parts.angles),
             norm: block.head_norms.as_ref().map(|weight| self.norm(weight)),
+            windowed: !block.full,
         }
     }
 }

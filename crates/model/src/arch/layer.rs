@@ -1,6 +1,6 @@
 //! Loads one layer of a transformer.
 
-use super::block::{Block, Experts, GatedMlp, Mlp};
+use super::block::{Block, Experts, GatedMlp, HeadSizes, Mlp};
 use super::load::Loader;
 use super::tensors::Matrix;
 use crate::LoadError;
@@ -42,6 +42,14 @@ impl<S: Storage> Loader<'_, S> {
             out,
             mlp_norm,
             mlp,
+            heads: HeadSizes {
+                heads: info.heads,
+                groups: info.groups,
+                head_width: info.head_width,
+            },
+            kv: number,
+            full: true,
+            sandwich: None,
         })
     }
 
@@ -76,24 +84,29 @@ impl<S: Storage> Loader<'_, S> {
     }
 
     /// The gated MLP of `width` with this name prefix.
-    fn gated(
+    pub(super) fn gated(
         &mut self,
         number: usize,
         prefix: &str,
         width: usize,
     ) -> Result<GatedMlp<S>, LoadError> {
+        let dot = if prefix.is_empty() { "" } else { "." };
+        self.gated_at(&format!("{}.{number}{dot}{prefix}", self.names.layers), width)
+    }
+
+    /// The gated MLP of `width` with this complete name prefix.
+    pub(super) fn gated_at(&mut self, prefix: &str, width: usize) -> Result<GatedMlp<S>, LoadError> {
         let d = self.spec.info.width;
         let matrix = |tensor: &str, rows: usize| {
-            let dot = if prefix.is_empty() { "" } else { "." };
             Matrix {
-                name: format!("{}.{number}.{prefix}{dot}{tensor}", self.names.layers),
+                name: format!("{prefix}.{tensor}"),
                 rows,
                 bias: self.spec.bias,
             }
         };
         let [gate, up, down] = self.names.gated;
         let (gate, up, down) = (matrix(gate, width), matrix(up, width), matrix(down, d));
-        let gate_up = self.fused(d, &[gate, up], Epilogue::SiluGate)?;
+        let gate_up = self.fused(d, &[gate, up], self.spec.gate)?;
         Ok([gate_up, self.fused(width, &[down], Epilogue::None)?])
     }
 
@@ -125,6 +138,7 @@ impl<S: Storage> Loader<'_, S> {
         };
         let router = Router {
             bias,
+            scales: None,
             spec: RouterSpec {
                 block,
                 ..spec.router

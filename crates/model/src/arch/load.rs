@@ -1,6 +1,5 @@
 //! Loads a transformer of any family into any storage.
 
-use super::block::HeadSizes;
 use super::decoder::Decoder;
 use super::names::Names;
 use super::tensors::failed;
@@ -24,7 +23,7 @@ impl<S: Storage> Loader<'_, S> {
         let d = info.width;
         let angles = self.angles()?;
         let name = format!("{}.weight", self.names.embedding);
-        let numbers = self.weights.tensor(&name, &[info.embedding_size, d])?;
+        let mut numbers = self.weights.tensor(&name, &[info.embedding_size, d])?;
         let tied = match info.tied {
             true => {
                 // Some exports store the tied head too.
@@ -33,6 +32,15 @@ impl<S: Storage> Loader<'_, S> {
             }
             false => None,
         };
+        let canvas = self.spec.canvas.as_ref().zip(info.canvas.as_ref());
+        let parts = match canvas {
+            Some(canvas) => {
+                let root = (d as f32).sqrt();
+                numbers.iter_mut().for_each(|x| *x *= root);
+                Some(self.canvas_parts(canvas, &numbers)?)
+            }
+            None => None,
+        };
         let table = Table {
             rows: info.embedding_size,
             width: d,
@@ -40,7 +48,10 @@ impl<S: Storage> Loader<'_, S> {
         };
         let embedding = self.storage.table(table).map_err(failed)?;
         self.count(0);
-        let blocks = (0..info.layers).map(|number| self.block(number));
+        let blocks = (0..info.layers).map(|number| match (canvas, &self.spec.experts) {
+            (Some(canvas), Some(experts)) => self.canvas_block(number, canvas, experts),
+            _ => self.block(number),
+        });
         let blocks = blocks.collect::<Result<_, _>>()?;
         let norm = self.norm(self.names.norm.to_owned())?;
         let head = match tied {
@@ -48,34 +59,40 @@ impl<S: Storage> Loader<'_, S> {
             None => self.own_head()?,
         };
         Ok(Decoder {
-            heads: HeadSizes {
-                heads: info.heads,
-                groups: info.groups,
-                head_width: info.head_width,
-            },
+            width: d,
             eps: self.spec.norm_eps,
             embedding,
             angles,
             blocks,
             norm,
             head,
+            canvas: parts,
         })
     }
 
     fn angles(&mut self) -> Result<S::Angles, LoadError> {
-        let (width, positions) = (self.spec.rotary_width, self.spec.info.max_positions);
+        let width = self.spec.rotary_width;
+        self.angles_of(AngleSpec {
+            theta: self.spec.rope.theta,
+            width,
+            positions: self.spec.info.max_positions,
+            scaling: self.spec.rope.scaling,
+            turning: width / 2,
+        })
+    }
+
+    /// The rotary angles of some layers.
+    pub(super) fn angles_of(&mut self, spec: AngleSpec) -> Result<S::Angles, LoadError> {
+        let AngleSpec {
+            width, positions, ..
+        } = spec;
         if width.saturating_mul(positions) > MOST_ANGLES {
             return Err(LoadError::Setup(format!(
                 "the configuration: expected at most {MOST_ANGLES} rotary angles, found \
                  {positions} positions times a head width of {width}"
             )));
         }
-        let angles = self.storage.angles(AngleSpec {
-            theta: self.spec.rope.theta,
-            width,
-            positions,
-            scaling: self.spec.rope.scaling,
-        });
+        let angles = self.storage.angles(spec);
         self.count(0);
         angles.map_err(failed)
     }

@@ -2,7 +2,9 @@
 
 mod autoregressive;
 mod block;
+mod canvas;
 mod decoder;
+mod gemma;
 mod heads;
 mod held;
 mod layer;
@@ -38,7 +40,7 @@ pub struct Family {
 
 impl Family {
     /// Every family.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         llada::LLADA,
         qwen::DREAM,
         qwen::WEDLM,
@@ -50,6 +52,7 @@ impl Family {
         autoregressive::QWEN3,
         autoregressive::QWEN3_MOE,
         autoregressive::LLAMA,
+        gemma::DIFFUSION_GEMMA,
     ];
 
     /// The family named in a configuration.

@@ -2,6 +2,7 @@
 
 use crate::config::{Keys, MOST_POSITIONS, RopeSpec, Spec};
 use crate::{LoadError, ModelInfo};
+use kernels::Epilogue;
 use serde_json::json;
 use step::{Attention, Readout};
 
@@ -28,7 +29,9 @@ pub(crate) fn llada(config: &Keys) -> Result<Spec, LoadError> {
         out_bias: bias,
         bias,
         head_norms: false,
+        gate: Epilogue::SiluGate,
         experts: None,
+        canvas: None,
         info,
     })
 }
@@ -106,6 +109,7 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         mask: Some(config.token("mask_token_id", MASK, embedding_size)?),
         end: config.tokens("eos_token_id", END_OF_TEXT, embedding_size)?,
         experts: None,
+        canvas: None,
         tied: config.flag("weight_tying", false)?,
         parameters: 0,
         dtype: kernels::WeightDtype::F32,

@@ -1,6 +1,7 @@
 //! Typed access to the keys of `config.json`, with errors that name the key.
 
 mod autoregressive;
+mod gemma;
 mod llada;
 mod moe;
 mod qwen;
@@ -8,10 +9,11 @@ mod spec;
 mod transformer;
 
 pub(crate) use autoregressive::{llama, qwen2, qwen3, qwen3_moe};
+pub(crate) use gemma::diffusion_gemma;
 pub(crate) use llada::llada;
 pub(crate) use moe::{llada_moe, llada2};
 pub(crate) use qwen::{dream, fast_dllm, sdar, wedlm};
-pub(crate) use spec::{ExpertSpec, RopeSpec, RouterScore, RouterSpec, Spec};
+pub(crate) use spec::{CanvasSpec, ExpertSpec, RopeSpec, RouterScore, RouterSpec, Spec};
 
 use crate::LoadError;
 use serde_json::{Map, Value};
@@ -61,6 +63,17 @@ impl Keys {
     pub(crate) fn new(file: &str, map: Map<String, Value>) -> Self {
         let file = file.to_owned();
         Self { file, map }
+    }
+
+    /// The object under a key.
+    pub(crate) fn nested(&self, key: &str) -> Result<Self, LoadError> {
+        match self.get(key) {
+            Some(Value::Object(map)) => Ok(Self {
+                file: format!("{}: {key}", self.file),
+                map: map.clone(),
+            }),
+            _ => Err(self.refuse(key, "an object")),
+        }
     }
 
     /// The error for an invalid value.

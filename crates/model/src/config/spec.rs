@@ -2,7 +2,7 @@
 
 use crate::config::Keys;
 use crate::{LoadError, ModelInfo};
-use kernels::AngleScaling;
+use kernels::{AngleScaling, Epilogue};
 
 /// The specification of a transformer.
 pub(crate) struct Spec {
@@ -20,8 +20,24 @@ pub(crate) struct Spec {
     pub(crate) bias: bool,
     /// Norms of every query and key head before rotation.
     pub(crate) head_norms: bool,
+    /// The activation of MLPs and experts.
+    pub(crate) gate: Epilogue,
     /// The experts, if some layers have them.
     pub(crate) experts: Option<ExpertSpec>,
+    /// What only canvas models have.
+    pub(crate) canvas: Option<CanvasSpec>,
+}
+
+/// The specification of a canvas model besides that of other families.
+pub(crate) struct CanvasSpec {
+    /// Which layers have full attention; the others have a window.
+    pub(crate) full: Vec<bool>,
+    /// The rotation of layers with full attention.
+    pub(crate) rope: RopeSpec,
+    /// Number of its frequencies that are not 0.
+    pub(crate) turning: usize,
+    /// Logits are `cap * tanh(x / cap)`.
+    pub(crate) cap: Option<f32>,
 }
 
 impl Spec {

@@ -2,7 +2,7 @@
 
 use crate::config::{Keys, MOST_POSITIONS, RopeSpec, Spec};
 use crate::{LoadError, ModelInfo};
-use kernels::AngleScaling;
+use kernels::{AngleScaling, Epilogue};
 use serde_json::{Value, json};
 use step::{Attention, Readout};
 
@@ -41,7 +41,9 @@ pub(crate) fn transformer(config: &Keys, defaults: &Defaults) -> Result<Spec, Lo
         out_bias: false,
         bias: false,
         head_norms: false,
+        gate: Epilogue::SiluGate,
         experts: None,
+        canvas: None,
         info,
     })
 }
@@ -96,7 +98,7 @@ fn llama3(config: &Keys, key: &str) -> Result<AngleScaling, LoadError> {
     }
 }
 
-fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, LoadError> {
+pub(super) fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, LoadError> {
     let width = config.count("hidden_size")?;
     let heads = config.count("num_attention_heads")?;
     let groups = config
@@ -141,6 +143,7 @@ fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, LoadError> 
         },
         end: config.tokens("eos_token_id", defaults.end, vocab_size)?,
         experts: None,
+        canvas: None,
         tied: config.flag("tie_word_embeddings", false)?,
         parameters: 0,
         dtype: kernels::WeightDtype::F32,

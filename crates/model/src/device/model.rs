@@ -73,10 +73,11 @@ impl DeviceModel {
     /// Bytes of keys and values per position in the dtype of the matrices, all layers together.
     #[must_use]
     pub fn kv_bytes_per_position(&self) -> usize {
-        self.kv_sizes(1, 1).slot_bytes()
+        let sizes = self.kv_sizes(1, 1);
+        sizes.iter().map(PoolSizes::slot_bytes).sum()
     }
 
-    pub(super) fn kv_sizes(&self, page: usize, pages: usize) -> PoolSizes {
+    pub(super) fn kv_sizes(&self, page: usize, pages: usize) -> Vec<PoolSizes> {
         self.info.kv_sizes(self.backend.precision(), page, pages)
     }
 }

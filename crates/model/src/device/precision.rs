@@ -9,11 +9,15 @@ use kernels::device::Precision;
 /// # Errors
 /// The reason why the model has no device kernels.
 pub(super) fn precision(info: &ModelInfo) -> Result<Precision, String> {
+    if info.canvas.is_some() {
+        return Err(format!("{}: no CUDA kernels for canvas models", info.family));
+    }
     if info.experts.is_some() {
         return Err(format!("{}: no CUDA kernels for experts", info.family));
     }
     let precision = Accelerator::precision_of(info.dtype).map_err(|error| error.to_string())?;
-    let sizes = info.kv_sizes(precision, 1, 1);
-    sizes.check().map_err(|error| error.0)?;
+    for sizes in info.kv_sizes(precision, 1, 1) {
+        sizes.check().map_err(|error| error.0)?;
+    }
     Ok(precision)
 }

@@ -24,7 +24,7 @@ fn visible(attention: Attention, i: usize, count: usize) -> usize {
     match attention {
         Attention::Full => count,
         Attention::Blocks(length) => (i / length as usize + 1) * length as usize,
-        Attention::Causal => i + 1,
+        Attention::Causal | Attention::Canvas(_) => i + 1,
     }
     .min(count)
 }
@@ -116,7 +116,7 @@ fn finished_blocks_and_causal_prefixes_are_exact() {
         let block = match executor.spec().attention {
             Attention::Full => continue,
             Attention::Blocks(length) => length as usize,
-            Attention::Causal => 1,
+            Attention::Causal | Attention::Canvas(_) => 1,
         };
         let rows = rows(&case, executor.spec().attention);
         let whole = alone(&mut executor, &rows);

@@ -7,6 +7,8 @@ mod blocks;
 #[cfg(test)]
 mod candle;
 #[cfg(test)]
+mod canvas;
+#[cfg(test)]
 mod checkpoint;
 #[cfg(test)]
 mod common;

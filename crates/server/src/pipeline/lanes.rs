@@ -44,10 +44,12 @@ pub struct Lanes {
 
 impl Lanes {
     /// The lanes of a sequence before its first step, the same as in the engine.
-    pub fn new(request: &engine::Request) -> Self {
+    pub fn new(request: &engine::Request, limits: &engine::Limits) -> Self {
         let mut births = Vec::new();
+        let given = request.prompt.len() + request.suffix.len();
+        let given = u32::try_from(given).unwrap_or(u32::MAX);
         let input = Input {
-            budget: request.max_tokens,
+            budget: limits.budget(given, request.max_tokens),
             stops: &request.stop_tokens,
             classes: std::sync::Arc::default(),
             code_prompt: request.code_prompt,

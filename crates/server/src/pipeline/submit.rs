@@ -46,7 +46,7 @@ pub fn submit(
         request.client = record.client();
     }
     let lanes = match requests.first() {
-        Some(first) if first.trace => Lanes::new(first),
+        Some(first) if first.trace => Lanes::new(first, &backend.engine.limits()),
         _ => Lanes::default(),
     };
     let pages = pages(backend, &admitted);
@@ -190,6 +190,7 @@ fn sequence(backend: &Backend, admitted: &Admitted, prompt: &Prompt, seed: u64) 
         top_k,
         seed,
         clock: 0,
+        scale: 1.0,
     };
     // With ignore_eos the model's own stop ids are banned; those of the request still stop.
     let stops = &generation.stops;

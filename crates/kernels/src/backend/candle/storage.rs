@@ -41,7 +41,7 @@ impl Storage for Candle {
         let bias = matrix.bias.map(|bias| self.list(bias)).transpose()?;
         Ok(PlainMatrix {
             linear: Linear::from_arc(Arc::new(weight), bias)?,
-            gated: matrix.epilogue == crate::Epilogue::SiluGate,
+            epilogue: matrix.epilogue,
         })
     }
 

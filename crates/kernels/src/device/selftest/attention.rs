@@ -289,5 +289,6 @@ fn angles(width: usize) -> RopeTable {
         width,
         positions: POSITIONS,
         scaling: None,
+        turning: width / 2,
     })
 }

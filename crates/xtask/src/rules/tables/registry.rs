@@ -117,7 +117,7 @@ fn requires(info: &CommitInfo) -> String {
     if let Company::Only(names) = requires.caches {
         parts.push(format!("cache {}", names.join(", ")));
     }
-    if requires.attention.len() < AttentionKind::ALL.len() {
+    if requires.attention != AttentionKind::MASKED {
         parts.push(format!("{} attention", attention(requires.attention)));
     }
     let defaults = decode::Settings::defaults(info.settings);
@@ -141,6 +141,7 @@ fn attention(kinds: &[AttentionKind]) -> String {
         AttentionKind::Full => "full",
         AttentionKind::BlockCausal => "block-causal",
         AttentionKind::Causal => "causal",
+        AttentionKind::Canvas => "canvas",
     };
     kinds.iter().map(word).collect::<Vec<_>>().join(" or ")
 }
@@ -159,7 +160,7 @@ fn caches(registry: &Registry) -> String {
         };
         let schedules = registry.schedules().iter().filter(goes);
         let mut schedules: String = schedules.map(|of| of.name).collect::<Vec<_>>().join(", ");
-        if info.attention.len() < AttentionKind::ALL.len() {
+        if info.attention != AttentionKind::MASKED {
             let _ = write!(schedules, "; {} attention", attention(info.attention));
         }
         row(

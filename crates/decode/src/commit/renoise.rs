@@ -1,0 +1,155 @@
+//! Renoising (DiffusionGemma): a canvas is drawn anew in every step until it is stable.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::entropy_bound::within_bound;
+use super::{CommitInfo, CommitRule, Denoising, Requirements};
+use crate::candidate::{Candidate, Proposal, TokenId};
+use crate::coordinates::{Offset, as_index};
+use crate::describe::{AttentionKind, Company, Feature};
+use crate::lane::Lane;
+use crate::settings::{SettingInfo, Settings};
+
+const ENTROPY_BOUND: SettingInfo = SettingInfo::number("entropy_bound", 0.0..=f64::MAX, 0.1)
+    .says("most nats that the entropies of the kept tokens before the last may sum to");
+const STEPS: SettingInfo = SettingInfo::integer("max_denoising_steps", 1..=1024, 48)
+    .says("most forward passes of a canvas");
+const T_MIN: SettingInfo =
+    SettingInfo::number("t_min", 1e-3..=10.0, 0.4).says("temperature towards which a canvas cools");
+const T_MAX: SettingInfo =
+    SettingInfo::number("t_max", 1e-3..=10.0, 0.8).says("temperature of a canvas's first step");
+const STABILITY: SettingInfo = SettingInfo::integer("stability_threshold", 0..=16, 1)
+    .says("steps before in which the most probable tokens were the same");
+const CONFIDENCE: SettingInfo = SettingInfo::number("confidence_threshold", 0.0..=f64::MAX, 0.005)
+    .says("mean entropy in nats below which a stable canvas is final");
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "renoise",
+    summary: "tokens of low entropy stay for the next step, the others become noise again; the whole canvas once it is stable",
+    paper: "DiffusionGemma; EB-sampler, arXiv 2505.24857",
+    differs: "",
+    settings: &[ENTROPY_BOUND, STEPS, T_MIN, T_MAX, STABILITY, CONFIDENCE],
+    requires: Requirements {
+        schedules: Company::Only(&["canvas"]),
+        attention: AttentionKind::NOISED,
+        excludes: &[Feature::Grammar],
+        idle: |of| of.count(&STEPS),
+        ..Requirements::NONE
+    },
+    build: |of, _| Box::new(Renoise::new(of)),
+};
+
+/// In every step of a canvas the tokens of lowest entropy are kept, as many as
+/// [`EntropyBound`](super::EntropyBound) takes, and all others are replaced by noise. The canvas is
+/// committed with its most probable tokens when they are those of the last steps and the mean
+/// entropy is low, or after the last step.
+///
+/// Entropies are those of the distributions at the step's temperature, which falls from `t_max`
+/// towards `t_min` by equal differences.
+#[derive(Clone, Debug)]
+pub struct Renoise {
+    bound: f64,
+    steps: u32,
+    temperatures: (f64, f64),
+    stability: usize,
+    confidence: f64,
+    /// Steps of the canvas so far.
+    step: u32,
+    /// First offset of the canvas, and the tokens that stand in it; `None` is noise.
+    kept: (Offset, Vec<Option<TokenId>>),
+    /// The most probable tokens of the last steps, the latest last.
+    last: Vec<Vec<TokenId>>,
+    /// Scratch: indices of the kept tokens.
+    within: Vec<usize>,
+}
+
+impl Renoise {
+    /// A rule with these settings.
+    fn new(of: &Settings) -> Self {
+        Self {
+            bound: of.number(&ENTROPY_BOUND),
+            steps: of.count(&STEPS),
+            temperatures: (of.number(&T_MIN), of.number(&T_MAX)),
+            stability: as_index(of.count(&STABILITY)),
+            confidence: of.number(&CONFIDENCE),
+            step: 0,
+            kept: (Offset::ZERO, Vec::new()),
+            last: Vec::new(),
+            within: Vec::new(),
+        }
+    }
+
+    /// Whether the most probable tokens were the same in the last steps. Remembers them.
+    fn is_stable(&mut self, masks: &[Proposal]) -> bool {
+        let best = || masks.iter().map(|mask| most_probable(&mask.candidate).0);
+        let is_same = |tokens: &Vec<TokenId>| tokens.iter().copied().eq(best());
+        let stable = self.last.len() >= self.stability && self.last.iter().all(is_same);
+        if self.stability > 0 {
+            if self.last.len() == self.stability {
+                self.last.remove(0);
+            }
+            self.last.push(best().collect());
+        }
+        stable
+    }
+
+    /// Keeps the tokens of low entropy in their places.
+    fn keep(&mut self, masks: &[Proposal]) {
+        self.within.clear();
+        within_bound(masks, self.bound, &mut self.within);
+        let (first, tokens) = &mut self.kept;
+        *first = masks.first().map_or(Offset::ZERO, |mask| mask.offset);
+        tokens.clear();
+        tokens.resize(masks.len(), None);
+        for index in &self.within {
+            tokens[*index] = Some(masks[*index].candidate.token);
+        }
+    }
+}
+
+/// The most probable token of a candidate and its probability, the lower id on ties.
+fn most_probable(of: &Candidate) -> (TokenId, f64) {
+    let drawn = (of.token, of.probability);
+    let other = (of.runner_up, of.runner_up_probability);
+    match drawn.1 > other.1 || (drawn.1 == other.1 && drawn.0 < other.0) {
+        true => drawn,
+        false => other,
+    }
+}
+
+impl CommitRule for Renoise {
+    fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
+        self.step += 1;
+        let total: f64 = masks.iter().map(|m| f64::from(m.candidate.entropy)).sum();
+        let count = f64::from(crate::coordinates::as_count(masks.len()));
+        let is_final = self.is_stable(masks) && total / count < self.confidence;
+        if !is_final && self.step < self.steps {
+            return self.keep(masks);
+        }
+        for mask in &mut *masks {
+            let (token, probability) = most_probable(&mask.candidate);
+            (mask.candidate.token, mask.candidate.probability) = (token, probability);
+        }
+        chosen.extend(0..masks.len());
+        self.step = 0;
+        self.kept.1.clear();
+        self.last.clear();
+    }
+
+    fn denoising(&self) -> Option<Denoising> {
+        let (low, high) = self.temperatures;
+        let left = f64::from(self.steps - self.step) / f64::from(self.steps);
+        Some(Denoising {
+            temperature: low + (high - low) * left,
+            conditioned: self.step > 0,
+        })
+    }
+
+    fn stands_at(&self, offset: Offset) -> Option<TokenId> {
+        let (first, tokens) = &self.kept;
+        let index = offset.get().checked_sub(first.get())?;
+        tokens.get(as_index(index)).copied().flatten()
+    }
+}

@@ -1,0 +1,103 @@
+//! Operations of canvas models (DiffusionGemma) for backends whose arrays are tensors.
+
+use super::rows::Rows;
+use crate::attention::Visible;
+use crate::parallel::{self, Shared};
+use crate::storage::f32s_mut;
+use candle_core::{CpuStorage, D, Device, InplaceOp1, Layout, Result, Tensor, bail};
+
+/// What the rows of a canvas model have besides those of other models.
+#[derive(Clone, Copy, Debug)]
+pub struct CanvasRows<'a> {
+    /// The slots that each row sees in layers with a window, `[r]`.
+    pub windowed: &'a [Visible],
+    /// The rows of canvases that are denoised, ascending; the other rows are encoded.
+    pub denoised: &'a [u32],
+    /// What the logits of each scored row are divided by.
+    pub scales: &'a [f32],
+    /// The mean embedding of each row under its last distribution, `[r, d]`; zeros without one. Empty
+    /// if no row has one.
+    pub soft: &'a [f32],
+}
+
+/// Overwrites an array with numbers.
+pub(super) fn fill(numbers: &[f32], width: usize, out: &mut Rows) -> Result<()> {
+    if width == 0 || !numbers.len().is_multiple_of(width) {
+        bail!("fill: {} numbers are not rows of {width}", numbers.len());
+    }
+    let shape = (numbers.len() / width, width);
+    out.write(|| Tensor::from_slice(numbers, shape, &Device::Cpu))
+}
+
+/// Replaces rows of an array by those of `new`, in order.
+pub(super) fn replace(rows: &[u32], new: &Tensor, x: &mut Rows) -> Result<()> {
+    let old = x.get()?;
+    let width = old.dim(1)?;
+    let ids = Tensor::from_slice(rows, rows.len(), old.device())?;
+    let ids = ids.unsqueeze(1)?.expand((rows.len(), width))?;
+    old.scatter_set(&ids.contiguous()?, new, 0)
+}
+
+/// The listed rows of an array.
+pub(super) fn listed(rows: &[u32], x: &Rows) -> Result<Tensor> {
+    let x = x.get()?;
+    x.index_select(&Tensor::from_slice(rows, rows.len(), x.device())?, 0)
+}
+
+/// Multiplies the rows of an array by factors.
+pub(super) fn scale(factors: &[f32], x: &mut Rows) -> Result<()> {
+    let factors = Tensor::from_slice(factors, (factors.len(), 1), &Device::Cpu)?;
+    let scaled = x.get()?.broadcast_mul(&factors)?;
+    x.write(|| Ok(scaled))
+}
+
+/// The logits `[r, v]` of a product: capped, then divided by each row's number.
+pub(super) fn logits(
+    product: Tensor,
+    cap: Option<f32>,
+    scales: Option<&[f32]>,
+) -> Result<Tensor> {
+    if cap.is_some() || scales.is_some() {
+        product.inplace_op1(&Finish { cap, scales })?;
+    }
+    Ok(product)
+}
+
+/// The softmax of every row of logits `[r, v]`.
+pub(super) fn probabilities(logits: &Tensor) -> Result<Tensor> {
+    let largest = logits.max_keepdim(D::Minus1)?;
+    let weights = logits.broadcast_sub(&largest)?.exp()?;
+    weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)
+}
+
+/// Turns a product into logits in place.
+struct Finish<'a> {
+    cap: Option<f32>,
+    scales: Option<&'a [f32]>,
+}
+
+impl InplaceOp1 for Finish<'_> {
+    fn name(&self) -> &'static str {
+        "logits"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
+        let (rows, vocab) = layout.shape().dims2()?;
+        let data = f32s_mut(self.name(), storage, layout)?;
+        if let Some(scales) = self.scales.filter(|scales| scales.len() != rows) {
+            bail!("logits: {} scales for {rows} rows", scales.len());
+        }
+        let shared = Shared::new(data);
+        parallel::for_rows(rows, rows * vocab, |range| {
+            // SAFETY: tasks own disjoint rows.
+            let data = unsafe { shared.part(range.start * vocab, range.len() * vocab) };
+            for (row, logits) in range.zip(data.chunks_exact_mut(vocab)) {
+                let scale = self.scales.map_or(1.0, |scales| scales[row]);
+                for x in logits {
+                    *x = self.cap.map_or(*x, |cap| cap * (*x / cap).tanh()) / scale;
+                }
+            }
+        });
+        Ok(())
+    }
+}

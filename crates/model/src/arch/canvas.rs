@@ -1,0 +1,137 @@
+//! What the network of a canvas model (DiffusionGemma) has besides that of other families.
+
+use super::block::{Block, Experts, GatedMlp, Mlp, Work};
+use super::decoder::Decoder;
+use candle_core::{Result, bail};
+use kernels::device::RowSet;
+use kernels::{Backend, Pass, Selection, Stage, Storage};
+
+/// The weights of a canvas model besides its layers.
+pub(super) struct CanvasParts<S: Storage> {
+    /// Rotary angles of layers with full attention.
+    pub(super) angles: S::Angles,
+    /// The norm of a mean embedding.
+    pub(super) pre_norm: S::Vector,
+    /// The MLP whose result is added to the embedding of a denoised row.
+    pub(super) mlp: GatedMlp<S>,
+    /// The weights of a norm without weights.
+    pub(super) ones: S::Vector,
+    /// The scaled embedding table, transposed.
+    pub(super) soft: S::Matrix,
+    /// Logits are `cap * tanh(x / cap)`.
+    pub(super) cap: Option<f32>,
+}
+
+/// The norms around attention and MLP, and the experts beside the dense MLP.
+pub(super) struct Sandwich<S: Storage> {
+    /// After attention.
+    pub(super) attended: S::Vector,
+    /// After the dense MLP.
+    pub(super) dense: S::Vector,
+    /// Before the router.
+    pub(super) router: S::Vector,
+    pub(super) before_experts: S::Vector,
+    pub(super) experts: Experts<S>,
+    pub(super) after_experts: S::Vector,
+    /// After the sum of dense MLP and experts.
+    pub(super) both: S::Vector,
+    /// What the result is multiplied by: of encoded rows, and of denoised rows.
+    pub(super) scalars: [f32; 2],
+}
+
+/// Arrays of a canvas model's passes.
+pub(super) struct Branches<B: Backend> {
+    /// A branch before its norm.
+    pub(super) one: B::Array,
+    /// The sum of two branches.
+    pub(super) both: B::Array,
+}
+
+impl<B: Backend> Decoder<B> {
+    /// Makes inputs of the embeddings of denoised rows: adds the MLP of the mean embedding of the last
+    /// step, if there was one, and normalises the sum.
+    pub(super) fn condition(
+        &self,
+        on: &B,
+        pass: &Pass<'_, B>,
+        work: &mut Work<B>,
+    ) -> Result<()> {
+        let (Some(parts), Some(canvas)) = (&self.canvas, pass.canvas) else {
+            return Ok(());
+        };
+        if canvas.denoised.is_empty() {
+            return Ok(());
+        }
+        let rows = on.rows(pass);
+        if !canvas.soft.is_empty() {
+            let Some(branches) = &mut work.branches else {
+                bail!("a canvas model has arrays for its branches");
+            };
+            on.fill(canvas.soft, canvas.soft.len() / rows, &mut branches.one)?;
+            let all = RowSet::First(rows);
+            let from = Selection {
+                of: &branches.one,
+                rows: &all,
+            };
+            // Rows without a mean embedding are zero, and stay so through norm and MLP.
+            on.norm(from, pass, self.norm(&parts.pre_norm), &mut work.normed)?;
+            work.add_mlp(on, &parts.mlp, rows)?;
+        }
+        on.norm_rows(canvas.denoised, self.norm(&parts.ones), &mut work.x)
+    }
+
+    /// Adds a layer's attention and both of its MLPs to the residual stream.
+    pub(super) fn add_branches(
+        &self,
+        on: &B,
+        pass: &Pass<'_, B>,
+        block: &Block<B>,
+        work: &mut Work<B>,
+    ) -> Result<()> {
+        let Some(sandwich) = &block.sandwich else {
+            return Ok(());
+        };
+        let (rows, clock) = (on.rows(pass), pass.clock);
+        let Some(Branches { mut one, mut both }) = work.branches.take() else {
+            bail!("a canvas model has arrays for its branches");
+        };
+        let all = RowSet::First(rows);
+        on.linear(&block.out, (&work.attended, rows), &mut one)?;
+        on.norm_add(&one, self.norm(&sandwich.attended), &mut work.x)?;
+        work.norm(on, pass, self.norm(&block.mlp_norm), &all)?;
+        clock.lap(Stage::Norm);
+        let Mlp::Dense([gate_up, down]) = &block.mlp else {
+            bail!("a canvas model has a dense MLP in every layer");
+        };
+        on.linear(gate_up, (&work.normed, rows), &mut work.gated)?;
+        on.linear(down, (&work.gated, rows), &mut one)?;
+        let zeros = vec![0.0; rows * self.width];
+        on.fill(&zeros, self.width, &mut both)?;
+        on.norm_add(&one, self.norm(&sandwich.dense), &mut both)?;
+        clock.lap(Stage::Linear);
+        work.norm(on, pass, self.norm(&sandwich.router), &all)?;
+        let choices = sandwich.experts.choose(on, pass, (&work.normed, rows))?;
+        work.norm(on, pass, self.norm(&sandwich.before_experts), &all)?;
+        on.fill(&zeros, self.width, &mut one)?;
+        let experts = &sandwich.experts;
+        experts.add_chosen(on, &choices, &work.normed, &mut one)?;
+        on.norm_add(&one, self.norm(&sandwich.after_experts), &mut both)?;
+        on.norm_add(&both, self.norm(&sandwich.both), &mut work.x)?;
+        on.scale(&factors(sandwich.scalars, pass, rows), &mut work.x)?;
+        clock.lap(Stage::Linear);
+        work.branches = Some(Branches { one, both });
+        Ok(())
+    }
+}
+
+/// The factor of every row.
+fn factors<B: Backend>([encoded, denoised]: [f32; 2], pass: &Pass<'_, B>, rows: usize) -> Vec<f32> {
+    let mut factors = vec![encoded; rows];
+    let listed = pass.canvas.map_or(&[][..], |canvas| canvas.denoised);
+    for row in listed {
+        if let Some(factor) = factors.get_mut(*row as usize) {
+            *factor = denoised;
+        }
+    }
+    factors
+}

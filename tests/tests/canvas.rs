@@ -1,0 +1,181 @@
+//! DiffusionGemma through the engine: whole texts equal those of the official sampler, with the same
+//! noise, alone and beside others.
+//!
+//! `crates/model/tests/model/fixtures/canvas.py` generates checkpoints and samples.
+
+use std::path::{Path, PathBuf};
+
+use asynclane_tests::run::{request, run};
+use model::{Checkpoint, ExecutorConfig, Files, Host, Model, ModelExecutor};
+use serde::Deserialize;
+use step::Attention;
+
+const FOLDER: &str = "../crates/model/tests/model/fixtures/canvas";
+
+#[derive(Deserialize)]
+struct Samples {
+    origin: Origin,
+    samples: Vec<Sample>,
+}
+
+#[derive(Deserialize)]
+struct Origin {
+    end_tokens: EndTokens,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum EndTokens {
+    One(u32),
+    Several(Vec<u32>),
+}
+
+#[derive(Deserialize)]
+struct Sample {
+    prompt: Vec<u32>,
+    seed: u64,
+    settings: Settings,
+    max_new_tokens: u32,
+    canvases: Vec<Vec<u32>>,
+    steps: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+struct Settings {
+    t_min: f64,
+    t_max: f64,
+    stability_threshold: u32,
+    confidence_threshold: f64,
+    entropy_bound: f64,
+    max_denoising_steps: u32,
+}
+
+impl Sample {
+    /// The engine's settings.
+    fn decoder(&self, length: u32) -> String {
+        let Settings {
+            t_min,
+            t_max,
+            stability_threshold,
+            confidence_threshold,
+            entropy_bound,
+            max_denoising_steps,
+        } = self.settings;
+        format!(
+            "canvas,block_length={length},t_min={t_min},t_max={t_max},\
+             stability_threshold={stability_threshold},\
+             confidence_threshold={confidence_threshold},entropy_bound={entropy_bound},\
+             max_denoising_steps={max_denoising_steps}"
+        )
+    }
+
+    /// The text up to its first end token, and at most as long as asked for.
+    fn text(&self, ends: &[u32]) -> Vec<u32> {
+        let all = self.canvases.iter().flatten();
+        let asked = all.take(self.max_new_tokens as usize);
+        asked
+            .take_while(|token| !ends.contains(token))
+            .copied()
+            .collect()
+    }
+}
+
+fn cases() -> [(PathBuf, Samples); 2] {
+    ["diffusion-gemma", "diffusion-gemma-odd"].map(|name| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(FOLDER)
+            .join(name);
+        let text = std::fs::read_to_string(folder.join("samples.json")).expect("the samples");
+        let samples = serde_json::from_str(&text).expect("valid samples");
+        (folder, samples)
+    })
+}
+
+fn executor<B: Host + 'static>(backend: B, folder: &Path) -> ModelExecutor<B> {
+    let checkpoint = Checkpoint::open(&Files::folder(folder)).expect("a checkpoint");
+    let model = Model::load_on(backend, checkpoint).expect("it loads");
+    let sizes = ExecutorConfig {
+        page_size: 16,
+        pages: 128,
+        threads: None,
+    };
+    ModelExecutor::new(model, sizes).expect("it fits")
+}
+
+fn requests(
+    samples: &[Sample],
+    ends: &[u32],
+    attention: Attention,
+) -> Vec<engine::Request> {
+    let Attention::Canvas(length) = attention else {
+        panic!("a canvas model");
+    };
+    let of = |sample: &Sample| {
+        let settings = sample.decoder(length);
+        let mut request = request(&sample.prompt, sample.max_new_tokens, ends, &settings);
+        request.sampling.temperature = 1.0;
+        request.sampling.seed = sample.seed;
+        request
+    };
+    samples.iter().map(of).collect()
+}
+
+#[test]
+fn texts_equal_those_of_the_official_sampler() {
+    for (folder, Samples { origin, samples }) in cases() {
+        let ends = match origin.end_tokens {
+            EndTokens::One(token) => vec![token],
+            EndTokens::Several(tokens) => tokens,
+        };
+        let mut executor = executor(model::Cpu::default(), &folder);
+        let attention = executor.model().info().attention;
+        let together = run(&mut executor, requests(&samples, &ends, attention));
+        let alone = samples.iter().map(|sample| {
+            let one = requests(std::slice::from_ref(sample), &ends, attention);
+            run(&mut executor, one).remove(0)
+        });
+        let alone: Vec<_> = alone.collect();
+        for (index, sample) in samples.iter().enumerate() {
+            let what = format!("{}, sample {index}", folder.display());
+            assert_eq!(alone[index].tokens, sample.text(&ends), "{what}");
+            assert_eq!(together[index].tokens, alone[index].tokens, "{what}");
+            let finished = together[index].finished.expect("it ends");
+            let steps: u32 = sample.steps.iter().sum();
+            assert_eq!(finished.stats.forwards(), steps, "{what}");
+        }
+    }
+}
+
+/// The same texts from the reference backend.
+#[test]
+fn texts_on_candle_equal_those_of_the_official_sampler() {
+    for (folder, Samples { origin, samples }) in cases() {
+        let ends = match origin.end_tokens {
+            EndTokens::One(token) => vec![token],
+            EndTokens::Several(tokens) => tokens,
+        };
+        let mut executor = executor(model::Candle::default(), &folder);
+        let attention = executor.model().info().attention;
+        let outcomes = run(&mut executor, requests(&samples, &ends, attention));
+        for (index, (sample, outcome)) in samples.iter().zip(outcomes).enumerate() {
+            let what = format!("{}, sample {index}", folder.display());
+            assert_eq!(outcome.tokens, sample.text(&ends), "{what}");
+        }
+    }
+}
+
+/// A prompt that another request had before is read from its pages; the text is the same.
+#[test]
+fn a_cached_prompt_gives_the_same_text() {
+    let (folder, Samples { samples, .. }) = &cases()[0];
+    let mut executor = executor(model::Cpu::default(), folder);
+    let attention = executor.model().info().attention;
+    let longest = samples.iter().max_by_key(|sample| sample.prompt.len());
+    let longest = std::slice::from_ref(longest.expect("a sample"));
+    let twice = [
+        requests(longest, &[], attention),
+        requests(longest, &[], attention),
+    ];
+    let outcomes = run(&mut executor, twice.concat());
+    assert_eq!(outcomes[0].tokens, outcomes[1].tokens);
+}
