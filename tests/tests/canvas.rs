@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use asynclane_tests::run::{request, run};
+use decode::{Constraint, ConstraintError};
 use model::{Checkpoint, ExecutorConfig, Files, Host, Model, ModelExecutor};
 use serde::Deserialize;
 use step::Attention;
@@ -102,11 +103,7 @@ fn executor<B: Host + 'static>(backend: B, folder: &Path) -> ModelExecutor<B> {
     ModelExecutor::new(model, sizes).expect("it fits")
 }
 
-fn requests(
-    samples: &[Sample],
-    ends: &[u32],
-    attention: Attention,
-) -> Vec<engine::Request> {
+fn requests(samples: &[Sample], ends: &[u32], attention: Attention) -> Vec<engine::Request> {
     let Attention::Canvas(length) = attention else {
         panic!("a canvas model");
     };
@@ -161,6 +158,88 @@ fn texts_on_candle_equal_those_of_the_official_sampler() {
             let what = format!("{}, sample {index}", folder.display());
             assert_eq!(outcome.tokens, sample.text(&ends), "{what}");
         }
+    }
+}
+
+/// Under a grammar every text follows it, to its end.
+#[test]
+fn a_canvas_follows_a_grammar() {
+    for (folder, Samples { samples, .. }) in cases() {
+        let mut executor = executor(model::Cpu::default(), &folder);
+        let info = executor.model().info().clone();
+        let vocab_size = info.vocab_size as u32;
+        let mut all = requests(&samples, &[], info.attention);
+        for (request, length) in all.iter_mut().zip(3..) {
+            request.constraint = Some(Box::new(Turns {
+                vocab_size,
+                length,
+                accepted: 0,
+            }));
+        }
+        let limits: Vec<u32> = all.iter().map(|request| request.max_tokens).collect();
+        let outcomes = run(&mut executor, all);
+        for (index, (outcome, limit)) in outcomes.iter().zip(limits).enumerate() {
+            let what = format!("{}, sample {index}", folder.display());
+            let expected = limit.min(3 + index as u32) as usize;
+            assert_eq!(outcome.tokens.len(), expected, "{what}");
+            for (at, token) in outcome.tokens.iter().enumerate() {
+                assert!(Turns::fits(at as u32, *token), "{what}: {token} at {at}");
+            }
+        }
+    }
+}
+
+/// A text of `length` tokens: even, odd, the token 4, and again.
+#[derive(Clone, Debug)]
+struct Turns {
+    vocab_size: u32,
+    length: u32,
+    accepted: u32,
+}
+
+impl Turns {
+    fn fits(at: u32, token: u32) -> bool {
+        match at % 3 {
+            0 => token.is_multiple_of(2),
+            1 => !token.is_multiple_of(2),
+            _ => token == 4,
+        }
+    }
+}
+
+impl Constraint for Turns {
+    fn allowed(&mut self, set: &mut Vec<u32>) -> Result<(), ConstraintError> {
+        set.clear();
+        set.resize(step::set_words(self.vocab_size), 0);
+        for token in (0..self.vocab_size).filter(|token| Self::fits(self.accepted, *token)) {
+            set[token as usize / 32] |= 1 << (token % 32);
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, token: u32) -> Result<bool, ConstraintError> {
+        let fits = self.accepted < self.length && Self::fits(self.accepted, token);
+        self.accepted += u32::from(fits);
+        Ok(fits)
+    }
+
+    fn forced(&mut self, tokens: &mut Vec<u32>) {
+        tokens.clear();
+        if self.accepted % 3 == 2 && self.accepted < self.length {
+            tokens.push(4);
+        }
+    }
+
+    fn may_end(&mut self) -> bool {
+        self.accepted == self.length
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.accepted == self.length
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Constraint> {
+        Box::new(self.clone())
     }
 }
 

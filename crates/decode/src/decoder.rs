@@ -8,9 +8,7 @@ use alloc::vec::Vec;
 
 use crate::candidate::{Proposal, TokenId};
 use crate::canvas::Canvas;
-use crate::commit::{
-    CommitInput, CommitRule, Denoising, Filter, Guesses, Reads, Verification,
-};
+use crate::commit::{CommitInput, CommitRule, Denoising, Filter, Guesses, Reads, Verification};
 use crate::config::DecoderConfig;
 use crate::constraint::{Constraint, Failure};
 use crate::coordinates::{Offset, Span, as_index};

@@ -28,9 +28,9 @@ pub use candidate::{Candidate, Proposal, TokenId};
 pub use canvas::Canvas;
 pub use commit::{
     AnswerSpan, COMMITS, Capped, CommitConfig, CommitHost, CommitInfo, CommitInput, CommitRule,
-    Credit, Denoising, DraftVerify, EarlyCommit, Edit, Entropy, EntropyBound, Factor, Filter, FilterError,
-    Guesses, Hierarchy, LearnedFilter, LocalLeap, Margin, NestedDrafts, Rank, Reads, Renoise, Requirements,
-    Scene, Scheduled, Threshold, TopK, Weights,
+    Credit, Denoising, DraftVerify, EarlyCommit, Edit, Entropy, EntropyBound, Factor, Filter,
+    FilterError, Guesses, Hierarchy, LearnedFilter, LocalLeap, Margin, NestedDrafts, Rank, Reads,
+    Renoise, Requirements, Scene, Scheduled, Threshold, TopK, Weights,
 };
 pub use config::DecoderConfig;
 pub use constraint::{Constraint, ConstraintError, Failure};
@@ -43,8 +43,8 @@ pub use effect::{Birth, CommitKind, DoneReason, Effect, ForwardKind, LaneId, Rol
 pub use lane::{Lane, LaneTree, Status};
 pub use numbers::to_single;
 pub use schedule::{
-    AdaptiveBlock, AsyncLane, AsyncLaneConfig, BlockWise, Canvases, LaneSchedule, MultiBlock, SCHEDULES,
-    ScheduleConfig, ScheduleInfo, Shape, State, Streaming, Window,
+    AdaptiveBlock, AsyncLane, AsyncLaneConfig, BlockWise, Canvases, LaneSchedule, MultiBlock,
+    SCHEDULES, ScheduleConfig, ScheduleInfo, Shape, State, Streaming, Window,
 };
 pub use settings::{
     Mismatch, SettingDefault, SettingInfo, SettingKind, Settings, UNBOUNDED, Value,

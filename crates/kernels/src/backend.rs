@@ -346,12 +346,7 @@ pub trait Backend: Storage {
     ///
     /// # Errors
     /// If an array has another shape, or the backend has no canvas models.
-    fn norm_add(
-        &self,
-        x: &Self::Array,
-        norm: Norm<'_, Self>,
-        sum: &mut Self::Array,
-    ) -> Result<()>;
+    fn norm_add(&self, x: &Self::Array, norm: Norm<'_, Self>, sum: &mut Self::Array) -> Result<()>;
 
     /// Replaces the listed rows of `x [r, d]`, ascending, by their norms.
     ///

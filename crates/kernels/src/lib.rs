@@ -30,7 +30,8 @@ mod sync;
 pub use attention::{AttentionSegment, PagedAttention, Visible};
 pub use backend::{
     Accelerator, ArrayKind, Attention, Backend, Candle, CanvasRows, Counting, Cpu, DeviceKv,
-    ExpertRows, Head, Host, Norm, Numbers, Pass, Rows, ScoredRange, Selection, Storage, Stored, Table,
+    ExpertRows, Head, Host, Norm, Numbers, Pass, Rows, ScoredRange, Selection, Storage, Stored,
+    Table,
 };
 pub use blocks::{BlockRows, BlockType};
 pub use cache::{CopyPages, Pool, WriteRows};

@@ -81,7 +81,9 @@ impl Format {
         let width = self.unit.panel();
         match self.epilogue {
             Epilogue::None => self.rows.next_multiple_of(width),
-            Epilogue::SiluGate | Epilogue::GeluGate => (self.rows / 2).next_multiple_of(width / 2) * 2,
+            Epilogue::SiluGate | Epilogue::GeluGate => {
+                (self.rows / 2).next_multiple_of(width / 2) * 2
+            }
         }
     }
 

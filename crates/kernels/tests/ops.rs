@@ -40,17 +40,27 @@ fn linear(weight: &[f32], k: usize, bias: &[f32], epilogue: Epilogue) -> Linear 
 }
 
 #[test]
-fn a_gated_linear_is_silu_of_the_gate_times_up() {
+fn a_gated_linear_is_the_activation_of_the_gate_times_up() {
+    let silu = |x: f64| x / (1.0 + (-x).exp());
+    let gelu = |x: f64| {
+        let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+        0.5 * x * (1.0 + u.tanh())
+    };
+    gated(Epilogue::SiluGate, silu);
+    gated(Epilogue::GeluGate, gelu);
+}
+
+fn gated(epilogue: Epilogue, activation: impl Fn(f64) -> f64) {
     for (rows, k, n) in [(1, 8, 3), (5, 72, 40), (65, 192, 512)] {
         let (x, w, b) = (noise(1, rows * k), noise(2, 2 * n * k), noise(3, 2 * n));
-        let layer = linear(&w, k, &b, Epilogue::SiluGate);
-        let got = values(&layer.forward(&tensor(&x, rows)).unwrap());
+        let layer = linear(&w, k, &b, epilogue);
+        let got = values(&layer.forward(&tensor(&x, rows)).expect("shapes fit"));
         for i in 0..rows {
             for j in 0..n {
                 let x = &x[i * k..(i + 1) * k];
                 let gate = dot(x, &w[j * k..(j + 1) * k]) + f64::from(b[j]);
                 let up = dot(x, &w[(n + j) * k..(n + j + 1) * k]) + f64::from(b[n + j]);
-                let want = gate / (1.0 + (-gate).exp()) * up;
+                let want = activation(gate) * up;
                 let error = (f64::from(got[i * n + j]) - want).abs();
                 assert!(
                     error < 1e-4 * (1.0 + want.abs()),
@@ -203,6 +213,35 @@ fn rope_rotates_each_row_by_its_own_position() {
         };
         let refused = tensor(&noise(7, 96), 3).inplace_op1(&far).unwrap_err();
         assert!(refused.to_string().contains("position 10 of 10"));
+    }
+}
+
+/// `rope_type` `proportional`: only the leading frequencies turn, and their exponents are those of the
+/// whole head.
+#[test]
+fn elements_of_still_frequencies_keep_their_values() {
+    let spec = AngleSpec {
+        theta: 1e6,
+        width: 16,
+        positions: 40,
+        scaling: None,
+        turning: 2,
+    };
+    let frequencies = spec.frequencies();
+    let slower = 1e6f32.powf(-2.0 / 16.0);
+    assert_eq!(frequencies, [1.0, slower, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    let before = noise(8, 3 * 16);
+    let x = tensor(&before, 3);
+    let rope = Rope {
+        table: &RopeTable::new(&spec),
+        positions: &[39, 7, 1],
+        heads: 1,
+        width: 16,
+    };
+    x.inplace_op1(&rope).expect("positions and heads fit");
+    for (at, (got, before)) in values(&x).iter().zip(&before).enumerate() {
+        let still = at % 8 >= 2;
+        assert_eq!(got.to_bits() == before.to_bits(), still, "element {at}");
     }
 }
 

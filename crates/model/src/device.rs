@@ -94,7 +94,9 @@ impl DeviceExecutor {
         let kv = model.kv_sizes(bounds.page_size, bounds.pages);
         let [kv] = kv.as_slice() else {
             let family = info.family;
-            return Err(LoadError::Setup(format!("{family}: heads of several sizes")));
+            return Err(LoadError::Setup(format!(
+                "{family}: heads of several sizes"
+            )));
         };
         let kv = on.kv_with(*kv, scratch).map_err(setup)?;
         let tile = kv.pool().tile(info.heads).map_err(failed)?;

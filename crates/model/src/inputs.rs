@@ -332,7 +332,9 @@ impl Inputs {
         };
         let scale = segment.sampling.scale;
         if !(scale > 0.0 && scale.is_finite()) {
-            return Err(format!("logits divided by {scale}, expected a positive number"));
+            return Err(format!(
+                "logits divided by {scale}, expected a positive number"
+            ));
         }
         // The rows of a canvas see the window of its first one.
         let first = rows.iter().find(|row| row.denoise.is_some());

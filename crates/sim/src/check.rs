@@ -105,7 +105,13 @@ fn check_attention(row: &Row, attention: Attention) -> Result<(), String> {
         Attention::Full => Ok(()),
         Attention::Causal if row.visible_end == row.slot.next() => Ok(()),
         Attention::Causal => Err("causal weights see up to their own slot".to_owned()),
-        Attention::Canvas(_) => Err("the simulated model knows no noise".to_owned()),
+        Attention::Canvas(_) if row.denoise.is_none() && row.visible_end == row.slot.next() => {
+            Ok(())
+        }
+        Attention::Canvas(_) if row.denoise.is_some() && row.visible_end > row.slot => Ok(()),
+        Attention::Canvas(_) => Err(
+            "a final token sees up to its own slot, one of a canvas its whole canvas".to_owned(),
+        ),
         Attention::Blocks(length) => {
             let end = row.position.block_end(length);
             let in_order = row.slot.get() == row.position.get();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use step::{
-    Batch, BatchOutput, Candidate, ExecuteError, Executor, ExecutorSpec, PageCopy, Position, Row,
-    Score, Segment, Span, TokenId, TopToken, as_count, as_index, set_words,
+    Attention, Batch, BatchOutput, Candidate, ExecuteError, Executor, ExecutorSpec, PageCopy,
+    Position, Row, Score, Segment, Span, TokenId, TopToken, as_count, as_index, set_words,
 };
 
 use crate::check::{check_shape, error};
@@ -207,6 +207,19 @@ impl SimExecutor {
         Ok(())
     }
 
+    /// The batch with masks in the place of noise: the model reads a canvas as others read masks. None
+    /// for other models.
+    fn without_noise(&self, batch: &Batch) -> Option<Batch> {
+        let Attention::Canvas(_) = self.config.attention else {
+            return None;
+        };
+        let mut read = batch.clone();
+        for row in read.rows.iter_mut().filter(|row| row.denoise.is_some()) {
+            (row.token, row.ask) = (self.config.mask, self.config.mask);
+        }
+        Some(read)
+    }
+
     /// Scores from positions alone, for [`Fidelity::Free`].
     fn score_free(&self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
         let origin = self.text.origin();
@@ -278,6 +291,8 @@ impl Executor for SimExecutor {
         let free = self.config.fidelity == Fidelity::Free;
         let mut result = check_shape(batch, &self.config.spec());
         let sound = result.is_ok();
+        let read = self.without_noise(batch);
+        let batch = read.as_ref().unwrap_or(batch);
         if let (Ok(()), Some(hook)) = (&result, &mut self.hook) {
             result = hook(step, batch);
         }

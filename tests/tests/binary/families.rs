@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 
 use crate::folder;
 
-const CHECKPOINTS: &str = "../crates/model/tests/model/fixtures/families";
+const CHECKPOINTS: [&str; 2] = [
+    "../crates/model/tests/model/fixtures/families",
+    "../crates/model/tests/model/fixtures/canvas",
+];
 const WORDS: [&str; 3] = ["w7 w8 w9", "w11", "w9 w8 w12 w30 w31 w8 w8"];
 
 /// A copy of a checkpoint with a tokenizer that has one word per id, and its mask token, if it has
@@ -26,7 +29,8 @@ fn with_tokenizer(checkpoint: &Path) -> (PathBuf, Option<u64>) {
     }
     let config = std::fs::read(copy.join("config.json")).unwrap();
     let config: Value = serde_json::from_slice(&config).unwrap();
-    let size = config["vocab_size"].as_u64().unwrap();
+    let text = config.get("text_config").unwrap_or(&config);
+    let size = text["vocab_size"].as_u64().unwrap();
     let vocabulary: serde_json::Map<String, Value> =
         (0..size).map(|id| (format!("w{id}"), json!(id))).collect();
     let mask = config["mask_token_id"].as_u64();
@@ -49,9 +53,10 @@ fn with_tokenizer(checkpoint: &Path) -> (PathBuf, Option<u64>) {
 
 #[test]
 fn every_family_answers_from_a_folder() {
-    let checkpoints = Path::new(env!("CARGO_MANIFEST_DIR")).join(CHECKPOINTS);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = CHECKPOINTS.map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
     let mut served = 0;
-    for entry in std::fs::read_dir(checkpoints).unwrap() {
+    for entry in folders.into_iter().flatten() {
         let (folder, mask) = with_tokenizer(&entry.unwrap().path());
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap();
         let server = Server::start(&["--model", folder.to_str().unwrap()]);
@@ -82,5 +87,5 @@ fn every_family_answers_from_a_folder() {
         }
         served += 1;
     }
-    assert_eq!(served, 27);
+    assert_eq!(served, 29);
 }

@@ -7,7 +7,7 @@ use super::entropy_bound::within_bound;
 use super::{CommitInfo, CommitRule, Denoising, Requirements};
 use crate::candidate::{Candidate, Proposal, TokenId};
 use crate::coordinates::{Offset, as_index};
-use crate::describe::{AttentionKind, Company, Feature};
+use crate::describe::{AttentionKind, Company};
 use crate::lane::Lane;
 use crate::settings::{SettingInfo, Settings};
 
@@ -34,7 +34,6 @@ pub static INFO: CommitInfo = CommitInfo {
     requires: Requirements {
         schedules: Company::Only(&["canvas"]),
         attention: AttentionKind::NOISED,
-        excludes: &[Feature::Grammar],
         idle: |of| of.count(&STEPS),
         ..Requirements::NONE
     },
@@ -48,6 +47,9 @@ pub static INFO: CommitInfo = CommitInfo {
 ///
 /// Entropies are those of the distributions at the step's temperature, which falls from `t_max`
 /// towards `t_min` by equal differences.
+///
+/// Under a grammar the token at the frontier and those that the grammar forces are committed in every
+/// step, and of a stable canvas the tokens up to the first that the grammar refuses.
 #[derive(Clone, Debug)]
 pub struct Renoise {
     bound: f64,
@@ -96,15 +98,19 @@ impl Renoise {
     }
 
     /// Keeps the tokens of low entropy in their places.
-    fn keep(&mut self, masks: &[Proposal]) {
+    fn keep(&mut self, lane: &Lane, masks: &[Proposal]) {
         self.within.clear();
         within_bound(masks, self.bound, &mut self.within);
         let (first, tokens) = &mut self.kept;
-        *first = masks.first().map_or(Offset::ZERO, |mask| mask.offset);
+        *first = lane.start;
         tokens.clear();
-        tokens.resize(masks.len(), None);
+        tokens.resize(as_index(lane.len), None);
         for index in &self.within {
-            tokens[*index] = Some(masks[*index].candidate.token);
+            let mask = masks[*index];
+            let at = as_index(mask.offset.distance_from(lane.start));
+            if let Some(token) = tokens.get_mut(at) {
+                *token = Some(mask.candidate.token);
+            }
         }
     }
 }
@@ -120,13 +126,13 @@ fn most_probable(of: &Candidate) -> (TokenId, f64) {
 }
 
 impl CommitRule for Renoise {
-    fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
+    fn select(&mut self, lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
         self.step += 1;
         let total: f64 = masks.iter().map(|m| f64::from(m.candidate.entropy)).sum();
         let count = f64::from(crate::coordinates::as_count(masks.len()));
         let is_final = self.is_stable(masks) && total / count < self.confidence;
         if !is_final && self.step < self.steps {
-            return self.keep(masks);
+            return self.keep(lane, masks);
         }
         for mask in &mut *masks {
             let (token, probability) = most_probable(&mask.candidate);

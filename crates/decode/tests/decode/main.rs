@@ -15,6 +15,8 @@ mod lanes;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+mod renoising;
+#[cfg(test)]
 mod rules_of_blocks;
 mod schedules;
 #[cfg(test)]

@@ -208,7 +208,11 @@ impl Packer<'_> {
         });
         let denoising = sequence.decoder.denoising();
         let token = sequence.token(of.place, scoring.guesses);
-        let denoised = denoising.filter(|_| token.is_none());
+        let canvas = self.wanted.first().map(|lane| lane.own);
+        let denoised = denoising.filter(|_| {
+            let at = sequence.offset_of(of.place).zip(canvas);
+            at.is_some_and(|(offset, canvas)| canvas.contains(offset))
+        });
         let token = token.or_else(|| match denoised {
             Some(_) => Some(self.noised(sequence, of)),
             None => self.mask,

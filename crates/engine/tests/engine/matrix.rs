@@ -20,6 +20,9 @@ fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
     if settings.ends_with(ONE) {
         return vec![(Attention::Causal, Readout::Previous)];
     }
+    if settings.contains("schedule=canvas") {
+        return vec![(Attention::Canvas(8), Readout::Own)];
+    }
     let exact = settings.contains("cache=exact");
     let blocks = settings.contains("schedule=block_wise");
     let attentions: &[Attention] = match (exact, blocks) {

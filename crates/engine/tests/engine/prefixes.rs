@@ -7,10 +7,11 @@ use step::{Attention, TokenId};
 use crate::common::{Lab, Rng, ShowSeed, alone, config, random_wishes, request, seeds, sim};
 
 /// Every kind of weights with exact K/V, and its decoder.
-const KINDS: [(Attention, &str); 3] = [
+const KINDS: [(Attention, &str); 4] = [
     (Attention::Causal, "wedlm"),
     (Attention::Causal, "autoregressive"),
     (Attention::Blocks(6), "block_causal,block_length=6"),
+    (Attention::Canvas(6), "canvas,block_length=6"),
 ];
 
 fn lab(attention: Attention, pages: u32) -> Lab {

@@ -49,6 +49,7 @@ fn every_preset_resolves() {
         ("block_causal", "block_wise+threshold+exact"),
         ("editing", "block_wise+edit+exact"),
         ("editing_fast", "block_wise+edit+exact"),
+        ("canvas", "canvas+renoise+exact"),
     ];
     let found: Vec<_> = PRESETS
         .iter()
@@ -228,11 +229,12 @@ fn the_rules_of_blocks_read_their_settings() {
 }
 
 /// Attention and where predictions are read, of every kind of weights.
-const WEIGHTS: [(Attention, Readout); 4] = [
+const WEIGHTS: [(Attention, Readout); 5] = [
     (Attention::Full, Readout::Own),
     (Attention::Blocks(32), Readout::Own),
     (Attention::Blocks(32), Readout::Previous),
     (Attention::Causal, Readout::Own),
+    (Attention::Canvas(16), Readout::Own),
 ];
 
 /// Resolves `settings` for these weights and asks an engine with every capability to admit them.

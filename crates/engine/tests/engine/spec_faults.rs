@@ -40,7 +40,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "schedule=3",
         SpecFault::Type,
-        "schedule must be one of asynclane, block_wise, adaptive_block, multi_block, window, streaming, got 3",
+        "schedule must be one of asynclane, block_wise, adaptive_block, multi_block, window, streaming, canvas, got 3",
     ),
     (
         "refresh=false",
@@ -331,7 +331,7 @@ fn messages_stay_short() {
     let name = spec
         .set("cache", Value::Name(&long))
         .expect_err("no such name");
-    assert!(unknown.field.len() <= 64 && unknown.to_string().len() < 640);
+    assert!(unknown.field.len() <= 64 && unknown.to_string().len() < 800);
     assert!(name.to_string().len() < 200);
 }
 

@@ -11,7 +11,8 @@ mod storage;
 use super::counting::Bytes;
 use super::rows::Rows;
 use super::{
-    ArrayKind, Attention, Backend, ExpertRows, Head, Host, Norm, Pass, ScoredRange, Selection, canvas,
+    ArrayKind, Attention, Backend, ExpertRows, Head, Host, Norm, Pass, ScoredRange, Selection,
+    canvas,
 };
 use crate::attention::{AttentionSegment, Visible};
 use crate::device::{BatchArrays, BatchLimits, PoolSizes};
@@ -162,7 +163,9 @@ impl Backend for Candle {
             let shape = (of.page * of.pages, of.groups * of.head_width);
             Tensor::zeros(shape, DType::F32, &self.device)
         };
-        let each = sizes.iter().flat_map(|of| std::iter::repeat_n(of, of.layers));
+        let each = sizes
+            .iter()
+            .flat_map(|of| std::iter::repeat_n(of, of.layers));
         let layers = each.map(|of| Ok([zeros(of)?, zeros(of)?]));
         Ok(PlainKv {
             layers: layers.collect::<Result<_>>()?,

@@ -52,11 +52,7 @@ pub(super) fn scale(factors: &[f32], x: &mut Rows) -> Result<()> {
 }
 
 /// The logits `[r, v]` of a product: capped, then divided by each row's number.
-pub(super) fn logits(
-    product: Tensor,
-    cap: Option<f32>,
-    scales: Option<&[f32]>,
-) -> Result<Tensor> {
+pub(super) fn logits(product: Tensor, cap: Option<f32>, scales: Option<&[f32]>) -> Result<Tensor> {
     if cap.is_some() || scales.is_some() {
         product.inplace_op1(&Finish { cap, scales })?;
     }

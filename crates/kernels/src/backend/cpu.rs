@@ -1,11 +1,11 @@
 //! This crate's kernels on the processor.
 
+use super::canvas;
 use super::counting::Bytes;
 use super::rows::Rows;
-use super::canvas;
 use super::{
-    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Head, Host, Norm, Numbers, Pass, ScoredRange,
-    Selection, Storage, Stored, Table,
+    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Head, Host, Norm, Numbers, Pass,
+    ScoredRange, Selection, Storage, Stored, Table,
 };
 use crate::attention::PagedAttention;
 use crate::cache::{CopyPages, Pool, WriteRows};
@@ -107,7 +107,9 @@ impl Backend for Cpu {
             let shape = pool.shape(of.pages, of.groups, of.head_width, of.page);
             Tensor::zeros(shape.as_slice(), DType::F32, &Device::Cpu)
         };
-        let each = sizes.iter().flat_map(|of| std::iter::repeat_n(of, of.layers));
+        let each = sizes
+            .iter()
+            .flat_map(|of| std::iter::repeat_n(of, of.layers));
         let layers = each.map(|of| Ok((zeros(of, Pool::Keys)?, zeros(of, Pool::Values)?)));
         Ok(PagedTensors(layers.collect::<Result<_>>()?))
     }

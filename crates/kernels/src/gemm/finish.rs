@@ -24,7 +24,7 @@ pub(crate) enum Activation {
 }
 
 /// `2 * sqrt(2 / pi)`.
-const GELU_LINEAR: f32 = 1.595_769_1;
+const GELU_LINEAR: f32 = 1.595_769;
 /// `0.044715 * 2 * sqrt(2 / pi)`.
 const GELU_CUBIC: f32 = 0.071_354_814;
 

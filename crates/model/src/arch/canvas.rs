@@ -50,12 +50,7 @@ pub(super) struct Branches<B: Backend> {
 impl<B: Backend> Decoder<B> {
     /// Makes inputs of the embeddings of denoised rows: adds the MLP of the mean embedding of the last
     /// step, if there was one, and normalises the sum.
-    pub(super) fn condition(
-        &self,
-        on: &B,
-        pass: &Pass<'_, B>,
-        work: &mut Work<B>,
-    ) -> Result<()> {
+    pub(super) fn condition(&self, on: &B, pass: &Pass<'_, B>, work: &mut Work<B>) -> Result<()> {
         let (Some(parts), Some(canvas)) = (&self.canvas, pass.canvas) else {
             return Ok(());
         };

@@ -291,12 +291,7 @@ impl<S: Storage> Loader<'_, S> {
 }
 
 /// Sizes and number of a layer.
-fn place(
-    number: usize,
-    spec: &CanvasSpec,
-    canvas: &CanvasInfo,
-    info: &crate::ModelInfo,
-) -> Place {
+fn place(number: usize, spec: &CanvasSpec, canvas: &CanvasInfo, info: &crate::ModelInfo) -> Place {
     let full = spec.full[number];
     let before = spec.full[..number].iter().filter(|other| **other == full);
     let before = before.count();

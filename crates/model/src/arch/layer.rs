@@ -91,18 +91,23 @@ impl<S: Storage> Loader<'_, S> {
         width: usize,
     ) -> Result<GatedMlp<S>, LoadError> {
         let dot = if prefix.is_empty() { "" } else { "." };
-        self.gated_at(&format!("{}.{number}{dot}{prefix}", self.names.layers), width)
+        self.gated_at(
+            &format!("{}.{number}{dot}{prefix}", self.names.layers),
+            width,
+        )
     }
 
     /// The gated MLP of `width` with this complete name prefix.
-    pub(super) fn gated_at(&mut self, prefix: &str, width: usize) -> Result<GatedMlp<S>, LoadError> {
+    pub(super) fn gated_at(
+        &mut self,
+        prefix: &str,
+        width: usize,
+    ) -> Result<GatedMlp<S>, LoadError> {
         let d = self.spec.info.width;
-        let matrix = |tensor: &str, rows: usize| {
-            Matrix {
-                name: format!("{prefix}.{tensor}"),
-                rows,
-                bias: self.spec.bias,
-            }
+        let matrix = |tensor: &str, rows: usize| Matrix {
+            name: format!("{prefix}.{tensor}"),
+            rows,
+            bias: self.spec.bias,
         };
         let [gate, up, down] = self.names.gated;
         let (gate, up, down) = (matrix(gate, width), matrix(up, width), matrix(down, d));

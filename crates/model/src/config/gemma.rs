@@ -2,9 +2,7 @@
 
 use crate::LoadError;
 use crate::config::transformer::{Defaults, geometry};
-use crate::config::{
-    CanvasSpec, ExpertSpec, Keys, RopeSpec, RouterScore, RouterSpec, Spec,
-};
+use crate::config::{CanvasSpec, ExpertSpec, Keys, RopeSpec, RouterScore, RouterSpec, Spec};
 use crate::info::{CanvasInfo, ExpertInfo};
 use kernels::Epilogue;
 use serde_json::{Value, json};

@@ -10,7 +10,10 @@ use kernels::device::Precision;
 /// The reason why the model has no device kernels.
 pub(super) fn precision(info: &ModelInfo) -> Result<Precision, String> {
     if info.canvas.is_some() {
-        return Err(format!("{}: no CUDA kernels for canvas models", info.family));
+        return Err(format!(
+            "{}: no CUDA kernels for canvas models",
+            info.family
+        ));
     }
     if info.experts.is_some() {
         return Err(format!("{}: no CUDA kernels for experts", info.family));

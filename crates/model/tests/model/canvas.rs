@@ -125,7 +125,10 @@ fn difference(
     scale: f32,
     logits: &[f32],
 ) -> f64 {
-    let (count, mut batch) = (rows.iter().filter(|row| row.score.is_wanted()).count(), Batch::default());
+    let (count, mut batch) = (
+        rows.iter().filter(|row| row.score.is_wanted()).count(),
+        Batch::default(),
+    );
     push(&mut batch, rows, &PAGES, scaled(scale));
     let output = execute(executor, &batch);
     let vocab = logits.len() / count;
@@ -139,7 +142,9 @@ fn difference(
             largest = largest.max((got - want(top.token)).abs());
         }
     }
-    let size = logits.iter().fold(0.0f64, |most, x| most.max(f64::from(x.abs())));
+    let size = logits
+        .iter()
+        .fold(0.0f64, |most, x| most.max(f64::from(x.abs())));
     largest / size
 }
 
@@ -174,7 +179,10 @@ fn steps<B: Host + 'static>(backend: B, case: &Case) -> [f64; 3] {
 #[test]
 fn steps_agree_with_the_official_code() {
     for case in Case::all() {
-        for found in [steps(Cpu::default(), &case), steps(Candle::default(), &case)] {
+        for found in [
+            steps(Cpu::default(), &case),
+            steps(Candle::default(), &case),
+        ] {
             assert!(
                 found.iter().all(|error| *error < TOLERANCE),
                 "{}: {found:?}",
@@ -194,7 +202,10 @@ fn the_encoder_agrees_with_the_official_code() {
         let width = model.info().width;
         let logits = model.logits(&case.tokens("prompt")).unwrap();
         let mut largest = 0.0f64;
-        for (hidden, logits) in hidden.chunks(width).zip(logits.chunks(model.info().vocab_size)) {
+        for (hidden, logits) in hidden
+            .chunks(width)
+            .zip(logits.chunks(model.info().vocab_size))
+        {
             for (token, got) in table.chunks(width).zip(logits) {
                 let pairs = hidden.iter().zip(token);
                 let product: f64 = pairs.map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
@@ -229,7 +240,11 @@ fn a_canvas_has_the_same_bits_in_every_batch() {
                 let more = [encoded(&prompt[..9], 0), canvas(&b, 9, false, vocab)].concat();
                 push(&mut batch, more, &[6, 7, 8], scaled(0.5));
             }
-            let given = if conditioned { Vec::new() } else { encoded(&prompt, 0) };
+            let given = if conditioned {
+                Vec::new()
+            } else {
+                encoded(&prompt, 0)
+            };
             let rows = [given, canvas(&b, start, conditioned, vocab)].concat();
             push(&mut batch, rows, &PAGES, scaled(0.6));
             let output = execute(&mut executor, &batch);
@@ -277,11 +292,17 @@ fn wrong_configurations_are_refused_by_key() {
     let found = [
         refusal(&|config| config["canvas_length"] = json!(5000)),
         refusal(&|config| config["text_config"] = json!(3)),
-        text_key("layer_types", json!(["sliding_attention", "linear", "full_attention"])),
+        text_key(
+            "layer_types",
+            json!(["sliding_attention", "linear", "full_attention"]),
+        ),
         text_key("hidden_activation", json!("silu")),
         text_key("use_bidirectional_attention", json!("all")),
         text_key("top_k_experts", json!(7)),
-        text_key("rope_parameters", json!({"full_attention": {"rope_type": "yarn"}})),
+        text_key(
+            "rope_parameters",
+            json!({"full_attention": {"rope_type": "yarn"}}),
+        ),
     ];
     for (message, key) in found.iter().zip([
         "canvas_length",
@@ -292,7 +313,10 @@ fn wrong_configurations_are_refused_by_key() {
         "top_k_experts",
         "rope_parameters",
     ]) {
-        assert!(message.contains("config.json") && message.contains(key), "{message}");
+        assert!(
+            message.contains("config.json") && message.contains(key),
+            "{message}"
+        );
     }
     let mut larger = config.clone();
     larger["text_config"]["num_experts"] = json!(5);

@@ -16,7 +16,7 @@ pub use effects::{
     advance, done, draft, finish, fork, generate, masked, place, refine, resize, revoke, shorten,
     wake,
 };
-pub use grammar::Slots;
+pub use grammar::{Slots, Toy};
 pub use model::{branches, candidate, mix, wanted};
 pub use oracle::is_valid_delimiter;
 pub use setup::{

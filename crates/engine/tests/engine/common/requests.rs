@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use asynclane_engine::decoding::{Decoding, DecodingSpec, Registry};
 use asynclane_engine::{ByPriority, Capabilities, EngineConfig, Penalties, Request};
-use decode::{COMMITS, CommitInfo, Company, Feature, Filter, TokenClass, TokenClasses, Weights};
+use decode::{
+    AttentionKind, COMMITS, CommitInfo, Company, Feature, Filter, TokenClass, TokenClasses, Weights,
+};
 use sim::{ConfidenceLaw, SimConfig};
 use step::TokenId;
 
@@ -130,7 +132,9 @@ pub const LANE_DECODERS: [&str; 4] = [
 fn random_decoding(rng: &mut Rng) -> String {
     let commit = match rng.chance(30) {
         _ if rng.chance(30) => {
-            let rule = rng.pick(COMMITS);
+            let masked = |rule: &&CommitInfo| rule.requires.attention != AttentionKind::NOISED;
+            let rules: Vec<_> = COMMITS.iter().copied().filter(masked).collect();
+            let rule = rng.pick(&rules);
             if rule.requires.schedules != Company::Any {
                 return block_rule(rng, rule);
             }
