@@ -1,11 +1,11 @@
 //! The layers of a transformer, and the arrays of its passes.
 
 use super::canvas::{Branches, Sandwich};
+use super::experts::Experts;
 use crate::ModelInfo;
-use crate::router::{Choice, Router};
 use candle_core::Result;
 use kernels::device::RowSet;
-use kernels::{ArrayKind, Backend, ExpertRows, Norm, Pass, Selection, Storage};
+use kernels::{ArrayKind, Backend, Norm, Pass, Selection, Storage};
 
 /// The heads of a layer.
 #[derive(Clone, Copy)]
@@ -42,14 +42,6 @@ pub(super) enum Mlp<S: Storage> {
     Dense(GatedMlp<S>),
     /// A mixture of experts.
     Experts(Box<Experts<S>>),
-}
-
-/// A router, its experts, and the optional shared expert, which processes every row.
-pub(super) struct Experts<S: Storage> {
-    pub(super) gate: S::Matrix,
-    pub(super) router: Router,
-    pub(super) experts: Vec<GatedMlp<S>>,
-    pub(super) shared: Option<GatedMlp<S>>,
 }
 
 /// The arrays of a pass.
@@ -110,51 +102,5 @@ impl<B: Backend> Work<B> {
     ) -> Result<()> {
         on.linear(gate_up, (&self.normed, rows), &mut self.gated)?;
         on.linear_add(down, (&self.gated, rows), &mut self.x)
-    }
-}
-
-impl<B: Backend> Experts<B> {
-    /// Adds each row's experts to the residual stream. An expert runs once for all rows that chose it.
-    /// A row's terms are added in the order of the experts' numbers, so its result does not depend on
-    /// other rows.
-    pub(super) fn add(
-        &self,
-        on: &B,
-        pass: &Pass<'_, B>,
-        work: &mut Work<B>,
-        rows: usize,
-    ) -> Result<()> {
-        let choices = self.choose(on, pass, (&work.normed, rows))?;
-        if let Some(shared) = &self.shared {
-            work.add_mlp(on, shared, rows)?;
-        }
-        self.add_chosen(on, &choices, &work.normed, &mut work.x)
-    }
-
-    /// The rows and weights of every expert.
-    pub(super) fn choose(
-        &self,
-        on: &B,
-        pass: &Pass<'_, B>,
-        x: (&B::Array, usize),
-    ) -> Result<Vec<Choice>> {
-        let logits = on.route(&self.gate, x)?;
-        Ok(self.router.choose(&logits, pass.arrays))
-    }
-
-    /// Adds the experts of rows of `x` to the same rows of `sum`.
-    pub(super) fn add_chosen(
-        &self,
-        on: &B,
-        choices: &[Choice],
-        x: &B::Array,
-        sum: &mut B::Array,
-    ) -> Result<()> {
-        for (expert, Choice { rows, weights }) in self.experts.iter().zip(choices) {
-            if !rows.is_empty() {
-                on.expert(expert, x, ExpertRows { rows, weights }, sum)?;
-            }
-        }
-        Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! What the network of a canvas model (DiffusionGemma) has besides that of other families.
 
-use super::block::{Block, Experts, GatedMlp, Mlp, Work};
+use super::block::{Block, GatedMlp, Mlp, Work};
 use super::decoder::Decoder;
+use super::experts::Experts;
 use candle_core::{Result, bail};
 use kernels::device::RowSet;
 use kernels::{Backend, Pass, Selection, Stage, Storage};

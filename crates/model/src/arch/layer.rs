@@ -1,13 +1,10 @@
 //! Loads one layer of a transformer.
 
-use super::block::{Block, Experts, GatedMlp, HeadSizes, Mlp};
+use super::block::{Block, GatedMlp, HeadSizes, Mlp};
 use super::load::Loader;
 use super::tensors::Matrix;
 use crate::LoadError;
-use crate::config::{ExpertSpec, RouterSpec};
-use crate::memory::floats;
-use crate::router::Router;
-use kernels::{Epilogue, Numbers, Storage, Stored, WeightDtype};
+use kernels::{Epilogue, Storage};
 
 impl<S: Storage> Loader<'_, S> {
     pub(super) fn block(&mut self, number: usize) -> Result<Block<S>, LoadError> {
@@ -113,56 +110,5 @@ impl<S: Storage> Loader<'_, S> {
         let (gate, up, down) = (matrix(gate, width), matrix(up, width), matrix(down, d));
         let gate_up = self.fused(d, &[gate, up], self.spec.gate)?;
         Ok([gate_up, self.fused(width, &[down], Epilogue::None)?])
-    }
-
-    fn experts(&mut self, number: usize, spec: &ExpertSpec) -> Result<Experts<S>, LoadError> {
-        let (names, info) = (&self.names.experts, &self.spec.info);
-        let layer = format!("{}.{number}", self.names.layers);
-        let (name, bias) = (
-            format!("{layer}.{}.weight", names.router),
-            format!("{layer}.{}", names.bias),
-        );
-        let shape = (spec.count, info.width);
-        let gate = self.weights.tensor(&name, &[shape.0, shape.1])?;
-        let bias = match spec.router.bias {
-            true => Some(self.weights.tensor(&bias, &[spec.count])?),
-            false => None,
-        };
-        // Routers compute in f32 for every dtype.
-        let gate = Stored {
-            shape,
-            numbers: Numbers::Floats(&gate),
-            bias: None,
-            dtype: WeightDtype::F32,
-            epilogue: Epilogue::None,
-        };
-        let gate = self.stored(&name, gate, floats(shape.0.saturating_mul(shape.1)))?;
-        let block = match info.attention {
-            step::Attention::Blocks(length) => Some(length),
-            _ => None,
-        };
-        let router = Router {
-            bias,
-            scales: None,
-            spec: RouterSpec {
-                block,
-                ..spec.router
-            },
-            count: spec.count,
-            sharing: self.weights.sharing,
-        };
-        let experts = (0..spec.count)
-            .map(|i| self.gated(number, &format!("{}.{i}", names.experts), spec.width))
-            .collect::<Result<_, _>>()?;
-        let shared = match spec.shared {
-            Some(width) => Some(self.gated(number, names.shared, width)?),
-            None => None,
-        };
-        Ok(Experts {
-            gate,
-            router,
-            experts,
-            shared,
-        })
     }
 }

@@ -3,7 +3,9 @@
 mod autoregressive;
 mod block;
 mod canvas;
+mod conditioning;
 mod decoder;
+mod experts;
 mod gemma;
 mod heads;
 mod held;
@@ -13,6 +15,8 @@ mod load;
 mod moe;
 mod names;
 mod qwen;
+mod shared_heads;
+mod stacked;
 mod tensors;
 
 pub(crate) use block::Work;

@@ -1,0 +1,64 @@
+//! Loads what conditions a canvas on its last step.
+
+use super::canvas::CanvasParts;
+use super::load::Loader;
+use crate::LoadError;
+use crate::config::CanvasSpec;
+use crate::info::CanvasInfo;
+use crate::memory::floats;
+use kernels::{AngleSpec, Epilogue, Numbers, Storage, Stored, WeightDtype};
+
+impl<S: Storage> Loader<'_, S> {
+    /// The parts of a canvas model besides its layers; `table` is the embedding table.
+    pub(super) fn canvas_parts(
+        &mut self,
+        (spec, info): (&CanvasSpec, &CanvasInfo),
+        table: &[f32],
+    ) -> Result<CanvasParts<S>, LoadError> {
+        let (d, vocab) = (self.spec.info.width, self.spec.info.vocab_size);
+        let angles = self.angles_of(AngleSpec {
+            theta: spec.rope.theta,
+            width: info.full_head_width,
+            positions: self.spec.info.max_positions,
+            scaling: None,
+            turning: spec.turning,
+        })?;
+        let prefix = "model.decoder.self_conditioning";
+        let pre_norm = self.norm(format!("{prefix}.pre_norm"))?;
+        let mlp = self.gated_at(prefix, self.spec.info.mlp_width)?;
+        let ones = self.ones(d)?;
+        let mut transposed = vec![0.0; table.len().min(vocab.saturating_mul(d))];
+        for (token, row) in table.chunks_exact(d.max(1)).take(vocab).enumerate() {
+            for (column, x) in row.iter().enumerate() {
+                transposed[column * vocab + token] = *x;
+            }
+        }
+        // Probabilities have a wide range: 8 bits would not hold them.
+        let dtype = match self.weights.dtype {
+            WeightDtype::F32 | WeightDtype::Blocks => WeightDtype::F32,
+            _ => WeightDtype::Bf16,
+        };
+        let soft = Stored {
+            shape: (d, vocab),
+            numbers: Numbers::Floats(&transposed),
+            bias: None,
+            dtype,
+            epilogue: Epilogue::None,
+        };
+        let besides = floats(2 * d.saturating_mul(vocab));
+        let soft = self.stored(self.names.embedding, soft, besides)?;
+        Ok(CanvasParts {
+            angles,
+            pre_norm,
+            mlp,
+            ones,
+            soft,
+            cap: spec.cap,
+        })
+    }
+
+    fn ones(&mut self, count: usize) -> Result<S::Vector, LoadError> {
+        let numbers = vec![1.0; if self.weights.reads { count } else { 0 }];
+        self.vector(count, &numbers)
+    }
+}

@@ -1,0 +1,115 @@
+//! Loads attention whose layers have heads of two sizes, and where values may be the keys.
+
+use super::block::HeadSizes;
+use super::held::Held;
+use super::load::Loader;
+use crate::LoadError;
+use crate::ModelInfo;
+use crate::config::CanvasSpec;
+use crate::info::CanvasInfo;
+use kernels::{Epilogue, Numbers, Storage, Stored};
+
+/// What a layer's place in the model decides.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) heads: HeadSizes,
+    pub(super) full: bool,
+    /// Its number among the keys and values: layers with a window come first.
+    pub(super) kv: usize,
+}
+
+impl<S: Storage> Loader<'_, S> {
+    /// Query, key and value in one matrix; in full layers the values are the keys before their norm.
+    pub(super) fn shared_qkv(
+        &mut self,
+        number: usize,
+        place: Place,
+    ) -> Result<S::Matrix, LoadError> {
+        let (d, heads) = (self.spec.info.width, place.heads);
+        let (q, kv) = (
+            heads.heads * heads.head_width,
+            heads.groups * heads.head_width,
+        );
+        let mut numbers = Vec::new();
+        let [query, key, value] = [0, 1, 2].map(|part| {
+            let part = self.names.qkv.get(part).copied().unwrap_or_default();
+            format!("{}.{number}.{part}.weight", self.names.layers)
+        });
+        self.weights.append(&query, &[q, d], &mut numbers)?;
+        self.weights.append(&key, &[kv, d], &mut numbers)?;
+        match place.full {
+            true => numbers.extend_from_within((q * d).min(numbers.len())..),
+            false => self.weights.append(&value, &[kv, d], &mut numbers)?,
+        }
+        let rows = q + 2 * kv;
+        let held = Held::Floats(numbers);
+        let besides = held.bytes(rows, d);
+        let matrix = Stored {
+            shape: (rows, d),
+            numbers: Numbers::Floats(&[]),
+            bias: None,
+            dtype: self.weights.dtype,
+            epilogue: Epilogue::None,
+        };
+        self.whole(&query, &held, matrix, besides)
+    }
+
+    /// The norms of query, key and value heads. Scores are not divided by the square root of the
+    /// head width, which attention does: the queries' norm has the inverse. Values have no weights.
+    pub(super) fn three_norms(
+        &mut self,
+        number: usize,
+        place: Place,
+    ) -> Result<S::Vector, LoadError> {
+        let HeadSizes {
+            heads,
+            groups,
+            head_width,
+        } = place.heads;
+        let mut all = Vec::new();
+        let scale = (head_width as f32).sqrt();
+        let of = self.names.head_norms.into_iter();
+        for (name, (count, scale)) in of.zip([(heads, scale), (groups, 1.0)]) {
+            let name = format!("{}.{number}.{name}.weight", self.names.layers);
+            let mut one = self.weights.tensor(&name, &[head_width])?;
+            one.iter_mut().for_each(|x| *x *= scale);
+            all.extend(one.repeat(count));
+        }
+        if self.weights.reads {
+            all.resize(all.len() + groups * head_width, 1.0);
+        }
+        self.vector((heads + 2 * groups) * head_width, &all)
+    }
+}
+
+/// Sizes and number of a layer.
+pub(super) fn place(
+    number: usize,
+    spec: &CanvasSpec,
+    canvas: &CanvasInfo,
+    info: &ModelInfo,
+) -> Place {
+    let full = spec.full[number];
+    let before = spec.full[..number].iter().filter(|other| **other == full);
+    let before = before.count();
+    match full {
+        true => Place {
+            heads: HeadSizes {
+                heads: info.heads,
+                groups: canvas.full_groups,
+                head_width: canvas.full_head_width,
+            },
+            full,
+            kv: info.layers - canvas.full_layers + before,
+        },
+        false => Place {
+            heads: HeadSizes {
+                heads: info.heads,
+                groups: info.groups,
+                head_width: info.head_width,
+            },
+            full,
+            kv: before,
+        },
+    }
+}

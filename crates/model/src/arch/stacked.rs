@@ -1,0 +1,85 @@
+//! Loads experts whose matrices are stored in one tensor for all.
+
+use super::experts::Experts;
+use super::load::Loader;
+use crate::LoadError;
+use crate::config::ExpertSpec;
+use crate::memory::floats;
+use crate::router::Router;
+use kernels::{Epilogue, Numbers, Storage, Stored, WeightDtype};
+
+impl<S: Storage> Loader<'_, S> {
+    /// The norm of the router's input, which has a scale and the inverse root of the width.
+    pub(super) fn router_norm(&mut self, number: usize) -> Result<S::Vector, LoadError> {
+        let d = self.spec.info.width;
+        let name = format!("{}.{number}.router.scale", self.names.layers);
+        let mut scale = self.weights.tensor(&name, &[d])?;
+        let root = 1.0 / (d as f32).sqrt();
+        scale.iter_mut().for_each(|x| *x *= root);
+        self.vector(d, &scale)
+    }
+
+    /// Experts whose matrices are stored in one tensor each for all gates and ups, and all downs.
+    pub(super) fn stacked_experts(
+        &mut self,
+        number: usize,
+        spec: &ExpertSpec,
+    ) -> Result<Experts<S>, LoadError> {
+        let (d, count, width) = (self.spec.info.width, spec.count, spec.width);
+        let prefix = format!("{}.{number}", self.names.layers);
+        let gate = format!("{prefix}.{}.weight", self.names.experts.router);
+        let numbers = self.weights.tensor(&gate, &[count, d])?;
+        let matrix = Stored {
+            shape: (count, d),
+            numbers: Numbers::Floats(&numbers),
+            bias: None,
+            // Routers compute in f32 for every dtype.
+            dtype: WeightDtype::F32,
+            epilogue: Epilogue::None,
+        };
+        let gate = self.stored(&gate, matrix, floats(count.saturating_mul(d)))?;
+        let scales = format!("{prefix}.router.per_expert_scale");
+        let scales = self.weights.tensor(&scales, &[count])?;
+        let both = format!("{prefix}.experts.gate_up_proj");
+        let gate_ups = self.stacked(&both, [count, 2 * width, d], Epilogue::GeluGate)?;
+        let down = format!("{prefix}.experts.down_proj");
+        let downs = self.stacked(&down, [count, d, width], Epilogue::None)?;
+        let experts = gate_ups.into_iter().zip(downs);
+        Ok(Experts {
+            gate,
+            router: Router {
+                bias: None,
+                scales: Some(scales),
+                spec: spec.router,
+                count,
+                sharing: self.weights.sharing,
+            },
+            experts: experts.map(|(gate_up, down)| [gate_up, down]).collect(),
+            shared: None,
+        })
+    }
+
+    /// The matrices `[rows, k]` of a tensor `[count, rows, k]`.
+    fn stacked(
+        &mut self,
+        name: &str,
+        shape: [usize; 3],
+        epilogue: Epilogue,
+    ) -> Result<Vec<S::Matrix>, LoadError> {
+        let [count, rows, k] = shape;
+        let numbers = self.weights.tensor(name, &shape)?;
+        let size = rows.saturating_mul(k);
+        let matrices = (0..count).map(|index| {
+            let range = (index * size).min(numbers.len())..((index + 1) * size).min(numbers.len());
+            let matrix = Stored {
+                shape: (rows, k),
+                numbers: Numbers::Floats(&numbers[range]),
+                bias: None,
+                dtype: self.weights.dtype,
+                epilogue,
+            };
+            self.stored(name, matrix, floats(size.saturating_mul(count)))
+        });
+        matrices.collect()
+    }
+}
