@@ -74,11 +74,14 @@ pub struct ExpertInfo {
 }
 
 impl ModelInfo {
-    /// Bytes of keys and values per position in f32, all layers together.
+    /// Bytes of keys and values per position in f32, all layers together, and of a canvas model's mean
+    /// embedding.
     #[must_use]
     pub fn kv_bytes_per_position(&self) -> usize {
         let sizes = self.kv_sizes(Precision::F32, 1, 1);
-        sizes.iter().map(PoolSizes::slot_bytes).sum()
+        let kept: usize = sizes.iter().map(PoolSizes::slot_bytes).sum();
+        let soft = self.canvas.map_or(0, |_| self.width * size_of::<f32>());
+        kept + soft
     }
 
     /// The sizes of `pages` KV pages of `page` slots: of the layers with a window, if there are such,

@@ -63,7 +63,7 @@ fn every_family_answers_from_a_folder() {
         for prompt in WORDS {
             let mut body = json!({
                 "model": name, "prompt": prompt, "max_tokens": 24, "temperature": 0,
-                "ignore_eos": true, "return_token_ids": true,
+                "ignore_eos": true, "return_token_ids": true, "seed": 7,
             });
             let path = "/v1/completions";
             let plain = server.client().post(path, &body).json();

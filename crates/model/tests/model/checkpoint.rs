@@ -228,7 +228,8 @@ fn unknown_architectures_name_what_is_supported() {
     let expected = "expected one of LLaDAModelLM, DreamModel, WeDLMForCausalLM, SDARForCausalLM, \
                     SDARMoeForCausalLM, Fast_dLLM_QwenForCausalLM, LLaDA2MoeModelLM, \
                     LLaDAMoEModelLM, LLaDAMoEModel, \
-                    Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, LlamaForCausalLM";
+                    Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, LlamaForCausalLM, \
+                    DiffusionGemmaForBlockDiffusion";
     assert_eq!(
         refused_key("architectures", json!(["GPT2LMHeadModel"])),
         format!("config.json: architectures: {expected}, found [\"GPT2LMHeadModel\"]")

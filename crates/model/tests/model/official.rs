@@ -144,6 +144,8 @@ fn logits_match_the_official_code() {
         worst.f32, worst.bf16
     );
     assert!(worst.f32 < TOLERANCE.f32 && worst.bf16 < TOLERANCE.bf16);
-    let every: BTreeSet<_> = Family::ALL.iter().map(|family| family.name).collect();
+    // `canvas.rs` compares canvas models.
+    let every = Family::ALL.iter().map(|family| family.name);
+    let every: BTreeSet<_> = every.filter(|name| *name != "diffusion-gemma").collect();
     assert_eq!(seen, every, "every family has a reference");
 }
