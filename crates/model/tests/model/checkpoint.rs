@@ -243,7 +243,7 @@ fn unknown_architectures_name_what_is_supported() {
     tiny.config["model_type"] = json!("gpt2");
     let error = refusal("model-type", tiny.files(Store::F32));
     let types = "expected one of llada, Dream, wedlm, sdar, sdar_moe, Fast_dLLM_Qwen, llada2_moe, \
-                 lladamoe, qwen2, qwen3, qwen3_moe, llama";
+                 lladamoe, qwen2, qwen3, qwen3_moe, llama, diffusion_gemma";
     let message = format!("config.json: model_type: {types}, found \"gpt2\"");
     assert_eq!(error, message);
     tiny.config["model_type"] = Value::Null;
