@@ -31,6 +31,15 @@ enum EndTokens {
     Several(Vec<u32>),
 }
 
+impl EndTokens {
+    fn list(self) -> Vec<u32> {
+        match self {
+            Self::One(token) => vec![token],
+            Self::Several(tokens) => tokens,
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct Sample {
     prompt: Vec<u32>,
@@ -120,10 +129,7 @@ fn requests(samples: &[Sample], ends: &[u32], attention: Attention) -> Vec<engin
 #[test]
 fn texts_equal_those_of_the_official_sampler() {
     for (folder, Samples { origin, samples }) in cases() {
-        let ends = match origin.end_tokens {
-            EndTokens::One(token) => vec![token],
-            EndTokens::Several(tokens) => tokens,
-        };
+        let ends = origin.end_tokens.list();
         let mut executor = executor(model::Cpu::default(), &folder);
         let attention = executor.model().info().attention;
         let together = run(&mut executor, requests(&samples, &ends, attention));
@@ -147,10 +153,7 @@ fn texts_equal_those_of_the_official_sampler() {
 #[test]
 fn texts_on_candle_equal_those_of_the_official_sampler() {
     for (folder, Samples { origin, samples }) in cases() {
-        let ends = match origin.end_tokens {
-            EndTokens::One(token) => vec![token],
-            EndTokens::Several(tokens) => tokens,
-        };
+        let ends = origin.end_tokens.list();
         let mut executor = executor(model::Candle::default(), &folder);
         let attention = executor.model().info().attention;
         let outcomes = run(&mut executor, requests(&samples, &ends, attention));

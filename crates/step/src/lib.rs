@@ -86,8 +86,8 @@ pub struct Row {
 /// A row of a canvas that is denoised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denoise {
-    /// Whether the row's input has the mean embedding under the distribution that the last pass
-    /// gave the same slot. It must have been a denoised and scored row then.
+    /// Whether the row's input has the mean embedding under the last distribution that a pass gave
+    /// the same slot. The slot must have been that of a denoised and scored row in some pass before.
     pub conditioned: bool,
 }
 

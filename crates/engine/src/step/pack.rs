@@ -66,6 +66,10 @@ struct Scoring<'a> {
     unstopped: Range<u32>,
     /// The offset that the grammar constrains, and the number of its set in the batch.
     allowed: Option<(Offset, u32)>,
+    /// How candidates are drawn.
+    sampling: Sampling,
+    /// How the open offsets of a canvas are read, and which these are; weights trained on noise.
+    denoised: Option<(Denoise, Span<Offset>)>,
     /// Guessed tokens on the segment's canvas.
     guesses: &'a [Proposal],
     /// Committed offsets that are scored for the cache policy.
@@ -88,9 +92,9 @@ impl Packer<'_> {
         sequence: &mut Sequence,
         plan: &ForwardPlan,
     ) -> Result<(), OutOfPages> {
-        let biases = self.push_biases(sequence);
         self.wanted.clear();
         self.wanted.extend(sequence.decoder.lanes().map(Wanted::of));
+        let biases = self.push_biases(sequence);
         for (segment, rows) in plan.rows_by_segment() {
             let pages = if plan.rewrites && segment.branch == 0 {
                 self.rewrite(sequence, rows)?
@@ -111,7 +115,7 @@ impl Packer<'_> {
             for row in rows {
                 self.push_row(sequence, *row, &mut scoring);
             }
-            let sampling = sampling(sequence);
+            let sampling = scoring.sampling;
             let rows = first_row..as_count(self.batch.rows.len());
             self.batch.segments.push(Segment {
                 rows,
@@ -141,12 +145,22 @@ impl Packer<'_> {
             plain,
             unstopped,
             allowed: allowed.map(|set| (frontier, self.push_set(set))),
+            sampling: sampling(sequence),
+            denoised: self.denoised(sequence),
             guesses: &[],
             tracked: &[],
             lane: 0,
             offset: Offset::ZERO,
             only: None,
         }
+    }
+
+    /// How the next forward reads the open offsets of the canvas, and the canvas.
+    fn denoised(&self, sequence: &Sequence) -> Option<(Denoise, Span<Offset>)> {
+        let denoise = sequence.decoder.denoising().map(|of| Denoise {
+            conditioned: of.conditioned,
+        });
+        denoise.zip(self.wanted.first().map(|lane| lane.own))
     }
 
     /// Appends a set of allowed tokens; returns its number.
@@ -206,23 +220,19 @@ impl Packer<'_> {
                 Some(_) => self.token_scorer(sequence, offset, scoring),
             }
         });
-        let denoising = sequence.decoder.denoising();
-        let token = sequence.token(of.place, scoring.guesses);
-        let canvas = self.wanted.first().map(|lane| lane.own);
-        let denoised = denoising.filter(|_| {
-            let at = sequence.offset_of(of.place).zip(canvas);
-            at.is_some_and(|(offset, canvas)| canvas.contains(offset))
+        let denoised = scoring.denoised.filter(|(_, canvas)| {
+            let at = sequence.offset_of(of.place);
+            at.is_some_and(|offset| canvas.contains(offset))
         });
+        let token = sequence.token(of.place, scoring.guesses);
         let token = token.or_else(|| match denoised {
-            Some(_) => Some(self.noised(sequence, of)),
+            Some(_) => Some(self.noised(sequence, of, scoring.sampling)),
             None => self.mask,
         });
         debug_assert!(token.is_some(), "weights without a mask run no masked rows");
         let mut row = Row {
             biases: scoring.plain.clone(),
-            denoise: denoised.map(|of| Denoise {
-                conditioned: of.conditioned,
-            }),
+            denoise: denoised.map(|(denoise, _)| denoise),
             ..Row::new(
                 token.unwrap_or_default(),
                 sequence.position_of(of.place),
@@ -246,12 +256,13 @@ impl Packer<'_> {
     }
 
     /// What stands at an open place of a canvas: a kept token or noise.
-    fn noised(&self, sequence: &Sequence, of: PlanRow) -> TokenId {
-        let Sampling { seed, clock, .. } = sampling(sequence);
+    fn noised(&self, sequence: &Sequence, of: PlanRow, sampling: Sampling) -> TokenId {
         let kept = sequence.offset_of(of.place);
         let kept = kept.and_then(|offset| sequence.decoder.stands_at(offset));
         let position = sequence.position_of(of.place);
-        kept.unwrap_or_else(|| noise_token(seed, clock, position, self.vocab_size))
+        kept.unwrap_or_else(|| {
+            noise_token(sampling.seed, sampling.clock, position, self.vocab_size)
+        })
     }
 
     /// The role of the lane that wants a candidate for the mask at `offset`, if one does.

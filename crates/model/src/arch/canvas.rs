@@ -101,14 +101,16 @@ impl<B: Backend> Decoder<B> {
         };
         on.linear(gate_up, (&work.normed, rows), &mut work.gated)?;
         on.linear(down, (&work.gated, rows), &mut one)?;
-        let zeros = vec![0.0; rows * self.width];
-        on.fill(&zeros, self.width, &mut both)?;
-        on.norm_add(&one, self.norm(&sandwich.dense), &mut both)?;
+        let dense = Selection {
+            of: &one,
+            rows: &all,
+        };
+        on.norm(dense, pass, self.norm(&sandwich.dense), &mut both)?;
         clock.lap(Stage::Linear);
         work.norm(on, pass, self.norm(&sandwich.router), &all)?;
         let choices = sandwich.experts.choose(on, pass, (&work.normed, rows))?;
         work.norm(on, pass, self.norm(&sandwich.before_experts), &all)?;
-        on.fill(&zeros, self.width, &mut one)?;
+        on.fill(&vec![0.0; rows * self.width], self.width, &mut one)?;
         let experts = &sandwich.experts;
         experts.add_chosen(on, &choices, &work.normed, &mut one)?;
         on.norm_add(&one, self.norm(&sandwich.after_experts), &mut both)?;

@@ -6,7 +6,7 @@ use super::canvas::Sandwich;
 use super::load::Loader;
 use super::names::{ExpertNames, Names};
 use super::qwen;
-use super::shared_heads::place;
+use super::shared_heads::layer_sizes;
 use super::tensors::Matrix;
 use crate::LoadError;
 use crate::config::{self, CanvasSpec, ExpertSpec};
@@ -50,17 +50,17 @@ impl<S: Storage> Loader<'_, S> {
         experts: &ExpertSpec,
     ) -> Result<Block<S>, LoadError> {
         let (names, info) = (self.names, &self.spec.info);
-        let place = place(number, spec, canvas, info);
+        let sizes = layer_sizes(number, spec, canvas, info);
         let of = |tensor: &str| format!("{}.{number}.{tensor}", names.layers);
         let attention_norm = self.norm(of(names.attention_norm))?;
-        let qkv = self.shared_qkv(number, place)?;
-        let head_norms = Some(self.three_norms(number, place)?);
+        let qkv = self.shared_qkv(number, sizes)?;
+        let head_norms = Some(self.three_norms(number, sizes)?);
         let out = Matrix {
             name: of(names.attention_out),
             rows: info.width,
             bias: false,
         };
-        let inner = place.heads.heads * place.heads.head_width;
+        let inner = sizes.heads.heads * sizes.heads.head_width;
         let out = self.fused(inner, &[out], Epilogue::None)?;
         let mlp_norm = self.norm(of(names.mlp_norm))?;
         let mlp = Mlp::Dense(self.gated(number, names.mlp, info.mlp_width)?);
@@ -81,9 +81,9 @@ impl<S: Storage> Loader<'_, S> {
             out,
             mlp_norm,
             mlp,
-            heads: place.heads,
-            kv: place.kv,
-            full: place.full,
+            heads: sizes.heads,
+            kv: sizes.kv,
+            full: sizes.full,
             sandwich: Some(Box::new(sandwich)),
         })
     }

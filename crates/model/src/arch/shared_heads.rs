@@ -9,9 +9,9 @@ use crate::config::CanvasSpec;
 use crate::info::CanvasInfo;
 use kernels::{Epilogue, Numbers, Storage, Stored};
 
-/// What a layer's place in the model decides.
+/// What the number and the kind of a layer decide.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct LayerSizes {
     pub(super) heads: HeadSizes,
     pub(super) full: bool,
     /// Its number among the keys and values: layers with a window come first.
@@ -23,9 +23,9 @@ impl<S: Storage> Loader<'_, S> {
     pub(super) fn shared_qkv(
         &mut self,
         number: usize,
-        place: Place,
+        sizes: LayerSizes,
     ) -> Result<S::Matrix, LoadError> {
-        let (d, heads) = (self.spec.info.width, place.heads);
+        let (d, heads) = (self.spec.info.width, sizes.heads);
         let (q, kv) = (
             heads.heads * heads.head_width,
             heads.groups * heads.head_width,
@@ -37,7 +37,7 @@ impl<S: Storage> Loader<'_, S> {
         });
         self.weights.append(&query, &[q, d], &mut numbers)?;
         self.weights.append(&key, &[kv, d], &mut numbers)?;
-        match place.full {
+        match sizes.full {
             true => numbers.extend_from_within((q * d).min(numbers.len())..),
             false => self.weights.append(&value, &[kv, d], &mut numbers)?,
         }
@@ -59,13 +59,13 @@ impl<S: Storage> Loader<'_, S> {
     pub(super) fn three_norms(
         &mut self,
         number: usize,
-        place: Place,
+        sizes: LayerSizes,
     ) -> Result<S::Vector, LoadError> {
         let HeadSizes {
             heads,
             groups,
             head_width,
-        } = place.heads;
+        } = sizes.heads;
         let mut all = Vec::new();
         let scale = (head_width as f32).sqrt();
         let of = self.names.head_norms.into_iter();
@@ -83,17 +83,17 @@ impl<S: Storage> Loader<'_, S> {
 }
 
 /// Sizes and number of a layer.
-pub(super) fn place(
+pub(super) fn layer_sizes(
     number: usize,
     spec: &CanvasSpec,
     canvas: &CanvasInfo,
     info: &ModelInfo,
-) -> Place {
+) -> LayerSizes {
     let full = spec.full[number];
     let before = spec.full[..number].iter().filter(|other| **other == full);
     let before = before.count();
     match full {
-        true => Place {
+        true => LayerSizes {
             heads: HeadSizes {
                 heads: info.heads,
                 groups: canvas.full_groups,
@@ -102,7 +102,7 @@ pub(super) fn place(
             full,
             kv: info.layers - canvas.full_layers + before,
         },
-        false => Place {
+        false => LayerSizes {
             heads: HeadSizes {
                 heads: info.heads,
                 groups: info.groups,

@@ -70,7 +70,8 @@ impl<S: Storage> Loader<'_, S> {
         let numbers = self.weights.tensor(name, &shape)?;
         let size = rows.saturating_mul(k);
         let matrices = (0..count).map(|index| {
-            let range = (index * size).min(numbers.len())..((index + 1) * size).min(numbers.len());
+            let start = index.saturating_mul(size).min(numbers.len());
+            let range = start..start.saturating_add(size).min(numbers.len());
             let matrix = Stored {
                 shape: (rows, k),
                 numbers: Numbers::Floats(&numbers[range]),

@@ -320,13 +320,12 @@ fn wrong_configurations_are_refused_by_key() {
     }
     let mut larger = config.clone();
     larger["text_config"]["num_experts"] = json!(5);
-    let files = Files::folder(&case.folder);
-    let message = files_with(&files, &larger, case);
+    let message = refused_with(&larger, case);
     assert!(message.contains("router.proj.weight"), "{message}");
 }
 
 /// The error of a checkpoint whose configuration is replaced.
-fn files_with(_: &Files, config: &Value, case: &Case) -> String {
+fn refused_with(config: &Value, case: &Case) -> String {
     let mut files = std::collections::BTreeMap::new();
     files.insert("config.json".to_owned(), config.to_string().into_bytes());
     let weights = std::fs::read(case.folder.join("model.safetensors")).unwrap();
