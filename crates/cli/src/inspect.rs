@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use engine::decoding::WeightKind;
 use model::{Checkpoint, DeviceModel, ExpertInfo, LoadError, ModelInfo, TileSupport, WeightDtype};
 use safetensors::tensor::{Dtype, TensorView};
 use step::{Attention, Readout};
@@ -98,7 +99,10 @@ fn model(args: &InspectArgs) -> Result<()> {
         info.kv_bytes_per_position()
     );
     memory(&config, &mut checkpoint, info)?;
-    tell!("presets          {}", presets(&config, info)?);
+    let weights = config.weights(info)?;
+    let decoder = config.served_decoding(weights)?.to_string();
+    tell!("presets          {}", presets(weights, &decoder));
+    tell!("decoder          {decoder}");
     Ok(())
 }
 
@@ -136,18 +140,16 @@ fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
     Ok(())
 }
 
-/// The presets that the model supports; the default one is marked.
-fn presets(config: &Config, info: &ModelInfo) -> Result<String> {
-    let weights = config.weights(info)?;
-    let suited = config.decoding(weights)?.to_string();
-    let default = suited.split(',').next();
+/// The presets that suit the weights; the one of the default `decoder` is marked.
+fn presets(weights: WeightKind, decoder: &str) -> String {
+    let default = decoder.split(',').next();
     let names = weights
         .presets()
         .map(|preset| match default == Some(preset.name) {
             true => format!("{} (default)", preset.name),
             false => preset.name.to_owned(),
         });
-    Ok(names.collect::<Vec<_>>().join(", "))
+    names.collect::<Vec<_>>().join(", ")
 }
 
 fn attention(attention: Attention) -> String {

@@ -24,6 +24,7 @@ pub mod load;
 mod memory;
 mod names;
 mod progress;
+mod published;
 pub mod serve;
 mod signals;
 mod supervisor;

@@ -247,7 +247,7 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
         ),
         stop_tokens: loaded.stop_tokens.clone(),
         defaults: sampling(loaded),
-        decoding: config.decoding(loaded.weights)?,
+        decoding: config.served_decoding(loaded.weights)?,
         formats: config.formats()?,
     })
 }
@@ -360,7 +360,7 @@ fn prefix_cache(loaded: &Loaded, config: &Config) -> &'static str {
 
 /// The default decoder as `preset,key=value`.
 fn served_decoder(config: &Config, loaded: &Loaded) -> String {
-    let suited = config.decoding(loaded.weights);
+    let suited = config.served_decoding(loaded.weights);
     suited.map_or_else(|error| error.to_string(), |spec| spec.to_string())
 }
 

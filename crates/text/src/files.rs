@@ -16,7 +16,7 @@ pub struct TokenizerFiles {
     pub chat_template: Option<Vec<u8>>,
     /// `special_tokens_map.json`.
     pub special_tokens_map: Option<Vec<u8>>,
-    /// `generation_config.json`; only its token ids are read.
+    /// `generation_config.json`; its token ids are read.
     pub generation_config: Option<Vec<u8>>,
     /// `vocab.json` of checkpoints without `tokenizer.json`.
     pub vocab: Option<Vec<u8>>,

@@ -1,8 +1,9 @@
-//! `asynclane serve --model FOLDER` on a tiny checkpoint of every family.
+//! `asynclane serve --model FOLDER` on a tiny checkpoint of every family, and what a folder says beside
+//! its weights.
 
 use std::path::{Path, PathBuf};
 
-use asynclane_tests::process::Server;
+use asynclane_tests::process::{Server, run, stderr};
 use asynclane_tests::reply::Reply;
 use serde_json::{Value, json};
 
@@ -88,4 +89,25 @@ fn every_family_answers_from_a_folder() {
         served += 1;
     }
     assert_eq!(served, 29);
+}
+
+#[test]
+fn a_canvas_models_folder_says_how_canvases_are_decoded() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (folder, _) = with_tokenizer(&root.join(CHECKPOINTS[1]).join("diffusion-gemma"));
+    let inspected = |content: &Value| {
+        let path = folder.join("generation_config.json");
+        std::fs::write(path, content.to_string()).unwrap();
+        run(&["inspect", "--model", folder.to_str().unwrap()])
+    };
+    let sampler = json!({"entropy_bound": 0.3});
+    let output = inspected(&json!({"max_denoising_steps": 3, "sampler_config": sampler}));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("max_denoising_steps=3"), "{text}");
+    assert!(text.contains("entropy_bound=0.3"), "{text}");
+    let output = inspected(&json!({"t_min": "low"}));
+    assert_eq!(output.status.code(), Some(65));
+    let message = stderr(&output);
+    let expected = "generation_config.json: t_min: expected a number, found \"low\"";
+    assert!(message.contains(expected), "{message}");
 }

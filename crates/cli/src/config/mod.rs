@@ -11,17 +11,20 @@ mod validate;
 mod values;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use anyhow::Result;
 use engine::decoding::{DecodingSpec, WeightKind};
 use model::{ExpertSharing, ModelInfo, WeightDtype};
 use server::Formats;
+use step::Attention;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{CheckConfigArgs, ModelArgs, ServeArgs};
 use crate::device::{BackendChoice, DeviceChoice};
 use crate::exit;
 use crate::hub;
+use crate::published;
 
 use layers::Layers;
 use origin::Origins;
@@ -81,6 +84,22 @@ impl Config {
             named => named,
         };
         Ok(DecodingSpec::parse(named)?.suited_to(weights))
+    }
+
+    /// The default decoder of the configured model, whose weights are of this kind. The folder of a
+    /// canvas model may have settings for it.
+    ///
+    /// # Errors
+    /// A setting that is unknown or out of range, in the configuration or in the folder.
+    pub fn served_decoding(&self, weights: WeightKind) -> Result<DecodingSpec> {
+        let spec = self.decoding(weights)?;
+        match weights.attention {
+            Attention::Canvas(_) => {
+                let folder = hub::folder(&self.model.path)?;
+                published::with_published(spec, Path::new(&*folder))
+            }
+            _ => Ok(spec),
+        }
     }
 
     /// How weights were trained, from a model's properties and the key `model.edits`.

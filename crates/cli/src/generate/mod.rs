@@ -68,7 +68,7 @@ fn request(args: &GenerateArgs, config: &Config, loaded: &Loaded, prompt: &str) 
         );
         return Err(exit::failure(exit::USAGE, message));
     }
-    let decoding = config.decoding(loaded.weights)?.resolve()?;
+    let decoding = config.served_decoding(loaded.weights)?.resolve()?;
     Ok(Request {
         sampling: Sampling {
             temperature: args.temperature,

@@ -188,10 +188,18 @@ impl DecodingSpec {
             };
             base.put("block_length", Value::Integer(i64::from(length)));
         }
-        for entry in &mut base.set {
+        self.suggested(&base)
+    }
+
+    /// These settings, and those of `published` that are not among them. Where no chosen member reads
+    /// a published one, it is ignored.
+    #[must_use]
+    pub fn suggested(&self, published: &Self) -> Self {
+        let mut published = published.clone();
+        for entry in &mut published.set {
             entry.named = false;
         }
-        self.over(&base)
+        self.over(&published)
     }
 
     /// Sets what is known to be valid; a block longer than any request may name stays unnamed.
