@@ -1,9 +1,9 @@
 //! Random tensors for benchmarks.
 
-/// A tensor in row-major order: a matrix with variance 1 / columns, otherwise ones.
+/// A tensor in row-major order: matrices with variance 1 / columns, a vector of ones.
 pub(super) fn random(seed: u64, name: &str, shape: &[usize]) -> Vec<f32> {
     let count = shape.iter().product();
-    let &[_, columns] = shape else {
+    let &[_, .., columns] = shape else {
         return vec![1.0; count];
     };
     // FNV-1a over the name, then xorshift64.

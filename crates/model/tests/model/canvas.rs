@@ -92,7 +92,7 @@ fn at(token: u32, place: usize, end: usize) -> Row {
 }
 
 /// Final tokens from `start` on.
-fn encoded(tokens: &[u32], start: usize) -> Vec<Row> {
+pub fn encoded(tokens: &[u32], start: usize) -> Vec<Row> {
     let places = start..;
     let rows = tokens.iter().zip(places);
     rows.map(|(token, place)| at(*token, place, place + 1))
@@ -100,7 +100,7 @@ fn encoded(tokens: &[u32], start: usize) -> Vec<Row> {
 }
 
 /// A canvas from `start` on, with all log-probabilities wanted.
-fn canvas(tokens: &[u32], start: usize, conditioned: bool, vocab: usize) -> Vec<Row> {
+pub fn canvas(tokens: &[u32], start: usize, conditioned: bool, vocab: usize) -> Vec<Row> {
     let rows = tokens.iter().zip(start..);
     let row = |(token, place): (&u32, usize)| Row {
         denoise: Some(Denoise { conditioned }),
@@ -110,7 +110,7 @@ fn canvas(tokens: &[u32], start: usize, conditioned: bool, vocab: usize) -> Vec<
     rows.map(row).collect()
 }
 
-fn scaled(scale: f32) -> Sampling {
+pub fn scaled(scale: f32) -> Sampling {
     Sampling {
         scale,
         ..Sampling::GREEDY

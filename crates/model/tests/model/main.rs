@@ -9,6 +9,8 @@ mod candle;
 #[cfg(test)]
 mod canvas;
 #[cfg(test)]
+mod canvas_dtypes;
+#[cfg(test)]
 mod checkpoint;
 #[cfg(test)]
 mod common;

@@ -1,0 +1,105 @@
+//! Narrow weights of a canvas model with experts: near those in f32, and the same bits in every batch.
+
+use crate::canvas::{canvas, encoded, scaled};
+use crate::common::{execute, push};
+use asynclane_model::{Checkpoint, ExecutorConfig, Model, ModelExecutor, WeightDtype};
+use serde_json::json;
+use step::{Batch, Row, TopToken};
+
+const VOCAB: usize = 64;
+const CANVAS: [u32; 8] = [9, 33, 60, 2, 17, 41, 5, 28];
+const PROMPT: [u32; 13] = [3, 50, 12, 7, 7, 61, 20, 44, 31, 8, 19, 55, 26];
+/// Pages of 8 slots.
+const PAGES: [u32; 4] = [2, 0, 3, 1];
+/// Mean difference of a log-probability from the one of f32 weights, in nats. The log-probabilities
+/// of these random weights have a standard deviation of about one nat.
+const BOUNDS: [(WeightDtype, f64); 3] = [
+    (WeightDtype::Bf16, 0.02),
+    (WeightDtype::Int8, 0.05),
+    (WeightDtype::Int4, 0.5),
+];
+
+/// Random weights whose matrices hold whole groups of four-bit numbers.
+fn executor(dtype: WeightDtype) -> ModelExecutor {
+    let full = json!({"partial_rotary_factor": 0.25, "rope_theta": 1e6,
+        "rope_type": "proportional"});
+    let config = json!({
+        "architectures": ["DiffusionGemmaForBlockDiffusion"],
+        "model_type": "diffusion_gemma", "canvas_length": CANVAS.len(),
+        "text_config": {
+            "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 16, "global_head_dim": 32,
+            "num_global_key_value_heads": 1, "intermediate_size": 96,
+            "moe_intermediate_size": 32, "num_experts": 6, "top_k_experts": 2,
+            "sliding_window": 6, "vocab_size": VOCAB, "max_position_embeddings": 256,
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+            "rope_parameters": {"full_attention": full},
+        },
+    });
+    let checkpoint = Checkpoint::synthetic(&config.to_string(), 3).unwrap();
+    let model = Model::load(checkpoint.with_dtype(dtype)).unwrap();
+    let sizes = ExecutorConfig {
+        page_size: 8,
+        pages: 8,
+        threads: None,
+    };
+    ModelExecutor::new(model, sizes).unwrap()
+}
+
+/// The log-probabilities of a canvas's second step, beside another sequence or alone.
+fn second_step(dtype: WeightDtype, others: bool) -> Vec<TopToken> {
+    let mut executor = executor(dtype);
+    let mut last = Vec::new();
+    for conditioned in [false, true] {
+        let mut batch = Batch::default();
+        if others {
+            let more: Vec<Row> =
+                [encoded(&PROMPT[..5], 0), canvas(&CANVAS, 5, false, VOCAB)].concat();
+            push(&mut batch, more, &[4, 5], scaled(0.5));
+        }
+        let given = match conditioned {
+            true => Vec::new(),
+            false => encoded(&PROMPT, 0),
+        };
+        let denoised = canvas(&CANVAS, PROMPT.len(), conditioned, VOCAB);
+        push(&mut batch, [given, denoised].concat(), &PAGES, scaled(0.7));
+        let tops = execute(&mut executor, &batch).tops;
+        last = tops[tops.len() - CANVAS.len() * (VOCAB - 1)..].to_vec();
+    }
+    last
+}
+
+/// Log-probabilities by row and token; NaN for the token that is not listed.
+fn by_token(tops: &[TopToken]) -> Vec<f64> {
+    let mut all = vec![f64::NAN; CANVAS.len() * VOCAB];
+    for (row, tops) in tops.chunks(VOCAB - 1).enumerate() {
+        for top in tops {
+            all[row * VOCAB + top.token as usize] = f64::from(top.logprob);
+        }
+    }
+    all
+}
+
+#[test]
+fn narrow_weights_stay_near_those_in_f32() {
+    let exact = by_token(&second_step(WeightDtype::F32, false));
+    let mut before = 0.0;
+    for (dtype, bound) in BOUNDS {
+        let narrow = by_token(&second_step(dtype, false));
+        let pairs = exact.iter().zip(&narrow).map(|(a, b)| (a - b).abs());
+        let both: Vec<f64> = pairs.filter(|difference| difference.is_finite()).collect();
+        assert!(both.len() > CANVAS.len() * (VOCAB - 3), "{dtype:?}");
+        let mean = both.iter().sum::<f64>() / both.len() as f64;
+        println!("{dtype:?}: {mean}");
+        assert!(before < mean && mean < bound, "{dtype:?}: {mean}");
+        before = mean;
+    }
+}
+
+#[test]
+fn narrow_weights_have_the_same_bits_in_every_batch() {
+    for dtype in WeightDtype::ALL {
+        let (alone, beside) = (second_step(dtype, false), second_step(dtype, true));
+        assert_eq!(alone, beside, "{dtype:?}");
+    }
+}
