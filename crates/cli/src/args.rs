@@ -308,6 +308,9 @@ pub enum InspectCommand {
 
 #[derive(Args, Clone, Debug)]
 pub struct CapacityArgs {
+    /// A `config.json` in place of the configured model: the estimate needs no weights.
+    #[arg(long, value_name = "FILE")]
+    pub config_json: Option<PathBuf>,
     /// Positions of a sequence, prompt and canvas, halfway through its answer.
     #[arg(long, default_value_t = 1536, value_parser = clap::value_parser!(u32).range(1..))]
     pub context: u32,

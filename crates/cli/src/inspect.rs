@@ -114,20 +114,7 @@ fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
         "KV at full length {} for one sequence of {longest} positions",
         size(kv)
     );
-    let blocks = (info.dtype == WeightDtype::Blocks).then_some(WeightDtype::Blocks);
-    for dtype in WeightDtype::ALL.into_iter().chain(blocks) {
-        let name = dtype.name();
-        let memory = match checkpoint.survey(dtype) {
-            Ok(survey) => survey.memory,
-            Err(reason @ LoadError::Group { .. }) => {
-                tell!("weights in {name:<5} not possible: {reason}");
-                continue;
-            }
-            Err(error) => return Err(exit::refused(error)),
-        };
-        let (weights, loading) = (size(memory.weights), size(memory.loading));
-        tell!("weights in {name:<5} {weights} in memory, {loading} while they load");
-    }
+    dtypes(checkpoint, info)?;
     if DeviceModel::unfit(info).is_none() {
         let needed = device::least(config, (checkpoint, info))?;
         tell!(
@@ -171,12 +158,43 @@ fn readout(readout: Readout) -> &'static str {
 /// Prints upper bounds of speed and capacity by device.
 fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
-    let mut checkpoint = load::checkpoint(&hub::folder(&config.model.path)?)?;
+    let mut checkpoint = match &on.config_json {
+        Some(path) => planned(path)?,
+        None => load::checkpoint(&hub::folder(&config.model.path)?)?,
+    };
     let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
     let here = capacity::measure();
     let model = (&survey.info, capacity::bytes_per_weight(&survey));
     let report = capacity::report(model, on, here)?;
     tell!("{}", report.trim_end());
+    dtypes(&mut checkpoint, &survey.info)
+}
+
+/// A model of which only the configuration is here.
+fn planned(path: &Path) -> Result<Checkpoint> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let message = format!("{}: {error}", path.display());
+        exit::failure(exit::NO_INPUT, message)
+    })?;
+    Checkpoint::synthetic(&text, 0).map_err(exit::refused)
+}
+
+/// Prints the memory of the weights in every dtype.
+fn dtypes(checkpoint: &mut Checkpoint, info: &ModelInfo) -> Result<()> {
+    let blocks = (info.dtype == WeightDtype::Blocks).then_some(WeightDtype::Blocks);
+    for dtype in WeightDtype::ALL.into_iter().chain(blocks) {
+        let name = dtype.name();
+        let memory = match checkpoint.survey(dtype) {
+            Ok(survey) => survey.memory,
+            Err(reason @ LoadError::Group { .. }) => {
+                tell!("weights in {name:<5} not possible: {reason}");
+                continue;
+            }
+            Err(error) => return Err(exit::refused(error)),
+        };
+        let (weights, loading) = (size(memory.weights), size(memory.loading));
+        tell!("weights in {name:<5} {weights} in memory, {loading} while they load");
+    }
     Ok(())
 }
 
