@@ -232,7 +232,8 @@ fn health_tells_a_server_from_a_closed_port() {
 #[test]
 fn the_memory_of_a_model_is_known_before_its_download() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-    let config = format!("{root}/tests/examples/diffusiongemma-26b.json");
+    let config =
+        format!("{root}/crates/model/tests/model/fixtures/configs/diffusiongemma-26b.json");
     let output = run(&["inspect", "capacity", "--config-json", &config]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
