@@ -391,6 +391,7 @@ mod tests {
     fn weights_of_any_size_can_be_read() {
         let line = |of| {
             let on = CapacityArgs {
+                config_json: None,
                 context: 1536,
                 kv_bytes: 2,
                 on: Vec::new(),
@@ -410,6 +411,7 @@ mod tests {
     fn a_device_of_ones_own_has_positive_numbers() {
         let info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
         let of = |on: &[f64]| CapacityArgs {
+            config_json: None,
             context: 1536,
             kv_bytes: 4,
             on: on.to_vec(),
@@ -427,6 +429,7 @@ mod tests {
     fn this_machine_comes_first_with_its_own_kv() {
         let info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
         let on = CapacityArgs {
+            config_json: None,
             context: 1536,
             kv_bytes: 2,
             on: Vec::new(),
