@@ -127,11 +127,37 @@ struct Sample {
     settings: String,
     prompt: Vec<u32>,
     tokens: Vec<u32>,
+    /// Forward passes of the sampler, where they were counted.
+    forwards: Option<u32>,
+    /// The tokens that end a text.
+    #[serde(default)]
+    stops: Vec<u32>,
+}
+
+impl Sample {
+    /// The sampler's text: up to the first stop token.
+    fn text(&self) -> &[u32] {
+        let end = self.tokens.iter().position(|id| self.stops.contains(id));
+        &self.tokens[..end.unwrap_or(self.tokens.len())]
+    }
 }
 
 #[derive(Deserialize)]
 struct Samples {
     samples: Vec<Sample>,
+}
+
+/// The samples of a checkpoint: of its own sampler, and of published methods in folders below.
+fn samples(folder: &Path) -> Vec<Sample> {
+    let entries = std::fs::read_dir(folder).expect("a folder");
+    let entries = entries.map(|entry| entry.expect("an entry").path());
+    let mut folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders.insert(0, folder.to_owned());
+    let read = |folder: PathBuf| std::fs::read_to_string(folder.join("samples.json")).ok();
+    let parse = |text: String| serde_json::from_str::<Samples>(&text).expect("valid samples");
+    let texts = folders.into_iter().filter_map(read);
+    texts.flat_map(|text| parse(text).samples).collect()
 }
 
 /// The most probable token except the mask, and its probability among all tokens.
@@ -195,38 +221,43 @@ fn every_family_decodes_as_a_loop_over_its_forward_does() {
 }
 
 /// The published samplers, token for token: Fast-dLLM's for LLaDA, Dream's, SDAR's, Fast-dLLM v2's
-/// with sub-blocks, LLaDA2.0's, LLaDA2.1's with edits, and the window of WeDLM's engine.
+/// with sub-blocks, LLaDA2.0's, LLaDA2.1's with edits, and the window of WeDLM's engine; and the
+/// methods of `fixtures/methods.py`, in as many forward passes.
 #[test]
 fn every_family_decodes_as_its_official_sampler_does() {
     let mut families = std::collections::BTreeSet::new();
     let mut differ = Vec::new();
     for folder in checkpoints() {
-        let Ok(text) = std::fs::read_to_string(folder.join("samples.json")) else {
+        let samples = samples(&folder);
+        if samples.is_empty() {
             continue;
-        };
-        let Samples { samples } = serde_json::from_str(&text).expect("valid samples");
+        }
         let mut executor = executor(&folder);
         let mask = executor.model().info().mask;
         families.insert(executor.model().info().family);
         let requests = samples.iter().map(|sample| {
             let budget = sample.tokens.len() as u32;
-            let mut request = request(&sample.prompt, budget, &[], &sample.settings);
+            let mut request = request(&sample.prompt, budget, &sample.stops, &sample.settings);
             // Random weights may predict the mask token, which the official samplers exclude.
             request.biases.extend(mask.map(Bias::ban));
             request
         });
         let outcomes = run(&mut executor, requests.collect());
         for (sample, outcome) in samples.iter().zip(outcomes) {
-            if outcome.tokens != sample.tokens {
-                let pairs = outcome.tokens.iter().zip(&sample.tokens);
+            let forwards = outcome.finished.map(|end| end.stats.forwards());
+            let as_many = sample.forwards.is_none() || sample.forwards == forwards;
+            if outcome.tokens != sample.text() || !as_many {
+                let pairs = outcome.tokens.iter().zip(sample.text());
                 let equal = pairs.take_while(|(ours, theirs)| ours == theirs).count();
                 differ.push(format!(
-                    "{}: {} ({}), {} tokens behind {}: the first {equal} are equal",
+                    "{}: {} ({}), {} tokens behind {}: the first {equal} are equal, {forwards:?} \
+                     forwards against {:?}",
                     folder.display(),
                     sample.sampler,
                     sample.settings,
                     sample.tokens.len(),
                     sample.prompt.len(),
+                    sample.forwards,
                 ));
             }
         }

@@ -206,6 +206,7 @@ impl Limits {
             page_size: self.page_size,
             prompt,
             budget: self.budget(prompt, budget),
+            attention: self.attention,
             readout: self.readout,
             schedule: &decoding.decoder.schedule,
             branches: decoding.decoder.commit.branches(),

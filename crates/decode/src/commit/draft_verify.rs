@@ -3,10 +3,12 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{BLOCKS, CommitInfo, CommitRule, Guesses, Requirements, WHOLE_BLOCK, by_confidence};
+use super::{
+    BLOCKS, CommitInfo, CommitRule, GUESSABLE, GUESSED_BLOCK, Guesses, Requirements, by_confidence,
+};
 use crate::candidate::Proposal;
 use crate::coordinates::as_index;
-use crate::describe::{AttentionKind, Feature};
+use crate::describe::Feature;
 use crate::lane::Lane;
 use crate::settings::{SettingInfo, UNBOUNDED};
 
@@ -22,12 +24,12 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "draft_verify",
     summary: "as `top_k`, in fewer forward passes: guesses of the next steps are verified together",
     paper: "FreeDave, arXiv 2510.00294",
-    differs: "FreeDave also runs over exact caches",
+    differs: "FreeDave++ and its eager mode, which guesses beyond the block, are missing",
     settings: &[TOKENS_PER_STEP, DRAFT_STEPS],
     requires: Requirements {
         schedules: BLOCKS,
-        caches: WHOLE_BLOCK,
-        attention: &[AttentionKind::Full],
+        caches: GUESSED_BLOCK,
+        attention: GUESSABLE,
         // A guess is verified against candidates that depend on the tokens alone.
         excludes: Feature::ALL,
         branches: |of| of.count(&DRAFT_STEPS).saturating_sub(1),

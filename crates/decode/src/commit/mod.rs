@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use crate::candidate::{Proposal, TokenId};
 use crate::canvas::Canvas;
 use crate::coordinates::Offset;
-use crate::describe::Company;
+use crate::describe::{AttentionKind, Company};
 use crate::lane::Lane;
 
 pub use capped::Capped;
@@ -71,6 +71,10 @@ pub const COMMITS: &[&CommitInfo] = &[
 const BLOCKS: Company = Company::Only(&["block_wise"]);
 /// For rules that need every mask of the block scored in every forward.
 const WHOLE_BLOCK: Company = Company::Only(&["none", "prefix", "dual"]);
+/// For rules that guess: each guessed canvas has K/V of its own for the masks of the block.
+const GUESSED_BLOCK: Company = Company::Only(&["none", "prefix", "dual", "exact"]);
+/// The weights that forwards over guessed canvases are written for.
+const GUESSABLE: &[AttentionKind] = &[AttentionKind::Full, AttentionKind::BlockCausal];
 
 /// Decides which masks of a lane are committed in this step.
 pub trait CommitRule: core::fmt::Debug + Send {

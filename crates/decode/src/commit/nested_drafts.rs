@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 
 use super::entropy_bound::{ENTROPY_THRESHOLD, within_bound};
 use super::{
-    BLOCKS, CommitInfo, CommitRule, Guesses, Requirements, Scene, Verification, WHOLE_BLOCK,
-    by_confidence,
+    BLOCKS, CommitInfo, CommitRule, GUESSABLE, GUESSED_BLOCK, Guesses, Requirements, Scene,
+    Verification, by_confidence,
 };
 use crate::candidate::Proposal;
 use crate::coordinates::{Offset, as_index};
-use crate::describe::{AttentionKind, Feature};
+use crate::describe::Feature;
 use crate::lane::Lane;
 use crate::settings::SettingInfo;
 
@@ -37,8 +37,8 @@ pub static INFO: CommitInfo = CommitInfo {
     settings: &[ENTROPY_THRESHOLD, DRAFT_LEVELS, DRAFT_FLOOR],
     requires: Requirements {
         schedules: BLOCKS,
-        caches: WHOLE_BLOCK,
-        attention: &[AttentionKind::Full],
+        caches: GUESSED_BLOCK,
+        attention: GUESSABLE,
         // A guess is verified against candidates that depend on the tokens alone.
         excludes: Feature::ALL,
         branches: |of| of.count(&DRAFT_LEVELS),

@@ -4,7 +4,7 @@
 use decode::{AttentionKind, Company, ForwardKind, LaneView, Offset, Place, Span};
 use step::Attention;
 
-use super::{CacheInfo, CachePolicy, ForwardPlan, PlanRow, SHARED, View};
+use super::{CacheInfo, CachePolicy, Footprint, ForwardPlan, PlanRow, SHARED, View};
 use crate::layout::slot_of;
 
 /// The policy's description.
@@ -20,13 +20,21 @@ pub static INFO: CacheInfo = CacheInfo {
         AttentionKind::Canvas,
     ],
     check: |_, _| Ok(()),
-    pages: |of| of.shared_table(of.budget),
+    pages: |of| of.shared_table(guessed_slots(of)),
     build: |_, input| match input.attention {
         Attention::Blocks(length) => Box::new(Blocks { length }),
         Attention::Causal | Attention::Full => Box::new(Causal),
         Attention::Canvas(_) => Box::new(Canvases),
     },
 };
+
+/// Most slots that the rows of a guessed canvas write: the model's blocks that a lane lies in.
+fn guessed_slots(of: &Footprint<'_>) -> u32 {
+    match of.attention {
+        Attention::Blocks(length) => of.schedule.longest_lane(of.budget) + 2 * length,
+        Attention::Causal | Attention::Full | Attention::Canvas(_) => of.budget,
+    }
+}
 
 /// Causal weights (WeDLM §3): committed tokens in front by position, then masks by position, each
 /// at its own position and seeing the rows before it. The run of committed tokens that begins at
@@ -77,7 +85,8 @@ impl CachePolicy for Causal {
 
 /// Block-causal weights (SDAR, LLaDA2): a row sees its own block of positions and all before it. A
 /// block is sealed by the first forward after its last commit, which is the next block's too, or,
-/// where predictions are read a row before (Fast-dLLM v2), tells the next block's first token.
+/// where predictions are read a row before (Fast-dLLM v2), tells the next block's first token. The
+/// block's rows are repeated for every guessed canvas.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
     /// Positions of a block, at least 1.
@@ -102,6 +111,7 @@ impl CachePolicy for Blocks {
         let row = |place: Place| PlanRow::at(place, place.block_end(self.length).min(end));
         plan.rows.extend(from.to(end).iter().map(row));
         plan.close(SHARED);
+        plan.push_branches(view);
         let settled = view.layout.place_of(view.decoder.canvas().emitted());
         plan.sealed = settled.block_start(self.length);
     }

@@ -49,6 +49,8 @@ pub struct Footprint<'a> {
     pub prompt: u32,
     /// Most tokens of the generation.
     pub budget: u32,
+    /// What rows may see.
+    pub attention: Attention,
     /// Where predictions are read.
     pub readout: Readout,
     /// The schedule.

@@ -25,10 +25,14 @@ fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
     }
     let exact = settings.contains("cache=exact");
     let blocks = settings.contains("schedule=block_wise");
+    let block_causal = ["edit", "draft_verify", "nested_drafts"];
+    let is_commit = |commit: &str| settings.contains(&format!("commit={commit}"));
     let attentions: &[Attention] = match (exact, blocks) {
         (false, _) => &[Attention::Full],
         (true, false) => &[Attention::Causal],
-        (true, true) if settings.contains("commit=edit") => &[Attention::Blocks(8)],
+        (true, true) if block_causal.iter().any(|commit| is_commit(commit)) => {
+            &[Attention::Blocks(8)]
+        }
         (true, true) => &[Attention::Causal, Attention::Blocks(8)],
     };
     let all = attentions.iter().flat_map(|attention| {

@@ -1,6 +1,7 @@
 //! Exact batches of forwards with guessed canvases, watched tokens or scored committed tokens.
 
 use asynclane_engine::{Penalties, Refusal};
+use step::{Attention, Readout};
 
 use crate::common::{Automaton, Lab, Scripted, config, request, sim};
 
@@ -34,6 +35,31 @@ fn draft_verify_tries_nested_canvases() {
     assert_eq!(
         next,
         ["pages 0 1 2: 0..11 = 10 11 12 20 21 22 23 ? ? ? ? see 11"]
+    );
+}
+
+/// The block is repeated, not what is sealed; the block after it starts with one canvas.
+#[test]
+fn draft_verify_tries_canvases_of_a_block_over_exact_kv() {
+    let settings = "block_causal,block_length=4,commit=draft_verify,draft_steps=3";
+    let blocks = (Attention::Blocks(4), Readout::Own);
+    let mut scripted = Scripted::of(request(&[10, 11, 12, 13, 14], 7, settings), blocks);
+    let said: &[(u32, u32, f64)] = &[(0, 20, 0.9), (1, 21, 0.8), (2, 22, 0.7)];
+    assert_eq!(
+        scripted.step(said),
+        ["pages 0 1: 0..4 = 10 11 12 13 see 4; 4..8 = 14 ? ? ? see 8"]
+    );
+    assert_eq!(
+        scripted.step(&said[1..]),
+        [
+            "copy 1 -> 2",
+            "pages 0 1: 4..8 = 14 20 ? ? see 8",
+            "pages 0 2: 4..8 = 14 20 21 ? see 8",
+        ]
+    );
+    assert_eq!(
+        scripted.step(&[]),
+        ["pages 0 1 2: 4..8 = 14 20 21 22 see 8; 8..12 = ? ? ? ? see 12"]
     );
 }
 
