@@ -51,6 +51,8 @@ pub struct Decoder {
     rule: Box<dyn CommitRule>,
     prune: bool,
     early_stop: bool,
+    /// The first step of a lane commits its first mask alone.
+    first_alone: bool,
     guard: Option<Guard>,
     failure: Option<Failure>,
     limit: u32,
@@ -116,6 +118,7 @@ impl Decoder {
             }),
             prune: config.prune,
             early_stop: config.early_stop || guard.is_some(),
+            first_alone: false,
             guard,
             failure: None,
             limit: input.budget,
@@ -131,6 +134,12 @@ impl Decoder {
     /// Ends the text after `limit` offsets, although the last canvas is longer.
     pub fn limit_to(&mut self, limit: u32) {
         self.limit = limit;
+    }
+
+    /// Lets the first step of every lane commit its first mask alone, unless the rule fills the canvas
+    /// (Fast-dLLM on Dream).
+    pub fn commit_first_alone(&mut self) {
+        self.first_alone = true;
     }
 
     /// Asks the grammar for the first tokens; `effects` receives the start of the first lane. With

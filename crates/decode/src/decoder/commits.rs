@@ -35,7 +35,10 @@ impl Decoder {
         );
         self.chosen.clear();
         self.rule.select(lane, &mut self.masks, &mut self.chosen);
-        if self.rule.denoising().is_none() {
+        if self.first_alone && lane.clock == 0 && !self.rule.fills() {
+            self.chosen.clear();
+            self.chosen.push(0);
+        } else if self.rule.denoising().is_none() {
             self.choose_required();
         }
         true

@@ -18,7 +18,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     name: "block_wise",
     summary: "one block after the other, left to right",
     paper: "LLaDA, arXiv 2502.09992; Fast-dLLM, arXiv 2505.22618",
-    differs: "on Dream, Fast-dLLM commits a block's first token from the pass that begins the block, and does not compute the row before the block again",
+    differs: "",
     settings: &[BLOCK_LENGTH],
     caches: &["dual", "none", "prefix", "elastic", "exact"],
     attention: AttentionKind::MASKED,
@@ -38,7 +38,9 @@ const BEHIND_BLOCK: u32 = 32;
 ///
 /// Blocks are counted from the prompt's first token. With [`State::lead`] they lie inside the
 /// model's blocks (sub-blocks of Fast-dLLM v2, arXiv 2509.26328 §3.3), and the first position of a
-/// model's block is a lane of its own.
+/// model's block is a lane of its own. Other weights that predict a position at the row before (Dream)
+/// commit the first token of a block, and no other, in the forward that begins the block, where a cache
+/// keeps K/V left of it: Fast-dLLM does not compute the row before the block again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockWise {
     block_length: u32,

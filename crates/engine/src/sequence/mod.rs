@@ -112,6 +112,9 @@ impl Sequence {
         };
         let mut decoder = Decoder::closed(&request.decoding.decoder, input);
         decoder.limit_to(request.max_tokens);
+        if shifted_rows::reads_the_row_before_once(limits, &request.decoding) {
+            decoder.commit_first_alone();
+        }
         // A grammar is asked once the sequence starts, in a job.
         if !decoder.is_constrained() {
             decoder.open(&mut effects);

@@ -2,10 +2,21 @@
 //! rows a plan needs for that.
 
 use decode::{Offset, Place, as_count, as_index};
-use step::Readout;
+use step::{Attention, Readout};
 
 use super::Sequence;
 use crate::cache::{ForwardPlan, PlanRow};
+use crate::decoding::Decoding;
+use crate::limits::Limits;
+
+/// Whether the row before a block is computed by the forward that begins the block and by no other
+/// (Fast-dLLM and AdaBlock on Dream): that forward commits the block's first token, and nothing else.
+pub(super) fn reads_the_row_before_once(limits: &Limits, of: &Decoding) -> bool {
+    limits.readout == Readout::Previous
+        && limits.attention == Attention::Full
+        && matches!(of.cache.name(), "prefix" | "dual")
+        && matches!(of.decoder.schedule.name(), "block_wise" | "adaptive_block")
+}
 
 impl Sequence {
     /// The offset whose prediction the row of `place` gives.
