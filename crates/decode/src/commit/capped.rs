@@ -1,10 +1,11 @@
-//! Capped rule (CD4LM, arXiv 2601.02236, confidence-adaptive decoding): a threshold with a limit.
+//! Capped rule (CD4LM, arXiv 2601.02236, confidence-adaptive decoding): a threshold with a limit, which
+//! may hold back ends of the text.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{CommitInfo, CommitRule, Requirements, by_confidence};
-use crate::candidate::Proposal;
+use super::{CommitInfo, CommitRule, Requirements, Scene, by_worth};
+use crate::candidate::{Proposal, TokenId};
 use crate::coordinates::as_index;
 use crate::lane::Lane;
 use crate::settings::{SettingInfo, UNBOUNDED};
@@ -15,43 +16,81 @@ const THRESHOLD: SettingInfo =
 /// k.
 const TOKENS_PER_STEP: SettingInfo = SettingInfo::integer("tokens_per_step", 1..=UNBOUNDED, 32)
     .says("most masks committed in a step");
+/// r.
+const STOP_AFTER: SettingInfo = SettingInfo::number("stop_after", 0.0..=1.0, 0.0)
+    .says("share of the budget that is committed before a stop token is");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
     name: "capped",
     summary: "every mask whose confidence reaches the threshold, at most `tokens_per_step` of them",
     paper: "CD4LM, arXiv 2601.02236",
-    differs: "CD4LM also holds back ends of the sequence",
-    settings: &[THRESHOLD, TOKENS_PER_STEP],
+    differs: "CD4LM sets `stop_after` to 0.3 or 0.5, so that no answer is shorter, and fills a block \
+              after 32 steps",
+    settings: &[THRESHOLD, TOKENS_PER_STEP, STOP_AFTER],
     requires: Requirements::NONE,
     build: |of, _| {
         let (threshold, most) = (of.number(&THRESHOLD), of.count(&TOKENS_PER_STEP));
-        Box::new(Capped::new(threshold, most))
+        let rule = Capped::new(threshold, most);
+        Box::new(rule.with_stops_after(of.number(&STOP_AFTER)))
     },
 };
 
-/// The n most confident masks, n = clamp(|{i : c_i >= θ}|, 1, k).
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The n most confident masks, n = clamp(|{i : c_i >= τ}|, 1, k). While less than r of the budget is
+/// committed, masks whose candidate is a stop token are left out, unless there are no others.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Capped {
     threshold: f64,
     most: usize,
+    stop_after: f64,
+    /// Tokens that are held back in this step.
+    held: Vec<TokenId>,
 }
 
 impl Capped {
-    /// `threshold` θ in `0.0..=1.0`; `most` k, at least 1.
+    /// `threshold` τ in `0.0..=1.0`; `most` k, at least 1; r is 0.
     pub fn new(threshold: f64, most: u32) -> Self {
         Self {
             threshold,
             most: as_index(most.max(1)),
+            stop_after: 0.0,
+            held: Vec::new(),
         }
+    }
+
+    /// With r in `0.0..=1.0`.
+    #[must_use]
+    pub fn with_stops_after(self, stop_after: f64) -> Self {
+        Self { stop_after, ..self }
     }
 }
 
 impl CommitRule for Capped {
+    fn observe(&mut self, scene: &Scene<'_>) {
+        self.held.clear();
+        if self.stop_after == 0.0 {
+            return;
+        }
+        let canvas = scene.canvas;
+        let masks = canvas.masks(canvas.span());
+        let committed = f64::from(canvas.len().saturating_sub(masks));
+        if committed < self.stop_after * f64::from(canvas.budget()) {
+            self.held.extend_from_slice(canvas.stops());
+        }
+    }
+
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
-        let passes = |proposal: &&Proposal| proposal.candidate.probability >= self.threshold;
-        let count = masks.iter().filter(passes).count();
-        by_confidence(masks, chosen);
-        chosen.truncate(count.clamp(1, self.most));
+        let free = |mask: &&Proposal| !self.held.contains(&mask.candidate.token);
+        let passes = |mask: &&Proposal| mask.candidate.probability >= self.threshold;
+        let frees = masks.iter().filter(free).count();
+        let count = masks.iter().filter(free).filter(passes).count();
+        by_worth(masks, |mask| self.worth(mask), chosen);
+        // Without a free mask the surest one is committed all the same.
+        chosen.truncate(count.clamp(1, self.most).min(frees.max(1)));
+    }
+
+    fn worth(&self, mask: &Proposal) -> f64 {
+        let held = self.held.contains(&mask.candidate.token);
+        mask.candidate.probability - f64::from(u8::from(held))
     }
 }

@@ -20,7 +20,8 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "credit",
     summary: "every mask whose confidence reaches the threshold; confidences grow while a token stays the favourite",
     paper: "CreditDecoding, arXiv 2510.06133",
-    differs: "",
+    differs: "credits weigh on the two tokens that a candidate names; CreditDecoding adds them to the \
+              logits of all tokens",
     settings: &[THRESHOLD],
     requires: Requirements::NONE,
     build: |of, _| Box::new(Credit::new(of.number(&THRESHOLD))),

@@ -25,7 +25,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "learned_filter",
     summary: "every mask that a small trained network accepts",
     paper: "Learn2PD, arXiv 2509.25188",
-    differs: "",
+    differs: "EoTP is missing: a cut of the canvas after the likeliest end of the text, committed or not",
     settings: &[FILTER_THRESHOLD],
     requires: Requirements {
         schedules: BLOCKS,

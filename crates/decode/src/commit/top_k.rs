@@ -18,7 +18,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "top_k",
     summary: "the `tokens_per_step` most confident masks",
     paper: "LLaDA, arXiv 2502.09992",
-    differs: "",
+    differs: "at temperatures above 0 SDAR ranks by the probabilities after temperature and filters",
     settings: &[TOKENS_PER_STEP],
     requires: Requirements::NONE,
     build: |of, _| Box::new(TopK::new(of.count(&TOKENS_PER_STEP))),

@@ -63,6 +63,15 @@ fn threshold_itself_may_choose_nothing() {
     assert_eq!(chosen(Threshold::new(0.9), &[0.5, 0.6]), []);
 }
 
+/// LLaDA2.0 with half as many steps as positions.
+#[test]
+fn threshold_takes_at_least_the_fewest() {
+    let rule = || Threshold::new(0.9).with_fewest(2);
+    assert_eq!(chosen(rule(), &[0.5, 0.6, 0.95, 0.1]), [11, 12]);
+    assert_eq!(chosen(rule(), &[0.91, 0.92, 0.95, 0.1]), [10, 11, 12]);
+    assert_eq!(chosen(rule(), &[0.2]), [10]);
+}
+
 #[test]
 fn top_k_takes_the_most_confident() {
     assert_eq!(chosen(TopK::new(2), &[0.1, 0.9, 0.3, 0.8]), [11, 13]);
@@ -142,6 +151,15 @@ fn a_position_penalty_prefers_what_is_near() {
     assert!(worth[1] > worth[0] && worth[1] > worth[2], "{worth:?}");
 }
 
+/// WeDLM compares with `<`, dParallel with `<=`.
+#[test]
+fn entropy_may_have_to_lie_below_the_threshold() {
+    let mut masks = narrow(&[0.5, 0.25, 0.75]);
+    assert_eq!(chosen_of(&mut Entropy::new(0.5), &mut masks), [10, 11]);
+    let mut below = Entropy::new(0.5).strictly_below();
+    assert_eq!(chosen_of(&mut below, &mut masks), [11]);
+}
+
 /// Sorted 0.05, 0.1, 0.2, 0.3: those before the third sum to 0.15, before the fourth to 0.35.
 #[test]
 fn entropy_bound_takes_what_the_budget_allows() {
@@ -177,6 +195,30 @@ fn capped_is_a_threshold_with_a_most() {
     assert_eq!(chosen(Capped::new(0.95, 2), &all), [11, 13]);
     assert_eq!(chosen(Capped::new(0.95, 8), &all), [10, 11, 13]);
     assert_eq!(chosen(Capped::new(1.0, 8), &all), [11]);
+}
+
+/// CD4LM: while less than half of the budget is committed, a stop token waits for the others.
+#[test]
+fn capped_may_hold_back_stop_tokens() {
+    let config = DecoderConfig {
+        commit: commit("capped")
+            .with("threshold", 0.5)
+            .with("stop_after", 0.5),
+        ..block_wise(4)
+    };
+    let mut bench = Bench::new(&config, 4);
+    let said = [
+        (0, "a", 0.6),
+        (1, "<eos>", 0.9),
+        (2, "7", 0.1),
+        (3, "<eot>", 0.8),
+    ];
+    assert_eq!(bench.step(&said)[..2], [masked(0, "a", 0.6), advance(0, 1)]);
+    // Only stop tokens are left: the surest one goes.
+    let said = [(1, "<eos>", 0.6), (2, "<eos>", 0.7), (3, "<eos>", 0.9)];
+    assert_eq!(bench.step(&said), [masked(3, "<eos>", 0.9)]);
+    let said = [(1, "<eos>", 0.6), (2, "<eos>", 0.4)];
+    assert_eq!(bench.step(&said)[0], masked(1, "<eos>", 0.6));
 }
 
 #[test]

@@ -232,7 +232,7 @@ const fn editing(threshold: f64, edit_threshold: f64) -> [Setting; 5] {
 }
 
 /// WeDLM's decoder at the position penalty of its authors.
-const fn streaming(window: i64, entropy_threshold: f64) -> [Setting; 6] {
+const fn streaming(window: i64, entropy_threshold: f64) -> [Setting; 7] {
     [
         ("schedule", Name("streaming")),
         ("commit", Name("entropy")),
@@ -240,6 +240,7 @@ const fn streaming(window: i64, entropy_threshold: f64) -> [Setting; 6] {
         ("window", Integer(window)),
         ("entropy_threshold", Number(entropy_threshold)),
         ("position_penalty", Number(0.02)),
+        ("below", Flag(true)),
     ]
 }
 

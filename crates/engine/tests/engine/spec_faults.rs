@@ -310,6 +310,7 @@ fn fields_that_nobody_reads_are_refused() {
             "cache",
             "block_length",
             "threshold",
+            "min_tokens_per_step",
         ];
         let stops = ["prune", "early_stop", "max_forwards"];
         let read = general.contains(&field.name) || stops.contains(&field.name);

@@ -233,8 +233,10 @@ fn any_commit() -> impl Strategy<Value = CommitConfig> {
     prop_oneof![
         2 => prop_oneof![1..=2u32, 1..=5u32]
             .prop_map(|count| commit("top_k").with("tokens_per_step", count)),
-        3 => prop_oneof![probability(), 0.8..1.0f64]
-            .prop_map(|threshold| commit("threshold").with("threshold", threshold)),
+        3 => (prop_oneof![probability(), 0.8..1.0f64], 1..3u32)
+            .prop_map(|(threshold, fewest)| commit("threshold")
+                .with("threshold", threshold)
+                .with("min_tokens_per_step", fewest)),
         4 => other_commit(),
     ]
 }
@@ -244,7 +246,8 @@ fn other_commit() -> impl Strategy<Value = CommitConfig> {
         0 => commit("factor").with("factor", 2.0 * number + 0.1),
         1 => commit("entropy")
             .with("entropy_threshold", 2.0 * number)
-            .with("position_penalty", 0.02 * f64::from(most - 1)),
+            .with("position_penalty", 0.02 * f64::from(most - 1))
+            .with("below", most % 2 == 0),
         2 => commit("entropy_bound").with("entropy_threshold", 4.0 * number),
         3 => commit("margin").with("margin_threshold", number),
         8 => {
@@ -257,7 +260,8 @@ fn other_commit() -> impl Strategy<Value = CommitConfig> {
         }
         4 => commit("capped")
             .with("threshold", number)
-            .with("tokens_per_step", most),
+            .with("tokens_per_step", most)
+            .with("stop_after", 0.2 * f64::from(most - 1)),
         5 => commit("local_leap").with("threshold", number),
         6 => commit("hierarchy").with("threshold", number),
         _ => commit("credit").with("threshold", number),
