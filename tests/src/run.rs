@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use decode::{TokenClass, TokenClasses};
 use engine::decoding::DecodingSpec;
 use engine::{Engine, EngineConfig, Event, Finished, Request, SequenceId, StepTrace};
 use step::{BatchOutput, Executor};
@@ -51,6 +52,11 @@ fn executor_on<B: model::Host + 'static>(backend: B, pages: u32) -> Box<dyn Exec
 
 /// An engine over `executor` with room for every request of a test.
 pub fn engine(executor: &dyn Executor) -> Engine {
+    engine_with(executor, tokenizer().classes())
+}
+
+/// As [`engine`], for a vocabulary of other classes than those of the goldens' tokenizer.
+fn engine_with(executor: &dyn Executor, classes: Arc<TokenClasses>) -> Engine {
     let config = EngineConfig {
         max_running: 256,
         max_waiting: 1024,
@@ -58,7 +64,7 @@ pub fn engine(executor: &dyn Executor) -> Engine {
         long_quantum: 100_000,
         prefix_cache: true,
         max_model_len: None,
-        classes: tokenizer().classes(),
+        classes,
         wait_order: Arc::new(engine::ByPriority),
         capabilities: engine::Capabilities::default(),
     };
@@ -78,7 +84,32 @@ pub fn request(prompt: &[u32], budget: u32, stops: &[u32], settings: &str) -> Re
 
 /// Runs all `requests` together; returns the outcomes in the same order.
 pub fn run(executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Outcome> {
-    let mut engine = engine(executor);
+    let engine = engine(executor);
+    run_on(engine, executor, requests)
+}
+
+/// As [`run`], for a vocabulary in which the tokens `newlines` are line feeds.
+pub fn run_with_newlines(
+    executor: &mut dyn Executor,
+    newlines: &[u32],
+    requests: Vec<Request>,
+) -> Vec<Outcome> {
+    let class = |token: u32| {
+        let line_feed = newlines.contains(&token);
+        TokenClass {
+            newline: line_feed,
+            line_feed,
+            blank: line_feed,
+            ..TokenClass::default()
+        }
+    };
+    let last = newlines.iter().max().copied().unwrap_or_default();
+    let classes = TokenClasses::new((0..=last).map(class).collect());
+    let engine = engine_with(executor, Arc::new(classes));
+    run_on(engine, executor, requests)
+}
+
+fn run_on(mut engine: Engine, executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Outcome> {
     let ids: Vec<SequenceId> = requests
         .into_iter()
         .map(|r| engine.submit(r).expect("the request fits"))

@@ -4,10 +4,12 @@
 //! The checkpoints are those of the parity tests of the crate `model`, which compare their logits with
 //! the official PyTorch code.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use asynclane_tests::run::{request, run};
+use asynclane_tests::run::{Outcome, request, run, run_with_newlines};
+use engine::Finished;
 use model::{Checkpoint, ExecutorConfig, Files, Model, ModelExecutor};
 use serde::Deserialize;
 use step::{Attention, Bias, Readout};
@@ -129,17 +131,12 @@ struct Sample {
     tokens: Vec<u32>,
     /// Forward passes of the sampler, where they were counted.
     forwards: Option<u32>,
+    /// The tokens that the sampler took for line feeds.
+    #[serde(default)]
+    newlines: Vec<u32>,
     /// The tokens that end a text.
     #[serde(default)]
     stops: Vec<u32>,
-}
-
-impl Sample {
-    /// The sampler's text: up to the first stop token.
-    fn text(&self) -> &[u32] {
-        let end = self.tokens.iter().position(|id| self.stops.contains(id));
-        &self.tokens[..end.unwrap_or(self.tokens.len())]
-    }
 }
 
 #[derive(Deserialize)]
@@ -147,11 +144,48 @@ struct Samples {
     samples: Vec<Sample>,
 }
 
+impl Sample {
+    fn request(&self, mask: Option<u32>) -> engine::Request {
+        let budget = self.tokens.len() as u32;
+        let mut request = request(&self.prompt, budget, &self.stops, &self.settings);
+        // Random weights may predict the mask token, which the official samplers exclude.
+        request.biases.extend(mask.map(Bias::ban));
+        request
+    }
+
+    /// The sampler's text: up to the first stop token.
+    fn text(&self) -> &[u32] {
+        let end = self.tokens.iter().position(|id| self.stops.contains(id));
+        &self.tokens[..end.unwrap_or(self.tokens.len())]
+    }
+
+    /// What differs in the engine's outcome, in words.
+    fn difference(&self, outcome: &Outcome) -> Option<String> {
+        let pairs = outcome.tokens.iter().zip(self.text());
+        let equal = pairs.take_while(|(ours, theirs)| ours == theirs).count();
+        let of = |finished: Finished| finished.stats.forwards();
+        let forwards = outcome.finished.map(of);
+        let same = outcome.tokens == self.text();
+        let differs = !same || self.forwards.is_some_and(|theirs| Some(theirs) != forwards);
+        differs.then(|| {
+            format!(
+                "{} ({}), {} tokens behind {}: the first {equal} are equal, {:?} forwards against {:?}",
+                self.sampler,
+                self.settings,
+                self.tokens.len(),
+                self.prompt.len(),
+                forwards,
+                self.forwards,
+            )
+        })
+    }
+}
+
 /// The samples of a checkpoint: of its own sampler, and of published methods in folders below.
 fn samples(folder: &Path) -> Vec<Sample> {
     let entries = std::fs::read_dir(folder).expect("a folder");
-    let entries = entries.map(|entry| entry.expect("an entry").path());
-    let mut folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
+    let methods = entries.map(|entry| entry.expect("an entry").path());
+    let mut folders: Vec<PathBuf> = methods.filter(|path| path.is_dir()).collect();
     folders.sort();
     folders.insert(0, folder.to_owned());
     let read = |folder: PathBuf| std::fs::read_to_string(folder.join("samples.json")).ok();
@@ -235,31 +269,17 @@ fn every_family_decodes_as_its_official_sampler_does() {
         let mut executor = executor(&folder);
         let mask = executor.model().info().mask;
         families.insert(executor.model().info().family);
-        let requests = samples.iter().map(|sample| {
-            let budget = sample.tokens.len() as u32;
-            let mut request = request(&sample.prompt, budget, &sample.stops, &sample.settings);
-            // Random weights may predict the mask token, which the official samplers exclude.
-            request.biases.extend(mask.map(Bias::ban));
-            request
-        });
-        let outcomes = run(&mut executor, requests.collect());
-        for (sample, outcome) in samples.iter().zip(outcomes) {
-            let forwards = outcome.finished.map(|end| end.stats.forwards());
-            let as_many = sample.forwards.is_none() || sample.forwards == forwards;
-            if outcome.tokens != sample.text() || !as_many {
-                let pairs = outcome.tokens.iter().zip(sample.text());
-                let equal = pairs.take_while(|(ours, theirs)| ours == theirs).count();
-                differ.push(format!(
-                    "{}: {} ({}), {} tokens behind {}: the first {equal} are equal, {forwards:?} \
-                     forwards against {:?}",
-                    folder.display(),
-                    sample.sampler,
-                    sample.settings,
-                    sample.tokens.len(),
-                    sample.prompt.len(),
-                    sample.forwards,
-                ));
-            }
+        // Runs that agree about line feeds share a batch.
+        let mut groups: BTreeMap<&[u32], Vec<&Sample>> = BTreeMap::new();
+        for sample in &samples {
+            groups.entry(&sample.newlines).or_default().push(sample);
+        }
+        for (newlines, samples) in groups {
+            let requests = samples.iter().map(|sample| sample.request(mask)).collect();
+            let outcomes = run_with_newlines(&mut executor, newlines, requests);
+            let pairs = samples.iter().zip(outcomes);
+            let found = pairs.filter_map(|(sample, outcome)| sample.difference(&outcome));
+            differ.extend(found.map(|words| format!("{}: {words}", folder.display())));
         }
     }
     assert!(differ.is_empty(), "{}", differ.join("\n"));

@@ -14,7 +14,7 @@ use crate::constraint::{Constraint, Failure};
 use crate::coordinates::{Offset, Span, as_index};
 use crate::effect::{DoneReason, Effect, LaneId, Role};
 use crate::guard::{Guard, Walk};
-use crate::lane::{LaneTree, Status};
+use crate::lane::{Lane, LaneTree, Status};
 use crate::schedule::{LaneSchedule, State};
 use crate::token_class::TokenClasses;
 
@@ -79,8 +79,11 @@ pub struct LaneView {
     pub lookahead: Span<Offset>,
     /// Whether the masks of the lookahead are scored, so that drafts may be committed.
     pub drafts: bool,
-    /// Whether the committed tokens of the range are scored as well.
-    pub committed: bool,
+    /// Offsets whose committed tokens are scored as well, wherever the forward has their rows.
+    pub committed: Span<Offset>,
+    /// Committed tokens of earlier steps than this one keep their K/V between two full forwards; 0 if
+    /// those of the lane are renewed in every forward.
+    pub renewed_from: u32,
     /// End of what its rows see between two full forwards: that of the canvas for most schedules.
     pub horizon: Offset,
 }
@@ -223,9 +226,23 @@ impl Decoder {
                 },
                 lookahead,
                 drafts,
-                committed: reads == Reads::Lane,
+                committed: match reads {
+                    Reads::Lane => lane.range(),
+                    Reads::Masks | Reads::Canvas => self.rule.watches(),
+                }
+                .clip(end),
+                renewed_from: self.renewed_from(lane),
             }
         })
+    }
+
+    /// The step from which on the commits of a lane are renewed in the next forward.
+    fn renewed_from(&self, lane: &Lane) -> u32 {
+        match self.schedule.renews_cycle() {
+            // The next forward is the first after the lane's first step: it renews that commit too.
+            true => self.step + 1 - lane.clock + u32::from(lane.clock > 1),
+            false => 0,
+        }
     }
 
     /// How the next forward reads open offsets, for weights trained on noise.

@@ -43,8 +43,8 @@ pub use effect::{Birth, CommitKind, DoneReason, Effect, ForwardKind, LaneId, Rol
 pub use lane::{Lane, LaneTree, Status};
 pub use numbers::to_single;
 pub use schedule::{
-    AdaptiveBlock, AsyncLane, AsyncLaneConfig, BlockWise, Canvases, LaneSchedule, MultiBlock,
-    SCHEDULES, ScheduleConfig, ScheduleInfo, Shape, State, Streaming, Window,
+    AdaptiveBlock, AsyncLane, AsyncLaneConfig, BlockWise, Canvases, Delimiters, LaneSchedule,
+    MultiBlock, SCHEDULES, ScheduleConfig, ScheduleInfo, Shape, State, Streaming, Window,
 };
 pub use settings::{
     Mismatch, SettingDefault, SettingInfo, SettingKind, Settings, UNBOUNDED, Value,

@@ -19,6 +19,8 @@ pub struct TokenClass {
     pub digit_before_period: bool,
     /// The text holds a line feed.
     pub newline: bool,
+    /// The text is one line feed and nothing else.
+    pub line_feed: bool,
     /// The text is white space only, line feeds included.
     pub blank: bool,
     /// Number of opening minus number of closing brackets, of `()[]{}`.

@@ -17,6 +17,7 @@ pub fn classify(text: &str) -> TokenClass {
         ends_with_digit: text.ends_with(is_digit),
         digit_before_period: before_period.is_some_and(|before| before.ends_with(is_digit)),
         newline: text.contains('\n'),
+        line_feed: text == "\n",
         blank: !text.is_empty() && trimmed.is_empty(),
         brackets: brackets(text),
         continues_line: line.ends_with(CONTINUATIONS),

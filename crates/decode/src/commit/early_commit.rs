@@ -23,7 +23,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "early_commit",
     summary: "the `tokens_per_step` most confident masks; all of them once the answer is certain",
     paper: "Prophet, arXiv 2508.19982",
-    differs: "Prophet takes the mean lead over all positions of the answer, and pins a template around it",
+    differs: "Prophet pins the tokens of a template around the answer before the first forward pass",
     settings: &[TOKENS_PER_STEP, ANSWER_START, ANSWER_LENGTH],
     requires: Requirements {
         schedules: BLOCKS,
@@ -63,16 +63,19 @@ impl AnswerSpan {
 }
 
 /// The k most confident masks of a lane in every step. As soon as the mean gap between the two
-/// largest logits over the masks of the answer reaches θ (7.5 in the first third of the steps,
+/// largest logits over the positions of the answer reaches θ (7.5 in the first third of the steps,
 /// then 5.0, then 2.5), every mask of the canvas is filled with its favourite. Positions of the
-/// answer that are committed count as decided; an answer without masks is certain.
+/// answer that are committed count with the gap that their row still has, the last one that was
+/// computed.
 ///
 /// The progress p is the share of the budget that is committed, which is step / steps of the
 /// static order.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct EarlyCommit {
     tokens_per_step: usize,
     answer: AnswerSpan,
+    /// The last gap of every position of the answer.
+    gaps: Vec<f32>,
     certain: bool,
 }
 
@@ -82,6 +85,7 @@ impl EarlyCommit {
         Self {
             tokens_per_step: as_index(tokens_per_step.max(1)),
             answer,
+            gaps: Vec::new(),
             certain: false,
         }
     }
@@ -100,22 +104,27 @@ impl CommitRule for EarlyCommit {
         Reads::Canvas
     }
 
+    fn watches(&self) -> Span<Offset> {
+        self.answer.range()
+    }
+
     fn observe(&mut self, scene: &Scene<'_>) {
         let canvas = scene.canvas;
-        let (answer, budget) = (self.answer.range(), canvas.budget());
-        let is_asked =
-            |said: &&Proposal| answer.contains(said.offset) && canvas.is_mask(said.offset);
-        let (mut sum, mut count) = (0.0, 0);
-        for said in scene.proposals.iter().filter(is_asked) {
-            sum += f64::from(said.candidate.gap);
-            count += 1;
+        let (answer, budget) = (self.answer.range().clip(canvas.end()), canvas.budget());
+        self.gaps.resize(as_index(answer.len()), 0.0);
+        for said in scene.proposals {
+            let at = said.offset.checked_distance_from(answer.start);
+            if let Some(gap) = at.and_then(|at| self.gaps.get_mut(as_index(at))) {
+                *gap = said.candidate.gap;
+            }
         }
+        let sum: f64 = self.gaps.iter().map(|gap| f64::from(*gap)).sum();
         let committed = budget - canvas.masks(canvas.span()).min(budget);
         // The step that is being taken counts: step is counted from 1.
         let step = f64::from(committed) + f64::from(as_count(self.tokens_per_step));
         let needed = Self::needed(step / f64::from(budget.max(1)));
         // An answer beyond the canvas is none.
-        self.certain = answer.start < canvas.end() && sum >= needed * f64::from(count);
+        self.certain = !answer.is_empty() && sum >= needed * f64::from(answer.len());
     }
 
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {

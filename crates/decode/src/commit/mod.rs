@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 
 use crate::candidate::{Proposal, TokenId};
 use crate::canvas::Canvas;
-use crate::coordinates::Offset;
+use crate::coordinates::{Offset, Span};
 use crate::describe::{AttentionKind, Company};
 use crate::lane::Lane;
 
@@ -95,6 +95,11 @@ pub trait CommitRule: core::fmt::Debug + Send {
     /// What the rule reads besides the masks of its lane.
     fn reads(&self) -> Reads {
         Reads::Masks
+    }
+
+    /// Offsets whose committed tokens it reads too, wherever a forward computes their rows.
+    fn watches(&self) -> Span<Offset> {
+        Span::default()
     }
 
     /// Reads a lane's step before [`Self::select`]. Called for lanes without masks too.

@@ -19,7 +19,7 @@ use crate::effect::{Birth, Effect, LaneId, Role};
 use crate::lane::{Lane, LaneTree, Status};
 use crate::token_class::TokenClasses;
 
-pub use adaptive_block::AdaptiveBlock;
+pub use adaptive_block::{AdaptiveBlock, Delimiters};
 pub use asynclane::{AsyncLane, AsyncLaneConfig};
 pub use block_wise::BlockWise;
 pub use canvases::Canvases;
@@ -86,6 +86,12 @@ pub trait LaneSchedule: core::fmt::Debug + Send {
 
     /// Whether the rows of a lane see no mask after its lookahead between two full forwards.
     fn drops_far_masks(&self) -> bool {
+        false
+    }
+
+    /// Whether a forward renews the K/V of masks and of the tokens committed since the lane's first
+    /// step alone; else those of all offsets of the lane.
+    fn renews_cycle(&self) -> bool {
         false
     }
 

@@ -12,8 +12,8 @@ use crate::effect::{Effect, LaneId};
 use crate::lane::Lane;
 use crate::settings::{SettingDefault, SettingInfo, SettingKind, Settings, UNBOUNDED, Value};
 
-const ACTIVE: SettingInfo =
-    SettingInfo::integer("block_length", 1..=1024, 16).says("masks that may be committed");
+const ACTIVE: SettingInfo = SettingInfo::integer("block_length", 1..=1024, 16)
+    .says("masks that may be committed by a forward pass that does not read the whole canvas");
 const OUTER: SettingInfo = SettingInfo::integer("window", 1..=256, 64)
     .says("masks that a forward pass reads; at least `block_length`");
 /// The same setting as that of the cache policies; an integer here.
@@ -29,7 +29,9 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     name: "window",
     summary: "the first masks; masks far away are left out between refreshes",
     paper: "Window-Diffusion, arXiv 2601.20332",
-    differs: "Window-Diffusion may commit anywhere in the first step of a cycle",
+    differs: "between two forward passes over the whole canvas, tokens committed beyond the window are \
+              not read; Window-Diffusion reads them, and on Dream it cuts the canvas behind the window \
+              and commits the first mask alone in such a pass",
     settings: &[ACTIVE, OUTER, REFRESH],
     caches: &["dual", "none", "elastic"],
     attention: AttentionKind::MASKED,
@@ -63,9 +65,10 @@ fn check(of: &Settings) -> Result<(), Fault> {
     }
 }
 
-/// One lane over the first `active` masks, sliding right as they are filled; after it the masks
-/// up to the `outer`-th are context. After `cycle` steps a new lane begins at the frontier. Every
-/// commit lies in the active part, those of a cycle's first step too.
+/// One lane for a cycle of `cycle` steps. Its first step reads the whole canvas and may commit
+/// anywhere. From then on it has the first `active` masks and slides right as they are filled; after
+/// it, what lay left of the `outer`-th mask after the first step is context. A forward renews the K/V
+/// of its masks and of the tokens that the cycle has committed. The next lane begins at the frontier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     active: u32,
@@ -89,9 +92,11 @@ impl Window {
 
     /// Moves the end of the lane to after its `active`-th mask.
     fn slide(&mut self, id: LaneId, state: &mut State, effects: &mut Vec<Effect>) {
-        let start = state.tree.get(id).start;
+        let Lane { start, clock, .. } = *state.tree.get(id);
         let end = behind_masks(state, start, self.active);
-        self.seen = behind_masks(state, start, self.outer);
+        if clock == 1 {
+            self.seen = behind_masks(state, start, self.outer);
+        }
         state.resize_lane(id, end.distance_from(start), effects);
     }
 }
@@ -108,8 +113,8 @@ fn behind_masks(state: &State, start: Offset, count: u32) -> Offset {
 
 impl LaneSchedule for Window {
     fn start(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
-        self.seen = Offset::new(self.outer).min(state.canvas.end());
-        state.start_root(self.active, effects);
+        self.seen = state.canvas.end();
+        state.start_root(state.canvas.len(), effects);
     }
 
     fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
@@ -124,9 +129,8 @@ impl LaneSchedule for Window {
             Some(_) if clock < self.cycle => self.slide(id, state, effects),
             Some(frontier) => {
                 state.finish_lane(id, frontier.distance_from(start), effects);
-                let next = frontier.to(behind_masks(state, frontier, self.active));
-                let id = state.start_block(id, next, effects);
-                self.slide(id, state, effects);
+                self.seen = end;
+                state.start_block(id, frontier.to(end), effects);
             }
         }
     }
@@ -135,7 +139,12 @@ impl LaneSchedule for Window {
         let end = lane.range().end;
         end.to(self.seen.max(end))
     }
+
     fn drops_far_masks(&self) -> bool {
+        true
+    }
+
+    fn renews_cycle(&self) -> bool {
         true
     }
 }

@@ -1,8 +1,11 @@
 //! The rules that read a whole block, on hand-made steps.
 
-use asynclane_decode::{CommitConfig, CommitKind, DecoderConfig, Effect, Filter, Weights};
+use asynclane_decode::{
+    Candidate, CommitConfig, CommitKind, DecoderConfig, Effect, Filter, Offset, Proposal, Role,
+    Weights,
+};
 
-use crate::common::{Bench, advance, at, block_wise, commit, id, masked};
+use crate::common::{Bench, advance, at, block_wise, candidate, commit, id, masked, wanted};
 
 fn bench(commit: CommitConfig, block_length: u32, budget: u32) -> Bench {
     let config = DecoderConfig {
@@ -37,23 +40,57 @@ fn committed(effects: &[Effect]) -> Vec<u32> {
     offsets.collect()
 }
 
-/// The gap of every candidate here is 1: below every θ, so only an answer without masks is clear.
+/// A step with these gaps; probabilities fall from left to right. Returns the committed offsets.
+fn gapped(bench: &mut Bench, gap: impl Fn(u32) -> f32) -> Vec<u32> {
+    let said = |(offset, _): (Offset, Role)| Proposal {
+        offset,
+        candidate: Candidate {
+            gap: gap(offset.get()),
+            ..candidate(id("a"), 0.5 - 0.01 * f64::from(offset.get()))
+        },
+    };
+    let proposals: Vec<Proposal> = wanted(&bench.decoder).into_iter().map(said).collect();
+    let mut effects = Vec::new();
+    bench.decoder.apply(&proposals, &mut effects);
+    committed(&effects)
+}
+
+/// The mean gap of the answer must reach 7.5, then 5, then 2.5.
 #[test]
-fn early_commit_fills_the_canvas_once_the_answer_is_there() {
+fn early_commit_fills_the_canvas_once_the_answer_is_clear() {
     let commit = commit("early_commit")
         .with("tokens_per_step", 2u32)
         .with("answer_start", 4u32)
         .with("answer_length", 2u32);
+    let answer = |first: f32, second: f32| {
+        move |offset: u32| match offset {
+            4 => first,
+            5 => second,
+            _ => 99.0,
+        }
+    };
     let mut bench = bench(commit, 6, 8);
-    let effects = bench.step(&[(4, "7", 0.9), (0, "a", 0.8), (5, "7", 0.7)]);
-    assert_eq!(committed(&effects), [0, 4]);
-    let effects = bench.step(&[(5, "7", 0.7), (1, "c", 0.6)]);
-    assert_eq!(committed(&effects), [1, 5]);
-    // The answer has no mask left: all other masks are committed, those after the block too.
-    let effects = bench.step(&[(6, "c", 0.3)]);
-    assert_eq!(committed(&effects), [2, 3, 6, 7]);
-    assert_eq!(bench.canvas(), "acaa77ca");
+    assert_eq!(gapped(&mut bench, answer(10.0, 4.5)), [0, 1]);
+    assert_eq!(gapped(&mut bench, answer(5.0, 4.5)), [2, 3]);
+    assert_eq!(gapped(&mut bench, answer(0.0, 5.0)), [4, 5, 6, 7]);
     assert!(bench.decoder.is_done());
+}
+
+/// Both positions of the answer are filled by the first step; their gaps decide all the same.
+#[test]
+fn early_commit_asks_filled_positions_of_the_answer_too() {
+    let commit = commit("early_commit")
+        .with("tokens_per_step", 2u32)
+        .with("answer_length", 2u32);
+    let mut unsure = bench(commit.clone(), 4, 8);
+    assert_eq!(gapped(&mut unsure, |_| 7.0), [0, 1]);
+    assert_eq!(
+        gapped(&mut unsure, |offset| [5.0, 4.5][offset as usize % 2]),
+        [2, 3]
+    );
+    let mut sure = bench(commit, 4, 8);
+    assert_eq!(gapped(&mut sure, |_| 7.0), [0, 1]);
+    assert_eq!(gapped(&mut sure, |_| 5.0), [2, 3, 4, 5, 6, 7]);
 }
 
 #[test]

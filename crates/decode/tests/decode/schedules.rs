@@ -7,9 +7,10 @@ use crate::common::{
     with_schedule,
 };
 
-fn adaptive(budget: u32) -> Bench {
+fn adaptive(budget: u32, delimiters: &'static str) -> Bench {
     let schedule = schedule("adaptive_block")
         .with("block_length", 3u32)
+        .with("delimiters", delimiters)
         .with("delimiter_threshold", 0.5);
     Bench::new(&with_schedule(schedule), budget)
 }
@@ -17,7 +18,7 @@ fn adaptive(budget: u32) -> Bench {
 /// A quarter of a budget of 32: the first forward of a block looks at eight offsets.
 #[test]
 fn an_adaptive_block_ends_at_the_surest_delimiter() {
-    let mut bench = adaptive(32);
+    let mut bench = adaptive(32, "sentence");
     assert_eq!(bench.born, [generate(0, None, 0..8, Birth::Active)]);
     let said = [(2, ".", 0.6), (4, "\n", 0.7), (6, ".", 0.7), (7, "a", 0.95)];
     // On a tie the left one; the confident token right of it is not committed.
@@ -41,9 +42,24 @@ fn an_adaptive_block_ends_at_the_surest_delimiter() {
     assert_eq!(effects[..2], [resize(1, 3), masked(5, "a", 0.95)]);
 }
 
+/// AdaBlock's delimiter is the token that is a line feed; a full stop or two line feeds end nothing.
+#[test]
+fn by_default_an_adaptive_block_ends_at_a_line_feed() {
+    let mut bench = adaptive(32, "newline");
+    let said = [
+        (2, ".", 0.9),
+        (4, "\n\n", 0.8),
+        (5, ".\n", 0.7),
+        (6, "\n", 0.6),
+    ];
+    assert_eq!(bench.step(&said)[..1], [resize(0, 7)]);
+    let mut bench = adaptive(32, "newline");
+    assert_eq!(bench.step(&said[..3])[..1], [resize(0, 3)]);
+}
+
 #[test]
 fn an_adaptive_block_never_outgrows_the_budget() {
-    let mut bench = adaptive(4);
+    let mut bench = adaptive(4, "sentence");
     assert_eq!(bench.born, [generate(0, None, 0..3, Birth::Active)]);
     // The window has one offset; a delimiter there makes a block of one.
     let expected = [
@@ -126,23 +142,45 @@ fn a_window_slides_with_its_masks() {
         let lane = bench.decoder.lanes().next().expect("a lane");
         (lane.range, lane.lookahead)
     };
+    // The first step of a cycle may commit anywhere.
+    assert_eq!(seen(&bench), (span(0..12), span(12..12)));
+    let effects = bench.step(&[(1, "c", 0.2), (9, "a", 0.3)]);
+    assert_eq!(effects, [masked(9, "a", 0.3), resize(0, 2)]);
     assert_eq!(seen(&bench), (span(0..2), span(2..4)));
-    // Offset 1 is filled: the two first masks are 0 and 2, the fourth is 4.
+    // Offset 1 is filled: the two first masks are 0 and 2. What is seen stays.
     let effects = bench.step(&[(0, "a", 0.2), (1, "c", 0.3)]);
     assert_eq!(effects, [masked(1, "c", 0.3), resize(0, 3)]);
-    assert_eq!(seen(&bench), (span(0..3), span(3..5)));
-    let effects = bench.step(&[(0, "a", 0.2), (2, "c", 0.3)]);
-    assert_eq!(effects, [masked(2, "c", 0.3), resize(0, 4)]);
+    assert_eq!(seen(&bench), (span(0..3), span(3..4)));
     // The third step ends the cycle; the next begins at the frontier.
-    let effects = bench.step(&[(0, "a", 0.5), (3, "c", 0.3)]);
+    let effects = bench.step(&[(0, "a", 0.5), (2, "c", 0.3)]);
     let expected = [
         masked(0, "a", 0.5),
-        finish(0, 3),
-        generate(1, Some(0), 3..5, Birth::Active),
-        advance(0, 3),
+        finish(0, 2),
+        generate(1, Some(0), 2..12, Birth::Active),
+        advance(0, 2),
     ];
     assert_eq!(effects, expected);
-    assert_eq!(seen(&bench), (span(3..5), span(5..7)));
+    assert_eq!(seen(&bench), (span(2..12), span(12..12)));
+}
+
+/// K/V are renewed of the cycle's commits alone; of that of its first step once.
+#[test]
+fn a_window_renews_what_its_cycle_commits() {
+    let schedule = schedule("window")
+        .with("block_length", 2u32)
+        .with("window", 4u32)
+        .with("refresh", 3u32);
+    let mut bench = Bench::new(&with_schedule(schedule), 12);
+    let from = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.renewed_from);
+    let mut seen = Vec::new();
+    for _ in 0..7 {
+        bench.step(&[]);
+        seen.push(from(&bench));
+    }
+    // A lane starts after steps 4 and 8; its first forward renews everything.
+    assert_eq!(seen, [1, 2, 2, 5, 5, 6, 6].map(Some));
+    let other = Bench::new(&block_wise(4), 8);
+    assert_eq!(from(&other), Some(0));
 }
 
 /// WeDLM §3: the window ends four offsets after the frontier, whatever is filled in it.

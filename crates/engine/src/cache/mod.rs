@@ -81,7 +81,8 @@ impl View<'_> {
     pub fn wants(&self, place: Place) -> bool {
         let offset = self.layout.offset_of(place);
         let is_open = offset.is_some_and(|at| self.decoder.canvas().get(at).is_none());
-        is_open || self.decoder.lanes().any(|lane| lane.committed)
+        let is_read = |at: Offset| self.decoder.lanes().any(|of| of.committed.contains(at));
+        is_open || offset.is_some_and(is_read)
     }
 
     /// The kind of the next forward if a refresh is `due`, or not.

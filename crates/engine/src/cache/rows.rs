@@ -1,6 +1,6 @@
 //! The rows of a forward whose lanes share one page table.
 
-use decode::{ForwardKind, Offset, Place, Span};
+use decode::{ForwardKind, LaneView, Offset, Place, Span};
 
 use super::{ForwardPlan, PlanRow, SHARED, View};
 use crate::layout::slot_of;
@@ -54,7 +54,9 @@ pub(super) fn open_rows(view: &View<'_>, tracked: &[Offset], plan: &mut ForwardP
 }
 
 /// A full forward when a block starts; then the rows of every lane up to `end` of its own end, which
-/// see the canvas up to the lane's horizon; and the same for every guessed canvas.
+/// see the canvas up to the lane's horizon; and the same for every guessed canvas. Where a lane says
+/// which commits are renewed, tokens committed before keep their K/V, and later ones up to the
+/// horizon have rows.
 pub(super) fn block(view: &View<'_>, plan: &mut ForwardPlan, end: impl Fn(Place) -> Place) {
     if view.lane_started {
         return plan.full(view, view.end(), SHARED);
@@ -63,8 +65,25 @@ pub(super) fn block(view: &View<'_>, plan: &mut ForwardPlan, end: impl Fn(Place)
     for lane in view.decoder.lanes() {
         let places = view.places(lane.range);
         let seen = view.place(lane.horizon);
-        plan.push_range(places.start.to(end(places.end)), seen);
+        match lane.renewed_from {
+            0 => plan.push_range(places.start.to(end(places.end)), seen),
+            from => renewed(view, &lane, from, plan),
+        }
     }
     plan.close(SHARED);
     plan.push_branches(view);
+}
+
+/// The masks of a lane, and the tokens committed since step `from` up to its horizon.
+fn renewed(view: &View<'_>, lane: &LaneView, from: u32, plan: &mut ForwardPlan) {
+    let (canvas, seen) = (view.decoder.canvas(), view.place(lane.horizon));
+    for offset in lane.range.start.to(lane.horizon) {
+        let is_read = match canvas.written_at(offset) {
+            0 => lane.range.contains(offset),
+            step => step >= from,
+        };
+        if is_read {
+            plan.rows.push(PlanRow::at(view.place(offset), seen));
+        }
+    }
 }

@@ -65,8 +65,9 @@ impl Sequence {
     fn predicting_place(&self, place: Place, plan: &ForwardPlan) -> Option<Place> {
         let offset = self.layout.offset_of(place)?;
         let is_mask = self.decoder.canvas().get(offset).is_none();
-        let committed = || self.decoder.lanes().any(|lane| lane.committed);
-        let wanted = is_mask || plan.tracked.contains(&offset) || committed();
+        let mut lanes = self.decoder.lanes();
+        let mut is_read = || lanes.any(|lane| lane.committed.contains(offset));
+        let wanted = is_mask || plan.tracked.contains(&offset) || is_read();
         match offset {
             _ if !wanted => None,
             Offset::ZERO => self.layout.last_of_prompt(),

@@ -37,8 +37,8 @@ pub(crate) struct Wanted {
     own: Span<Offset>,
     /// End of the masks that are scored, at or after the end of `own`.
     end: Offset,
-    /// Committed tokens in `own` are scored too.
-    committed: bool,
+    /// Committed tokens there are scored too.
+    committed: Span<Offset>,
 }
 
 impl Wanted {
@@ -282,9 +282,13 @@ impl Packer<'_> {
         if scoring.tracked.contains(&offset) {
             return Some(Role::Generate);
         }
-        let lane = self.lane_at(offset, scoring)?;
-        let wanted = lane.committed && lane.own.contains(offset);
-        (wanted && sequence.decoder.canvas().is_committed(offset)).then_some(lane.role)
+        if !sequence.decoder.canvas().is_committed(offset) {
+            return None;
+        }
+        let alone = |of: &Wanted| scoring.only.is_none_or(|only| of.id == only);
+        let mut lanes = self.wanted.iter();
+        let lane = lanes.find(|of| alone(of) && of.committed.contains(offset))?;
+        Some(lane.role)
     }
 
     /// The lane with `offset` in its own or its scored lookahead offsets.

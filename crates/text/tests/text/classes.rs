@@ -11,6 +11,7 @@ const NONE: TokenClass = TokenClass {
     ends_with_digit: false,
     digit_before_period: false,
     newline: false,
+    line_feed: false,
     blank: false,
     brackets: 0,
     continues_line: false,
@@ -128,6 +129,15 @@ fn texts_have_the_classes_of_their_characters() {
         ),
         (
             "\n",
+            TokenClass {
+                newline: true,
+                line_feed: true,
+                blank: true,
+                ..NONE
+            },
+        ),
+        (
+            "\n\n",
             TokenClass {
                 newline: true,
                 blank: true,

@@ -12,11 +12,15 @@ pub fn wanted(decoder: &Decoder) -> Vec<(Offset, Role)> {
         } else {
             Span::default()
         };
-        let all = lane.range.iter().chain(drafts);
-        offsets.extend(
-            all.filter(|at| canvas.is_mask(*at) || (lane.committed && lane.range.contains(*at)))
-                .map(|at| (at, lane.role)),
-        );
+        let read = lane.committed;
+        let from = lane.range.start.min(read.start);
+        let all = from.to(lane.range.end.max(drafts.end).max(read.end)).iter();
+        let own = |at: Offset| lane.range.contains(at) || drafts.contains(at);
+        let is_wanted = |at: &Offset| match canvas.is_mask(*at) {
+            true => own(*at),
+            false => read.contains(*at),
+        };
+        offsets.extend(all.filter(is_wanted).map(|at| (at, lane.role)));
     }
     offsets
 }

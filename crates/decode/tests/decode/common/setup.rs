@@ -159,6 +159,7 @@ pub fn other_setup() -> impl Strategy<Value = Setup> {
         match kind {
             0 => schedule("adaptive_block")
                 .with("block_length", block_length)
+                .with("delimiters", ["newline", "sentence"][more as usize % 2])
                 .with("delimiter_threshold", threshold),
             1 => schedule("multi_block")
                 .with("block_length", block_length)

@@ -48,6 +48,7 @@ pub fn class(text: &str) -> TokenClass {
         ends_with_digit: text.ends_with(|c: char| c.is_ascii_digit()),
         digit_before_period: body.is_some_and(|b| b.ends_with(|c: char| c.is_ascii_digit())),
         newline: text.contains('\n'),
+        line_feed: text == "\n",
         blank: trimmed.is_empty(),
         brackets: count("([{") - count(")]}"),
         continues_line: line.ends_with([':', ',', '\\', '=', '+', '-', '*', '/', '(']),

@@ -63,6 +63,7 @@ pub fn classes() -> Arc<TokenClasses> {
         },
         8 | 9 => TokenClass {
             newline: true,
+            line_feed: true,
             blank: true,
             ..TokenClass::default()
         },
@@ -167,7 +168,7 @@ fn random_decoding(rng: &mut Rng) -> String {
     }
     if rng.chance(25) {
         let schedule = rng.pick(&[
-            "schedule=adaptive_block,delimiter_threshold=0.3,cache=dual",
+            "schedule=adaptive_block,delimiter_threshold=0.3,delimiters=sentence,cache=dual",
             "schedule=adaptive_block,delimiter_threshold=0.9,cache=prefix",
             "schedule=multi_block,add_block_threshold=0.1,cache=dual",
             "schedule=multi_block,add_block_threshold=0.6,cache=none",
