@@ -181,16 +181,16 @@ impl Sample {
     }
 }
 
-/// The samples of a checkpoint: of its own sampler, and of published methods in folders below.
+/// The samples of a checkpoint: of its own sampler, and of published methods.
 fn samples(folder: &Path) -> Vec<Sample> {
     let entries = std::fs::read_dir(folder).expect("a folder");
-    let methods = entries.map(|entry| entry.expect("an entry").path());
-    let mut folders: Vec<PathBuf> = methods.filter(|path| path.is_dir()).collect();
-    folders.sort();
-    folders.insert(0, folder.to_owned());
-    let read = |folder: PathBuf| std::fs::read_to_string(folder.join("samples.json")).ok();
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let is_sample = |path: &PathBuf| path.to_string_lossy().ends_with("samples.json");
+    let mut paths: Vec<PathBuf> = paths.filter(is_sample).collect();
+    paths.sort();
+    let read = |path: PathBuf| std::fs::read_to_string(path).expect("a file of samples");
     let parse = |text: String| serde_json::from_str::<Samples>(&text).expect("valid samples");
-    let texts = folders.into_iter().filter_map(read);
+    let texts = paths.into_iter().map(read);
     texts.flat_map(|text| parse(text).samples).collect()
 }
 

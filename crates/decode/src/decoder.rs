@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::candidate::{Proposal, TokenId};
 use crate::canvas::Canvas;
-use crate::commit::{CommitInput, CommitRule, Denoising, Filter, Guesses, Reads, Verification};
+use crate::commit::{CommitInput, CommitRule, Denoising, Filter, Guesses, Verification};
 use crate::config::DecoderConfig;
 use crate::constraint::{Constraint, Failure};
 use crate::coordinates::{Offset, Span, as_index};
@@ -208,12 +208,12 @@ impl Decoder {
     pub fn lanes(&self) -> impl Iterator<Item = LaneView> {
         let end = self.state.canvas.end();
         let reads = self.rule.reads();
-        let drafts = self.schedule.draft_threshold().is_some() || reads == Reads::Canvas;
+        let drafts = self.schedule.draft_threshold().is_some() || reads.canvas();
         self.state.tree.active().iter().map(move |id| {
             let lane = self.state.tree.get(*id);
-            let lookahead = match reads {
-                Reads::Canvas => lane.range().end.to(end),
-                Reads::Masks | Reads::Lane => self.schedule.lookahead(lane),
+            let lookahead = match reads.canvas() {
+                true => lane.range().end.to(end),
+                false => self.schedule.lookahead(lane),
             };
             let lookahead = lookahead.clip(end);
             LaneView {
@@ -226,9 +226,9 @@ impl Decoder {
                 },
                 lookahead,
                 drafts,
-                committed: match reads {
-                    Reads::Lane => lane.range(),
-                    Reads::Masks | Reads::Canvas => self.rule.watches(),
+                committed: match reads.lane() {
+                    true => lane.range(),
+                    false => self.rule.watches(),
                 }
                 .clip(end),
                 renewed_from: self.renewed_from(lane),
@@ -341,6 +341,7 @@ impl Decoder {
         let settled = self.guard.is_some() || self.rule.is_settled();
         if self.prune && settled {
             self.prune(born, effects);
+            self.cut_at_expected_end(effects);
         }
         self.cut_at_limit(effects);
         self.state.tree.tick();

@@ -1,4 +1,5 @@
-//! Learned filter (Learn2PD, arXiv 2509.25188): a small network decides which masks are correct.
+//! Learned filter (Learn2PD, arXiv 2509.25188): a small network decides which masks are correct. The
+//! canvas may be cut where the end of the text is likely (EoTP).
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -10,7 +11,8 @@ use super::{
     BLOCKS, CommitHost, CommitInfo, CommitRule, Reads, Requirements, Scene, WHOLE_BLOCK, best_by,
 };
 use crate::candidate::Proposal;
-use crate::coordinates::{as_count, as_index};
+use crate::canvas::Canvas;
+use crate::coordinates::{Offset, as_count, as_index};
 use crate::describe::{Capability, Fault};
 use crate::lane::Lane;
 use crate::numbers::to_single;
@@ -20,13 +22,18 @@ use crate::settings::SettingInfo;
 const FILTER_THRESHOLD: SettingInfo = SettingInfo::number("filter_threshold", 0.0..=1.0, 0.96)
     .says("probability from the filter that a commit needs");
 
+/// The floor of EoTP.
+const END_THRESHOLD: SettingInfo = SettingInfo::number("end_threshold", 0.0..=1.0, 1.0)
+    .derived("never")
+    .says("confidence of a stop token at a mask from which on the canvas is cut after it; the likeliest counts");
+
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
     name: "learned_filter",
     summary: "every mask that a small trained network accepts",
     paper: "Learn2PD, arXiv 2509.25188",
-    differs: "EoTP is missing: a cut of the canvas after the likeliest end of the text, committed or not",
-    settings: &[FILTER_THRESHOLD],
+    differs: "EoTP cuts at any confidence, `end_threshold` 0; here it does not cut unless asked to",
+    settings: &[FILTER_THRESHOLD, END_THRESHOLD],
     requires: Requirements {
         schedules: BLOCKS,
         caches: WHOLE_BLOCK,
@@ -36,7 +43,9 @@ pub static INFO: CommitInfo = CommitInfo {
     },
     build: |of, input| {
         let filter = input.filter.cloned().unwrap_or_default();
-        Box::new(LearnedFilter::new(filter, of.number(&FILTER_THRESHOLD)))
+        let rule = LearnedFilter::new(filter, of.number(&FILTER_THRESHOLD));
+        let floor = of.value(&END_THRESHOLD).and_then(|of| of.as_number());
+        Box::new(rule.with_end_threshold(floor))
     },
 };
 
@@ -153,10 +162,15 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 /// S = {masks that the filter accepts: sigmoid(u_i) > τ}, and the most confident mask. The filter
 /// sees the confidence of every position of the lane, committed ones included (that of the
 /// model's favourite there); positions that a shorter last lane does not have count as certain.
+///
+/// With a floor (EoTP), the canvas is cut after the mask of the whole canvas, as far as it was scored,
+/// whose candidate is the likeliest stop token, if its confidence reaches the floor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LearnedFilter {
     filter: Arc<Filter>,
     threshold: f64,
+    floor: Option<f64>,
+    end: Option<Offset>,
     confidences: Vec<f32>,
     logits: Vec<f32>,
 }
@@ -169,24 +183,55 @@ impl LearnedFilter {
             logits: Vec::new(),
             filter,
             threshold,
+            floor: None,
+            end: None,
         }
+    }
+
+    /// With the floor of EoTP in `0.0..=1.0`; `None` = the canvas is not cut.
+    #[must_use]
+    pub fn with_end_threshold(self, floor: Option<f64>) -> Self {
+        Self { floor, ..self }
+    }
+
+    /// The mask whose candidate is the likeliest stop token, if it reaches the floor.
+    fn likely_end(&self, canvas: &Canvas, proposals: &[Proposal]) -> Option<Offset> {
+        let mut best = None;
+        let mut most = self.floor?;
+        for said in proposals {
+            let of = &said.candidate;
+            let more = of.probability > most || (best.is_none() && of.probability == most);
+            if more && canvas.is_stop(of.token) && canvas.is_mask(said.offset) {
+                (best, most) = (Some(said.offset), of.probability);
+            }
+        }
+        best
     }
 }
 
 impl CommitRule for LearnedFilter {
     fn reads(&self) -> Reads {
-        Reads::Lane
+        match self.floor {
+            Some(_) => Reads::LaneAndCanvas,
+            None => Reads::Lane,
+        }
+    }
+
+    fn expects_end(&self) -> Option<Offset> {
+        self.end
     }
 
     fn observe(&mut self, scene: &Scene<'_>) {
         self.confidences.fill(1.0);
-        for said in scene.proposals {
+        let lane = scene.lane.range();
+        for said in scene.proposals.iter().filter(|of| lane.contains(of.offset)) {
             let at = said.offset.checked_distance_from(scene.lane.start);
             if let Some(slot) = at.and_then(|at| self.confidences.get_mut(as_index(at))) {
                 *slot = to_single(said.candidate.probability);
             }
         }
         self.filter.logits(&self.confidences, &mut self.logits);
+        self.end = self.likely_end(scene.canvas, scene.proposals);
     }
 
     fn select(&mut self, lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {

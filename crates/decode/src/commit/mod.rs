@@ -121,6 +121,12 @@ pub trait CommitRule: core::fmt::Debug + Send {
         false
     }
 
+    /// Offset after which the canvas is cut although no stop token is committed there: the rule expects
+    /// the end of the text. Ignored under a grammar, and where stop tokens do not cut the canvas.
+    fn expects_end(&self) -> Option<Offset> {
+        None
+    }
+
     /// Guesses for the next forward, which runs over nested guessed canvases beside the real one.
     fn guesses(&self) -> Guesses<'_> {
         Guesses::default()
@@ -174,6 +180,20 @@ pub enum Reads {
     Lane,
     /// The masks after its lane.
     Canvas,
+    /// Both.
+    LaneAndCanvas,
+}
+
+impl Reads {
+    /// Whether it reads the committed tokens of its lane.
+    pub fn lane(self) -> bool {
+        matches!(self, Self::Lane | Self::LaneAndCanvas)
+    }
+
+    /// Whether it reads the masks after its lane.
+    pub fn canvas(self) -> bool {
+        matches!(self, Self::Canvas | Self::LaneAndCanvas)
+    }
 }
 
 /// A lane's step, for rules that read more than its masks.

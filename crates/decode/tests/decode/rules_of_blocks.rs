@@ -5,7 +5,9 @@ use asynclane_decode::{
     Weights,
 };
 
-use crate::common::{Bench, advance, at, block_wise, candidate, commit, id, masked, wanted};
+use crate::common::{
+    Bench, advance, at, block_wise, candidate, commit, id, masked, shorten, span, wanted,
+};
 
 fn bench(commit: CommitConfig, block_length: u32, budget: u32) -> Bench {
     let config = DecoderConfig {
@@ -140,6 +142,37 @@ fn a_learned_filter_commits_what_it_accepts_and_the_best() {
     assert_eq!(committed(&effects), [1, 6]);
     let effects = bench.step(&[(1, "a", 0.2), (3, "7", 0.4)]);
     assert_eq!(effects, [masked(3, "7", 0.4)]);
+}
+
+/// EoTP: the likeliest stop token at any mask of the canvas, wherever it lies, ends the canvas. It is not
+/// committed with the cut.
+#[test]
+fn a_learned_filter_may_cut_the_canvas_at_a_likely_end() {
+    let commit = commit("learned_filter").with("filter_threshold", 1.0);
+    let said = [
+        (0, "a", 0.7),
+        (5, "<eos>", 0.5),
+        (6, "<eot>", 0.6),
+        (7, "a", 0.9),
+    ];
+    let bench_of = |floor: f64| {
+        let mut bench = bench(commit.clone().with("end_threshold", floor), 4, 8);
+        let lane = bench.decoder.lanes().next().expect("a lane");
+        assert_eq!(
+            lane.lookahead,
+            span(4..8),
+            "masks after the block are scored"
+        );
+        bench.step(&said)
+    };
+    let cut = [masked(0, "a", 0.7), shorten(7), advance(0, 1)];
+    assert_eq!(bench_of(0.6), cut);
+    assert_eq!(bench_of(0.0), cut);
+    assert_eq!(bench_of(0.7), [masked(0, "a", 0.7), advance(0, 1)]);
+    // Without a floor only the block is read, and nothing is cut.
+    let mut plain = bench(commit, 4, 8);
+    assert!(plain.decoder.lanes().all(|lane| lane.lookahead.is_empty()));
+    assert_eq!(plain.step(&said[..1]), [masked(0, "a", 0.7), advance(0, 1)]);
 }
 
 #[test]

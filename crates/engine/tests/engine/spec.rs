@@ -194,6 +194,21 @@ fn the_timetable_reads_its_settings() {
     }
 }
 
+/// What published samplers do beyond the rule that they share with others.
+#[test]
+fn rules_read_the_settings_of_single_papers() {
+    let read = |settings: &str| decoding(&format!("schedule=block_wise,{settings}"));
+    let read = |settings: &str| read(settings).decoder.commit;
+    let llada = commit("threshold").with("min_tokens_per_step", 2u32);
+    assert_eq!(read("commit=threshold,min_tokens_per_step=2"), llada);
+    let capped = commit("capped").with("stop_after", 0.3);
+    assert_eq!(read("commit=capped,stop_after=0.3"), capped);
+    let entropy = commit("entropy").with("below", true);
+    assert_eq!(read("commit=entropy,below=true"), entropy);
+    let filter = commit("learned_filter").with("end_threshold", 0.5);
+    assert_eq!(read("commit=learned_filter,end_threshold=0.5"), filter);
+}
+
 /// Each of these settings has a place of its own.
 #[test]
 fn the_rules_of_blocks_read_their_settings() {

@@ -346,7 +346,10 @@ async fn models_are_listed_and_found() {
     assert_eq!(find("schedules", "window")["caches"][0], "dual");
     assert_eq!(find("caches", "elastic")["settings"][1], "drift_threshold");
     let threshold = find("commits", "threshold");
-    assert_eq!(threshold["settings"], json!(["threshold"]));
+    assert_eq!(
+        threshold["settings"],
+        json!(["threshold", "min_tokens_per_step"])
+    );
     assert_eq!(threshold["unavailable"], Value::Null);
     let edit = find("commits", "edit");
     assert_eq!(edit["schedules"], json!(["block_wise"]));

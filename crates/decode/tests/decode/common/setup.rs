@@ -139,6 +139,9 @@ fn block_commit() -> impl Strategy<Value = CommitConfig> {
                 .with("tokens_per_step", tokens_per_step)
                 .with("answer_start", start)
                 .with("answer_length", len),
+            1 if len < 4 => commit("learned_filter")
+                .with("filter_threshold", threshold)
+                .with("end_threshold", 0.25 * f64::from(tokens_per_step)),
             1 => commit("learned_filter").with("filter_threshold", threshold),
             2 => commit("nested_drafts")
                 .with("entropy_threshold", threshold)

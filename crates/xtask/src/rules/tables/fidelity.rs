@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use crate::repository::File;
 
-/// `samples.json` of a checkpoint.
+/// `samples.json` of a checkpoint, or `<method>.samples.json` beside it.
 #[derive(Deserialize)]
 struct Fixture {
     origin: Origin,
@@ -52,7 +52,7 @@ struct Count {
 /// No fixture, one that does not parse, settings that are unknown.
 pub(super) fn table(folder: &str, files: &[File]) -> Result<String, String> {
     let mut counts: BTreeMap<[String; 3], Count> = BTreeMap::new();
-    let is_fixture = |path: &str| path.starts_with(folder) && path.ends_with("/samples.json");
+    let is_fixture = |path: &str| path.starts_with(folder) && path.ends_with("samples.json");
     for file in files.iter().filter(|file| is_fixture(&file.path)) {
         let wrong = |why: String| format!("{}: {why}", file.path);
         let fixture: Fixture =
