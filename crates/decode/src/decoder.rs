@@ -340,8 +340,8 @@ impl Decoder {
         }
         let settled = self.guard.is_some() || self.rule.is_settled();
         if self.prune && settled {
+            self.commit_expected_end(effects);
             self.prune(born, effects);
-            self.cut_at_expected_end(effects);
         }
         self.cut_at_limit(effects);
         self.state.tree.tick();

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::candidate::Proposal;
 use crate::canvas::Canvas;
-use crate::coordinates::{Offset, as_count, as_index};
+use crate::coordinates::{as_count, as_index};
 use crate::describe::{Capability, Fault};
 use crate::lane::Lane;
 use crate::numbers::to_single;
@@ -25,14 +25,15 @@ const FILTER_THRESHOLD: SettingInfo = SettingInfo::number("filter_threshold", 0.
 /// The floor of EoTP.
 const END_THRESHOLD: SettingInfo = SettingInfo::number("end_threshold", 0.0..=1.0, 1.0)
     .derived("never")
-    .says("confidence of a stop token at a mask from which on the canvas is cut after it; the likeliest counts");
+    .says("confidence from which on the likeliest stop token at any mask is committed, which cuts the canvas");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
     name: "learned_filter",
     summary: "every mask that a small trained network accepts",
     paper: "Learn2PD, arXiv 2509.25188",
-    differs: "EoTP cuts at any confidence, `end_threshold` 0; here it does not cut unless asked to",
+    differs: "EoTP cuts at any confidence, `end_threshold` 0, and leaves a mask where it cuts; here it commits \
+              the stop token, and does not cut unless asked to",
     settings: &[FILTER_THRESHOLD, END_THRESHOLD],
     requires: Requirements {
         schedules: BLOCKS,
@@ -163,14 +164,14 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 /// sees the confidence of every position of the lane, committed ones included (that of the
 /// model's favourite there); positions that a shorter last lane does not have count as certain.
 ///
-/// With a floor (EoTP), the canvas is cut after the mask of the whole canvas, as far as it was scored,
-/// whose candidate is the likeliest stop token, if its confidence reaches the floor.
+/// With a floor (EoTP), the likeliest stop token among the candidates of all scored masks, also those
+/// after the block, is committed if its confidence reaches the floor, which cuts the canvas.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LearnedFilter {
     filter: Arc<Filter>,
     threshold: f64,
     floor: Option<f64>,
-    end: Option<Offset>,
+    end: Option<Proposal>,
     confidences: Vec<f32>,
     logits: Vec<f32>,
 }
@@ -195,14 +196,14 @@ impl LearnedFilter {
     }
 
     /// The mask whose candidate is the likeliest stop token, if it reaches the floor.
-    fn likely_end(&self, canvas: &Canvas, proposals: &[Proposal]) -> Option<Offset> {
+    fn likely_end(&self, canvas: &Canvas, proposals: &[Proposal]) -> Option<Proposal> {
         let mut best = None;
         let mut most = self.floor?;
         for said in proposals {
             let of = &said.candidate;
             let more = of.probability > most || (best.is_none() && of.probability == most);
             if more && canvas.is_stop(of.token) && canvas.is_mask(said.offset) {
-                (best, most) = (Some(said.offset), of.probability);
+                (best, most) = (Some(*said), of.probability);
             }
         }
         best
@@ -217,7 +218,7 @@ impl CommitRule for LearnedFilter {
         }
     }
 
-    fn expects_end(&self) -> Option<Offset> {
+    fn expects_end(&self) -> Option<Proposal> {
         self.end
     }
 

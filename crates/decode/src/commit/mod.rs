@@ -121,9 +121,9 @@ pub trait CommitRule: core::fmt::Debug + Send {
         false
     }
 
-    /// Offset after which the canvas is cut although no stop token is committed there: the rule expects
-    /// the end of the text. Ignored under a grammar, and where stop tokens do not cut the canvas.
-    fn expects_end(&self) -> Option<Offset> {
+    /// A stop token at a mask that is committed besides the choice, wherever it lies: the rule expects
+    /// the end of the text there. Ignored under a grammar, and where stop tokens do not cut the canvas.
+    fn expects_end(&self) -> Option<Proposal> {
         None
     }
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::Decoder;
 use crate::candidate::Proposal;
 use crate::canvas::Write;
-use crate::commit::{self, Scene};
+use crate::commit::{self, Reads, Scene};
 use crate::coordinates::{Offset, Span, as_count};
 use crate::effect::{CommitKind, Effect, LaneId, Role};
 
@@ -263,13 +263,13 @@ impl Decoder {
     /// `effects[born..]` are the effects of this step.
     pub(super) fn prune(&mut self, born: usize, effects: &mut Vec<Effect>) {
         let canvas = &self.state.canvas;
-        let stop = match self.rule.reads().lane() {
+        let stop = match self.rule.reads() {
             // Tokens of earlier steps become final only now, too.
-            true => {
+            Reads::Lane => {
                 let mut lanes = self.lanes().flat_map(|lane| lane.range);
                 lanes.find(|offset| canvas.is_stop_at(*offset))
             }
-            false => {
+            Reads::Masks | Reads::Canvas | Reads::LaneAndCanvas => {
                 let stops = effects[born..].iter().filter_map(|effect| match effect {
                     Effect::Commit { offset, token, .. } if canvas.is_stop(*token) => Some(*offset),
                     _ => None,
@@ -280,25 +280,21 @@ impl Decoder {
         if let Some(offset) = stop
             && offset.next() < self.state.canvas.end()
         {
-            self.cut_after(offset, effects);
+            let len = offset.next().get();
+            self.state.canvas.shorten(len);
+            effects.push(Effect::Shorten { len });
         }
     }
 
-    /// Cuts the canvas where the rule expects the end of the text (EoTP). Under a grammar the text ends
-    /// where the grammar does.
-    pub(super) fn cut_at_expected_end(&mut self, effects: &mut Vec<Effect>) {
-        if let Some(offset) = self.rule.expects_end()
+    /// Commits the stop token where the rule expects the end of the text (EoTP). Under a grammar the text
+    /// ends where the grammar does.
+    pub(super) fn commit_expected_end(&mut self, effects: &mut Vec<Effect>) {
+        if let Some(end) = self.rule.expects_end()
             && self.guard.is_none()
-            && offset.next() < self.state.canvas.end()
+            && self.state.canvas.is_mask(end.offset)
         {
-            self.cut_after(offset, effects);
+            self.commit(end, CommitKind::Masked, effects);
         }
-    }
-
-    fn cut_after(&mut self, offset: Offset, effects: &mut Vec<Effect>) {
-        let len = offset.next().get();
-        self.state.canvas.shorten(len);
-        effects.push(Effect::Shorten { len });
     }
 }
 

@@ -144,8 +144,7 @@ fn a_learned_filter_commits_what_it_accepts_and_the_best() {
     assert_eq!(effects, [masked(3, "7", 0.4)]);
 }
 
-/// EoTP: the likeliest stop token at any mask of the canvas, wherever it lies, ends the canvas. It is not
-/// committed with the cut.
+/// EoTP: the likeliest stop token at any mask of the canvas, wherever it lies, ends the canvas.
 #[test]
 fn a_learned_filter_may_cut_the_canvas_at_a_likely_end() {
     let commit = commit("learned_filter").with("filter_threshold", 1.0);
@@ -165,7 +164,8 @@ fn a_learned_filter_may_cut_the_canvas_at_a_likely_end() {
         );
         bench.step(&said)
     };
-    let cut = [masked(0, "a", 0.7), shorten(7), advance(0, 1)];
+    let end = masked(6, "<eot>", 0.6);
+    let cut = [masked(0, "a", 0.7), end, shorten(7), advance(0, 1)];
     assert_eq!(bench_of(0.6), cut);
     assert_eq!(bench_of(0.0), cut);
     assert_eq!(bench_of(0.7), [masked(0, "a", 0.7), advance(0, 1)]);
