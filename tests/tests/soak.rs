@@ -16,9 +16,9 @@ use asynclane_tests::soak::ask::{Asks, Kind};
 use asynclane_tests::soak::tally::{REQUEST_TOKENS, Tally};
 use asynclane_tests::soak::visit::visit;
 
-const REQUESTS: u64 = 5_000;
+const REQUESTS: u64 = 8_000;
 /// With so many requests for each decoder, every suitable one answers some.
-const REQUESTS_PER_DECODER: u64 = 25;
+const REQUESTS_PER_DECODER: u64 = 40;
 /// Connections at a time.
 const CLIENTS: usize = 12;
 /// The most resident memory of the last quarter against that of the second: so much more, in KiB,
