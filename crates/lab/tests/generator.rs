@@ -118,8 +118,12 @@ fn every_kind_of_conversation_occurs() {
     let results = |problem: &Problem| problem.prompt.matches("\"role\":\"tool\"").count();
     let listed = |problem: &Problem| problem.prompt.starts_with("{\"tools\":");
     assert!(some(&|one| calls(one) && results(one) == 0));
-    assert!(some(&|one| calls(one) && results(one) == 2));
-    assert!(some(&|one| !calls(one) && results(one) == 3));
+    assert!(some(&|one| calls(one) && results(one) == 1));
+    assert!(some(&|one| !calls(one) && results(one) == 2));
+    let handed = |one: &Problem| one.prompt.contains("{\\\"assistant\\\": \\\"");
+    assert!(some(&|one| one.answer.contains("\"transfer_to_")));
+    assert!(some(&|one| handed(one) && !listed(one)));
+    assert!(some(&|one| handed(one) && listed(one)));
     assert!(some(&|one| !listed(one) && results(one) == 0));
     assert!(some(&|one| !listed(one) && results(one) > 0));
     for answer in [

@@ -44,7 +44,7 @@ fn right(prompt: &str, output: &str) {
 }
 
 /// A conversation without its end.
-const CALL: &str = "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"math_add\",\"parameters\":\
+const CALL: &str = "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"add_numbers\",\"parameters\":\
                     {\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\
                     \"integer\"}},\"required\":[\"a\",\"b\"]}}}],\"messages\":[{\"role\":\"user\",\"content\":\
                     \"What is 12 plus 5?\"}";
@@ -262,7 +262,7 @@ fn a_dictionary_needs_every_key_with_its_value() {
 #[test]
 fn a_call_needs_the_name_and_the_arguments() {
     let prompt = CALL.to_owned() + "]}";
-    let good = "<tool_call>\n{\"name\": \"math_add\", \"arguments\": {\"a\": 12, \"b\": 5}}\n\
+    let good = "<tool_call>\n{\"name\": \"add_numbers\", \"arguments\": {\"a\": 12, \"b\": 5}}\n\
                 </tool_call>";
     right(&prompt, good);
     end_only(&prompt, &good.replace("\n", " "));
@@ -270,7 +270,7 @@ fn a_call_needs_the_name_and_the_arguments() {
         &prompt,
         &good.replace("{\"a\": 12, \"b\": 5}", "{\"b\": 5, \"a\": 12}"),
     );
-    wrong(&prompt, &good.replace("math_add", "add"));
+    wrong(&prompt, &good.replace("add_numbers", "add"));
     wrong(&prompt, &good.replace("12", "\"12\""));
     wrong(&prompt, &good.replace("12", "13"));
     wrong(&prompt, &good.replace(", \"b\": 5", ""));
@@ -285,7 +285,7 @@ fn a_call_needs_the_name_and_the_arguments() {
 #[test]
 fn after_a_call_its_result_is_the_answer() {
     let called = "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"call_1\",\"type\":\
-                  \"function\",\"function\":{\"name\":\"math_add\",\"arguments\":\
+                  \"function\",\"function\":{\"name\":\"add_numbers\",\"arguments\":\
                   \"{\\\"a\\\": 12, \\\"b\\\": 5}\"}}]}";
     let result = "{\"role\":\"tool\",\"tool_call_id\":\"call_1\",\"content\":\"250\"}";
     let prompt = format!("{CALL},{called},{result}]}}");
@@ -296,10 +296,32 @@ fn after_a_call_its_result_is_the_answer() {
     wrong(&prompt, "<tool_call>The answer is 250.\n#### 250");
     let wrapped = prompt.replace("\"250\"", "\"{\\\"result\\\": 2.5}\"");
     right(&wrapped, "The answer is 2.5.\n#### 2.5");
-    let free = CALL.replace("math_add", "divide") + "]}";
+    let free = CALL.replace("add_numbers", "divide") + "]}";
     right(&free, "12 + 5 = 17. The answer is 17.\n#### 17");
     wrong(&free, "12 + 5 = 17. The answer is 17.\n#### 18");
     wrong(&free, "<tool_call>\n#### 17");
+}
+
+/// Where no function fits, one that hands over is called, and whoever takes over answers.
+#[test]
+fn a_question_is_handed_over_and_answered_then() {
+    let prompt = CALL.replace("add_numbers", "divide");
+    let handing = "{\"type\":\"function\",\"function\":{\"name\":\"transfer_to_other\",\"parameters\":\
+                   {\"type\":\"object\",\"properties\":{},\"required\":[]}}}],\"messages\"";
+    let prompt = prompt.replace("],\"messages\"", &format!(",{handing}"));
+    let call = "<tool_call>\n{\"name\": \"transfer_to_other\", \"arguments\": {}}\n</tool_call>";
+    right(&(prompt.clone() + "]}"), call);
+    wrong(
+        &(prompt.clone() + "]}"),
+        "12 + 5 = 17. The answer is 17.\n#### 17",
+    );
+    let called = "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"call_1\",\"type\":\
+                  \"function\",\"function\":{\"name\":\"transfer_to_other\",\"arguments\":\"{}\"}}]}";
+    let result = "{\"role\":\"tool\",\"tool_call_id\":\"call_1\",\"content\":\
+                  \"{\\\"assistant\\\": \\\"other\\\"}\"}";
+    let prompt = format!("{prompt},{called},{result}]}}");
+    right(&prompt, "12 + 5 = 17. The answer is 17.\n#### 17");
+    wrong(&prompt, call);
 }
 
 /// Cuts, doubled characters and swapped neighbours at every place of every family's answers: the

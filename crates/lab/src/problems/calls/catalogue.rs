@@ -16,6 +16,8 @@ pub(super) enum Deed {
     LookUp,
     Timer,
     Clock,
+    /// Hands the question over to somebody who answers it.
+    Handoff,
     /// Something that no question needs.
     Other,
 }
@@ -34,87 +36,46 @@ pub(super) struct Function {
     pub(super) parameters: Vec<(String, Kind)>,
 }
 
-const NAMES: [(Deed, &[&str]); 12] = [
+const NAMES: [(Deed, &[&str]); 13] = [
+    (Deed::Add, &["add", "plus", "sum", "add_numbers"]),
+    (Deed::Subtract, &["subtract", "minus"]),
+    (Deed::Multiply, &["multiply", "times"]),
+    (Deed::Divide, &["divide"]),
+    (Deed::Double, &["double"]),
+    (Deed::Triple, &["triple"]),
+    (Deed::Halve, &["halve"]),
+    (Deed::Weather, &["get_weather", "weather"]),
+    (Deed::LookUp, &["look_up", "search"]),
+    (Deed::Timer, &["set_timer"]),
+    (Deed::Clock, &["get_time"]),
     (
-        Deed::Add,
-        &["add", "plus", "sum", "total", "add_up", "addition"],
-    ),
-    (
-        Deed::Subtract,
-        &["subtract", "minus", "take_away", "difference", "sub"],
-    ),
-    (
-        Deed::Multiply,
-        &["multiply", "times", "product", "mul", "multiplication"],
-    ),
-    (
-        Deed::Divide,
-        &["divide", "divided_by", "quotient", "div", "division"],
-    ),
-    (Deed::Double, &["double", "twice"]),
-    (Deed::Triple, &["triple", "three_times"]),
-    (Deed::Halve, &["halve", "half"]),
-    (Deed::Weather, &["weather", "get_weather", "forecast"]),
-    (Deed::LookUp, &["look_up", "lookup", "find_person"]),
-    (Deed::Timer, &["set_timer", "start_timer", "timer"]),
-    (Deed::Clock, &["get_time", "clock", "current_time"]),
-    (
-        Deed::Other,
+        Deed::Handoff,
         &[
-            "search",
-            "send_mail",
-            "play_song",
-            "open_door",
-            "book_room",
-            "read_file",
             "transfer_to_other",
-            "translate",
+            "transfer_to_adder",
+            "transfer_to_helper",
         ],
     ),
+    (
+        Deed::Other,
+        &["send_mail", "read_file", "final_answer", "translate"],
+    ),
 ];
-const DECORATIONS: [(&str, &str); 10] = [
-    ("", ""),
-    ("calc_", ""),
-    ("math_", ""),
-    ("do_", ""),
-    ("my_", ""),
-    ("", "_numbers"),
-    ("", "_two"),
-    ("", "_tool"),
-    ("", "_ints"),
-    ("", "_2"),
-];
-const PAIRS: [[&str; 2]; 14] = [
-    ["a", "b"],
+/// The beginning of the names of functions that hand over the conversation.
+pub(super) const HANDOFF: &str = "transfer_to_";
+const PAIRS: [[&str; 2]; 4] = [
     ["x", "y"],
     ["first", "second"],
     ["left", "right"],
     ["n", "m"],
-    ["p", "q"],
-    ["one", "other"],
-    ["num1", "num2"],
-    ["lhs", "rhs"],
-    ["u", "v"],
-    ["i", "j"],
-    ["value", "amount"],
-    ["start", "change"],
-    ["first_number", "second_number"],
 ];
-const SINGLES: [&str; 8] = ["x", "n", "a", "value", "number", "count", "amount", "v"];
-const TEXTS: [&str; 8] = [
-    "city", "name", "query", "place", "text", "key", "title", "word",
-];
+const SINGLES: [&str; 5] = ["x", "n", "a", "value", "number"];
+const TEXTS: [&str; 5] = ["city", "name", "query", "place", "text"];
 
 impl Function {
     /// A function for `deed`, under one of its names.
     pub(super) fn draw(deed: Deed, rng: &mut Rng) -> Self {
         let (_, names) = NAMES[deed as usize];
-        let plain = rng.below(10) < 6;
-        let (before, after) = if plain {
-            DECORATIONS[0]
-        } else {
-            rng.pick(&DECORATIONS)
-        };
         let number = |name: &str| (name.to_owned(), Kind::Number);
         let text = |name: &str| (name.to_owned(), Kind::Text);
         let parameters = match deed {
@@ -123,8 +84,8 @@ impl Function {
             }
             Deed::Double | Deed::Triple | Deed::Halve => vec![number(rng.pick(&SINGLES))],
             Deed::Weather | Deed::LookUp => vec![text(rng.pick(&TEXTS))],
-            Deed::Timer => vec![number(rng.pick(&["minutes", "duration", "time"]))],
-            Deed::Clock => Vec::new(),
+            Deed::Timer => vec![number("minutes")],
+            Deed::Clock | Deed::Handoff => Vec::new(),
             Deed::Other => match rng.below(4) {
                 0 => Vec::new(),
                 1 => vec![text(rng.pick(&TEXTS))],
@@ -133,31 +94,23 @@ impl Function {
             },
         };
         Self {
-            name: format!("{before}{}{after}", rng.pick(names)),
+            name: rng.pick(names).to_owned(),
             parameters,
         }
     }
 
     /// What the function does, by its name. `None` if no conversation of this family names it so.
     pub(super) fn deed(&self) -> Option<Deed> {
-        DECORATIONS.iter().find_map(|(before, after)| {
-            let base = self.name.strip_prefix(before)?.strip_suffix(after)?;
-            let mut deeds = NAMES.iter();
-            let found = deeds.find(|(_, names)| names.contains(&base));
-            found.map(|(deed, _)| *deed)
-        })
+        let mut deeds = NAMES.iter();
+        let found = deeds.find(|(_, names)| names.contains(&self.name.as_str()));
+        found.map(|(deed, _)| *deed)
     }
 }
 
-/// Names of two parameters: usual ones, or any two letters, so that names are read and not known.
+/// Names of two parameters.
 fn pair(rng: &mut Rng) -> [String; 2] {
-    match rng.below(10) {
-        0..5 => ["a", "b"].map(str::to_owned),
-        5..9 => rng.pick(&PAIRS).map(str::to_owned),
-        _ => {
-            let first = rng.below(26);
-            let second = (first + 1 + rng.below(25)) % 26;
-            [first, second].map(|at| char::from(b'a' + at as u8).to_string())
-        }
+    match rng.below(2) {
+        0 => ["a", "b"].map(str::to_owned),
+        _ => rng.pick(&PAIRS).map(str::to_owned),
     }
 }

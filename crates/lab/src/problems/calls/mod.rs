@@ -1,6 +1,7 @@
 //! Calls: conversations with functions. The answer is a call with names from the list and arguments
 //! from the question, a sentence with the result of the last call, or the usual answer where the
-//! functions do not fit.
+//! functions do not fit. A function that hands over is called where no other fits; whoever has the
+//! conversation then gives the usual answer.
 
 mod catalogue;
 mod json;
@@ -14,14 +15,14 @@ use super::snippets::Snippet;
 use super::sums::{Sum, leading_number};
 use super::wording::{self, Wording};
 use crate::rng::Rng;
-use catalogue::{Deed, Function, Kind};
+use catalogue::{Deed, Function, HANDOFF, Kind};
 use question::{Operand, Question, Step};
 
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
 /// No conversation has more calls.
-const CALLS: usize = 3;
-const DEEDS: [Deed; 12] = [
+const CALLS: usize = 2;
+const DEEDS: [Deed; 13] = [
     Deed::Add,
     Deed::Subtract,
     Deed::Multiply,
@@ -33,6 +34,7 @@ const DEEDS: [Deed; 12] = [
     Deed::LookUp,
     Deed::Timer,
     Deed::Clock,
+    Deed::Handoff,
     Deed::Other,
 ];
 
@@ -55,7 +57,7 @@ struct Call<'a> {
 
 impl Dialogue {
     pub(crate) fn draw(rng: &mut Rng) -> Self {
-        let (question, fits) = match rng.weighted(&[46, 24, 8, 9, 6, 4, 3]) {
+        let (question, fits) = match rng.weighted(&[40, 26, 10, 8, 10, 3, 3]) {
             0 => (Question::arithmetic(false, rng), true),
             1 => (Question::Other(Box::new(Facts::Sums(countable(rng)))), true),
             2 => (Question::look_up(rng), true),
@@ -80,7 +82,7 @@ impl Dialogue {
             results: Vec::new(),
         };
         dialogue.listed = !dialogue.functions.is_empty();
-        if fits {
+        if dialogue.plan().is_some() {
             dialogue.advance(rng);
         }
         dialogue
@@ -88,7 +90,8 @@ impl Dialogue {
 
     /// Adds the results of none, some or all of the calls.
     fn advance(&mut self, rng: &mut Rng) {
-        let calls = self.question.steps().len();
+        let calls = self.plan().map_or(0, |plan| plan.len());
+        let handed = self.hands_over();
         let count = match rng.below(10) {
             0..4 => 0,
             4..8 => calls,
@@ -98,7 +101,9 @@ impl Dialogue {
             let result = self.next_result(rng);
             self.results.push(result);
         }
-        if count == calls && rng.below(8) == 0 {
+        // Whoever takes over lists other functions, mostly none.
+        let unlisted = if handed { 7 } else { 1 };
+        if count == calls && rng.below(8) < unlisted {
             let used: Vec<&Function> = self.plan().iter().flatten().map(|c| c.function).collect();
             let mut kept: Vec<Function> = Vec::new();
             for function in used {
@@ -125,7 +130,11 @@ impl Dialogue {
         let value = match (outcome(deed, &numbers.unwrap_or_default()), rng.below(10)) {
             (Some(value), 0..6) => value.to_string(),
             (_, 6) if deed.is_arithmetic() => format!("{}.5", rng.below(100)),
-            _ if deed.is_arithmetic() => rng.below(400).to_string(),
+            _ if deed.is_arithmetic() => rng.below(200).to_string(),
+            _ if deed == Deed::Handoff => {
+                let name = call.function.name.trim_start_matches(HANDOFF);
+                return format!("{{\"assistant\": \"{name}\"}}");
+            }
             _ => return told(deed, rng),
         };
         match rng.below(10) {
@@ -155,8 +164,16 @@ impl Dialogue {
                         "{OPEN}\n{{\"name\": \"{name}\", \"arguments\": {arguments}}}\n{CLOSE}"
                     )]]
                 }
-                None => self.question.closing(self.last_value()),
+                None => self.closing(),
             },
+        }
+    }
+
+    /// The answers after the last call.
+    fn closing(&self) -> Wording {
+        match self.hands_over() {
+            true => self.question.plain(),
+            false => self.question.closing(self.last_value()),
         }
     }
 
@@ -180,10 +197,8 @@ impl Dialogue {
                     .and_then(value)
                     .is_some_and(|found| Some(found) == value(&due))
             }
-            None => {
-                let closing = self.question.closing(self.last_value());
-                !output.contains(OPEN) && states(&closing, output)
-            }
+            None if self.hands_over() => !output.contains(OPEN) && self.answers_plainly(output),
+            None => !output.contains(OPEN) && states(&self.closing(), output),
         }
     }
 
@@ -194,8 +209,25 @@ impl Dialogue {
         }
     }
 
-    /// The calls that answer the question. `None` if the functions do not fit it.
+    /// The calls that answer the question or hand it over. `None` if the functions do neither.
     fn plan(&self) -> Option<Vec<Call<'_>>> {
+        self.fitting_calls().or_else(|| {
+            let mut functions = self.functions.iter();
+            let function = functions.find(|one| one.deed() == Some(Deed::Handoff))?;
+            let operands = Vec::new();
+            Some(vec![Call { function, operands }])
+        })
+    }
+
+    /// Whether the plan is to hand the question over.
+    fn hands_over(&self) -> bool {
+        let plan = self.plan().unwrap_or_default();
+        plan.iter()
+            .any(|call| call.function.deed() == Some(Deed::Handoff))
+    }
+
+    /// The calls that answer the question. `None` if the functions do not fit it.
+    fn fitting_calls(&self) -> Option<Vec<Call<'_>>> {
         let steps = self.question.steps();
         let fitting = |step: &Vec<Step>| {
             step.iter().find_map(|alternative| {
@@ -262,7 +294,8 @@ fn countable(rng: &mut Rng) -> Sum {
     }
 }
 
-/// Up to four functions in any order: with one for each step, or with none for one of the steps.
+/// Up to three functions in any order: with one for each step, or with none for one of the steps;
+/// of the latter, half can hand over.
 fn functions(steps: &[Vec<Step>], fits: bool, rng: &mut Rng) -> Vec<Function> {
     let mut deeds: Vec<Deed> = Vec::new();
     let mut barred: Vec<Deed> = Vec::new();
@@ -278,8 +311,11 @@ fn functions(steps: &[Vec<Step>], fits: bool, rng: &mut Rng) -> Vec<Function> {
         let missing = &steps[rng.below(steps.len() as u32) as usize];
         barred.extend(missing.iter().map(|one| one.deed));
     }
+    if !fits && rng.below(2) == 0 {
+        deeds.push(Deed::Handoff);
+    }
     let least = if fits { 1 } else { 0 };
-    let count = (rng.between(least, 4) as usize).max(deeds.len());
+    let count = (least + rng.weighted(&[5, 3, 2])).max(deeds.len());
     while deeds.len() < count {
         let deed = rng.pick(&DEEDS);
         if deed == Deed::Other || !(barred.contains(&deed) || deeds.contains(&deed)) {

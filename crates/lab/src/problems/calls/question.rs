@@ -97,13 +97,8 @@ const FORMS: [(Deed, &[&str]); 11] = [
     ),
     (Deed::Clock, &["What time is it?"]),
 ];
-const PLACES: [&str; 12] = [
-    "Paris", "London", "Rome", "Berlin", "Tokyo", "Madrid", "Oslo", "Lima", "Cairo", "Bonn",
-    "Vienna", "Boston",
-];
-const SYLLABLES: [&str; 12] = [
-    "ba", "ko", "ri", "lu", "me", "ta", "no", "si", "ver", "dan", "po", "gel",
-];
+const PLACES: [&str; 6] = ["Paris", "London", "Rome", "Berlin", "Tokyo", "Oslo"];
+const PEOPLE: [&str; 8] = ["Tom", "Zoe", "Eva", "Ben", "Leo", "Sam", "Ana", "Mia"];
 /// Signs and factors of the arithmetic deeds, in the order of [`FORMS`].
 const SIGNS: [(&str, Option<u32>); 7] = [
     ("+", None),
@@ -137,8 +132,8 @@ impl Question {
         let values = match deed {
             Deed::Timer => vec![rng.between(1, 99).to_string()],
             Deed::Clock => Vec::new(),
-            _ if rng.below(2) == 0 => vec![rng.pick(&PLACES).to_owned()],
-            _ => vec![invented(rng)],
+            Deed::Weather => vec![rng.pick(&PLACES).to_owned()],
+            _ => vec![rng.pick(&PEOPLE).to_owned()],
         };
         Self::Form {
             deed,
@@ -315,12 +310,9 @@ fn small_numbers(deed: Deed, rng: &mut Rng) -> Vec<u32> {
     }
 }
 
-/// Any numbers below 100, at times below 1,000: a call only copies them.
+/// Any numbers below 100, which are one token each: a call only copies them.
 fn large_numbers(deed: Deed, rng: &mut Rng) -> Vec<u32> {
-    let mut number = || {
-        let bound = if rng.below(12) == 0 { 999 } else { 99 };
-        rng.between(1, bound)
-    };
+    let mut number = || rng.between(1, 99);
     match deed {
         Deed::Double | Deed::Triple | Deed::Halve => vec![number()],
         Deed::Subtract => {
@@ -329,15 +321,6 @@ fn large_numbers(deed: Deed, rng: &mut Rng) -> Vec<u32> {
         }
         _ => vec![number(), number()],
     }
-}
-
-/// A name that is in no list, so that its letters are copied.
-fn invented(rng: &mut Rng) -> String {
-    let syllables = rng.between(2, 3);
-    let name: String = (0..syllables).map(|_| rng.pick(&SYLLABLES)).collect();
-    let mut letters = name.chars();
-    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
-    first.into_iter().chain(letters).collect()
 }
 
 /// The values of `form` in `text`: short numbers or words, in the order of the call.
