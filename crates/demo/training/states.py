@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from tokenizer import END, END_OF_TURN, MASK, chat
 
 RESULT = re.compile(r"= (\d+(?:\.\d+)?)")
+# What an answer to a conversation copies: names, arguments, and numbers of results.
+COPIED = re.compile(r'(?<=")(\w+)(?=")|(?<=": )(\d+)|(?<=is |as |## )(\d+(?:\.\d+)?)')
 
 
 @dataclass
 class Example:
     prompt: list[int]  # ids after the chat template; empty for bare equations
     answer: list[int]  # ids including the end of the turn
-    results: list[bool]  # which offsets of the answer belong to the result of an equation
+    results: list[bool]  # which offsets of the answer belong to a result, or are copied
 
 
 @dataclass
@@ -34,6 +36,8 @@ def examples(tokenizer, problems, bare=False):
     encoded = []
     for problem, prompt, answer in zip(problems, prompts, answers, strict=True):
         spans = [match.span(1) for match in RESULT.finditer(problem["answer"])]
+        if problem["task"] == "calls" and not spans:
+            spans = [match.span() for match in COPIED.finditer(problem["answer"])]
         # A token may start with a blank, so it is a result if it ends inside a result.
         results = [any(a < end <= b for a, b in spans) for _, end in answer.offsets]
         head = [] if bare else prompt.ids

@@ -87,9 +87,9 @@ def write(tokenizer, folder):
     }
     flags = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False)
     added = {str(i): {"content": name, **flags, "special": True} for i, name in enumerate(SPECIAL)}
-    for mark in CALL_MARKS:
-        id = str(tokenizer.token_to_id(mark))
-        added[id] = {"content": mark, **flags, "special": False}
+    for id, token in tokenizer.get_added_tokens_decoder().items():
+        if id >= len(SPECIAL):
+            added[str(id)] = {"content": token.content, **flags, "special": False}
     config = {
         "add_bos_token": False,
         "add_eos_token": False,
