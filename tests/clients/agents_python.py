@@ -1,10 +1,11 @@
-"""Agent frameworks with a function, each as a loop that the framework runs by itself.
-
-The demo model was not trained to call functions. Where a framework can require a call for the first
-step, it does, so that the server's grammar makes the call; the demo model chooses the arguments and
-everything after that step.
+"""Agent frameworks with a function, each in its default mode, as a loop that the framework runs by
+itself: the demo model decides to call, reads the result and answers. smolagents and instructor
+require a call in every step, in conversations that the demo model was not trained on: their loops
+run on a simulated model with a script, too.
 """
 
+import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,20 @@ URL = os.environ["SERVER_URL"]
 QUESTION = "Tom has 9 coins. Then he buys 6 more coins. How many coins does Tom have now?"
 os.environ["OPENAI_API_KEY"] = "unused"
 os.environ["OPENAI_BASE_URL"] = f"{URL}/v1"
+
+
+@contextlib.contextmanager
+def scripted(*replies):
+    """The address of a server whose model calls these functions, one after each turn of the user."""
+    script = []
+    for turn, (name, arguments) in enumerate(replies):
+        call = json.dumps({"name": name, "arguments": arguments})
+        # The functions are a turn, and every step adds the model's and the user's.
+        script += [str(2 * turn + 2), f"<tool_call>\n{call}\n</tool_call>"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([os.environ["SCRIPTED_BINARY"], *script], **pipes) as server:
+        yield server.stdout.readline().strip()
+        server.stdin.close()
 
 
 class Agents(unittest.TestCase):
@@ -32,20 +47,20 @@ class Agents(unittest.TestCase):
             sums.append(a + b)
             return a + b
 
-        required = agents.ModelSettings(
-            tool_choice="required", parallel_tool_calls=False, max_tokens=100
+        settings = agents.ModelSettings(max_tokens=100)
+        adder = agents.Agent(
+            name="adder", model="demo", tools=[add], model_settings=settings
         )
-        adder = agents.Agent(name="adder", model="demo", tools=[add], model_settings=required)
-        answer = agents.Runner.run_sync(adder, QUESTION, max_turns=6)
-        self.assertIsInstance(answer.final_output, str)
-        self.assertTrue(sums)
-        plain = agents.ModelSettings(max_tokens=60)
-        other = agents.Agent(name="other", model="demo", model_settings=plain)
+        answer = agents.Runner.run_sync(adder, QUESTION, max_turns=4)
+        self.assertEqual(sums, [15])
+        self.assertIn("15", answer.final_output)
+        other = agents.Agent(name="other", model="demo", model_settings=settings)
         first = agents.Agent(
-            name="first", model="demo", handoffs=[other], model_settings=required
+            name="first", model="demo", handoffs=[other], model_settings=settings
         )
-        answer = agents.Runner.run_sync(first, QUESTION, max_turns=6)
+        answer = agents.Runner.run_sync(first, QUESTION, max_turns=4)
         self.assertEqual(answer.last_agent.name, "other")
+        self.assertIn("15", answer.final_output)
 
     def test_instructor(self):
         """The mode TOOLS: a named function whose arguments are the answer."""
@@ -68,52 +83,80 @@ class Agents(unittest.TestCase):
         self.assertIsInstance(counted, Counted)
 
     def test_pydantic_ai(self):
-        """Structured output by a function, which the framework requires."""
+        """A function that the model may call, and structured output by a required one."""
         import pydantic
         import pydantic_ai
 
         class Counted(pydantic.BaseModel):
             count: int = pydantic.Field(ge=0, le=99)
 
+        settings = {"max_tokens": 100}
         agent = pydantic_ai.Agent(
-            "openai-chat:demo", output_type=Counted, model_settings={"max_tokens": 100}
+            "openai-chat:demo", output_type=Counted, model_settings=settings
         )
+        self.assertIsInstance(agent.run_sync(QUESTION).output, Counted)
+        agent = pydantic_ai.Agent("openai-chat:demo", model_settings=settings)
+        sums = []
+
+        @agent.tool_plain
+        def add(a: int, b: int) -> int:
+            """Adds."""
+            sums.append(a + b)
+            return a + b
+
         answer = agent.run_sync(QUESTION)
-        self.assertIsInstance(answer.output, Counted)
+        self.assertEqual(sums, [15])
+        self.assertIn("15", answer.output)
 
     def test_langgraph(self):
-        """A graph of a model that must call and a node that runs the call, then a free answer."""
+        """Its prebuilt agent: the model calls, a node runs the call, the model answers."""
         from langchain_core.messages import HumanMessage, ToolMessage
         from langchain_core.tools import tool
         from langchain_openai import ChatOpenAI
-        from langgraph.graph import END, MessagesState, StateGraph
-        from langgraph.prebuilt import ToolNode
+        from langgraph.prebuilt import create_react_agent
 
         @tool
         def add(a: int, b: int) -> int:
             """Adds."""
             return a + b
 
-        model = ChatOpenAI(model="demo", max_tokens=100)
-        calling = model.bind_tools([add], tool_choice="required", parallel_tool_calls=False)
-        graph = StateGraph(MessagesState)
-        graph.add_node("call", lambda state: {"messages": [calling.invoke(state["messages"])]})
-        graph.add_node("tools", ToolNode([add]))
-        graph.add_node("answer", lambda state: {"messages": [model.invoke(state["messages"])]})
-        graph.set_entry_point("call")
-        graph.add_edge("call", "tools")
-        graph.add_edge("tools", "answer")
-        graph.add_edge("answer", END)
-        state = graph.compile().invoke({"messages": [HumanMessage(QUESTION)]})
+        agent = create_react_agent(ChatOpenAI(model="demo", max_tokens=100), [add])
+        state = agent.invoke({"messages": [HumanMessage(QUESTION)]})
         question, call, result, answer = state["messages"]
         self.assertEqual(len(call.tool_calls), 1)
         self.assertIsInstance(result, ToolMessage)
-        arguments = call.tool_calls[0]["args"]
-        self.assertEqual(result.content, str(arguments["a"] + arguments["b"]))
-        self.assertIsInstance(answer.content, str)
+        self.assertEqual(result.content, "15")
+        self.assertIn("15", answer.content)
+
+    def test_instructor_asks_again(self):
+        """A value that the framework refuses, and a second call that follows its message."""
+        import instructor
+        import openai
+        import pydantic
+
+        class Counted(pydantic.BaseModel):
+            count: int
+
+            @pydantic.field_validator("count")
+            @classmethod
+            def below_fifty(cls, count):
+                if count >= 50:
+                    raise ValueError("expected a number below 50")
+                return count
+
+        with scripted(("Counted", {"count": 96}), ("Counted", {"count": 15})) as url:
+            client = openai.OpenAI(base_url=f"{url}/v1")
+            client = instructor.from_openai(client, mode=instructor.Mode.TOOLS)
+            counted = client.chat.completions.create(
+                model="demo",
+                response_model=Counted,
+                max_retries=2,
+                messages=[{"role": "user", "content": QUESTION}],
+            )
+            self.assertEqual(counted.count, 15)
 
     def test_smolagents(self):
-        """Its agent requires a call in every step; a short prompt fits the demo's context."""
+        """Its agent with the system text that it has by default: a function, then `final_answer`."""
         import smolagents
 
         @smolagents.tool
@@ -126,16 +169,23 @@ class Agents(unittest.TestCase):
             """
             return a + b
 
-        model = smolagents.OpenAIModel(
-            "demo", api_base=f"{URL}/v1", api_key="unused", max_tokens=100
-        )
-        agent = smolagents.ToolCallingAgent(
-            tools=[add], model=model, max_steps=2, verbosity_level=0
-        )
-        agent.prompt_templates["system_prompt"] = "Call."
-        steps = list(agent.run("9 + 6?", stream=True))
-        calls = [step for step in steps if isinstance(step, smolagents.ActionStep)]
-        self.assertTrue(calls and calls[0].tool_calls, calls)
+        def run(url, steps):
+            model = smolagents.OpenAIModel(
+                "demo", api_base=f"{url}/v1", api_key="unused", max_tokens=100
+            )
+            agent = smolagents.ToolCallingAgent(
+                tools=[add], model=model, max_steps=steps, verbosity_level=0
+            )
+            answer = agent.run("What is 9 + 6?")
+            taken = [
+                step for step in agent.memory.steps if isinstance(step, smolagents.ActionStep)
+            ]
+            self.assertEqual(taken[0].observations, "15")
+            return answer
+
+        run(URL, 1)
+        with scripted(("add", {"a": 9, "b": 6}), ("final_answer", {"answer": "15"})) as url:
+            self.assertEqual(run(url, 3), "15")
 
     def test_llm(self):
         """The command `llm` with a function, which the model may call."""
@@ -155,6 +205,7 @@ class Agents(unittest.TestCase):
                 timeout=60,
             )
             self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("15", done.stdout)
 
 
 if __name__ == "__main__":

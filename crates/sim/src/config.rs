@@ -1,8 +1,19 @@
 //! The configuration of a simulated model.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use step::{Attention, ExecutorSpec, Readout, TokenId};
+
+/// Fixed texts instead of hidden ones, so that a client meets a model which answers as a test wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// The token that ends a turn of the conversation; replies do not contain it.
+    pub turn_end: TokenId,
+    /// The tokens of the reply to a prompt in which so many turns end, without the stop token. Other
+    /// prompts get a hidden text.
+    pub replies: BTreeMap<u32, Vec<TokenId>>,
+}
 
 /// How faithfully a forward pass is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +102,8 @@ pub struct SimConfig {
     pub period_every: u32,
     /// The tokens of which texts consist; empty for all tokens but mask, stop token and period.
     pub words: Vec<TokenId>,
+    /// Replies to conversations, if they are fixed.
+    pub script: Option<Script>,
     /// How confident the model is.
     pub law: ConfidenceLaw,
     /// How faithfully passes are simulated.
@@ -117,6 +130,7 @@ impl Default for SimConfig {
             period: Some(2),
             period_every: 12,
             words: Vec::new(),
+            script: None,
             law: ConfidenceLaw::default(),
             fidelity: Fidelity::Strict,
             free_width: 3,
@@ -188,7 +202,23 @@ impl SimConfig {
                 return Err(problem("words", "neither mask nor stop_token", word));
             }
         }
+        if let Some(script) = &self.script {
+            self.validate_script(script)?;
+        }
         self.law.validate()
+    }
+
+    fn validate_script(&self, script: &Script) -> Result<(), SimConfigError> {
+        self.special("script.turn_end", script.turn_end)?;
+        let taken = [script.turn_end, self.mask, self.stop_token];
+        for &token in script.replies.values().flatten() {
+            self.special("script.replies", token)?;
+            if taken.contains(&token) {
+                let expected = "neither turn_end nor mask nor stop_token";
+                return Err(problem("script.replies", expected, token));
+            }
+        }
+        Ok(())
     }
 
     fn special(&self, key: &'static str, token: TokenId) -> Result<(), SimConfigError> {

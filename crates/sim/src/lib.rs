@@ -19,5 +19,5 @@ mod kv;
 mod law;
 mod text;
 
-pub use config::{ConfidenceLaw, Fidelity, SimConfig, SimConfigError};
+pub use config::{ConfidenceLaw, Fidelity, Script, SimConfig, SimConfigError};
 pub use executor::{SimCounters, SimExecutor, StepHook};

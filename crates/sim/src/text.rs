@@ -9,7 +9,7 @@
 use step::{Position, TokenId, as_count, as_index};
 
 use crate::hash::{below, mix, mix_all, unit};
-use crate::{Fidelity, SimConfig};
+use crate::{Fidelity, Script, SimConfig};
 
 /// The state of a reader: the text, and the position where it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(crate) struct Origin {
     pub key: u64,
     /// Position after the last surprise.
     pub start: Position,
+    /// Turns of a scripted conversation that have ended.
+    pub turns: u32,
 }
 
 /// All hidden texts of one simulated model.
@@ -29,6 +31,7 @@ pub(crate) struct HiddenText {
     period_every: u32,
     text_len: std::ops::Range<u32>,
     endless: bool,
+    script: Option<Script>,
     seed: u64,
 }
 
@@ -50,6 +53,7 @@ impl HiddenText {
             text_len: config.text_len.clone(),
             endless: config.fidelity == Fidelity::Free
                 || config.text_len.start >= config.max_positions,
+            script: config.script.clone(),
             seed: mix(0x7E47, config.seed),
         }
     }
@@ -59,23 +63,40 @@ impl HiddenText {
         Origin {
             key: self.seed,
             start: Position::ZERO,
+            turns: 0,
         }
     }
 
     /// The state of a reader after one more known token.
     pub(crate) fn read(&self, origin: Origin, position: Position, token: TokenId) -> Origin {
-        if self.token(origin, position) == token {
+        if self.token(origin, position) == token && !self.ends_turn(token) {
             return origin;
         }
         Origin {
             key: mix_all(origin.key, &[u64::from(position.get()), u64::from(token)]),
             start: position.next(),
+            turns: origin.turns + u32::from(self.ends_turn(token)),
         }
+    }
+
+    fn ends_turn(&self, token: TokenId) -> bool {
+        let script = self.script.as_ref();
+        script.is_some_and(|script| script.turn_end == token)
+    }
+
+    /// The scripted reply after the turns so far.
+    fn reply(&self, origin: Origin) -> Option<&[TokenId]> {
+        let script = self.script.as_ref()?;
+        script.replies.get(&origin.turns).map(Vec::as_slice)
     }
 
     /// The token of the text at a position, which must not lie left of the text's start.
     pub(crate) fn token(&self, origin: Origin, position: Position) -> TokenId {
         let offset = position.distance_from(origin.start.min(position));
+        if let Some(reply) = self.reply(origin) {
+            let token = reply.get(as_index(offset)).copied();
+            return token.unwrap_or(self.stop_token);
+        }
         if !self.endless && offset >= self.len(origin) {
             return self.stop_token;
         }

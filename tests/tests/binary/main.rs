@@ -4,6 +4,7 @@
 // Reads `/proc`.
 #[cfg(target_os = "linux")]
 mod attacks;
+mod calls;
 mod documents;
 mod engine_faults;
 mod families;

@@ -1,7 +1,7 @@
 //! The hidden text and the confidence law, seen through a plain block-wise decoder.
 
 use crate::common::{Decoder, batch, config, executor, pages, push, row, rows, run};
-use asynclane_sim::{Fidelity, SimConfig, SimExecutor};
+use asynclane_sim::{Fidelity, Script, SimConfig, SimExecutor};
 use step::Batch;
 
 #[test]
@@ -182,4 +182,32 @@ fn free_passes_commit_a_fixed_number_of_tokens_per_segment() {
             .iter()
             .all(|it| it.token != config.mask && it.token != config.stop_token)
     );
+}
+
+#[test]
+fn a_script_replies_by_the_turns_of_the_conversation() {
+    let script = Script {
+        turn_end: 4,
+        replies: [(1, vec![9, 10, 11]), (3, vec![12])].into(),
+    };
+    let scripted = |script| SimConfig {
+        script,
+        ..config()
+    };
+    let executor = SimExecutor::new(scripted(Some(script.clone()))).unwrap();
+    let reply = |prompt: &[u32]| executor.hidden_text(prompt, 500);
+    assert_eq!(reply(&[9, 4, 8]), [9, 10, 11, 1]);
+    assert_eq!(reply(&[9, 4, 9, 10, 11, 4, 20, 4, 8]), [12, 1]);
+    let plain = SimExecutor::new(scripted(None)).unwrap();
+    assert_eq!(reply(&[9, 8]), plain.hidden_text(&[9, 8], 500));
+    let mut decoder = Decoder::new(&[9, 4, 8], 40, 8, pages(0..64));
+    let mut executor = SimExecutor::new(scripted(Some(script.clone()))).unwrap();
+    decoder.finish(&mut executor);
+    assert_eq!(decoder.output(), [9, 10, 11, 1]);
+    for token in [0, 1, 4, 10_000] {
+        let mut wrong = script.clone();
+        wrong.replies.insert(7, vec![token]);
+        let error = SimExecutor::new(scripted(Some(wrong))).unwrap_err();
+        assert_eq!(error.key, "script.replies");
+    }
 }
