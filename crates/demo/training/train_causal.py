@@ -8,6 +8,7 @@ arXiv 2512.22737, section 4).
 """
 
 import argparse
+import json
 import time
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="output folder")
     parser.add_argument("--minutes", type=float, default=90.0, help="training time")
+    parser.add_argument("--mix", type=json.loads, default={}, help='other shares, as {"sums": 40}')
     parser.add_argument("--init", type=Path, help="folder with initial causal weights")
     parser.add_argument("--llada", type=Path, default=CRATE / "checkpoint")
     parser.add_argument("--clean", type=float, default=0.3, help="share of the time with only the clean stream")
@@ -47,8 +49,7 @@ def arguments():
 def material(tokenizer, options):
     groups = []
     for task, (share, count) in MIX.items():
-        if task == "calls":
-            continue
+        share = options.mix.get(task, share)
         drawn = problems(task, options.seed, max(1, int(count * options.material)))
         groups.append((share, examples(tokenizer, drawn)))
         if task == "drills":
