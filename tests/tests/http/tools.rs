@@ -3,6 +3,7 @@
 
 use asynclane_tests::client::Client;
 use asynclane_tests::crowd;
+use asynclane_tests::process::Server;
 use asynclane_tests::random::Random;
 use asynclane_tests::served::{MODEL, Served, in_parallel};
 use serde_json::{Map, Value, json};
@@ -184,8 +185,8 @@ fn free(client: Client, body: &Value, tokens: u64) -> Cost {
 
 #[test]
 fn enforced_calls_of_the_demo_model_conform_and_cost_fewer_forwards_than_text() {
-    let served = Served::start();
-    let client = served.client();
+    let server = Server::start(&[]);
+    let client = server.client();
     let seeds: Vec<u64> = (0..demo_calls()).collect();
     let costs = in_parallel(CONNECTIONS, &seeds, |seed| {
         // A small function: its schema is in the prompt, and the context has 1,024 positions.

@@ -190,10 +190,7 @@ fn a_script_replies_by_the_turns_of_the_conversation() {
         turn_end: 4,
         replies: [(1, vec![9, 10, 11]), (3, vec![12])].into(),
     };
-    let scripted = |script| SimConfig {
-        script,
-        ..config()
-    };
+    let scripted = |script| SimConfig { script, ..config() };
     let executor = SimExecutor::new(scripted(Some(script.clone()))).unwrap();
     let reply = |prompt: &[u32]| executor.hidden_text(prompt, 500);
     assert_eq!(reply(&[9, 4, 8]), [9, 10, 11, 1]);
