@@ -91,8 +91,9 @@ def rate(step, done):
     return min(1.0, (step + 1) / WARM_UP_STEPS) * max(FLOOR, decay)
 
 
-def optimizers(net, options):
-    matrices = [p for n, p in net.named_parameters() if p.dim() == 2 and n.startswith("blocks.")]
+def optimizers(net, options, layers):
+    """Muon for the matrices whose names contain `layers`, AdamW for the rest, and their rates."""
+    matrices = [p for n, p in net.named_parameters() if p.dim() == 2 and layers in n]
     chosen = {id(p) for p in matrices}
     others = [p for p in net.parameters() if id(p) not in chosen]
     adam = torch.optim.AdamW(others, lr=options.adam_lr, betas=(0.9, 0.98), weight_decay=0.0)
@@ -102,16 +103,16 @@ def optimizers(net, options):
 class Run:
     """A model in training: its weights, their average, the optimizers and the progress."""
 
-    def __init__(self, options, net):
+    def __init__(self, options, net, layers="blocks.", device="cpu"):
+        """`layers` is what the names of matrices in layers contain."""
         self.options = options
         self.net = net
-        self.forward = torch.compile(net, dynamic=False) if options.compile else net
-        self.chosen = optimizers(net, options)
+        self.chosen = optimizers(net, options, layers)
         self.average = {name: p.detach().clone() for name, p in net.named_parameters()}
         self.step = 0
         self.seconds = 0.0
         if options.state and options.state.exists():
-            self.resume(torch.load(options.state, map_location=options.device))
+            self.resume(torch.load(options.state, map_location=device))
 
     def done(self):
         """The fraction of the training that is done."""
@@ -119,13 +120,13 @@ class Run:
             return self.step / self.options.steps
         return self.seconds / (60 * self.options.minutes)
 
-    def advance(self, batches):
-        """One step. Returns its loss."""
+    def advance(self, gradients):
+        """One step. Returns what `gradients`, which computes them, returns."""
         share = rate(self.step, self.done())
         for optimizer, full in self.chosen:
             for group in optimizer.param_groups:
                 group["lr"] = full * share
-        loss = train_step(self.forward, batches, self.options)
+        loss = gradients()
         for optimizer, _ in self.chosen:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -143,9 +144,9 @@ class Run:
             optimizer.load_state_dict(saved)
         self.step, self.seconds = state["step"], state["seconds"]
 
-    def save(self):
-        """Writes the checkpoint folder, and the state from which the training can resume."""
-        llada.save(self.average, self.options.out, CRATE / "checkpoint", self.options.tokenizer)
+    def save(self, write):
+        """Writes the checkpoint folder by `write(average)`, and the state to resume from."""
+        write(self.average)
         if self.options.state:
             state = {
                 "weights": self.net.state_dict(),
@@ -158,6 +159,37 @@ class Run:
             torch.save(state, partial)
             partial.replace(self.options.state)
 
+    def train(self, gradients, write):
+        """Steps until the training is done, with reports and saves. `gradients()` computes the
+        gradients of a step and returns its losses by name."""
+        last = last_save = time.monotonic()
+        recent = []
+        while self.done() < 1.0:
+            recent.append(self.advance(gradients))
+            now = time.monotonic()
+            self.seconds, last = self.seconds + now - last, now
+            if self.step % 20 == 0 or self.step == 1:
+                self.report({name: sum(each[name] for each in recent) / len(recent) for name in recent[-1]})
+                recent = []
+            if now - last_save > 60 * self.options.save_every:
+                self.save(write)
+                last_save = now
+        self.save(write)
+        print(f"{self.step} steps, written to {self.options.out}")
+
+    def report(self, losses):
+        """Prints the mean losses of the last steps, and appends them to the curve."""
+        share = rate(self.step, self.done())
+        minutes = self.seconds / 60
+        told = " ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
+        print(f"{minutes:6.1f} min  step {self.step:6d}  {told}  rate {share:.3f}", flush=True)
+        if self.options.curve:
+            new = not self.options.curve.exists()
+            values = ",".join(f"{loss:.4f}" for loss in losses.values())
+            with self.options.curve.open("a") as file:
+                file.write(f"minutes,step,{','.join(losses)}\n" * new)
+                file.write(f"{minutes:.2f},{self.step},{values}\n")
+
 
 def main():
     options = arguments()
@@ -169,37 +201,22 @@ def main():
         net = llada.load(options.init)
     else:
         net = llada.Llada(json.loads((CRATE / "checkpoint" / "config.json").read_text()))
-    run = Run(options, net.to(options.device))
+    net = net.to(options.device)
+    run = Run(options, net, device=options.device)
     # A resumed run draws other rows than the first part did.
     rows = Rows(material(tokenizer, options), options.seed + run.step)
     batches = Batches(rows, options.tokens)
-    last = last_save = time.monotonic()
-    recent = []
-    while run.done() < 1.0:
+    forward = torch.compile(net, dynamic=False) if options.compile else net
+
+    def gradients():
         # After the wording is learnt, the arithmetic gets more weight.
         rows.result_factor = 1.0 if run.done() < 0.25 and not options.init else RESULT_FACTOR
-        recent.append(run.advance(batches))
-        now = time.monotonic()
-        run.seconds, last = run.seconds + now - last, now
-        if run.step % 20 == 0 or run.step == 1:
-            report(run, sum(recent) / len(recent))
-            recent = []
-        if now - last_save > 60 * options.save_every:
-            run.save()
-            last_save = now
-    run.save()
-    print(f"{run.step} steps, written to {options.out}")
+        return {"loss": train_step(forward, batches, options)}
 
+    def write(average):
+        llada.save(average, options.out, CRATE / "checkpoint", options.tokenizer)
 
-def report(run, loss):
-    """Prints the mean loss of the last steps, and appends it to the curve."""
-    share = rate(run.step, run.done())
-    minutes = run.seconds / 60
-    print(f"{minutes:6.1f} min  step {run.step:6d}  loss {loss:.4f}  rate {share:.3f}", flush=True)
-    if run.options.curve:
-        new = not run.options.curve.exists()
-        with run.options.curve.open("a") as file:
-            file.write("minutes,step,loss\n" * new + f"{minutes:.2f},{run.step},{loss:.4f}\n")
+    run.train(gradients, write)
 
 
 def train_step(forward, batches, options):

@@ -78,3 +78,8 @@ fn right_calls(model: &str) {
 fn the_demo_model_calls_the_right_function() {
     right_calls("demo");
 }
+
+#[test]
+fn the_causal_demo_model_calls_the_right_function() {
+    right_calls("demo-wedlm");
+}
