@@ -78,7 +78,8 @@ pub(super) fn source(grammar: &ToolGrammar) -> Result<String, String> {
             return Err("the model's format of calls goes with free text only".to_owned());
         }
         (ToolUse::Auto, Some(open), None) => {
-            // The first rule ends at the first mark, the second one never contains it.
+            // The first rule ends at the first mark of a beginning, the second one never contains
+            // it. Text has no mark of an end: without a beginning it ends no call.
             line(
                 &mut source,
                 "start",
@@ -86,11 +87,13 @@ pub(super) fn source(grammar: &ToolGrammar) -> Result<String, String> {
             );
             line(&mut source, "until", &format!("before {}", quoted(lead)));
             let text = format!("before[suffix={}]", quoted(open));
-            line(&mut source, &text, "/(?s:.*)/");
+            line(&mut source, &text, "BEFORE");
             line(&mut source, "rest", "REST");
-            let open = escaped(open);
-            let never = format!("/(?s:.+)/ & ~/(?s:.*){open}(?s:.*)/");
-            line(&mut source, "REST", &never);
+            let without = |mark: &str| format!("~/(?s:.*){}(?s:.*)/", escaped(mark));
+            let (no_open, no_close) = (without(open), without(marks.close.trim_start()));
+            line(&mut source, "BEFORE", &format!("/(?s:.*)/ & {no_close}"));
+            let rest = format!("/(?s:.+)/ & {no_open} & {no_close}");
+            line(&mut source, "REST", &rest);
         }
         (ToolUse::Auto, None, None) => {
             line(&mut source, "start", &format!("({enforced} | rest)?"));

@@ -79,6 +79,9 @@ fn auto_is_text_with_whole_calls() {
         &CALL.replace("\"b\"", "\"c\""),
         &CALL.replace("-2", "-2, \"c\": 3"),
         &CALL[..CALL.len() - 1],
+        "15\n</tool_call>",
+        &format!("{CALL}\n</tool_call>"),
+        &format!("</tool_call> {CALL}"),
     ] {
         assert!(!accepts(&*constraint, wrong), "{wrong}");
     }
