@@ -170,9 +170,15 @@ def responses(client, asked):
             assert stream.get_final_response().to_dict() == last.to_dict()
     sides = [(without_ids([item.to_dict() for item in answer.output]), answer.status,
               answer.usage.output_tokens) for answer in [plain, last]]
-    # The package joins the deltas itself.
-    joined = [getattr(item, "arguments", None) or [part.text for part in item.content or []]
-              for item in snapshot.output]
+    # The package joins the deltas itself, but not those of reasoning.
+    thought = {}
+    for event in events:
+        if event.type == "response.reasoning_text.delta":
+            parts = thought.setdefault(event.output_index, {})
+            parts[event.content_index] = parts.get(event.content_index, "") + event.delta
+    joined = [list(thought.get(index, {}).values()) if item.type == "reasoning"
+              else getattr(item, "arguments", None) or [part.text for part in item.content or []]
+              for index, item in enumerate(snapshot.output)]
     whole = [getattr(item, "arguments", None) or [part.text for part in item.content or []]
              for item in last.output]
     assert joined == whole, (joined, whole)
