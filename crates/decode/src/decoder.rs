@@ -11,7 +11,7 @@ use crate::canvas::Canvas;
 use crate::commit::{CommitInput, CommitRule, Denoising, Filter, Guesses, Verification};
 use crate::config::DecoderConfig;
 use crate::constraint::{Constraint, Failure};
-use crate::coordinates::{Offset, Span, as_index};
+use crate::coordinates::{Offset, Span, as_count, as_index};
 use crate::effect::{DoneReason, Effect, LaneId, Role};
 use crate::guard::{Guard, Walk};
 use crate::lane::{Lane, LaneTree, Status};
@@ -64,6 +64,8 @@ pub struct Decoder {
     /// The guesses that the forward tried, and the number of those of each branch.
     tried: Vec<Proposal>,
     tried_ends: Vec<usize>,
+    /// The guesses that the forward checked.
+    checked: Vec<Proposal>,
 }
 
 /// The computation that one active lane asks for.
@@ -131,6 +133,7 @@ impl Decoder {
             chosen: Vec::with_capacity(room),
             tried: Vec::new(),
             tried_ends: Vec::new(),
+            checked: Vec::new(),
         }
     }
 
@@ -283,6 +286,41 @@ impl Decoder {
         }
     }
 
+    /// Guesses that the next forward checks, on consecutive offsets from the first mask of a lane on:
+    /// it computes the candidate of each given the tokens and guesses before it alone.
+    pub fn guesses_to_check(&self) -> &[Proposal] {
+        if self.guard.is_some() {
+            return &[];
+        }
+        let all = self.rule.guesses_to_check();
+        let canvas = &self.state.canvas;
+        let open = |guess: &&Proposal| guess.offset < canvas.end() && canvas.is_mask(guess.offset);
+        let open = &all[..all.iter().take_while(open).count()];
+        // What follows a stop token is of no use.
+        let stop = open
+            .iter()
+            .position(|guess| canvas.is_stop(guess.candidate.token));
+        &open[..stop.map_or(open.len(), |stop| stop + 1)]
+    }
+
+    /// The offsets whose tokens the last forward computed as checked guesses that were right: they were
+    /// forwarded behind the final tokens before them.
+    pub fn confirmed(&self) -> Span<Offset> {
+        let canvas = &self.state.canvas;
+        let is_right = |guess: &&Proposal| {
+            canvas.is_committed(guess.offset)
+                && canvas.get(guess.offset) == Some(guess.candidate.token)
+        };
+        let count = as_count(self.checked.iter().take_while(is_right).count());
+        let first = self.checked.first();
+        Span::at(first.map_or(Offset::ZERO, |guess| guess.offset), count)
+    }
+
+    /// Whether a position has the same sampling noise in all steps.
+    pub fn keeps_noise(&self) -> bool {
+        self.rule.keeps_noise()
+    }
+
     /// End of the furthest valid token of any unfinished lane: the maximum over lanes of s + v
     /// (AsyncLane eq. 12).
     pub fn effective_end(&self) -> Offset {
@@ -304,7 +342,8 @@ impl Decoder {
     /// `proposals` holds, by offset, one candidate for every mask of every active lane, for the
     /// masks of lookaheads with drafts, and for committed tokens where [`LaneView`] asks for them.
     /// The same list follows for every branch of [`Self::guesses`] that the forward tried; a branch
-    /// begins where offsets stop ascending.
+    /// begins where offsets stop ascending. The candidates of [`Self::guesses_to_check`] are those given
+    /// the guesses before.
     pub fn apply(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
         self.step += 1;
         let (mut proposals, branches) = commits::first_branch(proposals);

@@ -27,10 +27,10 @@ pub use boundary::{Boundary, NumericPeriod};
 pub use candidate::{Candidate, Proposal, TokenId};
 pub use canvas::Canvas;
 pub use commit::{
-    AnswerSpan, COMMITS, Capped, CommitConfig, CommitHost, CommitInfo, CommitInput, CommitRule,
-    Credit, Denoising, DraftVerify, EarlyCommit, Edit, Entropy, EntropyBound, Factor, Filter,
-    FilterError, Guesses, Hierarchy, LearnedFilter, LocalLeap, Margin, NestedDrafts, Rank, Reads,
-    Renoise, Requirements, Scene, Scheduled, Threshold, TopK, Weights,
+    AnswerSpan, COMMITS, Capped, CausalCheck, CommitConfig, CommitHost, CommitInfo, CommitInput,
+    CommitRule, Credit, Denoising, DraftVerify, EarlyCommit, Edit, Entropy, EntropyBound, Factor,
+    Filter, FilterError, Guesses, Hierarchy, LearnedFilter, LocalLeap, Margin, NestedDrafts, Rank,
+    Reads, Renoise, Requirements, Scene, Scheduled, Threshold, TopK, Weights,
 };
 pub use config::DecoderConfig;
 pub use constraint::{Constraint, ConstraintError, Failure};

@@ -126,6 +126,13 @@ impl Limits {
             let message = format!("{name} does not go with this model's {weights}");
             return refuse("commit", message);
         }
+        if requires.checks && self.readout == Readout::Previous {
+            let name = commit.name();
+            let message = format!(
+                "{name} does not go with this model, whose masks are predicted a row before"
+            );
+            return refuse("commit", message);
+        }
         if !cache.info().attention.contains(&kind) {
             let (name, instead) = (cache.name(), self.kind().default_preset());
             let message =
@@ -210,6 +217,7 @@ impl Limits {
             readout: self.readout,
             schedule: &decoding.decoder.schedule,
             branches: decoding.decoder.commit.branches(),
+            checked: decoding.decoder.commit.checked(),
         })
     }
 }

@@ -86,6 +86,7 @@ impl CommitRule for Edit {
             lane,
             canvas,
             proposals,
+            ..
         } = *scene;
         if self.lane != Some(lane.id) {
             self.lane = Some(lane.id);

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use super::{CommitRule, Filter};
+use super::{CommitRule, Filter, MOST_CHECKED};
 use crate::describe::{AttentionKind, Capability, Company, Configured, Fault, Feature};
 use crate::settings::{SettingInfo, Settings};
 
@@ -48,6 +48,9 @@ pub struct Requirements {
     pub branches: fn(&Settings) -> u32,
     /// Steps of a lane that commit nothing, at most.
     pub idle: fn(&Settings) -> u32,
+    /// Whether forwards check its guesses, which takes weights that predict a mask at its own row, and
+    /// rows beside those of the canvas.
+    pub checks: bool,
 }
 
 /// What a rule is built from besides its settings.
@@ -77,6 +80,7 @@ impl Requirements {
         suits: |_, _| Ok(()),
         branches: |_| 0,
         idle: |_| 0,
+        checks: false,
     };
 }
 
@@ -91,6 +95,14 @@ impl CommitConfig {
     /// Guessed canvases that a forward may run over beside the real one, at most.
     pub fn branches(&self) -> u32 {
         (self.info().requires.branches)(self.settings())
+    }
+
+    /// Guesses that a forward checks, at most.
+    pub fn checked(&self) -> u32 {
+        match self.info().requires.checks {
+            true => MOST_CHECKED,
+            false => 0,
+        }
     }
 
     /// Steps of a lane that commit nothing, at most.

@@ -1,6 +1,7 @@
 //! Commit rules: which of a lane's candidates are written in a step.
 
 mod capped;
+mod causal_check;
 mod credit;
 mod draft_verify;
 mod early_commit;
@@ -28,6 +29,7 @@ use crate::describe::{AttentionKind, Company};
 use crate::lane::Lane;
 
 pub use capped::Capped;
+pub use causal_check::CausalCheck;
 pub use credit::Credit;
 pub use draft_verify::DraftVerify;
 pub use early_commit::{AnswerSpan, EarlyCommit};
@@ -63,6 +65,7 @@ pub const COMMITS: &[&CommitInfo] = &[
     &learned_filter::INFO,
     &draft_verify::INFO,
     &nested_drafts::INFO,
+    &causal_check::INFO,
     &edit::INFO,
     &renoise::INFO,
 ];
@@ -75,6 +78,10 @@ const WHOLE_BLOCK: Company = Company::Only(&["none", "prefix", "dual"]);
 const GUESSED_BLOCK: Company = Company::Only(&["none", "prefix", "dual", "exact"]);
 /// The weights that forwards over guessed canvases are written for.
 const GUESSABLE: &[AttentionKind] = &[AttentionKind::Full, AttentionKind::BlockCausal];
+
+/// Most guesses that a forward checks: as many single slots a row can name beyond its range
+/// (`step::Row::beyond`), less its own.
+pub(crate) const MOST_CHECKED: u32 = 63;
 
 /// Decides which masks of a lane are committed in this step.
 pub trait CommitRule: core::fmt::Debug + Send {
@@ -135,6 +142,19 @@ pub trait CommitRule: core::fmt::Debug + Send {
     /// What makes guesses true.
     fn verification(&self) -> Verification {
         Verification::Equal
+    }
+
+    /// Guesses for masks of the lane, from left to right without a gap, that the next forward checks: it
+    /// computes the candidate of each given the tokens and guesses before it alone. They are checked
+    /// up to the first stop token, and not under a grammar. Only for a rule whose description says
+    /// [`Requirements::checks`].
+    fn guesses_to_check(&self) -> &[Proposal] {
+        &[]
+    }
+
+    /// Whether a position has the same sampling noise in all steps.
+    fn keeps_noise(&self) -> bool {
+        false
     }
 
     /// For weights trained on noise: how the next forward reads the open positions. A rule that
@@ -205,6 +225,8 @@ pub struct Scene<'a> {
     pub canvas: &'a Canvas,
     /// Everything that was scored, by offset; masks and committed tokens alike.
     pub proposals: &'a [Proposal],
+    /// Those of [`CommitRule::guesses_to_check`] that the forward checked.
+    pub checked: &'a [Proposal],
 }
 
 /// Masks that a forward is tried with: branch b is the canvas with the first `ends[b - 1]` filled.
@@ -227,6 +249,16 @@ impl Guesses<'_> {
         let before = branch.checked_sub(1);
         before.map_or(0, |before| self.ends[before])
     }
+}
+
+/// Number of guesses from the left that equal the candidates of `masks`, which begin at the first
+/// guess.
+fn confirmed(masks: &[Proposal], guesses: &[Proposal]) -> usize {
+    let pairs = masks.iter().zip(guesses);
+    let equal = |(mask, guess): &(&Proposal, &Proposal)| {
+        mask.offset == guess.offset && mask.candidate.token == guess.candidate.token
+    };
+    pairs.take_while(equal).count()
 }
 
 /// Index of the mask with the highest worth, the lower offset on ties; 0 of none.

@@ -20,6 +20,7 @@ impl Decoder {
             lane,
             canvas,
             proposals,
+            checked: &self.checked,
         });
         let open = within(proposals, lane.range()).iter();
         self.masks.clear();
@@ -145,7 +146,7 @@ impl Decoder {
         chosen.into_iter().find(same)
     }
 
-    /// Copies the guesses that the forward tried, before the rule makes others.
+    /// Copies the guesses that the forward tried or checked, before the rule makes others.
     pub(super) fn remember_guesses(&mut self, branches: &[Proposal]) {
         let (mut tried, mut ends) = (
             core::mem::take(&mut self.tried),
@@ -159,6 +160,10 @@ impl Decoder {
             ends.extend_from_slice(guesses.ends);
         }
         (self.tried, self.tried_ends) = (tried, ends);
+        let mut checked = core::mem::take(&mut self.checked);
+        checked.clear();
+        checked.extend_from_slice(self.guesses_to_check());
+        self.checked = checked;
     }
 
     /// End of the verified guesses, if the rule's last choice equals the guesses from `from` on.

@@ -4,6 +4,7 @@
 use decode::{AttentionKind, Company, ForwardKind, LaneView, Offset, Place, Span};
 use step::Attention;
 
+use super::checked::Checked;
 use super::{CacheInfo, CachePolicy, Footprint, ForwardPlan, PlanRow, SHARED, View};
 use crate::layout::slot_of;
 
@@ -57,14 +58,20 @@ impl CachePolicy for Causal {
         let given = given.to(layout.generation());
         let rows = given.iter().map(|place| PlanRow::at(place, place.next()));
         plan.rows.extend(rows);
-        let first = view.sealed.max(layout.generation());
+        // Guesses that were right lie in their final slots, behind final tokens.
+        let right = view.places(view.decoder.confirmed());
+        let sealed = match right.start == view.sealed {
+            true => view.sealed.max(right.end),
+            false => view.sealed,
+        };
+        let first = sealed.max(layout.generation());
         let from = layout.offset_of(first).unwrap_or_default();
         let mut slot = slot_of(first);
         let mut push = |offset: Offset| {
             plan.rows.push(PlanRow {
-                place: layout.place_of(offset),
                 slot,
                 visible_end: slot.next(),
+                ..PlanRow::at(layout.place_of(offset), Place::ZERO)
             });
             slot = slot.next();
         };
@@ -74,9 +81,18 @@ impl CachePolicy for Causal {
         // Autoregressive weights know no masks: the prediction for the window's only position is read
         // at the row before it.
         let lanes = view.decoder.lanes().filter(|_| !view.shifted);
-        for lane in lanes {
-            let masks = lane.range.start.max(from).to(end(&lane)).iter();
-            masks.filter(|at| !filled(at)).for_each(&mut push);
+        match Checked::of(view) {
+            Some(checked) => {
+                let all = lanes.flat_map(|lane| view.places(lane.range));
+                checked.push(plan);
+                checked.push_masks(all.filter(|place| checked.end() <= *place), plan);
+            }
+            None => {
+                for lane in lanes {
+                    let masks = lane.range.start.max(from).to(end(&lane)).iter();
+                    masks.filter(|at| !filled(at)).for_each(&mut push);
+                }
+            }
         }
         plan.close(SHARED);
         plan.sealed = layout.place_of(canvas.emitted());

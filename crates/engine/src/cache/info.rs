@@ -57,12 +57,14 @@ pub struct Footprint<'a> {
     pub schedule: &'a ScheduleConfig,
     /// Guessed canvases of a forward beside the real one, at most.
     pub branches: u32,
+    /// Guesses that a forward checks, at most: as many rows beside those of the canvas.
+    pub checked: u32,
 }
 
 impl Footprint<'_> {
-    /// Pages of one table over prompt and budget.
+    /// Pages of one table over prompt, budget, and the rows that check guesses.
     pub fn table(&self) -> u32 {
-        (self.prompt + self.budget).div_ceil(self.page_size)
+        (self.prompt + self.budget + self.checked.min(self.budget)).div_ceil(self.page_size)
     }
 
     /// Pages of a single table for all lanes and for the guessed canvases of a forward, each of

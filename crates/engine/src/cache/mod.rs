@@ -1,5 +1,6 @@
 //! Cache policies: which rows a forward computes, what they see, and under which page table.
 
+mod checked;
 mod compact;
 mod dual;
 mod elastic;
@@ -104,6 +105,11 @@ pub struct PlanRow {
     pub slot: Slot,
     /// It sees the slots `[0, visible_end)`.
     pub visible_end: Slot,
+    /// For every set bit `b`, it sees slot `visible_end + b` too.
+    pub beyond: u64,
+    /// Its token is the guess for its place ([`Decoder::guesses_to_check`]). Other rows read the canvas
+    /// as it stands.
+    pub guessed: bool,
 }
 
 impl PlanRow {
@@ -113,6 +119,8 @@ impl PlanRow {
             place,
             slot: slot_of(place),
             visible_end: slot_of(end),
+            beyond: 0,
+            guessed: false,
         }
     }
 }

@@ -159,6 +159,16 @@ pub const PRESETS: &[Preset] = &[
         fields: &streaming(16, 0.4),
     },
     Preset {
+        name: "wedlm_exact",
+        summary: "the text of `autoregressive` at temperature 0, in fewer forward passes: guesses of a window are checked from the left; causal weights",
+        fields: &[
+            ("schedule", Name("streaming")),
+            ("commit", Name("causal_check")),
+            ("cache", Name("exact")),
+            ("window", Integer(16)),
+        ],
+    },
+    Preset {
         name: "autoregressive",
         summary: "a window of one position: causal weights as an ordinary language model",
         fields: &streaming(1, 0.0),
@@ -277,10 +287,12 @@ impl WeightKind {
             decoding.is_ok_and(|of| {
                 let (commit, schedule) = (&of.decoder.commit, &of.decoder.schedule);
                 let edits = (commit.info().requires.needs)(commit.settings());
+                let checks = commit.info().requires.checks;
                 schedule.info().attention.contains(&kind)
                     && commit.info().requires.attention.contains(&kind)
                     && of.cache.info().attention.contains(&kind)
                     && (edits != Some(Capability::Edits) || self.edits)
+                    && (!checks || self.readout == Readout::Own)
                     && (!self.is_autoregressive() || of.window() == Some(1))
             })
         })

@@ -214,7 +214,8 @@ impl Packer<'_> {
 
     fn push_row(&mut self, sequence: &Sequence, of: PlanRow, scoring: &mut Scoring<'_>) {
         let offset = sequence.predicted_at(of.place);
-        let scorer = offset.and_then(|offset| {
+        let scored = offset.filter(|_| !of.guessed);
+        let scorer = scored.and_then(|offset| {
             match sequence.token(sequence.place_of(offset), scoring.guesses) {
                 None => self.mask_scorer(offset, scoring),
                 Some(_) => self.token_scorer(sequence, offset, scoring),
@@ -224,7 +225,11 @@ impl Packer<'_> {
             let at = sequence.offset_of(of.place);
             at.is_some_and(|offset| canvas.contains(offset))
         });
-        let token = sequence.token(of.place, scoring.guesses);
+        let guesses = match of.guessed {
+            true => sequence.decoder.guesses_to_check(),
+            false => scoring.guesses,
+        };
+        let token = sequence.token(of.place, guesses);
         let token = token.or_else(|| match denoised {
             Some(_) => Some(self.noised(sequence, of, scoring.sampling)),
             None => self.mask,
@@ -233,6 +238,7 @@ impl Packer<'_> {
         let mut row = Row {
             biases: scoring.plain.clone(),
             denoise: denoised.map(|(denoise, _)| denoise),
+            beyond: of.beyond,
             ..Row::new(
                 token.unwrap_or_default(),
                 sequence.position_of(of.place),
@@ -310,7 +316,10 @@ impl Packer<'_> {
 fn sampling(sequence: &Sequence) -> Sampling {
     let denoising = sequence.decoder.denoising();
     Sampling {
-        clock: sequence.decoder.step(),
+        clock: match sequence.decoder.keeps_noise() {
+            true => 0,
+            false => sequence.decoder.step(),
+        },
         scale: denoising.map_or(1.0, |of| to_single(of.temperature)),
         ..sequence.request.sampling
     }

@@ -59,7 +59,7 @@ fn combinations() -> Vec<String> {
                 if cache.name == "fused" {
                     all.push(format!("{settings},rows=all"));
                 }
-                if schedule.name == "streaming" {
+                if schedule.name == "streaming" && !commit.requires.checks {
                     all.push(format!("{settings}{ONE}"));
                 }
             }

@@ -23,6 +23,8 @@ pub struct Log {
     /// Batches with rows of the sequence, and the number of those rows.
     pub forwards: u32,
     pub positions: u64,
+    /// Its commit rule keeps a position's noise in all steps.
+    pub keeps_noise: bool,
 }
 
 /// How a sequence ended.
@@ -96,13 +98,18 @@ impl Lab {
     /// Submits a request whose sampling seed no other one has.
     pub fn submit(&mut self, request: Request) -> Result<SequenceId, Refusal> {
         let seed = request.sampling.seed;
+        let keeps_noise = request.decoding.decoder.commit.info().requires.checks;
         let id = self.engine.submit(request)?;
         assert_eq!(
             self.seeds.insert(seed, id),
             None,
             "seeds tell sequences apart"
         );
-        self.logs.insert(id, Log::default());
+        let log = Log {
+            keeps_noise,
+            ..Log::default()
+        };
+        self.logs.insert(id, log);
         Ok(id)
     }
 
@@ -240,9 +247,12 @@ impl Lab {
             let id = self.seeds[&segment.sampling.seed];
             let log = self.logs.get_mut(&id).expect("a known sequence");
             log.forwards += u32::from(sequences.insert(id));
+            let clock = match log.keeps_noise {
+                true => 0,
+                false => log.forwards - 1,
+            };
             assert_eq!(
-                segment.sampling.clock + 1,
-                log.forwards,
+                segment.sampling.clock, clock,
                 "{id:?}: the clock of its noise"
             );
             log.positions += u64::from(segment.rows.end - segment.rows.start);

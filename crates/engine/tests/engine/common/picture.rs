@@ -111,7 +111,7 @@ impl Scripted {
 }
 
 /// One line per copy and per segment. A segment is its pages and its rows: positions (and the first
-/// slot, if it differs), input tokens, and how many slots they see. A scored mask is `?` (`?-` if
+/// slot, if it differs), input tokens, how many slots they see, and single slots after these. A scored mask is `?` (`?-` if
 /// stop tokens are banned), a mask that is not scored is `_`, a scored token has an exclamation
 /// mark.
 pub fn picture(batch: &Batch) -> Vec<String> {
@@ -127,6 +127,7 @@ pub fn picture(batch: &Batch) -> Vec<String> {
         let rows = batch.rows_of(segment);
         let runs = rows.chunk_by(|a, b| {
             let same = a.visible_end == b.visible_end || (sees_itself(a) && sees_itself(b));
+            let same = same && a.beyond == 0 && b.beyond == 0;
             a.position.next() == b.position && a.slot.next() == b.slot && same
         });
         for run in runs {
@@ -143,7 +144,9 @@ pub fn picture(batch: &Batch) -> Vec<String> {
                 [one, more @ ..] if sees_itself(one) && more.iter().all(sees_itself) => {
                     line.push_str(" see back;");
                 }
-                _ => write!(line, " see {};", first.visible_end).expect("a string"),
+                _ => {
+                    write!(line, " see {}{};", first.visible_end, beyond(first)).expect("a string")
+                }
             }
         }
         lines.push(line.trim_end_matches(';').to_owned());
@@ -154,6 +157,19 @@ pub fn picture(batch: &Batch) -> Vec<String> {
 /// Whether the last slot that the row sees is its own.
 fn sees_itself(row: &Row) -> bool {
     row.visible_end == row.slot.next()
+}
+
+/// The single slots that the row sees.
+fn beyond(row: &Row) -> String {
+    let slots = row.visible_end.to(row.reach()).iter();
+    let slots: Vec<String> = slots
+        .filter(|slot| row.sees(*slot))
+        .map(|slot| format!(" {slot}"))
+        .collect();
+    match slots.is_empty() {
+        true => String::new(),
+        false => format!(" and{}", slots.concat()),
+    }
 }
 
 fn cell(row: &Row, batch: &Batch) -> String {

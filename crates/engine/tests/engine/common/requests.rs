@@ -133,8 +133,8 @@ pub const LANE_DECODERS: [&str; 4] = [
 fn random_decoding(rng: &mut Rng) -> String {
     let commit = match rng.chance(30) {
         _ if rng.chance(30) => {
-            let masked = |rule: &&CommitInfo| rule.requires.attention != AttentionKind::NOISED;
-            let rules: Vec<_> = COMMITS.iter().copied().filter(masked).collect();
+            let full = |rule: &&CommitInfo| rule.requires.attention.contains(&AttentionKind::Full);
+            let rules: Vec<_> = COMMITS.iter().copied().filter(full).collect();
             let rule = rng.pick(&rules);
             if rule.requires.schedules != Company::Any {
                 return block_rule(rng, rule);

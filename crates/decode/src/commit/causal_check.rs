@@ -1,0 +1,121 @@
+//! Causal check: the parallel guesses of causal weights, each checked against what the weights say
+//! behind the tokens before it.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::{CommitInfo, CommitRule, MOST_CHECKED, Requirements, Scene, confirmed};
+use crate::candidate::Proposal;
+use crate::describe::{AttentionKind, Company, Fault, Feature};
+use crate::lane::Lane;
+use crate::settings::SettingInfo;
+
+/// θ.
+const ENTROPY_THRESHOLD: SettingInfo =
+    SettingInfo::number("entropy_threshold", 0.0..=f64::MAX, 1.5)
+        .says("most entropy of a guessed mask, in nats");
+/// λ.
+const POSITION_PENALTY: SettingInfo = SettingInfo::number("position_penalty", 0.0..=f64::MAX, 0.02)
+    .says("nats added for each position after the first guess");
+
+/// Most positions of the window: its rows say one by one what they see.
+const MOST_POSITIONS: u32 = MOST_CHECKED + 1;
+
+/// The rule's description.
+pub static INFO: CommitInfo = CommitInfo {
+    name: "causal_check",
+    summary: "the tokens that decoding from left to right commits, in fewer forward passes: guesses \
+              are checked from the left, and the first wrong one is corrected",
+    paper: "speculative decoding, arXiv 2211.17192, over WeDLM, arXiv 2512.22737",
+    differs: "",
+    settings: &[ENTROPY_THRESHOLD, POSITION_PENALTY],
+    requires: Requirements {
+        schedules: Company::Only(&["streaming"]),
+        caches: Company::Only(&["exact"]),
+        attention: &[AttentionKind::Causal],
+        // Biases that depend on the tokens before would have to count guesses.
+        excludes: &[Feature::Grammar, Feature::Penalties],
+        checks: true,
+        suits: |_, host| match host.schedule.get("window").and_then(|of| of.as_count()) {
+            Some(window) if window > MOST_POSITIONS => Err(Fault {
+                setting: "window",
+                message: format!("must be at most {MOST_POSITIONS} for causal_check, got {window}"),
+            }),
+            _ => Ok(()),
+        },
+        ..Requirements::NONE
+    },
+    build: |of, _| {
+        let (threshold, penalty) = (of.number(&ENTROPY_THRESHOLD), of.number(&POSITION_PENALTY));
+        Box::new(CausalCheck::new(threshold, penalty))
+    },
+};
+
+/// Guesses the run of masks after the first one whose H_i + λ (i - f) is at most θ, f the first
+/// guess. The next forward computes the candidate of every guess given the tokens before it alone,
+/// as decoding one token at a time does. Guesses are committed from the left as long as they are
+/// these candidates. The first candidate that is none, or that of the mask after all guesses, is
+/// committed too. So each step commits one token at least, and every token is the one that a window
+/// of one position commits.
+///
+/// A position has the same noise in all steps. A guess is drawn with the noise of the candidate that
+/// checks it, and the committed tokens are a function of the noise that does not depend on the
+/// guesses: above temperature 0 they have the distribution of decoding one token at a time, as after
+/// an acceptance with probability min(1, q / p) and a draw from the rest of q (arXiv 2211.17192).
+#[derive(Clone, Debug, PartialEq)]
+pub struct CausalCheck {
+    threshold: f64,
+    penalty: f64,
+    guesses: Vec<Proposal>,
+    /// Number of them that the forward checked.
+    checked: usize,
+}
+
+impl CausalCheck {
+    /// `threshold` θ in nats, `>= 0`; `penalty` λ in nats per position, `>= 0`.
+    pub fn new(threshold: f64, penalty: f64) -> Self {
+        Self {
+            threshold,
+            penalty,
+            guesses: Vec::new(),
+            checked: 0,
+        }
+    }
+
+    /// Guesses masks from the left. The last one is left open: its candidate is checked already if
+    /// all guesses are right.
+    fn guess(&mut self, masks: &[Proposal]) {
+        self.guesses.clear();
+        let Some((_, open)) = masks.split_last() else {
+            return;
+        };
+        let sure = |(distance, mask): &(u32, &Proposal)| {
+            let cost = self.penalty * f64::from(*distance);
+            f64::from(mask.candidate.entropy) + cost <= self.threshold
+        };
+        let run = (0..MOST_CHECKED).zip(open).take_while(sure);
+        self.guesses.extend(run.map(|(_, mask)| *mask));
+    }
+}
+
+impl CommitRule for CausalCheck {
+    fn observe(&mut self, scene: &Scene<'_>) {
+        self.checked = scene.checked.len();
+    }
+
+    fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
+        let right = confirmed(masks, &self.guesses[..self.checked]);
+        let commits = (right + 1).min(masks.len());
+        chosen.extend(0..commits);
+        self.guess(&masks[commits..]);
+    }
+
+    fn guesses_to_check(&self) -> &[Proposal] {
+        &self.guesses
+    }
+
+    fn keeps_noise(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,70 @@
+//! Rows that check guesses: each guess is scored at a mask of its own, which sees the text up to the
+//! guess before it.
+
+use decode::{Place, Slot, as_count};
+
+use super::{ForwardPlan, PlanRow, View};
+use crate::layout::slot_of;
+
+/// The guesses of a forward, on consecutive places.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Checked {
+    /// The place of the first guess.
+    first: Place,
+    /// k: their number.
+    count: u32,
+    /// Number of guesses with a row of their own: those that another row sees.
+    shown: u32,
+}
+
+impl Checked {
+    /// The guesses of the next forward, if it checks any. Every guess has a row of its own.
+    pub(super) fn of(view: &View<'_>) -> Option<Self> {
+        let guesses = view.decoder.guesses_to_check();
+        let first = guesses.first()?;
+        let count = as_count(guesses.len());
+        Some(Self {
+            first: view.place(first.offset),
+            count,
+            shown: count,
+        })
+    }
+
+    /// The place after the guesses.
+    pub(super) fn end(&self) -> Place {
+        self.first.plus(self.count)
+    }
+
+    /// Adds the guesses' rows, each in the slot of its place, where its K/V are final if it is right, and
+    /// the rows that check them: masks in the slots after, which see the tokens and guesses before
+    /// their place and themselves.
+    pub(super) fn push(&self, plan: &mut ForwardPlan) {
+        let places = self.first.to(self.first.plus(self.count));
+        let guesses = places.start.to(places.start.plus(self.shown)).iter();
+        plan.rows.extend(guesses.map(|place| PlanRow {
+            guessed: true,
+            ..PlanRow::at(place, place.next())
+        }));
+        plan.rows.extend(places.iter().map(|place| PlanRow {
+            slot: slot_of(place.plus(self.shown)),
+            beyond: 1 << self.shown,
+            ..PlanRow::at(place, place)
+        }));
+    }
+
+    /// Adds masks behind the guesses, which see the text, the guesses and the masks before them.
+    pub(super) fn push_masks(&self, masks: impl Iterator<Item = Place>, plan: &mut ForwardPlan) {
+        let visible_end = slot_of(self.first.plus(self.count));
+        let own = slot_of(self.first.plus(2 * self.count));
+        let mut beyond = 0;
+        for (place, slot) in masks.zip(own.to(Slot::new(u32::MAX)).iter()) {
+            beyond |= 1 << slot.distance_from(visible_end);
+            plan.rows.push(PlanRow {
+                slot,
+                visible_end,
+                beyond,
+                ..PlanRow::at(place, place)
+            });
+        }
+    }
+}
