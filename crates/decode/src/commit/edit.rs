@@ -36,7 +36,7 @@ pub static INFO: CommitInfo = CommitInfo {
         attention: &[AttentionKind::Full, AttentionKind::BlockCausal],
         excludes: &[Feature::Grammar, Feature::Penalties],
         needs: |of| (!of.flag(&FORCE)).then_some(Capability::Edits),
-        idle: |of| of.count(&EDIT_PASSES),
+        idle: |of, _| of.count(&EDIT_PASSES),
         ..Requirements::NONE
     },
     build: |of, _| {

@@ -46,8 +46,8 @@ pub struct Requirements {
     pub suits: fn(&Settings, &CommitHost<'_>) -> Result<(), Fault>,
     /// Guessed canvases that a forward runs over beside the real one, at most.
     pub branches: fn(&Settings) -> u32,
-    /// Steps of a lane that commit nothing, at most.
-    pub idle: fn(&Settings) -> u32,
+    /// Steps of a lane of so many offsets that commit nothing, at most.
+    pub idle: fn(&Settings, u32) -> u32,
     /// Whether forwards check its guesses, which takes weights that predict a mask at its own row, and
     /// rows beside those of the canvas.
     pub checks: bool,
@@ -79,7 +79,7 @@ impl Requirements {
         needs: |_| None,
         suits: |_, _| Ok(()),
         branches: |_| 0,
-        idle: |_| 0,
+        idle: |_, _| 0,
         checks: false,
     };
 }
@@ -105,8 +105,8 @@ impl CommitConfig {
         }
     }
 
-    /// Steps of a lane that commit nothing, at most.
-    pub fn idle(&self) -> u32 {
-        (self.info().requires.idle)(self.settings())
+    /// Steps of a lane of `length` offsets that commit nothing, at most.
+    pub fn idle(&self, length: u32) -> u32 {
+        (self.info().requires.idle)(self.settings(), length)
     }
 }

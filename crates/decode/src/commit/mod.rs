@@ -17,6 +17,7 @@ mod margin;
 mod nested_drafts;
 mod renoise;
 mod scheduled;
+mod self_speculative;
 mod threshold;
 mod top_k;
 
@@ -45,6 +46,7 @@ pub use margin::Margin;
 pub use nested_drafts::NestedDrafts;
 pub use renoise::Renoise;
 pub use scheduled::{Rank, Scheduled};
+pub use self_speculative::SelfSpeculative;
 pub use threshold::Threshold;
 pub use top_k::TopK;
 
@@ -66,6 +68,7 @@ pub const COMMITS: &[&CommitInfo] = &[
     &draft_verify::INFO,
     &nested_drafts::INFO,
     &causal_check::INFO,
+    &self_speculative::INFO,
     &edit::INFO,
     &renoise::INFO,
 ];
@@ -150,6 +153,11 @@ pub trait CommitRule: core::fmt::Debug + Send {
     /// [`Requirements::checks`].
     fn guesses_to_check(&self) -> &[Proposal] {
         &[]
+    }
+
+    /// Whether a step that chose nothing commits nothing: its guesses are checked first.
+    fn waits(&self) -> bool {
+        false
     }
 
     /// Whether a position has the same sampling noise in all steps.

@@ -34,7 +34,7 @@ pub static INFO: CommitInfo = CommitInfo {
     requires: Requirements {
         schedules: Company::Only(&["canvas"]),
         attention: AttentionKind::NOISED,
-        idle: |of| of.count(&STEPS),
+        idle: |of, _| of.count(&STEPS),
         ..Requirements::NONE
     },
     build: |of, _| Box::new(Renoise::new(of)),

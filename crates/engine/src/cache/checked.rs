@@ -30,6 +30,18 @@ impl Checked {
         })
     }
 
+    /// The same guesses where no row sees the last one but those behind the guesses, of which there are
+    /// none.
+    pub(super) fn alone(self) -> Self {
+        let shown = self.count - 1;
+        Self { shown, ..self }
+    }
+
+    /// The place of the first guess.
+    pub(super) fn start(&self) -> Place {
+        self.first
+    }
+
     /// The place after the guesses.
     pub(super) fn end(&self) -> Place {
         self.first.plus(self.count)

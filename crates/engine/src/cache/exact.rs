@@ -116,6 +116,9 @@ impl CachePolicy for Blocks {
 
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
         plan.begin(self.kind(view));
+        if let Some(checked) = Checked::of(view) {
+            return check(view, checked.alone(), plan);
+        }
         // The weights know blocks that are whole, masks and all; the last row that is read is in
         // the last of them.
         let read = view.layout.place_of(last(view));
@@ -131,6 +134,16 @@ impl CachePolicy for Blocks {
         let settled = view.layout.place_of(view.decoder.canvas().emitted());
         plan.sealed = settled.block_start(self.length);
     }
+}
+
+/// A forward that checks guesses (S2D2, arXiv 2603.25702): the block's tokens see what is before them
+/// alone, as in blocks of one position. The next forward of the block overwrites their K/V.
+fn check(view: &View<'_>, checked: Checked, plan: &mut ForwardPlan) {
+    let settled = view.sealed.to(checked.start()).iter();
+    let rows = settled.map(|place| PlanRow::at(place, place.next()));
+    plan.rows.extend(rows);
+    checked.push(plan);
+    plan.close(SHARED);
 }
 
 /// Weights trained on noise (DiffusionGemma): final tokens see those up to themselves and are

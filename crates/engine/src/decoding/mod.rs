@@ -38,8 +38,8 @@ impl Decoding {
 
     /// Most steps of a sequence of `max_tokens` tokens.
     pub fn most_steps(&self, max_tokens: u32) -> u32 {
-        let idle = self.decoder.commit.idle();
         let longest = self.decoder.schedule.longest_lane(max_tokens).max(1);
+        let idle = self.decoder.commit.idle(longest);
         // The first lane may be shorter than the others.
         let lanes = max_tokens.div_ceil(longest).saturating_add(1);
         max_tokens.saturating_add(lanes.saturating_mul(idle))
