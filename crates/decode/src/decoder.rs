@@ -303,6 +303,12 @@ impl Decoder {
         &open[..stop.map_or(open.len(), |stop| stop + 1)]
     }
 
+    /// Whether the candidate of the first mask and those of the guesses are wanted from the rows before
+    /// them, as in an autoregressive model.
+    pub fn checks_ahead(&self) -> bool {
+        self.rule.checks_ahead()
+    }
+
     /// The offsets whose tokens the last forward computed as checked guesses that were right: they were
     /// forwarded behind the final tokens before them.
     pub fn confirmed(&self) -> Span<Offset> {

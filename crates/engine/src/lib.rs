@@ -32,7 +32,7 @@ pub use event::{
 };
 pub use handle::{EventStream, Handle, Load, SubmitError};
 pub use heartbeat::{Monitor, Pulse};
-pub use limits::Limits;
+pub use limits::{Limits, NEEDS_OWN_ROWS};
 pub use nearest::did_you_mean;
 pub use report::{ByKind, ByRole, FinishedSequence, Gauges, Observer, PhaseTimes, StepReport};
 pub use request::{ClientId, Penalties, Refusal, Request};

@@ -8,6 +8,9 @@ use crate::decoding::{Decoding, WeightKind};
 use crate::pages::Grid;
 use crate::request::{Penalties, Refusal, Request};
 
+/// Why a rule whose guesses are checked is refused; continues its name.
+pub const NEEDS_OWN_ROWS: &str = "needs weights that predict a mask at its own row, and this model's predict it at the row before";
+
 /// Bounds that follow from the executor and the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -126,12 +129,9 @@ impl Limits {
             let message = format!("{name} does not go with this model's {weights}");
             return refuse("commit", message);
         }
-        if requires.checks && self.readout == Readout::Previous {
+        if !self.kind().reads(commit.info()) {
             let name = commit.name();
-            let message = format!(
-                "{name} does not go with this model, whose masks are predicted a row before"
-            );
-            return refuse("commit", message);
+            return refuse("commit", format!("{name} {NEEDS_OWN_ROWS}"));
         }
         if !cache.info().attention.contains(&kind) {
             let (name, instead) = (cache.name(), self.kind().default_preset());

@@ -148,8 +148,11 @@ fn memory_and_presets_of_a_model_are_printed() {
         "/../crates/model/tests/model/fixtures/families"
     );
     for (case, presets) in [
-        ("wedlm-7b", "wedlm (default), autoregressive, block_causal"),
-        ("sdar-16-tied", "block_causal (default)"),
+        (
+            "wedlm-7b",
+            "wedlm (default), wedlm_exact, autoregressive, block_causal",
+        ),
+        ("sdar-16-tied", "block_causal (default), s2d2"),
     ] {
         let folder = folder(&format!("presets-{case}"));
         for file in std::fs::read_dir(format!("{root}/{case}")).unwrap() {

@@ -91,5 +91,8 @@ fn features_that_causal_weights_do_not_support_are_refused_by_name() {
         .unwrap();
     let mut names: Vec<&String> = presets.keys().collect();
     names.sort_unstable();
-    assert_eq!(names, ["autoregressive", "block_causal", "wedlm"]);
+    assert_eq!(
+        names,
+        ["autoregressive", "block_causal", "wedlm", "wedlm_exact"]
+    );
 }

@@ -19,6 +19,13 @@ const ENTROPY_THRESHOLD: SettingInfo =
 const POSITION_PENALTY: SettingInfo = SettingInfo::number("position_penalty", 0.0..=f64::MAX, 0.02)
     .says("nats added for each position after the first guess");
 
+/// Which row checks.
+const CHECK: SettingInfo = SettingInfo::name("check", &["mask", "next"], "mask").says(
+    "what a guess is compared with: mask: the token that a mask in its place becomes, at a row more for each \
+     guess; next: the token that follows the text before it, as the row of the token before tells it; \
+     weights trained on next tokens, as WeDLM's are",
+);
+
 /// Most positions of the window: its rows say one by one what they see.
 const MOST_POSITIONS: u32 = MOST_CHECKED + 1;
 
@@ -29,7 +36,7 @@ pub static INFO: CommitInfo = CommitInfo {
               are checked from the left, and the first wrong one is corrected",
     paper: "speculative decoding, arXiv 2211.17192, over WeDLM, arXiv 2512.22737",
     differs: "",
-    settings: &[ENTROPY_THRESHOLD, POSITION_PENALTY],
+    settings: &[ENTROPY_THRESHOLD, POSITION_PENALTY, CHECK],
     requires: Requirements {
         schedules: Company::Only(&["streaming"]),
         caches: Company::Only(&["exact"]),
@@ -48,7 +55,11 @@ pub static INFO: CommitInfo = CommitInfo {
     },
     build: |of, _| {
         let (threshold, penalty) = (of.number(&ENTROPY_THRESHOLD), of.number(&POSITION_PENALTY));
-        Box::new(CausalCheck::new(threshold, penalty))
+        let rule = CausalCheck::new(threshold, penalty);
+        Box::new(match of.name(&CHECK) {
+            "next" => rule.ahead(),
+            _ => rule,
+        })
     },
 };
 
@@ -67,6 +78,8 @@ pub static INFO: CommitInfo = CommitInfo {
 pub struct CausalCheck {
     threshold: f64,
     penalty: f64,
+    /// Checks are read at the row of the token before.
+    ahead: bool,
     guesses: Vec<Proposal>,
     /// Number of them that the forward checked.
     checked: usize,
@@ -78,9 +91,17 @@ impl CausalCheck {
         Self {
             threshold,
             penalty,
+            ahead: false,
             guesses: Vec::new(),
             checked: 0,
         }
+    }
+
+    /// The check of a guess is the next token behind the text before it.
+    #[must_use]
+    pub fn ahead(self) -> Self {
+        let ahead = true;
+        Self { ahead, ..self }
     }
 
     /// Guesses masks from the left. The last one is left open: its candidate is checked already if
@@ -113,6 +134,10 @@ impl CommitRule for CausalCheck {
 
     fn guesses_to_check(&self) -> &[Proposal] {
         &self.guesses
+    }
+
+    fn checks_ahead(&self) -> bool {
+        self.ahead
     }
 
     fn keeps_noise(&self) -> bool {

@@ -155,6 +155,12 @@ pub trait CommitRule: core::fmt::Debug + Send {
         &[]
     }
 
+    /// Whether checks are read at the row of the token before, as in an autoregressive model, and not at a
+    /// mask.
+    fn checks_ahead(&self) -> bool {
+        false
+    }
+
     /// Whether a step that chose nothing commits nothing: its guesses are checked first.
     fn waits(&self) -> bool {
         false

@@ -6,7 +6,8 @@ use asynclane_decode::{
 };
 
 use crate::common::{
-    Bench, advance, at, block_wise, candidate, commit, id, masked, shorten, span, wanted,
+    Bench, advance, at, block_wise, candidate, commit, id, masked, resize, schedule, shorten, span,
+    text, wanted, with_schedule,
 };
 
 fn bench(commit: CommitConfig, block_length: u32, budget: u32) -> Bench {
@@ -280,4 +281,99 @@ fn an_edit_rule_cuts_the_canvas_with_settled_stop_tokens_only() {
     let effects = bench.step(&[(0, "a", 0.9), (1, "c", 0.9), (2, stop, 0.9)]);
     assert_eq!(bench.decoder.canvas().len(), 3);
     assert!(effects.contains(&advance(0, 2)) && bench.decoder.is_done());
+}
+
+/// The guesses that the next forward checks.
+fn checks(bench: &Bench) -> Vec<(u32, String)> {
+    let guesses = bench.decoder.guesses_to_check().iter();
+    let told = |guess: &Proposal| (guess.offset.get(), text(guess.candidate.token).to_owned());
+    guesses.map(told).collect()
+}
+
+fn guesses(of: &[(u32, &str)]) -> Vec<(u32, String)> {
+    of.iter()
+        .map(|(at, text)| (*at, (*text).to_owned()))
+        .collect()
+}
+
+/// S2D2: a forward that guesses commits nothing; the one that checks commits up to the first other token.
+#[test]
+fn a_run_of_masks_is_guessed_and_then_checked() {
+    let mut bench = bench(commit("self_speculative"), 4, 8);
+    let said = [(0, "a", 0.2), (1, "(", 0.2), (2, "c", 0.2), (3, "7", 0.2)];
+    assert_eq!(bench.step(&said), []);
+    assert_eq!(
+        checks(&bench),
+        guesses(&[(0, "a"), (1, "("), (2, "c"), (3, "7")])
+    );
+    let said = [(0, "a", 0.3), (1, " b", 0.4), (2, "c", 0.5), (3, "7", 0.6)];
+    let effects = bench.step(&said);
+    assert_eq!(
+        effects,
+        [masked(0, "a", 0.3), masked(1, " b", 0.4), advance(0, 2)]
+    );
+    assert_eq!(checks(&bench), []);
+    // Where all guesses are right, no token is committed after them.
+    bench.step(&[(2, "c", 0.5), (3, "7", 0.6)]);
+    let effects = bench.step(&[(2, "c", 0.5), (3, "7", 0.6)]);
+    assert_eq!(effects[..2], [masked(2, "c", 0.5), masked(3, "7", 0.6)]);
+}
+
+/// A run of two masks is too short for a check: what is above the threshold is committed, or the best.
+#[test]
+fn a_short_run_is_committed_unchecked() {
+    let rule = commit("self_speculative")
+        .with("min_span", 3u32)
+        .with("threshold", 0.5);
+    let mut bench = bench(rule, 2, 4);
+    assert_eq!(
+        bench.step(&[(0, "a", 0.5), (1, " b", 0.4)])[..1],
+        [masked(0, "a", 0.5)]
+    );
+    assert_eq!(bench.step(&[(1, " b", 0.6)])[..1], [masked(1, " b", 0.6)]);
+    let effects = bench.step(&[(2, "c", 0.6), (3, "7", 0.7)]);
+    assert_eq!(effects[..2], [masked(2, "c", 0.6), masked(3, "7", 0.7)]);
+}
+
+/// What follows a guessed stop token is not checked.
+#[test]
+fn guesses_are_checked_up_to_a_stop_token() {
+    let mut bench = bench(commit("self_speculative"), 4, 4);
+    bench.step(&[
+        (0, "a", 0.2),
+        (1, "<eos>", 0.2),
+        (2, "c", 0.2),
+        (3, "7", 0.2),
+    ]);
+    assert_eq!(checks(&bench), guesses(&[(0, "a"), (1, "<eos>")]));
+    let effects = bench.step(&[(0, "a", 0.3), (1, "<eos>", 0.3)]);
+    let commits = [masked(0, "a", 0.3), masked(1, "<eos>", 0.3)];
+    assert_eq!(effects[..3], [commits[0], commits[1], shorten(2)]);
+    assert!(bench.decoder.is_done());
+}
+
+/// A window of four: every step commits the guesses that were right and the token after them.
+#[test]
+fn a_window_commits_right_guesses_and_one_token_more() {
+    let config = DecoderConfig {
+        commit: commit("causal_check"),
+        ..with_schedule(schedule("streaming").with("window", 4u32))
+    };
+    let mut bench = Bench::new(&config, 7);
+    let said = [(0, "a", 0.3), (1, " b", 0.3), (2, "c", 0.3), (3, "7", 0.3)];
+    assert_eq!(
+        bench.step(&said),
+        [masked(0, "a", 0.3), resize(0, 5), advance(0, 1)]
+    );
+    assert_eq!(checks(&bench), guesses(&[(1, " b"), (2, "c")]));
+    let effects = bench.step(&[(1, " b", 0.4), (2, "7", 0.4), (3, "(", 0.4)]);
+    let commits = [masked(1, " b", 0.4), masked(2, "7", 0.4)];
+    assert_eq!(
+        effects,
+        [commits[0], commits[1], resize(0, 7), advance(1, 3)]
+    );
+    assert_eq!(checks(&bench), guesses(&[(3, "(")]));
+    // The mask after the guesses is checked too.
+    let effects = bench.step(&[(3, "(", 0.4), (4, ")", 0.4)]);
+    assert_eq!(effects[..2], [masked(3, "(", 0.4), masked(4, ")", 0.4)]);
 }

@@ -1,9 +1,8 @@
-//! Rows that check guesses: each guess is scored at a mask of its own, which sees the text up to the
-//! guess before it.
+//! Rows that check guesses: the candidate of each guess depends on the text up to the guess before it.
 
-use decode::{Place, Slot, as_count};
+use decode::{Place, Slot, Span, as_count};
 
-use super::{ForwardPlan, PlanRow, View};
+use super::{ForwardPlan, PlanRow, Tells, View};
 use crate::layout::slot_of;
 
 /// The guesses of a forward, on consecutive places.
@@ -51,13 +50,10 @@ impl Checked {
     /// the rows that check them: masks in the slots after, which see the tokens and guesses before
     /// their place and themselves.
     pub(super) fn push(&self, plan: &mut ForwardPlan) {
-        let places = self.first.to(self.first.plus(self.count));
-        let guesses = places.start.to(places.start.plus(self.shown)).iter();
-        plan.rows.extend(guesses.map(|place| PlanRow {
-            guessed: true,
-            ..PlanRow::at(place, place.next())
-        }));
-        plan.rows.extend(places.iter().map(|place| PlanRow {
+        let shown = self.first.to(self.first.plus(self.shown));
+        push_guesses(shown, Tells::Nothing, plan);
+        let checks = self.first.to(self.end()).iter();
+        plan.rows.extend(checks.map(|place| PlanRow {
             slot: slot_of(place.plus(self.shown)),
             beyond: 1 << self.shown,
             ..PlanRow::at(place, place)
@@ -66,8 +62,8 @@ impl Checked {
 
     /// Adds masks behind the guesses, which see the text, the guesses and the masks before them.
     pub(super) fn push_masks(&self, masks: impl Iterator<Item = Place>, plan: &mut ForwardPlan) {
-        let visible_end = slot_of(self.first.plus(self.count));
-        let own = slot_of(self.first.plus(2 * self.count));
+        let visible_end = slot_of(self.end());
+        let own = slot_of(self.end().plus(self.count));
         let mut beyond = 0;
         for (place, slot) in masks.zip(own.to(Slot::new(u32::MAX)).iter()) {
             beyond |= 1 << slot.distance_from(visible_end);
@@ -79,4 +75,37 @@ impl Checked {
             });
         }
     }
+}
+
+/// Adds, behind the rows of final tokens, guesses that are checked at the row before each, and the masks
+/// of the window up to `end`. The row before the first open place checks the first guess. The first
+/// mask has a row for those behind it alone: the last guess tells its token.
+pub(super) fn push_ahead(view: &View<'_>, end: Place, plan: &mut ForwardPlan) {
+    let open = view.place(view.decoder.canvas().frontier());
+    let before = open.back(1);
+    if plan.rows.last().is_none_or(|row| row.place != before) {
+        plan.rows.push(PlanRow::at(before, open));
+    }
+    if let Some(row) = plan.rows.last_mut() {
+        row.tells = Tells::Next;
+    }
+    let guessed = Checked::of(view).map_or(open, |checked| checked.end());
+    push_guesses(open.to(guessed), Tells::Next, plan);
+    let masks = guessed.to(end);
+    let seen = masks.iter().filter(|_| masks.len() > 1);
+    plan.rows.extend(seen.map(|place| PlanRow {
+        tells: match place == guessed {
+            true => Tells::Nothing,
+            false => Tells::Predicted,
+        },
+        ..PlanRow::at(place, place.next())
+    }));
+}
+
+fn push_guesses(places: Span<Place>, tells: Tells, plan: &mut ForwardPlan) {
+    plan.rows.extend(places.iter().map(|place| PlanRow {
+        guessed: true,
+        tells,
+        ..PlanRow::at(place, place.next())
+    }));
 }

@@ -4,7 +4,7 @@
 use decode::{AttentionKind, Company, ForwardKind, LaneView, Offset, Place, Span};
 use step::Attention;
 
-use super::checked::Checked;
+use super::checked::{Checked, push_ahead};
 use super::{CacheInfo, CachePolicy, Footprint, ForwardPlan, PlanRow, SHARED, View};
 use crate::layout::slot_of;
 
@@ -81,7 +81,10 @@ impl CachePolicy for Causal {
         // Autoregressive weights know no masks: the prediction for the window's only position is read
         // at the row before it.
         let lanes = view.decoder.lanes().filter(|_| !view.shifted);
+        let ahead = view.decoder.checks_ahead() && canvas.frontier() < canvas.end();
+        let ahead = ahead && view.place(canvas.frontier()) > Place::ZERO;
         match Checked::of(view) {
+            _ if ahead => push_ahead(view, layout.place_of(last(view)), plan),
             Some(checked) => {
                 let all = lanes.flat_map(|lane| view.places(lane.range));
                 checked.push(plan);

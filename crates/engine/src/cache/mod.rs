@@ -110,6 +110,20 @@ pub struct PlanRow {
     /// Its token is the guess for its place ([`Decoder::guesses_to_check`]). Other rows read the canvas
     /// as it stands.
     pub guessed: bool,
+    /// What its candidate is for, if one is wanted.
+    pub tells: Tells,
+}
+
+/// What the candidate of a row is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tells {
+    /// The place that the weights predict there.
+    #[default]
+    Predicted,
+    /// The place after, as in an autoregressive model.
+    Next,
+    /// Nothing: the row is there for its K/V.
+    Nothing,
 }
 
 impl PlanRow {
@@ -121,6 +135,7 @@ impl PlanRow {
             visible_end: slot_of(end),
             beyond: 0,
             guessed: false,
+            tells: Tells::Predicted,
         }
     }
 }

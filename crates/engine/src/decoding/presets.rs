@@ -1,7 +1,7 @@
 //! Named decoders: full settings that a request starts from.
 
-use decode::Capability;
 use decode::Value::{self, Flag, Integer, Name, Number};
+use decode::{Capability, CommitInfo};
 use step::{Attention, Readout};
 
 use super::spec::DecodingSpec;
@@ -184,6 +184,15 @@ pub const PRESETS: &[Preset] = &[
         ],
     },
     Preset {
+        name: "s2d2",
+        summary: "S2D2: the run of masks that a block guesses is checked from left to right by the same weights; block-causal weights; blocks as long as the model's",
+        fields: &[
+            ("schedule", Name("block_wise")),
+            ("commit", Name("self_speculative")),
+            ("cache", Name("exact")),
+        ],
+    },
+    Preset {
         name: "editing",
         summary: "LLaDA2.1's quality mode: early commits that later forward passes rewrite; weights trained to edit",
         fields: &editing(0.7, 0.5),
@@ -287,15 +296,19 @@ impl WeightKind {
             decoding.is_ok_and(|of| {
                 let (commit, schedule) = (&of.decoder.commit, &of.decoder.schedule);
                 let edits = (commit.info().requires.needs)(commit.settings());
-                let checks = commit.info().requires.checks;
                 schedule.info().attention.contains(&kind)
                     && commit.info().requires.attention.contains(&kind)
                     && of.cache.info().attention.contains(&kind)
                     && (edits != Some(Capability::Edits) || self.edits)
-                    && (!checks || self.readout == Readout::Own)
+                    && self.reads(commit.info())
                     && (!self.is_autoregressive() || of.window() == Some(1))
             })
         })
+    }
+
+    /// Whether a rule can read the predictions: guesses are checked at rows of their own masks.
+    pub fn reads(self, rule: &CommitInfo) -> bool {
+        !rule.requires.checks || self.readout == Readout::Own
     }
 
     /// Whether the weights predict the next token only: they were not trained on masks.

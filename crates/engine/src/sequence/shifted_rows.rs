@@ -23,13 +23,18 @@ impl Sequence {
     pub(crate) fn predicted_at(&self, place: Place) -> Option<Offset> {
         match self.readout {
             Readout::Own => self.layout.offset_of(place),
-            // The prompt's last token predicts the first offset, whatever lies between by place.
-            Readout::Previous if Some(place) == self.layout.last_of_prompt() => Some(Offset::ZERO),
-            Readout::Previous => {
-                let predicted = self.layout.offset_of(place.next());
-                predicted.filter(|offset| *offset > Offset::ZERO)
-            }
+            Readout::Previous => self.next_to(place),
         }
+    }
+
+    /// The offset after the token of `place`.
+    pub(crate) fn next_to(&self, place: Place) -> Option<Offset> {
+        // The prompt's last token predicts the first offset, whatever lies between by place.
+        if Some(place) == self.layout.last_of_prompt() {
+            return Some(Offset::ZERO);
+        }
+        let predicted = self.layout.offset_of(place.next());
+        predicted.filter(|offset| *offset > Offset::ZERO)
     }
 
     /// Adds to a plan, before every row whose prediction may be wanted, the row that gives it.

@@ -8,7 +8,7 @@ use decode::{
 };
 use step::{Batch, Bias, Denoise, PageId, Row, Sampling, Score, Segment, noise_token};
 
-use crate::cache::{ForwardPlan, PlanRow, PlanSegment};
+use crate::cache::{ForwardPlan, PlanRow, PlanSegment, Tells};
 use crate::pages::{OutOfPages, PagePool};
 use crate::sequence::Sequence;
 
@@ -213,9 +213,12 @@ impl Packer<'_> {
     }
 
     fn push_row(&mut self, sequence: &Sequence, of: PlanRow, scoring: &mut Scoring<'_>) {
-        let offset = sequence.predicted_at(of.place);
-        let scored = offset.filter(|_| !of.guessed);
-        let scorer = scored.and_then(|offset| {
+        let offset = match of.tells {
+            Tells::Predicted => sequence.predicted_at(of.place),
+            Tells::Next => sequence.next_to(of.place),
+            Tells::Nothing => None,
+        };
+        let scorer = offset.and_then(|offset| {
             match sequence.token(sequence.place_of(offset), scoring.guesses) {
                 None => self.mask_scorer(offset, scoring),
                 Some(_) => self.token_scorer(sequence, offset, scoring),

@@ -1,5 +1,6 @@
 //! Guesses that a forward checks: exact batches, and the same text as without guesses.
 
+use asynclane_engine::Refusal;
 use sim::{SimConfig, SimExecutor};
 use step::{Attention, Readout};
 
@@ -34,6 +35,87 @@ fn guesses_lie_in_their_slots_and_their_checks_behind() {
              7..8 at 8 = ? see 7 and 8; 8..9 at 9 = ? see 7 and 8 9; \
              9..10 at 10 = ? see 7 and 8 9 10"
         ]
+    );
+}
+
+/// The row of the token before checks: a guess costs no row beside its own. The first mask behind the
+/// guesses is there for the masks behind it.
+#[test]
+fn the_row_before_checks_at_no_extra_row() {
+    let settings = "wedlm_exact,window=4,entropy_threshold=2,check=next";
+    let mut scripted = Scripted::of(request(&[10, 11, 12], 8, settings), CAUSAL);
+    assert_eq!(
+        scripted.said(&[20, 21, 22, 23]),
+        ["pages 0 1: 0..7 = 10 11 12! _ ? ? ? see back"]
+    );
+    // Offsets 1 and 2 are guessed. The first guess is right, the second one is not.
+    assert_eq!(
+        scripted.said(&[21, 40, 23, 24]),
+        ["pages 0 1: 3..8 = 20! 21! 22! _ ? see back"]
+    );
+    // The row of the right guess is not repeated.
+    assert_eq!(
+        scripted.said(&[23, 24, 25, 26]),
+        ["pages 0 1 2: 5..10 = 40! 23! _ ? ? see back"]
+    );
+}
+
+/// S2D2: a forward of the block guesses, the next one checks, and commits up to the first wrong guess. The
+/// last guess of a run has no row: nothing sees it. The block's own forward follows.
+#[test]
+fn a_block_checks_its_first_run_of_masks() {
+    let blocks = (Attention::Blocks(4), Readout::Own);
+    let prompt = [10, 11, 12, 13, 14];
+    let mut scripted = Scripted::of(request(&prompt, 7, "s2d2,block_length=4"), blocks);
+    assert_eq!(
+        scripted.step(&[(0, 20, 0.9), (1, 21, 0.9), (2, 22, 0.9)]),
+        ["pages 0 1: 0..4 = 10 11 12 13 see 4; 4..8 = 14 ? ? ? see 8"]
+    );
+    assert_eq!(
+        scripted.step(&[(0, 20, 0.5), (1, 40, 0.5), (2, 22, 0.5)]),
+        [
+            "pages 0 1 2: 4..7 = 14 20 21 see back; 5..6 at 7 = ? see 5 and 7; \
+             6..7 at 8 = ? see 6 and 8; 7..8 at 9 = ? see 7 and 9"
+        ]
+    );
+    assert_eq!(
+        scripted.step(&[(2, 23, 0.9)]),
+        ["pages 0 1 2: 4..8 = 14 20 40 ? see 8"]
+    );
+    assert_eq!(
+        scripted.step(&[(2, 24, 0.9)]),
+        ["pages 0 1 2: 4..7 = 14 20 40 see back; 7..8 = ? see 7 and 7"]
+    );
+    assert_eq!(
+        scripted.step(&[]),
+        ["pages 0 1 2: 4..8 = 14 20 40 24 see 8; 8..12 = ? ? ? ? see 12"]
+    );
+}
+
+/// Who cannot run it is told why.
+#[test]
+fn checks_are_refused_where_they_cannot_run() {
+    let refused = |settings: &str, (attention, readout): (Attention, Readout)| {
+        let model = SimConfig {
+            attention,
+            readout,
+            ..sim(64, 4)
+        };
+        let executor = SimExecutor::new(model).expect("a valid model");
+        match Lab::new(&config(), executor).submit(request(&[10], 8, settings)) {
+            Err(Refusal::Rule { field, message }) => format!("{field} {message}"),
+            other => panic!("{settings}: {other:?}"),
+        }
+    };
+    let shifted = (Attention::Blocks(8), Readout::Previous);
+    assert_eq!(
+        refused("s2d2", shifted),
+        "commit self_speculative needs weights that predict a mask at its own row, and this model's \
+         predict it at the row before"
+    );
+    assert_eq!(
+        refused("wedlm_exact,window=65", CAUSAL),
+        "window must be at most 64 for causal_check, got 65"
     );
 }
 
@@ -98,6 +180,27 @@ fn checked_guesses_change_no_text() {
     }
     println!("{fewer} of {all} forwards");
     assert!(fewer * 2 < all, "{fewer} of {all} forwards");
+}
+
+/// The same where the row of the token before checks; the text is another one.
+#[test]
+fn guesses_checked_at_the_row_before_change_no_text() {
+    let (mut all, mut fewer) = (0, 0);
+    for seed in seeds(30) {
+        let _show = ShowSeed(seed);
+        for temperature in [Some(0.0), None] {
+            let alone = outcomes(seed, "wedlm_exact,check=next,window=1", temperature);
+            for settings in ["", ",window=5,entropy_threshold=9", ",window=40"] {
+                let settings = format!("wedlm_exact,check=next{settings}");
+                let found = outcomes(seed, &settings, temperature);
+                assert_eq!(texts(&found), texts(&alone), "{settings}");
+                all += forwards(&alone);
+                fewer += forwards(&found);
+            }
+        }
+    }
+    println!("{fewer} of {all} forwards");
+    assert!(fewer < all, "{fewer} of {all} forwards");
 }
 
 /// At temperature 0 the text is that of the preset `autoregressive`.

@@ -25,6 +25,9 @@ fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
     }
     let exact = settings.contains("cache=exact");
     let blocks = settings.contains("schedule=block_wise");
+    if settings.contains("commit=self_speculative") {
+        return vec![(Attention::Blocks(8), Readout::Own)];
+    }
     let block_causal = ["edit", "draft_verify", "nested_drafts"];
     let is_commit = |commit: &str| settings.contains(&format!("commit={commit}"));
     let attentions: &[Attention] = match (exact, blocks) {

@@ -45,8 +45,10 @@ fn every_preset_resolves() {
         ("dream", "block_wise+scheduled+none"),
         ("window_diffusion", "window+top_k+dual"),
         ("wedlm", "streaming+entropy+exact"),
+        ("wedlm_exact", "streaming+causal_check+exact"),
         ("autoregressive", "streaming+entropy+exact"),
         ("block_causal", "block_wise+threshold+exact"),
+        ("s2d2", "block_wise+self_speculative+exact"),
         ("editing", "block_wise+edit+exact"),
         ("editing_fast", "block_wise+edit+exact"),
         ("canvas", "canvas+renoise+exact"),
@@ -236,6 +238,18 @@ fn the_rules_of_blocks_read_their_settings() {
         read("commit=draft_verify,tokens_per_step=2,draft_steps=8"),
         drafts.with("draft_steps", 8u32)
     );
+    let window = |settings: &str| decoding(settings).decoder.commit;
+    assert_eq!(
+        window("wedlm_exact,check=next,entropy_threshold=0.4"),
+        commit("causal_check")
+            .with("check", "next")
+            .with("entropy_threshold", 0.4)
+    );
+    let checked = commit("self_speculative").with("min_span", 3u32);
+    assert_eq!(
+        read("commit=self_speculative,min_span=3,threshold=0.5"),
+        checked.with("threshold", 0.5)
+    );
     let edits = commit("edit").with("edit_threshold", 0.0);
     assert_eq!(
         read("commit=edit,edit_threshold=0,edit_passes=3"),
@@ -296,8 +310,11 @@ fn weights_that_edit_are_decoded_so_unless_a_request_says_otherwise() {
             .map(|preset| preset.name)
             .collect::<Vec<_>>()
     };
-    assert_eq!(names(false), ["block_causal"]);
-    assert_eq!(names(true), ["block_causal", "editing", "editing_fast"]);
+    assert_eq!(names(false), ["block_causal", "s2d2"]);
+    assert_eq!(
+        names(true),
+        ["block_causal", "s2d2", "editing", "editing_fast"]
+    );
     // The rule needs attention that is not causal, whatever the weights are said to do.
     let causal = WeightKind {
         attention: Attention::Causal,
@@ -330,7 +347,8 @@ fn a_member_that_is_named_alone_gets_company_that_it_goes_with() {
         for commit in registry.commits() {
             let caches = registry.caches_for(commit);
             let possible = caches.iter().any(|cache| cache.attention.contains(&kind));
-            if possible && commit.requires.attention.contains(&kind) {
+            let read = !commit.requires.checks || weights.1 == Readout::Own;
+            if possible && read && commit.requires.attention.contains(&kind) {
                 let more = match commit.name {
                     // The filter of these tests reads blocks of 32.
                     "learned_filter" => ",block_length=32",

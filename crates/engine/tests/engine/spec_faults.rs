@@ -120,7 +120,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "vanilla,threshold=0.5",
         SpecFault::Combination,
-        "threshold is read by commit threshold, capped, credit, local_leap, hierarchy, edit only",
+        "threshold is read by commit threshold, capped, credit, local_leap, hierarchy, self_speculative, edit only",
     ),
     (
         "tokens_per_step=2",

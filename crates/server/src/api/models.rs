@@ -128,6 +128,9 @@ fn lack(limits: &engine::Limits, rule: &'static CommitInfo) -> Option<&'static s
     if !rule.requires.attention.contains(&limits.attention.kind()) {
         return Some(OTHER_WEIGHTS);
     }
+    if !limits.kind().reads(rule) {
+        return Some(engine::NEEDS_OWN_ROWS);
+    }
     let needs = (rule.requires.needs)(&Settings::defaults(rule.settings));
     let lack = needs.filter(|capability| !limits.has(*capability));
     lack.map(|capability| capability.refusal())

@@ -1,6 +1,7 @@
 //! The properties of AsyncLane §6 that hold in `decode`, one file each.
 
 mod canvas_is_cut;
+mod checks;
 mod commit_is_final;
 mod coverage;
 mod delimiters_of_forks;

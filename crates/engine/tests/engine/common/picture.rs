@@ -104,6 +104,24 @@ impl Scripted {
         lines
     }
 
+    /// One step in which the model predicts `tokens` at the scored rows, in their order, with a
+    /// probability of 0.5. Returns the batch.
+    pub fn said(&mut self, tokens: &[TokenId]) -> Vec<String> {
+        self.engine.clear_report();
+        self.plan();
+        let step = self.planned.take().expect("it was planned");
+        let lines = picture(step.batch());
+        assert_eq!(tokens.len(), step.batch().scored(), "{lines:?}");
+        let candidates = tokens.iter().map(|token| candidate(*token, 0.5));
+        let output = BatchOutput {
+            candidates: candidates.collect(),
+            tops: Vec::new(),
+        };
+        self.engine.apply(step, &output, Duration::ZERO);
+        self.engine.validate().expect("valid after a step");
+        lines
+    }
+
     /// The report of the last step.
     pub fn report(&mut self) -> &StepReport {
         self.engine.report()

@@ -120,6 +120,9 @@ fn requires(info: &CommitInfo) -> String {
     if requires.attention != AttentionKind::MASKED {
         parts.push(format!("{} attention", attention(requires.attention)));
     }
+    if requires.checks {
+        parts.push("masks predicted at their own row".to_owned());
+    }
     let defaults = decode::Settings::defaults(info.settings);
     match (requires.needs)(&defaults) {
         Some(Capability::Filter) => parts.push("a trained filter".to_owned()),

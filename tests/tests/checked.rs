@@ -1,0 +1,113 @@
+//! Checked guesses on real weights: `wedlm_exact` writes what `autoregressive` writes, in fewer forwards;
+//! so do tiny checkpoints of random weights, whatever is guessed.
+
+use std::path::Path;
+
+use asynclane_tests::run::{self, Outcome};
+use demo::checkpoint::WEDLM;
+use engine::Request;
+use lab::problems::{Split, Task, generate};
+use model::{Checkpoint, ExecutorConfig, Files, Model, ModelExecutor};
+use step::{Bias, Executor};
+use text::{Conversation, Message, Tokenizer, TokenizerFiles};
+
+const FAMILIES: &str = "../crates/model/tests/model/fixtures/families";
+
+fn executor(files: &Files, page_size: u32) -> ModelExecutor {
+    let checkpoint = Checkpoint::open(files).expect("a checkpoint");
+    let sizes = ExecutorConfig {
+        page_size,
+        pages: 2048,
+        threads: None,
+    };
+    let model = Model::load(checkpoint).expect("it loads");
+    ModelExecutor::new(model, sizes).expect("it fits")
+}
+
+fn forwards(outcomes: &[Outcome]) -> u32 {
+    let ends = outcomes.iter().filter_map(|outcome| outcome.finished);
+    ends.map(|end| end.stats.forwards()).sum()
+}
+
+/// Random weights: guesses are right by chance alone.
+#[test]
+fn tiny_checkpoints_write_what_one_position_writes() {
+    for name in ["wedlm-7b", "wedlm-8b", "wedlm-8b-bf16"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(FAMILIES)
+            .join(name);
+        let mut executor = executor(&Files::folder(&folder), 4);
+        let mask = executor.spec().mask;
+        let requests = |settings: &str| -> Vec<Request> {
+            let request = |number: u32| {
+                let prompt: Vec<u32> = (0..number + 3)
+                    .map(|at| 6 + (7 * at + number) % 40)
+                    .collect();
+                let mut request = run::request(&prompt, 40, &[], settings);
+                request.biases.extend(mask.map(Bias::ban));
+                request
+            };
+            (0..8).map(request).collect()
+        };
+        let alone = run::run(&mut executor, requests("autoregressive"));
+        for settings in ["wedlm_exact", "wedlm_exact,window=9,entropy_threshold=9"] {
+            let found = run::run(&mut executor, requests(settings));
+            for (ours, theirs) in found.iter().zip(&alone) {
+                assert_eq!(ours.tokens, theirs.tokens, "{name}, {settings}");
+            }
+            let (fewer, all) = (forwards(&found), forwards(&alone));
+            println!("{name}, {settings}: {fewer} of {all} forwards");
+            assert!(fewer < all, "{name}, {settings}: {fewer} of {all} forwards");
+        }
+    }
+}
+
+fn demo_tokenizer() -> Tokenizer {
+    let file = |name| WEDLM.file(name).map(<[u8]>::to_vec);
+    let files = TokenizerFiles {
+        tokenizer: file("tokenizer.json"),
+        config: file("tokenizer_config.json"),
+        special_tokens_map: file("special_tokens_map.json"),
+        generation_config: file("generation_config.json"),
+        ..TokenizerFiles::default()
+    };
+    Tokenizer::new(&files).expect("the embedded tokenizer loads")
+}
+
+/// Problems of the three families as chats.
+fn problems(tokenizer: &Tokenizer) -> Vec<Vec<u32>> {
+    let template = tokenizer.chat_template().expect("a template");
+    let tasks = [Task::Sums, Task::Snippets, Task::Lists];
+    let problems = tasks.map(|task| generate(task, Split::Eval, 77, 12));
+    let ids = |prompt: &str| {
+        let chat = Conversation::new(vec![Message::new("user", prompt)]);
+        let text = template.render_conversation(&chat, true);
+        let text = text.expect("the template renders");
+        tokenizer.encode(&text, false).expect("it encodes")
+    };
+    let problems = problems.iter().flatten();
+    problems.map(|problem| ids(&problem.prompt)).collect()
+}
+
+/// On trained weights most guesses are right: half of the forwards are saved at least.
+#[test]
+fn the_causal_demo_model_writes_what_one_position_writes() {
+    let tokenizer = demo_tokenizer();
+    let mut executor = executor(&Files::memory(WEDLM.files()), 16);
+    let prompts = problems(&tokenizer);
+    let mut decoded = |settings: &str| {
+        let stops = tokenizer.eos_ids();
+        let requests = prompts
+            .iter()
+            .map(|ids| run::request(ids, 160, stops, settings));
+        run::run(&mut executor, requests.collect())
+    };
+    let (alone, found) = (decoded("autoregressive"), decoded("wedlm_exact"));
+    for (number, (ours, theirs)) in found.iter().zip(&alone).enumerate() {
+        assert_eq!(ours.tokens, theirs.tokens, "problem {number}");
+    }
+    let (fewer, all) = (forwards(&found), forwards(&alone));
+    let tokens: usize = found.iter().map(|outcome| outcome.tokens.len()).sum();
+    println!("{tokens} tokens: {fewer} of {all} forwards");
+    assert!(fewer * 2 < all, "{fewer} of {all} forwards");
+}
