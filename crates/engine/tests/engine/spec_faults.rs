@@ -205,7 +205,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "position_penalty=0.1",
         SpecFault::Combination,
-        "position_penalty is read by commit entropy only",
+        "position_penalty is read by commit entropy, causal_check only",
     ),
     (
         "wedlm,position_penalty=-1",
