@@ -1,6 +1,7 @@
 //! The decoding state of one sequence: candidates in, effects out.
 
 mod commits;
+mod drafts;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -11,7 +12,7 @@ use crate::canvas::Canvas;
 use crate::commit::{CommitInput, CommitRule, Denoising, Filter, Guesses, Verification};
 use crate::config::DecoderConfig;
 use crate::constraint::{Constraint, Failure};
-use crate::coordinates::{Offset, Span, as_index};
+use crate::coordinates::{Offset, Span, as_count, as_index};
 use crate::effect::{DoneReason, Effect, LaneId, Role};
 use crate::guard::{Guard, Walk};
 use crate::lane::{Lane, LaneTree, Status};
@@ -64,6 +65,8 @@ pub struct Decoder {
     /// The guesses that the forward tried, and the number of those of each branch.
     tried: Vec<Proposal>,
     tried_ends: Vec<usize>,
+    /// What a draft model proposes from the frontier on, for the next step.
+    drafts: Vec<TokenId>,
 }
 
 /// The computation that one active lane asks for.
@@ -131,6 +134,7 @@ impl Decoder {
             chosen: Vec::with_capacity(room),
             tried: Vec::new(),
             tried_ends: Vec::new(),
+            drafts: Vec::new(),
         }
     }
 
@@ -208,11 +212,14 @@ impl Decoder {
     pub fn lanes(&self) -> impl Iterator<Item = LaneView> {
         let end = self.state.canvas.end();
         let reads = self.rule.reads();
-        let drafts = self.schedule.draft_threshold().is_some() || reads.canvas();
+        let drafted = as_count(self.drafts.len());
+        let drafts = self.schedule.draft_threshold().is_some() || reads.canvas() || drafted > 0;
         self.state.tree.active().iter().map(move |id| {
             let lane = self.state.tree.get(*id);
+            let own_end = lane.range().end;
             let lookahead = match reads.canvas() {
-                true => lane.range().end.to(end),
+                _ if drafted > 0 => own_end.to(own_end.plus(drafted)),
+                true => own_end.to(end),
                 false => self.schedule.lookahead(lane),
             };
             let lookahead = lookahead.clip(end);
@@ -327,6 +334,7 @@ impl Decoder {
         if verification == Verification::Equal {
             self.commit_branches(branches, effects);
         }
+        self.commit_verified(proposals, effects);
         self.fill(proposals, effects);
         self.commit_drafts(proposals, effects);
         if let Some(guard) = &mut self.guard {

@@ -44,7 +44,8 @@ pub use lane::{Lane, LaneTree, Status};
 pub use numbers::to_single;
 pub use schedule::{
     AdaptiveBlock, AsyncLane, AsyncLaneConfig, BlockWise, Canvases, Delimiters, LaneSchedule,
-    MultiBlock, SCHEDULES, ScheduleConfig, ScheduleInfo, Shape, State, Streaming, Window,
+    MultiBlock, SCHEDULES, ScheduleConfig, ScheduleInfo, Shape, Speculative, State, Streaming,
+    Window,
 };
 pub use settings::{
     Mismatch, SettingDefault, SettingInfo, SettingKind, Settings, UNBOUNDED, Value,

@@ -104,6 +104,10 @@ pub struct PlanRow {
     pub slot: Slot,
     /// It sees the slots `[0, visible_end)`.
     pub visible_end: Slot,
+    /// It also sees slot `visible_end + b` for every set bit b ([`step::Row::beyond`]).
+    pub beyond: u64,
+    /// Its token is the draft at its place ([`Decoder::drafts`]).
+    pub drafted: bool,
 }
 
 impl PlanRow {
@@ -113,6 +117,8 @@ impl PlanRow {
             place,
             slot: slot_of(place),
             visible_end: slot_of(end),
+            beyond: 0,
+            drafted: false,
         }
     }
 }

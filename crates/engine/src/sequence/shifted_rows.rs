@@ -19,8 +19,16 @@ pub(super) fn reads_the_row_before_once(limits: &Limits, of: &Decoding) -> bool 
 }
 
 impl Sequence {
+    /// The offset whose prediction a row gives. A draft's own position is predicted by a mask.
+    pub(crate) fn predicted_by(&self, row: PlanRow) -> Option<Offset> {
+        match row.drafted && self.readout == Readout::Own {
+            true => None,
+            false => self.predicted_at(row.place),
+        }
+    }
+
     /// The offset whose prediction the row of `place` gives.
-    pub(crate) fn predicted_at(&self, place: Place) -> Option<Offset> {
+    fn predicted_at(&self, place: Place) -> Option<Offset> {
         match self.readout {
             Readout::Own => self.layout.offset_of(place),
             // The prompt's last token predicts the first offset, whatever lies between by place.

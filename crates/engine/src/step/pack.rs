@@ -213,7 +213,7 @@ impl Packer<'_> {
     }
 
     fn push_row(&mut self, sequence: &Sequence, of: PlanRow, scoring: &mut Scoring<'_>) {
-        let offset = sequence.predicted_at(of.place);
+        let offset = sequence.predicted_by(of);
         let scorer = offset.and_then(|offset| {
             match sequence.token(sequence.place_of(offset), scoring.guesses) {
                 None => self.mask_scorer(offset, scoring),
@@ -224,7 +224,10 @@ impl Packer<'_> {
             let at = sequence.offset_of(of.place);
             at.is_some_and(|offset| canvas.contains(offset))
         });
-        let token = sequence.token(of.place, scoring.guesses);
+        let token = match of.drafted {
+            true => sequence.draft_at(of.place),
+            false => sequence.token(of.place, scoring.guesses),
+        };
         let token = token.or_else(|| match denoised {
             Some(_) => Some(self.noised(sequence, of, scoring.sampling)),
             None => self.mask,
@@ -232,6 +235,7 @@ impl Packer<'_> {
         debug_assert!(token.is_some(), "weights without a mask run no masked rows");
         let mut row = Row {
             biases: scoring.plain.clone(),
+            beyond: of.beyond,
             denoise: denoised.map(|(denoise, _)| denoise),
             ..Row::new(
                 token.unwrap_or_default(),

@@ -20,6 +20,11 @@ fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
     if settings.ends_with(ONE) {
         return vec![(Attention::Causal, Readout::Previous)];
     }
+    if settings.contains("schedule=speculative") {
+        return [Readout::Own, Readout::Previous]
+            .map(|readout| (Attention::Causal, readout))
+            .to_vec();
+    }
     if settings.contains("schedule=canvas") {
         return vec![(Attention::Canvas(8), Readout::Own)];
     }

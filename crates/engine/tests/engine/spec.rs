@@ -260,6 +260,7 @@ fn admitted(settings: &str, (attention, readout): (Attention, Readout)) -> Strin
             attention,
             readout,
             edits: false,
+            drafts: false,
         })
         .resolve();
     let decoding = decoding.unwrap_or_else(|error| panic!("{settings}: {error}"));
@@ -282,6 +283,7 @@ fn weights_that_edit_are_decoded_so_unless_a_request_says_otherwise() {
         attention: Attention::Blocks(32),
         readout: Readout::Own,
         edits,
+        drafts: false,
     };
     let label = |named: &str, edits| {
         let spec = DecodingSpec::parse(named).expect(named);

@@ -86,6 +86,7 @@ pub fn config() -> EngineConfig {
         capabilities: Capabilities {
             filter: Some(filter()),
             edits: true,
+            drafts: true,
         },
     }
 }
