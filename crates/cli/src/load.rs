@@ -18,6 +18,7 @@ use demo::checkpoint::{DEMO, Embedded, FILTER, WEDLM};
 
 use crate::config::Config;
 use crate::device::{self, BackendChoice, Placed};
+use crate::draft::{self, DraftModel};
 use crate::exit;
 use crate::hub;
 use crate::kv;
@@ -42,6 +43,8 @@ pub struct Loaded {
     pub weights: WeightKind,
     /// The network of `learned_filter`.
     pub filter: Option<Arc<Filter>>,
+    /// The draft model, if one is configured.
+    pub draft: Option<DraftModel>,
     /// Every id that ends a turn.
     pub stop_tokens: Vec<u32>,
     /// The model name in requests.
@@ -121,13 +124,10 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let survey = surveyed.survey(config.dtype()?).map_err(exit::refused)?;
     kv::check_length(config, &survey.info)?;
     let weights = config.weights(&survey.info)?;
-    let placed = match device::chosen(config, &mut surveyed)? {
-        Some(gpu) => device::on_device(&gpu, surveyed, config)?,
-        None => {
-            memory::check(&config.model.path, &needs(config, &mut surveyed)?)?;
-            on_cpu(prepared(path, config)?, config)?
-        }
-    };
+    let draft = draft::choose(config, &survey.info)?;
+    let beside = draft.as_ref().map_or(0, |draft| draft.bytes);
+    let placed = placed(config, surveyed, beside)?;
+    let draft = draft.map(draft::Chosen::load).transpose()?;
     let info = placed.info;
     let tokenizer = Arc::new(prepare(words(path)?, &info));
     for warning in &placed.warnings {
@@ -155,9 +155,30 @@ pub fn load(config: &Config) -> Result<Loaded> {
         info,
         weights,
         filter,
+        draft,
         name,
         is_demo,
     })
+}
+
+/// Loads the configured model onto its device, beside a draft model that needs `beside` bytes.
+fn placed(config: &Config, mut surveyed: Checkpoint, beside: u64) -> Result<Placed> {
+    match device::chosen(config, &mut surveyed)? {
+        Some(gpu) => device::on_device(&gpu, surveyed, config),
+        None => {
+            let needs = needs(config, &mut surveyed)?;
+            memory::check(&config.model.path, &needs, beside)?;
+            on_cpu(prepared(&config.model.path, config)?, config)
+        }
+    }
+}
+
+/// Loads the weights of the configured model and allocates its KV pages, without a tokenizer.
+///
+/// # Errors
+/// As [`load`].
+pub fn place(config: &Config) -> Result<Placed> {
+    placed(config, checkpoint(&hub::folder(&config.model.path)?)?, 0)
 }
 
 /// The memory that the configured model needs.
@@ -313,6 +334,7 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
         capabilities: Capabilities {
             filter: loaded.filter.clone(),
             edits: loaded.weights.edits,
+            drafts: loaded.draft.is_some(),
         },
     }
 }

@@ -106,6 +106,19 @@ impl Drafter {
         !self.open.is_empty() || !self.done.is_empty()
     }
 
+    /// Takes the texts of `engine` that want drafts, runs a forward pass of the draft model if there is
+    /// one to run, and gives the drafts that are done to their sequences. Call it between two steps of
+    /// the engine; `now` as for [`Engine::apply`].
+    pub fn advance(&mut self, engine: &mut Engine, now: Duration) {
+        while let Some(job) = engine.take_draft_job() {
+            self.accept(job);
+        }
+        self.step(now);
+        while let Some(drafts) = self.take() {
+            engine.settle_drafts(&drafts);
+        }
+    }
+
     /// Runs the next forward pass of the draft model; false if there is nothing to run. `now` as for
     /// [`Engine::apply`]. A pass that fails or panics leaves its texts without drafts.
     pub fn step(&mut self, now: Duration) -> bool {

@@ -227,33 +227,12 @@ impl Driver {
     /// Runs a forward pass of each model that has one to run. False if nothing ran and no drafts are
     /// under way.
     fn step(&mut self) -> bool {
-        self.draft();
-        let verified = self.run_step();
-        verified || self.drafter.as_ref().is_some_and(Drafter::is_busy) || self.hand_out_drafts()
-    }
-
-    /// Gives the texts that want drafts to the draft model. False if there are none.
-    fn hand_out_drafts(&mut self) -> bool {
-        let Some(drafter) = &mut self.drafter else {
-            return false;
-        };
-        let mut any = false;
-        while let Some(job) = self.engine.take_draft_job() {
-            drafter.accept(job);
-            any = true;
-        }
-        any
-    }
-
-    /// Runs a forward pass of the draft model, and gives the drafts that are done to their sequences.
-    fn draft(&mut self) {
-        self.hand_out_drafts();
         if let Some(drafter) = &mut self.drafter {
-            drafter.step(self.started.elapsed());
-            while let Some(drafts) = drafter.take() {
-                self.engine.settle_drafts(&drafts);
-            }
+            drafter.advance(&mut self.engine, self.started.elapsed());
         }
+        let verified = self.run_step();
+        let drafts = self.drafter.as_ref().is_some_and(Drafter::is_busy);
+        verified || drafts || self.engine.wants_drafts()
     }
 
     /// Plans a step, runs it and applies its output. Events of the step before are handed out

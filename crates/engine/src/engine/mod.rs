@@ -178,6 +178,12 @@ impl Engine {
         self.outbox.drafts.as_mut()?.pop_front()
     }
 
+    /// Whether texts want drafts. Callable at any time.
+    pub fn wants_drafts(&self) -> bool {
+        let drafts = self.outbox.drafts.as_ref();
+        drafts.is_some_and(|drafts| !drafts.is_empty())
+    }
+
     /// Gives a sequence its drafts, of which it may use none; those for a sequence that has ended are
     /// dropped. Not callable between [`Self::plan`] and [`Self::apply`] or [`Self::fail`].
     pub fn settle_drafts(&mut self, drafts: &Drafts) {

@@ -7,7 +7,7 @@ use decode::{COMMITS, SCHEDULES};
 use sim::{SimConfig, SimExecutor};
 use step::{Attention, Readout};
 
-use crate::common::{Lab, Rng, STOP, alone, config, random_wishes, request, sim, stubborn};
+use crate::common::{Lab, Rng, STOP, alone, drafted, random_wishes, request, sim, stubborn};
 
 const PROMPTS: [&[u32]; 3] = [&[20, 21], &[30, 2, 40, 9], &[55]];
 
@@ -93,7 +93,7 @@ fn every_combination_writes_the_text_of_the_model() {
             });
         for model in models {
             let executor = SimExecutor::new(model).expect("a valid model");
-            let mut lab = Lab::new(&config(), executor);
+            let mut lab = Lab::new(&drafted(), executor);
             let ids: Vec<_> = (0..)
                 .zip(PROMPTS)
                 .map(|(seed, prompt)| {
@@ -137,7 +137,7 @@ fn every_combination_keeps_its_promises() {
             ..sim(4000, 4)
         };
         let executor = SimExecutor::new(model.clone()).expect("a valid model");
-        let mut lab = Lab::new(&config(), executor);
+        let mut lab = Lab::new(&drafted(), executor);
         let mut requests = Vec::new();
         for seed in 0..EACH {
             let mut request = random_wishes(&mut rng, seed, settings);

@@ -12,7 +12,7 @@ use decode::{
 use sim::{SimConfig, SimExecutor};
 use step::{Attention, Executor, Readout};
 
-use crate::common::{config, decoding, sim};
+use crate::common::{decoding, drafted, sim};
 use crate::spec_faults::error;
 
 fn schedule(name: &str) -> ScheduleConfig {
@@ -46,6 +46,7 @@ fn every_preset_resolves() {
         ("window_diffusion", "window+top_k+dual"),
         ("wedlm", "streaming+entropy+exact"),
         ("autoregressive", "streaming+entropy+exact"),
+        ("speculative", "speculative+top_k+exact"),
         ("block_causal", "block_wise+threshold+exact"),
         ("editing", "block_wise+edit+exact"),
         ("editing_fast", "block_wise+edit+exact"),
@@ -270,7 +271,7 @@ fn admitted(settings: &str, (attention, readout): (Attention, Readout)) -> Strin
         ..sim(1000, 4)
     };
     let executor = SimExecutor::new(model).expect("a valid model");
-    let limits = Engine::new(&config(), executor.spec()).limits();
+    let limits = Engine::new(&drafted(), executor.spec()).limits();
     let label = decoding.label.clone();
     let admitted = limits.admit_decoder(&decoding);
     admitted.unwrap_or_else(|refusal| panic!("{settings} as {label}: {refusal}"));

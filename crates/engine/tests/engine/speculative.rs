@@ -13,7 +13,7 @@ use step::{
     TokenId,
 };
 
-use crate::common::{STOP, config, decoding, request, sim};
+use crate::common::{STOP, config, decoding, drafted, request, sim};
 
 const PROMPTS: [&[u32]; 4] = [&[20, 21], &[30, 2, 40, 9], &[55], &[33, 34, 35]];
 const BUDGET: u32 = 40;
@@ -129,14 +129,7 @@ impl Pair {
     }
 
     fn round(&mut self) {
-        while let Some(job) = self.engine.take_draft_job() {
-            assert!(job.count > 0 && !job.text.is_empty());
-            self.drafter.accept(job);
-        }
-        self.drafter.step(Duration::ZERO);
-        while let Some(drafts) = self.drafter.take() {
-            self.engine.settle_drafts(&drafts);
-        }
+        self.drafter.advance(&mut self.engine, Duration::ZERO);
         let mut output = BatchOutput::default();
         if let Some(step) = self.engine.plan() {
             let ran = self.executor.execute(step.batch(), &mut output);
@@ -184,7 +177,7 @@ fn the_text_is_the_verifiers_own_in_fewer_passes() {
     for readout in [Readout::Own, Readout::Previous] {
         let model = verifier(readout);
         for (wrong, drafts) in [(u32::MAX, 8), (7, 8), (3, 4), (1, 8), (5, 1), (6, 32)] {
-            let mut pair = Pair::new(&config(), &model, oracle(&model, wrong));
+            let mut pair = Pair::new(&drafted(), &model, oracle(&model, wrong));
             for prompt in PROMPTS {
                 pair.submit(speculative(prompt, &format!(",draft_length={drafts}")));
             }
@@ -227,7 +220,7 @@ fn rows(batch: &Batch) -> Vec<Seen> {
 fn drafts_are_causal_rows() {
     let plan = |readout| {
         let model = verifier(readout);
-        let mut pair = Pair::new(&config(), &model, oracle(&model, u32::MAX));
+        let mut pair = Pair::new(&drafted(), &model, oracle(&model, u32::MAX));
         let id = pair.submit(speculative(&[20, 21], ",draft_length=2"));
         assert!(pair.engine.plan().is_none(), "its drafts are not there yet");
         pair.engine.settle_drafts(&asynclane_engine::Drafts {
@@ -269,7 +262,7 @@ fn drafts_are_causal_rows() {
 fn a_verified_draft_is_not_forwarded_again() {
     for (readout, masks) in [(Readout::Previous, 0), (Readout::Own, 1)] {
         let model = verifier(readout);
-        let mut pair = Pair::new(&config(), &model, oracle(&model, 7));
+        let mut pair = Pair::new(&drafted(), &model, oracle(&model, 7));
         pair.submit(speculative(PROMPTS[1], ",draft_length=4"));
         let (_, _, stats) = pair.finish().remove(0);
         let drafted = u64::from(stats.draft_model.drafted);
@@ -292,7 +285,7 @@ fn neighbours_change_nothing() {
     };
     let alone: Vec<_> = (0..8)
         .map(|number| {
-            let mut pair = Pair::new(&config(), &model, oracle(&model, 6));
+            let mut pair = Pair::new(&drafted(), &model, oracle(&model, 6));
             pair.submit(ask(number));
             pair.finish().remove(0)
         })
@@ -301,9 +294,9 @@ fn neighbours_change_nothing() {
         max_running: 3,
         row_budget: 12,
         prefix_cache: false,
-        ..config()
+        ..drafted()
     };
-    for config in [tight, config()] {
+    for config in [tight, drafted()] {
         let few = SimConfig {
             pages: 64,
             ..model.clone()
@@ -327,7 +320,7 @@ fn neighbours_change_nothing() {
 fn a_draft_model_that_fails_costs_passes_only() {
     let model = verifier(Readout::Previous);
     let texts = |drafter: Oracle| {
-        let mut pair = Pair::new(&config(), &model, drafter);
+        let mut pair = Pair::new(&drafted(), &model, drafter);
         for prompt in PROMPTS {
             pair.submit(speculative(prompt, ""));
         }
@@ -375,7 +368,7 @@ fn a_draft_model_that_fails_costs_passes_only() {
 #[test]
 fn penalties_and_an_engine_without_drafts_decode_one_token_at_a_time() {
     let model = verifier(Readout::Previous);
-    let mut pair = Pair::new(&config(), &model, oracle(&model, u32::MAX));
+    let mut pair = Pair::new(&drafted(), &model, oracle(&model, u32::MAX));
     let mut penalised = speculative(PROMPTS[0], "");
     penalised.penalties = Penalties {
         presence: 0.1,
@@ -390,7 +383,7 @@ fn penalties_and_an_engine_without_drafts_decode_one_token_at_a_time() {
 #[test]
 fn a_sequence_that_waits_for_drafts_can_be_cancelled() {
     let model = verifier(Readout::Own);
-    let mut pair = Pair::new(&config(), &model, oracle(&model, u32::MAX));
+    let mut pair = Pair::new(&drafted(), &model, oracle(&model, u32::MAX));
     let first = pair.submit(speculative(PROMPTS[0], ""));
     assert!(pair.engine.plan().is_none(), "its drafts are not there yet");
     let job = pair.engine.take_draft_job().expect("they were asked for");
