@@ -42,6 +42,8 @@ pub struct Input<'a> {
     pub constraint: Option<Box<dyn Constraint>>,
     /// The network of the rule `LearnedFilter`; without one that rule commits one mask per step.
     pub filter: Option<Arc<Filter>>,
+    /// The sequence's seed, for rules whose order is drawn by chance.
+    pub seed: u64,
 }
 
 /// The state machine of one sequence. It is pure: the same proposals give the same effects.
@@ -121,6 +123,7 @@ impl Decoder {
             schedule,
             rule: config.commit.build(&CommitInput {
                 filter: input.filter.as_ref(),
+                seed: input.seed,
             }),
             prune: config.prune,
             early_stop: config.early_stop || guard.is_some(),

@@ -112,6 +112,7 @@ impl Sequence {
             // Without a token there is nothing to ask the grammar for.
             constraint: request.constraint.take().filter(|_| request.max_tokens > 0),
             filter: parts.filter.clone(),
+            seed: request.sampling.seed,
         };
         let mut decoder = Decoder::closed(&request.decoding.decoder, input);
         decoder.limit_to(request.max_tokens);

@@ -171,6 +171,8 @@ fn the_timetable_reads_its_settings() {
     assert_eq!(read("dream"), scheduled("entropy"));
     let found = read("dream,denoising_steps=10,rank=margin");
     assert_eq!(found, scheduled("margin").with("denoising_steps", 10u32));
+    let found = read("dream,rank=origin");
+    assert_eq!(found, scheduled("origin"));
     let found = read("vanilla,commit=scheduled");
     assert_eq!(found, scheduled("confidence"));
     for (settings, message) in [

@@ -151,7 +151,10 @@ impl UsageSum {
         totals.forks += u64::from(stats.forks);
         totals.cached_tokens += u64::from(stats.cached_tokens);
         if stats.draft_model != DraftStats::default() {
-            totals.draft_model.get_or_insert_default().add(stats.draft_model);
+            totals
+                .draft_model
+                .get_or_insert_default()
+                .add(stats.draft_model);
         }
     }
 
