@@ -35,6 +35,8 @@ impl DraftModel {
 pub struct Chosen {
     config: Config,
     decoding: Decoding,
+    /// Tokens of its tokenizer.
+    tokens: usize,
     /// Bytes that it needs on the CPU.
     pub bytes: u64,
 }
@@ -69,7 +71,8 @@ pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<Chosen>> {
         )));
     }
     let words = load::words(&hub::folder(&config.model.path)?)?;
-    if let Some(difference) = difference(&words, &load::words(folder)?) {
+    let others = load::words(folder)?;
+    if let Some(difference) = difference(&words, &others) {
         return Err(refused(format!(
             "expected the tokenizer of {}, found another in {path}: {difference}",
             config.model.path
@@ -80,6 +83,7 @@ pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<Chosen>> {
     memory::check(path, &needs, 0)?;
     Ok(Some(Chosen {
         decoding,
+        tokens: others.vocab_size(),
         bytes: needs.bytes(),
         config: own,
     }))
@@ -91,7 +95,7 @@ impl Chosen {
     /// # Errors
     /// As [`load::load`].
     pub fn load(self) -> Result<DraftModel> {
-        let placed = load::place(&self.config)?;
+        let placed = load::place(&self.config, self.tokens)?;
         for warning in &placed.warnings {
             say!("warning: {warning}");
         }

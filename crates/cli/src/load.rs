@@ -126,10 +126,12 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let weights = config.weights(&survey.info)?;
     let draft = draft::choose(config, &survey.info)?;
     let beside = draft.as_ref().map_or(0, |draft| draft.bytes);
-    let placed = placed(config, surveyed, beside)?;
+    let words = words(path)?;
+    let tokens = words.vocab_size();
+    let placed = placed(config, (surveyed, tokens), beside)?;
     let draft = draft.map(draft::Chosen::load).transpose()?;
     let info = placed.info;
-    let tokenizer = Arc::new(prepare(words(path)?, &info));
+    let tokenizer = Arc::new(prepare(words, &info));
     for warning in &placed.warnings {
         say!("warning: {warning}");
     }
@@ -161,24 +163,32 @@ pub fn load(config: &Config) -> Result<Loaded> {
     })
 }
 
-/// Loads the configured model onto its device, beside a draft model that needs `beside` bytes.
-fn placed(config: &Config, mut surveyed: Checkpoint, beside: u64) -> Result<Placed> {
+/// Loads the configured model, whose tokenizer has so many tokens, onto its device, beside a draft model
+/// that needs `beside` bytes.
+fn placed(
+    config: &Config,
+    (mut surveyed, tokens): (Checkpoint, usize),
+    beside: u64,
+) -> Result<Placed> {
     match device::chosen(config, &mut surveyed)? {
-        Some(gpu) => device::on_device(&gpu, surveyed, config),
+        Some(gpu) => device::on_device(&gpu, surveyed.with_vocabulary(tokens), config),
         None => {
             let needs = needs(config, &mut surveyed)?;
             memory::check(&config.model.path, &needs, beside)?;
-            on_cpu(prepared(&config.model.path, config)?, config)
+            let checkpoint = prepared(&config.model.path, config)?;
+            on_cpu(checkpoint.with_vocabulary(tokens), config)
         }
     }
 }
 
-/// Loads the weights of the configured model and allocates its KV pages, without a tokenizer.
+/// Loads the weights of the configured model, whose tokenizer has so many tokens, and allocates its KV
+/// pages.
 ///
 /// # Errors
 /// As [`load`].
-pub fn place(config: &Config) -> Result<Placed> {
-    placed(config, checkpoint(&hub::folder(&config.model.path)?)?, 0)
+pub fn place(config: &Config, tokens: usize) -> Result<Placed> {
+    let checkpoint = checkpoint(&hub::folder(&config.model.path)?)?;
+    placed(config, (checkpoint, tokens), 0)
 }
 
 /// The memory that the configured model needs.
