@@ -178,7 +178,7 @@ fn the_timetable_reads_its_settings() {
     for (settings, message) in [
         (
             "dream,rank=best",
-            "rank must be one of confidence, margin, entropy, got \"best\"",
+            "rank must be one of confidence, margin, entropy, origin, got \"best\"",
         ),
         (
             "dream,denoising_steps=0",

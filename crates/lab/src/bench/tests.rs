@@ -55,38 +55,6 @@ fn models_stand_side_by_side() {
     assert_eq!(cost(&both[2]), cost(&alone[1]));
 }
 
-/// DiffuSpec on the demo pair: the verifier's own texts in fewer of its forward passes, alone and with
-/// other requests, and through a server.
-#[test]
-fn a_draft_model_changes_the_cost_and_no_answer() {
-    let pair = ["--model", "demo-wedlm", "--draft-model", "demo"];
-    let flags = [
-        "--decoders",
-        "autoregressive speculative",
-        "--problems",
-        "6",
-    ];
-    for more in [
-        &["--concurrency", "1"][..],
-        &["--concurrency", "4", "--target", "engine,http"],
-    ] {
-        let rows = rows("drafts", &[&pair[..], &flags, more].concat());
-        let (own, drafted) = rows.split_at(rows.len() / 2);
-        for (own, drafted) in own.iter().zip(drafted) {
-            assert_eq!(drafted.agreement, Some(100.0), "{}", drafted.name);
-            assert_eq!(drafted.tokens, own.tokens);
-            assert!(
-                drafted.nfe_per_token < own.nfe_per_token,
-                "{}",
-                drafted.name
-            );
-            assert_eq!(own.draft_model, None);
-        }
-        let draft = drafted[0].draft_model.expect("drafts of the engine target");
-        assert!(draft.accepted > 0.0 && draft.nfe_per_token > 0.0);
-    }
-}
-
 #[test]
 fn idle_streams_change_no_answer() {
     let flags = ["--decoders", "balanced", "--problems", "2"];
