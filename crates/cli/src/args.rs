@@ -96,6 +96,23 @@ pub struct ModelArgs {
     /// model's name), on or off.
     #[arg(long, global = true, env = "ASYNCLANE_EDITS")]
     pub edits: Option<String>,
+    /// A second model of the same tokenizer that drafts tokens, which --model verifies; --model must be
+    /// a causal one. The same names as for --model.
+    #[arg(
+        long,
+        global = true,
+        value_name = "MODEL",
+        env = "ASYNCLANE_DRAFT_MODEL"
+    )]
+    pub draft_model: Option<String>,
+    /// How the draft model decodes: a preset and `key=value` settings, separated by commas, or auto.
+    #[arg(
+        long,
+        global = true,
+        value_name = "DECODER",
+        env = "ASYNCLANE_DRAFT_DECODER"
+    )]
+    pub draft_decoder: Option<String>,
     /// Data type of the weight matrices: auto (the block types of a GGUF file, else f32), f32, bf16,
     /// int8 or int4.
     #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]

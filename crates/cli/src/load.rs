@@ -18,6 +18,7 @@ use demo::checkpoint::{DEMO, Embedded, FILTER, WEDLM};
 
 use crate::config::Config;
 use crate::device::{self, BackendChoice, Placed};
+use crate::draft::{self, DraftModel};
 use crate::exit;
 use crate::hub;
 use crate::kv;
@@ -42,6 +43,8 @@ pub struct Loaded {
     pub weights: WeightKind,
     /// The network of `learned_filter`.
     pub filter: Option<Arc<Filter>>,
+    /// The draft model, if one is configured.
+    pub draft: Option<DraftModel>,
     /// Every id that ends a turn.
     pub stop_tokens: Vec<u32>,
     /// The model name in requests.
@@ -121,15 +124,14 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let survey = surveyed.survey(config.dtype()?).map_err(exit::refused)?;
     kv::check_length(config, &survey.info)?;
     let weights = config.weights(&survey.info)?;
-    let placed = match device::chosen(config, &mut surveyed)? {
-        Some(gpu) => device::on_device(&gpu, surveyed, config)?,
-        None => {
-            memory::check(&config.model.path, &needs(config, &mut surveyed)?)?;
-            on_cpu(prepared(path, config)?, config)?
-        }
-    };
+    let draft = draft::choose(config, &survey.info)?;
+    let beside = draft.as_ref().map_or(0, |draft| draft.bytes);
+    let words = words(path)?;
+    let tokens = words.vocab_size();
+    let placed = placed(config, (surveyed, tokens), beside)?;
+    let draft = draft.map(draft::Chosen::load).transpose()?;
     let info = placed.info;
-    let tokenizer = Arc::new(prepare(words(path)?, &info));
+    let tokenizer = Arc::new(prepare(words, &info));
     for warning in &placed.warnings {
         say!("warning: {warning}");
     }
@@ -155,9 +157,38 @@ pub fn load(config: &Config) -> Result<Loaded> {
         info,
         weights,
         filter,
+        draft,
         name,
         is_demo,
     })
+}
+
+/// Loads the configured model, whose tokenizer has so many tokens, onto its device, beside a draft model
+/// that needs `beside` bytes.
+fn placed(
+    config: &Config,
+    (mut surveyed, tokens): (Checkpoint, usize),
+    beside: u64,
+) -> Result<Placed> {
+    match device::chosen(config, &mut surveyed)? {
+        Some(gpu) => device::on_device(&gpu, surveyed.with_vocabulary(tokens), config),
+        None => {
+            let needs = needs(config, &mut surveyed)?;
+            memory::check(&config.model.path, &needs, beside)?;
+            let checkpoint = prepared(&config.model.path, config)?;
+            on_cpu(checkpoint.with_vocabulary(tokens), config)
+        }
+    }
+}
+
+/// Loads the weights of the configured model, whose tokenizer has so many tokens, and allocates its KV
+/// pages.
+///
+/// # Errors
+/// As [`load`].
+pub fn place(config: &Config, tokens: usize) -> Result<Placed> {
+    let checkpoint = checkpoint(&hub::folder(&config.model.path)?)?;
+    placed(config, (checkpoint, tokens), 0)
 }
 
 /// The memory that the configured model needs.
@@ -313,6 +344,7 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
         capabilities: Capabilities {
             filter: loaded.filter.clone(),
             edits: loaded.weights.edits,
+            drafts: loaded.draft.is_some(),
         },
     }
 }

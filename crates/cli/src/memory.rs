@@ -37,6 +37,11 @@ impl Needs {
         })
     }
 
+    /// Peak bytes in the dtype that the weights are read as.
+    pub fn bytes(&self) -> u64 {
+        self.most(self.memory)
+    }
+
     /// Peak bytes; KV pages are allocated after the weights are loaded.
     fn most(&self, memory: Memory) -> u64 {
         memory.loading.max(memory.weights.saturating_add(self.kv))
@@ -74,15 +79,20 @@ impl Needs {
     }
 }
 
-/// Refuses a model that does not fit into the free memory.
+/// Refuses a model that does not fit into the free memory beside `drafts` bytes of a draft model.
 ///
 /// # Errors
 /// One line with the needed bytes, the free bytes and a suggestion.
-pub fn check(name: &str, needs: &Needs) -> Result<()> {
-    match free().and_then(|free| needs.refusal(free)) {
+pub fn check(name: &str, needs: &Needs, drafts: u64) -> Result<()> {
+    let refusal = free().and_then(|free| needs.refusal(free.saturating_sub(drafts)));
+    let beside = match drafts {
+        0 => String::new(),
+        bytes => format!("; beside {} of the draft model", size(bytes)),
+    };
+    match refusal {
         Some(refusal) => Err(exit::failure(
             exit::CHECKPOINT,
-            format!("{name}: {refusal}"),
+            format!("{name}: {refusal}{beside}"),
         )),
         None => Ok(()),
     }

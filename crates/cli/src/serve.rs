@@ -214,7 +214,10 @@ pub fn install(
     });
     let engine_config = load::engine_config(config, &loaded);
     let model = served_model(&loaded, config)?;
-    let (engine, thread) = engine::spawn(&engine_config, loaded.executor, metrics.observer())?;
+    let drafter = loaded.draft.map(|draft| draft.drafter(&engine_config));
+    let observer = metrics.observer();
+    let (engine, thread) =
+        engine::spawn_with_drafter(&engine_config, loaded.executor, drafter, observer)?;
     let refused = |error| exit::failure(exit::CONFIG, format!("model.decoder: {error}"));
     let decoding = model.decoding.resolve()?;
     engine.limits().admit_decoder(&decoding).map_err(refused)?;
@@ -304,6 +307,9 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
         loaded.kernels,
         loaded.threads
     );
+    if let Some(draft) = &loaded.draft {
+        say!("  drafts     {} by {}", draft.name, draft.decoding.label);
+    }
     if let Some(memory) = &loaded.memory {
         let (weights, step) = (size(memory.weights), size(memory.step));
         say!("  memory     {weights} of weights, {step} for the largest step");

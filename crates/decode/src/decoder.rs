@@ -1,6 +1,7 @@
 //! The decoding state of one sequence: candidates in, effects out.
 
 mod commits;
+mod drafts;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -41,6 +42,8 @@ pub struct Input<'a> {
     pub constraint: Option<Box<dyn Constraint>>,
     /// The network of the rule `LearnedFilter`; without one that rule commits one mask per step.
     pub filter: Option<Arc<Filter>>,
+    /// The sequence's seed, for rules whose order is drawn by chance.
+    pub seed: u64,
 }
 
 /// The state machine of one sequence. It is pure: the same proposals give the same effects.
@@ -66,6 +69,8 @@ pub struct Decoder {
     tried_ends: Vec<usize>,
     /// The guesses that the forward checked.
     checked: Vec<Proposal>,
+    /// What a draft model proposes from the frontier on, for the next step.
+    drafts: Vec<TokenId>,
 }
 
 /// The computation that one active lane asks for.
@@ -120,6 +125,7 @@ impl Decoder {
             schedule,
             rule: config.commit.build(&CommitInput {
                 filter: input.filter.as_ref(),
+                seed: input.seed,
             }),
             prune: config.prune,
             early_stop: config.early_stop || guard.is_some(),
@@ -134,6 +140,7 @@ impl Decoder {
             tried: Vec::new(),
             tried_ends: Vec::new(),
             checked: Vec::new(),
+            drafts: Vec::new(),
         }
     }
 
@@ -211,11 +218,14 @@ impl Decoder {
     pub fn lanes(&self) -> impl Iterator<Item = LaneView> {
         let end = self.state.canvas.end();
         let reads = self.rule.reads();
-        let drafts = self.schedule.draft_threshold().is_some() || reads.canvas();
+        let drafted = as_count(self.drafts.len());
+        let drafts = self.schedule.draft_threshold().is_some() || reads.canvas() || drafted > 0;
         self.state.tree.active().iter().map(move |id| {
             let lane = self.state.tree.get(*id);
+            let own_end = lane.range().end;
             let lookahead = match reads.canvas() {
-                true => lane.range().end.to(end),
+                _ if drafted > 0 => own_end.to(own_end.plus(drafted)),
+                true => own_end.to(end),
                 false => self.schedule.lookahead(lane),
             };
             let lookahead = lookahead.clip(end);
@@ -372,6 +382,7 @@ impl Decoder {
         if verification == Verification::Equal {
             self.commit_branches(branches, effects);
         }
+        self.commit_verified(proposals, effects);
         self.fill(proposals, effects);
         self.commit_drafts(proposals, effects);
         if let Some(guard) = &mut self.guard {

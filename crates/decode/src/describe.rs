@@ -170,6 +170,8 @@ pub enum Capability {
     Filter,
     /// Weights trained to rewrite committed tokens.
     Edits,
+    /// A draft model.
+    Drafts,
 }
 
 impl Capability {
@@ -181,6 +183,7 @@ impl Capability {
                 "needs weights that were trained to rewrite tokens, and this model's were not \
                  (`force` runs it all the same)"
             }
+            Self::Drafts => "needs a draft model, and none was loaded",
         }
     }
 }

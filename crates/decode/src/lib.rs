@@ -18,6 +18,7 @@ mod describe;
 mod effect;
 mod guard;
 mod lane;
+mod noise;
 mod numbers;
 mod schedule;
 mod settings;
@@ -41,10 +42,12 @@ pub use decoder::{Decoder, Input, LaneView};
 pub use describe::{AttentionKind, Capability, Company, Configured, Describe, Fault, Feature};
 pub use effect::{Birth, CommitKind, DoneReason, Effect, ForwardKind, LaneId, Role};
 pub use lane::{Lane, LaneTree, Status};
+pub use noise::mix;
 pub use numbers::to_single;
 pub use schedule::{
     AdaptiveBlock, AsyncLane, AsyncLaneConfig, BlockWise, Canvases, Delimiters, LaneSchedule,
-    MultiBlock, SCHEDULES, ScheduleConfig, ScheduleInfo, Shape, State, Streaming, Window,
+    MultiBlock, SCHEDULES, ScheduleConfig, ScheduleInfo, Shape, Speculative, State, Streaming,
+    Window,
 };
 pub use settings::{
     Mismatch, SettingDefault, SettingInfo, SettingKind, Settings, UNBOUNDED, Value,

@@ -41,4 +41,6 @@ pub struct Capabilities {
     pub filter: Option<Arc<Filter>>,
     /// The weights were trained to rewrite committed tokens (`edit`).
     pub edits: bool,
+    /// A draft model runs beside the model (`speculative`).
+    pub drafts: bool,
 }

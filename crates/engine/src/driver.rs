@@ -12,6 +12,7 @@ use step::{BatchOutput, ExecuteError, Executor};
 use tokio::sync::mpsc;
 
 use crate::config::EngineConfig;
+use crate::drafts::Drafter;
 use crate::engine::Engine;
 use crate::event::Event;
 use crate::handle::{Handle, Shared, Submission};
@@ -30,12 +31,30 @@ pub fn spawn(
     executor: Box<dyn Executor>,
     observer: Box<dyn Observer>,
 ) -> std::io::Result<(Handle, JoinHandle<()>)> {
+    spawn_with_drafter(config, executor, None, observer)
+}
+
+/// As [`spawn`], with a draft model for the schedule `speculative`, which
+/// [`Capabilities::drafts`](crate::Capabilities) announces.
+///
+/// # Errors
+/// As [`spawn`].
+pub fn spawn_with_drafter(
+    config: &EngineConfig,
+    executor: Box<dyn Executor>,
+    drafter: Option<Drafter>,
+    observer: Box<dyn Observer>,
+) -> std::io::Result<(Handle, JoinHandle<()>)> {
     let mut engine = Engine::new(config, executor.spec());
     engine.hand_out_jobs();
+    if drafter.is_some() {
+        engine.hand_out_drafts();
+    }
     let (handle, inbox, shared) = Handle::new(engine.limits());
     let driver = Driver {
         engine,
         executor,
+        drafter,
         observer,
         inbox,
         shared,
@@ -58,6 +77,7 @@ const LONGEST_GATHER: Duration = Duration::from_millis(20);
 struct Driver {
     engine: Engine,
     executor: Box<dyn Executor>,
+    drafter: Option<Drafter>,
     observer: Box<dyn Observer>,
     inbox: mpsc::Receiver<Submission>,
     shared: Arc<Shared>,
@@ -190,20 +210,35 @@ impl Driver {
     /// Drops every sequence whose stream has been dropped.
     fn cancel_abandoned(&mut self) {
         let (engine, pool) = (&mut self.engine, &mut self.pool);
+        let drafter = &mut self.drafter;
         self.clients.retain(|id, client| {
             let abandoned = client.events.is_closed();
             if abandoned {
                 engine.cancel(*id);
                 pool.forget(*id);
+                if let Some(drafter) = drafter {
+                    drafter.forget(*id);
+                }
             }
             !abandoned
         });
     }
 
+    /// Runs a forward pass of each model that has one to run. False if nothing ran and no drafts are
+    /// under way.
+    fn step(&mut self) -> bool {
+        if let Some(drafter) = &mut self.drafter {
+            drafter.advance(&mut self.engine, self.started.elapsed());
+        }
+        let verified = self.run_step();
+        let drafts = self.drafter.as_ref().is_some_and(Drafter::is_busy);
+        verified || drafts || self.engine.wants_drafts()
+    }
+
     /// Plans a step, runs it and applies its output. Events of the step before are handed out
     /// between `begin` and `execute`: a device works meanwhile, and on a CPU they need not wait for
     /// the whole pass. False if there is nothing to run.
-    fn step(&mut self) -> bool {
+    fn run_step(&mut self) -> bool {
         let planning = Instant::now();
         let planned = self.engine.plan();
         self.hand_out();
@@ -290,7 +325,7 @@ impl Drop for Driver {
 }
 
 /// Turns a panic of the model into a failure of the step.
-fn guarded(run: impl FnOnce() -> Result<(), ExecuteError>) -> Result<(), ExecuteError> {
+pub(crate) fn guarded(run: impl FnOnce() -> Result<(), ExecuteError>) -> Result<(), ExecuteError> {
     let done = catch_unwind(AssertUnwindSafe(run));
     done.unwrap_or_else(|_| Err(ExecuteError("the model panicked".to_owned())))
 }

@@ -6,6 +6,7 @@
 pub mod cache;
 mod config;
 pub mod decoding;
+mod drafts;
 mod driver;
 mod engine;
 mod event;
@@ -25,10 +26,11 @@ mod step;
 
 pub use self::step::StepPlan;
 pub use config::{Capabilities, EngineConfig};
-pub use driver::spawn;
+pub use drafts::{DraftJob, Drafter, Drafts};
+pub use driver::{spawn, spawn_with_drafter};
 pub use engine::Engine;
 pub use event::{
-    Event, FinishReason, Finished, SequenceStats, StepTrace, TokenChunk, TokenLogprob,
+    DraftStats, Event, FinishReason, Finished, SequenceStats, StepTrace, TokenChunk, TokenLogprob,
 };
 pub use handle::{EventStream, Handle, Load, SubmitError};
 pub use heartbeat::{Monitor, Pulse};

@@ -30,6 +30,8 @@ pub struct Limits {
     pub filter: Option<u32>,
     /// The weights were trained to rewrite committed tokens.
     pub edits: bool,
+    /// A draft model runs beside the model.
+    pub drafts: bool,
     /// What rows may see.
     pub attention: Attention,
     /// Where predictions are read.
@@ -92,6 +94,7 @@ impl Limits {
             attention: self.attention,
             readout: self.readout,
             edits: self.edits,
+            drafts: self.drafts,
         }
     }
 
@@ -100,6 +103,7 @@ impl Limits {
         match capability {
             Capability::Filter => self.filter.is_some(),
             Capability::Edits => self.edits,
+            Capability::Drafts => self.drafts,
         }
     }
 
@@ -142,6 +146,11 @@ impl Limits {
         if !schedule.info().attention.contains(&kind) {
             let name = schedule.name();
             let message = format!("{name} does not go with this model's {weights}");
+            return refuse("schedule", message);
+        }
+        let drafts = Capability::Drafts;
+        if schedule.drafts() > 0 && !self.has(drafts) {
+            let message = format!("{} {}", schedule.name(), drafts.refusal());
             return refuse("schedule", message);
         }
         if self.kind().is_autoregressive() && decoding.window() != Some(1) {

@@ -70,6 +70,10 @@ pub struct StepReport {
     pub draft_commits: u32,
     /// Rewritten tokens.
     pub edit_commits: u32,
+    /// Tokens of the draft model that were given to sequences.
+    pub drafted_tokens: u64,
+    /// Tokens of the draft model that the model confirmed.
+    pub verified_tokens: u64,
     /// Lanes born.
     pub lanes_started: ByRole,
     /// Lanes forked (always generate lanes).

@@ -84,6 +84,15 @@ impl Checkpoint {
         self
     }
 
+    /// Sets the number of tokens that the tokenizer has, counted up to its largest id. Checkpoints of
+    /// Qwen and others have more rows than that: no logit is computed for the ids of such rows, and
+    /// none is ever produced. Canvas models keep all ids, because their noise is drawn from them.
+    #[must_use]
+    pub fn with_vocabulary(mut self, tokens: usize) -> Self {
+        self.weights.vocabulary = Some(tokens);
+        self
+    }
+
     /// Sets a callback that loading calls after each tensor with the number of file bytes read for
     /// it; the sum is at most [`Self::stored_bytes`].
     #[must_use]

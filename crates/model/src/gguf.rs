@@ -1,4 +1,4 @@
-//! GGUF files of LLaDA, Dream, and dense autoregressive models, as written by llama.cpp's converter.
+//! GGUF files of LLaDA, Dream, and autoregressive models, as written by llama.cpp's converter.
 //!
 //! Matrices of the types of [`kernels::BlockType`] are kept in their blocks if the checkpoint is loaded
 //! so. All others are converted to f32 when they are read (by candle) and stored in the dtype that
@@ -6,14 +6,18 @@
 
 mod blocks;
 mod header;
+mod part;
 mod tokenizer;
 
+pub(crate) use part::EXPERTS;
+use part::Part;
 pub use tokenizer::TokenizerJson;
 
 use crate::LoadError;
 use crate::config::Keys;
-use crate::files::{Bytes, Files};
+use crate::files::{Bytes, FileSlice, Files};
 use candle_core::Device;
+use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use candle_core::quantized::gguf_file::{Content, TensorInfo, Value as Field};
 use serde_json::{Map, Value, json};
 use std::io::Cursor;
@@ -36,6 +40,8 @@ struct Dialect {
     vocabulary: &'static str,
     tied: &'static str,
     biased: &'static str,
+    /// Keys whose value the file does not hold.
+    fixed: &'static [(&'static str, bool)],
     /// Rows of q and k are interleaved for llama.cpp, which rotates adjacent elements.
     interleaved: bool,
 }
@@ -56,6 +62,7 @@ const LLADA: Dialect = Dialect {
     vocabulary: "embedding_size",
     tied: "weight_tying",
     biased: "include_qkv_bias",
+    fixed: &[],
     interleaved: true,
 };
 
@@ -76,6 +83,7 @@ const DREAM: Dialect = Dialect {
     vocabulary: "vocab_size",
     tied: "tie_word_embeddings",
     biased: "attention_bias",
+    fixed: &[],
     interleaved: false,
 };
 
@@ -91,6 +99,28 @@ const QWEN3: Dialect = Dialect {
     ..DREAM
 };
 
+/// llama.cpp always divides the weights of a row's experts by their sum.
+const QWEN3_MOE: Dialect = Dialect {
+    name: "qwen3moe",
+    architecture: "Qwen3MoeForCausalLM",
+    keys: &[
+        ("embedding_length", "hidden_size"),
+        ("attention.head_count", "num_attention_heads"),
+        ("attention.head_count_kv", "num_key_value_heads"),
+        ("block_count", "num_hidden_layers"),
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+        ("context_length", "max_position_embeddings"),
+        ("expert_count", "num_experts"),
+        ("expert_used_count", "num_experts_per_tok"),
+        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        ("rope.freq_base", "rope_theta"),
+        ("attention.key_length", "head_dim"),
+        ("feed_forward_length", "intermediate_size"),
+    ],
+    fixed: &[("norm_topk_prob", true)],
+    ..DREAM
+};
+
 const LLAMA: Dialect = Dialect {
     name: "llama",
     architecture: "LlamaForCausalLM",
@@ -98,7 +128,7 @@ const LLAMA: Dialect = Dialect {
     ..DREAM
 };
 
-const ALL: [Dialect; 5] = [LLADA, DREAM, QWEN2, QWEN3, LLAMA];
+const ALL: [Dialect; 6] = [LLADA, DREAM, QWEN2, QWEN3, QWEN3_MOE, LLAMA];
 
 /// The first `NEEDED` keys of a dialect are required.
 const NEEDED: usize = 6;
@@ -152,7 +182,13 @@ impl Gguf {
 
     /// The stored shape of a tensor, `None` if it is not stored.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
-        Some(self.content.tensor_infos.get(name)?.shape.dims())
+        let part = Part::of(name);
+        part.shape(self.content.tensor_infos.get(&part.tensor)?.shape.dims())
+    }
+
+    /// The tensor of the file that a tensor lies in.
+    pub(crate) fn whole(name: &str) -> String {
+        Part::of(name).tensor
     }
 
     /// Names of all tensors.
@@ -178,13 +214,15 @@ impl Gguf {
         reads: bool,
         to: &mut Vec<f32>,
     ) -> Result<usize, LoadError> {
-        let info = self.find(name, shape)?;
+        let (part, info) = self.find(name, shape)?;
         if reads {
             let corrupt = |error: candle_core::Error| LoadError::Corrupt {
                 file: self.file.clone(),
                 reason: format!("{name}: {}", first_line(&error)),
             };
-            let values = self.read(name).map_err(corrupt)?;
+            let bytes = self.data(name, &part, info)?;
+            let values = expanded(&bytes, info, shape).map_err(corrupt)?;
+            drop(bytes);
             if let Some(index) = values.iter().position(|x| !x.is_finite()) {
                 return Err(LoadError::NotFinite {
                     file: self.file.clone(),
@@ -200,21 +238,22 @@ impl Gguf {
                 None => to.extend_from_slice(&values),
             }
         }
-        Ok(stored(info))
+        Ok(part.range(info).1)
     }
 
-    /// The entry of a tensor of this shape.
-    fn find(&self, name: &str, shape: &[usize]) -> Result<&TensorInfo, LoadError> {
+    /// The entry that a tensor of this shape lies in, and where.
+    fn find(&self, name: &str, shape: &[usize]) -> Result<(Part, &TensorInfo), LoadError> {
         let (file, tensor) = (self.file.clone(), name.to_owned());
         let expected = shape.to_vec();
-        let Some(info) = self.content.tensor_infos.get(name) else {
+        let part = Part::of(name);
+        let Some(info) = self.content.tensor_infos.get(&part.tensor) else {
             return Err(LoadError::MissingTensor {
                 file,
                 tensor,
                 expected,
             });
         };
-        if info.shape.dims() != shape {
+        if part.shape(info.shape.dims()) != Some(shape) {
             let found = info.shape.dims().to_vec();
             return Err(LoadError::Shape {
                 file,
@@ -223,14 +262,36 @@ impl Gguf {
                 found,
             });
         }
-        Ok(info)
+        Ok((part, info))
     }
 
-    fn read(&self, name: &str) -> candle_core::Result<Vec<f32>> {
-        let mut reader = Cursor::new(&*self.bytes);
-        let tensor = self.content.tensor(&mut reader, name, &Device::Cpu)?;
-        tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()
+    /// The bytes of a tensor.
+    fn data(&self, name: &str, part: &Part, info: &TensorInfo) -> Result<FileSlice<'_>, LoadError> {
+        let (before, length) = part.range(info);
+        let start = self.content.tensor_data_offset.checked_add(info.offset);
+        let start = start.and_then(|start| start.checked_add(before));
+        let start = start.and_then(|start| usize::try_from(start).ok());
+        let range = start.and_then(|start| Some(start..start.checked_add(length)?));
+        let range = range.filter(|range| range.end <= self.bytes.len());
+        let range = range.ok_or_else(|| LoadError::Corrupt {
+            file: self.file.clone(),
+            reason: format!("{name}: the file ends in the tensor"),
+        })?;
+        self.bytes
+            .slice(range)
+            .map_err(|error| LoadError::Unreadable {
+                file: self.file.clone(),
+                reason: error.to_string(),
+            })
     }
+}
+
+/// The numbers of a tensor of this shape.
+fn expanded(bytes: &[u8], info: &TensorInfo, shape: &[usize]) -> candle_core::Result<Vec<f32>> {
+    // A copy, because the blocks are read at their alignment.
+    let bytes = bytes.to_vec();
+    let tensor = qtensor_from_ggml(info.ggml_dtype, &bytes, shape.to_vec(), &Device::Cpu)?;
+    tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()
 }
 
 impl Dialect {
@@ -252,6 +313,8 @@ impl Dialect {
             }
             map.extend(value.map(|value| ((*config_key).to_owned(), value)));
         }
+        let fixed = self.fixed.iter();
+        map.extend(fixed.map(|(key, value)| ((*key).to_owned(), json!(value))));
         let ids = ["mask_token_id", "eos_token_id"];
         for id in ids {
             let value = fields.get(&format!("tokenizer.ggml.{id}"));

@@ -2,7 +2,7 @@
 
 use kernels::WeightDtype;
 use kernels::device::{PoolSizes, Precision};
-use step::{Attention, Readout};
+use step::{Attention, Readout, as_index};
 
 /// The properties of a model other than its weights.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,6 +74,15 @@ pub struct ExpertInfo {
 }
 
 impl ModelInfo {
+    /// Leaves out the ids after those of a tokenizer of so many tokens; mask and end tokens stay.
+    pub(crate) fn leave_out_padding(&mut self, tokens: usize) {
+        let ids = self.end.iter().chain(&self.mask);
+        let named = ids.map(|id| as_index(*id) + 1).max().unwrap_or(0);
+        if self.canvas.is_none() {
+            self.vocab_size = self.vocab_size.min(tokens.max(named).max(3));
+        }
+    }
+
     /// Bytes of keys and values per position in f32, all layers together, and of a canvas model's mean
     /// embedding.
     #[must_use]

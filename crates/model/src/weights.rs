@@ -52,6 +52,8 @@ pub(crate) struct Weights {
     pub(crate) dtype: WeightDtype,
     /// How the rows of a block share experts.
     pub(crate) sharing: Option<ExpertSharing>,
+    /// Tokens of the tokenizer; rows of the LM head after them are padding.
+    pub(crate) vocabulary: Option<usize>,
 }
 
 /// A callback for bytes read.
@@ -143,6 +145,7 @@ impl Weights {
             watch: None,
             dtype: WeightDtype::F32,
             sharing: None,
+            vocabulary: None,
         }
     }
 
@@ -259,7 +262,10 @@ impl Weights {
                 reason: format!("expected a model of at most {MOST_TENSORS} tensors, found more"),
             });
         }
-        self.used.insert(name.to_owned());
+        self.used.insert(match self.is_gguf() {
+            true => Gguf::whole(name),
+            false => name.to_owned(),
+        });
         Ok(())
     }
 

@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use decode::AttentionKind;
+use decode::{AttentionKind, mix};
 
 pub use decode::{Candidate, Position, Slot, Span, TokenId, as_count, as_index};
 
@@ -208,14 +208,6 @@ pub const fn noise_token(seed: u64, clock: u32, position: Position, vocab_size: 
     // No token has this number, so the noise differs from that of every candidate.
     let bits = mix(key ^ mix(1 << 32));
     (((bits >> 32) * vocab_size as u64) >> 32) as TokenId
-}
-
-/// One step of the splitmix64 generator.
-const fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }
 
 /// The rows of one sequence under one page table.

@@ -235,6 +235,7 @@ fn suits(decoder: &[&str]) -> bool {
             attention: Attention::Full,
             readout: Readout::Own,
             edits: false,
+            drafts: false,
         };
         return weights.presets().any(|preset| [preset.name] == decoder);
     };

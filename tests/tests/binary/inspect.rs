@@ -231,24 +231,33 @@ fn health_tells_a_server_from_a_closed_port() {
     assert!(message.contains(&address), "{message}");
 }
 
-/// The row of `docs/capacity.md` for a model of which only the configuration is here.
+/// The rows of `docs/capacity.md` for models of which only the configuration is here.
 #[test]
 fn the_memory_of_a_model_is_known_before_its_download() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-    let config =
-        format!("{root}/crates/model/tests/model/fixtures/configs/diffusiongemma-26b.json");
-    let output = run(&["inspect", "capacity", "--config-json", &config]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let text = stdout(&output);
-    let of = |dtype: &str| {
-        let said = said(&text, &format!("weights in {dtype} "));
-        said.split(" in memory").next().unwrap().to_owned()
-    };
-    let row = ["f32", "bf16", "int8", "int4"].map(of).join(" | ");
-    let row = format!("| DiffusionGemma 26B-A4B (text) | {row} |");
     let document = std::fs::read_to_string(format!("{root}/docs/capacity.md")).unwrap();
-    assert!(document.contains(&row), "docs/capacity.md: {row}");
-    assert!(text.contains("steps that touch 8 of 128 experts"), "{text}");
+    for (file, name, experts) in [
+        (
+            "diffusiongemma-26b",
+            "DiffusionGemma 26B-A4B (text)",
+            "8 of 128",
+        ),
+        ("llada2-flash", "LLaDA2.0-flash 100B-A6B", "8 of 256"),
+    ] {
+        let config = format!("{root}/crates/model/tests/model/fixtures/configs/{file}.json");
+        let output = run(&["inspect", "capacity", "--config-json", &config]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let text = stdout(&output);
+        let of = |dtype: &str| {
+            let said = said(&text, &format!("weights in {dtype} "));
+            said.split(" in memory").next().unwrap().to_owned()
+        };
+        let row = ["f32", "bf16", "int8", "int4"].map(of).join(" | ");
+        let row = format!("| {name} | {row} |");
+        assert!(document.contains(&row), "docs/capacity.md: {row}");
+        let touched = format!("steps that touch {experts} experts");
+        assert!(text.contains(&touched), "{text}");
+    }
     let absent = run(&["inspect", "capacity", "--config-json", "/no/config.json"]);
     assert_eq!(absent.status.code(), Some(66), "{}", stderr(&absent));
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
-use engine::decoding::{DecodingSpec, WeightKind};
+use engine::decoding::{Decoding, DecodingSpec, WeightKind};
 use model::{ExpertSharing, ModelInfo, WeightDtype};
 use server::Formats;
 use step::Attention;
@@ -24,6 +24,7 @@ use crate::args::{CheckConfigArgs, ModelArgs, ServeArgs};
 use crate::device::{BackendChoice, DeviceChoice};
 use crate::exit;
 use crate::hub;
+use crate::kv;
 use crate::published;
 
 use layers::Layers;
@@ -38,6 +39,9 @@ use values::{
     dtype, edits, expert_sharing, kv_memory, listen_address, log_filter, log_format,
     reasoning_parser, tool_parser, unknown_fields,
 };
+
+/// Most drafts of a step, by the range of `draft_length`.
+const LONGEST_DRAFT: u32 = 32;
 
 impl Config {
     /// Resolves files, environment, `--set` and flags, later ones over earlier ones, and validates the
@@ -113,7 +117,25 @@ impl Config {
             attention: info.attention,
             readout: info.readout,
             edits: given.unwrap_or_else(|| hub::is_editing_release(&self.model.path, info.family)),
+            drafts: !self.model.draft_model.is_empty(),
         })
+    }
+
+    /// The decoder of the draft model, whose weights are of this kind. With full attention, `auto`
+    /// fills the drafts in one forward pass, the cheapest way to have any.
+    ///
+    /// # Errors
+    /// A setting that is unknown or out of range, settings that do not go together.
+    pub fn draft_decoding(&self, weights: WeightKind) -> Result<Decoding> {
+        let named = match (self.model.draft_decoder.as_str(), weights.attention) {
+            (AUTO, Attention::Full) => "vanilla,tokens_per_step=32",
+            (AUTO, _) => "",
+            (named, _) => named,
+        };
+        let spec = DecodingSpec::parse(named).map(|spec| spec.suited_to(weights));
+        let decoding = spec.and_then(|spec| spec.resolve());
+        decoding
+            .map_err(|error| exit::failure(exit::CONFIG, format!("model.draft_decoder: {error}")))
     }
 
     /// The same configuration for another model, without the settings of this one.
@@ -130,6 +152,18 @@ impl Config {
             model,
             ..self.clone()
         }
+    }
+
+    /// The configuration of the draft model, whose texts are as long as those of the model that verifies.
+    pub fn for_drafts(&self, verifier: &ModelInfo) -> Self {
+        let mut config = self.with_model(&self.model.draft_model);
+        config
+            .model
+            .draft_decoder
+            .clone_from(&self.model.draft_decoder);
+        let longest = kv::longest(self, verifier);
+        config.model.max_model_len = longest.saturating_add(LONGEST_DRAFT);
+        config
     }
 
     /// The dtype of the weight matrices.

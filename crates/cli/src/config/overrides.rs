@@ -76,6 +76,12 @@ fn of_model(args: &ModelArgs) -> Vec<Given> {
         ("decoder", "model.decoder", text(&args.decoder)),
         ("filter", "model.filter", text(&args.filter)),
         ("edits", "model.edits", text(&args.edits)),
+        ("draft_model", "model.draft_model", text(&args.draft_model)),
+        (
+            "draft_decoder",
+            "model.draft_decoder",
+            text(&args.draft_decoder),
+        ),
         ("dtype", "model.dtype", text(&args.dtype)),
         ("device", "model.device", text(&args.device)),
         ("backend", "model.backend", text(&args.backend)),

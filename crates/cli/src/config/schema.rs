@@ -86,6 +86,10 @@ pub struct Model {
     pub filter: String,
     /// Whether the weights were trained to rewrite committed tokens: `auto`, `on` or `off`.
     pub edits: String,
+    /// A second model of the same tokenizer whose drafts this one verifies; empty = none. As `path`.
+    pub draft_model: String,
+    /// How the draft model decodes: `auto`, or a preset and settings.
+    pub draft_decoder: String,
     /// How calls of functions are written: `auto`, as the chat template shows them, or `hermes`,
     /// `llama3_json`, `llada2`, `gemma`, `json`.
     pub tool_parser: String,
@@ -176,6 +180,8 @@ impl Default for Model {
             decoder: AUTO.to_owned(),
             filter: String::new(),
             edits: AUTO.to_owned(),
+            draft_model: String::new(),
+            draft_decoder: AUTO.to_owned(),
             tool_parser: AUTO.to_owned(),
             reasoning_parser: NONE.to_owned(),
         }

@@ -126,6 +126,7 @@ impl Config {
                 attention,
                 readout: Readout::Own,
                 edits: true,
+                drafts: true,
             };
             Ok::<_, anyhow::Error>(self.decoding(weights)?.resolve()?)
         });

@@ -37,7 +37,9 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     let request = request(args, &config, &loaded, &prompt)?;
     let tokenizer = loaded.tokenizer.clone();
     let engine_config = load::engine_config(&config, &loaded);
-    let (handle, thread) = engine::spawn(&engine_config, loaded.executor, Box::new(()))?;
+    let drafter = loaded.draft.map(|draft| draft.drafter(&engine_config));
+    let (handle, thread) =
+        engine::spawn_with_drafter(&engine_config, loaded.executor, drafter, Box::new(()))?;
     let streams = handle.submit(vec![request]);
     let mut streams = streams.map_err(|error| exit::failure(exit::USAGE, error.to_string()))?;
     let stream = streams.pop().expect("one stream per request");
@@ -164,6 +166,14 @@ impl Show<'_> {
                 stats.forks,
                 stats.drafts,
             )?;
+            let draft_model = stats.draft_model;
+            if draft_model.forwards > 0 {
+                writeln!(
+                    err,
+                    "draft model: {} forwards, {} tokens drafted, {} verified",
+                    draft_model.forwards, draft_model.drafted, draft_model.verified,
+                )?;
+            }
         }
         Ok(())
     }

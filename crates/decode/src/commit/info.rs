@@ -58,6 +58,8 @@ pub struct Requirements {
 pub struct CommitInput<'a> {
     /// The filter network trained for the model, if one was loaded.
     pub filter: Option<&'a Arc<Filter>>,
+    /// The sequence's seed.
+    pub seed: u64,
 }
 
 /// The model and the schedule that a rule is asked to work with.

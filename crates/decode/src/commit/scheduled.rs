@@ -8,6 +8,7 @@ use crate::candidate::Proposal;
 use crate::coordinates::{as_count, as_index};
 use crate::effect::LaneId;
 use crate::lane::Lane;
+use crate::noise::uniform;
 use crate::numbers::{to_single, whole};
 use crate::settings::SettingInfo;
 
@@ -15,28 +16,32 @@ use crate::settings::SettingInfo;
 const DENOISING_STEPS: SettingInfo = SettingInfo::integer("denoising_steps", 1..=1024, 1)
     .derived("one per position of the lane")
     .says("forward passes of a lane");
-const RANK: SettingInfo =
-    SettingInfo::name("rank", &["confidence", "margin", "entropy"], "confidence")
-        .says("order of the masks: probability, lead over the second token, or low entropy");
+const RANK: SettingInfo = SettingInfo::name(
+    "rank",
+    &["confidence", "margin", "entropy", "origin"],
+    "confidence",
+)
+.says("order of the masks: probability, lead over the second token, low entropy, or chance");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
     name: "scheduled",
-    summary: "the most certain masks, as many as a timetable of `denoising_steps` forward passes asks for",
+    summary: "the most certain masks, as many as a timetable of `denoising_steps` forward passes asks for; or each by the timetable's chance",
     paper: "Dream, arXiv 2508.15487",
-    differs: "at temperatures above 0 Dream ranks by the probabilities after temperature and filters; its order by chance (`origin`) is missing",
+    differs: "at temperatures above 0 Dream ranks by the probabilities after temperature and filters; the numbers behind its order by chance (`origin`) are other ones",
     settings: &[DENOISING_STEPS, RANK],
     requires: Requirements {
         schedules: BLOCKS,
         ..Requirements::NONE
     },
-    build: |of, _| {
+    build: |of, input| {
         let steps = of
             .value(&DENOISING_STEPS)
             .and_then(|steps| steps.as_count());
         let rank = match of.name(&RANK) {
             "margin" => Rank::Margin,
             "entropy" => Rank::Entropy,
+            "origin" => Rank::Origin(input.seed),
             _ => Rank::Confidence,
         };
         Box::new(Scheduled::new(steps, rank))
@@ -55,11 +60,16 @@ pub enum Rank {
     Margin,
     /// The lowest entropy (`entropy`).
     Entropy,
+    /// None: each mask is committed by chance, drawn from this seed (`origin`).
+    Origin(u64),
 }
 
 /// Step i of T commits the ⌊m (1 - t_(i+1) / t_i)⌋ surest of m masks, lower offsets first on ties,
 /// the last step all of them; t falls evenly from 1 to 0.001. A step of the timetable that would
 /// commit nothing costs no forward.
+///
+/// [`Rank::Origin`]: step i commits each mask with probability 1 - t_(i+1) / t_i, the last step all of
+/// them. Whether one is committed depends on the seed, the step and its offset alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scheduled {
     steps: Option<u32>,
@@ -95,6 +105,24 @@ impl Scheduled {
     }
 }
 
+impl Scheduled {
+    /// The masks that chance picks in the next step that picks any.
+    fn draw(&mut self, (seed, steps): (u64, u32), masks: &[Proposal], chosen: &mut Vec<usize>) {
+        while self.passed + 1 < steps && chosen.is_empty() {
+            let (t, s) = (time(self.passed, steps), time(self.passed + 1, steps));
+            let picked = |index: &usize| {
+                let offset = masks[*index].offset.get();
+                uniform(seed, self.passed, offset) < 1.0 - s / t
+            };
+            chosen.extend((0..masks.len()).filter(picked));
+            self.passed += 1;
+        }
+        if chosen.is_empty() {
+            chosen.extend(0..masks.len());
+        }
+    }
+}
+
 /// t_i of the `steps + 1` times, counted from the nearer end as PyTorch's `linspace` does.
 fn time(i: u32, steps: u32) -> f32 {
     let width = (EPS - 1.0) / single(steps);
@@ -116,6 +144,9 @@ impl CommitRule for Scheduled {
             self.passed = 0;
         }
         let steps = self.steps.unwrap_or(lane.len).max(1);
+        if let Rank::Origin(seed) = self.rank {
+            return self.draw((seed, steps), masks, chosen);
+        }
         let due = self.due(steps, masks.len());
         by_worth(masks, |mask| self.worth(mask), chosen);
         chosen.truncate(due);
@@ -124,7 +155,7 @@ impl CommitRule for Scheduled {
     fn worth(&self, mask: &Proposal) -> f64 {
         let of = &mask.candidate;
         match self.rank {
-            Rank::Confidence => of.probability,
+            Rank::Confidence | Rank::Origin(_) => of.probability,
             Rank::Margin => of.probability - of.runner_up_probability,
             Rank::Entropy => -f64::from(of.entropy),
         }

@@ -232,7 +232,12 @@ impl Decoder {
         }
     }
 
-    fn commit(&mut self, proposal: Proposal, kind: CommitKind, effects: &mut Vec<Effect>) {
+    pub(super) fn commit(
+        &mut self,
+        proposal: Proposal,
+        kind: CommitKind,
+        effects: &mut Vec<Effect>,
+    ) {
         let Proposal { offset, candidate } = proposal;
         let (token, probability) = (candidate.token, candidate.probability);
         let write = Write {

@@ -44,6 +44,8 @@ pub struct Shape {
     pub longest_lane: fn(&Settings) -> Option<u32>,
     /// Offsets after the furthest valid token that a compact refresh renews at least.
     pub reach: fn(&Settings) -> u32,
+    /// Most drafts of a draft model that a step verifies; above 0, the schedule needs such a model.
+    pub drafts: fn(&Settings) -> u32,
     /// Whether it may fill the whole canvas (`early_stop` false).
     pub fills_canvas: bool,
 }
@@ -55,6 +57,7 @@ impl Shape {
         max_lanes: |_| 1,
         longest_lane: |_| None,
         reach: |_| 0,
+        drafts: |_| 0,
         fills_canvas: false,
     };
 }
@@ -76,6 +79,11 @@ impl ScheduleConfig {
     pub fn longest_lane(&self, budget: u32) -> u32 {
         let longest = (self.info().shape.longest_lane)(self.settings());
         longest.map_or(budget, |longest| longest.min(budget))
+    }
+
+    /// Most drafts of a draft model that a step verifies.
+    pub fn drafts(&self) -> u32 {
+        (self.info().shape.drafts)(self.settings())
     }
 
     /// Offsets after the furthest valid token that a compact refresh renews at least.

@@ -6,6 +6,7 @@ mod block_wise;
 mod canvases;
 mod info;
 mod multi_block;
+mod speculative;
 mod streaming;
 mod window;
 
@@ -25,6 +26,7 @@ pub use block_wise::BlockWise;
 pub use canvases::Canvases;
 pub use info::{ScheduleConfig, ScheduleInfo, Shape};
 pub use multi_block::MultiBlock;
+pub use speculative::Speculative;
 pub use streaming::Streaming;
 pub use window::Window;
 
@@ -36,6 +38,7 @@ pub const SCHEDULES: &[&ScheduleInfo] = &[
     &multi_block::INFO,
     &window::INFO,
     &streaming::INFO,
+    &speculative::INFO,
     &canvases::INFO,
 ];
 
@@ -99,6 +102,11 @@ pub trait LaneSchedule: core::fmt::Debug + Send {
     /// cache does so until a token is left of the frontier.
     fn forwards_commits(&self) -> bool {
         false
+    }
+
+    /// Most drafts of a draft model that a step verifies after its only lane; 0 for most schedules.
+    fn drafts(&self) -> u32 {
+        0
     }
 
     /// Stops forking for good; called before [`Self::start`] where the text must follow a grammar.

@@ -13,6 +13,8 @@ mod grammars;
 #[cfg(test)]
 mod lanes;
 #[cfg(test)]
+mod order_by_chance;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod renoising;

@@ -32,6 +32,7 @@ fn decoder(config: &DecoderConfig, budget: u32, stops: &[TokenId]) -> Decoder {
         lead: None,
         constraint: None,
         filter: None,
+        seed: 0,
     };
     Decoder::new(config, input, &mut Vec::new())
 }

@@ -54,6 +54,7 @@ fn play(text: &str) {
         lead: None,
         constraint: None,
         filter: None,
+        seed: 0,
     };
     let mut effects = Vec::new();
     let mut decoder = Decoder::new(&config, input, &mut effects);

@@ -2,7 +2,7 @@
 
 use decode::{Place, Slot, Span, as_count};
 
-use super::{ForwardPlan, PlanRow, Tells, View};
+use super::{ForwardPlan, PlanRow, Reads, Tells, View};
 use crate::layout::slot_of;
 
 /// The guesses of a forward, on consecutive places.
@@ -104,7 +104,7 @@ pub(super) fn push_ahead(view: &View<'_>, end: Place, plan: &mut ForwardPlan) {
 
 fn push_guesses(places: Span<Place>, tells: Tells, plan: &mut ForwardPlan) {
     plan.rows.extend(places.iter().map(|place| PlanRow {
-        guessed: true,
+        reads: Reads::Guess,
         tells,
         ..PlanRow::at(place, place.next())
     }));

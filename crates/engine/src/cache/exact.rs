@@ -1,11 +1,11 @@
 //! Exact cache: under causal and block-causal attention the K/V of committed tokens left of the
 //! frontier never change.
 
-use decode::{AttentionKind, Company, ForwardKind, LaneView, Offset, Place, Span};
+use decode::{AttentionKind, Company, ForwardKind, LaneView, Offset, Place, Span, as_count};
 use step::Attention;
 
 use super::checked::{Checked, push_ahead};
-use super::{CacheInfo, CachePolicy, Footprint, ForwardPlan, PlanRow, SHARED, View};
+use super::{CacheInfo, CachePolicy, Footprint, ForwardPlan, PlanRow, Reads, SHARED, Tells, View};
 use crate::layout::slot_of;
 
 /// The policy's description.
@@ -21,7 +21,7 @@ pub static INFO: CacheInfo = CacheInfo {
         AttentionKind::Canvas,
     ],
     check: |_, _| Ok(()),
-    pages: |of| of.shared_table(guessed_slots(of)),
+    pages: |of| of.shared_table(guessed_slots(of)).max(of.drafted_table()),
     build: |_, input| match input.attention {
         Attention::Blocks(length) => Box::new(Blocks { length }),
         Attention::Causal | Attention::Full => Box::new(Causal),
@@ -78,6 +78,11 @@ impl CachePolicy for Causal {
         let filled = |offset: &Offset| canvas.get(*offset).is_some();
         let settled = from.to(last(view)).iter();
         settled.filter(filled).for_each(&mut push);
+        plan.sealed = layout.place_of(canvas.emitted());
+        if !view.decoder.drafts().is_empty() {
+            push_drafts(view, plan);
+            return plan.close(SHARED);
+        }
         // Autoregressive weights know no masks: the prediction for the window's only position is read
         // at the row before it.
         let lanes = view.decoder.lanes().filter(|_| !view.shifted);
@@ -98,8 +103,34 @@ impl CachePolicy for Causal {
             }
         }
         plan.close(SHARED);
-        plan.sealed = layout.place_of(canvas.emitted());
     }
+}
+
+/// The drafts from the frontier on, each seeing all before it. Autoregressive weights predict the next
+/// position at each of them. For weights that predict a position at its own mask, masks follow: that
+/// of the n-th position sees the n drafts before it and, behind all drafts, itself.
+fn push_drafts(view: &View<'_>, plan: &mut ForwardPlan) {
+    let count = as_count(view.decoder.drafts().len());
+    let first = view.place(view.decoder.canvas().frontier());
+    let drafts = first.to(first.plus(count)).iter();
+    let tells = match view.shifted {
+        true => Tells::Predicted,
+        false => Tells::Nothing,
+    };
+    plan.rows.extend(drafts.map(|place| PlanRow {
+        reads: Reads::Draft,
+        tells,
+        ..PlanRow::at(place, place.next())
+    }));
+    if view.shifted {
+        return;
+    }
+    let masks = first.to(first.plus(count + 1)).iter();
+    plan.rows.extend(masks.map(|place| PlanRow {
+        slot: slot_of(place).plus(count),
+        beyond: 1 << count,
+        ..PlanRow::at(place, place)
+    }));
 }
 
 /// Block-causal weights (SDAR, LLaDA2): a row sees its own block of positions and all before it. A

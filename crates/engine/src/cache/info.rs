@@ -74,6 +74,13 @@ impl Footprint<'_> {
         self.table() + self.branches * (written.div_ceil(self.page_size) + 1)
     }
 
+    /// Pages of one table for a schedule that verifies drafts: the masks behind the drafts lie behind
+    /// the canvas at its end.
+    pub fn drafted_table(&self) -> u32 {
+        let slots = self.prompt + self.budget + self.schedule.drafts();
+        slots.div_ceil(self.page_size)
+    }
+
     /// Rows before a lane's first that a forward computes for their predictions: 1 if predictions
     /// are read at the row before, else 0.
     pub fn readers(&self) -> u32 {

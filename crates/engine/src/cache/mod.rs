@@ -107,11 +107,22 @@ pub struct PlanRow {
     pub visible_end: Slot,
     /// For every set bit `b`, it sees slot `visible_end + b` too.
     pub beyond: u64,
-    /// Its token is the guess for its place ([`Decoder::guesses_to_check`]). Other rows read the canvas
-    /// as it stands.
-    pub guessed: bool,
+    /// Where its token comes from.
+    pub reads: Reads,
     /// What its candidate is for, if one is wanted.
     pub tells: Tells,
+}
+
+/// Where the token of a row comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reads {
+    /// The text and the canvas as it stands, with the branch's guesses.
+    #[default]
+    Canvas,
+    /// The guess for its place ([`Decoder::guesses_to_check`]).
+    Guess,
+    /// The draft at its place ([`Decoder::drafts`]).
+    Draft,
 }
 
 /// What the candidate of a row is for.
@@ -134,7 +145,7 @@ impl PlanRow {
             slot: slot_of(place),
             visible_end: slot_of(end),
             beyond: 0,
-            guessed: false,
+            reads: Reads::Canvas,
             tells: Tells::Predicted,
         }
     }

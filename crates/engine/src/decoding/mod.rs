@@ -45,8 +45,12 @@ impl Decoding {
         max_tokens.saturating_add(lanes.saturating_mul(idle))
     }
 
-    /// Positions of the schedule's window, committed ones included; `None` if it has no window.
+    /// Positions of the schedule's window, committed ones included; 1 if drafts follow it, `None` if it
+    /// has no window.
     pub fn window(&self) -> Option<u32> {
+        if self.decoder.schedule.drafts() > 0 {
+            return Some(1);
+        }
         let window = self.decoder.schedule.settings().get("window");
         window.and_then(|window| window.as_count())
     }

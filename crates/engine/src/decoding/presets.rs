@@ -174,6 +174,16 @@ pub const PRESETS: &[Preset] = &[
         fields: &streaming(1, 0.0),
     },
     Preset {
+        name: "speculative",
+        summary: "drafts of a draft model, verified: the text is that of `autoregressive`; causal weights",
+        fields: &[
+            ("schedule", Name("speculative")),
+            ("commit", Name("top_k")),
+            ("cache", Name("exact")),
+            ("tokens_per_step", Integer(1)),
+        ],
+    },
+    Preset {
         name: "block_causal",
         summary: "one block after the other by threshold, exact K/V; block-causal weights; blocks as long as the model's",
         fields: &[
@@ -272,12 +282,15 @@ pub struct WeightKind {
     pub readout: Readout,
     /// Whether they rewrite committed tokens (LLaDA2.1, arXiv 2602.08676).
     pub edits: bool,
+    /// Whether a draft model runs beside them.
+    pub drafts: bool,
 }
 
 impl WeightKind {
     /// The preset of a request that names none.
     pub fn default_preset(self) -> &'static str {
         match (self.attention, self.readout) {
+            (Attention::Causal, _) if self.drafts => "speculative",
             (Attention::Full, _) => DEFAULT,
             (Attention::Causal, Readout::Own) => "wedlm",
             (Attention::Causal, Readout::Previous) => "autoregressive",
@@ -301,6 +314,7 @@ impl WeightKind {
                     && of.cache.info().attention.contains(&kind)
                     && (edits != Some(Capability::Edits) || self.edits)
                     && self.reads(commit.info())
+                    && (schedule.drafts() == 0 || self.drafts)
                     && (!self.is_autoregressive() || of.window() == Some(1))
             })
         })

@@ -50,6 +50,7 @@ impl Engine {
             };
             sequence.book(planned.kind, returned, now, &mut self.report);
             self.tell(planned.index, planned.trace.take());
+            self.ask_drafts(planned.index);
         }
         self.retire_finished(&mut step);
         self.buffers.end(step);

@@ -1,6 +1,7 @@
 //! The engine: one step at a time, without a clock, a thread or a device.
 
 mod apply;
+mod drafts;
 mod jobs;
 mod plan;
 
@@ -12,6 +13,7 @@ use decode::{as_count, as_index};
 use step::{BatchOutput, ExecutorSpec};
 
 use crate::config::EngineConfig;
+use crate::drafts::{DraftJob, Drafts};
 use crate::event::Event;
 use crate::limits::Limits;
 use crate::pages::PagePool;
@@ -33,6 +35,8 @@ use crate::step::{StepBuffers, StepPlan};
 /// 5. with [`hand_out_jobs`](Self::hand_out_jobs): the caller runs the jobs of
 ///    [`take_job`](Self::take_job), anywhere and for as long as it takes, and gives them to
 ///    [`settle`](Self::settle) between two steps; without it, jobs run inside `plan` and `apply`;
+///    with [`hand_out_drafts`](Self::hand_out_drafts) the same for
+///    [`take_draft_job`](Self::take_draft_job) and [`settle_drafts`](Self::settle_drafts);
 /// 6. [`poll_event`](Self::poll_event) until it returns `None`;
 /// 7. [`report`](Self::report), then [`clear_report`](Self::clear_report), then step 1 again.
 ///
@@ -78,6 +82,8 @@ struct Outbox {
     events: VecDeque<(SequenceId, Event)>,
     /// Jobs for the caller; `None` = the engine runs them itself.
     jobs: Option<VecDeque<GrammarJob>>,
+    /// Texts that want drafts; `None` = no drafts are asked for.
+    drafts: Option<VecDeque<DraftJob>>,
 }
 
 impl Engine {
@@ -94,6 +100,7 @@ impl Engine {
             max_waiting: config.max_waiting,
             filter: filter.as_ref().map(|filter| filter.size()),
             edits: config.capabilities.edits,
+            drafts: config.capabilities.drafts,
             attention: spec.attention,
             readout: spec.readout,
         };
@@ -160,6 +167,33 @@ impl Engine {
         self.settle_job(job, now);
     }
 
+    /// From now on the caller gives drafts to sequences whose schedule takes them. A sequence is in no
+    /// step until its drafts are there, all others go on.
+    pub fn hand_out_drafts(&mut self) {
+        self.outbox.drafts.get_or_insert_default();
+    }
+
+    /// The next text that wants drafts, if there is one. Callable at any time.
+    pub fn take_draft_job(&mut self) -> Option<DraftJob> {
+        self.outbox.drafts.as_mut()?.pop_front()
+    }
+
+    /// Whether texts want drafts. Callable at any time.
+    pub fn wants_drafts(&self) -> bool {
+        let drafts = self.outbox.drafts.as_ref();
+        drafts.is_some_and(|drafts| !drafts.is_empty())
+    }
+
+    /// Gives a sequence its drafts, of which it may use none; those for a sequence that has ended are
+    /// dropped. Not callable between [`Self::plan`] and [`Self::apply`] or [`Self::fail`].
+    pub fn settle_drafts(&mut self, drafts: &Drafts) {
+        debug_assert!(
+            !self.buffers.is_under_way(),
+            "a planned step is handed back"
+        );
+        self.give_drafts(drafts);
+    }
+
     /// Drops a sequence and its job; no event follows. False if it has ended already. Not callable between
     /// [`Self::plan`] and [`Self::apply`] or [`Self::fail`].
     pub fn cancel(&mut self, id: SequenceId) -> bool {
@@ -174,6 +208,9 @@ impl Engine {
             self.retire(index);
             if let Some(jobs) = &mut self.outbox.jobs {
                 jobs.retain(|job| job.id != id);
+            }
+            if let Some(drafts) = &mut self.outbox.drafts {
+                drafts.retain(|job| job.of != id);
             }
         }
         self.report.cancelled += 1;

@@ -56,6 +56,8 @@ impl Engine {
         if !sequence.decoder.is_constrained() {
             sequence.opened(&mut self.report);
             self.scheduler.start(waiting);
+            let last = self.scheduler.running().len() - 1;
+            self.ask_drafts(last);
             return;
         }
         let job = sequence.lend(None);

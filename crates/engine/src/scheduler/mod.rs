@@ -6,7 +6,7 @@
 //! quantum of rows for *long* forwards, which are prefills and refreshes. W is
 //! [`WaitOrder::aging_steps`]. L are the tokens of the longest sequence, prompt and budget. M are
 //! the rows of the longest forward. A bound on running sequences counts the steps in which the
-//! sequence is ready, that is, not waiting for a job of its grammar.
+//! sequence is ready, that is, not waiting for a job of its grammar or for drafts.
 //!
 //! **A waiting sequence.** The sequences of a client form a line. Its head is the oldest sequence
 //! once that has waited W steps, else the sequence of lowest rank. Heads that have aged start before
@@ -202,7 +202,7 @@ impl Scheduler {
         self.clients.begin_step(self.steps);
         let turns = &mut self.step.turns;
         let running = self.running.iter().enumerate();
-        let ready = running.filter(|(_, running)| !running.sequence.decoder.is_lent());
+        let ready = running.filter(|(_, running)| running.sequence.is_ready());
         turns.extend(ready.map(|(index, running)| Turn {
             since: running.since,
             share: match running.sequence.kind() {
@@ -305,7 +305,7 @@ impl Scheduler {
         self.running().position(|of| of.id == id)
     }
 
-    /// Puts a sequence whose job is back behind all that wait.
+    /// Puts a sequence whose job is back, or whose drafts are there, behind all that wait.
     pub(crate) fn wait_anew(&mut self, index: usize) {
         self.running[index].since = self.steps;
     }

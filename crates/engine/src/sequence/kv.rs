@@ -70,6 +70,11 @@ impl SequenceKv {
         self.lane_started |= cache::starts_generate_lane(effects);
     }
 
+    /// Notes that the places `[0, end)` have their final K/V.
+    pub(super) fn seal(&mut self, end: Place) {
+        self.sealed = self.sealed.max(end);
+    }
+
     /// Shows the policy what a forward of `kind` returned.
     pub(super) fn observe_output(
         &mut self,

@@ -1,5 +1,6 @@
 //! One request's life in tokens: its text, its decoder, its K/V, its statistics.
 
+mod drafts;
 mod job;
 mod kv;
 mod logprobs;
@@ -65,6 +66,8 @@ pub(crate) struct Sequence {
     pub(crate) id: SequenceId,
     /// Why its state cannot be used any more, if a job panicked.
     pub(crate) broken: Option<&'static str>,
+    /// Drafts for its next step were asked for and are not there yet.
+    pub(crate) awaits_drafts: bool,
     /// Its prompt and settings; the grammar has moved into the decoder.
     pub(crate) request: Request,
     layout: Layout,
@@ -109,6 +112,7 @@ impl Sequence {
             // Without a token there is nothing to ask the grammar for.
             constraint: request.constraint.take().filter(|_| request.max_tokens > 0),
             filter: parts.filter.clone(),
+            seed: request.sampling.seed,
         };
         let mut decoder = Decoder::closed(&request.decoding.decoder, input);
         decoder.limit_to(request.max_tokens);
@@ -130,6 +134,7 @@ impl Sequence {
         Self {
             id,
             broken: None,
+            awaits_drafts: false,
             layout,
             readout: limits.readout,
             decoder: DecoderCell::new(decoder),
@@ -268,6 +273,7 @@ impl Sequence {
         if let Some(logprobs) = &mut self.logprobs {
             logprobs.observe(effects, output);
         }
+        self.settle_drafts(report);
     }
 
     /// Performs the last step's effects on the page tables, and leaves sealed pages to others.

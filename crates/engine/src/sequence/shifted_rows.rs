@@ -5,7 +5,7 @@ use decode::{Offset, Place, as_count, as_index};
 use step::{Attention, Readout};
 
 use super::Sequence;
-use crate::cache::{ForwardPlan, PlanRow};
+use crate::cache::{ForwardPlan, PlanRow, Tells};
 use crate::decoding::Decoding;
 use crate::limits::Limits;
 
@@ -19,8 +19,17 @@ pub(super) fn reads_the_row_before_once(limits: &Limits, of: &Decoding) -> bool 
 }
 
 impl Sequence {
+    /// The offset whose prediction a row gives, if one is wanted.
+    pub(crate) fn predicted_by(&self, row: PlanRow) -> Option<Offset> {
+        match row.tells {
+            Tells::Predicted => self.predicted_at(row.place),
+            Tells::Next => self.next_to(row.place),
+            Tells::Nothing => None,
+        }
+    }
+
     /// The offset whose prediction the row of `place` gives.
-    pub(crate) fn predicted_at(&self, place: Place) -> Option<Offset> {
+    fn predicted_at(&self, place: Place) -> Option<Offset> {
         match self.readout {
             Readout::Own => self.layout.offset_of(place),
             Readout::Previous => self.next_to(place),
@@ -28,7 +37,7 @@ impl Sequence {
     }
 
     /// The offset after the token of `place`.
-    pub(crate) fn next_to(&self, place: Place) -> Option<Offset> {
+    fn next_to(&self, place: Place) -> Option<Offset> {
         // The prompt's last token predicts the first offset, whatever lies between by place.
         if Some(place) == self.layout.last_of_prompt() {
             return Some(Offset::ZERO);

@@ -65,6 +65,12 @@ impl Statistics {
         self.cost.positions += rows;
     }
 
+    /// Counts the drafts of a draft model that a step confirmed.
+    pub(super) fn count_verified(&mut self, drafts: u32, report: &mut StepReport) {
+        self.cost.draft_model.verified += drafts;
+        report.verified_tokens += u64::from(drafts);
+    }
+
     /// Notes that offsets were scored.
     pub(super) fn note_scored(&mut self, proposals: &[Proposal], now: Duration) {
         for proposal in proposals {

@@ -8,7 +8,7 @@ use decode::{
 };
 use step::{Batch, Bias, Denoise, PageId, Row, Sampling, Score, Segment, noise_token};
 
-use crate::cache::{ForwardPlan, PlanRow, PlanSegment, Tells};
+use crate::cache::{ForwardPlan, PlanRow, PlanSegment, Reads};
 use crate::pages::{OutOfPages, PagePool};
 use crate::sequence::Sequence;
 
@@ -213,11 +213,7 @@ impl Packer<'_> {
     }
 
     fn push_row(&mut self, sequence: &Sequence, of: PlanRow, scoring: &mut Scoring<'_>) {
-        let offset = match of.tells {
-            Tells::Predicted => sequence.predicted_at(of.place),
-            Tells::Next => sequence.next_to(of.place),
-            Tells::Nothing => None,
-        };
+        let offset = sequence.predicted_by(of);
         let scorer = offset.and_then(|offset| {
             match sequence.token(sequence.place_of(offset), scoring.guesses) {
                 None => self.mask_scorer(offset, scoring),
@@ -228,11 +224,11 @@ impl Packer<'_> {
             let at = sequence.offset_of(of.place);
             at.is_some_and(|offset| canvas.contains(offset))
         });
-        let guesses = match of.guessed {
-            true => sequence.decoder.guesses_to_check(),
-            false => scoring.guesses,
+        let token = match of.reads {
+            Reads::Canvas => sequence.token(of.place, scoring.guesses),
+            Reads::Guess => sequence.token(of.place, sequence.decoder.guesses_to_check()),
+            Reads::Draft => sequence.draft_at(of.place),
         };
-        let token = sequence.token(of.place, guesses);
         let token = token.or_else(|| match denoised {
             Some(_) => Some(self.noised(sequence, of, scoring.sampling)),
             None => self.mask,
@@ -240,8 +236,8 @@ impl Packer<'_> {
         debug_assert!(token.is_some(), "weights without a mask run no masked rows");
         let mut row = Row {
             biases: scoring.plain.clone(),
-            denoise: denoised.map(|(denoise, _)| denoise),
             beyond: of.beyond,
+            denoise: denoised.map(|(denoise, _)| denoise),
             ..Row::new(
                 token.unwrap_or_default(),
                 sequence.position_of(of.place),

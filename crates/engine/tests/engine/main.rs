@@ -43,6 +43,8 @@ mod spec;
 #[cfg(test)]
 mod spec_faults;
 #[cfg(test)]
+mod speculative;
+#[cfg(test)]
 mod starts;
 #[cfg(test)]
 mod threads;

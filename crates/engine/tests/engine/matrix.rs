@@ -7,7 +7,7 @@ use decode::{COMMITS, SCHEDULES};
 use sim::{SimConfig, SimExecutor};
 use step::{Attention, Readout};
 
-use crate::common::{Lab, Rng, STOP, alone, config, random_wishes, request, sim, stubborn};
+use crate::common::{Lab, Rng, STOP, alone, drafted, random_wishes, request, sim, stubborn};
 
 const PROMPTS: [&[u32]; 3] = [&[20, 21], &[30, 2, 40, 9], &[55]];
 
@@ -19,6 +19,11 @@ const ONE: &str = ",window=1";
 fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
     if settings.ends_with(ONE) {
         return vec![(Attention::Causal, Readout::Previous)];
+    }
+    if settings.contains("schedule=speculative") {
+        return [Readout::Own, Readout::Previous]
+            .map(|readout| (Attention::Causal, readout))
+            .to_vec();
     }
     if settings.contains("schedule=canvas") {
         return vec![(Attention::Canvas(8), Readout::Own)];
@@ -91,7 +96,7 @@ fn every_combination_writes_the_text_of_the_model() {
             });
         for model in models {
             let executor = SimExecutor::new(model).expect("a valid model");
-            let mut lab = Lab::new(&config(), executor);
+            let mut lab = Lab::new(&drafted(), executor);
             let ids: Vec<_> = (0..)
                 .zip(PROMPTS)
                 .map(|(seed, prompt)| {
@@ -135,7 +140,7 @@ fn every_combination_keeps_its_promises() {
             ..sim(4000, 4)
         };
         let executor = SimExecutor::new(model.clone()).expect("a valid model");
-        let mut lab = Lab::new(&config(), executor);
+        let mut lab = Lab::new(&drafted(), executor);
         let mut requests = Vec::new();
         for seed in 0..EACH {
             let mut request = random_wishes(&mut rng, seed, settings);

@@ -12,7 +12,7 @@ use decode::{
 use sim::{SimConfig, SimExecutor};
 use step::{Attention, Executor, Readout};
 
-use crate::common::{config, decoding, sim};
+use crate::common::{decoding, drafted, sim};
 use crate::spec_faults::error;
 
 fn schedule(name: &str) -> ScheduleConfig {
@@ -47,6 +47,7 @@ fn every_preset_resolves() {
         ("wedlm", "streaming+entropy+exact"),
         ("wedlm_exact", "streaming+causal_check+exact"),
         ("autoregressive", "streaming+entropy+exact"),
+        ("speculative", "speculative+top_k+exact"),
         ("block_causal", "block_wise+threshold+exact"),
         ("s2d2", "block_wise+self_speculative+exact"),
         ("editing", "block_wise+edit+exact"),
@@ -172,12 +173,14 @@ fn the_timetable_reads_its_settings() {
     assert_eq!(read("dream"), scheduled("entropy"));
     let found = read("dream,denoising_steps=10,rank=margin");
     assert_eq!(found, scheduled("margin").with("denoising_steps", 10u32));
+    let found = read("dream,rank=origin");
+    assert_eq!(found, scheduled("origin"));
     let found = read("vanilla,commit=scheduled");
     assert_eq!(found, scheduled("confidence"));
     for (settings, message) in [
         (
             "dream,rank=best",
-            "rank must be one of confidence, margin, entropy, got \"best\"",
+            "rank must be one of confidence, margin, entropy, origin, got \"best\"",
         ),
         (
             "dream,denoising_steps=0",
@@ -274,6 +277,7 @@ fn admitted(settings: &str, (attention, readout): (Attention, Readout)) -> Strin
             attention,
             readout,
             edits: false,
+            drafts: false,
         })
         .resolve();
     let decoding = decoding.unwrap_or_else(|error| panic!("{settings}: {error}"));
@@ -283,7 +287,7 @@ fn admitted(settings: &str, (attention, readout): (Attention, Readout)) -> Strin
         ..sim(1000, 4)
     };
     let executor = SimExecutor::new(model).expect("a valid model");
-    let limits = Engine::new(&config(), executor.spec()).limits();
+    let limits = Engine::new(&drafted(), executor.spec()).limits();
     let label = decoding.label.clone();
     let admitted = limits.admit_decoder(&decoding);
     admitted.unwrap_or_else(|refusal| panic!("{settings} as {label}: {refusal}"));
@@ -296,6 +300,7 @@ fn weights_that_edit_are_decoded_so_unless_a_request_says_otherwise() {
         attention: Attention::Blocks(32),
         readout: Readout::Own,
         edits,
+        drafts: false,
     };
     let label = |named: &str, edits| {
         let spec = DecodingSpec::parse(named).expect(named);

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use engine::DraftStats;
 use serde::{Deserialize, Serialize};
 
 use super::latency::{Latency, Times};
@@ -125,6 +126,9 @@ pub struct Entry {
     pub nfe_per_token: f64,
     /// Rows computed per output token.
     pub positions_per_token: f64,
+    /// What a draft model did; absent without drafts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft_model: Option<DraftModel>,
     /// Output tokens.
     pub tokens: u64,
     /// Output tokens per second, median over rounds.
@@ -146,6 +150,32 @@ pub struct Entry {
     /// Resident memory of the idle streams, median over rounds, in MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_streams_mib: Option<f64>,
+}
+
+/// What a draft model did for the answers of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DraftModel {
+    /// Its forward passes per output token.
+    pub nfe_per_token: f64,
+    /// Its rows per output token.
+    pub positions_per_token: f64,
+    /// Its tokens that the model confirmed, in percent.
+    pub accepted: f64,
+}
+
+impl DraftModel {
+    /// Sums counts over `rounds`.
+    fn of(rounds: &[Tally], tokens: f64) -> Option<Self> {
+        let sum = |of: fn(&DraftStats) -> u64| {
+            rounds.iter().map(|t| of(&t.draft_model)).sum::<u64>() as f64
+        };
+        let drafted = sum(|of| of.drafted.into());
+        (drafted > 0.0).then(|| Self {
+            nfe_per_token: round(sum(|of| of.forwards.into()) / tokens.max(1.0), 3),
+            positions_per_token: round(sum(|of| of.positions) / tokens.max(1.0), 1),
+            accepted: round(100.0 * sum(|of| of.verified.into()) / drafted, 1),
+        })
+    }
 }
 
 /// A result file: one task, or several tasks with their means and derived presets.
@@ -194,6 +224,7 @@ impl Entry {
             agreement: Some(percent(sum(|t| t.agreed))),
             nfe_per_token: round(sum(|t| t.forwards) / tokens.max(1.0), 3),
             positions_per_token: round(sum(|t| t.positions) / tokens.max(1.0), 1),
+            draft_model: DraftModel::of(rounds, tokens),
             tokens: tokens as u64,
             tps: round(median(rounds.iter().map(Tally::tps).collect()), 1),
             ratio: round(median(ratios.collect()), 2),

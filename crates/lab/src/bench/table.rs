@@ -36,6 +36,14 @@ pub fn text(report: &Report) -> String {
             paired(&mut out, task, width);
             out.push('\n');
         }
+        if task
+            .decoders
+            .iter()
+            .any(|entry| entry.draft_model.is_some())
+        {
+            drafts(&mut out, task, width);
+            out.push('\n');
+        }
         if task.decoders.iter().any(|entry| entry.latency.is_some()) {
             waits(&mut out, task, width);
             out.push('\n');
@@ -119,6 +127,26 @@ fn paired(out: &mut String, task: &TaskReport, width: usize) {
         "cost at R: time per output token of one sequence, in readings of the weights, on a machine that \
          computes R rows in the time of a reading"
     );
+}
+
+/// What the draft model did.
+fn drafts(out: &mut String, task: &TaskReport, width: usize) {
+    let _ = writeln!(
+        out,
+        "{:<width$} {:>10} {:>15} {:>10}",
+        "draft model", "NFE/token", "positions/token", "accepted %"
+    );
+    for entry in &task.decoders {
+        let Some(draft) = entry.draft_model else {
+            continue;
+        };
+        let (nfe, positions) = (draft.nfe_per_token, draft.positions_per_token);
+        let _ = writeln!(
+            out,
+            "{:<width$} {nfe:>10.3} {positions:>15.1} {:>10.1}",
+            entry.name, draft.accepted
+        );
+    }
 }
 
 /// The time of an output token in readings of the weights, at the mean number of rows of a forward

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::grade::Grade;
-use engine::SequenceStats;
+use engine::{DraftStats, SequenceStats};
 
 use super::latency::Times;
 
@@ -28,6 +28,8 @@ pub struct Tally {
     pub forwards: u64,
     /// Rows computed.
     pub positions: u64,
+    /// The draft model's part, which is not among the counts above.
+    pub draft_model: DraftStats,
     /// Wall time.
     pub wall: Duration,
     /// Wall time inside the executor; `None` if the target does not report it.
@@ -51,6 +53,11 @@ impl Tally {
         self.tokens += u64::from(stats.emitted_tokens);
         self.forwards += u64::from(stats.forwards());
         self.positions += stats.positions;
+        let (sum, more) = (&mut self.draft_model, stats.draft_model);
+        sum.forwards += more.forwards;
+        sum.positions += more.positions;
+        sum.drafted += more.drafted;
+        sum.verified += more.verified;
     }
 
     /// Adds the grades of answers, beside those of the first row to the same problems.

@@ -126,5 +126,8 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
     };
     let mut spec = (family.read)(config)?;
     spec.info.dtype = weights.dtype;
+    if let Some(tokens) = weights.vocabulary {
+        spec.info.leave_out_padding(tokens);
+    }
     Ok((spec, names))
 }

@@ -1,5 +1,7 @@
 //! The names of a family's tensors.
 
+use crate::gguf;
+
 /// The tensor names of a family, without `.weight`; names in a layer are without the prefix
 /// `{layers}.{layer}.`.
 pub(super) struct Names {
@@ -44,9 +46,9 @@ pub(super) const GGUF: Names = Names {
     mlp: "",
     gated: ["ffn_gate", "ffn_up", "ffn_down"],
     experts: ExpertNames {
-        router: "",
+        router: "ffn_gate_inp",
         bias: "",
-        experts: "",
+        experts: gguf::EXPERTS,
         shared: "",
     },
     norm: "output_norm",

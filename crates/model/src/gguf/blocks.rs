@@ -1,6 +1,7 @@
 //! Matrices whose blocks are kept as the file has them.
 
-use super::{Gguf, deinterleave, is_rotated, stored};
+use super::part::Part;
+use super::{Gguf, deinterleave, is_rotated};
 use crate::LoadError;
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::TensorInfo;
@@ -17,7 +18,7 @@ impl Gguf {
 
     /// The type of a matrix that can be kept in its blocks.
     pub(crate) fn kind(&self, name: &str) -> Option<BlockType> {
-        kind_of(self.content.tensor_infos.get(name)?)
+        kind_of(self.content.tensor_infos.get(&Part::of(name).tensor)?)
     }
 
     /// The blocks of a matrix in row-major order, nothing unless `reads`, and the number of bytes
@@ -31,8 +32,8 @@ impl Gguf {
         kind: BlockType,
         reads: bool,
     ) -> Result<(Vec<u8>, usize), LoadError> {
-        let info = self.find(name, shape)?;
-        let length = stored(info);
+        let (part, info) = self.find(name, shape)?;
+        let length = part.range(info).1;
         if !reads {
             return Ok((Vec::new(), length));
         }
@@ -40,16 +41,7 @@ impl Gguf {
             file: self.file.clone(),
             reason: format!("{name}: {reason}"),
         };
-        let start = self.content.tensor_data_offset.checked_add(info.offset);
-        let start = start.and_then(|start| usize::try_from(start).ok());
-        let range = start.and_then(|start| Some(start..start.checked_add(length)?));
-        let range = range.filter(|range| range.end <= self.bytes.len());
-        let range = range.ok_or_else(|| corrupt("the file ends in the tensor".to_owned()))?;
-        let slice = self.bytes.slice(range);
-        let slice = slice.map_err(|error| LoadError::Unreadable {
-            file: self.file.clone(),
-            reason: error.to_string(),
-        })?;
+        let slice = self.data(name, &part, info)?;
         if let Some(block) = kind.unfit(&slice) {
             let (kind, first) = (kind.name(), block * kind.weights());
             return Err(corrupt(format!(
@@ -70,7 +62,7 @@ impl Gguf {
     }
 }
 
-/// The block type of a matrix with whole blocks in every row.
+/// The block type of a matrix with whole blocks in every row, or of several such matrices.
 fn kind_of(info: &TensorInfo) -> Option<BlockType> {
     let kind = match info.ggml_dtype {
         GgmlDType::Q4_0 => BlockType::Q4_0,
@@ -83,7 +75,7 @@ fn kind_of(info: &TensorInfo) -> Option<BlockType> {
         GgmlDType::Q6K => BlockType::Q6_K,
         _ => return None,
     };
-    let &[_, columns] = info.shape.dims() else {
+    let (&[_, columns] | &[_, _, columns]) = info.shape.dims() else {
         return None;
     };
     kind.row_bytes(columns).map(|_| kind)

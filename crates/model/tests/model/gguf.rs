@@ -35,6 +35,10 @@ const NAMES: &[(&str, &str)] = &[
     ("up_proj", "ffn_up"),
     ("ff_out", "ffn_down"),
     ("down_proj", "ffn_down"),
+    ("gate", "ffn_gate_inp"),
+    ("gate_exps", "ffn_gate_exps"),
+    ("up_exps", "ffn_up_exps"),
+    ("down_exps", "ffn_down_exps"),
 ];
 
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
@@ -111,7 +115,7 @@ impl File {
                     "llada" | "llama" if rotated => interleaved(head, shape, values),
                     _ => values.clone(),
                 };
-                let kind = if shape.len() == 2 {
+                let kind = if shape.len() > 1 && !name.contains("mlp.gate.") {
                     dtype(&renamed(name))
                 } else {
                     GgmlDType::F32
@@ -228,6 +232,130 @@ fn logits_match_the_safetensors() {
     }
 }
 
+/// The experts of a layer as one tensor each for gates, ups and downs.
+fn stacked(tensors: &Tensors) -> Tensors {
+    let mut all = Tensors::new();
+    for (name, (shape, values)) in tensors {
+        let Some((layer, rest)) = name.split_once(".mlp.experts.") else {
+            all.insert(name.clone(), (shape.clone(), values.clone()));
+            continue;
+        };
+        let (number, matrix) = rest.split_once('.').unwrap();
+        let matrix = matrix.strip_suffix("_proj.weight").unwrap();
+        let number: usize = number.parse().unwrap();
+        let name = format!("{layer}.mlp.{matrix}_exps.weight");
+        let (dims, stack) = all.entry(name).or_default();
+        *dims = vec![
+            dims.first().copied().unwrap_or(0).max(number + 1),
+            shape[0],
+            shape[1],
+        ];
+        let size = values.len();
+        stack.resize(stack.len().max((number + 1) * size), 0.0);
+        stack[number * size..][..size].copy_from_slice(values);
+    }
+    all
+}
+
+/// As [`metadata`], with what a file says of experts.
+fn metadata_of_experts(of: &Value) -> Vec<(&'static str, Field)> {
+    let mut all = metadata("qwen3moe", of);
+    for (key, from) in [
+        ("qwen3moe.expert_count", "num_local_experts"),
+        ("qwen3moe.expert_used_count", "num_experts_per_tok"),
+        (
+            "qwen3moe.expert_feed_forward_length",
+            "moe_intermediate_size",
+        ),
+    ] {
+        let count = of[from].as_u64().unwrap() as u32;
+        all.push((key, Field::U32(count)));
+    }
+    all
+}
+
+#[test]
+fn experts_stored_as_one_tensor_match_the_safetensors() {
+    let cases = Case::all();
+    let case = cases.iter().find(|case| case.name == "qwen3-moe").unwrap();
+    let config = std::fs::read(case.folder.join("config.json")).unwrap();
+    let config: Value = serde_json::from_slice(&config).unwrap();
+    let metadata = metadata_of_experts(&config);
+    let stacked = stacked(&tensors(&case.folder));
+    let file = File::write("qwen3-moe", &metadata, &stacked, GgmlDType::F32);
+    let (model, want) = (file.open().unwrap(), case.model(WeightDtype::F32));
+    assert_eq!(model.warnings(), [] as [&str; 0]);
+    assert_eq!(model.info(), want.info());
+    let logits = |model: &Model| model.logits(&case.tokens).unwrap();
+    assert_eq!(logits(&model), logits(&want));
+    // One expert less than the metadata says.
+    let mut less = stacked;
+    let (dims, values) = less.get_mut("model.layers.1.mlp.up_exps.weight").unwrap();
+    values.truncate(values.len() / dims[0] * (dims[0] - 1));
+    dims[0] -= 1;
+    let file = File::write("qwen3-moe-less", &metadata, &less, GgmlDType::F32);
+    let error = file.open().err().expect("refused").to_string();
+    assert!(error.contains("blk.1.exps.5.ffn_up.weight"), "{error}");
+}
+
+/// The experts of a quantized file keep their blocks, and read as their numbers do.
+#[test]
+fn experts_keep_their_blocks() {
+    let config = json!({"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "num_hidden_layers": 1, "intermediate_size": 96, "max_position_embeddings": 64,
+        "rms_norm_eps": 1e-6, "rope_theta": 1e4, "vocab_size": 40, "head_dim": 32,
+        "eos_token_id": 1, "num_local_experts": 3, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32});
+    let mut tensors = Tensors::new();
+    let mut state = 9u32;
+    let mut add = |name: &str, shape: &[usize]| {
+        let count = shape.iter().product();
+        let draw = |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (f64::from(state >> 8) / f64::from(1 << 24) - 0.5) as f32 * 0.4
+        };
+        let values = match shape {
+            [_] => vec![1.0; count],
+            _ => (0..count).map(draw).collect(),
+        };
+        tensors.insert(name.to_owned(), (shape.to_vec(), values));
+    };
+    for (name, shape) in [
+        ("model.embed_tokens.weight", &[40, 64][..]),
+        ("model.norm.weight", &[64]),
+        ("lm_head.weight", &[40, 64]),
+        ("model.layers.0.input_layernorm.weight", &[64]),
+        ("model.layers.0.post_attention_layernorm.weight", &[64]),
+        ("model.layers.0.self_attn.q_proj.weight", &[64, 64]),
+        ("model.layers.0.self_attn.k_proj.weight", &[32, 64]),
+        ("model.layers.0.self_attn.v_proj.weight", &[32, 64]),
+        ("model.layers.0.self_attn.o_proj.weight", &[64, 64]),
+        ("model.layers.0.self_attn.q_norm.weight", &[32]),
+        ("model.layers.0.self_attn.k_norm.weight", &[32]),
+        ("model.layers.0.mlp.gate.weight", &[3, 64]),
+        ("model.layers.0.mlp.gate_exps.weight", &[3, 32, 64]),
+        ("model.layers.0.mlp.up_exps.weight", &[3, 32, 64]),
+        ("model.layers.0.mlp.down_exps.weight", &[3, 64, 32]),
+    ] {
+        add(name, shape);
+    }
+    for dtype in [GgmlDType::Q8_0, GgmlDType::Q4_0] {
+        let name = format!("experts-{dtype:?}");
+        let file = File::write(&name, &metadata_of_experts(&config), &tensors, dtype);
+        let tokens: Vec<u32> = (0..24).map(|i| i * 7 % 40).collect();
+        let logits = |dtype| {
+            let checkpoint = file.checkpoint().unwrap().with_dtype(dtype);
+            Model::load(checkpoint).unwrap().logits(&tokens).unwrap()
+        };
+        let (kept, expanded) = (logits(WeightDtype::Blocks), logits(WeightDtype::F32));
+        let most = expanded.iter().fold(0f32, |most, x| most.max(x.abs()));
+        for (a, b) in kept.iter().zip(&expanded) {
+            assert!((a - b).abs() < 0.05 * most, "{dtype:?}: {a} {b} of {most}");
+        }
+        assert_ne!(kept, expanded, "products round their inputs");
+    }
+}
+
 /// A quantized file has the same logits as its dequantized values in f32.
 #[test]
 fn quantized_matrices_are_dequantized() {
@@ -279,7 +407,7 @@ fn unsupported_and_corrupt_files_are_refused() {
     other[0].1 = Field::String("mamba".to_owned());
     assert_eq!(
         refusal("other", &other, &tiny.tensors),
-        "model.gguf: general.architecture: expected one of llada, dream, qwen2, qwen3, llama, \
+        "model.gguf: general.architecture: expected one of llada, dream, qwen2, qwen3, qwen3moe, llama, \
          found \"mamba\""
     );
     let mut less = good.clone();

@@ -32,6 +32,8 @@ mod invariance;
 #[cfg(test)]
 mod official;
 #[cfg(test)]
+mod padding;
+#[cfg(test)]
 mod parity;
 #[cfg(test)]
 mod refusals;

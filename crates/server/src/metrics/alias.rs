@@ -36,6 +36,14 @@ const ALIASES: &[(&str, Option<&str>)] = &[
         "committed_tokens_total",
         Some("diffusion_num_committed_tokens_total"),
     ),
+    (
+        "draft_model_tokens_total",
+        Some("spec_decode_num_draft_tokens_total"),
+    ),
+    (
+        "draft_model_accepted_tokens_total",
+        Some("spec_decode_num_accepted_tokens_total"),
+    ),
     ("prefix_cache_queries_total", None),
     ("prefix_cache_hits_total", None),
     ("kv_cache_usage_perc", None),

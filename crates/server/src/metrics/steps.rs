@@ -29,6 +29,7 @@ pub struct Steps {
     positions: [IntCounter; 3],
     committed: [IntCounter; 3],
     drafts: [IntCounter; 2],
+    draft_model: DraftModel,
     lanes_active: [Gauge; 2],
     lanes_started: [IntCounter; 2],
     lanes_forked: [IntCounter; 2],
@@ -59,6 +60,28 @@ impl Prefix {
             hits: register.counter(
                 "prefix_cache_hits_total",
                 "Prompt tokens with K/V in the prefix cache",
+            ),
+        }
+    }
+}
+
+/// The drafts of a draft model, in tokens.
+#[derive(Debug)]
+struct DraftModel {
+    drafted: IntCounter,
+    accepted: IntCounter,
+}
+
+impl DraftModel {
+    fn new(register: &Register<'_>) -> Self {
+        Self {
+            drafted: register.counter(
+                "draft_model_tokens_total",
+                "Tokens of the draft model that the model has verified",
+            ),
+            accepted: register.counter(
+                "draft_model_accepted_tokens_total",
+                "Tokens of the draft model that the model has confirmed",
             ),
         }
     }
@@ -103,6 +126,7 @@ impl Steps {
                 "result",
                 ["accepted", "rejected"],
             ),
+            draft_model: DraftModel::new(register),
             lanes_active: register.gauges(("lanes_active", "Active lanes"), "role", ROLES),
             lanes_started: register.counters(
                 ("lanes_started_total", "Lanes started"),
@@ -162,6 +186,8 @@ impl Steps {
         }
         self.prefix.queries.inc_by(report.prompt_tokens);
         self.prefix.hits.inc_by(report.cached_tokens);
+        self.draft_model.drafted.inc_by(report.drafted_tokens);
+        self.draft_model.accepted.inc_by(report.verified_tokens);
         self.failures.inc_by(report.failed.into());
         add(&self.forwards, by_kind(report.forwards));
         add(&self.positions, by_kind(report.positions));

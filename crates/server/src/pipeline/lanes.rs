@@ -57,6 +57,7 @@ impl Lanes {
             lead: None,
             constraint: request.constraint.clone(),
             filter: None,
+            seed: 0,
         };
         Decoder::new(&request.decoding.decoder, input, &mut births);
         let mut lanes = Self::default();

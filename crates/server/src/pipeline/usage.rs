@@ -1,6 +1,6 @@
 //! `usage`: tokens and forward passes of a request, summed over its sequences.
 
-use engine::SequenceStats;
+use engine::{DraftStats, SequenceStats};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -27,6 +27,7 @@ struct Totals {
     lanes: u64,
     forks: u64,
     cached_tokens: u64,
+    draft_model: Option<DraftModelUsage>,
 }
 
 /// `usage` of an answer or a chunk.
@@ -82,8 +83,33 @@ pub struct DiffusionUsage {
     pub lanes: u64,
     /// Forks.
     pub forks: u64,
+    /// The draft model's part, if it drafted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draft_model: Option<DraftModelUsage>,
     /// The seed of the choices.
     pub seed: i64,
+}
+
+/// `usage.diffusion.draft_model`: what the draft model did. It is not among the other counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct DraftModelUsage {
+    /// Its forward passes, summed over the sequences.
+    pub forwards: u64,
+    /// Query positions that they computed.
+    pub positions: u64,
+    /// Tokens that it proposed.
+    pub drafted_tokens: u64,
+    /// Tokens among them that the model confirmed.
+    pub accepted_tokens: u64,
+}
+
+impl DraftModelUsage {
+    fn add(&mut self, stats: DraftStats) {
+        self.forwards += u64::from(stats.forwards);
+        self.positions += stats.positions;
+        self.drafted_tokens += u64::from(stats.drafted);
+        self.accepted_tokens += u64::from(stats.verified);
+    }
 }
 
 impl UsageSum {
@@ -124,6 +150,12 @@ impl UsageSum {
         totals.lanes += u64::from(stats.lanes);
         totals.forks += u64::from(stats.forks);
         totals.cached_tokens += u64::from(stats.cached_tokens);
+        if stats.draft_model != DraftStats::default() {
+            totals
+                .draft_model
+                .get_or_insert_default()
+                .add(stats.draft_model);
+        }
     }
 
     /// NFE so far.
@@ -160,6 +192,7 @@ impl UsageSum {
             edits: stats.edits,
             lanes: stats.lanes,
             forks: stats.forks,
+            draft_model: stats.draft_model,
             seed: self.seed,
         };
         let cached_tokens = stats.cached_tokens;

@@ -141,6 +141,7 @@ impl Bench {
             lead,
             constraint,
             filter: Some(filter(8)),
+            seed: 11,
         };
         let decoder = Decoder::new(config, input, &mut born);
         Self { decoder, born }

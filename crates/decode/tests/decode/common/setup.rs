@@ -255,7 +255,7 @@ fn other_commit() -> impl Strategy<Value = CommitConfig> {
         2 => commit("entropy_bound").with("entropy_threshold", 4.0 * number),
         3 => commit("margin").with("margin_threshold", number),
         8 => {
-            let rank = ["confidence", "margin", "entropy"][most as usize % 3];
+            let rank = ["confidence", "margin", "entropy", "origin"][most as usize % 4];
             let rule = commit("scheduled").with("rank", rank);
             match most < 4 {
                 true => rule.with("denoising_steps", 7 * most),

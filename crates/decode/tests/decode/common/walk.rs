@@ -46,6 +46,7 @@ impl Walk {
                 .grammar
                 .map(|toy| Box::new(toy) as Box<dyn Constraint>),
             filter: Some(filter(8)),
+            seed: 11,
         };
         let mut decoder = Decoder::new(&setup.config, input, &mut born);
         let mut steps = Vec::new();

@@ -94,6 +94,7 @@ fn run(config: &DecoderConfig, budget: u32, says: Says<'_>) -> Outcome {
         lead: None,
         constraint: None,
         filter: None,
+        seed: 0,
     };
     let mut decoder = Decoder::new(config, input, &mut effects);
     while !decoder.is_done() {

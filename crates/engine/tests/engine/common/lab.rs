@@ -10,7 +10,7 @@ use asynclane_engine::{
 use sim::{SimConfig, SimExecutor};
 use step::{Batch, BatchOutput, Executor, TokenId};
 
-use super::config;
+use super::drafted;
 
 /// The events of one sequence so far.
 #[derive(Clone, Debug, Default)]
@@ -347,7 +347,7 @@ pub fn alone(request: &Request, model: &SimConfig) -> Outcome {
         page_size: 16,
         ..model.clone()
     };
-    let mut lab = Lab::new(&config(), SimExecutor::new(model).expect("a valid model"));
+    let mut lab = Lab::new(&drafted(), SimExecutor::new(model).expect("a valid model"));
     let id = lab.submit(request.clone()).expect("there is room for one");
     lab.finish();
     lab.outcome(id)

@@ -86,8 +86,16 @@ pub fn config() -> EngineConfig {
         capabilities: Capabilities {
             filter: Some(filter()),
             edits: true,
+            drafts: false,
         },
     }
+}
+
+/// [`config`] beside a draft model.
+pub fn drafted() -> EngineConfig {
+    let mut config = config();
+    config.capabilities.drafts = true;
+    config
 }
 
 /// Blocks of 32; a position passes when its own confidence does.

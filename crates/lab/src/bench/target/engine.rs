@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use engine::decoding::Decoding;
-use engine::{Engine, Event, Request, SequenceId};
+use engine::{Drafter, Engine, Event, Request, SequenceId};
 use step::{BatchOutput, Executor};
 use text::Tokenizer;
 
@@ -23,6 +23,7 @@ use cli::load::{self, Loaded};
 pub struct Runner {
     engine: Engine,
     executor: Box<dyn Executor>,
+    drafter: Option<Drafter>,
     tokenizer: Arc<Tokenizer>,
     stop_tokens: Vec<u32>,
 }
@@ -46,9 +47,14 @@ impl Runner {
     /// A runner over a loaded model.
     pub fn new(loaded: Loaded, config: &Config) -> Self {
         let config = load::engine_config(config, &loaded);
+        let mut engine = Engine::new(&config, loaded.executor.spec());
+        if loaded.draft.is_some() {
+            engine.hand_out_drafts();
+        }
         Self {
-            engine: Engine::new(&config, loaded.executor.spec()),
+            engine,
             executor: loaded.executor,
+            drafter: loaded.draft.map(|draft| draft.drafter(&config)),
             tokenizer: loaded.tokenizer,
             stop_tokens: loaded.stop_tokens,
         }
@@ -106,6 +112,13 @@ impl Runner {
 
     /// Runs one step and takes its events.
     fn step(&mut self, turn: &mut Turn, output: &mut BatchOutput) -> Result<()> {
+        if let Some(drafter) = &mut self.drafter {
+            let executing = Instant::now();
+            drafter.advance(&mut self.engine, turn.started.elapsed());
+            if let Some(execute) = &mut turn.tally.execute {
+                *execute += executing.elapsed();
+            }
+        }
         if let Some(step) = self.engine.plan() {
             let executing = Instant::now();
             self.executor.execute(step.batch(), output)?;

@@ -16,6 +16,7 @@ fn a_refused_request_waits_longer_if_memory_is_short() {
         max_waiting: 1000,
         filter: None,
         edits: false,
+        drafts: false,
         attention: Attention::Full,
         readout: Readout::Own,
     };

@@ -1,0 +1,164 @@
+//! The draft model: a second model of the same tokenizer, whose drafts the configured one verifies.
+
+use anyhow::Result;
+use decode::AttentionKind;
+use engine::decoding::{Decoding, WeightKind};
+use engine::{Drafter, EngineConfig};
+use model::ModelInfo;
+use step::Executor;
+use text::Tokenizer;
+
+use crate::config::Config;
+use crate::exit;
+use crate::hub;
+use crate::load;
+use crate::memory;
+
+/// A draft model ready to run.
+pub struct DraftModel {
+    /// As configured.
+    pub name: String,
+    /// Runs its forward passes.
+    pub executor: Box<dyn Executor>,
+    /// How it decodes.
+    pub decoding: Decoding,
+}
+
+impl DraftModel {
+    /// A drafter for an engine with this configuration.
+    pub fn drafter(self, config: &EngineConfig) -> Drafter {
+        Drafter::new(config, self.executor, self.decoding)
+    }
+}
+
+/// A draft model that goes with the configured one; its weights are not read yet.
+pub struct Chosen {
+    config: Config,
+    decoding: Decoding,
+    /// Tokens of its tokenizer.
+    tokens: usize,
+    /// Bytes that it needs on the CPU.
+    pub bytes: u64,
+}
+
+/// Checks the configured draft model against the model with the properties `verifier`. Reads no
+/// weights. `None` if none is configured.
+///
+/// # Errors
+/// One line: a model that cannot verify, one that cannot draft, another tokenizer, a decoder that does
+/// not go with the weights, too little memory.
+pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<Chosen>> {
+    let path = &config.model.draft_model;
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let kind = verifier.attention.kind();
+    if kind != AttentionKind::Causal {
+        let found = format!("{} with {}", config.model.path, attention(kind));
+        return Err(refused(format!(
+            "expected a causal model as model.path, found {found}"
+        )));
+    }
+    let own = config.for_drafts(verifier);
+    let folder = &*hub::folder(path)?;
+    let mut surveyed = load::checkpoint(folder)?;
+    let survey = surveyed.survey(own.dtype()?).map_err(exit::refused)?;
+    let kind = survey.info.attention.kind();
+    if kind == AttentionKind::Canvas {
+        return Err(refused(format!(
+            "expected weights that fill masks or predict the next token, found {path} with {}",
+            attention(kind)
+        )));
+    }
+    let words = load::words(&hub::folder(&config.model.path)?)?;
+    let others = load::words(folder)?;
+    if let Some(difference) = difference(&words, &others) {
+        return Err(refused(format!(
+            "expected the tokenizer of {}, found another in {path}: {difference}",
+            config.model.path
+        )));
+    }
+    let decoding = draft_decoding(&own, &survey.info)?;
+    let needs = load::needs(&own, &mut surveyed)?;
+    memory::check(path, &needs, 0)?;
+    Ok(Some(Chosen {
+        decoding,
+        tokens: others.vocab_size(),
+        bytes: needs.bytes(),
+        config: own,
+    }))
+}
+
+impl Chosen {
+    /// Reads the weights and allocates the KV pages.
+    ///
+    /// # Errors
+    /// As [`load::load`].
+    pub fn load(self) -> Result<DraftModel> {
+        let placed = load::place(&self.config, self.tokens)?;
+        for warning in &placed.warnings {
+            say!("warning: {warning}");
+        }
+        Ok(DraftModel {
+            name: self.config.model.path,
+            executor: placed.executor,
+            decoding: self.decoding,
+        })
+    }
+}
+
+/// The decoder of the draft model. Drafts are short, so it never rewrites tokens.
+///
+/// # Errors
+/// A decoder that does not go with the weights.
+fn draft_decoding(config: &Config, info: &ModelInfo) -> Result<Decoding> {
+    let weights = WeightKind {
+        edits: false,
+        ..config.weights(info)?
+    };
+    let decoding = config.draft_decoding(weights)?;
+    let (kind, of) = (info.attention.kind(), &decoding.decoder);
+    let suits = of.commit.info().requires.attention.contains(&kind)
+        && of.schedule.info().attention.contains(&kind)
+        && decoding.cache.info().attention.contains(&kind)
+        && of.schedule.drafts() == 0
+        && (of.commit.info().requires.needs)(of.commit.settings()).is_none()
+        && (!weights.is_autoregressive() || decoding.window() == Some(1));
+    if suits {
+        return Ok(decoding);
+    }
+    let message = format!(
+        "model.draft_decoder: {} does not go with the {} of {}",
+        decoding.label,
+        attention(kind),
+        config.model.path
+    );
+    Err(exit::failure(exit::CONFIG, message))
+}
+
+/// The first token that two tokenizers give different ids, in words. Ids that one of them leaves open
+/// are no difference: checkpoints add special tokens behind the vocabulary that they share.
+fn difference(words: &Tokenizer, others: &Tokenizer) -> Option<String> {
+    let both = words.vocab_size().min(others.vocab_size());
+    (0..u32::try_from(both).unwrap_or(u32::MAX)).find_map(|id| {
+        let (one, other) = (words.id_to_token(id)?, others.id_to_token(id)?);
+        (one != other).then(|| format!("token {id} is {one:?} and {other:?}"))
+    })
+}
+
+/// The kind of attention, in words.
+fn attention(kind: AttentionKind) -> &'static str {
+    match kind {
+        AttentionKind::Full => "full attention",
+        AttentionKind::BlockCausal => "block-causal attention",
+        AttentionKind::Causal => "causal attention",
+        AttentionKind::Canvas => "canvases of noise",
+    }
+}
+
+fn refused(message: String) -> anyhow::Error {
+    exit::failure(exit::CHECKPOINT, format!("model.draft_model: {message}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! Drafts for sequences whose schedule takes them: asked for after a step, given before the next.
+
+use decode::as_count;
+
+use crate::drafts::{DraftJob, Drafts};
+
+use super::Engine;
+
+impl Engine {
+    /// Asks for the drafts of a sequence's next step, if it wants any and the caller gives them.
+    pub(super) fn ask_drafts(&mut self, index: usize) {
+        let Some(jobs) = &mut self.outbox.drafts else {
+            return;
+        };
+        let sequence = self.scheduler.sequence_mut(index);
+        let count = sequence.wants_drafts();
+        if count > 0 && sequence.finished().is_none() {
+            sequence.awaits_drafts = true;
+            jobs.push_back(DraftJob {
+                of: sequence.id,
+                client: sequence.request.client,
+                text: sequence.text(),
+                count,
+            });
+        }
+    }
+
+    /// See [`Engine::settle_drafts`].
+    pub(super) fn give_drafts(&mut self, drafts: &Drafts) {
+        let Some(index) = self.scheduler.index_of(drafts.of) else {
+            return;
+        };
+        let vocab_size = self.limits.vocab_size;
+        let known = |token: &&u32| **token < vocab_size;
+        let known = drafts.tokens.iter().take_while(known).count();
+        self.scheduler.wait_anew(index);
+        let sequence = self.scheduler.sequence_mut(index);
+        sequence.awaits_drafts = false;
+        sequence.offer_drafts(&drafts.tokens[..known]);
+        let drafted = as_count(sequence.decoder.drafts().len());
+        let counts = &mut sequence.statistics.cost.draft_model;
+        counts.forwards += drafts.forwards;
+        counts.positions += drafts.positions;
+        counts.drafted += drafted;
+        self.report.drafted_tokens += u64::from(drafted);
+    }
+}

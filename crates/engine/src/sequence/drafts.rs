@@ -1,0 +1,70 @@
+//! A sequence whose next step verifies drafts of a draft model.
+
+use decode::{CommitKind, Effect, Offset, Place, TokenId, as_index};
+
+use super::Sequence;
+use crate::report::StepReport;
+use crate::request::Penalties;
+
+impl Sequence {
+    /// Whether it can be in a step.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.decoder.is_lent() && !self.awaits_drafts
+    }
+
+    /// Drafts that its next step can verify. With penalties none: the tokens of a step do not count
+    /// for each other, so the text would not be the model's own.
+    pub(crate) fn wants_drafts(&self) -> u32 {
+        match self.request.penalties == Penalties::default() {
+            true => self.decoder.wants_drafts(),
+            false => 0,
+        }
+    }
+
+    /// The prompt and the committed tokens left of the frontier.
+    pub(crate) fn text(&self) -> Vec<TokenId> {
+        let canvas = self.decoder.canvas();
+        let committed = Offset::ZERO.to(canvas.frontier()).iter();
+        let committed = committed.filter_map(|offset| canvas.get(offset));
+        self.request
+            .prompt
+            .iter()
+            .copied()
+            .chain(committed)
+            .collect()
+    }
+
+    /// The draft at a place, if there is one.
+    pub(crate) fn draft_at(&self, place: Place) -> Option<TokenId> {
+        let first = self.place_of(self.decoder.canvas().frontier());
+        let number = place.checked_distance_from(first)?;
+        self.decoder.drafts().get(as_index(number)).copied()
+    }
+
+    /// Takes the drafts for its next step.
+    pub(crate) fn offer_drafts(&mut self, drafts: &[TokenId]) {
+        self.decoder.own().offer_drafts(drafts);
+    }
+
+    /// Follows what a step made of its drafts. Those that it confirmed were forwarded with true tokens
+    /// before them, so their K/V are final.
+    pub(super) fn settle_drafts(&mut self, report: &mut StepReport) {
+        if self.request.decoding.decoder.schedule.drafts() == 0 {
+            return;
+        }
+        let verified = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Commit {
+                offset,
+                kind: CommitKind::Draft,
+                ..
+            } => Some(*offset),
+            _ => None,
+        });
+        let (count, last) =
+            verified.fold((0, None), |(count, _), offset| (count + 1, Some(offset)));
+        if let Some(last) = last {
+            self.kv.seal(self.layout.place_of(last));
+            self.statistics.count_verified(count, report);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Tensors of which a file stores several as one: the matrices of all experts of a layer.
+
+use super::stored;
+use candle_core::quantized::gguf_file::TensorInfo;
+
+/// Between the prefix of a layer and the number of an expert in a tensor's name.
+pub(crate) const EXPERTS: &str = "exps";
+
+/// A tensor, or one matrix of a tensor that holds one for every expert.
+#[derive(Debug, PartialEq)]
+pub(super) struct Part {
+    /// The name in the file.
+    pub(super) tensor: String,
+    /// The number of the matrix.
+    pub(super) number: Option<usize>,
+}
+
+impl Part {
+    /// Where a tensor lies: `blk.0.exps.5.ffn_up.weight` is matrix 5 of `blk.0.ffn_up_exps.weight`.
+    pub(super) fn of(name: &str) -> Self {
+        let parts: Vec<&str> = name.split('.').collect();
+        if let [layers, layer, EXPERTS, number, matrix, kind] = parts[..]
+            && let Ok(number) = number.parse()
+        {
+            return Self {
+                tensor: format!("{layers}.{layer}.{matrix}_{EXPERTS}.{kind}"),
+                number: Some(number),
+            };
+        }
+        Self {
+            tensor: name.to_owned(),
+            number: None,
+        }
+    }
+
+    /// Its shape in a tensor of the shape `dims`; `None` if the tensor has no such matrix.
+    pub(super) fn shape<'a>(&self, dims: &'a [usize]) -> Option<&'a [usize]> {
+        match (self.number, dims) {
+            (None, dims) => Some(dims),
+            (Some(number), [count, matrix @ ..]) if number < *count => Some(matrix),
+            _ => None,
+        }
+    }
+
+    /// Its first byte and its bytes in the data of the tensor, which it is a whole share of.
+    pub(super) fn range(&self, info: &TensorInfo) -> (u64, usize) {
+        let all = stored(info);
+        match (self.number, info.shape.dims().first()) {
+            (Some(number), Some(count)) => {
+                let size = all / count.max(&1);
+                (size as u64 * number as u64, size)
+            }
+            _ => (0, all),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_matrices_of_experts_lie_in_one_tensor() {
+        let part = Part::of("blk.3.exps.17.ffn_down.weight");
+        assert_eq!(part.tensor, "blk.3.ffn_down_exps.weight");
+        assert_eq!(part.number, Some(17));
+        assert_eq!(part.shape(&[18, 4, 6]), Some(&[4, 6][..]));
+        assert_eq!(part.shape(&[17, 4, 6]), None);
+        for name in [
+            "blk.3.ffn_down.weight",
+            "blk.3.exps.x.ffn_down.weight",
+            "output.weight",
+        ] {
+            let part = Part::of(name);
+            assert_eq!((&*part.tensor, part.number), (name, None));
+            assert_eq!(part.shape(&[4, 6]), Some(&[4, 6][..]));
+        }
+    }
+}
