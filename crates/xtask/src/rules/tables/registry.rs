@@ -127,6 +127,7 @@ fn requires(info: &CommitInfo) -> String {
     match (requires.needs)(&defaults) {
         Some(Capability::Filter) => parts.push("a trained filter".to_owned()),
         Some(Capability::Edits) => parts.push("weights trained to rewrite tokens".to_owned()),
+        Some(Capability::Drafts) => parts.push("a draft model".to_owned()),
         None => {}
     }
     if !requires.excludes.is_empty() {
