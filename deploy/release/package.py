@@ -1,9 +1,11 @@
 """Makes the archive and the wheel of a built binary.
 
     package.py BINARY --target TRIPLE --out FOLDER [--sbom FILE] [--repository URL]
+        [--runner COMMAND]
 
 No step compiles: archive and wheel hold the same binary, and any build can be packaged. The same
-input gives the same bytes. The binary has to run here, because it prints its completions. With
+input gives the same bytes. The binary has to run here, because it prints its completions; that of
+another processor with a runner, such as `qemu-aarch64`. With
 `--repository` the links of the README lead to the repository at the tag of the version; without it
 they stay as they are. The wheel needs hatchling (`requirements.lock`).
 """
@@ -14,6 +16,7 @@ import io
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -66,8 +69,8 @@ def contents(options: argparse.Namespace) -> dict[str, tuple[bytes, int]]:
     for path in (ROOT / "config").iterdir():
         files[f"config/{path.name}"] = (path.read_bytes(), 0o644)
     for shell, name in COMPLETIONS.items():
-        printed = subprocess.run([options.binary, "completions", shell], check=True,
-                                 stdout=subprocess.PIPE).stdout
+        printed = subprocess.run([*options.runner, options.binary, "completions", shell],
+                                 check=True, stdout=subprocess.PIPE).stdout
         files[f"completions/{name}"] = (printed, 0o644)
     if options.sbom:
         files["asynclane.cdx.json"] = (options.sbom.read_bytes(), 0o644)
@@ -138,10 +141,11 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--sbom", type=pathlib.Path)
     parser.add_argument("--repository")
+    parser.add_argument("--runner", type=shlex.split, default=[])
     options = parser.parse_args()
     options.binary = options.binary.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
-    said = subprocess.run([options.binary, "--version"], check=True, text=True,
+    said = subprocess.run([*options.runner, options.binary, "--version"], check=True, text=True,
                           stdout=subprocess.PIPE).stdout.strip()
     if said != f"asynclane {version()}":
         sys.exit(f"the binary says {said!r}, Cargo.toml has version {version()}")

@@ -2,7 +2,8 @@
 #
 # Environment variables:
 #   ASYNCLANE  the binary; default: the one in PATH, otherwise this repository's release build
-#   PORT       the router's port (8000); replicas listen on the next two ports
+#   PORT       the router's port (8000); replicas listen on the ports after it
+#   REPLICAS   how many replicas are started (2), at most 8
 #   WORKERS    addresses of running replicas, such as "http://a:8000 http://b:8000"; then none is
 #              started
 #   ASYNCLANE_API_KEY  the key of the replicas, passed to the router
@@ -11,6 +12,7 @@
 
 PORT="${PORT:-8000}"
 WORKERS="${WORKERS:-}"
+REPLICAS="${REPLICAS:-2}"
 LOGS="${LOGS:-$(mktemp --directory)}"
 children=()
 
@@ -55,20 +57,25 @@ until_ready() {
   done
 }
 
-# start_replicas FLAGS...: starts two `asynclane serve FLAGS...` and sets WORKERS to their addresses.
+# start_replicas FLAGS...: starts REPLICAS times `asynclane serve FLAGS...` and sets WORKERS to their
+# addresses.
 start_replicas() {
   local index address
   if [ -n "$WORKERS" ]; then return; fi
+  if ! [[ "$REPLICAS" =~ ^[1-8]$ ]]; then
+    echo "REPLICAS: expected 1 to 8, found $REPLICAS" >&2
+    return 1
+  fi
   local release="${CARGO_TARGET_DIR:-$here/../../../target}/release/asynclane"
   ASYNCLANE="${ASYNCLANE:-$(command -v asynclane || echo "$release")}"
-  for index in 1 2; do
+  for ((index = 1; index <= REPLICAS; index++)); do
     address="127.0.0.1:$((PORT + index))"
     "$ASYNCLANE" serve --listen "$address" "$@" >"$LOGS/replica-$index.log" 2>&1 &
     children+=("$!")
     WORKERS+="${WORKERS:+ }http://$address"
     echo "replica $index (pid $!) on http://$address"
   done
-  for index in 1 2; do
+  for ((index = 1; index <= REPLICAS; index++)); do
     until_ready "http://127.0.0.1:$((PORT + index))/ready" "${children[index - 1]}" \
       "$LOGS/replica-$index.log"
   done

@@ -230,28 +230,76 @@ class Gateway(Router, unittest.TestCase):
 
 
 class Prefixes(unittest.TestCase):
-    """The gateway's prefix-aware policy over a causal model."""
+    """The gateway's prefix-aware policy over four replicas of a causal model."""
 
-    def test_prompts_that_begin_alike_meet_their_keys_and_values(self):
+    TURNS = 4
+    # Prime to the number of replicas, so that taking turns brings every prompt to all of them.
+    NAMES = ("Mia", "Ben", "Tom", "Ana", "Eva")
+
+    @classmethod
+    def setUpClass(cls):
         flags = ["--model", "demo-wedlm", "--served-model-name", "demo"]
-        stand = Stand("smg", flags, POLICY="cache_aware")
-        self.addCleanup(stand.stop)
+        cls.stand = Stand("smg", flags, POLICY="cache_aware", REPLICAS="4")
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.stand.stop() == 0, "".join(cls.stand.run.lines)
+        assert all(ended(worker) for worker in cls.stand.workers), "replicas are left"
+
+    def visits(self, stand, what):
+        """By system prompt and turn: the replica, prompt tokens found in its cache, prompt tokens."""
         client = stand.client()
-        systems = [f"{name} sells pens. " * 30 for name in ("Mia", "Ben", "Tom", "Ana")]
+        self.addCleanup(client.close)
         seen = {}
-        for turn in range(4):
-            for system in systems:
+        for turn in range(self.TURNS):
+            for name in self.NAMES:
                 body = chat(3 + turn, max_tokens=4)
+                system = f"{name} sells {what}. " * 30
                 body["messages"].insert(0, {"role": "system", "content": system})
                 answer = client.post(CHAT, body)
+                usage = answer.json()["usage"]
                 # Absent if nothing was cached.
-                details = answer.json()["usage"].get("prompt_tokens_details", {})
-                visit = (answer.worker, details.get("cached_tokens", 0))
-                seen.setdefault(system, []).append(visit)
-        for visits in seen.values():
-            self.assertEqual(len({worker for worker, _ in visits}), 1, seen)
-            self.assertTrue(all(cached > 0 for _, cached in visits[1:]), seen)
-        client.close()
+                cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+                seen.setdefault(name, []).append((answer.worker, cached, usage["prompt_tokens"]))
+        return seen
+
+    @staticmethod
+    def hit_rate(seen):
+        visits = [visit for one in seen.values() for visit in one]
+        return sum(cached for _, cached, _ in visits) / sum(prompt for *_, prompt in visits)
+
+    def test_prompts_that_begin_alike_meet_their_keys_and_values(self):
+        aware = self.visits(self.stand, "pens")
+        for visits in aware.values():
+            self.assertEqual(len({worker for worker, *_ in visits}), 1, aware)
+            self.assertTrue(all(cached > 0 for _, cached, _ in visits[1:]), aware)
+        # The prompts are spread, not gathered on one replica.
+        self.assertGreater(len({visits[0][0] for visits in aware.values()}), 1, aware)
+        # The same replicas, which have not seen these prompts, asked in turns.
+        turns = Stand("smg", workers=self.stand.workers, POLICY="round_robin")
+        self.addCleanup(turns.stop)
+        in_turns = self.visits(turns, "cups")
+        for visits in in_turns.values():
+            self.assertEqual({worker for worker, *_ in visits}, set(self.stand.workers), in_turns)
+        rates = self.hit_rate(aware), self.hit_rate(in_turns)
+        print(f"\n  four replicas: hit rate {rates[0]:.2f}, in turns {rates[1]:.2f}")
+        self.assertGreater(rates[0], 0.5)
+        self.assertLess(rates[1], 0.2)
+
+    # Last by its name: it leaves three replicas.
+    def test_when_a_replica_is_killed_the_other_prompts_stay(self):
+        before = {name: visits[-1][0] for name, visits in self.visits(self.stand, "mugs").items()}
+        killed = before[self.NAMES[0]]
+        self.stand.signal(killed, signal.SIGKILL)
+        until(lambda: ended(killed), "the replica's end")
+        after = self.visits(self.stand, "mugs")
+        for name, visits in after.items():
+            workers = [worker for worker, *_ in visits]
+            self.assertNotIn(killed, workers, after)
+            # The gateway remembers the others' prompts at the killed replica, and spreads them.
+            if before[name] != killed:
+                self.assertEqual(set(workers), {before[name]}, after)
+                self.assertTrue(all(cached > 0 for _, cached, _ in visits), after)
 
 
 class LiteLlm(Router, unittest.TestCase):

@@ -234,7 +234,7 @@ pub struct ServeArgs {
     /// Log format: text, or json (one object per line).
     #[arg(long, env = "ASYNCLANE_LOG_FORMAT")]
     pub log_format: Option<String>,
-    /// Base URL of an OpenTelemetry collector for spans (OTLP over HTTP), such as
+    /// Base URL of an OpenTelemetry collector for spans and metrics (OTLP over HTTP), such as
     /// `http://127.0.0.1:4318`; `OTEL_EXPORTER_OTLP_ENDPOINT` has the same effect.
     #[arg(long, value_name = "URL", env = "ASYNCLANE_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,

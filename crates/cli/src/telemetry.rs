@@ -1,4 +1,4 @@
-//! The log on standard error, and tracing spans for a collector (OTLP over HTTP).
+//! The log on standard error, and tracing spans and metrics for a collector (OTLP over HTTP).
 
 mod export;
 
@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Result;
 use opentelemetry::global;
 use opentelemetry::trace::TracerProvider;
+use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use server::SpanCounters;
@@ -19,24 +20,29 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 use crate::config::{Config, LogFormat};
 
-/// Environment variables that enable the export of spans, beside the configuration.
-const VARIABLES: [&str; 2] = [
-    "OTEL_EXPORTER_OTLP_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-];
+/// What is exported, with the variables that enable it beside the configuration and the one that
+/// disables it (`none`).
+const SPANS: (&str, &str) = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER");
+const METRICS: (&str, &str) = (
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+    "OTEL_METRICS_EXPORTER",
+);
+/// The variable that enables both.
+const BOTH: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 /// The filter of the running log, which can be replaced.
 pub type LogFilter = reload::Handle<EnvFilter, Registry>;
 
-/// Running telemetry; dropping it exports the last spans.
+/// Running telemetry; dropping it exports the last spans and metrics.
 pub struct Telemetry {
     filter: LogFilter,
-    provider: Option<SdkTracerProvider>,
+    spans: Option<SdkTracerProvider>,
+    metrics: Option<SdkMeterProvider>,
     counters: Arc<OnceLock<SpanCounters>>,
 }
 
 impl Telemetry {
-    /// Starts logging, and exporting spans if an endpoint is set.
+    /// Starts logging, and exporting spans and metrics if an endpoint is set.
     ///
     /// # Errors
     /// An invalid filter, format or endpoint.
@@ -46,12 +52,17 @@ impl Telemetry {
         global::set_text_map_propagator(TraceContextPropagator::new());
         let counters = Arc::new(OnceLock::new());
         let endpoint = config.telemetry.otlp_endpoint.as_str();
-        let is_given = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let wanted = !endpoint.is_empty() || VARIABLES.iter().any(is_given);
-        let provider = match wanted {
-            true => Some(export::provider(endpoint, Arc::clone(&counters))?),
+        let provider = match is_wanted(endpoint, SPANS) {
+            true => Some(export::spans(endpoint, Arc::clone(&counters))?),
             false => None,
         };
+        let metrics = match is_wanted(endpoint, METRICS) {
+            true => Some(export::metrics(endpoint)?),
+            false => None,
+        };
+        if let Some(metrics) = &metrics {
+            global::set_meter_provider(metrics.clone());
+        }
         let spans = provider.as_ref().map(|provider| {
             let tracer = provider.tracer("asynclane");
             tracing_opentelemetry::layer()
@@ -67,7 +78,8 @@ impl Telemetry {
             .init();
         Ok(Self {
             filter,
-            provider,
+            spans: provider,
+            metrics,
             counters,
         })
     }
@@ -85,11 +97,21 @@ impl Telemetry {
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
-        if let Some(provider) = &self.provider {
-            // The collector may be gone; shutdown waits at most the timeout of one export.
-            let _ = provider.shutdown();
+        // The collector may be gone; a shutdown waits at most the timeout of one export.
+        if let Some(spans) = &self.spans {
+            let _ = spans.shutdown();
+        }
+        if let Some(metrics) = &self.metrics {
+            let _ = metrics.shutdown();
         }
     }
+}
+
+/// Whether something is exported to the configured endpoint, or to one in the environment.
+fn is_wanted(endpoint: &str, (enables, disables): (&str, &str)) -> bool {
+    let is_given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_off = std::env::var_os(disables).is_some_and(|value| value == "none");
+    !is_off && (!endpoint.is_empty() || [BOTH, enables].into_iter().any(is_given))
 }
 
 fn log<S>(format: LogFormat) -> Box<dyn Layer<S> + Send + Sync>

@@ -1,6 +1,10 @@
 //! The result files of `asynclane-lab bench`: the fields that documents and comparisons read.
 
+mod replicas;
+
 use serde::Deserialize;
+
+pub use replicas::{Day, DayRow, Routing, RoutingRow};
 
 /// A result file.
 #[derive(Debug, Deserialize)]
@@ -18,6 +22,10 @@ pub enum Report {
     Forward(Forward),
     /// Routers in front of replicas.
     Routers(Routers),
+    /// Routing policies over simulated replicas.
+    Routing(Routing),
+    /// A simulated day under an autoscaler.
+    Day(Day),
 }
 
 /// How a result was measured.
@@ -354,7 +362,8 @@ impl Report {
         match self {
             Self::Several(report) => &report.tasks,
             Self::Decoders(report) => std::slice::from_ref(&report.task),
-            Self::Infill(_) | Self::Peers(_) | Self::Forward(_) | Self::Routers(_) => &[],
+            Self::Infill(_) | Self::Peers(_) | Self::Forward(_) => &[],
+            Self::Routers(_) | Self::Routing(_) | Self::Day(_) => &[],
         }
     }
 }

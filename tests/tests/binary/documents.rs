@@ -12,54 +12,19 @@ use engine::decoding::{PRESETS, Registry};
 type Program = fn(&[&str]) -> Command;
 
 /// The beginnings of our commands, in a fence or between backticks, and the binary that parses them.
-const OURS: [(&str, Program); 4] = [
+const OURS: [(&str, Program); 5] = [
     ("asynclane ", command),
     ("cargo run --release -- ", command),
     ("asynclane-lab ", lab_command),
     ("cargo run --release -p asynclane-lab -- ", lab_command),
+    (
+        "cargo run --release -p asynclane-lab --features cuda -- ",
+        lab_command,
+    ),
 ];
 
-/// The beginnings of fenced commands that are not ours, and the file or folder that runs them.
-const OTHERS: &[(&str, &str)] = &[
-    ("cargo test --workspace", ".ci/run"),
-    ("cargo run --release -p asynclane-model", "tests/bench"),
-    (
-        "curl -N http://127.0.0.1:8000/v1/chat/completions",
-        "tests/tests/binary/readme.rs",
-    ),
-    (
-        "curl http://127.0.0.1:8000/v1/chat/completions",
-        "tests/tests/binary/readme.rs",
-    ),
-    (
-        "curl http://127.0.0.1:8000/metrics",
-        "tests/tests/binary/readme.rs",
-    ),
-    (
-        "curl http://127.0.0.1:8000/v1/completions",
-        "tests/tests/binary/readme.rs",
-    ),
-    ("export CUDA_HOME=", "crates/kernels/cuda/check"),
-    (
-        "cargo build --release --package asynclane-cli --features cuda",
-        "crates/kernels/cuda/check",
-    ),
-    ("deploy/", "tests/routers/run"),
-    ("tests/", ".ci/run"),
-    ("pip install openai", "tests/clients"),
-    ("cargo xtask verify", "crates/xtask"),
-    ("git clone https://github.com/NVlabs/", "tests/bench/peers"),
-    ("pip install torch", "tests/bench/peers"),
-    ("python tests/bench/peers/", "tests/bench/peers"),
-    ("FUZZ_", "tests/tests/fuzz.rs"),
-    ("SOAK_", "tests/tests/soak.rs"),
-    ("mkdir -p target/fuzz-corpus", "tests/fuzz"),
-    ("RUSTC_BOOTSTRAP=1 cargo fuzz", "tests/fuzz"),
-    ("docker ", "not run: deploy/README.md"),
-    ("kubectl ", "not run: deploy/README.md"),
-    ("install ", "not run: deploy/README.md"),
-    ("systemctl ", "not run: deploy/README.md"),
-];
+/// The header of the table in `tests/README.md`: beginnings of fenced commands, and who runs them.
+const COMMANDS: &str = "| commands that begin with | run by |";
 
 /// Messages of the operating system.
 const FOREIGN: &[&str] = &["Address already in use"];
@@ -147,18 +112,41 @@ fn refusal(program: Program, arguments: &str) -> Option<String> {
     (!output.status.success()).then(|| stderr(&output))
 }
 
+/// The rows of the table of commands: the beginning of a command, and who runs it.
+fn runners(page: &str) -> Vec<(&str, &str)> {
+    let rows = table(page, COMMANDS).lines().filter_map(|row| {
+        let mut cells = row.strip_prefix("| `")?.split(" | ");
+        let start = cells.next()?.strip_suffix('`')?;
+        Some((start, cells.next()?.trim_end_matches(" |")))
+    });
+    rows.collect()
+}
+
+fn table_of_commands() -> String {
+    std::fs::read_to_string(root().join("tests/README.md")).unwrap()
+}
+
+/// Every command in a shell fence of a document, with the document.
+fn all_fenced() -> Vec<(PathBuf, String)> {
+    let commands = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = fenced(&text).into_iter();
+        lines
+            .map(move |line| (path.clone(), line))
+            .collect::<Vec<_>>()
+    };
+    files(&root(), ".md")
+        .into_iter()
+        .flat_map(commands)
+        .collect()
+}
+
 #[test]
 fn commands_in_documents_are_commands() {
     let (mut checked, mut wrong) = (0, Vec::new());
     for path in files(&root(), ".md") {
         let text = std::fs::read_to_string(&path).unwrap();
-        let fenced = fenced(&text);
-        for line in fenced.iter().filter(|line| ours(line).is_none()) {
-            if !OTHERS.iter().any(|(start, _)| line.starts_with(start)) {
-                wrong.push(format!("{}: nothing runs {line}", path.display()));
-            }
-        }
-        for line in fenced.iter().chain(&quoted(&text)) {
+        for line in fenced(&text).iter().chain(&quoted(&text)) {
             let Some((program, arguments)) = ours(line) else {
                 continue;
             };
@@ -172,14 +160,51 @@ fn commands_in_documents_are_commands() {
     assert!(checked > 30, "{checked} commands");
 }
 
+/// Every fenced command has a row of the table, the longest beginning counts, and no row is idle.
 #[test]
-fn the_files_that_run_other_commands_exist() {
-    for (start, who) in OTHERS {
-        let there = who.starts_with("not run") || root().join(who).exists();
-        assert!(there, "{who}, of {start}");
+fn every_command_has_someone_who_runs_it() {
+    let page = table_of_commands();
+    let runners = runners(&page);
+    let mut idle: BTreeSet<&str> = runners.iter().map(|(start, _)| *start).collect();
+    let mut wrong = Vec::new();
+    for (path, line) in all_fenced() {
+        let fits = runners.iter().filter(|(start, _)| line.starts_with(start));
+        match fits.max_by_key(|(start, _)| start.len()) {
+            Some((start, _)) => {
+                idle.remove(start);
+            }
+            None => wrong.push(format!("{}: nothing runs {line}", path.display())),
+        }
     }
-    let said = std::fs::read_to_string(root().join("deploy/README.md")).unwrap();
-    assert!(said.contains("Not tested, because they need"));
+    wrong.extend(
+        idle.into_iter()
+            .map(|start| format!("no command begins with {start}")),
+    );
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Who runs a command exists and says so: it holds the word that the row names behind the file.
+#[test]
+fn the_runners_of_commands_exist() {
+    let page = table_of_commands();
+    let runners = runners(&page);
+    assert!(runners.len() > 20, "{} rows", runners.len());
+    for (start, who) in runners {
+        if let Some(needs) = who.strip_prefix("nobody here: needs ") {
+            assert!(!needs.is_empty(), "{start}: what is missing");
+            continue;
+        }
+        let words = quoted(who);
+        let [file, word] = &words[..] else {
+            panic!("{start}: expected `FILE` with `WORD`, found {who}");
+        };
+        let path = root().join(file);
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            text.contains(word.as_str()),
+            "{start}: {file} does not hold {word}"
+        );
+    }
 }
 
 /// The anchors of a document's headings, as the pages of repositories make them.

@@ -1,4 +1,4 @@
-//! Logs and tracing spans: their content, and the absence of prompts and keys.
+//! Logs, tracing spans and exported metrics: their content, and the absence of prompts and keys.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -33,8 +33,9 @@ fn collector() -> (String, Receiver<(String, Vec<u8>)>) {
                     let mut body = vec![0; length];
                     reader.read_exact(&mut body).unwrap();
                     let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
-                    (&stream).write_all(answer).unwrap();
+                    // Before the answer: what one thread exports in order is received in order.
                     let _ = taken.send((path, body));
+                    (&stream).write_all(answer).unwrap();
                 }
             });
         }
@@ -92,10 +93,12 @@ fn a_request_is_a_part_of_its_clients_trace() {
     let (status, log) = server.wait();
     assert_eq!(status.code(), Some(0), "{log}");
 
-    let (path, spans) = exports.recv().unwrap();
-    let mut spans = spans;
-    spans.extend(exports.try_iter().flat_map(|(_, body)| body));
-    assert_eq!(path, "/v1/traces");
+    let is_span = |(path, _): &(String, Vec<u8>)| path == "/v1/traces";
+    let spans: Vec<u8> = exports
+        .iter()
+        .take_while(is_span)
+        .flat_map(|of| of.1)
+        .collect();
     let id: Vec<u8> = (0..TRACE.len())
         .step_by(2)
         .map(|at| u8::from_str_radix(&TRACE[at..at + 2], 16).unwrap())
@@ -148,6 +151,96 @@ fn a_request_is_a_part_of_its_clients_trace() {
         (&json!(CHAT), &json!("demo"))
     );
     assert!(span["request_id"].as_str().unwrap().starts_with("req-"));
+}
+
+/// The fields of a protobuf message: numbers, and bytes of those with a length or 8 bytes.
+fn fields(mut message: &[u8]) -> Vec<(u64, &[u8])> {
+    fn number(message: &mut &[u8]) -> u64 {
+        let length = message.iter().take_while(|byte| **byte > 127).count() + 1;
+        let (own, rest) = message.split_at(length);
+        *message = rest;
+        own.iter()
+            .rev()
+            .fold(0, |all, byte| (all << 7) | u64::from(byte & 127))
+    }
+    let mut found = Vec::new();
+    while !message.is_empty() {
+        let tag = number(&mut message);
+        let length = match tag % 8 {
+            0 => {
+                number(&mut message);
+                0
+            }
+            1 => 8,
+            2 => usize::try_from(number(&mut message)).unwrap(),
+            other => panic!("wire type {other}"),
+        };
+        let (own, rest) = message.split_at(length);
+        found.push((tag / 8, own));
+        message = rest;
+    }
+    found
+}
+
+/// The messages at a path of field numbers.
+fn at<'a>(message: &'a [u8], path: &[u64]) -> Vec<&'a [u8]> {
+    let Some((first, rest)) = path.split_first() else {
+        return vec![message];
+    };
+    let inner = fields(message)
+        .into_iter()
+        .filter(|(number, _)| number == first);
+    inner.flat_map(|(_, own)| at(own, rest)).collect()
+}
+
+/// Observations of a histogram in an export, with a label and without it.
+fn observed(export: &[u8], name: &str, label: &str) -> (u64, u64) {
+    // ResourceMetrics, ScopeMetrics, Metric.
+    let metrics = at(export, &[1, 2, 2]);
+    let metric = metrics
+        .into_iter()
+        .find(|of| at(of, &[1]) == [name.as_bytes()]);
+    let metric = metric.unwrap_or_else(|| panic!("{name} is not exported"));
+    assert_eq!(at(metric, &[3]), [b"s"], "{name} is in seconds");
+    let (mut with, mut without) = (0, 0);
+    for point in at(metric, &[9, 1]) {
+        let count = u64::from_le_bytes(at(point, &[4])[0].try_into().unwrap());
+        assert!(holds(point, b"gen_ai.provider.name") && holds(point, b"chat"));
+        match at(point, &[9, 1]).contains(&label.as_bytes()) {
+            true => with += count,
+            false => without += count,
+        }
+    }
+    (with, without)
+}
+
+#[test]
+fn the_metrics_of_a_model_server_reach_a_collector() {
+    let (address, exports) = collector();
+    let server = Server::start_with(&["--otlp-endpoint", &address], |command| {
+        command.env("OTEL_TRACES_EXPORTER", "none");
+    });
+    let client = server.client();
+    for _ in 0..2 {
+        assert_eq!(client.post(CHAT, &chat("2+2=")).status, 200);
+    }
+    let mut wrong = chat("2+2=");
+    wrong["temperature"] = json!(9);
+    assert_eq!(client.post(CHAT, &wrong).status, 400);
+    server.signal("TERM");
+    let (status, log) = server.wait();
+    assert_eq!(status.code(), Some(0), "{log}");
+    // The last export has everything: counts are cumulative.
+    let (path, first) = exports.recv().unwrap();
+    let export = exports.try_iter().last().map_or(first, |(_, body)| body);
+    assert_eq!(path, "/v1/metrics");
+    for (name, counts) in [
+        ("gen_ai.server.request.duration", (1, 2)),
+        ("gen_ai.server.time_to_first_token", (0, 2)),
+        ("gen_ai.server.time_per_output_token", (0, 2)),
+    ] {
+        assert_eq!(observed(&export, name, "error.type"), counts, "{name}");
+    }
 }
 
 /// A server's count of spans in a state.

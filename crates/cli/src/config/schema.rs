@@ -142,7 +142,7 @@ pub struct Telemetry {
     pub log: String,
     /// `text`, or `json` for one object per line.
     pub log_format: String,
-    /// Base URL of an OpenTelemetry collector for spans (OTLP over HTTP); empty = the value of
+    /// Base URL of an OpenTelemetry collector for spans and metrics (OTLP over HTTP); empty = that of
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`, or no export.
     pub otlp_endpoint: String,
 }

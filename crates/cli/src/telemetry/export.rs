@@ -1,8 +1,9 @@
-//! Export of spans to a collector: OTLP as protobuf over HTTP, in batches, on its own thread.
+//! Export of spans and of the metrics `gen_ai.server.*` to a collector: OTLP as protobuf over HTTP,
+//! spans in batches, metrics once in an interval, each on a thread of its own.
 //!
-//! The queue is bounded: a slow or absent collector costs spans and nothing else.
-//! `OTEL_BSP_*`, `OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` and
-//! `OTEL_EXPORTER_OTLP_*` have their standard meaning.
+//! The queue of spans is bounded: a slow or absent collector costs spans and nothing else.
+//! `OTEL_BSP_*`, `OTEL_METRIC_EXPORT_INTERVAL`, `OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`,
+//! `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_EXPORTER_OTLP_*` have their standard meaning.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -14,6 +15,7 @@ use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::{
     BatchSpanProcessor, SdkTracerProvider, Span, SpanData, SpanExporter, SpanProcessor,
 };
@@ -27,12 +29,12 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The counters of spans, set once the metrics exist.
 type Counters = Arc<OnceLock<SpanCounters>>;
 
-/// A provider that exports to `endpoint`, the base URL of a collector; if it is empty, to the
-/// endpoint in the environment.
+/// A provider of spans that exports to `endpoint`, the base URL of a collector; if it is empty, to
+/// the endpoint in the environment.
 ///
 /// # Errors
 /// An invalid endpoint.
-pub fn provider(endpoint: &str, counters: Counters) -> Result<SdkTracerProvider> {
+pub fn spans(endpoint: &str, counters: Counters) -> Result<SdkTracerProvider> {
     let builder = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
         .with_http_client(Client::new());
@@ -40,9 +42,7 @@ pub fn provider(endpoint: &str, counters: Counters) -> Result<SdkTracerProvider>
         "" => builder,
         base => builder.with_endpoint(format!("{base}/v1/traces")),
     };
-    let exporter = builder.build().map_err(|error| {
-        exit::failure(exit::CONFIG, format!("telemetry.otlp_endpoint: {error}"))
-    })?;
+    let exporter = builder.build().map_err(refused)?;
     let processor = Counted {
         inner: BatchSpanProcessor::builder(Counted {
             inner: exporter,
@@ -51,15 +51,43 @@ pub fn provider(endpoint: &str, counters: Counters) -> Result<SdkTracerProvider>
         .build(),
         counters,
     };
+    Ok(SdkTracerProvider::builder()
+        .with_resource(resource())
+        .with_span_processor(processor)
+        .build())
+}
+
+/// A provider of metrics that exports to `endpoint`, as [`spans`].
+///
+/// # Errors
+/// An invalid endpoint.
+pub fn metrics(endpoint: &str) -> Result<SdkMeterProvider> {
+    let builder = opentelemetry_otlp::MetricExporter::builder()
+        .with_http()
+        .with_http_client(Client::new());
+    let builder = match endpoint.trim_end_matches('/') {
+        "" => builder,
+        base => builder.with_endpoint(format!("{base}/v1/metrics")),
+    };
+    let exporter = builder.build().map_err(refused)?;
+    Ok(SdkMeterProvider::builder()
+        .with_resource(resource())
+        .with_periodic_exporter(exporter)
+        .build())
+}
+
+fn refused(error: impl std::fmt::Display) -> anyhow::Error {
+    exit::failure(exit::CONFIG, format!("telemetry.otlp_endpoint: {error}"))
+}
+
+/// Who exports: name and version of the service.
+fn resource() -> Resource {
     let mut resource = Resource::builder();
     if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
         resource = resource.with_service_name("asynclane");
     }
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
-    Ok(SdkTracerProvider::builder()
-        .with_resource(resource.with_attribute(version).build())
-        .with_span_processor(processor)
-        .build())
+    resource.with_attribute(version).build()
 }
 
 /// Counts exported and dropped spans.

@@ -4,6 +4,7 @@ mod alias;
 mod connections;
 mod edge;
 mod followed;
+mod genai;
 mod process;
 mod rates;
 mod register;
@@ -19,6 +20,7 @@ use prometheus::{Gauge, Registry, TextEncoder};
 pub use connections::Connections;
 pub use edge::{Edge, Outcome, Success};
 pub use followed::Followed;
+pub use genai::{GenAi, Labels};
 use process::Process;
 use rates::Rates;
 use register::Register;
@@ -60,6 +62,7 @@ struct Inner {
     edge: Edge,
     connections: Connections,
     spans: SpanCounters,
+    genai: GenAi,
     steps: Steps,
     /// `None` where the system does not tell.
     process: Option<Process>,
@@ -91,6 +94,7 @@ impl Metrics {
             edge: Edge::new(&register),
             connections: Connections::new(&register),
             spans: SpanCounters::new(&register),
+            genai: GenAi::new(),
             steps: Steps::new(&register),
             process: Process::new(&register),
             gauges,
@@ -123,6 +127,11 @@ impl Metrics {
     /// The counters for an exporter of tracing spans.
     pub fn spans(&self) -> &SpanCounters {
         &self.inner.spans
+    }
+
+    /// The histograms for an OpenTelemetry collector.
+    pub fn genai(&self) -> &GenAi {
+        &self.inner.genai
     }
 
     /// Share of the prompt tokens that the prefix cache had, in `0.0..=1.0`.

@@ -7,7 +7,7 @@ use engine::{ClientId, FinishReason};
 
 use crate::error::ApiError;
 use crate::http::shutdown::InFlight;
-use crate::metrics::{Metrics, Outcome, Success};
+use crate::metrics::{Labels, Metrics, Outcome, Success};
 use crate::pipeline::assemble::{Delta, reason_name};
 use crate::pipeline::spans::Spans;
 use crate::pipeline::usage::Usage;
@@ -16,6 +16,7 @@ use crate::pipeline::usage::Usage;
 #[derive(Debug)]
 pub struct Record {
     metrics: Metrics,
+    labels: Labels,
     path: &'static str,
     client: ClientId,
     spans: Spans,
@@ -57,6 +58,7 @@ impl Record {
     pub fn new(metrics: Metrics, caller: &Caller<'_>) -> Self {
         Self {
             metrics,
+            labels: Labels::new(caller.operation, caller.model),
             path: caller.path,
             client: caller.client,
             spans: Spans::new(caller),
@@ -144,6 +146,7 @@ impl Record {
             total,
         };
         self.metrics.edge().succeeded(self.path, &facts);
+        self.metrics.genai().succeeded(&self.labels, &facts);
         self.close(Outcome::Ok);
         self.spans.succeeded(&facts, usage);
         let _entered = self.spans.request().enter();
@@ -173,7 +176,9 @@ impl Record {
         let outcome = Outcome::of(error.code);
         self.close(outcome);
         let (status, _, code) = error.code.row();
-        let e2e_ms = millis(self.arrival.elapsed());
+        let total = self.arrival.elapsed();
+        self.metrics.genai().failed(&self.labels, total, code);
+        let e2e_ms = millis(total);
         self.spans.failed(outcome, code);
         let _entered = self.spans.request().enter();
         tracing::info!(status = status.as_u16(), code, e2e_ms, "{}", outcome.name());
@@ -196,7 +201,10 @@ impl Drop for Record {
     fn drop(&mut self) {
         if self.outcome.is_none() {
             self.close(Outcome::Cancelled);
-            let e2e_ms = millis(self.arrival.elapsed());
+            let total = self.arrival.elapsed();
+            let reason = Outcome::Cancelled.name();
+            self.metrics.genai().failed(&self.labels, total, reason);
+            let e2e_ms = millis(total);
             self.spans.failed(Outcome::Cancelled, "");
             let _entered = self.spans.request().enter();
             tracing::info!(disconnected = true, e2e_ms, "cancelled");

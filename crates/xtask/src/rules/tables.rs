@@ -16,6 +16,7 @@ mod fidelity;
 mod forward;
 mod presets;
 mod registry;
+mod replicas;
 mod routers;
 #[cfg(test)]
 mod tests;
@@ -121,6 +122,8 @@ fn table(report: &Report) -> String {
         Report::Peers(report) => peers(report),
         Report::Forward(report) => forward::table(report),
         Report::Routers(report) => routers::table(report),
+        Report::Routing(report) => replicas::routing(report),
+        Report::Day(report) => replicas::day(report),
     }
 }
 
