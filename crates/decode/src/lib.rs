@@ -29,8 +29,8 @@ pub use canvas::Canvas;
 pub use commit::{
     AnswerSpan, COMMITS, Capped, CommitConfig, CommitHost, CommitInfo, CommitInput, CommitRule,
     Credit, Denoising, DraftVerify, EarlyCommit, Edit, Entropy, EntropyBound, Factor, Filter,
-    FilterError, Guesses, Hierarchy, JointBound, LearnedFilter, LocalLeap, Margin, NestedDrafts, Rank, Reads,
-    Renoise, Requirements, Scene, Scheduled, Threshold, TopK, Weights,
+    FilterError, Guesses, Hierarchy, JointBound, LearnedFilter, LocalLeap, Margin, NestedDrafts,
+    Rank, Reads, Renoise, Requirements, Scene, Scheduled, Threshold, TopK, Weights,
 };
 pub use config::DecoderConfig;
 pub use constraint::{Constraint, ConstraintError, Failure};

@@ -270,9 +270,7 @@ impl Advance<'_> {
 
     /// Sum of the entropies of the masks in `range`, in nats.
     fn entropy(&self, range: Span<Offset>) -> f64 {
-        let masks = range
-            .iter()
-            .filter(|at| self.state.canvas.is_mask(*at));
+        let masks = range.iter().filter(|at| self.state.canvas.is_mask(*at));
         let entropies = masks.filter_map(|at| self.entropies.get(at.index()));
         entropies.map(|entropy| f64::from(*entropy)).sum()
     }

@@ -48,7 +48,10 @@ fn step(bench: &mut Bench, said: &[Said]) -> Vec<Effect> {
             },
         }
     };
-    let offsets: Vec<Offset> = wanted(&bench.decoder).into_iter().map(|(at, _)| at).collect();
+    let offsets: Vec<Offset> = wanted(&bench.decoder)
+        .into_iter()
+        .map(|(at, _)| at)
+        .collect();
     let mut proposals: Vec<Proposal> = offsets.iter().copied().map(says).collect();
     for guesses in branches(&bench.decoder) {
         let open = |at: &&Offset| guesses.iter().all(|guess| guess.offset != **at);
@@ -132,7 +135,13 @@ fn a_fork_leaves_little_entropy_behind() {
     assert!(!forks(0.89));
     // Nothing is left in a full sentence, whatever its tokens had.
     let fork_entropy = Some(0.0);
-    let mut full = bench(joint(9.0), AsyncLaneConfig { fork_entropy, ..short() });
+    let mut full = bench(
+        joint(9.0),
+        AsyncLaneConfig {
+            fork_entropy,
+            ..short()
+        },
+    );
     assert!(step(&mut full, &said).contains(&fork(0, 3)));
 }
 
@@ -163,7 +172,11 @@ fn nested_drafts_guess_in_all_lanes_and_ahead_of_them() {
     let effects = step(&mut right, &said);
     assert_eq!(
         effects[..3],
-        [masked(2, "7", 0.96), masked(0, "a", 0.9), masked(3, "<eos>", 0.99)]
+        [
+            masked(2, "7", 0.96),
+            masked(0, "a", 0.9),
+            masked(3, "<eos>", 0.99)
+        ]
     );
     // Another token at offset 2: the choice of the real canvas stands alone.
     let mut wrong = bench(rule, short());

@@ -66,7 +66,9 @@ impl Compact {
                 Some(Value::Integer(_)) => Refresh::Every(of.count(refresh)),
                 _ => Refresh::Lane,
             },
-            commits: of.value(&REFRESH_COMMITS).map_or(0, |_| of.count(&REFRESH_COMMITS)),
+            commits: of
+                .value(&REFRESH_COMMITS)
+                .map_or(0, |_| of.count(&REFRESH_COMMITS)),
             margin: margin(of, schedule),
         }
     }

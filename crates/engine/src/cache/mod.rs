@@ -88,7 +88,11 @@ impl View<'_> {
     /// Tokens committed since the last refresh read the canvas, that of its own step included.
     pub fn committed_since_refresh(&self) -> u32 {
         let canvas = self.decoder.canvas();
-        let from = self.decoder.step().saturating_sub(self.since_refresh).max(1);
+        let from = self
+            .decoder
+            .step()
+            .saturating_sub(self.since_refresh)
+            .max(1);
         let since = canvas.span().iter();
         as_count(since.filter(|at| canvas.written_at(*at) >= from).count())
     }

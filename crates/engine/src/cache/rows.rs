@@ -87,8 +87,8 @@ pub(super) fn sighted_rows(view: &View<'_>, sight: Sight, plan: &mut ForwardPlan
         let is_row = match view.layout.offset_of(place) {
             None => is_left,
             Some(offset) => {
-                let in_lane = lanes()
-                    .any(|lane| lane.range.start.to(lane.lookahead.end).contains(offset));
+                let in_lane =
+                    lanes().any(|lane| lane.range.start.to(lane.lookahead.end).contains(offset));
                 if in_lane && canvas.is_mask(offset) {
                     mask = Some(place);
                 }

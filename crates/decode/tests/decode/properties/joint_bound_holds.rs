@@ -25,13 +25,15 @@ fn check(setup: &Setup, bound: f64) -> Result<(), TestCaseError> {
         let is_own = |at| record.lanes.iter().any(|lane| lane.range.contains(at));
         let entropy = |of: &asynclane_decode::Proposal| f64::from(of.candidate.entropy);
         let committed: Vec<_> = record.commits().map(|(offset, _)| offset).collect();
-        let (taken, left): (Vec<_>, Vec<_>) = (record.proposals.iter())
-            .partition(|of| committed.contains(&of.offset));
+        let (taken, left): (Vec<_>, Vec<_>) =
+            (record.proposals.iter()).partition(|of| committed.contains(&of.offset));
         let all: f64 = taken.iter().map(|of| entropy(of)).sum();
         let most = taken.iter().map(|of| entropy(of)).fold(0.0, f64::max);
         prop_assert!(all - most <= bound + 1e-9, "{} - {}", all, most);
         for of in left {
-            let drafted = lanes.draft_threshold.is_some_and(|at| of.candidate.probability >= at);
+            let drafted = lanes
+                .draft_threshold
+                .is_some_and(|at| of.candidate.probability >= at);
             let stops = record.canvas_before.is_stop(of.candidate.token);
             let eligible = is_own(of.offset) || (drafted && !stops);
             let fits = all <= bound - 1e-9 || entropy(&of) < most - 1e-9;
