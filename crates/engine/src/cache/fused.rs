@@ -29,7 +29,7 @@ pub static INFO: CacheInfo = CacheInfo {
         RIGHT_ROWS,
         COMMIT_ROWS,
     ],
-    schedules: Company::Only(&["block_wise"]),
+    schedules: Company::Only(&[]),
     attention: &[AttentionKind::Full],
     check: compact::check_margin,
     // A guessed canvas may have a version of the prompt's rows too.

@@ -207,7 +207,7 @@ fn random_decoding(rng: &mut Rng) -> String {
         "fused" => sight(rng),
         _ => String::new(),
     };
-    let entropy = rng.pick(&["", ",fork_entropy=0.5", ",fork_entropy=0"]);
+    let entropy = rng.pick(&["", "", "", ",fork_entropy=0.5"]);
     let draft = rng.pick(&[0.5, 0.9, 1.0]);
     format!(
         "schedule=asynclane,{commit},block_length={block},cache={cache},rows={rows}{sight}{entropy},\
