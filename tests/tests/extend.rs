@@ -144,7 +144,7 @@ fn refusals_name_what_was_added() {
     let expected = "cache renewed does not go with schedule asynclane: \
                     use fused, snapshot, fresh, elastic or exact";
     assert_eq!(message, expected);
-    let (_, message) = refused("schedule=block_wise,cache=fused");
+    let (_, message) = refused("schedule=block_wise,cache=fresh");
     assert!(message.ends_with("elastic, exact or renewed"), "{message}");
     assert!(Registry::builtin().parse("commit=left_run").is_err());
 }

@@ -286,7 +286,11 @@ impl Decoder {
             return Guesses::default();
         }
         // A canvas without masks scores nothing.
-        let masks: u32 = self.lanes().map(|lane| canvas.masks(lane.range)).sum();
+        let scored = |lane: LaneView| match lane.drafts {
+            true => lane.range.start.to(lane.lookahead.end.max(lane.range.end)),
+            false => lane.range,
+        };
+        let masks: u32 = self.lanes().map(|lane| canvas.masks(scored(lane))).sum();
         let count = count.min(as_index(masks.saturating_sub(1)));
         let branches = all.ends.partition_point(|end| *end <= count);
         let ends = &all.ends[..branches];
@@ -370,15 +374,12 @@ impl Decoder {
             Some(_) => self.lanes().map(|lane| lane.lookahead.end).max(),
             None => None,
         };
-        self.schedule.observe(&mut self.state, proposals, effects);
         let verification = self.rule.verification();
         if verification == Verification::Sanctioned {
             proposals = self.climb(proposals, branches, effects);
         }
-        for index in 0..self.state.tree.active().len() {
-            let id = self.state.tree.active()[index];
-            self.commit_lane(id, proposals, effects);
-        }
+        self.schedule.observe(&mut self.state, proposals, effects);
+        self.commit_lanes(proposals, effects);
         if verification == Verification::Equal {
             self.commit_branches(branches, effects);
         }

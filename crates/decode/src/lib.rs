@@ -30,8 +30,9 @@ pub use canvas::Canvas;
 pub use commit::{
     AnswerSpan, COMMITS, Capped, CausalCheck, CommitConfig, CommitHost, CommitInfo, CommitInput,
     CommitRule, Credit, Denoising, DraftVerify, EarlyCommit, Edit, Entropy, EntropyBound, Factor,
-    Filter, FilterError, Guesses, Hierarchy, LearnedFilter, LocalLeap, Margin, NestedDrafts, Rank,
-    Reads, Renoise, Requirements, Scene, Scheduled, SelfSpeculative, Threshold, TopK, Weights,
+    Filter, FilterError, Guesses, Hierarchy, JointBound, LearnedFilter, LocalLeap, Margin,
+    NestedDrafts, Rank, Reads, Renoise, Requirements, Scene, Scheduled, SelfSpeculative, Threshold,
+    TopK, Weights,
 };
 pub use config::DecoderConfig;
 pub use constraint::{Constraint, ConstraintError, Failure};

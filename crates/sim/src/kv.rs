@@ -5,7 +5,8 @@
 //! unnoticed.
 
 use step::{
-    Batch, ExecuteError, PageCopy, PageId, Position, Row, Segment, Slot, TokenId, as_index,
+    Batch, ExecuteError, PageCopy, PageId, Position, Row, Segment, Slot, TokenId, as_count,
+    as_index,
 };
 
 use crate::check::error;
@@ -191,12 +192,15 @@ impl KvStore {
         }
     }
 
-    /// The sequence of these rows: that of slot 0, or a new one if the rows write slot 0 and differ
-    /// from the content that its sequence left in their slots.
+    /// The sequence of these rows: that of slot 0, or a new one if the rows write slot 0, see no slot
+    /// but their own, and differ from the content that its sequence left in their slots.
     fn lineage_of(&mut self, rows: &[Row], table: &[PageId]) -> u64 {
         let former = table.first();
         let former = former.and_then(|_| self.slots[self.index(table, Slot::ZERO)]);
-        let starts = (0..).zip(rows).all(|(slot, row)| row.slot.get() == slot);
+        let own = as_count(rows.len());
+        let starts = (0..)
+            .zip(rows)
+            .all(|(slot, row)| row.slot.get() == slot && row.reach().get() <= own);
         let contradicts = |row: &Row, lineage: u64| {
             self.slots[self.index(table, row.slot)].is_some_and(|old| {
                 old.lineage == lineage

@@ -11,6 +11,7 @@ mod entropy_bound;
 mod factor;
 mod hierarchy;
 mod info;
+mod joint_bound;
 mod learned_filter;
 mod local_leap;
 mod margin;
@@ -40,6 +41,7 @@ pub use entropy_bound::EntropyBound;
 pub use factor::Factor;
 pub use hierarchy::Hierarchy;
 pub use info::{CommitConfig, CommitHost, CommitInfo, CommitInput, Requirements};
+pub use joint_bound::JointBound;
 pub use learned_filter::{Filter, FilterError, LearnedFilter, Weights};
 pub use local_leap::LocalLeap;
 pub use margin::Margin;
@@ -58,6 +60,7 @@ pub const COMMITS: &[&CommitInfo] = &[
     &factor::INFO,
     &entropy::INFO,
     &entropy_bound::INFO,
+    &joint_bound::INFO,
     &margin::INFO,
     &capped::INFO,
     &credit::INFO,
@@ -79,6 +82,8 @@ const BLOCKS: Company = Company::Only(&["block_wise"]);
 const WHOLE_BLOCK: Company = Company::Only(&["none", "prefix", "dual"]);
 /// For rules that guess: each guessed canvas has K/V of its own for the masks of the block.
 const GUESSED_BLOCK: Company = Company::Only(&["none", "prefix", "dual", "exact"]);
+/// As [`GUESSED_BLOCK`], for rules that guess on lanes too.
+const GUESSED_LANES: Company = Company::Only(&["none", "prefix", "dual", "fused", "exact"]);
 /// The weights that forwards over guessed canvases are written for.
 const GUESSABLE: &[AttentionKind] = &[AttentionKind::Full, AttentionKind::BlockCausal];
 
@@ -90,16 +95,21 @@ pub(crate) const MOST_CHECKED: u32 = 63;
 pub trait CommitRule: core::fmt::Debug + Send {
     /// Puts into `chosen` the indices of `masks` to commit, in any order, without duplicates.
     ///
-    /// `masks` holds the open positions of `lane` by offset, at least one; `chosen` is empty. A rule
-    /// may change tokens and confidences in `masks`: a chosen mask is committed with the values it
+    /// `masks` holds the open positions of the rule's [`Scope`] by offset, at least one; `chosen` is
+    /// empty. `lane` is the lane, the last active one under [`Scope::Sequence`]. A rule may change tokens and confidences in `masks`: a chosen mask is committed with the values it
     /// has there. If a rule chooses nothing, the mask of the highest [`Self::worth`] is committed, so
-    /// that every active lane makes progress in every step.
+    /// that every active lane, or the sequence, makes progress in every step.
     fn select(&mut self, lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>);
 
     /// The order of masks: where a step must commit one mask, it is the one of the highest worth, the
     /// lower offset on ties.
     fn worth(&self, mask: &Proposal) -> f64 {
         mask.candidate.probability
+    }
+
+    /// Among which masks it chooses.
+    fn scope(&self) -> Scope {
+        Scope::Lane
     }
 
     /// What the rule reads besides the masks of its lane.
@@ -202,6 +212,18 @@ pub enum Verification {
     /// The rule's choice contains the guesses of a later branch. The boldest such branch is
     /// committed, and the rule chooses anew on it.
     Sanctioned,
+}
+
+/// The masks among which a rule makes one choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Those of one lane: every active lane has a choice of its own, and commits at least one mask.
+    /// Drafts in the lookahead are committed by the schedule's threshold alone.
+    #[default]
+    Lane,
+    /// Those of all active lanes, and the masks of the lookahead whose candidates reach the
+    /// schedule's draft threshold and are no stop tokens. A step commits at least one of them.
+    Sequence,
 }
 
 /// What a rule reads besides the masks of its lane; it is scored for it.

@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 
 use super::entropy_bound::{ENTROPY_THRESHOLD, within_bound};
 use super::{
-    BLOCKS, CommitInfo, CommitRule, GUESSABLE, GUESSED_BLOCK, Guesses, Requirements, Scene,
-    Verification, by_confidence,
+    CommitInfo, CommitRule, GUESSABLE, GUESSED_LANES, Guesses, Requirements, Scene, Scope,
+    Verification, by_confidence, joint_bound,
 };
 use crate::candidate::Proposal;
 use crate::coordinates::{Offset, as_index};
-use crate::describe::Feature;
+use crate::describe::{Company, Feature};
 use crate::lane::Lane;
 use crate::settings::SettingInfo;
 
@@ -36,8 +36,9 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[ENTROPY_THRESHOLD, DRAFT_LEVELS, DRAFT_FLOOR],
     requires: Requirements {
-        schedules: BLOCKS,
-        caches: GUESSED_BLOCK,
+        schedules: Company::Only(&["block_wise", "asynclane"]),
+        caches: GUESSED_LANES,
+        suits: |_, host| joint_bound::forbid_lane_budget("nested_drafts", host.schedule),
         attention: GUESSABLE,
         // A guess is verified against candidates that depend on the tokens alone.
         excludes: Feature::ALL,
@@ -50,7 +51,7 @@ pub static INFO: CommitInfo = CommitInfo {
     },
 };
 
-/// Commits what [`EntropyBound`](super::EntropyBound) commits, S₀, and guesses S₁ ⊂ S₂ ⊂ ...: level
+/// Commits what [`JointBound`](super::JointBound) commits, S₀, and guesses S₁ ⊂ S₂ ⊂ ...: level
 /// j guesses every mask whose confidence reaches t_j, where t falls evenly from 0.95 to the floor. The
 /// next forward runs over the canvases with each of them. From the real canvas on, the boldest level
 /// is committed whose guesses the bound chooses, with the same tokens, among the candidates of the
@@ -132,6 +133,10 @@ impl CommitRule for NestedDrafts {
 
     fn worth(&self, mask: &Proposal) -> f64 {
         -f64::from(mask.candidate.entropy)
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Sequence
     }
 
     fn guesses(&self) -> Guesses<'_> {

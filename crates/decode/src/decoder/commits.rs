@@ -6,13 +6,13 @@ use alloc::vec::Vec;
 use super::Decoder;
 use crate::candidate::Proposal;
 use crate::canvas::Write;
-use crate::commit::{self, Reads, Scene};
+use crate::commit::{self, Reads, Scene, Scope};
 use crate::coordinates::{Offset, Span, as_count};
 use crate::effect::{CommitKind, Effect, LaneId, Role};
 
 impl Decoder {
-    /// Lets the rule choose among the masks of one lane, into `masks` and `chosen`. False if the lane
-    /// has no masks.
+    /// Lets the rule choose among the masks of one lane or, by its scope, of the sequence, into `masks`
+    /// and `chosen`. False if there are no masks.
     fn choose(&mut self, id: LaneId, proposals: &[Proposal]) -> bool {
         let lane = self.state.tree.get(id);
         let canvas = &self.state.canvas;
@@ -22,17 +22,15 @@ impl Decoder {
             proposals,
             checked: &self.checked,
         });
-        let open = within(proposals, lane.range()).iter();
         self.masks.clear();
-        self.masks
-            .extend(open.filter(|proposal| canvas.is_mask(proposal.offset)));
+        match self.rule.scope() {
+            Scope::Lane => self.gather(id, proposals),
+            Scope::Sequence => self.gather_all(proposals),
+        }
         if self.masks.is_empty() {
             return false;
         }
-        debug_assert!(
-            as_count(self.masks.len()) == canvas.masks(lane.range()) || !self.checked.is_empty(),
-            "every mask scored, or every guess"
-        );
+        let lane = self.state.tree.get(id);
         self.chosen.clear();
         self.rule.select(lane, &mut self.masks, &mut self.chosen);
         if self.first_alone && lane.clock == 0 && !self.rule.fills() {
@@ -44,7 +42,72 @@ impl Decoder {
         true
     }
 
-    /// Commits what the rule chooses among the masks of one lane, then its edits.
+    /// Adds the masks of one lane to `masks`.
+    fn gather(&mut self, id: LaneId, proposals: &[Proposal]) {
+        let (lane, canvas) = (self.state.tree.get(id), &self.state.canvas);
+        let before = self.masks.len();
+        let open = within(proposals, lane.range()).iter();
+        self.masks
+            .extend(open.filter(|proposal| canvas.is_mask(proposal.offset)));
+        let scored = as_count(self.masks.len() - before);
+        debug_assert!(
+            scored == canvas.masks(lane.range()) || !self.checked.is_empty(),
+            "every mask scored, or every guess"
+        );
+    }
+
+    /// Adds the masks of all active lanes to `masks`, and those of the lookahead that may be drafts.
+    fn gather_all(&mut self, proposals: &[Proposal]) {
+        for index in 0..self.state.tree.active().len() {
+            let id = self.state.tree.active()[index];
+            self.gather(id, proposals);
+        }
+        for proposal in within(proposals, self.drafted()) {
+            if self.may_be_draft(proposal) {
+                self.masks.push(*proposal);
+            }
+        }
+    }
+
+    /// The offsets in which drafts may be committed.
+    fn drafted(&self) -> Span<Offset> {
+        match (self.schedule.draft_threshold(), self.state.tree.generate()) {
+            (Some(_), Some(lane)) => self.schedule.lookahead(lane),
+            _ => Span::default(),
+        }
+    }
+
+    /// Whether a mask of the lookahead reaches the draft threshold and is no stop token.
+    fn may_be_draft(&self, proposal: &Proposal) -> bool {
+        let candidate = proposal.candidate;
+        let threshold = self.schedule.draft_threshold();
+        self.state.canvas.is_mask(proposal.offset)
+            && threshold.is_some_and(|least| candidate.probability >= least)
+            && !self.state.canvas.is_stop(candidate.token)
+    }
+
+    /// How a mask at `offset` is committed.
+    fn kind_of(&self, offset: Offset) -> CommitKind {
+        match self.drafted().contains(offset) {
+            true => CommitKind::Draft,
+            false => CommitKind::Masked,
+        }
+    }
+
+    /// Commits the rule's choice: one for each active lane or, by its scope, one for all.
+    pub(super) fn commit_lanes(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
+        let lanes = self.state.tree.active().len();
+        let from = match self.rule.scope() {
+            Scope::Lane => 0,
+            Scope::Sequence => lanes.saturating_sub(1),
+        };
+        for index in from..lanes {
+            let id = self.state.tree.active()[index];
+            self.commit_lane(id, proposals, effects);
+        }
+    }
+
+    /// Commits what the rule chooses for one lane, then its edits.
     pub(super) fn commit_lane(
         &mut self,
         id: LaneId,
@@ -54,17 +117,24 @@ impl Decoder {
         if !self.choose(id, proposals) {
             return self.edit(effects);
         }
-        let refine = self.state.tree.get(id).role == Role::Refine;
         self.chosen.sort_unstable();
         for index in 0..self.chosen.len() {
             let proposal = self.masks[self.chosen[index]];
             debug_assert!(
-                !refine || !self.state.canvas.is_stop(proposal.candidate.token),
+                !self.is_refined(proposal.offset)
+                    || !self.state.canvas.is_stop(proposal.candidate.token),
                 "the engine bans stop tokens on refine rows"
             );
-            self.commit(proposal, CommitKind::Masked, effects);
+            self.commit(proposal, self.kind_of(proposal.offset), effects);
         }
         self.edit(effects);
+    }
+
+    /// Whether a refine lane owns `offset`.
+    fn is_refined(&self, offset: Offset) -> bool {
+        let lanes = self.state.tree.active().iter();
+        let mut lanes = lanes.map(|id| self.state.tree.get(*id));
+        lanes.any(|lane| lane.role == Role::Refine && lane.range().contains(offset))
     }
 
     /// Performs the rule's edits. Under a grammar a committed token is final.
@@ -118,7 +188,7 @@ impl Decoder {
             let end = ends[levels - 1];
             for index in filled..end {
                 if let Some(choice) = self.chosen_as(self.tried[index]) {
-                    self.commit(choice, CommitKind::Masked, effects);
+                    self.commit(choice, self.kind_of(choice.offset), effects);
                 }
             }
             for _ in 0..levels {
@@ -213,20 +283,14 @@ impl Decoder {
         }
     }
 
-    /// Commits masks of the generate lane's lookahead that reach the draft threshold.
+    /// Commits masks of the generate lane's lookahead that reach the draft threshold, unless the rule has
+    /// chosen among them.
     pub(super) fn commit_drafts(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
-        let (Some(threshold), Some(lane)) =
-            (self.schedule.draft_threshold(), self.state.tree.generate())
-        else {
+        if self.rule.scope() == Scope::Sequence {
             return;
-        };
-        let window = self.schedule.lookahead(lane);
-        for proposal in within(proposals, window) {
-            let candidate = proposal.candidate;
-            if self.state.canvas.is_mask(proposal.offset)
-                && candidate.probability >= threshold
-                && !self.state.canvas.is_stop(candidate.token)
-            {
+        }
+        for proposal in within(proposals, self.drafted()) {
+            if self.may_be_draft(proposal) {
                 self.commit(*proposal, CommitKind::Draft, effects);
             }
         }

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use super::{LaneSchedule, NewLane, ScheduleInfo, Shape, State};
 use crate::boundary::{Boundary, Finder, NumericPeriod};
-use crate::coordinates::{Offset, Span, as_count};
+use crate::candidate::Proposal;
+use crate::coordinates::{Offset, Span, as_count, as_index};
 use crate::describe::AttentionKind;
 use crate::effect::{Birth, Effect, LaneId, Role};
 use crate::lane::{Lane, Status};
@@ -39,6 +40,10 @@ const FORK_WHEN_COMPLETE: SettingInfo = SettingInfo::flag("fork_when_complete", 
 const LANE_BUDGET: SettingInfo = SettingInfo::flag("lane_budget", false).says(
     "a generate lane that a stop token shortened ends after as many steps as it has positions left",
 );
+/// γ_f.
+const FORK_ENTROPY: SettingInfo = SettingInfo::number("fork_entropy", 0.0..=f64::MAX, 0.0)
+    .derived("no limit")
+    .says("most nats that the entropies of the masks that a fork leaves to its refine lane may sum to");
 const COUPLED: SettingInfo = SettingInfo::flag("coupled", false)
     .says("a continuation waits until its refine lane has finished");
 
@@ -58,6 +63,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
         MIN_CLOCK,
         MAX_LANES,
         FORK_WHEN_COMPLETE,
+        FORK_ENTROPY,
         LANE_BUDGET,
         COUPLED,
     ],
@@ -89,6 +95,9 @@ pub struct AsyncLaneConfig {
     pub min_clock: u32,
     /// Whether a lane that is already full forks at its last delimiter too.
     pub fork_when_complete: bool,
+    /// γ_f: most nats that the entropies of the masks in the refine lane may sum to, `>= 0`; `None` =
+    /// no limit.
+    pub fork_entropy: Option<f64>,
     /// Most lanes active at once, `>= 1`; a fork that would exceed it waits.
     pub max_lanes: u32,
     /// Whether a generate lane ends after as many steps as it has offsets left on a canvas that
@@ -120,6 +129,7 @@ impl AsyncLaneConfig {
             min_fill: of.number(&MIN_FILL),
             min_clock: of.count(&MIN_CLOCK),
             fork_when_complete: of.flag(&FORK_WHEN_COMPLETE),
+            fork_entropy: of.value(&FORK_ENTROPY).and_then(|of| of.as_number()),
             max_lanes: of.count(&MAX_LANES),
             lane_budget: of.flag(&LANE_BUDGET),
             coupled: of.flag(&COUPLED),
@@ -132,23 +142,38 @@ impl AsyncLaneConfig {
 #[derive(Clone, Debug, PartialEq)]
 pub struct AsyncLane {
     config: AsyncLaneConfig,
+    /// Entropies of the last candidates by offset, in nats; empty where no fork asks for them.
+    entropies: Vec<f32>,
 }
 
 impl AsyncLane {
     /// See [`AsyncLaneConfig`].
     pub fn new(config: AsyncLaneConfig) -> Self {
-        Self { config }
+        let entropies = Vec::new();
+        Self { config, entropies }
     }
 }
 
 impl LaneSchedule for AsyncLane {
     fn start(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
+        if self.config.fork_entropy.is_some() {
+            self.entropies.resize(as_index(state.canvas.budget()), 0.0);
+        }
         state.start_root(self.config.block_length, effects);
+    }
+
+    fn observe(&mut self, _state: &mut State, proposals: &[Proposal], _: &mut Vec<Effect>) {
+        for proposal in proposals {
+            if let Some(entropy) = self.entropies.get_mut(proposal.offset.index()) {
+                *entropy = proposal.candidate.entropy;
+            }
+        }
     }
 
     fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
         let mut step = Advance {
             config: &self.config,
+            entropies: &self.entropies,
             state,
             effects,
         };
@@ -183,6 +208,7 @@ impl LaneSchedule for AsyncLane {
 /// Alg. 1 of one step, after the commits.
 struct Advance<'a> {
     config: &'a AsyncLaneConfig,
+    entropies: &'a [f32],
     state: &'a mut State,
     effects: &'a mut Vec<Effect>,
 }
@@ -232,11 +258,21 @@ impl Advance<'_> {
             code,
         };
         let split = finder.last(range)?.next().distance_from(range.start);
-        let refines = canvas
-            .first_uncommitted(Span::at(range.start, split))
-            .is_some();
+        let prefix = Span::at(range.start, split);
+        let most = self.config.fork_entropy;
+        if most.is_some_and(|most| self.entropy(prefix) > most) {
+            return None;
+        }
+        let refines = canvas.first_uncommitted(prefix).is_some();
         let room = as_count(self.state.tree.active().len()) < self.config.max_lanes;
         (room || !refines).then_some(split)
+    }
+
+    /// Sum of the entropies of the masks in `range`, in nats.
+    fn entropy(&self, range: Span<Offset>) -> f64 {
+        let masks = range.iter().filter(|at| self.state.canvas.is_mask(*at));
+        let entropies = masks.filter_map(|at| self.entropies.get(at.index()));
+        entropies.map(|entropy| f64::from(*entropy)).sum()
     }
 
     /// Turns the lane into an inner node with a refine child of `split` offsets and, if offsets

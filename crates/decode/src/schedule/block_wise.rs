@@ -20,7 +20,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     paper: "LLaDA, arXiv 2502.09992; Fast-dLLM, arXiv 2505.22618",
     differs: "",
     settings: &[BLOCK_LENGTH],
-    caches: &["dual", "none", "prefix", "elastic", "exact"],
+    caches: &["dual", "none", "prefix", "fused", "elastic", "exact"],
     attention: AttentionKind::MASKED,
     shape: Shape {
         longest_lane: |of| Some(of.count(&BLOCK_LENGTH)),

@@ -11,6 +11,8 @@ mod edges;
 #[cfg(test)]
 mod grammars;
 #[cfg(test)]
+mod joint;
+#[cfg(test)]
 mod lanes;
 #[cfg(test)]
 mod order_by_chance;

@@ -165,6 +165,7 @@ impl<'a> Script<'a> {
             min_fill: number("min_fill").expect("min_fill is missing"),
             min_clock: count("min_clock"),
             fork_when_complete: true,
+            fork_entropy: None,
             lane_budget: true,
             max_lanes: 4,
             coupled: find("coupled").is_some(),

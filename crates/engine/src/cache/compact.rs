@@ -24,6 +24,12 @@ pub(super) const fn refresh(default: Value<'static>) -> SettingInfo {
     }
 }
 
+/// The number of commits that makes a refresh due.
+pub(super) const REFRESH_COMMITS: SettingInfo =
+    SettingInfo::integer("refresh_commits", 1..=UNBOUNDED, 1)
+        .derived("no limit")
+        .says("tokens committed since the last refresh that make one due");
+
 /// m of AsyncLane eq. 12.
 pub(super) const MARGIN: SettingInfo = SettingInfo::integer("refresh_margin", 0..=1024, 0)
     .derived("the reach of the schedule's lanes, which is also the minimum")
@@ -34,6 +40,8 @@ pub(super) const MARGIN: SettingInfo = SettingInfo::integer("refresh_margin", 0.
 pub(super) struct Compact {
     /// When.
     refresh: Refresh,
+    /// Tokens committed since the last refresh that make one due as well; 0 = any number may be.
+    commits: u32,
     /// m: positions after the furthest lane's valid tokens, at least as many as the lanes reach.
     margin: u32,
 }
@@ -58,17 +66,27 @@ impl Compact {
                 Some(Value::Integer(_)) => Refresh::Every(of.count(refresh)),
                 _ => Refresh::Lane,
             },
+            commits: of
+                .value(&REFRESH_COMMITS)
+                .map_or(0, |_| of.count(&REFRESH_COMMITS)),
             margin: margin(of, schedule),
         }
     }
 
+    /// Renews at least `right` offsets after the lanes.
+    pub(super) fn reaching(self, right: u32, schedule: &ScheduleConfig) -> Self {
+        let margin = self.margin.max(schedule.reach() + right);
+        Self { margin, ..self }
+    }
+
     /// What the next forward is: a refresh if one is due (eq. 12).
     pub(super) fn kind(&self, view: &View<'_>) -> ForwardKind {
-        view.kind(match self.refresh {
+        let due = match self.refresh {
             Refresh::Lane => view.lane_started,
             Refresh::Every(steps) => view.since_refresh >= steps,
             Refresh::Never => false,
-        })
+        };
+        view.kind(due || (self.commits > 0 && view.committed_since_refresh() >= self.commits))
     }
 
     /// Plans a refresh if one is due; its logits serve the step's commits. Otherwise begins a
@@ -114,7 +132,7 @@ pub(super) fn refuse_open(of: &Settings, rows: &SettingInfo, name: &str) -> Resu
     }
 }
 
-/// Plans a refresh of `[0, P + Leff + margin)`, the first forward up to the last lane's end.
+/// Plans a refresh of `[0, P + Leff + margin)`, and at least up to the last lane's end.
 pub(super) fn renew(margin: u32, view: &View<'_>, plan: &mut ForwardPlan) {
     let rows = view
         .decoder
@@ -123,10 +141,6 @@ pub(super) fn renew(margin: u32, view: &View<'_>, plan: &mut ForwardPlan) {
         .max()
         .unwrap_or_default();
     let reach = view.decoder.effective_end().plus(margin);
-    let end = if view.first {
-        rows
-    } else {
-        reach.min(view.decoder.canvas().end()).max(rows)
-    };
+    let end = reach.min(view.decoder.canvas().end()).max(rows);
     plan.full(view, view.layout.place_of(end), SHARED);
 }

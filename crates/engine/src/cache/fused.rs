@@ -1,28 +1,50 @@
 //! One table, in which every row sees every slot that was ever written.
 
-use decode::{AttentionKind, Company, ForwardKind, Place, SettingInfo, Value};
+use decode::{AttentionKind, Company, ForwardKind, SettingInfo, Value};
 
-use super::compact::{self, Compact, MARGIN};
-use super::rows::{open_rows, see_written};
+use super::compact::{self, Compact, MARGIN, REFRESH_COMMITS};
+use super::rows::{Sight, open_rows, see_written, sighted_rows};
 use super::{CacheInfo, CachePolicy, ForwardPlan, View};
 
 const ROWS: SettingInfo = compact::rows("open");
 const REFRESH: SettingInfo = compact::refresh(Value::Integer(32));
+const LEFT_ROWS: SettingInfo = SettingInfo::integer("left_rows", 0..=1024, 0)
+    .says("tokens up to so many positions left of a mask are computed again by every forward pass");
+const RIGHT_ROWS: SettingInfo = SettingInfo::integer("right_rows", 0..=1024, 0)
+    .says("masks after the lanes that every forward pass computes as right context");
+const COMMIT_ROWS: SettingInfo = SettingInfo::integer("commit_rows", 0..=64, 0)
+    .says("tokens up to so many positions beside a token committed last are computed again");
 
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
     name: "fused",
     summary: "one table, every written slot",
     paper: "AsyncLane, arXiv 2606.08411, with one table",
-    settings: &[ROWS, REFRESH, MARGIN],
+    settings: &[
+        ROWS,
+        REFRESH,
+        REFRESH_COMMITS,
+        MARGIN,
+        LEFT_ROWS,
+        RIGHT_ROWS,
+        COMMIT_ROWS,
+    ],
     schedules: Company::Only(&[]),
     attention: &[AttentionKind::Full],
     check: compact::check_margin,
-    pages: |of| of.shared_table(of.budget),
+    // A guessed canvas may have a version of the prompt's rows too.
+    pages: |of| of.shared_table(of.prompt + of.budget),
     build: |of, input| {
+        let sight = Sight {
+            all: of.name(&ROWS) == "all",
+            left: of.count(&LEFT_ROWS),
+            right: of.count(&RIGHT_ROWS),
+            beside: of.count(&COMMIT_ROWS),
+        };
+        let compact = Compact::read(of, &REFRESH, input.schedule);
         Box::new(Fused {
-            compact: Compact::read(of, &REFRESH, input.schedule),
-            open: of.name(&ROWS) == "open",
+            compact: compact.reaching(sight.right, input.schedule),
+            sight,
         })
     },
 };
@@ -31,8 +53,8 @@ pub static INFO: CacheInfo = CacheInfo {
 #[derive(Clone, Copy, Debug)]
 struct Fused {
     compact: Compact,
-    /// Leave out rows that cannot change anything.
-    open: bool,
+    /// The rows of a forward.
+    sight: Sight,
 }
 
 impl CachePolicy for Fused {
@@ -44,14 +66,11 @@ impl CachePolicy for Fused {
         if self.compact.refreshes(view, plan) {
             return;
         }
-        if self.open {
-            open_rows(view, &[], plan);
-        } else {
-            for lane in view.decoder.lanes() {
-                let offsets = lane.range.start.to(lane.lookahead.end);
-                plan.push_range(view.places(offsets), Place::ZERO);
-            }
+        match self.sight == Sight::default() {
+            true => open_rows(view, &[], plan),
+            false => sighted_rows(view, self.sight, plan),
         }
         see_written(view, plan);
+        plan.push_branches(view);
     }
 }

@@ -2,14 +2,14 @@
 
 use decode::{Fault, ForwardKind, ScheduleConfig, SettingInfo, Settings, Value};
 
-use super::compact::{self, Compact, MARGIN};
+use super::compact::{self, Compact, MARGIN, REFRESH_COMMITS};
 use super::{CacheInput, CachePolicy, ForwardPlan, SHARED, View};
 
 const ROWS: SettingInfo = compact::rows("all");
 const REFRESH: SettingInfo = compact::refresh(Value::Name("lane"));
 
 /// What these policies read.
-pub(super) const SETTINGS: &[SettingInfo] = &[ROWS, REFRESH, MARGIN];
+pub(super) const SETTINGS: &[SettingInfo] = &[ROWS, REFRESH, REFRESH_COMMITS, MARGIN];
 
 /// Whether the settings of the policy `name` go with each other and with the schedule.
 pub(super) fn check(

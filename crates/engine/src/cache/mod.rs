@@ -86,6 +86,18 @@ impl View<'_> {
         is_open || offset.is_some_and(is_read)
     }
 
+    /// Tokens committed since the last refresh read the canvas, that of its own step included.
+    pub fn committed_since_refresh(&self) -> u32 {
+        let canvas = self.decoder.canvas();
+        let from = self
+            .decoder
+            .step()
+            .saturating_sub(self.since_refresh)
+            .max(1);
+        let since = canvas.span().iter();
+        as_count(since.filter(|at| canvas.written_at(*at) >= from).count())
+    }
+
     /// The kind of the next forward if a refresh is `due`, or not.
     pub fn kind(&self, due: bool) -> ForwardKind {
         match (self.first, due) {

@@ -53,6 +53,68 @@ pub(super) fn open_rows(view: &View<'_>, tracked: &[Offset], plan: &mut ForwardP
     settle(plan, next.to(canvas.end()));
 }
 
+/// What a forward computes besides open rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sight {
+    /// Every offset of the lanes and their lookaheads.
+    pub(super) all: bool,
+    /// Tokens up to so many places left of a mask of the lanes.
+    pub(super) left: u32,
+    /// Offsets after the lanes.
+    pub(super) right: u32,
+    /// Tokens up to so many places beside a token that the last step wrote.
+    pub(super) beside: u32,
+}
+
+/// As [`open_rows`], and what `sight` adds: slots that would be stale or missing otherwise.
+pub(super) fn sighted_rows(view: &View<'_>, sight: Sight, plan: &mut ForwardPlan) {
+    let canvas = view.decoder.canvas();
+    let lanes = || view.decoder.lanes();
+    let end = lanes().map(|lane| lane.lookahead.end).max();
+    let end = end.unwrap_or_default();
+    let starts = lanes().map(|lane| view.place(lane.range.start)).min();
+    let first = starts.unwrap_or_default().back(sight.left);
+    let beside = view.place(view.fresh.start.back(sight.beside));
+    let right = end.to(end.plus(sight.right));
+    let last = right.end.max(view.fresh.end).min(canvas.end());
+    let last = view.place(last);
+    let mut mask = None;
+    let begin = plan.rows.len();
+    // From the right, so that the distance to the next mask is known.
+    for place in first.min(beside).to(last).iter().rev() {
+        let near = |next: Place| next.distance_from(place) <= sight.left;
+        let is_left = sight.left > 0 && mask.is_some_and(near);
+        let is_row = match view.layout.offset_of(place) {
+            None => is_left,
+            Some(offset) => {
+                let in_lane =
+                    lanes().any(|lane| lane.range.start.to(lane.lookahead.end).contains(offset));
+                if in_lane && canvas.is_mask(offset) {
+                    mask = Some(place);
+                }
+                let is_open = in_lane && (sight.all || canvas.is_mask(offset));
+                let settles = !sight.all || sight.beside > 0;
+                is_left
+                    || is_open
+                    || right.contains(offset)
+                    || settles && is_beside(view, offset, sight.beside)
+            }
+        };
+        if is_row {
+            plan.rows.push(PlanRow::at(place, Place::ZERO));
+        }
+    }
+    plan.rows[begin..].reverse();
+}
+
+/// Whether a token that the last step wrote lies up to `distance` from `offset`.
+fn is_beside(view: &View<'_>, offset: Offset, distance: u32) -> bool {
+    let (canvas, step) = (view.decoder.canvas(), view.decoder.step());
+    let around = offset.back(distance).to(offset.plus(distance).next());
+    let mut noted = around.intersect(view.fresh).iter();
+    noted.any(|at| canvas.written_at(at) == step)
+}
+
 /// A full forward when a block starts; then the rows of every lane up to `end` of its own end, which
 /// see the canvas up to the lane's horizon; and the same for every guessed canvas. Where a lane says
 /// which commits are renewed, tokens committed before keep their K/V, and later ones up to the

@@ -14,6 +14,9 @@ const PROMPTS: [&[u32]; 3] = [&[20, 21], &[30, 2, 40, 9], &[55]];
 /// A window of one position, for autoregressive weights.
 const ONE: &str = ",window=1";
 
+/// Every slot that the cache policy `fused` can restore.
+const SIGHT: &str = "left_rows=1024,right_rows=20,commit_rows=2,refresh_commits=30";
+
 /// The kinds of weights that settings go with: every attention, and predictions read at the row
 /// before.
 fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
@@ -37,10 +40,8 @@ fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
     let is_commit = |commit: &str| settings.contains(&format!("commit={commit}"));
     let attentions: &[Attention] = match (exact, blocks) {
         (false, _) => &[Attention::Full],
+        (true, _) if block_causal.iter().any(|commit| is_commit(commit)) => &[Attention::Blocks(8)],
         (true, false) => &[Attention::Causal],
-        (true, true) if block_causal.iter().any(|commit| is_commit(commit)) => {
-            &[Attention::Blocks(8)]
-        }
         (true, true) => &[Attention::Causal, Attention::Blocks(8)],
     };
     let all = attentions.iter().flat_map(|attention| {
@@ -66,6 +67,7 @@ fn combinations() -> Vec<String> {
                 all.push(settings.clone());
                 if cache.name == "fused" {
                     all.push(format!("{settings},rows=all"));
+                    all.push(format!("{settings},{SIGHT}"));
                 }
                 if schedule.name == "streaming" && !commit.requires.checks {
                     all.push(format!("{settings}{ONE}"));

@@ -77,6 +77,33 @@ fn draft_verify_without_a_cache_computes_whole_canvases() {
     );
 }
 
+/// Both canvases have open rows, the second with guesses in the lane [0, 4) and in its lookahead; the
+/// token committed last is forwarded on both.
+#[test]
+fn nested_drafts_guess_on_lanes() {
+    let settings = "asynclane,commit=nested_drafts,entropy_threshold=0,draft_levels=1,cache=fused,\
+                    rows=open,refresh=never,block_length=4,lookahead=2,fork=off,draft_threshold=0.5";
+    let mut scripted = Scripted::new(request(&[10, 11, 12], 16, settings));
+    let said: &[(u32, u32, f64)] = &[(0, 20, 0.99), (1, 21, 0.96), (4, 24, 0.97)];
+    assert_eq!(
+        scripted.step(said),
+        ["pages 0 1 2: 0..9 = 10 11 12 ? ? ? ? ? ? see 9"]
+    );
+    assert_eq!(
+        scripted.step(&said[1..]),
+        [
+            "copy 0 -> 3",
+            "copy 1 -> 4",
+            "copy 2 -> 5",
+            "pages 0 1 2: 3..9 = 20 ? ? ? ? ? see 9",
+            "pages 3 4 5: 3..9 = 20 21 ? ? 24 ? see 9",
+        ]
+    );
+    // 24 is sanctioned, 21 beside it is not under a bound of 0: one of them is committed.
+    let real = "pages 0 1 2: 4..9 = ? ? ? 24 ? see 9".to_owned();
+    assert!(scripted.step(&[]).contains(&real));
+}
+
 /// Scored tokens carry an exclamation mark.
 #[test]
 fn edits_and_filters_score_the_tokens_of_the_block() {

@@ -67,6 +67,66 @@ fn open_rows_are_masks_and_fresh_commits() {
     );
 }
 
+/// The third forward of [`open_rows_are_masks_and_fresh_commits`] with more rows.
+fn third(settings: &str) -> Vec<String> {
+    let settings = format!("cache=fused,rows=open,refresh=never,{settings}");
+    let mut scripted = scripted(&settings);
+    scripted.step(FORK);
+    scripted.step(&[(2, 31, 0.95), (0, 20, 0.5)]);
+    scripted.step(&[])
+}
+
+/// Offsets 3 and 5 stand directly left of masks; far enough left lies the prompt.
+#[test]
+fn left_rows_renew_what_stands_left_of_a_mask() {
+    assert_eq!(
+        third("left_rows=1"),
+        ["pages 0 1 2: 3..4 = 20 see 11; 5..11 = 31 30 ? 40 ? ? see 11"]
+    );
+    assert_eq!(
+        third("left_rows=1024"),
+        ["pages 0 1 2: 0..11 = 10 11 12 20 2 31 30 ? 40 ? ? see 11"]
+    );
+}
+
+/// The first forward has read those after the first lane already.
+#[test]
+fn right_rows_are_masks_that_nobody_scores() {
+    assert_eq!(
+        third("right_rows=2"),
+        [
+            "pages 0 1 2 3: 3..4 = 20 see 13; 5..6 = 31 see 13; 7..8 = ? see 13; 9..13 = ? ? _ _ see 13"
+        ]
+    );
+    let mut scripted = scripted("cache=fused,refresh=never,right_rows=2");
+    assert_eq!(
+        scripted.step(&[]),
+        ["pages 0 1 2: 0..11 = 10 11 12 ? ? ? ? ? ? _ _ see 11"]
+    );
+}
+
+/// Offsets 0 and 2 were committed last.
+#[test]
+fn commit_rows_renew_what_stands_beside_a_commit() {
+    assert_eq!(
+        third("commit_rows=1"),
+        ["pages 0 1 2: 3..8 = 20 2 31 30 ? see 11; 9..11 = ? ? see 11"]
+    );
+}
+
+/// Three tokens of the first step and two of the second: Leff is 4, the margin 6.
+#[test]
+fn refresh_commits_counts_the_tokens_since_the_last_refresh() {
+    assert_eq!(
+        third("refresh_commits=5"),
+        ["pages 0 1 2 3: 0..13 = 10 11 12 20 2 31 30 ? 40 ? ? _ _ see 13"]
+    );
+    assert_eq!(
+        third("refresh_commits=6"),
+        ["pages 0 1 2: 3..4 = 20 see 11; 5..6 = 31 see 11; 7..8 = ? see 11; 9..11 = ? ? see 11"]
+    );
+}
+
 /// Leff of both lanes is 2, the margin 6: [0, P + 8), and its logits serve the step.
 #[test]
 fn a_refresh_at_lane_start_rewrites_everything_in_use() {
@@ -88,7 +148,10 @@ fn a_refresh_at_lane_start_rewrites_everything_in_use() {
 #[test]
 fn a_larger_margin_renews_more() {
     let mut scripted = scripted("cache=fused,rows=all,refresh=lane,refresh_margin=9");
-    assert_eq!(scripted.step(FORK), [FIRST]);
+    assert_eq!(
+        scripted.step(FORK),
+        ["pages 0 1 2: 0..12 = 10 11 12 ? ? ? ? ? ? _ _ _ see 12"]
+    );
     assert_eq!(
         scripted.step(&[]),
         ["pages 0 1 2 3: 0..14 = 10 11 12 ?- 2 ? 30 ? 40 ? ? _ _ _ see 14"]

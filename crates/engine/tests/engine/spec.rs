@@ -83,6 +83,7 @@ fn nothing_set_is_the_default_preset() {
         min_fill: 0.5,
         min_clock: 2,
         fork_when_complete: true,
+        fork_entropy: None,
         lane_budget: false,
         max_lanes: 16,
         coupled: false,

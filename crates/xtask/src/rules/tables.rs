@@ -182,15 +182,17 @@ fn derived(out: &mut String, report: &Several) {
     let Some(first) = first.filter(|first| first.name == "vanilla") else {
         return;
     };
+    if report.derived.is_empty() {
+        return;
+    }
     let rows = report.derived.iter().map(|row| {
-        format!(
-            "*{}* (within {} points) is `{}` at {:.2}x",
-            row.preset, row.within, row.decoder, row.ratio
-        )
+        let surely = if row.surely { "surely " } else { "" };
+        let (preset, within, decoder) = (&row.preset, row.within, &row.decoder);
+        format!("*{preset}* ({surely}within {within} points) is `{decoder}`")
     });
     let _ = writeln!(
         out,
-        "\nThe fastest that lose no more than so many points against `{}`, end and strict: {}.",
+        "\nThe cheapest that lose no more than so many points against `{}` on every set, strict: {}.",
         first.name,
         rows.collect::<Vec<_>>().join(", ")
     );

@@ -17,6 +17,7 @@ pub fn asynclane() -> AsyncLaneConfig {
         min_fill: 0.0,
         min_clock: 0,
         fork_when_complete: true,
+        fork_entropy: None,
         lane_budget: true,
         max_lanes: 4,
         coupled: false,
@@ -64,6 +65,10 @@ pub fn lanes(of: &AsyncLaneConfig) -> ScheduleConfig {
         .with("max_lanes", of.max_lanes)
         .with("lane_budget", of.lane_budget)
         .with("coupled", of.coupled);
+    let config = match of.fork_entropy {
+        Some(most) => config.with("fork_entropy", most),
+        None => config,
+    };
     assert_eq!(AsyncLaneConfig::read(config.settings()), *of);
     config
 }

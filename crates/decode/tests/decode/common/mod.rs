@@ -20,7 +20,8 @@ pub use grammar::{Slots, Toy};
 pub use model::{branches, candidate, mix, wanted};
 pub use oracle::is_valid_delimiter;
 pub use setup::{
-    Setup, asynclane_setup, block_wise_setup, cases, edit_setup, filter, guarded_setup, setup,
+    Setup, asynclane_setup, block_wise_setup, cases, edit_setup, filter, guarded_setup, is_joint,
+    setup,
 };
 pub use vocabulary::*;
 pub use walk::{Record, Walk};

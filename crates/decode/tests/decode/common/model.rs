@@ -80,7 +80,11 @@ impl Model {
             super::id(WORDS[(choice >> 24) as usize % WORDS.len()])
         };
         let level = (mix(moody, 2) >> 8) % self.levels;
-        candidate(token, level as f64 / (self.levels - 1) as f64)
+        let probability = level as f64 / (self.levels - 1) as f64;
+        Candidate {
+            entropy: 2.0 * (1.0 - probability) as f32,
+            ..candidate(token, probability)
+        }
     }
 }
 

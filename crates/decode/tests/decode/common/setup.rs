@@ -71,7 +71,7 @@ pub fn cases() -> ProptestConfig {
 /// Any schedule.
 pub fn setup() -> impl Strategy<Value = Setup> {
     prop_oneof![
-        3 => asynclane_setup(),
+        4 => asynclane_setup(),
         1 => block_wise_setup(),
         1 => other_setup(),
         1 => block_rule_setup(),
@@ -88,8 +88,22 @@ pub fn guarded_setup() -> impl Strategy<Value = Setup> {
 
 /// AsyncLane with any of its options.
 pub fn asynclane_setup() -> impl Strategy<Value = Setup> {
-    (asynclane_schedule(), any::<bool>(), rest())
-        .prop_map(|(schedule, prune, rest)| rest.with(lanes(&schedule), prune, true))
+    (
+        asynclane_schedule(),
+        any::<bool>(),
+        rest(),
+        prop::option::weighted(0.2, nested_drafts()),
+    )
+        .prop_map(|(schedule, prune, mut rest, nested)| {
+            rest.commit = nested.unwrap_or(rest.commit);
+            // The engine refuses the one with the other.
+            let lane_budget = schedule.lane_budget && !is_joint(&rest.commit);
+            let schedule = AsyncLaneConfig {
+                lane_budget,
+                ..schedule
+            };
+            rest.with(lanes(&schedule), prune, true)
+        })
 }
 
 /// BlockWise, also in its published form that fills the whole canvas.
@@ -129,7 +143,21 @@ pub fn edit_setup() -> impl Strategy<Value = Setup> {
     })
 }
 
-/// The rules that work with BlockWise alone.
+/// Whether the rule makes one choice for all lanes.
+pub fn is_joint(commit: &CommitConfig) -> bool {
+    ["joint_bound", "nested_drafts"].contains(&commit.name())
+}
+
+fn nested_drafts() -> impl Strategy<Value = CommitConfig> {
+    (probability(), 1..8u32).prop_map(|(threshold, levels)| {
+        commit("nested_drafts")
+            .with("entropy_threshold", 2.0 * threshold)
+            .with("draft_levels", levels)
+            .with("draft_floor", 1.0 - threshold)
+    })
+}
+
+/// The rules that work with BlockWise alone, and guesses on it.
 fn block_commit() -> impl Strategy<Value = CommitConfig> {
     let sizes = (1..=3u32, 0..60u32, 1..8u32);
     (0..4u32, probability(), sizes).prop_map(|(rule, threshold, sizes)| {
@@ -246,13 +274,14 @@ fn any_commit() -> impl Strategy<Value = CommitConfig> {
 }
 
 fn other_commit() -> impl Strategy<Value = CommitConfig> {
-    (0..9u32, probability(), 1..6u32).prop_map(|(rule, number, most)| match rule {
+    (0..10u32, probability(), 1..6u32).prop_map(|(rule, number, most)| match rule {
         0 => commit("factor").with("factor", 2.0 * number + 0.1),
         1 => commit("entropy")
             .with("entropy_threshold", 2.0 * number)
             .with("position_penalty", 0.02 * f64::from(most - 1))
             .with("below", most % 2 == 0),
         2 => commit("entropy_bound").with("entropy_threshold", 4.0 * number),
+        9 => commit("joint_bound").with("entropy_threshold", 2.0 * number),
         3 => commit("margin").with("margin_threshold", number),
         8 => {
             let rank = ["confidence", "margin", "entropy", "origin"][most as usize % 4];
@@ -295,10 +324,13 @@ fn asynclane_schedule() -> impl Strategy<Value = AsyncLaneConfig> {
     // Early forks leave work to refine lanes.
     let min_fill = prop_oneof![3 => 0.0..0.3f64, 1 => probability()];
     let ends = (any::<bool>(), any::<bool>());
-    let when = (min_fill, 0..4u32, ends, prop::bool::weighted(0.25));
+    let entropy = prop::option::weighted(0.2, 0.0..20.0f64);
+    let waits = (prop::bool::weighted(0.25), entropy);
+    let when = (min_fill, 0..4u32, ends, waits);
     (sizes, drafts, forks, when).prop_map(|(sizes, draft_threshold, fork, when)| {
         let (block_length, lookahead, max_lanes) = sizes;
-        let (min_fill, min_clock, (fork_when_complete, lane_budget), coupled) = when;
+        let (min_fill, min_clock, (fork_when_complete, lane_budget), waits) = when;
+        let (coupled, fork_entropy) = waits;
         AsyncLaneConfig {
             block_length,
             lookahead,
@@ -307,6 +339,7 @@ fn asynclane_schedule() -> impl Strategy<Value = AsyncLaneConfig> {
             min_fill,
             min_clock,
             fork_when_complete,
+            fork_entropy,
             lane_budget,
             max_lanes,
             coupled,

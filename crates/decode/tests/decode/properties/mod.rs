@@ -11,6 +11,7 @@ mod effects_tell_all;
 mod emitted_prefix_grows;
 mod finished_output;
 mod grammar;
+mod joint_bound_holds;
 mod lane_limits;
 mod leaves_tile;
 mod lossless;

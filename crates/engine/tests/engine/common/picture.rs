@@ -208,7 +208,7 @@ fn candidate(token: TokenId, probability: f64) -> Candidate {
         probability,
         runner_up: 62,
         runner_up_probability: 0.0,
-        entropy: 0.0,
+        entropy: (1.0 - probability) as f32,
         gap: 0.0,
         present: 0.0,
     }

@@ -144,6 +144,9 @@ fn random_decoding(rng: &mut Rng) -> String {
             let full = |rule: &&CommitInfo| rule.requires.attention.contains(&AttentionKind::Full);
             let rules: Vec<_> = COMMITS.iter().copied().filter(full).collect();
             let rule = rng.pick(&rules);
+            if rule.name == "nested_drafts" && rng.chance(50) {
+                return nested_lanes(rng);
+            }
             if rule.requires.schedules != Company::Any {
                 return block_rule(rng, rule);
             }
@@ -206,14 +209,48 @@ fn random_decoding(rng: &mut Rng) -> String {
     let max_lanes = rng.pick(&[1, 2, 4, 16]);
     let (fill, clock) = (rng.pick(&[0.0, 0.1, 0.5]), rng.range(0, 3));
     let (complete, coupled) = (rng.chance(50), rng.chance(25));
-    let budget = rng.chance(50);
+    // The engine refuses the one with the other.
+    let budget = rng.chance(50) && commit != "commit=joint_bound";
+    let sight = match cache {
+        "fused" => sight(rng),
+        _ => String::new(),
+    };
+    let entropy = rng.pick(&["", "", "", ",fork_entropy=0.5"]);
     let draft = rng.pick(&[0.5, 0.9, 1.0]);
     format!(
-        "schedule=asynclane,{commit},block_length={block},cache={cache},rows={rows},\
+        "schedule=asynclane,{commit},block_length={block},cache={cache},rows={rows}{sight}{entropy},\
          refresh={refresh},refresh_margin={margin},lookahead={lookahead},fork={fork},\
          max_lanes={max_lanes},min_fill={fill},min_clock={clock},fork_when_complete={complete},\
          lane_budget={budget},\
          coupled={coupled},draft_threshold={draft},prune={prune}{limit}"
+    )
+}
+
+/// Slots that the cache policy `fused` restores, in half of the cases none.
+fn sight(rng: &mut Rng) -> String {
+    if rng.chance(50) {
+        return String::new();
+    }
+    format!(
+        ",left_rows={},right_rows={},commit_rows={},refresh_commits={}",
+        rng.pick(&[0, 1, 8, 1024]),
+        rng.pick(&[0, 3, 1024]),
+        rng.pick(&[0, 1, 4]),
+        rng.pick(&[1, 5, 100])
+    )
+}
+
+/// Guesses on lanes.
+fn nested_lanes(rng: &mut Rng) -> String {
+    format!(
+        "schedule=asynclane,commit=nested_drafts,cache=fused,block_length={},lookahead={},\
+         min_fill=0,entropy_threshold={},draft_levels={},draft_threshold={}{}",
+        rng.pick(&[3, 16, 32]),
+        rng.pick(&[0, 5, 20]),
+        rng.pick(&[0.0, 0.15, 2.0]),
+        rng.range(1, 6),
+        rng.pick(&[0.0, 0.5, 0.9]),
+        sight(rng)
     )
 }
 

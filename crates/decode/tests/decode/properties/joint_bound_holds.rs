@@ -1,0 +1,44 @@
+//! Rule B: the lanes of a sequence and their drafts share one entropy bound.
+
+use proptest::prelude::*;
+
+use crate::common::{Setup, Walk, asynclane_setup, cases, commit};
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// EB-sampler over all lanes: what a step commits, without its largest entropy, sums to at most γ,
+    /// and no mask that it could have committed fits as well.
+    #[test]
+    fn a_step_pays_for_all_lanes_and_drafts(setup in asynclane_setup(), bound in 0.0..3.0f64) {
+        let mut setup = setup;
+        setup.config.commit = commit("joint_bound").with("entropy_threshold", bound);
+        setup.config.schedule = setup.config.schedule.with("lane_budget", false);
+        check(&setup, bound)?;
+    }
+}
+
+fn check(setup: &Setup, bound: f64) -> Result<(), TestCaseError> {
+    let walk = Walk::run(setup);
+    let lanes = walk.asynclane().expect("the schedule is AsyncLane");
+    for record in &walk.steps {
+        let is_own = |at| record.lanes.iter().any(|lane| lane.range.contains(at));
+        let entropy = |of: &asynclane_decode::Proposal| f64::from(of.candidate.entropy);
+        let committed: Vec<_> = record.commits().map(|(offset, _)| offset).collect();
+        let (taken, left): (Vec<_>, Vec<_>) =
+            (record.proposals.iter()).partition(|of| committed.contains(&of.offset));
+        let all: f64 = taken.iter().map(|of| entropy(of)).sum();
+        let most = taken.iter().map(|of| entropy(of)).fold(0.0, f64::max);
+        prop_assert!(all - most <= bound + 1e-9, "{} - {}", all, most);
+        for of in left {
+            let drafted = lanes
+                .draft_threshold
+                .is_some_and(|at| of.candidate.probability >= at);
+            let stops = record.canvas_before.is_stop(of.candidate.token);
+            let eligible = is_own(of.offset) || (drafted && !stops);
+            let fits = all <= bound - 1e-9 || entropy(&of) < most - 1e-9;
+            prop_assert!(!eligible || !fits, "{:?} fits as well", of);
+        }
+    }
+    Ok(())
+}
