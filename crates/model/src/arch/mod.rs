@@ -126,5 +126,6 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
     };
     let mut spec = (family.read)(config)?;
     spec.info.dtype = weights.dtype;
+    spec.info.kv_dtype = weights.kv_dtype;
     Ok((spec, names))
 }
