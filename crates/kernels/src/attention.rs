@@ -8,6 +8,7 @@ mod chunk;
 mod product;
 mod seen;
 mod task;
+mod values;
 mod visible;
 
 pub use visible::Visible;

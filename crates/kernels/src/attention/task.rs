@@ -1,7 +1,8 @@
 //! Attention of some rows of one segment, for the query heads of one key head.
 
-use super::product::{Factors, Vectors, accumulate, accumulate_pairs};
+use super::product::{Factors, accumulate, accumulate_pairs};
 use super::seen::Seen;
+use super::values::ValuePanel;
 use super::{CHUNK, View, Visible};
 use crate::cache::KvNumber;
 use crate::gemm::round_to_bf16;
@@ -23,13 +24,13 @@ pub(super) struct Scratch<N> {
     /// Scales of the keys and of the values of a chunk, in formats that have them.
     pub(super) scales: [[f32; CHUNK]; 2],
     /// Scores, later weights, of one tile `[TILE_ROWS, CHUNK]`.
-    p: Vec<f32>,
+    pub(super) p: Vec<f32>,
     /// Queries and weights as words of two bf16 numbers: `[queries, c / 2]`, `[TILE_ROWS, CHUNK / 2]`.
-    words: [Vec<u32>; 2],
+    pub(super) words: [Vec<u32>; 2],
     /// Unnormalised results `[c / panel, queries, panel]`.
-    o: Vec<f32>,
+    pub(super) o: Vec<f32>,
     /// Largest score so far, `[queries]`.
-    max: Vec<f32>,
+    pub(super) max: Vec<f32>,
     /// Sum of weights so far, `[queries]`.
     sum: Vec<f32>,
     /// Offset of the keys of each vector of slots, in the pool or in `k`.
@@ -64,13 +65,6 @@ pub(super) struct Task<'a, N> {
     pub(super) rows: Range<usize>,
     pub(super) group: usize,
     pub(super) scratch: &'a mut Scratch<N>,
-}
-
-/// The `i`-th panel of the columns of values, for rows from `row` on.
-#[derive(Clone, Copy)]
-struct ValuePanel {
-    i: usize,
-    row: usize,
 }
 
 impl<N: KvNumber> Kernel for Task<'_, N> {
@@ -127,7 +121,7 @@ impl<N: KvNumber> Task<'_, N> {
     /// Whether numbers are multiplied in pairs. Then queries and weights are rounded to bf16, except for
     /// the weight of a slot whose neighbour is not visible.
     #[inline(always)]
-    fn in_pairs<S: Simd>(&self) -> bool {
+    pub(super) fn in_pairs<S: Simd>(&self) -> bool {
         let (c, page) = (self.view.shape.c, self.view.shape.page);
         S::PAIRS && N::NARROW && c.is_multiple_of(2) && page.is_multiple_of(2)
     }
@@ -298,135 +292,6 @@ impl<N: KvNumber> Task<'_, N> {
         self.scratch.max[query] = max;
         self.scratch.sum[query] = self.scratch.sum[query] * factors[0] + s.sum(total);
         factors[0]
-    }
-
-    /// Adds the weighted values of one panel of columns to `R` queries.
-    #[inline(always)]
-    fn mix<S: Simd, const R: usize>(
-        &mut self,
-        s: S,
-        at: ValuePanel,
-        factors: [f32; R],
-        seen: [Seen; R],
-    ) {
-        let ValuePanel { i, row: query } = at;
-        let panel = 2 * S::LANES;
-        let at = (i * self.scratch.max.len() + query) * panel;
-        let mut tile = Tile::<S, R>::zero(s);
-        tile.load(s, &self.scratch.o[at..at + R * panel]);
-        for (sums, factor) in tile.sums.iter_mut().zip(factors) {
-            for sum in sums {
-                *sum = s.mul(*sum, s.splat(factor));
-            }
-        }
-        let mut common = seen.iter().map(Seen::prefix).min().unwrap_or(0);
-        if self.in_pairs::<S>() {
-            // The pairs of a row do not depend on what other rows see.
-            common -= common % 2;
-        }
-        self.add_values(s, &mut tile, ValuePanel { i, row: 0 }, 0..common);
-        // Rows that see more slots continue separately, in the same order of slots.
-        for (r, seen) in seen.iter().enumerate() {
-            if seen.end > common {
-                let mut row = Tile::<S, 1> {
-                    sums: [tile.sums[r]],
-                };
-                for run in seen.runs(common) {
-                    self.add_values(s, &mut row, ValuePanel { i, row: r }, run);
-                }
-                tile.sums[r] = row.sums[0];
-            }
-        }
-        tile.store(s, &mut self.scratch.o[at..at + R * panel]);
-    }
-
-    /// Adds a panel of the values of some slots of the chunk, weighted by the chunk's rows from
-    /// `at.row` on.
-    #[inline(always)]
-    fn add_values<S: Simd, const R: usize>(
-        &self,
-        s: S,
-        tile: &mut Tile<S, R>,
-        at: ValuePanel,
-        slots: Range<usize>,
-    ) {
-        let ValuePanel { i, row: first } = at;
-        let panel = 2 * S::LANES;
-        let (from, stride, offset) = if self.values_in_place(panel) {
-            (self.view.v, self.view.shape.c, i * panel)
-        } else {
-            (self.scratch.v.as_slice(), panel, i * CHUNK * panel)
-        };
-        let mut start = 0;
-        for &(len, at) in &self.scratch.runs {
-            let (low, high) = (slots.start.max(start), slots.end.min(start + len));
-            if low < high {
-                let at = at + (low - start) * stride + offset;
-                let values = &from[at..at + (high - low - 1) * stride + panel];
-                let values = Vectors {
-                    low: values.as_ptr(),
-                    high: values[S::LANES..].as_ptr(),
-                    stride,
-                };
-                // SAFETY: two vectors of values for each slot, `stride` apart.
-                unsafe { self.add_run(s, tile, first, (low..high, values)) };
-            }
-            start += len;
-            if start >= slots.end {
-                break;
-            }
-        }
-    }
-
-    /// Adds the values of adjacent slots, weighted by the chunk's rows from `first` on.
-    ///
-    /// # Safety
-    /// `values` has a pair of vectors for each slot.
-    #[inline(always)]
-    unsafe fn add_run<S: Simd, const R: usize>(
-        &self,
-        s: S,
-        tile: &mut Tile<S, R>,
-        first: usize,
-        (slots, values): (Range<usize>, Vectors<N>),
-    ) {
-        let p = &self.scratch.p[first * CHUNK..(first + R) * CHUNK];
-        let first_slot = slots.start;
-        let from = |slot: usize| Vectors {
-            low: values.low.wrapping_add((slot - first_slot) * values.stride),
-            high: values
-                .high
-                .wrapping_add((slot - first_slot) * values.stride),
-            ..values
-        };
-        let add = |tile: &mut Tile<S, R>, slots: Range<usize>| {
-            let weights = Factors {
-                first: p[slots.start..].as_ptr(),
-                stride: CHUNK,
-            };
-            // SAFETY: R rows of CHUNK weights; the caller's promise.
-            unsafe { accumulate(s, tile, slots.len(), weights, from(slots.start)) };
-        };
-        if !self.in_pairs::<S>() {
-            return add(tile, slots);
-        }
-        // A slot whose neighbour is hidden is added alone.
-        let (start, end) = (slots.start.next_multiple_of(2), slots.end / 2 * 2);
-        if start > slots.start {
-            add(tile, slots.start..start);
-        }
-        if start < end {
-            let words = &self.scratch.words[1][first * CHUNK / 2..(first + R) * CHUNK / 2];
-            let weights = Factors {
-                first: words[start / 2..].as_ptr(),
-                stride: CHUNK / 2,
-            };
-            // SAFETY: as above.
-            unsafe { accumulate_pairs(s, tile, (end - start) / 2, weights, from(start)) };
-        }
-        if end >= start && end < slots.end {
-            add(tile, end..slots.end);
-        }
     }
 
     fn write(&mut self, panel: usize) {
