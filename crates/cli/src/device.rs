@@ -90,7 +90,7 @@ fn unfit(
         (None, Some(kv)) => Ok(Some(format!(
             "no CUDA kernels for engine.kv_dtype {} beside matrices in {}",
             kv.name(),
-            dtype.name()
+            info.dtype.name()
         ))),
         (None, None) => fit::refusal(config, (checkpoint, &info), found),
         (reason, _) => Ok(reason),

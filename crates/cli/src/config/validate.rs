@@ -1,6 +1,7 @@
 //! Checks of ranges and combinations; types are already checked.
 
 use engine::decoding::WeightKind;
+use model::KvDtype;
 use step::{Attention, Readout};
 
 use crate::device::{BackendChoice, DeviceChoice};

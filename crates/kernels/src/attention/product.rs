@@ -15,6 +15,24 @@ pub(super) struct Vectors<N> {
     pub(super) stride: usize,
 }
 
+impl<N> Vectors<N> {
+    /// The vectors from a later step on.
+    ///
+    /// # Safety
+    /// There are so many steps.
+    #[inline(always)]
+    pub(super) unsafe fn after(self, steps: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self {
+                low: self.low.add(steps * self.stride),
+                high: self.high.add(steps * self.stride),
+                ..self
+            }
+        }
+    }
+}
+
 /// Rows of f32 numbers, or of words of two bf16 numbers, in memory.
 #[derive(Clone, Copy)]
 pub(super) struct Factors<T> {
@@ -75,8 +93,8 @@ pub(super) unsafe fn accumulate_pairs<S: Simd, N: KvNumber, const R: usize>(
         let at = 2 * pair * b.stride;
         // SAFETY: pair < pairs.
         unsafe {
-            let zip = |of: *const N| N::zip(s, of.add(at), of.add(at + b.stride));
-            let (low, high) = (zip(b.low), zip(b.high));
+            let low = N::zip(s, b.low.add(at), b.low.add(at + b.stride));
+            let high = N::zip(s, b.high.add(at), b.high.add(at + b.stride));
             for r in 0..R {
                 let word = *rows[r].add(pair);
                 sums[r][0] = s.multiply_pairs(word, &low, sums[r][0]);

@@ -107,30 +107,16 @@ impl<N: KvNumber> Task<'_, N> {
         first: usize,
         (slots, values): (Range<usize>, Vectors<N>),
     ) {
-        let p = &self.scratch.p[first * CHUNK..(first + R) * CHUNK];
-        let first_slot = slots.start;
-        let from = |slot: usize| Vectors {
-            low: values.low.wrapping_add((slot - first_slot) * values.stride),
-            high: values
-                .high
-                .wrapping_add((slot - first_slot) * values.stride),
-            ..values
-        };
-        let add = |tile: &mut Tile<S, R>, slots: Range<usize>| {
-            let weights = Factors {
-                first: p[slots.start..].as_ptr(),
-                stride: CHUNK,
-            };
-            // SAFETY: R rows of CHUNK weights; the caller's promise.
-            unsafe { accumulate(s, tile, slots.len(), weights, from(slots.start)) };
-        };
         if !self.in_pairs::<S>() {
-            return add(tile, slots);
+            // SAFETY: the caller's promise.
+            return unsafe { self.add_singly(s, tile, first, (slots, values)) };
         }
-        // A slot whose neighbour is hidden is added alone.
         let (start, end) = (slots.start.next_multiple_of(2), slots.end / 2 * 2);
-        if start > slots.start {
-            add(tile, slots.start..start);
+        let skipped = start - slots.start;
+        // A slot whose neighbour is hidden is added alone. Several rows together see whole pairs.
+        if R == 1 && skipped > 0 {
+            // SAFETY: as above.
+            unsafe { self.add_singly(s, tile, first, (slots.start..start, values)) };
         }
         if start < end {
             let words = &self.scratch.words[1][first * CHUNK / 2..(first + R) * CHUNK / 2];
@@ -138,11 +124,39 @@ impl<N: KvNumber> Task<'_, N> {
                 first: words[start / 2..].as_ptr(),
                 stride: CHUNK / 2,
             };
+            // SAFETY: R rows of CHUNK / 2 words; as above.
+            unsafe {
+                let values = values.after(skipped);
+                accumulate_pairs(s, tile, (end - start) / 2, weights, values);
+            }
+        }
+        if R == 1 && start <= end && end < slots.end {
             // SAFETY: as above.
-            unsafe { accumulate_pairs(s, tile, (end - start) / 2, weights, from(start)) };
+            unsafe {
+                let values = values.after(end - slots.start);
+                self.add_singly(s, tile, first, (end..slots.end, values));
+            }
         }
-        if end >= start && end < slots.end {
-            add(tile, end..slots.end);
-        }
+    }
+
+    /// The same, one slot after another.
+    ///
+    /// # Safety
+    /// As [`Self::add_run`].
+    #[inline(always)]
+    unsafe fn add_singly<S: Simd, const R: usize>(
+        &self,
+        s: S,
+        tile: &mut Tile<S, R>,
+        first: usize,
+        (slots, values): (Range<usize>, Vectors<N>),
+    ) {
+        let p = &self.scratch.p[first * CHUNK..(first + R) * CHUNK];
+        let weights = Factors {
+            first: p[slots.start..].as_ptr(),
+            stride: CHUNK,
+        };
+        // SAFETY: R rows of CHUNK weights; the caller's promise.
+        unsafe { accumulate(s, tile, slots.len(), weights, values) };
     }
 }

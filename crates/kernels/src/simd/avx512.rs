@@ -145,8 +145,8 @@ impl<const PAIRS: bool> Simd for Avx512Of<PAIRS> {
     #[inline(always)]
     unsafe fn zip_halves(self, low: *const u16, high: *const u16) -> Words {
         safe!({
-            let [low, high] =
-                [low, high].map(|p| _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())));
+            let low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(low.cast()));
+            let high = _mm512_cvtepu16_epi32(_mm256_loadu_si256(high.cast()));
             words(_mm512_or_si512(low, _mm512_slli_epi32::<16>(high)))
         })
     }
@@ -154,7 +154,8 @@ impl<const PAIRS: bool> Simd for Avx512Of<PAIRS> {
     unsafe fn zip_bytes(self, low: *const i8, high: *const i8) -> Words {
         // A byte is a bf16 number, the upper half of its f32.
         safe!({
-            let [low, high] = [low, high].map(|p| _mm512_castps_si512(self.load_bytes(p)));
+            let low = _mm512_castps_si512(self.load_bytes(low));
+            let high = _mm512_castps_si512(self.load_bytes(high));
             let high = _mm512_and_si512(high, _mm512_set1_epi32(!0xFFFF));
             words(_mm512_or_si512(_mm512_srli_epi32::<16>(low), high))
         })
