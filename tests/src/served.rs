@@ -86,6 +86,7 @@ fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Ba
         backend: "cpu-f32".to_owned(),
         page_size,
         pages,
+        kv_dtype: "f32".to_owned(),
         row_budget,
         vllm_aliases: true,
     });

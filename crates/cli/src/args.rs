@@ -140,6 +140,10 @@ pub struct ModelArgs {
     /// the rest of its share after weights and the largest step.
     #[arg(long, global = true, env = "ASYNCLANE_KV_MEMORY")]
     pub kv_memory: Option<String>,
+    /// Number format of keys and values in KV pages: auto (f32 on the CPU, the dtype of the matrices on a
+    /// CUDA device), f32, bf16 or int8.
+    #[arg(long, global = true, env = "ASYNCLANE_KV_DTYPE")]
+    pub kv_dtype: Option<String>,
     /// Share of a CUDA device's memory to use if `--kv-memory` is auto, above 0 and at most 1 (default
     /// 0.9).
     #[arg(

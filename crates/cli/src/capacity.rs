@@ -19,8 +19,6 @@ use crate::memory;
 const USED: f64 = 0.9;
 /// Bytes reserved for the context, the kernels and the activations of a step on a GPU.
 const OVERHEAD: f64 = 1.5e9;
-/// Bytes per number in K/V on a CPU.
-const CPU_KV: f64 = 4.0;
 /// Numbers of 8 bytes that [`measure`] reads at most: more than processors cache.
 const READ: usize = 32 << 20;
 /// How long [`measure`] reads.
@@ -55,9 +53,9 @@ impl Device {
     }
 }
 
-/// The processor of this machine, with its free memory and the bandwidth at which all threads together
-/// read. `None` if the system does not report its memory.
-pub fn measure() -> Option<Device> {
+/// The processor of this machine for a model, with its free memory and the bandwidth at which all
+/// threads together read. `None` if the system does not report its memory.
+pub fn measure(info: &ModelInfo) -> Option<Device> {
     let free = memory::free()?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let numbers = READ.min(usize::try_from(free / 64).unwrap_or(READ));
@@ -67,8 +65,13 @@ pub fn measure() -> Option<Device> {
         reserved: 0.0,
         bandwidth: read_bandwidth(numbers.max(threads), threads),
         flops: None,
-        kv: Some(CPU_KV),
+        kv: Some(number_bytes(info)),
     })
+}
+
+/// Mean bytes of a number in K/V on the CPU, with scales.
+fn number_bytes(info: &ModelInfo) -> f64 {
+    info.kv_bytes_per_position() as f64 / info.kv_numbers_per_position().max(1) as f64
 }
 
 /// Bytes per second that `threads` read together from `numbers` of 8 bytes.
@@ -129,7 +132,7 @@ impl Sizes {
             read: streamed * weight,
             idle: experts.0 * weight,
             active: streamed - experts.1,
-            kv: (info.kv_bytes_per_position() / size_of::<f32>()) as f64 * kv,
+            kv: info.kv_numbers_per_position() as f64 * kv,
         }
     }
 
@@ -200,7 +203,8 @@ pub fn report(
     if here.is_some() {
         writeln!(
             out,
-            "this CPU: its free memory, the bandwidth at which it reads, K/V of {CPU_KV} bytes a number"
+            "this CPU: its free memory, the bandwidth at which it reads, K/V in {}",
+            info.kv_dtype.name()
         )?;
     }
     let kv = f64::from(args.kv_bytes);
@@ -280,7 +284,7 @@ fn table(
 
 #[cfg(test)]
 mod tests {
-    use model::ExpertInfo;
+    use model::{ExpertInfo, KvDtype};
     use step::{Attention, Readout};
 
     use super::*;
@@ -313,6 +317,7 @@ mod tests {
             tied: false,
             parameters,
             dtype: WeightDtype::Bf16,
+            kv_dtype: KvDtype::F32,
             attention: Attention::Full,
             readout: Readout::Own,
         }
@@ -440,7 +445,7 @@ mod tests {
             reserved: 0.0,
             bandwidth: 20e9,
             flops: None,
-            kv: Some(CPU_KV),
+            kv: Some(number_bytes(&info)),
         };
         let text = report((&info, 2.0), &on, Some(here)).unwrap();
         let rows: Vec<Vec<&str>> = text
@@ -456,7 +461,8 @@ mod tests {
 
     #[test]
     fn this_machine_is_measured() {
-        let here = measure().expect("Linux reports its memory");
+        let info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
+        let here = measure(&info).expect("Linux reports its memory");
         assert!(here.memory > 0.0 && here.bandwidth > 1e6, "{here:?}");
     }
 }

@@ -83,9 +83,17 @@ fn unfit(
 ) -> Result<Option<String>> {
     let dtype = config.dtype()?;
     let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
-    match DeviceModel::unfit(&info) {
-        None => fit::refusal(config, (checkpoint, &info), found),
-        reason => Ok(reason),
+    let other = config
+        .kv_dtype()?
+        .filter(|kv| DeviceModel::kv_dtype(&info) != Some(*kv));
+    match (DeviceModel::unfit(&info), other) {
+        (None, Some(kv)) => Ok(Some(format!(
+            "no CUDA kernels for engine.kv_dtype {} beside matrices in {}",
+            kv.name(),
+            info.dtype.name()
+        ))),
+        (None, None) => fit::refusal(config, (checkpoint, &info), found),
+        (reason, _) => Ok(reason),
     }
 }
 

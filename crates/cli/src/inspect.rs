@@ -48,7 +48,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 fn model(args: &InspectArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
     let path = &*hub::folder(&config.model.path)?;
-    let mut checkpoint = load::checkpoint(path)?;
+    let mut checkpoint = load::with_kv(load::checkpoint(path)?, &config)?;
     let tokenizer = load::words(path)?;
     let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
     let info = &survey.info;
@@ -94,9 +94,12 @@ fn model(args: &InspectArgs) -> Result<()> {
             "no"
         }
     );
+    let kv = info.kv_bytes_per_position();
+    tell!("KV per position  {kv} bytes ({})", info.kv_dtype.name());
+    let page = config.engine.page_size;
     tell!(
-        "KV per position  {} bytes (f32)",
-        info.kv_bytes_per_position()
+        "KV pages         {} of {page} slots per GiB",
+        (1 << 30) / (kv as u64 * u64::from(page)).max(1)
     );
     memory(&config, &mut checkpoint, info)?;
     let weights = config.weights(info)?;
@@ -158,12 +161,13 @@ fn readout(readout: Readout) -> &'static str {
 /// Prints upper bounds of speed and capacity by device.
 fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
-    let mut checkpoint = match &on.config_json {
+    let checkpoint = match &on.config_json {
         Some(path) => planned(path)?,
         None => load::checkpoint(&hub::folder(&config.model.path)?)?,
     };
+    let mut checkpoint = load::with_kv(checkpoint, &config)?;
     let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
-    let here = capacity::measure();
+    let here = capacity::measure(&survey.info);
     let model = (&survey.info, capacity::bytes_per_weight(&survey));
     let report = capacity::report(model, on, here)?;
     tell!("{}", report.trim_end());

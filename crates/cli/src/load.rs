@@ -120,7 +120,7 @@ fn on_host<B: Host + 'static>(
 pub fn load(config: &Config) -> Result<Loaded> {
     let filter = filter(config)?;
     let path = &*hub::folder(&config.model.path)?;
-    let mut surveyed = checkpoint(path)?;
+    let mut surveyed = with_kv(checkpoint(path)?, config)?;
     let survey = surveyed.survey(config.dtype()?).map_err(exit::refused)?;
     kv::check_length(config, &survey.info)?;
     let weights = config.weights(&survey.info)?;
@@ -255,8 +255,16 @@ fn stored_tokenizer(path: &str) -> Result<Option<TokenizerJson>> {
 /// As [`load`].
 fn prepared(path: &str, config: &Config) -> Result<Checkpoint> {
     let checkpoint = checkpoint(&hub::folder(path)?)?;
-    let checkpoint = checkpoint.with_dtype(config.dtype()?);
+    let checkpoint = with_kv(checkpoint.with_dtype(config.dtype()?), config)?;
     Ok(checkpoint.with_expert_sharing(config.expert_sharing()?))
+}
+
+/// A checkpoint with the configured number format of keys and values on the CPU.
+///
+/// # Errors
+/// An unknown format.
+pub fn with_kv(checkpoint: Checkpoint, config: &Config) -> Result<Checkpoint> {
+    Ok(checkpoint.with_kv_dtype(config.kv_dtype()?.unwrap_or_default()))
 }
 
 /// Logits of one full forward pass on the CPU, row-major, and the number of tokens with a logit.

@@ -209,6 +209,7 @@ pub fn install(
         },
         page_size: spec.page_size,
         pages: spec.pages,
+        kv_dtype: loaded.info.kv_dtype.name().to_owned(),
         row_budget: config.engine.row_budget,
         vllm_aliases: config.server.vllm_metrics,
     });
@@ -273,6 +274,7 @@ fn log(loaded: &Loaded, (address, keys): (SocketAddr, usize)) {
         name = loaded.device,
         kernels = loaded.kernels,
         threads = loaded.threads,
+        kv = loaded.info.kv_dtype.name(),
         "device"
     );
     if let Some(DeviceMemory { weights, step, kv }) = loaded.memory {
@@ -316,7 +318,8 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
     }
     say!("  context    {} positions", loaded.max_model_len(config));
     say!(
-        "  KV cache   {pages} pages of {page_size} slots, {}",
+        "  KV cache   {pages} pages of {page_size} slots in {}, {}",
+        info.kv_dtype.name(),
         size(bytes)
     );
     say!(

@@ -4,17 +4,21 @@
 //! running maximum and sum per row. A row's operations depend only on its own query and the slots
 //! that it sees.
 
+mod chunk;
+mod product;
 mod seen;
 mod task;
+mod values;
 mod visible;
 
 pub use visible::Visible;
 
-use crate::cache::Pool;
+use crate::cache::{KvNumber, Pool, PoolShape, by_number};
 use crate::parallel::{self, Shared, filled};
-use crate::simd::{InstructionSet, dispatch_on};
-use crate::storage::f32s;
+use crate::simd::{InstructionSet, dispatch_on, dispatch_pairs, has_pairs};
+use crate::storage::{f32s, numbers};
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, bail};
+use half::bf16;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use task::{Scratch, Task};
@@ -22,8 +26,9 @@ use task::{Scratch, Task};
 /// Slots per chunk. Affects results: the running sums are rescaled per chunk.
 const CHUNK: usize = 128;
 /// Maximum and minimum queries (rows times query heads) of one task; does not affect results. Large
-/// tasks read keys and values less often, small tasks use more threads.
-const QUERIES: (usize, usize) = (192, 48);
+/// tasks read keys and values less often, small tasks use more threads. The queries and results of a
+/// task and a chunk of keys and values fit in the L2 cache.
+const QUERIES: (usize, usize) = (256, 48);
 /// Multiply-adds of the scores below which a single thread is faster.
 const SERIAL_WORK: usize = 1 << 17;
 
@@ -66,22 +71,41 @@ impl CustomOp3 for PagedAttention<'_> {
         v: &CpuStorage,
         v_layout: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        let (rows, stride) = q_layout.shape().dims2()?;
-        let sizes = Pool::Keys.sizes(k_layout)?;
-        if Pool::Values.sizes(v_layout)? != sizes {
+        let inputs = Inputs {
+            q: (q, q_layout),
+            k: (k, k_layout),
+            v: (v, v_layout),
+        };
+        by_number!(k, self.name(), self.attend(inputs))
+    }
+}
+
+/// The arguments as tensors.
+struct Inputs<'a> {
+    q: (&'a CpuStorage, &'a Layout),
+    k: (&'a CpuStorage, &'a Layout),
+    v: (&'a CpuStorage, &'a Layout),
+}
+
+impl PagedAttention<'_> {
+    fn attend<N: KvNumber>(&self, inputs: Inputs<'_>) -> Result<(CpuStorage, Shape)> {
+        let Inputs { q, k, v } = inputs;
+        let (rows, stride) = q.1.shape().dims2()?;
+        let shape = Pool::Keys.sizes::<N>(k.1)?;
+        if Pool::Values.sizes::<N>(v.1)? != shape {
             bail!("paged-attention: key and value pools differ in shape");
         }
-        let [pages, groups, c, page] = sizes;
+        let (groups, c) = (shape.groups, shape.c);
         if groups == 0 || !self.heads.is_multiple_of(groups) || self.heads * c > stride {
             bail!(
                 "paged-attention: {} heads of {c} over {groups}, rows of {stride}",
                 self.heads
             );
         }
-        self.check(rows, pages, page)?;
-        let q = f32s(self.name(), q, q_layout)?;
-        let k = f32s(self.name(), k, k_layout)?;
-        let v = f32s(self.name(), v, v_layout)?;
+        self.check(rows, shape.pages, shape.page)?;
+        let q = f32s(self.name(), q.0, q.1)?;
+        let k = numbers::<N>(self.name(), k.0, k.1)?;
+        let v = numbers::<N>(self.name(), v.0, v.1)?;
         let fill = |out| {
             let view = View {
                 op: self,
@@ -89,21 +113,17 @@ impl CustomOp3 for PagedAttention<'_> {
                 stride,
                 k,
                 v,
-                groups,
-                c,
-                page,
+                shape,
                 out,
             };
-            view.run(InstructionSet::detect());
+            view.run(InstructionSet::detect(), has_pairs());
         };
         // SAFETY: tasks cover all rows of all segments, which are all rows, and all heads; each
         // writes all of its own.
         let out = unsafe { filled(rows * self.heads * c, fill) };
         Ok((CpuStorage::F32(out), Shape::from((rows, self.heads * c))))
     }
-}
 
-impl PagedAttention<'_> {
     /// Checks that all indices are in bounds.
     fn check(&self, rows: usize, pages: usize, page_size: usize) -> Result<()> {
         let mut next = 0;
@@ -140,57 +160,61 @@ fn as_usize(range: &Range<u32>) -> Range<usize> {
 }
 
 /// The arguments as slices.
-struct View<'a> {
+struct View<'a, N> {
     op: &'a PagedAttention<'a>,
     q: &'a [f32],
     stride: usize,
-    k: &'a [f32],
-    v: &'a [f32],
-    groups: usize,
-    c: usize,
-    /// Slots of a page.
-    page: usize,
+    k: &'a [N],
+    v: &'a [N],
+    shape: PoolShape,
     out: Shared<MaybeUninit<f32>>,
 }
 
-impl View<'_> {
-    fn run(&self, set: InstructionSet) {
-        let share = self.op.heads / self.groups;
+impl<N: KvNumber> View<'_, N> {
+    /// Computes with an instruction set, the widest one if `pairs`: then narrow keys and values are
+    /// multiplied in pairs.
+    fn run(&self, set: InstructionSet, pairs: bool) {
+        let PoolShape { groups, c, .. } = self.shape;
+        let share = self.op.heads / groups;
         let mut block = (QUERIES.0 / share).max(1);
+        let blocks = |rows: usize, block: usize| rows.div_ceil(block);
         let count = |block: usize| {
-            let rows = self
-                .op
-                .segments
-                .iter()
-                .map(|s| s.rows.len().div_ceil(block));
-            rows.sum::<usize>() * self.groups
+            let segments = self.op.segments.iter();
+            let of = segments.map(|segment| blocks(segment.rows.len(), block));
+            of.sum::<usize>() * groups
         };
-        while block * share > QUERIES.1 && block > 1 && count(block) < 3 * parallel::threads() {
+        // The tasks of one segment are of one size; those of several need not be.
+        let several = if self.op.segments.len() > 1 { 3 } else { 1 };
+        let wanted = several * parallel::threads();
+        while block * share > QUERIES.1 && block > 1 && count(block) < wanted {
             block /= 2;
         }
         let mut tasks = Vec::new();
         for (index, segment) in self.op.segments.iter().enumerate() {
             let rows = as_usize(&segment.rows);
-            for from in rows.clone().step_by(block) {
-                let to = (from + block).min(rows.end);
-                tasks.extend((0..self.groups).map(|group| (index, from..to, group)));
+            let even = rows.len().div_ceil(blocks(rows.len(), block).max(1)).max(1);
+            for from in rows.clone().step_by(even) {
+                let to = (from + even).min(rows.end);
+                tasks.extend((0..groups).map(|group| (index, from..to, group)));
             }
         }
-        let new_scratch = || Scratch::new(set.panel(), self.c, block * share);
-        let run = |scratch: &mut Scratch, (segment, rows, group)| {
-            dispatch_on(
-                set,
-                Task {
-                    view: self,
-                    segment,
-                    rows,
-                    group,
-                    scratch,
-                },
-            );
+        let new_scratch = || Scratch::new(set.panel(), c, block * share);
+        let run = |scratch: &mut Scratch<N>, (segment, rows, group)| {
+            let task = Task {
+                view: self,
+                segment,
+                rows,
+                group,
+                scratch,
+            };
+            if const { N::NARROW } && pairs {
+                dispatch_pairs(task);
+            } else {
+                dispatch_on(set, task);
+            }
         };
         let seen = self.op.visible.iter().map(Visible::reach).sum::<usize>();
-        if seen * self.op.heads * self.c < SERIAL_WORK {
+        if seen * self.op.heads * c < SERIAL_WORK {
             let mut scratch = new_scratch();
             tasks.into_iter().for_each(|task| run(&mut scratch, task));
         } else {

@@ -20,7 +20,8 @@ pub use rows::Rows;
 
 use crate::attention::Visible;
 use crate::blocks::BlockRows;
-use crate::device::{BatchArrays, BatchLimits, PoolSizes, RowSet};
+use crate::cache::KvSizes;
+use crate::device::{BatchArrays, BatchLimits, RowSet};
 use crate::linear::Epilogue;
 use crate::profile::Clock;
 use crate::rope::AngleSpec;
@@ -219,8 +220,9 @@ pub trait Backend: Storage {
     /// pages.
     ///
     /// # Errors
-    /// If they do not fit into memory, or the backend has no attention for the head width.
-    fn kv(&self, sizes: &[PoolSizes]) -> Result<Self::Kv>;
+    /// If they do not fit into memory, or the backend has no attention for the head width or the
+    /// number format.
+    fn kv(&self, sizes: &[KvSizes]) -> Result<Self::Kv>;
 
     /// Replaces `batch` by the batch in `arrays`.
     ///

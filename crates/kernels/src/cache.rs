@@ -3,13 +3,26 @@
 //! A pool of pages of `p` slots is `[pages, g, c, p]` for keys and `[pages, g, p, c]` for values.
 //! Attention reads keys as vectors over slots, one per element of a key, and values as complete
 //! vectors per slot; in both layouts this memory is contiguous.
+//!
+//! A pool in int8 has `c + 4` columns: a page of a head is its `c * p` bytes, then one f32 scale per
+//! slot. So a copied page takes its scales along.
+
+mod dtype;
+mod number;
+
+pub use dtype::{KvDtype, KvSizes};
+pub(crate) use number::KvNumber;
 
 use crate::parallel::{self, Shared};
-use crate::storage::{f32s, f32s_mut};
-use candle_core::{CpuStorage, InplaceOp1, InplaceOp2, Layout, Result, bail};
+use crate::storage::{f32s, numbers_mut};
+use candle_core::{CpuStorage, Device, InplaceOp1, InplaceOp2, Layout, Result, Tensor, bail};
+use half::bf16;
+use std::ops::Range;
 
 /// Number of elements below which a single thread writes all.
 const SERIAL_ELEMENTS: usize = 1 << 15;
+/// Maximum rows with consecutive slots that are written together.
+const RUN: usize = 64;
 
 /// The kind of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +34,7 @@ pub enum Pool {
 }
 
 impl Pool {
-    /// The shape of a pool's tensor.
+    /// The shape of a pool's tensor in f32 or bf16; in int8, `c` counts the scale too.
     #[must_use]
     pub fn shape(self, pages: usize, groups: usize, c: usize, page: usize) -> [usize; 4] {
         match self {
@@ -30,15 +43,62 @@ impl Pool {
         }
     }
 
-    /// Pages, heads, head width and slots per page of a tensor of this kind.
-    pub(crate) fn sizes(self, layout: &Layout) -> Result<[usize; 4]> {
+    /// A zeroed pool of one layer.
+    ///
+    /// # Errors
+    /// If it does not fit into memory.
+    pub fn zeros(self, of: &KvSizes) -> Result<Tensor> {
+        let (dtype, columns) = of.dtype.stored(of.head_width);
+        let shape = self.shape(of.pages, of.groups, columns, of.page);
+        Tensor::zeros(shape.as_slice(), dtype, &Device::Cpu)
+    }
+
+    /// The sizes of a tensor of this kind with numbers `N`.
+    pub(crate) fn sizes<N: KvNumber>(self, layout: &Layout) -> Result<PoolShape> {
         let (pages, groups, rows, columns) = layout.shape().dims4()?;
-        Ok(match self {
-            Self::Keys => [pages, groups, rows, columns],
-            Self::Values => [pages, groups, columns, rows],
+        let (wide, page) = match self {
+            Self::Keys => (rows, columns),
+            Self::Values => (columns, rows),
+        };
+        let Some(c) = wide.checked_sub(N::SCALE) else {
+            bail!("a head of {wide} columns has no room for its scale");
+        };
+        Ok(PoolShape {
+            pages,
+            groups,
+            c,
+            page,
+            block: wide * page,
         })
     }
 }
+
+/// The sizes of a pool of one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PoolShape {
+    pub(crate) pages: usize,
+    /// Key/value heads.
+    pub(crate) groups: usize,
+    /// Head width.
+    pub(crate) c: usize,
+    /// Slots per page.
+    pub(crate) page: usize,
+    /// Numbers of one head in a page, with scales.
+    pub(crate) block: usize,
+}
+
+/// Calls `$f::<N>` with the type `N` of a pool's numbers.
+macro_rules! by_number {
+    ($storage:expr, $op:expr, $this:ident.$f:ident($($arg:expr),*)) => {
+        match $storage {
+            CpuStorage::F32(_) => $this.$f::<f32>($($arg),*),
+            CpuStorage::BF16(_) => $this.$f::<bf16>($($arg),*),
+            CpuStorage::U8(_) => $this.$f::<u8>($($arg),*),
+            _ => bail!("{}: expected a pool in f32, bf16 or int8", $op),
+        }
+    };
+}
+pub(crate) use by_number;
 
 /// Writes `g * c` columns of every row of a tensor `[r, w]` to the row's slot in a pool.
 pub struct WriteRows<'a> {
@@ -62,10 +122,24 @@ impl InplaceOp2 for WriteRows<'_> {
         rows: &CpuStorage,
         rows_layout: &Layout,
     ) -> Result<()> {
-        let [pages, groups, c, page] = self.pool.sizes(pool_layout)?;
+        by_number!(
+            pool,
+            self.name(),
+            self.write((pool, pool_layout), (rows, rows_layout))
+        )
+    }
+}
+
+impl WriteRows<'_> {
+    fn write<N: KvNumber>(
+        &self,
+        (pool, pool_layout): (&mut CpuStorage, &Layout),
+        (rows, rows_layout): (&CpuStorage, &Layout),
+    ) -> Result<()> {
+        let shape = self.pool.sizes::<N>(pool_layout)?;
         let (count, width) = rows_layout.shape().dims2()?;
-        let columns = groups * c;
-        let pool = f32s_mut(self.name(), pool, pool_layout)?;
+        let (columns, slots) = (shape.groups * shape.c, shape.pages * shape.page);
+        let pool = numbers_mut::<N>(self.name(), pool, pool_layout)?;
         let rows = f32s(self.name(), rows, rows_layout)?;
         if self.slots.len() != count || self.column + columns > width {
             bail!(
@@ -74,20 +148,20 @@ impl InplaceOp2 for WriteRows<'_> {
                 self.column
             );
         }
-        if let Some(slot) = self.slots.iter().find(|&&s| s as usize >= pages * page) {
-            bail!("write-rows: slot {slot} of {}", pages * page);
+        if let Some(slot) = self.slots.iter().find(|&&s| s as usize >= slots) {
+            bail!("write-rows: slot {slot} of {slots}");
         }
         let write = Write {
             op: self,
             rows,
             width,
-            sizes: [pages, groups, c, page],
+            shape,
             pool: Shared::new(pool),
         };
         if count * columns < SERIAL_ELEMENTS {
-            (0..groups).for_each(|group| write.group(group));
+            (0..shape.groups).for_each(|group| write.group(group));
         } else {
-            parallel::for_each(groups, |group| write.group(group));
+            parallel::for_each(shape.groups, |group| write.group(group));
         }
         Ok(())
     }
@@ -95,44 +169,69 @@ impl InplaceOp2 for WriteRows<'_> {
 
 /// The arguments of a write as slices. Each task writes one key head; the memory of different heads
 /// is disjoint for any slots.
-struct Write<'a> {
+struct Write<'a, N> {
     op: &'a WriteRows<'a>,
     rows: &'a [f32],
     width: usize,
-    sizes: [usize; 4],
-    pool: Shared<f32>,
+    shape: PoolShape,
+    pool: Shared<N>,
 }
 
-impl Write<'_> {
+impl<N: KvNumber> Write<'_, N> {
     /// Writes one head of all rows in order.
     fn group(&self, group: usize) {
-        let [_, groups, c, page] = self.sizes;
+        let PoolShape {
+            groups,
+            c,
+            page,
+            block,
+            ..
+        } = self.shape;
         let slots = self.op.slots;
         let mut row = 0;
         while row < slots.len() {
             let (at, offset) = (slots[row] as usize / page, slots[row] as usize % page);
             // Rows with consecutive slots in the page.
             let run = slots[row..].iter().zip(slots[row]..).take(page - offset);
-            let run = run.take_while(|&(&slot, next)| slot == next).count();
+            let run = run.take(RUN).take_while(|&(&slot, next)| slot == next);
+            let run = run.count();
             // SAFETY: one task per head.
-            let to = unsafe { self.pool.part((at * groups + group) * c * page, c * page) };
+            let to = unsafe { self.pool.part((at * groups + group) * block, block) };
             let from = &self.rows[row * self.width + self.op.column + group * c..];
-            match self.op.pool {
-                // Element by element: in a page, an element of adjacent slots is contiguous.
-                Pool::Keys => {
-                    for (i, to) in to.chunks_exact_mut(page).enumerate() {
-                        let numbers = from[i..].iter().step_by(self.width);
-                        let to = to[offset..offset + run].iter_mut();
-                        to.zip(numbers).for_each(|(to, x)| *to = *x);
-                    }
-                }
-                Pool::Values => {
-                    let to = to[offset * c..].chunks_exact_mut(c).take(run);
-                    to.zip(from.chunks(self.width))
-                        .for_each(|(to, from)| to.copy_from_slice(&from[..c]));
+            self.run(from, to, offset..offset + run);
+            row += run;
+        }
+    }
+
+    /// Writes rows `from` to consecutive slots of a page.
+    fn run(&self, from: &[f32], page: &mut [N], slots: Range<usize>) {
+        let PoolShape { c, page: size, .. } = self.shape;
+        let (numbers, scales) = page.split_at_mut(c * size);
+        let rows = || from.chunks(self.width).map(|row| &row[..c]);
+        let mut inverses = [1.0; RUN];
+        if N::SCALE > 0 {
+            let to = scales.chunks_exact_mut(N::SCALE).skip(slots.start);
+            for ((inverse, to), row) in inverses[..slots.len()].iter_mut().zip(to).zip(rows()) {
+                *inverse = N::put_scale(row, to);
+            }
+        }
+        match self.op.pool {
+            // Element by element: in a page, an element of adjacent slots is contiguous.
+            Pool::Keys => {
+                for (i, to) in numbers.chunks_exact_mut(size).enumerate() {
+                    let of = from[i..].iter().step_by(self.width).zip(inverses);
+                    let to = to[slots.clone()].iter_mut();
+                    to.zip(of)
+                        .for_each(|(to, (x, inverse))| *to = N::encode(*x, inverse));
                 }
             }
-            row += run;
+            Pool::Values => {
+                let to = numbers.chunks_exact_mut(c).skip(slots.start);
+                for ((to, row), inverse) in to.zip(rows()).zip(&inverses[..slots.len()]) {
+                    let to = to.iter_mut().zip(row);
+                    to.for_each(|(to, x)| *to = N::encode(*x, *inverse));
+                }
+            }
         }
     }
 }
@@ -149,9 +248,15 @@ impl InplaceOp1 for CopyPages<'_> {
     }
 
     fn cpu_fwd(&self, pool: &mut CpuStorage, layout: &Layout) -> Result<()> {
+        by_number!(pool, self.name(), self.copy(pool, layout))
+    }
+}
+
+impl CopyPages<'_> {
+    fn copy<N: KvNumber>(&self, pool: &mut CpuStorage, layout: &Layout) -> Result<()> {
         let (pages, a, b, c) = layout.shape().dims4()?;
         let len = a * b * c;
-        let pool = f32s_mut(self.name(), pool, layout)?;
+        let pool = numbers_mut::<N>(self.name(), pool, layout)?;
         for &(from, to) in self.pages {
             if from.max(to) as usize >= pages {
                 bail!("copy-pages: {from} to {to} of {pages} pages");

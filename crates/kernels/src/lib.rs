@@ -34,7 +34,7 @@ pub use backend::{
     Table,
 };
 pub use blocks::{BlockRows, BlockType};
-pub use cache::{CopyPages, Pool, WriteRows};
+pub use cache::{CopyPages, KvDtype, KvSizes, Pool, WriteRows};
 pub use gather::AddRows;
 pub use linear::{Epilogue, Linear, Matrix};
 pub use norm::{HeadNorm, rms_norm};

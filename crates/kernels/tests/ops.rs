@@ -1,7 +1,7 @@
 //! The small ops compared with plain loops: linear, norm, rope, pool writes.
 
 use asynclane_kernels::{AddRows, AngleSpec, HeadNorm, rms_norm};
-use asynclane_kernels::{CopyPages, Pool, Rope, RopeTable, WriteRows};
+use asynclane_kernels::{CopyPages, KvDtype, KvSizes, Pool, Rope, RopeTable, WriteRows};
 use asynclane_kernels::{Epilogue, Linear, Matrix, WeightDtype};
 use candle_core::{Device, Tensor};
 
@@ -335,10 +335,18 @@ fn writing_many_rows_equals_writing_them_one_by_one() {
     let slots: Vec<u32> = (0..rows).map(|i| (i * 3 / 2 + i / 50 * 7) % 900).collect();
     let width = groups * c + 5;
     let x = noise(10, slots.len() * width);
-    for kind in [Pool::Keys, Pool::Values] {
-        let shape = kind.shape(900usize.div_ceil(page), groups, c, page);
-        let pool = || Tensor::zeros(shape.as_slice(), candle_core::DType::F32, &Device::Cpu);
-        let (at_once, singly) = (pool().unwrap(), pool().unwrap());
+    let formats = KvDtype::ALL.map(|dtype| [(dtype, Pool::Keys), (dtype, Pool::Values)]);
+    for (dtype, kind) in formats.into_iter().flatten() {
+        let sizes = KvSizes {
+            dtype,
+            layers: 1,
+            groups,
+            head_width: c,
+            page,
+            pages: 900usize.div_ceil(page),
+        };
+        let pool = || kind.zeros(&sizes).unwrap();
+        let (at_once, singly) = (pool(), pool());
         let write = |pool: &Tensor, slots: &[u32], x: &[f32]| {
             let column = 3;
             let write = WriteRows {
@@ -352,6 +360,39 @@ fn writing_many_rows_equals_writing_them_one_by_one() {
         for (slot, x) in slots.chunks(1).zip(x.chunks(width)) {
             write(&singly, slot, x);
         }
-        assert!(values(&at_once) == values(&singly), "{kind:?}");
+        assert!(values(&at_once) == values(&singly), "{dtype:?} {kind:?}");
+    }
+}
+
+/// The row of a failed sequence fails those that see it, and the next row in its slot is as good as in
+/// a new pool.
+#[test]
+fn numbers_that_are_not_finite_are_kept_as_such() {
+    for x in [f32::NAN, f32::INFINITY] {
+        let sizes = KvSizes {
+            dtype: KvDtype::Int8,
+            layers: 1,
+            groups: 1,
+            head_width: 4,
+            page: 1,
+            pages: 1,
+        };
+        let pool = Pool::Values.zeros(&sizes).unwrap();
+        let write = |row: &[f32]| {
+            let write = WriteRows {
+                pool: Pool::Values,
+                slots: &[0],
+                column: 0,
+            };
+            pool.inplace_op2(&tensor(row, 1), &write).unwrap();
+            let bytes = pool.flatten_all().unwrap().to_vec1::<u8>().unwrap();
+            let scale = f32::from_ne_bytes(bytes[4..].try_into().unwrap());
+            let number = |of: &u8| f32::from(of.cast_signed()) * scale;
+            bytes[..4].iter().map(number).collect::<Vec<_>>()
+        };
+        let kept = write(&[1.0, x, 0.5, 0.0]);
+        assert!(kept.iter().any(|x| !x.is_finite()), "{kept:?}");
+        assert_eq!(write(&[127.0, -63.0, 0.0, 1.2]), [127.0, -63.0, 0.0, 1.0]);
+        assert_eq!(write(&[0.0; 4]), [0.0; 4]);
     }
 }

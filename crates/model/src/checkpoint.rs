@@ -7,7 +7,7 @@ use crate::gguf::{Gguf, TokenizerJson};
 use crate::sharing::ExpertSharing;
 use crate::weights::Weights;
 use crate::{LoadError, Memory, ModelInfo};
-use kernels::{Counting, WeightDtype};
+use kernels::{Counting, KvDtype, WeightDtype};
 
 /// The configuration file's name.
 const CONFIG: &str = "config.json";
@@ -73,6 +73,14 @@ impl Checkpoint {
     #[must_use]
     pub fn with_dtype(mut self, dtype: WeightDtype) -> Self {
         self.weights.dtype = self.weights.resolved(dtype);
+        self
+    }
+
+    /// Sets the number format of keys and values; default f32. A device ignores it and stores them like
+    /// its matrices.
+    #[must_use]
+    pub fn with_kv_dtype(mut self, dtype: KvDtype) -> Self {
+        self.weights.kv_dtype = dtype;
         self
     }
 

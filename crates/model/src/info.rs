@@ -1,7 +1,6 @@
 //! The properties of a model: its geometry, its special tokens, its attention.
 
-use kernels::WeightDtype;
-use kernels::device::{PoolSizes, Precision};
+use kernels::{KvDtype, KvSizes, WeightDtype};
 use step::{Attention, Readout, as_index};
 
 /// The properties of a model other than its weights.
@@ -41,6 +40,8 @@ pub struct ModelInfo {
     pub parameters: usize,
     /// Dtype in which matrices are stored and multiplied.
     pub dtype: WeightDtype,
+    /// Number format of keys and values.
+    pub kv_dtype: KvDtype,
     /// The attention mask.
     pub attention: Attention,
     /// The row at which the prediction of a position is read.
@@ -83,26 +84,31 @@ impl ModelInfo {
         }
     }
 
-    /// Bytes of keys and values per position in f32, all layers together, and of a canvas model's mean
-    /// embedding.
+    /// Bytes of keys and values per position, all layers together with scales, and of a canvas model's
+    /// mean embedding, which is f32.
     #[must_use]
     pub fn kv_bytes_per_position(&self) -> usize {
-        let sizes = self.kv_sizes(Precision::F32, 1, 1);
-        let kept: usize = sizes.iter().map(PoolSizes::slot_bytes).sum();
+        self.kv_bytes_in(self.kv_dtype)
+    }
+
+    /// Numbers in keys and values per position, and in a canvas model's mean embedding.
+    #[must_use]
+    pub fn kv_numbers_per_position(&self) -> usize {
+        self.kv_bytes_in(KvDtype::F32) / size_of::<f32>()
+    }
+
+    fn kv_bytes_in(&self, dtype: KvDtype) -> usize {
+        let sizes = self.kv_sizes(dtype, 1, 1);
+        let kept: usize = sizes.iter().map(KvSizes::slot_bytes).sum();
         let soft = self.canvas.map_or(0, |_| self.width * size_of::<f32>());
         kept + soft
     }
 
     /// The sizes of `pages` KV pages of `page` slots: of the layers with a window, if there are such,
     /// then of those with full attention.
-    pub(crate) fn kv_sizes(
-        &self,
-        precision: Precision,
-        page: usize,
-        pages: usize,
-    ) -> Vec<PoolSizes> {
-        let of = |(layers, groups, head_width)| PoolSizes {
-            precision,
+    pub(crate) fn kv_sizes(&self, dtype: KvDtype, page: usize, pages: usize) -> Vec<KvSizes> {
+        let of = |(layers, groups, head_width)| KvSizes {
+            dtype,
             layers,
             groups,
             head_width,

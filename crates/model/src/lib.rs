@@ -39,7 +39,7 @@ pub use geometry::Geometry;
 pub use gguf::TokenizerJson;
 pub use info::{CanvasInfo, ExpertInfo, ModelInfo};
 pub use kernels::device::{Check, Device};
-pub use kernels::{Candle, Cpu, Host, TileSupport, WeightDtype};
+pub use kernels::{Candle, Cpu, Host, KvDtype, TileSupport, WeightDtype};
 pub use kernels::{Profile, Stage};
 pub use memory::Memory;
 pub use model::Model;

@@ -3,7 +3,7 @@
 use crate::arch::{self, Decoder, Work};
 use crate::inputs::{InputBounds, Inputs, NO_MASK};
 use crate::{Checkpoint, ForwardError, LoadError, Memory, ModelInfo};
-use kernels::device::{Precision, RowSet};
+use kernels::device::RowSet;
 use kernels::{ArrayKind, Clock, Cpu, Host, Pass};
 
 /// A model ready to run on a backend.
@@ -116,7 +116,7 @@ impl<B: Host> Model<B> {
 
     /// Allocates `pages` KV pages of `page_size` slots.
     pub(crate) fn kv(&self, page_size: usize, pages: usize) -> candle_core::Result<B::Kv> {
-        let sizes = self.info.kv_sizes(Precision::F32, page_size, pages);
+        let sizes = self.info.kv_sizes(self.info.kv_dtype, page_size, pages);
         self.backend.kv(&sizes)
     }
 }

@@ -10,7 +10,7 @@ use crate::gguf::Gguf;
 use crate::memory::{Memory, floats};
 use crate::sharing::ExpertSharing;
 use index::Index;
-use kernels::{BlockType, WeightDtype};
+use kernels::{BlockType, KvDtype, WeightDtype};
 use random::random;
 use shard::{Shard, find};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +50,8 @@ pub(crate) struct Weights {
     pub(crate) watch: Option<Watch>,
     /// Dtype in which matrices are stored.
     pub(crate) dtype: WeightDtype,
+    /// Number format of keys and values.
+    pub(crate) kv_dtype: KvDtype,
     /// How the rows of a block share experts.
     pub(crate) sharing: Option<ExpertSharing>,
     /// Tokens of the tokenizer; rows of the LM head after them are padding.
@@ -144,6 +146,7 @@ impl Weights {
             memory: Memory::default(),
             watch: None,
             dtype: WeightDtype::F32,
+            kv_dtype: KvDtype::F32,
             sharing: None,
             vocabulary: None,
         }

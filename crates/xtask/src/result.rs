@@ -20,6 +20,8 @@ pub enum Report {
     Peers(Peers),
     /// Forward passes without decoding.
     Forward(Forward),
+    /// Steps in long contexts.
+    Contexts(Contexts),
     /// Routers in front of replicas.
     Routers(Routers),
     /// Routing policies over simulated replicas.
@@ -120,6 +122,19 @@ pub struct Entry {
     pub resident_mib: Vec<f64>,
     /// Share of it that idle streams take.
     pub idle_streams_mib: Option<f64>,
+    /// The row beside the first one; absent in that one.
+    pub paired: Option<Paired>,
+}
+
+/// A row beside the first one, problem by problem.
+#[derive(Debug, Deserialize)]
+pub struct Paired {
+    /// Problems that only this row solves.
+    pub won: u64,
+    /// Problems that only the first row solves.
+    pub lost: u64,
+    /// 95 % interval of the difference of the accuracies in points.
+    pub interval: [f64; 2],
 }
 
 /// 50th, 95th and 99th percentiles.
@@ -288,6 +303,44 @@ pub struct Profile {
     pub threads_busy: Option<f64>,
     /// Share of their time spent in the kernel of the system, in percent.
     pub system: Option<f64>,
+}
+
+/// Steps whose rows see many slots.
+#[derive(Debug, Deserialize)]
+pub struct Contexts {
+    /// The command.
+    pub command: String,
+    /// Processor, threads and matrix kernels.
+    pub machine: String,
+    /// The model whose sizes are used.
+    pub geometry: String,
+    /// The steps.
+    pub contexts: Vec<LongStep>,
+}
+
+/// A step in a long context.
+#[derive(Debug, Deserialize)]
+pub struct LongStep {
+    /// Number format of keys and values.
+    pub kv: String,
+    /// Slots that each row sees.
+    pub slots: u64,
+    /// Rows of the step.
+    pub rows: u64,
+    /// Median milliseconds.
+    pub ms: f64,
+    /// Bytes of weights and of visible keys and values, in 10^9.
+    pub gb: f64,
+    /// Milliseconds in which the machine reads them.
+    pub least_ms: f64,
+    /// `ms` over `least_ms`.
+    pub ratio: f64,
+    /// Milliseconds in attention.
+    pub attention_ms: f64,
+    /// Milliseconds in which the machine reads the visible keys and values.
+    pub attention_least_ms: f64,
+    /// Speed of attention, in percent of the peak of the matrices' dtype.
+    pub attention_of_peak: f64,
 }
 
 /// Routers in front of two replicas, as `tests/routers/run` measures them.

@@ -137,6 +137,18 @@ fn memory_and_presets_of_a_model_are_printed() {
     let (arrays, pages) = device.split_once(" for the largest step, ").unwrap();
     assert_eq!(pages, "2.2 MiB of KV pages at least");
     assert!(arrays.contains(" MiB of weights, "), "{device}");
+    let text_int8 = stdout(&run(&[
+        "inspect",
+        "--max-model-len",
+        "256",
+        "--kv-dtype",
+        "int8",
+    ]));
+    // 6 heads of 32 bytes and a scale.
+    let [bytes, full, pages] = ["KV per position", "KV at full length", "KV pages"];
+    assert_eq!(said(&text_int8, bytes), "2592 bytes (int8)");
+    assert!(said(&text_int8, full).starts_with("0.6 MiB for one sequence"));
+    assert_eq!(said(&text_int8, pages), "25890 of 16 slots per GiB");
     let presets = said(&text, "presets");
     assert!(
         presets.starts_with("balanced (default), fast, quality"),

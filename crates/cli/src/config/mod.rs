@@ -15,7 +15,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use engine::decoding::{Decoding, DecodingSpec, WeightKind};
-use model::{ExpertSharing, ModelInfo, WeightDtype};
+use model::{ExpertSharing, KvDtype, ModelInfo, WeightDtype};
 use server::Formats;
 use step::Attention;
 use tracing_subscriber::EnvFilter;
@@ -36,7 +36,7 @@ pub use schema::Config;
 use schema::{AUTO, Model};
 pub use values::LogFormat;
 use values::{
-    dtype, edits, expert_sharing, kv_memory, listen_address, log_filter, log_format,
+    dtype, edits, expert_sharing, kv_dtype, kv_memory, listen_address, log_filter, log_format,
     reasoning_parser, tool_parser, unknown_fields,
 };
 
@@ -247,6 +247,16 @@ impl Config {
             0 => self.engine.row_budget.div_ceil(2),
             rows => rows,
         }
+    }
+
+    /// The number format of keys and values; `None` for `auto`: f32 on the CPU, the dtype of the
+    /// matrices on a device.
+    ///
+    /// # Errors
+    /// An unknown format.
+    pub fn kv_dtype(&self) -> Result<Option<KvDtype>> {
+        kv_dtype(&self.engine.kv_dtype)
+            .map_err(|problem| exit::failure(exit::CONFIG, format!("engine.kv_dtype: {problem}")))
     }
 
     /// Bytes for KV pages; `None` for `auto`.

@@ -96,6 +96,7 @@ fn of_model(args: &ModelArgs) -> Vec<Given> {
             number(args.max_model_len),
         ),
         ("kv_memory", "engine.kv_memory", text(&args.kv_memory)),
+        ("kv_dtype", "engine.kv_dtype", text(&args.kv_dtype)),
         (
             "device_memory",
             "engine.device_memory",
@@ -273,6 +274,7 @@ mod tests {
             expert_sharing: Some(String::new()),
             max_model_len: Some(1),
             kv_memory: Some(String::new()),
+            kv_dtype: Some(String::new()),
             device_memory: Some(0.5),
             row_budget: Some(1),
             long_quantum: Some(1),
@@ -291,7 +293,7 @@ mod tests {
             assert_eq!(argument.get_env().unwrap().to_str(), Some(&*name));
             assert!(layers.default_of(key).is_some(), "{key}");
         }
-        assert_eq!(of_model(&full).len(), 15);
+        assert_eq!(of_model(&full).len(), 16);
     }
 
     #[test]

@@ -129,6 +129,9 @@ pub struct Engine {
     pub page_size: u32,
     /// Memory for KV pages; `auto` = 512 MiB on the CPU, the rest of the share on a device.
     pub kv_memory: String,
+    /// Number format of keys and values in pages: `auto` (f32 on the CPU, the dtype of the matrices on a
+    /// device), `f32`, `bf16` or `int8`.
+    pub kv_dtype: String,
     /// Share of a device's memory for weights, steps and KV pages together, in 0..=1; without effect on
     /// the CPU and if `kv_memory` is a size.
     pub device_memory: f64,
@@ -200,6 +203,7 @@ impl Default for Engine {
             step_timeout: 300,
             page_size: 16,
             kv_memory: AUTO.to_owned(),
+            kv_dtype: AUTO.to_owned(),
             device_memory: 0.9,
         }
     }

@@ -192,6 +192,27 @@ fn a_refusal_names_the_flag_or_variable() {
 }
 
 #[test]
+fn number_formats_of_keys_and_values_are_checked() {
+    let (config, _) = served(&["--kv-dtype", "bf16"], &[]).unwrap();
+    assert_eq!(config.kv_dtype().unwrap(), Some(KvDtype::Bf16));
+    assert_eq!(served(&[], &[]).unwrap().0.kv_dtype().unwrap(), None);
+    for (arguments, line) in [
+        (
+            &["--kv-dtype", "fp8"][..],
+            "--kv-dtype engine.kv_dtype: expected one of auto, f32, bf16, int8, found \"fp8\"",
+        ),
+        (
+            &["--kv-dtype", "int8", "--backend", "candle"],
+            "--kv-dtype engine.kv_dtype: expected auto or f32 with model.backend candle, found \"int8\"",
+        ),
+    ] {
+        let error = served(arguments, &[]).unwrap_err().to_string();
+        assert!(error.starts_with(line), "{error}");
+    }
+    assert!(served(&["--kv-dtype", "f32", "--backend", "candle"], &[]).is_ok());
+}
+
+#[test]
 fn what_is_printed_resolves_to_itself_and_shows_no_key() {
     let (config, origins) = served(&["demo-wedlm", "--row-budget", "77"], &[]).unwrap();
     let text = print::text(&config, &origins, true).unwrap();

@@ -1,14 +1,15 @@
 //! Checks of ranges and combinations; types are already checked.
 
 use engine::decoding::WeightKind;
+use model::KvDtype;
 use step::{Attention, Readout};
 
 use crate::device::{BackendChoice, DeviceChoice};
 
 use super::schema::Config;
 use super::values::{
-    dtype, edits, expert_sharing, kv_memory, log_filter, log_format, reasoning_parser, share,
-    tool_parser, unknown_fields,
+    dtype, edits, expert_sharing, kv_dtype, kv_memory, log_filter, log_format, reasoning_parser,
+    share, tool_parser, unknown_fields,
 };
 
 impl Config {
@@ -56,6 +57,7 @@ impl Config {
         let texts = [
             ("model.backend", both),
             ("engine.kv_memory", kv_memory(&engine.kv_memory).err()),
+            ("engine.kv_dtype", self.wrong_kv_dtype()),
             ("engine.device_memory", share(engine.device_memory).err()),
             ("model.dtype", dtype(&self.model.dtype).err()),
             (
@@ -92,6 +94,22 @@ impl Config {
         ];
         let texts = texts.into_iter();
         texts.filter_map(|(key, what)| Some((key, what?)))
+    }
+
+    /// A number format of keys and values that does not exist, or that the configured backend does not
+    /// have.
+    fn wrong_kv_dtype(&self) -> Option<String> {
+        let named = match kv_dtype(&self.engine.kv_dtype) {
+            Err(problem) => return Some(problem),
+            Ok(named) => named?,
+        };
+        let is_candle = self.model.backend == BackendChoice::Candle.name();
+        (is_candle && named != KvDtype::F32).then(|| {
+            format!(
+                "expected auto or f32 with model.backend candle, found {:?}",
+                named.name()
+            )
+        })
     }
 
     /// Counts that must not be 0.

@@ -1,6 +1,6 @@
 //! Parsing of values that are text.
 
-use model::{ExpertSharing, WeightDtype};
+use model::{ExpertSharing, KvDtype, WeightDtype};
 use text::{ReasoningFormat, ToolFormat};
 use tracing_subscriber::EnvFilter;
 
@@ -13,6 +13,16 @@ pub fn dtype(name: &str) -> Result<WeightDtype, String> {
     match (name, WeightDtype::named(name)) {
         (AUTO, _) => Ok(WeightDtype::Blocks),
         (_, Some(dtype)) => Ok(dtype),
+        _ => Err(unknown(&[&[AUTO], &names[..]].concat(), name)),
+    }
+}
+
+/// The number format of keys and values; `None` = the device's own.
+pub fn kv_dtype(name: &str) -> Result<Option<KvDtype>, String> {
+    let names = KvDtype::ALL.map(KvDtype::name);
+    match (name, KvDtype::named(name)) {
+        (AUTO, _) => Ok(None),
+        (_, Some(dtype)) => Ok(Some(dtype)),
         _ => Err(unknown(&[&[AUTO], &names[..]].concat(), name)),
     }
 }

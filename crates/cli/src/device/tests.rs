@@ -55,6 +55,21 @@ fn what_fits_is_not_refused() {
 }
 
 #[test]
+fn keys_and_values_have_the_dtype_of_the_matrices() {
+    let memory = (1 << 40, 1 << 40);
+    let line = told(&["--kv-dtype", "int8"], memory).unwrap();
+    assert_eq!(
+        line,
+        "no CUDA kernels for engine.kv_dtype int8 beside matrices in f32"
+    );
+    assert!(told(&["--kv-dtype", "f32", "--dtype", "bf16"], memory).is_some());
+    assert_eq!(
+        told(&["--kv-dtype", "bf16", "--dtype", "bf16"], memory),
+        None
+    );
+}
+
+#[test]
 fn a_refusal_says_what_is_needed_what_is_there_and_what_to_try() {
     let (exact, half) = (needs(&[]).sum(), needs(&["--dtype", "bf16"]).sum());
     assert!(half < exact);

@@ -1,12 +1,12 @@
 //! Attention of some rows of one segment, for the query heads of one key head.
-//!
-//! Keys and values are read in place. A chunk is copied into an order for vector loads only if the
-//! slots of a page are not a multiple of a vector, or a head is not a multiple of a panel.
 
+use super::product::{Factors, accumulate, accumulate_pairs};
 use super::seen::Seen;
-use super::{CHUNK, View, Visible, as_usize};
-use crate::simd::dot::{Columns, RowPointer};
-use crate::simd::tile::{Tile, by_height};
+use super::values::ValuePanel;
+use super::{CHUNK, View, Visible};
+use crate::cache::KvNumber;
+use crate::gemm::round_to_bf16;
+use crate::simd::tile::Tile;
 use crate::simd::{Kernel, MAX_LANES, Simd, math};
 use std::ops::Range;
 
@@ -14,35 +14,41 @@ use std::ops::Range;
 const MIN_LANES: usize = 8;
 
 /// Buffers of one task, reused between tasks.
-pub(super) struct Scratch {
+pub(super) struct Scratch<N> {
     /// Scaled queries `[queries, c]`, row by row with a row's heads contiguous.
     q: Vec<f32>,
     /// Keys of a chunk, if copied: `[CHUNK / LANES, c, LANES]`.
-    k: Vec<f32>,
+    pub(super) k: Vec<N>,
     /// Values of a chunk, if copied: `[c / panel, CHUNK, panel]`, padded with zeros.
-    v: Vec<f32>,
+    pub(super) v: Vec<N>,
+    /// Scales of the keys and of the values of a chunk, in formats that have them.
+    pub(super) scales: [[f32; CHUNK]; 2],
     /// Scores, later weights, of one tile `[TILE_ROWS, CHUNK]`.
-    p: Vec<f32>,
+    pub(super) p: Vec<f32>,
+    /// Queries and weights as words of two bf16 numbers: `[queries, c / 2]`, `[TILE_ROWS, CHUNK / 2]`.
+    pub(super) words: [Vec<u32>; 2],
     /// Unnormalised results `[c / panel, queries, panel]`.
-    o: Vec<f32>,
+    pub(super) o: Vec<f32>,
     /// Largest score so far, `[queries]`.
-    max: Vec<f32>,
+    pub(super) max: Vec<f32>,
     /// Sum of weights so far, `[queries]`.
     sum: Vec<f32>,
     /// Offset of the keys of each vector of slots, in the pool or in `k`.
-    keys: [usize; CHUNK / MIN_LANES],
+    pub(super) keys: [usize; CHUNK / MIN_LANES],
     /// Runs of slots with contiguous values: length and offset, in the pool or in `v`.
-    runs: Vec<(usize, usize)>,
+    pub(super) runs: Vec<(usize, usize)>,
 }
 
-impl Scratch {
+impl<N: KvNumber> Scratch<N> {
     pub(super) fn new(panel: usize, c: usize, queries: usize) -> Self {
         let wide = c.next_multiple_of(panel);
         Self {
             q: vec![0.0; queries * c],
-            k: vec![0.0; CHUNK * c],
-            v: vec![0.0; CHUNK * wide],
+            k: vec![N::default(); CHUNK * c],
+            v: vec![N::default(); CHUNK * wide],
+            scales: [[0.0; CHUNK]; 2],
             p: vec![0.0; 12 * CHUNK],
+            words: [vec![0; queries * c / 2], vec![0; 12 * CHUNK / 2]],
             o: vec![0.0; queries * wide],
             max: vec![0.0; queries],
             sum: vec![0.0; queries],
@@ -53,27 +59,24 @@ impl Scratch {
 }
 
 /// Some rows of one segment with the query heads of one key head.
-pub(super) struct Task<'a> {
-    pub(super) view: &'a View<'a>,
+pub(super) struct Task<'a, N> {
+    pub(super) view: &'a View<'a, N>,
     pub(super) segment: usize,
     pub(super) rows: Range<usize>,
     pub(super) group: usize,
-    pub(super) scratch: &'a mut Scratch,
+    pub(super) scratch: &'a mut Scratch<N>,
 }
 
-/// The `i`-th panel of the columns of values, for rows from `row` on.
-#[derive(Clone, Copy)]
-struct ValuePanel {
-    i: usize,
-    row: usize,
-}
-
-impl Kernel for Task<'_> {
+impl<N: KvNumber> Kernel for Task<'_, N> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         self.load_queries(2 * S::LANES);
+        if self.in_pairs::<S>() {
+            let Scratch { q, words, .. } = &mut *self.scratch;
+            round_to_bf16(q, &mut words[0]);
+        }
         let queries = self.rows.len() * self.share();
         let rows = &self.view.op.visible[self.rows.clone()];
         let end = rows.iter().map(Visible::reach).max().unwrap_or(0);
@@ -81,10 +84,20 @@ impl Kernel for Task<'_> {
             let slots = start..(start + CHUNK).min(end);
             self.find_keys(S::LANES, slots.clone());
             self.find_values(2 * S::LANES, slots.clone());
+            self.read_scales(slots.clone());
             let mut query = 0;
             while query < queries {
-                let height = S::TILE_ROWS.min(queries - query);
-                by_height!(height, self.fold::<S, _>(s, query, slots.clone()));
+                let height = tile_height(S::TILE_ROWS, queries - query);
+                let slots = slots.clone();
+                match height {
+                    1 => self.fold::<S, 1>(s, query, slots),
+                    2 => self.fold::<S, 2>(s, query, slots),
+                    3 => self.fold::<S, 3>(s, query, slots),
+                    4 => self.fold::<S, 4>(s, query, slots),
+                    6 => self.fold::<S, 6>(s, query, slots),
+                    8 => self.fold::<S, 8>(s, query, slots),
+                    _ => self.fold::<S, 12>(s, query, slots),
+                }
                 query += height;
             }
         }
@@ -92,10 +105,25 @@ impl Kernel for Task<'_> {
     }
 }
 
-impl Task<'_> {
+/// Rows of the next tile: the tallest one of those compiled that has at most `most` rows and no more
+/// than are left.
+fn tile_height(most: usize, left: usize) -> usize {
+    let fits = |height: &usize| *height <= most.min(left);
+    [12, 8, 6, 4, 3, 2].into_iter().find(fits).unwrap_or(1)
+}
+
+impl<N: KvNumber> Task<'_, N> {
     /// Query heads per key head.
     fn share(&self) -> usize {
-        self.view.op.heads / self.view.groups
+        self.view.op.heads / self.view.shape.groups
+    }
+
+    /// Whether numbers are multiplied in pairs. Then queries and weights are rounded to bf16, except for
+    /// the weight of a slot whose neighbour is not visible.
+    #[inline(always)]
+    pub(super) fn in_pairs<S: Simd>(&self) -> bool {
+        let (c, page) = (self.view.shape.c, self.view.shape.page);
+        S::PAIRS && N::NARROW && c.is_multiple_of(2) && page.is_multiple_of(2)
     }
 
     /// What a query sees of the chunk that starts at slot `start`.
@@ -105,7 +133,7 @@ impl Task<'_> {
     }
 
     fn load_queries(&mut self, panel: usize) {
-        let (c, width) = (self.view.c, self.share() * self.view.c);
+        let (c, width) = (self.view.shape.c, self.share() * self.view.shape.c);
         for (i, row) in self.rows.clone().enumerate() {
             let from = row * self.view.stride + self.group * width;
             let scaled = self.view.q[from..from + width]
@@ -123,95 +151,14 @@ impl Task<'_> {
         }
     }
 
-    /// Offset of this key head in the page of a logical slot, in either pool.
-    fn page_of(&self, slot: usize) -> usize {
-        let table = &self.view.op.pages[as_usize(&self.view.op.segments[self.segment].pages)];
-        let page = table[slot / self.view.page] as usize;
-        (page * self.view.groups + self.group) * self.view.c * self.view.page
-    }
-
-    /// Whether vectors of slots can be read from the key pool in place.
-    fn keys_in_place(&self, lanes: usize) -> bool {
-        self.view.page.is_multiple_of(lanes)
-    }
-
-    /// Whether panels of a head can be read from the value pool in place.
-    fn values_in_place(&self, panel: usize) -> bool {
-        self.view.c.is_multiple_of(panel)
-    }
-
-    /// Locates the keys of the logical slots `slots`, or copies them.
-    fn find_keys(&mut self, lanes: usize, slots: Range<usize>) {
-        let (c, page) = (self.view.c, self.view.page);
-        if self.keys_in_place(lanes) {
-            for (vector, slot) in slots.step_by(lanes).enumerate() {
-                self.scratch.keys[vector] = self.page_of(slot) + slot % page;
-            }
-            return;
-        }
-        for vector in 0..slots.len().div_ceil(lanes) {
-            self.scratch.keys[vector] = vector * lanes * c;
-        }
-        for (j, slot) in slots.enumerate() {
-            let from = self.view.k[self.page_of(slot) + slot % page..].iter();
-            let to = &mut self.scratch.k[j / lanes * lanes * c + j % lanes..];
-            let numbers = to.iter_mut().step_by(lanes).zip(from.step_by(page));
-            numbers.take(c).for_each(|(to, &x)| *to = x);
-        }
-    }
-
-    /// Locates the values of the logical slots `slots`, or copies them.
-    fn find_values(&mut self, panel: usize, slots: Range<usize>) {
-        let (c, page) = (self.view.c, self.view.page);
-        self.scratch.runs.clear();
-        if !self.values_in_place(panel) {
-            self.scratch.runs.push((slots.len(), 0));
-        }
-        let mut slot = slots.start;
-        while slot < slots.end {
-            let len = (page - slot % page).min(slots.end - slot);
-            let at = self.page_of(slot) + slot % page * c;
-            if self.values_in_place(panel) {
-                self.scratch.runs.push((len, at));
-            } else {
-                for (j, value) in self.view.v[at..at + len * c].chunks_exact(c).enumerate() {
-                    for (i, x) in value.chunks(panel).enumerate() {
-                        let to = (i * CHUNK + slot - slots.start + j) * panel;
-                        self.scratch.v[to..to + x.len()].copy_from_slice(x);
-                    }
-                }
-            }
-            slot += len;
-        }
-    }
-
-    /// Keys of the `i`-th pair of vectors of slots in a chunk of `vectors` vectors.
-    #[inline(always)]
-    fn keys(&self, lanes: usize, i: usize, vectors: usize) -> Columns {
-        let (from, stride) = if self.keys_in_place(lanes) {
-            (self.view.k, self.view.page)
-        } else {
-            (self.scratch.k.as_slice(), lanes)
-        };
-        let reach = (self.view.c - 1) * stride + lanes;
-        let vector = |vector: usize| {
-            let at = self.scratch.keys[vector];
-            from[at..at + reach].as_ptr().cast()
-        };
-        Columns {
-            low: vector(2 * i),
-            // No slot of the second vector is visible if the last vector is single: the keys do not
-            // matter.
-            high: vector((2 * i + 1).min(vectors - 1)),
-            stride,
-            ahead: Columns::NOTHING,
-        }
-    }
-
     /// Processes the chunk of `slots` for `R` queries, starting with `query`.
     #[inline(always)]
     fn fold<S: Simd, const R: usize>(&mut self, s: S, query: usize, slots: Range<usize>) {
-        let (c, panel) = (self.view.c, 2 * S::LANES);
+        // No such tile is asked for: this compiles none.
+        if const { R > S::TILE_ROWS } {
+            return;
+        }
+        let (c, panel) = (self.view.shape.c, 2 * S::LANES);
         let mut seen = [Seen::default(); R];
         for (r, seen) in seen.iter_mut().enumerate() {
             *seen = self.seen(query + r, slots.start);
@@ -221,12 +168,23 @@ impl Task<'_> {
             let mut tile = Tile::<S, R>::zero(s);
             let q = &self.scratch.q[query * c..(query + R) * c];
             let keys = self.keys(S::LANES, i, slots.len().div_ceil(S::LANES));
-            let queries = RowPointer {
-                first: q.as_ptr().cast(),
-                stride: c,
-            };
-            // SAFETY: q has R rows of c values, the vectors c words each.
-            unsafe { tile.accumulate(s, c, queries, keys) };
+            if self.in_pairs::<S>() {
+                let words = &self.scratch.words[0][query * c / 2..(query + R) * c / 2];
+                let queries = Factors {
+                    first: words.as_ptr(),
+                    stride: c / 2,
+                };
+                // SAFETY: R rows of c / 2 words, the vectors c numbers each.
+                unsafe { accumulate_pairs(s, &mut tile, c / 2, queries, keys) };
+            } else {
+                let queries = Factors {
+                    first: q.as_ptr(),
+                    stride: c,
+                };
+                // SAFETY: q has R rows of c values, the vectors c numbers each.
+                unsafe { accumulate(s, &mut tile, c, queries, keys) };
+            }
+            self.scale_scores(s, &mut tile, i);
             for r in 0..R {
                 let row = Tile::<S, 1> {
                     sums: [tile.sums[r]],
@@ -241,6 +199,43 @@ impl Task<'_> {
         for i in 0..c.div_ceil(panel) {
             self.mix::<S, R>(s, ValuePanel { i, row: query }, factors, seen);
         }
+    }
+
+    /// Multiplies the scores of the `i`-th pair of vectors of slots by the scales of the keys.
+    #[inline(always)]
+    fn scale_scores<S: Simd, const R: usize>(&self, s: S, tile: &mut Tile<S, R>, i: usize) {
+        if N::SCALE == 0 {
+            return;
+        }
+        for half in 0..2 {
+            let scales = &self.scratch.scales[0][(2 * i + half) * S::LANES..][..S::LANES];
+            // SAFETY: LANES scales.
+            let scales = unsafe { s.load(scales.as_ptr()) };
+            for sums in &mut tile.sums {
+                sums[half] = s.mul(sums[half], scales);
+            }
+        }
+    }
+
+    /// Multiplies the weights of row `r` of the tile by the scales of the values.
+    #[inline(always)]
+    fn scale_weights<S: Simd>(&mut self, s: S, r: usize, of: Seen) {
+        if N::SCALE == 0 {
+            return;
+        }
+        let end = of.end.next_multiple_of(S::LANES);
+        let p = &mut self.scratch.p[r * CHUNK..(r + 1) * CHUNK];
+        let scales = &self.scratch.scales[1];
+        for i in (0..end).step_by(S::LANES) {
+            // SAFETY: i + LANES <= end <= CHUNK.
+            unsafe {
+                let scaled = s.mul(s.load(p.as_ptr().add(i)), s.load(scales.as_ptr().add(i)));
+                s.store(p.as_mut_ptr().add(i), scaled);
+            }
+        }
+        // The scale of a slot that is not visible may be any number.
+        p[of.end..end].fill(0.0);
+        of.hide(p, 0.0);
     }
 
     /// Converts the scores of row `r` of the tile to weights. Returns the factor that rescales the
@@ -288,91 +283,19 @@ impl Task<'_> {
             // SAFETY: LANES <= MAX_LANES.
             unsafe { s.store(factors.as_mut_ptr(), factor) };
         }
+        self.scale_weights(s, r, of);
+        if self.in_pairs::<S>() {
+            let Scratch { p, words, .. } = &mut *self.scratch;
+            let words = &mut words[1][r * CHUNK / 2..(r + 1) * CHUNK / 2];
+            round_to_bf16(&p[r * CHUNK..r * CHUNK + end], words);
+        }
         self.scratch.max[query] = max;
         self.scratch.sum[query] = self.scratch.sum[query] * factors[0] + s.sum(total);
         factors[0]
     }
 
-    /// Adds the weighted values of one panel of columns to `R` queries.
-    #[inline(always)]
-    fn mix<S: Simd, const R: usize>(
-        &mut self,
-        s: S,
-        at: ValuePanel,
-        factors: [f32; R],
-        seen: [Seen; R],
-    ) {
-        let ValuePanel { i, row: query } = at;
-        let panel = 2 * S::LANES;
-        let at = (i * self.scratch.max.len() + query) * panel;
-        let mut tile = Tile::<S, R>::zero(s);
-        tile.load(s, &self.scratch.o[at..at + R * panel]);
-        for (sums, factor) in tile.sums.iter_mut().zip(factors) {
-            for sum in sums {
-                *sum = s.mul(*sum, s.splat(factor));
-            }
-        }
-        let common = seen.iter().map(Seen::prefix).min().unwrap_or(0);
-        self.add_values(s, &mut tile, ValuePanel { i, row: 0 }, 0..common);
-        // Rows that see more slots continue separately, in the same order of slots.
-        for (r, seen) in seen.iter().enumerate() {
-            if seen.end > common {
-                let mut row = Tile::<S, 1> {
-                    sums: [tile.sums[r]],
-                };
-                for run in seen.runs(common) {
-                    self.add_values(s, &mut row, ValuePanel { i, row: r }, run);
-                }
-                tile.sums[r] = row.sums[0];
-            }
-        }
-        tile.store(s, &mut self.scratch.o[at..at + R * panel]);
-    }
-
-    /// Adds a panel of the values of some slots of the chunk, weighted by the chunk's rows from
-    /// `at.row` on.
-    #[inline(always)]
-    fn add_values<S: Simd, const R: usize>(
-        &self,
-        s: S,
-        tile: &mut Tile<S, R>,
-        at: ValuePanel,
-        slots: Range<usize>,
-    ) {
-        let ValuePanel { i, row: first } = at;
-        let panel = 2 * S::LANES;
-        let (from, stride, offset) = if self.values_in_place(panel) {
-            (self.view.v, self.view.c, i * panel)
-        } else {
-            (self.scratch.v.as_slice(), panel, i * CHUNK * panel)
-        };
-        let p = &self.scratch.p[first * CHUNK..(first + R) * CHUNK];
-        let mut start = 0;
-        for &(len, at) in &self.scratch.runs {
-            let (low, high) = (slots.start.max(start), slots.end.min(start + len));
-            if low < high {
-                let at = at + (low - start) * stride + offset;
-                let values = &from[at..at + (high - low - 1) * stride + panel];
-                let values = Columns {
-                    stride,
-                    ..Columns::panel(values.as_ptr().cast(), S::LANES)
-                };
-                let weights = RowPointer {
-                    first: p[low..].as_ptr().cast(),
-                    stride: CHUNK,
-                };
-                // SAFETY: R rows of CHUNK weights; values of two vectors, `stride` apart.
-                unsafe { tile.accumulate(s, high - low, weights, values) };
-            }
-            start += len;
-            if start >= slots.end {
-                break;
-            }
-        }
-    }
-
     fn write(&mut self, panel: usize) {
-        let (c, share, queries) = (self.view.c, self.share(), self.scratch.max.len());
+        let (c, share, queries) = (self.view.shape.c, self.share(), self.scratch.max.len());
         for query in 0..self.rows.len() * share {
             let sum = self.scratch.sum[query];
             let inverse = if sum == 0.0 { 0.0 } else { 1.0 / sum };

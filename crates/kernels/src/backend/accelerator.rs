@@ -4,6 +4,7 @@ use super::{
     AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Head, Norm, Numbers, Pass, ScoredRange,
     Selection, Storage, Stored, Table,
 };
+use crate::cache::KvSizes;
 use crate::device::{
     Array, AttentionScratch, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, DeviceError,
     DeviceMatrix, DevicePool, DeviceRope, DeviceScores, HeadTransform, MatrixSizes, PoolLayer,
@@ -186,9 +187,17 @@ impl Backend for Accelerator {
         })
     }
 
-    fn kv(&self, sizes: &[PoolSizes]) -> Result<DeviceKv> {
+    fn kv(&self, sizes: &[KvSizes]) -> Result<DeviceKv> {
         match sizes {
-            [sizes] => self.kv_with(*sizes, AttentionScratch::default()),
+            [sizes] if sizes.dtype != self.precision.kv_dtype() => bail!(
+                "no CUDA kernels for keys and values in {} beside matrices in {}",
+                sizes.dtype.name(),
+                self.precision.kv_dtype().name()
+            ),
+            [sizes] => {
+                let sizes = PoolSizes::of(sizes, self.precision);
+                self.kv_with(sizes, AttentionScratch::default())
+            }
             _ => bail!("no CUDA kernels for layers with heads of several sizes"),
         }
     }

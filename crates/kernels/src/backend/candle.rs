@@ -15,7 +15,8 @@ use super::{
     canvas,
 };
 use crate::attention::{AttentionSegment, Visible};
-use crate::device::{BatchArrays, BatchLimits, PoolSizes};
+use crate::cache::{KvDtype, KvSizes};
+use crate::device::{BatchArrays, BatchLimits};
 use crate::linear::Epilogue;
 use crate::profile::Stage;
 use crate::score::Scores;
@@ -158,8 +159,14 @@ impl Backend for Candle {
         Ok(Rows::default())
     }
 
-    fn kv(&self, sizes: &[PoolSizes]) -> Result<PlainKv> {
-        let zeros = |of: &PoolSizes| {
+    fn kv(&self, sizes: &[KvSizes]) -> Result<PlainKv> {
+        if let Some(of) = sizes.iter().find(|of| of.dtype != KvDtype::F32) {
+            bail!(
+                "the backend candle keeps keys and values in f32, not in {}",
+                of.dtype.name()
+            );
+        }
+        let zeros = |of: &KvSizes| {
             let shape = (of.page * of.pages, of.groups * of.head_width);
             Tensor::zeros(shape, DType::F32, &self.device)
         };

@@ -8,8 +8,8 @@ use super::{
     ScoredRange, Selection, Storage, Stored, Table,
 };
 use crate::attention::PagedAttention;
-use crate::cache::{CopyPages, Pool, WriteRows};
-use crate::device::{BatchArrays, BatchLimits, PoolSizes};
+use crate::cache::{CopyPages, KvSizes, Pool, WriteRows};
+use crate::device::{BatchArrays, BatchLimits};
 use crate::gather::AddRows;
 use crate::linear::{Linear, Matrix};
 use crate::norm::{HeadNorm, rms_norm};
@@ -17,7 +17,7 @@ use crate::profile::Stage;
 use crate::rope::{Rope, RopeTable};
 use crate::score::{Scores, score};
 use crate::simd::unit::WeightDtype;
-use candle_core::{DType, Device, Result, Tensor, bail};
+use candle_core::{Device, Result, Tensor, bail};
 
 /// The processor.
 #[derive(Debug, Default)]
@@ -102,15 +102,11 @@ impl Backend for Cpu {
         Ok(Rows::default())
     }
 
-    fn kv(&self, sizes: &[PoolSizes]) -> Result<PagedTensors> {
-        let zeros = |of: &PoolSizes, pool: Pool| {
-            let shape = pool.shape(of.pages, of.groups, of.head_width, of.page);
-            Tensor::zeros(shape.as_slice(), DType::F32, &Device::Cpu)
-        };
+    fn kv(&self, sizes: &[KvSizes]) -> Result<PagedTensors> {
         let each = sizes
             .iter()
             .flat_map(|of| std::iter::repeat_n(of, of.layers));
-        let layers = each.map(|of| Ok((zeros(of, Pool::Keys)?, zeros(of, Pool::Values)?)));
+        let layers = each.map(|of| Ok((Pool::Keys.zeros(of)?, Pool::Values.zeros(of)?)));
         Ok(PagedTensors(layers.collect::<Result<_>>()?))
     }
 

@@ -1,6 +1,7 @@
 //! Device memory and arrays of rows in it.
 
 use super::{Device, Result, refuse};
+use crate::cache::KvDtype;
 
 /// Rows of a padded array are a multiple of this many elements, which products read at a time.
 const PAD: usize = 64;
@@ -21,6 +22,15 @@ impl Precision {
         match self {
             Self::F32 => 4,
             Self::Bf16 => 2,
+        }
+    }
+
+    /// The number format of keys and values.
+    #[must_use]
+    pub fn kv_dtype(self) -> KvDtype {
+        match self {
+            Self::F32 => KvDtype::F32,
+            Self::Bf16 => KvDtype::Bf16,
         }
     }
 

@@ -4,6 +4,7 @@ use super::array::{Array, Buffer, Precision};
 use super::batch::{DeviceBatch, Section, TILE_WORDS};
 use super::rows::select;
 use super::{Device, Kernel, Result, args, refuse};
+use crate::cache::KvSizes;
 use std::ops::Range;
 
 /// Slots of a partition of a context; `PARTITION` of the kernels.
@@ -65,6 +66,19 @@ pub struct PoolSizes {
 }
 
 impl PoolSizes {
+    /// The sizes of a pool on a device, which stores keys and values in its own number format.
+    #[must_use]
+    pub fn of(sizes: &KvSizes, precision: Precision) -> Self {
+        Self {
+            precision,
+            layers: sizes.layers,
+            groups: sizes.groups,
+            head_width: sizes.head_width,
+            page: sizes.page,
+            pages: sizes.pages,
+        }
+    }
+
     /// Bytes of the keys, or of the values, of one layer.
     fn half(&self) -> usize {
         let page = self.groups * self.page * self.head_width * self.precision.bytes();

@@ -157,7 +157,7 @@ impl Kernel for Encode<'_> {
 
 /// Packs two numbers per word, rounded to nearest even; NaN stays NaN.
 #[inline(always)]
-pub(super) fn round_to_bf16(x: &[f32], words: &mut [u32]) {
+pub(crate) fn round_to_bf16(x: &[f32], words: &mut [u32]) {
     // SAFETY: a word is two halves, which need no more alignment.
     let (_, halves, _) = unsafe { words.align_to_mut::<u16>() };
     for (half, &x) in halves.iter_mut().zip(x) {
@@ -170,7 +170,7 @@ pub(super) fn round_to_bf16(x: &[f32], words: &mut [u32]) {
 /// The scale of the 8-bit integers for `x`, and its inverse. Both are zero for a row of zeros. The
 /// scale of a row with a non-finite value is not finite.
 #[inline(always)]
-pub(super) fn scale(x: &[f32]) -> (f32, f32) {
+pub(crate) fn scale(x: &[f32]) -> (f32, f32) {
     // Compared as integers, magnitudes are in order and NaN is the largest.
     let largest = x.iter().map(|x| x.to_bits() & 0x7FFF_FFFF).max();
     let largest = f32::from_bits(largest.unwrap_or(0));

@@ -114,6 +114,20 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn load_halves(self, p: *const u16) -> __m256 {
+        safe!({
+            let halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
+        })
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(self, p: *const i8) -> __m256 {
+        safe!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(
+            p.cast()
+        ))))
+    }
+
+    #[inline(always)]
     fn splat_d(self, x: f64) -> __m256d {
         safe!(_mm256_set1_pd(x))
     }

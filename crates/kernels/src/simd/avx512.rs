@@ -1,15 +1,28 @@
 //! AVX-512 F and DQ: sixteen `f32` lanes.
 
-use super::Simd;
+use super::{MAX_LANES, Simd, Words};
 use std::arch::x86_64::*;
 
-/// Proof that the processor has AVX-512 F and DQ.
+/// Proof that the processor has AVX-512 F and DQ, and BF16 if `PAIRS`.
 #[derive(Clone, Copy)]
-pub(super) struct Avx512(());
+pub(super) struct Avx512Of<const PAIRS: bool>(());
+
+/// AVX-512 F and DQ.
+pub(super) type Avx512 = Avx512Of<false>;
+/// AVX-512 F, DQ and BF16.
+pub(super) type Avx512Pairs = Avx512Of<true>;
 
 impl Avx512 {
     /// The token; only callable where the instructions are enabled.
     #[target_feature(enable = "avx512f,avx512dq")]
+    pub(super) fn here() -> Self {
+        Self(())
+    }
+}
+
+impl Avx512Pairs {
+    /// The token; only callable where the instructions are enabled.
+    #[target_feature(enable = "avx512f,avx512dq,avx512bf16")]
     pub(super) fn here() -> Self {
         Self(())
     }
@@ -23,11 +36,21 @@ macro_rules! safe {
     };
 }
 
-impl Simd for Avx512 {
+/// The words of a vector.
+#[inline(always)]
+fn words(of: __m512i) -> Words {
+    let mut words = [0; MAX_LANES];
+    // SAFETY: 16 words; the caller has a token of AVX-512.
+    unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), of) };
+    words
+}
+
+impl<const PAIRS: bool> Simd for Avx512Of<PAIRS> {
     type F = __m512;
     type D = __m512d;
     const LANES: usize = 16;
     const TILE_ROWS: usize = 12;
+    const PAIRS: bool = PAIRS;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
@@ -103,6 +126,52 @@ impl Simd for Avx512 {
                 _mm512_slli_epi32::<16>(words)
             })
         })
+    }
+
+    #[inline(always)]
+    unsafe fn load_halves(self, p: *const u16) -> __m512 {
+        safe!({
+            let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
+        })
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(self, p: *const i8) -> __m512 {
+        safe!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(
+            p.cast()
+        ))))
+    }
+
+    #[inline(always)]
+    unsafe fn zip_halves(self, low: *const u16, high: *const u16) -> Words {
+        safe!({
+            let low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(low.cast()));
+            let high = _mm512_cvtepu16_epi32(_mm256_loadu_si256(high.cast()));
+            words(_mm512_or_si512(low, _mm512_slli_epi32::<16>(high)))
+        })
+    }
+    #[inline(always)]
+    unsafe fn zip_bytes(self, low: *const i8, high: *const i8) -> Words {
+        // A byte is a bf16 number, the upper half of its f32.
+        safe!({
+            let low = _mm512_castps_si512(self.load_bytes(low));
+            let high = _mm512_castps_si512(self.load_bytes(high));
+            let high = _mm512_and_si512(high, _mm512_set1_epi32(!0xFFFF));
+            words(_mm512_or_si512(_mm512_srli_epi32::<16>(low), high))
+        })
+    }
+    #[inline(always)]
+    fn multiply_pairs(self, word: u32, columns: &Words, sum: __m512) -> __m512 {
+        if const { !PAIRS } {
+            return sum;
+        }
+        // SAFETY: `self` proves the instruction set; all types are 512 bits.
+        unsafe {
+            let columns = _mm512_loadu_si512(columns.as_ptr().cast());
+            let word = _mm512_set1_epi32(word.cast_signed());
+            let [word, columns] = [word, columns].map(|x| std::mem::transmute::<_, __m512bh>(x));
+            _mm512_dpbf16_ps(sum, word, columns)
+        }
     }
 
     #[inline(always)]

@@ -21,11 +21,14 @@ pub(crate) mod unit;
 #[cfg(target_arch = "x86_64")]
 use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
-use avx512::Avx512;
+use avx512::{Avx512, Avx512Pairs};
 use portable::Portable;
 
 /// The widest vector of any instruction set, in `f32` lanes.
 pub(crate) const MAX_LANES: usize = 16;
+
+/// A word of two bf16 numbers for each lane, the first in the lower half.
+pub(crate) type Words = [u32; MAX_LANES];
 
 /// Vectors of one instruction set. A value of an implementing type proves that the processor
 /// has the instructions.
@@ -38,6 +41,8 @@ pub(crate) trait Simd: Copy {
     const LANES: usize;
     /// Rows of a register tile of `2 * LANES` columns.
     const TILE_ROWS: usize;
+    /// Whether [`Self::multiply_pairs`] exists.
+    const PAIRS: bool = false;
 
     fn splat(self, x: f32) -> Self::F;
     /// Prefetches the cache line at `p`, which may be any address.
@@ -71,6 +76,61 @@ pub(crate) trait Simd: Copy {
     /// # Safety
     /// `LANES` words from `p` on are readable.
     unsafe fn load_bf16(self, p: *const u32, upper: bool) -> Self::F;
+    /// Reads `LANES` adjacent `bf16` and widens them.
+    ///
+    /// # Safety
+    /// `LANES` halves from `p` on are readable.
+    #[inline(always)]
+    unsafe fn load_halves(self, p: *const u16) -> Self::F {
+        // SAFETY: the caller's promise; the lanes after the first `LANES` are not read.
+        unsafe { self.widen(|i| f32::from_bits(u32::from(p.add(i).read()) << 16)) }
+    }
+    /// Reads `LANES` adjacent signed bytes and converts them.
+    ///
+    /// # Safety
+    /// `LANES` bytes from `p` on are readable.
+    #[inline(always)]
+    unsafe fn load_bytes(self, p: *const i8) -> Self::F {
+        // SAFETY: as above.
+        unsafe { self.widen(|i| f32::from(p.add(i).read())) }
+    }
+    /// Reads `LANES` adjacent `bf16` from two places and pairs them.
+    ///
+    /// # Safety
+    /// `LANES` halves from both places on are readable.
+    #[inline(always)]
+    unsafe fn zip_halves(self, low: *const u16, high: *const u16) -> Words {
+        // SAFETY: the caller's promise.
+        let half = |p: *const u16, i| u32::from(unsafe { p.add(i).read() });
+        zip::<Self>(|i| half(low, i), |i| half(high, i))
+    }
+    /// Reads `LANES` adjacent signed bytes from two places and pairs them as bf16 numbers, which hold
+    /// every byte.
+    ///
+    /// # Safety
+    /// `LANES` bytes from both places on are readable.
+    #[inline(always)]
+    unsafe fn zip_bytes(self, low: *const i8, high: *const i8) -> Words {
+        // SAFETY: the caller's promise.
+        let half = |p: *const i8, i| f32::from(unsafe { p.add(i).read() }).to_bits() >> 16;
+        zip::<Self>(|i| half(low, i), |i| half(high, i))
+    }
+    /// Adds the products of both numbers in `word` with those in each word of `columns` to `sum`, in an
+    /// order and with roundings of its own; denormal numbers are zero. Only if [`Self::PAIRS`].
+    #[inline(always)]
+    fn multiply_pairs(self, _word: u32, _columns: &Words, sum: Self::F) -> Self::F {
+        sum
+    }
+    /// The vector of `number(0..LANES)`.
+    #[inline(always)]
+    fn widen(self, number: impl Fn(usize) -> f32) -> Self::F {
+        let mut lanes = [0.0; MAX_LANES];
+        for (i, lane) in lanes[..Self::LANES].iter_mut().enumerate() {
+            *lane = number(i);
+        }
+        // SAFETY: LANES <= MAX_LANES.
+        unsafe { self.load(lanes.as_ptr()) }
+    }
 
     fn splat_d(self, x: f64) -> Self::D;
     /// Reads `LANES / 2` values of `f32` and widens them.
@@ -89,6 +149,16 @@ pub(crate) trait Simd: Copy {
     fn fma_d(self, a: Self::D, b: Self::D, c: Self::D) -> Self::D;
     /// `2^n` where `biased` is `n + 1.5 * 2^52`, `n` a whole number in `-1022..=1023`.
     fn exp2_biased_d(self, biased: Self::D) -> Self::D;
+}
+
+/// Words of two halves.
+#[inline(always)]
+fn zip<S: Simd>(low: impl Fn(usize) -> u32, high: impl Fn(usize) -> u32) -> Words {
+    let mut words = [0; MAX_LANES];
+    for (i, word) in words[..S::LANES].iter_mut().enumerate() {
+        *word = low(i) | high(i) << 16;
+    }
+    words
 }
 
 /// A computation compiled once per instruction set.
@@ -193,6 +263,27 @@ pub(crate) fn dispatch_on<K: Kernel>(set: InstructionSet, kernel: K) -> K::Outpu
         "the processor does not support this instruction set"
     );
     kernel.run(Portable)
+}
+
+/// Whether this processor multiplies pairs of bf16 numbers.
+pub(crate) fn has_pairs() -> bool {
+    unit::has_bf16()
+}
+
+/// As [`dispatch`], with [`Simd::PAIRS`] if the processor has them.
+pub(crate) fn dispatch_pairs<K: Kernel>(kernel: K) -> K::Output {
+    #[cfg(target_arch = "x86_64")]
+    if has_pairs() {
+        // SAFETY: the processor has AVX-512 F, DQ and BF16.
+        return unsafe { run_avx512_pairs(kernel) };
+    }
+    dispatch(kernel)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx512bf16,avx2,fma")]
+fn run_avx512_pairs<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512Pairs::here())
 }
 
 #[cfg(target_arch = "x86_64")]

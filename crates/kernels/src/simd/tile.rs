@@ -1,7 +1,6 @@
 //! The register tile: a few rows times two vectors of columns.
 
 use super::Simd;
-use super::dot::{Columns, F32, RowPointer, accumulate};
 
 /// Sums of `R` rows by `2 * LANES` columns, held in registers.
 #[derive(Clone, Copy)]
@@ -50,16 +49,6 @@ impl<S: Simd, const R: usize> Tile<S, R> {
                 };
             }
         }
-    }
-
-    /// Adds `a [R, k]` times `k` words of the columns `b`, in ascending order.
-    ///
-    /// # Safety
-    /// `a` has `R` readable rows of `k` values, `b` has `k` words of two vectors.
-    #[inline(always)]
-    pub(crate) unsafe fn accumulate(&mut self, s: S, k: usize, a: RowPointer, b: Columns) {
-        // SAFETY: the caller's promise; every f32 is a word.
-        unsafe { accumulate::<_, R, false>(F32(s), &mut self.sums, k, a, b) };
     }
 }
 

@@ -211,7 +211,7 @@ impl Unit {
     }
 }
 
-fn has_bf16() -> bool {
+pub(super) fn has_bf16() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_avx512() && is_x86_feature_detected!("avx512bf16");
     #[cfg(not(target_arch = "x86_64"))]

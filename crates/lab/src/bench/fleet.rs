@@ -1,4 +1,4 @@
-//! All targets of a comparison: one per kind, model and dtype.
+//! All targets of a comparison: one per kind, model and dtypes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -140,13 +140,14 @@ impl Fleet {
         of.or_insert_with(|| Arc::clone(tokenizer));
     }
 
-    /// The configuration with the row's model and dtype.
+    /// The configuration with the row's model and dtypes.
     fn config_of(&self, row: &BenchRow) -> Config {
         let mut config = match &row.decoder.model {
             None => self.config.clone(),
             Some(model) => self.config.with_model(model),
         };
         config.model.dtype.clone_from(&row.dtype);
+        config.engine.kv_dtype.clone_from(&row.kv_dtype);
         config
     }
 

@@ -41,14 +41,13 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     if let Some(path) = &args.from {
         return show(args, &Report::load(path)?);
     }
-    let dtypes = dtypes(args);
+    let (dtypes, kv_dtypes) = (names_in(&args.model.dtype), names_in(&args.model.kv_dtype));
     let mut model = args.model.clone();
     model.dtype = dtypes.first().cloned();
+    model.kv_dtype = kv_dtypes.first().cloned();
     let config = Config::resolve(&model, None)?;
-    let dtypes = match dtypes.is_empty() {
-        true => vec![config.model.dtype.clone()],
-        false => dtypes,
-    };
+    let dtypes = or_configured(dtypes, &config.model.dtype);
+    let kv_dtypes = or_configured(kv_dtypes, &config.engine.kv_dtype);
     let tasks = tasks(&args.task)?;
     let listed = decoders::parse(&args.decoders)?;
     let loads = loads(args)?;
@@ -58,6 +57,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     }
     let axes = Axes {
         dtypes: &dtypes,
+        kv_dtypes: &kv_dtypes,
         loads: &loads,
     };
     let named: Vec<Decoder> = listed.iter().map(|listed| listed.decoder.clone()).collect();
@@ -79,10 +79,18 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     show(args, &compare::run(args, &mut fleet, &tasks, &rows, setup)?)
 }
 
-/// The dtypes of `--dtype`, which takes a list here.
-fn dtypes(args: &BenchArgs) -> Vec<String> {
-    let names = args.model.dtype.iter().flat_map(|names| names.split(','));
+/// The names in a flag that takes a list here, such as `--dtype`.
+fn names_in(flag: &Option<String>) -> Vec<String> {
+    let names = flag.iter().flat_map(|names| names.split(','));
     names.map(|name| name.trim().to_owned()).collect()
+}
+
+/// The names, or the configured one if there are none.
+fn or_configured(names: Vec<String>, configured: &str) -> Vec<String> {
+    match names.is_empty() {
+        true => vec![configured.to_owned()],
+        false => names,
+    }
 }
 
 /// The patterns of arrival, one row per decoder and pattern.

@@ -35,6 +35,8 @@ pub struct BenchRow {
     pub target: BenchTarget,
     /// Dtype of the weight matrices.
     pub dtype: String,
+    /// Number format of keys and values.
+    pub kv_dtype: String,
     /// Number of idle streams that are open during the run.
     pub idle: usize,
 }
@@ -48,6 +50,8 @@ pub struct TargetKey {
     pub model: Option<String>,
     /// Dtype of its weight matrices.
     pub dtype: String,
+    /// Number format of its keys and values.
+    pub kv_dtype: String,
 }
 
 impl BenchRow {
@@ -57,6 +61,7 @@ impl BenchRow {
             target: self.target,
             model: self.decoder.model.clone(),
             dtype: self.dtype.clone(),
+            kv_dtype: self.kv_dtype.clone(),
         }
     }
 }
@@ -66,6 +71,8 @@ impl BenchRow {
 pub struct Axes<'a> {
     /// Names of dtypes.
     pub dtypes: &'a [String],
+    /// Names of number formats of keys and values.
+    pub kv_dtypes: &'a [String],
     /// How requests arrive.
     pub loads: &'a [LoadPattern],
 }
@@ -81,6 +88,7 @@ pub fn rows(args: &BenchArgs, axes: &Axes<'_>, decoders: &[Decoder]) -> Vec<Benc
             max_tokens: 0,
             target: BenchTarget::Engine,
             dtype: String::new(),
+            kv_dtype: String::new(),
             idle: 0,
         })
         .collect();
@@ -95,6 +103,10 @@ pub fn rows(args: &BenchArgs, axes: &Axes<'_>, decoders: &[Decoder]) -> Vec<Benc
     rows = spread(rows, axes.dtypes, |row, dtype| {
         row.dtype.clone_from(dtype);
         dtype.clone()
+    });
+    rows = spread(rows, axes.kv_dtypes, |row, dtype| {
+        row.kv_dtype.clone_from(dtype);
+        format!("kv={dtype}")
     });
     rows = spread(rows, &args.max_tokens, |row, budget| {
         row.max_tokens = *budget;
@@ -139,7 +151,7 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
 
-    fn names(arguments: &[&str], dtypes: &[&str], loads: &[LoadPattern]) -> Vec<String> {
+    fn names(arguments: &[&str], dtypes: [&[&str]; 2], loads: &[LoadPattern]) -> Vec<String> {
         let cli = Cli::parse_from([&["asynclane-lab", "bench"][..], arguments].concat());
         let Command::Bench(args) = cli.command else {
             panic!("not bench");
@@ -155,9 +167,15 @@ mod tests {
                 decoding,
             }
         });
-        let dtypes: Vec<String> = dtypes.iter().map(|name| (*name).to_owned()).collect();
+        let [dtypes, kv_dtypes] = dtypes.map(|names| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        });
         let axes = Axes {
             dtypes: &dtypes,
+            kv_dtypes: &kv_dtypes,
             loads,
         };
         let rows = rows(&args, &axes, &decoders);
@@ -167,13 +185,16 @@ mod tests {
     #[test]
     fn a_name_has_no_label_of_a_single_value() {
         let loads = [LoadPattern::Closed(4)];
-        assert_eq!(names(&[], &["f32"], &loads), ["vanilla", "fast"]);
+        assert_eq!(
+            names(&[], [&["f32"], &["auto"]], &loads),
+            ["vanilla", "fast"]
+        );
     }
 
     #[test]
     fn a_name_has_the_labels_of_values_that_differ() {
         let loads = [LoadPattern::Closed(1), LoadPattern::Closed(16)];
-        let rows = names(&["--max-tokens", "256,512"], &["f32"], &loads);
+        let rows = names(&["--max-tokens", "256,512"], [&["f32"], &["auto"]], &loads);
         let expected = [
             "vanilla budget=256 c=1",
             "vanilla budget=256 c=16",
@@ -183,9 +204,10 @@ mod tests {
         assert_eq!(rows[..4], expected);
         assert_eq!((rows.len(), rows[4].as_str()), (8, "fast budget=256 c=1"));
         let flags = ["--target", "engine,http", "--idle-streams", "9"];
-        let rows = names(&flags, &["f32", "int8"], &[LoadPattern::Open(2.5)]);
-        assert_eq!(rows.len(), 16);
-        assert_eq!(rows[0], "vanilla engine f32 idle=0");
-        assert_eq!(rows[15], "fast http int8 idle=9");
+        let both = [&["f32", "int8"][..], &["f32", "bf16"]];
+        let rows = names(&flags, both, &[LoadPattern::Open(2.5)]);
+        assert_eq!(rows.len(), 32);
+        assert_eq!(rows[0], "vanilla engine f32 kv=f32 idle=0");
+        assert_eq!(rows[31], "fast http int8 kv=bf16 idle=9");
     }
 }

@@ -124,6 +124,7 @@ fn what_makes_no_comparison_is_refused() {
         (&["--target", "http", "--url", "127.0.0.1"], "--url"),
         (&["--geometry", "tiny"], "--geometry"),
         (&["--dtype", "f32,f64"], "dtype"),
+        (&["--kv-dtype", "f32,int4"], "engine.kv_dtype"),
     ] {
         let message = refused(flags);
         assert!(message.contains(expected), "{flags:?}: {message}");

@@ -3,13 +3,18 @@
 //! ```text
 //! cargo run --release -p asynclane-model --example forward -- \
 //!     [demo | llada-300m] [f32 | bf16 | int8 | int4] [--rows N,N] [--json FILE]
+//!     [--slots N,N [--kv f32,bf16,int8]]
 //! ```
 //! Uses random weights. `--rows` measures one sequence with the given numbers of rows and no
-//! profile. The tables in `crates/model/README.md` are generated from the JSON files.
+//! profile. `--slots` measures steps whose rows (32 by default) see these numbers of slots, with keys
+//! and values in each number format, beside the bytes that such a step must read. The tables in `crates/model/README.md` are generated from the JSON files.
 
+mod contexts;
 mod measure;
 
-use asynclane_model::{ExecutorConfig, Geometry, Model, ModelExecutor, Stage, WeightDtype};
+use asynclane_model::{
+    ExecutorConfig, Geometry, KvDtype, Model, ModelExecutor, Stage, WeightDtype,
+};
 use measure::{Measured, batch, measure, occupancy};
 use serde_json::{Map, Value, json};
 use std::error::Error;
@@ -23,10 +28,12 @@ const PROFILES: [(u32, u32); 2] = [(1, 40), (64, 8)];
 const ROWS: &[u32] = &[1, 4, 16, 32, 64, 128, 256];
 
 /// Command-line options.
-struct Options {
+pub struct Options {
     geometry: Geometry,
     dtype: WeightDtype,
     rows: Option<Vec<u32>>,
+    slots: Vec<u32>,
+    kv: Vec<KvDtype>,
     json: Option<String>,
 }
 
@@ -36,15 +43,19 @@ impl Options {
             geometry: Geometry::ALL[0],
             dtype: WeightDtype::default(),
             rows: None,
+            slots: Vec::new(),
+            kv: KvDtype::ALL.to_vec(),
             json: None,
         };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or(format!("{word}: a value is missing"));
             match word.as_str() {
-                "--rows" => {
-                    let rows: Result<_, _> = value()?.split(',').map(str::parse).collect();
-                    options.rows = Some(rows?);
+                "--rows" => options.rows = Some(numbers(&value()?)?),
+                "--slots" => options.slots = numbers(&value()?)?,
+                "--kv" => {
+                    let named = |name| KvDtype::named(name).ok_or(format!("--kv: {name}"));
+                    options.kv = value()?.split(',').map(named).collect::<Result<_, _>>()?;
                 }
                 "--json" => options.json = Some(value()?),
                 name => match (Geometry::named(name), WeightDtype::named(name)) {
@@ -56,6 +67,11 @@ impl Options {
         }
         Ok(options)
     }
+}
+
+/// Numbers separated by commas.
+fn numbers(text: &str) -> Result<Vec<u32>, std::num::ParseIntError> {
+    text.split(',').map(str::parse).collect()
 }
 
 fn executor(options: &Options) -> Result<ModelExecutor, Box<dyn Error>> {
@@ -145,7 +161,22 @@ fn machine(executor: &ModelExecutor, dtype: WeightDtype) -> String {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::read()?;
-    let mut executor = executor(&options)?;
+    let mut result = match options.slots.is_empty() {
+        true => passes(&options)?,
+        false => contexts::contexts(&options)?,
+    };
+    if let Some(file) = options.json {
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let command = "cargo run --release -p asynclane-model --example forward --";
+        result["command"] = json!(format!("{command} {}", arguments.join(" ")));
+        std::fs::write(file, serde_json::to_string_pretty(&result)? + "\n")?;
+    }
+    Ok(())
+}
+
+/// Measures passes of short contexts.
+fn passes(options: &Options) -> Result<Value, Box<dyn Error>> {
+    let mut executor = executor(options)?;
     let (machine, operations) = (
         machine(&executor, options.dtype),
         options.geometry.operations(),
@@ -167,19 +198,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             .map(|shape| profile(&mut executor, shape, operations))
             .to_vec(),
     };
-    if let Some(file) = options.json {
-        let arguments: Vec<String> = std::env::args().skip(1).collect();
-        let command = "cargo run --release -p asynclane-model --example forward --";
-        let result = json!({
-            "command": format!("{command} {}", arguments.join(" ")),
-            "machine": machine,
-            "geometry": options.geometry.name,
-            "dtype": options.dtype.name(),
-            "context": CONTEXT,
-            "forward": rows,
-            "profiles": profiles,
-        });
-        std::fs::write(file, serde_json::to_string_pretty(&result)? + "\n")?;
-    }
-    Ok(())
+    Ok(json!({
+        "machine": machine,
+        "geometry": options.geometry.name,
+        "dtype": options.dtype.name(),
+        "context": CONTEXT,
+        "forward": rows,
+        "profiles": profiles,
+    }))
 }

@@ -8,6 +8,8 @@ use step::{Batch, BatchOutput, Executor, PageId, Position, Row, Sampling, Score,
 pub const PAGE: u32 = 16;
 /// Minimum forward passes of a measurement, and the time after which it ends. Results are medians.
 const LEAST: (usize, Duration) = (5, Duration::from_secs(2));
+/// Bytes of a measurement of the bandwidth, more than processors cache.
+const READ: usize = 256 << 20;
 /// Maximum forward passes of a measurement.
 const MOST: usize = 101;
 
@@ -45,6 +47,8 @@ pub struct Measured {
     pub of_peak: (f64, f64),
     /// Percent of the pass by stage, in the order of [`Stage::ALL`].
     pub stages: [f64; Stage::ALL.len()],
+    /// The peak rate in billions of operations per second.
+    pub peak: f64,
 }
 
 impl Measured {
@@ -68,6 +72,7 @@ pub fn measure(executor: &mut ModelExecutor, batch: &Batch, operations: f64) -> 
     (0..3).for_each(|_| pass(executor, batch));
     let operations = 1e-9 * operations * batch.rows.len() as f64;
     let (mut times, mut products, mut passes) = (vec![], vec![], vec![]);
+    let mut peaks = vec![];
     let mut stages = Stage::ALL.map(|_| vec![]);
     let begin = Instant::now();
     while times.len() < LEAST.0 || (begin.elapsed() < LEAST.1 && times.len() < MOST) {
@@ -80,6 +85,7 @@ pub fn measure(executor: &mut ModelExecutor, batch: &Batch, operations: f64) -> 
         let peak = f64::midpoint(before, executor.peak());
         let in_products = profile.time(Stage::Linear) + profile.time(Stage::Head);
         times.push(1e3 * time);
+        peaks.push(peak);
         passes.push(100.0 * operations / time / peak);
         products.push(100.0 * operations / in_products.as_secs_f64() / peak);
         for (stage, of) in Stage::ALL.into_iter().zip(&mut stages) {
@@ -90,7 +96,24 @@ pub fn measure(executor: &mut ModelExecutor, batch: &Batch, operations: f64) -> 
         time: median(times),
         of_peak: (median(products), median(passes)),
         stages: stages.map(median),
+        peak: median(peaks),
     }
+}
+
+/// Bytes per second that `threads` read together, each a part of [`READ`] bytes.
+pub fn bandwidth(threads: usize) -> f64 {
+    let data = vec![1u64; READ / size_of::<u64>()];
+    let read = |part: &[u64]| {
+        let start = Instant::now();
+        std::hint::black_box(part.iter().fold(0u64, |sum, of| sum.wrapping_add(*of)));
+        size_of_val(part) as f64 / start.elapsed().as_secs_f64()
+    };
+    std::thread::scope(|scope| {
+        let parts = data.chunks(data.len().div_ceil(threads));
+        let readers: Vec<_> = parts.map(|part| scope.spawn(move || read(part))).collect();
+        let rates = readers.into_iter().filter_map(|reader| reader.join().ok());
+        rates.sum()
+    })
 }
 
 /// User and system processor time of this process in seconds; `None` if the system does not report

@@ -126,6 +126,7 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
     };
     let mut spec = (family.read)(config)?;
     spec.info.dtype = weights.dtype;
+    spec.info.kv_dtype = weights.kv_dtype;
     if let Some(tokens) = weights.vocabulary {
         spec.info.leave_out_padding(tokens);
     }

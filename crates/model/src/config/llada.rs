@@ -113,6 +113,7 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         tied: config.flag("weight_tying", false)?,
         parameters: 0,
         dtype: kernels::WeightDtype::F32,
+        kv_dtype: kernels::KvDtype::F32,
         attention: Attention::Full,
         readout: Readout::Own,
     })

@@ -6,7 +6,7 @@ use kernels::{AngleScaling, Epilogue};
 
 /// The specification of a transformer.
 pub(crate) struct Spec {
-    /// Sizes and ids; the number of parameters and the dtype are set later.
+    /// Sizes and ids; the number of parameters and the dtypes are set later.
     pub(crate) info: ModelInfo,
     pub(crate) norm_eps: f32,
     pub(crate) rope: RopeSpec,

@@ -147,6 +147,7 @@ pub(super) fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, 
         tied: config.flag("tie_word_embeddings", false)?,
         parameters: 0,
         dtype: kernels::WeightDtype::F32,
+        kv_dtype: kernels::KvDtype::F32,
         attention: Attention::Full,
         readout: Readout::Own,
     })

@@ -4,8 +4,8 @@ use super::memory::free;
 use super::precision::precision;
 use crate::arch::{self, Decoder};
 use crate::{Checkpoint, LoadError, ModelInfo, WeightDtype};
-use kernels::Accelerator;
-use kernels::device::{Device, PoolSizes};
+use kernels::device::{Device, PoolSizes, Precision};
+use kernels::{Accelerator, KvDtype};
 
 /// A dense model on a device.
 pub struct DeviceModel {
@@ -22,6 +22,12 @@ impl DeviceModel {
     #[must_use]
     pub fn unfit(info: &ModelInfo) -> Option<String> {
         precision(info).err()
+    }
+
+    /// The number format of keys and values on a device, `None` for a model without device kernels.
+    #[must_use]
+    pub fn kv_dtype(info: &ModelInfo) -> Option<KvDtype> {
+        precision(info).ok().map(Precision::kv_dtype)
     }
 
     /// Copies the weights to the device, tensor by tensor. Blocks of a GGUF file are widened to f32.
@@ -47,7 +53,8 @@ impl DeviceModel {
         precision(&info).map_err(LoadError::Setup)?;
         let backend = Accelerator::new(device, info.dtype);
         let backend = backend.map_err(|error| LoadError::Setup(error.to_string()))?;
-        let (decoder, info) = arch::load(&backend, config, weights)?;
+        let (decoder, mut info) = arch::load(&backend, config, weights)?;
+        info.kv_dtype = backend.precision().kv_dtype();
         let (info, warnings) = checkpoint.finish(info);
         Ok(Self {
             free,
@@ -78,6 +85,9 @@ impl DeviceModel {
     }
 
     pub(super) fn kv_sizes(&self, page: usize, pages: usize) -> Vec<PoolSizes> {
-        self.info.kv_sizes(self.backend.precision(), page, pages)
+        let precision = self.backend.precision();
+        let sizes = self.info.kv_sizes(self.info.kv_dtype, page, pages);
+        let sizes = sizes.iter().map(|of| PoolSizes::of(of, precision));
+        sizes.collect()
     }
 }

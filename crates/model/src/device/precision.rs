@@ -2,7 +2,7 @@
 
 use crate::ModelInfo;
 use kernels::Accelerator;
-use kernels::device::Precision;
+use kernels::device::{PoolSizes, Precision};
 
 /// The precision of a model's matrices.
 ///
@@ -19,8 +19,10 @@ pub(super) fn precision(info: &ModelInfo) -> Result<Precision, String> {
         return Err(format!("{}: no CUDA kernels for experts", info.family));
     }
     let precision = Accelerator::precision_of(info.dtype).map_err(|error| error.to_string())?;
-    for sizes in info.kv_sizes(precision, 1, 1) {
-        sizes.check().map_err(|error| error.0)?;
+    for sizes in info.kv_sizes(precision.kv_dtype(), 1, 1) {
+        PoolSizes::of(&sizes, precision)
+            .check()
+            .map_err(|error| error.0)?;
     }
     Ok(precision)
 }

@@ -16,16 +16,16 @@ use step::{Batch, Denoise, Position, Row, Sampling, Score, Slot};
 /// Largest difference of a logit from the official one in f32, relative to the largest logit.
 const TOLERANCE: f64 = 1e-5;
 /// Pages of 8 slots.
-const PAGES: [u32; 6] = [5, 0, 3, 1, 4, 2];
+pub const PAGES: [u32; 6] = [5, 0, 3, 1, 4, 2];
 
 /// A checkpoint of `fixtures/canvas` and its reference.
-struct Case {
+pub struct Case {
     folder: PathBuf,
     reference: Vec<u8>,
 }
 
 impl Case {
-    fn all() -> [Self; 2] {
+    pub fn all() -> [Self; 2] {
         ["diffusion-gemma", "diffusion-gemma-odd"].map(|name| {
             let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/fixtures/canvas");
             let folder = PathBuf::from(fixtures).join(name);
@@ -34,11 +34,11 @@ impl Case {
         })
     }
 
-    fn checkpoint(&self) -> Checkpoint {
+    pub fn checkpoint(&self) -> Checkpoint {
         Checkpoint::open(&Files::folder(&self.folder)).unwrap()
     }
 
-    fn tokens(&self, name: &str) -> Vec<u32> {
+    pub fn tokens(&self, name: &str) -> Vec<u32> {
         let file = SafeTensors::deserialize(&self.reference).unwrap();
         let tensor = file.tensor(name).unwrap();
         let words = tensor.data().as_chunks().0.iter();

@@ -1,7 +1,7 @@
 //! Tiny random checkpoints and a plain reference forward in f64.
 
-use asynclane_model::WeightDtype;
 use asynclane_model::{Checkpoint, ExecutorConfig, Files, LoadError, Model, ModelExecutor};
+use asynclane_model::{KvDtype, WeightDtype};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -228,10 +228,14 @@ impl Tiny {
         load(self.files(Store::F32)).unwrap()
     }
 
+    /// Opens the model from memory.
+    pub fn checkpoint(&self) -> Checkpoint {
+        Checkpoint::open(&Files::memory(self.files(Store::F32))).unwrap()
+    }
+
     /// Loads the model from memory with matrices in `dtype`.
     pub fn model_as(&self, dtype: WeightDtype) -> Model {
-        let files = Files::memory(self.files(Store::F32));
-        Model::load(Checkpoint::open(&files).unwrap().with_dtype(dtype)).unwrap()
+        Model::load(self.checkpoint().with_dtype(dtype)).unwrap()
     }
 
     /// An executor for the model with pages of 8 slots.
@@ -241,14 +245,25 @@ impl Tiny {
 
     /// An executor for the model with pages of 8 slots and matrices in `dtype`.
     pub fn executor_as(&self, dtype: WeightDtype, pages: u32, threads: usize) -> ModelExecutor {
-        let threads = NonZeroUsize::new(threads);
-        let config = ExecutorConfig {
-            page_size: 8,
-            pages,
-            threads,
-        };
-        ModelExecutor::new(self.model_as(dtype), config).unwrap()
+        sized(self.model_as(dtype), pages, threads)
     }
+
+    /// An executor for the model with pages of 8 slots and keys and values in `kv`.
+    pub fn executor_kv(&self, kv: KvDtype, pages: u32, threads: usize) -> ModelExecutor {
+        let model = Model::load(self.checkpoint().with_kv_dtype(kv)).unwrap();
+        sized(model, pages, threads)
+    }
+}
+
+/// An executor with pages of 8 slots.
+fn sized(model: Model, pages: u32, threads: usize) -> ModelExecutor {
+    let threads = NonZeroUsize::new(threads);
+    let config = ExecutorConfig {
+        page_size: 8,
+        pages,
+        threads,
+    };
+    ModelExecutor::new(model, config).unwrap()
 }
 
 /// Loads a model from files in memory.

@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 use step::{Attention, Batch, Candidate, Executor, Readout, Row, Sampling, Slot};
 
 /// An executor with pages of 8 slots.
-fn executor(model: Model) -> ModelExecutor {
+pub fn executor(model: Model) -> ModelExecutor {
     let config = ExecutorConfig {
         page_size: 8,
         pages: 40,
@@ -51,7 +51,7 @@ fn alone(executor: &mut ModelExecutor, rows: &[Row]) -> Vec<Candidate> {
 }
 
 /// The candidates of the case alone; checks that other sequences in the batch do not change them.
-fn undisturbed(executor: &mut ModelExecutor, case: &Case, what: &str) -> Vec<Candidate> {
+pub fn undisturbed(executor: &mut ModelExecutor, case: &Case, what: &str) -> Vec<Candidate> {
     let rows = rows(case, executor.spec().attention);
     let want = alone(executor, &rows);
     let mut batch = Batch::default();

@@ -30,6 +30,8 @@ mod gguf;
 #[cfg(test)]
 mod invariance;
 #[cfg(test)]
+mod kv_dtypes;
+#[cfg(test)]
 mod official;
 #[cfg(test)]
 mod padding;

@@ -41,6 +41,8 @@ pub struct MetricsConfig {
     pub page_size: u32,
     /// KV pages.
     pub pages: u32,
+    /// Number format of keys and values.
+    pub kv_dtype: String,
     /// Most rows of a step.
     pub row_budget: u32,
     /// Whether metrics that vLLM has too are repeated under its names.
@@ -240,10 +242,11 @@ fn constants(register: &Register<'_>, config: &MetricsConfig) {
     let geometry = [
         ("block_size", config.page_size.to_string()),
         ("num_gpu_blocks", config.pages.to_string()),
+        ("cache_dtype", config.kv_dtype.clone()),
     ];
     register.info(
         "cache_config_info",
-        "Slots per KV page, and KV pages; always 1",
+        "Slots per KV page, KV pages, and their number format; always 1",
         &geometry,
     );
     let build = [

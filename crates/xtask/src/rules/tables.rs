@@ -8,12 +8,14 @@
 //! ```
 //!
 //! Of a result over several problem sets, `FILE presets NAME NAME` shows these decoders or presets
-//! in a short table, and `FILE sets NAME NAME` shows their accuracy on each set. Single numbers are
-//! in `values.rs`, tables of what requests may name in `registry.rs`, of equal runs in
+//! in a short table, `FILE sets NAME NAME` shows their accuracy on each set, and `FILE paired` shows all
+//! rows beside the first one. Single numbers are in `values.rs`, tables of what requests may name in `registry.rs`, of equal runs in
 //! `fidelity.rs`.
 
+mod contexts;
 mod fidelity;
 mod forward;
+mod paired;
 mod presets;
 mod registry;
 mod replicas;
@@ -101,7 +103,7 @@ fn measured(marker: &str, files: &[File]) -> Result<String, String> {
     shown_table(&report, shown).map_err(|why| format!("{name}: {why}"))
 }
 
-/// The table of a report: whole, or as `presets NAME` or `sets NAME` asks.
+/// The table of a report: whole, or as `presets NAME`, `sets NAME` or `paired` asks.
 fn shown_table(report: &Report, shown: &str) -> Result<String, String> {
     let mut words = shown.split_whitespace();
     let how = words.next();
@@ -109,6 +111,7 @@ fn shown_table(report: &Report, shown: &str) -> Result<String, String> {
     match (how, report) {
         (Some("presets"), Report::Several(report)) => presets::table(report, &names),
         (Some("sets"), Report::Several(report)) => presets::sets(report, &names),
+        (Some("paired"), Report::Several(report)) => Ok(paired::table(report)),
         (None, _) => Ok(table(report)),
         (Some(other), _) => Err(format!("`{other}` is not possible for this result")),
     }
@@ -121,6 +124,7 @@ fn table(report: &Report) -> String {
         Report::Infill(report) => infill(report),
         Report::Peers(report) => peers(report),
         Report::Forward(report) => forward::table(report),
+        Report::Contexts(report) => contexts::table(report),
         Report::Routers(report) => routers::table(report),
         Report::Routing(report) => replicas::routing(report),
         Report::Day(report) => replicas::day(report),

@@ -49,6 +49,7 @@ fn row(name: &str) -> BenchRow {
         max_tokens: 256,
         target: BenchTarget::Engine,
         dtype: "f32".to_owned(),
+        kv_dtype: "auto".to_owned(),
         idle: 0,
     }
 }

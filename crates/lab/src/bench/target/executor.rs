@@ -70,7 +70,10 @@ fn with_geometry(loaded: Loaded, geometry: Geometry, config: &Config) -> Result<
     };
     let placed = match device::chosen(config, &mut checkpoint()?)? {
         Some(gpu) => device::on_device(&gpu, checkpoint()?, config)?,
-        None => load::on_cpu(checkpoint()?.with_dtype(dtype), config)?,
+        None => {
+            let checkpoint = load::with_kv(checkpoint()?.with_dtype(dtype), config)?;
+            load::on_cpu(checkpoint, config)?
+        }
     };
     Ok(Loaded {
         executor: placed.executor,

@@ -141,6 +141,7 @@ pub fn server_with(options: Options) -> Server {
         backend: "sim".to_owned(),
         page_size: options.sim.page_size,
         pages: options.sim.pages,
+        kv_dtype: "f32".to_owned(),
         row_budget: 4096,
         vllm_aliases: true,
     });

@@ -52,6 +52,53 @@ fn a_result_beside_other_code_has_a_table_of_its_own() {
 }
 
 #[test]
+fn steps_in_long_contexts_have_a_row_each() {
+    let result = r#"{"command":"cargo run","machine":"m","geometry":"g","contexts":[{"kv":"int8",
+        "slots":4096,"rows":32,"ms":100.0,"gb":1.5,"least_ms":50.0,"ratio":2.0,
+        "attention_ms":20.0,"attention_least_ms":10.0,"attention_of_peak":60.0}]}"#;
+    let empty = format!("{START}r.json -->\n{END}\n");
+    let full = rendered(&empty, &[File::new("r.json", result)]).unwrap();
+    let row = "| int8 | 4096 | 32 | 100.0 | 1.50 | 50.0 | 2.00x | 20.0 | 10.0 | 60 |";
+    assert!(full.contains(row), "{full}");
+}
+
+#[test]
+fn paired_rows_show_what_each_solves_alone() {
+    let entry = |name: &str, strict: f64, paired: &str| {
+        format!(
+            r#"{{"name":"{name}","end":90.0,"strict":{strict},"nfe_per_token":1.0,
+            "positions_per_token":2.0,"tps":4.0,"ratio":1.0{paired}}}"#
+        )
+    };
+    let overall = |name: &str, strict: f64| {
+        format!(
+            r#"{{"name":"{name}","end":90.0,"strict":{strict},"nfe_per_token":0.5,
+            "positions_per_token":2.0,"agreement":98.0,"ratio":1.0,"pareto":true}}"#
+        )
+    };
+    let result = format!(
+        r#"{{"command":"c","machine":"m","problems":2,"max_tokens":8,"concurrency":1,
+        "tasks":[{{"task":"sums","decoders":[{},{}]}}],"overall":[{},{}],"derived":[]}}"#,
+        entry("a", 50.0, ""),
+        entry(
+            "b",
+            49.0,
+            r#","paired":{"won":1,"lost":3,"interval":[-2.5,0.5],"p":0.6}"#
+        ),
+        overall("a", 50.0),
+        overall("b", 49.0),
+    );
+    let empty = format!("{START}r.json paired -->\n{END}\n");
+    let full = rendered(&empty, &[File::new("r.json", &result)]).unwrap();
+    for row in [
+        "| `a` | 50.0 | 50.0 | 98.0 | 0.500 |",
+        "| `b` | 49.0 (+1 -3, -2.5 to 0.5) | 49.0 | 98.0 | 0.500 |",
+    ] {
+        assert!(full.contains(row), "{full}");
+    }
+}
+
+#[test]
 fn routers_have_a_row_each_with_the_range_of_their_rounds() {
     let result = r#"{"command":"tests/routers/run","machine":"m","requests":96,"clients":8,
         "routers":[{"name":"none","requests_per_second":[30.0,10.0,20.0],

@@ -1,0 +1,113 @@
+//! Where the keys and values of a chunk of slots are.
+//!
+//! They are read in place. A chunk is copied into an order for vector loads only if the slots of a page
+//! are not a multiple of a vector, or a head is not a multiple of a panel.
+
+use super::product::Vectors;
+use super::task::Task;
+use super::{CHUNK, as_usize};
+use crate::cache::KvNumber;
+use std::ops::Range;
+
+impl<N: KvNumber> Task<'_, N> {
+    /// Offset of this key head in the page of a logical slot, in either pool.
+    fn page_of(&self, slot: usize) -> usize {
+        let table = &self.view.op.pages[as_usize(&self.view.op.segments[self.segment].pages)];
+        let page = table[slot / self.view.shape.page] as usize;
+        (page * self.view.shape.groups + self.group) * self.view.shape.block
+    }
+
+    /// Whether vectors of slots can be read from the key pool in place.
+    fn keys_in_place(&self, lanes: usize) -> bool {
+        self.view.shape.page.is_multiple_of(lanes)
+    }
+
+    /// Whether panels of a head can be read from the value pool in place.
+    pub(super) fn values_in_place(&self, panel: usize) -> bool {
+        self.view.shape.c.is_multiple_of(panel)
+    }
+
+    /// Locates the keys of the logical slots `slots`, or copies them.
+    pub(super) fn find_keys(&mut self, lanes: usize, slots: Range<usize>) {
+        let (c, page) = (self.view.shape.c, self.view.shape.page);
+        if self.keys_in_place(lanes) {
+            for (vector, slot) in slots.step_by(lanes).enumerate() {
+                self.scratch.keys[vector] = self.page_of(slot) + slot % page;
+            }
+            return;
+        }
+        for vector in 0..slots.len().div_ceil(lanes) {
+            self.scratch.keys[vector] = vector * lanes * c;
+        }
+        for (j, slot) in slots.enumerate() {
+            let from = self.view.k[self.page_of(slot) + slot % page..].iter();
+            let to = &mut self.scratch.k[j / lanes * lanes * c + j % lanes..];
+            let numbers = to.iter_mut().step_by(lanes).zip(from.step_by(page));
+            numbers.take(c).for_each(|(to, &x)| *to = x);
+        }
+    }
+
+    /// Locates the values of the logical slots `slots`, or copies them.
+    pub(super) fn find_values(&mut self, panel: usize, slots: Range<usize>) {
+        let (c, page) = (self.view.shape.c, self.view.shape.page);
+        self.scratch.runs.clear();
+        if !self.values_in_place(panel) {
+            self.scratch.runs.push((slots.len(), 0));
+        }
+        let mut slot = slots.start;
+        while slot < slots.end {
+            let len = (page - slot % page).min(slots.end - slot);
+            let at = self.page_of(slot) + slot % page * c;
+            if self.values_in_place(panel) {
+                self.scratch.runs.push((len, at));
+            } else {
+                for (j, value) in self.view.v[at..at + len * c].chunks_exact(c).enumerate() {
+                    for (i, x) in value.chunks(panel).enumerate() {
+                        let to = (i * CHUNK + slot - slots.start + j) * panel;
+                        self.scratch.v[to..to + x.len()].copy_from_slice(x);
+                    }
+                }
+            }
+            slot += len;
+        }
+    }
+
+    /// Reads the scales of the logical slots `slots`, if the format has scales.
+    pub(super) fn read_scales(&mut self, slots: Range<usize>) {
+        if N::SCALE == 0 {
+            return;
+        }
+        let (page, numbers) = (
+            self.view.shape.page,
+            self.view.shape.c * self.view.shape.page,
+        );
+        for (i, slot) in slots.enumerate() {
+            let at = self.page_of(slot) + numbers + slot % page * N::SCALE;
+            let scale = |of: &[N]| N::scale(&of[at..at + N::SCALE]);
+            self.scratch.scales[0][i] = scale(self.view.k);
+            self.scratch.scales[1][i] = scale(self.view.v);
+        }
+    }
+
+    /// Keys of the `i`-th pair of vectors of slots in a chunk of `vectors` vectors.
+    #[inline(always)]
+    pub(super) fn keys(&self, lanes: usize, i: usize, vectors: usize) -> Vectors<N> {
+        let (from, stride) = if self.keys_in_place(lanes) {
+            (self.view.k, self.view.shape.page)
+        } else {
+            (self.scratch.k.as_slice(), lanes)
+        };
+        let reach = (self.view.shape.c - 1) * stride + lanes;
+        let vector = |vector: usize| {
+            let at = self.scratch.keys[vector];
+            from[at..at + reach].as_ptr()
+        };
+        Vectors {
+            low: vector(2 * i),
+            // No slot of the second vector is visible if the last vector is single: the keys do not
+            // matter.
+            high: vector((2 * i + 1).min(vectors - 1)),
+            stride,
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Weighted sums of values.
+
+use super::CHUNK;
+use super::product::{Factors, Vectors, accumulate, accumulate_pairs};
+use super::seen::Seen;
+use super::task::Task;
+use crate::cache::KvNumber;
+use crate::simd::Simd;
+use crate::simd::tile::Tile;
+use std::ops::Range;
+
+/// The `i`-th panel of the columns of values, for rows from `row` on.
+#[derive(Clone, Copy)]
+pub(super) struct ValuePanel {
+    pub(super) i: usize,
+    pub(super) row: usize,
+}
+
+impl<N: KvNumber> Task<'_, N> {
+    /// Adds the weighted values of one panel of columns to `R` queries.
+    #[inline(always)]
+    pub(super) fn mix<S: Simd, const R: usize>(
+        &mut self,
+        s: S,
+        at: ValuePanel,
+        factors: [f32; R],
+        seen: [Seen; R],
+    ) {
+        let ValuePanel { i, row: query } = at;
+        let panel = 2 * S::LANES;
+        let at = (i * self.scratch.max.len() + query) * panel;
+        let mut tile = Tile::<S, R>::zero(s);
+        tile.load(s, &self.scratch.o[at..at + R * panel]);
+        for (sums, factor) in tile.sums.iter_mut().zip(factors) {
+            for sum in sums {
+                *sum = s.mul(*sum, s.splat(factor));
+            }
+        }
+        let mut common = seen.iter().map(Seen::prefix).min().unwrap_or(0);
+        if self.in_pairs::<S>() {
+            // The pairs of a row do not depend on what other rows see.
+            common -= common % 2;
+        }
+        self.add_values(s, &mut tile, ValuePanel { i, row: 0 }, 0..common);
+        // Rows that see more slots continue separately, in the same order of slots.
+        for (r, seen) in seen.iter().enumerate() {
+            if seen.end > common {
+                let mut row = Tile::<S, 1> {
+                    sums: [tile.sums[r]],
+                };
+                for run in seen.runs(common) {
+                    self.add_values(s, &mut row, ValuePanel { i, row: r }, run);
+                }
+                tile.sums[r] = row.sums[0];
+            }
+        }
+        tile.store(s, &mut self.scratch.o[at..at + R * panel]);
+    }
+
+    /// Adds a panel of the values of some slots of the chunk, weighted by the chunk's rows from
+    /// `at.row` on.
+    #[inline(always)]
+    fn add_values<S: Simd, const R: usize>(
+        &self,
+        s: S,
+        tile: &mut Tile<S, R>,
+        at: ValuePanel,
+        slots: Range<usize>,
+    ) {
+        let ValuePanel { i, row: first } = at;
+        let panel = 2 * S::LANES;
+        let (from, stride, offset) = if self.values_in_place(panel) {
+            (self.view.v, self.view.shape.c, i * panel)
+        } else {
+            (self.scratch.v.as_slice(), panel, i * CHUNK * panel)
+        };
+        let mut start = 0;
+        for &(len, at) in &self.scratch.runs {
+            let (low, high) = (slots.start.max(start), slots.end.min(start + len));
+            if low < high {
+                let at = at + (low - start) * stride + offset;
+                let values = &from[at..at + (high - low - 1) * stride + panel];
+                let values = Vectors {
+                    low: values.as_ptr(),
+                    high: values[S::LANES..].as_ptr(),
+                    stride,
+                };
+                // SAFETY: two vectors of values for each slot, `stride` apart.
+                unsafe { self.add_run(s, tile, first, (low..high, values)) };
+            }
+            start += len;
+            if start >= slots.end {
+                break;
+            }
+        }
+    }
+
+    /// Adds the values of adjacent slots, weighted by the chunk's rows from `first` on.
+    ///
+    /// # Safety
+    /// `values` has a pair of vectors for each slot.
+    #[inline(always)]
+    unsafe fn add_run<S: Simd, const R: usize>(
+        &self,
+        s: S,
+        tile: &mut Tile<S, R>,
+        first: usize,
+        (slots, values): (Range<usize>, Vectors<N>),
+    ) {
+        if !self.in_pairs::<S>() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.add_singly(s, tile, first, (slots, values)) };
+        }
+        let (start, end) = (slots.start.next_multiple_of(2), slots.end / 2 * 2);
+        let skipped = start - slots.start;
+        // A slot whose neighbour is hidden is added alone. Several rows together see whole pairs.
+        if R == 1 && skipped > 0 {
+            // SAFETY: as above.
+            unsafe { self.add_singly(s, tile, first, (slots.start..start, values)) };
+        }
+        if start < end {
+            let words = &self.scratch.words[1][first * CHUNK / 2..(first + R) * CHUNK / 2];
+            let weights = Factors {
+                first: words[start / 2..].as_ptr(),
+                stride: CHUNK / 2,
+            };
+            // SAFETY: R rows of CHUNK / 2 words; as above.
+            unsafe {
+                let values = values.after(skipped);
+                accumulate_pairs(s, tile, (end - start) / 2, weights, values);
+            }
+        }
+        if R == 1 && start <= end && end < slots.end {
+            // SAFETY: as above.
+            unsafe {
+                let values = values.after(end - slots.start);
+                self.add_singly(s, tile, first, (end..slots.end, values));
+            }
+        }
+    }
+
+    /// The same, one slot after another.
+    ///
+    /// # Safety
+    /// As [`Self::add_run`].
+    #[inline(always)]
+    unsafe fn add_singly<S: Simd, const R: usize>(
+        &self,
+        s: S,
+        tile: &mut Tile<S, R>,
+        first: usize,
+        (slots, values): (Range<usize>, Vectors<N>),
+    ) {
+        let p = &self.scratch.p[first * CHUNK..(first + R) * CHUNK];
+        let weights = Factors {
+            first: p[slots.start..].as_ptr(),
+            stride: CHUNK,
+        };
+        // SAFETY: R rows of CHUNK weights; the caller's promise.
+        unsafe { accumulate(s, tile, slots.len(), weights, values) };
+    }
+}

@@ -1,0 +1,164 @@
+//! Keys and values in narrow formats: near those in f32 in every family, the same bits in every batch,
+//! in pieces as at once, and refused where a backend has no such format.
+
+use crate::canvas::{self, canvas, encoded, scaled};
+use crate::common::{Noise, Tiny, execute, push, row};
+use crate::families::{executor, undisturbed};
+use crate::official::Case;
+use asynclane_model::{Candle, Checkpoint, ExecutorConfig, Files, KvDtype, Model, ModelExecutor};
+use serde_json::json;
+use step::{Batch, BatchOutput, Sampling};
+
+const NARROW: [KvDtype; 2] = [KvDtype::Bf16, KvDtype::Int8];
+/// Largest difference of a logit from that with keys and values in f32, over the largest logit of its
+/// checkpoint. Nothing trained these weights to be robust.
+const BOUNDS: [(KvDtype, f32); 2] = [(KvDtype::Bf16, 0.02), (KvDtype::Int8, 0.05)];
+
+fn model(case: &Case, kv: KvDtype) -> Model {
+    let checkpoint = Checkpoint::open(&Files::folder(&case.folder)).unwrap();
+    Model::load(checkpoint.with_kv_dtype(kv)).unwrap()
+}
+
+/// The largest difference over the largest number.
+fn difference(a: &[f32], b: &[f32]) -> f32 {
+    let pairs = a.iter().zip(b);
+    let largest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    largest / a.iter().fold(0.0f32, |most, x| most.max(x.abs()))
+}
+
+#[test]
+fn every_family_stays_near_its_logits_in_f32() {
+    for case in Case::all() {
+        let exact = model(&case, KvDtype::F32).logits(&case.tokens).unwrap();
+        for (kv, bound) in BOUNDS {
+            let logits = model(&case, kv).logits(&case.tokens).unwrap();
+            let found = difference(&exact, &logits);
+            assert!(
+                0.0 < found && found < bound,
+                "{} {kv:?}: {found}",
+                case.name
+            );
+        }
+    }
+}
+
+#[test]
+fn canvases_stay_near_their_scores_in_f32_and_have_the_same_bits_in_every_batch() {
+    let case = &canvas::Case::all()[0];
+    let (prompt, b) = (case.tokens("prompt"), case.tokens("canvas_b"));
+    let run = |others: bool, kv: KvDtype| -> BatchOutput {
+        let sizes = ExecutorConfig {
+            page_size: 8,
+            pages: 12,
+            threads: None,
+        };
+        let model = Model::load(case.checkpoint().with_kv_dtype(kv)).unwrap();
+        let vocab = model.info().vocab_size;
+        let mut executor = ModelExecutor::new(model, sizes).unwrap();
+        let mut last = BatchOutput::default();
+        for conditioned in [false, true] {
+            let mut batch = Batch::default();
+            let given = match conditioned {
+                true => Vec::new(),
+                false => encoded(&prompt, 0),
+            };
+            let rows = [given, canvas(&b, prompt.len(), conditioned, vocab)].concat();
+            push(&mut batch, rows, &canvas::PAGES, scaled(0.6));
+            if others {
+                let more = [encoded(&prompt[..9], 0), canvas(&b, 9, false, vocab)].concat();
+                push(&mut batch, more, &[6, 7, 8], scaled(0.5));
+            }
+            last = execute(&mut executor, &batch);
+            last.candidates.truncate(b.len());
+        }
+        last
+    };
+    let exact = run(false, KvDtype::F32);
+    for kv in NARROW {
+        let (alone, beside) = (run(false, kv), run(true, kv));
+        assert_eq!(alone.candidates, beside.candidates, "{kv:?}");
+        let pairs = alone.candidates.iter().zip(&exact.candidates);
+        let largest = pairs.map(|(a, b)| (a.entropy - b.entropy).abs());
+        let largest = largest.fold(0.0, f32::max);
+        assert!(0.0 < largest && largest < 0.1, "{kv:?}: {largest}");
+    }
+}
+
+#[test]
+fn neighbours_change_no_bit() {
+    for case in Case::all() {
+        for kv in NARROW {
+            let mut executor = executor(model(&case, kv));
+            undisturbed(&mut executor, &case, kv.name());
+        }
+    }
+}
+
+#[test]
+fn forwarding_in_pieces_yields_the_same_bits_as_at_once() {
+    // Causal attention: cached keys and values equal recomputed ones.
+    let tiny = Tiny::new(
+        4,
+        &json!({"d_model": 72, "n_heads": 6, "n_kv_heads": 2, "mlp_hidden_size": 200,
+            "vocab_size": 301, "embedding_size": 320}),
+    );
+    for kv in NARROW {
+        let mut executor = tiny.executor_kv(kv, 40, 2);
+        let mut noise = Noise(9);
+        let rows: Vec<_> = (0..90)
+            .map(|i| row(noise.below(300) as u32, i, i + 1))
+            .collect();
+        let table: Vec<u32> = (0..12).map(|page| (page * 7 + 2) % 40).collect();
+        let mut run = |pieces: &[usize]| {
+            let (mut from, mut all) = (0, Vec::new());
+            for piece in pieces {
+                let mut batch = Batch::default();
+                let part = rows[from..from + piece].to_vec();
+                push(&mut batch, part, &table, Sampling::GREEDY);
+                all.extend(execute(&mut executor, &batch).candidates);
+                from += piece;
+            }
+            all
+        };
+        let whole = run(&[90]);
+        assert_eq!(run(&[1; 90]), whole, "{kv:?}");
+        assert_eq!(run(&[13, 70, 7]), whole, "{kv:?}");
+    }
+}
+
+#[test]
+fn candle_refuses_them_by_name() {
+    let tiny = Tiny::new(1, &json!({}));
+    for kv in NARROW {
+        let checkpoint = tiny.checkpoint().with_kv_dtype(kv);
+        let model = Model::load_on(Candle::default(), checkpoint).unwrap();
+        let sizes = ExecutorConfig {
+            page_size: 8,
+            pages: 2,
+            threads: None,
+        };
+        let error = ModelExecutor::new(model, sizes).err().unwrap().to_string();
+        let named = error.contains("candle") && error.contains(kv.name());
+        assert!(named, "{error}");
+    }
+}
+
+#[test]
+fn bytes_of_a_position_contain_scales() {
+    let tiny = Tiny::new(1, &json!({"d_model": 72, "n_heads": 6, "n_kv_heads": 2}));
+    let bytes = KvDtype::ALL.map(|kv| {
+        let model = Model::load(tiny.checkpoint().with_kv_dtype(kv)).unwrap();
+        let info = model.info();
+        let numbers = 2 * info.layers * info.groups * info.head_width;
+        assert_eq!(info.kv_numbers_per_position(), numbers);
+        (
+            info.kv_bytes_per_position(),
+            numbers,
+            2 * info.layers * info.groups,
+        )
+    });
+    for ((bytes, numbers, scales), (each, scale)) in bytes.into_iter().zip([(4, 0), (2, 0), (1, 4)])
+    {
+        assert_eq!(bytes, each * numbers + scale * scales);
+    }
+}

@@ -1,0 +1,53 @@
+//! The accuracy of rows that differ in one setting, and whether they differ from the first row beyond
+//! chance.
+
+use std::fmt::Write;
+
+use crate::result::{Entry, Several};
+
+/// A row per decoder with its accuracy on each problem set, the problems that only it or only the
+/// first row solves, and the 95 % interval of the difference in points.
+pub(super) fn table(report: &Several) -> String {
+    let first = report.overall.first().map_or("", |row| &row.name);
+    let mut out = format!(
+        "{} held-out problems of each kind, {}, strict %; problems won and lost against `{first}` and \
+         the 95 % interval of the difference in points: `{}`\n\n| decoder |",
+        report.setup.problems, report.setup.machine, report.setup.command,
+    );
+    for task in &report.tasks {
+        let _ = write!(out, " {} |", task.task);
+    }
+    let columns = 4 + report.tasks.len();
+    out.push_str(" mean | same answer % | NFE/token |");
+    let _ = writeln!(out, "\n{}|", "|---".repeat(columns));
+    for (index, row) in report.overall.iter().enumerate() {
+        let _ = write!(out, "| `{}` |", row.name);
+        for task in &report.tasks {
+            let entry = task.decoders.get(index);
+            let _ = write!(out, " {} |", entry.map_or("–".to_owned(), cell));
+        }
+        let agreement = row.agreement.map(|share| format!("{share:.1}"));
+        let _ = writeln!(
+            out,
+            " {:.1} | {} | {:.3} |",
+            row.strict,
+            agreement.as_deref().unwrap_or("–"),
+            row.nfe_per_token,
+        );
+    }
+    out
+}
+
+fn cell(entry: &Entry) -> String {
+    match &entry.paired {
+        None => format!("{:.1}", entry.strict),
+        Some(paired) => {
+            let [low, high] = paired.interval;
+            let (won, lost) = (paired.won, paired.lost);
+            format!(
+                "{:.1} (+{won} -{lost}, {low:.1} to {high:.1})",
+                entry.strict
+            )
+        }
+    }
+}
