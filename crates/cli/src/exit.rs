@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use model::LoadError;
-use rustix::process::{Signal, getpid, kill_process};
 
 /// An exit code and its message.
 #[derive(Debug)]
@@ -53,8 +52,21 @@ pub fn bound() {
     // Without a thread, the handlers may take their time.
     let _ = thread.spawn(|| {
         std::thread::sleep(LAST_HANDLERS);
-        let _ = kill_process(getpid(), Signal::KILL);
+        kill();
     });
+}
+
+/// Ends the process without handlers.
+#[cfg(unix)]
+fn kill() {
+    use rustix::process::{Signal, getpid, kill_process};
+    let _ = kill_process(getpid(), Signal::KILL);
+}
+
+/// Ends the process without handlers.
+#[cfg(not(unix))]
+fn kill() {
+    std::process::abort();
 }
 
 /// An error that ends the process with `code`.

@@ -1,23 +1,12 @@
 //! The limit of open files, and how many connections it allows.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 /// Files beside the connections: standard streams, the event loop, weights that load, the key file, a
 /// collector of spans, and connections that are reserved for probes.
 const OTHERS: u64 = 64;
 
 /// Raises the limit of open files as far as it may, and lowers `wanted` connections to what it allows.
 pub fn connections(wanted: usize) -> usize {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: maximum,
-        maximum,
-    };
-    let limit = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => maximum,
-        Err(_) => current,
-    };
-    let allowed = allowed(limit, wanted);
+    let allowed = allowed(raised_limit(), wanted);
     if allowed < wanted {
         tracing::warn!(
             wanted,
@@ -26,6 +15,27 @@ pub fn connections(wanted: usize) -> usize {
         );
     }
     allowed
+}
+
+/// The limit of open files, raised as far as it may.
+#[cfg(unix)]
+fn raised_limit() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum,
+        Err(_) => current,
+    }
+}
+
+/// Windows limits sockets by memory only.
+#[cfg(not(unix))]
+fn raised_limit() -> Option<u64> {
+    None
 }
 
 /// At most `wanted` connections under a limit of open files; no limit allows any number.

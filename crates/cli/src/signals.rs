@@ -1,27 +1,30 @@
 //! Signals, on a thread of their own: they work whatever the engine and the server do.
 
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::exit;
 use crate::supervisor;
+#[cfg(unix)]
+use unix::Sources;
+#[cfg(windows)]
+use windows::Sources;
 
 /// The signals of this process. The first SIGTERM or SIGINT begins the shutdown, the second ends the
-/// process at once; SIGHUP reloads.
+/// process at once; SIGHUP reloads. On Windows, Ctrl-C and the end of the session begin the shutdown,
+/// and nothing reloads.
 pub struct Signals {
     stop: watch::Receiver<bool>,
     serving: Arc<AtomicBool>,
-}
-
-struct Sources {
-    term: Signal,
-    int: Signal,
-    hup: Signal,
 }
 
 impl Signals {
@@ -77,24 +80,22 @@ impl Signals {
     }
 }
 
-impl Sources {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            term: signal(SignalKind::terminate())?,
-            int: signal(SignalKind::interrupt())?,
-            hup: signal(SignalKind::hangup())?,
-        })
-    }
+/// What a signal asks for.
+#[cfg_attr(
+    windows,
+    expect(dead_code, reason = "Windows has no signal that reloads")
+)]
+enum Wanted {
+    /// The end of the process.
+    End,
+    /// Reloading.
+    Reload,
+}
 
-    /// Waits for SIGTERM or SIGINT.
-    async fn end(&mut self, reload: &Reload) {
-        loop {
-            tokio::select! {
-                _ = self.term.recv() => return,
-                _ = self.int.recv() => return,
-                _ = self.hup.recv() => reload.start(),
-            }
-        }
+/// Waits for a signal that ends the process; meanwhile reloads.
+async fn end(sources: &mut Sources, reload: &Reload) {
+    while let Wanted::Reload = sources.next().await {
+        reload.start();
     }
 }
 
@@ -104,13 +105,13 @@ async fn handle(
     stopping: &watch::Sender<bool>,
     serving: &AtomicBool,
 ) {
-    sources.end(reload).await;
+    end(&mut sources, reload).await;
     supervisor::stopping();
     if !serving.load(Ordering::Relaxed) {
         exit::at_once(0);
     }
     stopping.send_replace(true);
-    sources.end(reload).await;
+    end(&mut sources, reload).await;
     exit::at_once(exit::INTERRUPTED);
 }
 

@@ -7,7 +7,8 @@
 //! measured row count (`examples/kernels.rs`).
 //!
 //! Codes of four to eight bits are multiplied in groups (`crate::simd::blocks`): a step of the inner
-//! dimension is one or several groups then, and a word otherwise.
+//! dimension is one or several groups then. It is two words where an instruction multiplies two rows and
+//! two columns (`crate::simd::neon`), and a word otherwise.
 
 mod blocks;
 mod encode;
@@ -18,10 +19,10 @@ mod words;
 
 use crate::parallel::{self, Shared, filled};
 use crate::simd::Simd;
-use crate::simd::blocks::{BlockKernel, dispatch_blocks};
-use crate::simd::dot::{Columns, Dot, Multiply, RowPointer};
+use crate::simd::blocks::dispatch_blocks;
+use crate::simd::dot::{Columns, Dot, Multiply, MultiplyKernel, RowPointer};
 use crate::simd::tile::by_height;
-use crate::simd::unit::{DotKernel, Unit, dispatch_unit};
+use crate::simd::unit::{DotKernel, Unit, dispatch_paired, dispatch_unit};
 use encode::Rows;
 pub(crate) use encode::{round_to_bf16, scale as row_scale};
 pub(crate) use finish::{Activation, Finish};
@@ -137,6 +138,7 @@ impl Product<'_> {
             };
             match weights.unit() {
                 Unit::Blocks(set, form) => dispatch_blocks(set, form, kernel),
+                unit if unit.is_paired() => dispatch_paired(unit, kernel),
                 unit => match unit.tiles() {
                     Some(tiles) => tiles::run(tiles, &kernel),
                     None => dispatch_unit(unit, kernel),
@@ -164,7 +166,7 @@ impl DotKernel for Block<'_> {
     }
 }
 
-impl BlockKernel for Block<'_> {
+impl MultiplyKernel for Block<'_> {
     #[inline(always)]
     fn run<M: Multiply>(self, multiply: M) {
         self.passes(multiply);

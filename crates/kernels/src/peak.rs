@@ -33,6 +33,8 @@ pub fn peak(dtype: WeightDtype) -> f64 {
         let count = unsafe { shared.part(thread, 1) };
         count[0] = match unit.tiles() {
             Some(tiles) => dispatch_tiles(tiles, ROWS, TileChains(dtype)),
+            #[cfg(target_arch = "aarch64")]
+            None if unit.is_paired() => pairs::count(unit),
             None => dispatch_unit(unit, Chains),
         };
     });
@@ -98,6 +100,43 @@ impl TileKernel for TileChains {
         }
         let numbers = if self.0 == WeightDtype::Int8 { 4 } else { 2 };
         2 * TILE_STEPS * 4 * ROWS * WORDS * WORDS * numbers
+    }
+}
+
+/// Instructions for two rows and two columns.
+#[cfg(target_arch = "aarch64")]
+mod pairs {
+    use super::{STEPS, black_box};
+    use crate::simd::neon::Pairs;
+    use crate::simd::unit::Unit;
+    use crate::simd::unit::neon::{PairKernel, dispatch_pairs};
+
+    /// As many as twelve vectors of eight lanes.
+    const CHAINS: usize = 24;
+
+    /// The work of one thread; returns the number of operations.
+    pub(super) fn count(unit: Unit) -> usize {
+        dispatch_pairs(unit, PairChains)
+    }
+
+    struct PairChains;
+
+    impl PairKernel for PairChains {
+        type Output = usize;
+
+        #[inline(always)]
+        fn run<P: Pairs>(self, pairs: P) -> usize {
+            let words = black_box(pairs.splat(0x3F01_3F01));
+            let mut chains = [pairs.splat(0); CHAINS];
+            for _ in 0..STEPS {
+                for chain in &mut chains {
+                    *chain = pairs.multiply(words, words, *chain);
+                }
+            }
+            black_box(chains);
+            // Four sums.
+            2 * STEPS * CHAINS * 4 * P::NUMBERS
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::io::IsTerminal;
 
+use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rustix::termios::tcgetwinsize;
 
 use super::canvas::Canvas;
 use super::lanes::Lanes;
@@ -48,10 +48,8 @@ impl Screen {
 }
 
 fn size() -> (usize, usize) {
-    match tcgetwinsize(std::io::stdout()) {
-        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
-            (usize::from(size.ws_col), usize::from(size.ws_row))
-        }
+    match Term::stdout().size_checked() {
+        Some((rows, columns)) if columns > 0 && rows > 0 => (columns.into(), rows.into()),
         _ => SIZE,
     }
 }

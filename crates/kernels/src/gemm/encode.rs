@@ -6,7 +6,7 @@
 use crate::parallel::{self, Shared};
 use crate::simd::amx;
 use crate::simd::blocks::{Form, GROUP, ROW, SCALE, SUMS};
-use crate::simd::unit::{Unit, WeightDtype};
+use crate::simd::unit::{PAIR_WORDS, Unit, WeightDtype};
 use crate::simd::{Kernel, Simd, dispatch_on};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -22,8 +22,8 @@ pub(super) const ROUND: f32 = 12_582_912.0;
 /// Rows at a distance of a multiple of this many words map to too few cache sets.
 const CLASHING: usize = 512;
 
-/// Number of steps for `k` numbers: words, or steps of codes in groups. A tile unit takes whole tiles,
-/// filled up with zeros.
+/// Number of steps for `k` numbers: words, pairs of words or steps of codes in groups. A tile unit takes
+/// whole tiles, filled up with zeros.
 pub(super) fn steps(unit: Unit, k: usize) -> usize {
     let words = match unit.dtype() {
         WeightDtype::F32 => k,
@@ -36,6 +36,7 @@ pub(super) fn steps(unit: Unit, k: usize) -> usize {
     };
     match unit.tiles() {
         Some(_) => words.next_multiple_of(amx::WORDS),
+        None if unit.is_paired() => words.div_ceil(PAIR_WORDS),
         None => words,
     }
 }
@@ -64,6 +65,7 @@ impl<'a> Rows<'a> {
         let (m, dtype) = (x.len() / k, unit.dtype());
         let used = match unit.form() {
             Some(_) => k.div_ceil(GROUP) * ROW,
+            None if unit.is_paired() => steps(unit, k) * PAIR_WORDS,
             None => steps(unit, k),
         };
         let clashes = m > 1 && used.is_multiple_of(CLASHING);

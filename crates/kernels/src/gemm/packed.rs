@@ -4,13 +4,12 @@ use super::words::Words;
 use super::{blocks, encode};
 use crate::blocks::BlockType;
 use crate::parallel::{self, Shared};
-use crate::simd::blocks::Form;
-use crate::simd::unit::{Unit, WeightDtype};
+use crate::simd::unit::{PAIR_WORDS, Unit, WeightDtype};
 
 /// A weight matrix `[n, k]` in panels of `2 * LANES` columns of the product. A panel holds, for each
 /// word of the inner dimension, the words of its columns contiguously; the last panel is padded with
 /// zeros. If sums do not start at zero, their start values come first in a panel. Codes in groups are
-/// packed as `simd::blocks` describes.
+/// packed as `simd::blocks` describes, pairs of words as `simd::neon::pairs` does.
 pub(crate) struct Packed {
     words: Words,
     /// One per packed column; empty if the dtype has no scales.
@@ -66,6 +65,10 @@ impl Packed {
             if unit.form().is_some() {
                 let steps = packed.chunks_exact_mut(column_words(unit) * width);
                 steps.for_each(|step| split_halves(&mut step[..width]));
+            }
+            if unit.is_paired() {
+                let steps = packed[start * width..].chunks_exact_mut(PAIR_WORDS * width);
+                steps.for_each(join_pairs);
             }
         });
         Self {
@@ -145,7 +148,11 @@ fn start(dtype: WeightDtype) -> usize {
 
 /// Words of a column in a step.
 fn column_words(unit: Unit) -> usize {
-    unit.form().map_or(1, Form::column)
+    match unit.form() {
+        Some(form) => form.column(),
+        None if unit.is_paired() => PAIR_WORDS,
+        None => 1,
+    }
 }
 
 /// Encodes a column. Returns the start value of its sums, if the dtype has one, and its scale.
@@ -178,5 +185,15 @@ fn split_halves(row: &mut [u32]) {
         for (word, pair) in vector.iter_mut().zip(halves.chunks_exact(2)) {
             *word = pair[0] | pair[1] << 16;
         }
+    }
+}
+
+/// Reorders the words of a step: those of a column become neighbours.
+fn join_pairs(step: &mut [u32]) {
+    let rows = step.to_vec();
+    let (first, last) = rows.split_at(rows.len() / PAIR_WORDS);
+    let columns = step.chunks_exact_mut(PAIR_WORDS);
+    for (column, (first, last)) in columns.zip(first.iter().zip(last)) {
+        column.copy_from_slice(&[*first, *last]);
     }
 }

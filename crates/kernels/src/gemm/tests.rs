@@ -109,40 +109,61 @@ fn equals_plain_loops_on_every_instruction_set() {
     }
 }
 
+/// Products of some rows have the bits that those rows have in the product of all `count` rows.
+fn assert_same_bits(
+    unit: Unit,
+    (n, k): (usize, usize),
+    count: usize,
+    some: impl Iterator<Item = usize>,
+) {
+    let (x, w) = (noise(5, count * k), noise(6, n * k));
+    let weights = pack(unit, &w, n, k);
+    let rows = |from: usize, m: usize| {
+        let x = &x[from * k..(from + m) * k];
+        Product {
+            x,
+            m,
+            weights: &weights,
+            bias: None,
+            finish: Finish::Store,
+            place: Place::all(n),
+        }
+        .run()
+    };
+    let all = rows(0, count);
+    for m in some.filter(|&m| m <= count) {
+        for from in [0, 7, count - m] {
+            let from = from.min(count - m);
+            let some = rows(from, m);
+            let same = some
+                .iter()
+                .zip(&all[from * n..])
+                .all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{unit:?} n {n} k {k}: {m} rows from {from}");
+        }
+    }
+}
+
 #[test]
-fn a_row_has_the_same_bits_in_every_product() {
+fn a_row_has_the_same_bits_in_every_product_of_words() {
     for unit in units() {
         for (n, k) in [(96, 192), (72, 72), (40, 1024), (24, 5000), (20, 16_500)] {
             let count = if k > 10_000 { 70 } else { 400 };
-            let (x, w) = (noise(5, count * k), noise(6, n * k));
-            let weights = pack(unit, &w, n, k);
-            let rows = |from: usize, m: usize| {
-                let x = &x[from * k..(from + m) * k];
-                Product {
-                    x,
-                    m,
-                    weights: &weights,
-                    bias: None,
-                    finish: Finish::Store,
-                    place: Place::all(n),
-                }
-                .run()
-            };
-            let all = rows(0, count);
             // The software model is slow; its edges are those of tiles.
             let is_edge = |m: &usize| unit.tiles().is_none() || [15, 0, 1].contains(&(m % 16));
             let some = (1..=70).filter(is_edge).chain([191, 192, 193, 256, 385]);
-            for m in some.filter(|&m| m <= count) {
-                for from in [0, 7, count - m] {
-                    let from = from.min(count - m);
-                    let some = rows(from, m);
-                    let same = some
-                        .iter()
-                        .zip(&all[from * n..])
-                        .all(|(a, b)| a.to_bits() == b.to_bits());
-                    assert!(same, "{unit:?} n {n} k {k}: {m} rows from {from}");
-                }
-            }
+            assert_same_bits(unit, (n, k), count, some);
+        }
+    }
+}
+
+// Few enough for an emulated processor and for a sanitizer.
+#[test]
+fn a_row_has_the_same_bits_at_the_edges_of_tiles_and_passes() {
+    for unit in units() {
+        for (n, k) in [(40, 67), (20, 8200)] {
+            let edges = [1, 2, 3, 6, 7, 13, 17].into_iter();
+            assert_same_bits(unit, (n, k), 19, edges);
         }
     }
 }

@@ -18,14 +18,18 @@
 
 mod form;
 mod integers;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 use super::Simd;
-use super::dot::{Columns, Multiply, RowPointer};
+use super::dot::{Columns, Multiply, MultiplyKernel, RowPointer};
 pub(crate) use form::{ByteSet, Form};
 use integers::Integers;
+#[cfg(target_arch = "aarch64")]
+use neon::NeonIntegers;
 use portable::PortableIntegers;
 #[cfg(target_arch = "x86_64")]
 use x86::{Avx2Integers, Avx512Integers};
@@ -176,8 +180,16 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
             let high = self.codes::<P>(from.wrapping_add(U::S::LANES), stride);
             for (sums, row) in sums.iter_mut().zip(rows) {
                 let x = self.0.row(*row.wrapping_add(P as usize));
-                sums[0] = self.0.multiply(low, x, sums[0]);
-                sums[1] = self.0.multiply(high, x, sums[1]);
+                *sums = match BITS {
+                    8 => [
+                        self.0.multiply_bytes(low, x, sums[0]),
+                        self.0.multiply_bytes(high, x, sums[1]),
+                    ],
+                    _ => [
+                        self.0.multiply(low, x, sums[0]),
+                        self.0.multiply(high, x, sums[1]),
+                    ],
+                };
             }
         }
     }
@@ -323,14 +335,8 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Multiply for Groups<U, BI
     }
 }
 
-/// A computation compiled once per multiplier of codes.
-pub(crate) trait BlockKernel {
-    /// Runs the kernel; must be `#[inline(always)]` so that the caller's instruction set applies.
-    fn run<M: Multiply>(self, multiply: M);
-}
-
 /// Runs `kernel` with the multiplier of `form` on `set`, which this processor must support.
-pub(crate) fn dispatch_blocks<K: BlockKernel>(set: ByteSet, form: Form, kernel: K) {
+pub(crate) fn dispatch_blocks<K: MultiplyKernel>(set: ByteSet, form: Form, kernel: K) {
     let has = ByteSet::available().any(|other| other == set);
     assert!(has, "this processor does not support {set:?}");
     match form {
@@ -343,14 +349,24 @@ pub(crate) fn dispatch_blocks<K: BlockKernel>(set: ByteSet, form: Form, kernel: 
     }
 }
 
-fn on_set<K: BlockKernel, const BITS: usize, const FINE: bool>(set: ByteSet, kernel: K) {
+fn on_set<K: MultiplyKernel, const BITS: usize, const FINE: bool>(set: ByteSet, kernel: K) {
     #[cfg(target_arch = "x86_64")]
     match set {
         // SAFETY: the processor has the instructions, checked before.
         ByteSet::Avx512 => return unsafe { on_avx512::<K, BITS, FINE>(kernel) },
         // SAFETY: as above.
         ByteSet::Avx2 => return unsafe { on_avx2::<K, BITS, FINE>(kernel) },
-        ByteSet::Portable => {}
+        _ => {}
+    }
+    #[cfg(target_arch = "aarch64")]
+    match set {
+        // SAFETY: the processor has the instructions, checked before.
+        ByteSet::NeonMixed => return unsafe { on_mixed::<K, BITS, FINE>(kernel) },
+        // SAFETY: as above.
+        ByteSet::NeonDot => return unsafe { on_dot::<K, BITS, FINE>(kernel) },
+        // SAFETY: as above.
+        ByteSet::Neon => return unsafe { on_neon::<K, BITS, FINE>(kernel) },
+        _ => {}
     }
     debug_assert_eq!(set, ByteSet::Portable);
     kernel.run(Groups::<_, BITS, FINE>(PortableIntegers));
@@ -358,12 +374,30 @@ fn on_set<K: BlockKernel, const BITS: usize, const FINE: bool>(set: ByteSet, ker
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512dq,avx512vnni,avx2,fma")]
-fn on_avx512<K: BlockKernel, const BITS: usize, const FINE: bool>(kernel: K) {
+fn on_avx512<K: MultiplyKernel, const BITS: usize, const FINE: bool>(kernel: K) {
     kernel.run(Groups::<_, BITS, FINE>(Avx512Integers::here()));
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn on_avx2<K: BlockKernel, const BITS: usize, const FINE: bool>(kernel: K) {
+fn on_avx2<K: MultiplyKernel, const BITS: usize, const FINE: bool>(kernel: K) {
     kernel.run(Groups::<_, BITS, FINE>(Avx2Integers::here()));
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon,dotprod,i8mm")]
+fn on_mixed<K: MultiplyKernel, const BITS: usize, const FINE: bool>(kernel: K) {
+    kernel.run(Groups::<_, BITS, FINE>(NeonIntegers::mixed()));
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon,dotprod")]
+fn on_dot<K: MultiplyKernel, const BITS: usize, const FINE: bool>(kernel: K) {
+    kernel.run(Groups::<_, BITS, FINE>(NeonIntegers::signed()));
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+fn on_neon<K: MultiplyKernel, const BITS: usize, const FINE: bool>(kernel: K) {
+    kernel.run(Groups::<_, BITS, FINE>(NeonIntegers::widened()));
 }

@@ -85,6 +85,12 @@ pub(crate) trait Multiply: Copy {
     );
 }
 
+/// A computation compiled once per multiplier of panels.
+pub(crate) trait MultiplyKernel {
+    /// Runs the kernel; must be `#[inline(always)]` so that the caller's instruction set applies.
+    fn run<M: Multiply>(self, multiply: M);
+}
+
 impl<D: Dot> Multiply for D {
     type S = D::S;
     type Sum = D::Sum;

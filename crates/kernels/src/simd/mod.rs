@@ -14,6 +14,8 @@ pub(crate) mod blocks;
 mod bytes;
 pub(crate) mod dot;
 pub(crate) mod math;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 mod portable;
 pub(crate) mod tile;
 pub(crate) mod unit;
@@ -22,6 +24,8 @@ pub(crate) mod unit;
 use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 use avx512::{Avx512, Avx512Pairs};
+#[cfg(target_arch = "aarch64")]
+use neon::Neon;
 use portable::Portable;
 
 /// The widest vector of any instruction set, in `f32` lanes.
@@ -176,6 +180,8 @@ pub enum InstructionSet {
     Avx512,
     /// AVX2 and FMA.
     Avx2,
+    /// NEON.
+    Neon,
     /// The target's baseline instructions.
     Portable,
 }
@@ -184,21 +190,27 @@ impl InstructionSet {
     /// The widest instruction set of this processor.
     #[must_use]
     pub fn detect() -> Self {
-        if is_avx512() {
-            Self::Avx512
-        } else if is_avx2() {
-            Self::Avx2
-        } else {
-            Self::Portable
-        }
+        let mut all = Self::ALL.into_iter();
+        all.find(|set| set.is_supported()).unwrap_or(Self::Portable)
     }
 
     /// The instruction sets of this processor, widest first.
     #[must_use]
     pub fn available() -> Vec<Self> {
-        let widest = Self::detect();
-        let all = [Self::Avx512, Self::Avx2, Self::Portable];
-        all.into_iter().skip_while(|&set| set != widest).collect()
+        let all = Self::ALL.into_iter();
+        all.filter(|set| set.is_supported()).collect()
+    }
+
+    /// Widest first.
+    const ALL: [Self; 4] = [Self::Avx512, Self::Avx2, Self::Neon, Self::Portable];
+
+    fn is_supported(self) -> bool {
+        match self {
+            Self::Avx512 => is_avx512(),
+            Self::Avx2 => is_avx2(),
+            Self::Neon => is_neon(),
+            Self::Portable => true,
+        }
     }
 
     /// The name in logs and benchmark labels.
@@ -207,6 +219,7 @@ impl InstructionSet {
         match self {
             Self::Avx512 => "avx512",
             Self::Avx2 => "avx2",
+            Self::Neon => "neon",
             Self::Portable => "portable",
         }
     }
@@ -215,7 +228,7 @@ impl InstructionSet {
     pub(crate) fn panel(self) -> usize {
         match self {
             Self::Avx512 => 32,
-            Self::Avx2 | Self::Portable => 16,
+            Self::Avx2 | Self::Neon | Self::Portable => 16,
         }
     }
 }
@@ -238,6 +251,14 @@ fn is_avx2() -> bool {
     false
 }
 
+/// Whether this processor supports [`InstructionSet::Neon`].
+fn is_neon() -> bool {
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("neon");
+    #[cfg(not(target_arch = "aarch64"))]
+    false
+}
+
 /// Runs `kernel` with the widest instruction set.
 pub(crate) fn dispatch<K: Kernel>(kernel: K) -> K::Output {
     dispatch_on(InstructionSet::detect(), kernel)
@@ -256,6 +277,11 @@ pub(crate) fn dispatch_on<K: Kernel>(set: InstructionSet, kernel: K) -> K::Outpu
             // SAFETY: the processor has AVX2 and FMA (every AVX-512 one does).
             return unsafe { run_avx2(kernel) };
         }
+    }
+    #[cfg(target_arch = "aarch64")]
+    if set == InstructionSet::Neon && is_neon() {
+        // SAFETY: the processor has NEON.
+        return unsafe { run_neon(kernel) };
     }
     debug_assert_eq!(
         set,
@@ -296,4 +322,10 @@ fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
 #[target_feature(enable = "avx2,fma")]
 fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx2::here())
+}
+
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+fn run_neon<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Neon::here())
 }

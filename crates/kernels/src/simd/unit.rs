@@ -1,19 +1,19 @@
 //! Selects the multiplier of a dtype for the processor.
 
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
 use super::amx::{self, TileSupport, Tiles};
-#[cfg(target_arch = "x86_64")]
-use super::avx2::Avx2;
-#[cfg(target_arch = "x86_64")]
-use super::avx512::Avx512;
-#[cfg(target_arch = "x86_64")]
-use super::bf16::Avx512Bf16;
 use super::blocks::{ByteSet, Form, GROUP};
 use super::bytes::PortableBytes;
-#[cfg(target_arch = "x86_64")]
-use super::bytes::{Avx2Bytes, Avx512Bytes};
-use super::dot::{Dot, F32, WidenedBf16};
+use super::dot::{Dot, F32, MultiplyKernel, WidenedBf16};
 use super::portable::Portable;
-use super::{InstructionSet, is_avx2, is_avx512};
+use super::{InstructionSet, is_avx2, is_neon};
+
+/// Words of a row or column that an instruction for two rows and two columns takes.
+pub(crate) const PAIR_WORDS: usize = 2;
 
 /// How weights are stored and multiplied. Activations between layers, norms, attention and the
 /// embedding table are always f32; sums always have 32 bits.
@@ -84,6 +84,13 @@ pub(crate) enum Unit {
     AmxBytes(Tiles),
     Avx512Bytes,
     Avx2Bytes,
+    /// `bfmmla`: two rows and two columns.
+    NeonBf16,
+    /// `usmmla`, the same.
+    NeonPairBytes,
+    /// `sdot`.
+    NeonDotBytes,
+    NeonBytes,
     PortableBytes,
     Blocks(ByteSet, Form),
 }
@@ -97,9 +104,13 @@ impl Unit {
             WeightDtype::Bf16 if has_tiles() => Self::AmxBf16(Tiles::Processor),
             WeightDtype::Int8 if has_tiles() => Self::AmxBytes(Tiles::Processor),
             WeightDtype::Bf16 if has_bf16() => Self::Avx512Bf16,
+            WeightDtype::Bf16 if has_neon_bf16() => Self::NeonBf16,
             WeightDtype::Bf16 => Self::WidenedBf16(widest),
             WeightDtype::Int8 if has_vnni() => Self::Avx512Bytes,
             WeightDtype::Int8 if is_avx2() => Self::Avx2Bytes,
+            WeightDtype::Int8 if has_i8mm() => Self::NeonPairBytes,
+            WeightDtype::Int8 if has_dotprod() => Self::NeonDotBytes,
+            WeightDtype::Int8 if is_neon() => Self::NeonBytes,
             WeightDtype::Int8 => Self::PortableBytes,
             WeightDtype::Int4 | WeightDtype::Blocks => Self::detect_for(Form::Four),
         }
@@ -115,6 +126,8 @@ impl Unit {
         match (Self::detect(dtype), ByteSet::detect()) {
             (Self::Blocks(..), ByteSet::Avx512) => Self::Avx512Bytes,
             (Self::Blocks(..), ByteSet::Avx2) => Self::Avx2Bytes,
+            (Self::Blocks(..), ByteSet::NeonMixed | ByteSet::NeonDot) => Self::NeonDotBytes,
+            (Self::Blocks(..), ByteSet::Neon) => Self::NeonBytes,
             (Self::Blocks(..), ByteSet::Portable) => Self::PortableBytes,
             (unit, _) => unit,
         }
@@ -131,12 +144,16 @@ impl Unit {
             WeightDtype::Bf16 => has_bf16()
                 .then_some(Self::Avx512Bf16)
                 .into_iter()
+                .chain(has_neon_bf16().then_some(Self::NeonBf16))
                 .chain(sets.map(Self::WidenedBf16))
                 .chain(tiles.map(Self::AmxBf16))
                 .collect(),
             WeightDtype::Int8 => [
                 has_vnni().then_some(Self::Avx512Bytes),
                 is_avx2().then_some(Self::Avx2Bytes),
+                has_i8mm().then_some(Self::NeonPairBytes),
+                has_dotprod().then_some(Self::NeonDotBytes),
+                is_neon().then_some(Self::NeonBytes),
                 Some(Self::PortableBytes),
             ]
             .into_iter()
@@ -152,10 +169,13 @@ impl Unit {
     pub(crate) fn dtype(self) -> WeightDtype {
         match self {
             Self::F32(_) => WeightDtype::F32,
-            Self::WidenedBf16(_) | Self::Avx512Bf16 | Self::AmxBf16(_) => WeightDtype::Bf16,
+            Self::WidenedBf16(_) | Self::Avx512Bf16 | Self::AmxBf16(_) | Self::NeonBf16 => {
+                WeightDtype::Bf16
+            }
             Self::Avx512Bytes | Self::Avx2Bytes | Self::PortableBytes | Self::AmxBytes(_) => {
                 WeightDtype::Int8
             }
+            Self::NeonPairBytes | Self::NeonDotBytes | Self::NeonBytes => WeightDtype::Int8,
             Self::Blocks(..) => WeightDtype::Blocks,
         }
     }
@@ -177,6 +197,10 @@ impl Unit {
             Self::AmxBytes(_) => "amx-int8",
             Self::Avx512Bytes => "avx512-vnni",
             Self::Avx2Bytes => InstructionSet::Avx2.name(),
+            Self::NeonBf16 => "neon-bf16",
+            Self::NeonPairBytes => "neon-i8mm",
+            Self::NeonDotBytes => "neon-dotprod",
+            Self::NeonBytes => InstructionSet::Neon.name(),
             Self::PortableBytes => InstructionSet::Portable.name(),
             Self::Blocks(set, _) => set.name(),
         }
@@ -188,6 +212,9 @@ impl Unit {
             Self::F32(set) | Self::WidenedBf16(set) => set,
             Self::Avx512Bf16 | Self::Avx512Bytes => InstructionSet::Avx512,
             Self::Avx2Bytes => InstructionSet::Avx2,
+            Self::NeonBf16 | Self::NeonPairBytes | Self::NeonDotBytes | Self::NeonBytes => {
+                InstructionSet::Neon
+            }
             Self::PortableBytes => InstructionSet::Portable,
             Self::AmxBf16(_) | Self::AmxBytes(_) => InstructionSet::detect(),
             Self::Blocks(set, _) => set.set(),
@@ -202,6 +229,23 @@ impl Unit {
         }
     }
 
+    /// Whether one instruction multiplies two rows and two columns.
+    pub(crate) fn is_paired(self) -> bool {
+        matches!(self, Self::NeonBf16 | Self::NeonPairBytes)
+    }
+
+    /// Whether this processor has the instructions of words.
+    fn is_supported(self) -> bool {
+        match self {
+            Self::Avx512Bf16 => has_bf16(),
+            Self::Avx512Bytes => has_vnni(),
+            Self::NeonBf16 => has_neon_bf16(),
+            Self::NeonPairBytes => has_i8mm(),
+            Self::NeonDotBytes => has_dotprod(),
+            _ => self.set().is_supported(),
+        }
+    }
+
     /// Columns of a packed weight panel: two vectors, or two tiles.
     pub(crate) fn panel(self) -> usize {
         match self.tiles() {
@@ -213,7 +257,7 @@ impl Unit {
 
 pub(super) fn has_bf16() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return is_avx512() && is_x86_feature_detected!("avx512bf16");
+    return super::is_avx512() && is_x86_feature_detected!("avx512bf16");
     #[cfg(not(target_arch = "x86_64"))]
     false
 }
@@ -224,8 +268,32 @@ fn has_tiles() -> bool {
 
 pub(super) fn has_vnni() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return is_avx512() && is_x86_feature_detected!("avx512vnni");
+    return super::is_avx512() && is_x86_feature_detected!("avx512vnni");
     #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Whether the processor has the extension `dotprod` of NEON.
+pub(super) fn has_dotprod() -> bool {
+    #[cfg(target_arch = "aarch64")]
+    return is_neon() && std::arch::is_aarch64_feature_detected!("dotprod");
+    #[cfg(not(target_arch = "aarch64"))]
+    false
+}
+
+/// Whether the processor has the extensions `dotprod` and `i8mm` of NEON.
+pub(super) fn has_i8mm() -> bool {
+    #[cfg(target_arch = "aarch64")]
+    return has_dotprod() && std::arch::is_aarch64_feature_detected!("i8mm");
+    #[cfg(not(target_arch = "aarch64"))]
+    false
+}
+
+/// Whether the processor has the extension `bf16` of NEON.
+fn has_neon_bf16() -> bool {
+    #[cfg(target_arch = "aarch64")]
+    return is_neon() && std::arch::is_aarch64_feature_detected!("bf16");
+    #[cfg(not(target_arch = "aarch64"))]
     false
 }
 
@@ -239,35 +307,22 @@ pub(crate) trait DotKernel {
 
 /// Runs `kernel` with `unit`, which this processor must support and which multiplies words.
 pub(crate) fn dispatch_unit<K: DotKernel>(unit: Unit, kernel: K) -> K::Output {
-    let is_plain = unit.tiles().is_none() && unit.form().is_none();
+    let is_plain = unit.tiles().is_none() && unit.form().is_none() && !unit.is_paired();
     assert!(is_plain, "{unit:?} has kernels of its own");
+    let has = unit.is_supported();
+    assert!(has, "this processor does not support {unit:?}");
     #[cfg(target_arch = "x86_64")]
-    {
-        let has = match unit {
-            Unit::Avx512Bf16 => has_bf16(),
-            Unit::Avx512Bytes => has_vnni(),
-            _ => match unit.set() {
-                InstructionSet::Avx512 => is_avx512(),
-                InstructionSet::Avx2 => is_avx2(),
-                InstructionSet::Portable => true,
-            },
-        };
-        assert!(has, "this processor does not support {unit:?}");
-        let (avx512, avx2) = (InstructionSet::Avx512, InstructionSet::Avx2);
-        // SAFETY: the processor has the instructions, checked above.
-        unsafe {
-            match unit {
-                Unit::F32(set) if set == avx512 => return f32_avx512(kernel),
-                Unit::F32(set) if set == avx2 => return f32_avx2(kernel),
-                Unit::WidenedBf16(set) if set == avx512 => return widened_avx512(kernel),
-                Unit::WidenedBf16(set) if set == avx2 => return widened_avx2(kernel),
-                Unit::Avx512Bf16 => return bf16_avx512(kernel),
-                Unit::Avx512Bytes => return bytes_avx512(kernel),
-                Unit::Avx2Bytes => return bytes_avx2(kernel),
-                _ => {}
-            }
-        }
-    }
+    // SAFETY: the processor has the instructions, checked above.
+    let kernel = match unsafe { x86::run(unit, kernel) } {
+        Ok(done) => return done,
+        Err(kernel) => kernel,
+    };
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    let kernel = match unsafe { neon::run(unit, kernel) } {
+        Ok(done) => return done,
+        Err(kernel) => kernel,
+    };
     match unit.dtype() {
         WeightDtype::F32 => kernel.run(F32(Portable)),
         WeightDtype::Bf16 => kernel.run(WidenedBf16(Portable)),
@@ -275,44 +330,28 @@ pub(crate) fn dispatch_unit<K: DotKernel>(unit: Unit, kernel: K) -> K::Output {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
-fn f32_avx512<K: DotKernel>(kernel: K) -> K::Output {
-    kernel.run(F32(Avx512::here()))
+/// Runs `kernel` with `unit`, which this processor must support and which multiplies pairs.
+pub(crate) fn dispatch_paired<K: MultiplyKernel>(unit: Unit, kernel: K) {
+    #[cfg(target_arch = "aarch64")]
+    return neon::dispatch_pairs(unit, neon::OfPanels(kernel));
+    #[cfg(not(target_arch = "aarch64"))]
+    {
+        drop(kernel);
+        unreachable!("{unit:?} is not of this architecture")
+    }
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
-fn widened_avx512<K: DotKernel>(kernel: K) -> K::Output {
-    kernel.run(WidenedBf16(Avx512::here()))
-}
+#[cfg(test)]
+mod tests {
+    use super::{Unit, WeightDtype};
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512dq,avx512bf16,avx2,fma")]
-fn bf16_avx512<K: DotKernel>(kernel: K) -> K::Output {
-    kernel.run(Avx512Bf16::here())
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512dq,avx512vnni,avx2,fma")]
-fn bytes_avx512<K: DotKernel>(kernel: K) -> K::Output {
-    kernel.run(Avx512Bytes::here())
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn f32_avx2<K: DotKernel>(kernel: K) -> K::Output {
-    kernel.run(F32(Avx2::here()))
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn widened_avx2<K: DotKernel>(kernel: K) -> K::Output {
-    kernel.run(WidenedBf16(Avx2::here()))
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn bytes_avx2<K: DotKernel>(kernel: K) -> K::Output {
-    kernel.run(Avx2Bytes(Avx2::here()))
+    #[test]
+    fn the_detected_multiplier_is_under_test() {
+        for dtype in WeightDtype::ALL {
+            let units = Unit::available(dtype);
+            let names: Vec<_> = units.iter().map(|unit| unit.name()).collect();
+            println!("{} under test: {}", dtype.name(), names.join(" "));
+            assert!(units.contains(&Unit::detect(dtype)), "{dtype:?}");
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! Forms of codes, and the instruction sets that multiply them.
 
 use super::{FINE_GROUPS, FINE_HEAD};
-use crate::simd::unit::has_vnni;
-use crate::simd::{InstructionSet, is_avx2};
+use crate::simd::unit::{has_dotprod, has_i8mm, has_vnni};
+use crate::simd::{InstructionSet, is_avx2, is_neon};
 
 /// How codes and scales are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,12 @@ pub(crate) enum ByteSet {
     Avx512,
     /// AVX2.
     Avx2,
+    /// NEON with the products of unsigned and signed bytes of `i8mm`.
+    NeonMixed,
+    /// NEON with `dotprod`.
+    NeonDot,
+    /// NEON.
+    Neon,
     /// The target's baseline instructions.
     Portable,
 }
@@ -68,6 +74,9 @@ impl ByteSet {
         let sets = [
             has_vnni().then_some(Self::Avx512),
             is_avx2().then_some(Self::Avx2),
+            has_i8mm().then_some(Self::NeonMixed),
+            has_dotprod().then_some(Self::NeonDot),
+            is_neon().then_some(Self::Neon),
             Some(Self::Portable),
         ];
         sets.into_iter().flatten()
@@ -83,6 +92,7 @@ impl ByteSet {
         match self {
             Self::Avx512 => InstructionSet::Avx512,
             Self::Avx2 => InstructionSet::Avx2,
+            Self::NeonMixed | Self::NeonDot | Self::Neon => InstructionSet::Neon,
             Self::Portable => InstructionSet::Portable,
         }
     }
@@ -91,6 +101,8 @@ impl ByteSet {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Avx512 => "avx512-vnni",
+            Self::NeonMixed => "neon-i8mm",
+            Self::NeonDot => "neon-dotprod",
             other => other.set().name(),
         }
     }

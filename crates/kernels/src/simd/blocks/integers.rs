@@ -27,8 +27,14 @@ pub(crate) trait Integers: Copy {
     fn right(self, x: Self::I, bits: u32) -> Self::I;
     /// Four signed bytes of a row.
     fn row(self, word: u32) -> Self::Row;
-    /// `sum` plus the products of four unsigned bytes, codes, and four signed bytes, of -127 to 127.
+    /// `sum` plus the products of four codes of at most seven bits and four signed bytes, of -127 to
+    /// 127.
     fn multiply(self, codes: Self::I, row: Self::Row, sum: Self::I) -> Self::I;
+    /// As [`Self::multiply`]; the codes are unsigned bytes.
+    #[inline(always)]
+    fn multiply_bytes(self, codes: Self::I, row: Self::Row, sum: Self::I) -> Self::I {
+        self.multiply(codes, row, sum)
+    }
     /// The signed words as f32.
     fn floats(self, x: Self::I) -> <Self::S as Simd>::F;
     /// Reads `LANES` finite numbers of 16 bits.

@@ -6,7 +6,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rustix::process::{Resource, getrlimit, setrlimit};
 use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
 use tokio::runtime::Runtime;
 
@@ -109,7 +108,9 @@ fn begin(local: &Local) -> Result<TcpStream> {
 }
 
 /// Raises this process's limit of open files to `needed`, if it is lower.
+#[cfg(unix)]
 fn allow_files(needed: u64) -> Result<()> {
+    use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     let enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= needed);
     if enough(limit.current) {
@@ -124,6 +125,12 @@ fn allow_files(needed: u64) -> Result<()> {
     }
     limit.current = Some(needed);
     setrlimit(Resource::Nofile, limit).context("raising the limit of open files")
+}
+
+/// Windows limits sockets by memory only.
+#[cfg(not(unix))]
+fn allow_files(_needed: u64) -> Result<()> {
+    Ok(())
 }
 
 /// An executor whose forward pass does not end.

@@ -1,0 +1,36 @@
+//! The signals of Unix.
+
+use std::io;
+
+use super::Wanted;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// The signals that this process handles.
+pub struct Sources {
+    term: Signal,
+    int: Signal,
+    hup: Signal,
+}
+
+impl Sources {
+    /// Handles the signals from now on, in the present runtime.
+    ///
+    /// # Errors
+    /// The operating system gives no handler.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+            hup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for a signal.
+    pub async fn next(&mut self) -> Wanted {
+        tokio::select! {
+            _ = self.term.recv() => Wanted::End,
+            _ = self.int.recv() => Wanted::End,
+            _ = self.hup.recv() => Wanted::Reload,
+        }
+    }
+}
