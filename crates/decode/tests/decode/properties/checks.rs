@@ -146,6 +146,7 @@ impl Law {
             early_stop: true,
         };
         let input = Input {
+            seed: 0,
             budget,
             stops: STOPS,
             classes: classes(),

@@ -31,6 +31,7 @@ fn tally(tokens: u64, seconds: u64, right: u64) -> Tally {
         }],
         resident: 3 << 20,
         crowd: 0,
+        ..Tally::default()
     }
 }
 
