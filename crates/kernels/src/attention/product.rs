@@ -97,8 +97,8 @@ pub(super) unsafe fn accumulate_pairs<S: Simd, N: KvNumber, const R: usize>(
             let high = N::zip(s, b.high.add(at), b.high.add(at + b.stride));
             for r in 0..R {
                 let word = *rows[r].add(pair);
-                sums[r][0] = s.multiply_pairs(word, &low, sums[r][0]);
-                sums[r][1] = s.multiply_pairs(word, &high, sums[r][1]);
+                sums[r][0] = s.multiply_pairs(word, low, sums[r][0]);
+                sums[r][1] = s.multiply_pairs(word, high, sums[r][1]);
             }
         }
     }

@@ -61,16 +61,19 @@ const SIZES: [&[(usize, usize)]; 4] = [
 
 #[test]
 fn ragged_batches_equal_plain_loops() {
-    for way in Way::all() {
+    for dtype in KvDtype::ALL {
         for (seed, shape) in shapes().enumerate() {
             for (sizes, see) in SIZES.into_iter().flat_map(|s| SEE.map(|see| (s, see))) {
-                let case = case((seed as u64, way.dtype), shape, sizes, see);
-                for (i, (got, want)) in case.run(way).iter().zip(case.naive()).enumerate() {
-                    let error = (f64::from(*got) - want).abs();
-                    assert!(
-                        error < way.error(),
-                        "{way:?} {shape:?} {sizes:?} {see:?} at {i}: {got} for {want}"
-                    );
+                let case = case((seed as u64, dtype), shape, sizes, see);
+                let want = case.naive();
+                for way in Way::all().filter(|way| way.dtype == dtype) {
+                    for (i, (got, want)) in case.run(way).iter().zip(&want).enumerate() {
+                        let error = (f64::from(*got) - want).abs();
+                        assert!(
+                            error < way.error(),
+                            "{way:?} {shape:?} {sizes:?} {see:?} at {i}: {got} for {want}"
+                        );
+                    }
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! One number of a key or a value, in each format.
 
 use crate::gemm::row_scale;
-use crate::simd::{Simd, Words};
+use crate::simd::Simd;
 use crate::storage::TensorNumber;
 use half::bf16;
 
@@ -37,7 +37,7 @@ pub(crate) trait KvNumber: TensorNumber + Copy + Default + Send + Sync {
     ///
     /// # Safety
     /// `LANES` numbers from both places on are readable.
-    unsafe fn zip<S: Simd>(s: S, low: *const Self, high: *const Self) -> Words;
+    unsafe fn zip<S: Simd>(s: S, low: *const Self, high: *const Self) -> S::F;
 }
 
 impl KvNumber for f32 {
@@ -56,8 +56,8 @@ impl KvNumber for f32 {
     }
 
     #[inline(always)]
-    unsafe fn zip<S: Simd>(_: S, _: *const Self, _: *const Self) -> Words {
-        Words::default()
+    unsafe fn zip<S: Simd>(s: S, _: *const Self, _: *const Self) -> S::F {
+        s.splat(0.0)
     }
 }
 
@@ -77,7 +77,7 @@ impl KvNumber for bf16 {
     }
 
     #[inline(always)]
-    unsafe fn zip<S: Simd>(s: S, low: *const Self, high: *const Self) -> Words {
+    unsafe fn zip<S: Simd>(s: S, low: *const Self, high: *const Self) -> S::F {
         // SAFETY: as above.
         unsafe { s.zip_halves(low.cast(), high.cast()) }
     }
@@ -111,7 +111,7 @@ impl KvNumber for u8 {
     }
 
     #[inline(always)]
-    unsafe fn zip<S: Simd>(s: S, low: *const Self, high: *const Self) -> Words {
+    unsafe fn zip<S: Simd>(s: S, low: *const Self, high: *const Self) -> S::F {
         // SAFETY: the caller's promise.
         unsafe { s.zip_bytes(low.cast(), high.cast()) }
     }

@@ -1,6 +1,6 @@
 //! AVX-512 F and DQ: sixteen `f32` lanes.
 
-use super::{MAX_LANES, Simd, Words};
+use super::Simd;
 use std::arch::x86_64::*;
 
 /// Proof that the processor has AVX-512 F and DQ, and BF16 if `PAIRS`.
@@ -34,15 +34,6 @@ macro_rules! safe {
         // SAFETY: `self` proves the instruction set; pointers are the caller's promise.
         unsafe { $e }
     };
-}
-
-/// The words of a vector.
-#[inline(always)]
-fn words(of: __m512i) -> Words {
-    let mut words = [0; MAX_LANES];
-    // SAFETY: 16 words; the caller has a token of AVX-512.
-    unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), of) };
-    words
 }
 
 impl<const PAIRS: bool> Simd for Avx512Of<PAIRS> {
@@ -143,34 +134,33 @@ impl<const PAIRS: bool> Simd for Avx512Of<PAIRS> {
     }
 
     #[inline(always)]
-    unsafe fn zip_halves(self, low: *const u16, high: *const u16) -> Words {
+    unsafe fn zip_halves(self, low: *const u16, high: *const u16) -> __m512 {
         safe!({
             let low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(low.cast()));
             let high = _mm512_cvtepu16_epi32(_mm256_loadu_si256(high.cast()));
-            words(_mm512_or_si512(low, _mm512_slli_epi32::<16>(high)))
+            _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32::<16>(high)))
         })
     }
     #[inline(always)]
-    unsafe fn zip_bytes(self, low: *const i8, high: *const i8) -> Words {
-        // A byte is a bf16 number, the upper half of its f32.
+    unsafe fn zip_bytes(self, low: *const i8, high: *const i8) -> __m512 {
+        // As bf16 a byte is the upper half of its f32.
         safe!({
-            let low = _mm512_castps_si512(self.load_bytes(low));
+            let low = _mm512_srli_epi32::<16>(_mm512_castps_si512(self.load_bytes(low)));
             let high = _mm512_castps_si512(self.load_bytes(high));
             let high = _mm512_and_si512(high, _mm512_set1_epi32(!0xFFFF));
-            words(_mm512_or_si512(_mm512_srli_epi32::<16>(low), high))
+            _mm512_castsi512_ps(_mm512_or_si512(low, high))
         })
     }
     #[inline(always)]
-    fn multiply_pairs(self, word: u32, columns: &Words, sum: __m512) -> __m512 {
+    fn multiply_pairs(self, word: u32, pairs: __m512, sum: __m512) -> __m512 {
         if const { !PAIRS } {
             return sum;
         }
         // SAFETY: `self` proves the instruction set; all types are 512 bits.
         unsafe {
-            let columns = _mm512_loadu_si512(columns.as_ptr().cast());
-            let word = _mm512_set1_epi32(word.cast_signed());
-            let [word, columns] = [word, columns].map(|x| std::mem::transmute::<_, __m512bh>(x));
-            _mm512_dpbf16_ps(sum, word, columns)
+            let word =
+                std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(word.cast_signed()));
+            _mm512_dpbf16_ps(sum, word, std::mem::transmute::<__m512, __m512bh>(pairs))
         }
     }
 

@@ -31,9 +31,6 @@ use portable::Portable;
 /// The widest vector of any instruction set, in `f32` lanes.
 pub(crate) const MAX_LANES: usize = 16;
 
-/// A word of two bf16 numbers for each lane, the first in the lower half.
-pub(crate) type Words = [u32; MAX_LANES];
-
 /// Vectors of one instruction set. A value of an implementing type proves that the processor
 /// has the instructions.
 pub(crate) trait Simd: Copy {
@@ -45,7 +42,7 @@ pub(crate) trait Simd: Copy {
     const LANES: usize;
     /// Rows of a register tile of `2 * LANES` columns.
     const TILE_ROWS: usize;
-    /// Whether [`Self::multiply_pairs`] exists.
+    /// Whether pairs of `bf16` are multiplied by one instruction.
     const PAIRS: bool = false;
 
     fn splat(self, x: f32) -> Self::F;
@@ -98,31 +95,27 @@ pub(crate) trait Simd: Copy {
         // SAFETY: as above.
         unsafe { self.widen(|i| f32::from(p.add(i).read())) }
     }
-    /// Reads `LANES` adjacent `bf16` from two places and pairs them.
+    /// Reads `LANES` adjacent `bf16` from two places and pairs them: each lane holds the bits of two, the
+    /// first in the lower half. Only if [`Self::PAIRS`].
     ///
     /// # Safety
     /// `LANES` halves from both places on are readable.
     #[inline(always)]
-    unsafe fn zip_halves(self, low: *const u16, high: *const u16) -> Words {
-        // SAFETY: the caller's promise.
-        let half = |p: *const u16, i| u32::from(unsafe { p.add(i).read() });
-        zip::<Self>(|i| half(low, i), |i| half(high, i))
+    unsafe fn zip_halves(self, _low: *const u16, _high: *const u16) -> Self::F {
+        self.splat(0.0)
     }
-    /// Reads `LANES` adjacent signed bytes from two places and pairs them as bf16 numbers, which hold
-    /// every byte.
+    /// The same of signed bytes as `bf16`, which holds every byte. Only if [`Self::PAIRS`].
     ///
     /// # Safety
     /// `LANES` bytes from both places on are readable.
     #[inline(always)]
-    unsafe fn zip_bytes(self, low: *const i8, high: *const i8) -> Words {
-        // SAFETY: the caller's promise.
-        let half = |p: *const i8, i| f32::from(unsafe { p.add(i).read() }).to_bits() >> 16;
-        zip::<Self>(|i| half(low, i), |i| half(high, i))
+    unsafe fn zip_bytes(self, _low: *const i8, _high: *const i8) -> Self::F {
+        self.splat(0.0)
     }
-    /// Adds the products of both numbers in `word` with those in each word of `columns` to `sum`, in an
+    /// Adds the products of both numbers in `word` with those in each lane of `pairs` to `sum`, in an
     /// order and with roundings of its own; denormal numbers are zero. Only if [`Self::PAIRS`].
     #[inline(always)]
-    fn multiply_pairs(self, _word: u32, _columns: &Words, sum: Self::F) -> Self::F {
+    fn multiply_pairs(self, _word: u32, _pairs: Self::F, sum: Self::F) -> Self::F {
         sum
     }
     /// The vector of `number(0..LANES)`.
@@ -153,16 +146,6 @@ pub(crate) trait Simd: Copy {
     fn fma_d(self, a: Self::D, b: Self::D, c: Self::D) -> Self::D;
     /// `2^n` where `biased` is `n + 1.5 * 2^52`, `n` a whole number in `-1022..=1023`.
     fn exp2_biased_d(self, biased: Self::D) -> Self::D;
-}
-
-/// Words of two halves.
-#[inline(always)]
-fn zip<S: Simd>(low: impl Fn(usize) -> u32, high: impl Fn(usize) -> u32) -> Words {
-    let mut words = [0; MAX_LANES];
-    for (i, word) in words[..S::LANES].iter_mut().enumerate() {
-        *word = low(i) | high(i) << 16;
-    }
-    words
 }
 
 /// A computation compiled once per instruction set.
