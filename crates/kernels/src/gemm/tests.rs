@@ -2,7 +2,7 @@
 
 mod blocks;
 
-use super::{Column, Finish, Packed, Place, Product};
+use super::{Column, Finish, K_BLOCK, Packed, Place, Product};
 use crate::simd::unit::{Unit, WeightDtype};
 
 /// Deterministic values in -1..1.
@@ -157,13 +157,18 @@ fn a_row_has_the_same_bits_in_every_product_of_words() {
     }
 }
 
-// Few enough for an emulated processor and for a sanitizer.
+// Few enough for an emulated processor and for a sanitizer. The model of the tile unit is too slow.
 #[test]
 fn a_row_has_the_same_bits_at_the_edges_of_tiles_and_passes() {
-    for unit in units() {
-        for (n, k) in [(40, 67), (20, 8200)] {
-            let edges = [1, 2, 3, 6, 7, 13, 17].into_iter();
-            assert_same_bits(unit, (n, k), 19, edges);
+    for unit in units().into_iter().filter(|unit| unit.tiles().is_none()) {
+        let two_passes = match unit.dtype() {
+            WeightDtype::F32 => K_BLOCK + 3,
+            WeightDtype::Bf16 => 2 * K_BLOCK + 3,
+            _ => 4 * K_BLOCK + 3,
+        };
+        for (n, k) in [(40, 67), (20, two_passes)] {
+            let edges = [1, 2, 3, 6, 7, 13].into_iter();
+            assert_same_bits(unit, (n, k), 14, edges);
         }
     }
 }

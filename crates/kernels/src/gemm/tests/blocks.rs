@@ -2,7 +2,7 @@
 
 use super::{naive, noise};
 use crate::blocks::BlockType;
-use crate::gemm::blocks::tests::{by_candle, random_blocks};
+use crate::gemm::blocks::tests::{packed_weights, random_blocks};
 use crate::gemm::{Column, Finish, Packed, Place, Product};
 use crate::simd::blocks::{ByteSet, Form, GROUP};
 use crate::simd::unit::Unit;
@@ -11,7 +11,7 @@ use crate::simd::unit::Unit;
 struct Case {
     name: String,
     weights: Packed,
-    values: Vec<f32>,
+    values: Vec<f64>,
 }
 
 /// Matrices `[n, k]` of all block types and of rounded numbers; `k` is a multiple of 256.
@@ -24,7 +24,10 @@ fn cases(set: ByteSet, (n, k): (usize, usize)) -> Vec<Case> {
         Case {
             name: format!("{kind:?} on {set:?}"),
             weights: Packed::new(Unit::Blocks(set, kind.form()), k, n, column),
-            values: by_candle(kind, &bytes, (n, k)).expect("blocks"),
+            values: bytes
+                .chunks_exact(row)
+                .flat_map(|row| packed_weights(kind, row))
+                .collect(),
         }
     });
     blocks.into()
@@ -67,9 +70,8 @@ fn codes_equal_plain_loops_on_every_instruction_set() {
         for set in ByteSet::available() {
             for case in cases(set, (n, k)) {
                 let got = product(&case.weights, &x, n);
-                let values: Vec<f64> = case.values.iter().map(|x| f64::from(*x)).collect();
-                let largest = values.iter().fold(0f64, |most, x| most.max(x.abs()));
-                let want = naive(&kept, &values, (m, n, k));
+                let largest = case.values.iter().fold(0f64, |most, x| most.max(x.abs()));
+                let want = naive(&kept, &case.values, (m, n, k));
                 for (i, (&got, want)) in got.iter().zip(want).enumerate() {
                     let error = (f64::from(got) - want).abs() / (largest * k as f64);
                     assert!(error < 3e-8, "{} {m}x{n}x{k} at {i}: {error}", case.name);
@@ -134,11 +136,11 @@ fn largest_codes_and_rows_do_not_overflow() {
                 let column = |j: usize| (j == 0).then_some(Column::Blocks(kind, &bytes));
                 let weights = Packed::new(Unit::Blocks(set, kind.form()), k, 1, column);
                 let got = product(&weights, &vec![sign; k], 1)[0];
-                let values = by_candle(kind, &bytes, (1, k)).expect("blocks");
-                let want: f64 = values.iter().map(|x| f64::from(x * sign)).sum();
-                let largest = values.iter().fold(0f32, |most, x| most.max(x.abs()));
+                let values = packed_weights(kind, &bytes);
+                let want: f64 = values.iter().map(|x| x * f64::from(sign)).sum();
+                let largest = values.iter().fold(0f64, |most, x| most.max(x.abs()));
                 let error = (f64::from(got) - want).abs();
-                let most = 1e-5 * f64::from(largest * 256.0);
+                let most = 1e-5 * largest * 256.0;
                 assert!(error <= most, "{kind:?} on {set:?}: {got}, expected {want}");
             }
         }

@@ -1,0 +1,40 @@
+//! Packed codes compared with candle's reading of the same blocks.
+
+use super::{packed_weights, random_blocks};
+use crate::blocks::BlockType;
+use candle_core::quantized::{GgmlDType, ggml_file::qtensor_from_ggml};
+use candle_core::{Device, Result};
+
+/// The weights of blocks, as candle reads them.
+fn by_candle(kind: BlockType, bytes: &[u8]) -> Result<Vec<f32>> {
+    let dtype = match kind {
+        BlockType::Q4_0 => GgmlDType::Q4_0,
+        BlockType::Q4_1 => GgmlDType::Q4_1,
+        BlockType::Q5_0 => GgmlDType::Q5_0,
+        BlockType::Q5_1 => GgmlDType::Q5_1,
+        BlockType::Q8_0 => GgmlDType::Q8_0,
+        BlockType::Q4_K => GgmlDType::Q4K,
+        BlockType::Q5_K => GgmlDType::Q5K,
+        BlockType::Q6_K => GgmlDType::Q6K,
+    };
+    let shape = vec![1, bytes.len() / kind.bytes() * kind.weights()];
+    let tensor = qtensor_from_ggml(dtype, bytes, shape, &Device::Cpu)?;
+    tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()
+}
+
+#[test]
+fn every_weight_of_a_block_keeps_its_value() -> Result<()> {
+    for kind in BlockType::ALL {
+        let k = 4 * 256;
+        let count = k / kind.weights();
+        let bytes = random_blocks(kind, 3, count);
+        assert_eq!(kind.unfit(&bytes), None, "{kind:?}");
+        let got = packed_weights(kind, &bytes).into_iter().map(|x| x as f32);
+        let want = by_candle(kind, &bytes)?;
+        assert_eq!(want.len(), k);
+        for (i, (got, want)) in got.zip(want).enumerate() {
+            assert_eq!(got, want, "{kind:?} at {i}");
+        }
+    }
+    Ok(())
+}
