@@ -417,7 +417,7 @@ impl Report {
             Self::Several(report) => &report.tasks,
             Self::Decoders(report) => std::slice::from_ref(&report.task),
             Self::Infill(_) | Self::Peers(_) | Self::Forward(_) => &[],
-            Self::Routers(_) | Self::Routing(_) | Self::Day(_) => &[],
+            Self::Routers(_) | Self::Routing(_) | Self::Day(_) | Self::Contexts(_) => &[],
         }
     }
 }
