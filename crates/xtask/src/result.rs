@@ -81,7 +81,7 @@ pub struct Several {
     pub tasks: Vec<Task>,
     /// The rows over all sets.
     pub overall: Vec<Overall>,
-    /// The presets derived from the rows; empty if they have no paired intervals.
+    /// The presets derived from the rows.
     pub derived: Vec<Derived>,
 }
 
@@ -174,13 +174,12 @@ pub struct Overall {
 pub struct Derived {
     /// Its name.
     pub preset: String,
-    /// Points of accuracy that it may lose on every set.
+    /// Points of accuracy that it may lose.
     pub within: f64,
-    /// Whether the paired interval holds them, and not the measured difference alone.
-    #[serde(default)]
-    pub surely: bool,
-    /// The cheapest decoder that loses no more.
+    /// The fastest decoder that loses no more.
     pub decoder: String,
+    /// Speed ratio of that decoder.
+    pub ratio: f64,
 }
 
 /// Decoders that fill a gap, without and with the text that follows it as the suffix.

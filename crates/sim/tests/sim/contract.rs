@@ -70,14 +70,16 @@ fn a_recycled_page_must_be_written_before_it_is_read() {
     .unwrap();
     let mut next = prefill([20, 21, 22, 23]);
     next.truncate(4);
-    let what = refused(&mut executor, &batch(next.clone(), &pages([0, 1])));
+    next.iter_mut()
+        .for_each(|row| row.visible_end = Slot::new(4));
+    run(&mut executor, &batch(next.clone(), &pages([0, 1]))).unwrap();
+    let mut last = next.split_off(3);
+    last[0].visible_end = Slot::new(8);
+    let what = refused(&mut executor, &batch(last, &pages([0, 1])));
     assert!(
         what.contains("slot 4") && what.contains("another sequence's"),
         "{what}"
     );
-    next.iter_mut()
-        .for_each(|row| row.visible_end = Slot::new(4));
-    run(&mut executor, &batch(next, &pages([0, 1]))).unwrap();
 }
 
 #[test]

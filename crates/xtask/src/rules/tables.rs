@@ -186,17 +186,15 @@ fn derived(out: &mut String, report: &Several) {
     let Some(first) = first.filter(|first| first.name == "vanilla") else {
         return;
     };
-    if report.derived.is_empty() {
-        return;
-    }
     let rows = report.derived.iter().map(|row| {
-        let surely = if row.surely { "surely " } else { "" };
-        let (preset, within, decoder) = (&row.preset, row.within, &row.decoder);
-        format!("*{preset}* ({surely}within {within} points) is `{decoder}`")
+        format!(
+            "*{}* (within {} points) is `{}` at {:.2}x",
+            row.preset, row.within, row.decoder, row.ratio
+        )
     });
     let _ = writeln!(
         out,
-        "\nThe cheapest that lose no more than so many points against `{}` on every set, strict: {}.",
+        "\nThe fastest that lose no more than so many points against `{}`, end and strict: {}.",
         first.name,
         rows.collect::<Vec<_>>().join(", ")
     );

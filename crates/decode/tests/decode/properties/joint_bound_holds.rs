@@ -27,8 +27,8 @@ fn check(setup: &Setup, bound: f64) -> Result<(), TestCaseError> {
         let committed: Vec<_> = record.commits().map(|(offset, _)| offset).collect();
         let (taken, left): (Vec<_>, Vec<_>) =
             (record.proposals.iter()).partition(|of| committed.contains(&of.offset));
-        let all: f64 = taken.iter().map(|of| entropy(of)).sum();
-        let most = taken.iter().map(|of| entropy(of)).fold(0.0, f64::max);
+        let all: f64 = taken.iter().map(entropy).sum();
+        let most = taken.iter().map(entropy).fold(0.0, f64::max);
         prop_assert!(all - most <= bound + 1e-9, "{} - {}", all, most);
         for of in left {
             let drafted = lanes

@@ -162,7 +162,7 @@ enum ChunkUsage {
     /// `null`.
     Null,
     /// Totals.
-    Totals(Usage),
+    Totals(Box<Usage>),
 }
 
 impl ChunkUsage {

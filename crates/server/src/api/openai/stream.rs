@@ -76,7 +76,7 @@ impl<S: Shape> WriteEvents for ChunkWriter<S> {
 
     fn finish(&mut self, usage: Usage, delivery: &Delivery, frame: &mut String) {
         if self.stream.include_usage {
-            let usage = ChunkUsage::Totals(usage);
+            let usage = ChunkUsage::Totals(Box::new(usage));
             let last = Chunk::<S::ChunkChoice<'_>>::new::<S>(delivery.answer(), vec![], usage);
             sse::data(&last, frame);
         }
@@ -102,7 +102,7 @@ impl<S: Shape> ChunkWriter<S> {
         let usage = match self.stream {
             StreamOptions {
                 continuous: true, ..
-            } => ChunkUsage::Totals(delivery.running_usage()),
+            } => ChunkUsage::Totals(Box::new(delivery.running_usage())),
             StreamOptions {
                 include_usage: true,
                 ..
