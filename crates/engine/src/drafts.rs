@@ -4,43 +4,17 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use decode::TokenId;
 use step::{BatchOutput, Executor};
 
 use crate::config::{Capabilities, EngineConfig};
 use crate::decoding::Decoding;
-use crate::driver::guarded;
+use crate::draft_job::{DraftJob, Drafts};
 use crate::engine::Engine;
 use crate::event::Event;
+use crate::guarded::guarded;
 use crate::limits::Limits;
-use crate::request::{ClientId, Request};
+use crate::request::Request;
 use crate::sequence::SequenceId;
-
-/// A text that wants drafts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DraftJob {
-    /// The sequence.
-    pub of: SequenceId,
-    /// Its client.
-    pub client: ClientId,
-    /// Its prompt and all its committed tokens.
-    pub text: Vec<TokenId>,
-    /// Most drafts that its next step can verify, `>= 1`.
-    pub count: u32,
-}
-
-/// The drafts of one sequence's next step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Drafts {
-    /// The sequence.
-    pub of: SequenceId,
-    /// How its text may go on; none if the draft model refused the text or failed.
-    pub tokens: Vec<TokenId>,
-    /// Forward passes of the draft model for them.
-    pub forwards: u32,
-    /// Rows of those passes.
-    pub positions: u64,
-}
 
 /// Drafts by a second model of the same tokenizer (DiffuSpec, arXiv 2510.02358).
 ///

@@ -15,6 +15,7 @@ use crate::config::EngineConfig;
 use crate::drafts::Drafter;
 use crate::engine::Engine;
 use crate::event::Event;
+use crate::guarded::guarded;
 use crate::handle::{Handle, Shared, Submission};
 use crate::places::Place;
 use crate::pool::Pool;
@@ -322,10 +323,4 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.shared.heartbeat.end();
     }
-}
-
-/// Turns a panic of the model into a failure of the step.
-pub(crate) fn guarded(run: impl FnOnce() -> Result<(), ExecuteError>) -> Result<(), ExecuteError> {
-    let done = catch_unwind(AssertUnwindSafe(run));
-    done.unwrap_or_else(|_| Err(ExecuteError("the model panicked".to_owned())))
 }

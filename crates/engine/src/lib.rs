@@ -6,10 +6,12 @@
 pub mod cache;
 mod config;
 pub mod decoding;
+mod draft_job;
 mod drafts;
 mod driver;
 mod engine;
 mod event;
+mod guarded;
 mod handle;
 mod heartbeat;
 mod layout;
@@ -26,7 +28,8 @@ mod step;
 
 pub use self::step::StepPlan;
 pub use config::{Capabilities, EngineConfig};
-pub use drafts::{DraftJob, Drafter, Drafts};
+pub use draft_job::{DraftJob, Drafts};
+pub use drafts::Drafter;
 pub use driver::{spawn, spawn_with_drafter};
 pub use engine::Engine;
 pub use event::{

@@ -2,7 +2,7 @@
 
 use decode::as_count;
 
-use crate::drafts::{DraftJob, Drafts};
+use crate::draft_job::{DraftJob, Drafts};
 
 use super::Engine;
 

@@ -13,7 +13,7 @@ use decode::{as_count, as_index};
 use step::{BatchOutput, ExecutorSpec};
 
 use crate::config::EngineConfig;
-use crate::drafts::{DraftJob, Drafts};
+use crate::draft_job::{DraftJob, Drafts};
 use crate::event::Event;
 use crate::limits::Limits;
 use crate::pages::PagePool;

@@ -86,7 +86,7 @@ impl<N: KvNumber> Task<'_, N> {
                     stride,
                 };
                 // SAFETY: two vectors of values for each slot, `stride` apart.
-                unsafe { self.add_run(s, tile, first, (low..high, values)) };
+                unsafe { self.add_run(s, tile, first, Run::of(low..high, values)) };
             }
             start += len;
             if start >= slots.end {
@@ -105,18 +105,19 @@ impl<N: KvNumber> Task<'_, N> {
         s: S,
         tile: &mut Tile<S, R>,
         first: usize,
-        (slots, values): (Range<usize>, Vectors<N>),
+        run: Run<N>,
     ) {
+        let Run { slots, values } = run;
         if !self.in_pairs::<S>() {
             // SAFETY: the caller's promise.
-            return unsafe { self.add_singly(s, tile, first, (slots, values)) };
+            return unsafe { self.add_singly(s, tile, first, Run::of(slots, values)) };
         }
         let (start, end) = (slots.start.next_multiple_of(2), slots.end / 2 * 2);
         let skipped = start - slots.start;
         // A slot whose neighbour is hidden is added alone. Several rows together see whole pairs.
         if R == 1 && skipped > 0 {
             // SAFETY: as above.
-            unsafe { self.add_singly(s, tile, first, (slots.start..start, values)) };
+            unsafe { self.add_singly(s, tile, first, Run::of(slots.start..start, values)) };
         }
         if start < end {
             let words = &self.scratch.words[1][first * CHUNK / 2..(first + R) * CHUNK / 2];
@@ -134,7 +135,7 @@ impl<N: KvNumber> Task<'_, N> {
             // SAFETY: as above.
             unsafe {
                 let values = values.after(end - slots.start);
-                self.add_singly(s, tile, first, (end..slots.end, values));
+                self.add_singly(s, tile, first, Run::of(end..slots.end, values));
             }
         }
     }
@@ -149,8 +150,9 @@ impl<N: KvNumber> Task<'_, N> {
         s: S,
         tile: &mut Tile<S, R>,
         first: usize,
-        (slots, values): (Range<usize>, Vectors<N>),
+        run: Run<N>,
     ) {
+        let Run { slots, values } = run;
         let p = &self.scratch.p[first * CHUNK..(first + R) * CHUNK];
         let weights = Factors {
             first: p[slots.start..].as_ptr(),
