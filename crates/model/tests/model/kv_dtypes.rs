@@ -10,36 +10,42 @@ use serde_json::json;
 use step::{Batch, BatchOutput, Sampling};
 
 const NARROW: [KvDtype; 2] = [KvDtype::Bf16, KvDtype::Int8];
-/// Largest difference of a logit from that with keys and values in f32, over the largest logit of its
-/// checkpoint. Nothing trained these weights to be robust. Where experts are chosen there is no bound: the
-/// scores of random routers are close, and a small difference chooses others.
-const BOUNDS: [(KvDtype, f32); 2] = [(KvDtype::Bf16, 0.02), (KvDtype::Int8, 0.03)];
+/// Bounds of [`difference`]. Nothing trained these weights to be robust.
+const BOUNDS: [(KvDtype, f32); 2] = [(KvDtype::Bf16, 0.02), (KvDtype::Int8, 0.05)];
 
 fn model(case: &Case, kv: KvDtype) -> Model {
     let checkpoint = Checkpoint::open(&Files::folder(&case.folder)).unwrap();
     Model::load(checkpoint.with_kv_dtype(kv)).unwrap()
 }
 
-/// The largest difference over the largest number.
-fn difference(a: &[f32], b: &[f32]) -> f32 {
-    let pairs = a.iter().zip(b);
-    let largest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    largest / a.iter().fold(0.0f32, |most, x| most.max(x.abs()))
+/// The largest difference of a logit in each row of `vocab` logits, over the largest logit of all rows:
+/// of the worst row, or of the median row if a model has experts. A rounding that changes the order of
+/// two experts with nearly equal weights changes a row of random weights without bound.
+fn difference((a, b): (&[f32], &[f32]), vocab: usize, has_experts: bool) -> f32 {
+    let largest = a.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    let rows = a.chunks(vocab).zip(b.chunks(vocab));
+    let rows = rows.map(|(a, b)| {
+        let pairs = a.iter().zip(b);
+        pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest
+    });
+    let mut rows: Vec<f32> = rows.collect();
+    rows.sort_by(f32::total_cmp);
+    match has_experts {
+        true => rows[rows.len() / 2],
+        false => rows[rows.len() - 1],
+    }
 }
 
 #[test]
 fn every_family_stays_near_its_logits_in_f32() {
     let mut wrong = Vec::new();
     for case in Case::all() {
-        let full = model(&case, KvDtype::F32);
-        let exact = full.logits(&case.tokens).unwrap();
+        let exact = model(&case, KvDtype::F32);
+        let (vocab, has_experts) = (exact.info().vocab_size, exact.info().experts.is_some());
+        let exact = exact.logits(&case.tokens).unwrap();
         for (kv, bound) in BOUNDS {
-            let bound = match full.info().experts {
-                Some(_) => f32::INFINITY,
-                None => bound,
-            };
             let logits = model(&case, kv).logits(&case.tokens).unwrap();
-            let found = difference(&exact, &logits);
+            let found = difference((&exact, &logits), vocab, has_experts);
             if found == 0.0 || found >= bound {
                 wrong.push(format!("{} {kv:?}: {found}", case.name));
             }
