@@ -14,7 +14,6 @@ pub mod args;
 mod capacity;
 pub mod config;
 pub mod device;
-pub mod draft;
 pub mod exit;
 mod files;
 mod generate;

@@ -1,5 +1,7 @@
 //! Loads the configured model: executor, tokenizer, stop set.
 
+mod draft;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,12 +20,13 @@ use demo::checkpoint::{DEMO, Embedded, FILTER, WEDLM};
 
 use crate::config::Config;
 use crate::device::{self, BackendChoice, Placed};
-use crate::draft::{self, DraftModel};
 use crate::exit;
 use crate::hub;
 use crate::kv;
 use crate::memory::{self, Needs};
 use crate::progress;
+
+pub use draft::DraftModel;
 
 /// Tokens that end a chat turn in the served families, in addition to the checkpoint's own.
 const TURN_ENDS: &[&str] = &["<|eot_id|>", "<|im_end|>"];

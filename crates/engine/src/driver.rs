@@ -1,14 +1,13 @@
 //! The one thread that owns the engine and the executor.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use step::{BatchOutput, ExecuteError, Executor};
+use step::{BatchOutput, Executor};
 use tokio::sync::mpsc;
 
 use crate::config::EngineConfig;

@@ -122,7 +122,7 @@ pub struct Entry {
     pub resident_mib: Vec<f64>,
     /// Share of it that idle streams take.
     pub idle_streams_mib: Option<f64>,
-    /// The row beside the first one; absent in that one.
+    /// The row beside the first one.
     pub paired: Option<Paired>,
 }
 

@@ -87,12 +87,11 @@ impl<N: KvNumber> Kernel for Task<'_, N> {
             self.read_scales(slots.clone());
             let mut query = 0;
             while query < queries {
-                let height = tile_height(S::TILE_ROWS, queries - query);
+                let height = tile_height::<S, N>(queries - query);
                 let slots = slots.clone();
                 match height {
                     1 => self.fold::<S, 1>(s, query, slots),
                     2 => self.fold::<S, 2>(s, query, slots),
-                    3 => self.fold::<S, 3>(s, query, slots),
                     4 => self.fold::<S, 4>(s, query, slots),
                     6 => self.fold::<S, 6>(s, query, slots),
                     8 => self.fold::<S, 8>(s, query, slots),
@@ -105,11 +104,23 @@ impl<N: KvNumber> Kernel for Task<'_, N> {
     }
 }
 
-/// Rows of the next tile: the tallest one of those compiled that has at most `most` rows and no more
-/// than are left.
-fn tile_height(most: usize, left: usize) -> usize {
-    let fits = |height: &usize| *height <= most.min(left);
-    [12, 8, 6, 4, 3, 2].into_iter().find(fits).unwrap_or(1)
+/// Whether tiles of so many rows are compiled: few heights where narrow numbers are widened, which is
+/// for processors without AVX-512 BF16.
+const fn is_compiled<S: Simd, N: KvNumber>(rows: usize) -> bool {
+    let few = N::NARROW && !S::PAIRS;
+    let fits = match rows {
+        1 | 4 => true,
+        2 | 8 => !few,
+        6 | 12 => rows == S::TILE_ROWS,
+        _ => false,
+    };
+    fits && rows <= S::TILE_ROWS
+}
+
+/// Rows of the next tile: the tallest of those compiled.
+fn tile_height<S: Simd, N: KvNumber>(left: usize) -> usize {
+    let fits = |height: &usize| *height <= left && is_compiled::<S, N>(*height);
+    [12, 8, 6, 4, 2].into_iter().find(fits).unwrap_or(1)
 }
 
 impl<N: KvNumber> Task<'_, N> {
@@ -155,7 +166,7 @@ impl<N: KvNumber> Task<'_, N> {
     #[inline(always)]
     fn fold<S: Simd, const R: usize>(&mut self, s: S, query: usize, slots: Range<usize>) {
         // No such tile is asked for: this compiles none.
-        if const { R > S::TILE_ROWS } {
+        if const { !is_compiled::<S, N>(R) } {
             return;
         }
         let (c, panel) = (self.view.shape.c, 2 * S::LANES);

@@ -7,6 +7,7 @@ use crate::cache::{KvDtype, Pool};
 use crate::simd::{InstructionSet, has_pairs};
 use candle_core::{Device, Tensor};
 use case::{See, Shape, case};
+use std::ops::Range;
 
 /// Slots of a page: small, so that tables are long and rows end at page boundaries; some are a
 /// multiple of a vector, some are not.
@@ -59,22 +60,58 @@ const SIZES: [&[(usize, usize)]; 4] = [
     &[(200, 131)],
 ];
 
+/// Compares a batch of segments with plain loops.
+fn assert_equals_loops(seed: u64, shape: Shape, sizes: &[(usize, usize)]) {
+    for (see, dtype) in SEE
+        .into_iter()
+        .flat_map(|see| KvDtype::ALL.map(|of| (see, of)))
+    {
+        let case = case((seed, dtype), shape, sizes, see);
+        let want = case.naive();
+        for way in Way::all().filter(|way| way.dtype == dtype) {
+            for (i, (got, want)) in case.run(way).iter().zip(&want).enumerate() {
+                let error = (f64::from(*got) - want).abs();
+                assert!(
+                    error < way.error(),
+                    "{way:?} {shape:?} {sizes:?} {see:?} at {i}: {got} for {want}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn ragged_batches_equal_plain_loops() {
-    for dtype in KvDtype::ALL {
-        for (seed, shape) in shapes().enumerate() {
-            for (sizes, see) in SIZES.into_iter().flat_map(|s| SEE.map(|see| (s, see))) {
-                let case = case((seed as u64, dtype), shape, sizes, see);
-                let want = case.naive();
-                for way in Way::all().filter(|way| way.dtype == dtype) {
-                    for (i, (got, want)) in case.run(way).iter().zip(&want).enumerate() {
-                        let error = (f64::from(*got) - want).abs();
-                        assert!(
-                            error < way.error(),
-                            "{way:?} {shape:?} {sizes:?} {see:?} at {i}: {got} for {want}"
-                        );
-                    }
-                }
+    for (seed, shape) in shapes().enumerate() {
+        for sizes in SIZES {
+            assert_equals_loops(seed as u64, shape, sizes);
+        }
+    }
+}
+
+// Few enough for an emulated processor.
+#[test]
+fn a_few_batches_equal_plain_loops() {
+    for (heads, groups, c) in HEADS {
+        assert_equals_loops(1, (6, heads, groups, c), &[(3, 17), (9, 140), (1, 15)]);
+    }
+}
+
+/// Rows of parts of a batch have the bits that they have in the whole batch.
+fn assert_same_bits(way: Way, shape: Shape, sizes: &[(usize, usize)], batches: &[Vec<Range<u32>>]) {
+    for see in [See::Prefix, See::Holes] {
+        let case = case((9, way.dtype), shape, sizes, see);
+        let width = shape.1 * shape.3;
+        let all = case.run(way);
+        for parts in batches {
+            let some = case.only(parts).run(way);
+            for (i, row) in parts.iter().cloned().flatten().enumerate() {
+                let (a, b) = (
+                    &some[i * width..(i + 1) * width],
+                    &all[row as usize * width..],
+                );
+                let same = a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(same, "{way:?} {shape:?} {see:?} row {row} of {parts:?}");
             }
         }
     }
@@ -82,33 +119,28 @@ fn ragged_batches_equal_plain_loops() {
 
 #[test]
 fn a_row_has_the_same_bits_in_every_batch() {
+    let batches = [
+        vec![0..1, 1..2],
+        vec![69..70, 3..4],
+        vec![3..4, 5..6],
+        vec![110..300, 0..1],
+        vec![200..217, 70..110, 1..7, 7..70],
+    ];
     for way in Way::all() {
-        for (shape, see) in shapes().flat_map(|s| [(s, See::Prefix), (s, See::Holes)]) {
-            let case = case(
-                (9, way.dtype),
-                shape,
-                &[(70, 131), (40, 64), (190, 190)],
-                see,
-            );
-            let width = shape.1 * shape.3;
-            let all = case.run(way);
-            for parts in [
-                vec![0..1, 1..2],
-                vec![69..70, 3..4],
-                vec![3..4, 5..6],
-                vec![110..300, 0..1],
-                vec![200..217, 70..110, 1..7, 7..70],
-            ] {
-                let some = case.only(&parts).run(way);
-                for (i, row) in parts.iter().cloned().flatten().enumerate() {
-                    let (a, b) = (
-                        &some[i * width..(i + 1) * width],
-                        &all[row as usize * width..],
-                    );
-                    let same = a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
-                    assert!(same, "{way:?} {shape:?} {see:?} row {row} of {parts:?}");
-                }
-            }
+        for shape in shapes() {
+            assert_same_bits(way, shape, &[(70, 131), (40, 64), (190, 190)], &batches);
+        }
+    }
+}
+
+// Few enough for an emulated processor.
+#[test]
+fn a_row_has_the_same_bits_in_a_few_batches() {
+    let batches = [vec![0..1, 8..9], vec![2..3, 5..6], vec![9..14, 1..7]];
+    for way in Way::all() {
+        for (heads, groups, c) in HEADS {
+            let shape = (6, heads, groups, c);
+            assert_same_bits(way, shape, &[(9, 140), (5, 64)], &batches);
         }
     }
 }

@@ -16,6 +16,20 @@ pub(super) struct ValuePanel {
     pub(super) row: usize,
 }
 
+/// The values of adjacent slots of the chunk.
+struct Run<N> {
+    /// The slots.
+    slots: Range<usize>,
+    /// A pair of vectors for each of them.
+    values: Vectors<N>,
+}
+
+impl<N> Run<N> {
+    fn of(slots: Range<usize>, values: Vectors<N>) -> Self {
+        Self { slots, values }
+    }
+}
+
 impl<N: KvNumber> Task<'_, N> {
     /// Adds the weighted values of one panel of columns to `R` queries.
     #[inline(always)]

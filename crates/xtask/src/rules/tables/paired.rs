@@ -24,7 +24,8 @@ pub(super) fn table(report: &Several) -> String {
         let _ = write!(out, "| `{}` |", row.name);
         for task in &report.tasks {
             let entry = task.decoders.get(index);
-            let _ = write!(out, " {} |", entry.map_or("–".to_owned(), cell));
+            let text = entry.map_or("–".to_owned(), |entry| cell(entry, index == 0));
+            let _ = write!(out, " {text} |");
         }
         let agreement = row.agreement.map(|share| format!("{share:.1}"));
         let _ = writeln!(
@@ -38,8 +39,8 @@ pub(super) fn table(report: &Several) -> String {
     out
 }
 
-fn cell(entry: &Entry) -> String {
-    match &entry.paired {
+fn cell(entry: &Entry, is_first: bool) -> String {
+    match entry.paired.as_ref().filter(|_| !is_first) {
         None => format!("{:.1}", entry.strict),
         Some(paired) => {
             let [low, high] = paired.interval;

@@ -79,7 +79,11 @@ fn paired_rows_show_what_each_solves_alone() {
     let result = format!(
         r#"{{"command":"c","machine":"m","problems":2,"max_tokens":8,"concurrency":1,
         "tasks":[{{"task":"sums","decoders":[{},{}]}}],"overall":[{},{}],"derived":[]}}"#,
-        entry("a", 50.0, ""),
+        entry(
+            "a",
+            50.0,
+            r#","paired":{"won":0,"lost":0,"interval":[-1.0,1.0],"p":1.0}"#
+        ),
         entry(
             "b",
             49.0,
