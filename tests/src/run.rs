@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use decode::{TokenClass, TokenClasses};
 use engine::decoding::DecodingSpec;
-use engine::{Engine, EngineConfig, Event, Finished, Request, SequenceId, StepTrace};
+use engine::{Engine, EngineConfig, Event, Finished, Request, SequenceId, StepTrace, TokenLogprob};
 use step::{BatchOutput, Executor};
 
 use crate::golden;
@@ -16,6 +16,8 @@ use crate::golden;
 pub struct Outcome {
     /// The emitted tokens.
     pub tokens: Vec<u32>,
+    /// Their log-probabilities, if the request wants them.
+    pub logprobs: Vec<TokenLogprob>,
     /// Statistics and finish reason, once it has ended.
     pub finished: Option<Finished>,
     /// Every step.
@@ -52,16 +54,18 @@ fn executor_on<B: model::Host + 'static>(backend: B, pages: u32) -> Box<dyn Exec
 
 /// An engine over `executor` with room for every request of a test.
 pub fn engine(executor: &dyn Executor) -> Engine {
-    engine_with(executor, tokenizer().classes())
+    engine_with(executor, tokenizer().classes(), 0)
 }
 
-/// As [`engine`], for a vocabulary of other classes than those of the goldens' tokenizer.
-fn engine_with(executor: &dyn Executor, classes: Arc<TokenClasses>) -> Engine {
+/// As [`engine`], for a vocabulary of other classes than those of the goldens' tokenizer, and with
+/// prefills of more than `chunk` rows in chunks.
+fn engine_with(executor: &dyn Executor, classes: Arc<TokenClasses>, chunk: u32) -> Engine {
     let config = EngineConfig {
         max_running: 256,
         max_waiting: 1024,
         row_budget: 4096,
         long_quantum: 100_000,
+        prefill_chunk: chunk,
         prefix_cache: true,
         max_model_len: None,
         classes,
@@ -105,7 +109,18 @@ pub fn run_with_newlines(
     };
     let last = newlines.iter().max().copied().unwrap_or_default();
     let classes = TokenClasses::new((0..=last).map(class).collect());
-    let engine = engine_with(executor, Arc::new(classes));
+    let engine = engine_with(executor, Arc::new(classes), 0);
+    run_on(engine, executor, requests)
+}
+
+/// As [`run`], with prefills of more than `chunk` rows in chunks (0 = whole), for a vocabulary
+/// without line feeds.
+pub fn run_in_chunks(
+    executor: &mut dyn Executor,
+    chunk: u32,
+    requests: Vec<Request>,
+) -> Vec<Outcome> {
+    let engine = engine_with(executor, Arc::default(), chunk);
     run_on(engine, executor, requests)
 }
 
@@ -127,7 +142,12 @@ fn run_on(mut engine: Engine, executor: &mut dyn Executor, requests: Vec<Request
             let outcome = outcomes.entry(id).or_default();
             match event {
                 Event::Started => {}
-                Event::Tokens { chunk, .. } => outcome.tokens.extend_from_slice(chunk.as_slice()),
+                Event::Tokens {
+                    chunk, logprobs, ..
+                } => {
+                    outcome.tokens.extend_from_slice(chunk.as_slice());
+                    outcome.logprobs.extend(logprobs.into_iter().flatten());
+                }
                 Event::Step(step) => outcome.steps.push(*step),
                 Event::Finished(finished) => outcome.finished = Some(finished),
                 Event::Refused { message } | Event::Failed { message } => {

@@ -95,6 +95,7 @@ fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Ba
         max_waiting: 1024,
         row_budget,
         long_quantum: 100_000,
+        prefill_chunk: 0,
         prefix_cache: true,
         max_model_len: None,
         classes: tokenizer.classes(),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use asynclane_tests::run::{Outcome, request, run, run_with_newlines};
+use asynclane_tests::run::{Outcome, request, run, run_in_chunks, run_with_newlines};
 use engine::Finished;
 use model::{Checkpoint, ExecutorConfig, Files, Model, ModelExecutor};
 use serde::Deserialize;
@@ -252,6 +252,60 @@ fn every_family_decodes_as_a_loop_over_its_forward_does() {
     }
     // All but the canvas models.
     assert_eq!(seen.len() + 1, model::Family::ALL.len(), "{seen:?}");
+}
+
+/// Prompts in chunks: the tokens, their log-probabilities, and the candidates of every step have the
+/// bits of those after a whole prefill.
+#[test]
+fn prompts_in_chunks_change_no_bit() {
+    let mut attentions = std::collections::BTreeSet::new();
+    for folder in checkpoints() {
+        let info = load(&folder).info().clone();
+        if info.attention == Attention::Full {
+            continue;
+        }
+        attentions.insert(format!("{:?}", info.attention.kind()));
+        let settings = settings(info.attention, info.readout);
+        let asked = |length: u32| {
+            let token = |at: u32| match (5 * at + length) % info.vocab_size as u32 {
+                token if Some(token) == info.mask => token + 1,
+                token => token,
+            };
+            let prompt: Vec<u32> = (0..length).map(token).collect();
+            let mut request = request(&prompt, 12, &[], &settings);
+            request.logprobs = Some(3);
+            request.sampling.temperature = if length % 2 == 0 { 0.0 } else { 0.9 };
+            request
+        };
+        let run = |chunk: u32| {
+            let requests = [1, 16, 37, 64, 71, 90].map(asked).into_iter().collect();
+            run_in_chunks(&mut executor(&folder), chunk, requests)
+        };
+        let whole = run(0);
+        for chunk in [1, 7, 16, 40] {
+            for (ours, whole) in run(chunk).into_iter().zip(&whole) {
+                let place = format!("{}: {chunk}", folder.display());
+                assert_eq!(ours.tokens, whole.tokens, "{place}");
+                assert_eq!(ours.logprobs, whole.logprobs, "{place}");
+                let effects = |of: &Outcome| -> Vec<_> {
+                    let steps = of.steps.iter();
+                    steps.map(|step| step.effects.clone()).collect()
+                };
+                assert_eq!(effects(&ours), effects(whole), "{place}");
+                let cost = |of: &Outcome| of.finished.expect("it ends").stats;
+                let (ours, whole) = (cost(&ours), cost(whole));
+                assert_eq!(ours.positions, whole.positions, "{place}");
+                let is_long = whole.prompt_tokens > 4 * chunk.max(16);
+                assert!(ours.prefill_chunks > 0 || !is_long, "{place}");
+                let whole = engine::SequenceStats {
+                    prefill_chunks: ours.prefill_chunks,
+                    ..whole
+                };
+                assert_eq!(ours, whole, "{place}");
+            }
+        }
+    }
+    assert_eq!(attentions.len(), 2, "{attentions:?}");
 }
 
 /// The published samplers, token for token: Fast-dLLM's for LLaDA, Dream's, SDAR's, Fast-dLLM v2's

@@ -51,6 +51,7 @@ fn starts(wait_order: Arc<dyn WaitOrder>) -> Vec<usize> {
         max_waiting: 8,
         row_budget: 1024,
         long_quantum: 1024,
+        prefill_chunk: 0,
         prefix_cache: true,
         max_model_len: None,
         wait_order,

@@ -160,6 +160,10 @@ pub struct ModelArgs {
     /// row budget.
     #[arg(long, global = true, env = "ASYNCLANE_LONG_QUANTUM")]
     pub long_quantum: Option<u32>,
+    /// Maximum rows of a prefill with causal and block-causal models: longer prompts are forwarded in
+    /// chunks, between which others decode (default 512); 0 = prompts are not split.
+    #[arg(long, global = true, env = "ASYNCLANE_PREFILL_CHUNK")]
+    pub prefill_chunk: Option<u32>,
     /// Do not share the K/V of equal prompt prefixes between requests (causal and block-causal models).
     #[arg(long, global = true, env = "ASYNCLANE_NO_PREFIX_CACHE")]
     pub no_prefix_cache: bool,

@@ -348,6 +348,7 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
         max_waiting: config.engine.max_waiting,
         row_budget: config.engine.row_budget,
         long_quantum: config.long_quantum(),
+        prefill_chunk: config.engine.prefill_chunk,
         prefix_cache: config.engine.prefix_cache,
         max_model_len: Some(loaded.max_model_len(config)),
         classes: loaded.tokenizer.classes(),

@@ -96,6 +96,7 @@ impl Load {
             max_waiting: concurrency,
             row_budget: 2048,
             long_quantum: 1024,
+            prefill_chunk: 512,
             prefix_cache: true,
             max_model_len: None,
             wait_order: Arc::new(ByPriority),

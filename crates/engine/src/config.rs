@@ -15,12 +15,18 @@ pub struct EngineConfig {
     /// Most sequences of one client that wait to start. Half as many more places are open to clients
     /// with at most an eighth of them.
     pub max_waiting: u32,
-    /// Most rows of a step, `>= 1`. A single forward is never split and may exceed it.
+    /// Most rows of a step, `>= 1`. A single forward may exceed it.
     pub row_budget: u32,
     /// Rows of a step that prefills and refreshes take on average while other sequences decode,
     /// `>= 1`. A longer forward saves up over several steps. At or above the longest forward
     /// nothing is held back.
     pub long_quantum: u32,
+    /// Most rows of a prefill under causal and block-causal attention; a longer prompt is forwarded in
+    /// chunks over several steps, with the same result. The last chunk has a whole window or block of
+    /// the generation, and each one has a block of the weights at least. 0 = no prefill is split.
+    /// No effect under full attention, where every token of a prompt sees all others, and on canvas
+    /// models.
+    pub prefill_chunk: u32,
     /// Whether a sequence leaves the K/V of its sealed pages to sequences that begin with the same
     /// tokens. No effect under full attention, where K/V depend on later tokens.
     pub prefix_cache: bool,

@@ -19,7 +19,7 @@ pub enum Event {
         /// One entry per token, if the request wants probabilities.
         logprobs: Option<Box<[TokenLogprob]>>,
     },
-    /// One step of a traced sequence.
+    /// One step of a traced sequence. A chunk of its prompt is no step.
     Step(Box<StepTrace>),
     /// The sequence is complete. Last event.
     Finished(Finished),
@@ -110,13 +110,16 @@ pub struct SequenceStats {
     pub cached_tokens: u32,
     /// Emitted tokens: left of the frontier and of the first stop token.
     pub emitted_tokens: u32,
-    /// First forwards: 0 or 1.
+    /// First forwards: 0 or 1. Of a prompt that is split, the one that ends its prefill.
     pub prefill_forwards: u32,
+    /// Forwards over other parts of a prompt that is split. They give no candidates and are not among
+    /// [`Self::forwards`]: which there are depends on the cached tokens.
+    pub prefill_chunks: u32,
     /// Forwards over lane rows.
     pub decode_forwards: u32,
     /// Refreshes after the first forward.
     pub refresh_forwards: u32,
-    /// Rows computed in all forwards.
+    /// Rows computed in all forwards, chunks of the prompt included.
     pub positions: u64,
     /// All commits: drafts, edits and tokens after the end included.
     pub committed_tokens: u32,
@@ -146,7 +149,7 @@ pub struct DraftStats {
 }
 
 impl SequenceStats {
-    /// NFE: forward passes that the sequence took part in.
+    /// NFE: forward passes that gave the sequence candidates.
     pub fn forwards(&self) -> u32 {
         self.prefill_forwards + self.decode_forwards + self.refresh_forwards
     }

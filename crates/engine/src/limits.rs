@@ -36,6 +36,8 @@ pub struct Limits {
     pub attention: Attention,
     /// Where predictions are read.
     pub readout: Readout,
+    /// Most rows of a forward over a part of a prompt; 0 = a prompt is not split.
+    pub prefill_chunk: u32,
 }
 
 impl Limits {

@@ -62,7 +62,9 @@ pub struct StepReport {
     pub cached_tokens: u64,
     /// Sequence forwards by kind.
     pub forwards: ByKind,
-    /// Rows by kind.
+    /// Forwards over parts of prompts, which are not among `forwards`.
+    pub prefill_chunks: u64,
+    /// Rows by kind; those of chunks count as prefill.
     pub positions: ByKind,
     /// Commits of lane masks.
     pub masked_commits: u32,

@@ -27,6 +27,7 @@ fn engine(readout: Readout) -> (Engine, SimExecutor) {
         max_waiting: SEQUENCES,
         row_budget: 100_000,
         long_quantum: 100_000,
+        prefill_chunk: 0,
         prefix_cache: true,
         max_model_len: None,
         wait_order: Arc::new(ByPriority),

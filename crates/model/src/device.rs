@@ -211,9 +211,11 @@ impl DeviceExecutor {
         let hosted = self.on_host()?;
         self.records.clear();
         let count = self.inputs.scored.len();
-        if count > 0 {
-            let read = self.scores.read(count, &mut self.records);
+        if !self.inputs.tokens.is_empty() {
+            // A pass without scored rows is awaited by a read as well, so that a failure is its own.
+            let read = self.scores.read(count.max(1), &mut self.records);
             read.map_err(|error| error.to_string())?;
+            self.records.truncate(count);
         }
         emit(&self.records, hosted, output)
     }

@@ -109,6 +109,11 @@ fn of_model(args: &ModelArgs) -> Vec<Given> {
             number(args.long_quantum),
         ),
         (
+            "prefill_chunk",
+            "engine.prefill_chunk",
+            number(args.prefill_chunk),
+        ),
+        (
             "max_running",
             "engine.max_running",
             number(args.max_running),
@@ -278,6 +283,7 @@ mod tests {
             device_memory: Some(0.5),
             row_budget: Some(1),
             long_quantum: Some(1),
+            prefill_chunk: Some(1),
             no_prefix_cache: true,
             max_running: Some(1),
             ..ModelArgs::default()
@@ -293,7 +299,7 @@ mod tests {
             assert_eq!(argument.get_env().unwrap().to_str(), Some(&*name));
             assert!(layers.default_of(key).is_some(), "{key}");
         }
-        assert_eq!(of_model(&full).len(), 16);
+        assert_eq!(of_model(&full).len(), 17);
     }
 
     #[test]

@@ -115,6 +115,8 @@ pub struct Engine {
     /// Average rows per step for prefills and refreshes while other sequences decode; 0 = half of the
     /// row budget.
     pub long_quantum: u32,
+    /// Maximum rows of a prefill with causal and block-causal attention; 0 = prompts are not split.
+    pub prefill_chunk: u32,
     /// Whether requests with equal prefixes share K/V, if the model's attention allows it.
     pub prefix_cache: bool,
     /// Maximum sequences of a step.
@@ -196,6 +198,7 @@ impl Default for Engine {
         Self {
             row_budget: 2048,
             long_quantum: 0,
+            prefill_chunk: 512,
             prefix_cache: true,
             max_running: 64,
             max_waiting: 1024,

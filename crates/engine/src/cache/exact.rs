@@ -5,6 +5,7 @@ use decode::{AttentionKind, Company, ForwardKind, LaneView, Offset, Place, Span,
 use step::Attention;
 
 use super::checked::{Checked, push_ahead};
+use super::chunks::Chunks;
 use super::{CacheInfo, CachePolicy, Footprint, ForwardPlan, PlanRow, Reads, SHARED, Tells, View};
 use crate::layout::slot_of;
 
@@ -22,10 +23,16 @@ pub static INFO: CacheInfo = CacheInfo {
     ],
     check: |_, _| Ok(()),
     pages: |of| of.shared_table(guessed_slots(of)).max(of.drafted_table()),
-    build: |_, input| match input.attention {
-        Attention::Blocks(length) => Box::new(Blocks { length }),
-        Attention::Causal | Attention::Full => Box::new(Causal),
-        Attention::Canvas(_) => Box::new(Canvases),
+    build: |_, input| {
+        let chunks = |block| Chunks {
+            most: input.prefill_chunk,
+            block,
+        };
+        match input.attention {
+            Attention::Blocks(length) => Box::new(Blocks(chunks(length))),
+            Attention::Causal | Attention::Full => Box::new(Causal(chunks(1))),
+            Attention::Canvas(_) => Box::new(Canvases),
+        }
     },
 };
 
@@ -40,9 +47,10 @@ fn guessed_slots(of: &Footprint<'_>) -> u32 {
 /// Causal weights (WeDLM §3): committed tokens in front by position, then masks by position, each
 /// at its own position and seeing the rows before it. The run of committed tokens that begins at
 /// the first unsealed place comes first, so it lies in its final slots: it is forwarded once.
-/// Autoregressive weights have no masks: the last committed token predicts one position.
+/// Autoregressive weights have no masks: the last committed token predicts one position. A long
+/// prompt comes in chunks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Causal;
+struct Causal(Chunks);
 
 impl CachePolicy for Causal {
     fn kind(&self, view: &View<'_>) -> ForwardKind {
@@ -50,6 +58,13 @@ impl CachePolicy for Causal {
     }
 
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
+        // A draft has a row, and where it is read at a mask, a row for that too.
+        let each = if view.shifted { 1 } else { 2 };
+        let drafted = each * as_count(view.decoder.drafts().len());
+        let end = view.place(last(view)).back(u32::from(view.shifted));
+        if let Some(chunk) = self.0.next(view, end.plus(drafted)) {
+            return self.0.push(chunk, plan);
+        }
         plan.begin(self.kind(view));
         let (layout, canvas) = (view.layout, view.decoder.canvas());
         // The prediction for the first place that is not sealed is read at the row before it.
@@ -136,12 +151,9 @@ fn push_drafts(view: &View<'_>, plan: &mut ForwardPlan) {
 /// Block-causal weights (SDAR, LLaDA2): a row sees its own block of positions and all before it. A
 /// block is sealed by the first forward after its last commit, which is the next block's too, or,
 /// where predictions are read a row before (Fast-dLLM v2), tells the next block's first token. The
-/// block's rows are repeated for every guessed canvas.
+/// block's rows are repeated for every guessed canvas. A long prompt comes in chunks of whole blocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Blocks {
-    /// Positions of a block, at least 1.
-    pub(crate) length: u32,
-}
+struct Blocks(Chunks);
 
 impl CachePolicy for Blocks {
     fn kind(&self, view: &View<'_>) -> ForwardKind {
@@ -149,24 +161,28 @@ impl CachePolicy for Blocks {
     }
 
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
-        plan.begin(self.kind(view));
-        if let Some(checked) = Checked::of(view) {
-            return check(view, checked.alone(), plan);
-        }
+        let length = self.0.block;
         // The weights know blocks that are whole, masks and all; the last row that is read is in
         // the last of them.
         let read = view.layout.place_of(last(view));
         let read = read.back(1 + u32::from(view.shifted));
-        let end = read.block_end(self.length).min(view.end());
+        let end = read.block_end(length).min(view.end());
+        if let Some(chunk) = self.0.next(view, end) {
+            return self.0.push(chunk, plan);
+        }
+        plan.begin(self.kind(view));
+        if let Some(checked) = Checked::of(view) {
+            return check(view, checked.alone(), plan);
+        }
         // The prediction for a block's first position is read at the last row before it.
         let before = view.shifted && view.wants(view.sealed);
         let from = view.sealed.back(u32::from(before));
-        let row = |place: Place| PlanRow::at(place, place.block_end(self.length).min(end));
+        let row = |place: Place| PlanRow::at(place, place.block_end(length).min(end));
         plan.rows.extend(from.to(end).iter().map(row));
         plan.close(SHARED);
         plan.push_branches(view);
         let settled = view.layout.place_of(view.decoder.canvas().emitted());
-        plan.sealed = settled.block_start(self.length);
+        plan.sealed = settled.block_start(length);
     }
 }
 

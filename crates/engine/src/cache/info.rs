@@ -38,6 +38,8 @@ pub struct CacheInput<'a> {
     pub attention: Attention,
     /// The schedule of the same sequence.
     pub schedule: &'a ScheduleConfig,
+    /// Most rows of a forward over a part of a prompt; 0 = a prompt is not split.
+    pub prefill_chunk: u32,
 }
 
 /// A sequence whose pages are counted before it runs.

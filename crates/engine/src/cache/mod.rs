@@ -1,6 +1,7 @@
 //! Cache policies: which rows a forward computes, what they see, and under which page table.
 
 mod checked;
+mod chunks;
 mod compact;
 mod dual;
 mod elastic;
@@ -171,6 +172,9 @@ pub struct ForwardPlan {
     pub kind: ForwardKind,
     /// The rows are `[0, end)` of the sequence: no older K/V is read.
     pub rewrites: bool,
+    /// The rows are a part of the prompt, forwarded for its K/V alone: nothing is scored, and the
+    /// decoder takes no step.
+    pub is_chunk: bool,
     /// The query positions.
     pub rows: Vec<PlanRow>,
     /// Their page tables.
@@ -198,6 +202,7 @@ impl Default for ForwardPlan {
         Self {
             kind: ForwardKind::Decode,
             rewrites: false,
+            is_chunk: false,
             rows: Vec::new(),
             segments: Vec::new(),
             tracked: Vec::new(),
@@ -211,6 +216,7 @@ impl ForwardPlan {
     pub fn begin(&mut self, kind: ForwardKind) {
         self.kind = kind;
         self.rewrites = false;
+        self.is_chunk = false;
         self.rows.clear();
         self.segments.clear();
         self.tracked.clear();

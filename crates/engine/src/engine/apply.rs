@@ -21,6 +21,10 @@ impl Engine {
         let (mut begin, mut tops) = (0, &output.tops[..]);
         for planned in &mut step.planned {
             let sequence = self.scheduler.sequence_mut(planned.index);
+            if planned.is_chunk {
+                sequence.leave_pages(&mut self.pages);
+                continue;
+            }
             let end = as_index(planned.scored_end);
             let proposals = &mut self.buffers.proposals;
             proposals.clear();

@@ -103,6 +103,7 @@ impl Engine {
             drafts: config.capabilities.drafts,
             attention: spec.attention,
             readout: spec.readout,
+            prefill_chunk: config.prefill_chunk,
         };
         let sizes = StepSizes {
             max_running: config.max_running,

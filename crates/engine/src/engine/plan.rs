@@ -71,11 +71,12 @@ impl Engine {
         self.buffers.pack(step, sequence, &mut self.pages)?;
         let forward = &self.buffers.forward;
         sequence.observe_forward(forward, &mut self.report);
-        let traced = sequence.request.trace;
+        let traced = sequence.request.trace && !forward.is_chunk;
         step.planned.push(Planned {
             index,
             scored_end: as_count(step.scored.len()),
             kind: forward.kind,
+            is_chunk: forward.is_chunk,
             trace: traced.then(|| Box::new(trace(sequence, forward))),
         });
         Ok(())

@@ -1,7 +1,7 @@
 //! Deficit admission of prefills and refreshes while other sequences decode.
 
-/// A counter of rows that long forwards (prefills and refreshes, which are never split) may take
-/// while other sequences decode.
+/// A counter of rows that long forwards (prefills, their chunks, and refreshes; none of them is split
+/// here) may take while other sequences decode.
 ///
 /// A step that begins with the first waiting long forward not covered adds the quantum. That
 /// forward runs once its rows are covered and fit; they are subtracted then. The long forwards

@@ -8,6 +8,13 @@
 //! the rows of the longest forward. A bound on running sequences counts the steps in which the
 //! sequence is ready, that is, not waiting for a job of its grammar or for drafts.
 //!
+//! **Chunks.** C are the rows of a chunk of a prompt
+//! ([`EngineConfig::prefill_chunk`](crate::EngineConfig::prefill_chunk)). With an exact cache under
+//! causal and block-causal attention, a prefill of more than C rows is several long forwards, of which
+//! each counts here by itself, and M is the largest of C, a block of the weights and the rows of one
+//! decode forward: the length of a prompt does not occur in the bounds on others. Under full
+//! attention and on canvas models a prefill is one forward, and M is at least the longest prompt.
+//!
 //! **A waiting sequence.** The sequences of a client form a line. Its head is the oldest sequence
 //! once that has waited W steps, else the sequence of lowest rank. Heads that have aged start before
 //! all others, then those of lower rank. Among heads that are equal in this, clients take turns by
@@ -23,8 +30,8 @@
 //!   it. Among clients it is in the first class then, so the bound above holds whatever the ranks:
 //!   it waits W steps, at most T + L tokens of each other client, and the time in which running
 //!   sequences make room.
-//! - Running sequences end: each step of a sequence commits a token or counts towards its limit, and
-//!   the bounds below hold between its steps.
+//! - Running sequences end: each step of a sequence forwards a part of its prompt for the only time,
+//!   commits a token or counts towards its limit, and the bounds below hold between its steps.
 //! - With one client and equal ranks, sequences start in order of submission.
 //!
 //! **Room.** While fewer than P sequences run, every client has a place. If clients share the
@@ -74,6 +81,14 @@
 //!   begins with r covered adds none. So n steps in a row hold less than n Q rows of long forwards
 //!   and the rows of the longest one.
 //! - A step holds at most P forwards, and at most B rows or one forward.
+//! - So while others decode, a step holds less than Q + M rows of long forwards. If these and the
+//!   decode forwards that are ready fit into B and P, every one of the decode forwards is in the
+//!   step: with chunks, a prompt of any length delays none of them, and makes a step longer by less
+//!   than Q + M rows.
+//! - With chunks, let C' be the whole blocks of C rows, but one block at least; under causal attention
+//!   it is C. The prefill of a prompt of r rows is at most ⌈r / C'⌉ + 2 forwards: one more where the
+//!   prefix cache ends within a block, one for the first window. They wait one after the other, each
+//!   behind all that wait already.
 
 mod clients;
 mod deficit;

@@ -46,6 +46,10 @@ impl SequenceKv {
     /// Follows a planned forward.
     pub(super) fn observe_forward(&mut self, plan: &ForwardPlan) {
         self.sealed = self.sealed.max(plan.sealed);
+        if plan.is_chunk {
+            // The first forward is still to come.
+            return;
+        }
         let last = plan.rows.last();
         let end = last.map_or(Place::ZERO, |row| row.place.next());
         if plan.kind == ForwardKind::Decode {

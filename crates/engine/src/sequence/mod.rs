@@ -127,6 +127,7 @@ impl Sequence {
         let input = CacheInput {
             attention: limits.attention,
             schedule: &request.decoding.decoder.schedule,
+            prefill_chunk: limits.prefill_chunk,
         };
         let policy = (cache.info().build)(cache.settings(), &input);
         let prompt = layout.given();
@@ -244,7 +245,10 @@ impl Sequence {
     /// Follows a forward that is in the batch.
     pub(crate) fn observe_forward(&mut self, plan: &ForwardPlan, report: &mut StepReport) {
         let rows = u64::from(as_count(plan.rows.len()));
-        self.statistics.count_forward(plan.kind, rows, report);
+        match plan.is_chunk {
+            true => self.statistics.count_chunk(rows, report),
+            false => self.statistics.count_forward(plan.kind, rows, report),
+        }
         self.kv.observe_forward(plan);
     }
 
@@ -279,6 +283,11 @@ impl Sequence {
     /// Performs the last step's effects on the page tables, and leaves sealed pages to others.
     pub(crate) fn settle_pages(&mut self, pages: &mut PagePool) {
         self.kv.tables.observe(&self.effects, &self.decoder, pages);
+        self.leave_pages(pages);
+    }
+
+    /// Leaves sealed pages to others.
+    pub(crate) fn leave_pages(&mut self, pages: &mut PagePool) {
         if let Some(grid) = pages.shared_prefixes() {
             self.remember(grid, pages);
         }

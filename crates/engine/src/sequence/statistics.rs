@@ -65,6 +65,15 @@ impl Statistics {
         self.cost.positions += rows;
     }
 
+    /// Counts a planned forward over `rows` rows of a prompt that is split. It gives no candidates, so
+    /// it is not among the NFE.
+    pub(super) fn count_chunk(&mut self, rows: u64, report: &mut StepReport) {
+        self.cost.prefill_chunks += 1;
+        self.cost.positions += rows;
+        report.prefill_chunks += 1;
+        report.positions.prefill += rows;
+    }
+
     /// Counts the drafts of a draft model that a step confirmed.
     pub(super) fn count_verified(&mut self, drafts: u32, report: &mut StepReport) {
         self.cost.draft_model.verified += drafts;

@@ -34,6 +34,8 @@ pub(crate) struct Planned {
     pub(crate) scored_end: u32,
     /// What its forward is.
     pub(crate) kind: ForwardKind,
+    /// Its forward is a chunk of its prompt, after which the decoder takes no step.
+    pub(crate) is_chunk: bool,
     /// What a traced sequence reports of this forward.
     pub(crate) trace: Option<Box<StepTrace>>,
 }

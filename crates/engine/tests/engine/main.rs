@@ -7,6 +7,8 @@ mod admission;
 #[cfg(test)]
 mod checks;
 #[cfg(test)]
+mod chunks;
+#[cfg(test)]
 mod clients;
 #[cfg(test)]
 mod common;

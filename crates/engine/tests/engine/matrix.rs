@@ -19,7 +19,7 @@ const SIGHT: &str = "left_rows=1024,right_rows=20,commit_rows=2,refresh_commits=
 
 /// The kinds of weights that settings go with: every attention, and predictions read at the row
 /// before.
-fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
+pub fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
     if settings.ends_with(ONE) {
         return vec![(Attention::Causal, Readout::Previous)];
     }
@@ -53,7 +53,7 @@ fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
 }
 
 /// All combinations, as settings.
-fn combinations() -> Vec<String> {
+pub fn combinations() -> Vec<String> {
     let mut all = Vec::new();
     let registry = Registry::builtin();
     for schedule in SCHEDULES {

@@ -299,7 +299,12 @@ fn neighbours_change_nothing() {
         prefix_cache: false,
         ..drafted()
     };
-    for config in [tight, drafted()] {
+    let split = EngineConfig {
+        prefill_chunk: 2,
+        ..tight.clone()
+    };
+    let mut chunks = 0;
+    for config in [tight, split, drafted()] {
         let few = SimConfig {
             pages: 64,
             ..model.clone()
@@ -308,14 +313,16 @@ fn neighbours_change_nothing() {
         for number in 0..8 {
             pair.submit(ask(number));
         }
-        for (together, alone) in pair.finish().into_iter().zip(&alone) {
+        for (mut together, alone) in pair.finish().into_iter().zip(&alone) {
             let cached = together.2.cached_tokens;
+            chunks += std::mem::take(&mut together.2.prefill_chunks);
             if cached == 0 {
                 assert_eq!(&together, alone);
             }
             assert_eq!((&together.0, together.1), (&alone.0, alone.1));
         }
     }
+    assert!(chunks > 0, "the prompts are split");
 }
 
 /// Whatever the draft model does wrong, texts are the verifier's.

@@ -58,6 +58,7 @@ impl Kind {
                 max_waiting: engine.max_waiting,
                 row_budget: engine.row_budget,
                 long_quantum: engine.row_budget / 2,
+                prefill_chunk: 0,
                 prefix_cache: true,
                 max_model_len: None,
                 wait_order: Arc::new(ByPriority),

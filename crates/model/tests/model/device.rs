@@ -216,6 +216,15 @@ fn neighbours_change_no_bit() {
     }
 }
 
+/// Passes without scored rows are awaited, and leave the keys and values of a whole prompt.
+#[test]
+fn chunks_have_the_bits_of_a_whole_prompt() {
+    let tiny = Tiny::new(5, &shapes()[1]);
+    for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
+        crate::chunks::check(dtype.name(), || Box::new(on_device(&tiny, dtype)));
+    }
+}
+
 /// The first pass of a shape is launched directly, the second one is captured, and later passes are
 /// launched from the graph.
 #[test]

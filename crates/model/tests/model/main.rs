@@ -13,6 +13,8 @@ mod canvas_dtypes;
 #[cfg(test)]
 mod checkpoint;
 #[cfg(test)]
+mod chunks;
+#[cfg(test)]
 mod common;
 #[cfg(test)]
 mod demo;

@@ -26,6 +26,7 @@ pub struct Steps {
     steps: IntCounter,
     failures: IntCounter,
     forwards: [IntCounter; 3],
+    chunks: IntCounter,
     positions: [IntCounter; 3],
     committed: [IntCounter; 3],
     drafts: [IntCounter; 2],
@@ -104,6 +105,10 @@ impl Steps {
                 ("forwards_total", "Forward passes, counted per sequence"),
                 "kind",
                 KINDS,
+            ),
+            chunks: register.counter(
+                "prefill_chunks_total",
+                "Forward passes over parts of long prompts, counted per sequence",
             ),
             positions: register.counters(
                 ("positions_total", "Query positions computed"),
@@ -190,6 +195,7 @@ impl Steps {
         self.draft_model.accepted.inc_by(report.verified_tokens);
         self.failures.inc_by(report.failed.into());
         add(&self.forwards, by_kind(report.forwards));
+        self.chunks.inc_by(report.prefill_chunks);
         add(&self.positions, by_kind(report.positions));
         let commits = [
             report.masked_commits,

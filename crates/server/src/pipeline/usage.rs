@@ -18,6 +18,7 @@ pub struct UsageSum {
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     prefill_forwards: u64,
+    prefill_chunks: u64,
     decode_forwards: u64,
     refresh_forwards: u64,
     positions: u64,
@@ -65,6 +66,9 @@ pub struct DiffusionUsage {
     pub forwards: u64,
     /// Prefill forwards.
     pub prefill_forwards: u64,
+    /// Forwards over the first parts of long prompts, if there were any; not among `forwards`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefill_chunks: Option<u64>,
     /// Decode forwards.
     pub decode_forwards: u64,
     /// Refresh forwards.
@@ -141,6 +145,7 @@ impl UsageSum {
         self.steps = self.steps.max(stats.forwards());
         let totals = &mut self.stats;
         totals.prefill_forwards += u64::from(stats.prefill_forwards);
+        totals.prefill_chunks += u64::from(stats.prefill_chunks);
         totals.decode_forwards += u64::from(stats.decode_forwards);
         totals.refresh_forwards += u64::from(stats.refresh_forwards);
         totals.positions += stats.positions;
@@ -183,6 +188,7 @@ impl UsageSum {
             steps: self.steps,
             forwards,
             prefill_forwards: stats.prefill_forwards,
+            prefill_chunks: Some(stats.prefill_chunks).filter(|chunks| *chunks > 0),
             decode_forwards: stats.decode_forwards,
             refresh_forwards: stats.refresh_forwards,
             tokens_per_forward: self.completion_tokens as f64 / forwards.max(1) as f64,

@@ -94,6 +94,7 @@ async fn every_documented_name_is_there() {
         ("committed_tokens_per_second gauge", false),
         ("engine_steps_total counter", false),
         ("forwards_total counter", false),
+        ("prefill_chunks_total counter", false),
         ("positions_total counter", false),
         ("committed_tokens_total counter", false),
         ("drafts_total counter", false),

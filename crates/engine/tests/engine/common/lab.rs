@@ -8,7 +8,7 @@ use asynclane_engine::{
     Request, SequenceId, SequenceStats, StepPlan, StepReport, StepTrace, TokenLogprob,
 };
 use sim::{SimConfig, SimExecutor};
-use step::{Batch, BatchOutput, Executor, TokenId};
+use step::{Batch, BatchOutput, Executor, Segment, TokenId};
 
 use super::drafted;
 
@@ -20,8 +20,10 @@ pub struct Log {
     pub logprobs: Vec<TokenLogprob>,
     pub steps: Vec<StepTrace>,
     pub end: Option<End>,
-    /// Batches with rows of the sequence, and the number of those rows.
+    /// Batches with scored rows of the sequence, batches with chunks of its prompt, and the number of
+    /// rows in all of them.
     pub forwards: u32,
+    pub chunks: u32,
     pub positions: u64,
     /// Its commit rule keeps a position's noise in all steps.
     pub keeps_noise: bool,
@@ -51,6 +53,7 @@ pub struct Totals {
     pub executed: u64,
     pub failed: u64,
     pub forwards: [u64; 3],
+    pub chunks: u64,
     pub positions: [u64; 3],
     pub commits: [u64; 3],
     pub commit_latencies: u64,
@@ -243,11 +246,22 @@ impl Lab {
     /// Books the batch's rows on their sequences.
     fn book(&mut self, batch: &Batch) -> (BTreeSet<SequenceId>, u64) {
         let mut sequences = BTreeSet::new();
+        let is_scored = |segment: &&Segment| {
+            let mut rows = batch.rows_of(segment).iter();
+            rows.any(|row| row.score.is_wanted())
+        };
+        let scored = batch.segments.iter().filter(is_scored);
+        let scored: BTreeSet<u64> = scored.map(|of| of.sampling.seed).collect();
         for segment in &batch.segments {
             let id = self.seeds[&segment.sampling.seed];
             let log = self.logs.get_mut(&id).expect("a known sequence");
-            log.forwards += u32::from(sequences.insert(id));
-            let clock = match log.keeps_noise {
+            let is_chunk = !scored.contains(&segment.sampling.seed);
+            let counter = match is_chunk {
+                true => &mut log.chunks,
+                false => &mut log.forwards,
+            };
+            *counter += u32::from(sequences.insert(id));
+            let clock = match log.keeps_noise || is_chunk {
                 true => 0,
                 false => log.forwards - 1,
             };
@@ -289,6 +303,7 @@ impl Lab {
                     log.tokens.extend(chunk.as_slice());
                     assert!(log.tokens.len() <= stats.emitted_tokens as usize);
                     assert_eq!(stats.forwards(), log.forwards, "{id:?}: NFE so far");
+                    assert_eq!(stats.prefill_chunks, log.chunks, "{id:?}: chunks");
                     assert_eq!(stats.positions, log.positions, "{id:?}: rows so far");
                 }
                 Event::Step(trace) => log.steps.push(*trace),
@@ -322,6 +337,7 @@ impl Lab {
             report.edit_commits,
         ];
         add(&mut all.forwards, kinds(report.forwards));
+        all.chunks += report.prefill_chunks;
         add(&mut all.positions, kinds(report.positions));
         add(&mut all.commits, commits.map(u64::from));
         all.executed += u64::from(report.executed);

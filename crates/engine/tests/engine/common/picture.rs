@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use asynclane_engine::{Engine, Event, Request, StepPlan, StepReport};
+use asynclane_engine::{Engine, EngineConfig, Event, Request, StepPlan, StepReport};
 use decode::{Candidate, TokenId};
 use step::{Attention, Batch, BatchOutput, ExecutorSpec, Readout, Row, Score, TopToken};
 
@@ -30,6 +30,11 @@ impl Scripted {
 
     /// Weights with another attention or readout.
     pub fn of(request: Request, weights: (Attention, Readout)) -> Self {
+        Self::with(&config(), request, weights)
+    }
+
+    /// [`Self::of`] under another configuration.
+    pub fn with(config: &EngineConfig, request: Request, weights: (Attention, Readout)) -> Self {
         let (attention, readout) = weights;
         let spec = ExecutorSpec {
             page_size: 4,
@@ -40,7 +45,7 @@ impl Scripted {
             attention,
             readout,
         };
-        let mut engine = Engine::new(&config(), spec);
+        let mut engine = Engine::new(config, spec);
         let prompt = request.prompt.len() as u32;
         engine.submit(request).expect("there is room for one");
         Self {

@@ -79,6 +79,7 @@ pub fn config() -> EngineConfig {
         max_waiting: 64,
         row_budget: 100_000,
         long_quantum: 100_000,
+        prefill_chunk: 0,
         prefix_cache: true,
         max_model_len: None,
         classes: classes(),

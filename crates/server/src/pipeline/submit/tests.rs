@@ -19,6 +19,7 @@ fn a_refused_request_waits_longer_if_memory_is_short() {
         drafts: false,
         attention: Attention::Full,
         readout: Readout::Own,
+        prefill_chunk: 0,
     };
     let load = |waiting, pages_used| Load {
         running: 1,

@@ -161,6 +161,7 @@ pub fn server_with(options: Options) -> Server {
         max_waiting: options.max_waiting,
         row_budget: 4096,
         long_quantum: 100_000,
+        prefill_chunk: 0,
         prefix_cache: true,
         max_model_len: None,
         classes: tokenizer.classes(),
