@@ -61,8 +61,8 @@ impl CachePolicy for Causal {
         // A draft has a row, and where it is read at a mask, a row for that too.
         let each = if view.shifted { 1 } else { 2 };
         let drafted = each * as_count(view.decoder.drafts().len());
-        let end = view.place(last(view)).back(u32::from(view.shifted));
-        if let Some(chunk) = self.0.next(view, end.plus(drafted)) {
+        let window_end = view.place(last(view)).back(u32::from(view.shifted));
+        if let Some(chunk) = self.0.next(view, window_end.plus(drafted)) {
             return self.0.push(chunk, plan);
         }
         plan.begin(self.kind(view));
