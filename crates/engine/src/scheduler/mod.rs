@@ -62,10 +62,11 @@
 //! - While clients share the engine, a client has at most A rows in a step, or one forward. A is
 //!   ⌈B / 4⌉. Beside clients that had all the rows they wanted in the last step, it is what the
 //!   largest of these had, but at least ⌈B / 32⌉ and at most ⌈B / 4⌉. Rows beyond A count in the
-//!   steps that follow, unless all forwards of the client ran. So beside a client that has all it wants, another one that is passed over
-//!   in each of a number of steps has at most as many rows in them as it has, or ⌈B / 32⌉ a step, and
-//!   the rows of one forward. The
-//!   limits are lifted in a step in which no forward ran under them, so that every step has a batch.
+//!   steps that follow, unless all forwards of the client ran: its one long prompt comes in a chunk a
+//!   step. So beside a client that has all it wants, another one, over any number of steps in which
+//!   some of its forwards do not run, has at most as many rows as that client, or ⌈B / 32⌉ a step,
+//!   and the rows of one forward. The limits are lifted in a step in which no forward ran under them,
+//!   so that every step has a batch.
 //! - In what follows B is ⌈B / 32⌉ for forwards of the same client while clients share the engine,
 //!   and a forward of r rows that goes before counts as ⌈32 r / B⌉ steps more.
 //! - Let a decode forward of d rows wait behind O forwards, which have R' rows: the earlier ones of c,
