@@ -68,6 +68,39 @@ fn a_system_prompt_is_forwarded_once() {
     assert!(loads["loads"][0]["cache_hit_rate"].as_f64().unwrap() > 0.0);
 }
 
+/// A long prompt in chunks has the answer and the cost of a whole one. Usage and metrics count the
+/// chunks apart from the forward passes.
+#[test]
+fn a_long_prompt_comes_in_chunks() {
+    const ROWS: u64 = 32;
+    let system = "Sort, reverse or copy what you are given. ".repeat(12);
+    let rows = ROWS.to_string();
+    let [split, whole] = [&*rows, "0"]
+        .map(|rows| Server::start(&["--model", "demo-wedlm", "--prefill-chunk", rows]));
+    let asked = |server: &Server| {
+        let body = ask(&system, "Reverse the list 4, 7, 1.", &json!({}));
+        Reply::of_answer(&server.client().post(CHAT, &body).json())
+    };
+    let (ours, theirs) = (asked(&split), asked(&whole));
+    assert_eq!(ours.choices, theirs.choices);
+    let prompt = ours.usage["prompt_tokens"].as_u64().unwrap();
+    let chunks = ours.usage["diffusion"]["prefill_chunks"].as_u64().unwrap();
+    let least = (prompt - 1) / ROWS;
+    assert!(
+        (least..=least + 1).contains(&chunks),
+        "{chunks} of {prompt} tokens"
+    );
+    let mut cost = ours.usage["diffusion"].clone();
+    cost.as_object_mut().unwrap().remove("prefill_chunks");
+    assert_eq!(cost, theirs.usage["diffusion"]);
+    let counted = |server: &Server| {
+        let scrape = server.client().metrics();
+        scrape.sum("asynclane_prefill_chunks_total", &[]) as u64
+    };
+    // The server runs a short request of its own before it is ready.
+    assert_eq!((counted(&split), counted(&whole)), (chunks, 0));
+}
+
 #[test]
 fn features_that_causal_weights_do_not_support_are_refused_by_name() {
     let server = Server::start(&["--model", "demo-wedlm"]);
