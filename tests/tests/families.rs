@@ -274,7 +274,7 @@ fn prompts_in_chunks_change_no_bit() {
             let prompt: Vec<u32> = (0..length).map(token).collect();
             let mut request = request(&prompt, 12, &[], &settings);
             request.logprobs = Some(3);
-            request.sampling.temperature = if length % 2 == 0 { 0.0 } else { 0.9 };
+            request.sampling.temperature = if length.is_multiple_of(2) { 0.0 } else { 0.9 };
             request
         };
         let run = |chunk: u32| {
