@@ -95,6 +95,14 @@ const DURATION: Distribution<'_> = Distribution {
     bounds: SHORT,
 };
 
+/// Forward passes that are not among the others, because they predict nothing.
+fn chunks(register: &Register<'_>) -> IntCounter {
+    register.counter(
+        "prefill_chunks_total",
+        "Forward passes over parts of long prompts, counted per sequence",
+    )
+}
+
 impl Steps {
     /// Registers them.
     pub fn new(register: &Register<'_>) -> Self {
@@ -106,10 +114,7 @@ impl Steps {
                 "kind",
                 KINDS,
             ),
-            chunks: register.counter(
-                "prefill_chunks_total",
-                "Forward passes over parts of long prompts, counted per sequence",
-            ),
+            chunks: chunks(register),
             positions: register.counters(
                 ("positions_total", "Query positions computed"),
                 "kind",
