@@ -7,8 +7,8 @@ use candle_core::{CpuStorage, InplaceOp1, Layout, Result, bail};
 use std::ops::Range;
 
 /// Rotary angles `position * frequency`, with the frequencies `theta^(-2 i / width)` or what
-/// `scaling` makes of them.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// `scaling` and `divisors` make of them.
+#[derive(Clone, Debug, PartialEq)]
 pub struct AngleSpec {
     /// The base.
     pub theta: f64,
@@ -21,6 +21,9 @@ pub struct AngleSpec {
     /// Number of leading frequencies that are not 0: the elements of the others keep their values
     /// (`rope_type` `proportional`). `width / 2` if all turn.
     pub turning: usize,
+    /// What the frequencies are divided by after `scaling`, in their order, finite and above 0
+    /// (llama.cpp's `freq_factors`); empty for 1.
+    pub divisors: Vec<f32>,
 }
 
 impl AngleSpec {
@@ -32,11 +35,15 @@ impl AngleSpec {
             1.0 / (self.theta as f32).powf(exponent)
         };
         let turns = |i: usize| if i < self.turning { frequency(i) } else { 0.0 };
-        let all = (0..self.width / 2).map(turns);
-        match self.scaling {
-            None => all.collect(),
-            Some(scaling) => all.map(|frequency| scaling.scaled(frequency)).collect(),
+        let scaled = |frequency| match self.scaling {
+            None => frequency,
+            Some(scaling) => scaling.scaled(frequency),
+        };
+        let mut all: Vec<f32> = (0..self.width / 2).map(turns).map(scaled).collect();
+        for (frequency, divisor) in all.iter_mut().zip(&self.divisors) {
+            *frequency /= divisor;
         }
+        all
     }
 }
 

@@ -1,6 +1,6 @@
 //! The small ops compared with plain loops: linear, norm, rope, pool writes.
 
-use asynclane_kernels::{AddRows, AngleSpec, HeadNorm, rms_norm};
+use asynclane_kernels::{AddRows, AngleScaling, AngleSpec, HeadNorm, rms_norm};
 use asynclane_kernels::{CopyPages, KvDtype, KvSizes, Pool, Rope, RopeTable, WriteRows};
 use asynclane_kernels::{Epilogue, Linear, Matrix, WeightDtype};
 use candle_core::{Device, Tensor};
@@ -198,6 +198,7 @@ fn rope_rotates_each_row_by_its_own_position() {
             positions: 10,
             scaling: None,
             turning: part / 2,
+            divisors: Vec::new(),
         });
         assert_eq!(table.positions(), 10);
         // Few rows, and enough rows for several threads.
@@ -226,6 +227,7 @@ fn elements_of_still_frequencies_keep_their_values() {
         positions: 40,
         scaling: None,
         turning: 2,
+        divisors: Vec::new(),
     };
     let frequencies = spec.frequencies();
     let slower = 1e6f32.powf(-2.0 / 16.0);
@@ -242,6 +244,50 @@ fn elements_of_still_frequencies_keep_their_values() {
     for (at, (got, before)) in values(&x).iter().zip(&before).enumerate() {
         let still = at % 8 >= 2;
         assert_eq!(got.to_bits() == before.to_bits(), still, "element {at}");
+    }
+}
+
+/// A divisor slows its frequency, after the scaling of Llama 3.1.
+#[test]
+fn frequencies_are_divided_one_by_one() {
+    let plain = AngleSpec {
+        theta: 1e4,
+        width: 8,
+        positions: 1,
+        scaling: None,
+        turning: 3,
+        divisors: Vec::new(),
+    };
+    let divisors = vec![1.0, 2.0, 0.5, 8.0];
+    let divided = AngleSpec {
+        divisors: divisors.clone(),
+        ..plain.clone()
+    };
+    let expected: Vec<f32> = plain
+        .frequencies()
+        .iter()
+        .zip(&divisors)
+        .map(|(frequency, divisor)| frequency / divisor)
+        .collect();
+    assert_eq!(divided.frequencies(), expected);
+    assert_eq!(divided.frequencies()[3], 0.0, "what is still stays so");
+    let scaling = Some(AngleScaling {
+        factor: 4.0,
+        low: 1.0,
+        high: 4.0,
+        original: 16,
+    });
+    let scaled = AngleSpec {
+        scaling,
+        ..plain.clone()
+    };
+    let both = AngleSpec { scaling, ..divided };
+    for (both, (scaled, divisor)) in both
+        .frequencies()
+        .iter()
+        .zip(scaled.frequencies().iter().zip(&divisors))
+    {
+        assert_eq!(*both, scaled / divisor);
     }
 }
 

@@ -5,10 +5,12 @@
 //! the checkpoint is loaded with.
 
 mod blocks;
+mod frequencies;
 mod header;
 mod part;
 mod tokenizer;
 
+pub(crate) use frequencies::{DIVISORS, check_divisors};
 pub(crate) use part::EXPERTS;
 use part::Part;
 pub use tokenizer::TokenizerJson;
@@ -133,8 +135,6 @@ const ALL: [Dialect; 6] = [LLADA, DREAM, QWEN2, QWEN3, QWEN3_MOE, LLAMA];
 /// The first `NEEDED` keys of a dialect are required.
 const NEEDED: usize = 6;
 const TABLE: &str = "token_embd.weight";
-/// Divisors of the rotations' frequencies (Llama 3.1).
-const SCALES: &str = "rope_freqs.weight";
 
 impl Gguf {
     /// Opens the file and returns its metadata as a configuration.
@@ -159,12 +159,6 @@ impl Gguf {
             expected: format!("one of {}", ALL.map(|dialect| dialect.name).join(", ")),
             found: found.map_or_else(|| "nothing".to_owned(), |name| format!("{name:?}")),
         })?;
-        if content.tensor_infos.contains_key(SCALES) {
-            return Err(LoadError::Corrupt {
-                file: file.to_owned(),
-                reason: format!("{SCALES}: scaled rotations are read from safetensors only"),
-            });
-        }
         let keys = dialect.configuration(file, &content)?;
         let of = |key: &str| keys.count(key).map(|count| count.max(1));
         let width = match keys.optional_count("head_dim")? {
@@ -300,6 +294,7 @@ impl Dialect {
         let mut map = Map::new();
         map.insert("architectures".to_owned(), json!([self.architecture]));
         let fields = &content.metadata;
+        frequencies::check_scaling(file, self.name, fields)?;
         for (number, (gguf_key, config_key)) in self.keys.iter().enumerate() {
             let key = format!("{}.{gguf_key}", self.name);
             let value = fields.get(&key).and_then(plain);

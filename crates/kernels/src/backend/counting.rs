@@ -113,6 +113,7 @@ mod tests {
             width: 8,
             positions: 33,
             turning: 4,
+            divisors: Vec::new(),
         };
         assert!(on.angles(spec).is_ok());
         on.bytes()

@@ -22,6 +22,7 @@ impl<S: Storage> Loader<'_, S> {
             positions: self.spec.info.max_positions,
             scaling: None,
             turning: spec.turning,
+            divisors: Vec::new(),
         })?;
         let prefix = "model.decoder.self_conditioning";
         let pre_norm = self.norm(format!("{prefix}.pre_norm"))?;

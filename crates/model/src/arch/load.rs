@@ -5,6 +5,7 @@ use super::names::Names;
 use super::tensors::failed;
 use crate::LoadError;
 use crate::config::{MOST_ANGLES, Spec};
+use crate::gguf::{DIVISORS, check_divisors};
 use crate::weights::Weights;
 use kernels::{AngleSpec, Storage, Table};
 
@@ -72,13 +73,28 @@ impl<S: Storage> Loader<'_, S> {
 
     fn angles(&mut self) -> Result<S::Angles, LoadError> {
         let width = self.spec.rotary_width;
+        let divisors = self.divisors(width / 2)?;
         self.angles_of(AngleSpec {
             theta: self.spec.rope.theta,
             width,
             positions: self.spec.info.max_positions,
             scaling: self.spec.rope.scaling,
             turning: width / 2,
+            divisors,
         })
+    }
+
+    /// What a GGUF file divides the rotary frequencies by; empty if it has no such tensor.
+    fn divisors(&mut self, count: usize) -> Result<Vec<f32>, LoadError> {
+        let Some(file) = self.weights.as_gguf().map(|gguf| gguf.file.clone()) else {
+            return Ok(Vec::new());
+        };
+        if self.weights.shape(DIVISORS).is_none() {
+            return Ok(Vec::new());
+        }
+        let divisors = self.weights.tensor(DIVISORS, &[count])?;
+        check_divisors(&file, &divisors)?;
+        Ok(divisors)
     }
 
     /// The rotary angles of some layers.

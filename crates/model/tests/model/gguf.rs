@@ -39,12 +39,13 @@ const NAMES: &[(&str, &str)] = &[
     ("gate_exps", "ffn_gate_exps"),
     ("up_exps", "ffn_up_exps"),
     ("down_exps", "ffn_down_exps"),
+    ("rope_freqs", "rope_freqs"),
 ];
 
-type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
 /// The tensors of a folder's safetensors in f32.
-fn tensors(folder: &Path) -> Tensors {
+pub fn tensors(folder: &Path) -> Tensors {
     let bytes = std::fs::read(folder.join("model.safetensors")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let values = |data: &[u8]| {

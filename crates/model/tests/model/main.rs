@@ -28,6 +28,8 @@ mod families;
 #[cfg(test)]
 mod filter;
 #[cfg(test)]
+mod frequencies;
+#[cfg(test)]
 mod gguf;
 #[cfg(test)]
 mod invariance;

@@ -290,5 +290,6 @@ fn angles(width: usize) -> RopeTable {
         positions: POSITIONS,
         scaling: None,
         turning: width / 2,
+        divisors: Vec::new(),
     })
 }
