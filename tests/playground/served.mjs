@@ -52,8 +52,10 @@ export async function plain(url, body) {
 }
 
 /** The events of a trace: [name, data]. */
-export async function events(url, body) {
-  const text = await post(url, "/v1/diffusion/trace", body);
+export const events = async (url, body) => parsed(await post(url, "/v1/diffusion/trace", body));
+
+/** The events in the text of a trace. */
+export function parsed(text) {
   return text
     .split("\n\n")
     .filter((event) => event !== "")

@@ -7,7 +7,7 @@ import { pathToFileURL } from "node:url";
 
 const folder = process.env.PLAYGROUND;
 const load = (name) => import(pathToFileURL(`${folder}/${name}`));
-const { Canvas, laneName } = await load("trace.js");
+const { Canvas, isCommitted, laneName } = await load("trace.js");
 
 const lane = (id, role, parent, [start, len], clock, state) =>
   ({ id, role, parent, start, len, clock, state });
@@ -60,6 +60,21 @@ test("tokens ahead of all lanes show, and what is cut is gone", () => {
   assert.deepEqual(drawn(canvas).slice(7), ["c", "░!", "d!"]);
   canvas.apply(step(4, [[5, "end", "committed"]], [], 6));
   assert.deepEqual(drawn(canvas), ["R1:a", "░", "░", "░", "G2:░", "end"]);
+});
+
+test("tokens of a canvas of noise are kept or become noise, until they are committed", () => {
+  const canvas = new Canvas({ budget: 4 });
+  const shown = () => canvas.positions().map(({ cell }) => cell && `${cell.text} ${cell.state}`);
+  const committed = () => canvas.positions().filter(({ cell }) => isCommitted(cell)).length;
+  const root = lane(0, "generate", null, [0, 2], 1, "active");
+  assert.deepEqual([shown(), committed()], [[], 0]);
+  const row = canvas.apply(step(1, [[0, "a", "kept"], [1, "b", "renoised"]], [root], 4));
+  assert.deepEqual(row.marks, [{ offset: 0, state: "kept" }, { offset: 1, state: "renoised" }]);
+  assert.deepEqual([shown(), committed()], [["a kept", "b renoised"], 0]);
+  canvas.apply(step(2, [[0, "c", "renoised"], [1, "b", "kept"]], [root], 4));
+  assert.deepEqual([shown(), committed()], [["c renoised", "b kept"], 0]);
+  canvas.apply(step(3, [[0, "d", "committed"], [1, "b", "committed"]], [root], 4));
+  assert.deepEqual([shown(), committed()], [["d committed", "b committed"], 2]);
 });
 
 test("merged steps are as high as they are many", () => {

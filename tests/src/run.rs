@@ -88,8 +88,7 @@ pub fn request(prompt: &[u32], budget: u32, stops: &[u32], settings: &str) -> Re
 
 /// Runs all `requests` together; returns the outcomes in the same order.
 pub fn run(executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Outcome> {
-    let engine = engine(executor);
-    run_on(engine, executor, requests)
+    run_on(&mut engine(executor), executor, requests)
 }
 
 /// As [`run`], for a vocabulary in which the tokens `newlines` are line feeds.
@@ -109,8 +108,8 @@ pub fn run_with_newlines(
     };
     let last = newlines.iter().max().copied().unwrap_or_default();
     let classes = TokenClasses::new((0..=last).map(class).collect());
-    let engine = engine_with(executor, Arc::new(classes), 0);
-    run_on(engine, executor, requests)
+    let mut engine = engine_with(executor, Arc::new(classes), 0);
+    run_on(&mut engine, executor, requests)
 }
 
 /// As [`run`], with prefills of more than `chunk` rows in chunks (0 = whole), for a vocabulary
@@ -120,11 +119,16 @@ pub fn run_in_chunks(
     chunk: u32,
     requests: Vec<Request>,
 ) -> Vec<Outcome> {
-    let engine = engine_with(executor, Arc::default(), chunk);
-    run_on(engine, executor, requests)
+    let mut engine = engine_with(executor, Arc::default(), chunk);
+    run_on(&mut engine, executor, requests)
 }
 
-fn run_on(mut engine: Engine, executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Outcome> {
+/// As [`run`], on an engine that may have run others before.
+pub fn run_on(
+    engine: &mut Engine,
+    executor: &mut dyn Executor,
+    requests: Vec<Request>,
+) -> Vec<Outcome> {
     let ids: Vec<SequenceId> = requests
         .into_iter()
         .map(|r| engine.submit(r).expect("the request fits"))

@@ -5,11 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
-use asynclane_tests::run::{request, run};
+use std::time::Duration;
+
+use asynclane_tests::run::{engine, request, run, run_on};
 use decode::{Constraint, ConstraintError};
+use engine::{Draw, Event, StepTrace};
 use model::{Checkpoint, ExecutorConfig, Files, Host, Model, ModelExecutor};
 use serde::Deserialize;
-use step::Attention;
+use step::{Attention, BatchOutput, Executor, noise_token};
 
 const FOLDER: &str = "../crates/model/tests/model/fixtures/canvas";
 
@@ -254,10 +257,59 @@ fn a_cached_prompt_gives_the_same_text() {
     let attention = executor.model().info().attention;
     let longest = samples.iter().max_by_key(|sample| sample.prompt.len());
     let longest = std::slice::from_ref(longest.expect("a sample"));
-    let twice = [
-        requests(longest, &[], attention),
-        requests(longest, &[], attention),
-    ];
-    let outcomes = run(&mut executor, twice.concat());
+    let mut engine = engine(&executor);
+    let outcomes = [0, 1].map(|_| {
+        let one = requests(longest, &[], attention);
+        run_on(&mut engine, &mut executor, one).remove(0)
+    });
     assert_eq!(outcomes[0].tokens, outcomes[1].tokens);
+    let cached = outcomes.map(|outcome| outcome.finished.expect("it ends").stats.cached_tokens);
+    assert_eq!(cached, [0, 16], "the prompt's first page");
+}
+
+/// A step's trace says of every token that it drew whether the next forward pass reads it or noise.
+#[test]
+fn a_trace_tells_what_stands_in_the_next_pass() {
+    for (folder, Samples { origin, samples }) in cases() {
+        let ends = origin.end_tokens.list();
+        let mut executor = executor(model::Cpu::default(), &folder);
+        let info = executor.model().info().clone();
+        let mut seen = [0, 0];
+        for request in requests(&samples, &ends, info.attention) {
+            let (seed, given) = (request.sampling.seed, request.prompt.len() as u32);
+            let mut engine = engine(&executor);
+            engine.submit(request).expect("it fits");
+            let mut output = BatchOutput::default();
+            let (mut clock, mut draws) = (0, Vec::<Draw>::new());
+            while let Some(step) = engine.plan() {
+                let rows = step.batch().rows.iter().filter(|row| row.denoise.is_some());
+                let rows: Vec<_> = rows.collect();
+                assert!(draws.is_empty() || draws.len() == rows.len());
+                for (row, draw) in rows.iter().zip(&draws) {
+                    assert_eq!(row.position.get(), given + draw.offset.get());
+                    let noise = noise_token(seed, clock, row.position, info.vocab_size as u32);
+                    assert_eq!(row.token, if draw.kept { draw.token } else { noise });
+                    seen[usize::from(draw.kept)] += 1;
+                }
+                executor.execute(step.batch(), &mut output).expect("a pass");
+                engine.apply(step, &output, Duration::ZERO);
+                let trace = last_trace(&mut engine);
+                assert_eq!(trace.step, clock + 1);
+                assert!(trace.draws.iter().all(|draw| draw.offset >= trace.frontier));
+                (clock, draws) = (trace.step, trace.draws);
+            }
+            assert!(draws.is_empty(), "the last canvas is committed");
+        }
+        assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+    }
+}
+
+/// The trace of the step that was just applied.
+fn last_trace(engine: &mut engine::Engine) -> StepTrace {
+    let events = std::iter::from_fn(|| engine.poll_event());
+    let mut traces = events.filter_map(|(_, event)| match event {
+        Event::Step(trace) => Some(*trace),
+        _ => None,
+    });
+    traces.next().expect("a traced sequence")
 }

@@ -168,9 +168,25 @@ pub struct StepTrace {
     pub rows: Vec<Vec<Position>>,
     /// Everything that changed, in order.
     pub effects: Vec<Effect>,
+    /// What the step drew for the offsets of a canvas of noise that are open after it, by offset: at
+    /// most one entry per position of the canvas. Empty for weights with masks.
+    pub draws: Vec<Draw>,
     /// End of the emitted prefix after the step: the first offset that holds no committed token,
     /// or the first stop token.
     pub frontier: Offset,
     /// Offsets of the canvas, after the step.
     pub canvas: u32,
+}
+
+/// A token that a step drew for an open offset of a canvas of noise (DiffusionGemma).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Draw {
+    /// The offset.
+    pub offset: Offset,
+    /// The token.
+    pub token: TokenId,
+    /// Its probability, in `0.0..=1.0`.
+    pub probability: f64,
+    /// Whether it stands there in the next forward pass. Otherwise noise does.
+    pub kept: bool,
 }

@@ -33,7 +33,8 @@ pub use drafts::Drafter;
 pub use driver::{spawn, spawn_with_drafter};
 pub use engine::Engine;
 pub use event::{
-    DraftStats, Event, FinishReason, Finished, SequenceStats, StepTrace, TokenChunk, TokenLogprob,
+    DraftStats, Draw, Event, FinishReason, Finished, SequenceStats, StepTrace, TokenChunk,
+    TokenLogprob,
 };
 pub use handle::{EventStream, Handle, Load, SubmitError};
 pub use heartbeat::{Monitor, Pulse};

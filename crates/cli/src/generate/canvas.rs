@@ -24,7 +24,21 @@ pub struct Canvas<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     token: u32,
-    draft: bool,
+    state: CellState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CellState {
+    Committed,
+    Draft,
+    /// Kept for the next forward pass over a canvas of noise.
+    Kept,
+}
+
+impl Cell {
+    fn is_committed(&self) -> bool {
+        self.state != CellState::Kept
+    }
 }
 
 impl<'a> Canvas<'a> {
@@ -40,6 +54,12 @@ impl<'a> Canvas<'a> {
 
     /// Applies one step.
     pub fn apply(&mut self, step: &StepTrace) {
+        for cell in &mut self.cells {
+            *cell = cell.filter(Cell::is_committed);
+        }
+        for draw in step.draws.iter().filter(|draw| draw.kept) {
+            self.set(draw.offset, draw.token, CellState::Kept);
+        }
         for effect in &step.effects {
             if let Effect::Commit {
                 offset,
@@ -47,18 +67,26 @@ impl<'a> Canvas<'a> {
                 kind,
                 ..
             } = *effect
-                && let Some(cell) = self.cells.get_mut(offset.index())
             {
-                *cell = Some(Cell {
-                    token,
-                    draft: kind == CommitKind::Draft,
-                });
+                let state = match kind {
+                    CommitKind::Draft => CellState::Draft,
+                    CommitKind::Masked | CommitKind::Edit => CellState::Committed,
+                };
+                self.set(offset, token, state);
             }
         }
-        self.len = as_index(step.canvas);
+        // The last canvas of noise may reach beyond the budget until it is committed.
+        self.len = self.cells.len().min(as_index(step.canvas));
     }
 
-    /// The text of these offsets; masks are shades, line feeds are visible.
+    fn set(&mut self, offset: Offset, token: u32, state: CellState) {
+        if let Some(cell) = self.cells.get_mut(offset.index()) {
+            *cell = Some(Cell { token, state });
+        }
+    }
+
+    /// The text of these offsets, tokens that are kept on a canvas of noise included; masks are shades,
+    /// line feeds are visible.
     pub fn text(&self, offsets: Span<Offset>) -> String {
         let offsets = offsets.clip(Offset::new(as_count(self.len)));
         let mut text = String::new();
@@ -71,8 +99,8 @@ impl<'a> Canvas<'a> {
         text.replace('\n', "⏎")
     }
 
-    /// One line about a step: its kind, lanes, rows and commits, and the canvas up to the last
-    /// committed token.
+    /// One line about a step: its kind, lanes, rows and commits, of a canvas of noise the tokens that
+    /// were kept, and the canvas up to its last token.
     pub fn step_line(&self, step: &StepTrace) -> String {
         let kind = match step.kind {
             ForwardKind::Prefill => "prefill",
@@ -86,16 +114,21 @@ impl<'a> Canvas<'a> {
             .iter()
             .filter(|e| matches!(e, Effect::Commit { .. }))
             .count();
+        let kept = step.draws.iter().filter(|draw| draw.kept).count();
+        let kept = match step.draws.len() {
+            0 => String::new(),
+            drawn => format!(" kept {kept:>3} of {drawn:>3}"),
+        };
         let canvas = self.text(Span::first(as_count(self.end())));
         format!(
-            "step {:>3} {kind:<7} lanes {:<7} rows {rows:>4} commits {commits:>3} | {canvas}",
+            "step {:>3} {kind:<7} lanes {:<7} rows {rows:>4} commits {commits:>3}{kept} | {canvas}",
             step.step,
             lanes.join(","),
         )
     }
 
-    /// The canvas up to its last committed token, in lines of `columns` cells. Drafts and masks of lanes
-    /// have colours; masks of refine lanes have a denser shade than those of generate lanes.
+    /// The canvas up to its last token, in lines of `columns` cells. Drafts, kept tokens and masks of
+    /// lanes have colours; masks of refine lanes have a denser shade than those of generate lanes.
     pub fn picture(&self, lanes: &Lanes, columns: usize) -> Vec<String> {
         let mut lines = Lines {
             columns: columns.max(1),
@@ -103,7 +136,9 @@ impl<'a> Canvas<'a> {
         };
         for (offset, cell) in self.cells[..self.end()].iter().enumerate() {
             let (colour, text) = match cell {
-                Some(cell) if cell.draft => (DRAFT, self.tokenizer.token_text(cell.token)),
+                Some(cell) if cell.state != CellState::Committed => {
+                    (DRAFT, self.tokenizer.token_text(cell.token))
+                }
                 Some(cell) => ("", self.tokenizer.token_text(cell.token)),
                 None => {
                     let (colour, mask) = mask(lanes.role_at(Offset::new(as_count(offset))));
@@ -121,12 +156,13 @@ impl<'a> Canvas<'a> {
     pub fn finished(&self) -> String {
         let tokens: Vec<u32> = self.cells[..self.len]
             .iter()
-            .map_while(|cell| cell.map(|cell| cell.token))
+            .map_while(|cell| cell.filter(Cell::is_committed))
+            .map(|cell| cell.token)
             .collect();
         self.tokenizer.decode(&tokens, true)
     }
 
-    /// The offset behind the last committed token.
+    /// The offset behind the last token.
     fn end(&self) -> usize {
         let last = self.cells[..self.len].iter().rposition(Option::is_some);
         last.map_or(0, |at| at + 1)

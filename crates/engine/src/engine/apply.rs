@@ -53,7 +53,9 @@ impl Engine {
                 tops: own,
             };
             sequence.book(planned.kind, returned, now, &mut self.report);
-            self.tell(planned.index, planned.trace.take());
+            let trace = planned.trace.take();
+            let trace = trace.map(|trace| sequence.taken_trace(trace, proposals));
+            self.tell(planned.index, trace);
             self.ask_drafts(planned.index);
         }
         self.retire_finished(&mut step);
@@ -66,10 +68,7 @@ impl Engine {
         sequence.settle_pages(&mut self.pages);
         let id = sequence.id;
         emit(sequence, |event| self.outbox.events.push_back((id, event)));
-        if let Some(mut trace) = trace {
-            trace.effects.clone_from(&sequence.effects);
-            trace.frontier = sequence.decoder.canvas().emitted();
-            trace.canvas = sequence.decoder.canvas().len();
+        if let Some(trace) = trace {
             self.outbox.events.push_back((id, Event::Step(trace)));
         }
     }

@@ -59,6 +59,7 @@ impl Engine {
             tops: &tops,
         };
         sequence.book(kind, returned, now, &mut self.report);
+        let trace = trace.map(|trace| sequence.taken_trace(trace, &proposals));
         self.tell(index, trace);
     }
 }

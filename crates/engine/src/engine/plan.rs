@@ -1,9 +1,8 @@
 //! Planning a step: sequences start, then their forwards are packed into the batch.
 
-use decode::{Offset, as_count};
+use decode::as_count;
 
-use crate::cache::{ForwardPlan, PlanRow};
-use crate::event::{Event, StepTrace};
+use crate::event::Event;
 use crate::pages::OutOfPages;
 use crate::scheduler::Waiting;
 use crate::sequence::Sequence;
@@ -77,7 +76,7 @@ impl Engine {
             scored_end: as_count(step.scored.len()),
             kind: forward.kind,
             is_chunk: forward.is_chunk,
-            trace: traced.then(|| Box::new(trace(sequence, forward))),
+            trace: traced.then(|| Box::new(sequence.planned_trace(forward))),
         });
         Ok(())
     }
@@ -92,24 +91,5 @@ impl Engine {
         self.outbox
             .events
             .push_back((id, Event::Failed { message }));
-    }
-}
-
-fn trace(sequence: &Sequence, plan: &ForwardPlan) -> StepTrace {
-    let positions = |rows: &[PlanRow]| {
-        let positions = rows.iter().map(|row| sequence.position_of(row.place));
-        positions.collect()
-    };
-    StepTrace {
-        step: sequence.decoder.step() + 1,
-        kind: plan.kind,
-        lanes: sequence.decoder.lanes().map(|lane| lane.id).collect(),
-        rows: plan
-            .rows_by_segment()
-            .map(|(_, rows)| positions(rows))
-            .collect(),
-        effects: Vec::new(),
-        frontier: Offset::ZERO,
-        canvas: 0,
     }
 }

@@ -8,6 +8,7 @@ mod penalties;
 mod prefix;
 mod shifted_rows;
 mod statistics;
+mod trace;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -121,6 +121,7 @@ fn a_trace_tells_the_rows_of_every_lane() {
         lanes: vec![LaneId(0)],
         rows: vec![positions(0..9)],
         effects: first.effects.clone(),
+        draws: Vec::new(),
         frontier: Offset::new(0),
         canvas: 16,
     };
@@ -132,6 +133,7 @@ fn a_trace_tells_the_rows_of_every_lane() {
         lanes: vec![LaneId(1), LaneId(2)],
         rows: vec![positions(3..5), positions(5..11)],
         effects: second.effects.clone(),
+        draws: Vec::new(),
         frontier: Offset::new(4),
         canvas: 16,
     };

@@ -62,7 +62,7 @@ fn divided_frequencies_are_those_of_the_configuration() {
         divisors.iter().any(|x| *x > 1.0 && *x < 8.0),
         "{divisors:?}"
     );
-    assert!(divisors.iter().any(|x| *x == 8.0), "{divisors:?}");
+    assert!(divisors.contains(&8.0), "{divisors:?}");
     let want = case.model(WeightDtype::F32).logits(&case.tokens).unwrap();
     let file = written("good", Some(divisors), &[]);
     let model = load(Cpu::default(), &file).unwrap();

@@ -2,7 +2,7 @@
 
 import { cursor, drawChart } from "./chart.js";
 import { drawParts } from "./parts.js";
-import { Canvas, laneName } from "./trace.js";
+import { Canvas, isCommitted, laneName } from "./trace.js";
 
 /** Duration of a step in a replay, in milliseconds. */
 const PACE = 220;
@@ -195,7 +195,7 @@ export class Panel {
       if (span.title !== offset + held) span.title = offset + held;
       if (first) span.dataset.lane = laneName(lane);
       else delete span.dataset.lane;
-      committed += kind === "masked" || kind === "provisional" ? 0 : 1;
+      committed += isCommitted(cell) ? 1 : 0;
     }
     while (cells.children.length > positions.length) cells.lastChild.remove();
     const label = `${committed} of ${positions.length} positions committed`;

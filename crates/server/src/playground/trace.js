@@ -3,6 +3,12 @@
 /** The name of a lane: the letter of its role, and its number. */
 export const laneName = (lane) => (lane.role === "refine" ? "R" : "G") + lane.id;
 
+/** States of cells that may change. */
+const OPEN = ["masked", "provisional", "kept", "renoised"];
+
+/** Whether a cell of `positions` has a committed token. */
+export const isCommitted = (cell) => cell !== null && !OPEN.includes(cell.state);
+
 /** The positions and lanes after the applied steps. */
 export class Canvas {
   /** By offset: {text, probability, state}; missing entries are masks. */

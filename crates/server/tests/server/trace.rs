@@ -308,3 +308,45 @@ async fn parts_are_those_of_the_plain_answer() {
     assert_eq!(events[0].1["has_parts"], false);
     assert!(events.iter().all(|(name, _)| name != "parts"));
 }
+
+/// Of a canvas of noise, every step tells each open position: what was drawn, and whether it is kept.
+#[tokio::test]
+async fn a_canvas_of_noise_tells_what_is_kept() {
+    const LENGTH: u64 = 8;
+    let server = server_with(Options {
+        sim: sim::SimConfig {
+            attention: step::Attention::Canvas(8),
+            text_len: 30..31,
+            ..Options::default().sim
+        },
+        ..Options::default()
+    });
+    let diffusion = json!({"preset": "canvas", "block_length": LENGTH});
+    let body = completion(json!({"max_tokens": 20, "seed": 3, "diffusion": diffusion}));
+    assert_trace_is_plain(&server, body.clone()).await;
+    let events = parse(&server.stream(TRACE, &body).await);
+    let mut counts = BTreeMap::new();
+    for (_, step) in events.iter().filter(|(name, _)| name == "step") {
+        let frontier = step["frontier"].as_u64().unwrap();
+        let (mut open, mut merged) = (0, 0);
+        for cell in step["cells"].as_array().unwrap() {
+            let (offset, state) = (cell[0].as_u64().unwrap(), cell[4].as_str().unwrap());
+            *counts.entry(state.to_owned()).or_insert(0) += 1;
+            match state {
+                "kept" | "renoised" => {
+                    assert!((frontier..frontier + LENGTH).contains(&offset), "{step}");
+                    let id = u32::try_from(cell[1].as_u64().unwrap()).unwrap();
+                    assert_eq!(cell[2], server.tokenizer.token_text(id));
+                    open += 1;
+                }
+                state => assert_eq!(state, "committed", "{step}"),
+            }
+            merged += 1;
+        }
+        assert!(open == 0 || open == LENGTH, "{step}");
+        let most = (1 + step["skipped"].as_u64().unwrap()) * LENGTH;
+        assert!(merged <= most, "{step}");
+    }
+    let states: Vec<&str> = counts.keys().map(String::as_str).collect();
+    assert_eq!(states, ["committed", "kept", "renoised"], "{counts:?}");
+}

@@ -26,7 +26,8 @@ pub struct StepEvent {
     pub canvas: u32,
     /// Steps before the last one that are merged into it.
     pub skipped: u32,
-    /// Changed positions by offset; a position that is a mask again has no text.
+    /// Changed positions by offset; a position that is a mask again has no text. Of a canvas of noise,
+    /// every open position: what was drawn for it, and whether that is kept.
     pub cells: Vec<Cell>,
     /// Changed lanes by number.
     pub lanes: Vec<Lane>,
@@ -93,6 +94,11 @@ impl Steps {
                 }
                 _ => {}
             }
+        }
+        for draw in &step.draws {
+            let state = if draw.kept { "kept" } else { "renoised" };
+            let change = Change::Token(draw.token, draw.probability, state);
+            self.cells.insert(draw.offset.get(), change);
         }
         self.last = Some((step.step, step.kind, step.frontier.get(), step.canvas));
         self.count += 1;

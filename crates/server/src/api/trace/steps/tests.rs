@@ -1,7 +1,7 @@
 //! Step events of positions that change more than once.
 
 use decode::{CommitKind, Effect, ForwardKind, Offset};
-use engine::StepTrace;
+use engine::{Draw, StepTrace};
 use text::{Tokenizer, TokenizerFiles};
 
 use super::{Cell, Steps};
@@ -27,6 +27,7 @@ fn step(number: u32, effects: &[Effect]) -> StepTrace {
         lanes: Vec::new(),
         rows: Vec::new(),
         effects: effects.to_vec(),
+        draws: Vec::new(),
         frontier: Offset::ZERO,
         canvas: 8,
     }
@@ -87,4 +88,33 @@ fn merged_steps_tell_the_last_change_too() {
         .map(|cell| (cell.0, cell.1, cell.4))
         .collect();
     assert_eq!(kinds, [(2, MASK, "masked"), (3, 71, "provisional")]);
+}
+
+#[test]
+fn drawn_tokens_are_kept_or_renoised_until_they_are_committed() {
+    let tokenizer = tokenizer();
+    let drawn = |offset, token, kept| Draw {
+        offset: Offset::new(offset),
+        token,
+        probability: 0.25,
+        kept,
+    };
+    let mut steps = Steps::new(Lanes::default());
+    let mut shown = |effects: &[Effect], draws: &[Draw]| {
+        let step = StepTrace {
+            draws: draws.to_vec(),
+            ..step(1, effects)
+        };
+        steps.push(&step);
+        steps.take(&tokenizer).map(|event| event.cells)
+    };
+    let text = |token| tokenizer.token_text(token);
+    let kept: Cell = (0, 70, text(70), 0.25, "kept");
+    let renoised: Cell = (1, 71, text(71), 0.25, "renoised");
+    let draws = [drawn(0, 70, true), drawn(1, 71, false)];
+    assert_eq!(shown(&[], &draws), Some(vec![kept, renoised]));
+    let committed: Cell = (0, 70, text(70), 0.75, "committed");
+    let still: Cell = (1, 72, text(72), 0.25, "kept");
+    let cells = shown(&[commit(0, 70)], &[drawn(1, 72, true)]);
+    assert_eq!(cells, Some(vec![committed, still]));
 }

@@ -1,0 +1,57 @@
+//! What a traced sequence reports of a step.
+
+use decode::{Offset, Proposal};
+
+use super::Sequence;
+use crate::cache::{ForwardPlan, PlanRow};
+use crate::event::{Draw, StepTrace};
+
+impl Sequence {
+    /// The report of the next step, as far as its plan goes.
+    pub(crate) fn planned_trace(&self, plan: &ForwardPlan) -> StepTrace {
+        let positions = |rows: &[PlanRow]| {
+            let positions = rows.iter().map(|row| self.position_of(row.place));
+            positions.collect()
+        };
+        StepTrace {
+            step: self.decoder.step() + 1,
+            kind: plan.kind,
+            lanes: self.decoder.lanes().map(|lane| lane.id).collect(),
+            rows: plan
+                .rows_by_segment()
+                .map(|(_, rows)| positions(rows))
+                .collect(),
+            effects: Vec::new(),
+            draws: Vec::new(),
+            frontier: Offset::ZERO,
+            canvas: 0,
+        }
+    }
+
+    /// The report of the step that the decoder has taken from `proposals`.
+    pub(crate) fn taken_trace(
+        &self,
+        mut trace: Box<StepTrace>,
+        proposals: &[Proposal],
+    ) -> Box<StepTrace> {
+        trace.effects.clone_from(&self.effects);
+        trace.draws.extend(self.draws(proposals));
+        trace.frontier = self.decoder.canvas().emitted();
+        trace.canvas = self.decoder.canvas().len();
+        trace
+    }
+
+    /// The tokens of `proposals` at offsets of a canvas of noise that are open after the step.
+    fn draws(&self, proposals: &[Proposal]) -> impl Iterator<Item = Draw> {
+        let canvas = self.decoder.canvas();
+        let noised = self.decoder.denoising().is_some();
+        let drawn = proposals.iter().filter(move |_| noised);
+        let open = drawn.filter(|of| of.offset < canvas.end() && canvas.is_mask(of.offset));
+        open.map(|of| Draw {
+            offset: of.offset,
+            token: of.candidate.token,
+            probability: of.candidate.probability,
+            kept: self.decoder.stands_at(of.offset) == Some(of.candidate.token),
+        })
+    }
+}
