@@ -167,23 +167,30 @@ fn texts_on_candle_equal_those_of_the_official_sampler() {
     }
 }
 
-/// Under a grammar every text follows it, to its end.
+/// Under a grammar every text follows it, to its end, and is the same alone and beside others.
 #[test]
 fn a_canvas_follows_a_grammar() {
     for (folder, Samples { samples, .. }) in cases() {
         let mut executor = executor(model::Cpu::default(), &folder);
         let info = executor.model().info().clone();
         let vocab_size = info.vocab_size as u32;
-        let mut all = requests(&samples, &[], info.attention);
-        for (request, length) in all.iter_mut().zip(3..) {
-            request.constraint = Some(Box::new(Turns {
-                vocab_size,
-                length,
-                accepted: 0,
-            }));
+        let asked = || {
+            let mut all = requests(&samples, &[], info.attention);
+            for (request, length) in all.iter_mut().zip(3..) {
+                request.constraint = Some(Box::new(Turns {
+                    vocab_size,
+                    length,
+                    accepted: 0,
+                }));
+            }
+            all
+        };
+        let limits: Vec<u32> = asked().iter().map(|request| request.max_tokens).collect();
+        let outcomes = run(&mut executor, asked());
+        for (together, request) in outcomes.iter().zip(asked()) {
+            let alone = run(&mut executor, vec![request]).remove(0);
+            assert_eq!(alone.tokens, together.tokens, "{}", folder.display());
         }
-        let limits: Vec<u32> = all.iter().map(|request| request.max_tokens).collect();
-        let outcomes = run(&mut executor, all);
         for (index, (outcome, limit)) in outcomes.iter().zip(limits).enumerate() {
             let what = format!("{}, sample {index}", folder.display());
             let expected = limit.min(3 + index as u32) as usize;

@@ -260,7 +260,8 @@ impl Decoder {
 
     /// How the next forward reads open offsets, for weights trained on noise.
     pub fn denoising(&self) -> Option<Denoising> {
-        self.rule.denoising()
+        let canvas = self.state.tree.generate();
+        self.rule.denoising(canvas.map_or(0, |lane| lane.clock))
     }
 
     /// The token that stands at an open offset in the next forward of weights trained on noise;

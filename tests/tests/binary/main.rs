@@ -5,6 +5,7 @@
 #[cfg(target_os = "linux")]
 mod attacks;
 mod calls;
+mod canvas;
 mod documents;
 mod engine_faults;
 mod families;

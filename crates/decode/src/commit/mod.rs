@@ -181,9 +181,10 @@ pub trait CommitRule: core::fmt::Debug + Send {
         false
     }
 
-    /// For weights trained on noise: how the next forward reads the open positions. A rule that
-    /// returns it may choose nothing in a step, and ends a canvas after a bounded number of steps.
-    fn denoising(&self) -> Option<Denoising> {
+    /// For weights trained on noise: how the next forward reads the open positions of a canvas that has
+    /// taken `clock` steps. A rule that returns it may choose nothing in a step, and ends a canvas after
+    /// a bounded number of steps.
+    fn denoising(&self, _clock: u32) -> Option<Denoising> {
         None
     }
 

@@ -57,7 +57,7 @@ pub struct Renoise {
     temperatures: (f64, f64),
     stability: usize,
     confidence: f64,
-    /// Steps of the canvas so far.
+    /// Steps since the canvas began, or since it was stable and a grammar refused a part.
     step: u32,
     /// First offset of the canvas, and the tokens that stand in it; `None` is noise.
     kept: (Offset, Vec<Option<TokenId>>),
@@ -97,6 +97,13 @@ impl Renoise {
         stable
     }
 
+    /// Begins with noise.
+    fn begin(&mut self) {
+        self.step = 0;
+        self.kept.1.clear();
+        self.last.clear();
+    }
+
     /// Keeps the tokens of low entropy in their places.
     fn keep(&mut self, lane: &Lane, masks: &[Proposal]) {
         self.within.clear();
@@ -127,6 +134,10 @@ fn most_probable(of: &Candidate) -> (TokenId, f64) {
 
 impl CommitRule for Renoise {
     fn select(&mut self, lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
+        if lane.clock == 0 {
+            // A grammar may have committed the canvas before without a choice of this rule.
+            self.begin();
+        }
         self.step += 1;
         let total: f64 = masks.iter().map(|m| f64::from(m.candidate.entropy)).sum();
         let count = f64::from(crate::coordinates::as_count(masks.len()));
@@ -139,17 +150,16 @@ impl CommitRule for Renoise {
             (mask.candidate.token, mask.candidate.probability) = (token, probability);
         }
         chosen.extend(0..masks.len());
-        self.step = 0;
-        self.kept.1.clear();
-        self.last.clear();
+        self.begin();
     }
 
-    fn denoising(&self) -> Option<Denoising> {
+    fn denoising(&self, clock: u32) -> Option<Denoising> {
         let (low, high) = self.temperatures;
-        let left = f64::from(self.steps - self.step) / f64::from(self.steps);
+        let step = if clock == 0 { 0 } else { self.step };
+        let left = f64::from(self.steps - step) / f64::from(self.steps);
         Some(Denoising {
             temperature: low + (high - low) * left,
-            conditioned: self.step > 0,
+            conditioned: step > 0,
         })
     }
 

@@ -36,7 +36,7 @@ impl Decoder {
         if self.first_alone && lane.clock == 0 && !self.rule.fills() {
             self.chosen.clear();
             self.chosen.push(0);
-        } else if self.rule.denoising().is_none() && !self.rule.waits() {
+        } else if self.rule.denoising(lane.clock).is_none() && !self.rule.waits() {
             self.choose_required();
         }
         true

@@ -149,7 +149,7 @@ fn a_canvas_is_cut_at_the_limit_and_after_a_stop_token() {
 }
 
 /// Under a grammar every step commits at least the token at the frontier, and every committed token
-/// follows the grammar.
+/// follows the grammar. Every canvas begins with noise that no forward pass has read.
 #[test]
 fn a_grammar_is_followed_on_a_canvas() {
     for seed in 0..40 {
@@ -162,7 +162,12 @@ fn a_grammar_is_followed_on_a_canvas() {
             }
             let before = bench.decoder.canvas().frontier();
             let allowed = bench.decoder.allowed().expect("a grammar").to_vec();
-            let lane = bench.decoder.tree().generate().expect("a lane").range();
+            let lane = bench.decoder.tree().generate().expect("a lane");
+            let denoising = bench.decoder.denoising().expect("a canvas");
+            let begins = lane.clock == 0;
+            assert!(!(begins && denoising.conditioned), "seed {seed}: {lane:?}");
+            assert!(!begins || (denoising.temperature - 0.8).abs() < 1e-12);
+            let lane = lane.range();
             let canvas = bench.decoder.canvas();
             let masks = lane
                 .iter()
