@@ -299,7 +299,7 @@ test("what the API refuses is shown with its field", async () => {
   const { page } = opened;
   await setting(page, "A", "preset").selectOption("balanced");
   await picker(page, "A").getByText("other settings").click();
-  await setting(page, "A", "threshold").fill("7");
+  await setting(page, "A", "entropy_threshold").fill("-1");
   const sent = bodies(page);
   await page.getByRole("button", { name: "Run" }).click();
   await ended(page);
@@ -310,12 +310,12 @@ test("what the API refuses is shown with its field", async () => {
   });
   assert.equal(answer.status, 400);
   const { message, param } = (await answer.json()).error;
-  assert.equal(param, "diffusion.threshold");
+  assert.equal(param, "diffusion.entropy_threshold");
   const shown = await page.getByRole("alert").textContent();
   assert.ok(shown.includes(message) && shown.includes(param), shown);
   await assertAccessible(page, "an error");
   // The next answer removes the message.
-  await setting(page, "A", "threshold").fill("0.9");
+  await setting(page, "A", "entropy_threshold").fill("0.1");
   await page.getByRole("button", { name: "Run" }).click();
   await page.waitForFunction(() => document.querySelector(".panel").dataset.state === "done");
   assert.equal(await page.getByRole("alert").count(), 0);

@@ -78,7 +78,7 @@ class Router:
             plain.json()["usage"]["diffusion"]["decoder"], "block_wise+top_k+none"
         )
         default = self.client.post(CHAT, chat(9)).json()["usage"]["diffusion"]["decoder"]
-        self.assertEqual(default, "asynclane+threshold+fused")
+        self.assertEqual(default, "asynclane+entropy_bound+fused")
         options = {"stream": True, "stream_options": {"include_usage": True}}
         usage = self.usage(self.client.post(CHAT, chat(9, diffusion=PRESET, **options)))
         self.assertEqual("diffusion" in usage, self.streams_usage, usage)

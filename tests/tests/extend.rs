@@ -122,7 +122,7 @@ fn a_commit_rule_is_one_file_and_one_line() {
 #[test]
 fn a_cache_policy_is_one_file_and_one_line() {
     let (label, _) = forwards("cache=renewed");
-    assert_eq!(label, "block_wise+threshold+renewed");
+    assert_eq!(label, "block_wise+entropy_bound+renewed");
     let (label, _) = forwards("vanilla,cache=renewed,commit=left_run,renew_every=1");
     assert_eq!(label, "block_wise+left_run+renewed");
 }

@@ -1,10 +1,14 @@
 //! The result files of `asynclane-lab bench`: the fields that documents and comparisons read.
 
+mod ladder;
 mod replicas;
+mod serving;
 
 use serde::Deserialize;
 
+pub use ladder::{Ladder, LadderRow};
 pub use replicas::{Day, DayRow, Routing, RoutingRow};
+pub use serving::{Serving, ServingRow};
 
 /// A result file.
 #[derive(Debug, Deserialize)]
@@ -22,6 +26,10 @@ pub enum Report {
     Forward(Forward),
     /// Steps in long contexts.
     Contexts(Contexts),
+    /// Forward passes by their rows, beside other implementations.
+    Ladder(Ladder),
+    /// Two servers on one file.
+    Serving(Serving),
     /// Routers in front of replicas.
     Routers(Routers),
     /// Routing policies over simulated replicas.
@@ -81,7 +89,7 @@ pub struct Several {
     pub tasks: Vec<Task>,
     /// The rows over all sets.
     pub overall: Vec<Overall>,
-    /// The presets derived from the rows.
+    /// The presets derived from the rows; empty if they have no paired intervals.
     pub derived: Vec<Derived>,
 }
 
@@ -174,12 +182,13 @@ pub struct Overall {
 pub struct Derived {
     /// Its name.
     pub preset: String,
-    /// Points of accuracy that it may lose.
+    /// Points of accuracy that it may lose on every set.
     pub within: f64,
-    /// The fastest decoder that loses no more.
+    /// Whether the paired interval holds them, and not the measured difference alone.
+    #[serde(default)]
+    pub surely: bool,
+    /// The cheapest decoder that loses no more.
     pub decoder: String,
-    /// Speed ratio of that decoder.
-    pub ratio: f64,
 }
 
 /// Decoders that fill a gap, without and with the text that follows it as the suffix.
@@ -416,7 +425,8 @@ impl Report {
             Self::Several(report) => &report.tasks,
             Self::Decoders(report) => std::slice::from_ref(&report.task),
             Self::Infill(_) | Self::Peers(_) | Self::Forward(_) => &[],
-            Self::Routers(_) | Self::Routing(_) | Self::Day(_) | Self::Contexts(_) => &[],
+            Self::Routers(_) | Self::Routing(_) | Self::Day(_) => &[],
+            Self::Contexts(_) | Self::Ladder(_) | Self::Serving(_) => &[],
         }
     }
 }

@@ -27,8 +27,14 @@ fn reference_decoder_answers_word_for_word() {
 #[test]
 fn a_terminal_shows_the_canvas_and_keeps_the_answer() {
     let problem = sum();
-    let plain = stdout(&run(&["generate", &problem.prompt]));
-    let line = format!("'{}' generate '{}'", binary().display(), problem.prompt);
+    let decoder = ["--decoder", "asynclane"];
+    let plain = stdout(&run(&["generate", &problem.prompt, decoder[0], decoder[1]]));
+    let line = format!(
+        "'{}' generate '{}' {}",
+        binary().display(),
+        problem.prompt,
+        decoder.join(" ")
+    );
     // Runs the program on a terminal of 24 lines and 80 columns, and copies its output.
     let terminal = Command::new("script")
         .args(["--quiet", "--return", "--command", &line, "/dev/null"])

@@ -107,10 +107,10 @@ fn check_sums(lab: &Lab) {
 /// The lead of a fork: last step of the refine lane minus first step of the continuation.
 #[test]
 fn leads_of_coupled_forks_are_minus_one_or_zero() {
-    let settings = "cache=fused,rows=open,min_fill=0,min_clock=0,refresh=never";
+    let settings = "asynclane,lookahead=8,refresh=never,min_fill=0,min_clock=0";
     let leads = |coupled: bool| {
         let mut lab = lab();
-        let settings = format!("{settings},coupled={coupled},threshold=0.97");
+        let settings = format!("{settings},coupled={coupled},threshold=0.97,draft_threshold=0.97");
         lab.submit(request(&[20, 21, 22], 90, &settings))
             .expect("there is room");
         let mut leads = Vec::new();

@@ -17,7 +17,7 @@ fn snapshots_never_hold_more_than_their_worst_case() {
         let mut rng = Rng::new(seed ^ 0x9A6E5);
         let (block, lookahead) = (rng.pick(&[2, 4, 8, 32]), rng.pick(&[0, 3, 16, 32]));
         let settings = format!(
-            "cache=snapshot,rows=all,refresh={},block_length={block},lookahead={lookahead},\
+            "commit=threshold,cache=snapshot,rows=all,refresh={},block_length={block},lookahead={lookahead},\
              fork=sentence,min_fill=0,min_clock={},max_lanes={},threshold={},refresh_margin={},\
              draft_threshold={},fork_when_complete={},coupled={}",
             rng.pick(&["lane", "never", "never", "5"]),

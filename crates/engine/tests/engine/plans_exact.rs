@@ -145,7 +145,7 @@ fn blocks_are_sealed_together_with_the_next_block() {
 /// sure, so the row before the block has no part in the passes after it.
 #[test]
 fn the_row_before_a_block_is_read_once() {
-    let settings = "schedule=block_wise,block_length=4,cache=dual,threshold=0.9";
+    let settings = "fast_dllm_dual,block_length=4,threshold=0.9";
     let mut scripted = Scripted::of(request(&[10, 11], 8, settings), SHIFTED);
     assert_eq!(
         scripted.step(&[(0, 20, 0.2), (1, 21, 0.95), (2, 22, 0.95)]),
@@ -168,7 +168,7 @@ fn the_row_before_a_block_is_read_once() {
 /// Open rows leave settled tokens out, except the one before a mask.
 #[test]
 fn open_rows_have_a_reader() {
-    let settings = "balanced,block_length=4,lookahead=0,fork=off,threshold=0.9";
+    let settings = "asynclane,block_length=4,lookahead=0,fork=off,threshold=0.9";
     let mut scripted = Scripted::of(request(&[10, 11], 8, settings), SHIFTED);
     scripted.step(&[(0, 20, 0.95), (1, 21, 0.95)]);
     assert_eq!(

@@ -30,9 +30,9 @@ fn cache(name: &str) -> CacheConfig {
 #[test]
 fn every_preset_resolves() {
     let labels = [
-        ("balanced", "asynclane+threshold+fused"),
-        ("fast", "asynclane+threshold+fused"),
-        ("quality", "asynclane+threshold+fused"),
+        ("balanced", "asynclane+entropy_bound+fused"),
+        ("fast", "asynclane+entropy_bound+fused"),
+        ("quality", "asynclane+entropy_bound+fused"),
         ("asynclane", "asynclane+threshold+fused"),
         ("asynclane_paper", "asynclane+threshold+snapshot"),
         ("vanilla", "block_wise+top_k+none"),
@@ -78,7 +78,7 @@ fn nothing_set_is_the_default_preset() {
     let lanes = AsyncLaneConfig {
         block_length: 32,
         lookahead: 8,
-        draft_threshold: Some(0.97),
+        draft_threshold: Some(0.99),
         fork: Some(Boundary::Auto(NumericPeriod::Next)),
         min_fill: 0.5,
         min_clock: 2,
@@ -92,16 +92,17 @@ fn nothing_set_is_the_default_preset() {
     assert_eq!(AsyncLaneConfig::read(settings), lanes);
     let schedule = schedule("asynclane")
         .with("lookahead", 8u32)
-        .with("draft_threshold", 0.97);
+        .with("draft_threshold", 0.99);
     assert_eq!(schedule.reach(), 40);
     let decoder = DecoderConfig {
         schedule,
-        commit: commit("threshold").with("threshold", 0.97),
+        commit: commit("entropy_bound").with("entropy_threshold", 0.15),
         prune: true,
         early_stop: true,
     };
     assert_eq!(found.decoder, decoder);
     let fused = cache("fused").with("refresh", 32u32).with("rows", "open");
+    let fused = fused.with("left_rows", 32u32);
     assert_eq!(found.cache, fused);
     assert_eq!(found.max_forwards, None);
 }
@@ -124,19 +125,20 @@ fn the_published_forms_keep_their_own_settings() {
 
 #[test]
 fn fields_override_their_preset() {
-    let fast = decoding("fast,threshold=0.5,block_length=8,lookahead=0").decoder;
-    assert_eq!(fast.commit, commit("threshold").with("threshold", 0.5));
+    let fast = decoding("fast,entropy_threshold=0.5,block_length=8,lookahead=0").decoder;
+    let bound = commit("entropy_bound").with("entropy_threshold", 0.5);
+    assert_eq!(fast.commit, bound);
     assert_eq!(fast.schedule.name(), "asynclane");
     let lanes = AsyncLaneConfig::read(fast.schedule.settings());
     assert_eq!((lanes.block_length, lanes.lookahead), (8, 0));
-    assert_eq!(lanes.draft_threshold, Some(0.95), "the preset's");
+    assert_eq!(lanes.draft_threshold, Some(0.99), "the preset's");
 }
 
 #[test]
 fn another_schedule_leaves_the_settings_of_the_preset_behind() {
     assert_eq!(
         decoding("fast,schedule=block_wise").label,
-        "block_wise+threshold+dual"
+        "block_wise+entropy_bound+dual"
     );
     assert_eq!(
         decoding("vanilla,schedule=asynclane").label,
@@ -150,11 +152,15 @@ fn another_schedule_leaves_the_settings_of_the_preset_behind() {
 #[test]
 fn a_later_value_replaces_an_earlier_one() {
     let mut spec = DecodingSpec::default();
-    spec.set("threshold", Value::Number(0.5)).expect("in range");
-    spec.set("threshold", Value::Integer(1))
+    spec.set("entropy_threshold", Value::Number(0.5))
+        .expect("in range");
+    spec.set("entropy_threshold", Value::Integer(1))
         .expect("an integer is a number");
     let found = spec.resolve().expect("valid").decoder.commit;
-    assert_eq!(found, commit("threshold").with("threshold", 1.0));
+    assert_eq!(
+        found,
+        commit("entropy_bound").with("entropy_threshold", 1.0)
+    );
 }
 
 #[test]
@@ -383,7 +389,7 @@ fn what_is_left_open_is_the_presets_before_anything_else() {
             "fast_dllm_dual,commit=early_commit",
             "block_wise+early_commit+none",
         ),
-        ("cache=dual", "block_wise+threshold+dual"),
+        ("cache=dual", "block_wise+entropy_bound+dual"),
         ("dream,schedule=asynclane", "asynclane+threshold+fused"),
         ("wedlm,cache=dual", "block_wise+entropy+dual"),
         ("commit=capped", "asynclane+capped+fused"),

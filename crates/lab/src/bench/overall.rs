@@ -1,15 +1,34 @@
-//! Results over all problem sets: means, the Pareto front, the derived presets.
+//! Results over all problem sets: means, the Pareto front, presets derived set by set.
 
 use serde::{Deserialize, Serialize};
 
 use super::report::{Entry, TaskReport, round};
 
-/// The derived presets, and the points that each may lose against the first decoder, in `end` and in
-/// `strict`.
-pub const MAY_LOSE: [(&str, f64); 3] = [("quality", 0.0), ("balanced", 1.5), ("fast", 5.0)];
+/// Points of strict accuracy that a preset may lose against the first decoder, on every set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MayLose {
+    /// The lower end of the paired 95 % interval of the difference lies no lower.
+    AtMost(f64),
+    /// The measured difference is no larger.
+    Measured(f64),
+}
 
-/// Rows with at least this share of the fastest row's speed are compared by positions per token.
-const NEARLY: f64 = 0.9;
+/// The derived presets.
+pub const PRESETS: [(&str, MayLose); 3] = [
+    ("quality", MayLose::AtMost(3.0)),
+    ("balanced", MayLose::Measured(2.0)),
+    ("fast", MayLose::Measured(6.0)),
+];
+
+/// Rows that a machine computes while it reads the weights once: a CPU, a GPU with 16 sequences in
+/// flight of which each has its share, a GPU with one (an H200 in bf16: 790 TFLOP/s over 4.3 TB/s).
+pub const RIDGES: [u32; 3] = [4, 11, 184];
+
+/// The ridges at which presets are compared: 16 in flight, and one.
+const IN_FLIGHT: [u32; 2] = [11, 184];
+
+/// Costs up to so many times the least are as good: they depend on the problems that were drawn.
+const NEARLY: f64 = 1.05;
 
 /// Accuracies have one decimal; smaller differences are equal.
 const EQUAL: f64 = 1e-6;
@@ -43,12 +62,17 @@ pub struct Overall {
 pub struct Derived {
     /// The preset's name.
     pub preset: String,
-    /// Points that it may lose against the first decoder, in `end` and in `strict`.
+    /// Points of `strict` that it may lose against the first decoder on every set.
     pub within: f64,
-    /// The fastest decoder that loses no more; among equals the one with the fewest positions.
+    /// Whether the lower end of the paired interval holds them, and not the measured difference alone.
+    #[serde(default)]
+    pub surely: bool,
+    /// The cheapest decoder that loses no more; of those that cost nearly as little, the one that loses
+    /// least on its worst set.
     pub decoder: String,
-    /// Its ratio.
-    pub ratio: f64,
+    /// Its cost over the first decoder's: geometric mean over the sets, at one and at 16 in flight.
+    #[serde(default)]
+    pub cost: f64,
 }
 
 /// One row per decoder, in the order of the tasks' rows.
@@ -85,34 +109,92 @@ pub fn overall(tasks: &[TaskReport]) -> Vec<Overall> {
     rows
 }
 
-/// For every preset of [`MAY_LOSE`] the fastest row that loses no more. Measured speeds vary, so among
-/// the rows that are [`NEARLY`] as fast as the fastest, the one with the fewest positions per token is
-/// taken. The first row, which loses nothing, always qualifies.
-pub fn derived(rows: &[Overall]) -> Vec<Derived> {
-    let Some(reference) = rows.first() else {
+/// For every preset of [`PRESETS`] the cheapest row that loses no more on any set, by the counts of
+/// the rows and [`cost`], as [`choose`] takes it. The first row, which loses nothing, always qualifies.
+/// Empty for results without paired intervals.
+pub fn derived(tasks: &[TaskReport]) -> Vec<Derived> {
+    let first = tasks.first().map_or(&[][..], |task| &task.decoders);
+    if first.is_empty() || first.iter().any(|entry| entry.paired.is_none()) {
         return Vec::new();
-    };
-    let derive = |(preset, within): (&str, f64)| {
-        let qualifies = |row: &&Overall| {
-            reference.end - row.end <= within + EQUAL
-                && reference.strict - row.strict <= within + EQUAL
+    }
+    let derive = |(preset, may_lose): (&str, MayLose)| {
+        let qualifies =
+            |index: &usize| *index == 0 || tasks.iter().all(|task| may_lose.admits(task, *index));
+        let costs = (0..first.len()).filter(qualifies);
+        let costs = costs.map(|index| (index, relative_cost(tasks, index)));
+        let (index, cost) = choose(tasks, &costs.collect::<Vec<_>>());
+        let (within, surely) = match may_lose {
+            MayLose::AtMost(points) => (points, true),
+            MayLose::Measured(points) => (points, false),
         };
-        let all = rows.iter().filter(qualifies);
-        let fastest = all.clone().map(|row| row.ratio).fold(0.0, f64::max);
-        let cheaper = |a: &&Overall, b: &&Overall| {
-            let positions = a.positions_per_token.total_cmp(&b.positions_per_token);
-            positions.then(b.ratio.total_cmp(&a.ratio))
-        };
-        let near = all.filter(|row| row.ratio >= NEARLY * fastest);
-        let best = near.min_by(cheaper).unwrap_or(reference);
         Derived {
             preset: preset.to_owned(),
             within,
-            decoder: best.name.clone(),
-            ratio: best.ratio,
+            surely,
+            decoder: first[index].name.clone(),
+            cost: round(cost, 4),
         }
     };
-    MAY_LOSE.into_iter().map(derive).collect()
+    PRESETS.into_iter().map(derive).collect()
+}
+
+impl MayLose {
+    /// Whether a row of a set loses no more against the first row.
+    fn admits(self, task: &TaskReport, index: usize) -> bool {
+        let (Some(first), Some(row)) = (task.decoders.first(), task.decoders.get(index)) else {
+            return false;
+        };
+        match self {
+            Self::AtMost(points) => {
+                let lower = row.paired.map(|paired| paired.interval[0]);
+                lower.is_some_and(|lower| lower >= -points - EQUAL)
+            }
+            Self::Measured(points) => first.strict - row.strict <= points + EQUAL,
+        }
+    }
+}
+
+/// The time of an output token in readings of the weights, at the mean number of rows of a forward
+/// pass: a pass takes as long as one reading up to `ridge` rows, and in proportion to them above.
+pub fn cost(entry: &Entry, ridge: u32) -> f64 {
+    entry
+        .nfe_per_token
+        .max(entry.positions_per_token / f64::from(ridge))
+}
+
+/// The row and cost of `costs` that a preset takes: of the rows that cost [`NEARLY`] as little as the
+/// cheapest, the one that loses least on its worst set; of equals the first.
+fn choose(tasks: &[TaskReport], costs: &[(usize, f64)]) -> (usize, f64) {
+    let least = costs.iter().map(|of| of.1).fold(f64::MAX, f64::min);
+    let worst = |index: usize| {
+        let gains = tasks.iter().filter_map(|task| {
+            Some(task.decoders.get(index)?.strict - task.decoders.first()?.strict)
+        });
+        gains.fold(f64::MAX, f64::min)
+    };
+    let near = costs.iter().filter(|of| of.1 <= NEARLY * least);
+    let best = near.reduce(|best, of| {
+        if worst(of.0) > worst(best.0) + EQUAL {
+            of
+        } else {
+            best
+        }
+    });
+    best.copied().unwrap_or((0, 1.0))
+}
+
+/// The cost of a row over that of the first one: geometric mean over the sets and [`IN_FLIGHT`].
+fn relative_cost(tasks: &[TaskReport], index: usize) -> f64 {
+    let pairs = tasks
+        .iter()
+        .flat_map(|task| IN_FLIGHT.map(|ridge| (task, ridge)));
+    let ratios: Vec<f64> = pairs
+        .filter_map(|(task, ridge)| {
+            let (first, row) = (task.decoders.first()?, task.decoders.get(index)?);
+            Some(cost(row, ridge) / cost(first, ridge).max(f64::MIN_POSITIVE))
+        })
+        .collect();
+    geometric_mean(&ratios)
 }
 
 /// Whether each point (accuracy, speed) is on the Pareto front: no other point is at least as good in

@@ -1,12 +1,11 @@
 //! Accuracy against speed as an SVG: a point per decoder, the Pareto front as a line.
 
 use anyhow::Result;
-use engine::decoding::PRESET_NAMES;
+use engine::decoding::{DecodingSpec, PRESET_NAMES, TUNED_PRESETS};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::overall;
 use super::report::Report;
 
 /// Width and height in pixels.
@@ -27,9 +26,6 @@ const COLOURS: [RGBColor; 6] = [
 ];
 
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
-/// The decoder that presets are derived against.
-const REFERENCE: &str = "vanilla";
 
 /// A decoder in the plot.
 struct Point {
@@ -73,14 +69,16 @@ pub fn svg(report: &Report) -> Result<String> {
 
 fn points(report: &Report) -> Vec<Point> {
     let rows = report.overall();
-    let derived = match rows.first() {
-        Some(first) if first.name == REFERENCE => overall::derived(&rows),
-        _ => Vec::new(),
+    let decoding = |name: &str| {
+        let spec = DecodingSpec::parse(name);
+        spec.and_then(|spec| spec.resolve()).ok()
     };
+    let tuned = TUNED_PRESETS.map(|name| (name, decoding(name)));
     let preset = |name: &str| {
-        let derived = derived.iter().find(|derived| derived.decoder == name);
-        match derived {
-            Some(derived) => Some(derived.preset.clone()),
+        let own = decoding(name);
+        let tuned = tuned.iter().find(|(_, of)| of.is_some() && *of == own);
+        match tuned {
+            Some((preset, _)) => Some((*preset).to_owned()),
             None => PRESET_NAMES.contains(&name).then(|| name.to_owned()),
         }
     };

@@ -259,7 +259,7 @@ impl Report {
                 Saved::Several {
                     setup,
                     tasks: tasks.to_vec(),
-                    derived: overall::derived(&overall),
+                    derived: overall::derived(tasks),
                     overall,
                 }
             }

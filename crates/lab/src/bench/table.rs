@@ -3,12 +3,8 @@
 use std::fmt::Write;
 
 use super::latency::Percentiles;
-use super::overall::{self, Overall};
-use super::report::{Entry, Report, TaskReport};
-
-/// Rows that a machine computes while it reads the weights once: a CPU, a GPU with 16 sequences in
-/// flight of which each has its share, a GPU with one (an H200 in bf16: 790 TFLOP/s over 4.3 TB/s).
-const RIDGES: [u32; 3] = [4, 11, 184];
+use super::overall::{self, Overall, RIDGES, cost};
+use super::report::{Report, TaskReport};
 
 /// One table per task; with several tasks also one over all, the fastest first, and the presets
 /// derived from it.
@@ -53,7 +49,7 @@ pub fn text(report: &Report) -> String {
         let rows = report.overall();
         means(&mut out, &rows, width);
         out.push('\n');
-        derived(&mut out, &rows);
+        derived(&mut out, report);
     }
     out
 }
@@ -149,14 +145,6 @@ fn drafts(out: &mut String, task: &TaskReport, width: usize) {
     }
 }
 
-/// The time of an output token in readings of the weights, at the mean number of rows of a forward
-/// pass: a pass takes as long as one reading up to `ridge` rows, and in proportion to them above.
-fn cost(entry: &Entry, ridge: u32) -> f64 {
-    entry
-        .nfe_per_token
-        .max(entry.positions_per_token / f64::from(ridge))
-}
-
 /// Latencies, the speed of the scheduler, resident memory.
 fn waits(out: &mut String, task: &TaskReport, width: usize) {
     let columns = ["TTFT ms", "TPOT ms", "E2E ms"].map(|name| format!("{name} p50 / p95 / p99"));
@@ -211,16 +199,18 @@ fn means(out: &mut String, rows: &[Overall], width: usize) {
     }
 }
 
-fn derived(out: &mut String, rows: &[Overall]) {
+fn derived(out: &mut String, report: &Report) {
+    let rows = &report.tasks[0].decoders;
     // Presets are derived among the decoders of one model.
     if rows.iter().any(|row| row.name.contains(':')) {
         return;
     }
-    for preset in overall::derived(rows) {
+    for preset in overall::derived(&report.tasks) {
+        let surely = if preset.surely { " surely" } else { "" };
         let _ = writeln!(
             out,
-            "derived: {} = {} ({:.2}x; the fastest within {} points of {}, end and strict)",
-            preset.preset, preset.decoder, preset.ratio, preset.within, rows[0].name,
+            "derived: {} = {} (cost {:.4}; the cheapest{surely} within {} points of {} on every set, strict)",
+            preset.preset, preset.decoder, preset.cost, preset.within, rows[0].name,
         );
     }
 }

@@ -93,6 +93,7 @@ fn round(value: f64, digits: i32) -> f64 {
 fn figures(measured: &Measured) -> Map<String, Value> {
     let figures = [
         ("ms", round(measured.time, 3)),
+        ("products_ms", round(measured.products, 3)),
         ("products_of_peak", round(measured.of_peak.0, 1)),
         ("forward_of_peak", round(measured.of_peak.1, 1)),
     ];

@@ -43,6 +43,8 @@ pub fn batch(sequences: u32, rows: u32, context: u32) -> Batch {
 pub struct Measured {
     /// Milliseconds of a pass.
     pub time: f64,
+    /// Milliseconds of its matrix products.
+    pub products: f64,
     /// Percent of the peak rate: during the matrix products, and averaged over the complete pass.
     pub of_peak: (f64, f64),
     /// Percent of the pass by stage, in the order of [`Stage::ALL`].
@@ -72,7 +74,7 @@ pub fn measure(executor: &mut ModelExecutor, batch: &Batch, operations: f64) -> 
     (0..3).for_each(|_| pass(executor, batch));
     let operations = 1e-9 * operations * batch.rows.len() as f64;
     let (mut times, mut products, mut passes) = (vec![], vec![], vec![]);
-    let mut peaks = vec![];
+    let (mut peaks, mut in_products) = (vec![], vec![]);
     let mut stages = Stage::ALL.map(|_| vec![]);
     let begin = Instant::now();
     while times.len() < LEAST.0 || (begin.elapsed() < LEAST.1 && times.len() < MOST) {
@@ -83,17 +85,19 @@ pub fn measure(executor: &mut ModelExecutor, batch: &Batch, operations: f64) -> 
         let time = start.elapsed().as_secs_f64();
         let profile = executor.take_profile().unwrap_or_default();
         let peak = f64::midpoint(before, executor.peak());
-        let in_products = profile.time(Stage::Linear) + profile.time(Stage::Head);
+        let of_products = profile.time(Stage::Linear) + profile.time(Stage::Head);
         times.push(1e3 * time);
+        in_products.push(1e3 * of_products.as_secs_f64());
         peaks.push(peak);
         passes.push(100.0 * operations / time / peak);
-        products.push(100.0 * operations / in_products.as_secs_f64() / peak);
+        products.push(100.0 * operations / of_products.as_secs_f64() / peak);
         for (stage, of) in Stage::ALL.into_iter().zip(&mut stages) {
             of.push(100.0 * profile.share(stage));
         }
     }
     Measured {
         time: median(times),
+        products: median(in_products),
         of_peak: (median(products), median(passes)),
         stages: stages.map(median),
         peak: median(peaks),

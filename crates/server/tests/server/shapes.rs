@@ -85,7 +85,7 @@ async fn the_cost_in_forwards_is_consistent() {
     let kinds = ["prefill_forwards", "decode_forwards", "refresh_forwards"];
     assert_eq!(count("forwards"), kinds.map(count).iter().sum::<u64>());
     assert_eq!(count("steps"), count("forwards"));
-    assert_eq!(cost["decoder"], "asynclane+threshold+fused");
+    assert_eq!(cost["decoder"], "asynclane+entropy_bound+fused");
     assert_eq!(cost["seed"], 9);
     let tokens = usage["completion_tokens"].as_f64().unwrap();
     assert_eq!(

@@ -15,11 +15,13 @@
 mod contexts;
 mod fidelity;
 mod forward;
+mod ladder;
 mod paired;
 mod presets;
 mod registry;
 mod replicas;
 mod routers;
+mod serving;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -125,6 +127,8 @@ fn table(report: &Report) -> String {
         Report::Peers(report) => peers(report),
         Report::Forward(report) => forward::table(report),
         Report::Contexts(report) => contexts::table(report),
+        Report::Ladder(report) => ladder::table(report),
+        Report::Serving(report) => serving::table(report),
         Report::Routers(report) => routers::table(report),
         Report::Routing(report) => replicas::routing(report),
         Report::Day(report) => replicas::day(report),
@@ -186,15 +190,17 @@ fn derived(out: &mut String, report: &Several) {
     let Some(first) = first.filter(|first| first.name == "vanilla") else {
         return;
     };
+    if report.derived.is_empty() {
+        return;
+    }
     let rows = report.derived.iter().map(|row| {
-        format!(
-            "*{}* (within {} points) is `{}` at {:.2}x",
-            row.preset, row.within, row.decoder, row.ratio
-        )
+        let surely = if row.surely { "surely " } else { "" };
+        let (preset, within, decoder) = (&row.preset, row.within, &row.decoder);
+        format!("*{preset}* ({surely}within {within} points) is `{decoder}`")
     });
     let _ = writeln!(
         out,
-        "\nThe fastest that lose no more than so many points against `{}`, end and strict: {}.",
+        "\nThe cheapest that lose no more than so many points against `{}` on every set, strict: {}.",
         first.name,
         rows.collect::<Vec<_>>().join(", ")
     );

@@ -1,5 +1,6 @@
 //! Hand-worked comparisons.
 
+use super::super::paired::Paired;
 use super::*;
 
 fn entry(name: &str, end: f64, strict: f64, ratio: f64) -> Entry {
@@ -16,14 +17,6 @@ fn entry(name: &str, end: f64, strict: f64, ratio: f64) -> Entry {
         ratio,
         ..Entry::default()
     }
-}
-
-fn row(name: &str, end: f64, strict: f64, ratio: f64) -> Overall {
-    let task = TaskReport {
-        task: "sums".to_owned(),
-        decoders: vec![entry(name, end, strict, ratio)],
-    };
-    overall(&[task]).remove(0)
 }
 
 #[test]
@@ -87,52 +80,90 @@ fn agreement_is_missing_over_all_where_one_task_lacks_it() {
     assert_eq!(overall(&tasks)[0].agreement, None);
 }
 
+/// Two sets of 1,000 problems of a decoder: losses in points, forward passes and positions per token.
+fn sets(name: &str, lost: [u64; 2], (forwards, positions): (f64, f64)) -> [Entry; 2] {
+    lost.map(|lost| Entry {
+        paired: Paired::new(0, lost, 1000),
+        nfe_per_token: forwards,
+        positions_per_token: positions,
+        ..entry(name, 90.0, 80.0 - lost as f64 / 10.0, 1.0)
+    })
+}
+
+fn tasks(rows: &[[Entry; 2]]) -> Vec<TaskReport> {
+    let task = |index: usize, name: &str| TaskReport {
+        task: name.to_owned(),
+        decoders: rows.iter().map(|row| row[index].clone()).collect(),
+    };
+    vec![task(0, "sums"), task(1, "lists")]
+}
+
+fn found(rows: &[[Entry; 2]]) -> Vec<String> {
+    let derived = derived(&tasks(rows)).into_iter();
+    derived.map(|one| one.decoder).collect()
+}
+
+/// Points lost: the score interval of 10 lost of 1,000 ends at -1.8 points, that of 25 at -3.7.
 #[test]
-fn presets_are_the_fastest_within_their_points_by_the_end_and_strictly() {
+fn presets_are_the_cheapest_within_their_points_on_every_set() {
     let rows = [
-        row("vanilla", 90.0, 80.0, 1.0),
-        row("careful", 90.0, 80.0, 4.0), // loses nothing
-        row("ends", 90.0, 79.4, 5.0),    // loses 0 and 0.6
-        row("middle", 88.5, 81.0, 8.0),  // loses 1.5, and gains
-        row("twin", 88.5, 81.0, 8.0),    // no faster: the first stands
-        row("texts", 85.0, 75.0, 12.0),  // loses 5 and 5
-        row("broken", 90.0, 74.9, 30.0), // ends alone do not qualify
-        row("wrong", 60.0, 80.0, 40.0),  // texts alone do not either
+        sets("vanilla", [0, 0], (1.0, 200.0)),
+        sets("careful", [10, 10], (0.4, 40.0)),
+        sets("unsure", [25, 0], (0.3, 30.0)), // 2.5 points on one set
+        sets("middle", [20, 20], (0.2, 40.0)),
+        sets("loses", [0, 61], (0.1, 1.0)), // its mean loss is 3 points
+        sets("quick", [60, 60], (0.1, 2.0)),
     ];
-    let derived = derived(&rows);
-    let found: Vec<(&str, f64, &str, f64)> = derived
-        .iter()
-        .map(|one| (&*one.preset, one.within, &*one.decoder, one.ratio))
-        .collect();
-    let expected = [
-        ("quality", 0.0, "careful", 4.0),
-        ("balanced", 1.5, "middle", 8.0),
-        ("fast", 5.0, "texts", 12.0),
-    ];
-    assert_eq!(found, expected);
+    assert_eq!(found(&rows), ["careful", "middle", "quick"]);
+    let derived = derived(&tasks(&rows));
+    let quick = &derived[2];
+    assert_eq!(
+        (&*quick.preset, quick.within, quick.surely),
+        ("fast", 6.0, false)
+    );
+    assert_eq!((derived[0].within, derived[0].surely), (3.0, true));
+    // 0.1 of 200 / 184 readings with one in flight, 2 / 11 of 200 / 11 with sixteen.
+    let alone: f64 = 0.1 / (200.0 / 184.0);
+    assert!((quick.cost - (alone * 2.0 / 200.0).sqrt()).abs() < 1e-4);
 }
 
 #[test]
-fn a_slower_decoder_never_replaces_the_reference() {
-    let rows = [
-        row("vanilla", 90.0, 80.0, 1.0),
-        row("slow", 95.0, 95.0, 0.9),
-    ];
-    assert!(derived(&rows).iter().all(|one| one.decoder == "vanilla"));
+fn the_reference_stands_where_nothing_is_cheaper_or_good_enough() {
+    let slow = sets("slow", [0, 0], (2.0, 400.0));
+    let bad = sets("bad", [200, 0], (0.1, 1.0));
+    let rows = [sets("vanilla", [0, 0], (1.0, 200.0)), slow, bad];
+    assert_eq!(found(&rows), ["vanilla"; 3]);
     assert!(derived(&[]).is_empty());
 }
 
+/// Rows and readings decide: few forward passes with many rows are cheap alone, and dear in a crowd.
 #[test]
-fn among_nearly_the_fastest_the_fewest_positions_decide() {
-    let with_positions = |name: &str, ratio: f64, positions: f64| Overall {
-        positions_per_token: positions,
-        ..row(name, 90.0, 80.0, ratio)
-    };
+fn the_cost_counts_one_and_sixteen_in_flight() {
     let rows = [
-        with_positions("vanilla", 1.0, 200.0),
-        with_positions("lucky", 20.0, 8.0),
-        with_positions("lean", 18.1, 7.0),
-        with_positions("slow", 17.9, 1.0),
+        sets("vanilla", [0, 0], (1.0, 200.0)),
+        sets("wide", [0, 0], (0.1, 18.4)),
+        sets("narrow", [0, 0], (0.2, 2.2)),
     ];
-    assert!(derived(&rows).iter().all(|one| one.decoder == "lean"));
+    // 0.1 * 18.4 / 11 against 0.2 * 0.2.
+    assert_eq!(found(&rows), ["narrow"; 3]);
+}
+
+#[test]
+fn of_nearly_equal_costs_the_worst_set_decides() {
+    let rows = [
+        sets("vanilla", [0, 0], (1.0, 200.0)),
+        sets("cheapest", [0, 12], (0.1, 2.0)),
+        sets("even", [5, 5], (0.104, 2.08)),
+        sets("dear", [0, 0], (0.11, 2.2)),
+    ];
+    assert_eq!(found(&rows), ["even"; 3]);
+}
+
+#[test]
+fn nothing_is_derived_without_intervals() {
+    let task = TaskReport {
+        task: "sums".to_owned(),
+        decoders: vec![entry("vanilla", 90.0, 80.0, 1.0)],
+    };
+    assert!(derived(&[task]).is_empty());
 }

@@ -1,28 +1,29 @@
-//! The short tables of a comparison, four columns each: speed and accuracy over all problem sets,
-//! and the accuracy on each set.
+//! The short tables of a comparison: accuracy and cost over all problem sets, and the accuracy on each
+//! set.
 
 use std::fmt::Write;
 
 use crate::result::{Overall, Several};
 
-/// The rows called `names`, in that order: speed over the first decoder of the result, accuracy
-/// and forward passes per token.
+/// The rows called `names`, in that order: accuracy, and forward passes and rows per token, which no
+/// machine changes.
 ///
 /// # Errors
 /// A name that is neither a decoder nor a derived preset of the result.
 pub(super) fn table(report: &Several, names: &[&str]) -> Result<String, String> {
-    let first = report.overall.first().map_or("", |row| &row.name);
     let mut out = format!(
-        "{} held-out problems of each kind, {}; speed is relative to `{first}`:\n\n",
-        report.setup.problems, report.setup.machine,
+        "{} held-out problems of each kind:\n\n",
+        report.setup.problems
     );
-    out.push_str("| preset | speed | accuracy | forwards per token |\n|---|---|---|---|\n");
+    out.push_str(
+        "| preset | accuracy | forwards per token | rows per token |\n|---|---|---|---|\n",
+    );
     for name in names {
         let row = row(report, name).ok_or_else(|| format!("the result has no row {name}"))?;
         let _ = writeln!(
             out,
-            "| `{name}` | {:.1}x | {:.1} % | {:.2} |",
-            row.ratio, row.strict, row.nfe_per_token,
+            "| `{name}` | {:.1} % | {:.2} | {:.0} |",
+            row.strict, row.nfe_per_token, row.positions_per_token,
         );
     }
     Ok(out)

@@ -165,7 +165,7 @@ fn several_problem_sets_make_one_table_the_fastest_decoder_first() {
         "positions_per_token":2.0,"agreement":100.0,"ratio":1.0,"pareto":true}},
         {{"name":"fast","label":"l","end":70.0,"strict":60.0,"nfe_per_token":0.5,
         "positions_per_token":1.5,"ratio":3.0,"pareto":false}}],"derived":[
-        {{"preset":"quality","within":0.5,"decoder":"vanilla","ratio":1.0}}]}}"#,
+        {{"preset":"quality","within":0.5,"surely":true,"decoder":"vanilla","cost":1.0}}]}}"#,
         entry("vanilla", 91.0, 81.0),
         entry("fast", 71.0, 61.0),
         entry("vanilla", 89.0, 79.0),
@@ -185,13 +185,13 @@ fn several_problem_sets_make_one_table_the_fastest_decoder_first() {
         ]
     );
     assert!(
-        full.contains("*quality* (within 0.5 points) is `vanilla` at 1.00x."),
+        full.contains("*quality* (surely within 0.5 points) is `vanilla`."),
         "{full}"
     );
     let short = format!("{START}r.json presets quality fast -->\n{END}\n");
     let short = rendered(&short, &[File::new("r.json", &result)]).unwrap();
     assert!(
-        short.contains("| `quality` | 1.0x | 80.0 % | 1.00 |\n| `fast` | 3.0x | 60.0 % | 0.50 |"),
+        short.contains("| `quality` | 80.0 % | 1.00 | 2 |\n| `fast` | 60.0 % | 0.50 | 2 |"),
         "{short}"
     );
     let sets = format!("{START}r.json sets quality fast -->\n{END}\n");
