@@ -43,7 +43,7 @@ fn outcomes(settings: &str, change: impl Fn(&mut Request)) -> Vec<Outcome> {
 }
 
 fn reduced(lanes: &ScheduleConfig, cache: &CacheConfig) -> Vec<Outcome> {
-    outcomes("schedule=asynclane,threshold=0.9,prune=false", |request| {
+    outcomes("asynclane,threshold=0.9,prune=false", |request| {
         request.decoding.decoder.schedule = lanes.clone();
         request.decoding.cache = cache.clone();
     })
@@ -51,7 +51,7 @@ fn reduced(lanes: &ScheduleConfig, cache: &CacheConfig) -> Vec<Outcome> {
 
 fn block_wise(block_length: u32, cache: &str) -> Vec<Outcome> {
     let settings = format!(
-        "schedule=block_wise,block_length={block_length},threshold=0.9,cache={cache},prune=false"
+        "schedule=block_wise,commit=threshold,block_length={block_length},threshold=0.9,cache={cache},prune=false"
     );
     outcomes(&settings, |_| {})
 }
