@@ -13,7 +13,6 @@ import platform
 import statistics
 import sys
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,6 +23,7 @@ ROOT = HERE.parents[2]
 sys.path.insert(0, str(ROOT / "crates/demo/training"))
 
 from problems import grades, problems  # noqa: E402
+from shared import chunks  # noqa: E402
 from tokenizer import END, END_OF_TURN, MASK, chat  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
 
@@ -58,19 +58,11 @@ class Theirs:
 
 def ask(url, body):
     """One streamed answer: its text, its tokens and its forward passes."""
-    request = urllib.request.Request(
-        f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
-    )
     text, usage = "", {}
-    with urllib.request.urlopen(request) as stream:
-        for line in stream:
-            data = line.removeprefix(b"data: ").strip()
-            if not line.startswith(b"data: ") or data == b"[DONE]":
-                continue
-            chunk = json.loads(data)
-            usage = chunk.get("usage") or usage
-            for choice in chunk["choices"]:
-                text += choice["delta"].get("content") or ""
+    for chunk in chunks(f"{url}/v1/chat/completions", body):
+        usage = chunk.get("usage") or usage
+        for choice in chunk["choices"]:
+            text += choice["delta"].get("content") or ""
     return text, usage["completion_tokens"], usage["diffusion"]["forwards"]
 
 

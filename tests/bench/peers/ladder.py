@@ -11,7 +11,6 @@ says how to install it.
 
 import argparse
 import json
-import platform
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from gguf import GGUFWriter
+from shared import processor
 
 ROOT = Path(__file__).resolve().parents[3]
 # The geometry llada-300m of crates/model/src/geometry.rs.
@@ -137,13 +137,6 @@ def build():
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     built = [json.loads(line).get("executable") for line in done.stdout.splitlines()]
     return next(path for path in reversed(built) if path)
-
-
-def processor():
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(": ")[1].strip()
-    return platform.machine()
 
 
 def main():

@@ -10,7 +10,6 @@ install llama.cpp.
 
 import argparse
 import json
-import platform
 import socket
 import statistics
 import subprocess
@@ -19,6 +18,8 @@ import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from shared import chunks, processor
 
 TEXTS = [
     "The history of the city begins with", "To bake a good loaf of bread, first",
@@ -61,19 +62,11 @@ class Server:
             "model": "m", "prompt": text, "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
             "stream": True, "stream_options": {"include_usage": True},
         }
-        request = urllib.request.Request(
-            f"{self.url}/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"}
-        )
         started, first, usage = time.perf_counter(), None, None
-        with urllib.request.urlopen(request) as stream:
-            for line in stream:
-                data = line.removeprefix(b"data: ").strip()
-                if not line.startswith(b"data: ") or data == b"[DONE]":
-                    continue
-                chunk = json.loads(data)
-                usage = chunk.get("usage") or usage
-                if first is None and any(choice["text"] for choice in chunk["choices"]):
-                    first = time.perf_counter() - started
+        for chunk in chunks(f"{self.url}/v1/completions", body):
+            usage = chunk.get("usage") or usage
+            if first is None and any(choice["text"] for choice in chunk["choices"]):
+                first = time.perf_counter() - started
         return first, time.perf_counter() - started, usage["completion_tokens"]
 
     def run(self, concurrency, options):
@@ -109,13 +102,6 @@ def servers(options):
     }
 
 
-def processor():
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(": ")[1].strip()
-    return platform.machine()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--llama-server", type=Path, required=True)
@@ -126,7 +112,7 @@ def main():
     parser.add_argument("--requests", type=int, default=8, help="per round; at least one per stream")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="llama.cpp's; ours takes all")
     parser.add_argument("--log", type=Path, default=Path("."), help="folder of the servers' logs")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -209,7 +209,7 @@ fn derived(out: &mut String, report: &Report) {
         let surely = if preset.surely { " surely" } else { "" };
         let _ = writeln!(
             out,
-            "derived: {} = {} (cost {:.4}; the cheapest{surely} within {} points of {} on every set, strict)",
+            "derived: {} = {} (cost {:.4}; the cheapest or nearly,{surely} within {} points of {} on every set, strict)",
             preset.preset, preset.decoder, preset.cost, preset.within, rows[0].name,
         );
     }

@@ -200,7 +200,7 @@ fn derived(out: &mut String, report: &Several) {
     });
     let _ = writeln!(
         out,
-        "\nThe cheapest that lose no more than so many points against `{}` on every set, strict: {}.",
+        "\nThe cheapest, or nearly, that lose no more than so many points against `{}` on every set, strict: {}.",
         first.name,
         rows.collect::<Vec<_>>().join(", ")
     );
