@@ -160,7 +160,7 @@ pub struct ModelArgs {
     /// row budget.
     #[arg(long, global = true, env = "ASYNCLANE_LONG_QUANTUM")]
     pub long_quantum: Option<u32>,
-    /// Maximum rows of a prefill with causal and block-causal models: longer prompts are forwarded in
+    /// Maximum rows of a prefill with causal, block-causal and canvas models: longer prompts go in
     /// chunks, between which others decode (default 512); 0 = prompts are not split.
     #[arg(long, global = true, env = "ASYNCLANE_PREFILL_CHUNK")]
     pub prefill_chunk: Option<u32>,

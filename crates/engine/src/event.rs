@@ -131,18 +131,18 @@ pub struct SequenceStats {
     pub lanes: u32,
     /// Forks.
     pub forks: u32,
-    /// The draft model's part; not among the counts above.
+    /// Drafts of a draft model, or copied from the text; not among the counts above.
     pub draft_model: DraftStats,
 }
 
-/// What a draft model did for one sequence.
+/// What a draft model did for one sequence, or copies of its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DraftStats {
-    /// Its forward passes.
+    /// The draft model's forward passes.
     pub forwards: u32,
     /// Rows of those passes.
     pub positions: u64,
-    /// Tokens that it proposed.
+    /// Tokens that were proposed.
     pub drafted: u32,
     /// Tokens among them that the model confirmed.
     pub verified: u32,

@@ -151,7 +151,7 @@ impl Limits {
             return refuse("schedule", message);
         }
         let drafts = Capability::Drafts;
-        if schedule.drafts() > 0 && !self.has(drafts) {
+        if schedule.needs_draft_model() && !self.has(drafts) {
             let message = format!("{} {}", schedule.name(), drafts.refusal());
             return refuse("schedule", message);
         }

@@ -1,11 +1,13 @@
 //! The result files of `asynclane-lab bench`: the fields that documents and comparisons read.
 
+mod diffusion;
 mod ladder;
 mod replicas;
 mod serving;
 
 use serde::Deserialize;
 
+pub use diffusion::{Diffusion, DiffusionRow};
 pub use ladder::{Ladder, LadderRow};
 pub use replicas::{Day, DayRow, Routing, RoutingRow};
 pub use serving::{Serving, ServingRow};
@@ -30,6 +32,8 @@ pub enum Report {
     Ladder(Ladder),
     /// Two servers on one file.
     Serving(Serving),
+    /// A masked diffusion model on one file.
+    Diffusion(Diffusion),
     /// Routers in front of replicas.
     Routers(Routers),
     /// Routing policies over simulated replicas.
@@ -426,7 +430,7 @@ impl Report {
             Self::Decoders(report) => std::slice::from_ref(&report.task),
             Self::Infill(_) | Self::Peers(_) | Self::Forward(_) => &[],
             Self::Routers(_) | Self::Routing(_) | Self::Day(_) => &[],
-            Self::Contexts(_) | Self::Ladder(_) | Self::Serving(_) => &[],
+            Self::Contexts(_) | Self::Ladder(_) | Self::Serving(_) | Self::Diffusion(_) => &[],
         }
     }
 }

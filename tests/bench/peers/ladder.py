@@ -18,14 +18,13 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
-from gguf import GGUFWriter
 from shared import processor
+from weights import LAYERS, MLP, WIDTH, write_model
 
 ROOT = Path(__file__).resolve().parents[3]
-# The geometry llada-300m of crates/model/src/geometry.rs.
-WIDTH, HEADS, LAYERS, MLP, VOCABULARY = 1024, 16, 24, 2816, 32000
+# Of the geometry llada-300m.
+VOCABULARY = 32000
 # Our number format, theirs, and PyTorch's; PyTorch has no products of packed codes.
 DTYPES = {
     "f32": ("F32", torch.float32),
@@ -35,99 +34,55 @@ DTYPES = {
 }
 
 
-def write_gguf(path):
-    """A file of random weights that llama.cpp runs; its tokens have no text."""
-    draw = np.random.default_rng(5)
-    file = GGUFWriter(path, "llama")
-    file.add_context_length(4096)
-    file.add_embedding_length(WIDTH)
-    file.add_block_count(LAYERS)
-    file.add_feed_forward_length(MLP)
-    file.add_head_count(HEADS)
-    file.add_head_count_kv(HEADS)
-    file.add_rope_dimension_count(WIDTH // HEADS)
-    file.add_layer_norm_rms_eps(1e-5)
-    file.add_vocab_size(VOCABULARY)
-    file.add_tokenizer_model("no_vocab")
-
-    def matrix(name, rows, columns):
-        weights = draw.standard_normal((rows, columns), dtype=np.float32) / np.sqrt(columns)
-        file.add_tensor(name, weights.astype(np.float32))
-
-    matrix("token_embd.weight", VOCABULARY, WIDTH)
-    matrix("output.weight", VOCABULARY, WIDTH)
-    file.add_tensor("output_norm.weight", np.ones(WIDTH, dtype=np.float32))
-    for layer in range(LAYERS):
-        for norm in ("attn_norm", "ffn_norm"):
-            file.add_tensor(f"blk.{layer}.{norm}.weight", np.ones(WIDTH, dtype=np.float32))
-        for part in ("attn_q", "attn_k", "attn_v", "attn_output"):
-            matrix(f"blk.{layer}.{part}.weight", WIDTH, WIDTH)
-        for part in ("ffn_gate", "ffn_up"):
-            matrix(f"blk.{layer}.{part}.weight", MLP, WIDTH)
-        matrix(f"blk.{layer}.ffn_down.weight", WIDTH, MLP)
-    file.write_header_to_file()
-    file.write_kv_data_to_file()
-    file.write_tensors_to_file()
-    file.close()
-
-
-def llama(options, folder):
-    """Milliseconds of llama.cpp by number format and rows."""
-    exact = folder / "F32.gguf"
+def llama(ours, options, folder):
+    """Milliseconds of llama.cpp by rows."""
+    theirs = DTYPES[ours][0]
+    exact, path = folder / "F32.gguf", folder / f"{theirs}.gguf"
     if not exact.exists():
-        write_gguf(exact)
-    times = {}
-    for ours in options.dtypes:
-        theirs = DTYPES[ours][0]
-        path = folder / f"{theirs}.gguf"
-        if not path.exists():
-            command = [options.llama_quantize, exact, path, theirs, str(options.threads)]
-            subprocess.run(command, check=True, capture_output=True)
-        command = [options.llama_bench, "-m", path, "-n", "0", "-t", str(options.threads), "-r", "5"]
-        command += ["-p", ",".join(map(str, options.rows)), "-o", "json", "-ub", str(max(options.rows))]
-        command += ["-b", str(max(options.rows))]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        for test in json.loads(done.stdout):
-            times[ours, test["n_prompt"]] = 1e-6 * statistics.median(test["samples_ns"])
-    return times
+        # Its tokens have no text.
+        write_model(exact, "llama", VOCABULARY, lambda file: file.add_tokenizer_model("no_vocab"))
+    if not path.exists():
+        command = [options.llama_quantize, exact, path, theirs, str(options.threads)]
+        subprocess.run(command, check=True, capture_output=True)
+    command = [options.llama_bench, "-m", path, "-n", "0", "-t", str(options.threads), "-r", "3"]
+    command += ["-p", ",".join(map(str, options.rows)), "-o", "json", "-ub", str(max(options.rows))]
+    command += ["-b", str(max(options.rows))]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    tests = json.loads(done.stdout)
+    return {test["n_prompt"]: 1e-6 * statistics.median(test["samples_ns"]) for test in tests}
 
 
 @torch.inference_mode()
-def products(options):
-    """Milliseconds of PyTorch's matrix products by number format and rows."""
+def products(ours, options):
+    """Milliseconds of PyTorch's matrix products by rows; none if it has no such products."""
+    dtype = DTYPES[ours][1]
+    if dtype is None:
+        return {}
     shapes = [(3 * WIDTH, WIDTH), (WIDTH, WIDTH), (2 * MLP, WIDTH), (WIDTH, MLP)] * LAYERS
     shapes.append((VOCABULARY, WIDTH))
+    weights = [torch.randn(shape).to(dtype) for shape in shapes]
     times = {}
-    for ours in options.dtypes:
-        dtype = DTYPES[ours][1]
-        if dtype is None:
-            continue
-        weights = [torch.randn(shape).to(dtype) for shape in shapes]
-        for rows in options.rows:
-            inputs = {width: torch.randn(rows, width).to(dtype) for width in (WIDTH, MLP)}
-            samples, begin = [], time.perf_counter()
-            while len(samples) < 3 or time.perf_counter() - begin < options.seconds:
-                started = time.perf_counter()
-                for weight in weights:
-                    torch.nn.functional.linear(inputs[weight.shape[1]], weight)
-                samples.append(time.perf_counter() - started)
-            times[ours, rows] = 1e3 * statistics.median(samples)
+    for rows in options.rows:
+        inputs = {width: torch.randn(rows, width).to(dtype) for width in (WIDTH, MLP)}
+        samples, begin = [], time.perf_counter()
+        while len(samples) < 3 or time.perf_counter() - begin < options.seconds:
+            started = time.perf_counter()
+            for weight in weights:
+                torch.nn.functional.linear(inputs[weight.shape[1]], weight)
+            samples.append(time.perf_counter() - started)
+        times[rows] = 1e3 * statistics.median(samples)
     return times
 
 
-def asynclane(options, folder):
-    """Milliseconds of our pass and of its products by number format and rows, and the machine."""
-    times, kernels = {}, []
-    for ours in options.dtypes:
-        file = folder / "forward.json"
-        command = [options.forward, "llada-300m", ours, "--json", file]
-        command += ["--rows", ",".join(map(str, options.rows))]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        result = json.loads(file.read_text())
-        kernels.append(result["machine"].split(", ")[-1])
-        for row in result["forward"]:
-            times[ours, row["rows"]] = row["ms"], row["products_ms"]
-    return times, ", ".join(kernels)
+def asynclane(ours, options, folder):
+    """Milliseconds of our pass and of its products by rows, and the kernels."""
+    file = folder / "forward.json"
+    command = [options.forward, "llada-300m", ours, "--json", file]
+    command += ["--rows", ",".join(map(str, options.rows))]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    result = json.loads(file.read_text())
+    times = {row["rows"]: (row["ms"], row["products_ms"]) for row in result["forward"]}
+    return times, result["machine"].split(", ")[-1]
 
 
 def build():
@@ -154,16 +109,19 @@ def main():
     options = parser.parse_args()
     options.forward = options.forward or build()
     torch.set_num_threads(options.threads)
-    rounds = []
+    rounds, kernels = {ours: [] for ours in options.dtypes}, {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.folder or Path(scratch)
         for _ in range(options.rounds):
-            own, kernels = asynclane(options, folder)
-            rounds.append((own, llama(options, folder), products(options)))
+            # One format after the other: the speed of a shared machine changes within minutes.
+            for ours in options.dtypes:
+                own, kernels[ours] = asynclane(ours, options, folder)
+                theirs = llama(ours, options, folder)
+                rounds[ours].append((own, theirs, products(ours, options)))
     table = []
     for ours in options.dtypes:
         for rows in options.rows:
-            table.append(row(rounds, ours, rows))
+            table.append(row(rounds[ours], ours, rows))
             print(json.dumps(table[-1]))
     if options.json:
         version = subprocess.run([options.llama_bench, "--version"], capture_output=True, text=True)
@@ -171,7 +129,7 @@ def main():
         build_name = next((line for line in version if line.startswith("version")), "version unknown")
         setup = {
             "command": "python " + " ".join(["ladder.py", *sys.argv[1:]]),
-            "machine": f"{processor()}, {options.threads} threads, {kernels}",
+            "machine": f"{processor()}, {options.threads} threads, {', '.join(kernels.values())}",
             "peers": f"llama.cpp {build_name}, PyTorch {torch.__version__}",
             "geometry": "llada-300m",
         }
@@ -180,20 +138,19 @@ def main():
 
 def row(rounds, ours, rows):
     """Medians of milliseconds, and of the ratios of every round."""
-    at = (ours, rows)
     median = lambda values: round(statistics.median(values), 3)  # noqa: E731
     entry = {
         "dtype": ours,
         "rows": rows,
-        "ms": median(own[at][0] for own, _, _ in rounds),
-        "products_ms": median(own[at][1] for own, _, _ in rounds),
+        "ms": median(own[rows][0] for own, _, _ in rounds),
+        "products_ms": median(own[rows][1] for own, _, _ in rounds),
         "llama": DTYPES[ours][0],
-        "llama_ms": median(llama[at] for _, llama, _ in rounds),
-        "llama_ratio": median(llama[at] / own[at][0] for own, llama, _ in rounds),
+        "llama_ms": median(llama[rows] for _, llama, _ in rounds),
+        "llama_ratio": median(llama[rows] / own[rows][0] for own, llama, _ in rounds),
     }
-    if at in rounds[0][2]:
-        entry["torch_ms"] = median(torch[at] for _, _, torch in rounds)
-        entry["torch_ratio"] = median(torch[at] / own[at][1] for own, _, torch in rounds)
+    if rows in rounds[0][2]:
+        entry["torch_ms"] = median(torch[rows] for _, _, torch in rounds)
+        entry["torch_ratio"] = median(torch[rows] / own[rows][1] for own, _, torch in rounds)
     return entry
 
 

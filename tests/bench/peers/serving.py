@@ -10,16 +10,13 @@ install llama.cpp.
 
 import argparse
 import json
-import socket
 import statistics
-import subprocess
 import sys
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from shared import chunks, processor
+from shared import Server, chunks, free_port, processor
 
 TEXTS = [
     "The history of the city begins with", "To bake a good loaf of bread, first",
@@ -31,30 +28,8 @@ TEXTS = [
 ]
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Server:
-    """A server of the file on a port of its own."""
-
-    def __init__(self, command, log):
-        self.url = f"http://127.0.0.1:{command[command.index('--port') + 1]}"
-        self.log = open(log, "w")
-        self.process = subprocess.Popen(list(map(str, command)), stdout=self.log, stderr=self.log)
-        for _ in range(600):
-            try:
-                with urllib.request.urlopen(f"{self.url}/health") as answer:
-                    if answer.status == 200:
-                        return
-            except OSError:
-                pass
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.1)
-        raise SystemExit(f"{command[0]} does not start; see {log}")
+class Asked(Server):
+    """A server that is asked with streams."""
 
     def ask(self, text, tokens):
         """A streamed answer: seconds to the first text, seconds in all, and its tokens."""
@@ -82,12 +57,6 @@ class Server:
         first = statistics.median(1e3 * first for first, _, _ in answers)
         return sum(tokens for _, _, tokens in answers) / seconds, first
 
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
-        self.log.close()
-
-
 def servers(options):
     most = max(options.concurrency)
     ports = [str(free_port()) for _ in range(2)]
@@ -97,8 +66,8 @@ def servers(options):
     ours = [options.asynclane, "serve", options.model, "--served-model-name", "m", "--port", ports[1]]
     ours += options.flags.split()
     return {
-        "llama.cpp": Server(theirs, options.log / "llama-server.txt"),
-        "asynclane": Server(ours, options.log / "asynclane.txt"),
+        "llama.cpp": Asked(theirs, options.log / "llama-server.txt"),
+        "asynclane": Asked(ours, options.log / "asynclane.txt"),
     }
 
 

@@ -2,6 +2,9 @@
 
 import json
 import platform
+import socket
+import subprocess
+import time
 import urllib.request
 from pathlib import Path
 
@@ -24,3 +27,34 @@ def chunks(url, body):
             data = line.removeprefix(b"data: ").strip()
             if line.startswith(b"data: ") and data != b"[DONE]":
                 yield json.loads(data)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """A server of the file on a port of its own."""
+
+    def __init__(self, command, log):
+        self.url = f"http://127.0.0.1:{command[command.index('--port') + 1]}"
+        self.log = open(log, "w")
+        self.process = subprocess.Popen(list(map(str, command)), stdout=self.log, stderr=self.log)
+        for _ in range(600):
+            try:
+                with urllib.request.urlopen(f"{self.url}/health") as answer:
+                    if answer.status == 200:
+                        return
+            except OSError:
+                pass
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.1)
+        raise SystemExit(f"{command[0]} does not start; see {log}")
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()

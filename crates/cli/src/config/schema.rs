@@ -115,7 +115,7 @@ pub struct Engine {
     /// Average rows per step for prefills and refreshes while other sequences decode; 0 = half of the
     /// row budget.
     pub long_quantum: u32,
-    /// Maximum rows of a prefill with causal and block-causal attention; 0 = prompts are not split.
+    /// Maximum rows of a prefill with causal, block-causal and canvas attention; 0 = prompts are not split.
     pub prefill_chunk: u32,
     /// Whether requests with equal prefixes share K/V, if the model's attention allows it.
     pub prefix_cache: bool,

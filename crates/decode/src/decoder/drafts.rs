@@ -1,4 +1,4 @@
-//! Drafts of another model: what a step verifies, and how far they are true.
+//! Drafts of another model or copied from the text: what a step verifies, and how far they are true.
 
 use alloc::vec::Vec;
 
@@ -20,7 +20,7 @@ impl Decoder {
         self.schedule.drafts().min(room.saturating_sub(1))
     }
 
-    /// Offers what a draft model proposes from the frontier on. The next step verifies as many as
+    /// Offers drafts from the frontier on. The next step verifies as many as
     /// [`Self::wants_drafts`] says, and forgets all.
     pub fn offer_drafts(&mut self, drafts: &[TokenId]) {
         let count = as_index(self.wants_drafts()).min(drafts.len());

@@ -44,8 +44,11 @@ pub struct Shape {
     pub longest_lane: fn(&Settings) -> Option<u32>,
     /// Offsets after the furthest valid token that a compact refresh renews at least.
     pub reach: fn(&Settings) -> u32,
-    /// Most drafts of a draft model that a step verifies; above 0, the schedule needs such a model.
+    /// Most drafts that a step verifies; above 0, the schedule needs a draft model or copies.
     pub drafts: fn(&Settings) -> u32,
+    /// Last tokens of the text that must recur in it before drafts are copied from it; `None` = drafts
+    /// are a draft model's.
+    pub copies: fn(&Settings) -> Option<u32>,
     /// Whether it may fill the whole canvas (`early_stop` false).
     pub fills_canvas: bool,
 }
@@ -58,6 +61,7 @@ impl Shape {
         longest_lane: |_| None,
         reach: |_| 0,
         drafts: |_| 0,
+        copies: |_| None,
         fills_canvas: false,
     };
 }
@@ -81,9 +85,20 @@ impl ScheduleConfig {
         longest.map_or(budget, |longest| longest.min(budget))
     }
 
-    /// Most drafts of a draft model that a step verifies.
+    /// Most drafts that a step verifies.
     pub fn drafts(&self) -> u32 {
         (self.info().shape.drafts)(self.settings())
+    }
+
+    /// Last tokens of the text that must recur in it before drafts are copied from it; `None` if
+    /// drafts are not copied.
+    pub fn copies(&self) -> Option<u32> {
+        (self.info().shape.copies)(self.settings())
+    }
+
+    /// Whether drafts are those of a draft model.
+    pub fn needs_draft_model(&self) -> bool {
+        self.drafts() > 0 && self.copies().is_none()
     }
 
     /// Offsets after the furthest valid token that a compact refresh renews at least.

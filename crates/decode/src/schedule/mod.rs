@@ -6,6 +6,7 @@ mod block_wise;
 mod canvases;
 mod info;
 mod multi_block;
+mod prompt_lookup;
 mod speculative;
 mod streaming;
 mod window;
@@ -39,6 +40,7 @@ pub const SCHEDULES: &[&ScheduleInfo] = &[
     &window::INFO,
     &streaming::INFO,
     &speculative::INFO,
+    &prompt_lookup::INFO,
     &canvases::INFO,
 ];
 
@@ -104,7 +106,7 @@ pub trait LaneSchedule: core::fmt::Debug + Send {
         false
     }
 
-    /// Most drafts of a draft model that a step verifies after its only lane; 0 for most schedules.
+    /// Most drafts that a step verifies after its only lane; 0 for most schedules.
     fn drafts(&self) -> u32 {
         0
     }

@@ -31,7 +31,7 @@ pub static INFO: CacheInfo = CacheInfo {
         match input.attention {
             Attention::Blocks(length) => Box::new(Blocks(chunks(length))),
             Attention::Causal | Attention::Full => Box::new(Causal(chunks(1))),
-            Attention::Canvas(_) => Box::new(Canvases),
+            Attention::Canvas(_) => Box::new(Canvases(chunks(1))),
         }
     },
 };
@@ -198,9 +198,9 @@ fn check(view: &View<'_>, checked: Checked, plan: &mut ForwardPlan) {
 
 /// Weights trained on noise (DiffusionGemma): final tokens see those up to themselves and are
 /// forwarded once, with the first step of the canvas after them. A row of the canvas sees all of it;
-/// its K/V are overwritten when its final token is forwarded.
+/// its K/V are overwritten when its final token is forwarded. A long prompt comes in chunks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Canvases;
+struct Canvases(Chunks);
 
 impl CachePolicy for Canvases {
     fn kind(&self, view: &View<'_>) -> ForwardKind {
@@ -208,9 +208,12 @@ impl CachePolicy for Canvases {
     }
 
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
-        plan.begin(self.kind(view));
         let lanes = view.decoder.lanes();
         let canvas = lanes.fold(Span::default(), |_, lane| view.places(lane.range));
+        if let Some(chunk) = self.0.next(view, canvas.end) {
+            return self.0.push(chunk, plan);
+        }
+        plan.begin(self.kind(view));
         let settled = view.sealed.to(canvas.start).iter();
         let rows = settled.map(|place| PlanRow::at(place, place.next()));
         plan.rows.extend(rows);

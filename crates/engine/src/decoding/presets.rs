@@ -194,6 +194,16 @@ pub const PRESETS: &[Preset] = &[
         ],
     },
     Preset {
+        name: "prompt_lookup",
+        summary: "tokens copied from the text, verified: the text is that of `autoregressive`; causal weights",
+        fields: &[
+            ("schedule", Name("prompt_lookup")),
+            ("commit", Name("top_k")),
+            ("cache", Name("exact")),
+            ("tokens_per_step", Integer(1)),
+        ],
+    },
+    Preset {
         name: "block_causal",
         summary: "one block after the other by threshold, exact K/V; block-causal weights; blocks as long as the model's",
         fields: &[
@@ -325,7 +335,7 @@ impl WeightKind {
                     && of.cache.info().attention.contains(&kind)
                     && (edits != Some(Capability::Edits) || self.edits)
                     && self.reads(commit.info())
-                    && (schedule.drafts() == 0 || self.drafts)
+                    && (!schedule.needs_draft_model() || self.drafts)
                     && (!self.is_autoregressive() || of.window() == Some(1))
             })
         })

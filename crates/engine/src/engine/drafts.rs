@@ -1,4 +1,5 @@
-//! Drafts for sequences whose schedule takes them: asked for after a step, given before the next.
+//! Drafts for sequences whose schedule takes them: copied from the text,
+//! or asked for after a step and given before the next.
 
 use decode::as_count;
 
@@ -7,22 +8,28 @@ use crate::draft_job::{DraftJob, Drafts};
 use super::Engine;
 
 impl Engine {
-    /// Asks for the drafts of a sequence's next step, if it wants any and the caller gives them.
+    /// Copies the drafts of a sequence's next step from its text, or asks for them if the caller gives
+    /// them.
     pub(super) fn ask_drafts(&mut self, index: usize) {
+        let sequence = self.scheduler.sequence_mut(index);
+        let count = sequence.wants_drafts();
+        if count == 0 || sequence.finished().is_some() {
+            return;
+        }
+        if let Some(matched) = sequence.request.decoding.decoder.schedule.copies() {
+            self.report.drafted_tokens += u64::from(sequence.copy_drafts(matched, count));
+            return;
+        }
         let Some(jobs) = &mut self.outbox.drafts else {
             return;
         };
-        let sequence = self.scheduler.sequence_mut(index);
-        let count = sequence.wants_drafts();
-        if count > 0 && sequence.finished().is_none() {
-            sequence.awaits_drafts = true;
-            jobs.push_back(DraftJob {
-                of: sequence.id,
-                client: sequence.request.client,
-                text: sequence.text(),
-                count,
-            });
-        }
+        sequence.awaits_drafts = true;
+        jobs.push_back(DraftJob {
+            of: sequence.id,
+            client: sequence.request.client,
+            text: sequence.text(),
+            count,
+        });
     }
 
     /// See [`Engine::settle_drafts`].

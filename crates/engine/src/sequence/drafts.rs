@@ -1,8 +1,9 @@
-//! A sequence whose next step verifies drafts of a draft model.
+//! A sequence whose next step verifies drafts of a draft model, or copied from its text.
 
-use decode::{CommitKind, Effect, Offset, Place, TokenId, as_index};
+use decode::{CommitKind, Effect, Offset, Place, TokenId, as_count, as_index};
 
 use super::Sequence;
+use super::lookup::end_of_match;
 use crate::report::StepReport;
 use crate::request::Penalties;
 
@@ -39,6 +40,29 @@ impl Sequence {
         let first = self.place_of(self.decoder.canvas().frontier());
         let number = place.checked_distance_from(first)?;
         self.decoder.drafts().get(as_index(number)).copied()
+    }
+
+    /// Drafts what followed the text's last tokens where they occur before, at least `matched` of them;
+    /// after the text's end, the copy goes on with itself. At most `count` drafts; their number.
+    pub(crate) fn copy_drafts(&mut self, matched: u32, count: u32) -> u32 {
+        let mut drafts = std::mem::take(&mut self.copied);
+        drafts.clear();
+        let canvas = self.decoder.canvas();
+        let prompt = &self.request.prompt;
+        let length = prompt.len() + as_index(canvas.frontier().get());
+        let token = |at: usize| match at.checked_sub(prompt.len()) {
+            None => Some(prompt[at]),
+            Some(offset) => canvas.get(Offset::new(as_count(offset))),
+        };
+        if let Some(from) = end_of_match(&token, length, as_index(matched)) {
+            let copied = (from..length).cycle().take(as_index(count));
+            drafts.extend(copied.map_while(token));
+        }
+        self.offer_drafts(&drafts);
+        self.copied = drafts;
+        let drafted = as_count(self.decoder.drafts().len());
+        self.statistics.cost.draft_model.drafted += drafted;
+        drafted
     }
 
     /// Takes the drafts for its next step.

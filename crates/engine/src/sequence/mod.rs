@@ -4,6 +4,7 @@ mod drafts;
 mod job;
 mod kv;
 mod logprobs;
+mod lookup;
 mod penalties;
 mod prefix;
 mod shifted_rows;
@@ -69,6 +70,8 @@ pub(crate) struct Sequence {
     pub(crate) broken: Option<&'static str>,
     /// Drafts for its next step were asked for and are not there yet.
     pub(crate) awaits_drafts: bool,
+    /// Room for drafts that are copied from the text.
+    copied: Vec<TokenId>,
     /// Its prompt and settings; the grammar has moved into the decoder.
     pub(crate) request: Request,
     layout: Layout,
@@ -137,6 +140,7 @@ impl Sequence {
             id,
             broken: None,
             awaits_drafts: false,
+            copied: Vec::new(),
             layout,
             readout: limits.readout,
             decoder: DecoderCell::new(decoder),

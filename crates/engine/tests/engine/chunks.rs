@@ -112,6 +112,29 @@ fn block_causal_chunks_have_whole_blocks() {
     assert_eq!(batches(12, BLOCKS, settings, 1).len(), 1, "it fits whole");
 }
 
+/// A canvas is forwarded whole.
+#[test]
+fn a_canvas_follows_the_last_chunk() {
+    let weights = (Attention::Canvas(4), Readout::Own);
+    let asked = request(&prompt(10), 8, "canvas,block_length=4");
+    let mut scripted = Scripted::with(&chunked(6), asked, weights);
+    let mut batch = || scripted.step(&[]).concat();
+    assert_eq!(batch(), "pages 0 1: 0..6 = 20 21 22 23 24 25 see back");
+    assert_eq!(batch(), "pages 0 1 2: 6..10 = 26 27 28 29 see back");
+    let canvas = batch();
+    assert!(canvas.starts_with("pages 0 1 2 3: 10..14 ="), "{canvas}");
+    let whole = Scripted::with(
+        &chunked(14),
+        request(&prompt(10), 8, "canvas,block_length=4"),
+        weights,
+    )
+    .step(&[]);
+    assert!(
+        whole.concat().starts_with("pages 0 1 2 3: 0..10 ="),
+        "{whole:?}"
+    );
+}
+
 /// Where the answer begins with a block, the last row of the block before predicts its first token.
 #[test]
 fn the_block_that_predicts_the_first_token_is_in_the_last_chunk() {
@@ -147,9 +170,7 @@ fn long_wishes(rng: &mut Rng, number: u64, settings: &str) -> Request {
 /// requests of other clients: each sequence has the outcome that it has alone with a whole prefill.
 #[test]
 fn chunks_change_no_result() {
-    let exact = |settings: &String| {
-        settings.contains("cache=exact") && !settings.contains("schedule=canvas")
-    };
+    let exact = |settings: &String| settings.contains("cache=exact");
     let decoders = matrix::combinations().into_iter().filter(exact);
     let runs: Vec<_> = decoders
         .flat_map(|settings| {
@@ -379,15 +400,11 @@ fn a_chunk_is_no_step() {
     assert_eq!(unsplit(outcome), expected);
 }
 
-/// Under full attention every row of a prompt sees all others; a canvas comes with its prompt.
+/// Under full attention every row of a prompt sees all others.
 #[test]
 fn other_prompts_are_whole() {
-    for (attention, settings) in [
-        (Attention::Full, "balanced"),
-        (Attention::Full, "vanilla"),
-        (Attention::Canvas(6), "canvas,block_length=6"),
-    ] {
-        let weights = (attention, Readout::Own);
+    for settings in ["balanced", "vanilla"] {
+        let weights = (Attention::Full, Readout::Own);
         let mut lab = lab(&chunked(2), weights);
         let asked = request(&prompt(50), 30, settings);
         let id = lab.submit(asked.clone()).expect("there is room");

@@ -37,6 +37,8 @@ mod plans_snapshot;
 #[cfg(test)]
 mod prefixes;
 #[cfg(test)]
+mod prompt_lookup;
+#[cfg(test)]
 mod scoring;
 #[cfg(test)]
 mod simulation;

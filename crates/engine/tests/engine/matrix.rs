@@ -23,7 +23,7 @@ pub fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
     if settings.ends_with(ONE) {
         return vec![(Attention::Causal, Readout::Previous)];
     }
-    if settings.contains("schedule=speculative") {
+    if settings.contains("schedule=speculative") || settings.contains("schedule=prompt_lookup") {
         return [Readout::Own, Readout::Previous]
             .map(|readout| (Attention::Causal, readout))
             .to_vec();

@@ -48,6 +48,7 @@ fn every_preset_resolves() {
         ("wedlm_exact", "streaming+causal_check+exact"),
         ("autoregressive", "streaming+entropy+exact"),
         ("speculative", "speculative+top_k+exact"),
+        ("prompt_lookup", "prompt_lookup+top_k+exact"),
         ("block_causal", "block_wise+threshold+exact"),
         ("s2d2", "block_wise+self_speculative+exact"),
         ("editing", "block_wise+edit+exact"),

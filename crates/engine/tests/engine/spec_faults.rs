@@ -40,7 +40,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "schedule=3",
         SpecFault::Type,
-        "schedule must be one of asynclane, block_wise, adaptive_block, multi_block, window, streaming, speculative, canvas, got 3",
+        "schedule must be one of asynclane, block_wise, adaptive_block, multi_block, window, streaming, speculative, prompt_lookup, canvas, got 3",
     ),
     (
         "refresh=false",

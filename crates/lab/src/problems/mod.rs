@@ -2,8 +2,10 @@
 
 pub(crate) mod calls;
 pub(crate) mod lists;
+pub(crate) mod puzzles;
 pub(crate) mod snippets;
 pub(crate) mod sums;
+pub(crate) mod waiting_line;
 pub(crate) mod wording;
 
 mod drills;
@@ -29,14 +31,22 @@ pub enum Task {
     Lists,
     /// A conversation with functions: a call, an answer after a call, or an answer without one.
     Calls,
+    /// A waiting line of customers that changes.
+    #[serde(rename = "waiting_line")]
+    WaitingLine,
+    /// A Latin square or a small Sudoku.
+    Puzzles,
 }
 
 impl Task {
     /// The families whose prompt is one text of the user, in the order in which tables show them.
     /// The word `all` stands for them.
     pub const ALL: [Task; 3] = [Task::Sums, Task::Snippets, Task::Lists];
-    /// Every family; the prompts of calls are conversations.
+    /// The families of the demo models; the prompts of calls are conversations.
     pub const EVERY: [Task; 4] = [Task::Sums, Task::Snippets, Task::Lists, Task::Calls];
+    /// The families of ParallelBench (arXiv 2510.04767), for other models: the demo models have not been
+    /// trained on them.
+    pub const PARALLEL: [Task; 2] = [Task::WaitingLine, Task::Puzzles];
 
     /// The family's name in arguments, files and tables.
     pub fn name(self) -> &'static str {
@@ -45,6 +55,8 @@ impl Task {
             Task::Snippets => "snippets",
             Task::Lists => "lists",
             Task::Calls => "calls",
+            Task::WaitingLine => "waiting_line",
+            Task::Puzzles => "puzzles",
         }
     }
 }
@@ -59,10 +71,12 @@ impl FromStr for Task {
     type Err = UnknownName;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let expected = "sums, snippets, lists, calls, waiting_line or puzzles";
         Task::EVERY
             .into_iter()
+            .chain(Task::PARALLEL)
             .find(|task| task.name() == name)
-            .ok_or_else(|| UnknownName::new("task", "sums, snippets, lists or calls", name))
+            .ok_or_else(|| UnknownName::new("task", expected, name))
     }
 }
 
@@ -150,6 +164,8 @@ pub(crate) enum Facts {
     Snippets(snippets::Snippet),
     Lists(lists::List),
     Calls(Box<calls::Dialogue>),
+    WaitingLine(waiting_line::WaitingLine),
+    Puzzles(puzzles::Puzzle),
 }
 
 impl Facts {
@@ -159,6 +175,8 @@ impl Facts {
             Facts::Snippets(snippet) => snippet.wording(),
             Facts::Lists(list) => list.wording(),
             Facts::Calls(dialogue) => dialogue.wording(),
+            Facts::WaitingLine(line) => line.wording(),
+            Facts::Puzzles(puzzle) => puzzle.wording(),
         }
     }
 
@@ -169,6 +187,8 @@ impl Facts {
             Facts::Snippets(snippet) => snippet.ends_right(output),
             Facts::Lists(list) => list.ends_right(output),
             Facts::Calls(dialogue) => dialogue.ends_right(output),
+            Facts::WaitingLine(line) => line.ends_right(output),
+            Facts::Puzzles(puzzle) => puzzle.ends_right(output),
         }
     }
 
@@ -178,6 +198,8 @@ impl Facts {
             Task::Snippets => Facts::Snippets(snippets::Snippet::draw(rng)),
             Task::Lists => Facts::Lists(lists::List::draw(rng)),
             Task::Calls => Facts::Calls(Box::new(calls::Dialogue::draw(rng))),
+            Task::WaitingLine => Facts::WaitingLine(waiting_line::WaitingLine::draw(rng)),
+            Task::Puzzles => Facts::Puzzles(puzzles::Puzzle::draw(rng)),
         }
     }
 
@@ -189,6 +211,8 @@ impl Facts {
             Task::Calls => calls::Dialogue::parse(prompt)
                 .map(Box::new)
                 .map(Facts::Calls),
+            Task::WaitingLine => waiting_line::WaitingLine::parse(prompt).map(Facts::WaitingLine),
+            Task::Puzzles => puzzles::Puzzle::parse(prompt).map(Facts::Puzzles),
         }
     }
 
@@ -198,6 +222,8 @@ impl Facts {
             Facts::Snippets(snippet) => snippet.prompt(),
             Facts::Lists(list) => list.prompt(),
             Facts::Calls(dialogue) => dialogue.prompt(),
+            Facts::WaitingLine(line) => line.prompt(),
+            Facts::Puzzles(puzzle) => puzzle.prompt(),
         }
     }
 }
@@ -207,6 +233,7 @@ impl Problem {
     pub fn from_prompt(prompt: &str) -> Option<Self> {
         let (task, facts) = Task::EVERY
             .into_iter()
+            .chain(Task::PARALLEL)
             .find_map(|task| Some((task, Facts::parse(task, prompt)?)))?;
         // The family parsers read words and numbers; comparing the whole prompt checks the rest.
         if facts.prompt() != prompt {

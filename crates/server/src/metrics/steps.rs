@@ -78,11 +78,11 @@ impl DraftModel {
         Self {
             drafted: register.counter(
                 "draft_model_tokens_total",
-                "Tokens of the draft model that the model has verified",
+                "Tokens of the draft model, or copied from the text, that the model has verified",
             ),
             accepted: register.counter(
                 "draft_model_accepted_tokens_total",
-                "Tokens of the draft model that the model has confirmed",
+                "Tokens of the draft model, or copied from the text, that the model has confirmed",
             ),
         }
     }

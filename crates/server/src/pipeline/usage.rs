@@ -94,14 +94,15 @@ pub struct DiffusionUsage {
     pub seed: i64,
 }
 
-/// `usage.diffusion.draft_model`: what the draft model did. It is not among the other counts.
+/// `usage.diffusion.draft_model`: what the draft model did, or copies of the text. It is not among the
+/// other counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct DraftModelUsage {
     /// Its forward passes, summed over the sequences.
     pub forwards: u64,
     /// Query positions that they computed.
     pub positions: u64,
-    /// Tokens that it proposed.
+    /// Tokens that it proposed, or that were copied from the text (`prompt_lookup`).
     pub drafted_tokens: u64,
     /// Tokens among them that the model confirmed.
     pub accepted_tokens: u64,

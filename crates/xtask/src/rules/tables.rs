@@ -13,6 +13,8 @@
 //! `fidelity.rs`.
 
 mod contexts;
+mod counts;
+mod diffusion;
 mod fidelity;
 mod forward;
 mod ladder;
@@ -105,7 +107,7 @@ fn measured(marker: &str, files: &[File]) -> Result<String, String> {
     shown_table(&report, shown).map_err(|why| format!("{name}: {why}"))
 }
 
-/// The table of a report: whole, or as `presets NAME`, `sets NAME` or `paired` asks.
+/// The table of a report: whole, or as `presets NAME`, `sets NAME`, `paired` or `counts` asks.
 fn shown_table(report: &Report, shown: &str) -> Result<String, String> {
     let mut words = shown.split_whitespace();
     let how = words.next();
@@ -114,6 +116,7 @@ fn shown_table(report: &Report, shown: &str) -> Result<String, String> {
         (Some("presets"), Report::Several(report)) => presets::table(report, &names),
         (Some("sets"), Report::Several(report)) => presets::sets(report, &names),
         (Some("paired"), Report::Several(report)) => Ok(paired::table(report)),
+        (Some("counts"), Report::Several(report)) => Ok(counts::table(report)),
         (None, _) => Ok(table(report)),
         (Some(other), _) => Err(format!("`{other}` is not possible for this result")),
     }
@@ -129,6 +132,7 @@ fn table(report: &Report) -> String {
         Report::Contexts(report) => contexts::table(report),
         Report::Ladder(report) => ladder::table(report),
         Report::Serving(report) => serving::table(report),
+        Report::Diffusion(report) => diffusion::table(report),
         Report::Routers(report) => routers::table(report),
         Report::Routing(report) => replicas::routing(report),
         Report::Day(report) => replicas::day(report),

@@ -100,6 +100,20 @@ fn paired_rows_show_what_each_solves_alone() {
     ] {
         assert!(full.contains(row), "{full}");
     }
+    let empty = format!("{START}r.json counts -->\n{END}\n");
+    let full = rendered(&empty, &[File::new("r.json", &result)]).unwrap();
+    assert!(full.contains("| `b` | 49.0 @ 1.000, 2.0 |"), "{full}");
+}
+
+#[test]
+fn a_diffusion_model_has_a_row_per_file_and_decoder() {
+    let result = r#"{"command":"c","machine":"m","geometry":"g","length":256,"diffusion":[
+        {"format":"Q8_0","name":"vanilla","forwards":64,"ms":6400.4,"ms_per_forward":100.01,
+        "ratio":1.5}]}"#;
+    let empty = format!("{START}r.json -->\n{END}\n");
+    let full = rendered(&empty, &[File::new("r.json", result)]).unwrap();
+    let row = "| Q8_0 | vanilla | 64 | 6400 | 100.0 | 1.50x |";
+    assert!(full.contains(row), "{full}");
 }
 
 #[test]

@@ -1,0 +1,70 @@
+//! Where the last tokens of a text occur in it before.
+
+use decode::TokenId;
+
+/// Tokens of the longest match that is looked for.
+const LONGEST: usize = 8;
+/// Last tokens of a text among which a match is looked for. It bounds the time of a step.
+const SEARCHED: usize = 1 << 16;
+
+/// The end of the earlier run of tokens that equals the last ones of a text of `length` tokens: of all
+/// runs of `shortest` tokens or more, the latest of the longest. `None` if there is none. At most
+/// 8 tokens are compared, and runs are looked for in the last 65,536 tokens.
+pub(super) fn end_of_match(
+    token: &impl Fn(usize) -> Option<TokenId>,
+    length: usize,
+    shortest: usize,
+) -> Option<usize> {
+    let longest = LONGEST.max(shortest);
+    let matched = |end: usize| {
+        let back = 1..=longest.min(end);
+        back.take_while(|back| token(end - back) == token(length - back))
+            .count()
+    };
+    let (mut best, mut found) = (shortest.saturating_sub(1), None);
+    for end in (length.saturating_sub(SEARCHED)..length).rev() {
+        let tokens = matched(end);
+        if tokens > best {
+            (best, found) = (tokens, Some(end));
+        }
+        if best == longest {
+            break;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(text: &[TokenId], shortest: usize) -> Option<usize> {
+        end_of_match(&|at| text.get(at).copied(), text.len(), shortest)
+    }
+
+    #[test]
+    fn the_latest_of_the_longest_matches_counts() {
+        assert_eq!(end(&[1, 2, 3, 4, 1, 2], 2), Some(2));
+        assert_eq!(end(&[1, 2, 3, 1, 2, 4, 1, 2], 2), Some(5));
+        assert_eq!(end(&[5, 1, 2, 3, 9, 1, 2, 4, 5, 1, 2], 2), Some(3));
+        assert_eq!(end(&[7, 7, 7, 7], 2), Some(3));
+        assert_eq!(end(&[1, 2, 3, 4, 9, 2], 2), None);
+        assert_eq!(end(&[1, 2, 3, 4, 9, 2], 1), Some(2));
+    }
+
+    #[test]
+    fn short_texts_have_no_match() {
+        assert_eq!(end(&[], 1), None);
+        assert_eq!(end(&[3], 1), None);
+        assert_eq!(end(&[3, 3], 2), None);
+        assert_eq!(end(&[3, 3], 1), Some(1));
+    }
+
+    #[test]
+    fn no_more_than_the_stated_number_of_tokens_is_searched() {
+        let mut text = vec![1, 2, 3];
+        text.extend(std::iter::repeat_n(9, SEARCHED));
+        text.extend([1, 2]);
+        assert_eq!(end(&text, 2), None);
+    }
+}
