@@ -100,8 +100,7 @@ impl WaitingLine {
         let last = output.trim_end().lines().next_back().unwrap_or_default();
         let last = last.rsplit(": ").next().unwrap_or_default();
         let last = last.strip_suffix('.').unwrap_or(last);
-        let found: Vec<_> = last.split(", ").collect();
-        self.lines().iter().any(|line| *line == found)
+        self.lines().contains(&last.split(", ").collect())
     }
 
     /// Every right line.
