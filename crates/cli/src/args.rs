@@ -136,8 +136,9 @@ pub struct ModelArgs {
     /// Maximum positions of a sequence, prompt plus budget.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_MODEL_LEN")]
     pub max_model_len: Option<u32>,
-    /// Memory for KV pages, such as `512MiB` or `4GiB`, or auto: 512 MiB on the CPU; on a CUDA device
-    /// the rest of its share after weights and the largest step.
+    /// Memory for KV pages, such as `512MiB` or `4GiB`, or auto: on the CPU 512 MiB, or what a
+    /// sequence of full length needs, up to 8 GiB; on a CUDA device the rest of its share after weights
+    /// and the largest step.
     #[arg(long, global = true, env = "ASYNCLANE_KV_MEMORY")]
     pub kv_memory: Option<String>,
     /// Number format of keys and values in KV pages: auto (f32 on the CPU, the dtype of the matrices on a

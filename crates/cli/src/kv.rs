@@ -7,8 +7,10 @@ use crate::config::Config;
 use crate::exit;
 use crate::memory;
 
-/// Default bytes for KV pages on the CPU.
+/// Default bytes for KV pages on the CPU, if a sequence of full length needs no more.
 const CPU_KV: u64 = 512 << 20;
+/// Most default bytes for KV pages on the CPU.
+const MOST_CPU_KV: u64 = 8 << 30;
 
 /// Maximum positions of a sequence of this model.
 pub fn longest(config: &Config, info: &ModelInfo) -> u32 {
@@ -35,15 +37,25 @@ pub fn check_length(config: &Config, info: &ModelInfo) -> Result<()> {
     Err(exit::failure(exit::CONFIG, message))
 }
 
-/// The KV pages that fit into the configured memory on the CPU.
+/// Bytes for KV pages on the CPU if none are configured, where a sequence of full length needs `needed`.
+fn cpu_default(needed: u64) -> u64 {
+    match needed <= MOST_CPU_KV {
+        true => CPU_KV.max(needed),
+        false => CPU_KV,
+    }
+}
+
+/// The KV pages that fit into the configured memory on the CPU; by default one sequence of full length
+/// fits if it needs at most 8 GiB.
 ///
 /// # Errors
 /// Too little memory for one sequence.
 pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
     let page = info.kv_bytes_per_position() as u64 * u64::from(config.engine.page_size);
-    let bytes = config.kv_bytes()?.unwrap_or(CPU_KV);
-    let pages = u32::try_from(bytes / page.max(1)).unwrap_or(u32::MAX);
     let needed = longest(config, info).div_ceil(config.engine.page_size);
+    let default = cpu_default(u64::from(needed) * page);
+    let bytes = config.kv_bytes()?.unwrap_or(default);
+    let pages = u32::try_from(bytes / page.max(1)).unwrap_or(u32::MAX);
     if pages < needed {
         return Err(too_little(config, info, u64::from(needed) * page));
     }
@@ -61,9 +73,23 @@ pub fn too_little(config: &Config, info: &ModelInfo, needed: u64) -> anyhow::Err
         _ => config.engine.kv_memory.clone(),
     };
     let message = format!(
-        "engine.kv_memory: expected at least {} KiB for one sequence of {} positions, found {found}",
+        "engine.kv_memory: expected at least {} KiB for one sequence of {} positions \
+         (model.max_model_len), found {found}",
         needed.div_ceil(1024),
         longest(config, info),
     );
     exit::failure(exit::CONFIG, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_default_a_sequence_of_full_length_fits() {
+        assert_eq!(cpu_default(1 << 20), CPU_KV);
+        assert_eq!(cpu_default(4 << 30), 4 << 30);
+        // Of a context that nobody fills at once, the user says how much is wanted.
+        assert_eq!(cpu_default(30 << 30), CPU_KV);
+    }
 }

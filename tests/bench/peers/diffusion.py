@@ -64,12 +64,13 @@ def files(options, folder):
 
 def theirs(path, options):
     """Milliseconds of a whole answer of llama.cpp, as it prints them."""
-    command = [options.llama_diffusion, "-m", path, "-p", PROMPT, "-no-cnv", "--temp", 0]
+    command = [options.llama_diffusion, "-m", path, "-p", PROMPT, "--temp", 0]
     command += ["-ub", options.length, "-b", options.length, "-c", options.length]
     command += ["-t", options.threads, "--diffusion-steps", options.steps]
     command += ["--diffusion-block-length", BLOCK]
-    done = subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True)
-    found = re.search(r"total time: ([0-9.]+)ms", done.stdout + done.stderr)
+    done = subprocess.run(list(map(str, command)), check=True, capture_output=True)
+    # The text of a random model is not always UTF-8.
+    found = re.search(rb"total time: ([0-9.]+)ms", done.stdout + done.stderr)
     return float(found[1])
 
 
@@ -101,11 +102,14 @@ def decoders(options):
     }
 
 
-def measure(path, options):
+def measure(form, path, options):
     """By name: a list of (milliseconds, forward passes), one for each round."""
     port = str(free_port())
     command = [options.asynclane, "serve", path, "--served-model-name", "m", "--port", port]
-    server = Server(command, options.log / "asynclane.txt")
+    command += ["--max-model-len", options.length]
+    # Blocks are kept as they are in the file; other formats only if asked for.
+    command += ["--dtype", "bf16"] if form == "BF16" else []
+    server = Server(command, options.log / "asynclane.txt", "/ready")
     found = {"llama.cpp": [], **{name: [] for name in decoders(options)}}
     try:
         for _ in range(options.rounds):
@@ -135,7 +139,7 @@ def main():
     table = []
     with tempfile.TemporaryDirectory() as scratch:
         for form, path in files(options, options.folder or Path(scratch)):
-            found = measure(path, options)
+            found = measure(form, path, options)
             base = found["llama.cpp"]
             for name, rounds in found.items():
                 ratios = [other[0] / own[0] for own, other in zip(rounds, base)]

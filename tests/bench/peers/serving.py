@@ -67,7 +67,7 @@ def servers(options):
     ours += options.flags.split()
     return {
         "llama.cpp": Asked(theirs, options.log / "llama-server.txt"),
-        "asynclane": Asked(ours, options.log / "asynclane.txt"),
+        "asynclane": Asked(ours, options.log / "asynclane.txt", "/ready"),
     }
 
 

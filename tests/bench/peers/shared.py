@@ -38,13 +38,13 @@ def free_port():
 class Server:
     """A server of the file on a port of its own."""
 
-    def __init__(self, command, log):
+    def __init__(self, command, log, ready="/health"):
         self.url = f"http://127.0.0.1:{command[command.index('--port') + 1]}"
         self.log = open(log, "w")
         self.process = subprocess.Popen(list(map(str, command)), stdout=self.log, stderr=self.log)
         for _ in range(600):
             try:
-                with urllib.request.urlopen(f"{self.url}/health") as answer:
+                with urllib.request.urlopen(f"{self.url}{ready}") as answer:
                     if answer.status == 200:
                         return
             except OSError:
