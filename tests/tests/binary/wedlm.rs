@@ -126,6 +126,12 @@ fn features_that_causal_weights_do_not_support_are_refused_by_name() {
     names.sort_unstable();
     assert_eq!(
         names,
-        ["autoregressive", "block_causal", "wedlm", "wedlm_exact"]
+        [
+            "autoregressive",
+            "block_causal",
+            "prompt_lookup",
+            "wedlm",
+            "wedlm_exact"
+        ]
     );
 }

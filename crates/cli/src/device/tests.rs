@@ -131,7 +131,10 @@ fn pages_for_less_than_a_sequence_are_a_wrong_configuration() {
         line.starts_with("engine.kv_memory: expected at least "),
         "{line}"
     );
-    assert!(line.ends_with(" positions, found 8KiB"), "{line}");
+    assert!(
+        line.ends_with(" positions (model.max_model_len), found 8KiB"),
+        "{line}"
+    );
     assert_eq!(exit::code(&error), exit::CONFIG.into());
 }
 
