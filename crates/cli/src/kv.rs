@@ -7,9 +7,10 @@ use crate::config::Config;
 use crate::exit;
 use crate::memory;
 
-/// Default bytes for KV pages on the CPU, if a sequence of full length needs no more.
+/// Default bytes for KV pages on the CPU where a sequence of full length needs no more, or more than
+/// [`MOST_CPU_KV`].
 const CPU_KV: u64 = 512 << 20;
-/// Most default bytes for KV pages on the CPU.
+/// Most bytes for KV pages on the CPU that nobody has asked for.
 const MOST_CPU_KV: u64 = 8 << 30;
 
 /// Maximum positions of a sequence of this model.

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from gguf import GGUFReader, GGUFValueType
 from shared import Server, chunks, free_port, processor
-from weights import write_model
+from weights import quantized, write_model
 
 PROMPT = "The history of the city begins with"
 MASK = "<empty_output>"
@@ -56,9 +56,7 @@ def files(options, folder):
         write_model(exact, "llada", *with_tokenizer(options.tokenizer))
     for form in options.formats:
         path = folder / f"llada-{form}.gguf"
-        if not path.exists():
-            command = [options.llama_quantize, exact, path, form, str(options.threads)]
-            subprocess.run(command, check=True, capture_output=True)
+        quantized(exact, path, form, options)
         yield form, path
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 from shared import processor
-from weights import LAYERS, MLP, WIDTH, write_model
+from weights import LAYERS, MLP, WIDTH, quantized, write_model
 
 ROOT = Path(__file__).resolve().parents[3]
 # Of the geometry llada-300m.
@@ -41,9 +41,7 @@ def llama(ours, options, folder):
     if not exact.exists():
         # Its tokens have no text.
         write_model(exact, "llama", VOCABULARY, lambda file: file.add_tokenizer_model("no_vocab"))
-    if not path.exists():
-        command = [options.llama_quantize, exact, path, theirs, str(options.threads)]
-        subprocess.run(command, check=True, capture_output=True)
+    quantized(exact, path, theirs, options)
     command = [options.llama_bench, "-m", path, "-n", "0", "-t", str(options.threads), "-r", "3"]
     command += ["-p", ",".join(map(str, options.rows)), "-o", "json", "-ub", str(max(options.rows))]
     command += ["-b", str(max(options.rows))]

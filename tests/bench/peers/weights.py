@@ -1,5 +1,7 @@
 """Random weights of the geometry llada-300m (crates/model/src/geometry.rs) as a GGUF file."""
 
+import subprocess
+
 import numpy as np
 from gguf import GGUFWriter
 
@@ -40,3 +42,10 @@ def write_model(path, architecture, vocabulary, describe):
     file.write_kv_data_to_file()
     file.write_tensors_to_file()
     file.close()
+
+
+def quantized(exact, path, form, options):
+    """Writes the file `exact` in the number format `form` to `path`, unless that exists."""
+    if not path.exists():
+        command = [options.llama_quantize, exact, path, form, str(options.threads)]
+        subprocess.run(command, check=True, capture_output=True)

@@ -129,8 +129,8 @@ pub struct Engine {
     pub step_timeout: u64,
     /// Slots per KV page.
     pub page_size: u32,
-    /// Memory for KV pages; `auto` = 512 MiB on the CPU, or what a
-    /// sequence of full length needs, up to 8 GiB; the rest of the share on a device.
+    /// Memory for KV pages; `auto` = 512 MiB on the CPU, or what a sequence of full length needs, up to
+    /// 8 GiB; the rest of the share on a device.
     pub kv_memory: String,
     /// Number format of keys and values in pages: `auto` (f32 on the CPU, the dtype of the matrices on a
     /// device), `f32`, `bf16` or `int8`.

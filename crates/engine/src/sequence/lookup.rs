@@ -2,22 +2,21 @@
 
 use decode::TokenId;
 
-/// Tokens of the longest match that is looked for.
+/// Most tokens that are compared.
 const LONGEST: usize = 8;
 /// Last tokens of a text among which a match is looked for. It bounds the time of a step.
 const SEARCHED: usize = 1 << 16;
 
 /// The end of the earlier run of tokens that equals the last ones of a text of `length` tokens: of all
-/// runs of `shortest` tokens or more, the latest of the longest. `None` if there is none. At most
-/// 8 tokens are compared, and runs are looked for in the last 65,536 tokens.
+/// runs of `shortest` tokens or more, the latest of the longest. `None` if there is none. Runs have at
+/// most 8 tokens and are looked for in the last 65,536 tokens.
 pub(super) fn end_of_match(
     token: &impl Fn(usize) -> Option<TokenId>,
     length: usize,
     shortest: usize,
 ) -> Option<usize> {
-    let longest = LONGEST.max(shortest);
     let matched = |end: usize| {
-        let back = 1..=longest.min(end);
+        let back = 1..=LONGEST.min(end);
         back.take_while(|back| token(end - back) == token(length - back))
             .count()
     };
@@ -27,7 +26,7 @@ pub(super) fn end_of_match(
         if tokens > best {
             (best, found) = (tokens, Some(end));
         }
-        if best == longest {
+        if best == LONGEST {
             break;
         }
     }

@@ -9,11 +9,10 @@ use asynclane_engine::{
 };
 use sim::{SimConfig, SimExecutor};
 use step::{
-    Attention, Batch, BatchOutput, Candidate, ExecuteError, Executor, ExecutorSpec, Readout, Score,
-    TokenId,
+    Attention, Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, Readout, Score, TokenId,
 };
 
-use crate::common::{STOP, config, decoding, drafted, request, sim};
+use crate::common::{STOP, candidate, config, decoding, drafted, request, sim};
 
 const PROMPTS: [&[u32]; 4] = [&[20, 21], &[30, 2, 40, 9], &[55], &[33, 34, 35]];
 const BUDGET: u32 = 40;
@@ -54,18 +53,8 @@ impl Executor for Oracle {
             for row in rows.iter().filter(|row| row.score == Score::Candidate) {
                 let token = text.and_then(|text| text.get(row.position.index()).copied());
                 let wrong = row.position.get().is_multiple_of(self.wrong);
-                output.candidates.push(Candidate {
-                    token: match token {
-                        Some(token) if !wrong => token,
-                        _ => 63,
-                    },
-                    probability: 0.5,
-                    runner_up: 0,
-                    runner_up_probability: 0.0,
-                    entropy: 0.0,
-                    gap: 0.0,
-                    present: 0.0,
-                });
+                let token = token.filter(|_| !wrong).unwrap_or(63);
+                output.candidates.push(candidate(token, 0.5));
             }
         }
         Ok(())

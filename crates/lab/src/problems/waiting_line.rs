@@ -84,7 +84,7 @@ impl WaitingLine {
         let customers: Vec<_> = line.split(", ").map(str::to_owned).collect();
         let known = customers.iter().all(|name| NAMES.contains(&name.as_str()));
         let change = Change::parse(asked)?;
-        let fits = change.last_place().is_none_or(|(place, may_follow)| {
+        let fits = change.place().is_none_or(|(place, may_follow)| {
             (1..=customers.len() + usize::from(may_follow)).contains(&place)
         });
         (known && (3..=5).contains(&customers.len()) && fits).then_some(Self { customers, change })
@@ -206,7 +206,7 @@ impl Change {
     }
 
     /// Its place, and whether that may be the one behind the line.
-    fn last_place(&self) -> Option<(usize, bool)> {
+    fn place(&self) -> Option<(usize, bool)> {
         match self {
             Self::Insert { place, .. } => Some((*place, true)),
             Self::Remove { place } | Self::Replace { place, .. } => Some((*place, false)),

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Of a result over several problem sets, `FILE presets NAME NAME` shows these decoders or presets
-//! in a short table, `FILE sets NAME NAME` shows their accuracy on each set, and `FILE paired` shows all
-//! rows beside the first one. Single numbers are in `values.rs`, tables of what requests may name in `registry.rs`, of equal runs in
+//! in a short table, `FILE sets NAME NAME` shows their accuracy on each set, `FILE paired` shows all rows
+//! beside the first one, and `FILE counts` what they cost on each set. Single numbers are in `values.rs`, tables of what requests may name in `registry.rs`, of equal runs in
 //! `fidelity.rs`.
 
 mod contexts;

@@ -9,7 +9,7 @@ mod rng;
 
 pub use grammar::Automaton;
 pub use lab::{End, Lab, Outcome, alone};
-pub use picture::Scripted;
+pub use picture::{Scripted, candidate};
 pub use requests::{
     LANE_DECODERS, STOP, config, decoding, drafted, random_request, random_wishes, request, sim,
     stubborn,

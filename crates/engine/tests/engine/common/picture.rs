@@ -207,7 +207,8 @@ fn cell(row: &Row, batch: &Batch) -> String {
     }
 }
 
-fn candidate(token: TokenId, probability: f64) -> Candidate {
+/// A candidate without a likely rival.
+pub fn candidate(token: TokenId, probability: f64) -> Candidate {
     Candidate {
         token,
         probability,
