@@ -113,8 +113,8 @@ pub struct ModelArgs {
         env = "ASYNCLANE_DRAFT_DECODER"
     )]
     pub draft_decoder: Option<String>,
-    /// Data type of the weight matrices: auto (the block types of a GGUF file, else f32), f32, bf16,
-    /// int8 or int4.
+    /// Data type of the weight matrices: auto (the block types of a GGUF file, bf16 for 512 MiB and
+    /// more of weights stored in it, else f32), f32, bf16, int8 or int4.
     #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]
     pub dtype: Option<String>,
     /// Device: auto (a CUDA device if the build supports it and the machine has one, else the CPU),

@@ -69,7 +69,8 @@ impl Checkpoint {
 
     /// Sets the dtype in which matrices are stored and multiplied after loading; default f32.
     /// Embedding table, norms and biases stay f32. [`WeightDtype::Blocks`] keeps matrices in the block
-    /// types of a GGUF file; for a checkpoint without such types it is f32.
+    /// types of a GGUF file. For a checkpoint without such types it is bf16 where most bytes are bf16,
+    /// 512 MiB or more, and else f32.
     #[must_use]
     pub fn with_dtype(mut self, dtype: WeightDtype) -> Self {
         self.weights.dtype = self.weights.resolved(dtype);

@@ -22,6 +22,8 @@ const INDEX: &str = "model.safetensors.index.json";
 /// Maximum number of tensors that a configuration asks for: three times as many as the largest
 /// published checkpoint has.
 const MOST_TENSORS: usize = 1 << 18;
+/// Bytes in bf16 from which on `auto` keeps the dtype: smaller weights fit as f32, which is exact.
+const LARGE: u64 = 512 << 20;
 /// File names of pickled checkpoints.
 const PICKLES: [&str; 3] = [
     "pytorch_model.bin",
@@ -248,12 +250,22 @@ impl Weights {
         }
     }
 
-    /// The dtype of a checkpoint that is loaded in `dtype`: without blocks to keep, f32.
+    /// The dtype of a checkpoint that is loaded in `dtype`. [`WeightDtype::Blocks`] without blocks to
+    /// keep is bf16 where most of the file is bf16 and large, else f32.
     pub(crate) fn resolved(&self, dtype: WeightDtype) -> WeightDtype {
         let keeps = self.as_gguf().is_some_and(Gguf::has_blocks);
         match dtype {
-            WeightDtype::Blocks if !keeps => WeightDtype::F32,
+            WeightDtype::Blocks if !keeps => of_stored(self.brief_bytes(), self.stored_bytes()),
             dtype => dtype,
+        }
+    }
+
+    /// Bytes of the tensors in bf16.
+    fn brief_bytes(&self) -> u64 {
+        match &self.source {
+            Source::Shards { shards, .. } => shards.iter().map(Shard::brief_bytes).sum(),
+            Source::Gguf(file) => file.brief_bytes(),
+            Source::Random { .. } => 0,
         }
     }
 
@@ -319,6 +331,14 @@ impl Weights {
             .filter(|name| !HARMLESS.iter().any(|end| name.ends_with(end)))
             .cloned()
             .collect()
+    }
+}
+
+/// The dtype of weights of which `brief` of `all` stored bytes are bf16.
+fn of_stored(brief: u64, all: u64) -> WeightDtype {
+    match brief >= LARGE && brief > all / 2 {
+        true => WeightDtype::Bf16,
+        false => WeightDtype::F32,
     }
 }
 
