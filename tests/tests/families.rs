@@ -66,7 +66,10 @@ impl Loop<'_> {
         tokens.resize(end, model.info().mask.unwrap_or(OPEN));
         let mut canvas = Loop { model, tokens };
         match model.info().attention {
-            Attention::Full => canvas.fill(prompt.len()..end, end),
+            // The checkpoints' own attention is full.
+            Attention::Full | Attention::BlocksAfterPrompt(_) => {
+                canvas.fill(prompt.len()..end, end);
+            }
             // Canvas models have tests of their own.
             Attention::Causal | Attention::Canvas(_) => {
                 (prompt.len()..end).for_each(|at| canvas.fill(at..at + 1, at + 1));
@@ -216,7 +219,9 @@ fn settings(attention: Attention, readout: Readout) -> String {
         Attention::Blocks(_) if readout == Readout::Previous => {
             format!("block_causal,commit=top_k,block_length={SUB_BLOCK}")
         }
-        Attention::Full => format!("vanilla,block_length={BUDGET}"),
+        Attention::Full | Attention::BlocksAfterPrompt(_) => {
+            format!("vanilla,block_length={BUDGET}")
+        }
         Attention::Causal => "autoregressive".to_owned(),
         Attention::Blocks(length) => format!("block_causal,commit=top_k,block_length={length}"),
         // `tests/canvas.rs` runs these.
@@ -381,7 +386,7 @@ fn the_readme_lists_every_family_with_its_attention_and_devices() {
             .expect("a title");
         let row = rows.iter().find(|row| row[0] == *title).expect("a row");
         let attention = match info.attention {
-            Attention::Full => "full",
+            Attention::Full | Attention::BlocksAfterPrompt(_) => "full",
             Attention::Causal if info.readout == Readout::Previous => "autoregressive",
             Attention::Causal => "causal",
             Attention::Blocks(_) => "block-causal",

@@ -145,6 +145,9 @@ fn presets(weights: WeightKind, decoder: &str) -> String {
 fn attention(attention: Attention) -> String {
     match attention {
         Attention::Full => "full".to_owned(),
+        Attention::BlocksAfterPrompt(length) => {
+            format!("full in the prompt and in blocks of {length} after it, causal across")
+        }
         Attention::Blocks(length) => format!("full in blocks of {length}, causal across"),
         Attention::Causal => "causal, committed tokens in front of masks".to_owned(),
         Attention::Canvas(length) => format!("full in canvases of {length}, causal before"),

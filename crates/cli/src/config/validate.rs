@@ -137,6 +137,7 @@ impl Config {
             Attention::Full,
             Attention::Causal,
             Attention::Blocks(32),
+            Attention::BlocksAfterPrompt(32),
             Attention::Canvas(256),
         ];
         let decoders = kinds.map(|attention| {
@@ -149,7 +150,7 @@ impl Config {
             Ok::<_, anyhow::Error>(self.decoding(weights)?.resolve()?)
         });
         match decoders {
-            [Err(error), Err(_), Err(_), Err(_)] => Some(error.to_string()),
+            [Err(error), Err(_), Err(_), Err(_), Err(_)] => Some(error.to_string()),
             _ => None,
         }
     }

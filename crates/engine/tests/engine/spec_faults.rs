@@ -163,6 +163,11 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
         "add_block_threshold is read by schedule multi_block only",
     ),
     (
+        "d3llm,schedule=block_wise,active_block_threshold=0.5",
+        SpecFault::Combination,
+        "active_block_threshold is read by schedule multi_block only",
+    ),
+    (
         "commit=entropy,margin_threshold=0.5",
         SpecFault::Combination,
         "margin_threshold is read by commit margin only",
