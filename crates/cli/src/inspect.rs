@@ -48,7 +48,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 fn model(args: &InspectArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
     let path = &*hub::folder(&config.model.path)?;
-    let mut checkpoint = load::with_kv(load::checkpoint(path)?, &config)?;
+    let mut checkpoint = load::with_kv(load::configured(path, &config)?, &config)?;
     let tokenizer = load::words(path)?;
     let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
     let info = &survey.info;
@@ -166,7 +166,7 @@ fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
     let checkpoint = match &on.config_json {
         Some(path) => planned(path)?,
-        None => load::checkpoint(&hub::folder(&config.model.path)?)?,
+        None => load::configured(&hub::folder(&config.model.path)?, &config)?,
     };
     let mut checkpoint = load::with_kv(checkpoint, &config)?;
     let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;

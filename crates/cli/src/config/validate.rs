@@ -12,6 +12,9 @@ use super::values::{
     share, tool_parser, unknown_fields,
 };
 
+/// Most positions of a block that a request may name.
+const MOST_BLOCK: u32 = 1024;
+
 impl Config {
     /// Every problem: its key, and what was expected and found.
     pub(super) fn problems(&self) -> Vec<(&'static str, String)> {
@@ -78,6 +81,7 @@ impl Config {
             ),
             ("model.decoder", self.wrong_decoder()),
             ("model.edits", edits(&self.model.edits).err()),
+            ("model.prompt_blocks", self.long_blocks()),
             (
                 "model.tool_parser",
                 tool_parser(&self.model.tool_parser).err(),
@@ -128,6 +132,12 @@ impl Config {
         zeroes
             .map(|(key, _)| (*key, "expected at least 1, found 0".to_owned()))
             .collect()
+    }
+
+    /// Blocks longer than a request may name.
+    fn long_blocks(&self) -> Option<String> {
+        let length = self.model.prompt_blocks;
+        (length > MOST_BLOCK).then(|| format!("expected at most {MOST_BLOCK}, found {length}"))
     }
 
     /// Why the default decoder works with no kind of weights. A setting may need one kind, and the
