@@ -39,12 +39,23 @@ fn canvas_checkpoint() -> PathBuf {
 }
 
 fn executor(folder: &Path) -> ModelExecutor {
+    executor_of(load(folder))
+}
+
+/// With the attention of D2F's adapters.
+fn executor_in_blocks(folder: &Path, length: u32) -> ModelExecutor {
+    let checkpoint = Checkpoint::open(&Files::folder(folder)).expect("a checkpoint");
+    let checkpoint = checkpoint.with_blocks_after_prompt(Some(length));
+    executor_of(Model::load(checkpoint).expect("full attention"))
+}
+
+fn executor_of(model: Model) -> ModelExecutor {
     let sizes = ExecutorConfig {
         page_size: 16,
         pages: 256,
         threads: None,
     };
-    ModelExecutor::new(load(folder), sizes).expect("it fits")
+    ModelExecutor::new(model, sizes).expect("it fits")
 }
 
 fn load(folder: &Path) -> Model {
@@ -140,6 +151,8 @@ struct Sample {
     /// The tokens that end a text.
     #[serde(default)]
     stops: Vec<u32>,
+    /// Length of the blocks after the prompt, if the sampler lets full attention see no later ones.
+    prompt_blocks: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -328,12 +341,16 @@ fn every_family_decodes_as_its_official_sampler_does() {
         let mut executor = executor(&folder);
         let mask = executor.model().info().mask;
         families.insert(executor.model().info().family);
-        // Runs that agree about line feeds share a batch.
-        let mut groups: BTreeMap<&[u32], Vec<&Sample>> = BTreeMap::new();
+        // Runs that agree about line feeds and attention share a batch.
+        let mut groups: BTreeMap<(&[u32], Option<u32>), Vec<&Sample>> = BTreeMap::new();
         for sample in &samples {
-            groups.entry(&sample.newlines).or_default().push(sample);
+            let alike = (&*sample.newlines, sample.prompt_blocks);
+            groups.entry(alike).or_default().push(sample);
         }
-        for (newlines, samples) in groups {
+        for ((newlines, blocks), samples) in groups {
+            if let Some(length) = blocks {
+                executor = executor_in_blocks(&folder, length);
+            }
             let requests = samples.iter().map(|sample| sample.request(mask)).collect();
             let outcomes = run_with_newlines(&mut executor, newlines, requests);
             let pairs = samples.iter().zip(outcomes);
