@@ -5,7 +5,7 @@ use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-use crate::common::{Noise, Store, Tiny};
+use crate::common::{self, Noise, Store, Tiny};
 
 const RANK: usize = 3;
 const BLOCK: &str = "model.transformer.blocks";
@@ -99,7 +99,7 @@ fn distance(ours: &Model, theirs: &Model) -> f32 {
 fn an_adapter_equals_merged_weights() {
     let base = base();
     let tensors = tensors(&base);
-    let load = |tiny: &Tiny| tiny.load(Store::F32);
+    let load = |tiny: &Tiny| common::load(tiny.files(Store::F32)).expect("it loads");
     for (keys, scale) in [
         (json!({}), 2.0),
         (json!({"use_rslora": true}), 6.0 / (RANK as f64).sqrt()),
