@@ -92,6 +92,19 @@ pub struct ModelArgs {
     /// embedded one.
     #[arg(long, global = true, value_name = "FILE", env = "ASYNCLANE_FILTER")]
     pub filter: Option<String>,
+    /// Folder of a LoRA adapter of PEFT (`adapter_config.json`, `adapter_model.safetensors`) that is merged
+    /// into the weights at load.
+    #[arg(long, global = true, value_name = "FOLDER", env = "ASYNCLANE_LORA")]
+    pub lora: Option<String>,
+    /// Length of the blocks after the prompt in which weights with full attention were fine-tuned to attend
+    /// block-causally, as D2F's were; 0 = none.
+    #[arg(
+        long,
+        global = true,
+        value_name = "LENGTH",
+        env = "ASYNCLANE_PROMPT_BLOCKS"
+    )]
+    pub prompt_blocks: Option<u32>,
     /// Whether the weights were trained to rewrite committed tokens, as LLaDA2.1's were: auto (by the
     /// model's name), on or off.
     #[arg(long, global = true, env = "ASYNCLANE_EDITS")]

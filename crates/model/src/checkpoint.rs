@@ -102,6 +102,28 @@ impl Checkpoint {
         self
     }
 
+    /// Adds a LoRA adapter of PEFT, `adapter_config.json` and `adapter_model.safetensors`: while they are
+    /// read, matrices become `W + s B A`, computed in f32 before they are stored in their dtype; s is
+    /// alpha / r, or alpha / √r with `use_rslora`.
+    ///
+    /// # Errors
+    /// A missing or malformed file, another kind of adapter, a tensor without its matrix in the
+    /// checkpoint, a GGUF file as the checkpoint. Loading refuses an adapter of a matrix that the model
+    /// does not use.
+    pub fn with_lora(mut self, files: &Files) -> Result<Self, LoadError> {
+        self.weights.adapt(files)?;
+        Ok(self)
+    }
+
+    /// Says that weights with full attention were fine-tuned to attend block-causally after the prompt,
+    /// in blocks of this length ([`step::Attention::BlocksAfterPrompt`]); `None` = as configured. Loading
+    /// refuses other weights.
+    #[must_use]
+    pub fn with_blocks_after_prompt(mut self, length: Option<u32>) -> Self {
+        self.weights.prompt_blocks = length;
+        self
+    }
+
     /// Sets a callback that loading calls after each tensor with the number of file bytes read for
     /// it; the sum is at most [`Self::stored_bytes`].
     #[must_use]

@@ -156,12 +156,13 @@ impl Inputs {
         Ok(())
     }
 
-    /// A single sequence on one page: row i has position i and slot i.
+    /// A single sequence on one page: row i has position i and slot i. Where blocks begin at the prompt's
+    /// end, all tokens are the prompt's.
     pub(crate) fn alone(tokens: &[u32], attention: Attention, window: Option<u32>) -> Self {
         let count = tokens.len() as u32;
         let visible = |row: u32| {
             Visible::prefix(match attention {
-                Attention::Full => count,
+                Attention::Full | Attention::BlocksAfterPrompt(_) => count,
                 Attention::Blocks(length) => {
                     let block = row / length.max(1) + 1;
                     block.saturating_mul(length).min(count)

@@ -1,6 +1,7 @@
 //! Tensors by name: from safetensors or GGUF files, or random for benchmarks.
 
 mod index;
+mod lora;
 mod random;
 mod shard;
 
@@ -11,6 +12,7 @@ use crate::memory::{Memory, floats};
 use crate::sharing::ExpertSharing;
 use index::Index;
 use kernels::{BlockType, KvDtype, WeightDtype};
+use lora::Lora;
 use random::random;
 use shard::{Shard, find};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +60,10 @@ pub(crate) struct Weights {
     pub(crate) sharing: Option<ExpertSharing>,
     /// Tokens of the tokenizer; rows of the LM head after them are padding.
     pub(crate) vocabulary: Option<usize>,
+    /// Length of the blocks after the prompt that weights with full attention were fine-tuned for.
+    pub(crate) prompt_blocks: Option<u32>,
+    /// An adapter whose products are added to matrices.
+    lora: Option<Lora>,
 }
 
 /// A callback for bytes read.
@@ -151,6 +157,8 @@ impl Weights {
             kv_dtype: KvDtype::F32,
             sharing: None,
             vocabulary: None,
+            prompt_blocks: None,
+            lora: None,
         }
     }
 
@@ -186,6 +194,7 @@ impl Weights {
         to: &mut Vec<f32>,
     ) -> Result<(), LoadError> {
         self.request(name)?;
+        let first = to.len();
         let read = match &self.source {
             Source::Random { seed } => {
                 if self.reads {
@@ -202,8 +211,26 @@ impl Weights {
                 tensor.bytes.len()
             }
         };
+        if let (Some(lora), true) = (&self.lora, self.reads) {
+            lora.merge(name, shape, &mut to[first..])?;
+        }
         self.received(shape, floats(count(shape)), read);
         Ok(())
+    }
+
+    /// Adds the products of an adapter to the matrices that are read from now on.
+    pub(crate) fn adapt(&mut self, files: &Files) -> Result<(), LoadError> {
+        let Source::Shards { .. } = self.source else {
+            return Err(LoadError::AdapterBase);
+        };
+        self.lora = Some(Lora::open(files, |name| self.shape(name))?);
+        Ok(())
+    }
+
+    /// Refuses an adapter for a matrix that was not requested.
+    pub(crate) fn check_adapter(&self) -> Result<(), LoadError> {
+        let unused = self.lora.as_ref().and_then(|lora| lora.unused(&self.used));
+        unused.map_or(Ok(()), Err)
     }
 
     /// The blocks of a matrix in row-major order, empty if tensors are not read.

@@ -107,7 +107,10 @@ impl Sequence {
             code_prompt: request.code_prompt,
             phase: match limits.attention {
                 Attention::Blocks(length) => layout.generation().in_block(length),
-                Attention::Full | Attention::Causal | Attention::Canvas(_) => 0,
+                Attention::Full
+                | Attention::BlocksAfterPrompt(_)
+                | Attention::Causal
+                | Attention::Canvas(_) => 0,
             },
             lead: match (limits.attention, limits.readout) {
                 (Attention::Blocks(length), Readout::Previous) => Some(length),
