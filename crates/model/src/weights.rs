@@ -335,8 +335,12 @@ impl Weights {
         matches!(self.source, Source::Random { .. }) || self.shape(name) == Some(shape)
     }
 
-    /// Marks a tensor as used, so that it causes no warning if it is stored.
+    /// Marks a tensor as used, so that it causes no warning if it is stored. An adapter of it is refused
+    /// nevertheless.
     pub(crate) fn ignore(&mut self, name: &str) {
+        if self.lora.as_ref().is_some_and(|lora| lora.changes(name)) {
+            return;
+        }
         self.used.insert(name.to_owned());
     }
 

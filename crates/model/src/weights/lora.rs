@@ -136,6 +136,11 @@ impl Lora {
         Ok(())
     }
 
+    /// Whether the adapter has factors of a matrix.
+    pub(super) fn changes(&self, name: &str) -> bool {
+        self.modules.contains_key(name)
+    }
+
     /// A matrix of the adapter that is not among those `used`.
     pub(super) fn unused(&self, used: &BTreeSet<String>) -> Option<LoadError> {
         let (matrix, module) = self
