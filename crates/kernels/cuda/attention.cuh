@@ -60,11 +60,9 @@ DEVICE size_t slot_at(const Attend& a, const Tile& tile, unsigned group, unsigne
     return ((page * a.groups + group) * a.page + slot % a.page) * a.c;
 }
 
-// Offset of a 16-byte piece of a row in a shared-memory tile with rows of C elements. The pieces are
-// swizzled by row, so that copies and matrix loads have no bank conflicts.
-template <int C> DEVICE unsigned swizzle(unsigned row, unsigned piece) {
-    constexpr unsigned SPAN = C / 8 < 8 ? C / 8 : 8;
-    return row * C + (piece ^ (row / (8 / SPAN) % SPAN)) * 8;
+// Offset of a 16-byte piece of a row in a shared-memory tile with rows of C elements.
+template <int C> DEVICE unsigned spot(unsigned row, unsigned piece) {
+    return swizzle<C / 8>(row, piece) * 8;
 }
 
 // The state of one warp's sixteen queries. Lane l holds the largest score, the sum and the result of
@@ -109,11 +107,11 @@ DEVICE void fold(Folded<C>& f, const Attend& a, const bf16* q, const bf16* keys,
 #pragma unroll
     for (unsigned kk = 0; kk < C / 16; kk++) {
         uint32_t x[4], w[4];
-        load_matrices(x, q + swizzle<C>(first + lane % 16, kk * 2 + lane / 16));
+        load_matrices(x, q + spot<C>(first + lane % 16, kk * 2 + lane / 16));
 #pragma unroll
         for (unsigned j = 0; j < CHUNK / 16; j++) {
             unsigned row = j * 16 + lane % 8 + lane / 16 * 8;
-            load_matrices(w, keys + swizzle<C>(row, kk * 2 + lane / 8 % 2));
+            load_matrices(w, keys + spot<C>(row, kk * 2 + lane / 8 % 2));
             multiply(s[2 * j], x, w[0], w[1]);
             multiply(s[2 * j + 1], x, w[2], w[3]);
         }
@@ -159,7 +157,7 @@ DEVICE void fold(Folded<C>& f, const Attend& a, const bf16* q, const bf16* keys,
 #pragma unroll
         for (unsigned j = 0; j < C / 16; j++) {
             uint32_t w[4];
-            load_transposed(w, values + swizzle<C>(kk * 16 + lane % 16, j * 2 + lane / 16));
+            load_transposed(w, values + spot<C>(kk * 16 + lane % 16, j * 2 + lane / 16));
             multiply(f.out[2 * j], p, w[0], w[1]);
             multiply(f.out[2 * j + 1], p, w[2], w[3]);
         }
@@ -195,7 +193,7 @@ template <int C> DEVICE void attend_bf16(const Attend& a) {
     for (unsigned i = thread(); i < QUERIES * PIECES; i += 128) {
         unsigned query = i / PIECES, piece = i % PIECES;
         bool real = query < queries && piece * 8 < a.c;
-        copy16(qs + swizzle<C>(query, piece), real ? q + number(query) * a.c + piece * 8 : q, real);
+        copy16(qs + spot<C>(query, piece), real ? q + number(query) * a.c + piece * 8 : q, real);
     }
     auto fetch = [&](unsigned at, unsigned first) {
         for (unsigned i = thread(); i < CHUNK * PIECES; i += 128) {
@@ -203,7 +201,7 @@ template <int C> DEVICE void attend_bf16(const Attend& a) {
             // Slots after the last visible one may contain anything, so zeros are copied instead.
             bool real = first + row < end && piece * 8 < a.c;
             size_t from = real ? slot_at(a, tile, group, first + row) + piece * 8 : 0;
-            unsigned to = at * CHUNK * C + swizzle<C>(row, piece);
+            unsigned to = at * CHUNK * C + spot<C>(row, piece);
             copy16(ks + to, static_cast<const bf16*>(a.keys) + from, real);
             copy16(vs + to, static_cast<const bf16*>(a.values) + from, real);
         }

@@ -86,11 +86,13 @@ struct Head {
     const Scored* rows;
     // Biases and sets of allowed tokens.
     const uint32_t* words;
-    // [r, ceil(n / columns of a tile)].
+    // [r, count].
     Partial* partials;
     // [r]: the logit of the row's input token.
     float* present;
     uint32_t mask;
+    // Partial records of a row.
+    uint32_t count;
 };
 
 // One row of a tile, held by one warp: a lane has the columns lane, lane + 32, ..
@@ -188,51 +190,63 @@ template <int COLUMNS> struct Reduced {
     }
 };
 
-// The partial records of a tile. The columns of a tile do not depend on the number of rows, so that a
-// row's sums never change.
-template <class Tile, int ROWS, int COLUMNS> DEVICE void head(const Head& a) {
+// The partial records of a tile, one for every COLUMNS of its columns. COLUMNS does not depend on the
+// number of rows, so that a row's sums never change.
+template <class Tile, int COLUMNS> DEVICE void head(const Head& a) {
     // Rows start in different banks.
-    constexpr int PITCH = COLUMNS + 4;
+    constexpr int PITCH = Tile::COLUMNS + 4, PARTS = Tile::COLUMNS / COLUMNS;
     float* logits = reinterpret_cast<float*>(shared_memory());
     Tile tile;
-    tile.run(a.of);
+    Part part = whole_part(a.of);
+    tile.run(a.of, part);
     copies_wait<0>();
     // All threads have read the operands.
     sync();
-    unsigned first_column = tile.first_column();
+    unsigned first_row = part.row * Tile::ROWS, first_column = part.column * Tile::COLUMNS;
+    auto finished = [&](unsigned token, float x) {
+        if (token >= a.of.n) return x;
+        if (a.of.scales) x *= a.of.scales[token];
+        return a.bias ? x + a.bias[token] : x;
+    };
     tile.each([&](unsigned row, unsigned column, float x, float y) {
         unsigned token = first_column + column;
-        if (a.bias && token < a.of.n) x += a.bias[token];
-        if (a.bias && token + 1 < a.of.n) y += a.bias[token + 1];
-        logits[row * PITCH + column] = x;
-        logits[row * PITCH + column + 1] = y;
+        logits[row * PITCH + column] = finished(token, x);
+        logits[row * PITCH + column + 1] = finished(token + 1, y);
     });
     sync();
-    for (unsigned r = thread() / 32; r < ROWS; r += threads() / 32) {
-        unsigned number = tile.first_row() + r;
+    for (unsigned i = thread() / 32; i < Tile::ROWS * PARTS; i += threads() / 32) {
+        unsigned r = i / PARTS, column = i % PARTS * COLUMNS, number = first_row + r;
         if (number >= a.of.rows) break;
+        if (first_column + column >= a.of.n) continue;
         const Scored row = a.rows[number];
         Reduced<COLUMNS> reduced;
-        reduced.first_column = first_column, reduced.n = a.of.n;
+        reduced.first_column = first_column + column, reduced.n = a.of.n;
 #pragma unroll
         for (int j = 0; j < COLUMNS / 32; j++)
-            reduced.x[j] = reduced.token(j) < a.of.n ? logits[r * PITCH + j * 32 + thread() % 32]
-                                                     : -INFINITY;
+            reduced.x[j] = reduced.token(j) < a.of.n
+                               ? logits[r * PITCH + column + j * 32 + thread() % 32]
+                               : -INFINITY;
         reduced.bias(row, a.words);
         if (row.allowed != NONE) reduced.allow(a.words + row.allowed);
         Partial partial;
         reduced.best(partial, a.mask);
         reduced.softmax(partial);
         reduced.draw(partial, row, a.mask);
-        if (row.input < a.of.n && row.input - first_column < COLUMNS) {
+        if (row.input < a.of.n && row.input - reduced.first_column < COLUMNS) {
             float present = reduced.logit(row.input);
             if (thread() % 32 == 0) a.present[number] = present;
         }
-        if (thread() % 32 == 0) a.partials[size_t(number) * blocks_y() + block_y()] = partial;
+        unsigned at = reduced.first_column / COLUMNS;
+        if (thread() % 32 == 0) a.partials[size_t(number) * a.count + at] = partial;
     }
 }
-KERNEL(head_bf16, Head, 256) { head<TileBf16<64, 128, 2, 4, 4>, 64, 128>(a); }
-KERNEL(head_f32, Head, 256) { head<TileF32, 64, 64>(a); }
+KERNEL(head_bf16_64x128, Head, 256) { head<TileLow<Bf16Weights>, 128>(a); }
+KERNEL(head_bf16_128x128, Head, 256) { head<TileSquare<Bf16Weights>, 128>(a); }
+KERNEL(head_bf16_128x256, Head, 256) { head<TileWide<Bf16Weights>, 128>(a); }
+KERNEL(head_int8_64x128, Head, 256) { head<TileLow<Int8Weights>, 128>(a); }
+KERNEL(head_int8_128x128, Head, 256) { head<TileSquare<Int8Weights>, 128>(a); }
+KERNEL(head_int8_128x256, Head, 256) { head<TileWide<Int8Weights>, 128>(a); }
+KERNEL(head_f32, Head, 256) { head<TileF32, 64>(a); }
 
 struct Fold {
     // [r, count].

@@ -55,15 +55,29 @@ pub(super) struct CopyPages {
 pub(super) struct Operands {
     pub(super) x: u64,
     pub(super) w: u64,
+    pub(super) scales: u64,
     pub(super) rows: u32,
     pub(super) n: u32,
     pub(super) k: u32,
+    pub(super) segment: u32,
+}
+
+/// How the tiles of a product are divided among blocks.
+#[repr(C)]
+pub(super) struct Share {
+    pub(super) partials: u64,
+    pub(super) ended: u64,
+    pub(super) tall: u32,
+    pub(super) whole: u32,
+    pub(super) pieces: u32,
+    pub(super) lead: u32,
 }
 
 /// `gemm_*`.
 #[repr(C)]
 pub(super) struct Gemm {
     pub(super) of: Operands,
+    pub(super) share: Share,
     pub(super) bias: u64,
     pub(super) out: u64,
     pub(super) stride: u32,
@@ -116,6 +130,7 @@ pub(super) struct Head {
     pub(super) partials: u64,
     pub(super) present: u64,
     pub(super) mask: u32,
+    pub(super) count: u32,
 }
 
 /// `fold_partials`.

@@ -1,24 +1,14 @@
 //! Scoring on a device: reduces the last hidden states of scored rows to one record per row.
 
-use super::array::{Array, Buffer, Precision};
+use super::array::{Array, Buffer};
 use super::batch::{DeviceBatch, SCORER_WORDS, Section};
+use super::launch::{Division, MatrixFormat, partial_columns};
 use super::matrix::DeviceMatrix;
 use super::{Device, Kernel, Result, args, refuse};
 use crate::linear::Epilogue;
 use crate::score::Scored;
 use std::ops::Range;
 
-const EXACT: Kernel = Kernel {
-    name: "head_f32",
-    threads: 256,
-    // A tile of logits; the operands take less.
-    shared: 64 * (64 + 4) * 4,
-};
-const HEAD: Kernel = Kernel {
-    name: "head_bf16",
-    threads: 256,
-    shared: 4 * (64 + 128) * 64 * 2,
-};
 const FOLD: Kernel = Kernel {
     name: "fold_partials",
     threads: 128,
@@ -29,22 +19,12 @@ const FOLD: Kernel = Kernel {
     not(feature = "cuda"),
     expect(dead_code, reason = "a driver looks them up")
 )]
-pub(super) const KERNELS: &[Kernel] = &[EXACT, HEAD, FOLD];
+pub(super) const KERNELS: &[Kernel] = &[FOLD];
 
-/// Rows of a tile of the LM head.
-const TALL: usize = 64;
 /// Bytes of a partial record: one row and one tile of the vocabulary; `Partial` of the kernels.
 const PARTIAL_BYTES: usize = 48;
 /// Numbers of a record.
 const FIELDS: usize = 7;
-
-/// The kernel of a precision and the number of tokens in its tiles.
-fn head(precision: Precision) -> (Kernel, usize) {
-    match precision {
-        Precision::F32 => (EXACT, 64),
-        Precision::Bf16 => (HEAD, 128),
-    }
-}
 
 /// Records of the scored rows of a batch, and their partial records. The memory is reused.
 #[derive(Default)]
@@ -73,7 +53,7 @@ impl DeviceScores {
     /// # Errors
     /// If the device is out of memory.
     pub fn reserve(&mut self, head: &DeviceMatrix, rows: usize) -> Result<()> {
-        let [records, present, partials] = Self::bytes(head.precision(), head.width(), rows);
+        let [records, present, partials] = Self::bytes(head.format(), head.width(), rows);
         let device = head.device();
         grow(&mut self.records, device, records)?;
         grow(&mut self.present, device, present)?;
@@ -83,9 +63,9 @@ impl DeviceScores {
     /// Bytes that [`Self::reserve`] allocates for `rows` rows of `vocab` logits: records, logits of
     /// input tokens, partial records.
     #[must_use]
-    pub fn bytes(precision: Precision, vocab: usize, rows: usize) -> [usize; 3] {
+    pub fn bytes(format: MatrixFormat, vocab: usize, rows: usize) -> [usize; 3] {
         let chunk = rows.min(Self::CHUNK);
-        let tiles = vocab.div_ceil(head(precision).1);
+        let tiles = vocab.div_ceil(partial_columns(format));
         let record = FIELDS * size_of::<f64>();
         [
             rows.saturating_mul(record),
@@ -158,7 +138,8 @@ impl DeviceScores {
         else {
             return refuse("no memory was reserved for records");
         };
-        let (kernel, columns) = head(lm_head.precision());
+        let launch = lm_head.launch(rows, Division::Whole);
+        let columns = partial_columns(lm_head.format());
         let count = vocab.div_ceil(columns);
         let record = FIELDS * size_of::<f64>();
         let args = args::Head {
@@ -169,6 +150,7 @@ impl DeviceScores {
             partials: partials.range(0, rows * count * PARTIAL_BYTES)?,
             present: present.range(0, rows * size_of::<f32>())?,
             mask,
+            count: count as u32,
         };
         let fold = args::Fold {
             partials: args.partials,
@@ -179,11 +161,15 @@ impl DeviceScores {
             columns: columns as u32,
             vocab: vocab as u32,
         };
-        let device = x.device();
+        let (device, across) = (x.device(), launch.wide());
+        if across > 65_535 {
+            return refuse(format!("an LM head of {vocab} tokens is too large"));
+        }
+        let grid = [launch.tall() as u32, across as u32, 1];
         // SAFETY: sizes are those of the arrays; biases and sets of the batch were checked against a
         // vocabulary that is the head's.
         unsafe {
-            device.launch(kernel, lm_head.grid(rows, TALL, columns)?, &args)?;
+            device.launch(launch.tile.head(), grid, &args)?;
             device.launch(FOLD, [rows as u32, 1, 1], &fold)
         }
     }
