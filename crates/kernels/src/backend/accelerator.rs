@@ -7,8 +7,8 @@ use super::{
 use crate::cache::KvSizes;
 use crate::device::{
     Array, AttentionScratch, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, DeviceError,
-    DeviceMatrix, DevicePool, DeviceRope, DeviceScores, HeadTransform, MatrixSizes, PoolLayer,
-    PoolSizes, Precision, RowNorm, ScoredRows, copy_pages, embed, norm, split,
+    DeviceMatrix, DevicePool, DeviceRope, DeviceScores, HeadTransform, MatrixFormat, MatrixSizes,
+    PoolLayer, PoolSizes, Precision, RowNorm, ScoredRows, copy_pages, embed, norm, split,
 };
 use crate::linear::Matrix;
 use crate::rope::RopeTable;
@@ -21,7 +21,7 @@ const PIECE: usize = 1 << 22;
 /// Why a canvas model is refused.
 const NO_CANVAS: &str = "no CUDA kernels for canvas models";
 
-/// A device, and the number format of its matrices, keys and values.
+/// A device, and the number format of the inputs of its products, its keys and values.
 pub struct Accelerator {
     device: Device,
     precision: Precision,
@@ -60,16 +60,21 @@ impl Accelerator {
         })
     }
 
-    /// The number format for a dtype.
+    /// The number format of the inputs of products for a dtype; in int8 only matrices are rounded.
     ///
     /// # Errors
     /// If devices have no kernels for it.
     pub fn precision_of(dtype: WeightDtype) -> Result<Precision> {
+        Self::format_of(dtype).map(MatrixFormat::inputs)
+    }
+
+    fn format_of(dtype: WeightDtype) -> Result<MatrixFormat> {
         match dtype {
             // Blocks are widened before.
-            WeightDtype::F32 | WeightDtype::Blocks => Ok(Precision::F32),
-            WeightDtype::Bf16 => Ok(Precision::Bf16),
-            other => bail!("no CUDA kernels for {}", other.name()),
+            WeightDtype::F32 | WeightDtype::Blocks => Ok(MatrixFormat::F32),
+            WeightDtype::Bf16 => Ok(MatrixFormat::Bf16),
+            WeightDtype::Int8 => Ok(MatrixFormat::Int8),
+            WeightDtype::Int4 => bail!("no CUDA kernels for {}", dtype.name()),
         }
     }
 
@@ -90,7 +95,7 @@ impl Accelerator {
         &self.device
     }
 
-    /// The number format of matrices, keys and values.
+    /// The number format of the inputs of products, of keys and values.
     #[must_use]
     pub fn precision(&self) -> Precision {
         self.precision
@@ -135,7 +140,7 @@ impl Storage for Accelerator {
         let Numbers::Floats(weight) = numbers else {
             bail!("no CUDA kernels for blocks");
         };
-        let (device, precision) = (&self.device, Self::precision_of(dtype)?);
+        let (device, format) = (&self.device, Self::format_of(dtype)?);
         if device.is_counting() {
             let sizes = MatrixSizes {
                 rows,
@@ -143,10 +148,10 @@ impl Storage for Accelerator {
                 biased: bias.is_some(),
                 epilogue,
             };
-            return Ok(DeviceMatrix::reserve(device, precision, sizes)?);
+            return Ok(DeviceMatrix::reserve(device, format, sizes)?);
         }
         let matrix = Matrix { weight, k, bias };
-        Ok(DeviceMatrix::new(device, precision, matrix, epilogue)?)
+        Ok(DeviceMatrix::new(device, format, matrix, epilogue)?)
     }
 
     fn angles(&self, spec: AngleSpec) -> Result<DeviceRope> {

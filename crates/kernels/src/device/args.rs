@@ -102,6 +102,8 @@ pub(super) struct Attend {
     pub(super) page: u32,
     pub(super) partitions: u32,
     pub(super) scale: f32,
+    pub(super) out: u64,
+    pub(super) stride: u32,
 }
 
 /// `combine_*`.

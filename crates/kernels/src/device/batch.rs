@@ -72,7 +72,7 @@ pub struct BatchShape {
     pub tiles: usize,
     /// The first slot after all that any row sees.
     pub reach: usize,
-    /// Maximum rows of a tile.
+    /// Maximum rows of a tile, rounded up in a padded batch.
     pub tallest: usize,
     /// Rows are padded to a multiple of this.
     pub pad: usize,
@@ -299,7 +299,10 @@ impl DeviceBatch {
                 let idle = [arrays.tokens.len() as u32, 0, 0, 0, 0];
                 to.extend(std::iter::repeat_n(idle, all - tiles).flatten());
                 tiles = all;
-                tallest = limits.tile;
+                // One number for each size of attention's tiles.
+                let sizes = [limits.tile / 4, limits.tile / 2];
+                let size = sizes.into_iter().find(|size| tallest <= *size);
+                tallest = size.unwrap_or(limits.tile);
             }
         });
         (self.shape.tallest, self.shape.tiles) = (tallest, tiles);

@@ -11,10 +11,10 @@ mod tests;
 mod tile;
 
 pub use roofline::{Estimate, Roofline};
-pub use tile::{MatrixFormat, ProductTile};
 #[cfg(feature = "cuda")]
 pub(super) use tile::KERNELS;
 pub(super) use tile::partial_columns;
+pub use tile::{MatrixFormat, ProductTile};
 
 use std::cmp::Ordering;
 

@@ -238,7 +238,10 @@ impl DeviceMatrix {
             finish: store as u32,
         };
         let Ok(blocks) = i32::try_from(launch.blocks()) else {
-            return refuse(format!("a product of {} blocks is too large", launch.blocks()));
+            return refuse(format!(
+                "a product of {} blocks is too large",
+                launch.blocks()
+            ));
         };
         let grid = [blocks.cast_unsigned(), 1, 1];
         // SAFETY: sizes are those of the arrays, which were checked, and of the partial sums.
@@ -268,10 +271,15 @@ impl DeviceMatrix {
         if x.stride() != stride {
             return refuse(format!("expected rows of {stride}, found {}", x.stride()));
         }
-        let scales = self.scales.as_ref().map(|scales| scales.range(0, self.n * 4));
+        let scales = self
+            .scales
+            .as_ref()
+            .map(|scales| scales.range(0, self.n * 4));
         Ok(args::Operands {
             x: x.checked(rows, self.k, self.precision())?,
-            w: self.weights.range(0, self.n * stride * self.format.bytes())?,
+            w: self
+                .weights
+                .range(0, self.n * stride * self.format.bytes())?,
             scales: scales.transpose()?.unwrap_or(0),
             rows: rows as u32,
             n: self.n as u32,

@@ -33,7 +33,7 @@ impl DeviceModel {
     /// Copies the weights to the device, tensor by tensor. Blocks of a GGUF file are widened to f32.
     ///
     /// # Errors
-    /// As [`crate::Model::load`]; if the model has experts, int8 or int4 matrices or a head width
+    /// As [`crate::Model::load`]; if the model has experts, int4 matrices or a head width
     /// without kernels, or the device is out of memory.
     pub fn load(device: &Device, mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
         Self::load_from(device, &mut checkpoint)

@@ -47,7 +47,11 @@ impl Estimate {
     /// The time of the launch.
     #[must_use]
     pub fn seconds(&self) -> f64 {
-        let work = self.memory.max(self.cache).max(self.tensor).max(self.shared);
+        let work = self
+            .memory
+            .max(self.cache)
+            .max(self.tensor)
+            .max(self.shared);
         work + self.start + self.end
     }
 }

@@ -105,7 +105,11 @@ impl ProductTile {
     /// Bytes of shared memory of a block.
     #[must_use]
     pub const fn shared(&self) -> usize {
-        let sums = if self.held { self.rows * self.columns * 4 } else { 0 };
+        let sums = if self.held {
+            self.rows * self.columns * 4
+        } else {
+            0
+        };
         self.stages * self.stage() + sums
     }
 

@@ -123,11 +123,7 @@ pub(super) fn checks(
 }
 
 /// Checks products with weights in int8, compared with exact products of the rounded weights.
-fn bytes(
-    on: (&Device, Precision),
-    layer: Layer,
-    Sizes { r, k, n }: Sizes,
-) -> Result<[Check; 2]> {
+fn bytes(on: (&Device, Precision), layer: Layer, Sizes { r, k, n }: Sizes) -> Result<[Check; 2]> {
     let (x, n) = (layer.rows(on, 0..r)?, n / 2 * 2);
     let layer = layer.cut(n);
     let matrices = [Epilogue::None, Epilogue::SiluGate]

@@ -53,7 +53,9 @@ fn launches_change_no_bit() {
             for launch in std::iter::once(whole).chain(parted) {
                 let before = random.numbers(rows * n);
                 let out = array((&device, Precision::F32), &before, n, Ends::Plain).unwrap();
-                matrix.run_as(&launch, &x, (&out, Store::Overwrite)).unwrap();
+                matrix
+                    .run_as(&launch, &x, (&out, Store::Overwrite))
+                    .unwrap();
                 let got = out.read(rows).unwrap();
                 if want.is_empty() {
                     want.clone_from(&got);
