@@ -2,8 +2,9 @@
 //
 // Unspecified behaviour of a GPU is emulated in its extremes: shared memory is poisoned before a
 // block; a warp runs to the next barrier before another warp starts, beginning with the first or the
-// last warp, and blocks likewise; asynchronous copies complete immediately in some launches, and not before the wait in
-// others. A barrier that not all threads reach, or an unaligned address, ends the process.
+// last warp, and blocks likewise; asynchronous copies complete immediately in some launches, and not
+// before the wait in others. A barrier that not all threads reach, or an unaligned address, ends the
+// process.
 #pragma once
 #include <algorithm>
 #include <deque>
