@@ -10,8 +10,8 @@
 //! partitions of a fixed length. cuBLAS is not used because it chooses its algorithm by the number of
 //! rows.
 //!
-//! A step is one upload (the batch's arrays in one buffer) and one download (its records). The logits
-//! of rows that sample with a filter or need their most probable tokens are downloaded in addition.
+//! A step is one upload (the batch's arrays in one buffer) and one download (its records, and the most
+//! probable tokens of rows that want them).
 //! The launches of a step depend only on the batch's shape; they can be captured once and launched as
 //! one graph ([`Graph`]).
 
@@ -24,6 +24,7 @@ mod counting;
 mod cuda;
 #[cfg(feature = "emulation")]
 mod emulation;
+mod filters;
 mod matrix;
 mod rows;
 mod score;

@@ -115,6 +115,7 @@ pub(super) struct Head {
     pub(super) words: u64,
     pub(super) partials: u64,
     pub(super) present: u64,
+    pub(super) logits: u64,
     pub(super) mask: u32,
 }
 
@@ -128,4 +129,16 @@ pub(super) struct Fold {
     pub(super) count: u32,
     pub(super) columns: u32,
     pub(super) vocab: u32,
+}
+
+/// `filter_rows`.
+#[repr(C)]
+pub(super) struct Filters {
+    pub(super) logits: u64,
+    pub(super) rows: u64,
+    pub(super) out: u64,
+    pub(super) tops: u64,
+    pub(super) vocab: u32,
+    pub(super) mask: u32,
+    pub(super) digits: u32,
 }

@@ -5,7 +5,7 @@
 //! at run time.
 
 use super::{
-    Captured, DeviceError, Driver, Kernel, Result, attention, matrix, refuse, rows, score,
+    Captured, DeviceError, Driver, Kernel, Result, attention, filters, matrix, refuse, rows, score,
 };
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
@@ -152,6 +152,7 @@ unsafe fn functions(module: sys::CUmodule) -> Result<HashMap<&'static str, sys::
         matrix::KERNELS,
         attention::KERNELS,
         score::KERNELS,
+        filters::KERNELS,
     ];
     let mut all = HashMap::new();
     for kernel in lists.into_iter().flatten() {
