@@ -24,6 +24,7 @@ mod counting;
 mod cuda;
 #[cfg(feature = "emulation")]
 mod emulation;
+mod experts;
 mod filters;
 mod matrix;
 mod rows;
@@ -33,6 +34,7 @@ mod selftest;
 pub use array::{Array, Buffer, Precision};
 pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolLayer, PoolSizes};
 pub use batch::{BatchArrays, BatchLimits, BatchShape, BatchSizes, DeviceBatch};
+pub use experts::{DeviceExperts, ExpertScratch, ExpertSizes};
 pub use matrix::{DeviceMatrix, MatrixSizes};
 pub use rows::{DeviceRope, HeadTransform, RowNorm, RowSet, copy_pages, embed, norm, split};
 pub use score::{DeviceScores, ScoredRows};

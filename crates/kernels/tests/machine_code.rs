@@ -58,6 +58,10 @@ fn attention_and_products_use_tensor_cores() {
         "gemm_bf16_narrow",
         "gemm_bf16_wide",
         "head_bf16",
+        "gates_bf16_few",
+        "downs_bf16_few",
+        "gates_bf16_many",
+        "downs_bf16_many",
     ];
     let want: BTreeSet<String> = want.map(str::to_owned).into();
     let sums = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32";

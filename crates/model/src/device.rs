@@ -1,8 +1,7 @@
 //! The executor on a CUDA device, with the same contract as [`crate::ModelExecutor`].
 //!
 //! A step is one upload and one download. [`step::Executor::begin`] launches the step and returns,
-//! so that the host can work while the device computes. The host scores the rows that sample with a
-//! filter or need their most probable tokens; it downloads the logits of these rows in addition.
+//! so that the host can work while the device computes.
 
 mod graphs;
 mod largest;
@@ -19,7 +18,7 @@ use crate::sampler::{candidate, top};
 use crate::{ExecutorConfig, LoadError};
 use graphs::Graphs;
 use kernels::device::{AttentionScratch, Device, DeviceBatch, DeviceError, DeviceScores};
-use kernels::{Accelerator, Backend, Clock, DeviceKv, Pass, Scored, Top};
+use kernels::{Accelerator, Backend, Clock, DeviceKv, LayerScratch, Pass, Scored, Top};
 use largest::{LargestStep, ROWS};
 use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
 
@@ -65,7 +64,14 @@ impl DeviceExecutor {
         let loaded = memory::free(device)?;
         let step = LargestStep::new(info, &config);
         let work = Work::new(on, info, step.rows).map_err(setup)?;
-        let scratch = AttentionScratch::new(device, step.attention(info)).map_err(failed)?;
+        let mut scratch = LayerScratch {
+            attention: AttentionScratch::new(device, &step.attention(info)).map_err(failed)?,
+            ..LayerScratch::default()
+        };
+        for experts in model.decoder.grouped() {
+            let reserved = scratch.experts.reserve(device, &experts.sizes(), step.rows);
+            reserved.map_err(failed)?;
+        }
         let mut scores = DeviceScores::default();
         let reserved = scores.reserve(model.decoder.head(), step.rows);
         reserved.map_err(failed)?;
@@ -80,18 +86,12 @@ impl DeviceExecutor {
         };
         let (spec, bounds) = crate::executor::sizes(info, sizes)?;
         let kv = model.kv_sizes(bounds.page_size, bounds.pages);
-        let [kv] = kv.as_slice() else {
-            let family = info.family;
-            return Err(LoadError::Setup(format!(
-                "{family}: heads of several sizes"
-            )));
-        };
-        let kv = on.kv_with(*kv, scratch).map_err(setup)?;
-        let tile = kv.pool().tile(info.heads).map_err(failed)?;
+        let kv = on.kv_with(&kv, scratch).map_err(setup)?;
+        let tile = kv.tile(info.heads).map_err(setup)?;
         let memory = DeviceMemory {
             weights: model.free.saturating_sub(loaded),
             step: loaded.saturating_sub(reserved),
-            kv: kv.pool().buffer().bytes() as u64,
+            kv: kv.bytes() as u64,
         };
         Ok(Self {
             model,

@@ -5,7 +5,8 @@
 //! at run time.
 
 use super::{
-    Captured, DeviceError, Driver, Kernel, Result, attention, filters, matrix, refuse, rows, score,
+    Captured, DeviceError, Driver, Kernel, Result, attention, experts, filters, matrix, refuse,
+    rows, score,
 };
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
@@ -152,6 +153,7 @@ unsafe fn functions(module: sys::CUmodule) -> Result<HashMap<&'static str, sys::
         matrix::KERNELS,
         attention::KERNELS,
         score::KERNELS,
+        experts::KERNELS,
         filters::KERNELS,
     ];
     let mut all = HashMap::new();

@@ -56,6 +56,7 @@ enum Store {
     Overwrite = 0,
     Add = 1,
     Gate = 2,
+    GeluGate = 3,
 }
 
 impl DeviceMatrix {
@@ -110,7 +111,7 @@ impl DeviceMatrix {
     /// Allocates a zeroed matrix.
     ///
     /// # Errors
-    /// If a gated matrix has an odd number of rows or another activation than SiLU, or the device is out of memory.
+    /// If a gated matrix has an odd number of rows, or the device is out of memory.
     pub fn reserve(device: &Device, precision: Precision, sizes: MatrixSizes) -> Result<Self> {
         let MatrixSizes {
             rows: n,
@@ -118,9 +119,6 @@ impl DeviceMatrix {
             biased,
             epilogue,
         } = sizes;
-        if epilogue == Epilogue::GeluGate {
-            return refuse("no CUDA kernels for GELU");
-        }
         if epilogue.is_gated() && !n.is_multiple_of(2) {
             return refuse(format!(
                 "expected gate and up with an even number of rows, found {n}"
@@ -152,7 +150,7 @@ impl DeviceMatrix {
         match self.epilogue {
             Epilogue::None => self.run(x, rows, out, Store::Overwrite),
             Epilogue::SiluGate => self.run(x, rows, out, Store::Gate),
-            Epilogue::GeluGate => refuse("no CUDA kernels for GELU"),
+            Epilogue::GeluGate => self.run(x, rows, out, Store::GeluGate),
         }
     }
 
@@ -176,7 +174,7 @@ impl DeviceMatrix {
         };
         let written = match store {
             Store::Overwrite | Store::Add => Precision::F32,
-            Store::Gate => self.weights.precision(),
+            Store::Gate | Store::GeluGate => self.weights.precision(),
         };
         let args = args::Gemm {
             of: self.operands(x, rows)?,
@@ -226,6 +224,22 @@ impl DeviceMatrix {
     #[must_use]
     pub fn device(&self) -> &Device {
         self.weights.device()
+    }
+
+    /// The address of the weights.
+    pub(super) fn address(&self) -> Result<u64> {
+        let of = &self.weights;
+        of.checked(of.rows(), of.width(), of.precision())
+    }
+
+    /// Columns, without padding.
+    pub(super) fn k(&self) -> usize {
+        self.weights.width()
+    }
+
+    /// Columns with padding.
+    pub(super) fn stride(&self) -> usize {
+        self.weights.stride()
     }
 
     /// The operation after the product.

@@ -36,15 +36,17 @@ impl LargestStep {
         }
     }
 
-    /// The sizes of attention's scratch memory.
-    pub(super) fn attention(&self, info: &ModelInfo) -> AttentionSizes {
-        AttentionSizes {
+    /// The sizes of attention's scratch memory, of the layers of each size.
+    pub(super) fn attention(&self, info: &ModelInfo) -> Vec<AttentionSizes> {
+        let sizes = info.kv_sizes(info.kv_dtype, 1, 1);
+        let of = sizes.iter().map(|of| AttentionSizes {
             rows: self.rows,
             heads: info.heads,
-            groups: info.groups,
-            head_width: info.head_width,
+            groups: of.groups,
+            head_width: of.head_width,
             reach: BatchShape::context(self.positions),
-        }
+        });
+        of.collect()
     }
 
     /// The sizes of the batch.

@@ -15,9 +15,6 @@ pub(super) fn precision(info: &ModelInfo) -> Result<Precision, String> {
             info.family
         ));
     }
-    if info.experts.is_some() {
-        return Err(format!("{}: no CUDA kernels for experts", info.family));
-    }
     let precision = Accelerator::precision_of(info.dtype).map_err(|error| error.to_string())?;
     for sizes in info.kv_sizes(precision.kv_dtype(), 1, 1) {
         PoolSizes::of(&sizes, precision)
