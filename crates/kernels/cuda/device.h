@@ -5,6 +5,9 @@
 #define DEVICE __device__ __forceinline__
 #define KERNEL(name, Args, count)                                                                  \
     extern "C" __global__ void __launch_bounds__(count) name(const __grid_constant__ Args a)
+// The same with all registers that one block on a multiprocessor may have.
+#define ROOMY_KERNEL(name, Args, count)                                                            \
+    extern "C" __global__ void __launch_bounds__(count, 1) name(const __grid_constant__ Args a)
 
 DEVICE unsigned thread() { return threadIdx.x; }
 DEVICE unsigned threads() { return blockDim.x; }

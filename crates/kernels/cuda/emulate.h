@@ -216,6 +216,7 @@ inline uint16_t round_bits(float x) {
     static const emulate::Registered name##_entry(                                                 \
         #name, [](const void* args) { name(*static_cast<const Args*>(args)); }, count);            \
     static void name(const Args& a)
+#define ROOMY_KERNEL(name, Args, count) KERNEL(name, Args, count)
 
 DEVICE unsigned thread() { return emulate::machine().current; }
 DEVICE unsigned threads() { return emulate::machine().count; }

@@ -14,6 +14,8 @@ enum Finish : uint32_t {
     ADD = 1,
     // For each pair of columns store silu(first) * second in the activations' dtype.
     GATE = 2,
+    // The same with GELU in its tanh form.
+    GELU_GATE = 3,
 };
 
 // x [r, k] and w [n, k], row-major; k is a multiple of 64.
@@ -343,8 +345,9 @@ DEVICE void finish_pair(const Gemm& a, unsigned row, unsigned column, float x, f
         if (both) y += a.bias[column + 1];
     }
     size_t at = size_t(row) * a.stride;
-    if (a.finish == GATE) {
-        static_cast<T*>(a.out)[at + column / 2] = narrow<T>(silu(x) * y);
+    if (a.finish == GATE || a.finish == GELU_GATE) {
+        float gate = a.finish == GATE ? silu(x) : gelu(x);
+        static_cast<T*>(a.out)[at + column / 2] = narrow<T>(gate * y);
         return;
     }
     float* out = static_cast<float*>(a.out) + at + column;

@@ -37,6 +37,11 @@ template <int PIECES> DEVICE unsigned swizzle(unsigned row, unsigned piece) {
 
 DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }
 
+// In its tanh form: x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3).
+DEVICE float gelu(float x) {
+    return x / (1.0f + expf(-x * (1.595769f + 0.071354814f * x * x)));
+}
+
 // Sum over the 32 lanes of a warp, always in the same order; every lane gets it.
 template <class T> DEVICE T warp_sum(T x) {
     for (int lanes = 16; lanes > 0; lanes /= 2) x += shuffle_xor(x, lanes);

@@ -17,7 +17,26 @@ struct Scored {
     float temperature;
     // Key of the noise.
     uint32_t seed_low, seed_high, clock;
+    // What is wanted besides the record, bits of Besides; filters.cuh computes it from the logits.
+    uint32_t besides;
+    // Filters of a sampled token: see Draw in src/score.rs. `least` is a double, the logarithm of
+    // `min_p`.
+    uint32_t top_k;
+    float top_p;
+    uint32_t least_low, least_high;
+    // Number of the most probable tokens, and the place of the first in their list.
+    uint32_t tops, first_top;
 };
+
+enum Besides : uint32_t {
+    // The sampled token must pass filters.
+    FILTERED = 1,
+    // The most probable tokens are listed.
+    LISTED = 2,
+};
+
+// Doubles of a record.
+constexpr unsigned RECORD = 8;
 
 // A token and its rank value; ties go to the lower token.
 template <class T> struct Ranked {
@@ -90,6 +109,8 @@ struct Head {
     Partial* partials;
     // [r]: the logit of the row's input token.
     float* present;
+    // [r, n]: the logits of rows that want something besides their records.
+    float* logits;
     uint32_t mask;
     // Partial records of a row.
     uint32_t count;
@@ -123,6 +144,12 @@ template <int COLUMNS> struct Reduced {
 #pragma unroll
         for (int j = 0; j < EACH; j++)
             if (token(j) < n && !(set[token(j) / 32] >> (token(j) % 32) & 1)) x[j] = -INFINITY;
+    }
+
+    DEVICE void keep(float* logits) const {
+#pragma unroll
+        for (int j = 0; j < EACH; j++)
+            if (token(j) < n) logits[token(j)] = x[j];
     }
 
     // The logit of a token of the tile, in every lane.
@@ -171,6 +198,7 @@ template <int COLUMNS> struct Reduced {
     DEVICE void draw(Partial& partial, const Scored& row, uint32_t mask) const {
         partial.drawn = NONE, partial.logit = -INFINITY, partial.noise = 0.0;
         if (!(row.temperature > 0.0f) || !(partial.first.by > -INFINITY)) return;
+        if (row.besides & FILTERED) return;
         uint64_t key = noise_key(row);
         double sharpness = 1.0 / double(row.temperature);
         Ranked<double> best{-INFINITY, NONE};
@@ -228,6 +256,7 @@ template <class Tile, int COLUMNS> DEVICE void head(const Head& a) {
                                : -INFINITY;
         reduced.bias(row, a.words);
         if (row.allowed != NONE) reduced.allow(a.words + row.allowed);
+        if (row.besides) reduced.keep(a.logits + size_t(number) * a.of.n);
         Partial partial;
         reduced.best(partial, a.mask);
         reduced.softmax(partial);
@@ -254,8 +283,9 @@ struct Fold {
     // [r].
     const float* present;
     const Scored* rows;
-    // [r, 7]: token, its probability, runner-up, its probability, entropy, gap, probability of the
-    // input token. The token is NaN if a logit is NaN or infinite.
+    // [r, RECORD]: token, its probability, runner-up, its probability, entropy, gap, probability of
+    // the input token, logarithm of the sum of the exponentials of the logits. The token is NaN if a
+    // logit is NaN or infinite.
     double* out;
     // Partial records of a row, tokens per partial record, tokens.
     uint32_t count, columns, vocab;
@@ -323,7 +353,8 @@ KERNEL(fold_partials, Fold, 128) {
     total = block_sum(total, static_cast<double*>(scratch));
     weighted = block_sum(weighted, static_cast<double*>(scratch));
     uint32_t token = first.token;
-    if (row.temperature > 0.0f && first.by > -INFINITY)
+    bool sampled = row.temperature > 0.0f && !(row.besides & FILTERED);
+    if (sampled && first.by > -INFINITY)
         token = draw(a, partials, 1.0 / double(row.temperature), first.by, scratch);
     if (thread() != 0) return;
     // All tokens are banned: all probabilities are 0.
@@ -333,7 +364,7 @@ KERNEL(fold_partials, Fold, 128) {
     Ranked<float> runner_up = drew ? first : second;
     double entropy = log(total) - weighted / total;
     double gap = first.by == -INFINITY ? 0.0 : double(first.by) - double(second.by);
-    double* out = a.out + size_t(block_x()) * 7;
+    double* out = a.out + size_t(block_x()) * RECORD;
     out[0] = odd > 0.0 ? double(NAN) : double(token);
     out[1] = probability(drew ? partials[token / a.columns].logit : first.by);
     out[2] = runner_up.token;
@@ -341,4 +372,5 @@ KERNEL(fold_partials, Fold, 128) {
     out[4] = entropy > 0.0 ? entropy : 0.0;
     out[5] = gap > 0.0 ? gap : 0.0;
     out[6] = row.input < a.vocab ? probability(a.present[block_x()]) : 0.0;
+    out[7] = base + log(total);
 }

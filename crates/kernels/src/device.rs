@@ -10,8 +10,8 @@
 //! attention uses partitions of a fixed length. cuBLAS is not used because it chooses its algorithm by the number of
 //! rows.
 //!
-//! A step is one upload (the batch's arrays in one buffer) and one download (its records). The logits
-//! of rows that sample with a filter or need their most probable tokens are downloaded in addition.
+//! A step is one upload (the batch's arrays in one buffer) and one download (its records, and the most
+//! probable tokens of rows that want them).
 //! The launches of a step depend only on the batch's shape; they can be captured once and launched as
 //! one graph ([`Graph`]).
 
@@ -24,6 +24,8 @@ mod counting;
 mod cuda;
 #[cfg(feature = "emulation")]
 mod emulation;
+mod experts;
+mod filters;
 mod launch;
 mod matrix;
 mod rows;
@@ -38,6 +40,7 @@ pub use launch::{
     DeviceLimits, Division, Estimate, MatrixFormat, ProductLaunch, ProductSizes, ProductTile,
     Roofline, segment,
 };
+pub use experts::{DeviceExperts, ExpertScratch, ExpertSizes};
 pub use matrix::{DeviceMatrix, MatrixSizes};
 pub use rows::{DeviceRope, HeadTransform, RowNorm, RowSet, copy_pages, embed, norm, split};
 pub use score::{DeviceScores, ScoredRows};

@@ -60,6 +60,9 @@ fn attention_and_products_use_tensor_cores() {
             want.extend(["gemm", "head"].map(|kernel| format!("{kernel}_{dtype}_{tile}")));
         }
     }
+    for rows in ["few", "many"] {
+        want.extend(["gates", "downs"].map(|kernel| format!("{kernel}_bf16_{rows}")));
+    }
     let sums = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32";
     assert_eq!(with(sums), want);
     assert_eq!(with("cp.async.cg.shared.global"), want);

@@ -188,9 +188,8 @@ impl Inputs {
         }
     }
 
-    /// The arrays for a backend, with the rows that the host scores. `vocab` is the number of tokens
-    /// with a logit.
-    pub(crate) fn arrays<'a>(&'a self, hosted: &'a [u32], vocab: usize) -> BatchArrays<'a> {
+    /// The arrays for a backend. `vocab` is the number of tokens with a logit.
+    pub(crate) fn arrays(&self, vocab: usize) -> BatchArrays<'_> {
         BatchArrays {
             tokens: &self.tokens,
             positions: &self.positions,
@@ -203,7 +202,6 @@ impl Inputs {
             biases: &self.biases,
             allowed: &self.allowed,
             set_words: set_words(vocab as u32),
-            hosted,
             draws: &self.draws,
             copies: &self.copies,
         }

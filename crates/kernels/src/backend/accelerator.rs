@@ -1,23 +1,26 @@
 //! The kernels of [`crate::device`]: a CUDA device, or its emulation on the host.
 
 use super::{
-    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Head, Norm, Numbers, Pass, ScoredRange,
-    Selection, Storage, Stored, Table,
+    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Experts, Head, Norm, Numbers, Pass,
+    Routing, ScoredRange, Selection, Storage, Stored, Table,
 };
 use crate::cache::KvSizes;
 use crate::device::{
     Array, AttentionScratch, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, DeviceError,
-    DeviceMatrix, DevicePool, DeviceRope, DeviceScores, HeadTransform, MatrixFormat, MatrixSizes,
-    PoolLayer, PoolSizes, Precision, RowNorm, ScoredRows, copy_pages, embed, norm, split,
+    DeviceExperts, DeviceMatrix, DevicePool, DeviceRope, DeviceScores, ExpertScratch,
+    HeadTransform, MatrixFormat, MatrixSizes, PoolLayer, PoolSizes, Precision, RowNorm, ScoredRows,
+    copy_pages, embed, norm, split,
 };
 use crate::linear::Matrix;
 use crate::rope::RopeTable;
 use crate::simd::unit::WeightDtype;
 use candle_core::{Error, Result, bail};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Elements of an embedding table copied at a time.
 const PIECE: usize = 1 << 22;
+/// Why experts do not run one by one.
+const TOGETHER: &str = "a CUDA device runs all experts of a layer at once";
 /// Why a canvas model is refused.
 const NO_CANVAS: &str = "no CUDA kernels for canvas models";
 
@@ -27,19 +30,64 @@ pub struct Accelerator {
     precision: Precision,
 }
 
-/// Keys and values on a device, and the memory that attention needs besides.
+/// Keys and values on a device, and the memory that layers need besides.
 pub struct DeviceKv {
-    pool: DevicePool,
-    /// One pass runs at a time; the lock is never contended.
-    scratch: Mutex<AttentionScratch>,
+    /// Of the layers of one size after another.
+    pools: Vec<DevicePool>,
+    /// One pass runs at a time; the locks are never contended.
+    attention: Mutex<AttentionScratch>,
+    experts: Mutex<ExpertScratch>,
+}
+
+/// The memory that layers need besides keys and values, reused between passes.
+#[derive(Default)]
+pub struct LayerScratch {
+    /// Of attention.
+    pub attention: AttentionScratch,
+    /// Of experts.
+    pub experts: ExpertScratch,
 }
 
 impl DeviceKv {
-    /// The keys and values.
+    /// The keys and values, of the layers of one size after another.
     #[must_use]
-    pub fn pool(&self) -> &DevicePool {
-        &self.pool
+    pub fn pools(&self) -> &[DevicePool] {
+        &self.pools
     }
+
+    /// Bytes of the keys and values.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.pools.iter().map(|pool| pool.buffer().bytes()).sum()
+    }
+
+    /// Maximum rows of an attention tile for a model with this many query heads.
+    ///
+    /// # Errors
+    /// As [`DevicePool::tile`].
+    pub fn tile(&self, heads: usize) -> Result<usize> {
+        let tiles = self.pools.iter().map(|pool| pool.tile(heads));
+        let tiles = tiles.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(tiles.into_iter().min().unwrap_or(1))
+    }
+
+    /// The keys and values of a layer.
+    fn layer(&self, layer: usize) -> Result<PoolLayer<'_>> {
+        let mut left = layer;
+        for pool in &self.pools {
+            let layers = pool.sizes().layers;
+            if left < layers {
+                return Ok(PoolLayer { pool, layer: left });
+            }
+            left -= layers;
+        }
+        bail!("no keys and values for layer {layer}")
+    }
+}
+
+/// What a lock guards.
+fn held<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl From<DeviceError> for Error {
@@ -78,14 +126,16 @@ impl Accelerator {
         }
     }
 
-    /// Allocates keys and values, zeroed, with the memory that attention needs besides.
+    /// Allocates keys and values, zeroed, with the memory that layers need besides.
     ///
     /// # Errors
     /// As [`Backend::kv`].
-    pub fn kv_with(&self, sizes: PoolSizes, scratch: AttentionScratch) -> Result<DeviceKv> {
+    pub fn kv_with(&self, sizes: &[PoolSizes], scratch: LayerScratch) -> Result<DeviceKv> {
+        let pools = sizes.iter().map(|of| DevicePool::new(&self.device, *of));
         Ok(DeviceKv {
-            pool: DevicePool::new(&self.device, sizes)?,
-            scratch: Mutex::new(scratch),
+            pools: pools.collect::<std::result::Result<_, _>>()?,
+            attention: Mutex::new(scratch.attention),
+            experts: Mutex::new(scratch.experts),
         })
     }
 
@@ -107,6 +157,7 @@ impl Storage for Accelerator {
     type Vector = Buffer;
     type Matrix = DeviceMatrix;
     type Angles = DeviceRope;
+    type Grouped = DeviceExperts;
 
     fn table(&self, table: Table) -> Result<Array> {
         let Table {
@@ -161,6 +212,19 @@ impl Storage for Accelerator {
         })
     }
 
+    fn experts(
+        &self,
+        gate: DeviceMatrix,
+        experts: Vec<[DeviceMatrix; 2]>,
+        routing: Routing<'_>,
+    ) -> Result<Experts<Self>> {
+        if routing.shared {
+            bail!("no CUDA kernels for expert sharing");
+        }
+        let grouped = DeviceExperts::new(gate, experts, routing)?;
+        Ok(Experts::Grouped(grouped))
+    }
+
     fn bytes(&self) -> u64 {
         0
     }
@@ -193,18 +257,16 @@ impl Backend for Accelerator {
     }
 
     fn kv(&self, sizes: &[KvSizes]) -> Result<DeviceKv> {
-        match sizes {
-            [sizes] if sizes.dtype != self.precision.kv_dtype() => bail!(
+        let own = self.precision.kv_dtype();
+        if let Some(other) = sizes.iter().find(|of| of.dtype != own) {
+            bail!(
                 "no CUDA kernels for keys and values in {} beside matrices in {}",
-                sizes.dtype.name(),
-                self.precision.kv_dtype().name()
-            ),
-            [sizes] => {
-                let sizes = PoolSizes::of(sizes, self.precision);
-                self.kv_with(sizes, AttentionScratch::default())
-            }
-            _ => bail!("no CUDA kernels for layers with heads of several sizes"),
+                other.dtype.name(),
+                own.name()
+            );
         }
+        let pools = sizes.iter().map(|of| PoolSizes::of(of, self.precision));
+        self.kv_with(&pools.collect::<Vec<_>>(), LayerScratch::default())
     }
 
     fn upload(
@@ -225,7 +287,8 @@ impl Backend for Accelerator {
     }
 
     fn copy_pages(&self, pass: &Pass<'_, Self>) -> Result<()> {
-        Ok(copy_pages(&pass.kv.pool, pass.batch)?)
+        let mut pools = pass.kv.pools.iter();
+        Ok(pools.try_for_each(|pool| copy_pages(pool, pass.batch))?)
     }
 
     fn embed(&self, table: &Array, pass: &Pass<'_, Self>, out: &mut Array) -> Result<()> {
@@ -271,7 +334,8 @@ impl Backend for Accelerator {
             rope: attention.angles,
             norm: attention.norm.map(Norm::row_norm),
         };
-        Ok(split(qkv, heads, pass.batch, q, layer(attention, pass))?)
+        let layer = pass.kv.layer(attention.layer)?;
+        Ok(split(qkv, heads, pass.batch, q, layer)?)
     }
 
     fn attend(
@@ -281,13 +345,12 @@ impl Backend for Accelerator {
         q: &mut Array,
         out: &mut Array,
     ) -> Result<()> {
-        let scratch = pass.kv.scratch.lock();
-        let mut scratch = scratch.unwrap_or_else(PoisonError::into_inner);
-        Ok(scratch.attend(q, layer(attention, pass), pass.batch, out)?)
+        let layer = pass.kv.layer(attention.layer)?;
+        Ok(held(&pass.kv.attention).attend(q, layer, pass.batch, out)?)
     }
 
     fn route(&self, _: &DeviceMatrix, _: (&Array, usize)) -> Result<Vec<f32>> {
-        bail!("no CUDA kernels for experts")
+        bail!("{TOGETHER}")
     }
 
     fn expert(
@@ -297,7 +360,26 @@ impl Backend for Accelerator {
         _: ExpertRows<'_>,
         _: &mut Array,
     ) -> Result<()> {
-        bail!("no CUDA kernels for experts")
+        bail!("{TOGETHER}")
+    }
+
+    fn choose(
+        &self,
+        experts: &DeviceExperts,
+        pass: &Pass<'_, Self>,
+        x: (&Array, usize),
+    ) -> Result<()> {
+        Ok(experts.choose(x, pass.batch, &mut held(&pass.kv.experts))?)
+    }
+
+    fn add_chosen(
+        &self,
+        experts: &DeviceExperts,
+        pass: &Pass<'_, Self>,
+        x: (&Array, usize),
+        sum: &mut Array,
+    ) -> Result<()> {
+        Ok(experts.add(x, &held(&pass.kv.experts), sum)?)
     }
 
     fn fill(&self, _: &[f32], _: usize, _: &mut Array) -> Result<()> {
@@ -333,16 +415,5 @@ impl Backend for Accelerator {
 
     fn download(&self, x: &Array, rows: usize) -> Result<Vec<f32>> {
         Ok(x.read(rows)?)
-    }
-}
-
-/// The keys and values of a layer.
-fn layer<'a>(
-    attention: &Attention<'_, Accelerator>,
-    pass: &Pass<'a, Accelerator>,
-) -> PoolLayer<'a> {
-    PoolLayer {
-        pool: &pass.kv.pool,
-        layer: attention.layer,
     }
 }

@@ -269,12 +269,14 @@ pub struct AttentionScratch {
 }
 
 impl AttentionScratch {
-    /// Allocates memory for batches up to these sizes; they then allocate nothing.
+    /// Allocates memory for batches up to any of these sizes; they then allocate nothing.
     ///
     /// # Errors
     /// If the device is out of memory.
-    pub fn new(device: &Device, sizes: AttentionSizes) -> Result<Self> {
-        let [partial, sums] = sizes.bytes();
+    pub fn new(device: &Device, sizes: &[AttentionSizes]) -> Result<Self> {
+        let most = |[a, b]: [usize; 2], [c, d]: [usize; 2]| [a.max(c), b.max(d)];
+        let all = sizes.iter().map(AttentionSizes::bytes);
+        let [partial, sums] = all.fold([0; 2], most);
         Ok(Self {
             partial: Some(Buffer::new(device, partial)?),
             sums: Some(Buffer::new(device, sums)?),

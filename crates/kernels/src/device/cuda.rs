@@ -5,8 +5,8 @@
 //! at run time.
 
 use super::{
-    Captured, DeviceError, DeviceLimits, Driver, Kernel, Result, attention, launch, refuse, rows,
-    score,
+    Captured, DeviceError, DeviceLimits, Driver, Kernel, Result, attention, experts, filters, launch,
+    refuse, rows, score,
 };
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
@@ -164,6 +164,8 @@ unsafe fn functions(
         launch::KERNELS,
         attention::KERNELS,
         score::KERNELS,
+        experts::KERNELS,
+        filters::KERNELS,
     ];
     let mut all = HashMap::new();
     let fits = |kernel: &&Kernel| kernel.shared as usize <= limits.shared;

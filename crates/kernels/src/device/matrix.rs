@@ -48,6 +48,7 @@ pub(super) enum Store {
     Overwrite = 0,
     Add = 1,
     Gate = 2,
+    GeluGate = 3,
 }
 
 impl DeviceMatrix {
@@ -107,7 +108,7 @@ impl DeviceMatrix {
     /// Allocates a zeroed matrix.
     ///
     /// # Errors
-    /// If a gated matrix has an odd number of rows or another activation than SiLU, or the device is out of memory.
+    /// If a gated matrix has an odd number of rows, or the device is out of memory.
     pub fn reserve(
         device: &Device,
         format: impl Into<MatrixFormat>,
@@ -120,9 +121,6 @@ impl DeviceMatrix {
             biased,
             epilogue,
         } = sizes;
-        if epilogue == Epilogue::GeluGate {
-            return refuse("no CUDA kernels for GELU");
-        }
         if epilogue.is_gated() && !n.is_multiple_of(2) {
             return refuse(format!(
                 "expected gate and up with an even number of rows, found {n}"
@@ -186,7 +184,7 @@ impl DeviceMatrix {
         match self.epilogue {
             Epilogue::None => self.run(x, rows, out, Store::Overwrite),
             Epilogue::SiluGate => self.run(x, rows, out, Store::Gate),
-            Epilogue::GeluGate => refuse("no CUDA kernels for GELU"),
+            Epilogue::GeluGate => self.run(x, rows, out, Store::GeluGate),
         }
     }
 
@@ -227,7 +225,7 @@ impl DeviceMatrix {
         let rows = launch.sizes.rows;
         let written = match store {
             Store::Overwrite | Store::Add => Precision::F32,
-            Store::Gate => self.precision(),
+            Store::Gate | Store::GeluGate => self.precision(),
         };
         let args = args::Gemm {
             of: self.operands(x, rows)?,
@@ -277,9 +275,7 @@ impl DeviceMatrix {
             .map(|scales| scales.range(0, self.n * 4));
         Ok(args::Operands {
             x: x.checked(rows, self.k, self.precision())?,
-            w: self
-                .weights
-                .range(0, self.n * stride * self.format.bytes())?,
+            w: self.address()?,
             scales: scales.transpose()?.unwrap_or(0),
             rows: rows as u32,
             n: self.n as u32,
@@ -298,6 +294,22 @@ impl DeviceMatrix {
     #[must_use]
     pub fn device(&self) -> &Device {
         self.weights.device()
+    }
+
+    /// The address of the weights.
+    pub(super) fn address(&self) -> Result<u64> {
+        let bytes = self.n * self.stride() * self.format.bytes();
+        self.weights.range(0, bytes)
+    }
+
+    /// Columns, without padding.
+    pub(super) fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Columns with padding.
+    pub(super) fn stride(&self) -> usize {
+        padded(self.k)
     }
 
     /// The operation after the product.

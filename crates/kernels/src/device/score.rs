@@ -1,12 +1,14 @@
-//! Scoring on a device: reduces the last hidden states of scored rows to one record per row.
+//! Scoring on a device: reduces the last hidden states of scored rows to one record per row, and to the
+//! most probable tokens of rows that want them.
 
 use super::array::{Array, Buffer};
 use super::batch::{DeviceBatch, SCORER_WORDS, Section};
+use super::filters::Besides;
 use super::launch::{Division, MatrixFormat, partial_columns};
 use super::matrix::DeviceMatrix;
 use super::{Device, Kernel, Result, args, refuse};
 use crate::linear::Epilogue;
-use crate::score::Scored;
+use crate::score::{Scored, Top};
 use std::ops::Range;
 
 const FOLD: Kernel = Kernel {
@@ -23,8 +25,8 @@ pub(super) const KERNELS: &[Kernel] = &[FOLD];
 
 /// Bytes of a partial record: one row and one tile of the vocabulary; `Partial` of the kernels.
 const PARTIAL_BYTES: usize = 48;
-/// Numbers of a record.
-const FIELDS: usize = 7;
+/// Numbers of a record; `RECORD` of the kernels.
+const FIELDS: usize = 8;
 
 /// Records of the scored rows of a batch, and their partial records. The memory is reused.
 #[derive(Default)]
@@ -32,6 +34,7 @@ pub struct DeviceScores {
     records: Option<Buffer>,
     partials: Option<Buffer>,
     present: Option<Buffer>,
+    besides: Besides,
     bytes: Vec<u8>,
 }
 
@@ -55,6 +58,8 @@ impl DeviceScores {
     pub fn reserve(&mut self, head: &DeviceMatrix, rows: usize) -> Result<()> {
         let [records, present, partials] = Self::bytes(head.format(), head.width(), rows);
         let device = head.device();
+        let besides = Besides::bytes(head.width(), rows, Self::CHUNK);
+        self.besides.reserve(device, besides)?;
         grow(&mut self.records, device, records)?;
         grow(&mut self.present, device, present)?;
         grow(&mut self.partials, device, partials)
@@ -73,6 +78,15 @@ impl DeviceScores {
             chunk.saturating_mul(tiles).saturating_mul(PARTIAL_BYTES),
         ]
         .map(|bytes| bytes.checked_next_power_of_two().unwrap_or(usize::MAX))
+    }
+
+    /// Waits for all earlier work and appends the first `count` most probable tokens of the scored
+    /// rows, in row order.
+    ///
+    /// # Errors
+    /// If fewer were reserved, or the device fails.
+    pub fn read_tops(&mut self, count: usize, to: &mut Vec<Top>) -> Result<()> {
+        self.besides.read(count, to)
     }
 
     /// Waits for all earlier work and reads the first `rows` records. The record of a row with a NaN
@@ -96,6 +110,7 @@ impl DeviceScores {
                 entropy,
                 gap,
                 present,
+                _,
             ] = record.map(f64::from_le_bytes);
             let odd = token.is_nan() || probability.is_nan() || entropy.is_nan();
             to.push((!odd).then_some(Scored {
@@ -111,10 +126,11 @@ impl DeviceScores {
         Ok(())
     }
 
-    /// Writes the records of a range of at most [`Self::CHUNK`] of the batch's scored rows. Their
-    /// normalised hidden states are the first rows of `x [., d]`, padded. Computes the product with
-    /// the LM head `[v, d]`, applies biases and sets of allowed tokens, and reduces each row without
-    /// storing its logits. Ignores tops and sampling filters.
+    /// Writes the records of a range of at most [`Self::CHUNK`] of the batch's scored rows, and their
+    /// most probable tokens. Their normalised hidden states are the first rows of `x [., d]`, padded.
+    /// Computes the product with the LM head `[v, d]`, applies biases and sets of allowed tokens, and
+    /// reduces each row. Stores the logits of rows that want more than a record only, and of some rows
+    /// at a time.
     ///
     /// # Errors
     /// If an array has another shape, or the device fails.
@@ -133,6 +149,30 @@ impl DeviceScores {
         if lm_head.epilogue() != Epilogue::None {
             return refuse("expected an LM head without a gate");
         }
+        let step = match batch.shape().filtered {
+            true => Besides::rows(vocab, rows),
+            false => rows,
+        };
+        for first in (0..rows).step_by(step.max(1)) {
+            let (from, end) = (range.start + first, range.start + rows.min(first + step));
+            let part = ScoredRows {
+                batch,
+                range: from..end,
+            };
+            self.part(lm_head, (x, first), part, mask)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::score`], for rows whose logits are stored together; `x` with its first row.
+    fn part(
+        &self,
+        lm_head: &DeviceMatrix,
+        (x, first): (&Array, usize),
+        ScoredRows { batch, range }: ScoredRows<'_>,
+        mask: u32,
+    ) -> Result<()> {
+        let (rows, vocab, device) = (range.len(), lm_head.width(), x.device());
         let (Some(records), Some(partials), Some(present)) =
             (&self.records, &self.partials, &self.present)
         else {
@@ -142,13 +182,21 @@ impl DeviceScores {
         let columns = partial_columns(lm_head.format());
         let count = vocab.div_ceil(columns);
         let record = FIELDS * size_of::<f64>();
+        let filtered = batch.shape().filtered;
+        let mut of = lm_head.operands(x, first + rows)?;
+        of.x += (first * x.stride() * x.precision().bytes()) as u64;
+        of.rows = rows as u32;
         let args = args::Head {
-            of: lm_head.operands(x, rows)?,
+            of,
             bias: lm_head.bias()?,
             rows: batch.address(Section::Scorers, range.start * SCORER_WORDS)?,
             words: batch.address(Section::Words, 0)?,
             partials: partials.range(0, rows * count * PARTIAL_BYTES)?,
             present: present.range(0, rows * size_of::<f32>())?,
+            logits: match filtered {
+                true => self.besides.logits(rows, vocab)?,
+                false => 0,
+            },
             mask,
             count: count as u32,
         };
@@ -161,7 +209,7 @@ impl DeviceScores {
             columns: columns as u32,
             vocab: vocab as u32,
         };
-        let (device, across) = (x.device(), launch.wide());
+        let across = launch.wide();
         if across > 65_535 {
             return refuse(format!("an LM head of {vocab} tokens is too large"));
         }
@@ -170,12 +218,19 @@ impl DeviceScores {
         // vocabulary that is the head's.
         unsafe {
             device.launch(launch.tile.head(), grid, &args)?;
-            device.launch(FOLD, [rows as u32, 1, 1], &fold)
+            device.launch(FOLD, [rows as u32, 1, 1], &fold)?;
+        }
+        match filtered {
+            true => self
+                .besides
+                .complete((device, batch), &range, (vocab, mask), fold.out),
+            false => Ok(()),
         }
     }
 }
 
-fn grow(buffer: &mut Option<Buffer>, device: &Device, bytes: usize) -> Result<()> {
+/// Makes room for `bytes` bytes.
+pub(super) fn grow(buffer: &mut Option<Buffer>, device: &Device, bytes: usize) -> Result<()> {
     if buffer.as_ref().is_none_or(|buffer| buffer.bytes() < bytes) {
         *buffer = None;
         *buffer = Some(Buffer::new(device, bytes)?);

@@ -139,6 +139,9 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
             _ => return Err(config.refuse("model_type", ONLY_FULL)),
         };
     }
+    if let (Some(info), Some(experts)) = (&mut spec.info.experts, &spec.experts) {
+        info.shared_width = experts.shared;
+    }
     if let Some(tokens) = weights.vocabulary {
         spec.info.leave_out_padding(tokens);
     }
