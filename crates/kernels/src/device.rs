@@ -36,11 +36,11 @@ mod selftest;
 pub use array::{Array, Buffer, Precision};
 pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolLayer, PoolSizes};
 pub use batch::{BatchArrays, BatchLimits, BatchShape, BatchSizes, DeviceBatch};
+pub use experts::{DeviceExperts, ExpertScratch, ExpertSizes};
 pub use launch::{
     DeviceLimits, Division, Estimate, MatrixFormat, ProductLaunch, ProductSizes, ProductTile,
     Roofline, segment,
 };
-pub use experts::{DeviceExperts, ExpertScratch, ExpertSizes};
 pub use matrix::{DeviceMatrix, MatrixSizes};
 pub use rows::{DeviceRope, HeadTransform, RowNorm, RowSet, copy_pages, embed, norm, split};
 pub use score::{DeviceScores, ScoredRows};

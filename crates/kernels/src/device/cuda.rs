@@ -5,8 +5,8 @@
 //! at run time.
 
 use super::{
-    Captured, DeviceError, DeviceLimits, Driver, Kernel, Result, attention, experts, filters, launch,
-    refuse, rows, score,
+    Captured, DeviceError, DeviceLimits, Driver, Kernel, Result, attention, experts, filters,
+    launch, refuse, rows, score,
 };
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;

@@ -112,7 +112,9 @@ impl DeviceExperts {
             ];
             let formats = [gate_up, down].map(DeviceMatrix::format);
             if !gated || shapes != want || formats != [sizes.precision.into(); 2] {
-                return refuse("no CUDA kernels for experts of several sizes, with biases or in int8");
+                return refuse(
+                    "no CUDA kernels for experts of several sizes, with biases or in int8",
+                );
             }
             for of in [gate_up, down] {
                 addresses.extend(of.address()?.to_ne_bytes());

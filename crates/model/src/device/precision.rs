@@ -1,8 +1,8 @@
 //! The precision of a model's matrices on a device.
 
 use crate::ModelInfo;
-use kernels::{Accelerator, WeightDtype};
 use kernels::device::{PoolSizes, Precision};
+use kernels::{Accelerator, WeightDtype};
 
 /// The precision of a model's matrices.
 ///
