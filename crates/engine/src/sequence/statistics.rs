@@ -83,7 +83,9 @@ impl Statistics {
 
     /// Counts a forward that checked guesses, and its commits.
     pub(super) fn count_check(&mut self, effects: &[Effect]) {
-        let commits = effects.iter().filter(|of| matches!(of, Effect::Commit { .. }));
+        let commits = effects
+            .iter()
+            .filter(|of| matches!(of, Effect::Commit { .. }));
         self.cost.checks += 1;
         self.cost.checked_tokens += as_count(commits.count());
     }

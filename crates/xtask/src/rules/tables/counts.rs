@@ -36,5 +36,8 @@ fn cell(entry: &Entry) -> String {
     let (forwards, positions) = (entry.nfe_per_token, entry.positions_per_token);
     let accepted = entry.accepted_length.map(|length| format!(", {length:.2}"));
     let accepted = accepted.unwrap_or_default();
-    format!("{:.1} @ {forwards:.3}, {positions:.1}{accepted}", entry.strict)
+    format!(
+        "{:.1} @ {forwards:.3}, {positions:.1}{accepted}",
+        entry.strict
+    )
 }
