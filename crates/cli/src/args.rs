@@ -82,7 +82,7 @@ pub struct ModelArgs {
     )]
     pub config: Vec<PathBuf>,
     /// A Hugging Face folder, a GGUF file, an id on the Hub (`org/name`, `org/name@revision`, or
-    /// `org/name:FILE` for a GGUF file), or an embedded model: `demo` or `demo-wedlm`.
+    /// `org/name:FILE` for a GGUF file), or an embedded model: `demo`, `demo-wedlm` or `demo-sdar`.
     #[arg(long, global = true, env = "ASYNCLANE_MODEL")]
     pub model: Option<String>,
     /// Default decoder: a preset and `key=value` settings, separated by commas.

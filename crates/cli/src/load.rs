@@ -16,7 +16,7 @@ use model::{
 use step::Executor;
 use text::{Message, Tokenizer, TokenizerFiles};
 
-use demo::checkpoint::{DEMO, Embedded, FILTER, WEDLM};
+use demo::checkpoint::{ALL, DEMO, Embedded, FILTER};
 
 use crate::config::Config;
 use crate::device::{self, BackendChoice, Placed};
@@ -327,7 +327,7 @@ pub fn checkpoint(path: &str) -> Result<Checkpoint> {
             true => "neither a folder nor a GGUF file",
             false => "no such file or folder",
         };
-        let names = [DEMO, WEDLM].map(|model| model.name);
+        let names = ALL.map(|model| model.name);
         let hint = did_you_mean(path, names);
         let names = names.join("` or `");
         let message = format!(

@@ -63,7 +63,7 @@ pub struct Server {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Model {
-    /// `demo`, `demo-wedlm`, a Hugging Face folder, a GGUF file, or an id on the Hub.
+    /// `demo`, `demo-wedlm`, `demo-sdar`, a Hugging Face folder, a GGUF file, or an id on the Hub.
     pub path: String,
     /// Model name in requests; empty = the id or the folder's name.
     pub served_name: String,

@@ -278,6 +278,9 @@ impl Sequence {
         self.statistics.note_scored(proposals, now);
         let (effects, tree) = (&self.effects, self.decoder.tree());
         self.statistics.count_effects(effects, tree, now, report);
+        if self.decoder.has_checked() {
+            self.statistics.count_check(effects);
+        }
         self.penalties.observe(effects);
         let end = Offset::new(self.decoder.canvas().budget());
         self.kv.observe_effects(effects, end);
