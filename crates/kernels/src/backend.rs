@@ -165,6 +165,14 @@ pub struct ScoredRange<'a, B: Backend + ?Sized> {
     pub range: Range<usize>,
 }
 
+/// The experts of a layer, and the pass whose rows chose some of them.
+pub struct Mixture<'a, 'p, B: Backend + ?Sized> {
+    /// The experts.
+    pub experts: &'a B::Grouped,
+    /// The pass.
+    pub pass: &'a Pass<'p, B>,
+}
+
 /// An RMS norm `x / sqrt(mean(x^2) + eps) * weight`.
 pub struct Norm<'a, B: Backend + ?Sized> {
     /// Weights.
@@ -375,8 +383,7 @@ pub trait Backend: Storage {
     /// As [`Self::choose`].
     fn add_chosen(
         &self,
-        _: &Self::Grouped,
-        _: &Pass<'_, Self>,
+        _: Mixture<'_, '_, Self>,
         _: (&Self::Array, usize),
         _: &mut Self::Array,
     ) -> Result<()> {

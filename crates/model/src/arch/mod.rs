@@ -12,6 +12,7 @@ mod held;
 mod layer;
 mod llada;
 mod load;
+mod mixture;
 mod moe;
 mod names;
 mod qwen;

@@ -1,3 +1,5 @@
+//! The launches of products: what they cover, what they need, and their estimated time.
+
 use super::*;
 
 const LIMITS: DeviceLimits = DeviceLimits {
