@@ -2,6 +2,7 @@
 
 use super::super::array::{Array, Precision};
 use super::super::launch::segment;
+use super::super::matrix::Store;
 use super::super::rows::select;
 use super::super::{Kernel, Result, args, refuse};
 use super::scratch::{Grouped, LOW, TILE_WORDS};
@@ -157,8 +158,8 @@ impl DeviceExperts {
         let device = self.gate.device();
         let addresses = self.addresses.range(0, 2 * sizes.count * 8)?;
         let gate = match self.experts.first().map(|[gate_up, _]| gate_up.epilogue()) {
-            Some(Epilogue::GeluGate) => 3,
-            _ => 2,
+            Some(Epilogue::GeluGate) => Store::GeluGate,
+            _ => Store::Gate,
         };
         let pairs = [
             (&grouped.x, &grouped.gated),
@@ -176,7 +177,7 @@ impl DeviceExperts {
                 k: x.stride() as u32,
                 stride: out.stride() as u32,
                 segment: segment(x.stride()) as u32,
-                finish: [gate, 0][number],
+                finish: [gate, Store::Overwrite][number] as u32,
             };
             let across = n.div_ceil(tiles.broad) as u32;
             if across > 65_535 {
