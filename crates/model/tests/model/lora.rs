@@ -249,7 +249,7 @@ fn only_weights_with_full_attention_take_blocks_after_the_prompt() {
     let error = load("sdar-4").err().expect("refused").to_string();
     assert_eq!(
         error,
-        "config.json: model_type: expected a model with full attention, as blocks after the prompt are \
-         fine-tuned from, found \"sdar\""
+        "config.json: model_type: expected a model with full attention, which blocks after the prompt \
+         need, found \"sdar\""
     );
 }
