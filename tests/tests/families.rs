@@ -408,8 +408,8 @@ fn the_readme_lists_every_family_with_its_attention_and_devices() {
             Attention::Blocks(_) => "block-causal",
             Attention::Canvas(_) => "canvas",
         };
-        // A device has no kernels for experts.
-        let devices = match info.experts {
+        // A device has no kernels for canvas models.
+        let devices = match info.canvas {
             Some(_) => "CPU",
             None => "CPU, CUDA",
         };

@@ -17,7 +17,7 @@ pub use candle::Candle;
 pub use canvas::CanvasRows;
 pub use counting::Counting;
 pub use cpu::Cpu;
-pub use experts::{Experts, RouterScore, Routing};
+pub use experts::Experts;
 pub use rows::Rows;
 
 use crate::attention::Visible;
@@ -27,6 +27,7 @@ use crate::device::{BatchArrays, BatchLimits, RowSet};
 use crate::linear::Epilogue;
 use crate::profile::Clock;
 use crate::rope::AngleSpec;
+use crate::routing::Routing;
 use crate::score::{Scorer, Scores};
 use crate::simd::unit::WeightDtype;
 use candle_core::{Result, bail};

@@ -2,7 +2,7 @@
 
 use super::{
     AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Experts, Head, Mixture, Norm, Numbers,
-    Pass, Routing, ScoredRange, Selection, Storage, Stored, Table,
+    Pass, ScoredRange, Selection, Storage, Stored, Table,
 };
 use crate::cache::KvSizes;
 use crate::device::{
@@ -13,6 +13,7 @@ use crate::device::{
 };
 use crate::linear::Matrix;
 use crate::rope::RopeTable;
+use crate::routing::Routing;
 use crate::simd::unit::WeightDtype;
 use candle_core::{Error, Result, bail};
 use std::sync::{Mutex, MutexGuard, PoisonError};
