@@ -155,6 +155,7 @@ impl Tiny {
     }
 
     /// Rounds every row of a matrix to the numbers that `int8` represents.
+    #[cfg(feature = "emulation")]
     pub fn rounded_to_bytes(mut self) -> Self {
         for (shape, values) in self.tensors.values_mut().filter(|(of, _)| of.len() == 2) {
             for row in values.chunks_exact_mut(shape[1]) {
