@@ -113,6 +113,7 @@ impl Decoder {
         });
         // Steps allocate nothing while no lane is longer than this.
         let room = as_index(input.budget.min(256));
+        let length = config.schedule.settings().get("block_length");
         Self {
             state: State {
                 canvas,
@@ -126,6 +127,7 @@ impl Decoder {
             rule: config.commit.build(&CommitInput {
                 filter: input.filter.as_ref(),
                 seed: input.seed,
+                block_length: length.and_then(|of| of.as_count()),
             }),
             prune: config.prune,
             early_stop: config.early_stop || guard.is_some(),

@@ -60,6 +60,8 @@ pub struct CommitInput<'a> {
     pub filter: Option<&'a Arc<Filter>>,
     /// The sequence's seed.
     pub seed: u64,
+    /// Offsets of a block, where the schedule has a setting for it.
+    pub block_length: Option<u32>,
 }
 
 /// The model and the schedule that a rule is asked to work with.

@@ -17,6 +17,7 @@ mod local_leap;
 mod margin;
 mod nested_drafts;
 mod renoise;
+mod routers;
 mod scheduled;
 mod self_speculative;
 mod threshold;

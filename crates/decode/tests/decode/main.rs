@@ -21,6 +21,8 @@ mod properties;
 #[cfg(test)]
 mod renoising;
 #[cfg(test)]
+mod routers;
+#[cfg(test)]
 mod rules_of_blocks;
 mod schedules;
 #[cfg(test)]

@@ -117,6 +117,11 @@ fn checks_are_refused_where_they_cannot_run() {
         refused("wedlm_exact,window=65", CAUSAL),
         "window must be at most 64 for causal_check, got 65"
     );
+    let plain = (Attention::Blocks(8), Readout::Own);
+    assert_eq!(
+        refused("s2d2,router=hysteresis,score_on=1,score_off=1", plain),
+        "score_off must be below score_on, 1, for router hysteresis, got 1"
+    );
 }
 
 fn causal(seed: u64) -> SimConfig {

@@ -262,6 +262,21 @@ fn the_rules_of_blocks_read_their_settings() {
         read("commit=self_speculative,min_span=3,threshold=0.5"),
         checked.with("threshold", 0.5)
     );
+    assert_eq!(
+        read(
+            "commit=self_speculative,router=hysteresis,estimate=margin,entropy_scale=0.1,score_penalty=2,\
+             score_penalty_for=token,score_on=1,score_off=-3,exploration=0.5"
+        ),
+        commit("self_speculative")
+            .with("router", "hysteresis")
+            .with("estimate", "margin")
+            .with("entropy_scale", 0.1)
+            .with("score_penalty", 2.0)
+            .with("score_penalty_for", "token")
+            .with("score_on", 1.0)
+            .with("score_off", -3.0)
+            .with("exploration", 0.5)
+    );
     let edits = commit("edit").with("edit_threshold", 0.0);
     assert_eq!(
         read("commit=edit,edit_threshold=0,edit_passes=3"),

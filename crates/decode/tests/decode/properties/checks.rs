@@ -42,15 +42,17 @@ proptest! {
         prop_assert!(run.forwards <= 2 * budget);
     }
 
-    /// With runs of some lengths checked, every step but those that guess commits a token.
+    /// Whatever runs are checked, every step but those that guess commits a token.
     #[test]
-    fn blocks_that_check_long_runs_end(
+    fn blocks_that_check_some_runs_end(
         law in law(),
         sizes in (1..40u32, 1..60u32, 1..8u32),
         threshold in 0.0..1.0f64,
+        router in proptest::sample::select(vec!["span", "score", "hysteresis", "bandit"]),
     ) {
         let (block_length, budget, span) = sizes;
         let rule = commit("self_speculative").with("min_span", span).with("threshold", threshold);
+        let rule = rule.with("router", router).with("score_on", 0.5);
         let run = law.run(blocks(block_length), rule, (budget, true));
         prop_assert!(run.forwards <= 2 * budget);
         prop_assert!(run.text.len() <= budget as usize);
