@@ -66,7 +66,7 @@ impl DeviceExecutor {
     /// of memory.
     pub fn new(mut model: DeviceModel, config: DeviceConfig) -> Result<Self, LoadError> {
         let setup = |error: candle_core::Error| LoadError::Setup(error.to_string());
-        let (graphs, refusal) = Graphs::new(model.backend.device());
+        let (mut graphs, refusal) = Graphs::new(model.backend.device());
         let warning =
             |error| format!("CUDA graphs unavailable, kernels launch one by one: {error}");
         model.warnings.extend(refusal.map(warning));
@@ -100,6 +100,7 @@ impl DeviceExecutor {
         };
         let kv = on.kv_with(*kv, scratch).map_err(setup)?;
         let tile = kv.pool().tile(info.heads).map_err(failed)?;
+        graphs.reserve(memory::free(device)?);
         let memory = DeviceMemory {
             weights: model.free.saturating_sub(loaded),
             step: loaded.saturating_sub(reserved),
@@ -149,6 +150,12 @@ impl DeviceExecutor {
     #[must_use]
     pub fn graphs(&self) -> usize {
         self.graphs.len()
+    }
+
+    /// Bytes of device memory that the captured graphs take, as far as the driver tells.
+    #[must_use]
+    pub fn graph_bytes(&self) -> u64 {
+        self.graphs.bytes()
     }
 
     /// Uploads a batch and launches its pass.
@@ -278,6 +285,10 @@ impl Executor for DeviceExecutor {
         }
         self.begun = false;
         self.collect(output).map_err(ExecuteError)
+    }
+
+    fn lost(&self) -> Option<String> {
+        self.device().lost().map(str::to_owned)
     }
 }
 

@@ -55,8 +55,8 @@ pub struct BatchLimits {
     pub page: usize,
     /// Maximum rows of an attention tile.
     pub tile: usize,
-    /// Rows and scored rows are padded to a multiple of this, `>= 1`. If it is 2 or more, the number
-    /// of tiles and the context are rounded up too, so that few shapes cover all batches.
+    /// Rows and scored rows are padded to multiples of this, `>= 1`. If it is 2 or more, the number of
+    /// tiles and the context are rounded up too, so that few shapes cover all batches.
     pub pad: usize,
 }
 
@@ -79,6 +79,40 @@ pub struct BatchShape {
 }
 
 impl BatchShape {
+    /// Rows with padding: the heights of a product's tiles, which are computed anyway. They are
+    /// multiples of `pad`, above two of them multiples of two, so that few shapes cover all batches.
+    #[must_use]
+    pub fn rows(rows: usize, pad: usize) -> usize {
+        let pad = pad.max(1);
+        match rows > 2 * pad && pad > 1 {
+            true => rows.next_multiple_of(2 * pad),
+            false => rows.next_multiple_of(pad),
+        }
+    }
+
+    /// Scored rows with padding, of a batch with this padded number of rows: doubling steps, then
+    /// steps as of rows.
+    fn scored(scored: usize, rows: usize, pad: usize) -> usize {
+        if pad <= 1 || scored == 0 {
+            return scored;
+        }
+        let steps = scored.div_ceil(pad);
+        let padded = match steps <= MOST_DOUBLED {
+            true => pad * steps.next_power_of_two(),
+            false => Self::rows(scored, pad),
+        };
+        padded.min(rows)
+    }
+
+    /// Tiles with idle ones: a power of four.
+    fn tiles(tiles: usize) -> usize {
+        let power = tiles.max(1).next_power_of_two();
+        match power.trailing_zeros() % 2 {
+            0 => power,
+            _ => power.saturating_mul(2),
+        }
+    }
+
     /// The longest context of a padded batch, rounded up.
     #[must_use]
     pub fn context(reach: usize) -> usize {
@@ -106,7 +140,11 @@ impl BatchSizes {
         // Token, position, slot, reach; what the row sees; index and settings of a scored row; index
         // of a row that the host scores.
         let row = 4 + VISIBLE_WORDS + 1 + SCORER_WORDS + 1;
-        let tiles = self.rows.checked_next_power_of_two().unwrap_or(usize::MAX);
+        // A power of two that is no power of four becomes twice as large.
+        let tiles = match self.rows.checked_next_power_of_two() {
+            Some(_) => BatchShape::tiles(self.rows),
+            None => usize::MAX,
+        };
         let words = self.rows.saturating_mul(row);
         let words = words.saturating_add(tiles.saturating_mul(TILE_WORDS));
         let words = words.saturating_add(self.biases.saturating_mul(BIAS_WORDS));
@@ -166,6 +204,8 @@ const NONE: u32 = u32::MAX;
 const IDLE: [u32; SCORER_WORDS] = [NONE, 0, 0, 0, NONE, 0, 0, 0, 0];
 /// Minimum slots of the rounded-up context of a padded batch.
 const FEWEST_SLOTS: usize = 512;
+/// Paddings up to which the number of scored rows doubles.
+const MOST_DOUBLED: usize = 8;
 
 impl DeviceBatch {
     /// Allocates memory for batches up to these sizes; they then allocate nothing.
@@ -190,9 +230,10 @@ impl DeviceBatch {
         self.words.clear();
         let pad = limits.pad.max(1);
         let reach = arrays.visible.iter().map(Visible::reach).max().unwrap_or(0);
+        let rows = BatchShape::rows(arrays.tokens.len(), pad);
         self.shape = BatchShape {
-            rows: arrays.tokens.len().next_multiple_of(pad),
-            scored: arrays.scored.len().next_multiple_of(pad),
+            rows,
+            scored: BatchShape::scored(arrays.scored.len(), rows, pad),
             reach: match pad {
                 1 => reach,
                 _ => BatchShape::context(reach),
@@ -200,7 +241,6 @@ impl DeviceBatch {
             pad,
             ..BatchShape::default()
         };
-        let rows = self.shape.rows;
         for (section, words, padding) in [
             (Section::Tokens, arrays.tokens, 0),
             (Section::Positions, arrays.positions, 0),
@@ -294,7 +334,7 @@ impl DeviceBatch {
                 }
             }
             if padded {
-                let all = tiles.next_power_of_two();
+                let all = BatchShape::tiles(tiles);
                 // Idle tiles start at the end of the rows, so that the rows of tiles are contiguous.
                 let idle = [arrays.tokens.len() as u32, 0, 0, 0, 0];
                 to.extend(std::iter::repeat_n(idle, all - tiles).flatten());
@@ -357,5 +397,57 @@ impl DeviceBatch {
     #[must_use]
     pub fn scored(&self) -> usize {
         self.shape.scored
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BatchShape;
+    use std::collections::BTreeSet;
+
+    const PAD: usize = 64;
+
+    /// Padding never shrinks a number, keeps their order, and changes no padded number.
+    #[test]
+    fn padding_rounds_up() {
+        let (mut rows_before, mut tiles_before) = (0, 0);
+        for count in 0..3000 {
+            let (rows, tiles) = (BatchShape::rows(count, PAD), BatchShape::tiles(count));
+            assert!(rows >= count && rows >= rows_before && rows.is_multiple_of(PAD));
+            assert!(rows < count + 2 * PAD);
+            assert_eq!(BatchShape::rows(rows, PAD), rows);
+            assert!(tiles >= count && tiles >= tiles_before && tiles < 4 * count.max(1));
+            assert_eq!(BatchShape::tiles(tiles), tiles);
+            (rows_before, tiles_before) = (rows, tiles);
+            let mut scored_before = 0;
+            for scored in (0..=count).step_by(7) {
+                let padded = BatchShape::scored(scored, rows, PAD);
+                assert!((scored..=rows).contains(&padded) && padded >= scored_before);
+                assert_eq!(BatchShape::scored(padded, rows, PAD), padded);
+                scored_before = padded;
+            }
+            assert_eq!((BatchShape::rows(count, 1), BatchShape::scored(count, count, 1)), (count, count));
+        }
+    }
+
+    /// All batches of up to 512 rows and 4,096 slots, in tiles of 16 rows at most.
+    #[test]
+    fn few_shapes_cover_all_batches() {
+        let mut shapes = BTreeSet::new();
+        for count in 1..=512_usize {
+            let rows = BatchShape::rows(count, PAD);
+            for scored in 0..=count {
+                let scored = BatchShape::scored(scored, rows, PAD);
+                for tiles in [count.div_ceil(16), count.div_ceil(4), count] {
+                    for reach in [1, 512, 513, 1024, 2048, 4096] {
+                        let reach = BatchShape::context(reach);
+                        shapes.insert((rows, scored, BatchShape::tiles(tiles), reach));
+                    }
+                }
+            }
+        }
+        let products: BTreeSet<_> = shapes.iter().map(|at| (at.0, at.1)).collect();
+        assert_eq!(products.len(), 19);
+        assert!(shapes.len() < 260, "{}", shapes.len());
     }
 }

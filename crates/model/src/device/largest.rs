@@ -5,8 +5,7 @@ use crate::ModelInfo;
 use kernels::Backend;
 use kernels::device::{AttentionSizes, BatchShape, BatchSizes};
 
-/// Row counts are padded to a multiple of this: the height of a matrix product's tile, which is
-/// computed anyway.
+/// Row counts are padded to multiples of this, see [`BatchShape::rows`].
 pub(super) const ROWS: usize = 64;
 /// Maximum bytes of logits at a time, for rows that the host scores.
 const LOGIT_BYTES: usize = 32 << 20;
@@ -32,7 +31,7 @@ impl LargestStep {
         let rows = positions.max(config.rows as usize).max(1);
         let sequences = (config.sequences as usize).clamp(1, rows);
         Self {
-            rows: rows.next_multiple_of(ROWS),
+            rows: BatchShape::rows(rows, ROWS),
             positions,
             sequences,
             pages: sequences.saturating_mul(config.least_pages() as usize),
