@@ -56,7 +56,10 @@ fn gpu() {
     text.and_then(|()| std::fs::write(&path, reports.concat()))
         .expect("OUT_DIR can be written");
     let report = run(&ptxas, &["--version".to_owned()]);
-    let release = report.split("release ").nth(1).and_then(|rest| rest.split(',').next());
+    let release = report
+        .split("release ")
+        .nth(1)
+        .and_then(|rest| rest.split(',').next());
     for (name, value) in [
         ("RESOURCES", path.display().to_string()),
         ("PTX", ptx.display().to_string()),

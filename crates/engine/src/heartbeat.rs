@@ -1,7 +1,7 @@
 //! The engine thread's sign of life, readable from any thread without waiting.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Value of `since` while the engine waits for a request.

@@ -12,11 +12,18 @@ pub struct Fake {
 impl Fake {
     /// A driver with this plan.
     pub fn new(name: &str, plan: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("fake-driver-{name}-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("fake-driver-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
-        let library = binary().with_file_name("examples").join("libfake_driver.so");
-        assert!(library.exists(), "{}: cuda/check builds it", library.display());
+        let library = binary()
+            .with_file_name("examples")
+            .join("libfake_driver.so");
+        assert!(
+            library.exists(),
+            "{}: cuda/check builds it",
+            library.display()
+        );
         std::os::unix::fs::symlink(library, folder.join("libcuda.so.1")).unwrap();
         let fake = Self { folder };
         fake.plan(plan);
@@ -50,7 +57,10 @@ impl Fake {
     pub fn assert_clean(&self) {
         let log = self.log();
         for line in log.lines() {
-            assert!(!line.starts_with("leak") && !line.starts_with("misuse"), "{log}");
+            assert!(
+                !line.starts_with("leak") && !line.starts_with("misuse"),
+                "{log}"
+            );
         }
         assert!(log.lines().any(|line| line == "released"), "{log}");
     }

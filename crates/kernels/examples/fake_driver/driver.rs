@@ -104,6 +104,9 @@ impl Driver {
             if is_sticky(code) {
                 self.lost = Some(code);
             }
+            if name == "cuStreamEndCapture" {
+                self.drop_captures();
+            }
             return Err(code);
         }
         if needs != Needs::Nothing && !self.initialized {
@@ -259,7 +262,12 @@ impl Driver {
         let bytes = function.kernel.bytes;
         let mut words = vec![0_u64; bytes.div_ceil(8)];
         // SAFETY: by the caller's promise; the words have room.
-        unsafe { words.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(args, bytes) };
+        unsafe {
+            words
+                .as_mut_ptr()
+                .cast::<u8>()
+                .copy_from_nonoverlapping(args, bytes)
+        };
         let launch = Launch {
             name: function.name,
             grid,

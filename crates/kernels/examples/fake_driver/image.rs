@@ -50,7 +50,10 @@ fn number(bytes: &[u8], at: usize, count: usize) -> u64 {
 
 /// Offset and count of the section headers.
 fn sections(header: &[u8]) -> (usize, usize) {
-    (number(header, 40, 8) as usize, number(header, 60, 2) as usize)
+    (
+        number(header, 40, 8) as usize,
+        number(header, 60, 2) as usize,
+    )
 }
 
 /// Bytes of a file whose section headers or program headers come last.

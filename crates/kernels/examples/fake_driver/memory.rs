@@ -60,7 +60,10 @@ impl Memory {
     /// Checks the guards and keeps the memory from being used again for a while.
     pub fn free(&mut self, at: u64) -> Result<(), Code> {
         let Some(bytes) = self.live.remove(&at) else {
-            log(&format!("misuse: {at:#x} is freed, which is no {}", self.kind));
+            log(&format!(
+                "misuse: {at:#x} is freed, which is no {}",
+                self.kind
+            ));
             return Err(INVALID_VALUE);
         };
         self.used -= bytes as u64;

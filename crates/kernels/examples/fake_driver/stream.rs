@@ -119,6 +119,14 @@ impl Driver {
         Ok(())
     }
 
+    /// Ends the captures of this thread without a graph.
+    pub fn drop_captures(&mut self) {
+        let captures = self.streams.values_mut();
+        for stream in captures.filter(|stream| stream.is_captured_here()) {
+            stream.capture = None;
+        }
+    }
+
     /// The handle of the captured graph.
     pub fn end_capture(&mut self, handle: u64) -> Result<u64, Code> {
         let stream = self.stream(handle)?;
@@ -167,7 +175,10 @@ impl Driver {
     /// Does up to `most` pieces of a stream's work. After a fault nothing more is done.
     fn advance(&mut self, handle: u64, most: usize) {
         for _ in 0..most {
-            let next = self.streams.get_mut(&handle).map(|stream| stream.waiting.pop_front());
+            let next = self
+                .streams
+                .get_mut(&handle)
+                .map(|stream| stream.waiting.pop_front());
             let Some(Some(work)) = next else { return };
             if self.alive().is_err() {
                 continue;
@@ -215,7 +226,10 @@ impl Driver {
             return Err(code);
         }
         if launch.args.iter().any(|word| self.device.was_freed(*word)) {
-            log(&format!("misuse: {} has the address of freed memory", launch.name));
+            log(&format!(
+                "misuse: {} has the address of freed memory",
+                launch.name
+            ));
             return Err(ILLEGAL_ADDRESS);
         }
         let Launch {
@@ -229,7 +243,10 @@ impl Driver {
         // SAFETY: as many bytes as the words have.
         let args = unsafe { std::slice::from_raw_parts(args.as_ptr().cast::<u8>(), *bytes) };
         // SAFETY: the caller of the driver has promised it.
-        let ran = unsafe { self.emulated.launch_named((name, *threads, *shared), *grid, args) };
+        let ran = unsafe {
+            self.emulated
+                .launch_named((name, *threads, *shared), *grid, args)
+        };
         ran.map_err(|error| {
             log(&format!("misuse: {error}"));
             ILLEGAL_ADDRESS
@@ -240,7 +257,9 @@ impl Driver {
         if self.device.holds(at, bytes) {
             return Ok(());
         }
-        log(&format!("misuse: {bytes} bytes at {at:#x} are no device memory"));
+        log(&format!(
+            "misuse: {bytes} bytes at {at:#x} are no device memory"
+        ));
         Err(ILLEGAL_ADDRESS)
     }
 

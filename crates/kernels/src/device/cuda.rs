@@ -124,10 +124,7 @@ impl Cuda {
     fn pinned<R>(&self, bytes: usize, f: impl FnOnce(&mut [u8]) -> Result<R>) -> Result<R> {
         self.check_not_capturing()?;
         self.current()?;
-        let mut pinned = self
-            .pinned
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         if pinned.bytes < bytes {
             self.wait()?;
             let wanted = bytes.next_power_of_two();
@@ -359,10 +356,7 @@ impl Drop for CudaGraph {
 
 impl Drop for Cuda {
     fn drop(&mut self) {
-        let pinned = self
-            .pinned
-            .get_mut()
-            .map_or(null_mut(), |pinned| pinned.at);
+        let pinned = self.pinned.get_mut().map_or(null_mut(), |pinned| pinned.at);
         // SAFETY: buffers hold the device, so none is left; each resource is released once. A failure
         // here cannot be handled.
         unsafe {

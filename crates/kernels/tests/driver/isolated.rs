@@ -32,20 +32,21 @@ impl Plan {
     }
 }
 
-/// The log of a process that has ended well.
-#[must_use]
+/// The log of a process that has ended well; none in that process.
 pub struct Log(Option<String>);
 
 impl Log {
     /// Asserts that nothing was misused or left, and that the context was released.
-    pub fn clean(self) -> Self {
+    pub fn clean(&self) {
         if let Some(log) = &self.0 {
             for line in log.lines() {
-                assert!(!line.starts_with("leak") && !line.starts_with("misuse"), "{line}");
+                assert!(
+                    !line.starts_with("leak") && !line.starts_with("misuse"),
+                    "{line}"
+                );
             }
             assert!(log.lines().any(|line| line == "released"), "{log}");
         }
-        self
     }
 
     /// Asserts that a line contains `what`.
@@ -84,7 +85,10 @@ pub fn isolated(name: &str, plan: &str, body: impl FnOnce(&Plan)) -> Log {
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     assert!(output.status.success(), "{said}\n{text}");
-    assert!(said.contains("1 passed"), "no test is called {name}: {said}");
+    assert!(
+        said.contains("1 passed"),
+        "no test is called {name}: {said}"
+    );
     std::fs::remove_dir_all(&folder).unwrap();
     Log(Some(text))
 }
@@ -94,7 +98,12 @@ fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.ancestors().nth(2).unwrap_or(Path::new("."));
     let library = folder.join("examples/libfake_driver.so");
-    let build = "cargo build --package asynclane-kernels --example fake_driver --features emulation";
-    assert!(library.exists(), "{}: `{build}` builds it", library.display());
+    let build =
+        "cargo build --package asynclane-kernels --example fake_driver --features emulation";
+    assert!(
+        library.exists(),
+        "{}: `{build}` builds it",
+        library.display()
+    );
     library
 }

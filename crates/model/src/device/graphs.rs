@@ -236,14 +236,19 @@ mod tests {
         let mut graphs = new(&device);
         let (mut state, mut last) = (1_u64, Vec::new());
         for _ in 0..4000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             let rows = (state >> 33) as usize % 300;
             calls(&mut graphs, &device, rows);
             last.retain(|at| *at != rows);
             last.push(rows);
             assert!(graphs.len() <= graphs.by_shape.len() && graphs.by_shape.len() <= MOST_SHAPES);
             let kept = last.iter().rev().take(MOST_SHAPES);
-            assert!(kept.into_iter().all(|at| graphs.by_shape.contains_key(&shape(*at))));
+            assert!(
+                kept.into_iter()
+                    .all(|at| graphs.by_shape.contains_key(&shape(*at)))
+            );
         }
         assert!(graphs.len() > 0);
     }

@@ -13,13 +13,30 @@ struct Aligned<T: ?Sized>(T);
 /// Machine code by compute capability. It runs on devices of the same major number and an equal or
 /// higher minor number.
 static MACHINE_CODE: [((i32, i32), &Aligned<[u8]>); 3] = [
-    ((8, 0), &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/kernels_80.cubin")))),
-    ((8, 9), &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/kernels_89.cubin")))),
-    ((9, 0), &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/kernels_90.cubin")))),
+    (
+        (8, 0),
+        &Aligned(*include_bytes!(concat!(
+            env!("OUT_DIR"),
+            "/kernels_80.cubin"
+        ))),
+    ),
+    (
+        (8, 9),
+        &Aligned(*include_bytes!(concat!(
+            env!("OUT_DIR"),
+            "/kernels_89.cubin"
+        ))),
+    ),
+    (
+        (9, 0),
+        &Aligned(*include_bytes!(concat!(
+            env!("OUT_DIR"),
+            "/kernels_90.cubin"
+        ))),
+    ),
 ];
 /// PTX for later devices, ends with a zero byte.
-static PTX: &Aligned<[u8]> =
-    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/kernels.ptx.0")));
+static PTX: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/kernels.ptx.0")));
 
 /// The release of the assembler: `12.9`.
 const ASSEMBLER: &str = env!("ASYNCLANE_CUDA_ASSEMBLER");
@@ -110,7 +127,11 @@ impl Image {
                     | CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND
             );
             match unfit {
-                true => DeviceError(format!("CUDA: kernels: {}: {}", words(error), self.wanted(found))),
+                true => DeviceError(format!(
+                    "CUDA: kernels: {}: {}",
+                    words(error),
+                    self.wanted(found)
+                )),
                 false => super::failed("kernels")(error),
             }
         }
@@ -121,14 +142,16 @@ impl Image {
         let driver = needed
             .driver()
             .map_or_else(String::new, |first| format!(" (version {first} or later)"));
-        format!("expected an NVIDIA driver for CUDA {needed} or later{driver}, found one for CUDA {found}")
+        format!(
+            "expected an NVIDIA driver for CUDA {needed} or later{driver}, found one for CUDA {found}"
+        )
     }
 }
 
 fn assembler() -> Release {
-    let parsed = ASSEMBLER.split_once('.').and_then(|(major, minor)| {
-        Some(Release::new(major.parse().ok()?, minor.parse().ok()?))
-    });
+    let parsed = ASSEMBLER
+        .split_once('.')
+        .and_then(|(major, minor)| Some(Release::new(major.parse().ok()?, minor.parse().ok()?)));
     parsed.unwrap_or(Release::new(13, 0))
 }
 
