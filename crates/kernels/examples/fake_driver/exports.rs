@@ -1,5 +1,4 @@
 //! The exported functions, with the names and arguments of the driver's.
-#![expect(non_snake_case, reason = "the driver's names")]
 
 use crate::driver::{CONTEXT, CURRENT, Driver, Needs, call};
 use crate::stream::Work;
@@ -31,6 +30,12 @@ unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Code> {
     Ok(())
 }
 
+/// Makes every block that the macro writes an unsafe one, also those that read no pointer.
+///
+/// # Safety
+/// None is needed.
+unsafe fn used(_: ()) {}
+
 /// Functions of the driver: their arguments, what they need, and what they do.
 macro_rules! export {
     ($($name:ident($($arg:ident: $kind:ty),*) $needs:ident |$driver:ident| $body:expr;)*) => {$(
@@ -38,7 +43,10 @@ macro_rules! export {
         unsafe extern "C" fn $name($($arg: $kind),*) -> Code {
             call(stringify!($name), Needs::$needs, |$driver: &mut Driver| {
                 // SAFETY: the caller of a driver promises that its arguments are valid.
-                unsafe { $body }
+                unsafe {
+                    used(());
+                    $body
+                }
             })
         }
     )*};
@@ -111,8 +119,10 @@ export! {
         if !d.device.holds(from, bytes) || !d.host.holds(to as u64, bytes) {
             return Err(INVALID_VALUE);
         }
-        // Who reads it too early finds this.
-        to.write_bytes(0xFF, bytes);
+        // Who reads it too early finds this. Copies that wait may still read it.
+        if d.is_idle(stream) {
+            to.write_bytes(0xFF, bytes);
+        }
         d.add(stream, Work::Download { to: to as u64, from, bytes })
     };
     cuModuleLoadData(to: *mut u64, image: *const u8) Context |d| {

@@ -94,6 +94,11 @@ impl Driver {
         self.streams.get_mut(&handle).ok_or(INVALID_HANDLE)
     }
 
+    /// Whether nothing waits on a stream.
+    pub fn is_idle(&self, stream: u64) -> bool {
+        self.streams.get(&stream).is_some_and(Stream::is_idle)
+    }
+
     /// Adds work to a stream, or to what it captures.
     pub fn add(&mut self, stream: u64, work: Work) -> Result<(), Code> {
         self.stream(stream)?.add(work)

@@ -64,7 +64,9 @@ pub fn isolated(name: &str, plan: &str, body: impl FnOnce(&Plan)) -> Log {
         body(&Plan::of_environment());
         return Log(None);
     }
-    let folder = std::env::temp_dir().join(format!("fake-cuda-{name}-{}", std::process::id()));
+    // Colons would divide the list of folders.
+    let plain = name.replace("::", "-");
+    let folder = std::env::temp_dir().join(format!("fake-cuda-{plain}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let library = library();
     let link = folder.join("libcuda.so.1");
