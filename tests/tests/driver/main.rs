@@ -152,7 +152,10 @@ fn a_device_step_that_never_ends_ends_the_process() {
     let fake = Fake::new("hang", "");
     let server = serve(&fake, &["--step-timeout", "3", "--stall-after", "1"]);
     fake.plan("hang");
-    let _request = server.client().begin("/v1/completions", &body(true)).unwrap();
+    let _request = server
+        .client()
+        .begin("/v1/completions", &body(true))
+        .unwrap();
     let (status, log) = ended(server);
     assert_eq!(status, Some(ENGINE), "{log}");
     let line = "longer than engine.step_timeout (3 s); the process ends";
