@@ -2,8 +2,9 @@
 //
 // Unspecified behaviour of a GPU is emulated in its extremes: shared memory is poisoned before a
 // block; a warp runs to the next barrier before another warp starts, beginning with the first or the
-// last warp; asynchronous copies complete immediately in some launches, and not before the wait in
-// others. A barrier that not all threads reach, or an unaligned address, ends the process.
+// last warp, and blocks likewise; asynchronous copies complete immediately in some launches, and not
+// before the wait in others. A barrier that not all threads reach, or an unaligned address, ends the
+// process.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -170,7 +171,8 @@ inline bool launch(const char* name, const uint32_t* grid, uint32_t count, uint3
         for (int i = 0; i < 3; i++) all.grid[i] = grid[i];
         for (unsigned z = 0; z < grid[2]; z++)
             for (unsigned y = 0; y < grid[1]; y++)
-                for (unsigned x = 0; x < grid[0]; x++) {
+                for (unsigned i = 0; i < grid[0]; i++) {
+                    unsigned x = all.launches % 2 ? grid[0] - 1 - i : i;
                     memset(all.shared, 0xFF, shared);
                     all.block[0] = x, all.block[1] = y, all.block[2] = z;
                     run_block();
@@ -214,6 +216,7 @@ inline uint16_t round_bits(float x) {
     static const emulate::Registered name##_entry(                                                 \
         #name, [](const void* args) { name(*static_cast<const Args*>(args)); }, count);            \
     static void name(const Args& a)
+#define ROOMY_KERNEL(name, Args, count) KERNEL(name, Args, count)
 
 DEVICE unsigned thread() { return emulate::machine().current; }
 DEVICE unsigned threads() { return emulate::machine().count; }
@@ -268,6 +271,19 @@ template <int NEWEST> DEVICE void copies_wait() {
     emulate::Fiber& me = emulate::self();
     for (; me.groups.size() > size_t(NEWEST); me.groups.pop_front())
         for (const emulate::Copy& copy : me.groups.front()) copy.make();
+}
+
+DEVICE void fence() {}
+DEVICE bool is_last(uint32_t* count, uint32_t last) {
+    uint32_t old = *count;
+    *count = old >= last ? 0 : old + 1;
+    return old == last;
+}
+DEVICE Four read_across(const Four* from) { return *from; }
+
+DEVICE void widen(uint32_t (&to)[2], uint32_t bytes) {
+    for (int i = 0; i < 4; i += 2)
+        to[i / 2] = pack(int8_t(bytes >> 8 * i), int8_t(bytes >> 8 * (i + 1)));
 }
 
 DEVICE void load_matrices(uint32_t (&to)[4], const void* row) {

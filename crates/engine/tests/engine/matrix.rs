@@ -33,6 +33,12 @@ pub fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
     }
     let exact = settings.contains("cache=exact");
     let blocks = settings.contains("schedule=block_wise");
+    if exact && settings.contains("schedule=multi_block") {
+        let readouts = [Readout::Own, Readout::Previous];
+        let blocks = [Attention::BlocksAfterPrompt(8), Attention::Blocks(8)];
+        let blocks = blocks.map(|of| readouts.map(|readout| (of, readout)));
+        return [&[(Attention::Causal, Readout::Own)], blocks.as_flattened()].concat();
+    }
     if settings.contains("commit=self_speculative") {
         return vec![(Attention::Blocks(8), Readout::Own)];
     }

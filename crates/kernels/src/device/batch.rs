@@ -6,7 +6,7 @@ mod shape;
 pub use shape::BatchShape;
 
 use super::array::Buffer;
-use super::{Device, Result, refuse};
+use super::{Device, Result, filters, refuse};
 use crate::attention::{AttentionSegment, Visible};
 use crate::score::{Draw, LogitBias, ScorerRow};
 
@@ -35,8 +35,6 @@ pub struct BatchArrays<'a> {
     pub allowed: &'a [u32],
     /// Words of a set: `v.div_ceil(32)`.
     pub set_words: usize,
-    /// Indices of the rows that the host scores.
-    pub hosted: &'a [u32],
     /// Sampling settings that scored rows refer to.
     pub draws: &'a [Draw],
     /// Source and destination page of each copy.
@@ -77,12 +75,11 @@ pub struct BatchSizes {
 }
 
 impl BatchSizes {
-    /// Bytes of the largest batch of these sizes without page copies: every row is scored, by the
-    /// device and by the host, and has a tile of its own.
+    /// Bytes of the largest batch of these sizes without page copies: every row is scored, and has a
+    /// tile of its own.
     fn bytes(&self) -> usize {
-        // Token, position, slot, reach; what the row sees; index and settings of a scored row; index
-        // of a row that the host scores.
-        let row = 4 + VISIBLE_WORDS + 1 + SCORER_WORDS + 1;
+        // Token, position, slot, reach; what the row sees; index and settings of a scored row.
+        let row = 4 + VISIBLE_WORDS + 1 + SCORER_WORDS;
         // A power of two that is no power of four becomes twice as large.
         let tiles = match self.rows.checked_next_power_of_two() {
             Some(_) => BatchShape::tiles(self.rows),
@@ -115,7 +112,7 @@ pub struct DeviceBatch {
     buffer: Option<Buffer>,
     words: Vec<u32>,
     bytes: Vec<u8>,
-    sections: [WordRange; 11],
+    sections: [WordRange; 10],
     shape: BatchShape,
 }
 
@@ -132,19 +129,26 @@ pub(super) enum Section {
     Tiles,
     /// Page tables, then biases, then sets of tokens.
     Words,
-    Hosted,
     Copies,
 }
 
 /// Words of what a row sees, of a tile, of a scored row's settings, and of a bias.
 const VISIBLE_WORDS: usize = 4;
 pub(super) const TILE_WORDS: usize = 5;
-pub(super) const SCORER_WORDS: usize = 9;
+pub(super) const SCORER_WORDS: usize = 16;
 const BIAS_WORDS: usize = 3;
 /// Marks an absent number; `NONE` of the kernels.
 const NONE: u32 = u32::MAX;
-/// Settings of a padding row: no input token, no biases, no allowed set, temperature 0.
-const IDLE: [u32; SCORER_WORDS] = [NONE, 0, 0, 0, NONE, 0, 0, 0, 0];
+/// Settings of a padding row: no input token, no biases, no allowed set, temperature 0, no filters,
+/// no most probable tokens.
+const IDLE: [u32; SCORER_WORDS] = [NONE, 0, 0, 0, NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// Whether a scored row wants something besides its record.
+fn is_filtered(arrays: &BatchArrays<'_>) -> bool {
+    let draw = |row: &ScorerRow| &arrays.draws[row.draw as usize];
+    let mut rows = arrays.scorers.iter();
+    rows.any(|row| filters::besides(row, draw(row)) != 0)
+}
 
 impl DeviceBatch {
     /// Allocates memory for batches up to these sizes; they then allocate nothing.
@@ -178,6 +182,7 @@ impl DeviceBatch {
                 _ => BatchShape::context(reach),
             },
             pad,
+            filtered: is_filtered(arrays),
             ..BatchShape::default()
         };
         for (section, words, padding) in [
@@ -200,7 +205,6 @@ impl DeviceBatch {
             }
             to.extend_from_slice(arrays.allowed);
         });
-        self.put(Section::Hosted, |to| to.extend_from_slice(arrays.hosted));
         self.put(Section::Copies, |to| {
             to.extend(arrays.copies.iter().flat_map(|&(from, into)| [from, into]));
         });
@@ -230,6 +234,7 @@ impl DeviceBatch {
         let biases = arrays.pages.len() as u32;
         let sets = biases + (arrays.biases.len() * BIAS_WORDS) as u32;
         let set = arrays.set_words as u32;
+        let mut first_top = 0;
         self.put(Section::Scorers, |to| {
             for row in arrays.scorers {
                 let draw = &arrays.draws[row.draw as usize];
@@ -244,6 +249,8 @@ impl DeviceBatch {
                     (draw.seed >> 32) as u32,
                     draw.clock,
                 ]);
+                to.extend(filters::words(row, draw, first_top));
+                first_top += row.tops;
             }
             to.extend(std::iter::repeat_n(IDLE, padding).flatten());
         });
@@ -278,7 +285,10 @@ impl DeviceBatch {
                 let idle = [arrays.tokens.len() as u32, 0, 0, 0, 0];
                 to.extend(std::iter::repeat_n(idle, all - tiles).flatten());
                 tiles = all;
-                tallest = limits.tile;
+                // One number for each size of attention's tiles.
+                let sizes = [limits.tile / 4, limits.tile / 2];
+                let size = sizes.into_iter().find(|size| tallest <= *size);
+                tallest = size.unwrap_or(limits.tile);
             }
         });
         (self.shape.tallest, self.shape.tiles) = (tallest, tiles);

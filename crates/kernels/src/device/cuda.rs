@@ -7,7 +7,10 @@
 mod errors;
 mod image;
 
-use super::{Captured, Driver, Kernel, Result, attention, matrix, refuse, rows, score};
+use super::{
+    Captured, DeviceLimits, Driver, Kernel, Result, attention, experts, filters, launch, refuse,
+    rows, score,
+};
 use cudarc::driver::{result, sys};
 use errors::failed;
 use image::{Image, OLDEST, Release};
@@ -22,6 +25,7 @@ const PLAIN_SHARED: u32 = 48 << 10;
 /// The first CUDA device.
 pub(super) struct Cuda {
     name: String,
+    limits: DeviceLimits,
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
@@ -72,11 +76,18 @@ impl Cuda {
         }
         let (image, found) = (Image::of(version), driver_release()?);
         image.refusal(found).map_or(Ok(()), Err)?;
+        let limits = DeviceLimits {
+            multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?
+                as usize,
+            shared: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
+                as usize,
+        };
         // SAFETY: the device exists; `drop` releases what is created here, also after an error.
         unsafe {
             let context = result::primary_ctx::retain(device).map_err(failed("context"))?;
             let mut opened = Self {
                 name,
+                limits,
                 device,
                 context,
                 stream: null_mut(),
@@ -93,7 +104,7 @@ impl Cuda {
             opened.stream = result::stream::create(kind).map_err(failed("stream"))?;
             let module = result::module::load_data(image.address());
             opened.module = module.map_err(image.failed(found))?;
-            opened.functions = functions(opened.module)?;
+            opened.functions = functions(opened.module, limits)?;
             Ok(opened)
         }
     }
@@ -155,19 +166,25 @@ fn driver_release() -> Result<Release> {
     Ok(Release::of_driver(version))
 }
 
-/// All kernels of a module, with their shared memory limits set.
+/// The kernels of a module whose shared memory the device has, with their limits set.
 ///
 /// # Safety
 /// The module is loaded.
-unsafe fn functions(module: sys::CUmodule) -> Result<HashMap<&'static str, sys::CUfunction>> {
+unsafe fn functions(
+    module: sys::CUmodule,
+    limits: DeviceLimits,
+) -> Result<HashMap<&'static str, sys::CUfunction>> {
     let lists = [
         rows::KERNELS,
-        matrix::KERNELS,
+        launch::KERNELS,
         attention::KERNELS,
         score::KERNELS,
+        experts::KERNELS,
+        filters::KERNELS,
     ];
     let mut all = HashMap::new();
-    for kernel in lists.into_iter().flatten() {
+    let fits = |kernel: &&Kernel| kernel.shared as usize <= limits.shared;
+    for kernel in lists.into_iter().flatten().filter(fits) {
         let name = CString::new(kernel.name).expect("kernel names contain no zero byte");
         // SAFETY: by the caller's promise.
         unsafe {
@@ -188,6 +205,10 @@ unsafe fn functions(module: sys::CUmodule) -> Result<HashMap<&'static str, sys::
 impl Driver for Cuda {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn limits(&self) -> DeviceLimits {
+        self.limits
     }
 
     fn lost(&self) -> Option<&str> {

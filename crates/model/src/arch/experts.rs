@@ -1,20 +1,23 @@
-//! The experts of a layer: their weights, how they are loaded, how they are run.
+//! The experts of a layer and how they are run.
 
 use super::block::{GatedMlp, Work};
-use super::load::Loader;
-use crate::LoadError;
-use crate::config::{ExpertSpec, RouterSpec};
-use crate::memory::floats;
 use crate::router::{Choice, Router};
 use candle_core::Result;
-use kernels::{Backend, Epilogue, ExpertRows, Numbers, Pass, Storage, Stored, WeightDtype};
+use kernels::{Backend, ExpertRows, Experts as Held, Mixture, Pass, Storage};
 
 /// A router, its experts, and the optional shared expert, which processes every row.
 pub(super) struct Experts<S: Storage> {
-    pub(super) gate: S::Matrix,
     pub(super) router: Router,
-    pub(super) experts: Vec<GatedMlp<S>>,
+    pub(super) held: Held<S>,
     pub(super) shared: Option<GatedMlp<S>>,
+}
+
+/// The experts that the first rows of an array chose.
+pub(super) struct Chosen<'a, 'p, B: Backend> {
+    pass: &'a Pass<'p, B>,
+    rows: usize,
+    /// By expert; `None` if the backend has them.
+    choices: Option<Vec<Choice>>,
 }
 
 impl<B: Backend> Experts<B> {
@@ -28,95 +31,59 @@ impl<B: Backend> Experts<B> {
         work: &mut Work<B>,
         rows: usize,
     ) -> Result<()> {
-        let choices = self.choose(on, pass, (&work.normed, rows))?;
+        let chosen = self.choose(on, pass, (&work.normed, rows))?;
         if let Some(shared) = &self.shared {
-            work.add_mlp(on, shared, rows)?;
+            work.add_shared(on, shared, rows)?;
         }
-        self.add_chosen(on, &choices, &work.normed, &mut work.x)
+        self.add_chosen(on, &chosen, &work.normed, &mut work.x)
     }
 
-    /// The rows and weights of every expert.
-    pub(super) fn choose(
+    /// Chooses the experts of rows of `x`.
+    pub(super) fn choose<'a, 'p>(
         &self,
         on: &B,
-        pass: &Pass<'_, B>,
+        pass: &'a Pass<'p, B>,
         x: (&B::Array, usize),
-    ) -> Result<Vec<Choice>> {
-        let logits = on.route(&self.gate, x)?;
-        Ok(self.router.choose(&logits, pass.arrays))
+    ) -> Result<Chosen<'a, 'p, B>> {
+        let choices = match &self.held {
+            Held::Each { gate, .. } => {
+                let logits = on.route(gate, x)?;
+                Some(self.router.choose(&logits, pass.arrays))
+            }
+            Held::Grouped(experts) => {
+                on.choose(experts, pass, x)?;
+                None
+            }
+        };
+        let rows = x.1;
+        Ok(Chosen {
+            pass,
+            rows,
+            choices,
+        })
     }
 
-    /// Adds the experts of rows of `x` to the same rows of `sum`.
+    /// Adds the experts that were chosen last, applied to the same rows of `x`, to those of `sum`.
     pub(super) fn add_chosen(
         &self,
         on: &B,
-        choices: &[Choice],
+        chosen: &Chosen<'_, '_, B>,
         x: &B::Array,
         sum: &mut B::Array,
     ) -> Result<()> {
-        for (expert, Choice { rows, weights }) in self.experts.iter().zip(choices) {
+        let pass = chosen.pass;
+        let experts = match &self.held {
+            Held::Each { experts, .. } => experts,
+            Held::Grouped(experts) => {
+                return on.add_chosen(Mixture { experts, pass }, (x, chosen.rows), sum);
+            }
+        };
+        let choices = chosen.choices.iter().flatten();
+        for (expert, Choice { rows, weights }) in experts.iter().zip(choices) {
             if !rows.is_empty() {
                 on.expert(expert, x, ExpertRows { rows, weights }, sum)?;
             }
         }
         Ok(())
-    }
-}
-
-impl<S: Storage> Loader<'_, S> {
-    /// The numbered experts of a layer.
-    pub(super) fn experts(
-        &mut self,
-        number: usize,
-        spec: &ExpertSpec,
-    ) -> std::result::Result<Experts<S>, LoadError> {
-        let (names, info) = (&self.names.experts, &self.spec.info);
-        let layer = format!("{}.{number}", self.names.layers);
-        let (name, bias) = (
-            format!("{layer}.{}.weight", names.router),
-            format!("{layer}.{}", names.bias),
-        );
-        let shape = (spec.count, info.width);
-        let gate = self.weights.tensor(&name, &[shape.0, shape.1])?;
-        let bias = match spec.router.bias {
-            true => Some(self.weights.tensor(&bias, &[spec.count])?),
-            false => None,
-        };
-        // Routers compute in f32 for every dtype.
-        let gate = Stored {
-            shape,
-            numbers: Numbers::Floats(&gate),
-            bias: None,
-            dtype: WeightDtype::F32,
-            epilogue: Epilogue::None,
-        };
-        let gate = self.stored(&name, gate, floats(shape.0.saturating_mul(shape.1)))?;
-        let block = match info.attention {
-            step::Attention::Blocks(length) => Some(length),
-            _ => None,
-        };
-        let router = Router {
-            bias,
-            scales: None,
-            spec: RouterSpec {
-                block,
-                ..spec.router
-            },
-            count: spec.count,
-            sharing: self.weights.sharing,
-        };
-        let experts = (0..spec.count)
-            .map(|i| self.gated(number, &format!("{}.{i}", names.experts), spec.width))
-            .collect::<std::result::Result<_, _>>()?;
-        let shared = match spec.shared {
-            Some(width) => Some(self.gated(number, names.shared, width)?),
-            None => None,
-        };
-        Ok(Experts {
-            gate,
-            router,
-            experts,
-            shared,
-        })
     }
 }

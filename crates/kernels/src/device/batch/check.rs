@@ -1,7 +1,7 @@
 //! The checks of a batch before its upload: a kernel reads only what exists.
 
 use super::{BatchArrays, BatchLimits};
-use crate::device::{Result, refuse};
+use crate::device::{Result, filters, refuse};
 
 /// Checks that all indices are in bounds.
 pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
@@ -31,7 +31,6 @@ pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()
         arrays.biases.iter().map(|bias| bias.token),
         limits.vocab,
     )?;
-    below("row", arrays.hosted.iter().copied(), rows)?;
     let words = limits.vocab.div_ceil(32).max(1);
     if arrays.set_words != words {
         return refuse(format!(
@@ -48,7 +47,17 @@ pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()
         if !known {
             return refuse("a scored row's biases, settings or allowed set are out of range");
         }
+        let most = filters::MOST_TOPS.min(limits.vocab.saturating_sub(1));
+        if row.tops as usize > most {
+            return refuse(format!("{} most probable tokens of {most}", row.tops));
+        }
     }
+    check_segments(arrays, limits)
+}
+
+/// Checks that the segments cover the rows, and that their pages hold what a row sees.
+fn check_segments(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
+    let rows = arrays.tokens.len();
     let mut next = 0;
     for segment in arrays.segments {
         let (from, end) = (segment.rows.start as usize, segment.rows.end as usize);

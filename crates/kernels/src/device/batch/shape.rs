@@ -18,10 +18,12 @@ pub struct BatchShape {
     pub tiles: usize,
     /// The first slot after all that any row sees.
     pub reach: usize,
-    /// Maximum rows of a tile.
+    /// Maximum rows of a tile, rounded up in a padded batch.
     pub tallest: usize,
     /// Rows are padded to a multiple of this.
     pub pad: usize,
+    /// Whether a scored row has a filter or wants its most probable tokens.
+    pub filtered: bool,
 }
 
 impl BatchShape {
