@@ -29,12 +29,14 @@ const SMALL: [&str; 8] = [
     "8MiB",
 ];
 
+const LISTEN: [&str; 3] = ["serve", "--listen", "127.0.0.1:0"];
+
 fn body(stream: bool) -> Value {
     json!({"model": "demo", "prompt": PROMPT, "max_tokens": 8, "stream": stream})
 }
 
 fn serve(fake: &Fake, more: &[&str]) -> Server {
-    Server::spawn(fake.command(&[&["serve", "--listen", "127.0.0.1:0"], &SMALL[..], more].concat()))
+    Server::spawn(fake.command(&[&LISTEN, &SMALL[..], more].concat()))
 }
 
 fn text(answer: &Value) -> &str {
@@ -49,20 +51,25 @@ fn ended(server: Server) -> (Option<i32>, String) {
     (status.code(), log)
 }
 
+/// The arguments of a text by one decoder.
+fn text_by(decoder: &str) -> [&str; 6] {
+    [
+        "generate",
+        PROMPT,
+        "--max-tokens",
+        "8",
+        "--decoder",
+        decoder,
+    ]
+}
+
+/// Also with the oldest driver that the machine code is made for.
 #[test]
 fn texts_are_those_of_the_cpu_and_graphs_are_used() {
-    let fake = Fake::new("texts", "seed 9");
+    let fake = Fake::new("texts", "seed 9\nversion 12000");
     for decoder in ["asynclane", "fast_dllm_dual"] {
         let ask = |device: &[&str]| {
-            let asked = [
-                "generate",
-                PROMPT,
-                "--max-tokens",
-                "8",
-                "--decoder",
-                decoder,
-            ];
-            let output = run_command(fake.command(&[&asked, device].concat()));
+            let output = run_command(fake.command(&[&text_by(decoder), device].concat()));
             assert_eq!(stderr(&output), "", "{decoder}");
             stdout(&output)
         };
@@ -70,6 +77,39 @@ fn texts_are_those_of_the_cpu_and_graphs_are_used() {
     }
     let log = fake.log();
     assert!(log.contains("calls: cuGraphLaunch "), "{log}");
+    fake.assert_clean();
+}
+
+#[test]
+fn filtered_samples_and_logprobs_are_those_of_the_cpu() {
+    let fake = Fake::new("filters", "seed 4");
+    let mut asked = body(false);
+    let filters = json!({"temperature": 0.9, "top_p": 0.9, "top_k": 20, "seed": 3, "logprobs": 2});
+    asked
+        .as_object_mut()
+        .unwrap()
+        .extend(filters.as_object().unwrap().clone());
+    let answers = [&SMALL[..], &["--device", "cpu"]].map(|device| {
+        let server = Server::spawn(fake.command(&[&LISTEN, device].concat()));
+        let answer = server.client().post("/v1/completions", &asked).json();
+        server.signal("TERM");
+        let (status, log) = ended(server);
+        assert_eq!(status, Some(0), "{log}");
+        answer["choices"][0].clone()
+    });
+    let [device, cpu] = &answers;
+    assert_eq!(device["text"], cpu["text"]);
+    let (device, cpu) = (&device["logprobs"], &cpu["logprobs"]);
+    assert_eq!(device["tokens"], cpu["tokens"]);
+    let numbers = |of: &Value| -> Vec<f64> {
+        let all = of["token_logprobs"].as_array().expect("a list").iter();
+        all.map(|one| one.as_f64().expect("a number")).collect()
+    };
+    let (device, cpu) = (numbers(device), numbers(cpu));
+    assert!(!device.is_empty());
+    for (one, other) in device.iter().zip(&cpu) {
+        assert!((one - other).abs() < 1e-3, "{device:?} {cpu:?}");
+    }
     fake.assert_clean();
 }
 
@@ -147,6 +187,27 @@ fn a_driver_that_refuses_graphs_is_named_once_and_served_without() {
     );
 }
 
+/// Whichever call of a graph fails, the text is the same, and nothing is left behind.
+#[test]
+fn texts_are_the_same_without_graphs() {
+    let fake = Fake::new("refused", "");
+    let ask = |plan: &str| {
+        fake.plan(plan);
+        run_command(fake.command(&[&text_by("asynclane"), &SMALL[..]].concat()))
+    };
+    let want = stdout(&ask(""));
+    // At the start, where it is told at once; and later.
+    let refused = ask("fail cuStreamBeginCapture_v2 1 801");
+    let words = "CUDA graphs unavailable, kernels launch one by one: CUDA: capture: operation not \
+                 supported (CUDA_ERROR_NOT_SUPPORTED, 801)";
+    assert_eq!(stderr(&refused), format!("warning: {words}\n"));
+    assert_eq!(stdout(&refused), want);
+    for plan in ["fail cuStreamEndCapture 2 801", "fail cuGraphLaunch 1 801"] {
+        assert_eq!(stdout(&ask(plan)), want, "{plan}");
+    }
+    fake.assert_clean();
+}
+
 #[test]
 fn a_device_step_that_never_ends_ends_the_process() {
     let fake = Fake::new("hang", "");
@@ -189,9 +250,7 @@ fn a_start_that_cannot_succeed_is_one_line_with_its_status() {
         ("memory 1048576", 65, "on Fake device ("),
     ] {
         fake.plan(plan);
-        let output = run_command(
-            fake.command(&[&["serve", "--listen", "127.0.0.1:0"], &SMALL[..]].concat()),
-        );
+        let output = run_command(fake.command(&[&LISTEN, &SMALL[..]].concat()));
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(status), "{plan}: {said}");
         let last = said.lines().last().unwrap_or_default();

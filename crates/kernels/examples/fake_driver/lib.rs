@@ -78,6 +78,7 @@ fn words(code: Code) -> Option<[&'static str; 2]> {
             "too many resources requested for launch\0",
         ],
         719 => ["CUDA_ERROR_LAUNCH_FAILED\0", "unspecified launch failure\0"],
+        801 => ["CUDA_ERROR_NOT_SUPPORTED\0", "operation not supported\0"],
         CAPTURE_UNSUPPORTED => [
             "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED\0",
             "operation not permitted when stream is capturing\0",

@@ -10,30 +10,34 @@ use std::ffi::c_void;
 #[repr(align(64))]
 struct Aligned<T: ?Sized>(T);
 
-/// Machine code by compute capability. It runs on devices of the same major number and an equal or
+/// Machine code of a compute capability. It runs on devices of the same major number and an equal or
 /// higher minor number.
-static MACHINE_CODE: [((i32, i32), &Aligned<[u8]>); 3] = [
-    (
-        (8, 0),
-        &Aligned(*include_bytes!(concat!(
-            env!("OUT_DIR"),
-            "/kernels_80.cubin"
-        ))),
-    ),
-    (
-        (8, 9),
-        &Aligned(*include_bytes!(concat!(
-            env!("OUT_DIR"),
-            "/kernels_89.cubin"
-        ))),
-    ),
-    (
-        (9, 0),
-        &Aligned(*include_bytes!(concat!(
-            env!("OUT_DIR"),
-            "/kernels_90.cubin"
-        ))),
-    ),
+struct MachineCode {
+    capability: (i32, i32),
+    bytes: &'static Aligned<[u8]>,
+}
+
+/// The machine code of a file of the build script.
+macro_rules! machine_code {
+    ($major:literal, $minor:literal) => {
+        MachineCode {
+            capability: ($major, $minor),
+            bytes: &Aligned(*include_bytes!(concat!(
+                env!("OUT_DIR"),
+                "/kernels_",
+                $major,
+                $minor,
+                ".cubin"
+            ))),
+        }
+    };
+}
+
+/// In ascending order.
+static MACHINE_CODE: [MachineCode; 3] = [
+    machine_code!(8, 0),
+    machine_code!(8, 9),
+    machine_code!(9, 0),
 ];
 /// PTX for later devices, ends with a zero byte.
 static PTX: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/kernels.ptx.0")));
@@ -89,13 +93,14 @@ impl Image {
     /// The image for a compute capability.
     pub(super) fn of(capability: (i32, i32)) -> Self {
         let (major, minor) = capability;
-        let fits = |at: &(i32, i32)| at.0 == major && at.1 <= minor;
-        let best = MACHINE_CODE.iter().rev().find(|(at, _)| fits(at));
+        let fits = |at: (i32, i32)| at.0 == major && at.1 <= minor;
+        let mut newest_first = MACHINE_CODE.iter().rev();
+        let best = newest_first.find(|code| fits(code.capability));
         // Drivers load machine code of every release of their major number, but only PTX of their
         // own release and earlier ones.
         match best {
-            Some((_, bytes)) => Self {
-                bytes,
+            Some(code) => Self {
+                bytes: code.bytes,
                 needed: Release::new(assembler().major, 0),
             },
             None => Self {
@@ -176,7 +181,7 @@ mod tests {
         for capability in [(8, 0), (8, 6), (8, 9), (9, 0)] {
             assert_eq!(start(capability), b"\x7FELF", "{capability:?}");
         }
-        let at = |index: usize| MACHINE_CODE[index].1.0.as_ptr().cast::<c_void>();
+        let at = |index: usize| MACHINE_CODE[index].bytes.0.as_ptr().cast::<c_void>();
         assert_eq!(Image::of((8, 7)).address(), at(0));
         assert_eq!(Image::of((8, 9)).address(), at(1));
         for capability in [(10, 0), (12, 0)] {
