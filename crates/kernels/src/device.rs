@@ -94,6 +94,10 @@ trait Driver: Send + Sync {
     fn is_counting(&self) -> bool {
         false
     }
+    /// The error after which nothing works on it any more in this process, if there was one.
+    fn lost(&self) -> Option<&str> {
+        None
+    }
     /// Allocates zeroed memory, aligned for every kernel.
     fn allocate(&self, bytes: usize) -> Result<u64>;
     fn free(&self, at: u64);
@@ -224,6 +228,12 @@ impl Device {
         self.driver.memory()
     }
 
+    /// The error after which nothing works on the device any more in this process, if there was one.
+    #[must_use]
+    pub fn lost(&self) -> Option<&str> {
+        self.driver.lost()
+    }
+
     /// What the device offers to launches.
     #[must_use]
     pub fn limits(&self) -> DeviceLimits {
@@ -271,6 +281,32 @@ impl Device {
 
     fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Launches a kernel by its name, for a driver over the emulation. Blocks have so many threads and
+    /// bytes of dynamic shared memory.
+    ///
+    /// # Errors
+    /// If there is no such kernel.
+    ///
+    /// # Safety
+    /// `args` are the bytes of the kernel's argument, aligned to 8, and what it points to is as large as
+    /// the kernel assumes.
+    #[cfg(feature = "emulation")]
+    #[doc(hidden)]
+    pub unsafe fn launch_named(
+        &self,
+        (name, threads, shared): (&'static str, u32, u32),
+        grid: [u32; 3],
+        args: &[u8],
+    ) -> Result<()> {
+        let kernel = Kernel {
+            name,
+            threads,
+            shared,
+        };
+        // SAFETY: by the caller's promise.
+        unsafe { self.driver.launch(kernel, grid, args) }
     }
 
     /// Launches a kernel unless the grid is empty.

@@ -55,7 +55,7 @@ impl DeviceExecutor {
     /// of memory.
     pub fn new(mut model: DeviceModel, config: DeviceConfig) -> Result<Self, LoadError> {
         let setup = |error: candle_core::Error| LoadError::Setup(error.to_string());
-        let (graphs, refusal) = Graphs::new(model.backend.device());
+        let (mut graphs, refusal) = Graphs::new(model.backend.device());
         let warning =
             |error| format!("CUDA graphs unavailable, kernels launch one by one: {error}");
         model.warnings.extend(refusal.map(warning));
@@ -88,6 +88,7 @@ impl DeviceExecutor {
         let kv = model.kv_sizes(bounds.page_size, bounds.pages);
         let kv = on.kv_with(&kv, scratch).map_err(setup)?;
         let tile = kv.tile(info.heads).map_err(setup)?;
+        graphs.reserve(memory::free(device)?);
         let memory = DeviceMemory {
             weights: model.free.saturating_sub(loaded),
             step: loaded.saturating_sub(reserved),
@@ -136,6 +137,12 @@ impl DeviceExecutor {
     #[must_use]
     pub fn graphs(&self) -> usize {
         self.graphs.len()
+    }
+
+    /// Bytes of device memory that the captured graphs take, as far as the driver tells.
+    #[must_use]
+    pub fn graph_bytes(&self) -> u64 {
+        self.graphs.bytes()
     }
 
     /// Uploads a batch and launches its pass.
@@ -223,6 +230,10 @@ impl Executor for DeviceExecutor {
         }
         self.begun = false;
         self.collect(output).map_err(ExecuteError)
+    }
+
+    fn lost(&self) -> Option<String> {
+        self.device().lost().map(str::to_owned)
     }
 }
 

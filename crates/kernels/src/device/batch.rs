@@ -1,6 +1,9 @@
 //! The arrays of a batch, checked and uploaded to a device in one buffer.
 
 mod check;
+mod shape;
+
+pub use shape::BatchShape;
 
 use super::array::Buffer;
 use super::{Device, Result, filters, refuse};
@@ -53,37 +56,9 @@ pub struct BatchLimits {
     pub page: usize,
     /// Maximum rows of an attention tile.
     pub tile: usize,
-    /// Rows and scored rows are padded to a multiple of this, `>= 1`. If it is 2 or more, the number
-    /// of tiles and the context are rounded up too, so that few shapes cover all batches.
+    /// Rows and scored rows are padded to multiples of this, `>= 1`. If it is 2 or more, the number of
+    /// tiles and the context are rounded up too, so that few shapes cover all batches.
     pub pad: usize,
-}
-
-/// The sizes that determine the kernels, grids and addresses of a batch's launches. Batches of the
-/// same shape have the same launches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct BatchShape {
-    /// Number of rows with padding.
-    pub rows: usize,
-    /// Number of scored rows with padding.
-    pub scored: usize,
-    /// Number of attention tiles with padding.
-    pub tiles: usize,
-    /// The first slot after all that any row sees.
-    pub reach: usize,
-    /// Maximum rows of a tile, rounded up in a padded batch.
-    pub tallest: usize,
-    /// Rows are padded to a multiple of this.
-    pub pad: usize,
-    /// Whether a scored row has a filter or wants its most probable tokens.
-    pub filtered: bool,
-}
-
-impl BatchShape {
-    /// The longest context of a padded batch, rounded up.
-    #[must_use]
-    pub fn context(reach: usize) -> usize {
-        reach.max(FEWEST_SLOTS).next_power_of_two()
-    }
 }
 
 /// The sizes that determine the memory of a batch.
@@ -105,7 +80,11 @@ impl BatchSizes {
     fn bytes(&self) -> usize {
         // Token, position, slot, reach; what the row sees; index and settings of a scored row.
         let row = 4 + VISIBLE_WORDS + 1 + SCORER_WORDS;
-        let tiles = self.rows.checked_next_power_of_two().unwrap_or(usize::MAX);
+        // A power of two that is no power of four becomes twice as large.
+        let tiles = match self.rows.checked_next_power_of_two() {
+            Some(_) => BatchShape::tiles(self.rows),
+            None => usize::MAX,
+        };
         let words = self.rows.saturating_mul(row);
         let words = words.saturating_add(tiles.saturating_mul(TILE_WORDS));
         let words = words.saturating_add(self.biases.saturating_mul(BIAS_WORDS));
@@ -163,8 +142,6 @@ const NONE: u32 = u32::MAX;
 /// Settings of a padding row: no input token, no biases, no allowed set, temperature 0, no filters,
 /// no most probable tokens.
 const IDLE: [u32; SCORER_WORDS] = [NONE, 0, 0, 0, NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-/// Minimum slots of the rounded-up context of a padded batch.
-const FEWEST_SLOTS: usize = 512;
 
 /// Whether a scored row wants something besides its record.
 fn is_filtered(arrays: &BatchArrays<'_>) -> bool {
@@ -196,9 +173,10 @@ impl DeviceBatch {
         self.words.clear();
         let pad = limits.pad.max(1);
         let reach = arrays.visible.iter().map(Visible::reach).max().unwrap_or(0);
+        let rows = BatchShape::rows(arrays.tokens.len(), pad);
         self.shape = BatchShape {
-            rows: arrays.tokens.len().next_multiple_of(pad),
-            scored: arrays.scored.len().next_multiple_of(pad),
+            rows,
+            scored: BatchShape::scored(arrays.scored.len(), rows, pad),
             reach: match pad {
                 1 => reach,
                 _ => BatchShape::context(reach),
@@ -207,7 +185,6 @@ impl DeviceBatch {
             filtered: is_filtered(arrays),
             ..BatchShape::default()
         };
-        let rows = self.shape.rows;
         for (section, words, padding) in [
             (Section::Tokens, arrays.tokens, 0),
             (Section::Positions, arrays.positions, 0),
@@ -303,7 +280,7 @@ impl DeviceBatch {
                 }
             }
             if padded {
-                let all = tiles.next_power_of_two();
+                let all = BatchShape::tiles(tiles);
                 // Idle tiles start at the end of the rows, so that the rows of tiles are contiguous.
                 let idle = [arrays.tokens.len() as u32, 0, 0, 0, 0];
                 to.extend(std::iter::repeat_n(idle, all - tiles).flatten());
