@@ -5,8 +5,8 @@
 //! at run time.
 
 use super::{
-    Captured, DeviceError, DeviceLimits, Driver, Kernel, Result, attention, experts, filters,
-    launch, refuse, rows, score,
+    Captured, DeviceError, DeviceLimits, Driver, Kernel, Result, attention, canvas, experts,
+    filters, launch, refuse, rows, score,
 };
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
@@ -166,6 +166,7 @@ unsafe fn functions(
         score::KERNELS,
         experts::KERNELS,
         filters::KERNELS,
+        canvas::KERNELS,
     ];
     let mut all = HashMap::new();
     let fits = |kernel: &&Kernel| kernel.shared as usize <= limits.shared;

@@ -77,11 +77,14 @@ impl DeviceModel {
         &self.warnings
     }
 
-    /// Bytes of keys and values per position in the dtype of the matrices, all layers together.
+    /// Bytes of keys and values per position in the dtype of the matrices, all layers together, and of
+    /// a canvas model's mean embedding.
     #[must_use]
     pub fn kv_bytes_per_position(&self) -> usize {
         let sizes = self.kv_sizes(1, 1);
-        sizes.iter().map(PoolSizes::slot_bytes).sum()
+        let kept: usize = sizes.iter().map(PoolSizes::slot_bytes).sum();
+        let width = self.info.canvas.map_or(0, |_| self.info.width);
+        kept + width * size_of::<f32>()
     }
 
     pub(super) fn kv_sizes(&self, page: usize, pages: usize) -> Vec<PoolSizes> {

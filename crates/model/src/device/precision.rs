@@ -9,12 +9,6 @@ use kernels::{Accelerator, WeightDtype};
 /// # Errors
 /// The reason why the model has no device kernels.
 pub(super) fn precision(info: &ModelInfo) -> Result<Precision, String> {
-    if info.canvas.is_some() {
-        return Err(format!(
-            "{}: no CUDA kernels for canvas models",
-            info.family
-        ));
-    }
     if info.experts.is_some() && info.dtype == WeightDtype::Int8 {
         return Err(format!(
             "{}: no CUDA kernels for experts in int8",

@@ -1,5 +1,6 @@
 //! The device executor with emulated kernels, compared with the CPU executor.
 
+mod canvas;
 mod memory;
 
 use crate::backends::{PAGES, batch, shapes};
@@ -281,7 +282,7 @@ fn an_abandoned_pass_does_not_affect_the_next_one() {
 #[test]
 fn the_selftest_holds() {
     let checks = selftest(&Device::emulated(), 70).unwrap();
-    assert_eq!(checks.len(), 154 + 69);
+    assert_eq!(checks.len(), 232 + 69);
     for check in checks {
         println!(
             "{}: {:.1e} of {:.0e}",
@@ -336,7 +337,8 @@ fn models_without_kernels_are_refused() {
     assert_eq!(with(&|info| info.dtype = WeightDtype::Int8), None);
     // Blocks are widened.
     assert_eq!(with(&|info| info.dtype = WeightDtype::Blocks), None);
-    assert!(with(&|info| info.head_width = 256).is_some());
+    assert_eq!(with(&|info| info.head_width = 512), None);
+    assert!(with(&|info| info.head_width = 520).is_some());
 }
 
 /// A tiny checkpoint with experts, in which every expert gets rows.
