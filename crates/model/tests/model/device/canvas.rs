@@ -130,7 +130,7 @@ fn copies_of_pages_take_mean_embeddings_along() {
 /// Layers with full attention have wider heads than others.
 #[test]
 fn heads_without_kernels_are_refused_by_their_width() {
-    let checkpoint = canvas_dtypes::checkpoint(WeightDtype::Bf16);
+    let mut checkpoint = canvas_dtypes::checkpoint(WeightDtype::Bf16);
     let mut info = checkpoint.survey(WeightDtype::Bf16).unwrap().info;
     assert_eq!(DeviceModel::unfit(&info), None);
     let canvas = info.canvas.as_mut().unwrap();
