@@ -167,7 +167,7 @@ fn texts_on_candle_equal_those_of_the_official_sampler() {
     }
 }
 
-/// The same texts from the CUDA kernels, together and one of them alone.
+/// The same texts from the CUDA kernels, of two samples together and of one alone.
 #[cfg(feature = "emulation")]
 #[test]
 fn texts_on_an_emulated_device_equal_those_of_the_official_sampler() {
@@ -186,7 +186,8 @@ fn texts_on_an_emulated_device_equal_those_of_the_official_sampler() {
             kv: KvMemory::Bytes(128 * 16 * model.kv_bytes_per_position() as u64),
         };
         let mut executor = DeviceExecutor::new(model, sizes).expect("it fits");
-        let together = run(&mut executor, requests(&samples, &ends, attention));
+        let samples = &samples[..2];
+        let together = run(&mut executor, requests(samples, &ends, attention));
         for (index, (sample, outcome)) in samples.iter().zip(&together).enumerate() {
             let what = format!("{}, sample {index}", folder.display());
             assert_eq!(outcome.tokens, sample.text(&ends), "{what}");

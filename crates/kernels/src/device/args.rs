@@ -220,6 +220,7 @@ pub(super) struct Gather {
 pub(super) struct Grouped {
     pub(super) x: u64,
     pub(super) matrices: u64,
+    pub(super) scales: u64,
     pub(super) tiles: u64,
     pub(super) out: u64,
     pub(super) step: u32,

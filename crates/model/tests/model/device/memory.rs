@@ -70,7 +70,7 @@ fn computed_bytes_equal_allocated_bytes() {
     }
     assert!(seen >= 13, "{seen}");
     let open = || canvas_dtypes::checkpoint(WeightDtype::F32);
-    assert_eq!(check(&open, config(KvMemory::Bytes(MIB + 13)), "canvas"), 2);
+    assert_eq!(check(&open, config(KvMemory::Bytes(MIB + 13)), "canvas"), 3);
     for (seed, shape) in shapes().iter().enumerate() {
         let tiny = Tiny::new(seed as u64, shape);
         // A context of three tiles, and a row budget below its length.
