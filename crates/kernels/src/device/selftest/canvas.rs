@@ -183,6 +183,23 @@ impl Numbers {
         let sum: f64 = powers.iter().sum();
         powers.iter().map(|power| power / sum).collect()
     }
+
+    /// The probabilities of the first token in the denoised rows, and the mean embeddings of all rows.
+    fn expected(&self, rows: &Rows, vocab: usize) -> (Vec<f32>, Vec<f32>) {
+        let d = self.table.len() / vocab;
+        let mut means = vec![0.0; rows.count * d];
+        let mut first = Vec::with_capacity(rows.denoised.len());
+        for (number, (row, scale)) in rows.denoised.iter().zip(&rows.scales).enumerate() {
+            let probabilities = self.probabilities(number, *scale);
+            first.push(probabilities[0] as f32);
+            for (column, table) in self.table.chunks(vocab).enumerate() {
+                let pairs = probabilities.iter().zip(table);
+                let sum: f64 = pairs.map(|(p, x)| p * f64::from(*x)).sum();
+                means[*row as usize * d + column] = sum as f32;
+            }
+        }
+        (first, means)
+    }
 }
 
 /// Checks the records of capped and divided logits, the mean embeddings that are kept for their rows,
@@ -238,17 +255,7 @@ fn soft(
         means.read(batch, &out)?;
         out.read(rows.count)
     };
-    let mut want = vec![0.0; rows.count * d];
-    let mut first = Vec::with_capacity(count);
-    for (number, (row, scale)) in rows.denoised.iter().zip(&rows.scales).enumerate() {
-        let probabilities = of.probabilities(number, *scale);
-        first.push(probabilities[0] as f32);
-        for (column, table) in of.table.chunks(vocab).enumerate() {
-            let pairs = probabilities.iter().zip(table);
-            let sum: f64 = pairs.map(|(p, x)| p * f64::from(*x)).sum();
-            want[*row as usize * d + column] = sum as f32;
-        }
-    }
+    let (first, want) = of.expected(&rows, vocab);
     let present = |record: &Option<Scored>| record.map_or(f32::NAN, |of| of.present as f32);
     let got: Vec<f32> = records.iter().map(present).collect();
     let name = |what: &str| format!("{precision:?} {what} of {count} rows of {vocab} tokens");
