@@ -19,6 +19,7 @@ mod args;
 mod array;
 mod attention;
 mod batch;
+mod canvas;
 mod counting;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -35,7 +36,8 @@ mod selftest;
 
 pub use array::{Array, Buffer, Precision};
 pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolLayer, PoolSizes};
-pub use batch::{BatchArrays, BatchLimits, BatchShape, BatchSizes, DeviceBatch};
+pub use batch::{BatchArrays, BatchLimits, BatchShape, BatchSizes, CanvasRows, DeviceBatch};
+pub use canvas::{Means, SoftHead, clear_rows, norm_add, norm_denoised, scale_rows};
 pub use experts::{DeviceExperts, ExpertScratch, ExpertSizes};
 pub use launch::{
     DeviceLimits, Division, Estimate, MatrixFormat, ProductLaunch, ProductSizes, ProductTile,
@@ -43,7 +45,7 @@ pub use launch::{
 };
 pub use matrix::{DeviceMatrix, MatrixSizes};
 pub use rows::{DeviceRope, HeadTransform, RowNorm, RowSet, copy_pages, embed, norm, split};
-pub use score::{DeviceScores, ScoredRows};
+pub use score::{DeviceScores, ScoredRows, ScoringHead};
 pub use selftest::{Check, selftest};
 
 use scratch::Scratch;

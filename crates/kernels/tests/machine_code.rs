@@ -60,8 +60,11 @@ fn attention_and_products_use_tensor_cores() {
             want.extend(["gemm", "head"].map(|kernel| format!("{kernel}_{dtype}_{tile}")));
         }
     }
+    want.extend([256, 512].map(|width| format!("attend_bf16_{width}")));
     for rows in ["few", "many"] {
-        want.extend(["gates", "downs"].map(|kernel| format!("{kernel}_bf16_{rows}")));
+        for dtype in ["bf16", "int8"] {
+            want.extend(["gates", "downs"].map(|kernel| format!("{kernel}_{dtype}_{rows}")));
+        }
     }
     let sums = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32";
     assert_eq!(with(sums), want);

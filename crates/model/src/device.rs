@@ -75,6 +75,9 @@ impl DeviceExecutor {
         let mut scores = DeviceScores::default();
         let reserved = scores.reserve(model.decoder.head(), step.rows);
         reserved.map_err(failed)?;
+        if let Some(table) = model.decoder.soft() {
+            scores.reserve_soft(table, step.rows).map_err(failed)?;
+        }
         let mut batch = DeviceBatch::default();
         let reserved = batch.reserve(device, &step.batch(info));
         reserved.map_err(failed)?;
@@ -86,7 +89,10 @@ impl DeviceExecutor {
         };
         let (spec, bounds) = crate::executor::sizes(info, sizes)?;
         let kv = model.kv_sizes(bounds.page_size, bounds.pages);
-        let kv = on.kv_with(&kv, scratch).map_err(setup)?;
+        let mut kv = on.kv_with(&kv, scratch).map_err(setup)?;
+        if info.canvas.is_some() {
+            kv = kv.with_means(info.width).map_err(setup)?;
+        }
         let tile = kv.tile(info.heads).map_err(setup)?;
         graphs.reserve(memory::free(device)?);
         let memory = DeviceMemory {
@@ -173,13 +179,15 @@ impl DeviceExecutor {
             return Ok(());
         };
         self.scores.reserve(decoder.head(), self.batch.scored())?;
+        if let Some(table) = decoder.soft() {
+            self.scores.reserve_soft(table, self.batch.scored())?;
+        }
         let pass = Pass {
             arrays: &arrays,
             batch: &self.batch,
             kv: &self.kv,
             mask: self.inputs.mask,
             clock: &Clock::start(None),
-            canvas: None,
         };
         on.copy_pages(&pass)?;
         let scores = &mut self.scores;

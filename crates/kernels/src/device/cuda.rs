@@ -8,8 +8,8 @@ mod errors;
 mod image;
 
 use super::{
-    Captured, DeviceLimits, Driver, Kernel, Result, attention, experts, filters, launch, refuse,
-    rows, score,
+    Captured, DeviceLimits, Driver, Kernel, Result, attention, canvas, experts, filters, launch,
+    refuse, rows, score,
 };
 use cudarc::driver::{result, sys};
 use errors::failed;
@@ -181,6 +181,7 @@ unsafe fn functions(
         score::KERNELS,
         experts::KERNELS,
         filters::KERNELS,
+        canvas::KERNELS,
     ];
     let mut all = HashMap::new();
     let fits = |kernel: &&Kernel| kernel.shared as usize <= limits.shared;

@@ -2,6 +2,7 @@
 //! and many rows, boundaries of pages and partitions, poisoned outputs.
 
 mod attention;
+mod canvas;
 mod data;
 mod experts;
 mod products;
@@ -84,6 +85,7 @@ pub fn selftest(device: &Device, rows: usize) -> Result<Vec<Check>> {
         checks.extend(attention::checks(&mut random, on, rows)?);
         checks.extend(score::checks(&mut random, on)?);
         checks.extend(experts::checks(&mut random, on, rows)?);
+        checks.extend(canvas::checks(&mut random, on, rows)?);
     }
     Ok(checks)
 }

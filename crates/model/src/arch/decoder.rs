@@ -1,6 +1,6 @@
 //! The pre-norm transformer that all families share, on any backend.
 
-use super::block::{Block, Mlp, Work};
+use super::block::{Block, HeadArrays, Mlp, Work};
 use super::canvas::CanvasParts;
 use candle_core::Result;
 use kernels::device::RowSet;
@@ -48,17 +48,12 @@ impl<B: Backend> Decoder<B> {
             let norm = self.norm(&block.attention_norm);
             work.norm(on, pass, norm, &all)?;
             clock.lap(Stage::Norm);
-            on.linear(&block.qkv, (&work.normed, rows), &mut work.qkv)?;
-            clock.lap(Stage::Linear);
-            let attention = self.attention(block);
-            on.split(&attention, pass, &mut work.qkv, &mut work.q)?;
-            on.attend(&attention, pass, &mut work.q, &mut work.attended)?;
-            clock.lap(Stage::Attention);
+            self.attend(on, pass, block, work)?;
             if block.sandwich.is_some() {
                 self.add_branches(on, pass, block, work)?;
                 continue;
             }
-            on.linear_add(&block.out, (&work.attended, rows), &mut work.x)?;
+            on.linear_add(&block.out, (&work.heads.attended, rows), &mut work.x)?;
             clock.lap(Stage::Linear);
             let norm = self.norm(&block.mlp_norm);
             work.norm(on, pass, norm, &all)?;
@@ -69,6 +64,28 @@ impl<B: Backend> Decoder<B> {
             }
             clock.lap(Stage::Linear);
         }
+        Ok(())
+    }
+
+    /// Overwrites the result of a layer's attention to the normalised rows.
+    fn attend(
+        &self,
+        on: &B,
+        pass: &Pass<'_, B>,
+        block: &Block<B>,
+        work: &mut Work<B>,
+    ) -> Result<()> {
+        let rows = on.rows(pass);
+        let HeadArrays { qkv, q, attended } = match &mut work.full {
+            Some(full) if block.full => full,
+            _ => &mut work.heads,
+        };
+        on.linear(&block.qkv, (&work.normed, rows), qkv)?;
+        pass.clock.lap(Stage::Linear);
+        let attention = self.attention(block);
+        on.split(&attention, pass, qkv, q)?;
+        on.attend(&attention, pass, q, attended)?;
+        pass.clock.lap(Stage::Attention);
         Ok(())
     }
 
@@ -113,8 +130,13 @@ impl<B: Backend> Decoder<B> {
         Head {
             matrix: &self.head,
             cap: self.cap(),
-            soft: self.canvas.as_ref().map(|parts| &parts.soft),
+            soft: self.soft(),
         }
+    }
+
+    /// The table that mean embeddings are made with, if the model has them.
+    pub(crate) fn soft(&self) -> Option<&B::Matrix> {
+        self.canvas.as_ref().map(|parts| &parts.soft)
     }
 
     /// The cap of the logits, if they have one.

@@ -57,6 +57,7 @@ impl LargestStep {
             pages: self.pages,
             biases: self.sequences.saturating_mul(texts),
             allowed: self.sequences.saturating_mul(sets),
+            canvas: info.canvas.is_some(),
         }
     }
 }

@@ -24,6 +24,10 @@ pub struct BatchShape {
     pub pad: usize,
     /// Whether a scored row has a filter or wants its most probable tokens.
     pub filtered: bool,
+    /// Whether a row is denoised.
+    pub denoised: bool,
+    /// Whether a row has a mean embedding.
+    pub conditioned: bool,
 }
 
 impl BatchShape {

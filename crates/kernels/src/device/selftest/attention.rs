@@ -23,7 +23,10 @@ pub(super) struct Shape {
     pub(super) c: usize,
     /// Number of elements of a head that are rotated.
     pub(super) rotated: usize,
+    /// Norms of query and key heads.
     pub(super) norms: bool,
+    /// Norms of value heads too.
+    pub(super) values: bool,
 }
 
 /// Plain heads.
@@ -33,7 +36,36 @@ pub(super) const SHAPE: Shape = Shape {
     c: 32,
     rotated: 32,
     norms: false,
+    values: false,
 };
+
+/// Heads as wide as those of canvas models, in layers with a window and with full attention.
+pub(super) const WIDE: [Shape; 3] = [
+    Shape {
+        heads: 6,
+        groups: 2,
+        c: 136,
+        rotated: 136,
+        norms: true,
+        values: true,
+    },
+    Shape {
+        heads: 4,
+        groups: 4,
+        c: 256,
+        rotated: 256,
+        norms: true,
+        values: false,
+    },
+    Shape {
+        heads: 16,
+        groups: 2,
+        c: 512,
+        rotated: 128,
+        norms: true,
+        values: true,
+    },
+];
 
 impl Shape {
     /// The width of a row's queries, keys and values.
@@ -65,6 +97,7 @@ pub(super) fn checks(
         c,
         rotated,
         norms,
+        values: false,
     };
     for shape in [
         shape(1, 1, 8, 8, false),
@@ -83,6 +116,16 @@ pub(super) fn checks(
     }
     let rows = Rows::new(random, 16, &[(most, most + 9)]);
     checks.extend(Case::new(random, on, SHAPE, rows)?.checks()?);
+    for shape in WIDE {
+        // Whole and partial tiles; a context of two partitions.
+        let rows = Rows::new(random, 16, &[(1, 1), (9, 40), (3, 530)]);
+        checks.extend(Case::new(random, on, shape, rows)?.checks()?);
+    }
+    for shape in [SHAPE, WIDE[0]] {
+        let mut rows = Rows::new(random, 16, &[(9, 40), (2, 700)]);
+        rows.windowed = true;
+        checks.extend(Case::new(random, on, shape, rows)?.checks()?);
+    }
     Ok(checks)
 }
 
@@ -112,7 +155,10 @@ impl Case {
         Ok(Self {
             qkv: random.numbers(rows.len() * shape.width()),
             first: 0,
-            norms: random.numbers((shape.heads + shape.groups) * shape.c),
+            norms: random.numbers(match shape.values {
+                true => shape.width(),
+                false => (shape.heads + shape.groups) * shape.c,
+            }),
             shape,
             rows,
             pool,
@@ -142,6 +188,7 @@ impl Case {
         let layer = PoolLayer {
             pool: &self.pool,
             layer: 1,
+            windowed: rows.windowed,
         };
         let q = poisoned(on, (batch.rows(), inner), Ends::Plain)?;
         split(&qkv, heads, &batch, &q, layer)?;
@@ -253,8 +300,10 @@ impl Case {
         let (precision, rows) = (self.precision(), &self.rows);
         let name = |what: &str| {
             let (count, page) = (rows.len(), rows.page);
+            let windows = if rows.windowed { " with windows" } else { "" };
             format!(
-                "{precision:?} {what}: {heads}/{groups} heads of {c}, {count} rows, pages of {page}"
+                "{precision:?} {what}: {heads}/{groups} heads of {c}, {count} rows{windows}, pages of \
+                 {page}"
             )
         };
         let before = self.held()?;

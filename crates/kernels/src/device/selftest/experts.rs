@@ -1,8 +1,11 @@
 //! Mixtures of experts.
 
-use super::super::{Array, Device, DeviceExperts, DeviceMatrix, ExpertScratch, Precision, Result};
+use super::super::{
+    Array, Device, DeviceExperts, DeviceMatrix, ExpertScratch, MatrixFormat, Precision, Result,
+};
 use super::data::{Ends, Random, array, kept, plain, tensor, values};
 use super::{Check, cpu, rounding};
+use crate::gemm::row_to_bytes;
 use crate::linear::{Epilogue, Linear, Matrix};
 use crate::routing::{RouterScore, Routing};
 use crate::simd::unit::WeightDtype;
@@ -56,8 +59,23 @@ pub(super) fn checks(
         case([9, 40, 5, 24, 16], sigmoid(1, 1), Epilogue::SiluGate),
     ]
     .into_iter()
-    .map(|case| case.check(random, on))
+    .flat_map(|case| {
+        let int8 = (on.1 == Precision::Bf16).then_some(MatrixFormat::Int8);
+        let formats = [Some(on.1.into()), int8].into_iter().flatten();
+        let checks = formats.map(|format| case.check(random, (on.0, format)));
+        checks.collect::<Vec<_>>()
+    })
     .collect()
+}
+
+/// Rounds rows of `k` weights to int8, as on the CPU.
+fn round(weight: &mut [f32], k: usize) {
+    for row in weight.chunks_mut(k) {
+        let (bytes, scale) = row_to_bytes(row);
+        for (weight, byte) in row.iter_mut().zip(bytes) {
+            *weight = f32::from(byte) * scale;
+        }
+    }
 }
 
 impl Case {
@@ -89,18 +107,23 @@ impl Case {
         }
     }
 
-    fn check(&self, random: &mut Random, on: (&Device, Precision)) -> Result<Check> {
-        let (device, precision) = on;
-        let (rows, d, numbers) = (self.rows, self.width, self.numbers(random, on)?);
-        let matrix = |weight: &[f32], k, precision, epilogue| {
+    fn check(
+        &self,
+        random: &mut Random,
+        (device, format): (&Device, MatrixFormat),
+    ) -> Result<Check> {
+        let precision = format.inputs();
+        let on = (device, precision);
+        let (rows, d, mut numbers) = (self.rows, self.width, self.numbers(random, on)?);
+        let matrix = |weight: &[f32], k, format, epilogue| {
             let bias = None;
-            DeviceMatrix::new(device, precision, Matrix { weight, k, bias }, epilogue)
+            DeviceMatrix::new(device, format, Matrix { weight, k, bias }, epilogue)
         };
-        let gate = matrix(&numbers.router, d, Precision::F32, Epilogue::None)?;
+        let gate = matrix(&numbers.router, d, MatrixFormat::F32, Epilogue::None)?;
         let experts = numbers.experts.iter().map(|[gate_up, down]| {
             Ok([
-                matrix(gate_up, d, precision, self.gate)?,
-                matrix(down, self.inner, precision, Epilogue::None)?,
+                matrix(gate_up, d, format, self.gate)?,
+                matrix(down, self.inner, format, Epilogue::None)?,
             ])
         });
         let experts = experts.collect::<Result<_>>()?;
@@ -115,9 +138,15 @@ impl Case {
         )?;
         mixture.add((&x, rows), &scratch, &sum)?;
         let name = format!(
-            "{precision:?} experts: {} of {}, {rows} rows of {d}",
+            "{format:?} experts: {} of {}, {rows} rows of {d}",
             self.chosen, self.count
         );
+        if format == MatrixFormat::Int8 {
+            for [gate_up, down] in &mut numbers.experts {
+                round(gate_up, d);
+                round(down, self.inner);
+            }
+        }
         let want = self.on_cpu(&numbers)?;
         // The gated products are rounded too.
         let tolerance = 4.0 * rounding(precision);

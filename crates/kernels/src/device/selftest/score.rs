@@ -2,7 +2,7 @@
 
 use super::super::{
     Array, BatchArrays, BatchLimits, Device, DeviceBatch, DeviceMatrix, DeviceScores, Precision,
-    Result, ScoredRows,
+    Result, ScoredRows, ScoringHead,
 };
 use super::data::{Ends, GREEDY, LIMITS, NOTHING, Random, array, kept, tensor};
 use super::{Check, cpu};
@@ -198,7 +198,12 @@ impl Case {
         scores.reserve(head, batch.scored())?;
         for (range, x) in ranges {
             let range = range.clone();
-            scores.score(head, x, ScoredRows { batch, range }, MASK)?;
+            scores.score(
+                &ScoringHead::plain(head),
+                x,
+                ScoredRows { batch, range },
+                MASK,
+            )?;
         }
         scores.read(self.count(), &mut records)?;
         let listed = self.rows.iter().map(|row| row.tops as usize);

@@ -20,7 +20,7 @@ fn assert_all(checks: impl IntoIterator<Item = Check>) {
 #[test]
 fn the_emulation_matches_the_cpu() {
     let checks = selftest(&Device::emulated(), 75).unwrap();
-    assert_eq!(checks.len(), 2 * (1 + 9 + 13 + 40 + 10 + 4) + 6);
+    assert_eq!(checks.len(), 2 * (1 + 9 + 13 + 65 + 10 + 4 + 14) + 6 + 4);
     for what in [
         "embedding",
         "norm",
@@ -29,6 +29,7 @@ fn the_emulation_matches_the_cpu() {
         "attention",
         "LM head",
         "experts",
+        "mean embeddings",
     ] {
         assert!(
             checks.iter().any(|check| check.name.contains(what)),
