@@ -25,6 +25,8 @@ mod cuda;
 #[cfg(feature = "emulation")]
 mod emulation;
 mod matrix;
+#[cfg(feature = "emulation")]
+mod observe;
 mod rows;
 mod score;
 mod selftest;
@@ -33,6 +35,8 @@ pub use array::{Array, Buffer, Precision};
 pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolLayer, PoolSizes};
 pub use batch::{BatchArrays, BatchLimits, BatchShape, BatchSizes, DeviceBatch};
 pub use matrix::{DeviceMatrix, MatrixSizes};
+#[cfg(feature = "emulation")]
+pub use observe::{Accesses, Observation, Observations, Traffic};
 pub use rows::{DeviceRope, HeadTransform, RowNorm, RowSet, copy_pages, embed, norm, split};
 pub use score::{DeviceScores, ScoredRows};
 pub use selftest::{Check, selftest};
@@ -57,6 +61,20 @@ type Result<T> = std::result::Result<T, DeviceError>;
 /// An error with this text.
 fn refuse<T>(what: impl Into<String>) -> Result<T> {
     Err(DeviceError(what.into()))
+}
+
+/// How the emulation sums the products of a tensor core; `Sums` of `cuda/sums.h`. The models are those
+/// of MMA-Sim (PyPI's `mmasim`).
+#[cfg(feature = "emulation")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TensorSums {
+    /// Compute capability 8.x: fused sums of eight products, 24 fraction bits, truncated.
+    Ampere = 0,
+    /// Compute capability 9.0: fused sums of sixteen products, 25 fraction bits, truncated.
+    #[default]
+    Hopper = 1,
+    /// Exact sums, rounded once.
+    Exact = 2,
 }
 
 /// A kernel with its threads and bytes of dynamic shared memory per block.
@@ -171,7 +189,28 @@ impl Device {
     #[cfg(feature = "emulation")]
     #[must_use]
     pub fn emulated_with(bytes: u64) -> Self {
-        Self::new(emulation::Emulation::new(bytes))
+        Self::new(emulation::Emulation::new(
+            bytes,
+            TensorSums::default(),
+            None,
+        ))
+    }
+
+    /// As [`Self::emulated`], with the sums of these tensor cores.
+    #[cfg(feature = "emulation")]
+    #[must_use]
+    pub fn emulated_as(sums: TensorSums) -> Self {
+        Self::new(emulation::Emulation::new(1 << 40, sums, None))
+    }
+
+    /// As [`Self::emulated`]; what every launch does with memory is recorded.
+    #[cfg(feature = "emulation")]
+    #[must_use]
+    pub fn observed() -> (Self, Observations) {
+        let observations = Observations::default();
+        let sums = TensorSums::default();
+        let driver = emulation::Emulation::new(1 << 40, sums, Some(observations.clone()));
+        (Self::new(driver), observations)
     }
 
     /// A device that counts its allocations and computes nothing: numbers are not stored, and results
