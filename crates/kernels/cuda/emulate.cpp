@@ -279,14 +279,14 @@ void multiply(float* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
     unsigned turn = exchange(mine, sizeof mine);
     // Layout of A: four lanes per row; the lower and upper eight rows and the lower and upper eight
     // inner indices are in separate registers. Layout of B: four lanes per column.
-    Number x[2][16], y[2][16];
+    Numbers x[2], y[2];
     for (unsigned half = 0; half < 2; half++)
         for (unsigned k = 0; k < 16; k++) {
             unsigned four = k % 8 / 2, upper = k / 8, high = k % 2 * 16;
             uint32_t row = lane_words(lane / 4 * 4 + four, turn)[half + 2 * upper];
             unsigned column = 2 * (lane % 4) + half;
-            x[half][k] = number(row >> high);
-            y[half][k] = number(lane_words(column * 4 + four, turn)[4 + upper] >> high);
+            x[half].put(k, row >> high);
+            y[half].put(k, lane_words(column * 4 + four, turn)[4 + upper] >> high);
         }
     for (unsigned i = 0; i < 4; i++) c[i] = sum(machine().sums, x[i / 2], y[i % 2], c[i]);
 }
@@ -330,7 +330,7 @@ extern "C" bool asynclane_emulate(const char* name, const uint32_t* grid, uint32
 
 // The sum of c and the products of 16 pairs of bf16, as a tensor core makes it.
 extern "C" float asynclane_tensor_sum(uint32_t sums, const uint16_t* a, const uint16_t* b, float c) {
-    emulate::Number x[16], y[16];
-    for (int k = 0; k < 16; k++) x[k] = emulate::number(a[k]), y[k] = emulate::number(b[k]);
+    emulate::Numbers x, y;
+    for (int k = 0; k < 16; k++) x.put(k, a[k]), y.put(k, b[k]);
     return emulate::sum(emulate::Sums(sums), x, y, c);
 }

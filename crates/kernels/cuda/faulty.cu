@@ -64,8 +64,8 @@ KERNEL(faulty, Faulty, 64) {
     case 7: a.x[at] = words[me]; break;
     // Blocks write to the same place.
     case 8: a.x[me] = 1.0f; break;
-    // Reads beyond an allocation.
-    case 9: a.x[at] = a.x[at + (1 << 20)]; break;
+    // Reads in front of an allocation.
+    case 9: a.x[at] = a.x[-1]; break;
     // Writes beyond the shared memory of the launch.
     case 10: words[2048 + me] = 1.0f; break;
     // Not wrong but slow: the words of a warp are in one bank, and a sector for every lane.

@@ -18,7 +18,7 @@ __thread Observer* current = nullptr;
 Observer::Observer(const char* kernel, Span shared, Span args, Report& report,
                    std::vector<Range> ranges)
     : kernel(kernel), shared(shared), args(args), report(report), cells(shared.bytes) {
-    for (const Range& range : ranges) allocations.push_back({range, {}, {}});
+    for (const Range& range : ranges) allocations.push_back({range, {}, {}, {}});
 }
 
 void Observer::begin_block(const unsigned (&at)[3]) {
@@ -106,16 +106,22 @@ void Observer::global(Allocation& of, const Access& one) {
     size_t first = uintptr_t(one.at) - of.range.start;
     if (first + one.bytes > of.range.bytes)
         return fail("accesses %u bytes across the end of an allocation", one.bytes);
-    if (of.readers.empty()) of.readers.resize(of.range.bytes), of.writers.resize(of.range.bytes);
+    if (of.readers.empty()) {
+        of.readers.resize(of.range.bytes), of.writers.resize(of.range.bytes);
+        for (auto& sectors : of.sectors) sectors.resize(of.range.bytes / SECTOR + 1);
+    }
     Traffic& traffic = one.write ? report.written : report.read;
+    for (size_t at = first / SECTOR; at <= (first + one.bytes - 1) / SECTOR; at++) {
+        uint32_t& seen = of.sectors[one.write][at];
+        traffic.distinct += seen == 0, traffic.by_blocks += seen != number;
+        seen = number;
+    }
     for (size_t at = first; at < first + one.bytes; at++) {
         uint32_t& seen = one.write ? of.writers[at] : of.readers[at];
         uint32_t other = (one.write ? of.readers[at] : 0) | of.writers[at];
         if (other && other != number)
             return fail("%s byte %zu of an allocation, which another block %s",
                         one.write ? "writes" : "reads", at, one.write ? "uses" : "writes");
-        if (!seen) traffic.distinct++;
-        if ((seen & ~SEVERAL) != number) traffic.by_blocks++;
         seen = number | (seen && seen != number ? SEVERAL : 0);
     }
 }
@@ -198,7 +204,7 @@ void Observer::count(const std::vector<std::pair<unsigned, Access>>& lanes) {
     }
     std::sort(sectors.begin(), sectors.end());
     size_t distinct = std::unique(sectors.begin(), sectors.end()) - sectors.begin();
-    (one.write ? report.written : report.read).sectors += distinct;
+    (one.write ? report.written : report.read).by_warps += distinct;
 }
 
 void Observer::stop(unsigned) {

@@ -28,15 +28,15 @@ struct Range {
 // Kinds of access to shared memory.
 enum Kind { PLAIN, COPY, MATRIX, KINDS };
 
-// Counts of one direction in global memory.
+// Counts of one direction in global memory, in sectors of 32 bytes, the unit of the caches.
 struct Traffic {
-    // Distinct bytes of every block, summed over the blocks: what goes through the L2 cache if a
-    // block asks for a byte once.
+    // Distinct sectors of every block, summed over the blocks: what goes through the L2 cache if a
+    // block asks for a sector once.
     uint64_t by_blocks;
-    // Distinct bytes of all blocks: what comes from or goes to DRAM at least.
+    // Distinct sectors of all blocks: what comes from or goes to DRAM at least.
     uint64_t distinct;
-    // Sectors of 32 bytes in the accesses of warps.
-    uint64_t sectors;
+    // Sectors of every access of a warp.
+    uint64_t by_warps;
 };
 
 // The result; mirrored in src/device/emulation.rs.
@@ -101,6 +101,8 @@ class Observer {
         Range range;
         // By byte: 1 + the last block that read or wrote it; the highest bit: several blocks did.
         std::vector<uint32_t> readers, writers;
+        // By sector: 1 + the last block that read, or wrote, it.
+        std::vector<uint32_t> sectors[2];
     };
 
     void use(const Access& one);

@@ -21,30 +21,34 @@ enum Sums : uint32_t {
     EXACT = 2,
 };
 
-// A bf16: significand * 2^(exponent - 7).
-struct Number {
-    int32_t significand;
-    int16_t exponent;
-    bool finite;
+// Sixteen bf16: significands * 2^(exponents - 7).
+struct Numbers {
+    int32_t significands[16], exponents[16];
+    bool finite = true;
+
+    void put(int at, uint32_t bits) {
+        int biased = bits >> 7 & 0xFF, fraction = bits & 0x7F;
+        int significand = biased ? fraction | 0x80 : fraction;
+        significands[at] = bits & 0x8000 ? -significand : significand;
+        // A zero is never the term with the largest exponent.
+        exponents[at] = significand ? (biased ? biased : 1) - 127 : -1000;
+        finite = finite && biased != 0xFF;
+    }
+
+    // Also of numbers that are not finite.
+    double value(int at) const {
+        if (exponents[at] < 128) return ldexp(significands[at], exponents[at] - 7);
+        int size = significands[at] < 0 ? -significands[at] : significands[at];
+        return size & 0x7F ? NAN : significands[at] < 0 ? -INFINITY : INFINITY;
+    }
 };
 
-inline Number number(uint32_t bits) {
-    int biased = bits >> 7 & 0xFF, fraction = bits & 0x7F;
-    int significand = biased ? fraction | 0x80 : fraction;
-    return {bits >> 15 & 1 ? -significand : significand, int16_t((biased ? biased : 1) - 127),
-            biased != 0xFF};
-}
-
-inline float value(const Number& x) {
-    if (!x.finite) return x.significand & 0x7F ? NAN : x.significand < 0 ? -INFINITY : INFINITY;
-    return ldexpf(float(x.significand), x.exponent - 7);
-}
-
-// x * 2^by, bits below the last one cut off.
-inline int64_t shifted(int64_t x, int by) {
-    uint64_t size = uint64_t(x < 0 ? -x : x);
-    size = by >= 0 ? size << by : by > -64 ? size >> -by : 0;
-    return x < 0 ? -int64_t(size) : int64_t(size);
+// 2^exponent, for exponents of normal numbers.
+inline double power(int exponent) {
+    uint64_t bits = uint64_t(exponent + 1023) << 52;
+    double x;
+    memcpy(&x, &bits, 8);
+    return x;
 }
 
 inline float toward_zero(double x) {
@@ -53,35 +57,42 @@ inline float toward_zero(double x) {
     return fabs(double(rounded)) > fabs(x) ? nextafterf(rounded, 0.0f) : rounded + 0.0f;
 }
 
-// One fused sum of `count` products and c with `bits` fraction bits.
-inline float fused(const Number* x, const Number* y, int count, float c, int bits) {
+// One fused sum of COUNT products from `first` on and c, with BITS fraction bits.
+template <int COUNT, int BITS>
+float fused(const Numbers& x, const Numbers& y, int first, float c) {
+    // The sum before may have overflowed.
+    if (!isfinite(c)) return c;
     uint32_t word;
     memcpy(&word, &c, 4);
-    int biased = word >> 23 & 0xFF;
+    int biased = word >> 23 & 0xFF, exponents[COUNT];
     int64_t last = (word & 0x7FFFFF) | (biased ? 0x800000 : 0);
-    int exponent = (biased ? biased : 1) - 127, lowest = -132 - (bits - 24);
-    int most = last ? exponent : lowest;
-    for (int k = 0; k < count; k++)
-        if (x[k].significand && y[k].significand && x[k].exponent + y[k].exponent > most)
-            most = x[k].exponent + y[k].exponent;
-    int64_t total = shifted(word >> 31 ? -last : last, exponent - most + bits - 23);
-    for (int k = 0; k < count; k++)
-        total += shifted(int64_t(x[k].significand) * y[k].significand,
-                         x[k].exponent + y[k].exponent - most + bits - 14);
-    return toward_zero(ldexp(double(total), most - bits));
+    int exponent = (biased ? biased : 1) - 127, most = -132 - (BITS - 24);
+    if (last && exponent > most) most = exponent;
+    for (int k = 0; k < COUNT; k++) {
+        exponents[k] = x.exponents[first + k] + y.exponents[first + k];
+        most = exponents[k] > most ? exponents[k] : most;
+    }
+    int below = most - exponent < 63 ? most - exponent : 63;
+    last = last << (BITS - 23) >> below;
+    int64_t total = word >> 31 ? -last : last;
+    for (int k = 0; k < COUNT; k++) {
+        int32_t product = x.significands[first + k] * y.significands[first + k];
+        int32_t size = (product < 0 ? -product : product) << (BITS - 14);
+        int away = most - exponents[k] < 31 ? most - exponents[k] : 31;
+        total += product < 0 ? -(size >> away) : size >> away;
+    }
+    return toward_zero(double(total) * power(most - BITS));
 }
 
-// c plus the sum of 16 products.
-inline float sum(Sums sums, const Number* x, const Number* y, float c) {
-    bool finite = isfinite(c);
-    for (int k = 0; k < 16; k++) finite = finite && x[k].finite && y[k].finite;
-    if (!finite || sums == EXACT) {
+// c plus the sum of sixteen products.
+inline float sum(Sums sums, const Numbers& x, const Numbers& y, float c) {
+    if (sums == EXACT || !x.finite || !y.finite || !isfinite(c)) {
         double total = c;
-        for (int k = 0; k < 16; k++) total += double(value(x[k])) * value(y[k]);
+        for (int k = 0; k < 16; k++) total += x.value(k) * y.value(k);
         return float(total);
     }
-    if (sums == HOPPER) return fused(x, y, 16, c, 25);
-    return fused(x + 8, y + 8, 8, fused(x, y, 8, c, 24), 24);
+    if (sums == HOPPER) return fused<16, 25>(x, y, 0, c);
+    return fused<8, 24>(x, y, 8, fused<8, 24>(x, y, 0, c));
 }
 
 } // namespace emulate

@@ -19,6 +19,7 @@ mod args;
 mod array;
 mod attention;
 mod batch;
+mod cost;
 mod counting;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -27,6 +28,7 @@ mod emulation;
 mod matrix;
 #[cfg(feature = "emulation")]
 mod observe;
+mod planning;
 mod rows;
 mod score;
 mod selftest;
@@ -34,9 +36,11 @@ mod selftest;
 pub use array::{Array, Buffer, Precision};
 pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolLayer, PoolSizes};
 pub use batch::{BatchArrays, BatchLimits, BatchShape, BatchSizes, DeviceBatch};
+pub use cost::{LaunchCost, Moved, SECTOR};
 pub use matrix::{DeviceMatrix, MatrixSizes};
 #[cfg(feature = "emulation")]
 pub use observe::{Accesses, Observation, Observations, Traffic};
+pub use planning::Launches;
 pub use rows::{DeviceRope, HeadTransform, RowNorm, RowSet, copy_pages, embed, norm, split};
 pub use score::{DeviceScores, ScoredRows};
 pub use selftest::{Check, selftest};
@@ -220,7 +224,18 @@ impl Device {
         Self::new(counting::Count::default())
     }
 
-    /// Whether this is [`Self::counting`].
+    /// A device that computes nothing and lists its launches. As for [`Self::counting`], numbers are
+    /// not stored.
+    #[must_use]
+    pub fn planning() -> (Self, Launches) {
+        let launches = Launches::default();
+        (
+            Self::new(planning::Planning::new(launches.clone())),
+            launches,
+        )
+    }
+
+    /// Whether it stores no numbers: [`Self::counting`], [`Self::planning`].
     #[must_use]
     pub fn is_counting(&self) -> bool {
         self.driver.is_counting()

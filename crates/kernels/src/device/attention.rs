@@ -8,9 +8,11 @@ use crate::cache::KvSizes;
 use std::ops::Range;
 
 /// Slots of a partition of a context; `PARTITION` of the kernels.
-const PARTITION: usize = 512;
+pub(super) const PARTITION: usize = 512;
 /// Queries of a block; `QUERIES` of the kernels.
-const QUERIES: usize = 64;
+pub(super) const QUERIES: usize = 64;
+/// Slots that a block processes at a time; `CHUNK` of the kernels.
+pub(super) const CHUNK: usize = 64;
 /// Maximum bytes of partial results at a time, unless a single tile has more. Small in tests, so that
 /// their batches take several runs.
 const MOST_BYTES: usize = if cfg!(test) { 16 << 10 } else { 512 << 20 };
@@ -19,7 +21,7 @@ const WIDEST: usize = 128;
 
 /// Shared memory of queries and of two chunks of keys and values, for heads of `width` elements.
 const fn shared(width: u32) -> u32 {
-    (64 + 4 * 64) * width * 2
+    (QUERIES + 4 * CHUNK) as u32 * width * 2
 }
 
 const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
@@ -30,7 +32,9 @@ const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
     }
 }
 
-const ATTEND: [Kernel; 3] = [
+/// Head widths of the kernels on tensor cores.
+pub(super) const WIDTHS: [usize; 3] = [32, 64, WIDEST];
+pub(super) const ATTEND: [Kernel; 3] = [
     kernel("attend_bf16_32", 128, shared(32)),
     kernel("attend_bf16_64", 128, shared(64)),
     kernel("attend_bf16_128", 128, shared(128)),
@@ -341,8 +345,8 @@ fn run(
     };
     let (kernel, across) = match sizes.precision {
         Precision::F32 => (EXACT, shape.tallest * heads),
-        Precision::Bf16 if sizes.head_width <= 32 => (ATTEND[0], sizes.groups),
-        Precision::Bf16 if sizes.head_width <= 64 => (ATTEND[1], sizes.groups),
+        Precision::Bf16 if sizes.head_width <= WIDTHS[0] => (ATTEND[0], sizes.groups),
+        Precision::Bf16 if sizes.head_width <= WIDTHS[1] => (ATTEND[1], sizes.groups),
         Precision::Bf16 => (ATTEND[2], sizes.groups),
     };
     if across > 65_535 || attend.partitions > 65_535 {

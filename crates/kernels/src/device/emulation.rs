@@ -1,5 +1,6 @@
 //! The kernels compiled for the host, run on the calling thread.
 
+use super::cost::{self, LaunchCost};
 use super::observe::{Observation, Observations, Report};
 use super::{Captured, Driver, Kernel, Result, TensorSums, refuse};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -70,7 +71,11 @@ impl Launch {
         let (grid, args) = (self.grid.as_ptr(), self.args.as_ptr().cast());
         let (mut report, mut ranges) = (None, Vec::new());
         if self.on.observations.is_some() {
-            ranges.extend(held(&self.on.allocations).iter().map(|(at, bytes)| [*at, *bytes]));
+            ranges.extend(
+                held(&self.on.allocations)
+                    .iter()
+                    .map(|(at, bytes)| [*at, *bytes]),
+            );
             report = Some(Box::<Report>::default());
         }
         let options = Options {
@@ -88,12 +93,35 @@ impl Launch {
         if let (Some(observations), Some(report)) = (&self.on.observations, report) {
             observations.add(Observation {
                 kernel: self.kernel.name,
-                grid: self.grid,
-                args: self.args.clone(),
+                cost: self.cost(),
                 report: *report,
             });
         }
         Ok(())
+    }
+}
+
+impl Launch {
+    /// The work of the launch, from its arguments and the batch in the device's memory.
+    fn cost(&self) -> Option<LaunchCost> {
+        let bytes: Vec<u8> = self
+            .args
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        let allocations = held(&self.on.allocations);
+        let words = |at: u64, count: usize| {
+            let (start, length) = allocations.range(..=at).next_back()?;
+            if at + 4 * count as u64 > start + length {
+                return None;
+            }
+            let read = |i| {
+                // SAFETY: it is within an allocation.
+                unsafe { (at as *const u32).add(i).read_unaligned() }
+            };
+            Some((0..count).map(read).collect())
+        };
+        cost::cost(self.kernel, self.grid, &bytes, &words)
     }
 }
 

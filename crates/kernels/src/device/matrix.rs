@@ -4,26 +4,56 @@ use super::array::{Array, Buffer, Precision};
 use super::{Device, Kernel, Result, args, refuse};
 use crate::linear::{Epilogue, Matrix};
 
-const NARROW: Kernel = Kernel {
-    name: "gemm_bf16_narrow",
-    threads: 128,
-    shared: 5 * (64 + 32) * 64 * 2,
-};
-const WIDE: Kernel = Kernel {
-    name: "gemm_bf16_wide",
-    threads: 256,
-    shared: 3 * (128 + 128) * 64 * 2,
-};
-const EXACT: Kernel = Kernel {
-    name: "gemm_f32",
-    threads: 256,
-    shared: 2 * 16 * 68 * 4,
+/// Inner elements of a stage of tensor cores; `BK` of the kernels.
+pub(super) const STAGE: usize = 64;
+
+/// The tile of a product's kernel.
+#[derive(Clone, Copy)]
+pub(super) struct Tile {
+    pub(super) kernel: Kernel,
+    /// Rows and columns.
+    pub(super) sizes: [usize; 2],
+    /// Warps across the rows and across the columns.
+    pub(super) warps: [usize; 2],
+}
+
+/// A tile on tensor cores with `stages` buffers of its operands.
+pub(super) const fn tile(
+    name: &'static str,
+    sizes: [usize; 2],
+    warps: [usize; 2],
+    stages: usize,
+) -> Tile {
+    let kernel = Kernel {
+        name,
+        threads: (warps[0] * warps[1] * 32) as u32,
+        shared: (stages * (sizes[0] + sizes[1]) * STAGE * 2) as u32,
+    };
+    Tile {
+        kernel,
+        sizes,
+        warps,
+    }
+}
+
+const NARROW: Tile = tile("gemm_bf16_narrow", [64, 32], [2, 2], 5);
+const WIDE: Tile = tile("gemm_bf16_wide", [128, 128], [2, 4], 3);
+const EXACT: Tile = Tile {
+    kernel: Kernel {
+        name: "gemm_f32",
+        threads: 256,
+        shared: 2 * 16 * 68 * 4,
+    },
+    sizes: [64, 64],
+    warps: [2, 4],
 };
 #[cfg_attr(
     not(feature = "cuda"),
     expect(dead_code, reason = "a driver looks them up")
 )]
-pub(super) const KERNELS: &[Kernel] = &[NARROW, WIDE, EXACT];
+pub(super) const KERNELS: &[Kernel] = &[NARROW.kernel, WIDE.kernel, EXACT.kernel];
+/// The tiles of all kernels of products.
+pub(super) const TILES: &[Tile] = &[NARROW, WIDE, EXACT];
 
 /// Maximum rows for narrow tiles, which read weights faster and multiply slower.
 const NARROW_ROWS: usize = 128;
@@ -168,11 +198,10 @@ impl DeviceMatrix {
     }
 
     fn run(&self, x: &Array, rows: usize, out: &Array, store: Store) -> Result<()> {
-        // The kernel, and the rows and columns of its tiles.
-        let (kernel, tall, broad) = match self.weights.precision() {
-            Precision::F32 => (EXACT, 64, 64),
-            Precision::Bf16 if rows <= NARROW_ROWS => (NARROW, 64, 32),
-            Precision::Bf16 => (WIDE, 128, 128),
+        let tile = match self.weights.precision() {
+            Precision::F32 => EXACT,
+            Precision::Bf16 if rows <= NARROW_ROWS => NARROW,
+            Precision::Bf16 => WIDE,
         };
         let written = match store {
             Store::Overwrite | Store::Add => Precision::F32,
@@ -185,13 +214,13 @@ impl DeviceMatrix {
             stride: out.stride() as u32,
             finish: store as u32,
         };
-        let grid = self.grid(rows, tall, broad)?;
+        let grid = self.grid(rows, tile.sizes)?;
         // SAFETY: sizes are those of the arrays, which were checked.
-        unsafe { x.device().launch(kernel, grid, &args) }
+        unsafe { x.device().launch(tile.kernel, grid, &args) }
     }
 
     /// The grid of tiles of `tall` rows and `broad` columns.
-    pub(super) fn grid(&self, rows: usize, tall: usize, broad: usize) -> Result<[u32; 3]> {
+    pub(super) fn grid(&self, rows: usize, [tall, broad]: [usize; 2]) -> Result<[u32; 3]> {
         let n = self.weights.rows();
         match n.div_ceil(broad) as u32 {
             across @ ..=65_535 => Ok([rows.div_ceil(tall) as u32, across, 1]),

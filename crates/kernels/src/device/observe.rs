@@ -1,18 +1,19 @@
 //! What emulated launches do with memory: bytes, races, bank conflicts.
 
+use super::cost::LaunchCost;
 use std::sync::{Arc, Mutex};
 
-/// Bytes of one direction in global memory.
+/// Sectors of 32 bytes, the unit of the caches, of one direction in global memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Distinct bytes of every block, summed over the blocks: the traffic of the L2 cache, if a block
-    /// asks for a byte once.
+    /// Distinct sectors of every block, summed over the blocks: the traffic of the L2 cache, if a
+    /// block asks for a sector once.
     pub by_blocks: u64,
-    /// Distinct bytes of all blocks: the least traffic of DRAM.
+    /// Distinct sectors of all blocks: the least traffic of DRAM.
     pub distinct: u64,
-    /// Sectors of 32 bytes in the accesses of warps.
-    pub sectors: u64,
+    /// Sectors of every access of a warp.
+    pub by_warps: u64,
 }
 
 /// One number for each kind of access to shared memory.
@@ -56,9 +57,7 @@ impl Default for Report {
 /// One launch.
 pub struct Observation {
     pub(super) kernel: &'static str,
-    pub(super) grid: [u32; 3],
-    /// The kernel's argument, in words of eight bytes.
-    pub(super) args: Vec<u64>,
+    pub(super) cost: Option<LaunchCost>,
     pub(super) report: Report,
 }
 
@@ -67,6 +66,12 @@ impl Observation {
     #[must_use]
     pub fn kernel(&self) -> &'static str {
         self.kernel
+    }
+
+    /// The work of the launch by its arguments; `None` for a kernel without a formula.
+    #[must_use]
+    pub fn cost(&self) -> Option<&LaunchCost> {
+        self.cost.as_ref()
     }
 
     /// Bytes read from global memory.

@@ -2,23 +2,23 @@
 
 use super::array::{Array, Buffer, Precision};
 use super::batch::{DeviceBatch, SCORER_WORDS, Section};
-use super::matrix::DeviceMatrix;
+use super::matrix::{DeviceMatrix, Tile, tile};
 use super::{Device, Kernel, Result, args, refuse};
 use crate::linear::Epilogue;
 use crate::score::Scored;
 use std::ops::Range;
 
-const EXACT: Kernel = Kernel {
-    name: "head_f32",
-    threads: 256,
-    // A tile of logits; the operands take less.
-    shared: 64 * (64 + 4) * 4,
+const EXACT: Tile = Tile {
+    kernel: Kernel {
+        name: "head_f32",
+        threads: 256,
+        // A tile of logits; the operands take less.
+        shared: 64 * (64 + 4) * 4,
+    },
+    sizes: [TALL, 64],
+    warps: [2, 4],
 };
-const HEAD: Kernel = Kernel {
-    name: "head_bf16",
-    threads: 256,
-    shared: 4 * (64 + 128) * 64 * 2,
-};
+const HEAD: Tile = tile("head_bf16", [TALL, 128], [2, 4], 4);
 const FOLD: Kernel = Kernel {
     name: "fold_partials",
     threads: 128,
@@ -29,20 +29,22 @@ const FOLD: Kernel = Kernel {
     not(feature = "cuda"),
     expect(dead_code, reason = "a driver looks them up")
 )]
-pub(super) const KERNELS: &[Kernel] = &[EXACT, HEAD, FOLD];
+pub(super) const KERNELS: &[Kernel] = &[EXACT.kernel, HEAD.kernel, FOLD];
+/// The tiles of the LM head's kernels.
+pub(super) const TILES: &[Tile] = &[EXACT, HEAD];
 
 /// Rows of a tile of the LM head.
 const TALL: usize = 64;
 /// Bytes of a partial record: one row and one tile of the vocabulary; `Partial` of the kernels.
-const PARTIAL_BYTES: usize = 48;
+pub(super) const PARTIAL_BYTES: usize = 48;
 /// Numbers of a record.
-const FIELDS: usize = 7;
+pub(super) const FIELDS: usize = 7;
 
-/// The kernel of a precision and the number of tokens in its tiles.
-fn head(precision: Precision) -> (Kernel, usize) {
+/// The tile of a precision.
+fn head(precision: Precision) -> Tile {
     match precision {
-        Precision::F32 => (EXACT, 64),
-        Precision::Bf16 => (HEAD, 128),
+        Precision::F32 => EXACT,
+        Precision::Bf16 => HEAD,
     }
 }
 
@@ -85,7 +87,7 @@ impl DeviceScores {
     #[must_use]
     pub fn bytes(precision: Precision, vocab: usize, rows: usize) -> [usize; 3] {
         let chunk = rows.min(Self::CHUNK);
-        let tiles = vocab.div_ceil(head(precision).1);
+        let tiles = vocab.div_ceil(head(precision).sizes[1]);
         let record = FIELDS * size_of::<f64>();
         [
             rows.saturating_mul(record),
@@ -158,7 +160,8 @@ impl DeviceScores {
         else {
             return refuse("no memory was reserved for records");
         };
-        let (kernel, columns) = head(lm_head.precision());
+        let tile = head(lm_head.precision());
+        let columns = tile.sizes[1];
         let count = vocab.div_ceil(columns);
         let record = FIELDS * size_of::<f64>();
         let args = args::Head {
@@ -183,7 +186,7 @@ impl DeviceScores {
         // SAFETY: sizes are those of the arrays; biases and sets of the batch were checked against a
         // vocabulary that is the head's.
         unsafe {
-            device.launch(kernel, lm_head.grid(rows, TALL, columns)?, &args)?;
+            device.launch(tile.kernel, lm_head.grid(rows, tile.sizes)?, &args)?;
             device.launch(FOLD, [rows as u32, 1, 1], &fold)
         }
     }

@@ -2,9 +2,11 @@
 
 mod attention;
 mod graphs;
+mod observed;
 mod products;
 mod rows;
 mod score;
+mod sums;
 
 use super::{Check, Precision, selftest};
 use crate::device::Device;

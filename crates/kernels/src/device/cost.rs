@@ -1,0 +1,346 @@
+//! What a launch has to move and to compute, from its arguments.
+//!
+//! The formulas hold for aligned rows and complete pages. Tests compare them with what the emulation
+//! observes.
+
+use super::attention::{ATTEND, CHUNK, PARTITION, QUERIES, WIDTHS};
+use super::batch::{SCORER_WORDS, TILE_WORDS};
+use super::matrix::{STAGE, Tile};
+use super::score::{FIELDS, PARTIAL_BYTES};
+use super::{Kernel, args, matrix, score};
+use std::collections::BTreeMap;
+
+/// Bytes of a sector, the unit of the caches.
+pub const SECTOR: u64 = 32;
+/// Bytes that a warp moves through shared memory in one pass.
+const PASS: usize = 128;
+
+/// Sectors of one direction in global memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Distinct sectors of every block, summed over the blocks: the traffic of the L2 cache.
+    pub by_blocks: u64,
+    /// Distinct sectors of all blocks: the least traffic of DRAM.
+    pub distinct: u64,
+}
+
+/// The work of one launch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LaunchCost {
+    /// The kernel's name.
+    pub kernel: &'static str,
+    /// Number of blocks.
+    pub blocks: u64,
+    /// Reads from global memory.
+    pub read: Moved,
+    /// Writes to global memory.
+    pub written: Moved,
+    /// Floating-point operations of the products that are asked for.
+    pub operations: f64,
+    /// Floating-point operations of tensor cores, with those of padding in tiles.
+    pub tensor: f64,
+    /// Passes of warps through shared memory.
+    pub passes: f64,
+    /// Estimated instructions of warps.
+    pub instructions: f64,
+}
+
+/// Reads words of device memory that the host uploaded.
+pub(super) type Words<'a> = &'a dyn Fn(u64, usize) -> Option<Vec<u32>>;
+
+/// The work of a launch; `None` if the kernel is unknown or `words` has no data.
+pub(super) fn cost(
+    kernel: Kernel,
+    grid: [u32; 3],
+    args: &[u8],
+    words: Words<'_>,
+) -> Option<LaunchCost> {
+    let wide = if kernel.name.contains("f32") { 4 } else { 2 };
+    let launch = Launch { grid, wide };
+    let name = kernel.name;
+    let tile = |tiles: &[Tile]| tiles.iter().find(|tile| tile.kernel.name == name).copied();
+    let mut cost = match name {
+        _ if name.starts_with("gemm_") => launch.gemm(&view(args)?, tile(matrix::TILES)?),
+        _ if name.starts_with("head_") => launch.head(&view(args)?, tile(score::TILES)?),
+        _ if name.starts_with("attend_") => launch.attend(&view(args)?, name, words)?,
+        _ if name.starts_with("combine_") => launch.combine(&view(args)?, words)?,
+        _ if name.starts_with("embed_") => launch.embed(&view(args)?, words)?,
+        _ if name.starts_with("norm_") => launch.norm(&view(args)?),
+        _ if name.starts_with("split_") => launch.split(&view(args)?),
+        "fold_partials" => launch.fold(&view(args)?),
+        "copy_pages" => launch.copies(&view(args)?),
+        _ => return None,
+    };
+    cost.kernel = name;
+    cost.blocks = grid.iter().map(|n| u64::from(*n)).product();
+    if cost.instructions == 0.0 {
+        // A load or store for every four bytes of a lane, and as many operations.
+        let moved = (cost.read.by_blocks + cost.written.by_blocks) * SECTOR;
+        cost.instructions = moved as f64 / (32 * 4) as f64 * 2.0;
+    }
+    Some(cost)
+}
+
+/// The argument of a kernel.
+fn view<A>(bytes: &[u8]) -> Option<A> {
+    if bytes.len() < size_of::<A>() {
+        return None;
+    }
+    // SAFETY: arguments are plain numbers, and all bits are valid.
+    Some(unsafe { bytes.as_ptr().cast::<A>().read_unaligned() })
+}
+
+fn sectors(bytes: u64) -> u64 {
+    bytes.div_ceil(SECTOR)
+}
+
+/// Adds up reads or writes: bytes of one row, and the number of rows in all blocks and distinct ones.
+#[derive(Default)]
+struct Sum(Moved);
+
+impl Sum {
+    fn add(mut self, bytes: u64, by_blocks: u64, distinct: u64) -> Self {
+        self.0.by_blocks += sectors(bytes) * by_blocks;
+        self.0.distinct += sectors(bytes) * distinct;
+        self
+    }
+}
+
+struct Launch {
+    grid: [u32; 3],
+    /// Bytes of an element of the kernel's precision.
+    wide: u64,
+}
+
+impl Launch {
+    /// The operands of a product, and what its tiles compute.
+    fn product(&self, of: &args::Operands, tile: Tile) -> (Sum, LaunchCost) {
+        let [rows, n, k] = [of.rows, of.n, of.k].map(u64::from);
+        let [tall, broad] = [self.grid[0], self.grid[1]].map(u64::from);
+        let read =
+            Sum::default()
+                .add(k * self.wide, rows * broad, rows)
+                .add(k * self.wide, n * tall, n);
+        let mut cost = LaunchCost {
+            operations: 2.0 * (rows * n * k) as f64,
+            ..LaunchCost::default()
+        };
+        let blocks = (tall * broad) as f64;
+        if self.wide == 2 {
+            let [height, width] = tile.sizes;
+            let [down, across] = tile.warps;
+            cost.tensor = 2.0 * blocks * (height * width) as f64 * k as f64;
+            let steps = blocks * k as f64 / STAGE as f64;
+            let copied = ((height + width) * STAGE * 2) as f64;
+            // Every warp loads its rows and columns.
+            let loaded = (across * height + down * width) * STAGE * 2;
+            cost.passes = steps * (copied + loaded as f64) / PASS as f64;
+            // Copies of 16 bytes per lane, loads of four matrices, products of 16 x 8 x 16.
+            let products = cost.tensor / (2 * 16 * 8 * 16) as f64;
+            cost.instructions = steps * (copied + loaded as f64) / 512.0 + products;
+        } else {
+            cost.instructions =
+                blocks * (tile.sizes[0] * tile.sizes[1]) as f64 * k as f64 / 32.0 * 1.5;
+        }
+        (read, cost)
+    }
+
+    fn gemm(&self, a: &args::Gemm, tile: Tile) -> LaunchCost {
+        let (mut read, mut cost) = self.product(&a.of, tile);
+        let [rows, n, tall] = [a.of.rows, a.of.n, self.grid[0]].map(u64::from);
+        if a.bias != 0 {
+            read = read.add(n * 4, tall, 1);
+        }
+        // As `Store` of products.
+        let (added, gated) = (a.finish == 1, a.finish == 2);
+        if added {
+            read = read.add(n * 4, rows, rows);
+        }
+        let width = if gated { n / 2 * self.wide } else { n * 4 };
+        cost.read = read.0;
+        cost.written = Sum::default().add(width, rows, rows).0;
+        cost
+    }
+
+    fn head(&self, a: &args::Head, tile: Tile) -> LaunchCost {
+        let (mut read, mut cost) = self.product(&a.of, tile);
+        let [rows, n] = [a.of.rows, a.of.n].map(u64::from);
+        let [tall, broad] = [self.grid[0], self.grid[1]].map(u64::from);
+        if a.bias != 0 {
+            read = read.add(n * 4, tall, 1);
+        }
+        let scorers = sectors(rows * SCORER_WORDS as u64 * 4);
+        cost.read = read.add(SECTOR, scorers * broad, scorers).0;
+        let partial = PARTIAL_BYTES as u64;
+        // A record of 48 bytes is in two sectors, and shares one with the next record.
+        let records = rows * broad;
+        cost.written = Sum::default()
+            .add(SECTOR, records * 2, sectors(records * partial))
+            .add(SECTOR, sectors(rows * 4), sectors(rows * 4))
+            .0;
+        cost
+    }
+
+    fn attend(&self, a: &args::Attend, name: &str, words: Words<'_>) -> Option<LaunchCost> {
+        let tiles = words(a.tiles, self.grid[0] as usize * TILE_WORDS)?;
+        let width = ATTEND.iter().position(|kernel| kernel.name == name);
+        let width = width.map(|at| WIDTHS[at] as u64);
+        let [heads, groups, c, page] = [a.heads, a.groups, a.c, a.page].map(u64::from);
+        let (mut read, mut written) = (Sum::default(), Sum::default());
+        let (mut longest, mut rows) = (BTreeMap::<u32, u64>::new(), 0);
+        let mut cost = LaunchCost::default();
+        // On tensor cores a block has all heads of a group; otherwise one.
+        let across = if width.is_some() { groups } else { heads };
+        for tile in tiles.as_chunks::<TILE_WORDS>().0 {
+            let [_, count, pages, reach, holes] = tile.map(u64::from);
+            rows += count;
+            let most = longest.entry(pages as u32).or_default();
+            *most = reach.max(*most);
+            for begin in (0..reach).step_by(PARTITION) {
+                let slots = (reach - begin).min(PARTITION as u64);
+                let blocks = if width.is_some() {
+                    across
+                } else {
+                    across * count
+                };
+                read = read
+                    .add(c * self.wide, count * heads, 0)
+                    .add(c * self.wide, 2 * slots * blocks, 0)
+                    .add(slots.div_ceil(page) * 4, blocks, 0)
+                    .add(SECTOR, 2 * blocks, 0);
+                if holes != 0 {
+                    read = read.add(count * 16, blocks, 0);
+                }
+                written = written.add(c * 4, count * heads, count * heads);
+                // The two sums of a partition are beside those of the next one.
+                written = written.add(SECTOR, count * heads, count * heads);
+                cost.operations += 4.0 * (count * heads * slots * c) as f64;
+                if let Some(width) = width {
+                    let chunks = slots.div_ceil(CHUNK as u64);
+                    let all = (chunks * blocks * (CHUNK * QUERIES) as u64 * width) as f64;
+                    cost.tensor += 4.0 * all;
+                    let warps = QUERIES as u64 / 16;
+                    let chunk = (CHUNK as u64 * width * 2) as f64;
+                    let moved = (2.0 + 2.0 * warps as f64 + 1.0) * chunk * (chunks * blocks) as f64;
+                    cost.passes += moved / PASS as f64;
+                    // Products, copies and loads, and about ten operations for a weight of a lane.
+                    let weights = (chunks * blocks * (CHUNK * QUERIES) as u64) as f64;
+                    cost.instructions += 4.0 * all / 4096.0 + moved / 512.0 + 10.0 * weights / 32.0;
+                }
+            }
+        }
+        let slots: u64 = longest.values().sum();
+        let tables: u64 = longest
+            .values()
+            .map(|reach| sectors(reach.div_ceil(page) * 4))
+            .sum();
+        read = read
+            .add(c * self.wide, 0, rows * heads)
+            .add(c * self.wide, 0, 2 * slots * groups)
+            .add(SECTOR, 0, tables + sectors(rows * 4))
+            .add(self.grid[0].into(), 0, TILE_WORDS as u64 * 4 / 32);
+        (cost.read, cost.written) = (read.0, written.0);
+        Some(cost)
+    }
+
+    fn combine(&self, a: &args::Combine, words: Words<'_>) -> Option<LaunchCost> {
+        let tiles = words(a.tiles, TILE_WORDS)?;
+        let end = match a.rows {
+            0 => *words(a.tiles + u64::from(a.count) * TILE_WORDS as u64 * 4, 1)?.first()?,
+            rows => rows,
+        };
+        let first = *tiles.first()?;
+        let reaches = words(a.reaches, end as usize)?;
+        let [heads, c, blocks] = [a.heads, a.c, self.grid[1]].map(u64::from);
+        let (mut read, mut written) = (Sum::default(), Sum::default());
+        for reach in &reaches[first as usize..] {
+            let count = u64::from(*reach).div_ceil(PARTITION as u64);
+            read = read
+                .add(c * 4, count * heads, count * heads)
+                .add(SECTOR, 2 * blocks, 0)
+                .add(SECTOR, 0, 1)
+                .add(count * 8, heads, heads);
+            written = written.add(c * self.wide, heads, heads);
+        }
+        Some(LaunchCost {
+            read: read.0,
+            written: written.0,
+            ..LaunchCost::default()
+        })
+    }
+
+    fn embed(&self, a: &args::Embed, words: Words<'_>) -> Option<LaunchCost> {
+        let [rows, d] = [self.grid[0], a.d].map(u64::from);
+        let mut tokens = words(a.tokens, rows as usize)?;
+        tokens.sort_unstable();
+        tokens.dedup();
+        let read = Sum::default()
+            .add(d * self.wide, rows, tokens.len() as u64)
+            .add(SECTOR, rows, sectors(rows * 4));
+        Some(LaunchCost {
+            read: read.0,
+            written: Sum::default().add(d * 4, rows, rows).0,
+            ..LaunchCost::default()
+        })
+    }
+
+    fn norm(&self, a: &args::Norm) -> LaunchCost {
+        let [rows, d] = [self.grid[0], a.d].map(u64::from);
+        let gathered = u64::from(a.gather != 0);
+        let read = Sum::default()
+            .add(d * 4, rows, rows)
+            .add(d * 4, rows, 1)
+            .add(SECTOR, rows * gathered, sectors(rows * 4) * gathered);
+        LaunchCost {
+            read: read.0,
+            written: Sum::default().add(d * self.wide, rows, rows).0,
+            ..LaunchCost::default()
+        }
+    }
+
+    fn split(&self, a: &args::Split) -> LaunchCost {
+        let [rows, blocks] = [self.grid[0], self.grid[1]].map(u64::from);
+        let [heads, groups, c, half] = [a.heads, a.groups, a.c, a.half].map(u64::from);
+        let all = heads + 2 * groups;
+        // Blocks of four heads; the last ones may have only values, which are not rotated.
+        let turning = (heads + groups).div_ceil(4);
+        let mut read = Sum::default()
+            .add(c * 4, rows * all, rows * all)
+            .add(SECTOR, rows * (blocks + turning), 2 * sectors(rows * 4))
+            .add(2 * half * 4, rows * turning, rows);
+        if a.head_norms != 0 {
+            read = read.add(c * 4, rows * (heads + groups), heads + groups);
+        }
+        LaunchCost {
+            read: read.0,
+            written: Sum::default().add(c * self.wide, rows * all, rows * all).0,
+            ..LaunchCost::default()
+        }
+    }
+
+    fn fold(&self, a: &args::Fold) -> LaunchCost {
+        let [rows, count] = [self.grid[0], a.count].map(u64::from);
+        let scorer = SCORER_WORDS as u64 * 4;
+        let read = Sum::default()
+            .add(count * PARTIAL_BYTES as u64, rows, rows)
+            .add(SECTOR, rows * 3, sectors(rows * scorer) + sectors(rows * 4));
+        let record = FIELDS as u64 * 8;
+        LaunchCost {
+            read: read.0,
+            written: Sum::default()
+                .add(SECTOR, rows * 2, sectors(rows * record))
+                .0,
+            ..LaunchCost::default()
+        }
+    }
+
+    fn copies(&self, a: &args::CopyPages) -> LaunchCost {
+        let [count, words, parts] = [a.count, a.words, self.grid[1]].map(u64::from);
+        let moved = Sum::default().add(words * 4, count * parts, count * parts);
+        LaunchCost {
+            read: moved.0,
+            written: moved.0,
+            ..LaunchCost::default()
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What the kernels do with memory, as the emulation observes it.
+
+use super::super::attention::{Case, SHAPE, Shape};
+use super::super::data::{Ends, Random, Rows, array, plain, poisoned};
+use super::super::products::{Layer, Sizes};
+use super::super::score;
+use super::{BOTH, assert_all};
+use crate::Visible;
+use crate::device::{
+    Buffer, Device, Kernel, LaunchCost, Moved, Observation, Precision, RowNorm, RowSet, Traffic,
+    embed, norm, selftest,
+};
+use crate::linear::Epilogue;
+
+/// The kernel of `cuda/faulty.cu`.
+const FAULTY: Kernel = Kernel {
+    name: "faulty",
+    threads: 64,
+    shared: 8 << 10,
+};
+
+#[repr(C)]
+struct Faulty {
+    x: u64,
+    fault: u32,
+}
+
+/// Runs a fault on two blocks.
+fn faulty(fault: u32) -> Observation {
+    let (device, observations) = Device::observed();
+    let x = Buffer::floats(&device, &[1.0; 128]).unwrap();
+    let x = x.range(0, 4 * 128).unwrap();
+    // SAFETY: the faults stay within memory of the host.
+    unsafe { device.launch(FAULTY, [2, 1, 1], &Faulty { x, fault }) }.unwrap();
+    observations.take().remove(0)
+}
+
+#[test]
+fn every_fault_is_found_and_named() {
+    assert_eq!(faulty(0).failures(), (0, String::new()));
+    let unordered = |does: &str, at, did: &str, other| {
+        format!(" {does} shared byte {at}, which thread {other} {did}, without a barrier")
+    };
+    for (fault, what) in [
+        (2, unordered("reads", 4, "wrote", 1)),
+        (
+            4,
+            " reads shared byte 16 before the copy of thread 1 is complete".to_owned(),
+        ),
+        (
+            7,
+            " reads shared byte 4, which nothing was written to".to_owned(),
+        ),
+        (
+            8,
+            " writes byte 4 of an allocation, which another block uses".to_owned(),
+        ),
+        (
+            9,
+            " reads an address outside of every allocation".to_owned(),
+        ),
+        (
+            10,
+            " writes an address outside of every allocation".to_owned(),
+        ),
+    ] {
+        let (count, text) = faulty(fault).failures();
+        assert!(count >= 64, "{fault}: {count}");
+        assert!(text.starts_with("faulty, block ("), "{text}");
+        assert!(text.contains(&what), "{fault}: {text}");
+    }
+    // Which thread comes first depends on the order of warps.
+    for (fault, what) in [
+        (1, "nothing was written to"),
+        (3, "without a barrier"),
+        (5, "nothing was written to"),
+        (6, " before the copy of thread "),
+    ] {
+        let (count, text) = faulty(fault).failures();
+        assert!(count >= 64, "{fault}: {count}");
+        assert!(text.contains(what), "{fault}: {text}");
+    }
+}
+
+#[test]
+fn bank_conflicts_and_scattered_reads_are_counted() {
+    let slow = faulty(11);
+    assert_eq!(slow.failures().0, 0);
+    // Four warps write words that are all in one bank.
+    assert_eq!((slow.passes().plain, slow.conflicts().plain), (4, 4 * 31));
+    // Eight distinct sectors in each of four reads.
+    assert_eq!(slow.read().by_warps, 4 * 8);
+    assert_eq!((slow.read().by_blocks, slow.read().distinct), (16, 8));
+}
+
+/// All shapes of the self-test: no race, no access out of bounds, no bank conflict of a copy or of a
+/// matrix load.
+#[test]
+fn kernels_have_no_races_and_no_bank_conflicts() {
+    let (device, observations) = Device::observed();
+    assert_all(selftest(&device, 75).unwrap());
+    let all = observations.take();
+    for what in [
+        "gemm_bf16_wide",
+        "attend_bf16_128",
+        "head_bf16",
+        "fold_partials",
+    ] {
+        assert!(all.iter().any(|one| one.kernel() == what), "{what}");
+    }
+    for one in all {
+        let (count, text) = one.failures();
+        assert_eq!(count, 0, "{text}");
+        let conflicts = one.conflicts();
+        let name = one.kernel();
+        assert_eq!((conflicts.copies, conflicts.matrices), (0, 0), "{name}");
+        let kinds = (one.passes().copies > 0, one.passes().matrices > 0);
+        let tensor = name.contains("bf16")
+            && !["embed", "norm", "split", "combine"]
+                .iter()
+                .any(|start| name.starts_with(start));
+        assert_eq!(kinds, (tensor, tensor), "{name}");
+    }
+}
+
+/// Asserts that a formula holds within two percent.
+fn agree(name: &str, what: &str, formula: u64, observed: u64) {
+    let most = formula.max(observed) as f64;
+    let apart = formula.abs_diff(observed) as f64;
+    assert!(
+        apart <= 0.02 * most,
+        "{name}, {what}: {formula} by formula, {observed} observed"
+    );
+}
+
+/// Asserts that the observed traffic of every launch is that of its formula.
+fn assert_formulas(all: &[Observation], kernels: &[&str]) {
+    let mut seen: Vec<&str> = all.iter().map(Observation::kernel).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen, kernels);
+    for one in all {
+        assert_eq!(one.failures().0, 0);
+        let LaunchCost { read, written, .. } = *one.cost().unwrap();
+        let check = |what: &str, formula: Moved, observed: Traffic| {
+            let name = one.kernel();
+            agree(
+                name,
+                &format!("{what} by blocks"),
+                formula.by_blocks,
+                observed.by_blocks,
+            );
+            agree(
+                name,
+                &format!("distinct {what}"),
+                formula.distinct,
+                observed.distinct,
+            );
+        };
+        check("reads", read, one.read());
+        check("writes", written, one.written());
+    }
+}
+
+#[test]
+fn products_move_what_their_formulas_say() {
+    let (mut random, (device, observations)) = (Random(31), Device::observed());
+    for precision in BOTH {
+        let on = (&device, precision);
+        for r in [24, 130] {
+            let sizes = Sizes { r, k: 192, n: 264 };
+            let layer = Layer::new(&mut random, on, sizes).unwrap();
+            let x = layer.rows(on, 0..r).unwrap();
+            let matrix = layer.on(on, Epilogue::None).unwrap();
+            let out = poisoned((&device, Precision::F32), (r, 264), Ends::Plain).unwrap();
+            matrix.product(&x, r, &out).unwrap();
+            matrix.add_product(&x, r, &out).unwrap();
+            let gated = layer.on(on, Epilogue::SiluGate).unwrap();
+            let out = poisoned(on, (r, 132), Ends::Padded).unwrap();
+            gated.product(&x, r, &out).unwrap();
+        }
+    }
+    let kernels = ["gemm_bf16_narrow", "gemm_bf16_wide", "gemm_f32"];
+    let all = observations.take();
+    assert_eq!(all.len(), 12);
+    assert_formulas(&all, &kernels);
+    // Ten column tiles read x again: the formula is not the size of the operands.
+    let narrow = all.iter().find(|one| one.kernel() == kernels[0]).unwrap();
+    assert!(narrow.read().by_blocks > narrow.read().distinct * 3 / 2);
+}
+
+#[test]
+fn attention_moves_what_its_formulas_say() {
+    let (mut random, (device, observations)) = (Random(32), Device::observed());
+    for precision in BOTH {
+        let grouped = Shape {
+            heads: 8,
+            groups: 2,
+            c: 64,
+            rotated: 64,
+            norms: true,
+        };
+        for (shape, segments) in [
+            (SHAPE, [(16, 64), (48, 600)]),
+            (grouped, [(32, 96), (8, 1100)]),
+        ] {
+            let mut rows = Rows::new(&mut random, 16, &segments);
+            let slots = segments
+                .iter()
+                .flat_map(|(rows, slots)| vec![*slots as u32; *rows]);
+            rows.visible = slots.map(Visible::prefix).collect();
+            Case::new(&mut random, (&device, precision), shape, rows)
+                .unwrap()
+                .run(1)
+                .unwrap();
+        }
+    }
+    let kernels = [
+        "attend_bf16_32",
+        "attend_bf16_64",
+        "attend_f32",
+        "combine_bf16",
+        "combine_f32",
+        "split_bf16",
+        "split_f32",
+    ];
+    assert_formulas(&observations.take(), &kernels);
+}
+
+#[test]
+fn the_head_and_rows_move_what_their_formulas_say() {
+    let (mut random, (device, observations)) = (Random(33), Device::observed());
+    let mut case = score::Case::new(&mut random, 1304, 40);
+    for row in &mut case.rows {
+        (row.biases, row.allowed, row.input) = (0..0, None, 1);
+    }
+    let weight = Buffer::floats(&device, &random.numbers(512)).unwrap();
+    for precision in BOTH {
+        let on = (&device, precision);
+        case.run(on).unwrap();
+        let from = array(on, &random.numbers(9 * 512), 512, Ends::Plain).unwrap();
+        let tokens: Vec<u32> = (0..9).collect();
+        let batch = plain(&device, &tokens, &[3, 8], &[(0, 1)]).unwrap();
+        let out = poisoned((&device, Precision::F32), (9, 512), Ends::Plain).unwrap();
+        embed(&from, &batch, &out).unwrap();
+        let of = RowNorm {
+            weight: &weight,
+            eps: 1e-5,
+        };
+        let normed = poisoned(on, (9, 512), Ends::Padded).unwrap();
+        norm((&out, &RowSet::First(9)), &batch, of, &normed).unwrap();
+        norm((&out, &RowSet::Scored(0..2)), &batch, of, &normed).unwrap();
+    }
+    let kernels = [
+        "embed_bf16",
+        "embed_f32",
+        "fold_partials",
+        "head_bf16",
+        "head_f32",
+        "norm_bf16",
+        "norm_f32",
+    ];
+    assert_formulas(&observations.take(), &kernels);
+}
