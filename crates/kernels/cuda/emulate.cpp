@@ -127,7 +127,7 @@ static void run_warp(unsigned from, bool backwards) {
             unsigned number = from + (backwards ? 31 - i : i);
             if (all.fibers[number].state == State::Ready) enter(number);
         }
-        if (all.observer) all.observer->stop(from / 32);
+        if (all.observer) all.observer->stop();
     } while (release(State::AtWarp, from, from + 32));
 }
 

@@ -62,6 +62,9 @@ void Observer::read_cell(Cell& cell, size_t at) {
     if (!ordered(cell.writer))
         return fail("reads shared byte %zu, which thread %u wrote, without a barrier", at,
                     cell.writer.thread);
+    for (const Cell::Use& reader : cell.readers)
+        if (reader.epoch == epoch && reader.thread == thread && reader.order == orders[thread])
+            return;
     // A later write is unordered with one of these readers if it is with any: readers of two warps,
     // and of one warp the latest of two threads, are enough.
     Cell::Use *to = nullptr, mine{epoch, orders[thread], uint16_t(thread)};
@@ -170,50 +173,71 @@ void Observer::matrix(const void* row, const void* code) {
 
 // Passes of the threads of one access to shared memory: threads whose words are in different banks,
 // or in the same word, are served in one.
-void Observer::count_shared(const std::vector<std::pair<unsigned, Access>>& lanes) {
-    const Access& one = lanes.front().second;
+void Observer::count_shared(const std::vector<Lane>& lanes) {
+    const Access& one = lanes.front().access;
     // Eight bytes of half a warp, or sixteen of a quarter, are served at a time.
     unsigned together = one.bytes > 8 ? 8 : one.bytes > 4 ? 16 : 32;
-    for (unsigned first = 0; first < 32; first += together) {
-        std::vector<size_t> words;
-        for (const auto& [lane, access] : lanes) {
-            if (lane < first || lane >= first + together) continue;
+    for (size_t next = 0; next < lanes.size();) {
+        size_t banks[BANKS][BANKS];
+        unsigned used[BANKS] = {}, most = 0, phase = lanes[next].lane / together;
+        for (; next < lanes.size() && lanes[next].lane / together == phase; next++) {
+            const Access& access = lanes[next].access;
             size_t from = shared.offset(access.at);
-            for (size_t at = from / WORD; at <= (from + access.bytes - 1) / WORD; at++)
-                words.push_back(at);
+            for (size_t at = from / WORD; at <= (from + access.bytes - 1) / WORD; at++) {
+                size_t* words = banks[at % BANKS];
+                unsigned& count = used[at % BANKS];
+                if (std::find(words, words + count, at) == words + count) words[count++] = at;
+                most = std::max(most, count);
+            }
         }
-        if (words.empty()) continue;
-        std::sort(words.begin(), words.end());
-        words.erase(std::unique(words.begin(), words.end()), words.end());
-        unsigned used[BANKS] = {}, most = 0;
-        for (size_t word : words) most = std::max(most, ++used[word % BANKS]);
         report.passes[one.kind]++;
         report.conflicts[one.kind] += most - 1;
     }
 }
 
-// Counts an access of a warp.
-void Observer::count(const std::vector<std::pair<unsigned, Access>>& lanes) {
-    const Access& one = lanes.front().second;
+// Counts an access of a warp; lanes are in ascending order.
+void Observer::count(const std::vector<Lane>& lanes) {
+    const Access& one = lanes.front().access;
     if (shared.holds(one.at)) return count_shared(lanes);
     std::vector<uintptr_t> sectors;
-    for (const auto& pair : lanes) {
-        uintptr_t from = uintptr_t(pair.second.at);
-        for (uintptr_t at = from / SECTOR; at <= (from + pair.second.bytes - 1) / SECTOR; at++)
-            sectors.push_back(at);
+    for (const Lane& lane : lanes) {
+        uintptr_t from = uintptr_t(lane.access.at);
+        for (uintptr_t at = from / SECTOR; at <= (from + lane.access.bytes - 1) / SECTOR; at++)
+            if (sectors.empty() || sectors.back() != at) sectors.push_back(at);
     }
     std::sort(sectors.begin(), sectors.end());
     size_t distinct = std::unique(sectors.begin(), sectors.end()) - sectors.begin();
     (one.write ? report.written : report.read).by_warps += distinct;
 }
 
-void Observer::stop(unsigned) {
+// Counts the accesses if all lanes went the same way.
+bool Observer::count_together() {
+    for (unsigned lane = 1; lane < 32; lane++) {
+        if (log[lane].size() != log[0].size()) return false;
+        for (size_t i = 0; i < log[0].size(); i++) {
+            const Access &one = log[0][i], &other = log[lane][i];
+            if (one.code != other.code || one.write != other.write ||
+                shared.holds(one.at) != shared.holds(other.at))
+                return false;
+        }
+    }
+    std::vector<Lane> lanes(32);
+    for (size_t i = 0; i < log[0].size(); i++) {
+        for (unsigned lane = 0; lane < 32; lane++) lanes[lane] = {lane, log[lane][i]};
+        count(lanes);
+    }
+    return true;
+}
+
+void Observer::stop() {
     // The n-th time that lanes reach an instruction since they ran together is one access.
     using Place = std::tuple<const void*, bool, bool, unsigned>;
-    std::map<Place, std::vector<std::pair<unsigned, Access>>> accesses;
+    std::map<Place, std::vector<Lane>> accesses;
+    bool counted = count_together();
     for (unsigned lane = 0; lane < 32; lane++) {
         std::map<Place, unsigned> times;
         for (const Access& one : log[lane]) {
+            if (counted) break;
             Place place{one.code, one.write, shared.holds(one.at), 0};
             std::get<3>(place) = times[place]++;
             accesses[place].push_back({lane, one});

@@ -82,7 +82,7 @@ class Observer {
     // A thread starts or goes on, on this stack.
     void enter(unsigned thread, const char* stack, size_t bytes);
     // All threads of a warp stopped.
-    void stop(unsigned warp);
+    void stop();
     // All threads of the block reached a barrier.
     void barrier() { epoch++; }
     // The running thread left a barrier of its warp.
@@ -105,6 +105,12 @@ class Observer {
         std::vector<uint32_t> sectors[2];
     };
 
+    // A lane's part in an access of its warp.
+    struct Lane {
+        unsigned lane;
+        Access access;
+    };
+
     void use(const Access& one);
     void global(Allocation& of, const Access& one);
     void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
@@ -112,8 +118,9 @@ class Observer {
     void read_cell(Cell& cell, size_t at);
     void write_cell(Cell& cell, size_t at);
     Allocation* find(const void* at);
-    void count(const std::vector<std::pair<unsigned, Access>>& lanes);
-    void count_shared(const std::vector<std::pair<unsigned, Access>>& lanes);
+    void count(const std::vector<Lane>& lanes);
+    void count_shared(const std::vector<Lane>& lanes);
+    bool count_together();
 
     const char* kernel;
     Span shared, args, stack{nullptr, 0};

@@ -66,7 +66,7 @@ pub(super) fn cost(
         _ if name.starts_with("combine_") => launch.combine(&view(args)?, words)?,
         _ if name.starts_with("embed_") => launch.embed(&view(args)?, words)?,
         _ if name.starts_with("norm_") => launch.norm(&view(args)?),
-        _ if name.starts_with("split_") => launch.split(&view(args)?),
+        _ if name.starts_with("split_") => launch.split(&view(args)?, words)?,
         "fold_partials" => launch.fold(&view(args)?),
         "copy_pages" => launch.copies(&view(args)?),
         _ => return None,
@@ -92,6 +92,23 @@ fn view<A>(bytes: &[u8]) -> Option<A> {
 
 fn sectors(bytes: u64) -> u64 {
     bytes.div_ceil(SECTOR)
+}
+
+/// Sectors of `count` adjacent records of `bytes` bytes from address `at` on, those that two records
+/// share counted twice.
+fn spanned(at: u64, bytes: u64, count: u64) -> u64 {
+    let record = |i| {
+        let from = at + i * bytes;
+        (from + bytes).div_ceil(SECTOR) - from / SECTOR
+    };
+    (0..count).map(record).sum()
+}
+
+/// The number of different ones.
+fn distinct(mut all: Vec<u32>) -> u64 {
+    all.sort_unstable();
+    all.dedup();
+    all.len() as u64
 }
 
 /// Adds up reads or writes: bytes of one row, and the number of rows in all blocks and distinct ones.
@@ -271,12 +288,11 @@ impl Launch {
 
     fn embed(&self, a: &args::Embed, words: Words<'_>) -> Option<LaunchCost> {
         let [rows, d] = [self.grid[0], a.d].map(u64::from);
-        let mut tokens = words(a.tokens, rows as usize)?;
-        tokens.sort_unstable();
-        tokens.dedup();
-        let read = Sum::default()
-            .add(d * self.wide, rows, tokens.len() as u64)
-            .add(SECTOR, rows, sectors(rows * 4));
+        let tokens = distinct(words(a.tokens, rows as usize)?);
+        let read =
+            Sum::default()
+                .add(d * self.wide, rows, tokens)
+                .add(SECTOR, rows, sectors(rows * 4));
         Some(LaunchCost {
             read: read.0,
             written: Sum::default().add(d * 4, rows, rows).0,
@@ -298,8 +314,9 @@ impl Launch {
         }
     }
 
-    fn split(&self, a: &args::Split) -> LaunchCost {
+    fn split(&self, a: &args::Split, words: Words<'_>) -> Option<LaunchCost> {
         let [rows, blocks] = [self.grid[0], self.grid[1]].map(u64::from);
+        let positions = distinct(words(a.positions, rows as usize)?);
         let [heads, groups, c, half] = [a.heads, a.groups, a.c, a.half].map(u64::from);
         let all = heads + 2 * groups;
         // Blocks of four heads; the last ones may have only values, which are not rotated.
@@ -307,28 +324,38 @@ impl Launch {
         let mut read = Sum::default()
             .add(c * 4, rows * all, rows * all)
             .add(SECTOR, rows * (blocks + turning), 2 * sectors(rows * 4))
-            .add(2 * half * 4, rows * turning, rows);
+            .add(2 * half * 4, rows * turning, positions);
         if a.head_norms != 0 {
             read = read.add(c * 4, rows * (heads + groups), heads + groups);
         }
-        LaunchCost {
+        Some(LaunchCost {
             read: read.0,
             written: Sum::default().add(c * self.wide, rows * all, rows * all).0,
             ..LaunchCost::default()
-        }
+        })
     }
 
     fn fold(&self, a: &args::Fold) -> LaunchCost {
         let [rows, count] = [self.grid[0], a.count].map(u64::from);
-        let scorer = SCORER_WORDS as u64 * 4;
+        let [scorer, record] = [SCORER_WORDS as u64 * 4, FIELDS as u64 * 8];
+        let partials = count * PARTIAL_BYTES as u64;
+        let scorers = spanned(a.rows, scorer, rows);
         let read = Sum::default()
-            .add(count * PARTIAL_BYTES as u64, rows, rows)
-            .add(SECTOR, rows * 3, sectors(rows * scorer) + sectors(rows * 4));
-        let record = FIELDS as u64 * 8;
+            .add(
+                SECTOR,
+                spanned(a.partials, partials, rows),
+                sectors(partials * rows),
+            )
+            .add(
+                SECTOR,
+                scorers + rows,
+                sectors(rows * scorer) + sectors(rows * 4),
+            );
+        let written = spanned(a.out, record, rows);
         LaunchCost {
             read: read.0,
             written: Sum::default()
-                .add(SECTOR, rows * 2, sectors(rows * record))
+                .add(SECTOR, written, sectors(rows * record))
                 .0,
             ..LaunchCost::default()
         }

@@ -1,7 +1,9 @@
 //! The sums of tensor cores.
 
-use super::{Check, assert_all, selftest};
-use crate::device::{Device, TensorSums};
+use super::super::data::Random;
+use super::super::products::checks;
+use super::{Check, assert_all};
+use crate::device::{Device, Precision, TensorSums};
 
 unsafe extern "C" {
     fn asynclane_tensor_sum(sums: u32, a: *const u16, b: *const u16, c: f32) -> f32;
@@ -39,11 +41,12 @@ fn sums_are_those_of_the_reference_model() {
     assert!(differ > 16, "{differ} sums are truncated");
 }
 
-/// The self-test holds on every model, and sees the difference between truncated and exact sums.
+/// Products hold their tolerance on every model, and see the difference between them.
 #[test]
 fn the_tolerance_is_that_of_truncated_sums() {
     let errors = [TensorSums::Ampere, TensorSums::Hopper, TensorSums::Exact].map(|sums| {
-        let checks = selftest(&Device::emulated_as(sums), 9).unwrap();
+        let device = Device::emulated_as(sums);
+        let checks = checks(&mut Random(1), (&device, Precision::Bf16), 3).unwrap();
         assert_all(checks.clone());
         let product = |check: &&Check| check.name.starts_with("Bf16 product of 65x130x70");
         checks.iter().find(product).unwrap().error
