@@ -10,7 +10,7 @@ use std::{
 
 /// Compute capabilities with their own machine code. Later devices use the PTX of the last one.
 #[cfg(feature = "cuda")]
-const CAPABILITIES: [&str; 3] = ["80", "89", "90"];
+const CAPABILITIES: [&str; 4] = ["80", "86", "89", "90"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -302,6 +302,26 @@ pub struct InspectArgs {
     pub model: ModelArgs,
 }
 
+/// The model of a step's time on a GPU.
+#[derive(Clone, Debug, Args)]
+pub struct StepsArgs {
+    /// Print what each kernel of a step moves and computes on a GPU, and a model of its time. Nothing is
+    /// measured.
+    #[arg(long)]
+    pub steps: bool,
+    /// Sizes of the model: demo, llada-300m or llada-8b, in bf16.
+    #[arg(long, default_value = "llada-8b", requires = "steps")]
+    pub geometry: String,
+    /// Rows of the steps, separated by commas, in sequences of 32.
+    #[arg(long, value_delimiter = ',', default_value = "32,64,128,256,512", requires = "steps",
+        value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub rows: Vec<u32>,
+    /// Slots that each row sees, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "1024", requires = "steps",
+        value_parser = clap::value_parser!(u32).range(32..=4096))]
+    pub slots: Vec<u32>,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum InspectCommand {
     /// Print what a checkpoint holds (default).
@@ -314,6 +334,8 @@ pub enum InspectCommand {
         /// CPU.
         #[arg(long)]
         selftest: bool,
+        #[command(flatten)]
+        steps: StepsArgs,
     },
     /// Write the logits of one full forward pass to a safetensors file.
     Logits {

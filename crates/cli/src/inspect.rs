@@ -32,8 +32,11 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     match &args.what {
         None | Some(InspectCommand::Model) => model(args),
         Some(InspectCommand::Capacity(on)) => capacity(args, on),
-        Some(InspectCommand::Device { selftest }) => {
+        Some(InspectCommand::Device { selftest, steps }) => {
             machine_and_device();
+            if steps.steps {
+                device::steps::run(steps)?;
+            }
             if *selftest {
                 device::selftest::run()
             } else {

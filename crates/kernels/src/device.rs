@@ -93,6 +93,18 @@ struct Kernel {
     shared: u32,
 }
 
+/// Every kernel: its name, the threads of a block and their dynamic shared memory in bytes.
+pub fn kernels() -> impl Iterator<Item = (&'static str, u32, u32)> {
+    let all = [
+        attention::KERNELS,
+        matrix::KERNELS,
+        rows::KERNELS,
+        score::KERNELS,
+    ];
+    let all = all.into_iter().flatten();
+    all.map(|kernel| (kernel.name, kernel.threads, kernel.shared))
+}
+
 /// Runs kernels and allocates memory: a GPU's driver, or the emulation.
 trait Driver: Send + Sync {
     fn name(&self) -> &str;

@@ -1,6 +1,53 @@
-//! The compiled kernels: no register spills on any device, and the use of tensor cores.
+//! The compiled kernels: no register spills on any device, room for the blocks that the design needs,
+//! the use of tensor cores, and PTX that later devices accept.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What a multiprocessor of a device has: its name, threads, blocks, and bytes of shared memory, of
+/// which a block takes [`RESERVED`] more than it asks for. All have [`REGISTERS`].
+const DEVICES: [(&str, u32, u32, u32); 4] = [
+    ("sm_80", 2048, 32, 164 << 10),
+    ("sm_86", 1536, 16, 100 << 10),
+    ("sm_89", 1536, 24, 100 << 10),
+    ("sm_90", 2048, 32, 228 << 10),
+];
+const REGISTERS: u32 = 1 << 16;
+const RESERVED: u32 = 1 << 10;
+/// Registers of a warp are given in multiples of this.
+const UNIT: u32 = 256;
+
+/// The blocks of every kernel that must fit onto a multiprocessor of [`DEVICES`], so that one loads
+/// while another computes. Tiles on tensor cores fill the shared memory.
+const WANTED: [(&str, [u32; 4]); 19] = [
+    ("attend_bf16_128", [2, 1, 1, 2]),
+    ("attend_bf16_32", [4, 4, 4, 4]),
+    ("attend_bf16_64", [4, 2, 2, 4]),
+    ("attend_f32", [16, 16, 16, 16]),
+    ("combine_bf16", [12, 12, 12, 12]),
+    ("combine_f32", [12, 12, 12, 12]),
+    ("copy_pages", [8, 6, 6, 8]),
+    ("embed_bf16", [8, 6, 6, 8]),
+    ("embed_f32", [8, 6, 6, 8]),
+    ("fold_partials", [8, 8, 8, 8]),
+    ("gemm_bf16_narrow", [2, 1, 1, 3]),
+    ("gemm_bf16_wide", [1, 1, 1, 2]),
+    ("gemm_f32", [4, 4, 4, 4]),
+    ("head_bf16", [1, 1, 1, 2]),
+    ("head_f32", [4, 4, 4, 4]),
+    ("norm_bf16", [8, 6, 6, 8]),
+    ("norm_f32", [8, 6, 6, 8]),
+    ("split_bf16", [12, 12, 12, 12]),
+    ("split_f32", [12, 12, 12, 12]),
+];
+
+/// The number before `unit` in a message of ptxas; 0 without one.
+fn used(said: &str, unit: &str) -> u32 {
+    let before = said.split(unit).next().filter(|before| *before != said);
+    let number = before.and_then(|before| before.trim_end().rsplit(' ').next());
+    number.map_or(0, |number| number.parse().unwrap())
+}
 
 /// The messages of ptxas by device and kernel.
 fn resources() -> BTreeMap<(String, String), String> {
@@ -37,11 +84,62 @@ fn no_kernel_spills_on_any_device() {
         .keys()
         .map(|(device, _)| device.as_str())
         .collect();
-    assert_eq!(devices, BTreeSet::from(["sm_80", "sm_89", "sm_90"]));
-    assert_eq!(resources.len(), 3 * ptx().len());
+    assert_eq!(devices, DEVICES.map(|device| device.0).into());
+    assert_eq!(resources.len(), DEVICES.len() * ptx().len());
     for ((device, kernel), said) in &resources {
         let spills = "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads";
         assert!(said.contains(spills), "{kernel} on {device}: {said}");
+    }
+}
+
+#[test]
+fn the_blocks_that_the_design_needs_fit() {
+    let (resources, wanted) = (resources(), BTreeMap::from(WANTED));
+    let names: BTreeSet<String> = wanted.keys().map(|name| (*name).to_owned()).collect();
+    assert_eq!(names, ptx().into_keys().collect());
+    let mut seen = 0;
+    for (name, threads, dynamic) in asynclane_kernels::device::kernels() {
+        for ((device, most_threads, most_blocks, memory), wanted) in
+            DEVICES.into_iter().zip(wanted[name])
+        {
+            let said = &resources[&(device.to_owned(), name.to_owned())];
+            let (registers, fixed) = (used(said, "registers"), used(said, "bytes smem"));
+            assert!(registers > 0, "{name} on {device}: {said}");
+            let warps = threads / 32;
+            let by_registers = REGISTERS / ((registers * 32).next_multiple_of(UNIT) * warps);
+            let by_memory = memory / (dynamic + fixed + RESERVED);
+            let fit = [by_registers, by_memory, most_threads / threads, most_blocks];
+            let blocks = fit.into_iter().min().unwrap();
+            assert!(
+                blocks >= wanted,
+                "{name} on {device}: {blocks} blocks per multiprocessor, expected {wanted}: \
+                 {registers} registers, {dynamic} + {fixed} bytes of shared memory"
+            );
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, DEVICES.len() * WANTED.len());
+}
+
+/// Devices without machine code of their own compile the PTX when the kernels are loaded.
+#[test]
+fn later_devices_accept_the_ptx() {
+    let home = std::env::var_os("CUDA_HOME").map(PathBuf::from);
+    let ptxas = home.map_or("ptxas".into(), |home| home.join("bin/ptxas"));
+    for device in ["sm_100", "sm_120"] {
+        let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(device);
+        let run = Command::new(&ptxas)
+            .args(["-v", "-arch", device, "-o"])
+            .arg(&out)
+            .arg(env!("ASYNCLANE_CUDA_PTX"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success(), "{device}: {said}");
+        let fine = said
+            .matches("0 bytes spill stores, 0 bytes spill loads")
+            .count();
+        assert_eq!(fine, ptx().len(), "{device}: {said}");
     }
 }
 

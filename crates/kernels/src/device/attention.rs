@@ -44,10 +44,6 @@ const COMBINE: [Kernel; 2] = [
     kernel("combine_f32", 128, 0),
     kernel("combine_bf16", 128, 0),
 ];
-#[cfg_attr(
-    not(feature = "cuda"),
-    expect(dead_code, reason = "a driver looks them up")
-)]
 pub(super) const KERNELS: &[Kernel] = &[
     ATTEND[0], ATTEND[1], ATTEND[2], EXACT, COMBINE[0], COMBINE[1],
 ];

@@ -8,10 +8,12 @@ use super::batch::{SCORER_WORDS, TILE_WORDS};
 use super::matrix::{STAGE, Tile};
 use super::score::{FIELDS, PARTIAL_BYTES};
 use super::{Kernel, args, matrix, score};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a sector, the unit of the caches.
 pub const SECTOR: u64 = 32;
+/// Heads of a block that combines partitions.
+const HEADS: usize = 4;
 /// Bytes that a warp moves through shared memory in one pass.
 const PASS: usize = 128;
 
@@ -97,11 +99,16 @@ fn sectors(bytes: u64) -> u64 {
 /// Sectors of `count` adjacent records of `bytes` bytes from address `at` on, those that two records
 /// share counted twice.
 fn spanned(at: u64, bytes: u64, count: u64) -> u64 {
-    let record = |i| {
+    let record = |i: u64| {
         let from = at + i * bytes;
         (from + bytes).div_ceil(SECTOR) - from / SECTOR
     };
     (0..count).map(record).sum()
+}
+
+/// The sector of the two sums of a query and partition, `[queries, partitions, 2]`.
+fn sum_sector(query: u64, partition: u64, partitions: u32) -> u64 {
+    (query * u64::from(partitions) + partition) * 8 / SECTOR
 }
 
 /// The number of different ones.
@@ -204,12 +211,13 @@ impl Launch {
         let width = width.map(|at| WIDTHS[at] as u64);
         let [heads, groups, c, page] = [a.heads, a.groups, a.c, a.page].map(u64::from);
         let (mut read, mut written) = (Sum::default(), Sum::default());
+        let (first, mut sums) = (u64::from(*tiles.first()?), BTreeSet::new());
         let (mut longest, mut rows) = (BTreeMap::<u32, u64>::new(), 0);
         let mut cost = LaunchCost::default();
         // On tensor cores a block has all heads of a group; otherwise one.
         let across = if width.is_some() { groups } else { heads };
         for tile in tiles.as_chunks::<TILE_WORDS>().0 {
-            let [_, count, pages, reach, holes] = tile.map(u64::from);
+            let [row, count, pages, reach, holes] = tile.map(u64::from);
             rows += count;
             let most = longest.entry(pages as u32).or_default();
             *most = reach.max(*most);
@@ -229,8 +237,22 @@ impl Launch {
                     read = read.add(count * 16, blocks, 0);
                 }
                 written = written.add(c * 4, count * heads, count * heads);
-                // The two sums of a partition are beside those of the next one.
-                written = written.add(SECTOR, count * heads, count * heads);
+                // The two sums of every query and partition, from the first tile's row on.
+                let (mut block, share) = (BTreeSet::new(), heads / across);
+                let at = |query| sum_sector(query, begin / PARTITION as u64, a.partitions);
+                for of in 0..across {
+                    for query in 0..count * share {
+                        let row = row - first + query / share;
+                        block.insert(at(row * heads + of * share + query % share));
+                        if width.is_none() {
+                            written = written.add(SECTOR, 1, 0);
+                        }
+                    }
+                    if width.is_some() {
+                        written = written.add(SECTOR, block.len() as u64, 0);
+                    }
+                    sums.append(&mut block);
+                }
                 cost.operations += 4.0 * (count * heads * slots * c) as f64;
                 if let Some(width) = width {
                     let chunks = slots.div_ceil(CHUNK as u64);
@@ -246,6 +268,7 @@ impl Launch {
                 }
             }
         }
+        written = written.add(SECTOR, 0, sums.len() as u64);
         let slots: u64 = longest.values().sum();
         let tables: u64 = longest
             .values()
@@ -268,17 +291,28 @@ impl Launch {
         };
         let first = *tiles.first()?;
         let reaches = words(a.reaches, end as usize)?;
-        let [heads, c, blocks] = [a.heads, a.c, self.grid[1]].map(u64::from);
+        let [heads, c] = [a.heads, a.c].map(u64::from);
         let (mut read, mut written) = (Sum::default(), Sum::default());
-        for reach in &reaches[first as usize..] {
+        let (mut sums, mut block) = (BTreeSet::new(), BTreeSet::new());
+        // The first tile, the one after the last, the row's reach.
+        let last = (a.tiles + u64::from(a.count) * TILE_WORDS as u64 * 4) / SECTOR;
+        let tiles = 1 + u64::from(a.rows == 0 && last != a.tiles / SECTOR);
+        let rows = &reaches[first as usize..];
+        for (row, reach) in (0..).zip(rows) {
             let count = u64::from(*reach).div_ceil(PARTITION as u64);
-            read = read
-                .add(c * 4, count * heads, count * heads)
-                .add(SECTOR, 2 * blocks, 0)
-                .add(SECTOR, 0, 1)
-                .add(count * 8, heads, heads);
+            read = read.add(c * 4, count * heads, count * heads);
             written = written.add(c * self.wide, heads, heads);
+            for begin in (0..heads).step_by(HEADS) {
+                for head in begin..heads.min(begin + HEADS as u64) {
+                    let at = |part| sum_sector(row * heads + head, part, a.partitions);
+                    block.extend((0..count).map(at));
+                }
+                read = read.add(SECTOR, block.len() as u64 + tiles + 1, 0);
+                sums.append(&mut block);
+            }
         }
+        let reaches = sectors(rows.len() as u64 * 4);
+        read = read.add(SECTOR, 0, sums.len() as u64 + tiles + reaches);
         Some(LaunchCost {
             read: read.0,
             written: written.0,

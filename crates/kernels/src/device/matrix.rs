@@ -47,10 +47,6 @@ const EXACT: Tile = Tile {
     sizes: [64, 64],
     warps: [2, 4],
 };
-#[cfg_attr(
-    not(feature = "cuda"),
-    expect(dead_code, reason = "a driver looks them up")
-)]
 pub(super) const KERNELS: &[Kernel] = &[NARROW.kernel, WIDE.kernel, EXACT.kernel];
 /// The tiles of all kernels of products.
 pub(super) const TILES: &[Tile] = &[NARROW, WIDE, EXACT];

@@ -25,10 +25,6 @@ const FOLD: Kernel = Kernel {
     // Two ranked tokens of sixteen bytes per thread.
     shared: 2 * 128 * 16,
 };
-#[cfg_attr(
-    not(feature = "cuda"),
-    expect(dead_code, reason = "a driver looks them up")
-)]
 pub(super) const KERNELS: &[Kernel] = &[EXACT.kernel, HEAD.kernel, FOLD];
 /// The tiles of the LM head's kernels.
 pub(super) const TILES: &[Tile] = &[EXACT, HEAD];

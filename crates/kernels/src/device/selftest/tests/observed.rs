@@ -100,6 +100,7 @@ fn kernels_have_no_races_and_no_bank_conflicts() {
                 heads,
                 groups,
                 c,
+                rotated: c,
                 ..SHAPE
             };
             let rows = Rows::new(&mut random, 16, &segments);
