@@ -313,6 +313,13 @@ impl Launch {
         }
         let reaches = sectors(rows.len() as u64 * 4);
         read = read.add(SECTOR, 0, sums.len() as u64 + tiles + reaches);
+        // The grid has as many rows as the tiles may have.
+        let [most, across] = [self.grid[0], self.grid[1]].map(u64::from);
+        read = read.add(
+            SECTOR,
+            most.saturating_sub(rows.len() as u64) * across * tiles,
+            0,
+        );
         Some(LaunchCost {
             read: read.0,
             written: written.0,
