@@ -111,6 +111,20 @@ fn sum_sector(query: u64, partition: u64, partitions: u32) -> u64 {
     (query * u64::from(partitions) + partition) * 8 / SECTOR
 }
 
+/// Adds what tensor cores compute for chunks of slots with all queries of a block, in a kernel for
+/// heads of `width` elements.
+fn chunks_on_tensor_cores(cost: &mut LaunchCost, chunks: u64, width: u64) {
+    let weights = (chunks * (CHUNK * QUERIES) as u64) as f64;
+    let tensor = 4.0 * weights * width as f64;
+    // Keys and values are copied and loaded by every warp of sixteen queries, queries loaded once.
+    let warps = (QUERIES / 16) as f64;
+    let moved = (3.0 + 2.0 * warps) * (chunks * CHUNK as u64 * width * 2) as f64;
+    cost.tensor += tensor;
+    cost.passes += moved / PASS as f64;
+    // Products, copies and loads, and about ten operations for a weight of a lane.
+    cost.instructions += tensor / 4096.0 + moved / 512.0 + 10.0 * weights / 32.0;
+}
+
 /// The number of different ones.
 fn distinct(mut all: Vec<u32>) -> u64 {
     all.sort_unstable();
@@ -255,16 +269,8 @@ impl Launch {
                 }
                 cost.operations += 4.0 * (count * heads * slots * c) as f64;
                 if let Some(width) = width {
-                    let chunks = slots.div_ceil(CHUNK as u64);
-                    let all = (chunks * blocks * (CHUNK * QUERIES) as u64 * width) as f64;
-                    cost.tensor += 4.0 * all;
-                    let warps = QUERIES as u64 / 16;
-                    let chunk = (CHUNK as u64 * width * 2) as f64;
-                    let moved = (2.0 + 2.0 * warps as f64 + 1.0) * chunk * (chunks * blocks) as f64;
-                    cost.passes += moved / PASS as f64;
-                    // Products, copies and loads, and about ten operations for a weight of a lane.
-                    let weights = (chunks * blocks * (CHUNK * QUERIES) as u64) as f64;
-                    cost.instructions += 4.0 * all / 4096.0 + moved / 512.0 + 10.0 * weights / 32.0;
+                    let chunks = slots.div_ceil(CHUNK as u64) * blocks;
+                    chunks_on_tensor_cores(&mut cost, chunks, width);
                 }
             }
         }
