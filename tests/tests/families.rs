@@ -39,12 +39,23 @@ fn canvas_checkpoint() -> PathBuf {
 }
 
 fn executor(folder: &Path) -> ModelExecutor {
+    executor_of(load(folder))
+}
+
+/// With the attention of D2F's adapters.
+fn executor_in_blocks(folder: &Path, length: u32) -> ModelExecutor {
+    let checkpoint = Checkpoint::open(&Files::folder(folder)).expect("a checkpoint");
+    let checkpoint = checkpoint.with_blocks_after_prompt(Some(length));
+    executor_of(Model::load(checkpoint).expect("full attention"))
+}
+
+fn executor_of(model: Model) -> ModelExecutor {
     let sizes = ExecutorConfig {
         page_size: 16,
         pages: 256,
         threads: None,
     };
-    ModelExecutor::new(load(folder), sizes).expect("it fits")
+    ModelExecutor::new(model, sizes).expect("it fits")
 }
 
 fn load(folder: &Path) -> Model {
@@ -66,7 +77,10 @@ impl Loop<'_> {
         tokens.resize(end, model.info().mask.unwrap_or(OPEN));
         let mut canvas = Loop { model, tokens };
         match model.info().attention {
-            Attention::Full => canvas.fill(prompt.len()..end, end),
+            // The checkpoints' own attention is full.
+            Attention::Full | Attention::BlocksAfterPrompt(_) => {
+                canvas.fill(prompt.len()..end, end);
+            }
             // Canvas models have tests of their own.
             Attention::Causal | Attention::Canvas(_) => {
                 (prompt.len()..end).for_each(|at| canvas.fill(at..at + 1, at + 1));
@@ -137,6 +151,8 @@ struct Sample {
     /// The tokens that end a text.
     #[serde(default)]
     stops: Vec<u32>,
+    /// Length of the blocks after the prompt, if the sampler lets full attention see no later ones.
+    prompt_blocks: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -216,7 +232,9 @@ fn settings(attention: Attention, readout: Readout) -> String {
         Attention::Blocks(_) if readout == Readout::Previous => {
             format!("block_causal,commit=top_k,block_length={SUB_BLOCK}")
         }
-        Attention::Full => format!("vanilla,block_length={BUDGET}"),
+        Attention::Full | Attention::BlocksAfterPrompt(_) => {
+            format!("vanilla,block_length={BUDGET}")
+        }
         Attention::Causal => "autoregressive".to_owned(),
         Attention::Blocks(length) => format!("block_causal,commit=top_k,block_length={length}"),
         // `tests/canvas.rs` runs these.
@@ -323,12 +341,16 @@ fn every_family_decodes_as_its_official_sampler_does() {
         let mut executor = executor(&folder);
         let mask = executor.model().info().mask;
         families.insert(executor.model().info().family);
-        // Runs that agree about line feeds share a batch.
-        let mut groups: BTreeMap<&[u32], Vec<&Sample>> = BTreeMap::new();
+        // Runs that agree about line feeds and attention share a batch.
+        let mut groups: BTreeMap<(&[u32], Option<u32>), Vec<&Sample>> = BTreeMap::new();
         for sample in &samples {
-            groups.entry(&sample.newlines).or_default().push(sample);
+            let alike = (&*sample.newlines, sample.prompt_blocks);
+            groups.entry(alike).or_default().push(sample);
         }
-        for (newlines, samples) in groups {
+        for ((newlines, blocks), samples) in groups {
+            if let Some(length) = blocks {
+                executor = executor_in_blocks(&folder, length);
+            }
             let requests = samples.iter().map(|sample| sample.request(mask)).collect();
             let outcomes = run_with_newlines(&mut executor, newlines, requests);
             let pairs = samples.iter().zip(outcomes);
@@ -381,7 +403,7 @@ fn the_readme_lists_every_family_with_its_attention_and_devices() {
             .expect("a title");
         let row = rows.iter().find(|row| row[0] == *title).expect("a row");
         let attention = match info.attention {
-            Attention::Full => "full",
+            Attention::Full | Attention::BlocksAfterPrompt(_) => "full",
             Attention::Causal if info.readout == Readout::Previous => "autoregressive",
             Attention::Causal => "causal",
             Attention::Blocks(_) => "block-causal",

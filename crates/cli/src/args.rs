@@ -82,7 +82,7 @@ pub struct ModelArgs {
     )]
     pub config: Vec<PathBuf>,
     /// A Hugging Face folder, a GGUF file, an id on the Hub (`org/name`, `org/name@revision`, or
-    /// `org/name:FILE` for a GGUF file), or an embedded model: `demo` or `demo-wedlm`.
+    /// `org/name:FILE` for a GGUF file), or an embedded model: `demo`, `demo-wedlm` or `demo-sdar`.
     #[arg(long, global = true, env = "ASYNCLANE_MODEL")]
     pub model: Option<String>,
     /// Default decoder: a preset and `key=value` settings, separated by commas.
@@ -92,6 +92,19 @@ pub struct ModelArgs {
     /// embedded one.
     #[arg(long, global = true, value_name = "FILE", env = "ASYNCLANE_FILTER")]
     pub filter: Option<String>,
+    /// Folder of a LoRA adapter of PEFT (`adapter_config.json`, `adapter_model.safetensors`) that is merged
+    /// into the weights at load.
+    #[arg(long, global = true, value_name = "FOLDER", env = "ASYNCLANE_LORA")]
+    pub lora: Option<String>,
+    /// Length of the blocks after the prompt in which weights with full attention were fine-tuned to attend
+    /// block-causally, as D2F's were; 0 = none.
+    #[arg(
+        long,
+        global = true,
+        value_name = "LENGTH",
+        env = "ASYNCLANE_PROMPT_BLOCKS"
+    )]
+    pub prompt_blocks: Option<u32>,
     /// Whether the weights were trained to rewrite committed tokens, as LLaDA2.1's were: auto (by the
     /// model's name), on or off.
     #[arg(long, global = true, env = "ASYNCLANE_EDITS")]
@@ -113,8 +126,8 @@ pub struct ModelArgs {
         env = "ASYNCLANE_DRAFT_DECODER"
     )]
     pub draft_decoder: Option<String>,
-    /// Data type of the weight matrices: auto (the block types of a GGUF file, else f32), f32, bf16,
-    /// int8 or int4.
+    /// Data type of the weight matrices: auto (the block types of a GGUF file, bf16 for 512 MiB and
+    /// more of weights stored in it, else f32), f32, bf16, int8 or int4.
     #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]
     pub dtype: Option<String>,
     /// Device: auto (a CUDA device if the build supports it and the machine has one, else the CPU),

@@ -336,6 +336,7 @@ mod tests {
             count: 256,
             chosen: 8,
             parameters: 3 * 2048 * 512 * 19,
+            shared_width: None,
         };
         let shared = 19 * (3 * 2048 * 512 + 256 * 2048);
         let mini = model([20, 2048, 16, 4, 5120, 157_184], Some(experts), shared);

@@ -51,7 +51,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 fn model(args: &InspectArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
     let path = &*hub::folder(&config.model.path)?;
-    let mut checkpoint = load::with_kv(load::checkpoint(path)?, &config)?;
+    let mut checkpoint = load::with_kv(load::configured(path, &config)?, &config)?;
     let tokenizer = load::words(path)?;
     let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
     let info = &survey.info;
@@ -148,6 +148,9 @@ fn presets(weights: WeightKind, decoder: &str) -> String {
 fn attention(attention: Attention) -> String {
     match attention {
         Attention::Full => "full".to_owned(),
+        Attention::BlocksAfterPrompt(length) => {
+            format!("full in the prompt and in blocks of {length} after it, causal across")
+        }
         Attention::Blocks(length) => format!("full in blocks of {length}, causal across"),
         Attention::Causal => "causal, committed tokens in front of masks".to_owned(),
         Attention::Canvas(length) => format!("full in canvases of {length}, causal before"),
@@ -166,7 +169,7 @@ fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
     let checkpoint = match &on.config_json {
         Some(path) => planned(path)?,
-        None => load::checkpoint(&hub::folder(&config.model.path)?)?,
+        None => load::configured(&hub::folder(&config.model.path)?, &config)?,
     };
     let mut checkpoint = load::with_kv(checkpoint, &config)?;
     let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;

@@ -16,7 +16,7 @@ use model::{
 use step::Executor;
 use text::{Message, Tokenizer, TokenizerFiles};
 
-use demo::checkpoint::{DEMO, Embedded, FILTER, WEDLM};
+use demo::checkpoint::{ALL, DEMO, Embedded, FILTER};
 
 use crate::config::Config;
 use crate::device::{self, BackendChoice, Placed};
@@ -123,7 +123,7 @@ fn on_host<B: Host + 'static>(
 pub fn load(config: &Config) -> Result<Loaded> {
     let filter = filter(config)?;
     let path = &*hub::folder(&config.model.path)?;
-    let mut surveyed = with_kv(checkpoint(path)?, config)?;
+    let mut surveyed = with_kv(configured(path, config)?, config)?;
     let survey = surveyed.survey(config.dtype()?).map_err(exit::refused)?;
     kv::check_length(config, &survey.info)?;
     let weights = config.weights(&survey.info)?;
@@ -190,7 +190,7 @@ fn placed(
 /// # Errors
 /// As [`load`].
 pub fn place(config: &Config, tokens: usize) -> Result<Placed> {
-    let checkpoint = checkpoint(&hub::folder(&config.model.path)?)?;
+    let checkpoint = configured(&hub::folder(&config.model.path)?, config)?;
     placed(config, (checkpoint, tokens), 0)
 }
 
@@ -257,9 +257,25 @@ fn stored_tokenizer(path: &str) -> Result<Option<TokenizerJson>> {
 /// # Errors
 /// As [`load`].
 fn prepared(path: &str, config: &Config) -> Result<Checkpoint> {
-    let checkpoint = checkpoint(&hub::folder(path)?)?;
+    let checkpoint = configured(&hub::folder(path)?, config)?;
     let checkpoint = with_kv(checkpoint.with_dtype(config.dtype()?), config)?;
     Ok(checkpoint.with_expert_sharing(config.expert_sharing()?))
+}
+
+/// The checkpoint in a folder or file with the configured adapter and attention.
+///
+/// # Errors
+/// As [`load`].
+pub fn configured(path: &str, config: &Config) -> Result<Checkpoint> {
+    let checkpoint = checkpoint(path)?;
+    let blocks = Some(config.model.prompt_blocks).filter(|length| *length > 0);
+    let checkpoint = checkpoint.with_blocks_after_prompt(blocks);
+    match config.model.lora.as_str() {
+        "" => Ok(checkpoint),
+        folder => checkpoint
+            .with_lora(&Files::folder(folder))
+            .map_err(exit::refused),
+    }
 }
 
 /// A checkpoint with the configured number format of keys and values on the CPU.
@@ -311,7 +327,7 @@ pub fn checkpoint(path: &str) -> Result<Checkpoint> {
             true => "neither a folder nor a GGUF file",
             false => "no such file or folder",
         };
-        let names = [DEMO, WEDLM].map(|model| model.name);
+        let names = ALL.map(|model| model.name);
         let hint = did_you_mean(path, names);
         let names = names.join("` or `");
         let message = format!(

@@ -362,6 +362,9 @@ fn prefix_cache(loaded: &Loaded, config: &Config) -> &'static str {
         (Attention::Full, _) => {
             "not shared between requests: under full attention K/V depend on later tokens"
         }
+        (Attention::BlocksAfterPrompt(_), _) => {
+            "not shared between requests: the K/V of a prompt depend on all of it"
+        }
         (_, true) => "shared by requests with equal prefixes",
         (_, false) => "not shared: engine.prefix_cache is off",
     }

@@ -324,6 +324,11 @@ impl Decoder {
         self.rule.checks_ahead()
     }
 
+    /// Whether the last forward checked guesses.
+    pub fn has_checked(&self) -> bool {
+        !self.checked.is_empty()
+    }
+
     /// The offsets whose tokens the last forward computed as checked guesses that were right: they were
     /// forwarded behind the final tokens before them.
     pub fn confirmed(&self) -> Span<Offset> {

@@ -11,7 +11,7 @@ pub struct Embedded {
 impl Embedded {
     /// The embedded checkpoint `name`.
     pub fn named(name: &str) -> Option<Self> {
-        [DEMO, WEDLM].into_iter().find(|one| one.name == name)
+        ALL.into_iter().find(|one| one.name == name)
     }
 
     /// File name and content of every file, in the layout of a Hugging Face model folder:
@@ -30,6 +30,9 @@ impl Embedded {
         found.map(|(_, content)| content)
     }
 }
+
+/// Every embedded checkpoint.
+pub const ALL: [Embedded; 3] = [DEMO, WEDLM, SDAR];
 
 /// LLaDA's architecture, full attention.
 pub const DEMO: Embedded = Embedded {
@@ -59,11 +62,26 @@ pub const WEDLM: Embedded = Embedded {
     ],
 };
 
+/// SDAR's architecture, block-causal attention in blocks of 8; trained from the weights of [`WEDLM`].
+pub const SDAR: Embedded = Embedded {
+    name: "demo-sdar",
+    own: &[
+        (
+            "config.json",
+            include_bytes!("../checkpoint-sdar/config.json"),
+        ),
+        (
+            "model.safetensors",
+            include_bytes!("../checkpoint-sdar/model.safetensors"),
+        ),
+    ],
+};
+
 /// The file that holds the filter of the commit rule `learned_filter` (Learn2PD), trained on
 /// [`DEMO`] for blocks of 32.
 pub const FILTER: &str = "filter.safetensors";
 
-/// The tokenizer files, which both checkpoints share.
+/// The tokenizer files, which all checkpoints share.
 const SHARED: &[(&str, &[u8])] = &[
     (
         "generation_config.json",

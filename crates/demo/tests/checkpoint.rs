@@ -1,6 +1,6 @@
 //! The embedded checkpoint is a complete Hugging Face folder of the stated geometry.
 
-use asynclane_demo::checkpoint::{DEMO, Embedded, WEDLM};
+use asynclane_demo::checkpoint::{ALL, DEMO, Embedded, SDAR, WEDLM};
 use serde_json::Value;
 
 fn json(name: &str) -> Value {
@@ -26,7 +26,8 @@ fn the_files_are_those_of_a_model_folder() {
     assert_eq!(names(DEMO), expected);
     expected.remove(1);
     assert_eq!(names(WEDLM), expected);
-    for one in [DEMO, WEDLM] {
+    assert_eq!(names(SDAR), expected);
+    for one in ALL {
         let found = Embedded::named(one.name).expect("it has that name");
         assert_eq!(found.file("config.json"), one.file("config.json"));
     }

@@ -69,13 +69,20 @@ def configuration(llada):
 
 
 class Attention(nn.Module):
-    def __init__(self, width, heads):
+    """Attention of Qwen2 (biases) or, with `qk_norm`, of Qwen3 (a norm of every head's query and key)."""
+
+    def __init__(self, config):
         super().__init__()
-        self.heads = heads
-        self.q_proj = nn.Linear(width, width, bias=True)
-        self.k_proj = nn.Linear(width, width, bias=True)
-        self.v_proj = nn.Linear(width, width, bias=True)
+        width, bias = config["hidden_size"], config["attention_bias"]
+        self.heads = config["num_attention_heads"]
+        self.q_proj = nn.Linear(width, width, bias=bias)
+        self.k_proj = nn.Linear(width, width, bias=bias)
+        self.v_proj = nn.Linear(width, width, bias=bias)
         self.o_proj = nn.Linear(width, width, bias=False)
+        norms = config["model_type"] == "sdar" or config["qk_norm"]
+        for name in ("q_norm", "k_norm"):
+            norm = RmsNorm(config["head_dim"], config["rms_norm_eps"]) if norms else nn.Identity()
+            setattr(self, name, norm)
 
     def forward(self, x, rope, seen):
         batch, rows, width = x.shape
@@ -84,7 +91,7 @@ class Attention(nn.Module):
             projection(x).view(split).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        query, key = rotate(query, *rope), rotate(key, *rope)
+        query, key = rotate(self.q_norm(query), *rope), rotate(self.k_norm(key), *rope)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen)
         return self.o_proj(mixed.transpose(1, 2).reshape(batch, rows, width))
 
@@ -105,7 +112,7 @@ class Layer(nn.Module):
         super().__init__()
         width, epsilon = config["hidden_size"], config["rms_norm_eps"]
         self.input_layernorm = RmsNorm(width, epsilon)
-        self.self_attn = Attention(width, config["num_attention_heads"])
+        self.self_attn = Attention(config)
         self.post_attention_layernorm = RmsNorm(width, epsilon)
         self.mlp = Mlp(width, config["intermediate_size"])
 

@@ -97,7 +97,8 @@ def optimizers(net, options, layers):
     chosen = {id(p) for p in matrices}
     others = [p for p in net.parameters() if id(p) not in chosen]
     adam = torch.optim.AdamW(others, lr=options.adam_lr, betas=(0.9, 0.98), weight_decay=0.0)
-    return [(Muon(matrices, options.muon_lr), options.muon_lr), (adam, options.adam_lr)]
+    muon = [(Muon(matrices, options.muon_lr), options.muon_lr)] if matrices else []
+    return [*muon, (adam, options.adam_lr)]
 
 
 class Run:

@@ -58,7 +58,7 @@ def material(tokenizer, options):
     return groups
 
 
-def train_step(net, batches):
+def train_step(net, batches, bf16=True):
     """Computes the gradients of one batch. Returns the losses of next tokens and of masks, which is
     0 without masks."""
     length, rows = batches.next()
@@ -72,7 +72,7 @@ def train_step(net, batches):
     positions, blocks = grid("positions", 0, torch.long), grid("blocks", 1 << 20, torch.long)
     ahead, masked = grid("ahead", 0.0, torch.float32), grid("masked", 0.0, torch.float32)
     scored = (ahead + masked) > 0
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
         logits = net(tokens, positions, visible(positions, blocks), scored)
     losses = F.cross_entropy(logits.float(), targets[scored], reduction="none")
     weights = {"next": ahead, "masks": masked}

@@ -127,6 +127,10 @@ pub struct SequenceStats {
     pub drafts: u32,
     /// Tokens rewritten by an edit rule.
     pub edits: u32,
+    /// Forwards that checked guesses of the model itself.
+    pub checks: u32,
+    /// Commits of those forwards; over [`Self::checks`] the accepted length.
+    pub checked_tokens: u32,
     /// Lanes that ever existed.
     pub lanes: u32,
     /// Forks.

@@ -109,10 +109,10 @@ impl Limits {
         }
     }
 
-    /// How pages depend on tokens; none under full attention, where they depend on all.
+    /// How pages depend on tokens; none where those of a prompt depend on all of it.
     pub(crate) fn grid(&self) -> Option<Grid> {
         let block = match self.attention {
-            Attention::Full => return None,
+            Attention::Full | Attention::BlocksAfterPrompt(_) => return None,
             Attention::Blocks(length) => length,
             Attention::Causal | Attention::Canvas(_) => 1,
         };
@@ -183,7 +183,7 @@ impl Limits {
     fn weights(&self) -> &'static str {
         match self.attention {
             Attention::Full => "full attention",
-            Attention::Blocks(_) => "block-causal attention",
+            Attention::Blocks(_) | Attention::BlocksAfterPrompt(_) => "block-causal attention",
             Attention::Causal => "causal attention",
             Attention::Canvas(_) => "canvases of noise",
         }

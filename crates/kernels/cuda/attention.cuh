@@ -8,9 +8,6 @@
 #include "portable.h"
 
 constexpr unsigned PARTITION = 512, CHUNK = 64;
-// Queries of a block: rows with the same page table times query heads of one key head.
-constexpr unsigned QUERIES = 64;
-
 // Consecutive rows with the same page table.
 struct Tile {
     uint32_t row, rows;
@@ -52,6 +49,9 @@ struct Attend {
     uint32_t heads, groups, c, page, partitions;
     // Scale of the scores, times log2 e.
     float scale;
+    // [r], rows of `stride` elements: results of rows that see slots of the first partition only.
+    void* out;
+    uint32_t stride;
 };
 
 // Offset of a slot of a key head in either pool.
@@ -60,11 +60,9 @@ DEVICE size_t slot_at(const Attend& a, const Tile& tile, unsigned group, unsigne
     return ((page * a.groups + group) * a.page + slot % a.page) * a.c;
 }
 
-// Offset of a 16-byte piece of a row in a shared-memory tile with rows of C elements. The pieces are
-// swizzled by row, so that copies and matrix loads have no bank conflicts.
-template <int C> DEVICE unsigned swizzle(unsigned row, unsigned piece) {
-    constexpr unsigned SPAN = C / 8 < 8 ? C / 8 : 8;
-    return row * C + (piece ^ (row / (8 / SPAN) % SPAN)) * 8;
+// Offset of a 16-byte piece of a row in a shared-memory tile with rows of C elements.
+template <int C> DEVICE unsigned spot(unsigned row, unsigned piece) {
+    return swizzle<C / 8>(row, piece) * 8;
 }
 
 // The state of one warp's sixteen queries. Lane l holds the largest score, the sum and the result of
@@ -109,11 +107,11 @@ DEVICE void fold(Folded<C>& f, const Attend& a, const bf16* q, const bf16* keys,
 #pragma unroll
     for (unsigned kk = 0; kk < C / 16; kk++) {
         uint32_t x[4], w[4];
-        load_matrices(x, q + swizzle<C>(first + lane % 16, kk * 2 + lane / 16));
+        load_matrices(x, q + spot<C>(first + lane % 16, kk * 2 + lane / 16));
 #pragma unroll
         for (unsigned j = 0; j < CHUNK / 16; j++) {
             unsigned row = j * 16 + lane % 8 + lane / 16 * 8;
-            load_matrices(w, keys + swizzle<C>(row, kk * 2 + lane / 8 % 2));
+            load_matrices(w, keys + spot<C>(row, kk * 2 + lane / 8 % 2));
             multiply(s[2 * j], x, w[0], w[1]);
             multiply(s[2 * j + 1], x, w[2], w[3]);
         }
@@ -159,7 +157,7 @@ DEVICE void fold(Folded<C>& f, const Attend& a, const bf16* q, const bf16* keys,
 #pragma unroll
         for (unsigned j = 0; j < C / 16; j++) {
             uint32_t w[4];
-            load_transposed(w, values + swizzle<C>(kk * 16 + lane % 16, j * 2 + lane / 16));
+            load_transposed(w, values + spot<C>(kk * 16 + lane % 16, j * 2 + lane / 16));
             multiply(f.out[2 * j], p, w[0], w[1]);
             multiply(f.out[2 * j + 1], p, w[2], w[3]);
         }
@@ -174,41 +172,62 @@ DEVICE void put(const Attend& a, size_t query, unsigned partition, unsigned colu
     if (column + 1 < a.c) to[column + 1] = y;
 }
 
+// Writes two elements of a query's result; `column` is even.
+DEVICE void finish(const Attend& a, size_t query, unsigned column, float x, float y) {
+    if (column >= a.c) return;
+    size_t at = query / a.heads * a.stride + query % a.heads * a.c + column;
+    *reinterpret_cast<uint32_t*>(static_cast<bf16*>(a.out) + at) = pack(x, y);
+}
+
 // Attention of a tile of rows with the query heads of one key head, over one partition of the
-// context, on tensor cores. The head width is c <= C, a multiple of 8.
-template <int C> DEVICE void attend_bf16(const Attend& a) {
-    constexpr unsigned PIECES = C / 8;
+// context, on tensor cores. A tile has up to QUERIES queries: rows with the same page table times
+// query heads of the key head; a warp processes sixteen, so the size of the tile changes no result.
+// The head width is c <= C, a multiple of 8.
+template <int C, int QUERIES> DEVICE void attend_bf16(const Attend& a) {
+    constexpr unsigned PIECES = C / 8, THREADS = QUERIES * 2;
     const Tile tile = a.tiles[block_x()];
     unsigned group = block_y(), partition = block_z(), begin = partition * PARTITION;
-    if (begin >= tile.reach) return;
+    // A row that sees nothing has a result too.
+    if (tile.rows == 0 || (begin >= tile.reach && partition > 0)) return;
     unsigned end = begin + PARTITION < tile.reach ? begin + PARTITION : tile.reach;
     unsigned share = a.heads / a.groups, queries = tile.rows * share;
     bf16* qs = reinterpret_cast<bf16*>(shared_memory());
     bf16* ks = qs + QUERIES * C;
     bf16* vs = ks + 2 * CHUNK * C;
+    // Offsets of the slots of two chunks in the pool, so that a page is looked up once per slot.
+    size_t* offsets = reinterpret_cast<size_t*>(vs + 2 * CHUNK * C);
     size_t first = size_t(a.tiles[0].row) * a.heads;
     // Index of a query of the tile among all rows and heads.
     auto number = [&](unsigned query) {
         return size_t(tile.row + query / share) * a.heads + group * share + query % share;
     };
     const bf16* q = static_cast<const bf16*>(a.q);
-    for (unsigned i = thread(); i < QUERIES * PIECES; i += 128) {
+    for (unsigned i = thread(); i < QUERIES * PIECES; i += THREADS) {
         unsigned query = i / PIECES, piece = i % PIECES;
         bool real = query < queries && piece * 8 < a.c;
-        copy16(qs + swizzle<C>(query, piece), real ? q + number(query) * a.c + piece * 8 : q, real);
+        copy16(qs + spot<C>(query, piece), real ? q + number(query) * a.c + piece * 8 : q, real);
     }
-    auto fetch = [&](unsigned at, unsigned first) {
-        for (unsigned i = thread(); i < CHUNK * PIECES; i += 128) {
+    auto locate = [&](unsigned step) {
+        for (unsigned i = thread(); i < CHUNK; i += THREADS) {
+            unsigned slot = begin + step * CHUNK + i;
+            if (slot < end) offsets[step % 2 * CHUNK + i] = slot_at(a, tile, group, slot);
+        }
+    };
+    auto fetch = [&](unsigned step) {
+        for (unsigned i = thread(); i < CHUNK * PIECES; i += THREADS) {
             unsigned row = i / PIECES, piece = i % PIECES;
             // Slots after the last visible one may contain anything, so zeros are copied instead.
-            bool real = first + row < end && piece * 8 < a.c;
-            size_t from = real ? slot_at(a, tile, group, first + row) + piece * 8 : 0;
-            unsigned to = at * CHUNK * C + swizzle<C>(row, piece);
+            bool real = begin + step * CHUNK + row < end && piece * 8 < a.c;
+            size_t from = real ? offsets[step % 2 * CHUNK + row] + piece * 8 : 0;
+            unsigned to = step % 2 * CHUNK * C + spot<C>(row, piece);
             copy16(ks + to, static_cast<const bf16*>(a.keys) + from, real);
             copy16(vs + to, static_cast<const bf16*>(a.values) + from, real);
         }
     };
-    fetch(0, begin);
+    locate(0);
+    locate(1);
+    sync();
+    fetch(0);
     copies_commit();
     unsigned lane = thread() % 32, mine[2];
     Sight sight;
@@ -221,13 +240,15 @@ template <int C> DEVICE void attend_bf16(const Attend& a) {
     sight.share = share;
     Folded<C> folded;
     unsigned steps = (end - begin + CHUNK - 1) / CHUNK;
+    bool idle = thread() / 32 * 16 >= queries;
     for (unsigned step = 0; step < steps; step++) {
-        if (step + 1 < steps) fetch((step + 1) % 2, begin + (step + 1) * CHUNK);
+        if (step + 1 < steps) fetch(step + 1);
         copies_commit();
         copies_wait<1>();
         sync();
+        locate(step + 2);
         unsigned at = step % 2 * CHUNK * C;
-        fold<C>(folded, a, qs, ks + at, vs + at, begin + step * CHUNK, sight);
+        if (!idle) fold<C>(folded, a, qs, ks + at, vs + at, begin + step * CHUNK, sight);
         sync();
     }
 #pragma unroll
@@ -236,7 +257,18 @@ template <int C> DEVICE void attend_bf16(const Attend& a) {
         sum += shuffle_xor(sum, 1);
         sum += shuffle_xor(sum, 2);
         if (mine[half] >= queries) continue;
-        size_t query = number(mine[half]) - first;
+        size_t query = number(mine[half]);
+        if (sight.seen[half] <= PARTITION) {
+            if (partition > 0) continue;
+            bool none = folded.most[half] == -INFINITY;
+#pragma unroll
+            for (unsigned j = 0; j < C / 8; j++)
+                finish(a, query, j * 8 + lane % 4 * 2,
+                       none ? 0.0f : folded.out[j][2 * half] / sum,
+                       none ? 0.0f : folded.out[j][2 * half + 1] / sum);
+            continue;
+        }
+        query -= first;
 #pragma unroll
         for (unsigned j = 0; j < C / 8; j++)
             put(a, query, partition, j * 8 + lane % 4 * 2, folded.out[j][2 * half],
@@ -248,9 +280,15 @@ template <int C> DEVICE void attend_bf16(const Attend& a) {
         }
     }
 }
-KERNEL(attend_bf16_32, Attend, 128) { attend_bf16<32>(a); }
-KERNEL(attend_bf16_64, Attend, 128) { attend_bf16<64>(a); }
-KERNEL(attend_bf16_128, Attend, 128) { attend_bf16<128>(a); }
+KERNEL(attend_bf16_32x16, Attend, 32) { attend_bf16<32, 16>(a); }
+KERNEL(attend_bf16_32x32, Attend, 64) { attend_bf16<32, 32>(a); }
+KERNEL(attend_bf16_32x64, Attend, 128) { attend_bf16<32, 64>(a); }
+KERNEL(attend_bf16_64x16, Attend, 32) { attend_bf16<64, 16>(a); }
+KERNEL(attend_bf16_64x32, Attend, 64) { attend_bf16<64, 32>(a); }
+KERNEL(attend_bf16_64x64, Attend, 128) { attend_bf16<64, 64>(a); }
+KERNEL(attend_bf16_128x16, Attend, 32) { attend_bf16<128, 16>(a); }
+KERNEL(attend_bf16_128x32, Attend, 64) { attend_bf16<128, 32>(a); }
+KERNEL(attend_bf16_128x64, Attend, 128) { attend_bf16<128, 64>(a); }
 
 // The same in f32 for parity with the CPU: one warp per query, head width up to 128.
 KERNEL(attend_f32, Attend, 32) {
@@ -261,7 +299,8 @@ KERNEL(attend_f32, Attend, 32) {
     if (row >= tile.rows) return;
     unsigned reach = a.reaches[tile.row + row];
     unsigned end = begin + PARTITION < reach ? begin + PARTITION : reach;
-    if (begin >= end) return;
+    // A row that sees nothing has a result too.
+    if (begin >= end && partition > 0) return;
     size_t query = size_t(tile.row + row) * a.heads + head;
     const float* q = static_cast<const float*>(a.q) + query * a.c;
     const float* keys = static_cast<const float*>(a.keys);
@@ -291,6 +330,12 @@ KERNEL(attend_f32, Attend, 32) {
                 if (lane + 32 * i < a.c) out[i] += w * values[from + lane + 32 * i];
         }
     }
+    if (reach <= PARTITION) {
+        float* to = static_cast<float*>(a.out) + size_t(tile.row + row) * a.stride + head * a.c;
+        for (unsigned i = 0; i < 4; i++)
+            if (lane + 32 * i < a.c) to[lane + 32 * i] = most == -INFINITY ? 0.0f : out[i] / sum;
+        return;
+    }
     query -= size_t(a.tiles[0].row) * a.heads;
     for (unsigned i = 0; i < 4; i++)
         if (lane + 32 * i < a.c)
@@ -315,12 +360,13 @@ struct Combine {
     uint32_t heads, c, partitions, stride;
 };
 
-// Combines the partitions of one query per warp; zero for a row that sees no slots.
+// Combines the partitions of one query per warp. Rows with one partition have their results.
 template <class T> DEVICE void combine(const Combine& a) {
     unsigned lane = thread() % 32, head = block_y() * (threads() / 32) + thread() / 32;
     unsigned row = a.tiles[0].row + block_x(), end = a.rows ? a.rows : a.tiles[a.count].row;
     if (head >= a.heads || row >= end) return;
     unsigned count = (a.reaches[row] + PARTITION - 1) / PARTITION;
+    if (count <= 1) return;
     size_t query = size_t(block_x()) * a.heads + head;
     const float* sums = a.sums + query * a.partitions * 2;
     float most = -INFINITY, total = 0.0f;

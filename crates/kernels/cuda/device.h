@@ -5,6 +5,9 @@
 #define DEVICE __device__ __forceinline__
 #define KERNEL(name, Args, count)                                                                  \
     extern "C" __global__ void __launch_bounds__(count) name(const __grid_constant__ Args a)
+// The same with all registers that one block on a multiprocessor may have.
+#define ROOMY_KERNEL(name, Args, count)                                                            \
+    extern "C" __global__ void __launch_bounds__(count, 1) name(const __grid_constant__ Args a)
 
 DEVICE unsigned thread() { return threadIdx.x; }
 DEVICE unsigned threads() { return blockDim.x; }
@@ -57,6 +60,33 @@ DEVICE void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"
 // Waits for this thread's copies, except those of the last NEWEST groups.
 template <int NEWEST> DEVICE void copies_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(NEWEST) : "memory");
+}
+
+// Makes this thread's writes visible to other blocks before its later ones.
+DEVICE void fence() { __threadfence(); }
+// Counts calls by other blocks; true in the call number `last`, counted from 0, after which the count
+// is 0 again.
+DEVICE bool is_last(uint32_t* count, uint32_t last) { return atomicInc(count, last) == last; }
+// Reads numbers that another block of the same launch wrote.
+DEVICE Four read_across(const Four* from) {
+    Four to;
+    asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(to.at[0]), "=f"(to.at[1]), "=f"(to.at[2]), "=f"(to.at[3])
+                 : "l"(from)
+                 : "memory");
+    return to;
+}
+
+// Widens four signed bytes exactly to bf16: bytes 0 and 1 to to[0], bytes 2 and 3 to to[1]. In bf16,
+// 128 + its low seven bits minus 128, or 256 for a byte with the highest bit, is exact.
+DEVICE void widen(uint32_t (&to)[2], uint32_t bytes) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint32_t pair = __byte_perm(bytes, 0, i == 0 ? 0x4140 : 0x4342);
+        uint32_t low = (pair & 0x007F007Fu) | 0x43004300u;
+        uint32_t less = (pair & 0x00800080u) | 0xC300C300u;
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(to[i]) : "r"(low), "r"(0x3F803F80u), "r"(less));
+    }
 }
 
 // Loads four 8x8 matrices of bf16. Lane l passes the address of row l % 8 of matrix l / 8. Of matrix

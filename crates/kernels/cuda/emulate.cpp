@@ -2,8 +2,9 @@
 //
 // Unspecified behaviour of a GPU is emulated in its extremes: shared memory is poisoned before a
 // block; a warp runs to the next barrier before another warp starts, beginning with the first or the
-// last warp; asynchronous copies complete immediately in some launches, and not before the wait in
-// others. A barrier that not all threads reach, or an unaligned address, ends the process.
+// last warp, and blocks likewise; asynchronous copies complete immediately in some launches, and not
+// before the wait in others. A barrier that not all threads reach, or an unaligned address, ends the
+// process.
 #include "portable.h"
 #include "observe.h"
 #include "sums.h"
@@ -175,7 +176,8 @@ static void run(const Entry& entry, const uint32_t* grid, uint32_t count, uint32
     for (int i = 0; i < 3; i++) all.grid[i] = grid[i];
     for (unsigned z = 0; z < grid[2]; z++)
         for (unsigned y = 0; y < grid[1]; y++)
-            for (unsigned x = 0; x < grid[0]; x++) {
+            for (unsigned i = 0; i < grid[0]; i++) {
+                unsigned x = all.launches % 2 ? grid[0] - 1 - i : i;
                 memset(all.shared, 0xFF, shared);
                 all.block[0] = x, all.block[1] = y, all.block[2] = z;
                 if (all.observer) all.observer->begin_block(all.block);
@@ -250,6 +252,17 @@ void copies_wait(unsigned newest) {
             if (all.launches / 2 % 2 == 0) copy.make();
             if (all.observer) all.observer->copied(copy.to);
         }
+}
+
+bool is_last(uint32_t* count, uint32_t last) {
+    uint32_t old = *count;
+    *count = old >= last ? 0 : old + 1;
+    return old == last;
+}
+
+void read_across(void* to, const void* from) {
+    if (machine().observer) machine().observer->across(from, __builtin_return_address(0));
+    memcpy(to, from, 16);
 }
 
 void load_matrices(uint32_t* to, const void* row, bool transposed) {

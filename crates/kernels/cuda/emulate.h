@@ -25,6 +25,9 @@ uint32_t ballot(bool predicate);
 void copy16(void* to, const void* from, bool real);
 void copies_commit();
 void copies_wait(unsigned newest);
+bool is_last(uint32_t* count, uint32_t last);
+// Copies 16 bytes that another block of the launch may have written.
+void read_across(void* to, const void* from);
 void load_matrices(uint32_t* to, const void* row, bool transposed);
 void multiply(float* c, const uint32_t* a, uint32_t b0, uint32_t b1);
 uint16_t round_bits(float x) __attribute__((const, nothrow));
@@ -42,6 +45,7 @@ struct Registered {
         #name, [](const void* args) { name(*static_cast<const Args*>(args)); }, sizeof(Args),      \
         count);                                                                                    \
     static void name(const Args& a)
+#define ROOMY_KERNEL(name, Args, count) KERNEL(name, Args, count)
 
 DEVICE unsigned thread() { return emulate::thread(); }
 DEVICE unsigned threads() { return emulate::threads(); }
@@ -79,6 +83,20 @@ template <> DEVICE bf16 narrow<bf16>(float x) { return bf16{emulate::round_bits(
 PRIMITIVE void copy16(void* to, const void* from, bool real) { emulate::copy16(to, from, real); }
 DEVICE void copies_commit() { emulate::copies_commit(); }
 template <int NEWEST> DEVICE void copies_wait() { emulate::copies_wait(NEWEST); }
+
+DEVICE void fence() {}
+// In emulate.cpp, which is not instrumented: blocks share the counter and the numbers on purpose.
+DEVICE bool is_last(uint32_t* count, uint32_t last) { return emulate::is_last(count, last); }
+PRIMITIVE Four read_across(const Four* from) {
+    Four to;
+    emulate::read_across(&to, from);
+    return to;
+}
+
+DEVICE void widen(uint32_t (&to)[2], uint32_t bytes) {
+    for (int i = 0; i < 4; i += 2)
+        to[i / 2] = pack(int8_t(bytes >> 8 * i), int8_t(bytes >> 8 * (i + 1)));
+}
 
 PRIMITIVE void load_matrices(uint32_t (&to)[4], const void* row) {
     emulate::load_matrices(to, row, false);

@@ -1,7 +1,9 @@
 // Matrix products y [r, n] = x [r, k] w [n, k]' + b, with epilogues.
 //
-// Every tile size sums over the inner dimension in ascending order, so a row's result depends neither
-// on the other rows nor on the tile size.
+// The inner dimension is divided into segments, whose length depends on k alone. A segment is summed
+// from zero in ascending order; the segments are added in order. Tiles of every size do so, in one
+// block or in several that each take some of the segments, so a row's result depends neither on the
+// other rows nor on how the product is divided.
 #pragma once
 #include "portable.h"
 
@@ -12,17 +14,38 @@ enum Finish : uint32_t {
     ADD = 1,
     // For each pair of columns store silu(first) * second in the activations' dtype.
     GATE = 2,
+    // The same with GELU in its tanh form.
+    GELU_GATE = 3,
 };
 
 // x [r, k] and w [n, k], row-major; k is a multiple of 64.
 struct Operands {
     const void* x;
     const void* w;
+    // [n], factors of the sums, or null.
+    const float* scales;
     uint32_t rows, n, k;
+    // Inner elements of a segment, a multiple of 64.
+    uint32_t segment;
+};
+
+// How the tiles of a product are divided among blocks. Tiles are numbered column by column. The first
+// `whole` tiles take one block each, the others `pieces` blocks each.
+struct Share {
+    // Partial sums of the divided tiles, and for each the number of its blocks that have ended: zeros
+    // before and after the launch.
+    Four* partials;
+    uint32_t* ended;
+    // Tiles of a column.
+    uint32_t tall;
+    uint32_t whole, pieces;
+    // Segments of a piece, the last one excepted.
+    uint32_t lead;
 };
 
 struct Gemm {
     Operands of;
+    Share share;
     // [n], or null.
     const float* bias;
     // Rows of `stride` elements.
@@ -31,99 +54,227 @@ struct Gemm {
     Finish finish;
 };
 
-// Writes two adjacent elements of a row of the product; `column` is even.
-template <class T>
-DEVICE void finish_pair(const Gemm& a, unsigned row, unsigned column, float x, float y) {
-    if (row >= a.of.rows || column >= a.of.n) return;
-    bool both = column + 1 < a.of.n;
-    if (a.bias) {
-        x += a.bias[column];
-        if (both) y += a.bias[column + 1];
-    }
-    size_t at = size_t(row) * a.stride;
-    if (a.finish == GATE) {
-        static_cast<T*>(a.out)[at + column / 2] = narrow<T>(silu(x) * y);
-        return;
-    }
-    float* out = static_cast<float*>(a.out) + at + column;
-    if (a.finish == ADD) {
-        x += out[0];
-        if (both) y += out[1];
-    }
-    out[0] = x;
-    if (both) out[1] = y;
+// What a block computes: the segments [first, end) of the tile with this first row and column, in
+// numbers of tiles.
+struct Part {
+    unsigned row, column, first, end;
+    // Null for a whole tile. Otherwise room for the sum of the first piece, then for every segment of
+    // the others.
+    Four* partials;
+    uint32_t* ended;
+    unsigned pieces, lead, slots;
+};
+
+DEVICE unsigned segments(const Operands& of) { return (of.k + of.segment - 1) / of.segment; }
+
+// The whole tile of this block in a grid of tiles.
+DEVICE Part whole_part(const Operands& of) {
+    return {block_x(), block_y(), 0, segments(of), nullptr, nullptr, 1, 0, 0};
 }
 
-// The sums of tile (block_x, block_y) of BM rows and BN columns on WM by WN warps, in steps of 64
-// inner elements with STAGES buffers. A row of operands in shared memory is eight pieces of 16 bytes;
-// piece p of row r is stored at p ^ (r % 8), so that copies and matrix loads have no bank conflicts.
-template <int BM, int BN, int WM, int WN, int STAGES> struct TileBf16 {
-    static constexpr int BK = 64, PIECES = BK / 8, THREADS = WM * WN * 32;
-    static constexpr int TM = BM / WM / 16, TN = BN / WN / 8;
-    static_assert(TN % 2 == 0, "columns are loaded sixteen at a time");
-    float sums[TM][TN][4] = {};
+// The part of this block. A tile has `size` times four sums.
+DEVICE Part part_of(const Operands& of, const Share& share, unsigned size) {
+    unsigned tile = block_x(), all = segments(of);
+    Part part{0, 0, 0, all, nullptr, nullptr, 1, 0, 0};
+    if (tile >= share.whole) {
+        unsigned block = tile - share.whole, number = block / share.pieces;
+        tile = share.whole + number;
+        part.first = block % share.pieces * share.lead;
+        part.end = part.first + share.lead < all ? part.first + share.lead : all;
+        part.pieces = share.pieces, part.lead = share.lead, part.slots = all - share.lead + 1;
+        part.partials = share.partials + size_t(number) * part.slots * size;
+        part.ended = share.ended + number;
+    }
+    part.row = tile % share.tall, part.column = tile / share.tall;
+    return part;
+}
 
-    DEVICE static unsigned first_row() { return block_x() * BM; }
-    DEVICE static unsigned first_column() { return block_y() * BN; }
+// The sums of one thread, COUNT times four: of the current segment, and of the segments before it.
+// Those are in registers, or in shared memory from byte HELD on if that is not 0.
+template <int COUNT, int THREADS, int HELD> struct Sums {
+    static constexpr int SIZE = COUNT * THREADS;
+    float sums[COUNT][4] = {};
+    float totals[HELD ? 1 : COUNT][4] = {};
+
+    DEVICE static unsigned spot(int i) { return i * THREADS + thread(); }
+
+    // Ends a segment. After the part's last one, `sums` holds the sum of all.
+    DEVICE void close(const Part& part, unsigned segment) {
+        bool last = segment + 1 == part.end;
+        if (part.first == 0) fold(segment == 0, last);
+        if (!part.partials || (part.first == 0 && !last)) return;
+        unsigned slot = part.first == 0 ? 0 : segment - part.lead + 1;
+        Four* to = part.partials + size_t(slot) * SIZE;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            to[spot(i)] = Four{{sums[i][0], sums[i][1], sums[i][2], sums[i][3]}};
+#pragma unroll
+            for (int j = 0; j < 4; j++) sums[i][j] = 0.0f;
+        }
+    }
+
+    // Adds a segment to the ones before it.
+    DEVICE void fold(bool first, bool last) {
+        Four* held = reinterpret_cast<Four*>(shared_memory() + HELD);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            Four sum{};
+            if (HELD && !first) sum = held[spot(i)];
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                sum.at[j] = (HELD ? sum.at[j] : totals[HELD ? 0 : i][j]) + sums[i][j];
+                sums[i][j] = last ? sum.at[j] : 0.0f;
+                if (!HELD) totals[HELD ? 0 : i][j] = sum.at[j];
+            }
+            if (HELD && !last) held[spot(i)] = sum;
+        }
+    }
+
+    // Adds the partial sums of a divided tile, in order, in the block that ends last. False in the
+    // others, which are done.
+    DEVICE bool gather(const Part& part) {
+        if (!part.partials) return true;
+        copies_wait<0>();
+        fence();
+        // All threads have read the operands and written their sums.
+        sync();
+        uint32_t* answer = reinterpret_cast<uint32_t*>(shared_memory());
+        if (thread() == 0) *answer = is_last(part.ended, part.pieces - 1);
+        sync();
+        if (!*answer) return false;
+        fence();
+        for (unsigned slot = 0; slot < part.slots; slot++) {
+            const Four* from = part.partials + size_t(slot) * SIZE;
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) {
+                Four more = read_across(from + spot(i));
+#pragma unroll
+                for (int j = 0; j < 4; j++) sums[i][j] += more.at[j];
+            }
+        }
+        return true;
+    }
+};
+
+// Weights in bf16.
+struct Bf16Weights {
+    static constexpr int BYTES = 2;
+
+    // Loads the weights of COUNT times eight columns from `column` on, for the step `k` of sixteen
+    // inner elements.
+    template <int PIECES, int COUNT>
+    DEVICE static void load(uint32_t (&to)[COUNT][2], const unsigned char* tile, unsigned column,
+                            unsigned k) {
+        static_assert(COUNT % 2 == 0, "columns are loaded sixteen at a time");
+        unsigned lane = thread() % 32;
+#pragma unroll
+        for (int j = 0; j < COUNT; j += 2) {
+            unsigned row = column + j * 8 + lane % 8 + lane / 16 * 8;
+            uint32_t of[4];
+            load_matrices(of, tile + swizzle<PIECES>(row, k * 2 + lane / 8 % 2) * 16);
+            to[j][0] = of[0], to[j][1] = of[1], to[j + 1][0] = of[2], to[j + 1][1] = of[3];
+        }
+    }
+};
+
+// Weights in int8, widened exactly. Of sixteen inner elements, lane l takes 2 l, 2 l + 1, 2 l + 8 and
+// 2 l + 9 (l < 4), which are adjacent in memory.
+struct Int8Weights {
+    static constexpr int BYTES = 1;
+
+    template <int PIECES, int COUNT>
+    DEVICE static void load(uint32_t (&to)[COUNT][2], const unsigned char* tile, unsigned column,
+                            unsigned k) {
+        static_assert(COUNT % 4 == 0, "columns are loaded 32 at a time");
+#pragma unroll
+        for (int j = 0; j < COUNT; j += 4) {
+            uint32_t of[4];
+            unsigned row = column + j * 8 + thread() % 32;
+            load_matrices(of, tile + swizzle<PIECES>(row, k) * 16);
+#pragma unroll
+            for (int i = 0; i < 4; i++) widen(to[j + i], of[i]);
+        }
+    }
+};
+
+// A tile of BM rows and BN columns on WM by WN warps, in steps of BK inner elements with STAGES
+// buffers. SHARED: sums of earlier segments are in shared memory, because the registers have no room.
+template <class Weights, int BM, int BN, int WM, int WN, int BK, int STAGES, bool SHARED>
+struct TileMma : Sums<BM / WM / 16 * (BN / WN / 8), WM * WN * 32,
+                      SHARED ? STAGES * BK * (BM * 2 + BN * Weights::BYTES) : 0> {
+    static constexpr int ROWS = BM, COLUMNS = BN, THREADS = WM * WN * 32;
+    static constexpr int TM = BM / WM / 16, TN = BN / WN / 8;
+    // Bytes of a row of a stage.
+    static constexpr int X_BYTES = BK * 2, W_BYTES = BK * Weights::BYTES;
+    static constexpr int X_STAGE = BM * X_BYTES, STAGE = X_STAGE + BN * W_BYTES;
+
     DEVICE static unsigned warp_row() { return thread() / 32 / WN * (TM * 16); }
     DEVICE static unsigned warp_column() { return thread() / 32 % WN * (TN * 8); }
 
-    DEVICE static void fetch(bf16* to, const void* from, unsigned first, unsigned limit, int count,
-                             size_t stride, int k) {
-        for (int i = thread(); i < count * PIECES; i += THREADS) {
-            int r = i / PIECES, piece = i % PIECES;
-            bool real = first + r < limit;
-            const bf16* source =
-                static_cast<const bf16*>(from) + (real ? first + r : 0) * stride + k + piece * 8;
-            copy16(to + r * BK + (piece ^ r % 8) * 8, source, real);
+    // Copies COUNT rows of BYTES bytes, of which `real` exist.
+    template <int COUNT, int BYTES>
+    DEVICE static void fetch(unsigned char* to, const unsigned char* from, unsigned real,
+                             size_t stride) {
+        constexpr int PIECES = BYTES / 16;
+#pragma unroll
+        for (int first = 0; first < COUNT * PIECES; first += THREADS) {
+            unsigned i = first + thread(), row = i / PIECES, piece = i % PIECES;
+            if (COUNT * PIECES % THREADS != 0 && row >= COUNT) break;
+            bool is_real = row < real;
+            copy16(to + swizzle<PIECES>(row, piece) * 16,
+                   from + (is_real ? row * stride : 0) + piece * 16, is_real);
         }
     }
 
     // Adds the products of one stage.
-    DEVICE void fold(const bf16* xt, const bf16* wt) {
+    DEVICE void fold_stage(const unsigned char* stage) {
         unsigned lane = thread() % 32;
 #pragma unroll
-        for (int kk = 0; kk < BK / 16; kk++) {
-            uint32_t xf[TM][4], wf[TN / 2][4];
+        for (int k = 0; k < BK / 16; k++) {
+            uint32_t xf[TM][4], wf[TN][2];
 #pragma unroll
             for (int i = 0; i < TM; i++) {
-                unsigned r = warp_row() + i * 16 + lane % 16, piece = kk * 2 + lane / 16;
-                load_matrices(xf[i], xt + r * BK + (piece ^ r % 8) * 8);
+                unsigned row = warp_row() + i * 16 + lane % 16;
+                load_matrices(xf[i], stage + swizzle<X_BYTES / 16>(row, k * 2 + lane / 16) * 16);
             }
-#pragma unroll
-            for (int j = 0; j < TN / 2; j++) {
-                unsigned r = warp_column() + j * 16 + lane % 8 + lane / 16 * 8;
-                unsigned piece = kk * 2 + lane / 8 % 2;
-                load_matrices(wf[j], wt + r * BK + (piece ^ r % 8) * 8);
-            }
+            Weights::template load<W_BYTES / 16, TN>(wf, stage + X_STAGE, warp_column(), k);
 #pragma unroll
             for (int i = 0; i < TM; i++)
 #pragma unroll
                 for (int j = 0; j < TN; j++)
-                    multiply(sums[i][j], xf[i], wf[j / 2][j % 2 * 2], wf[j / 2][j % 2 * 2 + 1]);
+                    multiply(this->sums[i * TN + j], xf[i], wf[j][0], wf[j][1]);
         }
     }
 
-    DEVICE void run(const Operands& of) {
-        bf16* xs = reinterpret_cast<bf16*>(shared_memory());
-        bf16* ws = xs + STAGES * BM * BK;
-        auto stage = [&](int number) {
-            int at = number % STAGES, k = number * BK;
-            fetch(xs + at * BM * BK, of.x, first_row(), of.rows, BM, of.k, k);
-            fetch(ws + at * BN * BK, of.w, first_column(), of.n, BN, of.k, k);
+    DEVICE void run(const Operands& of, const Part& part) {
+        unsigned char* stages = shared_memory();
+        unsigned row = part.row * BM, column = part.column * BN;
+        size_t x_stride = size_t(of.k) * 2, w_stride = size_t(of.k) * Weights::BYTES;
+        auto x = static_cast<const unsigned char*>(of.x) + row * x_stride;
+        auto w = static_cast<const unsigned char*>(of.w) + column * w_stride;
+        auto stage = [&](unsigned step, unsigned at) {
+            unsigned char* to = stages + at * STAGE;
+            fetch<BM, X_BYTES>(to, x + size_t(step) * X_BYTES, of.rows - row, x_stride);
+            fetch<BN, W_BYTES>(to + X_STAGE, w + size_t(step) * W_BYTES, of.n - column, w_stride);
         };
-        int steps = of.k / BK;
-        for (int s = 0; s < STAGES - 1; s++) {
-            if (s < steps) stage(s);
+        unsigned each = of.segment / BK, all = of.k / BK, left = each;
+        unsigned step = part.first * each, end = part.end * each < all ? part.end * each : all;
+        for (unsigned s = 0; s < STAGES - 1; s++) {
+            if (step + s < end) stage(step + s, s);
             copies_commit();
         }
-        for (int step = 0; step < steps; step++) {
+        unsigned at = 0, segment = part.first;
+        for (; step < end; step++) {
             copies_wait<STAGES - 2>();
             sync();
             // Overwrites the stage that all warps have finished.
-            if (step + STAGES - 1 < steps) stage(step + STAGES - 1);
+            if (step + STAGES - 1 < end) stage(step + STAGES - 1, at == 0 ? STAGES - 1 : at - 1);
             copies_commit();
-            fold(xs + step % STAGES * BM * BK, ws + step % STAGES * BN * BK);
+            fold_stage(stages + at * STAGE);
+            at = at + 1 == STAGES ? 0 : at + 1;
+            if (--left > 0 && step + 1 < end) continue;
+            this->close(part, segment++);
+            left = each;
         }
     }
 
@@ -135,38 +286,41 @@ template <int BM, int BN, int WM, int WN, int STAGES> struct TileBf16 {
             for (int j = 0; j < TN; j++) {
                 unsigned row = warp_row() + i * 16 + thread() % 32 / 4;
                 unsigned column = warp_column() + j * 8 + thread() % 4 * 2;
-                f(row, column, sums[i][j][0], sums[i][j][1]);
-                f(row + 8, column, sums[i][j][2], sums[i][j][3]);
+                const float(&sums)[4] = this->sums[i * TN + j];
+                f(row, column, sums[0], sums[1]);
+                f(row + 8, column, sums[2], sums[3]);
             }
     }
 };
 
 // The same in f32, for parity with the CPU: tiles of 64 by 64, four by four elements per thread.
-struct TileF32 {
-    static constexpr int TILE = 64, BK = 16, PITCH = TILE + 4;
-    float sums[4][4] = {};
+struct TileF32 : Sums<4, 256, 0> {
+    static constexpr int ROWS = 64, COLUMNS = 64, BK = 16, PITCH = ROWS + 4;
 
-    DEVICE static unsigned first_row() { return block_x() * TILE; }
-    DEVICE static unsigned first_column() { return block_y() * TILE; }
-
-    DEVICE void run(const Operands& of) {
+    DEVICE void run(const Operands& of, const Part& part) {
         float* xs = reinterpret_cast<float*>(shared_memory());
         float* ws = xs + BK * PITCH;
         const float* x = static_cast<const float*>(of.x);
         const float* w = static_cast<const float*>(of.w);
         unsigned tx = thread() % 16, ty = thread() / 16;
-        for (unsigned k = 0; k < of.k; k += BK) {
-            for (unsigned i = thread(); i < TILE * BK; i += 256) {
-                unsigned r = i / BK, kk = i % BK, row = first_row() + r, column = first_column() + r;
-                xs[kk * PITCH + r] = row < of.rows ? x[size_t(row) * of.k + k + kk] : 0.0f;
-                ws[kk * PITCH + r] = column < of.n ? w[size_t(column) * of.k + k + kk] : 0.0f;
+        for (unsigned segment = part.first; segment < part.end; segment++) {
+            unsigned from = segment * of.segment;
+            unsigned end = from + of.segment < of.k ? from + of.segment : of.k;
+            for (unsigned k = from; k < end; k += BK) {
+                for (unsigned i = thread(); i < ROWS * BK; i += 256) {
+                    unsigned r = i / BK, kk = i % BK;
+                    unsigned row = part.row * ROWS + r, column = part.column * COLUMNS + r;
+                    xs[kk * PITCH + r] = row < of.rows ? x[size_t(row) * of.k + k + kk] : 0.0f;
+                    ws[kk * PITCH + r] = column < of.n ? w[size_t(column) * of.k + k + kk] : 0.0f;
+                }
+                sync();
+                for (int kk = 0; kk < BK; kk++)
+                    for (int i = 0; i < 4; i++)
+                        for (int j = 0; j < 4; j++)
+                            sums[i][j] += xs[kk * PITCH + ty * 4 + i] * ws[kk * PITCH + tx * 4 + j];
+                sync();
             }
-            sync();
-            for (int kk = 0; kk < BK; kk++)
-                for (int i = 0; i < 4; i++)
-                    for (int j = 0; j < 4; j++)
-                        sums[i][j] += xs[kk * PITCH + ty * 4 + i] * ws[kk * PITCH + tx * 4 + j];
-            sync();
+            close(part, segment);
         }
     }
 
@@ -177,16 +331,54 @@ struct TileF32 {
     }
 };
 
+// Writes two adjacent elements of a row of the product; `column` is even.
+template <class T>
+DEVICE void finish_pair(const Gemm& a, unsigned row, unsigned column, float x, float y) {
+    if (row >= a.of.rows || column >= a.of.n) return;
+    bool both = column + 1 < a.of.n;
+    if (a.of.scales) {
+        x *= a.of.scales[column];
+        if (both) y *= a.of.scales[column + 1];
+    }
+    if (a.bias) {
+        x += a.bias[column];
+        if (both) y += a.bias[column + 1];
+    }
+    size_t at = size_t(row) * a.stride;
+    if (a.finish == GATE || a.finish == GELU_GATE) {
+        float gate = a.finish == GATE ? silu(x) : gelu(x);
+        static_cast<T*>(a.out)[at + column / 2] = narrow<T>(gate * y);
+        return;
+    }
+    float* out = static_cast<float*>(a.out) + at + column;
+    if (a.finish == ADD) {
+        x += out[0];
+        if (both) y += out[1];
+    }
+    out[0] = x;
+    if (both) out[1] = y;
+}
+
 template <class Tile, class T> DEVICE void gemm(const Gemm& a) {
     Tile tile;
-    tile.run(a.of);
-    tile.each([&](unsigned row, unsigned column, float x, float y) {
-        finish_pair<T>(a, tile.first_row() + row, tile.first_column() + column, x, y);
+    Part part = part_of(a.of, a.share, Tile::SIZE);
+    tile.run(a.of, part);
+    if (!tile.gather(part)) return;
+    unsigned row = part.row * Tile::ROWS, column = part.column * Tile::COLUMNS;
+    tile.each([&](unsigned r, unsigned c, float x, float y) {
+        finish_pair<T>(a, row + r, column + c, x, y);
     });
 }
 
-// For few rows: narrow tiles, so that even a matrix of 4,096 rows is read by over a hundred blocks.
-KERNEL(gemm_bf16_narrow, Gemm, 128) { gemm<TileBf16<64, 32, 2, 2, 5>, bf16>(a); }
-// For many rows.
-KERNEL(gemm_bf16_wide, Gemm, 256) { gemm<TileBf16<128, 128, 2, 4, 3>, bf16>(a); }
+// The tiles of src/device/launch.rs: few rows; devices with little shared memory; many rows.
+template <class Weights> using TileLow = TileMma<Weights, 64, 128, 2, 4, 64, 4, false>;
+template <class Weights> using TileSquare = TileMma<Weights, 128, 128, 2, 4, 64, 3, false>;
+template <class Weights> using TileWide = TileMma<Weights, 128, 256, 2, 4, 32, 4, true>;
+
+KERNEL(gemm_bf16_64x128, Gemm, 256) { gemm<TileLow<Bf16Weights>, bf16>(a); }
+KERNEL(gemm_bf16_128x128, Gemm, 256) { gemm<TileSquare<Bf16Weights>, bf16>(a); }
+KERNEL(gemm_bf16_128x256, Gemm, 256) { gemm<TileWide<Bf16Weights>, bf16>(a); }
+KERNEL(gemm_int8_64x128, Gemm, 256) { gemm<TileLow<Int8Weights>, bf16>(a); }
+KERNEL(gemm_int8_128x128, Gemm, 256) { gemm<TileSquare<Int8Weights>, bf16>(a); }
+KERNEL(gemm_int8_128x256, Gemm, 256) { gemm<TileWide<Int8Weights>, bf16>(a); }
 KERNEL(gemm_f32, Gemm, 256) { gemm<TileF32, float>(a); }

@@ -1,5 +1,7 @@
 // All kernels; compiled for the GPU, and by the host's compiler for tests.
 #include "attention.cuh"
+#include "experts.cuh"
+#include "filters.cuh"
 #include "gemm.cuh"
 #include "rows.cuh"
 #include "score.cuh"

@@ -105,10 +105,11 @@ Observer::Allocation* Observer::find(const void* at) {
     return address - one.range.start < one.range.bytes ? &one : nullptr;
 }
 
-void Observer::global(Allocation& of, const Access& one) {
+// Counts sectors of global memory; false if the access is not within the allocation.
+bool Observer::moved(Allocation& of, const Access& one) {
     size_t first = uintptr_t(one.at) - of.range.start;
     if (first + one.bytes > of.range.bytes)
-        return fail("accesses %u bytes across the end of an allocation", one.bytes);
+        return fail("accesses %u bytes across the end of an allocation", one.bytes), false;
     if (of.readers.empty()) {
         of.readers.resize(of.range.bytes), of.writers.resize(of.range.bytes);
         for (auto& sectors : of.sectors) sectors.resize(of.range.bytes / SECTOR + 1);
@@ -119,6 +120,12 @@ void Observer::global(Allocation& of, const Access& one) {
         traffic.distinct += seen == 0, traffic.by_blocks += seen != number;
         seen = number;
     }
+    return true;
+}
+
+void Observer::global(Allocation& of, const Access& one) {
+    if (!moved(of, one)) return;
+    size_t first = uintptr_t(one.at) - of.range.start;
     for (size_t at = first; at < first + one.bytes; at++) {
         uint32_t& seen = one.write ? of.writers[at] : of.readers[at];
         uint32_t other = (one.write ? of.readers[at] : 0) | of.writers[at];
@@ -165,6 +172,14 @@ void Observer::copied(const void* to) {
         cells[at].pending = 0;
         cells[at].writer = {epoch, orders[thread], uint16_t(thread)};
     }
+}
+
+void Observer::across(const void* from, const void* code) {
+    Access one{from, 16, false, code, PLAIN};
+    log[thread % 32].push_back(one);
+    Allocation* of = find(from);
+    if (!of) return fail("reads an address outside of every allocation");
+    moved(*of, one);
 }
 
 void Observer::matrix(const void* row, const void* code) {

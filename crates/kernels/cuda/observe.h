@@ -91,6 +91,9 @@ class Observer {
     void access(const Access& one);
     // The running thread starts to copy 16 bytes to shared memory, or zeros if `from` is null.
     void copy(const void* to, const void* from, const void* code);
+    // The running thread reads 16 bytes of global memory that another block may have written before.
+    // Nothing orders blocks here, so it is counted and not checked for races.
+    void across(const void* from, const void* code);
     // A copy of the running thread is complete.
     void copied(const void* to);
     // The running thread passes a row of a matrix.
@@ -112,6 +115,7 @@ class Observer {
     };
 
     void use(const Access& one);
+    bool moved(Allocation& of, const Access& one);
     void global(Allocation& of, const Access& one);
     void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
     bool ordered(const Cell::Use& before) const;

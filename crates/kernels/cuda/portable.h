@@ -11,6 +11,11 @@ struct bf16 {
 // Marks an absent number.
 constexpr uint32_t NONE = 0xFFFFFFFF;
 
+// Four numbers that are read and written at once.
+struct alignas(16) Four {
+    float at[4];
+};
+
 #ifdef __CUDACC__
 #include "device.h"
 #else
@@ -23,7 +28,19 @@ DEVICE float wide(float x) { return x; }
 template <class T> DEVICE T narrow(float x);
 template <> DEVICE float narrow<float>(float x) { return x; }
 
+// Number of a 16-byte piece of a row in a tile of rows with PIECES pieces. The pieces are swizzled by
+// row, so that copies and matrix loads have no bank conflicts.
+template <int PIECES> DEVICE unsigned swizzle(unsigned row, unsigned piece) {
+    constexpr unsigned SPAN = PIECES < 8 ? PIECES : 8;
+    return row * PIECES + (piece ^ (row / (8 / SPAN) % SPAN));
+}
+
 DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }
+
+// In its tanh form: x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3).
+DEVICE float gelu(float x) {
+    return x / (1.0f + expf(-x * (1.595769f + 0.071354814f * x * x)));
+}
 
 // Sum over the 32 lanes of a warp, always in the same order; every lane gets it.
 template <class T> DEVICE T warp_sum(T x) {

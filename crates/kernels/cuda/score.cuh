@@ -17,7 +17,26 @@ struct Scored {
     float temperature;
     // Key of the noise.
     uint32_t seed_low, seed_high, clock;
+    // What is wanted besides the record, bits of Besides; filters.cuh computes it from the logits.
+    uint32_t besides;
+    // Filters of a sampled token: see Draw in src/score.rs. `least` is a double, the logarithm of
+    // `min_p`.
+    uint32_t top_k;
+    float top_p;
+    uint32_t least_low, least_high;
+    // Number of the most probable tokens, and the place of the first in their list.
+    uint32_t tops, first_top;
 };
+
+enum Besides : uint32_t {
+    // The sampled token must pass filters.
+    FILTERED = 1,
+    // The most probable tokens are listed.
+    LISTED = 2,
+};
+
+// Doubles of a record.
+constexpr unsigned RECORD = 8;
 
 // A token and its rank value; ties go to the lower token.
 template <class T> struct Ranked {
@@ -86,11 +105,15 @@ struct Head {
     const Scored* rows;
     // Biases and sets of allowed tokens.
     const uint32_t* words;
-    // [r, ceil(n / columns of a tile)].
+    // [r, count].
     Partial* partials;
     // [r]: the logit of the row's input token.
     float* present;
+    // [r, n]: the logits of rows that want something besides their records.
+    float* logits;
     uint32_t mask;
+    // Partial records of a row.
+    uint32_t count;
 };
 
 // One row of a tile, held by one warp: a lane has the columns lane, lane + 32, ..
@@ -121,6 +144,12 @@ template <int COLUMNS> struct Reduced {
 #pragma unroll
         for (int j = 0; j < EACH; j++)
             if (token(j) < n && !(set[token(j) / 32] >> (token(j) % 32) & 1)) x[j] = -INFINITY;
+    }
+
+    DEVICE void keep(float* logits) const {
+#pragma unroll
+        for (int j = 0; j < EACH; j++)
+            if (token(j) < n) logits[token(j)] = x[j];
     }
 
     // The logit of a token of the tile, in every lane.
@@ -169,6 +198,7 @@ template <int COLUMNS> struct Reduced {
     DEVICE void draw(Partial& partial, const Scored& row, uint32_t mask) const {
         partial.drawn = NONE, partial.logit = -INFINITY, partial.noise = 0.0;
         if (!(row.temperature > 0.0f) || !(partial.first.by > -INFINITY)) return;
+        if (row.besides & FILTERED) return;
         uint64_t key = noise_key(row);
         double sharpness = 1.0 / double(row.temperature);
         Ranked<double> best{-INFINITY, NONE};
@@ -188,51 +218,64 @@ template <int COLUMNS> struct Reduced {
     }
 };
 
-// The partial records of a tile. The columns of a tile do not depend on the number of rows, so that a
-// row's sums never change.
-template <class Tile, int ROWS, int COLUMNS> DEVICE void head(const Head& a) {
+// The partial records of a tile, one for every COLUMNS of its columns. COLUMNS does not depend on the
+// number of rows, so that a row's sums never change.
+template <class Tile, int COLUMNS> DEVICE void head(const Head& a) {
     // Rows start in different banks.
-    constexpr int PITCH = COLUMNS + 4;
+    constexpr int PITCH = Tile::COLUMNS + 4, PARTS = Tile::COLUMNS / COLUMNS;
     float* logits = reinterpret_cast<float*>(shared_memory());
     Tile tile;
-    tile.run(a.of);
+    Part part = whole_part(a.of);
+    tile.run(a.of, part);
     copies_wait<0>();
     // All threads have read the operands.
     sync();
-    unsigned first_column = tile.first_column();
+    unsigned first_row = part.row * Tile::ROWS, first_column = part.column * Tile::COLUMNS;
+    auto finished = [&](unsigned token, float x) {
+        if (token >= a.of.n) return x;
+        if (a.of.scales) x *= a.of.scales[token];
+        return a.bias ? x + a.bias[token] : x;
+    };
     tile.each([&](unsigned row, unsigned column, float x, float y) {
         unsigned token = first_column + column;
-        if (a.bias && token < a.of.n) x += a.bias[token];
-        if (a.bias && token + 1 < a.of.n) y += a.bias[token + 1];
-        logits[row * PITCH + column] = x;
-        logits[row * PITCH + column + 1] = y;
+        logits[row * PITCH + column] = finished(token, x);
+        logits[row * PITCH + column + 1] = finished(token + 1, y);
     });
     sync();
-    for (unsigned r = thread() / 32; r < ROWS; r += threads() / 32) {
-        unsigned number = tile.first_row() + r;
+    for (unsigned i = thread() / 32; i < Tile::ROWS * PARTS; i += threads() / 32) {
+        unsigned r = i / PARTS, column = i % PARTS * COLUMNS, number = first_row + r;
         if (number >= a.of.rows) break;
+        if (first_column + column >= a.of.n) continue;
         const Scored row = a.rows[number];
         Reduced<COLUMNS> reduced;
-        reduced.first_column = first_column, reduced.n = a.of.n;
+        reduced.first_column = first_column + column, reduced.n = a.of.n;
 #pragma unroll
         for (int j = 0; j < COLUMNS / 32; j++)
-            reduced.x[j] = reduced.token(j) < a.of.n ? logits[r * PITCH + j * 32 + thread() % 32]
-                                                     : -INFINITY;
+            reduced.x[j] = reduced.token(j) < a.of.n
+                               ? logits[r * PITCH + column + j * 32 + thread() % 32]
+                               : -INFINITY;
         reduced.bias(row, a.words);
         if (row.allowed != NONE) reduced.allow(a.words + row.allowed);
+        if (row.besides) reduced.keep(a.logits + size_t(number) * a.of.n);
         Partial partial;
         reduced.best(partial, a.mask);
         reduced.softmax(partial);
         reduced.draw(partial, row, a.mask);
-        if (row.input < a.of.n && row.input - first_column < COLUMNS) {
+        if (row.input < a.of.n && row.input - reduced.first_column < COLUMNS) {
             float present = reduced.logit(row.input);
             if (thread() % 32 == 0) a.present[number] = present;
         }
-        if (thread() % 32 == 0) a.partials[size_t(number) * blocks_y() + block_y()] = partial;
+        unsigned at = reduced.first_column / COLUMNS;
+        if (thread() % 32 == 0) a.partials[size_t(number) * a.count + at] = partial;
     }
 }
-KERNEL(head_bf16, Head, 256) { head<TileBf16<64, 128, 2, 4, 4>, 64, 128>(a); }
-KERNEL(head_f32, Head, 256) { head<TileF32, 64, 64>(a); }
+KERNEL(head_bf16_64x128, Head, 256) { head<TileLow<Bf16Weights>, 128>(a); }
+KERNEL(head_bf16_128x128, Head, 256) { head<TileSquare<Bf16Weights>, 128>(a); }
+KERNEL(head_bf16_128x256, Head, 256) { head<TileWide<Bf16Weights>, 128>(a); }
+KERNEL(head_int8_64x128, Head, 256) { head<TileLow<Int8Weights>, 128>(a); }
+KERNEL(head_int8_128x128, Head, 256) { head<TileSquare<Int8Weights>, 128>(a); }
+KERNEL(head_int8_128x256, Head, 256) { head<TileWide<Int8Weights>, 128>(a); }
+KERNEL(head_f32, Head, 256) { head<TileF32, 64>(a); }
 
 struct Fold {
     // [r, count].
@@ -240,8 +283,9 @@ struct Fold {
     // [r].
     const float* present;
     const Scored* rows;
-    // [r, 7]: token, its probability, runner-up, its probability, entropy, gap, probability of the
-    // input token. The token is NaN if a logit is NaN or infinite.
+    // [r, RECORD]: token, its probability, runner-up, its probability, entropy, gap, probability of
+    // the input token, logarithm of the sum of the exponentials of the logits. The token is NaN if a
+    // logit is NaN or infinite.
     double* out;
     // Partial records of a row, tokens per partial record, tokens.
     uint32_t count, columns, vocab;
@@ -309,7 +353,8 @@ KERNEL(fold_partials, Fold, 128) {
     total = block_sum(total, static_cast<double*>(scratch));
     weighted = block_sum(weighted, static_cast<double*>(scratch));
     uint32_t token = first.token;
-    if (row.temperature > 0.0f && first.by > -INFINITY)
+    bool sampled = row.temperature > 0.0f && !(row.besides & FILTERED);
+    if (sampled && first.by > -INFINITY)
         token = draw(a, partials, 1.0 / double(row.temperature), first.by, scratch);
     if (thread() != 0) return;
     // All tokens are banned: all probabilities are 0.
@@ -319,7 +364,7 @@ KERNEL(fold_partials, Fold, 128) {
     Ranked<float> runner_up = drew ? first : second;
     double entropy = log(total) - weighted / total;
     double gap = first.by == -INFINITY ? 0.0 : double(first.by) - double(second.by);
-    double* out = a.out + size_t(block_x()) * 7;
+    double* out = a.out + size_t(block_x()) * RECORD;
     out[0] = odd > 0.0 ? double(NAN) : double(token);
     out[1] = probability(drew ? partials[token / a.columns].logit : first.by);
     out[2] = runner_up.token;
@@ -327,4 +372,5 @@ KERNEL(fold_partials, Fold, 128) {
     out[4] = entropy > 0.0 ? entropy : 0.0;
     out[5] = gap > 0.0 ? gap : 0.0;
     out[6] = row.input < a.vocab ? probability(a.present[block_x()]) : 0.0;
+    out[7] = base + log(total);
 }

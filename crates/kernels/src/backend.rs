@@ -9,13 +9,15 @@ mod candle;
 mod canvas;
 mod counting;
 mod cpu;
+mod experts;
 mod rows;
 
-pub use accelerator::{Accelerator, DeviceKv};
+pub use accelerator::{Accelerator, DeviceKv, LayerScratch};
 pub use candle::Candle;
 pub use canvas::CanvasRows;
 pub use counting::Counting;
 pub use cpu::Cpu;
+pub use experts::{Experts, RouterScore, Routing};
 pub use rows::Rows;
 
 use crate::attention::Visible;
@@ -27,7 +29,7 @@ use crate::profile::Clock;
 use crate::rope::AngleSpec;
 use crate::score::{Scorer, Scores};
 use crate::simd::unit::WeightDtype;
-use candle_core::Result;
+use candle_core::{Result, bail};
 use std::ops::Range;
 
 /// A table of numbers to be stored.
@@ -75,6 +77,8 @@ pub trait Storage: Send + Sync {
     type Matrix: Send + Sync;
     /// The rotary angles of all positions.
     type Angles: Send + Sync;
+    /// The experts of a layer that are run at once; `()` if the backend runs them one by one.
+    type Grouped: Send + Sync;
 
     /// Stores an embedding table.
     ///
@@ -100,6 +104,19 @@ pub trait Storage: Send + Sync {
     /// # Errors
     /// If they do not fit into memory.
     fn angles(&self, spec: AngleSpec) -> Result<Self::Angles>;
+
+    /// Makes a mixture of stored experts.
+    ///
+    /// # Errors
+    /// If the backend has no operations for such experts, or they do not fit into memory.
+    fn experts(
+        &self,
+        gate: Self::Matrix,
+        experts: Vec<[Self::Matrix; 2]>,
+        _: Routing<'_>,
+    ) -> Result<Experts<Self>> {
+        Ok(Experts::Each { gate, experts })
+    }
 
     /// Bytes of this process's memory that the stored weights take.
     fn bytes(&self) -> u64;
@@ -337,6 +354,34 @@ pub trait Backend: Storage {
         rows: ExpertRows<'_>,
         sum: &mut Self::Array,
     ) -> Result<()>;
+
+    /// Chooses the experts of the rows of `x`.
+    ///
+    /// # Errors
+    /// As [`Self::linear`]; if the backend runs experts one by one.
+    fn choose(
+        &self,
+        _: &Self::Grouped,
+        _: &Pass<'_, Self>,
+        _: (&Self::Array, usize),
+    ) -> Result<()> {
+        bail!("this backend runs experts one by one")
+    }
+
+    /// Adds the experts that rows chose last, applied to the same rows of `x`, to `sum`. A row's terms
+    /// are added in the order of the experts' numbers.
+    ///
+    /// # Errors
+    /// As [`Self::choose`].
+    fn add_chosen(
+        &self,
+        _: &Self::Grouped,
+        _: &Pass<'_, Self>,
+        _: (&Self::Array, usize),
+        _: &mut Self::Array,
+    ) -> Result<()> {
+        bail!("this backend runs experts one by one")
+    }
 
     /// Overwrites `out [r, width]` with numbers of the host, row-major.
     ///

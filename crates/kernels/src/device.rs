@@ -6,12 +6,12 @@
 //! kernels were never run on a GPU.
 //!
 //! As in the whole crate, a row's result never depends on the other rows of the batch. Matrix
-//! products sum over the inner dimension in the same order for every tile size, and attention uses
-//! partitions of a fixed length. cuBLAS is not used because it chooses its algorithm by the number of
+//! products sum over the inner dimension in the same order for every tile and number of blocks, and
+//! attention uses partitions of a fixed length. cuBLAS is not used because it chooses its algorithm by the number of
 //! rows.
 //!
-//! A step is one upload (the batch's arrays in one buffer) and one download (its records). The logits
-//! of rows that sample with a filter or need their most probable tokens are downloaded in addition.
+//! A step is one upload (the batch's arrays in one buffer) and one download (its records, and the most
+//! probable tokens of rows that want them).
 //! The launches of a step depend only on the batch's shape; they can be captured once and launched as
 //! one graph ([`Graph`]).
 
@@ -25,18 +25,27 @@ mod counting;
 mod cuda;
 #[cfg(feature = "emulation")]
 mod emulation;
+mod experts;
+mod filters;
+mod launch;
 mod matrix;
 #[cfg(feature = "emulation")]
 mod observe;
 mod planning;
 mod rows;
 mod score;
+mod scratch;
 mod selftest;
 
 pub use array::{Array, Buffer, Precision};
 pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolLayer, PoolSizes};
 pub use batch::{BatchArrays, BatchLimits, BatchShape, BatchSizes, DeviceBatch};
 pub use cost::{LaunchCost, Moved, SECTOR};
+pub use experts::{DeviceExperts, ExpertScratch, ExpertSizes};
+pub use launch::{
+    DeviceLimits, Division, Estimate, MatrixFormat, ProductLaunch, ProductSizes, ProductTile,
+    Roofline, segment,
+};
 pub use matrix::{DeviceMatrix, MatrixSizes};
 #[cfg(feature = "emulation")]
 pub use observe::{Accesses, Observation, Observations, Traffic};
@@ -45,8 +54,9 @@ pub use rows::{DeviceRope, HeadTransform, RowNorm, RowSet, copy_pages, embed, no
 pub use score::{DeviceScores, ScoredRows};
 pub use selftest::{Check, selftest};
 
-use std::sync::Arc;
+use scratch::Scratch;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The error of a device operation, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +107,9 @@ struct Kernel {
 pub fn kernels() -> impl Iterator<Item = (&'static str, u32, u32)> {
     let all = [
         attention::KERNELS,
-        matrix::KERNELS,
+        experts::KERNELS,
+        filters::KERNELS,
+        launch::KERNELS,
         rows::KERNELS,
         score::KERNELS,
     ];
@@ -110,6 +122,10 @@ trait Driver: Send + Sync {
     fn name(&self) -> &str;
     /// Free and total bytes.
     fn memory(&self) -> Result<(u64, u64)>;
+    /// What the device offers to launches.
+    fn limits(&self) -> DeviceLimits {
+        DeviceLimits::default()
+    }
     /// Whether it only counts allocations.
     fn is_counting(&self) -> bool {
         false
@@ -148,6 +164,7 @@ pub struct Device {
     driver: Arc<dyn Driver>,
     /// Number of allocations and frees so far.
     changes: Arc<AtomicU64>,
+    scratch: Arc<Mutex<Weak<Scratch>>>,
 }
 
 /// Captured launches that run as one, on the current contents of the memory they refer to.
@@ -257,6 +274,7 @@ impl Device {
         Self {
             driver: Arc::new(driver),
             changes: Arc::default(),
+            scratch: Arc::default(),
         }
     }
 
@@ -272,6 +290,22 @@ impl Device {
     /// If the driver fails.
     pub fn memory(&self) -> Result<(u64, u64)> {
         self.driver.memory()
+    }
+
+    /// What the device offers to launches.
+    #[must_use]
+    pub fn limits(&self) -> DeviceLimits {
+        self.driver.limits()
+    }
+
+    /// The memory that divided products share.
+    fn scratch(&self) -> Arc<Scratch> {
+        let mut held = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        held.upgrade().unwrap_or_else(|| {
+            let scratch = Arc::default();
+            *held = Arc::downgrade(&scratch);
+            scratch
+        })
     }
 
     /// Captures the launches of `f` instead of running them. `f` must not allocate or free memory,

@@ -24,7 +24,7 @@ use crate::simd::dot::{Columns, Dot, Multiply, MultiplyKernel, RowPointer};
 use crate::simd::tile::by_height;
 use crate::simd::unit::{DotKernel, Unit, dispatch_paired, dispatch_unit};
 use encode::Rows;
-pub(crate) use encode::{round_to_bf16, scale as row_scale};
+pub(crate) use encode::{round_to_bf16, row_to_bytes, scale as row_scale};
 pub(crate) use finish::{Activation, Finish};
 pub(crate) use packed::{Column, Packed};
 use std::mem::MaybeUninit;

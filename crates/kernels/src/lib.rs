@@ -30,8 +30,8 @@ mod sync;
 pub use attention::{AttentionSegment, PagedAttention, Visible};
 pub use backend::{
     Accelerator, ArrayKind, Attention, Backend, Candle, CanvasRows, Counting, Cpu, DeviceKv,
-    ExpertRows, Head, Host, Norm, Numbers, Pass, Rows, ScoredRange, Selection, Storage, Stored,
-    Table,
+    ExpertRows, Experts, Head, Host, LayerScratch, Norm, Numbers, Pass, RouterScore, Routing, Rows,
+    ScoredRange, Selection, Storage, Stored, Table,
 };
 pub use blocks::{BlockRows, BlockType};
 pub use cache::{CopyPages, KvDtype, KvSizes, Pool, WriteRows};

@@ -149,15 +149,18 @@ fn attention_and_products_use_tensor_cores() {
         let kernels = ptx().into_iter().filter(|(_, text)| text.contains(what));
         kernels.map(|(name, _)| name).collect()
     };
-    let want = [
-        "attend_bf16_32",
-        "attend_bf16_64",
-        "attend_bf16_128",
-        "gemm_bf16_narrow",
-        "gemm_bf16_wide",
-        "head_bf16",
-    ];
-    let want: BTreeSet<String> = want.map(str::to_owned).into();
+    let mut want = BTreeSet::new();
+    for width in [32, 64, 128] {
+        want.extend([16, 32, 64].map(|queries| format!("attend_bf16_{width}x{queries}")));
+    }
+    for tile in ["64x128", "128x128", "128x256"] {
+        for dtype in ["bf16", "int8"] {
+            want.extend(["gemm", "head"].map(|kernel| format!("{kernel}_{dtype}_{tile}")));
+        }
+    }
+    for rows in ["few", "many"] {
+        want.extend(["gates", "downs"].map(|kernel| format!("{kernel}_bf16_{rows}")));
+    }
     let sums = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32";
     assert_eq!(with(sums), want);
     assert_eq!(with("cp.async.cg.shared.global"), want);

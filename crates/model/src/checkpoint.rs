@@ -69,7 +69,8 @@ impl Checkpoint {
 
     /// Sets the dtype in which matrices are stored and multiplied after loading; default f32.
     /// Embedding table, norms and biases stay f32. [`WeightDtype::Blocks`] keeps matrices in the block
-    /// types of a GGUF file; for a checkpoint without such types it is f32.
+    /// types of a GGUF file. For a checkpoint without such types it is bf16 where most bytes are bf16,
+    /// 512 MiB or more, and else f32.
     #[must_use]
     pub fn with_dtype(mut self, dtype: WeightDtype) -> Self {
         self.weights.dtype = self.weights.resolved(dtype);
@@ -98,6 +99,28 @@ impl Checkpoint {
     #[must_use]
     pub fn with_vocabulary(mut self, tokens: usize) -> Self {
         self.weights.vocabulary = Some(tokens);
+        self
+    }
+
+    /// Adds a LoRA adapter of PEFT, `adapter_config.json` and `adapter_model.safetensors`: while they are
+    /// read, matrices become `W + s B A`, computed in f32 before they are stored in their dtype; s is
+    /// alpha / r, or alpha / √r with `use_rslora`.
+    ///
+    /// # Errors
+    /// A missing or malformed file, another kind of adapter, a tensor without its matrix in the
+    /// checkpoint, a GGUF file as the checkpoint. Loading refuses an adapter of a matrix that the model
+    /// does not use.
+    pub fn with_lora(mut self, files: &Files) -> Result<Self, LoadError> {
+        self.weights.adapt(files)?;
+        Ok(self)
+    }
+
+    /// Says that weights with full attention were fine-tuned to attend block-causally after the prompt,
+    /// in blocks of this length ([`step::Attention::BlocksAfterPrompt`]); `None` = as configured. Loading
+    /// refuses other weights.
+    #[must_use]
+    pub fn with_blocks_after_prompt(mut self, length: Option<u32>) -> Self {
+        self.weights.prompt_blocks = length;
         self
     }
 

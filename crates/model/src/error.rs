@@ -165,6 +165,27 @@ pub enum LoadError {
         /// The stored form.
         found: String,
     },
+    /// A tensor of an adapter cannot be merged.
+    #[error(
+        "{}: {}: expected {}, found {}",
+        clip(file),
+        clip(tensor),
+        clip(expected),
+        clip(found)
+    )]
+    Adapter {
+        /// The adapter's file.
+        file: String,
+        /// The tensor's name.
+        tensor: String,
+        /// The accepted form.
+        expected: String,
+        /// The stored form.
+        found: String,
+    },
+    /// An adapter for weights that are not stored in safetensors.
+    #[error("adapter: expected a checkpoint in safetensors to merge it into, found a GGUF file")]
+    AdapterBase,
     /// The executor could not be set up.
     #[error("executor: {0}")]
     Setup(String),

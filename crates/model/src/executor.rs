@@ -238,7 +238,7 @@ impl<B: Host> ModelExecutor<B> {
         clock: &Clock,
     ) -> candle_core::Result<Vec<f32>> {
         let (on, decoder, info) = (&self.model.backend, &self.model.decoder, self.model.info());
-        let arrays = self.inputs.arrays(&[], self.bounds.vocab);
+        let arrays = self.inputs.arrays(self.bounds.vocab);
         on.upload(&arrays, &self.bounds.limits(1, 1), batch)?;
         let canvas = self.inputs.canvas.as_ref().map(|canvas| canvas.rows(soft));
         let pass = Pass {

@@ -19,10 +19,14 @@ use crate::LoadError;
 use crate::config::Keys;
 use crate::files::{Bytes, FileSlice, Files};
 use candle_core::Device;
+use candle_core::quantized::GgmlDType;
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use candle_core::quantized::gguf_file::{Content, TensorInfo, Value as Field};
 use serde_json::{Map, Value, json};
 use std::io::Cursor;
+
+/// Numbers that are expanded at a time.
+const SLAB: usize = 1 << 22;
 
 /// One opened file.
 pub(crate) struct Gguf {
@@ -196,6 +200,13 @@ impl Gguf {
         sizes.map(|info| stored(info) as u64).sum()
     }
 
+    /// Bytes of the tensors in bf16.
+    pub(crate) fn brief_bytes(&self) -> u64 {
+        let infos = self.content.tensor_infos.values();
+        let brief = infos.filter(|info| info.ggml_dtype == GgmlDType::BF16);
+        brief.map(|info| stored(info) as u64).sum()
+    }
+
     /// Appends the elements of a tensor in row-major order if `reads`. Returns the number of bytes
     /// that the tensor takes in the file.
     ///
@@ -215,21 +226,22 @@ impl Gguf {
                 reason: format!("{name}: {}", first_line(&error)),
             };
             let bytes = self.data(name, &part, info)?;
-            let values = expanded(&bytes, info, shape).map_err(corrupt)?;
-            drop(bytes);
-            if let Some(index) = values.iter().position(|x| !x.is_finite()) {
+            let first = to.len();
+            match self.interleaved.filter(|_| is_rotated(name)) {
+                Some(head) => {
+                    let mut values = Vec::new();
+                    expand((&bytes, info.ggml_dtype, shape), SLAB, &mut values).map_err(corrupt)?;
+                    deinterleave(&values, head, shape.first().copied().unwrap_or(0), to);
+                }
+                None => expand((&bytes, info.ggml_dtype, shape), SLAB, to).map_err(corrupt)?,
+            }
+            if let Some(index) = to[first..].iter().position(|x| !x.is_finite()) {
                 return Err(LoadError::NotFinite {
                     file: self.file.clone(),
                     tensor: name.to_owned(),
-                    found: values[index],
+                    found: to[first + index],
                     index,
                 });
-            }
-            match self.interleaved.filter(|_| is_rotated(name)) {
-                Some(head) => {
-                    deinterleave(&values, head, shape.first().copied().unwrap_or(0), to);
-                }
-                None => to.extend_from_slice(&values),
             }
         }
         Ok(part.range(info).1)
@@ -280,12 +292,34 @@ impl Gguf {
     }
 }
 
-/// The numbers of a tensor of this shape.
-fn expanded(bytes: &[u8], info: &TensorInfo, shape: &[usize]) -> candle_core::Result<Vec<f32>> {
-    // A copy, because the blocks are read at their alignment.
-    let bytes = bytes.to_vec();
-    let tensor = qtensor_from_ggml(info.ggml_dtype, &bytes, shape.to_vec(), &Device::Cpu)?;
-    tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()
+/// Appends the numbers of a tensor of this shape, about `slab` of them at a time: candle's copies are
+/// then small beside the tensor.
+fn expand(
+    (bytes, dtype, shape): (&[u8], GgmlDType, &[usize]),
+    slab: usize,
+    to: &mut Vec<f32>,
+) -> candle_core::Result<()> {
+    let count = shape.iter().product::<usize>();
+    let rows = shape.first().copied().unwrap_or(1).max(1);
+    let (width, length) = (count / rows, bytes.len() / rows);
+    to.reserve(count);
+    let at_once = (slab / width.max(1)).max(1);
+    // Rows that are not whole blocks are refused with the shape of the tensor.
+    let is_whole = width.is_multiple_of(dtype.block_size());
+    let at_once = if is_whole { at_once } else { rows };
+    for first in (0..rows).step_by(at_once) {
+        let last = (first + at_once).min(rows);
+        // A copy, because the blocks are read at their alignment.
+        let bytes = bytes[first * length..last * length].to_vec();
+        let part = match is_whole {
+            true => vec![last - first, width],
+            false => shape.to_vec(),
+        };
+        let tensor = qtensor_from_ggml(dtype, &bytes, part, &Device::Cpu)?;
+        let tensor = tensor.dequantize(&Device::Cpu)?.flatten_all()?;
+        to.extend_from_slice(&tensor.to_vec1::<f32>()?);
+    }
+    Ok(())
 }
 
 impl Dialect {
@@ -396,4 +430,34 @@ fn deinterleave<T: Copy>(values: &[T], head: usize, rows: usize, to: &mut Vec<T>
 fn first_line(error: &candle_core::Error) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_do_not_depend_on_how_many_are_expanded_at_a_time() {
+        let shape = [7, 64];
+        // Two blocks of 34 bytes a row: a scale of 16 bits and 32 integers.
+        let blocks = 7 * 2;
+        let bytes: Vec<u8> = (0..blocks * 34)
+            .map(|i| match i % 34 {
+                0 => 0x12,
+                1 => 0x30 + (i / 34) as u8,
+                at => (at * 7 + i / 34) as u8,
+            })
+            .collect();
+        let numbers = |slab| {
+            let mut to = vec![0.5];
+            expand((&bytes, GgmlDType::Q8_0, &shape), slab, &mut to).unwrap();
+            to
+        };
+        let whole = numbers(usize::MAX);
+        assert_eq!(whole.len(), 1 + 7 * 64);
+        assert!(whole.iter().any(|x| *x > 1.0));
+        for slab in [1, 128, 200, 1000] {
+            assert_eq!(numbers(slab), whole, "{slab}");
+        }
+    }
 }

@@ -72,6 +72,8 @@ pub struct ExpertInfo {
     pub chosen: usize,
     /// Parameters of one expert per layer, summed over all layers with experts.
     pub parameters: usize,
+    /// Width of the expert that processes every row, if there is one.
+    pub shared_width: Option<usize>,
 }
 
 impl ModelInfo {

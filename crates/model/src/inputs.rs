@@ -156,12 +156,13 @@ impl Inputs {
         Ok(())
     }
 
-    /// A single sequence on one page: row i has position i and slot i.
+    /// A single sequence on one page: row i has position i and slot i. Where blocks begin at the prompt's
+    /// end, all tokens are the prompt's.
     pub(crate) fn alone(tokens: &[u32], attention: Attention, window: Option<u32>) -> Self {
         let count = tokens.len() as u32;
         let visible = |row: u32| {
             Visible::prefix(match attention {
-                Attention::Full => count,
+                Attention::Full | Attention::BlocksAfterPrompt(_) => count,
                 Attention::Blocks(length) => {
                     let block = row / length.max(1) + 1;
                     block.saturating_mul(length).min(count)
@@ -187,9 +188,8 @@ impl Inputs {
         }
     }
 
-    /// The arrays for a backend, with the rows that the host scores. `vocab` is the number of tokens
-    /// with a logit.
-    pub(crate) fn arrays<'a>(&'a self, hosted: &'a [u32], vocab: usize) -> BatchArrays<'a> {
+    /// The arrays for a backend. `vocab` is the number of tokens with a logit.
+    pub(crate) fn arrays(&self, vocab: usize) -> BatchArrays<'_> {
         BatchArrays {
             tokens: &self.tokens,
             positions: &self.positions,
@@ -202,7 +202,6 @@ impl Inputs {
             biases: &self.biases,
             allowed: &self.allowed,
             set_words: set_words(vocab as u32),
-            hosted,
             draws: &self.draws,
             copies: &self.copies,
         }

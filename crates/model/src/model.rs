@@ -88,7 +88,7 @@ impl<B: Host> Model<B> {
         let kv = self.kv(rows, 1)?;
         let bounds = InputBounds::of(info, (rows, 1));
         let inputs = Inputs::alone(tokens, info.attention, bounds.window);
-        let arrays = inputs.arrays(&[], info.vocab_size);
+        let arrays = inputs.arrays(info.vocab_size);
         let limits = bounds.limits(1, 1);
         let canvas = inputs.canvas.as_ref().map(|canvas| canvas.rows(&[]));
         let mut batch = B::Batch::default();

@@ -24,7 +24,7 @@ pub(crate) fn candidate(scored: Scored) -> Candidate {
 }
 
 /// Converts one of the most probable tokens.
-fn top(top: Top) -> TopToken {
+pub(crate) fn top(top: Top) -> TopToken {
     TopToken {
         token: top.token,
         logprob: top.log_probability as f32,

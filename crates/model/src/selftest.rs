@@ -116,7 +116,7 @@ pub fn selftest_on_cpu(rows: u32) -> Result<Vec<Check>, LoadError> {
     compared("CPU", &Format::ALL, rows, tested)
 }
 
-/// Compares every kernel on a device with the processor's, in f32 and bf16, with batches of up to
+/// Compares every kernel on a device with the processor's, in f32, bf16 and int8, with batches of up to
 /// `rows` rows. Then compares the log-probabilities of complete forward passes, launched directly and
 /// from a graph, with those of candle, and checks that a sequence has the same bits alone and beside
 /// other sequences.
@@ -140,7 +140,7 @@ pub fn selftest(device: &Device, rows: u32) -> Result<Vec<Check>, LoadError> {
         let executor = DeviceExecutor::new(model, on_device)?;
         Ok(Box::new(executor) as Box<dyn Executor>)
     };
-    checks.extend(compared("device", &Format::ALL[..2], rows, tested)?);
+    checks.extend(compared("device", &Format::ALL[..3], rows, tested)?);
     Ok(checks)
 }
 

@@ -1,6 +1,7 @@
 //! Tensors by name: from safetensors or GGUF files, or random for benchmarks.
 
 mod index;
+mod lora;
 mod random;
 mod shard;
 
@@ -11,6 +12,7 @@ use crate::memory::{Memory, floats};
 use crate::sharing::ExpertSharing;
 use index::Index;
 use kernels::{BlockType, KvDtype, WeightDtype};
+use lora::Lora;
 use random::random;
 use shard::{Shard, find};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +24,8 @@ const INDEX: &str = "model.safetensors.index.json";
 /// Maximum number of tensors that a configuration asks for: three times as many as the largest
 /// published checkpoint has.
 const MOST_TENSORS: usize = 1 << 18;
+/// Bytes in bf16 from which on `auto` keeps the dtype: smaller weights fit as f32, which is exact.
+const LARGE: u64 = 512 << 20;
 /// File names of pickled checkpoints.
 const PICKLES: [&str; 3] = [
     "pytorch_model.bin",
@@ -56,6 +60,10 @@ pub(crate) struct Weights {
     pub(crate) sharing: Option<ExpertSharing>,
     /// Tokens of the tokenizer; rows of the LM head after them are padding.
     pub(crate) vocabulary: Option<usize>,
+    /// Length of the blocks after the prompt that weights with full attention were fine-tuned for.
+    pub(crate) prompt_blocks: Option<u32>,
+    /// An adapter whose products are added to matrices.
+    lora: Option<Lora>,
 }
 
 /// A callback for bytes read.
@@ -149,6 +157,8 @@ impl Weights {
             kv_dtype: KvDtype::F32,
             sharing: None,
             vocabulary: None,
+            prompt_blocks: None,
+            lora: None,
         }
     }
 
@@ -184,6 +194,7 @@ impl Weights {
         to: &mut Vec<f32>,
     ) -> Result<(), LoadError> {
         self.request(name)?;
+        let first = to.len();
         let read = match &self.source {
             Source::Random { seed } => {
                 if self.reads {
@@ -200,8 +211,26 @@ impl Weights {
                 tensor.bytes.len()
             }
         };
+        if let (Some(lora), true) = (&self.lora, self.reads) {
+            lora.merge(name, shape, &mut to[first..])?;
+        }
         self.received(shape, floats(count(shape)), read);
         Ok(())
+    }
+
+    /// Adds the products of an adapter to the matrices that are read from now on.
+    pub(crate) fn adapt(&mut self, files: &Files) -> Result<(), LoadError> {
+        let Source::Shards { .. } = self.source else {
+            return Err(LoadError::AdapterBase);
+        };
+        self.lora = Some(Lora::open(files, |name| self.shape(name))?);
+        Ok(())
+    }
+
+    /// Refuses an adapter for a matrix that was not requested.
+    pub(crate) fn check_adapter(&self) -> Result<(), LoadError> {
+        let unused = self.lora.as_ref().and_then(|lora| lora.unused(&self.used));
+        unused.map_or(Ok(()), Err)
     }
 
     /// The blocks of a matrix in row-major order, empty if tensors are not read.
@@ -248,12 +277,22 @@ impl Weights {
         }
     }
 
-    /// The dtype of a checkpoint that is loaded in `dtype`: without blocks to keep, f32.
+    /// The dtype of a checkpoint that is loaded in `dtype`. [`WeightDtype::Blocks`] without blocks to
+    /// keep is bf16 where most of the file is bf16 and large, else f32.
     pub(crate) fn resolved(&self, dtype: WeightDtype) -> WeightDtype {
         let keeps = self.as_gguf().is_some_and(Gguf::has_blocks);
         match dtype {
-            WeightDtype::Blocks if !keeps => WeightDtype::F32,
+            WeightDtype::Blocks if !keeps => of_stored(self.brief_bytes(), self.stored_bytes()),
             dtype => dtype,
+        }
+    }
+
+    /// Bytes of the tensors in bf16.
+    fn brief_bytes(&self) -> u64 {
+        match &self.source {
+            Source::Shards { shards, .. } => shards.iter().map(Shard::brief_bytes).sum(),
+            Source::Gguf(file) => file.brief_bytes(),
+            Source::Random { .. } => 0,
         }
     }
 
@@ -296,8 +335,12 @@ impl Weights {
         matches!(self.source, Source::Random { .. }) || self.shape(name) == Some(shape)
     }
 
-    /// Marks a tensor as used, so that it causes no warning if it is stored.
+    /// Marks a tensor as used, so that it causes no warning if it is stored. An adapter of it is refused
+    /// nevertheless.
     pub(crate) fn ignore(&mut self, name: &str) {
+        if self.lora.as_ref().is_some_and(|lora| lora.changes(name)) {
+            return;
+        }
         self.used.insert(name.to_owned());
     }
 
@@ -319,6 +362,14 @@ impl Weights {
             .filter(|name| !HARMLESS.iter().any(|end| name.ends_with(end)))
             .cloned()
             .collect()
+    }
+}
+
+/// The dtype of weights of which `brief` of `all` stored bytes are bf16.
+fn of_stored(brief: u64, all: u64) -> WeightDtype {
+    match brief >= LARGE && brief > all / 2 {
+        true => WeightDtype::Bf16,
+        false => WeightDtype::F32,
     }
 }
 

@@ -112,6 +112,15 @@ fn check_attention(row: &Row, attention: Attention) -> Result<(), String> {
         Attention::Canvas(_) => Err(
             "a final token sees up to its own slot, one of a canvas its whole canvas".to_owned(),
         ),
+        // Where the prompt ends is not known here.
+        Attention::BlocksAfterPrompt(_)
+            if row.slot.get() == row.position.get() && row.visible_end > row.slot =>
+        {
+            Ok(())
+        }
+        Attention::BlocksAfterPrompt(_) => {
+            Err("blocks lie in the order of positions and see their own slot".to_owned())
+        }
         Attention::Blocks(length) => {
             let end = row.position.block_end(length);
             let in_order = row.slot.get() == row.position.get();

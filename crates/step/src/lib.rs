@@ -322,6 +322,10 @@ pub enum Attention {
     /// The rows of its own block and of every block before it; blocks have this number of
     /// positions and are counted from position 0. K/V of a finished block are exact.
     Blocks(u32),
+    /// A row of the prompt sees the whole prompt. Blocks of this number of positions are counted from the
+    /// prompt's end: a row sees the prompt, its own block and every block before it (D2F, arXiv
+    /// 2508.09192). K/V of a finished block are exact, those of the prompt depend on all of it.
+    BlocksAfterPrompt(u32),
     /// The rows before it in the order of slots: committed tokens first, then masks, each at its
     /// own position (WeDLM §3). K/V are exact once every token before is committed.
     Causal,
@@ -336,7 +340,7 @@ impl Attention {
     pub fn kind(self) -> AttentionKind {
         match self {
             Self::Full => AttentionKind::Full,
-            Self::Blocks(_) => AttentionKind::BlockCausal,
+            Self::Blocks(_) | Self::BlocksAfterPrompt(_) => AttentionKind::BlockCausal,
             Self::Causal => AttentionKind::Causal,
             Self::Canvas(_) => AttentionKind::Canvas,
         }

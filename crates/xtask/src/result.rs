@@ -119,6 +119,8 @@ pub struct Entry {
     pub nfe_per_token: f64,
     /// Rows computed per output token.
     pub positions_per_token: f64,
+    /// Tokens per forward pass that checked the model's own guesses.
+    pub accepted_length: Option<f64>,
     /// Output tokens per second.
     pub tps: f64,
     /// TPS divided by that of the first row.

@@ -164,7 +164,7 @@ fn memory_and_presets_of_a_model_are_printed() {
             "wedlm-7b",
             "wedlm (default), wedlm_exact, autoregressive, prompt_lookup, block_causal",
         ),
-        ("sdar-16-tied", "block_causal (default), s2d2"),
+        ("sdar-16-tied", "block_causal (default), d2f, s2d2"),
     ] {
         let folder = folder(&format!("presets-{case}"));
         for file in std::fs::read_dir(format!("{root}/{case}")).unwrap() {

@@ -233,6 +233,7 @@ fn a_decoder_that_the_weights_do_not_support() {
     for (model, decoder, instead) in [
         ("demo", "wedlm", "balanced"),
         ("demo-wedlm", "balanced", "wedlm"),
+        ("demo-sdar", "wedlm", "block_causal"),
         ("demo", "vanilla,commit=edit", "force"),
     ] {
         let arguments = ["serve", "--listen", "127.0.0.1:0", "--model", model];

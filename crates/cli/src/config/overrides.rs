@@ -75,6 +75,12 @@ fn of_model(args: &ModelArgs) -> Vec<Given> {
         ("model", "model.path", text(&args.model)),
         ("decoder", "model.decoder", text(&args.decoder)),
         ("filter", "model.filter", text(&args.filter)),
+        ("lora", "model.lora", text(&args.lora)),
+        (
+            "prompt_blocks",
+            "model.prompt_blocks",
+            number(args.prompt_blocks),
+        ),
         ("edits", "model.edits", text(&args.edits)),
         ("draft_model", "model.draft_model", text(&args.draft_model)),
         (
@@ -272,6 +278,8 @@ mod tests {
             model: Some(String::new()),
             decoder: Some(String::new()),
             filter: Some(String::new()),
+            lora: Some(String::new()),
+            prompt_blocks: Some(1),
             edits: Some(String::new()),
             dtype: Some(String::new()),
             device: Some(String::new()),

@@ -63,7 +63,7 @@ pub struct Server {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Model {
-    /// `demo`, `demo-wedlm`, a Hugging Face folder, a GGUF file, or an id on the Hub.
+    /// `demo`, `demo-wedlm`, `demo-sdar`, a Hugging Face folder, a GGUF file, or an id on the Hub.
     pub path: String,
     /// Model name in requests; empty = the id or the folder's name.
     pub served_name: String,
@@ -84,6 +84,11 @@ pub struct Model {
     /// Safetensors file with the filter of the commit rule `learned_filter`; empty = the embedded one
     /// of the demo model, none for other models.
     pub filter: String,
+    /// Folder of a LoRA adapter of PEFT that is merged into the weights at load; empty = none.
+    pub lora: String,
+    /// Length of the blocks after the prompt in which weights with full attention were fine-tuned to
+    /// attend block-causally (D2F), at most 1024; 0 = none.
+    pub prompt_blocks: u32,
     /// Whether the weights were trained to rewrite committed tokens: `auto`, `on` or `off`.
     pub edits: String,
     /// A second model of the same tokenizer whose drafts this one verifies; empty = none. As `path`.
@@ -185,6 +190,8 @@ impl Default for Model {
             max_model_len: 0,
             decoder: AUTO.to_owned(),
             filter: String::new(),
+            lora: String::new(),
+            prompt_blocks: 0,
             edits: AUTO.to_owned(),
             draft_model: String::new(),
             draft_decoder: AUTO.to_owned(),

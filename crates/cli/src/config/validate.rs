@@ -12,6 +12,9 @@ use super::values::{
     share, tool_parser, unknown_fields,
 };
 
+/// Most positions of a block that a request may name.
+const MOST_BLOCK: u32 = 1024;
+
 impl Config {
     /// Every problem: its key, and what was expected and found.
     pub(super) fn problems(&self) -> Vec<(&'static str, String)> {
@@ -78,6 +81,7 @@ impl Config {
             ),
             ("model.decoder", self.wrong_decoder()),
             ("model.edits", edits(&self.model.edits).err()),
+            ("model.prompt_blocks", self.long_blocks()),
             (
                 "model.tool_parser",
                 tool_parser(&self.model.tool_parser).err(),
@@ -130,6 +134,12 @@ impl Config {
             .collect()
     }
 
+    /// Blocks longer than a request may name.
+    fn long_blocks(&self) -> Option<String> {
+        let length = self.model.prompt_blocks;
+        (length > MOST_BLOCK).then(|| format!("expected at most {MOST_BLOCK}, found {length}"))
+    }
+
     /// Why the default decoder works with no kind of weights. A setting may need one kind, and the
     /// weights are not loaded yet.
     fn wrong_decoder(&self) -> Option<String> {
@@ -137,6 +147,7 @@ impl Config {
             Attention::Full,
             Attention::Causal,
             Attention::Blocks(32),
+            Attention::BlocksAfterPrompt(32),
             Attention::Canvas(256),
         ];
         let decoders = kinds.map(|attention| {
@@ -149,7 +160,7 @@ impl Config {
             Ok::<_, anyhow::Error>(self.decoding(weights)?.resolve()?)
         });
         match decoders {
-            [Err(error), Err(_), Err(_), Err(_)] => Some(error.to_string()),
+            [Err(error), Err(_), Err(_), Err(_), Err(_)] => Some(error.to_string()),
             _ => None,
         }
     }

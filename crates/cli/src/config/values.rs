@@ -7,7 +7,7 @@ use tracing_subscriber::EnvFilter;
 use super::schema::{AUTO, NAME, NONE};
 use crate::names::unknown;
 
-/// The dtype of a matrix; `auto` keeps the blocks of a GGUF file and is f32 for other checkpoints.
+/// The dtype of a matrix; `auto` is that of the checkpoint ([`WeightDtype::Blocks`]).
 pub fn dtype(name: &str) -> Result<WeightDtype, String> {
     let names = WeightDtype::ALL.map(WeightDtype::name);
     match (name, WeightDtype::named(name)) {

@@ -63,10 +63,12 @@ fn keys_and_values_have_the_dtype_of_the_matrices() {
         "no CUDA kernels for engine.kv_dtype int8 beside matrices in f32"
     );
     assert!(told(&["--kv-dtype", "f32", "--dtype", "bf16"], memory).is_some());
-    assert_eq!(
-        told(&["--kv-dtype", "bf16", "--dtype", "bf16"], memory),
-        None
-    );
+    for dtype in ["bf16", "int8"] {
+        assert_eq!(
+            told(&["--kv-dtype", "bf16", "--dtype", dtype], memory),
+            None
+        );
+    }
 }
 
 #[test]

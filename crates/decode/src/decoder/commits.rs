@@ -265,21 +265,24 @@ impl Decoder {
         }
     }
 
-    /// Adds the worthiest mask of the lane if the rule has chosen none, and that of the offsets
+    /// Adds the worthiest mask of the lane if the rule has chosen none, and that of all offsets
     /// in which the schedule demands a commit if none of them is chosen.
     fn choose_required(&mut self) {
         let worth = |mask: &Proposal| self.rule.worth(mask);
-        if self.chosen.is_empty() {
+        if self.chosen.is_empty() && self.schedule.commits_anywhere() {
             self.chosen.push(commit::best_by(&self.masks, worth));
         }
-        let required = self.schedule.must_commit(&self.state);
-        let from = self
-            .masks
-            .partition_point(|mask| mask.offset < required.start);
-        let range = from..from + within(&self.masks, required).len();
-        if !range.is_empty() && !self.chosen.iter().any(|index| range.contains(index)) {
-            let best = commit::best_by(&self.masks[range], worth);
-            self.chosen.push(from + best);
+        let mut next = Offset::ZERO;
+        while let Some(required) = self.schedule.must_commit(&self.state, next) {
+            next = required.end;
+            let from = self
+                .masks
+                .partition_point(|mask| mask.offset < required.start);
+            let range = from..from + within(&self.masks, required).len();
+            if !range.is_empty() && !self.chosen.iter().any(|index| range.contains(index)) {
+                let best = commit::best_by(&self.masks[range], worth);
+                self.chosen.push(from + best);
+            }
         }
     }
 

@@ -73,9 +73,15 @@ pub trait LaneSchedule: core::fmt::Debug + Send {
     /// Looks at a step's proposals before its commits.
     fn observe(&mut self, _state: &mut State, _proposals: &[Proposal], _: &mut Vec<Effect>) {}
 
-    /// Offsets of which a step must commit at least one mask, besides one mask per active lane.
-    fn must_commit(&self, _state: &State) -> Span<Offset> {
-        Span::default()
+    /// The first offsets, beginning at `from` or later, of which a step must commit at least one mask.
+    fn must_commit(&self, _state: &State, _from: Offset) -> Option<Span<Offset>> {
+        None
+    }
+
+    /// Whether a step in which the rule chose nothing commits the worthiest mask of the lane, wherever
+    /// it lies; else it commits what [`Self::must_commit`] asks for alone, one mask at least.
+    fn commits_anywhere(&self) -> bool {
+        true
     }
 
     /// The positions after `lane` that are scored as right context, empty for most schedules.

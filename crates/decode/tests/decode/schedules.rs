@@ -109,6 +109,63 @@ fn a_block_opens_before_the_last_one_is_full() {
     assert_eq!(effects, expected);
 }
 
+/// D2F: blocks of four, the next one opens at a quarter and is active at three quarters. A block that is
+/// not active commits what the rule chooses and nothing else, and one block opens in a step.
+#[test]
+fn every_active_block_has_a_commit_and_no_other() {
+    let schedule = schedule("multi_block")
+        .with("block_length", 4u32)
+        .with("add_block_threshold", 0.25)
+        .with("active_block_threshold", 0.75);
+    let mut bench = Bench::new(&with_schedule(schedule), 16);
+    let effects = bench.step(&[(0, "a", 0.95), (1, "a", 0.95)]);
+    let expected = [
+        masked(0, "a", 0.95),
+        masked(1, "a", 0.95),
+        resize(0, 8),
+        advance(0, 2),
+    ];
+    assert_eq!(effects, expected);
+    // Half of the first block is filled: the second commits nothing, although it is surer.
+    let effects = bench.step(&[(2, "c", 0.3), (5, "a", 0.8)]);
+    assert_eq!(effects, [masked(2, "c", 0.3), advance(2, 3)]);
+    // Three quarters: one mask of each. The second reaches a quarter and the third opens.
+    let effects = bench.step(&[(3, "c", 0.2), (5, "a", 0.8), (6, "a", 0.7)]);
+    let expected = [
+        masked(3, "c", 0.2),
+        masked(5, "a", 0.8),
+        finish(0, 4),
+        generate(1, Some(0), 4..8, Birth::Active),
+        resize(1, 8),
+        advance(3, 4),
+    ];
+    assert_eq!(effects, expected);
+}
+
+/// On weights whose blocks are counted from the prompt's first token, the first block is what is left of
+/// the prompt's last one.
+#[test]
+fn open_blocks_lie_in_the_models_blocks() {
+    let config = with_schedule(
+        schedule("multi_block")
+            .with("block_length", 4u32)
+            .with("add_block_threshold", 0.0),
+    );
+    let mut bench = Bench::in_phase(&config, 10, 3);
+    assert_eq!(bench.born, [generate(0, None, 0..1, Birth::Active)]);
+    let effects = bench.step(&[(0, "a", 0.95)]);
+    let expected = [
+        masked(0, "a", 0.95),
+        finish(0, 1),
+        generate(1, Some(0), 1..5, Birth::Active),
+        advance(0, 1),
+    ];
+    assert_eq!(effects, expected);
+    bench.step(&[(2, "a", 0.95)]);
+    let mut lanes = bench.decoder.lanes();
+    assert_eq!(lanes.next().map(|lane| lane.range), Some(span(1..9)));
+}
+
 #[test]
 fn a_stop_token_cuts_open_blocks() {
     let mut bench = multi(0.0);

@@ -13,7 +13,7 @@ use crate::layout::slot_of;
 pub static INFO: CacheInfo = CacheInfo {
     name: "exact",
     summary: "every committed token left of the frontier; each is forwarded once",
-    paper: "WeDLM, arXiv 2512.22737 §3; SDAR; Fast-dLLM v2, arXiv 2509.26328",
+    paper: "WeDLM, arXiv 2512.22737 §3; SDAR; Fast-dLLM v2, arXiv 2509.26328; D2F, arXiv 2508.09192",
     settings: &[],
     schedules: Company::Only(&[]),
     attention: &[
@@ -29,7 +29,15 @@ pub static INFO: CacheInfo = CacheInfo {
             block,
         };
         match input.attention {
-            Attention::Blocks(length) => Box::new(Blocks(chunks(length))),
+            Attention::Blocks(length) => Box::new(Blocks {
+                chunks: chunks(length),
+                after_prompt: false,
+            }),
+            // Every row of a prompt sees all of it.
+            Attention::BlocksAfterPrompt(block) => Box::new(Blocks {
+                chunks: Chunks { most: 0, block },
+                after_prompt: true,
+            }),
             Attention::Causal | Attention::Full => Box::new(Causal(chunks(1))),
             Attention::Canvas(_) => Box::new(Canvases(chunks(1))),
         }
@@ -39,7 +47,9 @@ pub static INFO: CacheInfo = CacheInfo {
 /// Most slots that the rows of a guessed canvas write: the model's blocks that a lane lies in.
 fn guessed_slots(of: &Footprint<'_>) -> u32 {
     match of.attention {
-        Attention::Blocks(length) => of.schedule.longest_lane(of.budget) + 2 * length,
+        Attention::Blocks(length) | Attention::BlocksAfterPrompt(length) => {
+            of.schedule.longest_lane(of.budget) + 2 * length
+        }
         Attention::Causal | Attention::Full | Attention::Canvas(_) => of.budget,
     }
 }
@@ -152,8 +162,38 @@ fn push_drafts(view: &View<'_>, plan: &mut ForwardPlan) {
 /// block is sealed by the first forward after its last commit, which is the next block's too, or,
 /// where predictions are read a row before (Fast-dLLM v2), tells the next block's first token. The
 /// block's rows are repeated for every guessed canvas. A long prompt comes in chunks of whole blocks.
+///
+/// Where blocks are counted from the prompt's end (D2F), the prompt is one block, forwarded at once.
+/// Rows of unfinished blocks are computed in every forward.
 #[derive(Clone, Copy, Debug)]
-struct Blocks(Chunks);
+struct Blocks {
+    chunks: Chunks,
+    after_prompt: bool,
+}
+
+impl Blocks {
+    /// The place from which blocks are counted.
+    fn origin(self, view: &View<'_>) -> Place {
+        match self.after_prompt {
+            true => view.layout.generation(),
+            false => Place::ZERO,
+        }
+    }
+
+    /// End of the block that holds `place`.
+    fn end_of(self, place: Place, origin: Place) -> Place {
+        let inside = place.checked_distance_from(origin);
+        inside.map_or(origin, |inside| {
+            place.plus(self.chunks.block - inside % self.chunks.block)
+        })
+    }
+
+    /// Start of the block that begins at `place` or holds it.
+    fn start_of(self, place: Place, origin: Place) -> Place {
+        let inside = place.checked_distance_from(origin);
+        inside.map_or(Place::ZERO, |inside| place.back(inside % self.chunks.block))
+    }
+}
 
 impl CachePolicy for Blocks {
     fn kind(&self, view: &View<'_>) -> ForwardKind {
@@ -161,14 +201,14 @@ impl CachePolicy for Blocks {
     }
 
     fn plan(&self, view: &View<'_>, plan: &mut ForwardPlan) {
-        let length = self.0.block;
+        let origin = self.origin(view);
         // The weights know blocks that are whole, masks and all; the last row that is read is in
         // the last of them.
         let read = view.layout.place_of(last(view));
         let read = read.back(1 + u32::from(view.shifted));
-        let end = read.block_end(length).min(view.end());
-        if let Some(chunk) = self.0.next(view, end) {
-            return self.0.push(chunk, plan);
+        let end = self.end_of(read, origin).min(view.end());
+        if let Some(chunk) = self.chunks.next(view, end) {
+            return self.chunks.push(chunk, plan);
         }
         plan.begin(self.kind(view));
         if let Some(checked) = Checked::of(view) {
@@ -177,12 +217,12 @@ impl CachePolicy for Blocks {
         // The prediction for a block's first position is read at the last row before it.
         let before = view.shifted && view.wants(view.sealed);
         let from = view.sealed.back(u32::from(before));
-        let row = |place: Place| PlanRow::at(place, place.block_end(length).min(end));
+        let row = |place: Place| PlanRow::at(place, self.end_of(place, origin).min(end));
         plan.rows.extend(from.to(end).iter().map(row));
         plan.close(SHARED);
         plan.push_branches(view);
         let settled = view.layout.place_of(view.decoder.canvas().emitted());
-        plan.sealed = settled.block_start(length);
+        plan.sealed = self.start_of(settled, origin);
     }
 }
 

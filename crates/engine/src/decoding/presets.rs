@@ -214,6 +214,18 @@ pub const PRESETS: &[Preset] = &[
         ],
     },
     Preset {
+        name: "d2f",
+        summary: "D2F: the next block opens once a tenth of the last one is filled, and commits in every step once that one is nearly full; exact K/V; block-causal weights, blocks as long as the model's",
+        fields: &[
+            ("schedule", Name("multi_block")),
+            ("commit", Name("threshold")),
+            ("cache", Name("exact")),
+            ("threshold", Number(0.9)),
+            ("add_block_threshold", Number(0.1)),
+            ("active_block_threshold", Number(0.95)),
+        ],
+    },
+    Preset {
         name: "s2d2",
         summary: "S2D2: the run of masks that a block guesses is checked from left to right by the same weights; block-causal weights; blocks as long as the model's",
         fields: &[
@@ -315,6 +327,7 @@ impl WeightKind {
             (Attention::Full, _) => DEFAULT,
             (Attention::Causal, Readout::Own) => "wedlm",
             (Attention::Causal, Readout::Previous) => "autoregressive",
+            (Attention::BlocksAfterPrompt(_), _) => "d2f",
             (Attention::Blocks(_), _) if self.edits => "editing",
             (Attention::Blocks(_), _) => "block_causal",
             (Attention::Canvas(_), _) => "canvas",

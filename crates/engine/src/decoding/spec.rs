@@ -176,16 +176,16 @@ impl DecodingSpec {
             base.put("preset", Value::Name(weights.default_preset()));
         }
         let length = match weights.attention {
-            Attention::Blocks(length) | Attention::Canvas(length) => Some(length),
+            Attention::Blocks(length) => match weights.readout {
+                Readout::Own => Some(length),
+                Readout::Previous => Some(length.min(SUB_BLOCK)),
+            },
+            Attention::BlocksAfterPrompt(length) | Attention::Canvas(length) => Some(length),
             Attention::Full | Attention::Causal => None,
         };
         if let Some(length) = length
             && self.get("block_length").is_none()
         {
-            let length = match weights.readout {
-                Readout::Own => length,
-                Readout::Previous => length.min(SUB_BLOCK),
-            };
             base.put("block_length", Value::Integer(i64::from(length)));
         }
         self.suggested(&base)

@@ -107,7 +107,10 @@ impl Sequence {
             code_prompt: request.code_prompt,
             phase: match limits.attention {
                 Attention::Blocks(length) => layout.generation().in_block(length),
-                Attention::Full | Attention::Causal | Attention::Canvas(_) => 0,
+                Attention::Full
+                | Attention::BlocksAfterPrompt(_)
+                | Attention::Causal
+                | Attention::Canvas(_) => 0,
             },
             lead: match (limits.attention, limits.readout) {
                 (Attention::Blocks(length), Readout::Previous) => Some(length),
@@ -275,6 +278,9 @@ impl Sequence {
         self.statistics.note_scored(proposals, now);
         let (effects, tree) = (&self.effects, self.decoder.tree());
         self.statistics.count_effects(effects, tree, now, report);
+        if self.decoder.has_checked() {
+            self.statistics.count_check(effects);
+        }
         self.penalties.observe(effects);
         let end = Offset::new(self.decoder.canvas().budget());
         self.kv.observe_effects(effects, end);

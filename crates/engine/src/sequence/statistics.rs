@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use decode::{
-    Birth, CommitKind, Effect, ForwardKind, LaneId, LaneTree, Offset, Proposal, Role, as_index,
+    Birth, CommitKind, Effect, ForwardKind, LaneId, LaneTree, Offset, Proposal, Role, as_count,
+    as_index,
 };
 
 use crate::event::SequenceStats;
@@ -78,6 +79,15 @@ impl Statistics {
     pub(super) fn count_verified(&mut self, drafts: u32, report: &mut StepReport) {
         self.cost.draft_model.verified += drafts;
         report.verified_tokens += u64::from(drafts);
+    }
+
+    /// Counts a forward that checked guesses, and its commits.
+    pub(super) fn count_check(&mut self, effects: &[Effect]) {
+        let commits = effects
+            .iter()
+            .filter(|of| matches!(of, Effect::Commit { .. }));
+        self.cost.checks += 1;
+        self.cost.checked_tokens += as_count(commits.count());
     }
 
     /// Notes that offsets were scored.

@@ -33,6 +33,12 @@ pub fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
     }
     let exact = settings.contains("cache=exact");
     let blocks = settings.contains("schedule=block_wise");
+    if exact && settings.contains("schedule=multi_block") {
+        let readouts = [Readout::Own, Readout::Previous];
+        return readouts
+            .map(|readout| (Attention::BlocksAfterPrompt(8), readout))
+            .to_vec();
+    }
     if settings.contains("commit=self_speculative") {
         return vec![(Attention::Blocks(8), Readout::Own)];
     }

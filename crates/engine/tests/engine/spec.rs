@@ -50,6 +50,7 @@ fn every_preset_resolves() {
         ("speculative", "speculative+top_k+exact"),
         ("prompt_lookup", "prompt_lookup+top_k+exact"),
         ("block_causal", "block_wise+threshold+exact"),
+        ("d2f", "multi_block+threshold+exact"),
         ("s2d2", "block_wise+self_speculative+exact"),
         ("editing", "block_wise+edit+exact"),
         ("editing_fast", "block_wise+edit+exact"),
@@ -269,10 +270,12 @@ fn the_rules_of_blocks_read_their_settings() {
 }
 
 /// Attention and where predictions are read, of every kind of weights.
-const WEIGHTS: [(Attention, Readout); 5] = [
+const WEIGHTS: [(Attention, Readout); 7] = [
     (Attention::Full, Readout::Own),
     (Attention::Blocks(32), Readout::Own),
     (Attention::Blocks(32), Readout::Previous),
+    (Attention::BlocksAfterPrompt(32), Readout::Own),
+    (Attention::BlocksAfterPrompt(32), Readout::Previous),
     (Attention::Causal, Readout::Own),
     (Attention::Canvas(16), Readout::Own),
 ];
@@ -323,10 +326,10 @@ fn weights_that_edit_are_decoded_so_unless_a_request_says_otherwise() {
             .map(|preset| preset.name)
             .collect::<Vec<_>>()
     };
-    assert_eq!(names(false), ["block_causal", "s2d2"]);
+    assert_eq!(names(false), ["block_causal", "d2f", "s2d2"]);
     assert_eq!(
         names(true),
-        ["block_causal", "s2d2", "editing", "editing_fast"]
+        ["block_causal", "d2f", "s2d2", "editing", "editing_fast"]
     );
     // The rule needs attention that is not causal, whatever the weights are said to do.
     let causal = WeightKind {

@@ -163,6 +163,11 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
         "add_block_threshold is read by schedule multi_block only",
     ),
     (
+        "d3llm,schedule=block_wise,active_block_threshold=0.5",
+        SpecFault::Combination,
+        "active_block_threshold is read by schedule multi_block only",
+    ),
+    (
         "commit=entropy,margin_threshold=0.5",
         SpecFault::Combination,
         "margin_threshold is read by commit margin only",
@@ -332,7 +337,7 @@ fn messages_stay_short() {
     let name = spec
         .set("cache", Value::Name(&long))
         .expect_err("no such name");
-    assert!(unknown.field.len() <= 64 && unknown.to_string().len() < 900);
+    assert!(unknown.field.len() <= 64 && unknown.to_string().len() < 950);
     assert!(name.to_string().len() < 200);
 }
 

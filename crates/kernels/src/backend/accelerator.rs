@@ -1,45 +1,93 @@
 //! The kernels of [`crate::device`]: a CUDA device, or its emulation on the host.
 
 use super::{
-    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Head, Norm, Numbers, Pass, ScoredRange,
-    Selection, Storage, Stored, Table,
+    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Experts, Head, Norm, Numbers, Pass,
+    Routing, ScoredRange, Selection, Storage, Stored, Table,
 };
 use crate::cache::KvSizes;
 use crate::device::{
     Array, AttentionScratch, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, DeviceError,
-    DeviceMatrix, DevicePool, DeviceRope, DeviceScores, HeadTransform, MatrixSizes, PoolLayer,
-    PoolSizes, Precision, RowNorm, ScoredRows, copy_pages, embed, norm, split,
+    DeviceExperts, DeviceMatrix, DevicePool, DeviceRope, DeviceScores, ExpertScratch,
+    HeadTransform, MatrixFormat, MatrixSizes, PoolLayer, PoolSizes, Precision, RowNorm, ScoredRows,
+    copy_pages, embed, norm, split,
 };
 use crate::linear::Matrix;
 use crate::rope::RopeTable;
 use crate::simd::unit::WeightDtype;
 use candle_core::{Error, Result, bail};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Elements of an embedding table copied at a time.
 const PIECE: usize = 1 << 22;
+/// Why experts do not run one by one.
+const TOGETHER: &str = "a CUDA device runs all experts of a layer at once";
 /// Why a canvas model is refused.
 const NO_CANVAS: &str = "no CUDA kernels for canvas models";
 
-/// A device, and the number format of its matrices, keys and values.
+/// A device, and the number format of the inputs of its products, its keys and values.
 pub struct Accelerator {
     device: Device,
     precision: Precision,
 }
 
-/// Keys and values on a device, and the memory that attention needs besides.
+/// Keys and values on a device, and the memory that layers need besides.
 pub struct DeviceKv {
-    pool: DevicePool,
-    /// One pass runs at a time; the lock is never contended.
-    scratch: Mutex<AttentionScratch>,
+    /// Of the layers of one size after another.
+    pools: Vec<DevicePool>,
+    /// One pass runs at a time; the locks are never contended.
+    attention: Mutex<AttentionScratch>,
+    experts: Mutex<ExpertScratch>,
+}
+
+/// The memory that layers need besides keys and values, reused between passes.
+#[derive(Default)]
+pub struct LayerScratch {
+    /// Of attention.
+    pub attention: AttentionScratch,
+    /// Of experts.
+    pub experts: ExpertScratch,
 }
 
 impl DeviceKv {
-    /// The keys and values.
+    /// The keys and values, of the layers of one size after another.
     #[must_use]
-    pub fn pool(&self) -> &DevicePool {
-        &self.pool
+    pub fn pools(&self) -> &[DevicePool] {
+        &self.pools
     }
+
+    /// Bytes of the keys and values.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.pools.iter().map(|pool| pool.buffer().bytes()).sum()
+    }
+
+    /// Maximum rows of an attention tile for a model with this many query heads.
+    ///
+    /// # Errors
+    /// As [`DevicePool::tile`].
+    pub fn tile(&self, heads: usize) -> Result<usize> {
+        let tiles = self.pools.iter().map(|pool| pool.tile(heads));
+        let tiles = tiles.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(tiles.into_iter().min().unwrap_or(1))
+    }
+
+    /// The keys and values of a layer.
+    fn layer(&self, layer: usize) -> Result<PoolLayer<'_>> {
+        let mut left = layer;
+        for pool in &self.pools {
+            let layers = pool.sizes().layers;
+            if left < layers {
+                return Ok(PoolLayer { pool, layer: left });
+            }
+            left -= layers;
+        }
+        bail!("no keys and values for layer {layer}")
+    }
+}
+
+/// What a lock guards.
+fn held<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl From<DeviceError> for Error {
@@ -60,27 +108,34 @@ impl Accelerator {
         })
     }
 
-    /// The number format for a dtype.
+    /// The number format of the inputs of products for a dtype; in int8 only matrices are rounded.
     ///
     /// # Errors
     /// If devices have no kernels for it.
     pub fn precision_of(dtype: WeightDtype) -> Result<Precision> {
+        Self::format_of(dtype).map(MatrixFormat::inputs)
+    }
+
+    fn format_of(dtype: WeightDtype) -> Result<MatrixFormat> {
         match dtype {
             // Blocks are widened before.
-            WeightDtype::F32 | WeightDtype::Blocks => Ok(Precision::F32),
-            WeightDtype::Bf16 => Ok(Precision::Bf16),
-            other => bail!("no CUDA kernels for {}", other.name()),
+            WeightDtype::F32 | WeightDtype::Blocks => Ok(MatrixFormat::F32),
+            WeightDtype::Bf16 => Ok(MatrixFormat::Bf16),
+            WeightDtype::Int8 => Ok(MatrixFormat::Int8),
+            WeightDtype::Int4 => bail!("no CUDA kernels for {}", dtype.name()),
         }
     }
 
-    /// Allocates keys and values, zeroed, with the memory that attention needs besides.
+    /// Allocates keys and values, zeroed, with the memory that layers need besides.
     ///
     /// # Errors
     /// As [`Backend::kv`].
-    pub fn kv_with(&self, sizes: PoolSizes, scratch: AttentionScratch) -> Result<DeviceKv> {
+    pub fn kv_with(&self, sizes: &[PoolSizes], scratch: LayerScratch) -> Result<DeviceKv> {
+        let pools = sizes.iter().map(|of| DevicePool::new(&self.device, *of));
         Ok(DeviceKv {
-            pool: DevicePool::new(&self.device, sizes)?,
-            scratch: Mutex::new(scratch),
+            pools: pools.collect::<std::result::Result<_, _>>()?,
+            attention: Mutex::new(scratch.attention),
+            experts: Mutex::new(scratch.experts),
         })
     }
 
@@ -90,7 +145,7 @@ impl Accelerator {
         &self.device
     }
 
-    /// The number format of matrices, keys and values.
+    /// The number format of the inputs of products, of keys and values.
     #[must_use]
     pub fn precision(&self) -> Precision {
         self.precision
@@ -102,6 +157,7 @@ impl Storage for Accelerator {
     type Vector = Buffer;
     type Matrix = DeviceMatrix;
     type Angles = DeviceRope;
+    type Grouped = DeviceExperts;
 
     fn table(&self, table: Table) -> Result<Array> {
         let Table {
@@ -135,7 +191,7 @@ impl Storage for Accelerator {
         let Numbers::Floats(weight) = numbers else {
             bail!("no CUDA kernels for blocks");
         };
-        let (device, precision) = (&self.device, Self::precision_of(dtype)?);
+        let (device, format) = (&self.device, Self::format_of(dtype)?);
         if device.is_counting() {
             let sizes = MatrixSizes {
                 rows,
@@ -143,10 +199,10 @@ impl Storage for Accelerator {
                 biased: bias.is_some(),
                 epilogue,
             };
-            return Ok(DeviceMatrix::reserve(device, precision, sizes)?);
+            return Ok(DeviceMatrix::reserve(device, format, sizes)?);
         }
         let matrix = Matrix { weight, k, bias };
-        Ok(DeviceMatrix::new(device, precision, matrix, epilogue)?)
+        Ok(DeviceMatrix::new(device, format, matrix, epilogue)?)
     }
 
     fn angles(&self, spec: AngleSpec) -> Result<DeviceRope> {
@@ -154,6 +210,19 @@ impl Storage for Accelerator {
             true => DeviceRope::reserve(&self.device, spec.width / 2, spec.positions)?,
             false => DeviceRope::new(&self.device, &RopeTable::new(&spec))?,
         })
+    }
+
+    fn experts(
+        &self,
+        gate: DeviceMatrix,
+        experts: Vec<[DeviceMatrix; 2]>,
+        routing: Routing<'_>,
+    ) -> Result<Experts<Self>> {
+        if routing.shared {
+            bail!("no CUDA kernels for expert sharing");
+        }
+        let grouped = DeviceExperts::new(gate, experts, routing)?;
+        Ok(Experts::Grouped(grouped))
     }
 
     fn bytes(&self) -> u64 {
@@ -188,18 +257,16 @@ impl Backend for Accelerator {
     }
 
     fn kv(&self, sizes: &[KvSizes]) -> Result<DeviceKv> {
-        match sizes {
-            [sizes] if sizes.dtype != self.precision.kv_dtype() => bail!(
+        let own = self.precision.kv_dtype();
+        if let Some(other) = sizes.iter().find(|of| of.dtype != own) {
+            bail!(
                 "no CUDA kernels for keys and values in {} beside matrices in {}",
-                sizes.dtype.name(),
-                self.precision.kv_dtype().name()
-            ),
-            [sizes] => {
-                let sizes = PoolSizes::of(sizes, self.precision);
-                self.kv_with(sizes, AttentionScratch::default())
-            }
-            _ => bail!("no CUDA kernels for layers with heads of several sizes"),
+                other.dtype.name(),
+                own.name()
+            );
         }
+        let pools = sizes.iter().map(|of| PoolSizes::of(of, self.precision));
+        self.kv_with(&pools.collect::<Vec<_>>(), LayerScratch::default())
     }
 
     fn upload(
@@ -220,7 +287,8 @@ impl Backend for Accelerator {
     }
 
     fn copy_pages(&self, pass: &Pass<'_, Self>) -> Result<()> {
-        Ok(copy_pages(&pass.kv.pool, pass.batch)?)
+        let mut pools = pass.kv.pools.iter();
+        Ok(pools.try_for_each(|pool| copy_pages(pool, pass.batch))?)
     }
 
     fn embed(&self, table: &Array, pass: &Pass<'_, Self>, out: &mut Array) -> Result<()> {
@@ -266,7 +334,8 @@ impl Backend for Accelerator {
             rope: attention.angles,
             norm: attention.norm.map(Norm::row_norm),
         };
-        Ok(split(qkv, heads, pass.batch, q, layer(attention, pass))?)
+        let layer = pass.kv.layer(attention.layer)?;
+        Ok(split(qkv, heads, pass.batch, q, layer)?)
     }
 
     fn attend(
@@ -276,13 +345,12 @@ impl Backend for Accelerator {
         q: &mut Array,
         out: &mut Array,
     ) -> Result<()> {
-        let scratch = pass.kv.scratch.lock();
-        let mut scratch = scratch.unwrap_or_else(PoisonError::into_inner);
-        Ok(scratch.attend(q, layer(attention, pass), pass.batch, out)?)
+        let layer = pass.kv.layer(attention.layer)?;
+        Ok(held(&pass.kv.attention).attend(q, layer, pass.batch, out)?)
     }
 
     fn route(&self, _: &DeviceMatrix, _: (&Array, usize)) -> Result<Vec<f32>> {
-        bail!("no CUDA kernels for experts")
+        bail!("{TOGETHER}")
     }
 
     fn expert(
@@ -292,7 +360,26 @@ impl Backend for Accelerator {
         _: ExpertRows<'_>,
         _: &mut Array,
     ) -> Result<()> {
-        bail!("no CUDA kernels for experts")
+        bail!("{TOGETHER}")
+    }
+
+    fn choose(
+        &self,
+        experts: &DeviceExperts,
+        pass: &Pass<'_, Self>,
+        x: (&Array, usize),
+    ) -> Result<()> {
+        Ok(experts.choose(x, pass.batch, &mut held(&pass.kv.experts))?)
+    }
+
+    fn add_chosen(
+        &self,
+        experts: &DeviceExperts,
+        pass: &Pass<'_, Self>,
+        x: (&Array, usize),
+        sum: &mut Array,
+    ) -> Result<()> {
+        Ok(experts.add(x, &held(&pass.kv.experts), sum)?)
     }
 
     fn fill(&self, _: &[f32], _: usize, _: &mut Array) -> Result<()> {
@@ -328,16 +415,5 @@ impl Backend for Accelerator {
 
     fn download(&self, x: &Array, rows: usize) -> Result<Vec<f32>> {
         Ok(x.read(rows)?)
-    }
-}
-
-/// The keys and values of a layer.
-fn layer<'a>(
-    attention: &Attention<'_, Accelerator>,
-    pass: &Pass<'a, Accelerator>,
-) -> PoolLayer<'a> {
-    PoolLayer {
-        pool: &pass.kv.pool,
-        layer: attention.layer,
     }
 }

@@ -39,6 +39,7 @@ impl Storage for Counting {
     type Vector = ();
     type Matrix = ();
     type Angles = ();
+    type Grouped = ();
 
     fn table(&self, table: Table) -> Result<()> {
         self.bytes

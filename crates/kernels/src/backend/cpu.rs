@@ -42,6 +42,7 @@ impl Storage for Cpu {
     type Vector = Vec<f32>;
     type Matrix = Linear;
     type Angles = RopeTable;
+    type Grouped = ();
 
     fn table(&self, table: Table) -> Result<Tensor> {
         self.bytes.add_floats(table.numbers.len());

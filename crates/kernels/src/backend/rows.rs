@@ -34,7 +34,6 @@ impl Rows {
         let (list, range) = match row_set {
             RowSet::First(rows) => return x.narrow(0, 0, *rows),
             RowSet::Scored(range) => (arrays.scored, range),
-            RowSet::Hosted(range) => (arrays.hosted, range),
         };
         // Listed rows ascend, so a list of all rows names each in its place.
         if list.len() == x.dim(0)? {

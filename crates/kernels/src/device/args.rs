@@ -55,15 +55,29 @@ pub(super) struct CopyPages {
 pub(super) struct Operands {
     pub(super) x: u64,
     pub(super) w: u64,
+    pub(super) scales: u64,
     pub(super) rows: u32,
     pub(super) n: u32,
     pub(super) k: u32,
+    pub(super) segment: u32,
+}
+
+/// How the tiles of a product are divided among blocks.
+#[repr(C)]
+pub(super) struct Share {
+    pub(super) partials: u64,
+    pub(super) ended: u64,
+    pub(super) tall: u32,
+    pub(super) whole: u32,
+    pub(super) pieces: u32,
+    pub(super) lead: u32,
 }
 
 /// `gemm_*`.
 #[repr(C)]
 pub(super) struct Gemm {
     pub(super) of: Operands,
+    pub(super) share: Share,
     pub(super) bias: u64,
     pub(super) out: u64,
     pub(super) stride: u32,
@@ -88,6 +102,8 @@ pub(super) struct Attend {
     pub(super) page: u32,
     pub(super) partitions: u32,
     pub(super) scale: f32,
+    pub(super) out: u64,
+    pub(super) stride: u32,
 }
 
 /// `combine_*`.
@@ -115,7 +131,9 @@ pub(super) struct Head {
     pub(super) words: u64,
     pub(super) partials: u64,
     pub(super) present: u64,
+    pub(super) logits: u64,
     pub(super) mask: u32,
+    pub(super) count: u32,
 }
 
 /// `fold_partials`.
@@ -128,4 +146,95 @@ pub(super) struct Fold {
     pub(super) count: u32,
     pub(super) columns: u32,
     pub(super) vocab: u32,
+}
+
+/// `filter_rows`.
+#[repr(C)]
+pub(super) struct Filters {
+    pub(super) logits: u64,
+    pub(super) rows: u64,
+    pub(super) out: u64,
+    pub(super) tops: u64,
+    pub(super) vocab: u32,
+    pub(super) mask: u32,
+    pub(super) digits: u32,
+}
+
+/// `route_*`.
+#[repr(C)]
+pub(super) struct Route {
+    pub(super) x: u64,
+    pub(super) gate: u64,
+    pub(super) logits: u64,
+    pub(super) rows: u32,
+    pub(super) experts: u32,
+    pub(super) k: u32,
+}
+
+/// `choose_experts`.
+#[repr(C)]
+pub(super) struct Choose {
+    pub(super) logits: u64,
+    pub(super) slots: u64,
+    pub(super) bias: u64,
+    pub(super) scales: u64,
+    pub(super) experts: u64,
+    pub(super) weights: u64,
+    pub(super) count: u32,
+    pub(super) chosen: u32,
+    pub(super) gating: u32,
+    pub(super) groups: u32,
+    pub(super) best: u32,
+    pub(super) scale: f32,
+}
+
+/// `count_experts` and `group_rows`.
+#[repr(C)]
+pub(super) struct Group {
+    pub(super) experts: u64,
+    pub(super) counts: u64,
+    pub(super) pairs_at: u64,
+    pub(super) places: u64,
+    pub(super) tiles: u64,
+    pub(super) pairs: u32,
+    pub(super) count: u32,
+    pub(super) tile: u32,
+    pub(super) tile_count: u32,
+}
+
+/// `gather_*`.
+#[repr(C)]
+pub(super) struct Gather {
+    pub(super) x: u64,
+    pub(super) pairs_at: u64,
+    pub(super) out: u64,
+    pub(super) chosen: u32,
+    pub(super) k: u32,
+}
+
+/// `gates_*`, `downs_*` and `experts_f32`.
+#[repr(C)]
+pub(super) struct Grouped {
+    pub(super) x: u64,
+    pub(super) matrices: u64,
+    pub(super) tiles: u64,
+    pub(super) out: u64,
+    pub(super) step: u32,
+    pub(super) n: u32,
+    pub(super) k: u32,
+    pub(super) stride: u32,
+    pub(super) segment: u32,
+    pub(super) finish: u32,
+}
+
+/// `mix_experts`.
+#[repr(C)]
+pub(super) struct Mix {
+    pub(super) results: u64,
+    pub(super) experts: u64,
+    pub(super) places: u64,
+    pub(super) weights: u64,
+    pub(super) sum: u64,
+    pub(super) chosen: u32,
+    pub(super) d: u32,
 }

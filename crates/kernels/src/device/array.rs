@@ -6,6 +6,11 @@ use crate::cache::KvDtype;
 /// Rows of a padded array are a multiple of this many elements, which products read at a time.
 const PAD: usize = 64;
 
+/// Elements of a padded row of `width` elements.
+pub(super) fn padded(width: usize) -> usize {
+    width.next_multiple_of(PAD)
+}
+
 /// The number format of matrices, keys, values and the inputs of products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
@@ -111,8 +116,16 @@ impl Buffer {
     /// # Errors
     /// If the buffer is shorter than `from`, or the device fails.
     pub fn upload(&self, from: &[u8]) -> Result<()> {
-        self.range(0, from.len())?;
-        self.device.driver.upload(self.at, from)
+        self.write_at(0, from)
+    }
+
+    /// Overwrites bytes from byte `first` on.
+    ///
+    /// # Errors
+    /// As [`Self::upload`].
+    pub(super) fn write_at(&self, first: usize, from: &[u8]) -> Result<()> {
+        let at = self.range(first, from.len())?;
+        self.device.driver.upload(at, from)
     }
 
     /// Waits for all earlier work and reads `to.len()` bytes from byte `from` on.
@@ -176,7 +189,7 @@ impl Array {
         rows: usize,
         width: usize,
     ) -> Result<Self> {
-        let stride = width.next_multiple_of(PAD);
+        let stride = padded(width);
         Self::with_stride(device, precision, (rows, width), stride)
     }
 
@@ -223,8 +236,7 @@ impl Array {
             row.resize(self.stride * bytes, 0);
             all.extend_from_slice(&row);
         }
-        let at = self.buffer.range(first * self.stride * bytes, all.len())?;
-        self.buffer.device.driver.upload(at, &all)
+        self.buffer.write_at(first * self.stride * bytes, &all)
     }
 
     /// Reads the first `rows` rows, without padding.

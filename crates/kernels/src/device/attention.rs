@@ -9,19 +9,25 @@ use std::ops::Range;
 
 /// Slots of a partition of a context; `PARTITION` of the kernels.
 pub(super) const PARTITION: usize = 512;
-/// Queries of a block; `QUERIES` of the kernels.
-pub(super) const QUERIES: usize = 64;
-/// Slots that a block processes at a time; `CHUNK` of the kernels.
-pub(super) const CHUNK: usize = 64;
+/// Queries of the largest tile: rows with the same page table times query heads of one key head.
+const QUERIES: usize = 64;
 /// Maximum bytes of partial results at a time, unless a single tile has more. Small in tests, so that
 /// their batches take several runs.
 const MOST_BYTES: usize = if cfg!(test) { 16 << 10 } else { 512 << 20 };
 /// Maximum head width.
 const WIDEST: usize = 128;
 
-/// Shared memory of queries and of two chunks of keys and values, for heads of `width` elements.
-const fn shared(width: u32) -> u32 {
-    (QUERIES + 4 * CHUNK) as u32 * width * 2
+/// Slots of a chunk; `CHUNK` of the kernels.
+pub(super) const CHUNK: u32 = 64;
+
+/// A kernel for heads of `width` elements and tiles of `queries` queries. Its shared memory holds
+/// queries, two chunks of keys and values, and offsets of their slots.
+const fn tile(name: &'static str, width: u32, queries: u32) -> Kernel {
+    kernel(
+        name,
+        2 * queries,
+        (queries + 4 * CHUNK) * width * 2 + 2 * CHUNK * 8,
+    )
 }
 
 const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
@@ -34,10 +40,23 @@ const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
 
 /// Head widths of the kernels on tensor cores.
 pub(super) const WIDTHS: [usize; 3] = [32, 64, WIDEST];
-pub(super) const ATTEND: [Kernel; 3] = [
-    kernel("attend_bf16_32", 128, shared(32)),
-    kernel("attend_bf16_64", 128, shared(64)),
-    kernel("attend_bf16_128", 128, shared(128)),
+/// By head width, then by queries of a tile: 16, 32, 64.
+pub(super) const ATTEND: [[Kernel; 3]; 3] = [
+    [
+        tile("attend_bf16_32x16", 32, 16),
+        tile("attend_bf16_32x32", 32, 32),
+        tile("attend_bf16_32x64", 32, 64),
+    ],
+    [
+        tile("attend_bf16_64x16", 64, 16),
+        tile("attend_bf16_64x32", 64, 32),
+        tile("attend_bf16_64x64", 64, 64),
+    ],
+    [
+        tile("attend_bf16_128x16", 128, 16),
+        tile("attend_bf16_128x32", 128, 32),
+        tile("attend_bf16_128x64", 128, 64),
+    ],
 ];
 const EXACT: Kernel = kernel("attend_f32", 32, 0);
 const COMBINE: [Kernel; 2] = [
@@ -45,7 +64,18 @@ const COMBINE: [Kernel; 2] = [
     kernel("combine_bf16", 128, 0),
 ];
 pub(super) const KERNELS: &[Kernel] = &[
-    ATTEND[0], ATTEND[1], ATTEND[2], EXACT, COMBINE[0], COMBINE[1],
+    ATTEND[0][0],
+    ATTEND[0][1],
+    ATTEND[0][2],
+    ATTEND[1][0],
+    ATTEND[1][1],
+    ATTEND[1][2],
+    ATTEND[2][0],
+    ATTEND[2][1],
+    ATTEND[2][2],
+    EXACT,
+    COMBINE[0],
+    COMBINE[1],
 ];
 
 /// The sizes of a pool.
@@ -237,12 +267,14 @@ pub struct AttentionScratch {
 }
 
 impl AttentionScratch {
-    /// Allocates memory for batches up to these sizes; they then allocate nothing.
+    /// Allocates memory for batches up to any of these sizes; they then allocate nothing.
     ///
     /// # Errors
     /// If the device is out of memory.
-    pub fn new(device: &Device, sizes: AttentionSizes) -> Result<Self> {
-        let [partial, sums] = sizes.bytes();
+    pub fn new(device: &Device, sizes: &[AttentionSizes]) -> Result<Self> {
+        let most = |[a, b]: [usize; 2], [c, d]: [usize; 2]| [a.max(c), b.max(d)];
+        let all = sizes.iter().map(AttentionSizes::bytes);
+        let [partial, sums] = all.fold([0; 2], most);
         Ok(Self {
             partial: Some(Buffer::new(device, partial)?),
             sums: Some(Buffer::new(device, sums)?),
@@ -293,21 +325,23 @@ impl AttentionScratch {
             groups: sizes.groups as u32,
             c: c as u32,
             page: sizes.page as u32,
-            partitions: shape.reach.div_ceil(PARTITION) as u32,
+            partitions: shape.reach.div_ceil(PARTITION).max(1) as u32,
             scale: (std::f64::consts::LOG2_E / (c as f64).sqrt()) as f32,
+            out: out.checked(shape.rows, heads * c, sizes.precision)?,
+            stride: out.stride() as u32,
         };
         let combine = args::Combine {
             partial,
             sums,
             reaches: attend.reaches,
-            out: out.checked(shape.rows, heads * c, sizes.precision)?,
+            out: attend.out,
             tiles: 0,
             count: 0,
             rows: 0,
             heads: heads as u32,
             c: c as u32,
             partitions: attend.partitions,
-            stride: out.stride() as u32,
+            stride: attend.stride,
         };
         let step = needed.tiles();
         for first in (0..shape.tiles).step_by(step) {
@@ -341,9 +375,12 @@ fn run(
     };
     let (kernel, across) = match sizes.precision {
         Precision::F32 => (EXACT, shape.tallest * heads),
-        Precision::Bf16 if sizes.head_width <= WIDTHS[0] => (ATTEND[0], sizes.groups),
-        Precision::Bf16 if sizes.head_width <= WIDTHS[1] => (ATTEND[1], sizes.groups),
-        Precision::Bf16 => (ATTEND[2], sizes.groups),
+        Precision::Bf16 => {
+            let width = WIDTHS.iter().filter(|c| sizes.head_width > **c).count();
+            let queries = shape.tallest * heads / sizes.groups.max(1);
+            let size = [16, 32].iter().filter(|size| queries > **size).count();
+            (ATTEND[width][size], sizes.groups)
+        }
     };
     if across > 65_535 || attend.partitions > 65_535 {
         return refuse(format!(
@@ -359,6 +396,9 @@ fn run(
     unsafe {
         let grid = [tiles.len() as u32, across as u32, attend.partitions];
         device.launch(kernel, grid, &attend)?;
+        if attend.partitions == 1 {
+            return Ok(());
+        }
         let grid = [rows, heads.div_ceil(4) as u32, 1];
         device.launch(select(COMBINE, sizes.precision), grid, &combine)
     }

@@ -3,7 +3,7 @@
 mod check;
 
 use super::array::Buffer;
-use super::{Device, Result, refuse};
+use super::{Device, Result, filters, refuse};
 use crate::attention::{AttentionSegment, Visible};
 use crate::score::{Draw, LogitBias, ScorerRow};
 
@@ -32,8 +32,6 @@ pub struct BatchArrays<'a> {
     pub allowed: &'a [u32],
     /// Words of a set: `v.div_ceil(32)`.
     pub set_words: usize,
-    /// Indices of the rows that the host scores.
-    pub hosted: &'a [u32],
     /// Sampling settings that scored rows refer to.
     pub draws: &'a [Draw],
     /// Source and destination page of each copy.
@@ -72,10 +70,12 @@ pub struct BatchShape {
     pub tiles: usize,
     /// The first slot after all that any row sees.
     pub reach: usize,
-    /// Maximum rows of a tile.
+    /// Maximum rows of a tile, rounded up in a padded batch.
     pub tallest: usize,
     /// Rows are padded to a multiple of this.
     pub pad: usize,
+    /// Whether a scored row has a filter or wants its most probable tokens.
+    pub filtered: bool,
 }
 
 impl BatchShape {
@@ -100,12 +100,11 @@ pub struct BatchSizes {
 }
 
 impl BatchSizes {
-    /// Bytes of the largest batch of these sizes without page copies: every row is scored, by the
-    /// device and by the host, and has a tile of its own.
+    /// Bytes of the largest batch of these sizes without page copies: every row is scored, and has a
+    /// tile of its own.
     fn bytes(&self) -> usize {
-        // Token, position, slot, reach; what the row sees; index and settings of a scored row; index
-        // of a row that the host scores.
-        let row = 4 + VISIBLE_WORDS + 1 + SCORER_WORDS + 1;
+        // Token, position, slot, reach; what the row sees; index and settings of a scored row.
+        let row = 4 + VISIBLE_WORDS + 1 + SCORER_WORDS;
         let tiles = self.rows.checked_next_power_of_two().unwrap_or(usize::MAX);
         let words = self.rows.saturating_mul(row);
         let words = words.saturating_add(tiles.saturating_mul(TILE_WORDS));
@@ -134,7 +133,7 @@ pub struct DeviceBatch {
     buffer: Option<Buffer>,
     words: Vec<u32>,
     bytes: Vec<u8>,
-    sections: [WordRange; 11],
+    sections: [WordRange; 10],
     shape: BatchShape,
 }
 
@@ -151,21 +150,28 @@ pub(super) enum Section {
     Tiles,
     /// Page tables, then biases, then sets of tokens.
     Words,
-    Hosted,
     Copies,
 }
 
 /// Words of what a row sees, of a tile, of a scored row's settings, and of a bias.
 const VISIBLE_WORDS: usize = 4;
 pub(super) const TILE_WORDS: usize = 5;
-pub(super) const SCORER_WORDS: usize = 9;
+pub(super) const SCORER_WORDS: usize = 16;
 const BIAS_WORDS: usize = 3;
 /// Marks an absent number; `NONE` of the kernels.
 const NONE: u32 = u32::MAX;
-/// Settings of a padding row: no input token, no biases, no allowed set, temperature 0.
-const IDLE: [u32; SCORER_WORDS] = [NONE, 0, 0, 0, NONE, 0, 0, 0, 0];
+/// Settings of a padding row: no input token, no biases, no allowed set, temperature 0, no filters,
+/// no most probable tokens.
+const IDLE: [u32; SCORER_WORDS] = [NONE, 0, 0, 0, NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 /// Minimum slots of the rounded-up context of a padded batch.
 const FEWEST_SLOTS: usize = 512;
+
+/// Whether a scored row wants something besides its record.
+fn is_filtered(arrays: &BatchArrays<'_>) -> bool {
+    let draw = |row: &ScorerRow| &arrays.draws[row.draw as usize];
+    let mut rows = arrays.scorers.iter();
+    rows.any(|row| filters::besides(row, draw(row)) != 0)
+}
 
 impl DeviceBatch {
     /// Allocates memory for batches up to these sizes; they then allocate nothing.
@@ -198,6 +204,7 @@ impl DeviceBatch {
                 _ => BatchShape::context(reach),
             },
             pad,
+            filtered: is_filtered(arrays),
             ..BatchShape::default()
         };
         let rows = self.shape.rows;
@@ -221,7 +228,6 @@ impl DeviceBatch {
             }
             to.extend_from_slice(arrays.allowed);
         });
-        self.put(Section::Hosted, |to| to.extend_from_slice(arrays.hosted));
         self.put(Section::Copies, |to| {
             to.extend(arrays.copies.iter().flat_map(|&(from, into)| [from, into]));
         });
@@ -251,6 +257,7 @@ impl DeviceBatch {
         let biases = arrays.pages.len() as u32;
         let sets = biases + (arrays.biases.len() * BIAS_WORDS) as u32;
         let set = arrays.set_words as u32;
+        let mut first_top = 0;
         self.put(Section::Scorers, |to| {
             for row in arrays.scorers {
                 let draw = &arrays.draws[row.draw as usize];
@@ -265,6 +272,8 @@ impl DeviceBatch {
                     (draw.seed >> 32) as u32,
                     draw.clock,
                 ]);
+                to.extend(filters::words(row, draw, first_top));
+                first_top += row.tops;
             }
             to.extend(std::iter::repeat_n(IDLE, padding).flatten());
         });
@@ -299,7 +308,10 @@ impl DeviceBatch {
                 let idle = [arrays.tokens.len() as u32, 0, 0, 0, 0];
                 to.extend(std::iter::repeat_n(idle, all - tiles).flatten());
                 tiles = all;
-                tallest = limits.tile;
+                // One number for each size of attention's tiles.
+                let sizes = [limits.tile / 4, limits.tile / 2];
+                let size = sizes.into_iter().find(|size| tallest <= *size);
+                tallest = size.unwrap_or(limits.tile);
             }
         });
         (self.shape.tallest, self.shape.tiles) = (tallest, tiles);

@@ -3,11 +3,11 @@
 //! The formulas hold for aligned rows and complete pages. Tests compare them with what the emulation
 //! observes.
 
-use super::attention::{ATTEND, CHUNK, PARTITION, QUERIES, WIDTHS};
+use super::attention::{ATTEND, CHUNK, PARTITION, WIDTHS};
 use super::batch::{SCORER_WORDS, TILE_WORDS};
-use super::matrix::{STAGE, Tile};
+use super::launch::partial_columns;
 use super::score::{FIELDS, PARTIAL_BYTES};
-use super::{Kernel, args, matrix, score};
+use super::{Kernel, ProductTile, args};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a sector, the unit of the caches.
@@ -60,11 +60,10 @@ pub(super) fn cost(
     let wide = if kernel.name.contains("f32") { 4 } else { 2 };
     let launch = Launch { grid, wide };
     let name = kernel.name;
-    let tile = |tiles: &[Tile]| tiles.iter().find(|tile| tile.kernel.name == name).copied();
     let mut cost = match name {
-        _ if name.starts_with("gemm_") => launch.gemm(&view(args)?, tile(matrix::TILES)?),
-        _ if name.starts_with("head_") => launch.head(&view(args)?, tile(score::TILES)?),
-        _ if name.starts_with("attend_") => launch.attend(&view(args)?, name, words)?,
+        _ if name.starts_with("gemm_") => launch.gemm(&view(args)?, ProductTile::find(name)?),
+        _ if name.starts_with("head_") => launch.head(&view(args)?, ProductTile::find(name)?)?,
+        _ if name.starts_with("attend_") => launch.attend(&view(args)?, kernel, words)?,
         _ if name.starts_with("combine_") => launch.combine(&view(args)?, words)?,
         _ if name.starts_with("embed_") => launch.embed(&view(args)?, words)?,
         _ if name.starts_with("norm_") => launch.norm(&view(args)?),
@@ -111,14 +110,16 @@ fn sum_sector(query: u64, partition: u64, partitions: u32) -> u64 {
     (query * u64::from(partitions) + partition) * 8 / SECTOR
 }
 
-/// Adds what tensor cores compute for chunks of slots with all queries of a block, in a kernel for
-/// heads of `width` elements.
-fn chunks_on_tensor_cores(cost: &mut LaunchCost, chunks: u64, width: u64) {
-    let weights = (chunks * (CHUNK * QUERIES) as u64) as f64;
+/// Adds what tensor cores compute for chunks of slots with all queries of a block of `threads`
+/// threads, in a kernel for heads of `width` elements.
+fn chunks_on_tensor_cores(cost: &mut LaunchCost, chunks: u64, [width, threads]: [u64; 2]) {
+    // A warp has sixteen queries.
+    let (warps, chunk) = (threads / 32, u64::from(CHUNK));
+    let weights = (chunks * chunk * warps * 16) as f64;
     let tensor = 4.0 * weights * width as f64;
-    // Keys and values are copied and loaded by every warp of sixteen queries, queries loaded once.
-    let warps = (QUERIES / 16) as f64;
-    let moved = (3.0 + 2.0 * warps) * (chunks * CHUNK as u64 * width * 2) as f64;
+    // Keys and values are copied and loaded by every warp; queries are loaded once.
+    let rows = (chunks * (2 * chunk * (1 + warps) + warps * 16)) as f64;
+    let moved = rows * (width * 2) as f64;
     cost.tensor += tensor;
     cost.passes += moved / PASS as f64;
     // Products, copies and loads, and about ten operations for a weight of a lane.
@@ -151,77 +152,109 @@ struct Launch {
 }
 
 impl Launch {
-    /// The operands of a product, and what its tiles compute.
-    fn product(&self, of: &args::Operands, tile: Tile) -> (Sum, LaunchCost) {
+    /// The operands of a product in `tall` by `broad` tiles, and what the tiles compute.
+    fn product(
+        &self,
+        of: &args::Operands,
+        tile: &ProductTile,
+        [tall, broad]: [u64; 2],
+    ) -> (Sum, LaunchCost) {
         let [rows, n, k] = [of.rows, of.n, of.k].map(u64::from);
-        let [tall, broad] = [self.grid[0], self.grid[1]].map(u64::from);
-        let read =
+        let weight = tile.format.bytes() as u64;
+        let mut read =
             Sum::default()
                 .add(k * self.wide, rows * broad, rows)
-                .add(k * self.wide, n * tall, n);
+                .add(k * weight, n * tall, n);
+        if of.scales != 0 {
+            read = read.add(n * 4, tall, 1);
+        }
         let mut cost = LaunchCost {
             operations: 2.0 * (rows * n * k) as f64,
             ..LaunchCost::default()
         };
-        let blocks = (tall * broad) as f64;
+        let tiles = (tall * broad) as f64;
+        let outputs = (tile.rows * tile.columns) as f64;
         if self.wide == 2 {
-            let [height, width] = tile.sizes;
-            let [down, across] = tile.warps;
-            cost.tensor = 2.0 * blocks * (height * width) as f64 * k as f64;
-            let steps = blocks * k as f64 / STAGE as f64;
-            let copied = ((height + width) * STAGE * 2) as f64;
+            let (down, across) = tile.warps;
+            cost.tensor = 2.0 * tiles * outputs * k as f64;
+            let steps = tiles * k as f64 / tile.depth as f64;
+            let copied = tile.stage() as f64;
             // Every warp loads its rows and columns.
-            let loaded = (across * height + down * width) * STAGE * 2;
-            cost.passes = steps * (copied + loaded as f64) / PASS as f64;
+            let bytes = across * tile.rows * 2 + down * tile.columns * tile.format.bytes();
+            let loaded = (bytes * tile.depth) as f64;
+            cost.passes = steps * (copied + loaded) / PASS as f64;
             // Copies of 16 bytes per lane, loads of four matrices, products of 16 x 8 x 16.
             let products = cost.tensor / (2 * 16 * 8 * 16) as f64;
-            cost.instructions = steps * (copied + loaded as f64) / 512.0 + products;
+            cost.instructions = steps * (copied + loaded) / 512.0 + products;
         } else {
-            cost.instructions =
-                blocks * (tile.sizes[0] * tile.sizes[1]) as f64 * k as f64 / 32.0 * 1.5;
+            cost.instructions = tiles * outputs * k as f64 / 32.0 * 1.5;
         }
         (read, cost)
     }
 
-    fn gemm(&self, a: &args::Gemm, tile: Tile) -> LaunchCost {
-        let (mut read, mut cost) = self.product(&a.of, tile);
-        let [rows, n, tall] = [a.of.rows, a.of.n, self.grid[0]].map(u64::from);
+    fn gemm(&self, a: &args::Gemm, tile: &ProductTile) -> LaunchCost {
+        let tall = u64::from(a.share.tall);
+        let broad = u64::from(a.of.n).div_ceil(tile.columns as u64);
+        let (mut read, mut cost) = self.product(&a.of, tile, [tall, broad]);
+        let [rows, n] = [a.of.rows, a.of.n].map(u64::from);
         if a.bias != 0 {
             read = read.add(n * 4, tall, 1);
         }
         // As `Store` of products.
-        let (added, gated) = (a.finish == 1, a.finish == 2);
+        let (added, gated) = (a.finish == 1, a.finish >= 2);
         if added {
             read = read.add(n * 4, rows, rows);
         }
         let width = if gated { n / 2 * self.wide } else { n * 4 };
-        cost.read = read.0;
-        cost.written = Sum::default().add(width, rows, rows).0;
+        let mut written = Sum::default().add(width, rows, rows);
+        // The sums of divided tiles, which the last block of a tile reads again.
+        let divided = tall * broad - u64::from(a.share.whole);
+        if divided > 0 {
+            let segments = a.of.k.div_ceil(a.of.segment);
+            let sums = divided * u64::from(segments - a.share.lead + 1);
+            let bytes = (tile.rows * tile.columns * size_of::<f32>()) as u64;
+            (read, written) = (read.add(bytes, sums, sums), written.add(bytes, sums, sums));
+        }
+        (cost.read, cost.written) = (read.0, written.0);
         cost
     }
 
-    fn head(&self, a: &args::Head, tile: Tile) -> LaunchCost {
-        let (mut read, mut cost) = self.product(&a.of, tile);
-        let [rows, n] = [a.of.rows, a.of.n].map(u64::from);
+    /// The LM head; `None` if it keeps logits, because their number depends on the rows.
+    fn head(&self, a: &args::Head, tile: &ProductTile) -> Option<LaunchCost> {
+        if a.logits != 0 {
+            return None;
+        }
         let [tall, broad] = [self.grid[0], self.grid[1]].map(u64::from);
+        let (mut read, mut cost) = self.product(&a.of, tile, [tall, broad]);
+        let [rows, n] = [a.of.rows, a.of.n].map(u64::from);
         if a.bias != 0 {
             read = read.add(n * 4, tall, 1);
         }
         let scorers = sectors(rows * SCORER_WORDS as u64 * 4);
         cost.read = read.add(SECTOR, scorers * broad, scorers).0;
-        let partial = PARTIAL_BYTES as u64;
-        // A record of 48 bytes is in two sectors, and shares one with the next record.
-        let records = rows * broad;
+        // A block has one record of a row, or several that are adjacent.
+        let (record, count) = (PARTIAL_BYTES as u64, u64::from(a.count));
+        let each = (tile.columns / partial_columns(tile.format)) as u64;
+        let firsts = (0..rows).flat_map(|row| {
+            let blocks = (0..count).step_by(each as usize);
+            blocks.map(move |first| (row * count + first, each.min(count - first)))
+        });
+        let by_blocks = firsts.map(|(first, some)| {
+            let from = a.partials + first * record;
+            (from + some * record).div_ceil(SECTOR) - from / SECTOR
+        });
         cost.written = Sum::default()
-            .add(SECTOR, records * 2, sectors(records * partial))
+            .add(SECTOR, by_blocks.sum(), sectors(rows * count * record))
             .add(SECTOR, sectors(rows * 4), sectors(rows * 4))
             .0;
-        cost
+        Some(cost)
     }
 
-    fn attend(&self, a: &args::Attend, name: &str, words: Words<'_>) -> Option<LaunchCost> {
+    fn attend(&self, a: &args::Attend, kernel: Kernel, words: Words<'_>) -> Option<LaunchCost> {
         let tiles = words(a.tiles, self.grid[0] as usize * TILE_WORDS)?;
-        let width = ATTEND.iter().position(|kernel| kernel.name == name);
+        let width = ATTEND
+            .iter()
+            .position(|kernels| kernels.iter().any(|one| one.name == kernel.name));
         let width = width.map(|at| WIDTHS[at] as u64);
         let [heads, groups, c, page] = [a.heads, a.groups, a.c, a.page].map(u64::from);
         let (mut read, mut written) = (Sum::default(), Sum::default());
@@ -232,6 +265,7 @@ impl Launch {
         let across = if width.is_some() { groups } else { heads };
         for tile in tiles.as_chunks::<TILE_WORDS>().0 {
             let [row, count, pages, reach, holes] = tile.map(u64::from);
+            let reaches = words(a.reaches + row * 4, count as usize)?;
             rows += count;
             let most = longest.entry(pages as u32).or_default();
             *most = reach.max(*most);
@@ -250,12 +284,19 @@ impl Launch {
                 if holes != 0 {
                     read = read.add(count * 16, blocks, 0);
                 }
-                written = written.add(c * 4, count * heads, count * heads);
+                // Rows with one partition have results instead of sums.
+                let long = |query: &u64| reaches[*query as usize] as usize > PARTITION;
+                let partial = (0..count).filter(long).count() as u64;
+                if begin == 0 {
+                    let whole = (count - partial) * heads;
+                    written = written.add(c * self.wide, whole, whole);
+                }
+                written = written.add(c * 4, partial * heads, partial * heads);
                 // The two sums of every query and partition, from the first tile's row on.
                 let (mut block, share) = (BTreeSet::new(), heads / across);
                 let at = |query| sum_sector(query, begin / PARTITION as u64, a.partitions);
                 for of in 0..across {
-                    for query in 0..count * share {
+                    for query in (0..count * share).filter(|query| long(&(query / share))) {
                         let row = row - first + query / share;
                         block.insert(at(row * heads + of * share + query % share));
                         if width.is_none() {
@@ -269,8 +310,8 @@ impl Launch {
                 }
                 cost.operations += 4.0 * (count * heads * slots * c) as f64;
                 if let Some(width) = width {
-                    let chunks = slots.div_ceil(CHUNK as u64) * blocks;
-                    chunks_on_tensor_cores(&mut cost, chunks, width);
+                    let chunks = slots.div_ceil(CHUNK.into()) * blocks;
+                    chunks_on_tensor_cores(&mut cost, chunks, [width, kernel.threads.into()]);
                 }
             }
         }
@@ -305,7 +346,15 @@ impl Launch {
         let tiles = 1 + u64::from(a.rows == 0 && last != a.tiles / SECTOR);
         let rows = &reaches[first as usize..];
         for (row, reach) in (0..).zip(rows) {
-            let count = u64::from(*reach).div_ceil(PARTITION as u64);
+            // Rows with one partition have their results.
+            let count = match u64::from(*reach).div_ceil(PARTITION as u64) {
+                0 | 1 => {
+                    let blocks = heads.div_ceil(HEADS as u64);
+                    read = read.add(SECTOR, blocks * (tiles + 1), 0);
+                    continue;
+                }
+                count => count,
+            };
             read = read.add(c * 4, count * heads, count * heads);
             written = written.add(c * self.wide, heads, heads);
             for begin in (0..heads).step_by(HEADS) {

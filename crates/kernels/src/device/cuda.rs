@@ -5,7 +5,8 @@
 //! at run time.
 
 use super::{
-    Captured, DeviceError, Driver, Kernel, Result, attention, matrix, refuse, rows, score,
+    Captured, DeviceError, DeviceLimits, Driver, Kernel, Result, attention, experts, filters,
+    launch, refuse, rows, score,
 };
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
@@ -23,6 +24,7 @@ const PLAIN_SHARED: u32 = 48 << 10;
 /// The first CUDA device.
 pub(super) struct Cuda {
     name: String,
+    limits: DeviceLimits,
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
@@ -81,6 +83,12 @@ impl Cuda {
                 "{name}: expected compute capability 8.0 or later, found {major}.{minor}"
             ));
         }
+        let limits = DeviceLimits {
+            multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?
+                as usize,
+            shared: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
+                as usize,
+        };
         // SAFETY: the device exists; `drop` releases what is created here.
         unsafe {
             let context = result::primary_ctx::retain(device).map_err(failed("context"))?;
@@ -91,11 +99,12 @@ impl Cuda {
             let module = result::module::load_data(image).map_err(failed("kernels"))?;
             Ok(Self {
                 name,
+                limits,
                 device,
                 context,
                 stream,
                 module,
-                functions: functions(module)?,
+                functions: functions(module, limits)?,
                 pinned: Mutex::new(Pinned {
                     at: std::ptr::null_mut(),
                     bytes: 0,
@@ -142,19 +151,25 @@ impl Cuda {
     }
 }
 
-/// All kernels of a module, with their shared memory limits set.
+/// The kernels of a module whose shared memory the device has, with their limits set.
 ///
 /// # Safety
 /// The module is loaded.
-unsafe fn functions(module: sys::CUmodule) -> Result<HashMap<&'static str, sys::CUfunction>> {
+unsafe fn functions(
+    module: sys::CUmodule,
+    limits: DeviceLimits,
+) -> Result<HashMap<&'static str, sys::CUfunction>> {
     let lists = [
         rows::KERNELS,
-        matrix::KERNELS,
+        launch::KERNELS,
         attention::KERNELS,
         score::KERNELS,
+        experts::KERNELS,
+        filters::KERNELS,
     ];
     let mut all = HashMap::new();
-    for kernel in lists.into_iter().flatten() {
+    let fits = |kernel: &&Kernel| kernel.shared as usize <= limits.shared;
+    for kernel in lists.into_iter().flatten().filter(fits) {
         let name = CString::new(kernel.name).expect("kernel names contain no zero byte");
         // SAFETY: by the caller's promise.
         unsafe {
@@ -175,6 +190,10 @@ unsafe fn functions(module: sys::CUmodule) -> Result<HashMap<&'static str, sys::
 impl Driver for Cuda {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn limits(&self) -> DeviceLimits {
+        self.limits
     }
 
     fn memory(&self) -> Result<(u64, u64)> {

@@ -1,66 +1,32 @@
 //! Weights on a device and matrix products with them.
 
-use super::array::{Array, Buffer, Precision};
-use super::{Device, Kernel, Result, args, refuse};
+use super::array::{Array, Buffer, Precision, padded};
+use super::launch::{Division, MatrixFormat, ProductLaunch, ProductSizes, partial_bytes, segment};
+use super::scratch::Scratch;
+use super::{Device, Result, args, refuse};
+use crate::gemm::row_to_bytes;
 use crate::linear::{Epilogue, Matrix};
+use std::sync::Arc;
 
-/// Inner elements of a stage of tensor cores; `BK` of the kernels.
-pub(super) const STAGE: usize = 64;
-
-/// The tile of a product's kernel.
-#[derive(Clone, Copy)]
-pub(super) struct Tile {
-    pub(super) kernel: Kernel,
-    /// Rows and columns.
-    pub(super) sizes: [usize; 2],
-    /// Warps across the rows and across the columns.
-    pub(super) warps: [usize; 2],
-}
-
-/// A tile on tensor cores with `stages` buffers of its operands.
-pub(super) const fn tile(
-    name: &'static str,
-    sizes: [usize; 2],
-    warps: [usize; 2],
-    stages: usize,
-) -> Tile {
-    let kernel = Kernel {
-        name,
-        threads: (warps[0] * warps[1] * 32) as u32,
-        shared: (stages * (sizes[0] + sizes[1]) * STAGE * 2) as u32,
-    };
-    Tile {
-        kernel,
-        sizes,
-        warps,
-    }
-}
-
-const NARROW: Tile = tile("gemm_bf16_narrow", [64, 32], [2, 2], 5);
-const WIDE: Tile = tile("gemm_bf16_wide", [128, 128], [2, 4], 3);
-const EXACT: Tile = Tile {
-    kernel: Kernel {
-        name: "gemm_f32",
-        threads: 256,
-        shared: 2 * 16 * 68 * 4,
-    },
-    sizes: [64, 64],
-    warps: [2, 4],
-};
-pub(super) const KERNELS: &[Kernel] = &[NARROW.kernel, WIDE.kernel, EXACT.kernel];
-/// The tiles of all kernels of products.
-pub(super) const TILES: &[Tile] = &[NARROW, WIDE, EXACT];
-
-/// Maximum rows for narrow tiles, which read weights faster and multiply slower.
-const NARROW_ROWS: usize = 128;
 /// Elements of a matrix copied at a time.
 const PIECE: usize = 1 << 22;
 
+/// Inner elements of a step of tensor cores.
+const STEP: usize = 16;
+
 /// A matrix `[n, k]` and its bias.
 pub struct DeviceMatrix {
-    weights: Array,
+    /// Rows of `padded(k)` elements; the padding is zero.
+    weights: Buffer,
+    /// Factors of the rows, in int8.
+    scales: Option<Buffer>,
     bias: Option<Buffer>,
+    format: MatrixFormat,
+    n: usize,
+    k: usize,
     epilogue: Epilogue,
+    /// `None` if products have one segment, so that no tile is divided.
+    scratch: Option<Arc<Scratch>>,
 }
 
 /// The sizes of a matrix `[rows, k]`.
@@ -78,10 +44,11 @@ pub struct MatrixSizes {
 
 /// What a kernel does with a finished sum; `Finish` of the kernels.
 #[derive(Clone, Copy)]
-enum Store {
+pub(super) enum Store {
     Overwrite = 0,
     Add = 1,
     Gate = 2,
+    GeluGate = 3,
 }
 
 impl DeviceMatrix {
@@ -91,7 +58,7 @@ impl DeviceMatrix {
     /// If the lengths do not match, or the device is out of memory.
     pub fn new(
         device: &Device,
-        precision: Precision,
+        format: impl Into<MatrixFormat>,
         matrix: Matrix<'_>,
         epilogue: Epilogue,
     ) -> Result<Self> {
@@ -109,26 +76,31 @@ impl DeviceMatrix {
             biased: bias.is_some(),
             epilogue,
         };
-        let matrix = Self::reserve(device, precision, sizes)?;
+        let matrix = Self::reserve(device, format, sizes)?;
         // Rows j of the gate and of the up matrix are adjacent, so that one thread computes both.
         let source = |j: usize| match epilogue {
             Epilogue::None => j,
             Epilogue::SiluGate | Epilogue::GeluGate => j / 2 + j % 2 * (n / 2),
         };
+        let stride = padded(k) * matrix.format.bytes();
         let step = (PIECE / k).max(1);
-        let mut piece = Vec::new();
+        let (mut bytes, mut scales) = (Vec::new(), Vec::new());
         for first in (0..n).step_by(step) {
-            piece.clear();
+            bytes.clear();
             for j in first..(first + step).min(n) {
                 let row = source(j);
-                piece.extend_from_slice(&weight[row * k..(row + 1) * k]);
+                let from = bytes.len();
+                scales.push(matrix.encode(&weight[row * k..(row + 1) * k], &mut bytes));
+                bytes.resize(from + stride, 0);
             }
-            matrix.weights.write(first, &piece)?;
+            matrix.weights.write_at(first * stride, &bytes)?;
+        }
+        if let Some(stored) = &matrix.scales {
+            stored.write(&scales)?;
         }
         if let (Some(bias), Some(stored)) = (bias, &matrix.bias) {
-            piece.clear();
-            piece.extend((0..n).map(|j| bias[source(j)]));
-            stored.write(&piece)?;
+            let bias: Vec<f32> = (0..n).map(|j| bias[source(j)]).collect();
+            stored.write(&bias)?;
         }
         Ok(matrix)
     }
@@ -136,36 +108,70 @@ impl DeviceMatrix {
     /// Allocates a zeroed matrix.
     ///
     /// # Errors
-    /// If a gated matrix has an odd number of rows or another activation than SiLU, or the device is out of memory.
-    pub fn reserve(device: &Device, precision: Precision, sizes: MatrixSizes) -> Result<Self> {
+    /// If a gated matrix has an odd number of rows, or the device is out of memory.
+    pub fn reserve(
+        device: &Device,
+        format: impl Into<MatrixFormat>,
+        sizes: MatrixSizes,
+    ) -> Result<Self> {
+        let format = format.into();
         let MatrixSizes {
             rows: n,
             k,
             biased,
             epilogue,
         } = sizes;
-        if epilogue == Epilogue::GeluGate {
-            return refuse("no CUDA kernels for GELU");
-        }
         if epilogue.is_gated() && !n.is_multiple_of(2) {
             return refuse(format!(
                 "expected gate and up with an even number of rows, found {n}"
             ));
         }
-        let bias = biased.then(|| Buffer::new(device, n.saturating_mul(size_of::<f32>())));
+        let floats = || Buffer::new(device, n.saturating_mul(size_of::<f32>()));
+        let numbers = n.checked_mul(padded(k));
+        let bytes = numbers.and_then(|numbers| numbers.checked_mul(format.bytes()));
+        let Some(bytes) = bytes.filter(|_| n.max(padded(k)) <= i32::MAX as usize) else {
+            return refuse(format!("a matrix of {n} rows of {k} numbers is too large"));
+        };
+        let weights = Buffer::new(device, bytes)?;
+        let partials = partial_bytes(n, padded(k));
+        let scratch = (partials > 0).then(|| device.scratch());
+        if let Some(scratch) = &scratch {
+            scratch.reserve(device, partials)?;
+        }
         Ok(Self {
-            weights: Array::padded(device, precision, n, k)?,
-            bias: bias.transpose()?,
+            weights,
+            scales: (format == MatrixFormat::Int8).then(floats).transpose()?,
+            bias: biased.then(floats).transpose()?,
+            format,
+            n,
+            k,
             epilogue,
+            scratch,
         })
+    }
+
+    /// Appends a row in its memory format; returns its scale.
+    fn encode(&self, row: &[f32], to: &mut Vec<u8>) -> f32 {
+        if self.format != MatrixFormat::Int8 {
+            self.format.inputs().encode(row, to);
+            return 1.0;
+        }
+        let (mut numbers, scale) = row_to_bytes(row);
+        numbers.resize(row.len().next_multiple_of(STEP), 0);
+        for step in numbers.as_chunks::<STEP>().0 {
+            // The order of `Int8Weights` in `cuda/gemm.cuh`.
+            let order = |i: usize| i / 4 * 2 + i % 2 + i % 4 / 2 * 8;
+            to.extend((0..STEP).map(|i| step[order(i)].cast_unsigned()));
+        }
+        scale
     }
 
     /// The width of the result.
     #[must_use]
     pub fn width(&self) -> usize {
         match self.epilogue {
-            Epilogue::None => self.weights.rows(),
-            Epilogue::SiluGate | Epilogue::GeluGate => self.weights.rows() / 2,
+            Epilogue::None => self.n,
+            Epilogue::SiluGate | Epilogue::GeluGate => self.n / 2,
         }
     }
 
@@ -178,7 +184,7 @@ impl DeviceMatrix {
         match self.epilogue {
             Epilogue::None => self.run(x, rows, out, Store::Overwrite),
             Epilogue::SiluGate => self.run(x, rows, out, Store::Gate),
-            Epilogue::GeluGate => refuse("no CUDA kernels for GELU"),
+            Epilogue::GeluGate => self.run(x, rows, out, Store::GeluGate),
         }
     }
 
@@ -194,56 +200,93 @@ impl DeviceMatrix {
     }
 
     fn run(&self, x: &Array, rows: usize, out: &Array, store: Store) -> Result<()> {
-        let tile = match self.weights.precision() {
-            Precision::F32 => EXACT,
-            Precision::Bf16 if rows <= NARROW_ROWS => NARROW,
-            Precision::Bf16 => WIDE,
+        let launch = self.launch(rows, Division::Divided);
+        self.run_as(&launch, x, (out, store))
+    }
+
+    /// The launch of a product with `rows` rows.
+    pub(super) fn launch(&self, rows: usize, division: Division) -> ProductLaunch {
+        let sizes = ProductSizes {
+            rows,
+            n: self.n,
+            k: padded(self.k),
+            format: self.format,
         };
+        ProductLaunch::choose(sizes, self.device().limits(), division)
+    }
+
+    /// Runs a launch of this matrix.
+    pub(super) fn run_as(
+        &self,
+        launch: &ProductLaunch,
+        x: &Array,
+        (out, store): (&Array, Store),
+    ) -> Result<()> {
+        let rows = launch.sizes.rows;
         let written = match store {
             Store::Overwrite | Store::Add => Precision::F32,
-            Store::Gate => self.weights.precision(),
+            Store::Gate | Store::GeluGate => self.precision(),
         };
         let args = args::Gemm {
             of: self.operands(x, rows)?,
+            share: self.share(launch)?,
             bias: self.bias()?,
             out: out.checked(rows, self.width(), written)?,
             stride: out.stride() as u32,
             finish: store as u32,
         };
-        let grid = self.grid(rows, tile.sizes)?;
-        // SAFETY: sizes are those of the arrays, which were checked.
-        unsafe { x.device().launch(tile.kernel, grid, &args) }
+        let Ok(blocks) = i32::try_from(launch.blocks()) else {
+            return refuse(format!(
+                "a product of {} blocks is too large",
+                launch.blocks()
+            ));
+        };
+        let grid = [blocks.cast_unsigned(), 1, 1];
+        // SAFETY: sizes are those of the arrays, which were checked, and of the partial sums.
+        unsafe { x.device().launch(launch.tile.gemm(), grid, &args) }
     }
 
-    /// The grid of tiles of `tall` rows and `broad` columns.
-    pub(super) fn grid(&self, rows: usize, [tall, broad]: [usize; 2]) -> Result<[u32; 3]> {
-        let n = self.weights.rows();
-        match n.div_ceil(broad) as u32 {
-            across @ ..=65_535 => Ok([rows.div_ceil(tall) as u32, across, 1]),
-            _ => refuse(format!("a matrix of {n} rows is too large")),
-        }
+    /// The division of a launch's tiles, with room for the partial sums.
+    fn share(&self, launch: &ProductLaunch) -> Result<args::Share> {
+        let [partials, ended] = match (&self.scratch, launch.divided()) {
+            (_, 0) => [0; 2],
+            (Some(scratch), _) => scratch.at(launch.partial_bytes())?,
+            (None, _) => return refuse("a product of one segment has no divided tiles"),
+        };
+        Ok(args::Share {
+            partials,
+            ended,
+            tall: launch.tall() as u32,
+            whole: launch.whole.min(launch.tiles()) as u32,
+            pieces: launch.pieces() as u32,
+            lead: launch.lead as u32,
+        })
     }
 
     /// The operands: the first `rows` rows of `x`, padded, and this matrix.
     pub(super) fn operands(&self, x: &Array, rows: usize) -> Result<args::Operands> {
-        let (n, k) = (self.weights.rows(), self.weights.stride());
-        let (width, precision) = (self.weights.width(), self.weights.precision());
-        if x.stride() != k {
-            return refuse(format!("expected rows of {k}, found {}", x.stride()));
+        let stride = padded(self.k);
+        if x.stride() != stride {
+            return refuse(format!("expected rows of {stride}, found {}", x.stride()));
         }
+        let scales = self
+            .scales
+            .as_ref()
+            .map(|scales| scales.range(0, self.n * 4));
         Ok(args::Operands {
-            x: x.checked(rows, width, precision)?,
-            w: self.weights.checked(n, width, precision)?,
+            x: x.checked(rows, self.k, self.precision())?,
+            w: self.address()?,
+            scales: scales.transpose()?.unwrap_or(0),
             rows: rows as u32,
-            n: n as u32,
-            k: k as u32,
+            n: self.n as u32,
+            k: stride as u32,
+            segment: segment(stride) as u32,
         })
     }
 
     /// The address of the bias, 0 without one.
     pub(super) fn bias(&self) -> Result<u64> {
-        let bytes = self.weights.rows() * 4;
-        let bias = self.bias.as_ref().map(|bias| bias.range(0, bytes));
+        let bias = self.bias.as_ref().map(|bias| bias.range(0, self.n * 4));
         Ok(bias.transpose()?.unwrap_or(0))
     }
 
@@ -253,14 +296,36 @@ impl DeviceMatrix {
         self.weights.device()
     }
 
+    /// The address of the weights.
+    pub(super) fn address(&self) -> Result<u64> {
+        let bytes = self.n * self.stride() * self.format.bytes();
+        self.weights.range(0, bytes)
+    }
+
+    /// Columns, without padding.
+    pub(super) fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Columns with padding.
+    pub(super) fn stride(&self) -> usize {
+        padded(self.k)
+    }
+
     /// The operation after the product.
     pub(super) fn epilogue(&self) -> Epilogue {
         self.epilogue
     }
 
-    /// The number format of the weights.
+    /// The number format of a product's inputs.
     #[must_use]
     pub fn precision(&self) -> Precision {
-        self.weights.precision()
+        self.format.inputs()
+    }
+
+    /// The number format of the weights.
+    #[must_use]
+    pub fn format(&self) -> MatrixFormat {
+        self.format
     }
 }

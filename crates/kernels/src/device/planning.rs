@@ -2,7 +2,7 @@
 
 use super::cost::{self, LaunchCost};
 use super::{Captured, Driver, Kernel, Result, refuse};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Bytes of a device that no model exhausts.
@@ -17,8 +17,8 @@ pub struct Launches(Arc<Mutex<Listed>>);
 #[derive(Default)]
 struct Listed {
     launches: Vec<LaunchCost>,
-    /// Launches of kernels without a formula.
-    unknown: Vec<&'static str>,
+    /// Kernels without a formula that were launched.
+    unknown: BTreeSet<&'static str>,
 }
 
 impl Launches {
@@ -26,16 +26,11 @@ impl Launches {
         self.0.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
-    /// Takes the launches so far.
-    ///
-    /// # Errors
-    /// If a kernel's work is not known.
-    pub fn take(&self) -> Result<Vec<LaunchCost>> {
+    /// Takes the launches so far, and the names of launched kernels whose work is not known.
+    #[must_use]
+    pub fn take(&self) -> (Vec<LaunchCost>, Vec<&'static str>) {
         let listed = std::mem::take(&mut *self.listed());
-        match listed.unknown.first() {
-            Some(name) => refuse(format!("no formula for the work of {name}")),
-            None => Ok(listed.launches),
-        }
+        (listed.launches, listed.unknown.into_iter().collect())
     }
 }
 
@@ -150,7 +145,7 @@ impl Driver for Planning {
         let mut listed = self.launches.listed();
         match cost {
             Some(cost) => listed.launches.push(cost),
-            None => listed.unknown.push(kernel.name),
+            None => _ = listed.unknown.insert(kernel.name),
         }
         Ok(())
     }

@@ -58,8 +58,6 @@ pub enum RowSet {
     First(usize),
     /// A range of the batch's scored rows.
     Scored(Range<usize>),
-    /// A range of the rows that the host scores.
-    Hosted(Range<usize>),
 }
 
 impl RowSet {
@@ -68,7 +66,7 @@ impl RowSet {
     pub fn count(&self) -> usize {
         match self {
             Self::First(rows) => *rows,
-            Self::Scored(range) | Self::Hosted(range) => range.len(),
+            Self::Scored(range) => range.len(),
         }
     }
 }
@@ -96,8 +94,7 @@ pub fn norm(
     let d = x.width();
     let (rows, gather) = match row_set {
         RowSet::First(rows) => (*rows, 0),
-        RowSet::Scored(range) => gathered(x, batch, (Section::Scored, range))?,
-        RowSet::Hosted(range) => gathered(x, batch, (Section::Hosted, range))?,
+        RowSet::Scored(range) => gathered(x, batch, range)?,
     };
     if x.stride() != d || (gather == 0 && rows > x.rows()) {
         return refuse(format!("{rows} rows of an array of {}", x.rows()));
@@ -116,17 +113,13 @@ pub fn norm(
     unsafe { out.device().launch(kernel, [rows as u32, 1, 1], &args) }
 }
 
-/// The number of rows in a range of a section of row indices, and the address of the indices.
-fn gathered(
-    x: &Array,
-    batch: &DeviceBatch,
-    (section, range): (Section, &Range<usize>),
-) -> Result<(usize, u64)> {
-    let count = batch.count(section);
+/// The number of rows in a range of the scored rows, and the address of their indices.
+fn gathered(x: &Array, batch: &DeviceBatch, range: &Range<usize>) -> Result<(usize, u64)> {
+    let count = batch.count(Section::Scored);
     if range.start > range.end || range.end > count || batch.rows() > x.rows() {
         return refuse(format!("rows {range:?} of {count} listed rows"));
     }
-    Ok((range.len(), batch.address(section, range.start)?))
+    Ok((range.len(), batch.address(Section::Scored, range.start)?))
 }
 
 /// The rotary angles on a device.

@@ -1,48 +1,28 @@
-//! Scoring on a device: reduces the last hidden states of scored rows to one record per row.
+//! Scoring on a device: reduces the last hidden states of scored rows to one record per row, and to the
+//! most probable tokens of rows that want them.
 
-use super::array::{Array, Buffer, Precision};
+use super::array::{Array, Buffer};
 use super::batch::{DeviceBatch, SCORER_WORDS, Section};
-use super::matrix::{DeviceMatrix, Tile, tile};
+use super::filters::Besides;
+use super::launch::{Division, MatrixFormat, partial_columns};
+use super::matrix::DeviceMatrix;
 use super::{Device, Kernel, Result, args, refuse};
 use crate::linear::Epilogue;
-use crate::score::Scored;
+use crate::score::{Scored, Top};
 use std::ops::Range;
 
-const EXACT: Tile = Tile {
-    kernel: Kernel {
-        name: "head_f32",
-        threads: 256,
-        // A tile of logits; the operands take less.
-        shared: 64 * (64 + 4) * 4,
-    },
-    sizes: [TALL, 64],
-    warps: [2, 4],
-};
-const HEAD: Tile = tile("head_bf16", [TALL, 128], [2, 4], 4);
 const FOLD: Kernel = Kernel {
     name: "fold_partials",
     threads: 128,
     // Two ranked tokens of sixteen bytes per thread.
     shared: 2 * 128 * 16,
 };
-pub(super) const KERNELS: &[Kernel] = &[EXACT.kernel, HEAD.kernel, FOLD];
-/// The tiles of the LM head's kernels.
-pub(super) const TILES: &[Tile] = &[EXACT, HEAD];
+pub(super) const KERNELS: &[Kernel] = &[FOLD];
 
-/// Rows of a tile of the LM head.
-const TALL: usize = 64;
 /// Bytes of a partial record: one row and one tile of the vocabulary; `Partial` of the kernels.
 pub(super) const PARTIAL_BYTES: usize = 48;
-/// Numbers of a record.
-pub(super) const FIELDS: usize = 7;
-
-/// The tile of a precision.
-fn head(precision: Precision) -> Tile {
-    match precision {
-        Precision::F32 => EXACT,
-        Precision::Bf16 => HEAD,
-    }
-}
+/// Numbers of a record; `RECORD` of the kernels.
+pub(super) const FIELDS: usize = 8;
 
 /// Records of the scored rows of a batch, and their partial records. The memory is reused.
 #[derive(Default)]
@@ -50,6 +30,7 @@ pub struct DeviceScores {
     records: Option<Buffer>,
     partials: Option<Buffer>,
     present: Option<Buffer>,
+    besides: Besides,
     bytes: Vec<u8>,
 }
 
@@ -71,8 +52,10 @@ impl DeviceScores {
     /// # Errors
     /// If the device is out of memory.
     pub fn reserve(&mut self, head: &DeviceMatrix, rows: usize) -> Result<()> {
-        let [records, present, partials] = Self::bytes(head.precision(), head.width(), rows);
+        let [records, present, partials] = Self::bytes(head.format(), head.width(), rows);
         let device = head.device();
+        let besides = Besides::bytes(head.width(), rows, Self::CHUNK);
+        self.besides.reserve(device, besides)?;
         grow(&mut self.records, device, records)?;
         grow(&mut self.present, device, present)?;
         grow(&mut self.partials, device, partials)
@@ -81,9 +64,9 @@ impl DeviceScores {
     /// Bytes that [`Self::reserve`] allocates for `rows` rows of `vocab` logits: records, logits of
     /// input tokens, partial records.
     #[must_use]
-    pub fn bytes(precision: Precision, vocab: usize, rows: usize) -> [usize; 3] {
+    pub fn bytes(format: MatrixFormat, vocab: usize, rows: usize) -> [usize; 3] {
         let chunk = rows.min(Self::CHUNK);
-        let tiles = vocab.div_ceil(head(precision).sizes[1]);
+        let tiles = vocab.div_ceil(partial_columns(format));
         let record = FIELDS * size_of::<f64>();
         [
             rows.saturating_mul(record),
@@ -91,6 +74,15 @@ impl DeviceScores {
             chunk.saturating_mul(tiles).saturating_mul(PARTIAL_BYTES),
         ]
         .map(|bytes| bytes.checked_next_power_of_two().unwrap_or(usize::MAX))
+    }
+
+    /// Waits for all earlier work and appends the first `count` most probable tokens of the scored
+    /// rows, in row order.
+    ///
+    /// # Errors
+    /// If fewer were reserved, or the device fails.
+    pub fn read_tops(&mut self, count: usize, to: &mut Vec<Top>) -> Result<()> {
+        self.besides.read(count, to)
     }
 
     /// Waits for all earlier work and reads the first `rows` records. The record of a row with a NaN
@@ -114,6 +106,7 @@ impl DeviceScores {
                 entropy,
                 gap,
                 present,
+                _,
             ] = record.map(f64::from_le_bytes);
             let odd = token.is_nan() || probability.is_nan() || entropy.is_nan();
             to.push((!odd).then_some(Scored {
@@ -129,10 +122,11 @@ impl DeviceScores {
         Ok(())
     }
 
-    /// Writes the records of a range of at most [`Self::CHUNK`] of the batch's scored rows. Their
-    /// normalised hidden states are the first rows of `x [., d]`, padded. Computes the product with
-    /// the LM head `[v, d]`, applies biases and sets of allowed tokens, and reduces each row without
-    /// storing its logits. Ignores tops and sampling filters.
+    /// Writes the records of a range of at most [`Self::CHUNK`] of the batch's scored rows, and their
+    /// most probable tokens. Their normalised hidden states are the first rows of `x [., d]`, padded.
+    /// Computes the product with the LM head `[v, d]`, applies biases and sets of allowed tokens, and
+    /// reduces each row. Stores the logits of rows that want more than a record only, and of some rows
+    /// at a time.
     ///
     /// # Errors
     /// If an array has another shape, or the device fails.
@@ -151,23 +145,56 @@ impl DeviceScores {
         if lm_head.epilogue() != Epilogue::None {
             return refuse("expected an LM head without a gate");
         }
+        let step = match batch.shape().filtered {
+            true => Besides::rows(vocab, rows),
+            false => rows,
+        };
+        for first in (0..rows).step_by(step.max(1)) {
+            let (from, end) = (range.start + first, range.start + rows.min(first + step));
+            let part = ScoredRows {
+                batch,
+                range: from..end,
+            };
+            self.part(lm_head, (x, first), part, mask)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::score`], for rows whose logits are stored together; `x` with its first row.
+    fn part(
+        &self,
+        lm_head: &DeviceMatrix,
+        (x, first): (&Array, usize),
+        ScoredRows { batch, range }: ScoredRows<'_>,
+        mask: u32,
+    ) -> Result<()> {
+        let (rows, vocab, device) = (range.len(), lm_head.width(), x.device());
         let (Some(records), Some(partials), Some(present)) =
             (&self.records, &self.partials, &self.present)
         else {
             return refuse("no memory was reserved for records");
         };
-        let tile = head(lm_head.precision());
-        let columns = tile.sizes[1];
+        let launch = lm_head.launch(rows, Division::Whole);
+        let columns = partial_columns(lm_head.format());
         let count = vocab.div_ceil(columns);
         let record = FIELDS * size_of::<f64>();
+        let filtered = batch.shape().filtered;
+        let mut of = lm_head.operands(x, first + rows)?;
+        of.x += (first * x.stride() * x.precision().bytes()) as u64;
+        of.rows = rows as u32;
         let args = args::Head {
-            of: lm_head.operands(x, rows)?,
+            of,
             bias: lm_head.bias()?,
             rows: batch.address(Section::Scorers, range.start * SCORER_WORDS)?,
             words: batch.address(Section::Words, 0)?,
             partials: partials.range(0, rows * count * PARTIAL_BYTES)?,
             present: present.range(0, rows * size_of::<f32>())?,
+            logits: match filtered {
+                true => self.besides.logits(rows, vocab)?,
+                false => 0,
+            },
             mask,
+            count: count as u32,
         };
         let fold = args::Fold {
             partials: args.partials,
@@ -178,17 +205,28 @@ impl DeviceScores {
             columns: columns as u32,
             vocab: vocab as u32,
         };
-        let device = x.device();
+        let across = launch.wide();
+        if across > 65_535 {
+            return refuse(format!("an LM head of {vocab} tokens is too large"));
+        }
+        let grid = [launch.tall() as u32, across as u32, 1];
         // SAFETY: sizes are those of the arrays; biases and sets of the batch were checked against a
         // vocabulary that is the head's.
         unsafe {
-            device.launch(tile.kernel, lm_head.grid(rows, tile.sizes)?, &args)?;
-            device.launch(FOLD, [rows as u32, 1, 1], &fold)
+            device.launch(launch.tile.head(), grid, &args)?;
+            device.launch(FOLD, [rows as u32, 1, 1], &fold)?;
+        }
+        match filtered {
+            true => self
+                .besides
+                .complete((device, batch), &range, (vocab, mask), fold.out),
+            false => Ok(()),
         }
     }
 }
 
-fn grow(buffer: &mut Option<Buffer>, device: &Device, bytes: usize) -> Result<()> {
+/// Makes room for `bytes` bytes.
+pub(super) fn grow(buffer: &mut Option<Buffer>, device: &Device, bytes: usize) -> Result<()> {
     if buffer.as_ref().is_none_or(|buffer| buffer.bytes() < bytes) {
         *buffer = None;
         *buffer = Some(Buffer::new(device, bytes)?);

@@ -3,6 +3,7 @@
 
 mod attention;
 mod data;
+mod experts;
 mod products;
 mod rows;
 mod score;
@@ -82,6 +83,7 @@ pub fn selftest(device: &Device, rows: usize) -> Result<Vec<Check>> {
         checks.extend(products::checks(&mut random, on, rows)?);
         checks.extend(attention::checks(&mut random, on, rows)?);
         checks.extend(score::checks(&mut random, on)?);
+        checks.extend(experts::checks(&mut random, on, rows)?);
     }
     Ok(checks)
 }

@@ -211,6 +211,14 @@ fn round_group(x: &[f32], words: &mut [u32]) {
     }
 }
 
+/// The signed bytes of a column and their scale, as [`column_to_bytes`] stores them.
+pub(crate) fn row_to_bytes(x: &[f32]) -> (Vec<i8>, f32) {
+    let mut words = vec![0; x.len().div_ceil(4)];
+    let (scale, _) = column_to_bytes(x, &mut words);
+    let bytes = words.iter().flat_map(|word| word.to_ne_bytes());
+    (bytes.take(x.len()).map(u8::cast_signed).collect(), scale)
+}
+
 /// Encodes a column as signed bytes. Returns their scale and the start value of sums over unsigned
 /// rows.
 pub(super) fn column_to_bytes(x: &[f32], words: &mut [u32]) -> (f32, u32) {

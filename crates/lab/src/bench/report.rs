@@ -126,6 +126,9 @@ pub struct Entry {
     pub nfe_per_token: f64,
     /// Rows computed per output token.
     pub positions_per_token: f64,
+    /// Tokens per forward pass that checked the model's own guesses; absent without such passes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_length: Option<f64>,
     /// What a draft model did; absent without drafts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft_model: Option<DraftModel>,
@@ -178,6 +181,11 @@ impl DraftModel {
     }
 }
 
+/// Tokens of a check; `None` without checks.
+fn accepted_length(tokens: f64, checks: f64) -> Option<f64> {
+    (checks > 0.0).then(|| round(tokens / checks, 2))
+}
+
 /// A result file: one task, or several tasks with their means and derived presets.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -224,6 +232,7 @@ impl Entry {
             agreement: Some(percent(sum(|t| t.agreed))),
             nfe_per_token: round(sum(|t| t.forwards) / tokens.max(1.0), 3),
             positions_per_token: round(sum(|t| t.positions) / tokens.max(1.0), 1),
+            accepted_length: accepted_length(sum(|t| t.checked_tokens), sum(|t| t.checks)),
             draft_model: DraftModel::of(rounds, tokens),
             tokens: tokens as u64,
             tps: round(median(rounds.iter().map(Tally::tps).collect()), 1),

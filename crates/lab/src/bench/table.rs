@@ -40,6 +40,7 @@ pub fn text(report: &Report) -> String {
             drafts(&mut out, task, width);
             out.push('\n');
         }
+        checks(&mut out, task);
         if task.decoders.iter().any(|entry| entry.latency.is_some()) {
             waits(&mut out, task, width);
             out.push('\n');
@@ -142,6 +143,15 @@ fn drafts(out: &mut String, task: &TaskReport, width: usize) {
             "{:<width$} {nfe:>10.3} {positions:>15.1} {:>10.1}",
             entry.name, draft.accepted
         );
+    }
+}
+
+/// What checks of the model's own guesses accepted.
+fn checks(out: &mut String, task: &TaskReport) {
+    for entry in &task.decoders {
+        if let Some(length) = entry.accepted_length {
+            let _ = writeln!(out, "{}: {length:.2} tokens per check", entry.name);
+        }
     }
 }
 

@@ -28,6 +28,10 @@ pub struct Tally {
     pub forwards: u64,
     /// Rows computed.
     pub positions: u64,
+    /// Forward passes that checked the model's own guesses.
+    pub checks: u64,
+    /// Tokens that they committed.
+    pub checked_tokens: u64,
     /// The draft model's part, which is not among the counts above.
     pub draft_model: DraftStats,
     /// Wall time.
@@ -53,6 +57,8 @@ impl Tally {
         self.tokens += u64::from(stats.emitted_tokens);
         self.forwards += u64::from(stats.forwards());
         self.positions += stats.positions;
+        self.checks += u64::from(stats.checks);
+        self.checked_tokens += u64::from(stats.checked_tokens);
         let (sum, more) = (&mut self.draft_model, stats.draft_model);
         sum.forwards += more.forwards;
         sum.positions += more.positions;

@@ -55,6 +55,20 @@ fn models_stand_side_by_side() {
     assert_eq!(cost(&both[2]), cost(&alone[1]));
 }
 
+/// Blocks are as long as the model's, and the tokens of a check are counted.
+#[test]
+fn what_is_not_named_is_as_the_weights_want_it() {
+    let decoders = "s2d2 s2d2,block_length=8 s2d2,block_length=16 block_causal";
+    let flags = ["--model", "demo-sdar", "--problems", "2", "--decoders"];
+    let rows = rows("blocks", &[&flags[..], &[decoders]].concat());
+    let cost = |row: &report::Entry| (row.nfe_per_token, row.positions_per_token, row.tokens);
+    assert_eq!(cost(&rows[0]), cost(&rows[1]));
+    assert_ne!(cost(&rows[0]), cost(&rows[2]));
+    let accepted = rows[0].accepted_length.expect("guesses are checked");
+    assert!((1.0..=8.0).contains(&accepted), "{accepted}");
+    assert_eq!(rows[3].accepted_length, None);
+}
+
 #[test]
 fn idle_streams_change_no_answer() {
     let flags = ["--decoders", "balanced", "--problems", "2"];

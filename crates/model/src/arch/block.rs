@@ -3,7 +3,7 @@
 use super::canvas::{Branches, Sandwich};
 use super::experts::Experts;
 use crate::ModelInfo;
-use candle_core::Result;
+use candle_core::{Result, bail};
 use kernels::device::RowSet;
 use kernels::{ArrayKind, Backend, Norm, Pass, Selection, Storage};
 
@@ -44,6 +44,17 @@ pub(super) enum Mlp<S: Storage> {
     Experts(Box<Experts<S>>),
 }
 
+impl<S: Storage> Block<S> {
+    /// Its experts.
+    pub(super) fn experts(&self) -> Option<&Experts<S>> {
+        match (&self.mlp, &self.sandwich) {
+            (Mlp::Experts(experts), _) => Some(experts),
+            (Mlp::Dense(_), Some(sandwich)) => Some(&sandwich.experts),
+            (Mlp::Dense(_), None) => None,
+        }
+    }
+}
+
 /// The arrays of a pass.
 pub(crate) struct Work<B: Backend> {
     /// The residual stream `[r, d]`.
@@ -53,6 +64,8 @@ pub(crate) struct Work<B: Backend> {
     pub(super) q: B::Array,
     pub(super) attended: B::Array,
     pub(super) gated: B::Array,
+    /// The same for the expert that processes every row.
+    pub(super) shared: Option<B::Array>,
     /// Of canvas models only.
     pub(super) branches: Option<Branches<B>>,
 }
@@ -69,6 +82,10 @@ impl<B: Backend> Work<B> {
             q: on.array(ArrayKind::Queries, rows, inner)?,
             attended: on.array(ArrayKind::Inputs, rows, inner)?,
             gated: on.array(ArrayKind::Inputs, rows, info.mlp_width)?,
+            shared: match info.experts.and_then(|experts| experts.shared_width) {
+                Some(width) => Some(on.array(ArrayKind::Inputs, rows, width)?),
+                None => None,
+            },
             branches: match info.canvas {
                 Some(_) => Some(Branches {
                     one: on.array(ArrayKind::Sums, rows, d)?,
@@ -102,5 +119,19 @@ impl<B: Backend> Work<B> {
     ) -> Result<()> {
         on.linear(gate_up, (&self.normed, rows), &mut self.gated)?;
         on.linear_add(down, (&self.gated, rows), &mut self.x)
+    }
+
+    /// Adds the expert that processes every row.
+    pub(super) fn add_shared(
+        &mut self,
+        on: &B,
+        [gate_up, down]: &GatedMlp<B>,
+        rows: usize,
+    ) -> Result<()> {
+        let Some(shared) = &mut self.shared else {
+            bail!("a model with a shared expert has an array for it");
+        };
+        on.linear(gate_up, (&self.normed, rows), shared)?;
+        on.linear_add(down, (&*shared, rows), &mut self.x)
     }
 }

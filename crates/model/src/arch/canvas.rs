@@ -112,7 +112,7 @@ impl<B: Backend> Decoder<B> {
         work.norm(on, pass, self.norm(&sandwich.before_experts), &all)?;
         on.fill(&vec![0.0; rows * self.width], self.width, &mut one)?;
         let experts = &sandwich.experts;
-        experts.add_chosen(on, &choices, &work.normed, &mut one)?;
+        experts.add_chosen((on, pass), &choices, (&work.normed, rows), &mut one)?;
         on.norm_add(&one, self.norm(&sandwich.after_experts), &mut both)?;
         on.norm_add(&both, self.norm(&sandwich.both), &mut work.x)?;
         on.scale(&factors(sandwich.scalars, pass, rows), &mut work.x)?;

@@ -4,7 +4,7 @@ use super::block::{Block, Mlp, Work};
 use super::canvas::CanvasParts;
 use candle_core::Result;
 use kernels::device::RowSet;
-use kernels::{Attention, Backend, Head, Norm, Pass, ScoredRange, Stage, Storage};
+use kernels::{Attention, Backend, Experts, Head, Norm, Pass, ScoredRange, Stage, Storage};
 
 /// The stored weights of a transformer: embedding, layers, final norm, LM head.
 pub(crate) struct Decoder<S: Storage> {
@@ -18,6 +18,17 @@ pub(crate) struct Decoder<S: Storage> {
     pub(super) head: S::Matrix,
     /// What only canvas models have.
     pub(super) canvas: Option<CanvasParts<S>>,
+}
+
+impl<S: Storage> Decoder<S> {
+    /// The experts of all layers that are run at once.
+    pub(crate) fn grouped(&self) -> impl Iterator<Item = &S::Grouped> {
+        let layers = self.blocks.iter().filter_map(Block::experts);
+        layers.filter_map(|experts| match &experts.held {
+            Experts::Grouped(grouped) => Some(grouped),
+            Experts::Each { .. } => None,
+        })
+    }
 }
 
 impl<B: Backend> Decoder<B> {

@@ -7,15 +7,20 @@ use crate::config::{ExpertSpec, RouterSpec};
 use crate::memory::floats;
 use crate::router::{Choice, Router};
 use candle_core::Result;
-use kernels::{Backend, Epilogue, ExpertRows, Numbers, Pass, Storage, Stored, WeightDtype};
+use kernels::{
+    Backend, Epilogue, ExpertRows, Experts as Held, Numbers, Pass, Routing, Storage, Stored,
+    WeightDtype,
+};
 
 /// A router, its experts, and the optional shared expert, which processes every row.
 pub(super) struct Experts<S: Storage> {
-    pub(super) gate: S::Matrix,
     pub(super) router: Router,
-    pub(super) experts: Vec<GatedMlp<S>>,
+    pub(super) held: Held<S>,
     pub(super) shared: Option<GatedMlp<S>>,
 }
+
+/// The experts that rows chose, by expert; `None` if the backend has them.
+pub(super) type Choices = Option<Vec<Choice>>;
 
 impl<B: Backend> Experts<B> {
     /// Adds each row's experts to the residual stream. An expert runs once for all rows that chose it.
@@ -30,33 +35,43 @@ impl<B: Backend> Experts<B> {
     ) -> Result<()> {
         let choices = self.choose(on, pass, (&work.normed, rows))?;
         if let Some(shared) = &self.shared {
-            work.add_mlp(on, shared, rows)?;
+            work.add_shared(on, shared, rows)?;
         }
-        self.add_chosen(on, &choices, &work.normed, &mut work.x)
+        self.add_chosen((on, pass), &choices, (&work.normed, rows), &mut work.x)
     }
 
-    /// The rows and weights of every expert.
+    /// Chooses the experts of rows of `x`.
     pub(super) fn choose(
         &self,
         on: &B,
         pass: &Pass<'_, B>,
         x: (&B::Array, usize),
-    ) -> Result<Vec<Choice>> {
-        let logits = on.route(&self.gate, x)?;
-        Ok(self.router.choose(&logits, pass.arrays))
+    ) -> Result<Choices> {
+        match &self.held {
+            Held::Each { gate, .. } => {
+                let logits = on.route(gate, x)?;
+                Ok(Some(self.router.choose(&logits, pass.arrays)))
+            }
+            Held::Grouped(experts) => on.choose(experts, pass, x).map(|()| None),
+        }
     }
 
-    /// Adds the experts of rows of `x` to the same rows of `sum`.
+    /// Adds the experts that were chosen last, applied to rows of `x`, to the same rows of `sum`.
     pub(super) fn add_chosen(
         &self,
-        on: &B,
-        choices: &[Choice],
-        x: &B::Array,
+        (on, pass): (&B, &Pass<'_, B>),
+        choices: &Choices,
+        x: (&B::Array, usize),
         sum: &mut B::Array,
     ) -> Result<()> {
-        for (expert, Choice { rows, weights }) in self.experts.iter().zip(choices) {
+        let experts = match &self.held {
+            Held::Each { experts, .. } => experts,
+            Held::Grouped(experts) => return on.add_chosen(experts, pass, x, sum),
+        };
+        let choices = choices.iter().flatten();
+        for (expert, Choice { rows, weights }) in experts.iter().zip(choices) {
             if !rows.is_empty() {
-                on.expert(expert, x, ExpertRows { rows, weights }, sum)?;
+                on.expert(expert, x.0, ExpertRows { rows, weights }, sum)?;
             }
         }
         Ok(())
@@ -112,10 +127,29 @@ impl<S: Storage> Loader<'_, S> {
             Some(width) => Some(self.gated(number, names.shared, width)?),
             None => None,
         };
+        self.mixture(router, gate, experts, shared)
+    }
+
+    /// Experts with their router.
+    pub(super) fn mixture(
+        &mut self,
+        router: Router,
+        gate: S::Matrix,
+        experts: Vec<GatedMlp<S>>,
+        shared: Option<GatedMlp<S>>,
+    ) -> std::result::Result<Experts<S>, LoadError> {
+        let routing = Routing {
+            chosen: router.spec.chosen,
+            score: router.spec.score,
+            bias: router.bias.as_deref(),
+            scales: router.scales.as_deref(),
+            shared: router.sharing.is_some(),
+        };
+        let held = self.storage.experts(gate, experts, routing);
+        let held = held.map_err(|error| LoadError::Setup(error.to_string()))?;
         Ok(Experts {
-            gate,
             router,
-            experts,
+            held,
             shared,
         })
     }

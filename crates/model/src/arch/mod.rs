@@ -27,6 +27,7 @@ use crate::weights::Weights;
 use crate::{LoadError, ModelInfo};
 use kernels::Storage;
 use load::Loader;
+use step::Attention;
 
 /// A supported family of checkpoints.
 pub struct Family {
@@ -101,13 +102,18 @@ pub(crate) fn load<S: Storage>(
     let (spec, names) = read(config, weights)?;
     let loader = Loader {
         storage,
-        weights,
+        weights: &mut *weights,
         spec: &spec,
         names,
     };
     let decoder = loader.decoder()?;
+    weights.check_adapter()?;
     Ok((decoder, spec.info))
 }
+
+/// What blocks after the prompt need.
+const ONLY_FULL: &str =
+    "a model with full attention, as blocks after the prompt are fine-tuned from";
 
 /// The properties of the model that a configuration describes, without the number of parameters.
 pub(crate) fn info(config: &Keys, weights: &Weights) -> Result<ModelInfo, LoadError> {
@@ -127,6 +133,15 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
     let mut spec = (family.read)(config)?;
     spec.info.dtype = weights.dtype;
     spec.info.kv_dtype = weights.kv_dtype;
+    if let Some(length) = weights.prompt_blocks {
+        spec.info.attention = match spec.info.attention {
+            Attention::Full => Attention::BlocksAfterPrompt(length),
+            _ => return Err(config.refuse("model_type", ONLY_FULL)),
+        };
+    }
+    if let (Some(info), Some(experts)) = (&mut spec.info.experts, &spec.experts) {
+        info.shared_width = experts.shared;
+    }
     if let Some(tokens) = weights.vocabulary {
         spec.info.leave_out_padding(tokens);
     }

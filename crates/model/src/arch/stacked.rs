@@ -45,18 +45,15 @@ impl<S: Storage> Loader<'_, S> {
         let down = format!("{prefix}.experts.down_proj");
         let downs = self.stacked(&down, [count, d, width], Epilogue::None)?;
         let experts = gate_ups.into_iter().zip(downs);
-        Ok(Experts {
-            gate,
-            router: Router {
-                bias: None,
-                scales: Some(scales),
-                spec: spec.router,
-                count,
-                sharing: self.weights.sharing,
-            },
-            experts: experts.map(|(gate_up, down)| [gate_up, down]).collect(),
-            shared: None,
-        })
+        let router = Router {
+            bias: None,
+            scales: Some(scales),
+            spec: spec.router,
+            count,
+            sharing: self.weights.sharing,
+        };
+        let experts = experts.map(|(gate_up, down)| [gate_up, down]).collect();
+        self.mixture(router, gate, experts, None)
     }
 
     /// The matrices `[rows, k]` of a tensor `[count, rows, k]`.

@@ -59,6 +59,7 @@ pub(crate) fn diffusion_gemma(config: &Keys) -> Result<Spec, LoadError> {
         count: experts.count,
         chosen: experts.router.chosen,
         parameters: (3 * info.width * experts.width).saturating_mul(info.layers),
+        shared_width: None,
     });
     let norm_eps = text.optional_number("rms_norm_eps")?;
     Ok(Spec {

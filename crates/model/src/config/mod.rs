@@ -13,9 +13,10 @@ pub(crate) use gemma::diffusion_gemma;
 pub(crate) use llada::llada;
 pub(crate) use moe::{llada_moe, llada2};
 pub(crate) use qwen::{dream, fast_dllm, sdar, wedlm};
-pub(crate) use spec::{CanvasSpec, ExpertSpec, RopeSpec, RouterScore, RouterSpec, Spec};
+pub(crate) use spec::{CanvasSpec, ExpertSpec, RopeSpec, RouterSpec, Spec};
 
 use crate::LoadError;
+pub(crate) use kernels::RouterScore;
 use serde_json::{Map, Value};
 
 /// Maximum number of positions. Bounds the table of rotary angles, which is built before any

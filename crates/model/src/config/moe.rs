@@ -178,6 +178,7 @@ fn info(
         count,
         chosen,
         parameters: (3 * model.width * width).saturating_mul(layers),
+        shared_width: None,
     }
 }
 

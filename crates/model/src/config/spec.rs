@@ -2,7 +2,7 @@
 
 use crate::config::Keys;
 use crate::{LoadError, ModelInfo};
-use kernels::{AngleScaling, Epilogue};
+use kernels::{AngleScaling, Epilogue, RouterScore};
 
 /// The specification of a transformer.
 pub(crate) struct Spec {
@@ -81,24 +81,4 @@ pub(crate) struct RouterSpec {
     pub(crate) bias: bool,
     /// The model's block length, if its attention is block-causal.
     pub(crate) block: Option<u32>,
-}
-
-/// How the router's logits become weights of experts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum RouterScore {
-    /// Softmax over all experts; the weight of a chosen expert is its probability plus correction.
-    Softmax {
-        /// Whether the weights of a row's experts are divided by their sum.
-        normalised: bool,
-    },
-    /// Sigmoids; experts are chosen from the best groups. The weights are the uncorrected sigmoids
-    /// of the chosen experts, normalised to 1 if there are several, times `scale`.
-    Sigmoid {
-        /// Number of groups, each of two or more experts.
-        groups: usize,
-        /// Number of groups that a row may choose from, by the sum of their two best scores.
-        best: usize,
-        /// Sum of the weights of all chosen experts, if there are several.
-        scale: f32,
-    },
 }

@@ -2,14 +2,11 @@
 
 use super::DeviceConfig;
 use crate::ModelInfo;
-use kernels::Backend;
 use kernels::device::{AttentionSizes, BatchShape, BatchSizes};
 
 /// Row counts are padded to a multiple of this: the height of a matrix product's tile, which is
 /// computed anyway.
 pub(super) const ROWS: usize = 64;
-/// Maximum bytes of logits at a time, for rows that the host scores.
-const LOGIT_BYTES: usize = 32 << 20;
 /// Logit biases per sequence to allocate for, in addition to a penalty for every token of its text.
 const BIASES: usize = 512;
 
@@ -39,21 +36,17 @@ impl LargestStep {
         }
     }
 
-    /// The sizes of attention's scratch memory.
-    pub(super) fn attention(&self, info: &ModelInfo) -> AttentionSizes {
-        AttentionSizes {
+    /// The sizes of attention's scratch memory, of the layers of each size.
+    pub(super) fn attention(&self, info: &ModelInfo) -> Vec<AttentionSizes> {
+        let sizes = info.kv_sizes(info.kv_dtype, 1, 1);
+        let of = sizes.iter().map(|of| AttentionSizes {
             rows: self.rows,
             heads: info.heads,
-            groups: info.groups,
-            head_width: info.head_width,
+            groups: of.groups,
+            head_width: of.head_width,
             reach: BatchShape::context(self.positions),
-        }
-    }
-
-    /// Rows whose logits are computed at a time for the host; at most those scored at a time.
-    pub(super) fn hosted(&self, info: &ModelInfo) -> usize {
-        let rows = LOGIT_BYTES / (4 * info.vocab_size.max(1));
-        rows.max(16).min(self.rows.min(kernels::Accelerator::CHUNK))
+        });
+        of.collect()
     }
 
     /// The sizes of the batch.

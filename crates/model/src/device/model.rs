@@ -1,4 +1,4 @@
-//! A dense model on a device.
+//! A model on a device.
 
 use super::memory::free;
 use super::precision::precision;
@@ -7,7 +7,7 @@ use crate::{Checkpoint, LoadError, ModelInfo, WeightDtype};
 use kernels::device::{Device, PoolSizes, Precision};
 use kernels::{Accelerator, KvDtype};
 
-/// A dense model on a device.
+/// A model on a device.
 pub struct DeviceModel {
     pub(super) backend: Accelerator,
     pub(super) decoder: Decoder<Accelerator>,
@@ -33,8 +33,8 @@ impl DeviceModel {
     /// Copies the weights to the device, tensor by tensor. Blocks of a GGUF file are widened to f32.
     ///
     /// # Errors
-    /// As [`crate::Model::load`]; if the model has experts, int8 or int4 matrices or a head width
-    /// without kernels, or the device is out of memory.
+    /// As [`crate::Model::load`]; if the model has experts that share a pool or experts in int8, int4
+    /// matrices or a head width without kernels, or the device is out of memory.
     pub fn load(device: &Device, mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
         Self::load_from(device, &mut checkpoint)
     }

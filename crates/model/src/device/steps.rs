@@ -1,6 +1,6 @@
 //! The launches of a step, listed without a device.
 
-use super::{DeviceConfig, DeviceExecutor, DeviceModel, KvMemory, failed};
+use super::{DeviceConfig, DeviceExecutor, DeviceModel, KvMemory};
 use crate::{Checkpoint, LoadError, WeightDtype};
 use kernels::device::{Device, LaunchCost};
 use step::{Batch, Executor, PageId, Position, Row, Sampling, Score, Segment, Slot};
@@ -27,7 +27,7 @@ impl StepLoad {
     }
 
     /// The launches of this step with matrices in `dtype`, in their order, with what they move and
-    /// compute. The executor runs on a device that computes nothing; no weight is read.
+    /// compute; and the names of launched kernels for which that is not known. The executor runs on a device that computes nothing; no weight is read.
     ///
     /// # Errors
     /// If the model has no device kernels, or the step does not fit into its positions.
@@ -35,7 +35,7 @@ impl StepLoad {
         &self,
         checkpoint: &mut Checkpoint,
         dtype: WeightDtype,
-    ) -> Result<Vec<LaunchCost>, LoadError> {
+    ) -> Result<(Vec<LaunchCost>, Vec<&'static str>), LoadError> {
         let (device, launches) = Device::planning();
         let model = checkpoint.count(dtype, |checkpoint| {
             DeviceModel::load_from(&device, checkpoint)
@@ -50,10 +50,10 @@ impl StepLoad {
         };
         let mut executor = DeviceExecutor::new(model, config)?;
         // Launches of the setup are not part of a step.
-        launches.take().map_err(failed)?;
+        drop(launches.take());
         let begun = executor.begin(&self.batch());
         begun.map_err(|error| LoadError::Setup(error.0))?;
-        launches.take().map_err(failed)
+        Ok(launches.take())
     }
 
     fn batch(&self) -> Batch {

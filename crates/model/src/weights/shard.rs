@@ -38,6 +38,14 @@ impl Shard {
         (self.bytes.len() - self.start) as u64
     }
 
+    /// Bytes of the tensors in bf16.
+    pub(super) fn brief_bytes(&self) -> u64 {
+        let tensors = self.metadata.tensors();
+        let brief = tensors.values().filter(|info| info.dtype == Dtype::BF16);
+        let bytes = |(from, to): (usize, usize)| to.saturating_sub(from) as u64;
+        brief.map(|info| bytes(info.data_offsets)).sum()
+    }
+
     /// Names of all tensors in the file.
     pub(super) fn names(&self) -> Vec<String> {
         self.metadata.tensors().into_keys().collect()

@@ -22,7 +22,7 @@ pub fn executor(model: Model) -> ModelExecutor {
 /// The number of rows that row `i` of `count` sees.
 fn visible(attention: Attention, i: usize, count: usize) -> usize {
     match attention {
-        Attention::Full => count,
+        Attention::Full | Attention::BlocksAfterPrompt(_) => count,
         Attention::Blocks(length) => (i / length as usize + 1) * length as usize,
         Attention::Causal | Attention::Canvas(_) => i + 1,
     }
@@ -114,7 +114,7 @@ fn finished_blocks_and_causal_prefixes_are_exact() {
     for case in Case::all() {
         let mut executor = executor(case.model(WeightDtype::F32));
         let block = match executor.spec().attention {
-            Attention::Full => continue,
+            Attention::Full | Attention::BlocksAfterPrompt(_) => continue,
             Attention::Blocks(length) => length as usize,
             Attention::Causal | Attention::Canvas(_) => 1,
         };

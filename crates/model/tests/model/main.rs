@@ -36,6 +36,8 @@ mod invariance;
 #[cfg(test)]
 mod kv_dtypes;
 #[cfg(test)]
+mod lora;
+#[cfg(test)]
 mod official;
 #[cfg(test)]
 mod padding;

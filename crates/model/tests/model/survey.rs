@@ -1,7 +1,9 @@
 //! Surveys: a checkpoint's info and memory, computed without reading weights.
 
+use crate::common::{Store, Tiny};
 use crate::official::Case;
 use asynclane_model::{Checkpoint, Files, Geometry, LoadError, Model, WeightDtype};
+use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
 /// Every kind of checkpoint: fixtures, the demo model, random weights, and matrices large enough
@@ -45,6 +47,47 @@ fn a_survey_matches_loading() {
             assert!(survey.memory.loading >= survey.memory.weights);
         }
     }
+}
+
+/// The dtype of a tiny checkpoint under `auto` whose file also has `bytes` of zeros in `stored`.
+fn automatic(stored: Store, bytes: u64) -> WeightDtype {
+    let tiny = Tiny::new(3, &json!({}));
+    let file = tiny.safetensors(stored, |_| true);
+    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    let (header, data) = file[8..].split_at(length);
+    let mut header: Value = serde_json::from_slice(header).unwrap();
+    let (name, width) = match stored {
+        Store::F32 => ("F32", 4),
+        Store::Bf16 => ("BF16", 2),
+        Store::F16 => ("F16", 2),
+    };
+    let offsets = [data.len() as u64, data.len() as u64 + bytes];
+    header["more"] = json!({"dtype": name, "shape": [bytes / width], "data_offsets": offsets});
+    let header = header.to_string().into_bytes();
+    let start = [&(header.len() as u64).to_le_bytes(), &header[..], data].concat();
+
+    let folder = format!("asynclane-{}-automatic-{name}-{bytes}", std::process::id());
+    let folder = std::env::temp_dir().join(folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("config.json"), tiny.config.to_string()).unwrap();
+    let path = folder.join("model.safetensors");
+    std::fs::write(&path, &start).unwrap();
+    // The zeros are a hole and take no space.
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(start.len() as u64 + bytes).unwrap();
+    let checkpoint = Checkpoint::open(&Files::folder(folder.clone()));
+    let survey = checkpoint.unwrap().survey(WeightDtype::Blocks);
+    std::fs::remove_dir_all(folder).unwrap();
+    survey.unwrap().info.dtype
+}
+
+#[test]
+fn only_large_weights_in_bf16_stay_so_by_themselves() {
+    let large = 512 << 20;
+    assert_eq!(automatic(Store::Bf16, large), WeightDtype::Bf16);
+    assert_eq!(automatic(Store::Bf16, large / 2), WeightDtype::F32);
+    assert_eq!(automatic(Store::F16, large), WeightDtype::F32);
+    assert_eq!(automatic(Store::F32, large), WeightDtype::F32);
 }
 
 #[test]

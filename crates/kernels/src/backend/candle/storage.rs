@@ -16,6 +16,7 @@ impl Storage for Candle {
     type Vector = Tensor;
     type Matrix = PlainMatrix;
     type Angles = PlainAngles;
+    type Grouped = ();
 
     fn table(&self, table: Table) -> Result<Embedding> {
         self.bytes.add_floats(table.numbers.len());

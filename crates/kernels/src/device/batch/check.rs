@@ -1,7 +1,7 @@
 //! The checks of a batch before its upload: a kernel reads only what exists.
 
 use super::{BatchArrays, BatchLimits};
-use crate::device::{Result, refuse};
+use crate::device::{Result, filters, refuse};
 
 /// Checks that all indices are in bounds.
 pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
@@ -31,7 +31,6 @@ pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()
         arrays.biases.iter().map(|bias| bias.token),
         limits.vocab,
     )?;
-    below("row", arrays.hosted.iter().copied(), rows)?;
     let words = limits.vocab.div_ceil(32).max(1);
     if arrays.set_words != words {
         return refuse(format!(
@@ -47,6 +46,10 @@ pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()
             && (row.draw as usize) < arrays.draws.len();
         if !known {
             return refuse("a scored row's biases, settings or allowed set are out of range");
+        }
+        let most = filters::MOST_TOPS.min(limits.vocab.saturating_sub(1));
+        if row.tops as usize > most {
+            return refuse(format!("{} most probable tokens of {most}", row.tops));
         }
     }
     let mut next = 0;

@@ -206,7 +206,6 @@ pub(super) const NOTHING: BatchArrays<'_> = BatchArrays {
     biases: &[],
     allowed: &[],
     set_words: 1,
-    hosted: &[],
     draws: &[GREEDY],
     copies: &[],
 };

@@ -1,8 +1,9 @@
 //! Matrix products and their epilogues.
 
-use super::super::{Array, Device, DeviceMatrix, Precision, Result};
+use super::super::{Array, Device, DeviceMatrix, MatrixFormat, Precision, Result};
 use super::data::{Ends, Random, array, kept, poisoned, tensor, values};
 use super::{Check, cpu, rounding};
+use crate::gemm::row_to_bytes;
 use crate::linear::{Epilogue, Linear, Matrix};
 use crate::simd::unit::WeightDtype;
 
@@ -60,10 +61,21 @@ impl Layer {
 
     pub(super) fn on(
         &self,
-        (device, precision): (&Device, Precision),
+        (device, format): (&Device, impl Into<MatrixFormat>),
         epilogue: Epilogue,
     ) -> Result<DeviceMatrix> {
-        DeviceMatrix::new(device, precision, self.matrix(), epilogue)
+        DeviceMatrix::new(device, format, self.matrix(), epilogue)
+    }
+
+    /// The layer with its weights rounded to int8 as on the CPU.
+    fn in_bytes(mut self) -> Self {
+        for row in self.weight.chunks_mut(self.k) {
+            let (bytes, scale) = row_to_bytes(row);
+            for (weight, byte) in row.iter_mut().zip(bytes) {
+                *weight = scale * f32::from(byte);
+            }
+        }
+        self
     }
 
     /// Some of the rows with zero padding.
@@ -74,6 +86,13 @@ impl Layer {
     ) -> Result<Array> {
         let x = &self.x[range.start * self.k..range.end * self.k];
         array(on, x, self.k, Ends::Padded)
+    }
+
+    /// The first `n` rows of the weights.
+    fn cut(mut self, n: usize) -> Self {
+        self.weight.truncate(n * self.k);
+        self.bias.truncate(n);
+        self
     }
 
     fn on_cpu(&self, epilogue: Epilogue) -> Result<Vec<f32>> {
@@ -105,7 +124,34 @@ pub(super) fn checks(
         let layer = Layer::new(random, on, sizes)?;
         checks.push(gated(on, &layer, sizes)?);
     }
+    if on.1 == Precision::Bf16 {
+        for sizes in [[1, 5, 3], [66, 300, 70], [most, 130, 140]].map(sizes) {
+            let layer = Layer::new(random, on, sizes)?;
+            checks.extend(bytes(on, layer, sizes)?);
+        }
+    }
     Ok(checks)
+}
+
+/// Checks products with weights in int8, compared with exact products of the rounded weights.
+fn bytes(on: (&Device, Precision), layer: Layer, Sizes { r, k, n }: Sizes) -> Result<[Check; 2]> {
+    let (x, n) = (layer.rows(on, 0..r)?, n / 2 * 2);
+    let layer = layer.cut(n);
+    let matrices = [Epilogue::None, Epilogue::SiluGate]
+        .map(|epilogue| layer.on((on.0, MatrixFormat::Int8), epilogue));
+    let [plain, gated] = matrices;
+    let (plain, gated, layer) = (plain?, gated?, layer.in_bytes());
+    let out = poisoned((on.0, Precision::F32), (r, n), Ends::Plain)?;
+    plain.product(&x, r, &out)?;
+    let name = |what: &str| format!("Int8 {what} of {r}x{k}x{n}");
+    let want = layer.on_cpu(Epilogue::None)?;
+    let stored = Check::new(name("product"), &out.read(r)?, &want, sums(k, on.1));
+    let out = poisoned(on, (r, n / 2), Ends::Padded)?;
+    gated.product(&x, r, &out)?;
+    let want = layer.on_cpu(Epilogue::SiluGate)?;
+    let tolerance = sums(k, on.1).max(rounding(on.1));
+    let name = name("gated product");
+    Ok([stored, Check::new(name, &out.read(r)?, &want, tolerance)])
 }
 
 /// Checks the product written to `out`, and added to `out`.

@@ -8,7 +8,7 @@ use super::data::{Ends, GREEDY, LIMITS, NOTHING, Random, array, kept, tensor};
 use super::{Check, cpu};
 use crate::attention::{AttentionSegment, Visible};
 use crate::linear::{Epilogue, Matrix};
-use crate::score::{Draw, LogitBias, Scored, Scorer, ScorerRow, score};
+use crate::score::{Draw, LogitBias, Scored, Scorer, ScorerRow, Scores, Top, score};
 use std::ops::Range;
 
 pub(super) const MASK: u32 = 5;
@@ -20,8 +20,11 @@ pub(super) struct Case {
     pub(super) rows: Vec<ScorerRow>,
     pub(super) biases: Vec<LogitBias>,
     pub(super) allowed: Vec<u32>,
-    draws: Vec<Draw>,
+    pub(super) draws: Vec<Draw>,
 }
+
+/// Records and most probable tokens of rows.
+pub(super) type Records = (Vec<Option<Scored>>, Vec<Top>);
 
 pub(super) fn checks(random: &mut Random, on: (&Device, Precision)) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
@@ -39,6 +42,27 @@ impl Case {
             clock: 7,
             ..GREEDY
         };
+        let hot = draw(1.3, 9);
+        let filtered = [
+            Draw {
+                top_k: 1 + random.below(7) as u32,
+                ..hot
+            },
+            Draw { top_p: 0.9, ..hot },
+            Draw { min_p: 0.02, ..hot },
+            Draw {
+                top_k: 20,
+                top_p: 0.7,
+                min_p: 1e-4,
+                ..draw(2.5, 11)
+            },
+            Draw { top_p: 0.0, ..hot },
+            Draw {
+                top_k: 1000,
+                top_p: 0.999_999,
+                ..draw(0.3, 12)
+            },
+        ];
         let logits: Vec<f32> = (0..rows * vocab).map(|_| 8.0 * random.next()).collect();
         let words = vocab.div_ceil(32);
         let mut biases = Vec::new();
@@ -59,8 +83,10 @@ impl Case {
                 position: row as u32,
                 biases: from..biases.len() as u32,
                 allowed: [None, Some(0), Some(1)][random.below(3)],
-                tops: 0,
-                draw: random.below(3) as u32,
+                tops: [0, 0, 1, 5, 300][random.below(5)]
+                    .min(vocab as u32 - 1)
+                    .min(256),
+                draw: random.below(9) as u32,
             }
         };
         let rows: Vec<_> = (0..rows).map(&mut describe).collect();
@@ -74,7 +100,10 @@ impl Case {
             rows,
             biases,
             allowed,
-            draws: vec![draw(0.0, 1), draw(0.7, 1 << 40 | 3), draw(1e-30, 2)],
+            draws: [draw(0.0, 1), draw(0.7, 1 << 40 | 3), draw(1e-30, 2)]
+                .into_iter()
+                .chain(filtered)
+                .collect(),
         }
     }
 
@@ -82,7 +111,7 @@ impl Case {
         self.rows.len()
     }
 
-    fn on_cpu(&self, (device, precision): (&Device, Precision)) -> Result<Vec<Scored>> {
+    fn on_cpu(&self, (device, precision): (&Device, Precision)) -> Result<Scores> {
         let scorer = Scorer {
             rows: &self.rows,
             biases: &self.biases,
@@ -91,7 +120,7 @@ impl Case {
             mask: MASK,
         };
         let logits = kept(device, &self.logits, precision)?;
-        Ok(cpu(score(&tensor(&logits, self.vocab)?, &scorer))?.records)
+        cpu(score(&tensor(&logits, self.vocab)?, &scorer))
     }
 
     /// An LM head that produces these logits from one-hot hidden states.
@@ -152,25 +181,27 @@ impl Case {
         Ok(batch)
     }
 
-    /// The records of these rows of hidden states, at most as many as the batch scores.
+    /// The scores of these rows of hidden states, at most as many as the batch scores.
     pub(super) fn records(
         &self,
         head: &DeviceMatrix,
         batch: &DeviceBatch,
         ranges: &[(Range<usize>, Array)],
-    ) -> Result<Vec<Option<Scored>>> {
-        let (mut scores, mut records) = (DeviceScores::default(), Vec::new());
+    ) -> Result<Records> {
+        let (mut scores, mut records, mut tops) = (DeviceScores::default(), vec![], vec![]);
         scores.reserve(head, batch.scored())?;
         for (range, x) in ranges {
             let range = range.clone();
             scores.score(head, x, ScoredRows { batch, range }, MASK)?;
         }
         scores.read(self.count(), &mut records)?;
-        Ok(records)
+        let listed = self.rows.iter().map(|row| row.tops as usize);
+        scores.read_tops(listed.sum(), &mut tops)?;
+        Ok((records, tops))
     }
 
-    /// The records, scored in two ranges, like a step with many rows.
-    pub(super) fn run(&self, on: (&Device, Precision)) -> Result<Vec<Option<Scored>>> {
+    /// The scores, computed in two ranges, like a step with many rows.
+    pub(super) fn run(&self, on: (&Device, Precision)) -> Result<Records> {
         let count = self.count();
         let ranges = [0..count / 2, count / 2..count].map(|range| {
             let names = self.names(range.clone());
@@ -181,13 +212,20 @@ impl Case {
     }
 
     pub(super) fn checks(&self, on: (&Device, Precision)) -> Result<[Check; 2]> {
-        let (want, got) = (self.on_cpu(on)?, self.run(on)?);
+        let (want, (got, tops)) = (self.on_cpu(on)?, self.run(on)?);
         let name = |what: &str| {
             let (rows, vocab) = (self.count(), self.vocab);
             format!("{:?} LM head, {rows} rows of {vocab} tokens: {what}", on.1)
         };
-        let (mut wrong, mut error) = (want.len().abs_diff(got.len()), 0.0_f64);
-        for (got, want) in got.iter().zip(&want) {
+        let (mut wrong, mut error) = (want.tops.len().abs_diff(tops.len()), 0.0_f64);
+        for (got, want) in tops.iter().zip(&want.tops) {
+            wrong += usize::from(got.token != want.token);
+            if got.log_probability != want.log_probability {
+                error = error.max((got.log_probability - want.log_probability).abs());
+            }
+        }
+        wrong += want.records.len().abs_diff(got.len());
+        for (got, want) in got.iter().zip(&want.records) {
             let Some(got) = got else {
                 wrong += 1;
                 continue;

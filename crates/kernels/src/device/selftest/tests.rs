@@ -22,7 +22,7 @@ fn assert_all(checks: impl IntoIterator<Item = Check>) {
 #[test]
 fn the_emulation_matches_the_cpu() {
     let checks = selftest(&Device::emulated(), 75).unwrap();
-    assert_eq!(checks.len(), 2 * (1 + 9 + 13 + 40 + 10));
+    assert_eq!(checks.len(), 2 * (1 + 9 + 13 + 40 + 10 + 4) + 6);
     for what in [
         "embedding",
         "norm",
@@ -30,6 +30,7 @@ fn the_emulation_matches_the_cpu() {
         "product",
         "attention",
         "LM head",
+        "experts",
     ] {
         assert!(
             checks.iter().any(|check| check.name.contains(what)),

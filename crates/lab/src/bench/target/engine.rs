@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use engine::decoding::Decoding;
+use engine::decoding::{Decoding, WeightKind};
 use engine::{Drafter, Engine, Event, Request, SequenceId};
 use step::{BatchOutput, Executor};
 use text::Tokenizer;
@@ -26,6 +26,7 @@ pub struct Runner {
     drafter: Option<Drafter>,
     tokenizer: Arc<Tokenizer>,
     stop_tokens: Vec<u32>,
+    weights: WeightKind,
 }
 
 /// A sequence in flight.
@@ -57,6 +58,7 @@ impl Runner {
             drafter: loaded.draft.map(|draft| draft.drafter(&config)),
             tokenizer: loaded.tokenizer,
             stop_tokens: loaded.stop_tokens,
+            weights: loaded.weights,
         }
     }
 
@@ -156,6 +158,14 @@ impl Runner {
             ..Request::new(prompt, max_tokens, decoding.clone())
         })
     }
+
+    /// The request of a row. What its decoder does not name is as the server sets it for these weights:
+    /// blocks as long as the model's.
+    fn asked(&self, ask: &Ask<'_>) -> Result<Request> {
+        let decoding = ask.decoder.spec.suited_to(self.weights).resolve();
+        let decoding = decoding.map_err(|error| exit::failure(exit::USAGE, error.to_string()))?;
+        self.ask(ask.text, ask.max_tokens, &decoding)
+    }
 }
 
 impl Turn {
@@ -190,14 +200,14 @@ impl Turn {
 
 impl Target for Runner {
     fn admits(&self, ask: &Ask<'_>) -> Result<()> {
-        let request = self.ask(ask.text, ask.max_tokens, &ask.decoder.decoding)?;
+        let request = self.asked(ask)?;
         Ok(self.engine.limits().admit(&request)?)
     }
 
     fn answer(&mut self, asks: &[Ask<'_>], arrivals: Arrivals) -> Result<(Tally, Vec<Vec<u32>>)> {
         let mut requests = Vec::with_capacity(asks.len());
         for ask in asks {
-            requests.push(self.ask(ask.text, ask.max_tokens, &ask.decoder.decoding)?);
+            requests.push(self.asked(ask)?);
         }
         self.run(requests, arrivals)
     }

@@ -11,7 +11,7 @@ use asynclane_model::{
 use step::{Executor, Sampling};
 
 const MIB: u64 = 1 << 20;
-const DTYPES: [WeightDtype; 2] = [WeightDtype::F32, WeightDtype::Bf16];
+const DTYPES: [WeightDtype; 3] = [WeightDtype::F32, WeightDtype::Bf16, WeightDtype::Int8];
 
 fn config(kv: KvMemory) -> DeviceConfig {
     DeviceConfig {
@@ -77,7 +77,7 @@ fn computed_bytes_equal_allocated_bytes() {
             ..config(KvMemory::Bytes(8 * MIB))
         };
         let open = || checkpoint(&tiny, WeightDtype::F32);
-        assert_eq!(check(&open, long, &format!("{shape}")), 2);
+        assert_eq!(check(&open, long, &format!("{shape}")), 3);
     }
 }
 

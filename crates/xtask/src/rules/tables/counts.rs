@@ -2,13 +2,19 @@
 
 use std::fmt::Write;
 
-use crate::result::Several;
+use crate::result::{Entry, Several};
 
-/// A row per decoder; for each problem set its strict accuracy, forward passes and positions per token.
+/// A row per decoder; for each problem set its strict accuracy, forward passes and positions per token,
+/// and the tokens of a forward pass that checks guesses.
 pub(super) fn table(report: &Several) -> String {
+    let mut entries = report.tasks.iter().flat_map(|task| &task.decoders);
+    let checks = match entries.any(|entry| entry.accepted_length.is_some()) {
+        true => ", tokens per forward pass that checks guesses",
+        false => "",
+    };
     let mut out = format!(
-        "{} held-out problems of each kind, {}; strict %, forward passes per token, positions per token: \
-         `{}`\n\n| decoder |",
+        "{} held-out problems of each kind, {}; strict %, forward passes per token, positions per token\
+         {checks}: `{}`\n\n| decoder |",
         report.setup.problems, report.setup.machine, report.setup.command,
     );
     for task in &report.tasks {
@@ -18,13 +24,20 @@ pub(super) fn table(report: &Several) -> String {
     for (index, row) in report.overall.iter().enumerate() {
         let _ = write!(out, "| `{}` |", row.name);
         for task in &report.tasks {
-            let cell = task.decoders.get(index).map_or("–".to_owned(), |entry| {
-                let (forwards, positions) = (entry.nfe_per_token, entry.positions_per_token);
-                format!("{:.1} @ {forwards:.3}, {positions:.1}", entry.strict)
-            });
+            let cell = task.decoders.get(index).map_or("–".to_owned(), cell);
             let _ = write!(out, " {cell} |");
         }
         out.push('\n');
     }
     out
+}
+
+fn cell(entry: &Entry) -> String {
+    let (forwards, positions) = (entry.nfe_per_token, entry.positions_per_token);
+    let accepted = entry.accepted_length.map(|length| format!(", {length:.2}"));
+    let accepted = accepted.unwrap_or_default();
+    format!(
+        "{:.1} @ {forwards:.3}, {positions:.1}{accepted}",
+        entry.strict
+    )
 }

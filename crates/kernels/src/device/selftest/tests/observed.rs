@@ -3,11 +3,12 @@
 use super::super::attention::{Case, SHAPE, Shape};
 use super::super::data::{Ends, Random, Rows, array, plain, poisoned};
 use super::super::products::{Layer, Sizes};
-use super::super::{rows, score};
+use super::super::{experts, rows, score};
 use super::{BOTH, assert_all};
 use crate::Visible;
 use crate::device::{
-    Buffer, Device, Kernel, LaunchCost, Moved, Observation, Precision, RowNorm, RowSet, embed, norm,
+    Buffer, Device, Kernel, LaunchCost, MatrixFormat, Moved, Observation, Precision, RowNorm,
+    RowSet, SECTOR, embed, norm,
 };
 use crate::linear::Epilogue;
 
@@ -83,13 +84,18 @@ fn kernels_have_no_races_and_no_bank_conflicts() {
     let (mut random, (device, observations)) = (Random(34), Device::observed());
     for precision in BOTH {
         let on = (&device, precision);
-        for [r, k, n] in [[7, 72, 33], [65, 70, 70], [130, 64, 129]] {
+        for [r, k, n] in [[7, 72, 33], [65, 70, 70], [130, 64, 129], [9, 600, 20]] {
             let layer = Layer::new(&mut random, on, Sizes { r, k, n }).unwrap();
             let out = poisoned((&device, Precision::F32), (r, n), Ends::Plain).unwrap();
             let matrix = layer.on(on, Epilogue::None).unwrap();
             matrix
                 .product(&layer.rows(on, 0..r).unwrap(), r, &out)
                 .unwrap();
+            if precision == Precision::Bf16 {
+                let matrix = layer.on((&device, MatrixFormat::Int8), Epilogue::None);
+                let x = layer.rows(on, 0..r).unwrap();
+                matrix.unwrap().product(&x, r, &out).unwrap();
+            }
         }
         for (heads, groups, c, segments) in [
             (6, 2, 24, [(5, 33), (40, 100)]),
@@ -109,15 +115,22 @@ fn kernels_have_no_races_and_no_bank_conflicts() {
         }
         score::Case::new(&mut random, 300, 6).run(on).unwrap();
         assert_all(rows::checks(&mut random, on, 3).unwrap());
+        assert_all(experts::checks(&mut random, on, 20).unwrap());
     }
     let all = observations.take();
     for what in [
-        "gemm_bf16_wide",
-        "attend_bf16_128",
-        "head_bf16",
+        "gemm_bf16_",
+        "gemm_int8_",
+        "attend_bf16_128x",
+        "head_bf16_",
         "fold_partials",
+        "filter_rows",
+        "mix_experts",
     ] {
-        assert!(all.iter().any(|one| one.kernel() == what), "{what}");
+        assert!(
+            all.iter().any(|one| one.kernel().starts_with(what)),
+            "{what}"
+        );
     }
     for one in all {
         let (count, text) = one.failures();
@@ -125,8 +138,8 @@ fn kernels_have_no_races_and_no_bank_conflicts() {
         let (name, conflicts) = (one.kernel(), one.conflicts());
         assert_eq!((conflicts.copies, conflicts.matrices), (0, 0), "{name}");
         let uses = (one.passes().copies > 0, one.passes().matrices > 0);
-        let starts = ["gemm_bf16", "attend_bf16", "head_bf16"];
-        let tensor = starts.iter().any(|start| name.starts_with(start));
+        let starts = ["gemm", "attend", "head", "gates", "downs"];
+        let tensor = !name.contains("f32") && starts.iter().any(|start| name.starts_with(start));
         assert_eq!(uses, (tensor, tensor), "{name}");
     }
 }
@@ -162,6 +175,8 @@ fn assert_formulas(all: &[Observation], kernels: &[&str]) {
             }
         }
     }
+    wrong.sort_unstable();
+    wrong.dedup();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
@@ -183,13 +198,38 @@ fn products_move_what_their_formulas_say() {
             gated.product(&x, r, &out).unwrap();
         }
     }
-    let kernels = ["gemm_bf16_narrow", "gemm_bf16_wide", "gemm_f32"];
+    // Two segments: divided tiles.
+    for (precision, format) in [
+        (Precision::F32, MatrixFormat::F32),
+        (Precision::Bf16, MatrixFormat::Bf16),
+        (Precision::Bf16, MatrixFormat::Int8),
+        (Precision::Bf16, MatrixFormat::Int8),
+    ] {
+        let (on, sizes) = (
+            (&device, precision),
+            Sizes {
+                r: 24,
+                k: 512,
+                n: 136,
+            },
+        );
+        let layer = Layer::new(&mut random, on, sizes).unwrap();
+        let matrix = layer.on((&device, format), Epilogue::None).unwrap();
+        let out = poisoned((&device, Precision::F32), (24, 136), Ends::Plain).unwrap();
+        matrix
+            .product(&layer.rows(on, 0..24).unwrap(), 24, &out)
+            .unwrap();
+    }
+    let kernels = ["gemm_bf16_64x128", "gemm_f32", "gemm_int8_64x128"];
     let all = observations.take();
-    assert_eq!(all.len(), 12);
+    assert_eq!(all.len(), 16);
     assert_formulas(&all, &kernels);
-    // Ten column tiles read x again: the formula is not the size of the operands.
-    let narrow = all.iter().find(|one| one.kernel() == kernels[0]).unwrap();
-    assert!(narrow.read().by_blocks > narrow.read().distinct * 3 / 2);
+    // Several tiles of columns read x again: the formula is not the size of the operands.
+    let again = |one: &Observation| one.read().by_blocks > one.read().distinct * 3 / 2;
+    assert!(all.iter().any(again));
+    // Divided tiles read the sums that they wrote.
+    let sums = |one: &Observation| one.written().distinct > 136 * 24 * 4 / SECTOR * 2;
+    assert!(all[12..].iter().all(sums));
 }
 
 #[test]
@@ -219,8 +259,8 @@ fn attention_moves_what_its_formulas_say() {
         }
     }
     let kernels = [
-        "attend_bf16_32",
-        "attend_bf16_64",
+        "attend_bf16_32x64",
+        "attend_bf16_64x64",
         "attend_f32",
         "combine_bf16",
         "combine_f32",
@@ -236,6 +276,7 @@ fn the_head_and_rows_move_what_their_formulas_say() {
     let mut case = score::Case::new(&mut random, 1304, 40);
     for row in &mut case.rows {
         (row.biases, row.allowed, row.input) = (0..0, None, 1);
+        (row.tops, row.draw) = (0, 0);
     }
     let weight = Buffer::floats(&device, &random.numbers(512)).unwrap();
     for precision in BOTH {
@@ -258,7 +299,7 @@ fn the_head_and_rows_move_what_their_formulas_say() {
         "embed_bf16",
         "embed_f32",
         "fold_partials",
-        "head_bf16",
+        "head_bf16_64x128",
         "head_f32",
         "norm_bf16",
         "norm_f32",

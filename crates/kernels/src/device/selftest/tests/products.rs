@@ -1,19 +1,20 @@
 //! Products: batch invariance, refused arrays.
 
-use super::super::data::{Ends, Random, poisoned};
+use super::super::data::{Ends, Random, array, poisoned};
 use super::super::products::{Layer, Sizes};
-use super::BOTH;
+use crate::device::launch::{Division, MatrixFormat, ProductLaunch, ProductTile};
+use crate::device::matrix::Store;
 use crate::device::{Device, Precision};
 use crate::linear::Epilogue;
 
-/// The number of rows determines the tile size, but no bit of a result.
+/// The number of rows determines the launch, but no bit of a result.
 #[test]
 fn a_row_is_the_same_among_any_others() {
     let (mut random, device) = (Random(3), Device::emulated());
-    for precision in BOTH {
-        let (on, n) = ((&device, precision), 40);
-        let layer = Layer::new(&mut random, on, Sizes { r: 131, k: 200, n }).unwrap();
-        let matrix = layer.on(on, Epilogue::None).unwrap();
+    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+        let (on, n) = ((&device, format.inputs()), 40);
+        let layer = Layer::new(&mut random, on, Sizes { r: 131, k: 300, n }).unwrap();
+        let matrix = layer.on((&device, format), Epilogue::None).unwrap();
         let run = |rows: std::ops::Range<usize>| {
             let out = poisoned((&device, Precision::F32), (rows.len(), n), Ends::Plain).unwrap();
             let x = layer.rows(on, rows.clone()).unwrap();
@@ -23,7 +24,44 @@ fn a_row_is_the_same_among_any_others() {
         let all = run(0..131);
         for row in [0, 64, 130] {
             let alone = run(row..row + 1);
-            assert_eq!(alone, all[row * n..(row + 1) * n], "{precision:?} {row}");
+            assert_eq!(alone, all[row * n..(row + 1) * n], "{format:?} {row}");
+        }
+    }
+}
+
+/// Every tile, whole or divided among any number of blocks, has the same bits.
+#[test]
+fn launches_change_no_bit() {
+    let (mut random, device) = (Random(5), Device::emulated());
+    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+        let (on, n, most) = ((&device, format.inputs()), 260, 130);
+        let size = Sizes { r: most, k: 560, n };
+        let layer = Layer::new(&mut random, on, size).unwrap();
+        let matrix = layer.on((&device, format), Epilogue::None).unwrap();
+        let mut want: Vec<f32> = Vec::new();
+        for (tile, rows) in ProductTile::all(format).iter().zip([most, 3, most]) {
+            let x = layer.rows(on, 0..rows).unwrap();
+            let sizes = matrix.launch(rows, Division::Whole).sizes;
+            let whole = ProductLaunch::undivided(tile, sizes);
+            assert_eq!(whole.segments(), 3);
+            let parted = [(0, 1), (1, 2), (whole.tiles() - 1, 1)];
+            let parted = parted.map(|(first, lead)| ProductLaunch {
+                whole: first,
+                lead,
+                ..whole
+            });
+            for launch in std::iter::once(whole).chain(parted) {
+                let before = random.numbers(rows * n);
+                let out = array((&device, Precision::F32), &before, n, Ends::Plain).unwrap();
+                matrix
+                    .run_as(&launch, &x, (&out, Store::Overwrite))
+                    .unwrap();
+                let got = out.read(rows).unwrap();
+                if want.is_empty() {
+                    want.clone_from(&got);
+                }
+                assert!(got == want[..rows * n], "{launch:?}");
+            }
         }
     }
 }

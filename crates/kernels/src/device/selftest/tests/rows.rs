@@ -21,7 +21,6 @@ fn a_range_beyond_the_named_rows_is_refused() {
     let run = |row_set| norm((&x, &row_set), &batch, row_norm, &out);
     assert!(run(RowSet::Scored(1..3)).is_ok());
     assert!(run(RowSet::Scored(1..4)).is_err());
-    assert!(run(RowSet::Hosted(0..1)).is_err());
     assert!(run(RowSet::First(7)).is_err());
 }
 
@@ -80,10 +79,6 @@ fn a_batch_that_indexes_beyond_a_limit_is_refused() {
         },
         BatchArrays {
             scored: &[1],
-            ..arrays
-        },
-        BatchArrays {
-            hosted: &[2],
             ..arrays
         },
         BatchArrays {

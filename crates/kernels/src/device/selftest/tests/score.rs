@@ -35,7 +35,7 @@ fn many_biases_are_applied_in_their_order() {
 #[test]
 fn ties_go_to_the_lower_token_and_bans_leave_nothing() {
     let mut random = Random(13);
-    let mut case = Case::new(&mut random, 300, 6);
+    let mut case = Case::new(&mut random, 300, 40);
     for (i, logit) in case.logits.iter_mut().enumerate() {
         *logit = if i % 300 % 40 == 6 { 2.0 } else { -1.0 };
     }
@@ -57,6 +57,7 @@ fn a_row_with_non_finite_logits_has_no_record() {
         for row in &mut case.rows {
             row.allowed = None;
             row.biases = 0..0;
+            row.tops = 3;
         }
         case.logits.fill(1.0);
         // Overflows f32 only in row 3, which is multiplied by a larger number.
@@ -66,7 +67,7 @@ fn a_row_with_non_finite_logits_has_no_record() {
         x[3 * 4 + 3] = 4.0;
         let x = array(on, &x, 4, Ends::Padded).unwrap();
         let (head, batch) = (case.head(on).unwrap(), case.batch(&device, 1).unwrap());
-        let records = case.records(&head, &batch, &[(0..4, x)]).unwrap();
+        let (records, _) = case.records(&head, &batch, &[(0..4, x)]).unwrap();
         let got: Vec<bool> = records.iter().map(Option::is_some).collect();
         assert_eq!(got, [true, false, true, false], "{precision:?}");
     }
@@ -86,5 +87,57 @@ fn padding_changes_no_record() {
         let x = array(on, &x, 9, Ends::Padded).unwrap();
         let records = case.records(&head, &batch, &[(0..64, x)]).unwrap();
         assert_eq!(records, case.run(on).unwrap(), "{precision:?}");
+    }
+}
+
+/// Every kind of filter in one batch, logits with ties, zeros of both signs, and more rows than are
+/// filtered at a time.
+#[test]
+fn filters_choose_the_tokens_of_the_cpu() {
+    let mut random = Random(18);
+    for (vocab, step) in [(3, 1.0), (257, 0.5), (1000, 0.0)] {
+        let mut case = Case::new(&mut random, vocab, 66);
+        for logit in &mut case.logits {
+            if step > 0.0 {
+                *logit = (*logit / step).round() * step;
+            }
+        }
+        for (number, row) in case.rows.iter_mut().enumerate() {
+            row.draw = 3 + number as u32 % 6;
+            row.allowed = row.allowed.filter(|_| number % 3 == 0);
+        }
+        for draw in &mut case.draws {
+            draw.seed = u64::from(random.below(1 << 20) as u32);
+        }
+        compare(&case);
+    }
+}
+
+/// A row has the same record and the same most probable tokens alone and beside others.
+#[test]
+fn filtered_rows_do_not_change_each_other() {
+    let device = Device::emulated();
+    let case = Case::new(&mut Random(19), 600, 30);
+    for precision in BOTH {
+        let on = (&device, precision);
+        let (records, tops) = case.run(on).unwrap();
+        let mut first = 0;
+        for (number, row) in case.rows.iter().enumerate() {
+            let own = first..first + row.tops as usize;
+            first = own.end;
+            if number % 7 != 0 {
+                continue;
+            }
+            let mut alone = Case::new(&mut Random(19), 600, 30);
+            alone.rows = vec![row.clone()];
+            let (head, batch) = (case.head(on).unwrap(), alone.batch(&device, 1).unwrap());
+            let x = array(on, &case.names(number..number + 1), 30, Ends::Padded).unwrap();
+            let got = alone.records(&head, &batch, &[(0..1, x)]).unwrap();
+            assert_eq!(
+                got,
+                (vec![records[number]], tops[own].to_vec()),
+                "{precision:?}"
+            );
+        }
     }
 }

@@ -1,0 +1,199 @@
+//! Rows grouped by expert, and the products of the groups.
+
+use super::super::array::{Array, Precision};
+use super::super::launch::segment;
+use super::super::rows::select;
+use super::super::{Device, Kernel, Result, args, refuse};
+use super::scratch::{Grouped, LOW, TILE_WORDS};
+use super::{DeviceExperts, ExpertScratch, ExpertSizes, kernel};
+use crate::linear::Epilogue;
+
+pub(super) const COUNT: Kernel = kernel("count_experts", 256, 128);
+pub(super) const GROUP: Kernel = kernel("group_rows", 256, 128);
+pub(super) const GATHER: [Kernel; 2] =
+    [kernel("gather_f32", 128, 0), kernel("gather_bf16", 128, 0)];
+const LOW_BYTES: u32 = 5 * (16 + 64) * 64 * 2;
+const TALL_BYTES: u32 = 4 * (64 + 128) * 64 * 2;
+/// Gates and downs for few rows of each expert, and for many.
+pub(super) const FEW: [Kernel; 2] = [
+    kernel("gates_bf16_few", 128, LOW_BYTES),
+    kernel("downs_bf16_few", 128, LOW_BYTES),
+];
+pub(super) const MANY: [Kernel; 2] = [
+    kernel("gates_bf16_many", 256, TALL_BYTES),
+    kernel("downs_bf16_many", 256, TALL_BYTES),
+];
+pub(super) const EXACT: Kernel = kernel("experts_f32", 256, 2 * 16 * 68 * 4);
+pub(super) const MIX: Kernel = kernel("mix_experts", 256, 0);
+
+/// The kernels of both products, and the rows and columns of their tiles.
+struct Tiles {
+    kernels: [Kernel; 2],
+    tall: usize,
+    broad: usize,
+}
+
+impl ExpertSizes {
+    fn tiles_for(&self, pairs: usize) -> Tiles {
+        let of = |kernels, tall, broad| Tiles {
+            kernels,
+            tall,
+            broad,
+        };
+        match self.precision {
+            Precision::F32 => of([EXACT; 2], 64, 64),
+            // A row's sums are the same in both.
+            Precision::Bf16 if pairs <= LOW * self.count => of(FEW, LOW, 64),
+            Precision::Bf16 => of(MANY, 64, 128),
+        }
+    }
+}
+
+impl DeviceExperts {
+    /// Adds the experts that [`Self::choose`] chose for the first rows of `x`, padded, to the same rows
+    /// of `sum`, f32. A row's terms are added in the order of the experts' numbers.
+    ///
+    /// # Errors
+    /// If an array has another shape, or the device fails.
+    pub fn add(
+        &self,
+        (x, rows): (&Array, usize),
+        scratch: &ExpertScratch,
+        sum: &Array,
+    ) -> Result<()> {
+        let sizes = &self.sizes;
+        let x = (x.checked(rows, sizes.width, sizes.precision)?, x.stride());
+        let sum = sum.checked(rows, sizes.width, Precision::F32)?;
+        let Some(grouped) = &scratch.grouped else {
+            return refuse("no memory was reserved for experts");
+        };
+        if x.1 != grouped.x.stride() {
+            return refuse(format!(
+                "expected rows of {}, found {}",
+                grouped.x.stride(),
+                x.1
+            ));
+        }
+        let (chosen, weights) = (
+            scratch.chosen(rows * sizes.chosen)?,
+            scratch.weights(rows * sizes.chosen)?,
+        );
+        for first in (0..rows).step_by(sizes.step()) {
+            let count = sizes.step().min(rows - first);
+            let skip = |width: usize, bytes: usize| (first * width * bytes) as u64;
+            let part = Part {
+                rows: count,
+                x: x.0 + skip(x.1, sizes.precision.bytes()),
+                sum: sum + skip(sizes.width, 4),
+                chosen: chosen + skip(sizes.chosen, 4),
+                weights: weights + skip(sizes.chosen, 4),
+            };
+            self.part(&part, scratch, grouped)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::add`], for rows that are grouped at a time.
+    fn part(&self, part: &Part, scratch: &ExpertScratch, grouped: &Grouped) -> Result<()> {
+        let sizes = &self.sizes;
+        let pairs = part.rows * sizes.chosen;
+        let tiles = sizes.tiles_for(pairs);
+        let tile_count = sizes.tiles(pairs, tiles.tall);
+        let lists = [sizes.count, pairs, pairs, tile_count * TILE_WORDS];
+        let [counts, pairs_at, places, tiles_at] = scratch.lists(lists)?;
+        let group = args::Group {
+            experts: part.chosen,
+            counts,
+            pairs_at,
+            places,
+            tiles: tiles_at,
+            pairs: pairs as u32,
+            count: sizes.count as u32,
+            tile: tiles.tall as u32,
+            tile_count: tile_count as u32,
+        };
+        let gather = args::Gather {
+            x: part.x,
+            pairs_at,
+            out: grouped.x.checked(pairs, sizes.width, sizes.precision)?,
+            chosen: sizes.chosen as u32,
+            k: grouped.x.stride() as u32,
+        };
+        let mix = args::Mix {
+            results: grouped
+                .results
+                .checked(pairs, sizes.width, Precision::F32)?,
+            experts: part.chosen,
+            places,
+            weights: part.weights,
+            sum: part.sum,
+            chosen: sizes.chosen as u32,
+            d: sizes.width as u32,
+        };
+        let device = self.gate.device();
+        // SAFETY: the scratch memory has room for so many rows; places and tiles are those of the
+        // grouping, and matrices have the sizes that were checked.
+        unsafe {
+            let experts = [sizes.count as u32, 1, 1];
+            device.launch(COUNT, experts, &group)?;
+            device.launch(GROUP, experts, &group)?;
+            let gathering = select(GATHER, sizes.precision);
+            device.launch(gathering, [pairs as u32, 1, 1], &gather)?;
+            self.products(device, (&tiles, tile_count, tiles_at), grouped)?;
+            device.launch(MIX, [part.rows as u32, 1, 1], &mix)
+        }
+    }
+
+    /// Both products of every tile.
+    ///
+    /// # Safety
+    /// The tiles are those of the grouped rows.
+    unsafe fn products(
+        &self,
+        device: &Device,
+        (tiles, count, tiles_at): (&Tiles, usize, u64),
+        grouped: &Grouped,
+    ) -> Result<()> {
+        let sizes = &self.sizes;
+        let addresses = self.addresses.range(0, 2 * sizes.count * 8)?;
+        let gate = match self.experts.first().map(|[gate_up, _]| gate_up.epilogue()) {
+            Some(Epilogue::GeluGate) => 3,
+            _ => 2,
+        };
+        let pairs = [
+            (&grouped.x, &grouped.gated),
+            (&grouped.gated, &grouped.results),
+        ];
+        let widths = [2 * sizes.inner, sizes.width];
+        for (number, ((x, out), n)) in pairs.into_iter().zip(widths).enumerate() {
+            let args = args::Grouped {
+                x: x.checked(0, x.width(), x.precision())?,
+                matrices: addresses + number as u64 * 8,
+                tiles: tiles_at,
+                out: out.checked(0, out.width(), out.precision())?,
+                step: 2,
+                n: n as u32,
+                k: x.stride() as u32,
+                stride: out.stride() as u32,
+                segment: segment(x.stride()) as u32,
+                finish: [gate, 0][number],
+            };
+            let across = n.div_ceil(tiles.broad) as u32;
+            if across > 65_535 {
+                return refuse(format!("experts of {n} rows are too large"));
+            }
+            // SAFETY: by the caller's promise; the matrices have these sizes.
+            unsafe { device.launch(tiles.kernels[number], [count as u32, across, 1], &args)? };
+        }
+        Ok(())
+    }
+}
+
+/// Rows that are grouped at a time; device addresses.
+struct Part {
+    rows: usize,
+    x: u64,
+    sum: u64,
+    chosen: u64,
+    weights: u64,
+}

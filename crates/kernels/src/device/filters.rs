@@ -1,0 +1,157 @@
+//! What rows want besides their records: a token that passes filters, or their most probable tokens.
+
+use super::array::Buffer;
+use super::batch::{DeviceBatch, SCORER_WORDS, Section};
+use super::{Device, Kernel, Result, args, refuse};
+use crate::score::{Draw, ScorerRow, Top};
+use std::ops::Range;
+
+const LIST: Kernel = Kernel {
+    name: "list_tops",
+    threads: 256,
+    // Ranks, and a number per thread.
+    shared: 256 * (8 + 4),
+};
+const FILTER: Kernel = Kernel {
+    name: "filter_rows",
+    threads: 256,
+    // Two ranked tokens of sixteen bytes per thread.
+    shared: 2 * 256 * 16,
+};
+pub(super) const KERNELS: &[Kernel] = &[LIST, FILTER];
+
+/// Most probable tokens of a row at most; `MOST_TOPS` of the kernels.
+pub(super) const MOST_TOPS: usize = 256;
+/// Bytes of a most probable token; `Top` of the kernels.
+const TOP_BYTES: usize = 16;
+/// Maximum bytes of logits at a time, unless [`FEWEST`] rows have more. Small in tests, so that their
+/// batches take several runs.
+const LOGIT_BYTES: usize = if cfg!(test) { 32 << 10 } else { 128 << 20 };
+/// Rows whose logits are kept at a time at least.
+const FEWEST: usize = 64;
+/// Bits of what a row wants; `Besides` of the kernels.
+const FILTERED: u32 = 1;
+const LISTED: u32 = 2;
+
+/// What a row wants besides its record.
+pub(super) fn besides(row: &ScorerRow, draw: &Draw) -> u32 {
+    let filters = draw.top_p < 1.0 || draw.min_p > 0.0 || draw.top_k > 0;
+    let filtered = draw.temperature > 0.0 && filters;
+    u32::from(filtered) * FILTERED | u32::from(row.tops > 0) * LISTED
+}
+
+/// The last words of a scored row's settings.
+pub(super) fn words(row: &ScorerRow, draw: &Draw, first_top: u32) -> [u32; 7] {
+    let least = match draw.min_p > 0.0 {
+        true => f64::from(draw.min_p).ln().to_bits(),
+        false => f64::NEG_INFINITY.to_bits(),
+    };
+    [
+        besides(row, draw),
+        draw.top_k,
+        draw.top_p.to_bits(),
+        least as u32,
+        (least >> 32) as u32,
+        row.tops,
+        first_top,
+    ]
+}
+
+/// The logits of some rows, and the lists of most probable tokens. The memory is reused.
+#[derive(Default)]
+pub(super) struct Besides {
+    logits: Option<Buffer>,
+    tops: Option<Buffer>,
+    bytes: Vec<u8>,
+}
+
+impl Besides {
+    /// Rows whose logits are kept at a time.
+    pub(super) fn rows(vocab: usize, most: usize) -> usize {
+        let rows = LOGIT_BYTES / size_of::<f32>() / vocab.max(1);
+        (rows / FEWEST * FEWEST).max(FEWEST).min(most)
+    }
+
+    /// Bytes for batches with `rows` scored rows, `most` of which are scored at a time: logits, and
+    /// most probable tokens.
+    pub(super) fn bytes(vocab: usize, rows: usize, most: usize) -> [usize; 2] {
+        let logits = Self::rows(vocab, rows.min(most)).saturating_mul(vocab);
+        [
+            logits.saturating_mul(size_of::<f32>()),
+            rows.saturating_mul(MOST_TOPS * TOP_BYTES),
+        ]
+    }
+
+    /// Allocates memory of these sizes, unless there is more.
+    ///
+    /// # Errors
+    /// If the device is out of memory.
+    pub(super) fn reserve(&mut self, device: &Device, [logits, tops]: [usize; 2]) -> Result<()> {
+        super::score::grow(&mut self.logits, device, logits)?;
+        super::score::grow(&mut self.tops, device, tops)
+    }
+
+    /// The address of the logits of `rows` rows.
+    pub(super) fn logits(&self, rows: usize, vocab: usize) -> Result<u64> {
+        match &self.logits {
+            Some(logits) => logits.range(0, rows * vocab * size_of::<f32>()),
+            None => refuse("no memory was reserved for logits"),
+        }
+    }
+
+    /// Completes the records at `out` of a range of scored rows, whose logits were kept.
+    ///
+    /// # Errors
+    /// If no memory was reserved, or the device fails.
+    pub(super) fn complete(
+        &self,
+        (device, batch): (&Device, &DeviceBatch),
+        range: &Range<usize>,
+        (vocab, mask): (usize, u32),
+        out: u64,
+    ) -> Result<()> {
+        let Some(tops) = &self.tops else {
+            return refuse("no memory was reserved for most probable tokens");
+        };
+        let args = args::Filters {
+            logits: self.logits(range.len(), vocab)?,
+            rows: batch.address(Section::Scorers, range.start * SCORER_WORDS)?,
+            out,
+            tops: tops.range(0, batch.scored() * MOST_TOPS * TOP_BYTES)?,
+            vocab: vocab as u32,
+            mask,
+            digits: usize::BITS - (vocab - 1).leading_zeros(),
+        };
+        // SAFETY: sizes are those of the buffers; a row lists at most `MOST_TOPS` tokens, which was
+        // checked.
+        unsafe {
+            let grid = [range.len() as u32, 1, 1];
+            device.launch(LIST, grid, &args)?;
+            device.launch(FILTER, grid, &args)
+        }
+    }
+
+    /// Waits for all earlier work and appends the first `count` most probable tokens of a pass.
+    ///
+    /// # Errors
+    /// If fewer were reserved, or the device fails.
+    pub(super) fn read(&mut self, count: usize, to: &mut Vec<Top>) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let Some(tops) = &self.tops else {
+            return refuse("no memory was reserved for most probable tokens");
+        };
+        self.bytes.resize(count * TOP_BYTES, 0);
+        tops.download(0, &mut self.bytes)?;
+        for top in self.bytes.as_chunks::<TOP_BYTES>().0 {
+            let [token, _, low, high] = [0, 4, 8, 12]
+                .map(|at| u32::from_le_bytes([top[at], top[at + 1], top[at + 2], top[at + 3]]));
+            to.push(Top {
+                token,
+                log_probability: f64::from_bits(u64::from(high) << 32 | u64::from(low)),
+            });
+        }
+        Ok(())
+    }
+}

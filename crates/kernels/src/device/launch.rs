@@ -1,0 +1,237 @@
+//! How a matrix product is divided among the blocks of a launch.
+//!
+//! A launch is a pure function of the product's sizes and the device's limits, see [`ProductLaunch`].
+//! It determines the speed and no bit of a result: every tile adds the same segments of the inner
+//! dimension in the same order (`cuda/gemm.cuh`). Of all launches, the one with the least time on a
+//! [`Roofline`] is taken. No such time was ever measured.
+
+mod roofline;
+#[cfg(test)]
+mod tests;
+mod tile;
+
+pub use roofline::{Estimate, Roofline};
+pub(super) use tile::{KERNELS, partial_columns};
+pub use tile::{MatrixFormat, ProductTile};
+
+use std::cmp::Ordering;
+
+/// Inner elements of the shortest segment.
+const SHORTEST: usize = 256;
+/// Maximum number of segments.
+const MOST_SEGMENTS: usize = 4;
+/// Segments have a multiple of this many inner elements.
+const STEP: usize = 64;
+/// Maximum bytes of the partial sums of a launch.
+const MOST_BYTES: usize = 48 << 20;
+/// Rows for whose partial sums every matrix has room, up to [`MOST_BYTES`].
+const ROWS: usize = 1024;
+/// Maximum number of divided tiles of a launch.
+pub(super) const MOST_DIVIDED: usize = 4096;
+
+/// What a device offers to a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceLimits {
+    /// Number of multiprocessors.
+    pub multiprocessors: usize,
+    /// Maximum bytes of shared memory of a block.
+    pub shared: usize,
+}
+
+impl Default for DeviceLimits {
+    /// An H100 or H200.
+    fn default() -> Self {
+        Self {
+            multiprocessors: 132,
+            shared: 227 << 10,
+        }
+    }
+}
+
+/// The sizes of a product `x [rows, k] w [n, k]'`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProductSizes {
+    /// Rows of `x`.
+    pub rows: usize,
+    /// Rows of the matrix.
+    pub n: usize,
+    /// Inner elements with padding, a multiple of 64.
+    pub k: usize,
+    /// The number format of the matrix.
+    pub format: MatrixFormat,
+}
+
+/// Which tiles may be divided among several blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Division {
+    /// None: the epilogue needs the tiles of a column in a grid.
+    Whole,
+    /// All.
+    Divided,
+}
+
+/// Inner elements of a segment, which is summed from zero; the segments of a sum are added in order.
+/// At most four, so that four blocks can share a tile. Depends on the inner dimension alone.
+#[must_use]
+pub fn segment(k: usize) -> usize {
+    let part = k.div_ceil(MOST_SEGMENTS).next_multiple_of(STEP);
+    part.max(SHORTEST)
+}
+
+/// The launch of a product: its kernel and the work of its blocks.
+///
+/// Tiles are numbered column by column. The first [`Self::whole`] take a block each. The others are
+/// divided: a block computes [`Self::lead`] segments and writes their sum; the block of a tile that
+/// ends last adds the sums in order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProductLaunch {
+    /// The kernel's tile.
+    pub tile: &'static ProductTile,
+    /// The product.
+    pub sizes: ProductSizes,
+    /// Number of tiles with one block.
+    pub whole: usize,
+    /// Segments of a block of a divided tile; its last block may have fewer.
+    pub lead: usize,
+}
+
+impl ProductLaunch {
+    /// The launch with the least estimated time.
+    #[must_use]
+    pub fn choose(sizes: ProductSizes, limits: DeviceLimits, division: Division) -> Self {
+        let roofline = Roofline::of(limits.multiprocessors);
+        let mut best: Option<(f64, Self)> = None;
+        for tile in ProductTile::all(sizes.format) {
+            // Every device has room for the smallest tile, which is the first.
+            if best.is_some() && tile.shared() > limits.shared {
+                continue;
+            }
+            for launch in Self::candidates(tile, sizes, limits, division) {
+                let seconds = roofline.estimate(&launch).seconds();
+                let faster = |(least, _): &(f64, Self)| seconds.total_cmp(least) == Ordering::Less;
+                if best.as_ref().is_none_or(faster) {
+                    best = Some((seconds, launch));
+                }
+            }
+        }
+        let first = || Self::undivided(&ProductTile::all(sizes.format)[0], sizes);
+        best.map_or_else(first, |(_, launch)| launch)
+    }
+
+    /// A launch with one block for every tile.
+    #[must_use]
+    pub fn undivided(tile: &'static ProductTile, sizes: ProductSizes) -> Self {
+        let launch = Self {
+            tile,
+            sizes,
+            whole: usize::MAX,
+            lead: 1,
+        };
+        let (whole, lead) = (launch.tiles(), launch.segments());
+        Self {
+            whole,
+            lead,
+            ..launch
+        }
+    }
+
+    /// All launches with a tile whose partial sums fit: no tile is divided, all are, or those of the
+    /// last round.
+    fn candidates(
+        tile: &'static ProductTile,
+        sizes: ProductSizes,
+        limits: DeviceLimits,
+        division: Division,
+    ) -> impl Iterator<Item = Self> {
+        let all = Self::undivided(tile, sizes);
+        let most = match division {
+            Division::Whole => 1,
+            Division::Divided => all.segments(),
+        };
+        let rounds = all.tiles() / limits.multiprocessors.max(1);
+        let even = rounds * limits.multiprocessors;
+        let divided = (1..most).flat_map(move |lead| {
+            let from = |whole| Self { whole, lead, ..all };
+            [from(0), from(even)]
+        });
+        let fits = move |launch: &Self| {
+            let room = partial_bytes(sizes.n, sizes.k);
+            launch.partial_bytes() <= room && launch.divided() <= MOST_DIVIDED
+        };
+        std::iter::once(all).chain(divided.filter(fits))
+    }
+
+    /// Tiles of a column: those with the same columns of the result.
+    #[must_use]
+    pub fn tall(&self) -> usize {
+        self.sizes.rows.div_ceil(self.tile.rows)
+    }
+
+    /// Tiles of a row.
+    #[must_use]
+    pub fn wide(&self) -> usize {
+        self.sizes.n.div_ceil(self.tile.columns)
+    }
+
+    /// Number of tiles.
+    #[must_use]
+    pub fn tiles(&self) -> usize {
+        self.tall() * self.wide()
+    }
+
+    /// Segments of the inner dimension.
+    #[must_use]
+    pub fn segments(&self) -> usize {
+        self.sizes.k.div_ceil(segment(self.sizes.k))
+    }
+
+    /// Number of divided tiles.
+    #[must_use]
+    pub fn divided(&self) -> usize {
+        self.tiles().saturating_sub(self.whole)
+    }
+
+    /// Blocks of a divided tile.
+    #[must_use]
+    pub fn pieces(&self) -> usize {
+        self.segments().div_ceil(self.lead)
+    }
+
+    /// Number of blocks.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.whole.min(self.tiles()) + self.divided() * self.pieces()
+    }
+
+    /// Partial sums of a divided tile: that of its first block, and one per segment of the others.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.segments() - self.lead + 1
+    }
+
+    /// Bytes of all partial sums.
+    #[must_use]
+    pub fn partial_bytes(&self) -> usize {
+        let tile = self.tile.rows * self.tile.columns * size_of::<f32>();
+        self.divided() * self.slots() * tile
+    }
+
+    /// Bytes that the multiprocessors read from the L2 cache and write to it: the matrix once per
+    /// column of tiles, `x` once per row of tiles, the partial sums twice.
+    #[must_use]
+    pub fn cache_bytes(&self) -> usize {
+        let ProductSizes { rows, n, k, format } = self.sizes;
+        let weights = n * k * format.bytes() * self.tall();
+        let inputs = rows * k * format.inputs().bytes() * self.wide();
+        weights + inputs + 2 * self.partial_bytes()
+    }
+}
+
+/// Bytes for the partial sums of a matrix `[n, k]`, 0 if its products have one segment.
+pub(super) fn partial_bytes(n: usize, k: usize) -> usize {
+    if k <= segment(k) {
+        return 0;
+    }
+    let row = n.next_multiple_of(256).saturating_mul(size_of::<f32>());
+    row.saturating_mul(MOST_SEGMENTS * ROWS).min(MOST_BYTES)
+}

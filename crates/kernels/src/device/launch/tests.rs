@@ -1,0 +1,119 @@
+use super::*;
+
+const LIMITS: DeviceLimits = DeviceLimits {
+    multiprocessors: 132,
+    shared: 227 << 10,
+};
+/// The matrices of LLaDA-8B, and their number: q/k/v, o, gate and up, down, LM head.
+const MATRICES: [(usize, usize, usize, Division); 5] = [
+    (12_288, 4096, 32, Division::Divided),
+    (4096, 4096, 32, Division::Divided),
+    (24_576, 4096, 32, Division::Divided),
+    (4096, 12_288, 32, Division::Divided),
+    (126_464, 4096, 1, Division::Whole),
+];
+
+fn sizes(rows: usize, (n, k): (usize, usize), format: MatrixFormat) -> ProductSizes {
+    ProductSizes { rows, n, k, format }
+}
+
+/// The estimated time of the products of a step, in parts of the least time of any kernel.
+fn ratio(rows: usize, format: MatrixFormat) -> f64 {
+    let roofline = Roofline::H200;
+    let (mut sum, mut floor) = (0.0, 0.0);
+    for (n, k, count, division) in MATRICES {
+        let sizes = sizes(rows, (n, k), format);
+        let launch = ProductLaunch::choose(sizes, LIMITS, division);
+        sum += count as f64 * roofline.estimate(&launch).seconds();
+        floor += count as f64 * roofline.floor(sizes);
+    }
+    sum / floor
+}
+
+#[test]
+fn a_step_of_an_8b_model_is_near_the_roofline() {
+    // Part of `cuda/README.md`.
+    for (rows, bf16, int8) in [
+        (64, 1.10, 1.40),
+        (128, 1.25, 1.60),
+        (256, 1.50, 1.45),
+        (512, 1.45, 1.45),
+        (1024, 1.40, 1.40),
+    ] {
+        for (format, most) in [(MatrixFormat::Bf16, bf16), (MatrixFormat::Int8, int8)] {
+            let ratio = ratio(rows, format);
+            println!("{rows} {format:?} {ratio:.3}");
+            assert!((1.0..=most).contains(&ratio), "{rows} {format:?}: {ratio}");
+        }
+    }
+}
+
+#[test]
+fn launches_keep_the_multiprocessors_busy() {
+    for rows in [64, 128, 256, 512, 1024] {
+        for (n, k, _, division) in MATRICES {
+            let sizes = sizes(rows, (n, k), MatrixFormat::Bf16);
+            let launch = ProductLaunch::choose(sizes, LIMITS, division);
+            let blocks = launch.blocks();
+            assert!(blocks >= 120, "{rows}x{k}x{n}: {blocks} blocks");
+            // Partial sums are less traffic than the operands.
+            let partial = 2 * launch.partial_bytes();
+            assert!(3 * partial <= 2 * launch.cache_bytes(), "{rows}x{k}x{n}");
+        }
+    }
+}
+
+/// The blocks of a launch compute every segment of every tile once.
+#[test]
+fn blocks_cover_every_segment_once() {
+    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+        for tile in ProductTile::all(format) {
+            let sizes = sizes(300, (1000, 1152), format);
+            for launch in ProductLaunch::candidates(tile, sizes, LIMITS, Division::Divided) {
+                let (all, tiles) = (launch.segments(), launch.tiles());
+                let mut seen = vec![0; all * tiles];
+                for block in 0..launch.blocks() {
+                    let part = block.checked_sub(launch.whole);
+                    let pieces = launch.pieces();
+                    let (tile, segments) = part.map_or((block, 0..all), |part| {
+                        let first = part % pieces * launch.lead;
+                        let end = (first + launch.lead).min(all);
+                        (launch.whole + part / pieces, first..end)
+                    });
+                    segments.for_each(|segment| seen[tile * all + segment] += 1);
+                }
+                assert!(seen.iter().all(|count| *count == 1), "{launch:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn launches_fit_every_device() {
+    for shared in [99 << 10, 163 << 10, 227 << 10] {
+        for multiprocessors in [16, 84, 108, 132, 160] {
+            let limits = DeviceLimits {
+                multiprocessors,
+                shared,
+            };
+            for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+                for (rows, n, k) in [(1, 8, 64), (64, 4096, 4096), (2000, 999, 12_288)] {
+                    let sizes = sizes(rows, (n, k), format);
+                    let launch = ProductLaunch::choose(sizes, limits, Division::Divided);
+                    assert!(launch.tile.shared() <= shared);
+                    assert!(launch.tile.head().shared as usize <= shared);
+                    assert!(launch.partial_bytes() <= partial_bytes(n, k));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_segment_depends_on_the_inner_dimension_alone() {
+    let segments = [64, 256, 320, 1024, 2816, 4096, 11_008, 12_288];
+    assert_eq!(
+        segments.map(segment),
+        [256, 256, 256, 256, 704, 1024, 2752, 3072]
+    );
+}

@@ -1,0 +1,243 @@
+//! The tiles that kernels exist for, and the number formats of matrices.
+
+use super::super::Kernel;
+use super::super::array::Precision;
+
+/// The number format of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MatrixFormat {
+    /// f32, for parity with the CPU; no tensor cores, no TF32.
+    F32,
+    /// bf16.
+    Bf16,
+    /// int8 with a scale per row, rounded as on the CPU and widened exactly to bf16 for products with
+    /// inputs in bf16.
+    Int8,
+}
+
+impl From<Precision> for MatrixFormat {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::F32 => Self::F32,
+            Precision::Bf16 => Self::Bf16,
+        }
+    }
+}
+
+impl MatrixFormat {
+    /// The number format of a product's inputs.
+    #[must_use]
+    pub fn inputs(self) -> Precision {
+        match self {
+            Self::F32 => Precision::F32,
+            Self::Bf16 | Self::Int8 => Precision::Bf16,
+        }
+    }
+
+    /// Bytes per element.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+            Self::Int8 => 1,
+        }
+    }
+}
+
+/// A tile of a product and its kernels. A block computes one tile, or some segments of one.
+#[derive(Debug, PartialEq)]
+pub struct ProductTile {
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub columns: usize,
+    /// Rows and columns of warps.
+    pub warps: (usize, usize),
+    /// Inner elements of a stage.
+    pub depth: usize,
+    /// Stages in shared memory; all but one are in flight.
+    pub stages: usize,
+    /// Whether the sums of earlier segments are in shared memory instead of registers.
+    pub held: bool,
+    /// Blocks of a multiprocessor of an H200 at a time, which registers and shared memory allow.
+    pub resident: usize,
+    /// The number format of the matrix.
+    pub format: MatrixFormat,
+    gemm: &'static str,
+    head: &'static str,
+}
+
+impl ProductTile {
+    /// The tiles of a number format, the smallest first.
+    #[must_use]
+    pub fn all(format: MatrixFormat) -> &'static [Self] {
+        match format {
+            MatrixFormat::F32 => &EXACT,
+            MatrixFormat::Bf16 => &BF16,
+            MatrixFormat::Int8 => &INT8,
+        }
+    }
+
+    /// The kernel of a product.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.gemm
+    }
+
+    /// The tile of a kernel.
+    pub(in super::super) fn find(kernel: &str) -> Option<&'static Self> {
+        let all = EXACT.iter().chain(&BF16).chain(&INT8);
+        all.into_iter()
+            .find(|tile| [tile.gemm, tile.head].contains(&kernel))
+    }
+
+    /// Threads of a block.
+    #[must_use]
+    pub const fn threads(&self) -> usize {
+        self.warps.0 * self.warps.1 * 32
+    }
+
+    /// Bytes of a stage.
+    #[must_use]
+    pub const fn stage(&self) -> usize {
+        match self.format {
+            // Rows are padded by four numbers.
+            MatrixFormat::F32 => (self.rows + self.columns + 8) * self.depth * 4,
+            MatrixFormat::Bf16 => (self.rows + self.columns) * self.depth * 2,
+            MatrixFormat::Int8 => (self.rows * 2 + self.columns) * self.depth,
+        }
+    }
+
+    /// Bytes of shared memory of a block.
+    #[must_use]
+    pub const fn shared(&self) -> usize {
+        let sums = if self.held {
+            self.rows * self.columns * 4
+        } else {
+            0
+        };
+        self.stages * self.stage() + sums
+    }
+
+    pub(in super::super) const fn gemm(&self) -> Kernel {
+        Kernel {
+            name: self.gemm,
+            threads: self.threads() as u32,
+            shared: self.shared() as u32,
+        }
+    }
+
+    /// The kernel of the LM head. Its logits replace the operands in shared memory, in rows padded
+    /// by four.
+    pub(in super::super) const fn head(&self) -> Kernel {
+        let logits = self.rows * (self.columns + 4) * 4;
+        let shared = self.shared();
+        Kernel {
+            name: self.head,
+            threads: self.threads() as u32,
+            shared: if logits > shared { logits } else { shared } as u32,
+        }
+    }
+}
+
+/// Columns of a partial record of the LM head, the same for every tile.
+pub(in super::super) fn partial_columns(format: MatrixFormat) -> usize {
+    match format {
+        MatrixFormat::F32 => 64,
+        MatrixFormat::Bf16 | MatrixFormat::Int8 => 128,
+    }
+}
+
+const EXACT: [ProductTile; 1] = [ProductTile {
+    rows: 64,
+    columns: 64,
+    warps: (4, 2),
+    depth: 16,
+    stages: 1,
+    held: false,
+    resident: 2,
+    format: MatrixFormat::F32,
+    gemm: "gemm_f32",
+    head: "head_f32",
+}];
+
+/// For few rows.
+const LOW: ProductTile = ProductTile {
+    rows: 64,
+    columns: 128,
+    warps: (2, 4),
+    depth: 64,
+    stages: 4,
+    held: false,
+    resident: 2,
+    format: MatrixFormat::Bf16,
+    gemm: "gemm_bf16_64x128",
+    head: "head_bf16_64x128",
+};
+/// For many rows on devices with little shared memory.
+const SQUARE: ProductTile = ProductTile {
+    rows: 128,
+    columns: 128,
+    warps: (2, 4),
+    depth: 64,
+    stages: 3,
+    held: false,
+    resident: 1,
+    format: MatrixFormat::Bf16,
+    gemm: "gemm_bf16_128x128",
+    head: "head_bf16_128x128",
+};
+/// For many rows.
+const WIDE: ProductTile = ProductTile {
+    rows: 128,
+    columns: 256,
+    warps: (2, 4),
+    depth: 32,
+    stages: 4,
+    held: true,
+    resident: 1,
+    format: MatrixFormat::Bf16,
+    gemm: "gemm_bf16_128x256",
+    head: "head_bf16_128x256",
+};
+
+const BF16: [ProductTile; 3] = [LOW, SQUARE, WIDE];
+const INT8: [ProductTile; 3] = [
+    ProductTile {
+        format: MatrixFormat::Int8,
+        gemm: "gemm_int8_64x128",
+        head: "head_int8_64x128",
+        ..LOW
+    },
+    ProductTile {
+        format: MatrixFormat::Int8,
+        gemm: "gemm_int8_128x128",
+        head: "head_int8_128x128",
+        ..SQUARE
+    },
+    ProductTile {
+        format: MatrixFormat::Int8,
+        gemm: "gemm_int8_128x256",
+        head: "head_int8_128x256",
+        ..WIDE
+    },
+];
+
+/// All kernels of products and of the LM head.
+pub(in super::super) const KERNELS: &[Kernel] = &[
+    EXACT[0].gemm(),
+    EXACT[0].head(),
+    BF16[0].gemm(),
+    BF16[0].head(),
+    BF16[1].gemm(),
+    BF16[1].head(),
+    BF16[2].gemm(),
+    BF16[2].head(),
+    INT8[0].gemm(),
+    INT8[0].head(),
+    INT8[1].gemm(),
+    INT8[1].head(),
+    INT8[2].gemm(),
+    INT8[2].head(),
+];

@@ -1,0 +1,262 @@
+//! A LoRA adapter (arXiv 2106.09685) in PEFT's files: matrices of low rank that are added to those of the
+//! checkpoint while they are read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::shard::{Shard, find};
+use crate::LoadError;
+use crate::config::Keys;
+use crate::files::Files;
+
+/// The adapter's configuration.
+const CONFIG: &str = "adapter_config.json";
+/// The adapter's weights.
+const WEIGHTS: &str = "adapter_model.safetensors";
+/// What PEFT puts before the name of a module.
+const PREFIX: &str = "base_model.model.";
+/// The ends of the names of the two factors.
+const ENDS: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
+/// Highest rank.
+const MOST_RANK: usize = 4_096;
+/// Keys whose presence with another value asks for something else than `W + s B A`.
+const PLAIN: [(&str, &str); 8] = [
+    ("peft_type", r#""LORA""#),
+    ("bias", r#""none""#),
+    ("use_dora", "false"),
+    ("lora_bias", "false"),
+    ("fan_in_fan_out", "false"),
+    ("rank_pattern", "{}"),
+    ("alpha_pattern", "{}"),
+    ("modules_to_save", "null"),
+];
+
+/// An opened adapter.
+pub(super) struct Lora {
+    shards: Vec<Shard>,
+    homes: BTreeMap<String, usize>,
+    /// The module of each matrix that is changed, by the matrix.
+    modules: BTreeMap<String, String>,
+    rank: usize,
+    scale: f32,
+}
+
+impl Lora {
+    /// Opens `adapter_config.json` and `adapter_model.safetensors`. `shape` tells the shape of a matrix of
+    /// the checkpoint, if there is such a tensor.
+    ///
+    /// # Errors
+    /// A missing or malformed file, another kind of adapter, a tensor that is no factor of a matrix of the
+    /// checkpoint, a target module without tensors.
+    pub(super) fn open<'a>(
+        files: &Files,
+        shape: impl Fn(&str) -> Option<&'a [usize]>,
+    ) -> Result<Self, LoadError> {
+        let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
+        let (rank, scale) = rank_and_scale(&config)?;
+        let shard = Shard::open(files, WEIGHTS)?;
+        let mut modules = BTreeMap::new();
+        let names: BTreeSet<String> = shard.names().into_iter().collect();
+        for name in &names {
+            let module = module_of(name).ok_or_else(|| {
+                let expected = format!("{PREFIX}MODULE{} or {}", ENDS[0], ENDS[1]);
+                refuse(name, expected, "another name".to_owned())
+            })?;
+            let matrix = format!("{module}.weight");
+            let found = match shape(&matrix) {
+                Some([_, _]) => None,
+                Some(other) => Some(format!("shape {other:?}")),
+                None => Some("none".to_owned()),
+            };
+            if let Some(found) = found {
+                return Err(refuse(
+                    name,
+                    format!("the matrix {matrix} in the checkpoint"),
+                    found,
+                ));
+            }
+            modules.insert(matrix, module.to_owned());
+        }
+        if modules.is_empty() {
+            let expected = format!("{PREFIX}MODULE{}", ENDS[0]);
+            return Err(refuse("tensors", expected, "none".to_owned()));
+        }
+        check_targets(&config, &modules)?;
+        let lora = Self {
+            homes: names.into_iter().map(|name| (name, 0)).collect(),
+            shards: vec![shard],
+            modules,
+            rank,
+            scale,
+        };
+        for matrix in lora.modules.keys() {
+            if let Some([rows, columns]) = shape(matrix) {
+                lora.factors(matrix, (*rows, *columns), false)?;
+            }
+        }
+        Ok(lora)
+    }
+
+    /// Adds `scale B A` to the elements of a matrix `[rows, columns]`, sums of products in f32 in the order
+    /// of ranks. Other tensors stay as they are.
+    pub(super) fn merge(
+        &self,
+        name: &str,
+        shape: &[usize],
+        elements: &mut [f32],
+    ) -> Result<(), LoadError> {
+        let (true, &[rows, columns]) = (self.modules.contains_key(name), shape) else {
+            return Ok(());
+        };
+        let (a, b) = self.factors(name, (rows, columns), true)?;
+        let mut sum = vec![0.0; columns];
+        let rows = elements
+            .chunks_exact_mut(columns)
+            .zip(b.chunks_exact(self.rank));
+        for (number, (row, weights)) in rows.enumerate() {
+            sum.fill(0.0);
+            for (weight, factor) in weights.iter().zip(a.chunks_exact(columns)) {
+                for (sum, factor) in sum.iter_mut().zip(factor) {
+                    *sum += weight * factor;
+                }
+            }
+            for (at, (element, sum)) in row.iter_mut().zip(&sum).enumerate() {
+                *element += self.scale * sum;
+                if !element.is_finite() {
+                    return Err(LoadError::NotFinite {
+                        file: WEIGHTS.to_owned(),
+                        tensor: name.to_owned(),
+                        found: *element,
+                        index: number * columns + at,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the adapter has factors of a matrix.
+    pub(super) fn changes(&self, name: &str) -> bool {
+        self.modules.contains_key(name)
+    }
+
+    /// A matrix of the adapter that is not among those `used`.
+    pub(super) fn unused(&self, used: &BTreeSet<String>) -> Option<LoadError> {
+        let (matrix, module) = self
+            .modules
+            .iter()
+            .find(|(name, _)| !used.contains(*name))?;
+        let (expected, found) = (
+            format!("a matrix that the model uses, {matrix}"),
+            "one that it does not use".to_owned(),
+        );
+        Some(refuse(
+            &format!("{PREFIX}{module}{}", ENDS[0]),
+            expected,
+            found,
+        ))
+    }
+
+    /// A `[rank, columns]` and B `[rows, rank]` of a matrix, empty if not `reads`.
+    fn factors(
+        &self,
+        matrix: &str,
+        (rows, columns): (usize, usize),
+        reads: bool,
+    ) -> Result<(Vec<f32>, Vec<f32>), LoadError> {
+        let module = self.modules.get(matrix).map_or("", String::as_str);
+        let factor = |end: &str, shape: [usize; 2]| {
+            let name = format!("{PREFIX}{module}{end}");
+            let stored = find(&self.shards, &self.homes, &name, &shape)?;
+            let mut values = Vec::new();
+            if reads {
+                stored.read(&name, &mut values)?;
+            }
+            Ok(values)
+        };
+        Ok((
+            factor(ENDS[0], [self.rank, columns])?,
+            factor(ENDS[1], [rows, self.rank])?,
+        ))
+    }
+}
+
+/// The module of a factor's name.
+fn module_of(name: &str) -> Option<&str> {
+    let name = name.strip_prefix(PREFIX)?;
+    let ends = ENDS.iter();
+    ends.filter_map(|end| name.strip_suffix(end))
+        .find(|module| !module.is_empty())
+}
+
+/// r, and alpha / r or, of rank-stabilised adapters (arXiv 2312.03732), alpha / √r.
+fn rank_and_scale(config: &Keys) -> Result<(usize, f32), LoadError> {
+    if config.get("peft_type").is_none() {
+        return Err(config.refuse("peft_type", r#""LORA""#));
+    }
+    for (key, plain) in PLAIN {
+        match config.get(key) {
+            Some(value) if value.to_string() != plain => return Err(config.refuse(key, plain)),
+            _ => {}
+        }
+    }
+    let rank = config.count("r")?;
+    if rank > MOST_RANK {
+        return Err(config.refuse("r", format!("at most {MOST_RANK}")));
+    }
+    let alpha = config
+        .optional_number("lora_alpha")?
+        .ok_or_else(|| config.refuse("lora_alpha", "a positive number"))?;
+    let divisor = match config.flag("use_rslora", false)? {
+        true => (rank as f64).sqrt(),
+        false => rank as f64,
+    };
+    Ok((rank, (alpha / divisor) as f32))
+}
+
+/// Checks that every module is a target and every target has a module. A target that is one word and not
+/// a list is a pattern of PEFT's own, and stands for what the file holds.
+fn check_targets(config: &Keys, modules: &BTreeMap<String, String>) -> Result<(), LoadError> {
+    let refuse_targets = |expected: &str| config.refuse("target_modules", expected);
+    let targets = match config.get("target_modules") {
+        Some(Value::Array(targets)) => targets,
+        Some(Value::String(_)) => return Ok(()),
+        _ => return Err(refuse_targets("a list of names")),
+    };
+    let targets = targets.iter().map(Value::as_str);
+    let targets = targets.collect::<Option<BTreeSet<&str>>>();
+    let targets = targets.ok_or_else(|| refuse_targets("a list of names"))?;
+    let mut seen = BTreeSet::new();
+    for module in modules.values() {
+        let mut ends = targets.iter().filter(|target| {
+            let rest = module.strip_suffix(**target);
+            rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        });
+        match ends.next() {
+            Some(target) => seen.insert(*target),
+            None => {
+                return Err(refuse_targets(&format!(
+                    "the module {module} among its names"
+                )));
+            }
+        };
+    }
+    match targets.iter().find(|target| !seen.contains(**target)) {
+        Some(target) => Err(refuse(
+            "tensors",
+            format!("some of the target module {target}"),
+            "none".to_owned(),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn refuse(tensor: &str, expected: String, found: String) -> LoadError {
+    LoadError::Adapter {
+        file: WEIGHTS.to_owned(),
+        tensor: tensor.to_owned(),
+        expected,
+        found,
+    }
+}
