@@ -338,9 +338,9 @@ fn every_family_decodes_as_its_official_sampler_does() {
         if samples.is_empty() {
             continue;
         }
-        let mut executor = executor(&folder);
-        let mask = executor.model().info().mask;
-        families.insert(executor.model().info().family);
+        let mut whole = executor(&folder);
+        let mask = whole.model().info().mask;
+        families.insert(whole.model().info().family);
         // Runs that agree about line feeds and attention share a batch.
         let mut groups: BTreeMap<(&[u32], Option<u32>), Vec<&Sample>> = BTreeMap::new();
         for sample in &samples {
@@ -348,11 +348,10 @@ fn every_family_decodes_as_its_official_sampler_does() {
             groups.entry(alike).or_default().push(sample);
         }
         for ((newlines, blocks), samples) in groups {
-            if let Some(length) = blocks {
-                executor = executor_in_blocks(&folder, length);
-            }
+            let mut in_blocks = blocks.map(|length| executor_in_blocks(&folder, length));
+            let executor = in_blocks.as_mut().unwrap_or(&mut whole);
             let requests = samples.iter().map(|sample| sample.request(mask)).collect();
-            let outcomes = run_with_newlines(&mut executor, newlines, requests);
+            let outcomes = run_with_newlines(executor, newlines, requests);
             let pairs = samples.iter().zip(outcomes);
             let found = pairs.filter_map(|(sample, outcome)| sample.difference(&outcome));
             differ.extend(found.map(|words| format!("{}: {words}", folder.display())));
@@ -409,8 +408,8 @@ fn the_readme_lists_every_family_with_its_attention_and_devices() {
             Attention::Blocks(_) => "block-causal",
             Attention::Canvas(_) => "canvas",
         };
-        // A device has no kernels for experts.
-        let devices = match info.experts {
+        // A device has no kernels for canvas models.
+        let devices = match info.canvas {
             Some(_) => "CPU",
             None => "CPU, CUDA",
         };

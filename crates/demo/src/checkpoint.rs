@@ -32,7 +32,7 @@ impl Embedded {
 }
 
 /// Every embedded checkpoint.
-pub const ALL: [Embedded; 3] = [DEMO, WEDLM, SDAR];
+pub const ALL: [Embedded; 3] = [DEMO, WEDLM, BLOCK_CAUSAL];
 
 /// LLaDA's architecture, full attention.
 pub const DEMO: Embedded = Embedded {
@@ -63,7 +63,7 @@ pub const WEDLM: Embedded = Embedded {
 };
 
 /// SDAR's architecture, block-causal attention in blocks of 8; trained from the weights of [`WEDLM`].
-pub const SDAR: Embedded = Embedded {
+pub const BLOCK_CAUSAL: Embedded = Embedded {
     name: "demo-sdar",
     own: &[
         (

@@ -1,6 +1,6 @@
 //! The embedded checkpoint is a complete Hugging Face folder of the stated geometry.
 
-use asynclane_demo::checkpoint::{ALL, DEMO, Embedded, SDAR, WEDLM};
+use asynclane_demo::checkpoint::{ALL, BLOCK_CAUSAL, DEMO, Embedded, WEDLM};
 use serde_json::Value;
 
 fn json(name: &str) -> Value {
@@ -26,7 +26,7 @@ fn the_files_are_those_of_a_model_folder() {
     assert_eq!(names(DEMO), expected);
     expected.remove(1);
     assert_eq!(names(WEDLM), expected);
-    assert_eq!(names(SDAR), expected);
+    assert_eq!(names(BLOCK_CAUSAL), expected);
     for one in ALL {
         let found = Embedded::named(one.name).expect("it has that name");
         assert_eq!(found.file("config.json"), one.file("config.json"));

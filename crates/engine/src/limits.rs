@@ -146,8 +146,9 @@ impl Limits {
             return refuse("cache", message);
         }
         if !schedule.info().attention.contains(&kind) {
-            let name = schedule.name();
-            let message = format!("{name} does not go with this model's {weights}");
+            let (name, instead) = (schedule.name(), self.kind().default_preset());
+            let message =
+                format!("{name} does not go with this model's {weights}: use preset {instead}");
             return refuse("schedule", message);
         }
         let drafts = Capability::Drafts;

@@ -17,7 +17,7 @@ pub use candle::Candle;
 pub use canvas::CanvasRows;
 pub use counting::Counting;
 pub use cpu::Cpu;
-pub use experts::{Experts, RouterScore, Routing};
+pub use experts::Experts;
 pub use rows::Rows;
 
 use crate::attention::Visible;
@@ -27,6 +27,7 @@ use crate::device::{BatchArrays, BatchLimits, RowSet};
 use crate::linear::Epilogue;
 use crate::profile::Clock;
 use crate::rope::AngleSpec;
+use crate::routing::Routing;
 use crate::score::{Scorer, Scores};
 use crate::simd::unit::WeightDtype;
 use candle_core::{Result, bail};
@@ -163,6 +164,14 @@ pub struct ScoredRange<'a, B: Backend + ?Sized> {
     pub pass: &'a Pass<'a, B>,
     /// Numbers of the rows among the scored ones.
     pub range: Range<usize>,
+}
+
+/// The experts of a layer, and the pass whose rows chose some of them.
+pub struct Mixture<'a, 'p, B: Backend + ?Sized> {
+    /// The experts.
+    pub experts: &'a B::Grouped,
+    /// The pass.
+    pub pass: &'a Pass<'p, B>,
 }
 
 /// An RMS norm `x / sqrt(mean(x^2) + eps) * weight`.
@@ -375,8 +384,7 @@ pub trait Backend: Storage {
     /// As [`Self::choose`].
     fn add_chosen(
         &self,
-        _: &Self::Grouped,
-        _: &Pass<'_, Self>,
+        _: Mixture<'_, '_, Self>,
         _: (&Self::Array, usize),
         _: &mut Self::Array,
     ) -> Result<()> {

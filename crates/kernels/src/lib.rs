@@ -22,6 +22,7 @@ mod parallel;
 mod peak;
 mod profile;
 mod rope;
+mod routing;
 mod score;
 mod simd;
 mod storage;
@@ -30,8 +31,8 @@ mod sync;
 pub use attention::{AttentionSegment, PagedAttention, Visible};
 pub use backend::{
     Accelerator, ArrayKind, Attention, Backend, Candle, CanvasRows, Counting, Cpu, DeviceKv,
-    ExpertRows, Experts, Head, Host, LayerScratch, Norm, Numbers, Pass, RouterScore, Routing, Rows,
-    ScoredRange, Selection, Storage, Stored, Table,
+    ExpertRows, Experts, Head, Host, LayerScratch, Mixture, Norm, Numbers, Pass, Rows, ScoredRange,
+    Selection, Storage, Stored, Table,
 };
 pub use blocks::{BlockRows, BlockType};
 pub use cache::{CopyPages, KvDtype, KvSizes, Pool, WriteRows};
@@ -42,6 +43,7 @@ pub use parallel::Team;
 pub use peak::peak;
 pub use profile::{Clock, Profile, Stage};
 pub use rope::{AngleScaling, AngleSpec, Rope, RopeTable};
+pub use routing::{RouterScore, Routing};
 pub use score::{Draw, LogitBias, Scored, Scorer, ScorerRow, Scores, Top, score};
 pub use simd::InstructionSet;
 pub use simd::amx::TileSupport;

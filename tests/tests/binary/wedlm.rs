@@ -129,6 +129,7 @@ fn features_that_causal_weights_do_not_support_are_refused_by_name() {
         [
             "autoregressive",
             "block_causal",
+            "d2f",
             "prompt_lookup",
             "wedlm",
             "wedlm_exact"

@@ -307,7 +307,7 @@ mod tests {
             assert_eq!(argument.get_env().unwrap().to_str(), Some(&*name));
             assert!(layers.default_of(key).is_some(), "{key}");
         }
-        assert_eq!(of_model(&full).len(), 17);
+        assert_eq!(of_model(&full).len(), 19);
     }
 
     #[test]

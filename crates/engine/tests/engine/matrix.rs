@@ -35,9 +35,9 @@ pub fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
     let blocks = settings.contains("schedule=block_wise");
     if exact && settings.contains("schedule=multi_block") {
         let readouts = [Readout::Own, Readout::Previous];
-        return readouts
-            .map(|readout| (Attention::BlocksAfterPrompt(8), readout))
-            .to_vec();
+        let blocks = [Attention::BlocksAfterPrompt(8), Attention::Blocks(8)];
+        let blocks = blocks.map(|of| readouts.map(|readout| (of, readout)));
+        return [&[(Attention::Causal, Readout::Own)], blocks.as_flattened()].concat();
     }
     if settings.contains("commit=self_speculative") {
         return vec![(Attention::Blocks(8), Readout::Own)];

@@ -1,8 +1,8 @@
 //! The kernels of [`crate::device`]: a CUDA device, or its emulation on the host.
 
 use super::{
-    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Experts, Head, Norm, Numbers, Pass,
-    Routing, ScoredRange, Selection, Storage, Stored, Table,
+    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Experts, Head, Mixture, Norm, Numbers,
+    Pass, ScoredRange, Selection, Storage, Stored, Table,
 };
 use crate::cache::KvSizes;
 use crate::device::{
@@ -13,6 +13,7 @@ use crate::device::{
 };
 use crate::linear::Matrix;
 use crate::rope::RopeTable;
+use crate::routing::Routing;
 use crate::simd::unit::WeightDtype;
 use candle_core::{Error, Result, bail};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -374,12 +375,11 @@ impl Backend for Accelerator {
 
     fn add_chosen(
         &self,
-        experts: &DeviceExperts,
-        pass: &Pass<'_, Self>,
+        of: Mixture<'_, '_, Self>,
         x: (&Array, usize),
         sum: &mut Array,
     ) -> Result<()> {
-        Ok(experts.add(x, &held(&pass.kv.experts), sum)?)
+        Ok(of.experts.add(x, &held(&of.pass.kv.experts), sum)?)
     }
 
     fn fill(&self, _: &[f32], _: usize, _: &mut Array) -> Result<()> {

@@ -11,8 +11,8 @@ use super::batch::{DeviceBatch, Section};
 use super::matrix::DeviceMatrix;
 use super::rows::select;
 use super::{Kernel, Result, args, refuse};
-use crate::backend::{RouterScore, Routing};
 use crate::linear::Epilogue;
+use crate::routing::{RouterScore, Routing};
 
 const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
     Kernel {

@@ -1,10 +1,10 @@
 //! What rows want besides their records: a token that passes filters, or their most probable tokens.
 
 use super::array::Buffer;
-use super::batch::{DeviceBatch, SCORER_WORDS, Section};
+use super::batch::{SCORER_WORDS, Section};
+use super::score::ScoredRows;
 use super::{Device, Kernel, Result, args, refuse};
 use crate::score::{Draw, ScorerRow, Top};
-use std::ops::Range;
 
 const LIST: Kernel = Kernel {
     name: "list_tops",
@@ -37,7 +37,7 @@ const LISTED: u32 = 2;
 pub(super) fn besides(row: &ScorerRow, draw: &Draw) -> u32 {
     let filters = draw.top_p < 1.0 || draw.min_p > 0.0 || draw.top_k > 0;
     let filtered = draw.temperature > 0.0 && filters;
-    u32::from(filtered) * FILTERED | u32::from(row.tops > 0) * LISTED
+    (u32::from(filtered) * FILTERED) | (u32::from(row.tops > 0) * LISTED)
 }
 
 /// The last words of a scored row's settings.
@@ -105,14 +105,14 @@ impl Besides {
     /// If no memory was reserved, or the device fails.
     pub(super) fn complete(
         &self,
-        (device, batch): (&Device, &DeviceBatch),
-        range: &Range<usize>,
-        (vocab, mask): (usize, u32),
-        out: u64,
+        ScoredRows { batch, range }: ScoredRows<'_>,
+        vocab: usize,
+        (mask, out): (u32, u64),
     ) -> Result<()> {
         let Some(tops) = &self.tops else {
             return refuse("no memory was reserved for most probable tokens");
         };
+        let device = tops.device();
         let args = args::Filters {
             logits: self.logits(range.len(), vocab)?,
             rows: batch.address(Section::Scorers, range.start * SCORER_WORDS)?,

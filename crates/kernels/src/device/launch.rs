@@ -64,9 +64,9 @@ pub struct ProductSizes {
 /// Which tiles may be divided among several blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Division {
-    /// None: the epilogue needs the tiles of a column in a grid.
+    /// No tile is: the LM head reduces a tile's logits in the block that computes them.
     Whole,
-    /// All.
+    /// Every tile may be.
     Divided,
 }
 

@@ -155,16 +155,16 @@ impl DeviceScores {
                 batch,
                 range: from..end,
             };
-            self.part(lm_head, (x, first), part, mask)?;
+            self.part(lm_head, Inputs { x, first }, part, mask)?;
         }
         Ok(())
     }
 
-    /// As [`Self::score`], for rows whose logits are stored together; `x` with its first row.
+    /// As [`Self::score`], for rows whose logits are stored together.
     fn part(
         &self,
         lm_head: &DeviceMatrix,
-        (x, first): (&Array, usize),
+        Inputs { x, first }: Inputs<'_>,
         ScoredRows { batch, range }: ScoredRows<'_>,
         mask: u32,
     ) -> Result<()> {
@@ -219,10 +219,17 @@ impl DeviceScores {
         match filtered {
             true => self
                 .besides
-                .complete((device, batch), &range, (vocab, mask), fold.out),
+                .complete(ScoredRows { batch, range }, vocab, (mask, fold.out)),
             false => Ok(()),
         }
     }
+}
+
+/// Normalised hidden states from a row on.
+#[derive(Clone, Copy)]
+struct Inputs<'a> {
+    x: &'a Array,
+    first: usize,
 }
 
 /// Makes room for `bytes` bytes.

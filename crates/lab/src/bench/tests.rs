@@ -61,7 +61,8 @@ fn what_is_not_named_is_as_the_weights_want_it() {
     let decoders = "s2d2 s2d2,block_length=8 s2d2,block_length=16 block_causal";
     let flags = ["--model", "demo-sdar", "--problems", "2", "--decoders"];
     let rows = rows("blocks", &[&flags[..], &[decoders]].concat());
-    let cost = |row: &report::Entry| (row.nfe_per_token, row.positions_per_token, row.tokens);
+    // Positions also depend on the pages of prompts that earlier rows have left.
+    let cost = |row: &report::Entry| (row.nfe_per_token, row.tokens);
     assert_eq!(cost(&rows[0]), cost(&rows[1]));
     assert_ne!(cost(&rows[0]), cost(&rows[2]));
     let accepted = rows[0].accepted_length.expect("guesses are checked");

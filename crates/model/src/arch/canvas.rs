@@ -108,11 +108,11 @@ impl<B: Backend> Decoder<B> {
         on.norm(dense, pass, self.norm(&sandwich.dense), &mut both)?;
         clock.lap(Stage::Linear);
         work.norm(on, pass, self.norm(&sandwich.router), &all)?;
-        let choices = sandwich.experts.choose(on, pass, (&work.normed, rows))?;
+        let chosen = sandwich.experts.choose(on, pass, (&work.normed, rows))?;
         work.norm(on, pass, self.norm(&sandwich.before_experts), &all)?;
         on.fill(&vec![0.0; rows * self.width], self.width, &mut one)?;
         let experts = &sandwich.experts;
-        experts.add_chosen((on, pass), &choices, (&work.normed, rows), &mut one)?;
+        experts.add_chosen(on, &chosen, &work.normed, &mut one)?;
         on.norm_add(&one, self.norm(&sandwich.after_experts), &mut both)?;
         on.norm_add(&both, self.norm(&sandwich.both), &mut work.x)?;
         on.scale(&factors(sandwich.scalars, pass, rows), &mut work.x)?;

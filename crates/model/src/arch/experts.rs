@@ -1,16 +1,9 @@
-//! The experts of a layer: their weights, how they are loaded, how they are run.
+//! The experts of a layer and how they are run.
 
 use super::block::{GatedMlp, Work};
-use super::load::Loader;
-use crate::LoadError;
-use crate::config::{ExpertSpec, RouterSpec};
-use crate::memory::floats;
 use crate::router::{Choice, Router};
 use candle_core::Result;
-use kernels::{
-    Backend, Epilogue, ExpertRows, Experts as Held, Numbers, Pass, Routing, Storage, Stored,
-    WeightDtype,
-};
+use kernels::{Backend, ExpertRows, Experts as Held, Mixture, Pass, Storage};
 
 /// A router, its experts, and the optional shared expert, which processes every row.
 pub(super) struct Experts<S: Storage> {
@@ -19,8 +12,13 @@ pub(super) struct Experts<S: Storage> {
     pub(super) shared: Option<GatedMlp<S>>,
 }
 
-/// The experts that rows chose, by expert; `None` if the backend has them.
-pub(super) type Choices = Option<Vec<Choice>>;
+/// The experts that the first rows of an array chose.
+pub(super) struct Chosen<'a, 'p, B: Backend> {
+    pass: &'a Pass<'p, B>,
+    rows: usize,
+    /// By expert; `None` if the backend has them.
+    choices: Option<Vec<Choice>>,
+}
 
 impl<B: Backend> Experts<B> {
     /// Adds each row's experts to the residual stream. An expert runs once for all rows that chose it.
@@ -33,124 +31,59 @@ impl<B: Backend> Experts<B> {
         work: &mut Work<B>,
         rows: usize,
     ) -> Result<()> {
-        let choices = self.choose(on, pass, (&work.normed, rows))?;
+        let chosen = self.choose(on, pass, (&work.normed, rows))?;
         if let Some(shared) = &self.shared {
             work.add_shared(on, shared, rows)?;
         }
-        self.add_chosen((on, pass), &choices, (&work.normed, rows), &mut work.x)
+        self.add_chosen(on, &chosen, &work.normed, &mut work.x)
     }
 
     /// Chooses the experts of rows of `x`.
-    pub(super) fn choose(
+    pub(super) fn choose<'a, 'p>(
         &self,
         on: &B,
-        pass: &Pass<'_, B>,
+        pass: &'a Pass<'p, B>,
         x: (&B::Array, usize),
-    ) -> Result<Choices> {
-        match &self.held {
+    ) -> Result<Chosen<'a, 'p, B>> {
+        let choices = match &self.held {
             Held::Each { gate, .. } => {
                 let logits = on.route(gate, x)?;
-                Ok(Some(self.router.choose(&logits, pass.arrays)))
+                Some(self.router.choose(&logits, pass.arrays))
             }
-            Held::Grouped(experts) => on.choose(experts, pass, x).map(|()| None),
-        }
+            Held::Grouped(experts) => {
+                on.choose(experts, pass, x)?;
+                None
+            }
+        };
+        let rows = x.1;
+        Ok(Chosen {
+            pass,
+            rows,
+            choices,
+        })
     }
 
-    /// Adds the experts that were chosen last, applied to rows of `x`, to the same rows of `sum`.
+    /// Adds the experts that were chosen last, applied to the same rows of `x`, to those of `sum`.
     pub(super) fn add_chosen(
         &self,
-        (on, pass): (&B, &Pass<'_, B>),
-        choices: &Choices,
-        x: (&B::Array, usize),
+        on: &B,
+        chosen: &Chosen<'_, '_, B>,
+        x: &B::Array,
         sum: &mut B::Array,
     ) -> Result<()> {
+        let pass = chosen.pass;
         let experts = match &self.held {
             Held::Each { experts, .. } => experts,
-            Held::Grouped(experts) => return on.add_chosen(experts, pass, x, sum),
+            Held::Grouped(experts) => {
+                return on.add_chosen(Mixture { experts, pass }, (x, chosen.rows), sum);
+            }
         };
-        let choices = choices.iter().flatten();
+        let choices = chosen.choices.iter().flatten();
         for (expert, Choice { rows, weights }) in experts.iter().zip(choices) {
             if !rows.is_empty() {
-                on.expert(expert, x.0, ExpertRows { rows, weights }, sum)?;
+                on.expert(expert, x, ExpertRows { rows, weights }, sum)?;
             }
         }
         Ok(())
-    }
-}
-
-impl<S: Storage> Loader<'_, S> {
-    /// The numbered experts of a layer.
-    pub(super) fn experts(
-        &mut self,
-        number: usize,
-        spec: &ExpertSpec,
-    ) -> std::result::Result<Experts<S>, LoadError> {
-        let (names, info) = (&self.names.experts, &self.spec.info);
-        let layer = format!("{}.{number}", self.names.layers);
-        let (name, bias) = (
-            format!("{layer}.{}.weight", names.router),
-            format!("{layer}.{}", names.bias),
-        );
-        let shape = (spec.count, info.width);
-        let gate = self.weights.tensor(&name, &[shape.0, shape.1])?;
-        let bias = match spec.router.bias {
-            true => Some(self.weights.tensor(&bias, &[spec.count])?),
-            false => None,
-        };
-        // Routers compute in f32 for every dtype.
-        let gate = Stored {
-            shape,
-            numbers: Numbers::Floats(&gate),
-            bias: None,
-            dtype: WeightDtype::F32,
-            epilogue: Epilogue::None,
-        };
-        let gate = self.stored(&name, gate, floats(shape.0.saturating_mul(shape.1)))?;
-        let block = match info.attention {
-            step::Attention::Blocks(length) => Some(length),
-            _ => None,
-        };
-        let router = Router {
-            bias,
-            scales: None,
-            spec: RouterSpec {
-                block,
-                ..spec.router
-            },
-            count: spec.count,
-            sharing: self.weights.sharing,
-        };
-        let experts = (0..spec.count)
-            .map(|i| self.gated(number, &format!("{}.{i}", names.experts), spec.width))
-            .collect::<std::result::Result<_, _>>()?;
-        let shared = match spec.shared {
-            Some(width) => Some(self.gated(number, names.shared, width)?),
-            None => None,
-        };
-        self.mixture(router, gate, experts, shared)
-    }
-
-    /// Experts with their router.
-    pub(super) fn mixture(
-        &mut self,
-        router: Router,
-        gate: S::Matrix,
-        experts: Vec<GatedMlp<S>>,
-        shared: Option<GatedMlp<S>>,
-    ) -> std::result::Result<Experts<S>, LoadError> {
-        let routing = Routing {
-            chosen: router.spec.chosen,
-            score: router.spec.score,
-            bias: router.bias.as_deref(),
-            scales: router.scales.as_deref(),
-            shared: router.sharing.is_some(),
-        };
-        let held = self.storage.experts(gate, experts, routing);
-        let held = held.map_err(|error| LoadError::Setup(error.to_string()))?;
-        Ok(Experts {
-            router,
-            held,
-            shared,
-        })
     }
 }

@@ -12,6 +12,7 @@ mod held;
 mod layer;
 mod llada;
 mod load;
+mod mixture;
 mod moe;
 mod names;
 mod qwen;
@@ -112,8 +113,7 @@ pub(crate) fn load<S: Storage>(
 }
 
 /// What blocks after the prompt need.
-const ONLY_FULL: &str =
-    "a model with full attention, as blocks after the prompt are fine-tuned from";
+const ONLY_FULL: &str = "a model with full attention, which blocks after the prompt need";
 
 /// The properties of the model that a configuration describes, without the number of parameters.
 pub(crate) fn info(config: &Keys, weights: &Weights) -> Result<ModelInfo, LoadError> {

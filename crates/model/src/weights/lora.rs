@@ -196,9 +196,9 @@ fn rank_and_scale(config: &Keys) -> Result<(usize, f32), LoadError> {
         return Err(config.refuse("peft_type", r#""LORA""#));
     }
     for (key, plain) in PLAIN {
-        match config.get(key) {
-            Some(value) if value.to_string() != plain => return Err(config.refuse(key, plain)),
-            _ => {}
+        let stated = config.get(key).map(ToString::to_string);
+        if stated.is_some_and(|stated| stated != plain) {
+            return Err(config.refuse(key, plain));
         }
     }
     let rank = config.count("r")?;

@@ -113,14 +113,16 @@ fn an_adapter_equals_merged_weights() {
     }
 }
 
+/// The message of an adapter that is refused.
+fn refusal(base: &Tiny, keys: &Value, tensors: &Tensors) -> String {
+    let error = adapted(base, &adapter(&config(keys), tensors)).err();
+    error.expect("refused").to_string()
+}
+
 #[test]
 fn adapters_that_cannot_be_merged_are_refused() {
     let base = base();
     let all = tensors(&base);
-    let refusal = |keys: &Value, tensors: &Tensors| {
-        let error = adapted(&base, &adapter(&config(keys), tensors)).err();
-        error.expect("refused").to_string()
-    };
     for (keys, expected) in [
         (
             json!({"peft_type": "LOHA"}),
@@ -161,8 +163,15 @@ fn adapters_that_cannot_be_merged_are_refused() {
             "adapter_model.safetensors: tensors: expected some of the target module v_proj, found none",
         ),
     ] {
-        assert_eq!(refusal(&keys, &all), expected);
+        assert_eq!(refusal(&base, &keys, &all), expected);
     }
+}
+
+#[test]
+fn factors_that_have_no_matrix_or_no_partner_are_refused() {
+    let base = base();
+    let all = tensors(&base);
+    let refusal = |keys: &Value, tensors: &Tensors| refusal(&base, keys, tensors);
     let factor = "base_model.model.model.transformer.blocks.0.q_proj.lora_A.weight";
     let renamed = |to: &str| {
         let mut tensors = all.clone();
@@ -240,7 +249,7 @@ fn only_weights_with_full_attention_take_blocks_after_the_prompt() {
     let error = load("sdar-4").err().expect("refused").to_string();
     assert_eq!(
         error,
-        "config.json: model_type: expected a model with full attention, as blocks after the prompt are \
-         fine-tuned from, found \"sdar\""
+        "config.json: model_type: expected a model with full attention, which blocks after the prompt \
+         need, found \"sdar\""
     );
 }

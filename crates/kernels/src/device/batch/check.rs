@@ -52,6 +52,12 @@ pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()
             return refuse(format!("{} most probable tokens of {most}", row.tops));
         }
     }
+    check_segments(arrays, limits)
+}
+
+/// Checks that the segments cover the rows, and that their pages hold what a row sees.
+fn check_segments(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
+    let rows = arrays.tokens.len();
     let mut next = 0;
     for segment in arrays.segments {
         let (from, end) = (segment.rows.start as usize, segment.rows.end as usize);

@@ -2,8 +2,9 @@
 
 use super::super::array::{Array, Precision};
 use super::super::launch::segment;
+use super::super::matrix::Store;
 use super::super::rows::select;
-use super::super::{Device, Kernel, Result, args, refuse};
+use super::super::{Kernel, Result, args, refuse};
 use super::scratch::{Grouped, LOW, TILE_WORDS};
 use super::{DeviceExperts, ExpertScratch, ExpertSizes, kernel};
 use crate::linear::Epilogue;
@@ -139,7 +140,7 @@ impl DeviceExperts {
             device.launch(GROUP, experts, &group)?;
             let gathering = select(GATHER, sizes.precision);
             device.launch(gathering, [pairs as u32, 1, 1], &gather)?;
-            self.products(device, (&tiles, tile_count, tiles_at), grouped)?;
+            self.products((&tiles, tile_count, tiles_at), grouped)?;
             device.launch(MIX, [part.rows as u32, 1, 1], &mix)
         }
     }
@@ -150,15 +151,15 @@ impl DeviceExperts {
     /// The tiles are those of the grouped rows.
     unsafe fn products(
         &self,
-        device: &Device,
         (tiles, count, tiles_at): (&Tiles, usize, u64),
         grouped: &Grouped,
     ) -> Result<()> {
         let sizes = &self.sizes;
+        let device = self.gate.device();
         let addresses = self.addresses.range(0, 2 * sizes.count * 8)?;
         let gate = match self.experts.first().map(|[gate_up, _]| gate_up.epilogue()) {
-            Some(Epilogue::GeluGate) => 3,
-            _ => 2,
+            Some(Epilogue::GeluGate) => Store::GeluGate,
+            _ => Store::Gate,
         };
         let pairs = [
             (&grouped.x, &grouped.gated),
@@ -176,7 +177,7 @@ impl DeviceExperts {
                 k: x.stride() as u32,
                 stride: out.stride() as u32,
                 segment: segment(x.stride()) as u32,
-                finish: [gate, 0][number],
+                finish: [gate, Store::Overwrite][number] as u32,
             };
             let across = n.div_ceil(tiles.broad) as u32;
             if across > 65_535 {

@@ -1,3 +1,5 @@
+//! The launches of products: what they cover, what they need, and their estimated time.
+
 use super::*;
 
 const LIMITS: DeviceLimits = DeviceLimits {
@@ -42,7 +44,6 @@ fn a_step_of_an_8b_model_is_near_the_roofline() {
     ] {
         for (format, most) in [(MatrixFormat::Bf16, bf16), (MatrixFormat::Int8, int8)] {
             let ratio = ratio(rows, format);
-            println!("{rows} {format:?} {ratio:.3}");
             assert!((1.0..=most).contains(&ratio), "{rows} {format:?}: {ratio}");
         }
     }

@@ -3,8 +3,8 @@
 use super::super::{Array, Device, DeviceExperts, DeviceMatrix, ExpertScratch, Precision, Result};
 use super::data::{Ends, Random, array, kept, plain, tensor, values};
 use super::{Check, cpu, rounding};
-use crate::backend::{RouterScore, Routing};
 use crate::linear::{Epilogue, Linear, Matrix};
+use crate::routing::{RouterScore, Routing};
 use crate::simd::unit::WeightDtype;
 
 /// A mixture and rows for it.

@@ -34,35 +34,44 @@ pub(super) fn checks(random: &mut Random, on: (&Device, Precision)) -> Result<Ve
     Ok(checks)
 }
 
+/// Settings without filters, then with them.
+fn draws(random: &mut Random) -> Vec<Draw> {
+    let draw = |temperature, seed| Draw {
+        temperature,
+        seed,
+        clock: 7,
+        ..GREEDY
+    };
+    let hot = draw(1.3, 9);
+    let filtered = [
+        Draw {
+            top_k: 1 + random.below(7) as u32,
+            ..hot
+        },
+        Draw { top_p: 0.9, ..hot },
+        Draw { min_p: 0.02, ..hot },
+        Draw {
+            top_k: 20,
+            top_p: 0.7,
+            min_p: 1e-4,
+            ..draw(2.5, 11)
+        },
+        Draw { top_p: 0.0, ..hot },
+        Draw {
+            top_k: 1000,
+            top_p: 0.999_999,
+            ..draw(0.3, 12)
+        },
+    ];
+    [draw(0.0, 1), draw(0.7, 1 << 40 | 3), draw(1e-30, 2)]
+        .into_iter()
+        .chain(filtered)
+        .collect()
+}
+
 impl Case {
     pub(super) fn new(random: &mut Random, vocab: usize, rows: usize) -> Self {
-        let draw = |temperature, seed| Draw {
-            temperature,
-            seed,
-            clock: 7,
-            ..GREEDY
-        };
-        let hot = draw(1.3, 9);
-        let filtered = [
-            Draw {
-                top_k: 1 + random.below(7) as u32,
-                ..hot
-            },
-            Draw { top_p: 0.9, ..hot },
-            Draw { min_p: 0.02, ..hot },
-            Draw {
-                top_k: 20,
-                top_p: 0.7,
-                min_p: 1e-4,
-                ..draw(2.5, 11)
-            },
-            Draw { top_p: 0.0, ..hot },
-            Draw {
-                top_k: 1000,
-                top_p: 0.999_999,
-                ..draw(0.3, 12)
-            },
-        ];
+        let draws = draws(random);
         let logits: Vec<f32> = (0..rows * vocab).map(|_| 8.0 * random.next()).collect();
         let words = vocab.div_ceil(32);
         let mut biases = Vec::new();
@@ -100,10 +109,7 @@ impl Case {
             rows,
             biases,
             allowed,
-            draws: [draw(0.0, 1), draw(0.7, 1 << 40 | 3), draw(1e-30, 2)]
-                .into_iter()
-                .chain(filtered)
-                .collect(),
+            draws,
         }
     }
 

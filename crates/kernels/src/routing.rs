@@ -1,0 +1,36 @@
+//! How rows of a batch choose experts.
+
+/// How the logits of a router become weights of experts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RouterScore {
+    /// Softmax over all experts; the weight of a chosen expert is its probability plus correction.
+    Softmax {
+        /// Whether the weights of a row's experts are divided by their sum.
+        normalised: bool,
+    },
+    /// Sigmoids; experts are chosen from the best groups. The weights are the uncorrected sigmoids
+    /// of the chosen experts, normalised to 1 if there are several, times `scale`.
+    Sigmoid {
+        /// Number of groups, each of two or more experts.
+        groups: usize,
+        /// Number of groups that a row may choose from, by the sum of their two best scores.
+        best: usize,
+        /// Sum of the weights of all chosen experts, if there are several.
+        scale: f32,
+    },
+}
+
+/// How a router chooses and weights the experts of a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Routing<'a> {
+    /// Experts of a row.
+    pub chosen: usize,
+    /// What its logits become.
+    pub score: RouterScore,
+    /// A correction per expert, added to the scores before experts are chosen.
+    pub bias: Option<&'a [f32]>,
+    /// What the weight of each expert is multiplied by.
+    pub scales: Option<&'a [f32]>,
+    /// Whether rows of a block choose from a common pool.
+    pub shared: bool,
+}

@@ -1,0 +1,87 @@
+//! Loads the experts of a layer.
+
+use super::block::GatedMlp;
+use super::experts::Experts;
+use super::load::Loader;
+use crate::LoadError;
+use crate::config::{ExpertSpec, RouterSpec};
+use crate::memory::floats;
+use crate::router::Router;
+use kernels::{Epilogue, Numbers, Routing, Storage, Stored, WeightDtype};
+
+impl<S: Storage> Loader<'_, S> {
+    /// The numbered experts of a layer.
+    pub(super) fn experts(
+        &mut self,
+        number: usize,
+        spec: &ExpertSpec,
+    ) -> Result<Experts<S>, LoadError> {
+        let (names, info) = (&self.names.experts, &self.spec.info);
+        let layer = format!("{}.{number}", self.names.layers);
+        let (name, bias) = (
+            format!("{layer}.{}.weight", names.router),
+            format!("{layer}.{}", names.bias),
+        );
+        let shape = (spec.count, info.width);
+        let gate = self.weights.tensor(&name, &[shape.0, shape.1])?;
+        let bias = match spec.router.bias {
+            true => Some(self.weights.tensor(&bias, &[spec.count])?),
+            false => None,
+        };
+        // Routers compute in f32 for every dtype.
+        let gate = Stored {
+            shape,
+            numbers: Numbers::Floats(&gate),
+            bias: None,
+            dtype: WeightDtype::F32,
+            epilogue: Epilogue::None,
+        };
+        let gate = self.stored(&name, gate, floats(shape.0.saturating_mul(shape.1)))?;
+        let block = match info.attention {
+            step::Attention::Blocks(length) => Some(length),
+            _ => None,
+        };
+        let router = Router {
+            bias,
+            scales: None,
+            spec: RouterSpec {
+                block,
+                ..spec.router
+            },
+            count: spec.count,
+            sharing: self.weights.sharing,
+        };
+        let experts = (0..spec.count)
+            .map(|i| self.gated(number, &format!("{}.{i}", names.experts), spec.width))
+            .collect::<Result<_, _>>()?;
+        let shared = match spec.shared {
+            Some(width) => Some(self.gated(number, names.shared, width)?),
+            None => None,
+        };
+        self.mixture(router, gate, experts, shared)
+    }
+
+    /// Experts with their router.
+    pub(super) fn mixture(
+        &mut self,
+        router: Router,
+        gate: S::Matrix,
+        experts: Vec<GatedMlp<S>>,
+        shared: Option<GatedMlp<S>>,
+    ) -> Result<Experts<S>, LoadError> {
+        let routing = Routing {
+            chosen: router.spec.chosen,
+            score: router.spec.score,
+            bias: router.bias.as_deref(),
+            scales: router.scales.as_deref(),
+            shared: router.sharing.is_some(),
+        };
+        let held = self.storage.experts(gate, experts, routing);
+        let held = held.map_err(|error| LoadError::Setup(error.to_string()))?;
+        Ok(Experts {
+            router,
+            held,
+            shared,
+        })
+    }
+}
