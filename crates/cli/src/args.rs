@@ -315,18 +315,19 @@ pub struct InspectArgs {
     pub model: ModelArgs,
 }
 
-/// The model of a step's time on a GPU.
+/// The time of a step on a GPU.
 #[derive(Clone, Debug, Args)]
 pub struct StepsArgs {
-    /// Print what each kernel of a step moves and computes on a GPU, and a model of its time. Nothing is
-    /// measured.
+    /// Print what each kernel of a step moves and computes on a GPU, and an estimate of its time, in
+    /// bf16 and int8. On a machine with a CUDA device the step runs with random weights, and measured
+    /// times stand beside the estimates; not with `--device cpu`.
     #[arg(long)]
     pub steps: bool,
-    /// Sizes of the model: demo, llada-300m or llada-8b, in bf16.
+    /// Sizes of the model: demo, llada-300m or llada-8b.
     #[arg(long, default_value = "llada-8b", requires = "steps")]
     pub geometry: String,
     /// Rows of the steps, separated by commas, in sequences of 32.
-    #[arg(long, value_delimiter = ',', default_value = "32,64,128,256,512", requires = "steps",
+    #[arg(long, value_delimiter = ',', default_value = "32,64,128,256,512,1024", requires = "steps",
         value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub rows: Vec<u32>,
     /// Slots that each row sees, separated by commas.
@@ -344,7 +345,7 @@ pub enum InspectCommand {
     /// Print the processor, its threads, the instructions for each dtype, and the CUDA device.
     Device {
         /// Compare this server's kernels on the CPU with candle, and those on the CUDA device with the
-        /// CPU.
+        /// CPU. Every comparison is printed when it is made.
         #[arg(long)]
         selftest: bool,
         #[command(flatten)]

@@ -35,7 +35,8 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         Some(InspectCommand::Device { selftest, steps }) => {
             machine_and_device();
             if steps.steps {
-                device::steps::run(steps)?;
+                let config = Config::resolve(&args.model, None)?;
+                device::steps::run(steps, config.device()?)?;
             }
             if *selftest {
                 device::selftest::run()

@@ -36,6 +36,8 @@ mod rows;
 mod score;
 mod scratch;
 mod selftest;
+mod times;
+mod timing;
 
 pub use array::{Array, Buffer, Precision};
 pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolLayer, PoolSizes};
@@ -52,7 +54,8 @@ pub use observe::{Accesses, Observation, Observations, Traffic};
 pub use planning::Launches;
 pub use rows::{DeviceRope, HeadTransform, RowNorm, RowSet, copy_pages, embed, norm, split};
 pub use score::{DeviceScores, ScoredRows};
-pub use selftest::{Check, selftest};
+pub use selftest::{Check, SelftestSizes, selftest};
+pub use times::{GAP, floor};
 
 use scratch::Scratch;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -147,6 +150,14 @@ trait Driver: Send + Sync {
     fn begin_capture(&self) -> Result<()>;
     /// Ends the capture and returns the captured launches.
     fn end_capture(&self) -> Result<Box<dyn Captured>>;
+    /// Copies within the device's memory, in stream order.
+    fn copy(&self, _to: u64, _from: u64, _bytes: usize) -> Result<()> {
+        refuse("this device copies nothing")
+    }
+    /// A clock of this device's work.
+    fn marks(&self) -> Result<Box<dyn timing::Marks>> {
+        refuse("this device has no clock")
+    }
 }
 
 /// Captured launches.
@@ -165,6 +176,7 @@ pub struct Device {
     /// Number of allocations and frees so far.
     changes: Arc<AtomicU64>,
     scratch: Arc<Mutex<Weak<Scratch>>>,
+    timing: Arc<Mutex<Option<timing::Timing>>>,
 }
 
 /// Captured launches that run as one, on the current contents of the memory they refer to.
@@ -240,10 +252,17 @@ impl Device {
     #[cfg(feature = "emulation")]
     #[must_use]
     pub fn observed() -> (Self, Observations) {
+        Self::observed_on(DeviceLimits::default())
+    }
+
+    /// As [`Self::observed`], with the limits of another device.
+    #[cfg(feature = "emulation")]
+    #[must_use]
+    pub fn observed_on(limits: DeviceLimits) -> (Self, Observations) {
         let observations = Observations::default();
         let sums = TensorSums::default();
         let driver = emulation::Emulation::new(1 << 40, sums, Some(observations.clone()));
-        (Self::new(driver), observations)
+        (Self::new(driver.with(limits)), observations)
     }
 
     /// A device that counts its allocations and computes nothing: numbers are not stored, and results
@@ -253,15 +272,13 @@ impl Device {
         Self::new(counting::Count::default())
     }
 
-    /// A device that computes nothing and lists its launches. As for [`Self::counting`], numbers are
-    /// not stored.
+    /// A device that computes nothing and lists the launches of a device with these limits. As for
+    /// [`Self::counting`], numbers are not stored.
     #[must_use]
-    pub fn planning() -> (Self, Launches) {
+    pub fn planning(limits: DeviceLimits) -> (Self, Launches) {
         let launches = Launches::default();
-        (
-            Self::new(planning::Planning::new(launches.clone())),
-            launches,
-        )
+        let driver = planning::Planning::new(launches.clone(), limits);
+        (Self::new(driver), launches)
     }
 
     /// Whether it stores no numbers: [`Self::counting`], [`Self::planning`].
@@ -275,6 +292,7 @@ impl Device {
             driver: Arc::new(driver),
             changes: Arc::default(),
             scratch: Arc::default(),
+            timing: Arc::default(),
         }
     }
 
@@ -354,7 +372,8 @@ impl Device {
         // caller's promise.
         unsafe {
             let bytes = std::slice::from_raw_parts(std::ptr::from_ref(args).cast(), size_of::<A>());
-            self.driver.launch(kernel, grid, bytes)
+            self.driver.launch(kernel, grid, bytes)?;
         }
+        self.launched(kernel.name)
     }
 }

@@ -2,7 +2,8 @@
 
 use super::cost::{self, LaunchCost};
 use super::observe::{Observation, Observations, Report};
-use super::{Captured, Driver, Kernel, Result, TensorSums, refuse};
+use super::timing::Marks;
+use super::{Captured, DeviceLimits, Driver, Kernel, Result, TensorSums, refuse};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
@@ -40,6 +41,8 @@ struct Shared {
     /// Bytes by address.
     allocations: Mutex<BTreeMap<u64, u64>>,
     observations: Option<Observations>,
+    /// Microseconds: one for a block, one for a copied KiB.
+    clock: AtomicU64,
 }
 
 /// An emulated device; device addresses are host addresses.
@@ -47,6 +50,7 @@ pub(super) struct Emulation {
     shared: Arc<Shared>,
     captured: Mutex<Option<Vec<Launch>>>,
     total: u64,
+    limits: DeviceLimits,
     /// Bytes of all allocations, without their headers.
     used: AtomicU64,
 }
@@ -68,6 +72,8 @@ impl Launch {
         let Kernel {
             threads, shared, ..
         } = self.kernel;
+        let blocks = self.grid.iter().map(|n| u64::from(*n)).product();
+        self.on.clock.fetch_add(blocks, Ordering::Relaxed);
         let (grid, args) = (self.grid.as_ptr(), self.args.as_ptr().cast());
         let (mut report, mut ranges) = (None, Vec::new());
         if self.on.observations.is_some() {
@@ -145,8 +151,14 @@ impl Emulation {
             shared: Arc::new(shared),
             captured: Mutex::default(),
             total,
+            limits: DeviceLimits::default(),
             used: AtomicU64::new(0),
         }
+    }
+
+    /// The same with other limits of launches.
+    pub(super) fn with(self, limits: DeviceLimits) -> Self {
+        Self { limits, ..self }
     }
 
     fn left(&self) -> u64 {
@@ -184,6 +196,10 @@ impl Driver for Emulation {
 
     fn memory(&self) -> Result<(u64, u64)> {
         Ok((self.left(), self.total))
+    }
+
+    fn limits(&self) -> DeviceLimits {
+        self.limits
     }
 
     fn allocate(&self, bytes: usize) -> Result<u64> {
@@ -279,5 +295,41 @@ impl Driver for Emulation {
             Some(launches) => Ok(Box::new(launches)),
             None => refuse("nothing was captured"),
         }
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        self.check_not_capturing()?;
+        let time = bytes.div_ceil(1 << 10) as u64;
+        self.shared.clock.fetch_add(time, Ordering::Relaxed);
+        // SAFETY: callers name ranges of allocations.
+        unsafe { (to as *mut u8).copy_from(from as *const u8, bytes) };
+        Ok(())
+    }
+
+    fn marks(&self) -> Result<Box<dyn Marks>> {
+        Ok(Box::new(Points {
+            of: self.shared.clone(),
+            at: Vec::new(),
+        }))
+    }
+}
+
+/// Points of the emulated clock.
+struct Points {
+    of: Arc<Shared>,
+    at: Vec<u64>,
+}
+
+impl Marks for Points {
+    fn mark(&mut self) -> Result<()> {
+        self.at.push(self.of.clock.load(Ordering::Relaxed));
+        Ok(())
+    }
+
+    fn seconds(&mut self) -> Result<Vec<f64>> {
+        let pairs = self.at.windows(2);
+        Ok(pairs
+            .map(|pair| (pair[1] - pair[0]) as f64 * 1e-6)
+            .collect())
     }
 }

@@ -1,7 +1,7 @@
 //! A driver that allocates and computes nothing, and lists the launches.
 
 use super::cost::{self, LaunchCost};
-use super::{Captured, Driver, Kernel, Result, refuse};
+use super::{Captured, DeviceLimits, Driver, Kernel, Result, refuse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -55,18 +55,19 @@ impl Memory {
 }
 
 /// The driver.
-#[derive(Default)]
 pub(super) struct Planning {
     memory: Mutex<Memory>,
     launches: Launches,
+    limits: DeviceLimits,
 }
 
 impl Planning {
     /// A device that adds its launches to `launches`.
-    pub(super) fn new(launches: Launches) -> Self {
+    pub(super) fn new(launches: Launches, limits: DeviceLimits) -> Self {
         Self {
             memory: Mutex::default(),
             launches,
+            limits,
         }
     }
 
@@ -93,6 +94,10 @@ impl Driver for Planning {
 
     fn memory(&self) -> Result<(u64, u64)> {
         Ok((TOTAL - self.memory().used, TOTAL))
+    }
+
+    fn limits(&self) -> DeviceLimits {
+        self.limits
     }
 
     fn is_counting(&self) -> bool {

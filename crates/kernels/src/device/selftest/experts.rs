@@ -2,7 +2,7 @@
 
 use super::super::{Array, Device, DeviceExperts, DeviceMatrix, ExpertScratch, Precision, Result};
 use super::data::{Ends, Random, array, kept, plain, tensor, values};
-use super::{Check, cpu, rounding};
+use super::{Check, Tell, cpu, rounding};
 use crate::linear::{Epilogue, Linear, Matrix};
 use crate::routing::{RouterScore, Routing};
 use crate::simd::unit::WeightDtype;
@@ -33,7 +33,8 @@ pub(super) fn checks(
     random: &mut Random,
     on: (&Device, Precision),
     most: usize,
-) -> Result<Vec<Check>> {
+    tell: &mut Tell<'_>,
+) {
     let sigmoid = |groups, best| RouterScore::Sigmoid {
         groups,
         best,
@@ -49,15 +50,32 @@ pub(super) fn checks(
         score,
         gate,
     };
-    [
+    let cases = [
         case([1, 3, 1, 40, 8], softmax(false), Epilogue::SiluGate),
         case([most, 33, 4, 72, 24], softmax(true), Epilogue::GeluGate),
         case([most, 6, 3, 64, 70], sigmoid(3, 2), Epilogue::SiluGate),
         case([9, 40, 5, 24, 16], sigmoid(1, 1), Epilogue::SiluGate),
-    ]
-    .into_iter()
-    .map(|case| case.check(random, on))
-    .collect()
+    ];
+    for case in cases {
+        tell.case("experts", case.check(random, on).map(Some));
+    }
+}
+
+/// Mixtures whose rows begin and end at sectors, with few and with many rows of every expert.
+#[cfg(all(test, feature = "emulation"))]
+pub(super) fn aligned(random: &mut Random, on: (&Device, Precision), tell: &mut Tell<'_>) {
+    for (rows, count, chosen) in [(40, 32, 4), (60, 4, 2)] {
+        let case = Case {
+            rows,
+            count,
+            chosen,
+            width: 128,
+            inner: 64,
+            score: RouterScore::Softmax { normalised: true },
+            gate: Epilogue::GeluGate,
+        };
+        tell.case("experts", case.check(random, on).map(Some));
+    }
 }
 
 impl Case {
