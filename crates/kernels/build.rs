@@ -10,22 +10,46 @@ use std::{
 
 /// Compute capabilities with their own machine code. Later devices use the PTX of the last one.
 #[cfg(feature = "cuda")]
-const CAPABILITIES: [&str; 3] = ["80", "89", "90"];
+const CAPABILITIES: [&str; 4] = ["80", "86", "89", "90"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=cuda");
     #[cfg(feature = "emulation")]
-    cc::Build::new()
-        .cpp(true)
-        .std("c++17")
-        .opt_level(2)
-        .flag_if_supported("-Wno-unknown-pragmas")
-        .flag("-xc++")
-        .file("cuda/kernels.cu")
-        .compile("asynclane_emulation");
+    emulation();
     #[cfg(feature = "cuda")]
     gpu();
+}
+
+/// Compiles the kernels for the host. Every load and store of a kernel calls a function of
+/// `observe.cpp`, so vectorization, which would merge them, is off.
+#[cfg(feature = "emulation")]
+fn emulation() {
+    let build = || {
+        let mut build = cc::Build::new();
+        build.cpp(true).std("c++17").opt_level(2);
+        build
+    };
+    let mut kernels = build();
+    kernels
+        .flag("-xc++")
+        .flag("-fsanitize=thread")
+        .flag_if_supported("--param=tsan-instrument-func-entry-exit=0")
+        .flag_if_supported("-Wno-unknown-pragmas");
+    for pass in [
+        "tree-vectorize",
+        "tree-slp-vectorize",
+        "tree-loop-distribute-patterns",
+    ] {
+        kernels.flag_if_supported(format!("-fno-{pass}"));
+    }
+    kernels.files(["cuda/kernels.cu", "cuda/faulty.cu"]);
+    // Kernels register themselves; nothing refers to their object files.
+    build()
+        .link_lib_modifier("+whole-archive")
+        .objects(kernels.compile_intermediates())
+        .files(["cuda/emulate.cpp", "cuda/observe.cpp"])
+        .compile("asynclane_emulation");
 }
 
 /// Builds machine code for each capability, PTX of the last one, and the assembler's report of

@@ -3,6 +3,7 @@
 mod choice;
 mod fit;
 pub mod selftest;
+pub mod steps;
 
 use anyhow::Result;
 use model::{

@@ -8,9 +8,11 @@ mod largest;
 mod memory;
 mod model;
 mod precision;
+mod steps;
 
 pub use memory::{DeviceConfig, DeviceMemory, KvMemory};
 pub use model::DeviceModel;
+pub use steps::{StepLoad, StepTimes};
 
 use crate::arch::Work;
 use crate::inputs::{InputBounds, Inputs};

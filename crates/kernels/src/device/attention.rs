@@ -8,7 +8,7 @@ use crate::cache::KvSizes;
 use std::ops::Range;
 
 /// Slots of a partition of a context; `PARTITION` of the kernels.
-const PARTITION: usize = 512;
+pub(super) const PARTITION: usize = 512;
 /// Queries of the largest tile: rows with the same page table times query heads of one key head.
 const QUERIES: usize = 64;
 /// Maximum bytes of partial results at a time, unless a single tile has more. Small in tests, so that
@@ -22,7 +22,7 @@ const NARROW: usize = 128;
 const WIDE_QUERIES: usize = 16;
 
 /// Slots of a chunk; `CHUNK` of the kernels.
-const CHUNK: u32 = 64;
+pub(super) const CHUNK: u32 = 64;
 
 /// A kernel for heads of `width` elements and tiles of `queries` queries. Its shared memory holds
 /// queries, two chunks of keys and values, and offsets of their slots.
@@ -49,8 +49,10 @@ const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
     }
 }
 
+/// Head widths of the kernels on tensor cores.
+pub(super) const WIDTHS: [usize; 3] = [32, 64, WIDEST];
 /// By head width, then by queries of a tile: 16, 32, 64.
-const ATTEND: [[Kernel; 3]; 3] = [
+pub(super) const ATTEND: [[Kernel; 3]; 3] = [
     [
         tile("attend_bf16_32x16", 32, 16),
         tile("attend_bf16_32x32", 32, 32),
@@ -78,10 +80,6 @@ const COMBINE: [Kernel; 2] = [
     kernel("combine_f32", 128, 0),
     kernel("combine_bf16", 128, 0),
 ];
-#[cfg_attr(
-    not(feature = "cuda"),
-    expect(dead_code, reason = "a driver looks them up")
-)]
 pub(super) const KERNELS: &[Kernel] = &[
     ATTEND[0][0],
     ATTEND[0][1],
@@ -409,7 +407,7 @@ fn run(
             (WIDE[wide], sizes.groups * queries.div_ceil(WIDE_QUERIES))
         }
         Precision::Bf16 => {
-            let width = [32, 64].iter().filter(|c| sizes.head_width > **c).count();
+            let width = WIDTHS.iter().filter(|c| sizes.head_width > **c).count();
             let queries = shape.tallest * heads / sizes.groups.max(1);
             let size = [16, 32].iter().filter(|size| queries > **size).count();
             (ATTEND[width][size], sizes.groups)

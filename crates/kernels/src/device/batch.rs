@@ -165,7 +165,7 @@ pub(super) const TILE_WORDS: usize = 5;
 pub(super) const SCORER_WORDS: usize = 17;
 const BIAS_WORDS: usize = 3;
 /// Marks an absent number; `NONE` of the kernels.
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 /// Settings of a padding row: no input token, no biases, no allowed set, temperature 0, no filters,
 /// no most probable tokens, logits divided by 1.
 const IDLE: [u32; SCORER_WORDS] = [

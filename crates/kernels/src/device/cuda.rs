@@ -7,6 +7,7 @@
 mod errors;
 mod image;
 
+use super::timing::Marks;
 use super::{
     Captured, DeviceLimits, Driver, Kernel, Result, attention, canvas, experts, filters, launch,
     refuse, rows, score,
@@ -341,6 +342,69 @@ impl Driver for Cuda {
                 context: self.context,
                 stream: self.stream,
             }))
+        }
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        self.current()?;
+        // SAFETY: callers name ranges of allocations.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream) }.map_err(failed("copy"))
+    }
+
+    fn marks(&self) -> Result<Box<dyn Marks>> {
+        Ok(Box::new(Events {
+            context: self.context,
+            stream: self.stream,
+            all: Vec::new(),
+        }))
+    }
+}
+
+/// Events on the stream. The device is held by the caller.
+struct Events {
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    all: Vec<sys::CUevent>,
+}
+
+// SAFETY: as the device: every call makes the context current.
+unsafe impl Send for Events {}
+
+impl Marks for Events {
+    fn mark(&mut self) -> Result<()> {
+        // SAFETY: context and stream live as long as the device; the event was just created.
+        unsafe {
+            result::ctx::set_current(self.context).map_err(failed("context"))?;
+            let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
+            let event = result::event::create(flags).map_err(failed("event"))?;
+            self.all.push(event);
+            result::event::record(event, self.stream).map_err(failed("event"))
+        }
+    }
+
+    fn seconds(&mut self) -> Result<Vec<f64>> {
+        // SAFETY: as above; the events are on one stream, and recorded.
+        unsafe {
+            result::ctx::set_current(self.context).map_err(failed("context"))?;
+            result::stream::synchronize(self.stream).map_err(failed("step"))?;
+        }
+        let between = |pair: &[sys::CUevent]| {
+            // SAFETY: as above.
+            let ms = unsafe { result::event::elapsed(pair[0], pair[1]) };
+            Ok(f64::from(ms.map_err(failed("event"))?) * 1e-3)
+        };
+        self.all.windows(2).map(between).collect()
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        // SAFETY: each event is destroyed once. A failure here cannot be handled.
+        unsafe {
+            let _ = result::ctx::set_current(self.context);
+            for event in self.all.drain(..) {
+                let _ = result::event::destroy(event);
+            }
         }
     }
 }

@@ -26,10 +26,6 @@ const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
 const ROUTE: [Kernel; 2] = [kernel("route_f32", 256, 0), kernel("route_bf16", 256, 0)];
 // Two scores per expert.
 const CHOOSE: Kernel = kernel("choose_experts", 32, 2 * 4 * MOST_EXPERTS as u32);
-#[cfg_attr(
-    not(feature = "cuda"),
-    expect(dead_code, reason = "a driver looks them up")
-)]
 pub(super) const KERNELS: &[Kernel] = &[
     ROUTE[0],
     ROUTE[1],

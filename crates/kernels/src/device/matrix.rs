@@ -166,6 +166,14 @@ impl DeviceMatrix {
         scale
     }
 
+    /// Sets every byte of the weights.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn fill(&self, byte: u8) -> Result<()> {
+        self.weights.fill(byte)
+    }
+
     /// The width of the result.
     #[must_use]
     pub fn width(&self) -> usize {

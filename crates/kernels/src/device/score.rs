@@ -18,16 +18,12 @@ const FOLD: Kernel = Kernel {
     // Two ranked tokens of sixteen bytes per thread.
     shared: 2 * 128 * 16,
 };
-#[cfg_attr(
-    not(feature = "cuda"),
-    expect(dead_code, reason = "a driver looks them up")
-)]
 pub(super) const KERNELS: &[Kernel] = &[FOLD];
 
 /// Bytes of a partial record: one row and one tile of the vocabulary; `Partial` of the kernels.
-const PARTIAL_BYTES: usize = 48;
+pub(super) const PARTIAL_BYTES: usize = 48;
 /// Numbers of a record; `RECORD` of the kernels.
-const FIELDS: usize = 8;
+pub(super) const FIELDS: usize = 8;
 
 /// Records of the scored rows of a batch, and their partial records. The memory is reused.
 #[derive(Default)]

@@ -56,14 +56,15 @@ impl Graphs {
 
     /// Runs `pass`, which makes the same launches for every batch of a shape. The first pass of a
     /// shape is launched directly, because it may allocate memory; later passes are launched from
-    /// a graph. A device that cannot capture launches every pass directly.
+    /// a graph. A device that cannot capture launches every pass directly, as do passes whose launches
+    /// are timed.
     pub(super) fn run(
         &mut self,
         device: &Device,
         shape: BatchShape,
         mut pass: impl FnMut() -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        if shape.rows > MOST_ROWS || self.refused {
+        if shape.rows > MOST_ROWS || self.refused || device.is_timing() {
             return pass();
         }
         if self.changes != device.changes() {

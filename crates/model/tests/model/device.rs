@@ -9,7 +9,7 @@ use crate::families::rows;
 use crate::official::Case;
 use asynclane_model::{
     Checkpoint, Device, DeviceConfig, DeviceExecutor, DeviceModel, ExecutorConfig, ExpertInfo,
-    ExpertSharing, Files, KvMemory, ModelExecutor, ModelInfo, WeightDtype, selftest,
+    ExpertSharing, Files, KvMemory, ModelExecutor, ModelInfo, SelftestSizes, WeightDtype, selftest,
 };
 use step::{Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Sampling, Score};
 
@@ -281,8 +281,13 @@ fn an_abandoned_pass_does_not_affect_the_next_one() {
 
 #[test]
 fn the_selftest_holds() {
-    let checks = selftest(&Device::emulated(), 70).unwrap();
-    assert_eq!(checks.len(), 236 + 69);
+    let sizes = SelftestSizes {
+        rows: 70,
+        columns: 128,
+    };
+    let mut checks = Vec::new();
+    selftest(&Device::emulated(), sizes, &mut |check| checks.push(check));
+    assert_eq!(checks.len(), 200 + 3 * 3 * 7);
     for check in checks {
         println!(
             "{}: {:.1e} of {:.0e}",

@@ -85,6 +85,23 @@ impl ProductTile {
         self.gemm
     }
 
+    /// The tile of a kernel.
+    pub(in super::super) fn find(kernel: &str) -> Option<&'static Self> {
+        let all = EXACT.iter().chain(&BF16).chain(&INT8);
+        all.into_iter()
+            .find(|tile| [tile.gemm, tile.head].contains(&kernel))
+    }
+
+    /// The tile of a product of grouped rows.
+    pub(in super::super) fn of_group(kernel: &str) -> Option<&'static Self> {
+        match kernel.rsplit('_').next() {
+            Some("few") => Some(&FEW),
+            Some("many") => Some(&BF16[0]),
+            Some("f32") => Some(&EXACT[0]),
+            _ => None,
+        }
+    }
+
     /// Threads of a block.
     #[must_use]
     pub const fn threads(&self) -> usize {
@@ -168,6 +185,19 @@ const LOW: ProductTile = ProductTile {
     gemm: "gemm_bf16_64x128",
     head: "head_bf16_64x128",
 };
+/// For few rows of every expert; `TileFew` of `cuda/experts.cuh`.
+const FEW: ProductTile = ProductTile {
+    rows: 16,
+    columns: 64,
+    warps: (1, 4),
+    depth: 64,
+    stages: 5,
+    held: false,
+    resident: 4,
+    format: MatrixFormat::Bf16,
+    gemm: "gates_bf16_few",
+    head: "downs_bf16_few",
+};
 /// For many rows on devices with little shared memory.
 const SQUARE: ProductTile = ProductTile {
     rows: 128,
@@ -218,7 +248,6 @@ const INT8: [ProductTile; 3] = [
 ];
 
 /// All kernels of products and of the LM head.
-#[cfg(feature = "cuda")]
 pub(in super::super) const KERNELS: &[Kernel] = &[
     EXACT[0].gemm(),
     EXACT[0].head(),

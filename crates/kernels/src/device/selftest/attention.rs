@@ -5,7 +5,7 @@ use super::super::{
     Precision, Result, RowNorm, split,
 };
 use super::data::{Ends, POSITIONS, Random, Rows, array, poisoned, tensor, values};
-use super::{Check, cpu, rounding};
+use super::{Check, Tell, cpu, rounding};
 use crate::attention::PagedAttention;
 use crate::cache::{Pool, WriteRows};
 use crate::norm::HeadNorm;
@@ -89,8 +89,8 @@ pub(super) fn checks(
     random: &mut Random,
     on: (&Device, Precision),
     most: usize,
-) -> Result<Vec<Check>> {
-    let mut checks = Vec::new();
+    tell: &mut Tell<'_>,
+) {
     let shape = |heads, groups, c, rotated, norms| Shape {
         heads,
         groups,
@@ -107,26 +107,40 @@ pub(super) fn checks(
     ] {
         // Odd lengths, one row, a segment longer than a tile, page boundaries.
         let rows = Rows::new(random, 16, &[(1, 1), (5, 33), (70, 100), (1, 64)]);
-        checks.extend(Case::new(random, on, shape, rows)?.checks()?);
+        tell.case(
+            "attention",
+            Case::new(random, on, shape, rows).and_then(|case| case.checks()),
+        );
     }
     for page in [1, 5, 64] {
         // Contexts of several partitions.
         let rows = Rows::new(random, page, &[(3, 511), (2, 1100), (4, 513)]);
-        checks.extend(Case::new(random, on, SHAPE, rows)?.checks()?);
+        tell.case(
+            "attention",
+            Case::new(random, on, SHAPE, rows).and_then(|case| case.checks()),
+        );
     }
     let rows = Rows::new(random, 16, &[(most, most + 9)]);
-    checks.extend(Case::new(random, on, SHAPE, rows)?.checks()?);
+    tell.case(
+        "attention",
+        Case::new(random, on, SHAPE, rows).and_then(|case| case.checks()),
+    );
     for shape in WIDE {
         // Whole and partial tiles; a context of two partitions.
         let rows = Rows::new(random, 16, &[(1, 1), (9, 40), (3, 530)]);
-        checks.extend(Case::new(random, on, shape, rows)?.checks()?);
+        tell.case(
+            "attention",
+            Case::new(random, on, shape, rows).and_then(|case| case.checks()),
+        );
     }
     for shape in [SHAPE, WIDE[0]] {
         let mut rows = Rows::new(random, 16, &[(9, 40), (2, 700)]);
         rows.windowed = true;
-        checks.extend(Case::new(random, on, shape, rows)?.checks()?);
+        tell.case(
+            "attention",
+            Case::new(random, on, shape, rows).and_then(|case| case.checks()),
+        );
     }
-    Ok(checks)
 }
 
 impl Case {

@@ -9,7 +9,7 @@ use super::super::{
 use super::data::{
     Ends, LIMITS, NO_CANVAS, NOTHING, Random, array, kept, poisoned, tensor, values,
 };
-use super::{Check, cpu, rounding};
+use super::{Check, Tell, cpu, rounding};
 use crate::attention::{AttentionSegment, Visible};
 use crate::linear::{Epilogue, Matrix};
 use crate::norm::rms_norm;
@@ -89,16 +89,21 @@ pub(super) fn checks(
     random: &mut Random,
     on: (&Device, Precision),
     most: usize,
-) -> Result<Vec<Check>> {
-    let mut checks = Vec::new();
+    tell: &mut Tell<'_>,
+) {
     for (rows, d) in [(1, 8), (most.min(PAGE), 300)] {
-        checks.extend(rowwise(random, on.0, (Rows::new(rows), d))?);
+        tell.case(
+            "rows of a canvas",
+            rowwise(random, on.0, (Rows::new(rows), d)),
+        );
     }
     // The logits of 74 scored rows take several runs in tests.
     for (rows, vocab) in [(2, 9), (110, 300)] {
-        checks.extend(soft(random, on, (Rows::new(rows), vocab))?);
+        tell.case(
+            "mean embeddings",
+            soft(random, on, (Rows::new(rows), vocab)),
+        );
     }
-    Ok(checks)
 }
 
 /// Sums with norms, norms of denoised rows, factors, zeros. They are f32 in both precisions.

@@ -4,7 +4,7 @@ use super::super::{
     Array, Device, DeviceExperts, DeviceMatrix, ExpertScratch, MatrixFormat, Precision, Result,
 };
 use super::data::{Ends, Random, array, kept, plain, tensor, values};
-use super::{Check, cpu, rounding};
+use super::{Check, Tell, cpu, rounding};
 use crate::gemm::row_to_bytes;
 use crate::linear::{Epilogue, Linear, Matrix};
 use crate::routing::{RouterScore, Routing};
@@ -36,7 +36,8 @@ pub(super) fn checks(
     random: &mut Random,
     on: (&Device, Precision),
     most: usize,
-) -> Result<Vec<Check>> {
+    tell: &mut Tell<'_>,
+) {
     let sigmoid = |groups, best| RouterScore::Sigmoid {
         groups,
         best,
@@ -52,20 +53,35 @@ pub(super) fn checks(
         score,
         gate,
     };
-    [
+    let cases = [
         case([1, 3, 1, 40, 8], softmax(false), Epilogue::SiluGate),
         case([most, 33, 4, 72, 24], softmax(true), Epilogue::GeluGate),
         case([most, 6, 3, 64, 70], sigmoid(3, 2), Epilogue::SiluGate),
         case([9, 40, 5, 24, 16], sigmoid(1, 1), Epilogue::SiluGate),
-    ]
-    .into_iter()
-    .flat_map(|case| {
-        let int8 = (on.1 == Precision::Bf16).then_some(MatrixFormat::Int8);
-        let formats = [Some(on.1.into()), int8].into_iter().flatten();
-        let checks = formats.map(|format| case.check(random, (on.0, format)));
-        checks.collect::<Vec<_>>()
-    })
-    .collect()
+    ];
+    let int8 = (on.1 == Precision::Bf16).then_some(MatrixFormat::Int8);
+    for case in cases {
+        for format in [Some(on.1.into()), int8].into_iter().flatten() {
+            tell.case("experts", case.check(random, (on.0, format)).map(Some));
+        }
+    }
+}
+
+/// Mixtures whose rows begin and end at sectors, with few and with many rows of every expert.
+#[cfg(all(test, feature = "emulation"))]
+pub(super) fn aligned(random: &mut Random, on: (&Device, Precision), tell: &mut Tell<'_>) {
+    for (rows, count, chosen) in [(40, 32, 4), (60, 4, 2)] {
+        let case = Case {
+            rows,
+            count,
+            chosen,
+            width: 128,
+            inner: 64,
+            score: RouterScore::Softmax { normalised: true },
+            gate: Epilogue::GeluGate,
+        };
+        tell.case("experts", case.check(random, (on.0, on.1.into())).map(Some));
+    }
 }
 
 /// Rounds rows of `k` weights to int8, as on the CPU.
