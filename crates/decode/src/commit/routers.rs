@@ -1,6 +1,7 @@
 //! Routers of S2D2 (arXiv 2603.25702, §4.3): whether a run of masks is worth the forward pass that
 //! checks it.
 
+use alloc::boxed::Box;
 use alloc::format;
 
 use crate::candidate::Proposal;
@@ -124,7 +125,7 @@ pub(super) enum Router {
         checks: bool,
     },
     /// Takes what brought more tokens for each forward pass.
-    Bandit(Bandit),
+    Bandit(Box<Bandit>),
 }
 
 /// E[K] - c: the tokens that a check is expected to commit, less a penalty.
@@ -263,7 +264,7 @@ impl Router {
                 bounds: (on, off),
                 checks: false,
             },
-            "bandit" => Self::Bandit(Bandit::new(of.number(&EXPLORATION), scale)),
+            "bandit" => Self::Bandit(Box::new(Bandit::new(of.number(&EXPLORATION), scale))),
             _ => Self::Span(of.count(&MIN_SPAN)),
         }
     }

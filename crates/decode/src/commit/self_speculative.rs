@@ -10,7 +10,7 @@ use super::{
 };
 use crate::candidate::Proposal;
 use crate::coordinates::{as_count, as_index};
-use crate::describe::{AttentionKind, Company, Fault, Feature};
+use crate::describe::{AttentionKind, Company, Feature};
 use crate::lane::Lane;
 use crate::settings::Settings;
 
