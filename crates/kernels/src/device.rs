@@ -112,6 +112,7 @@ struct Kernel {
 pub fn kernels() -> impl Iterator<Item = (&'static str, u32, u32)> {
     let all = [
         attention::KERNELS,
+        canvas::KERNELS,
         experts::KERNELS,
         filters::KERNELS,
         launch::KERNELS,
@@ -120,6 +121,20 @@ pub fn kernels() -> impl Iterator<Item = (&'static str, u32, u32)> {
     ];
     let all = all.into_iter().flatten();
     all.map(|kernel| (kernel.name, kernel.threads, kernel.shared))
+}
+
+/// A launch of a kernel by its name, for a driver over the emulation.
+#[cfg(feature = "emulation")]
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct NamedLaunch {
+    pub name: &'static str,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory of a block.
+    pub shared: u32,
 }
 
 /// Runs kernels and allocates memory: a GPU's driver, or the emulation.
@@ -371,8 +386,7 @@ impl Device {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Launches a kernel by its name, for a driver over the emulation. Blocks have so many threads and
-    /// bytes of dynamic shared memory.
+    /// Launches a kernel by its name, for a driver over the emulation.
     ///
     /// # Errors
     /// If there is no such kernel.
@@ -382,12 +396,13 @@ impl Device {
     /// the kernel assumes.
     #[cfg(feature = "emulation")]
     #[doc(hidden)]
-    pub unsafe fn launch_named(
-        &self,
-        (name, threads, shared): (&'static str, u32, u32),
-        grid: [u32; 3],
-        args: &[u8],
-    ) -> Result<()> {
+    pub unsafe fn launch_named(&self, launch: NamedLaunch, args: &[u8]) -> Result<()> {
+        let NamedLaunch {
+            name,
+            grid,
+            threads,
+            shared,
+        } = launch;
         let kernel = Kernel {
             name,
             threads,

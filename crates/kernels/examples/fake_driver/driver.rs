@@ -8,7 +8,7 @@ use crate::{
     Code, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND,
     NOT_INITIALIZED, OUT_OF_MEMORY, OUT_OF_RESOURCES, is_sticky,
 };
-use asynclane_kernels::device::Device;
+use asynclane_kernels::device::{Device, NamedLaunch};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -44,6 +44,13 @@ struct Function {
     name: &'static str,
     kernel: Kernel,
     shared: u32,
+}
+
+/// The blocks of a launch, and the bytes of their dynamic shared memory.
+pub struct Blocks {
+    pub grid: [u32; 3],
+    pub threads: [u32; 3],
+    pub shared: u32,
 }
 
 pub struct Driver {
@@ -245,10 +252,15 @@ impl Driver {
     pub unsafe fn launch(
         &mut self,
         function: u64,
-        [grid, block]: [[u32; 3]; 2],
-        (shared, stream): (u32, u64),
+        blocks: &Blocks,
+        stream: u64,
         args: *const u8,
     ) -> Result<(), Code> {
+        let &Blocks {
+            grid,
+            threads: block,
+            shared,
+        } = blocks;
         let function = self.functions.get(&function).ok_or(INVALID_HANDLE)?;
         let threads = block[0].saturating_mul(block[1]).saturating_mul(block[2]);
         let beyond = grid[1] > MOST_BLOCKS || grid[2] > MOST_BLOCKS || grid[0] > i32::MAX as u32;
@@ -269,10 +281,12 @@ impl Driver {
                 .copy_from_nonoverlapping(args, bytes)
         };
         let launch = Launch {
-            name: function.name,
-            grid,
-            threads,
-            shared,
+            kernel: NamedLaunch {
+                name: function.name,
+                grid,
+                threads,
+                shared,
+            },
             args: words,
             bytes,
         };

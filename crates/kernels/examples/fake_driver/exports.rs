@@ -1,6 +1,6 @@
 //! The exported functions, with the names and arguments of the driver's.
 
-use crate::driver::{CONTEXT, CURRENT, Driver, Needs, call};
+use crate::driver::{Blocks, CONTEXT, CURRENT, Driver, Needs, call};
 use crate::stream::Work;
 use crate::{Code, INVALID_HANDLE, INVALID_VALUE, words};
 use std::ffi::{CStr, c_char, c_void};
@@ -155,8 +155,12 @@ export! {
         shared: u32, stream: u64,
         args: *const *const u8, _extra: *const c_void
     ) Context |d| {
-        let sizes = [[grid_x, grid_y, grid_z], [block_x, block_y, block_z]];
-        d.launch(function, sizes, (shared, stream), *args)
+        let blocks = Blocks {
+            grid: [grid_x, grid_y, grid_z],
+            threads: [block_x, block_y, block_z],
+            shared,
+        };
+        d.launch(function, &blocks, stream, *args)
     };
     cuStreamBeginCapture_v2(stream: u64, _mode: u32) Context |d| d.begin_capture(stream);
     cuStreamEndCapture(stream: u64, to: *mut u64) Context |d| {

@@ -6,6 +6,7 @@ use crate::{
     CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, CAPTURE_WRONG_THREAD, Code, ILLEGAL_ADDRESS,
     ILLEGAL_STATE, INVALID_HANDLE,
 };
+use asynclane_kernels::device::NamedLaunch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::{ThreadId, current};
@@ -36,10 +37,7 @@ pub enum Work {
 /// A launch with a copy of its argument.
 #[derive(Debug)]
 pub struct Launch {
-    pub name: &'static str,
-    pub grid: [u32; 3],
-    pub threads: u32,
-    pub shared: u32,
+    pub kernel: NamedLaunch,
     /// Words of eight bytes, the alignment of arguments.
     pub args: Vec<u64>,
     pub bytes: usize,
@@ -233,25 +231,19 @@ impl Driver {
         if launch.args.iter().any(|word| self.device.was_freed(*word)) {
             log(&format!(
                 "misuse: {} has the address of freed memory",
-                launch.name
+                launch.kernel.name
             ));
             return Err(ILLEGAL_ADDRESS);
         }
         let Launch {
-            name,
-            grid,
-            threads,
-            shared,
+            kernel,
             args,
             bytes,
         } = launch;
         // SAFETY: as many bytes as the words have.
         let args = unsafe { std::slice::from_raw_parts(args.as_ptr().cast::<u8>(), *bytes) };
         // SAFETY: the caller of the driver has promised it.
-        let ran = unsafe {
-            self.emulated
-                .launch_named((name, *threads, *shared), *grid, args)
-        };
+        let ran = unsafe { self.emulated.launch_named(*kernel, args) };
         ran.map_err(|error| {
             log(&format!("misuse: {error}"));
             ILLEGAL_ADDRESS

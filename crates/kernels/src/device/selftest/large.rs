@@ -57,6 +57,7 @@ pub(super) fn checks(
         c: 128,
         rotated: 128,
         norms: false,
+        values: false,
     };
     let rows = Rows::new(random, 16, &segments);
     let case = attention::Case::new(random, (on.0, format), shape, rows);
