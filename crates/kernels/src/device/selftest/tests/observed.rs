@@ -1,9 +1,9 @@
 //! What the kernels do with memory, as the emulation observes it.
 
-use super::super::attention::{Case, SHAPE, Shape};
+use super::super::attention::{Case, SHAPE, Shape, WIDE};
 use super::super::data::{Ends, Random, Rows, poisoned};
 use super::super::products::{Layer, Sizes};
-use super::super::{experts, rows, score};
+use super::super::{canvas, experts, rows, score};
 use super::{BOTH, assert_all, checks_of};
 use crate::device::launch::{Division, ProductLaunch};
 use crate::device::matrix::Store;
@@ -137,6 +137,11 @@ fn attention(device: &Device) {
         }
         run([6, 2, 24], &[(5, 33), (40, 100)]);
         run([7, 1, 64], &[(1, 1), (3, 600)]);
+        for shape in WIDE {
+            let rows = Rows::new(&mut random, 8, &[(9, 40), (3, 530)]);
+            let case = Case::new(&mut random, on, shape, rows).unwrap();
+            case.run(1).unwrap();
+        }
     }
 }
 
@@ -164,6 +169,7 @@ fn kernels_have_no_races_and_no_bank_conflicts() {
         let on = (&device, precision);
         assert_all(checks_of(|tell| rows::checks(&mut random, on, 3, tell)));
         assert_all(checks_of(|tell| experts::checks(&mut random, on, 40, tell)));
+        assert_all(checks_of(|tell| canvas::checks(&mut random, on, 40, tell)));
     }
     let mut all = observations.take();
     // On a device with one multiprocessor the largest tile that its shared memory has room for is the
