@@ -6,12 +6,13 @@ use crate::plan::{Plan, log};
 use crate::stream::{Launch, Stream, Work};
 use crate::{
     Code, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND,
-    NOT_INITIALIZED, OUT_OF_MEMORY, OUT_OF_RESOURCES, is_sticky,
+    NOT_INITIALIZED, NOT_READY, OUT_OF_MEMORY, OUT_OF_RESOURCES, is_sticky,
 };
 use asynclane_kernels::device::{Device, NamedLaunch};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 /// Bytes of dynamic shared memory without an attribute, and with one.
 const PLAIN_SHARED: u32 = 48 << 10;
@@ -66,6 +67,8 @@ pub struct Driver {
     pub streams: BTreeMap<u64, Stream>,
     pub graphs: BTreeMap<u64, Vec<Work>>,
     instances: BTreeMap<u64, Vec<Work>>,
+    /// When each event was reached.
+    pub events: BTreeMap<u64, Option<Instant>>,
     calls: BTreeMap<&'static str, u64>,
     handles: u64,
     pub emulated: Device,
@@ -98,6 +101,7 @@ impl Driver {
             streams: BTreeMap::new(),
             graphs: BTreeMap::new(),
             instances: BTreeMap::new(),
+            events: BTreeMap::new(),
             calls: BTreeMap::new(),
             handles: 0x1000,
             emulated: Device::emulated(),
@@ -167,6 +171,7 @@ impl Driver {
             ("modules", self.modules.len()),
             ("graphs", self.graphs.len()),
             ("instantiated graphs", self.instances.len()),
+            ("events", self.events.len()),
         ] {
             if count > 0 {
                 log(&format!("leak: {count} {what}"));
@@ -177,6 +182,7 @@ impl Driver {
         self.functions.clear();
         self.graphs.clear();
         self.instances.clear();
+        self.events.clear();
         self.lost = None;
         for (name, count) in std::mem::take(&mut self.calls) {
             log(&format!("calls: {name} {count}"));
@@ -318,5 +324,13 @@ impl Driver {
     pub fn destroy_instance(&mut self, instance: u64) -> Result<(), Code> {
         let gone = self.instances.remove(&instance);
         gone.map(drop).ok_or(INVALID_HANDLE)
+    }
+
+    /// Milliseconds between two events that were reached.
+    pub fn elapsed(&self, events: [u64; 2]) -> Result<f32, Code> {
+        let at = |event: u64| self.events.get(&event).ok_or(INVALID_HANDLE);
+        let [start, end] = [at(events[0])?, at(events[1])?];
+        let (start, end) = (start.ok_or(NOT_READY)?, end.ok_or(NOT_READY)?);
+        Ok(end.saturating_duration_since(start).as_secs_f32() * 1e3)
     }
 }

@@ -125,6 +125,27 @@ export! {
         }
         d.add(stream, Work::Download { to: to as u64, from, bytes })
     };
+    cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) Context |d| {
+        if !d.device.holds(from, bytes) || !d.device.holds(to, bytes) {
+            return Err(INVALID_VALUE);
+        }
+        d.add(stream, Work::Copy { to, from, bytes })
+    };
+    cuEventCreate(to: *mut u64, _flags: u32) Context |d| {
+        let handle = d.handle();
+        d.events.insert(handle, None);
+        put(to, handle)
+    };
+    cuEventRecord(event: u64, stream: u64) Context |d| {
+        *d.events.get_mut(&event).ok_or(INVALID_HANDLE)? = None;
+        d.add(stream, Work::Event(event))
+    };
+    cuEventElapsedTime_v2(to: *mut f32, start: u64, end: u64) Context |d| {
+        put(to, d.elapsed([start, end])?)
+    };
+    cuEventDestroy_v2(event: u64) Init |d| {
+        d.events.remove(&event).map(drop).ok_or(INVALID_HANDLE)
+    };
     cuModuleLoadData(to: *mut u64, image: *const u8) Context |d| {
         d.not_in_capture("cuModuleLoadData")?;
         put(to, d.load(image)?)

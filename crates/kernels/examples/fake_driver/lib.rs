@@ -32,6 +32,7 @@ const UNSUPPORTED_PTX: Code = 222;
 const INVALID_HANDLE: Code = 400;
 const ILLEGAL_STATE: Code = 401;
 const NOT_FOUND: Code = 500;
+const NOT_READY: Code = 600;
 const ILLEGAL_ADDRESS: Code = 700;
 const OUT_OF_RESOURCES: Code = 701;
 const CAPTURE_UNSUPPORTED: Code = 900;
@@ -69,6 +70,7 @@ fn words(code: Code) -> Option<[&'static str; 2]> {
             "the operation cannot be performed in the present state\0",
         ],
         NOT_FOUND => ["CUDA_ERROR_NOT_FOUND\0", "named symbol not found\0"],
+        NOT_READY => ["CUDA_ERROR_NOT_READY\0", "device not ready\0"],
         ILLEGAL_ADDRESS => [
             "CUDA_ERROR_ILLEGAL_ADDRESS\0",
             "an illegal memory access was encountered\0",

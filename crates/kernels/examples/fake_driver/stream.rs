@@ -10,6 +10,7 @@ use asynclane_kernels::device::NamedLaunch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::{ThreadId, current};
+use std::time::Instant;
 
 /// One piece of work.
 #[derive(Clone, Debug)]
@@ -32,6 +33,14 @@ pub enum Work {
         from: u64,
         bytes: usize,
     },
+    /// In device memory.
+    Copy {
+        to: u64,
+        from: u64,
+        bytes: usize,
+    },
+    /// Takes the time.
+    Event(u64),
 }
 
 /// A launch with a copy of its argument.
@@ -219,6 +228,19 @@ impl Driver {
                 self.pinned(*to, *bytes)?;
                 // SAFETY: both ranges lie in allocations.
                 unsafe { (*to as *mut u8).copy_from_nonoverlapping(*from as *const u8, *bytes) };
+                Ok(())
+            }
+            Work::Copy { to, from, bytes } => {
+                self.on_device(*from, *bytes)?;
+                self.on_device(*to, *bytes)?;
+                // SAFETY: both ranges lie in allocations.
+                unsafe { (*to as *mut u8).copy_from(*from as *const u8, *bytes) };
+                Ok(())
+            }
+            Work::Event(event) => {
+                if let Some(at) = self.events.get_mut(event) {
+                    *at = Some(Instant::now());
+                }
                 Ok(())
             }
         }

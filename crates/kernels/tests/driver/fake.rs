@@ -203,6 +203,42 @@ fn a_graph_runs_after_its_launch_and_not_after_its_end() {
 }
 
 #[test]
+fn events_are_reached_when_the_work_before_them_is_done() {
+    let name = "fake::events_are_reached_when_the_work_before_them_is_done";
+    isolated(name, "seed 5", |plan| {
+        let on = Context::new();
+        let (from, to, host) = (
+            device_memory(64).unwrap(),
+            device_memory(64).unwrap(),
+            pinned(64),
+        );
+        // SAFETY: memory, stream and events exist until they are released at the end.
+        unsafe {
+            plan.write("hang");
+            let event = || result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).unwrap();
+            let (start, end) = (event(), event());
+            result::event::record(start, on.stream).unwrap();
+            result::memset_d8_async(from, 6, 64, on.stream).unwrap();
+            result::memcpy_dtod_async(to, from, 64, on.stream).unwrap();
+            result::event::record(end, on.stream).unwrap();
+            let early = result::event::elapsed(start, end);
+            assert_eq!(code(early), CUresult::CUDA_ERROR_NOT_READY);
+            plan.write("");
+            result::memcpy_dtoh_async(host, to, on.stream).unwrap();
+            on.wait().unwrap();
+            assert!(result::event::elapsed(start, end).unwrap() >= 0.0);
+            assert_eq!(host[63], 6);
+            result::event::destroy(start).unwrap();
+            result::event::destroy(end).unwrap();
+            result::free_sync(from).unwrap();
+            result::free_sync(to).unwrap();
+            result::free_host(host.as_mut_ptr().cast()).unwrap();
+        }
+    })
+    .clean();
+}
+
+#[test]
 fn freed_memory_and_ranges_beyond_an_allocation_are_refused() {
     let name = "fake::freed_memory_and_ranges_beyond_an_allocation_are_refused";
     isolated(name, "seed 2", |_| {
