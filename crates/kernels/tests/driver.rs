@@ -80,9 +80,13 @@ fn norms() -> Result<(), DeviceError> {
 fn kernels_match_the_cpu() {
     isolated("kernels_match_the_cpu", "seed 3", |_| {
         let device = Device::open().unwrap();
-        for check in selftest(&device, 20).unwrap() {
+        let sizes = SelftestSizes {
+            rows: 20,
+            columns: 128,
+        };
+        selftest(&device, sizes, &mut |check| {
             assert!(check.holds(), "{check:?}");
-        }
+        });
     })
     .clean();
 }

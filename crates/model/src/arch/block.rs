@@ -1,9 +1,10 @@
 //! The layers of a transformer, and the arrays of its passes.
 
+use super::attention::HeadArrays;
 use super::canvas::{Branches, Sandwich};
 use super::experts::Experts;
 use crate::ModelInfo;
-use candle_core::{Error, Result, bail};
+use candle_core::{Result, bail};
 use kernels::device::RowSet;
 use kernels::{ArrayKind, Backend, Norm, Pass, Selection, Storage};
 
@@ -55,13 +56,6 @@ impl<S: Storage> Block<S> {
     }
 }
 
-/// The arrays of attention, of the layers of one size.
-pub(super) struct HeadArrays<B: Backend> {
-    pub(super) qkv: B::Array,
-    pub(super) q: B::Array,
-    pub(super) attended: B::Array,
-}
-
 /// The arrays of a pass.
 pub(crate) struct Work<B: Backend> {
     /// The residual stream `[r, d]`.
@@ -82,15 +76,8 @@ impl<B: Backend> Work<B> {
     /// Allocates arrays for passes of up to `rows` rows.
     pub(crate) fn new(on: &B, info: &ModelInfo, rows: usize) -> Result<Self> {
         let d = info.width;
-        let heads = |groups: usize, head_width: usize| {
-            let inner = info.heads * head_width;
-            let all = inner + 2 * groups * head_width;
-            Ok::<_, Error>(HeadArrays {
-                qkv: on.array(ArrayKind::Sums, rows, all)?,
-                q: on.array(ArrayKind::Queries, rows, inner)?,
-                attended: on.array(ArrayKind::Inputs, rows, inner)?,
-            })
-        };
+        let heads =
+            |groups, head_width| HeadArrays::new(on, (rows, info.heads), (groups, head_width));
         let full = info
             .canvas
             .map(|canvas| heads(canvas.full_groups, canvas.full_head_width));
@@ -116,14 +103,6 @@ impl<B: Backend> Work<B> {
 }
 
 impl<B: Backend> Work<B> {
-    /// The arrays of a layer's attention.
-    pub(super) fn heads_of(&self, block: &Block<B>) -> &HeadArrays<B> {
-        match &self.full {
-            Some(full) if block.full => full,
-            _ => &self.heads,
-        }
-    }
-
     /// Normalises rows of the residual stream.
     pub(super) fn norm(
         &mut self,

@@ -1,10 +1,10 @@
 //! The pre-norm transformer that all families share, on any backend.
 
-use super::block::{Block, HeadArrays, Mlp, Work};
+use super::block::{Block, Mlp, Work};
 use super::canvas::CanvasParts;
 use candle_core::Result;
 use kernels::device::RowSet;
-use kernels::{Attention, Backend, Experts, Head, Norm, Pass, ScoredRange, Stage, Storage};
+use kernels::{Backend, Experts, Head, Norm, Pass, ScoredRange, Stage, Storage};
 
 /// The stored weights of a transformer: embedding, layers, final norm, LM head.
 pub(crate) struct Decoder<S: Storage> {
@@ -67,28 +67,6 @@ impl<B: Backend> Decoder<B> {
         Ok(())
     }
 
-    /// Overwrites the result of a layer's attention to the normalised rows.
-    fn attend(
-        &self,
-        on: &B,
-        pass: &Pass<'_, B>,
-        block: &Block<B>,
-        work: &mut Work<B>,
-    ) -> Result<()> {
-        let rows = on.rows(pass);
-        let HeadArrays { qkv, q, attended } = match &mut work.full {
-            Some(full) if block.full => full,
-            _ => &mut work.heads,
-        };
-        on.linear(&block.qkv, (&work.normed, rows), qkv)?;
-        pass.clock.lap(Stage::Linear);
-        let attention = self.attention(block);
-        on.split(&attention, pass, qkv, q)?;
-        on.attend(&attention, pass, q, attended)?;
-        pass.clock.lap(Stage::Attention);
-        Ok(())
-    }
-
     /// Scores the batch's scored rows after [`Self::hidden`].
     pub(crate) fn score(
         &self,
@@ -148,19 +126,6 @@ impl<B: Backend> Decoder<B> {
         Norm {
             weight,
             eps: self.eps,
-        }
-    }
-
-    fn attention<'a>(&'a self, block: &'a Block<B>) -> Attention<'a, B> {
-        let full = self.canvas.as_ref().filter(|_| block.full);
-        Attention {
-            layer: block.kv,
-            heads: block.heads.heads,
-            groups: block.heads.groups,
-            head_width: block.heads.head_width,
-            angles: full.map_or(&self.angles, |parts| &parts.angles),
-            norm: block.head_norms.as_ref().map(|weight| self.norm(weight)),
-            windowed: !block.full,
         }
     }
 }
