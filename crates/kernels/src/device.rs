@@ -273,17 +273,10 @@ impl Device {
     #[cfg(feature = "emulation")]
     #[must_use]
     pub fn observed() -> (Self, Observations) {
-        Self::observed_on(DeviceLimits::default())
-    }
-
-    /// As [`Self::observed`], with the limits of another device.
-    #[cfg(feature = "emulation")]
-    #[must_use]
-    pub fn observed_on(limits: DeviceLimits) -> (Self, Observations) {
         let observations = Observations::default();
         let sums = TensorSums::default();
         let driver = emulation::Emulation::new(1 << 40, sums, Some(observations.clone()));
-        (Self::new(driver.with(limits)), observations)
+        (Self::new(driver), observations)
     }
 
     /// A device that counts its allocations and computes nothing: numbers are not stored, and results

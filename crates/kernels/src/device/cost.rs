@@ -37,6 +37,8 @@ pub struct LaunchCost {
     pub read: Moved,
     /// Writes to global memory.
     pub written: Moved,
+    /// Sectors of `read` that hold weights, keys or values: no launch before it left them in a cache.
+    pub fresh: u64,
     /// Floating-point operations of the products that are asked for.
     pub operations: f64,
     /// Floating-point operations of tensor cores, with those of padding in tiles.

@@ -3,7 +3,7 @@
 use super::cost::{self, LaunchCost};
 use super::observe::{Observation, Observations, Report};
 use super::timing::Marks;
-use super::{Captured, DeviceLimits, Driver, Kernel, Result, TensorSums, refuse};
+use super::{Captured, Driver, Kernel, Result, TensorSums, refuse};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
@@ -50,7 +50,6 @@ pub(super) struct Emulation {
     shared: Arc<Shared>,
     captured: Mutex<Option<Vec<Launch>>>,
     total: u64,
-    limits: DeviceLimits,
     /// Bytes of all allocations, without their headers.
     used: AtomicU64,
 }
@@ -151,14 +150,8 @@ impl Emulation {
             shared: Arc::new(shared),
             captured: Mutex::default(),
             total,
-            limits: DeviceLimits::default(),
             used: AtomicU64::new(0),
         }
-    }
-
-    /// The same with other limits of launches.
-    pub(super) fn with(self, limits: DeviceLimits) -> Self {
-        Self { limits, ..self }
     }
 
     fn left(&self) -> u64 {
@@ -196,10 +189,6 @@ impl Driver for Emulation {
 
     fn memory(&self) -> Result<(u64, u64)> {
         Ok((self.left(), self.total))
-    }
-
-    fn limits(&self) -> DeviceLimits {
-        self.limits
     }
 
     fn allocate(&self, bytes: usize) -> Result<u64> {

@@ -5,7 +5,9 @@ use super::array::{Array, Buffer};
 use super::batch::{DeviceBatch, SCORER_WORDS, Section};
 use super::canvas::{SoftArrays, SoftHead};
 use super::filters::Besides;
-use super::launch::{Division, MatrixFormat, partial_columns};
+#[cfg(test)]
+use super::launch::ProductTile;
+use super::launch::{Division, MatrixFormat, ProductLaunch, partial_columns};
 use super::matrix::DeviceMatrix;
 use super::{Device, Kernel, Result, args, refuse};
 use crate::linear::Epilogue;
@@ -34,6 +36,9 @@ pub struct DeviceScores {
     besides: Besides,
     soft: Option<SoftArrays>,
     bytes: Vec<u8>,
+    /// The tile of the LM head's product in a test of tiles; `None`: the fastest.
+    #[cfg(test)]
+    pub(super) tile: Option<&'static ProductTile>,
 }
 
 /// The LM head on a device.
@@ -199,6 +204,16 @@ impl DeviceScores {
         Ok(())
     }
 
+    /// The launch of the LM head's product.
+    fn launch(&self, lm_head: &DeviceMatrix, rows: usize) -> ProductLaunch {
+        let launch = lm_head.launch(rows, Division::Whole);
+        #[cfg(test)]
+        if let Some(tile) = self.tile {
+            return ProductLaunch::undivided(tile, launch.sizes);
+        }
+        launch
+    }
+
     /// As [`Self::score`], for rows whose logits are stored together.
     fn part(
         &self,
@@ -214,7 +229,7 @@ impl DeviceScores {
         else {
             return refuse("no memory was reserved for records");
         };
-        let launch = lm_head.launch(rows, Division::Whole);
+        let launch = self.launch(lm_head, rows);
         let columns = partial_columns(lm_head.format());
         let count = vocab.div_ceil(columns);
         let record = FIELDS * size_of::<f64>();

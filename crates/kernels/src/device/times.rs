@@ -4,16 +4,21 @@ use super::{LaunchCost, Roofline, SECTOR};
 
 /// Seconds from the end of a kernel to the start of the next; assumed.
 pub const GAP: f64 = 2e-6;
+/// Sectors of an H200's L2 cache.
+const CACHE: u64 = (50 << 20) / SECTOR;
 /// Bytes of a pass through shared memory, which takes a cycle.
 const PASS: f64 = 128.0;
 /// Instructions that a multiprocessor issues in a cycle.
 const ISSUED: f64 = 4.0;
 
 impl LaunchCost {
-    /// Bytes from and to DRAM, if every sector goes there once.
+    /// Bytes from and to DRAM: weights, keys and values; activations and sums if they do not fit into
+    /// the L2 cache.
     #[must_use]
     pub fn memory_bytes(&self) -> f64 {
-        ((self.read.distinct + self.written.distinct) * SECTOR) as f64
+        let others = (self.read.distinct + self.written.distinct).saturating_sub(self.fresh);
+        let others = if others > CACHE { others } else { 0 };
+        ((self.fresh + others) * SECTOR) as f64
     }
 
     /// Bytes from and to the L2 cache.
@@ -52,8 +57,7 @@ impl LaunchCost {
 /// peak.
 #[must_use]
 pub fn floor(launches: &[LaunchCost], on: &Roofline) -> f64 {
-    let products = launches.iter().filter(|launch| launch.operations > 0.0);
-    let read: u64 = products.map(|launch| launch.read.distinct).sum();
+    let read: u64 = launches.iter().map(|launch| launch.fresh).sum();
     let operations: f64 = launches.iter().map(|launch| launch.operations).sum();
     ((read * SECTOR) as f64 / on.memory).max(operations / on.peak)
 }
@@ -85,16 +89,22 @@ mod tests {
         };
         let memory = LaunchCost {
             read: sectors(1 << 20),
-            written: sectors(1 << 20),
+            fresh: 1 << 20,
             ..launch.clone()
         };
-        near(&memory, (64 << 20) as f64 / on.memory);
+        near(&memory, (32 << 20) as f64 / on.memory);
+        // Activations beyond the L2 cache come from DRAM too.
+        let more = LaunchCost {
+            written: sectors(1 << 21),
+            ..memory.clone()
+        };
+        near(&more, (96 << 20) as f64 / on.memory);
         // Half of the bytes that fill the memory's pipe are requested at a time.
         let half = LaunchCost {
             ahead: [on.memory * on.latency / 2.0 / 264.0, 2.0],
             ..memory.clone()
         };
-        near(&half, (128 << 20) as f64 / on.memory);
+        near(&half, (64 << 20) as f64 / on.memory);
         let tensor = LaunchCost {
             tensor: on.tensor,
             ..launch.clone()
@@ -115,17 +125,18 @@ mod tests {
 
     #[test]
     fn the_floor_is_one_read_or_the_products() {
-        let launch = |distinct, operations| LaunchCost {
+        let launch = |fresh, operations| LaunchCost {
             read: Moved {
-                by_blocks: 10 * distinct,
-                distinct,
+                by_blocks: 100 << 20,
+                distinct: 10 << 20,
             },
+            fresh,
             operations,
             ..LaunchCost::default()
         };
         let on = Roofline::H200;
         // Norms read what is in the cache.
-        let all = [launch(1 << 20, 1.0), launch(1 << 20, 0.0)];
+        let all = [launch(1 << 20, 1.0), launch(0, 0.0)];
         assert_eq!(floor(&all, &on), (32 << 20) as f64 / on.memory);
         let all = [launch(1, 1e15)];
         assert_eq!(floor(&all, &on), 1e15 / on.peak);

@@ -136,6 +136,7 @@ impl Attention<'_> {
             .add(SECTOR, 0, tables + sectors(self.rows * 4))
             .add(tiles, 0, TILE_WORDS as u64 * 4 / 32);
         self.cost.read = read.0;
+        self.cost.fresh = sectors(c * self.wide) * 2 * slots * groups;
         self.cost.written = self.written.add(SECTOR, 0, self.sums.len() as u64).0;
         self.cost
     }

@@ -61,6 +61,7 @@ impl Launch {
             read = read.add(n * 4, tall, 1);
         }
         let mut cost = LaunchCost {
+            fresh: sectors(k * weight) * n,
             operations: 2.0 * (rows * n * k) as f64,
             ..LaunchCost::default()
         };
@@ -204,6 +205,7 @@ impl Launch {
         let mut cost = LaunchCost {
             read: read.0,
             written: written.0,
+            fresh: sectors(weight) * experts.len() as u64 * n,
             operations: 2.0 * (rows * n * k) as f64,
             ..LaunchCost::default()
         };

@@ -1,7 +1,7 @@
 //! Embedding, norms, the split of queries, keys and values, page copies.
 
 use super::super::args;
-use super::{Launch, LaunchCost, SECTOR, Sum, Words, distinct, sectors};
+use super::{Launch, LaunchCost, SECTOR, Sum, Words, distinct, sectors, spanned};
 
 impl Launch {
     pub(super) fn embed(&self, a: &args::Embed, words: Words<'_>) -> Option<LaunchCost> {
@@ -56,8 +56,12 @@ impl Launch {
     pub(super) fn copies(&self, a: &args::CopyPages) -> LaunchCost {
         let [count, words, parts] = [a.count, a.words, self.grid[1]].map(u64::from);
         let moved = Sum::default().add(words * 4, count * parts, count * parts);
+        // Every block reads the list.
+        let blocks = u64::from(self.grid[0]) * parts;
+        let list = spanned(a.copies, count * 8, 1);
+        let read = Sum(moved.0).add(SECTOR, list * blocks, list);
         LaunchCost {
-            read: moved.0,
+            read: read.0,
             written: moved.0,
             ..LaunchCost::default()
         }

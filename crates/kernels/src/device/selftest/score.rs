@@ -1,5 +1,7 @@
 //! The LM head and its reduction.
 
+#[cfg(test)]
+use super::super::ProductTile;
 use super::super::{
     Array, BatchArrays, BatchLimits, Device, DeviceBatch, DeviceMatrix, DeviceScores, MatrixFormat,
     Precision, Result, ScoredRows, ScoringHead,
@@ -22,6 +24,9 @@ pub(super) struct Case {
     pub(super) biases: Vec<LogitBias>,
     pub(super) allowed: Vec<u32>,
     pub(super) draws: Vec<Draw>,
+    /// See [`DeviceScores`].
+    #[cfg(test)]
+    pub(super) tile: Option<&'static ProductTile>,
 }
 
 /// Records and most probable tokens of rows.
@@ -109,6 +114,8 @@ impl Case {
             biases,
             allowed,
             draws,
+            #[cfg(test)]
+            tile: None,
         }
     }
 
@@ -198,6 +205,10 @@ impl Case {
     ) -> Result<Records> {
         let (mut scores, mut records, mut tops) = (DeviceScores::default(), vec![], vec![]);
         scores.reserve(head, batch.scored())?;
+        #[cfg(test)]
+        {
+            scores.tile = self.tile;
+        }
         for (range, x) in ranges {
             let range = range.clone();
             scores.score(
