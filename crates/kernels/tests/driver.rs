@@ -8,7 +8,8 @@ mod fake;
 mod isolated;
 
 use asynclane_kernels::device::{
-    Array, Buffer, Device, DeviceBatch, DeviceError, Precision, RowNorm, RowSet, norm, selftest,
+    Array, Buffer, Device, DeviceBatch, DeviceError, Precision, RowNorm, RowSet, SelftestSizes,
+    norm, selftest,
 };
 use isolated::isolated;
 
