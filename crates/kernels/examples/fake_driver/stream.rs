@@ -175,7 +175,7 @@ impl Driver {
     /// Does some of the work that waits, at a moment that nobody asked for.
     pub fn advance_some(&mut self) {
         let chance = self.plan.next();
-        if self.plan.hangs || chance % 4 != 0 {
+        if self.plan.hangs || !chance.is_multiple_of(4) {
             return;
         }
         let handles: Vec<u64> = self.streams.keys().copied().collect();
