@@ -294,7 +294,11 @@ fn number(word: &str) -> f64 {
 #[test]
 fn steps_of_llada_8b_are_near_their_floor() {
     let rows = ["--rows", "64,256"];
-    let output = run(&[&["inspect", "device", "--steps", "--device", "cpu"], &rows[..]].concat());
+    let output = run(&[
+        &["inspect", "device", "--steps", "--device", "cpu"],
+        &rows[..],
+    ]
+    .concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
     assert!(text.contains("A model, nothing was measured"), "{text}");
