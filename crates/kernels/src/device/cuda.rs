@@ -352,6 +352,13 @@ impl Driver for Cuda {
     }
 
     fn marks(&self) -> Result<Box<dyn Marks>> {
+        let (needed, found) = (Release::TIMED, driver_release()?);
+        if found < needed {
+            return refuse(format!(
+                "expected an NVIDIA driver for CUDA {needed} or later to measure times, found one for \
+                 CUDA {found}"
+            ));
+        }
         Ok(Box::new(Events {
             context: self.context,
             stream: self.stream,

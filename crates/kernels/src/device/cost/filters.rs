@@ -39,6 +39,10 @@ impl Launch {
         for (number, settings) in (0..).zip(rows.as_chunks::<SCORER_WORDS>().0) {
             let scorer = SCORER_WORDS as u64 * 4;
             both.read.touch(a.rows + number * scorer, scorer);
+            if bit == FILTERED {
+                // The chosen token, before it is known whether the row has filters.
+                both.read.touch(a.out + number * FIELDS as u64 * 8, 8);
+            }
             if settings[BESIDES] & bit != 0 {
                 both.read.touch(a.logits + number * vocab * 4, vocab * 4);
                 row(&mut both, settings, a.out + number * FIELDS as u64 * 8);

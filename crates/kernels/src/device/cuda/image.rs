@@ -34,8 +34,9 @@ macro_rules! machine_code {
 }
 
 /// In ascending order.
-static MACHINE_CODE: [MachineCode; 3] = [
+static MACHINE_CODE: [MachineCode; 4] = [
     machine_code!(8, 0),
+    machine_code!(8, 6),
     machine_code!(8, 9),
     machine_code!(9, 0),
 ];
@@ -55,6 +56,9 @@ pub(super) struct Release {
 }
 
 impl Release {
+    /// The first one whose drivers measure the time between events as cudarc asks for it.
+    pub(super) const TIMED: Self = Self::new(12, 8);
+
     const fn new(major: i32, minor: i32) -> Self {
         Self { major, minor }
     }
@@ -182,8 +186,10 @@ mod tests {
             assert_eq!(start(capability), b"\x7FELF", "{capability:?}");
         }
         let at = |index: usize| MACHINE_CODE[index].bytes.0.as_ptr().cast::<c_void>();
-        assert_eq!(Image::of((8, 7)).address(), at(0));
-        assert_eq!(Image::of((8, 9)).address(), at(1));
+        for capability in [(8, 6), (8, 7)] {
+            assert_eq!(Image::of(capability).address(), at(1));
+        }
+        assert_eq!(Image::of((8, 9)).address(), at(2));
         for capability in [(10, 0), (12, 0)] {
             assert!(start(capability).starts_with(b"//"), "{capability:?}");
         }

@@ -37,6 +37,11 @@ fn assert_formulas(all: &[Observation], kernels: &[&str]) {
                 by_blocks: observed.by_blocks,
                 distinct: observed.distinct,
             };
+            // A filter that chooses the best token writes nothing.
+            if (one.kernel(), what) == ("filter_rows", "writes") {
+                assert!(of.by_blocks <= formula.by_blocks);
+                continue;
+            }
             if !agree(formula.by_blocks, of.by_blocks) || !agree(formula.distinct, of.distinct) {
                 wrong.push(format!(
                     "{} {what}: formula {formula:?}, observed {of:?}",
