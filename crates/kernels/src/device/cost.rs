@@ -67,11 +67,17 @@ pub(super) fn cost(
     let name = kernel.name;
     let mut cost = match name {
         _ if name.starts_with("gemm_") => launch.gemm(&view(args)?, ProductTile::find(name)?),
-        "gates_bf16_few" | "gates_bf16_many" | "downs_bf16_few" | "downs_bf16_many"
-        | "experts_f32" => launch.grouped(&view(args)?, ProductTile::of_group(name)?, words)?,
+        _ if ["gates_", "downs_", "experts_"]
+            .iter()
+            .any(|start| name.starts_with(start)) =>
+        {
+            launch.grouped(&view(args)?, ProductTile::of_group(name)?, words)?
+        }
         _ if name.starts_with("head_") => {
             launch.head(&view(args)?, ProductTile::find(name)?, words)?
         }
+        // Attention of wide heads, and the kernels of canvas models, have no formula.
+        "attend_bf16_256" | "attend_bf16_512" | "attend_f32_wide" => return None,
         _ if name.starts_with("attend_") => launch.attend(&view(args)?, kernel, words)?,
         _ if name.starts_with("combine_") => launch.combine(&view(args)?, words)?,
         _ if name.starts_with("embed_") => launch.embed(&view(args)?, words)?,

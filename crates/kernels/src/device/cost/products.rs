@@ -189,6 +189,9 @@ impl Launch {
                 if some > 0 {
                     lists.touch(a.matrices + matrix, 8);
                 }
+                if some > 0 && a.scales != 0 {
+                    lists.touch(a.scales + matrix, 8);
+                }
                 lists.end();
             }
             if some > 0 {
@@ -200,6 +203,9 @@ impl Launch {
             .seen(&lists)
             .add(k * self.wide, rows * broad, rows)
             .add(weight, groups * n, experts.len() as u64 * n);
+        if a.scales != 0 {
+            read = read.add(n * 4, groups, experts.len() as u64);
+        }
         let width = if gated { n / 2 * self.wide } else { n * 4 };
         written = written.add(width, rows, rows);
         let mut cost = LaunchCost {

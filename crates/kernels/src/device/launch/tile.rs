@@ -94,10 +94,12 @@ impl ProductTile {
 
     /// The tile of a product of grouped rows.
     pub(in super::super) fn of_group(kernel: &str) -> Option<&'static Self> {
-        match kernel.rsplit('_').next() {
-            Some("few") => Some(&FEW),
-            Some("many") => Some(&BF16[0]),
-            Some("f32") => Some(&EXACT[0]),
+        match kernel.split_once('_')?.1 {
+            "bf16_few" => Some(&FEW),
+            "bf16_many" => Some(&BF16[0]),
+            "int8_few" => Some(&FEW_INT8),
+            "int8_many" => Some(&INT8[0]),
+            "f32" => Some(&EXACT[0]),
             _ => None,
         }
     }
@@ -197,6 +199,14 @@ const FEW: ProductTile = ProductTile {
     format: MatrixFormat::Bf16,
     gemm: "gates_bf16_few",
     head: "downs_bf16_few",
+};
+/// `TileFewInt8` of `cuda/experts.cuh`.
+const FEW_INT8: ProductTile = ProductTile {
+    warps: (1, 2),
+    format: MatrixFormat::Int8,
+    gemm: "gates_int8_few",
+    head: "downs_int8_few",
+    ..FEW
 };
 /// For many rows on devices with little shared memory.
 const SQUARE: ProductTile = ProductTile {

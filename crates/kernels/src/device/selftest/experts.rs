@@ -80,7 +80,10 @@ pub(super) fn aligned(random: &mut Random, on: (&Device, Precision), tell: &mut 
             score: RouterScore::Softmax { normalised: true },
             gate: Epilogue::GeluGate,
         };
-        tell.case("experts", case.check(random, (on.0, on.1.into())).map(Some));
+        let int8 = (on.1 == Precision::Bf16).then_some(MatrixFormat::Int8);
+        for format in [Some(on.1.into()), int8].into_iter().flatten() {
+            tell.case("experts", case.check(random, (on.0, format)).map(Some));
+        }
     }
 }
 
