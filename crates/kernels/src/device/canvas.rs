@@ -24,10 +24,6 @@ const CLEAR: Kernel = kernel("clear_rows", 0);
 const READ: Kernel = kernel("read_means", 0);
 const KEEP: Kernel = kernel("keep_means", 0);
 const SOFTMAX: [Kernel; 2] = [kernel("softmax_f32", 128), kernel("softmax_bf16", 128)];
-#[cfg_attr(
-    not(feature = "cuda"),
-    expect(dead_code, reason = "a driver looks them up")
-)]
 pub(super) const KERNELS: &[Kernel] = &[
     NORM_ADD,
     NORM_DENOISED,

@@ -126,6 +126,7 @@ fn attention_moves_what_its_formulas_say() {
             c: 64,
             rotated: 64,
             norms: true,
+            values: false,
         };
         for (shape, segments) in [
             (SHAPE, [(16, 64), (48, 600)]),
