@@ -98,10 +98,6 @@ pub enum TensorSums {
 
 /// A kernel with its threads and bytes of dynamic shared memory per block.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(
-    not(any(feature = "cuda", feature = "emulation")),
-    expect(dead_code, reason = "drivers read it")
-)]
 struct Kernel {
     name: &'static str,
     threads: u32,

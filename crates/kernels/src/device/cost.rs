@@ -144,7 +144,9 @@ struct Seen {
 impl Seen {
     /// The running block uses these bytes.
     fn touch(&mut self, at: u64, bytes: u64) {
-        self.block.extend(touched(at, bytes));
+        if bytes > 0 {
+            self.block.extend(touched(at, bytes));
+        }
     }
 
     /// The running block ends.
