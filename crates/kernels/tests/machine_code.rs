@@ -188,7 +188,8 @@ fn tiles_are_resident_as_the_choice_of_launches_assumes() {
     }
 }
 
-/// Devices without machine code of their own compile the PTX when the kernels are loaded.
+/// Devices without machine code of their own compile the PTX when the kernels are loaded, and spill
+/// nothing but a few bytes of attention.
 #[test]
 fn later_devices_accept_the_ptx() {
     let home = std::env::var_os("CUDA_HOME").map(PathBuf::from);
@@ -207,8 +208,8 @@ fn later_devices_accept_the_ptx() {
         assert_eq!(all.len(), ptx().len(), "{device}: {said}");
         let spills = all.iter().filter(|(_, said)| !said.contains(NO_SPILL));
         for ((_, kernel), said) in spills {
-            // One register of a loop.
-            let few = kernel == "attend_bf16_256" && used(said, "bytes spill stores") <= 16;
+            // A register or two of attention, where the assembler for later devices needs more.
+            let few = kernel.starts_with("attend_") && used(said, "bytes spill stores") <= 16;
             assert!(few, "{device}: {said}");
         }
     }
