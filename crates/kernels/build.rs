@@ -10,67 +10,145 @@ use std::{
 
 /// Compute capabilities with their own machine code. Later devices use the PTX of the last one.
 #[cfg(feature = "cuda")]
-const CAPABILITIES: [&str; 3] = ["80", "89", "90"];
+const CAPABILITIES: [&str; 4] = ["80", "86", "89", "90"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=cuda");
     #[cfg(feature = "emulation")]
-    cc::Build::new()
-        .cpp(true)
-        .std("c++17")
-        .opt_level(2)
-        .flag_if_supported("-Wno-unknown-pragmas")
-        .flag("-xc++")
-        .file("cuda/kernels.cu")
-        .compile("asynclane_emulation");
+    emulation();
     #[cfg(feature = "cuda")]
     gpu();
 }
 
-/// Builds one image with machine code and PTX, and the compiler's report of registers and spills.
+/// Compiles the kernels for the host. Every load and store of a kernel calls a function of
+/// `observe.cpp`, so vectorization, which would merge them, is off.
+#[cfg(feature = "emulation")]
+fn emulation() {
+    let build = || {
+        let mut build = cc::Build::new();
+        build.cpp(true).std("c++17").opt_level(2);
+        build
+    };
+    let mut kernels = build();
+    kernels
+        .flag("-xc++")
+        .flag("-fsanitize=thread")
+        .flag_if_supported("--param=tsan-instrument-func-entry-exit=0")
+        .flag_if_supported("-Wno-unknown-pragmas");
+    for pass in [
+        "tree-vectorize",
+        "tree-slp-vectorize",
+        "tree-loop-distribute-patterns",
+    ] {
+        kernels.flag_if_supported(format!("-fno-{pass}"));
+    }
+    kernels.files(["cuda/kernels.cu", "cuda/faulty.cu"]);
+    // Kernels register themselves; nothing refers to their object files.
+    build()
+        .link_lib_modifier("+whole-archive")
+        .objects(kernels.compile_intermediates())
+        .files(["cuda/emulate.cpp", "cuda/observe.cpp"])
+        .compile("asynclane_emulation");
+}
+
+/// Builds machine code for each capability, PTX of the last one, and the assembler's report of
+/// registers and spills.
+///
+/// The assembler is `ptxas-12` beside nvcc if it is there (`cuda/toolkit` unpacks one), because drivers
+/// load machine code of their own major version and later ones.
 #[cfg(feature = "cuda")]
 fn gpu() {
     println!("cargo::rerun-if-env-changed=CUDA_HOME");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let older = tool("ptxas-12");
+    let lowered = older.exists();
+    let ptxas = if lowered { older } else { tool("ptxas") };
+    let reports = std::thread::scope(|scope| {
+        let (ptxas, out) = (&ptxas, &out);
+        CAPABILITIES
+            .map(|at| scope.spawn(move || assemble(at, (ptxas, lowered), out)))
+            .map(|one| one.join().expect("the assembler's thread ends"))
+    });
     let last = CAPABILITIES[CAPABILITIES.len() - 1];
-    let (image, ptx) = (out.join("kernels.fatbin"), out.join("kernels.ptx"));
-    let mut codes = CAPABILITIES
-        .map(|at| format!("-gencode=arch=compute_{at},code=sm_{at}"))
-        .to_vec();
-    codes.push(format!("-gencode=arch=compute_{last},code=compute_{last}"));
-    codes.extend(["-Xptxas=-v", "-fatbin", "--threads=2"].map(str::to_owned));
-    let report = nvcc(&codes, &image);
-    nvcc(&[format!("-arch=compute_{last}"), "-ptx".to_owned()], &ptx);
+    let ptx = out.join(format!("kernels_{last}.ptx"));
+    // The driver takes PTX as text that ends with a zero byte.
+    let mut text = std::fs::read(&ptx).expect("nvcc wrote it");
+    text.push(0);
+    let text = std::fs::write(out.join("kernels.ptx.0"), text);
     let path = out.join("resources.txt");
-    std::fs::write(&path, report).expect("OUT_DIR can be written");
-    println!(
-        "cargo::rustc-env=ASYNCLANE_CUDA_RESOURCES={}",
-        path.display()
-    );
-    println!("cargo::rustc-env=ASYNCLANE_CUDA_PTX={}", ptx.display());
+    text.and_then(|()| std::fs::write(&path, reports.concat()))
+        .expect("OUT_DIR can be written");
+    let report = run(&ptxas, &["--version".to_owned()]);
+    let release = report
+        .split("release ")
+        .nth(1)
+        .and_then(|rest| rest.split(',').next());
+    for (name, value) in [
+        ("RESOURCES", path.display().to_string()),
+        ("PTX", ptx.display().to_string()),
+        ("ASSEMBLER", release.unwrap_or_default().to_owned()),
+    ] {
+        println!("cargo::rustc-env=ASYNCLANE_CUDA_{name}={value}");
+    }
 }
 
-/// Runs nvcc and returns its messages.
+/// Compiles and assembles the kernels for one capability. Returns the assembler's report.
 #[cfg(feature = "cuda")]
-fn nvcc(arguments: &[String], out: &Path) -> String {
+fn assemble(at: &str, (ptxas, lowered): (&Path, bool), out: &Path) -> String {
+    let path = |kind: &str| out.join(format!("kernels_{at}.{kind}"));
+    let (ptx, code) = (path("ptx"), path("cubin"));
+    let source = ["-O3", "-std=c++17", "-ptx", "cuda/kernels.cu"].map(str::to_owned);
+    let target = [
+        format!("-arch=compute_{at}"),
+        format!("--output-file={}", ptx.display()),
+    ];
+    run(&tool("nvcc"), &[source.to_vec(), target.to_vec()].concat());
+    if lowered {
+        let text = std::fs::read_to_string(&ptx).expect("nvcc wrote it");
+        std::fs::write(&ptx, older(&text)).expect("OUT_DIR can be written");
+    }
+    let arguments = [
+        "-O3".to_owned(),
+        "-v".to_owned(),
+        format!("-arch=sm_{at}"),
+        format!("--output-file={}", code.display()),
+        ptx.display().to_string(),
+    ];
+    run(ptxas, &arguments)
+}
+
+/// The same PTX in the version of CUDA 12.8, the first that knows compute capability 12.0. The
+/// assembler refuses what that version does not have.
+#[cfg(feature = "cuda")]
+fn older(ptx: &str) -> String {
+    let lines = ptx.lines().map(|line| match line.starts_with(".version ") {
+        true => ".version 8.7\n".to_owned(),
+        false => format!("{line}\n"),
+    });
+    lines.collect()
+}
+
+/// A program of the toolkit.
+#[cfg(feature = "cuda")]
+fn tool(name: &str) -> PathBuf {
     let home = env::var_os("CUDA_HOME");
-    let program = home.map_or("nvcc".into(), |home| Path::new(&home).join("bin/nvcc"));
-    let run = Command::new(&program)
-        .args(["-O3", "-std=c++17"])
-        .args(arguments)
-        .arg("-o")
-        .arg(out)
-        .arg("cuda/kernels.cu")
-        .output();
+    home.map_or(name.into(), |home| Path::new(&home).join("bin").join(name))
+}
+
+/// Runs a program of the toolkit and returns what it prints.
+#[cfg(feature = "cuda")]
+fn run(program: &Path, arguments: &[String]) -> String {
+    let run = Command::new(program).args(arguments).output();
     let run = run.unwrap_or_else(|error| {
         panic!(
-            "{}: {error}. Set CUDA_HOME to a CUDA toolkit of version 13 or later; \
+            "{}: {error}. Set CUDA_HOME to a CUDA toolkit of version 12.8 or later; \
              `export CUDA_HOME=\"$(crates/kernels/cuda/toolkit)\"` downloads one",
             program.display()
         )
     });
-    let messages = String::from_utf8_lossy(&run.stderr).into_owned();
+    let messages = [run.stdout, run.stderr].concat();
+    let messages = String::from_utf8_lossy(&messages).into_owned();
     assert!(run.status.success(), "{}: {messages}", program.display());
     messages
 }

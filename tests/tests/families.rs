@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use asynclane_tests::run::{Outcome, request, run, run_in_chunks, run_with_newlines};
 use engine::Finished;
-use model::{Checkpoint, ExecutorConfig, Files, Model, ModelExecutor};
+use model::{
+    Checkpoint, DeviceModel, ExecutorConfig, Files, Model, ModelExecutor, ModelInfo, WeightDtype,
+};
 use serde::Deserialize;
 use step::{Attention, Bias, Readout};
 
@@ -408,8 +410,11 @@ fn the_readme_lists_every_family_with_its_attention_and_devices() {
             Attention::Blocks(_) => "block-causal",
             Attention::Canvas(_) => "canvas",
         };
-        // A device has no kernels for canvas models.
-        let devices = match info.canvas {
+        let in_f32 = ModelInfo {
+            dtype: WeightDtype::F32,
+            ..info.clone()
+        };
+        let devices = match DeviceModel::unfit(&in_f32) {
             Some(_) => "CPU",
             None => "CPU, CUDA",
         };

@@ -315,6 +315,27 @@ pub struct InspectArgs {
     pub model: ModelArgs,
 }
 
+/// The time of a step on a GPU.
+#[derive(Clone, Debug, Args)]
+pub struct StepsArgs {
+    /// Print what each kernel of a step moves and computes on a GPU, and an estimate of its time, in
+    /// bf16 and int8. On a machine with a CUDA device the step runs with random weights, and measured
+    /// times stand beside the estimates; not with `--device cpu`.
+    #[arg(long)]
+    pub steps: bool,
+    /// Sizes of the model: demo, llada-300m or llada-8b.
+    #[arg(long, default_value = "llada-8b", requires = "steps")]
+    pub geometry: String,
+    /// Rows of the steps, separated by commas, in sequences of 32.
+    #[arg(long, value_delimiter = ',', default_value = "32,64,128,256,512,1024", requires = "steps",
+        value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub rows: Vec<u32>,
+    /// Slots that each row sees, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "1024", requires = "steps",
+        value_parser = clap::value_parser!(u32).range(32..=4096))]
+    pub slots: Vec<u32>,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum InspectCommand {
     /// Print what a checkpoint holds (default).
@@ -324,9 +345,11 @@ pub enum InspectCommand {
     /// Print the processor, its threads, the instructions for each dtype, and the CUDA device.
     Device {
         /// Compare this server's kernels on the CPU with candle, and those on the CUDA device with the
-        /// CPU.
+        /// CPU. Every comparison is printed when it is made.
         #[arg(long)]
         selftest: bool,
+        #[command(flatten)]
+        steps: StepsArgs,
     },
     /// Write the logits of one full forward pass to a safetensors file.
     Logits {

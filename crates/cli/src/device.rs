@@ -3,6 +3,7 @@
 mod choice;
 mod fit;
 pub mod selftest;
+pub mod steps;
 
 use anyhow::Result;
 use model::{
@@ -119,12 +120,16 @@ fn settled(choice: DeviceChoice, reason: Option<String>) -> Result<bool> {
 pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Result<Placed> {
     let checkpoint = checkpoint.with_dtype(config.dtype()?);
     let (checkpoint, bar) = progress::shown(checkpoint);
-    let model = DeviceModel::load(device, checkpoint).map_err(exit::refused)?;
+    let refused = |error: LoadError| match device.lost() {
+        Some(_) => exit::failure(exit::DEVICE, format!("the device failed: {error}")),
+        None => exit::refused(error),
+    };
+    let model = DeviceModel::load(device, checkpoint).map_err(refused)?;
     drop(bar);
     let info = model.info().clone();
     let kv_position = model.kv_bytes_per_position();
     let sizes = fit::sizes(config, &info)?;
-    let executor = DeviceExecutor::new(model, sizes).map_err(exit::refused)?;
+    let executor = DeviceExecutor::new(model, sizes).map_err(refused)?;
     let kernels = match info.dtype {
         WeightDtype::Bf16 => "bf16 on tensor cores",
         _ => "f32 without tensor cores",

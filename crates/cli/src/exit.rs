@@ -22,6 +22,8 @@ pub const NO_INPUT: u8 = 66;
 pub const UNAVAILABLE: u8 = 69;
 /// The engine died or hangs.
 pub const ENGINE: u8 = 70;
+/// The device failed and is of no use to this process any more.
+pub const DEVICE: u8 = 71;
 /// Reading or writing failed.
 pub const IO: u8 = 74;
 /// An invalid configuration.
@@ -133,6 +135,7 @@ mod tests {
             NO_INPUT,
             UNAVAILABLE,
             ENGINE,
+            DEVICE,
             IO,
             CONFIG,
             INTERRUPTED,

@@ -32,8 +32,12 @@ pub fn run(args: &InspectArgs) -> Result<()> {
     match &args.what {
         None | Some(InspectCommand::Model) => model(args),
         Some(InspectCommand::Capacity(on)) => capacity(args, on),
-        Some(InspectCommand::Device { selftest }) => {
+        Some(InspectCommand::Device { selftest, steps }) => {
             machine_and_device();
+            if steps.steps {
+                let config = Config::resolve(&args.model, None)?;
+                device::steps::run(steps, config.device()?)?;
+            }
             if *selftest {
                 device::selftest::run()
             } else {

@@ -1,5 +1,5 @@
-//! Ends the process when the engine thread has died or hangs, so that a supervisor restarts it; tells
-//! a service manager with a watchdog that the engine lives.
+//! Ends the process when the engine thread has died or hangs, or when its device has failed for good,
+//! so that a supervisor restarts it; tells a service manager with a watchdog that the engine lives.
 
 use std::fmt;
 use std::io;
@@ -37,11 +37,20 @@ impl Watchdog {
         let thread = std::thread::Builder::new().name("watchdog".to_owned());
         thread.spawn(move || {
             if let Some(fault) = watch(|| monitor.pulse(), limit, LOOK, &stopped) {
-                say!("asynclane: {fault}; the process ends");
-                exit::at_once(exit::ENGINE);
+                let (line, code) = last_words(fault, monitor.lost());
+                say!("asynclane: {line}; the process ends");
+                exit::at_once(code);
             }
         })?;
         Ok(Self { _stop: stop })
+    }
+}
+
+/// What the process says at its end, and its exit code. An engine whose device is lost has ended.
+fn last_words(fault: Fault, lost: Option<&str>) -> (String, u8) {
+    match lost {
+        Some(why) => (why.to_owned(), exit::DEVICE),
+        None => (fault.to_string(), exit::ENGINE),
     }
 }
 
@@ -153,5 +162,8 @@ mod tests {
             "the engine has been in one step for 301 s, longer than engine.step_timeout (300 s)";
         assert_eq!(stuck.to_string(), text);
         assert!(!Fault::Dead.to_string().contains('\n'));
+        let lost = "the device failed: CUDA: step: an illegal memory access was encountered";
+        assert_eq!(last_words(Fault::Dead, Some(lost)), (lost.to_owned(), 71));
+        assert_eq!(last_words(stuck, None), (text.to_owned(), 70));
     }
 }

@@ -65,6 +65,7 @@ pub fn spawn_with_drafter(
         emit_time: Duration::ZERO,
         last_pass: Duration::ZERO,
         blocked: false,
+        lost: None,
     };
     let thread = std::thread::Builder::new().name("engine".to_owned());
     let joined = thread.spawn(move || driver.run())?;
@@ -91,6 +92,8 @@ struct Driver {
     last_pass: Duration,
     /// Nothing can run before a job or a submission comes.
     blocked: bool,
+    /// Why the executor cannot run another pass.
+    lost: Option<String>,
 }
 
 /// The receiver of a sequence's events.
@@ -109,8 +112,25 @@ impl Driver {
             // Before the events are handed out, so that a client that has its answer finds it in
             // the metrics.
             self.publish();
+            if let Some(why) = self.lost.take() {
+                return self.abandon(why);
+            }
         }
         self.flush();
+    }
+
+    /// Fails every sequence, those that wait included.
+    fn abandon(&mut self, why: String) {
+        self.flush();
+        let message = format!("the device failed: {why}");
+        self.shared.heartbeat.lose(message.clone());
+        self.inbox.close();
+        let waiting = std::iter::from_fn(|| self.inbox.try_recv().ok()).map(|one| one.events);
+        let open = self.clients.drain().map(|(_, client)| client.events);
+        for events in open.chain(waiting) {
+            let message = message.clone();
+            let _ = events.try_send(Event::Failed { message });
+        }
     }
 
     /// Takes submissions, and waits for one if there is nothing to do. False once the engine is
@@ -262,13 +282,17 @@ impl Driver {
             Ok(()) => self
                 .engine
                 .apply(step, &self.output, self.started.elapsed()),
-            Err(error) => self.engine.fail(step, &error.to_string()),
+            Err(error) => {
+                self.engine.fail(step, &error.to_string());
+                self.lost = self.executor.lost();
+            }
         }
         self.hand_out();
         self.last_pass = begin + (applying - executing);
         let times = self.engine.times();
         times.plan = plan;
-        times.execute = self.last_pass;
+        times.begin = begin;
+        times.wait = applying - executing;
         times.apply = applying.elapsed();
         true
     }

@@ -1,7 +1,7 @@
 //! The engine thread's sign of life, readable from any thread without waiting.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Value of `since` while the engine waits for a request.
@@ -14,6 +14,7 @@ pub(crate) struct Heartbeat {
     /// Milliseconds after `epoch`, plus 1, at which the present step began; [`IDLE`] without work.
     since: AtomicU64,
     ended: AtomicBool,
+    lost: OnceLock<String>,
 }
 
 impl Default for Heartbeat {
@@ -22,6 +23,7 @@ impl Default for Heartbeat {
             epoch: Instant::now(),
             since: AtomicU64::new(IDLE),
             ended: AtomicBool::new(false),
+            lost: OnceLock::new(),
         }
     }
 }
@@ -35,6 +37,11 @@ impl Heartbeat {
     /// The engine waits for a request.
     pub(crate) fn rest(&self) {
         self.since.store(IDLE, Ordering::Relaxed);
+    }
+
+    /// The thread will end, because its device is of no use any more.
+    pub(crate) fn lose(&self, why: String) {
+        let _ = self.lost.set(why);
     }
 
     /// The thread ends.
@@ -76,6 +83,12 @@ impl Monitor {
     /// What the engine thread does now.
     pub fn pulse(&self) -> Pulse {
         self.0.pulse()
+    }
+
+    /// Why the engine's device is of no use any more, if the thread has ended or ends for that
+    /// ([`step::Executor::lost`]).
+    pub fn lost(&self) -> Option<&str> {
+        self.0.lost.get().map(String::as_str)
     }
 }
 

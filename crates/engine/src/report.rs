@@ -39,12 +39,22 @@ impl ByRole {
 pub struct PhaseTimes {
     /// Choosing rows and packing the batch.
     pub plan: Duration,
-    /// The forward pass.
-    pub execute: Duration,
+    /// Launching the forward pass; zero for executors that compute while they are waited for.
+    pub begin: Duration,
+    /// Waiting for the forward pass, after the events of the step before were handed out.
+    pub wait: Duration,
     /// Commits, lanes, pages.
     pub apply: Duration,
     /// Handing out the events of the step before.
     pub emit: Duration,
+}
+
+impl PhaseTimes {
+    /// The forward pass, as far as it is launched and awaited.
+    #[must_use]
+    pub fn execute(&self) -> Duration {
+        self.begin + self.wait
+    }
 }
 
 /// What one step did. Reused between steps.

@@ -290,8 +290,8 @@ KERNEL(attend_bf16_128x16, Attend, 32) { attend_bf16<128, 16>(a); }
 KERNEL(attend_bf16_128x32, Attend, 64) { attend_bf16<128, 32>(a); }
 KERNEL(attend_bf16_128x64, Attend, 128) { attend_bf16<128, 64>(a); }
 
-// The same in f32 for parity with the CPU: one warp per query, head width up to 128.
-KERNEL(attend_f32, Attend, 32) {
+// The same in f32 for parity with the CPU: one warp per query, head width up to 32 OWN.
+template <unsigned OWN> DEVICE void attend_exact(const Attend& a) {
     const Tile tile = a.tiles[block_x()];
     unsigned share = a.heads / a.groups, partition = block_z(), lane = thread();
     unsigned begin = partition * PARTITION;
@@ -305,7 +305,7 @@ KERNEL(attend_f32, Attend, 32) {
     const float* q = static_cast<const float*>(a.q) + query * a.c;
     const float* keys = static_cast<const float*>(a.keys);
     const float* values = static_cast<const float*>(a.values);
-    float most = -INFINITY, sum = 0.0f, out[4] = {};
+    float most = -INFINITY, sum = 0.0f, out[OWN] = {};
     for (unsigned first = begin; first < end; first += 32) {
         bool sees = first + lane < end;
         if (sees && tile.holes) sees = visible(a.visible[tile.row + row], first + lane);
@@ -322,22 +322,22 @@ KERNEL(attend_f32, Attend, 32) {
         float fade = exp2f(most - base), weight = exp2f(score - base);
         most = highest;
         sum = sum * fade + warp_sum(weight);
-        for (unsigned i = 0; i < 4; i++) out[i] *= fade;
+        for (unsigned i = 0; i < OWN; i++) out[i] *= fade;
         for (unsigned j = 0; j < 32 && first + j < end; j++) {
             float w = shuffle(weight, j);
             size_t from = slot_at(a, tile, group, first + j);
-            for (unsigned i = 0; i < 4; i++)
+            for (unsigned i = 0; i < OWN; i++)
                 if (lane + 32 * i < a.c) out[i] += w * values[from + lane + 32 * i];
         }
     }
     if (reach <= PARTITION) {
         float* to = static_cast<float*>(a.out) + size_t(tile.row + row) * a.stride + head * a.c;
-        for (unsigned i = 0; i < 4; i++)
+        for (unsigned i = 0; i < OWN; i++)
             if (lane + 32 * i < a.c) to[lane + 32 * i] = most == -INFINITY ? 0.0f : out[i] / sum;
         return;
     }
     query -= size_t(a.tiles[0].row) * a.heads;
-    for (unsigned i = 0; i < 4; i++)
+    for (unsigned i = 0; i < OWN; i++)
         if (lane + 32 * i < a.c)
             a.partial[(query * a.partitions + partition) * a.c + lane + 32 * i] = out[i];
     if (lane == 0) {
@@ -345,6 +345,8 @@ KERNEL(attend_f32, Attend, 32) {
         a.sums[(query * a.partitions + partition) * 2 + 1] = sum;
     }
 }
+KERNEL(attend_f32, Attend, 32) { attend_exact<4>(a); }
+KERNEL(attend_f32_wide, Attend, 32) { attend_exact<16>(a); }
 
 struct Combine {
     // As written by [`Attend`].

@@ -16,6 +16,8 @@ DEVICE unsigned block_y() { return blockIdx.y; }
 DEVICE unsigned block_z() { return blockIdx.z; }
 DEVICE unsigned blocks_y() { return gridDim.y; }
 DEVICE void sync() { __syncthreads(); }
+// Orders the memory accesses of a warp's lanes. Exchanges of registers do not.
+DEVICE void sync_warp() { __syncwarp(); }
 
 DEVICE unsigned char* shared_memory() {
     extern __shared__ __align__(128) unsigned char bytes[];

@@ -246,8 +246,9 @@ KERNEL(gather_bf16, Gather, 128) { gather<bf16>(a); }
 struct Grouped {
     // [pairs, k], ordered by expert.
     const void* x;
-    // The address of each expert's matrix [n, k], every `step`-th number.
+    // The address of each expert's matrix [n, k], every `step`-th number; and of its factors in int8.
     const uint64_t* matrices;
+    const uint64_t* scales;
     const GroupTile* tiles;
     // [pairs], rows of `stride` elements.
     void* out;
@@ -256,12 +257,14 @@ struct Grouped {
 };
 
 // A product of gemm.cuh for every tile of rows, by one block.
-template <class Tile, class T, class Out> DEVICE void grouped(const Grouped& a) {
+template <class Tile, class T, class Out, bool SCALED = false> DEVICE void grouped(const Grouped& a) {
     const GroupTile tile = a.tiles[block_x()];
     if (tile.rows == 0) return;
     Gemm product{};
     product.of.x = static_cast<const T*>(a.x) + size_t(tile.first) * a.k;
     product.of.w = reinterpret_cast<const void*>(a.matrices[tile.expert * a.step]);
+    if (SCALED)
+        product.of.scales = reinterpret_cast<const float*>(a.scales[tile.expert * a.step]);
     product.of.rows = tile.rows;
     product.of.n = a.n, product.of.k = a.k, product.of.segment = a.segment;
     product.out = static_cast<Out*>(a.out) + size_t(tile.first) * a.stride;
@@ -282,6 +285,11 @@ KERNEL(gates_bf16_few, Grouped, 128) { grouped<TileFew, bf16, bf16>(a); }
 KERNEL(downs_bf16_few, Grouped, 128) { grouped<TileFew, bf16, float>(a); }
 KERNEL(gates_bf16_many, Grouped, 256) { grouped<TileLow<Bf16Weights>, bf16, bf16>(a); }
 KERNEL(downs_bf16_many, Grouped, 256) { grouped<TileLow<Bf16Weights>, bf16, float>(a); }
+using TileFewInt8 = TileMma<Int8Weights, 16, 64, 1, 2, 64, 5, false>;
+KERNEL(gates_int8_few, Grouped, 64) { grouped<TileFewInt8, bf16, bf16, true>(a); }
+KERNEL(downs_int8_few, Grouped, 64) { grouped<TileFewInt8, bf16, float, true>(a); }
+KERNEL(gates_int8_many, Grouped, 256) { grouped<TileLow<Int8Weights>, bf16, bf16, true>(a); }
+KERNEL(downs_int8_many, Grouped, 256) { grouped<TileLow<Int8Weights>, bf16, float, true>(a); }
 KERNEL(experts_f32, Grouped, 256) { grouped<TileF32, float, float>(a); }
 
 struct Mix {

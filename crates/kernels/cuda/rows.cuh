@@ -51,7 +51,7 @@ KERNEL(norm_bf16, Norm, 256) { norm<bf16>(a); }
 struct Split {
     // [r, (h + 2 g) c]: query, key and value heads.
     const float* qkv;
-    // [h + g, c], or null: norms of the query and key heads before rotation.
+    // [normed, c]: norms of the first heads before rotation.
     const float* head_norms;
     // [positions, 2, half]: cosines, then sines.
     const float* angles;
@@ -64,7 +64,7 @@ struct Split {
     // [pages, g, p, c].
     void* keys;
     void* values;
-    uint32_t heads, groups, c, half, page;
+    uint32_t heads, groups, c, half, page, normed;
     float eps;
 };
 
@@ -77,21 +77,22 @@ template <class T> DEVICE void split(const Split& a) {
     unsigned slot = a.slots[row], group = (head - a.heads) % a.groups;
     if (slot == NONE && head >= a.heads) return;
     size_t at = ((size_t(slot / a.page) * a.groups + group) * a.page + slot % a.page) * a.c;
-    if (head >= a.heads + a.groups) {
-        T* to = static_cast<T*>(a.values) + at;
-        for (unsigned i = lane; i < a.c; i += 32) to[i] = narrow<T>(x[i]);
-        return;
-    }
-    T* to = head < a.heads ? static_cast<T*>(a.q) + (size_t(row) * a.heads + head) * a.c
-                           : static_cast<T*>(a.keys) + at;
     float factor = 1.0f;
     const float* weight = nullptr;
-    if (a.head_norms) {
+    if (head < a.normed) {
         float sum = 0.0f;
         for (unsigned i = lane; i < a.c; i += 32) sum += x[i] * x[i];
         factor = 1.0f / sqrtf(warp_sum(sum) / float(a.c) + a.eps);
         weight = a.head_norms + size_t(head) * a.c;
     }
+    if (head >= a.heads + a.groups) {
+        T* to = static_cast<T*>(a.values) + at;
+        for (unsigned i = lane; i < a.c; i += 32)
+            to[i] = narrow<T>(weight ? x[i] * factor * weight[i] : x[i]);
+        return;
+    }
+    T* to = head < a.heads ? static_cast<T*>(a.q) + (size_t(row) * a.heads + head) * a.c
+                           : static_cast<T*>(a.keys) + at;
     const float* cosines = a.angles + size_t(a.positions[row]) * 2 * a.half;
     const float* sines = cosines + a.half;
     for (unsigned i = lane; i < a.half; i += 32) {

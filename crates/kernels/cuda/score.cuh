@@ -26,6 +26,8 @@ struct Scored {
     uint32_t least_low, least_high;
     // Number of the most probable tokens, and the place of the first in their list.
     uint32_t tops, first_top;
+    // What its logits are divided by.
+    float divisor;
 };
 
 enum Besides : uint32_t {
@@ -111,10 +113,19 @@ struct Head {
     float* present;
     // [r, n]: the logits of rows that want something besides their records.
     float* logits;
+    // [r, n], or null: the logits of all rows before biases and sets of allowed tokens.
+    float* plain;
     uint32_t mask;
     // Partial records of a row.
     uint32_t count;
+    // Logits are cap * tanh(x / cap) of the product, unless it is 0.
+    float cap;
 };
+
+// The logit of a product.
+DEVICE float logit(float x, float cap, float divisor) {
+    return (cap > 0.0f ? cap * tanhf(x / cap) : x) / divisor;
+}
 
 // One row of a tile, held by one warp: a lane has the columns lane, lane + 32, ..
 template <int COLUMNS> struct Reduced {
@@ -252,8 +263,10 @@ template <class Tile, int COLUMNS> DEVICE void head(const Head& a) {
 #pragma unroll
         for (int j = 0; j < COLUMNS / 32; j++)
             reduced.x[j] = reduced.token(j) < a.of.n
-                               ? logits[r * PITCH + column + j * 32 + thread() % 32]
+                               ? logit(logits[r * PITCH + column + j * 32 + thread() % 32], a.cap,
+                                       row.divisor)
                                : -INFINITY;
+        if (a.plain) reduced.keep(a.plain + size_t(number) * a.of.n);
         reduced.bias(row, a.words);
         if (row.allowed != NONE) reduced.allow(a.words + row.allowed);
         if (row.besides) reduced.keep(a.logits + size_t(number) * a.of.n);

@@ -14,7 +14,6 @@ mod rows;
 
 pub use accelerator::{Accelerator, DeviceKv, LayerScratch};
 pub use candle::Candle;
-pub use canvas::CanvasRows;
 pub use counting::Counting;
 pub use cpu::Cpu;
 pub use experts::Experts;
@@ -146,8 +145,6 @@ pub struct Pass<'a, B: Backend + ?Sized> {
     pub mask: u32,
     /// Measures the stages of the pass.
     pub clock: &'a Clock,
-    /// What the rows of a canvas model have besides; `None` for other models.
-    pub canvas: Option<&'a CanvasRows<'a>>,
 }
 
 /// Rows of an array.
@@ -208,7 +205,7 @@ pub struct Attention<'a, B: Backend + ?Sized> {
     /// The norm of each query and key head before the rotation, with weights `[h + g, c]`, or of the
     /// value heads too, with weights `[h + 2 g, c]`.
     pub norm: Option<Norm<'a, B>>,
-    /// Whether rows see [`CanvasRows::windowed`].
+    /// Whether rows see the window that a canvas model's batch has for some layers.
     pub windowed: bool,
 }
 
@@ -391,36 +388,53 @@ pub trait Backend: Storage {
         bail!("this backend runs experts one by one")
     }
 
-    /// Overwrites `out [r, width]` with numbers of the host, row-major.
+    /// Makes the first rows of `x [r, d]` zero.
     ///
     /// # Errors
-    /// If there is no whole number of rows, or the backend has no canvas models.
-    fn fill(&self, numbers: &[f32], width: usize, out: &mut Self::Array) -> Result<()>;
+    /// If an array has another shape, or the device fails.
+    fn clear(&self, x: &mut Self::Array, shape: (usize, usize)) -> Result<()>;
 
-    /// Adds the norm of every row of `x [r, d]` to `sum`.
+    /// Overwrites `out [r, d]` with the mean embeddings of the batch's rows, with zeros for rows without
+    /// one.
     ///
     /// # Errors
-    /// If an array has another shape, or the backend has no canvas models.
-    fn norm_add(&self, x: &Self::Array, norm: Norm<'_, Self>, sum: &mut Self::Array) -> Result<()>;
+    /// As [`Self::clear`]; if the batch is not one of a canvas model.
+    fn soft(&self, pass: &Pass<'_, Self>, out: &mut Self::Array, width: usize) -> Result<()>;
 
-    /// Replaces the listed rows of `x [r, d]`, ascending, by their norms.
+    /// Adds the norms of the first rows of `x [r, d]` to `sum`.
     ///
     /// # Errors
-    /// As [`Self::norm_add`].
-    fn norm_rows(&self, rows: &[u32], norm: Norm<'_, Self>, x: &mut Self::Array) -> Result<()>;
+    /// As [`Self::clear`].
+    fn norm_add(
+        &self,
+        x: (&Self::Array, usize),
+        norm: Norm<'_, Self>,
+        sum: &mut Self::Array,
+    ) -> Result<()>;
 
-    /// Multiplies every row of `x [r, d]` by its factor.
+    /// Replaces the batch's denoised rows of `x [r, d]` by their norms.
     ///
     /// # Errors
-    /// As [`Self::norm_add`].
-    fn scale(&self, factors: &[f32], x: &mut Self::Array) -> Result<()>;
+    /// As [`Self::soft`].
+    fn norm_denoised(
+        &self,
+        pass: &Pass<'_, Self>,
+        norm: Norm<'_, Self>,
+        x: &mut Self::Array,
+    ) -> Result<()>;
+
+    /// Multiplies the batch's rows of `x [r, d]`: encoded rows by the first factor, denoised rows by the
+    /// second.
+    ///
+    /// # Errors
+    /// As [`Self::soft`].
+    fn scale(&self, pass: &Pass<'_, Self>, factors: [f32; 2], x: &mut Self::Array) -> Result<()>;
 
     /// Scores a range of the batch's scored rows, whose normalised hidden states are the first rows
     /// of `x`, with the LM head.
     ///
     /// # Errors
-    /// If an array has another shape, a logit is not finite, or the device fails; if the backend has
-    /// no canvas models and the head is one of them.
+    /// If an array has another shape, a logit is not finite, or the device fails.
     fn score(
         &self,
         head: &Head<'_, Self>,
@@ -448,7 +462,7 @@ pub trait Host: Backend<Scores = Scores> {
 impl<B: Backend + ?Sized> Attention<'_, B> {
     /// The slots that each row sees.
     pub(crate) fn visible<'p>(&self, pass: &Pass<'p, B>) -> &'p [Visible] {
-        match pass.canvas {
+        match pass.arrays.canvas {
             Some(canvas) if self.windowed => canvas.windowed,
             _ => pass.arrays.visible,
         }
@@ -458,7 +472,7 @@ impl<B: Backend + ?Sized> Attention<'_, B> {
 impl<'a, B: Backend + ?Sized> ScoredRange<'a, B> {
     /// What the logits of each row are divided by, if not by 1.
     pub fn scales(&self) -> Option<&'a [f32]> {
-        let canvas = self.pass.canvas?;
+        let canvas = self.pass.arrays.canvas?;
         canvas.scales.get(self.range.clone())
     }
 

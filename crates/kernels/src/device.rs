@@ -19,6 +19,8 @@ mod args;
 mod array;
 mod attention;
 mod batch;
+mod canvas;
+mod cost;
 mod counting;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -28,23 +30,34 @@ mod experts;
 mod filters;
 mod launch;
 mod matrix;
+#[cfg(feature = "emulation")]
+mod observe;
+mod planning;
 mod rows;
 mod score;
 mod scratch;
 mod selftest;
+mod times;
+mod timing;
 
 pub use array::{Array, Buffer, Precision};
 pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolLayer, PoolSizes};
-pub use batch::{BatchArrays, BatchLimits, BatchShape, BatchSizes, DeviceBatch};
+pub use batch::{BatchArrays, BatchLimits, BatchShape, BatchSizes, CanvasRows, DeviceBatch};
+pub use canvas::{Means, SoftHead, clear_rows, norm_add, norm_denoised, scale_rows};
+pub use cost::{LaunchCost, Moved, SECTOR};
 pub use experts::{DeviceExperts, ExpertScratch, ExpertSizes};
 pub use launch::{
     DeviceLimits, Division, Estimate, MatrixFormat, ProductLaunch, ProductSizes, ProductTile,
     Roofline, segment,
 };
 pub use matrix::{DeviceMatrix, MatrixSizes};
+#[cfg(feature = "emulation")]
+pub use observe::{Accesses, Observation, Observations, Traffic};
+pub use planning::Launches;
 pub use rows::{DeviceRope, HeadTransform, RowNorm, RowSet, copy_pages, embed, norm, split};
-pub use score::{DeviceScores, ScoredRows};
-pub use selftest::{Check, selftest};
+pub use score::{DeviceScores, ScoredRows, ScoringHead};
+pub use selftest::{Check, SelftestSizes, selftest};
+pub use times::{GAP, floor};
 
 use scratch::Scratch;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,16 +82,55 @@ fn refuse<T>(what: impl Into<String>) -> Result<T> {
     Err(DeviceError(what.into()))
 }
 
+/// How the emulation sums the products of a tensor core; `Sums` of `cuda/sums.h`. The models are those
+/// of MMA-Sim (PyPI's `mmasim`).
+#[cfg(feature = "emulation")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TensorSums {
+    /// Compute capability 8.x: fused sums of eight products, 24 fraction bits, truncated.
+    Ampere = 0,
+    /// Compute capability 9.0: fused sums of sixteen products, 25 fraction bits, truncated.
+    #[default]
+    Hopper = 1,
+    /// Exact sums, rounded once.
+    Exact = 2,
+}
+
 /// A kernel with its threads and bytes of dynamic shared memory per block.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(
-    not(any(feature = "cuda", feature = "emulation")),
-    expect(dead_code, reason = "drivers read it")
-)]
 struct Kernel {
     name: &'static str,
     threads: u32,
     shared: u32,
+}
+
+/// Every kernel: its name, the threads of a block and their dynamic shared memory in bytes.
+pub fn kernels() -> impl Iterator<Item = (&'static str, u32, u32)> {
+    let all = [
+        attention::KERNELS,
+        canvas::KERNELS,
+        experts::KERNELS,
+        filters::KERNELS,
+        launch::KERNELS,
+        rows::KERNELS,
+        score::KERNELS,
+    ];
+    let all = all.into_iter().flatten();
+    all.map(|kernel| (kernel.name, kernel.threads, kernel.shared))
+}
+
+/// A launch of a kernel by its name, for a driver over the emulation.
+#[cfg(feature = "emulation")]
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct NamedLaunch {
+    pub name: &'static str,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory of a block.
+    pub shared: u32,
 }
 
 /// Runs kernels and allocates memory: a GPU's driver, or the emulation.
@@ -93,6 +145,10 @@ trait Driver: Send + Sync {
     /// Whether it only counts allocations.
     fn is_counting(&self) -> bool {
         false
+    }
+    /// The error after which nothing works on it any more in this process, if there was one.
+    fn lost(&self) -> Option<&str> {
+        None
     }
     /// Allocates zeroed memory, aligned for every kernel.
     fn allocate(&self, bytes: usize) -> Result<u64>;
@@ -111,6 +167,14 @@ trait Driver: Send + Sync {
     fn begin_capture(&self) -> Result<()>;
     /// Ends the capture and returns the captured launches.
     fn end_capture(&self) -> Result<Box<dyn Captured>>;
+    /// Copies within the device's memory, in stream order.
+    fn copy(&self, _to: u64, _from: u64, _bytes: usize) -> Result<()> {
+        refuse("this device copies nothing")
+    }
+    /// A clock of this device's work.
+    fn marks(&self) -> Result<Box<dyn timing::Marks>> {
+        refuse("this device has no clock")
+    }
 }
 
 /// Captured launches.
@@ -129,6 +193,7 @@ pub struct Device {
     /// Number of allocations and frees so far.
     changes: Arc<AtomicU64>,
     scratch: Arc<Mutex<Weak<Scratch>>>,
+    timing: Arc<Mutex<Option<timing::Timing>>>,
 }
 
 /// Captured launches that run as one, on the current contents of the memory they refer to.
@@ -186,7 +251,28 @@ impl Device {
     #[cfg(feature = "emulation")]
     #[must_use]
     pub fn emulated_with(bytes: u64) -> Self {
-        Self::new(emulation::Emulation::new(bytes))
+        Self::new(emulation::Emulation::new(
+            bytes,
+            TensorSums::default(),
+            None,
+        ))
+    }
+
+    /// As [`Self::emulated`], with the sums of these tensor cores.
+    #[cfg(feature = "emulation")]
+    #[must_use]
+    pub fn emulated_as(sums: TensorSums) -> Self {
+        Self::new(emulation::Emulation::new(1 << 40, sums, None))
+    }
+
+    /// As [`Self::emulated`]; what every launch does with memory is recorded.
+    #[cfg(feature = "emulation")]
+    #[must_use]
+    pub fn observed() -> (Self, Observations) {
+        let observations = Observations::default();
+        let sums = TensorSums::default();
+        let driver = emulation::Emulation::new(1 << 40, sums, Some(observations.clone()));
+        (Self::new(driver), observations)
     }
 
     /// A device that counts its allocations and computes nothing: numbers are not stored, and results
@@ -196,7 +282,16 @@ impl Device {
         Self::new(counting::Count::default())
     }
 
-    /// Whether this is [`Self::counting`].
+    /// A device that computes nothing and lists the launches of a device with these limits. As for
+    /// [`Self::counting`], numbers are not stored.
+    #[must_use]
+    pub fn planning(limits: DeviceLimits) -> (Self, Launches) {
+        let launches = Launches::default();
+        let driver = planning::Planning::new(launches.clone(), limits);
+        (Self::new(driver), launches)
+    }
+
+    /// Whether it stores no numbers: [`Self::counting`], [`Self::planning`].
     #[must_use]
     pub fn is_counting(&self) -> bool {
         self.driver.is_counting()
@@ -207,6 +302,7 @@ impl Device {
             driver: Arc::new(driver),
             changes: Arc::default(),
             scratch: Arc::default(),
+            timing: Arc::default(),
         }
     }
 
@@ -222,6 +318,12 @@ impl Device {
     /// If the driver fails.
     pub fn memory(&self) -> Result<(u64, u64)> {
         self.driver.memory()
+    }
+
+    /// The error after which nothing works on the device any more in this process, if there was one.
+    #[must_use]
+    pub fn lost(&self) -> Option<&str> {
+        self.driver.lost()
     }
 
     /// What the device offers to launches.
@@ -273,6 +375,32 @@ impl Device {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Launches a kernel by its name, for a driver over the emulation.
+    ///
+    /// # Errors
+    /// If there is no such kernel.
+    ///
+    /// # Safety
+    /// `args` are the bytes of the kernel's argument, aligned to 8, and what it points to is as large as
+    /// the kernel assumes.
+    #[cfg(feature = "emulation")]
+    #[doc(hidden)]
+    pub unsafe fn launch_named(&self, launch: NamedLaunch, args: &[u8]) -> Result<()> {
+        let NamedLaunch {
+            name,
+            grid,
+            threads,
+            shared,
+        } = launch;
+        let kernel = Kernel {
+            name,
+            threads,
+            shared,
+        };
+        // SAFETY: by the caller's promise.
+        unsafe { self.driver.launch(kernel, grid, args) }
+    }
+
     /// Launches a kernel unless the grid is empty.
     ///
     /// # Safety
@@ -286,7 +414,8 @@ impl Device {
         // caller's promise.
         unsafe {
             let bytes = std::slice::from_raw_parts(std::ptr::from_ref(args).cast(), size_of::<A>());
-            self.driver.launch(kernel, grid, bytes)
+            self.driver.launch(kernel, grid, bytes)?;
         }
+        self.launched(kernel.name)
     }
 }

@@ -8,9 +8,11 @@ mod largest;
 mod memory;
 mod model;
 mod precision;
+mod steps;
 
 pub use memory::{DeviceConfig, DeviceMemory, KvMemory};
 pub use model::DeviceModel;
+pub use steps::{StepLoad, StepTimes};
 
 use crate::arch::Work;
 use crate::inputs::{InputBounds, Inputs};
@@ -55,7 +57,7 @@ impl DeviceExecutor {
     /// of memory.
     pub fn new(mut model: DeviceModel, config: DeviceConfig) -> Result<Self, LoadError> {
         let setup = |error: candle_core::Error| LoadError::Setup(error.to_string());
-        let (graphs, refusal) = Graphs::new(model.backend.device());
+        let (mut graphs, refusal) = Graphs::new(model.backend.device());
         let warning =
             |error| format!("CUDA graphs unavailable, kernels launch one by one: {error}");
         model.warnings.extend(refusal.map(warning));
@@ -75,6 +77,9 @@ impl DeviceExecutor {
         let mut scores = DeviceScores::default();
         let reserved = scores.reserve(model.decoder.head(), step.rows);
         reserved.map_err(failed)?;
+        if let Some(table) = model.decoder.soft() {
+            scores.reserve_soft(table, step.rows).map_err(failed)?;
+        }
         let mut batch = DeviceBatch::default();
         let reserved = batch.reserve(device, &step.batch(info));
         reserved.map_err(failed)?;
@@ -86,8 +91,12 @@ impl DeviceExecutor {
         };
         let (spec, bounds) = crate::executor::sizes(info, sizes)?;
         let kv = model.kv_sizes(bounds.page_size, bounds.pages);
-        let kv = on.kv_with(&kv, scratch).map_err(setup)?;
+        let mut kv = on.kv_with(&kv, scratch).map_err(setup)?;
+        if info.canvas.is_some() {
+            kv = kv.with_means(info.width).map_err(setup)?;
+        }
         let tile = kv.tile(info.heads).map_err(setup)?;
+        graphs.reserve(memory::free(device)?);
         let memory = DeviceMemory {
             weights: model.free.saturating_sub(loaded),
             step: loaded.saturating_sub(reserved),
@@ -138,6 +147,12 @@ impl DeviceExecutor {
         self.graphs.len()
     }
 
+    /// Bytes of device memory that the captured graphs take, as far as the driver tells.
+    #[must_use]
+    pub fn graph_bytes(&self) -> u64 {
+        self.graphs.bytes()
+    }
+
     /// Uploads a batch and launches its pass.
     fn launch(&mut self, batch: &Batch) -> Result<(), String> {
         self.inputs.fill(batch, &self.bounds)?;
@@ -166,13 +181,15 @@ impl DeviceExecutor {
             return Ok(());
         };
         self.scores.reserve(decoder.head(), self.batch.scored())?;
+        if let Some(table) = decoder.soft() {
+            self.scores.reserve_soft(table, self.batch.scored())?;
+        }
         let pass = Pass {
             arrays: &arrays,
             batch: &self.batch,
             kv: &self.kv,
             mask: self.inputs.mask,
             clock: &Clock::start(None),
-            canvas: None,
         };
         on.copy_pages(&pass)?;
         let scores = &mut self.scores;
@@ -223,6 +240,10 @@ impl Executor for DeviceExecutor {
         }
         self.begun = false;
         self.collect(output).map_err(ExecuteError)
+    }
+
+    fn lost(&self) -> Option<String> {
+        self.device().lost().map(str::to_owned)
     }
 }
 

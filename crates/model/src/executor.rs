@@ -238,16 +238,17 @@ impl<B: Host> ModelExecutor<B> {
         clock: &Clock,
     ) -> candle_core::Result<Vec<f32>> {
         let (on, decoder, info) = (&self.model.backend, &self.model.decoder, self.model.info());
-        let arrays = self.inputs.arrays(self.bounds.vocab);
+        let mut arrays = self.inputs.arrays(self.bounds.vocab);
+        if let Some(canvas) = &mut arrays.canvas {
+            canvas.soft = soft;
+        }
         on.upload(&arrays, &self.bounds.limits(1, 1), batch)?;
-        let canvas = self.inputs.canvas.as_ref().map(|canvas| canvas.rows(soft));
         let pass = Pass {
             arrays: &arrays,
             batch,
             kv: &self.kv,
             mask: self.inputs.mask,
             clock,
-            canvas: canvas.as_ref(),
         };
         on.copy_pages(&pass)?;
         clock.lap(Stage::Inputs);

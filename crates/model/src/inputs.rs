@@ -1,8 +1,8 @@
 //! A batch flattened for the kernels, with all indices checked.
 
 use crate::ModelInfo;
-use kernels::device::{BatchArrays, BatchLimits};
-use kernels::{AttentionSegment, CanvasRows, Draw, LogitBias, ScorerRow, Visible};
+use kernels::device::{BatchArrays, BatchLimits, CanvasRows};
+use kernels::{AttentionSegment, Draw, LogitBias, ScorerRow, Visible};
 use step::{Attention, Batch, Row, Segment, set_words};
 
 /// In place of a mask token: no token.
@@ -96,13 +96,14 @@ pub(crate) struct CanvasInputs {
 }
 
 impl CanvasInputs {
-    /// The arrays for a backend; `soft` are the mean embeddings of all rows, if any has one.
-    pub(crate) fn rows<'a>(&'a self, soft: &'a [f32]) -> CanvasRows<'a> {
+    /// The arrays for a backend.
+    fn rows(&self) -> CanvasRows<'_> {
         CanvasRows {
             windowed: &self.windowed,
             denoised: &self.denoised,
+            conditioned: &self.conditioned,
             scales: &self.scales,
-            soft,
+            soft: &[],
         }
     }
 }
@@ -188,7 +189,7 @@ impl Inputs {
         }
     }
 
-    /// The arrays for a backend. `vocab` is the number of tokens with a logit.
+    /// The arrays for a backend, without mean embeddings. `vocab` is the number of tokens with a logit.
     pub(crate) fn arrays(&self, vocab: usize) -> BatchArrays<'_> {
         BatchArrays {
             tokens: &self.tokens,
@@ -204,6 +205,7 @@ impl Inputs {
             set_words: set_words(vocab as u32),
             draws: &self.draws,
             copies: &self.copies,
+            canvas: self.canvas.as_ref().map(CanvasInputs::rows),
         }
     }
 

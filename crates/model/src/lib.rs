@@ -31,6 +31,7 @@ mod weights;
 pub use arch::Family;
 pub use checkpoint::{Checkpoint, Survey};
 pub use device::{DeviceConfig, DeviceExecutor, DeviceMemory, DeviceModel, KvMemory};
+pub use device::{StepLoad, StepTimes};
 pub use error::{ForwardError, LoadError, one_line};
 pub use executor::{ExecutorConfig, ModelExecutor};
 pub use files::Files;
@@ -38,7 +39,9 @@ pub use filter::FilterWeights;
 pub use geometry::Geometry;
 pub use gguf::TokenizerJson;
 pub use info::{CanvasInfo, ExpertInfo, ModelInfo};
-pub use kernels::device::{Check, Device};
+pub use kernels::device::{
+    Check, Device, DeviceLimits, GAP, LaunchCost, Roofline, SelftestSizes, floor as step_floor,
+};
 pub use kernels::{Candle, Cpu, Host, KvDtype, TileSupport, WeightDtype};
 pub use kernels::{Profile, Stage};
 pub use memory::Memory;

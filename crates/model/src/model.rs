@@ -90,7 +90,6 @@ impl<B: Host> Model<B> {
         let inputs = Inputs::alone(tokens, info.attention, bounds.window);
         let arrays = inputs.arrays(info.vocab_size);
         let limits = bounds.limits(1, 1);
-        let canvas = inputs.canvas.as_ref().map(|canvas| canvas.rows(&[]));
         let mut batch = B::Batch::default();
         on.upload(&arrays, &limits, &mut batch)?;
         let pass = Pass {
@@ -99,7 +98,6 @@ impl<B: Host> Model<B> {
             kv: &kv,
             mask: info.mask.unwrap_or(NO_MASK),
             clock: &Clock::start(None),
-            canvas: canvas.as_ref(),
         };
         let mut work = Work::new(on, info, rows)?;
         let mut logits = on.array(ArrayKind::Sums, rows, info.vocab_size)?;

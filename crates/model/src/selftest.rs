@@ -4,7 +4,7 @@
 use crate::{Checkpoint, DeviceConfig, DeviceExecutor, DeviceModel, ExecutorConfig, KvMemory};
 use crate::{LoadError, Model, ModelExecutor, WeightDtype};
 use kernels::Candle;
-use kernels::device::{self, Check, Device};
+use kernels::device::{self, Check, Device, SelftestSizes};
 use step::{
     Batch, BatchOutput, Candidate, Executor, PageId, Position, Row, Sampling, Score, Segment, Slot,
 };
@@ -103,29 +103,25 @@ impl Format {
     ];
 }
 
-/// Compares the kernels on the processor with candle, see [`selftest`].
-///
-/// # Errors
-/// If a model cannot be set up or a forward pass fails.
-pub fn selftest_on_cpu(rows: u32) -> Result<Vec<Check>, LoadError> {
+/// Compares the kernels on the processor with candle, see [`selftest`]. Gives each check to `tell` when
+/// it is made; a model that cannot be set up is a check that does not hold.
+pub fn selftest_on_cpu(rows: u32, tell: &mut dyn FnMut(Check)) {
     let tested = |shape: Shape, format: Format| {
         let model = Model::load(shape.checkpoint(format.dtype, (format.mlp, rows))?)?;
         let executor = ModelExecutor::new(model, sizes(rows))?;
         Ok(Box::new(executor) as Box<dyn Executor>)
     };
-    compared("CPU", &Format::ALL, rows, tested)
+    compared("CPU", (&Format::ALL, rows), tested, tell);
 }
 
 /// Compares every kernel on a device with the processor's, in f32, bf16 and int8, with batches of up to
-/// `rows` rows. Then compares the log-probabilities of complete forward passes, launched directly and
-/// from a graph, with those of candle, and checks that a sequence has the same bits alone and beside
-/// other sequences.
-///
-/// # Errors
-/// If a model cannot be set up or a forward pass fails.
-pub fn selftest(device: &Device, rows: u32) -> Result<Vec<Check>, LoadError> {
-    let checks = device::selftest(device, rows as usize);
-    let mut checks = checks.map_err(|error| LoadError::Setup(error.to_string()))?;
+/// `size.rows` rows, and with matrices of LLaDA-8B's size up to `size.columns`. Then compares the
+/// log-probabilities of complete forward passes, launched directly and from a graph, with those of
+/// candle, and checks that a sequence has the same bits alone and beside other sequences. Gives each
+/// check to `tell` when it is made; what fails is a check that does not hold.
+pub fn selftest(device: &Device, size: SelftestSizes, tell: &mut dyn FnMut(Check)) {
+    device::selftest(device, size, tell);
+    let rows = u32::try_from(size.rows).unwrap_or(u32::MAX);
     let tested = |shape: Shape, format: Format| {
         let model = DeviceModel::load(device, shape.checkpoint(format.dtype, (format.mlp, rows))?)?;
         let sizes = sizes(rows);
@@ -140,57 +136,84 @@ pub fn selftest(device: &Device, rows: u32) -> Result<Vec<Check>, LoadError> {
         let executor = DeviceExecutor::new(model, on_device)?;
         Ok(Box::new(executor) as Box<dyn Executor>)
     };
-    checks.extend(compared("device", &Format::ALL[..3], rows, tested)?);
-    Ok(checks)
+    compared("device", (&Format::ALL[..3], rows), tested, tell);
 }
 
 /// Compares the executors that `tested` makes with candle.
 fn compared(
     place: &str,
-    formats: &[Format],
-    rows: u32,
+    (formats, rows): (&[Format], u32),
     tested: impl Fn(Shape, Format) -> Result<Box<dyn Executor>, LoadError>,
-) -> Result<Vec<Check>, LoadError> {
-    let mut checks = Vec::new();
+    tell: &mut dyn FnMut(Check),
+) {
     for &format in formats {
         for shape in SHAPES {
-            let candle = shape.checkpoint(format.reference, (format.mlp, rows))?;
-            let candle = Model::load_on(Candle::default(), candle)?;
-            let mut candle = ModelExecutor::new(candle, sizes(rows))?;
-            let mut tested = tested(shape, format)?;
             let Shape {
                 heads,
                 groups,
                 width,
             } = shape;
             let (c, dtype) = (width / heads, format.dtype.name());
-            let name =
-                |what: &str| format!("{place}, {dtype} {heads}/{groups} heads of {c}: {what}");
-            let check = |what: &str, error: f64, tolerance: f64| Check {
-                name: name(what),
-                error,
-                tolerance,
+            let name = format!("{place}, {dtype} {heads}/{groups} heads of {c}");
+            let pair = || {
+                let candle = shape.checkpoint(format.reference, (format.mlp, rows))?;
+                let candle = Model::load_on(Candle::default(), candle)?;
+                Ok(Pair {
+                    candle: ModelExecutor::new(candle, sizes(rows))?,
+                    tested: tested(shape, format)?,
+                    name: name.clone(),
+                    tolerance: format.tolerance,
+                })
             };
-            for lengths in [&[1][..], &[5, 1, 33, rows / 8], &[rows]] {
-                let batch = batch(lengths);
-                let (want, got) = (run(&mut candle, &batch)?, run(&mut *tested, &batch)?);
-                let what = format!("sequences of {lengths:?} rows");
-                checks.push(check(&what, distance(&got, &want), format.tolerance));
-                let again = [run(&mut *tested, &batch)?, run(&mut *tested, &batch)?];
-                let differ = again.iter().filter(|again| **again != got);
-                let what =
-                    format!("repeated passes of {lengths:?} rows that differ from the first");
-                checks.push(check(&what, differ.count() as f64, 0.0));
+            let done = pair().and_then(|mut pair: Pair| pair.compare(rows, tell));
+            if let Err(reason) = done {
+                tell(Check::failed(&name, reason));
             }
-            let (alone, many) = (batch(&[33]), batch(&[33, 1, rows / 2]));
-            let (alone, many) = (run(&mut *tested, &alone)?, run(&mut *tested, &many)?);
-            let pairs = alone.iter().zip(&many);
-            let differ = pairs.filter(|(alone, many)| alone != many).count();
-            let what = "rows that differ beside other sequences";
-            checks.push(check(what, differ as f64, 0.0));
         }
     }
-    Ok(checks)
+}
+
+/// Two executors of a model.
+struct Pair {
+    candle: ModelExecutor<Candle>,
+    tested: Box<dyn Executor>,
+    name: String,
+    tolerance: f64,
+}
+
+impl Pair {
+    fn compare(&mut self, rows: u32, tell: &mut dyn FnMut(Check)) -> Result<(), LoadError> {
+        let name = self.name.clone();
+        let check = |what: &str, error: f64, tolerance: f64| Check {
+            name: format!("{name}: {what}"),
+            error,
+            tolerance,
+        };
+        for lengths in [&[1][..], &[5, 1, 33, rows / 8], &[rows]] {
+            let batch = batch(lengths);
+            let (want, got) = (
+                run(&mut self.candle, &batch)?,
+                run(&mut *self.tested, &batch)?,
+            );
+            let what = format!("sequences of {lengths:?} rows");
+            tell(check(&what, distance(&got, &want), self.tolerance));
+            let again = [
+                run(&mut *self.tested, &batch)?,
+                run(&mut *self.tested, &batch)?,
+            ];
+            let differ = again.iter().filter(|again| **again != got);
+            let what = format!("repeated passes of {lengths:?} rows that differ from the first");
+            tell(check(&what, differ.count() as f64, 0.0));
+        }
+        let (alone, many) = (batch(&[33]), batch(&[33, 1, rows / 2]));
+        let alone = run(&mut *self.tested, &alone)?;
+        let many = run(&mut *self.tested, &many)?;
+        let pairs = alone.iter().zip(&many);
+        let differ = pairs.filter(|(alone, many)| alone != many).count();
+        let what = "rows that differ beside other sequences";
+        tell(check(what, differ as f64, 0.0));
+        Ok(())
+    }
 }
 
 /// The KV pages of a model.

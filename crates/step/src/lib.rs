@@ -402,4 +402,10 @@ pub trait Executor: Send {
     /// # Errors
     /// If the pass failed. The sequences of the batch cannot continue; others can.
     fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError>;
+
+    /// Why no later pass can succeed in this process, if a failed pass has left its device of no use.
+    /// The engine then fails every sequence and ends.
+    fn lost(&self) -> Option<String> {
+        None
+    }
 }

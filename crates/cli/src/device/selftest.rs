@@ -7,7 +7,7 @@ use anyhow::Result;
 use demo::EXAMPLES;
 use engine::decoding::DecodingSpec;
 use engine::{Event, Handle, Request};
-use model::{Check, Device};
+use model::{Check, Device, SelftestSizes};
 use text::Tokenizer;
 
 use super::{BackendChoice, DeviceChoice};
@@ -26,54 +26,106 @@ const TOKENS: u32 = 64;
 /// One decoder of each kind of schedule and cache.
 const DECODERS: [&str; 4] = ["asynclane", "balanced", "fast_dllm_dual", "vanilla"];
 
+/// The whole matrices of the large shapes.
+const COLUMNS: usize = usize::MAX;
+
 /// Compares this machine's processor with candle, and its CUDA device, if it has one, with both.
-/// Prints the error of every comparison.
+/// Prints every comparison when it is made, also after one that does not hold.
 ///
 /// # Errors
-/// The first error above its tolerance.
+/// If a comparison does not hold.
 pub fn run() -> Result<()> {
-    let checks = model::selftest_on_cpu(ROWS).map_err(exit::refused)?;
-    checks.iter().try_for_each(told)?;
-    let cpu = demo(DeviceChoice::Cpu, BackendChoice::Cpu)?;
-    let candle = demo(DeviceChoice::Cpu, BackendChoice::Candle)?;
-    texts((&candle, &cpu), DECODERS[1], CANDLE_TEXTS)?
-        .iter()
-        .try_for_each(told)?;
-    let device = match Device::open() {
-        Ok(device) => device,
-        Err(reason) => {
-            tell!("CUDA: not compared: {reason}");
-            return Ok(());
+    let mut told = Told::default();
+    model::selftest_on_cpu(ROWS, &mut |check| told.add(check));
+    let cpu = told.runner(
+        "demo model, CPU",
+        demo(DeviceChoice::Cpu, BackendChoice::Cpu),
+    );
+    let candle = demo(DeviceChoice::Cpu, BackendChoice::Candle);
+    let candle = told.runner("demo model, candle", candle);
+    told.texts((&candle, &cpu), DECODERS[1], CANDLE_TEXTS);
+    match Device::open() {
+        Ok(device) => {
+            let size = SelftestSizes {
+                rows: ROWS as usize,
+                columns: COLUMNS,
+            };
+            model::selftest(&device, size, &mut |check| told.add(check));
+            let gpu = demo(DeviceChoice::Cuda, BackendChoice::Cpu);
+            let gpu = told.runner("demo model, device", gpu);
+            for decoder in DECODERS {
+                told.texts((&cpu, &gpu), decoder, TEXTS);
+            }
         }
-    };
-    let checks = model::selftest(&device, ROWS).map_err(exit::refused)?;
-    checks.iter().try_for_each(told)?;
-    let gpu = demo(DeviceChoice::Cuda, BackendChoice::Cpu)?;
-    for decoder in DECODERS {
-        texts((&cpu, &gpu), decoder, TEXTS)?
-            .iter()
-            .try_for_each(told)?;
+        Err(reason) => tell!("CUDA: not compared: {reason}"),
     }
-    Ok(())
+    told.verdict()
+}
+
+/// The comparisons so far.
+#[derive(Default)]
+struct Told {
+    count: usize,
+    wrong: usize,
+    /// The first that does not hold.
+    first: Option<Check>,
+}
+
+impl Told {
+    /// Prints a comparison.
+    fn add(&mut self, check: Check) {
+        let Check {
+            name,
+            error,
+            tolerance,
+        } = &check;
+        let verdict = if check.holds() { "ok" } else { "WRONG" };
+        tell!("{name}: {error:.1e} of {tolerance:.0e}, {verdict}");
+        self.count += 1;
+        if !check.holds() {
+            self.wrong += 1;
+            self.first.get_or_insert(check);
+        }
+    }
+
+    /// A runner; one that cannot be made is a comparison that does not hold.
+    fn runner(&mut self, name: &str, made: Result<Runner>) -> Option<Runner> {
+        made.map_err(|reason| self.add(Check::failed(name, reason)))
+            .ok()
+    }
+
+    /// Compares texts if both runners exist.
+    fn texts(
+        &mut self,
+        (reference, tested): (&Option<Runner>, &Option<Runner>),
+        decoder: &str,
+        count: usize,
+    ) {
+        let (Some(reference), Some(tested)) = (reference, tested) else {
+            return;
+        };
+        match texts((reference, tested), decoder, count) {
+            Ok(checks) => checks.into_iter().for_each(|check| self.add(check)),
+            Err(reason) => self.add(Check::failed(&format!("texts, {decoder}"), reason)),
+        }
+    }
+
+    /// # Errors
+    /// If a comparison did not hold.
+    fn verdict(self) -> Result<()> {
+        let Some(Check { name, error, .. }) = self.first else {
+            return Ok(());
+        };
+        let Self { count, wrong, .. } = self;
+        let first = format!("{name} is wrong by {error:.1e}");
+        Err(failed(&format!(
+            "{wrong} of {count} checks do not hold, the first: {first}"
+        )))
+    }
 }
 
 fn failed(what: &str) -> anyhow::Error {
     exit::failure(exit::UNAVAILABLE, format!("--selftest: {what}"))
-}
-
-/// Prints a comparison.
-fn told(check: &Check) -> Result<()> {
-    let Check {
-        name,
-        error,
-        tolerance,
-    } = check;
-    let verdict = if check.holds() { "ok" } else { "WRONG" };
-    tell!("{name}: {error:.1e} of {tolerance:.0e}, {verdict}");
-    match check.holds() {
-        true => Ok(()),
-        false => Err(failed(&format!("{name} is wrong by {error:.1e}"))),
-    }
 }
 
 /// A loaded model behind an engine thread.
@@ -247,14 +299,25 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_does_not_hold_ends_the_test() {
-        let check = |error| Check {
-            name: "sums".to_owned(),
+    fn a_check_that_does_not_hold_fails_the_test_at_its_end() {
+        let check = |name: &str, error| Check {
+            name: name.to_owned(),
             error,
             tolerance: 0.5,
         };
-        assert!(told(&check(0.5)).is_ok());
-        let said = told(&check(0.75)).unwrap_err().to_string();
-        assert_eq!(said, "--selftest: sums is wrong by 7.5e-1");
+        let mut told = Told::default();
+        told.add(check("sums", 0.5));
+        assert!(told.verdict().is_ok());
+        let mut told = Told::default();
+        told.add(check("sums", 0.75));
+        told.add(check("products", 0.5));
+        told.texts((&None, &None), "vanilla", 1);
+        assert!(
+            told.runner("demo model", Err(failed("no memory")))
+                .is_none()
+        );
+        let said = told.verdict().unwrap_err().to_string();
+        let want = "--selftest: 2 of 3 checks do not hold, the first: sums is wrong by 7.5e-1";
+        assert_eq!(said, want);
     }
 }

@@ -268,6 +268,9 @@ struct Launches {
     sim: SimExecutor,
     begun: u64,
     refuses: Option<u64>,
+    /// Whether a refused pass is its last one.
+    breaks: bool,
+    broken: bool,
     arrive: Sender<u64>,
     permit: Receiver<()>,
 }
@@ -281,9 +284,16 @@ impl Executor for Launches {
         let pass = self.begun;
         self.begun += 1;
         match self.refuses == Some(pass) {
-            true => Err(ExecuteError("no room".to_owned())),
+            true => {
+                self.broken = self.breaks;
+                Err(ExecuteError("no room".to_owned()))
+            }
             false => Ok(()),
         }
+    }
+
+    fn lost(&self) -> Option<String> {
+        self.broken.then(|| "it broke".to_owned())
     }
 
     fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
@@ -295,6 +305,15 @@ impl Executor for Launches {
 
 /// An engine over a device, the receiver of waiting passes, and the sender that lets them go on.
 fn device(refuses: Option<u64>) -> (Handle, Receiver<u64>, Sender<()>) {
+    let (handle, arrivals, permits, _) = device_with((refuses, false), &config());
+    (handle, arrivals, permits)
+}
+
+/// As [`device`]; a refused pass may be the last one.
+fn device_with(
+    (refuses, breaks): (Option<u64>, bool),
+    config: &EngineConfig,
+) -> (Handle, Receiver<u64>, Sender<()>, JoinHandle<()>) {
     struct Silent;
     impl Observer for Silent {
         fn on_step(&mut self, _report: &StepReport) {}
@@ -305,11 +324,13 @@ fn device(refuses: Option<u64>) -> (Handle, Receiver<u64>, Sender<()>) {
         sim: SimExecutor::new(sim(500, 4)).expect("a valid model"),
         begun: 0,
         refuses,
+        breaks,
+        broken: false,
         arrive,
         permit,
     };
-    let (handle, _) = spawn(&config(), Box::new(executor), Box::new(Silent)).expect("a thread");
-    (handle, arrivals, permits)
+    let (handle, thread) = spawn(config, Box::new(executor), Box::new(Silent)).expect("a thread");
+    (handle, arrivals, permits, thread)
 }
 
 /// The engine hands out the events of a pass before it waits for the next pass.
@@ -342,6 +363,37 @@ fn a_pass_that_cannot_be_launched_fails_its_sequences_and_nothing_else() {
     assert_eq!(message, "forward pass failed: no room");
     let mut later = handle.submit(vec![request_of(1)]).expect("there is room");
     assert_served(later.remove(0), 1);
+}
+
+/// Every stream ends with an error: of the sequence in the pass, and of those that wait.
+#[test]
+fn a_lost_device_fails_every_sequence_and_ends_the_engine() {
+    let one = EngineConfig {
+        max_running: 1,
+        ..config()
+    };
+    let (handle, arrivals, permits, thread) = device_with((Some(1), true), &one);
+    let requests = [0, 1].map(request_of).to_vec();
+    let mut streams = handle.submit(requests).expect("there is room");
+    assert_eq!(arrivals.recv(), Ok(0));
+    // Arrives during the last pass that works.
+    let late = handle.submit(vec![request_of(2)]).expect("there is room");
+    streams.extend(late);
+    let monitor = handle.monitor();
+    assert_eq!(monitor.lost(), None);
+    permits.send(()).expect("the engine lives");
+    thread.join().expect("it ends without a panic");
+    let lasts = streams.iter_mut().map(|stream| match read(stream).1 {
+        Some(Event::Failed { message }) => message,
+        other => panic!("{other:?}"),
+    });
+    let lost = "the device failed: it broke";
+    let want = ["forward pass failed: no room", lost, lost];
+    assert_eq!(lasts.collect::<Vec<_>>(), want);
+    assert_eq!(monitor.lost(), Some(lost));
+    assert!(!monitor.pulse().alive);
+    let later = handle.submit(vec![request_of(3)]);
+    assert!(matches!(later, Err(SubmitError::Stopped)));
 }
 
 /// Observers must not panic. If one does, no stream waits forever.

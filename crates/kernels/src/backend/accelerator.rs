@@ -8,8 +8,9 @@ use crate::cache::KvSizes;
 use crate::device::{
     Array, AttentionScratch, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, DeviceError,
     DeviceExperts, DeviceMatrix, DevicePool, DeviceRope, DeviceScores, ExpertScratch,
-    HeadTransform, MatrixFormat, MatrixSizes, PoolLayer, PoolSizes, Precision, RowNorm, ScoredRows,
-    copy_pages, embed, norm, split,
+    HeadTransform, MatrixFormat, MatrixSizes, Means, PoolLayer, PoolSizes, Precision, RowNorm,
+    ScoredRows, ScoringHead, SoftHead, clear_rows, copy_pages, embed, norm, norm_add,
+    norm_denoised, scale_rows, split,
 };
 use crate::linear::Matrix;
 use crate::rope::RopeTable;
@@ -22,8 +23,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const PIECE: usize = 1 << 22;
 /// Why experts do not run one by one.
 const TOGETHER: &str = "a CUDA device runs all experts of a layer at once";
-/// Why a canvas model is refused.
-const NO_CANVAS: &str = "no CUDA kernels for canvas models";
 
 /// A device, and the number format of the inputs of its products, its keys and values.
 pub struct Accelerator {
@@ -35,6 +34,8 @@ pub struct Accelerator {
 pub struct DeviceKv {
     /// Of the layers of one size after another.
     pools: Vec<DevicePool>,
+    /// The mean embeddings of a canvas model.
+    means: Option<Means>,
     /// One pass runs at a time; the locks are never contended.
     attention: Mutex<AttentionScratch>,
     experts: Mutex<ExpertScratch>,
@@ -56,10 +57,31 @@ impl DeviceKv {
         &self.pools
     }
 
-    /// Bytes of the keys and values.
+    /// Bytes of the keys and values, and of a canvas model's mean embeddings.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.pools.iter().map(|pool| pool.buffer().bytes()).sum()
+        let pools = self.pools.iter().map(|pool| pool.buffer().bytes());
+        pools.sum::<usize>() + self.means.as_ref().map_or(0, Means::bytes)
+    }
+
+    /// The same with the mean embeddings of a canvas model of `width` numbers.
+    ///
+    /// # Errors
+    /// If the device is out of memory.
+    pub fn with_means(mut self, width: usize) -> Result<Self> {
+        if let Some(pool) = self.pools.first() {
+            let sizes = pool.sizes();
+            let pages = (sizes.pages, sizes.page);
+            self.means = Some(Means::new(pool.device(), pages, width)?);
+        }
+        Ok(self)
+    }
+
+    fn means(&self) -> Result<&Means> {
+        match &self.means {
+            Some(means) => Ok(means),
+            None => bail!("no memory for mean embeddings"),
+        }
     }
 
     /// Maximum rows of an attention tile for a model with this many query heads.
@@ -73,12 +95,17 @@ impl DeviceKv {
     }
 
     /// The keys and values of a layer.
-    fn layer(&self, layer: usize) -> Result<PoolLayer<'_>> {
+    fn layer<B: Backend>(&self, of: &Attention<'_, B>, windows: bool) -> Result<PoolLayer<'_>> {
+        let (layer, windowed) = (of.layer, of.windowed && windows);
         let mut left = layer;
         for pool in &self.pools {
             let layers = pool.sizes().layers;
             if left < layers {
-                return Ok(PoolLayer { pool, layer: left });
+                return Ok(PoolLayer {
+                    pool,
+                    layer: left,
+                    windowed,
+                });
             }
             left -= layers;
         }
@@ -135,6 +162,7 @@ impl Accelerator {
         let pools = sizes.iter().map(|of| DevicePool::new(&self.device, *of));
         Ok(DeviceKv {
             pools: pools.collect::<std::result::Result<_, _>>()?,
+            means: None,
             attention: Mutex::new(scratch.attention),
             experts: Mutex::new(scratch.experts),
         })
@@ -288,8 +316,13 @@ impl Backend for Accelerator {
     }
 
     fn copy_pages(&self, pass: &Pass<'_, Self>) -> Result<()> {
-        let mut pools = pass.kv.pools.iter();
-        Ok(pools.try_for_each(|pool| copy_pages(pool, pass.batch))?)
+        for pool in &pass.kv.pools {
+            copy_pages(pool, pass.batch)?;
+        }
+        match &pass.kv.means {
+            Some(means) => Ok(means.copy_pages(pass.batch)?),
+            None => Ok(()),
+        }
     }
 
     fn embed(&self, table: &Array, pass: &Pass<'_, Self>, out: &mut Array) -> Result<()> {
@@ -335,7 +368,7 @@ impl Backend for Accelerator {
             rope: attention.angles,
             norm: attention.norm.map(Norm::row_norm),
         };
-        let layer = pass.kv.layer(attention.layer)?;
+        let layer = pass.kv.layer(attention, pass.arrays.canvas.is_some())?;
         Ok(split(qkv, heads, pass.batch, q, layer)?)
     }
 
@@ -346,7 +379,7 @@ impl Backend for Accelerator {
         q: &mut Array,
         out: &mut Array,
     ) -> Result<()> {
-        let layer = pass.kv.layer(attention.layer)?;
+        let layer = pass.kv.layer(attention, pass.arrays.canvas.is_some())?;
         Ok(held(&pass.kv.attention).attend(q, layer, pass.batch, out)?)
     }
 
@@ -382,20 +415,29 @@ impl Backend for Accelerator {
         Ok(of.experts.add(x, &held(&of.pass.kv.experts), sum)?)
     }
 
-    fn fill(&self, _: &[f32], _: usize, _: &mut Array) -> Result<()> {
-        bail!("{NO_CANVAS}")
+    fn clear(&self, x: &mut Array, (rows, _): (usize, usize)) -> Result<()> {
+        Ok(clear_rows(x, rows)?)
     }
 
-    fn norm_add(&self, _: &Array, _: Norm<'_, Self>, _: &mut Array) -> Result<()> {
-        bail!("{NO_CANVAS}")
+    fn soft(&self, pass: &Pass<'_, Self>, out: &mut Array, _: usize) -> Result<()> {
+        Ok(pass.kv.means()?.read(pass.batch, out)?)
     }
 
-    fn norm_rows(&self, _: &[u32], _: Norm<'_, Self>, _: &mut Array) -> Result<()> {
-        bail!("{NO_CANVAS}")
+    fn norm_add(&self, x: (&Array, usize), norm: Norm<'_, Self>, sum: &mut Array) -> Result<()> {
+        Ok(norm_add(x, norm.row_norm(), sum)?)
     }
 
-    fn scale(&self, _: &[f32], _: &mut Array) -> Result<()> {
-        bail!("{NO_CANVAS}")
+    fn norm_denoised(
+        &self,
+        pass: &Pass<'_, Self>,
+        norm: Norm<'_, Self>,
+        x: &mut Array,
+    ) -> Result<()> {
+        Ok(norm_denoised(pass.batch, norm.row_norm(), x)?)
+    }
+
+    fn scale(&self, pass: &Pass<'_, Self>, factors: [f32; 2], x: &mut Array) -> Result<()> {
+        Ok(scale_rows(pass.batch, factors, x)?)
     }
 
     fn score(
@@ -407,10 +449,16 @@ impl Backend for Accelerator {
     ) -> Result<()> {
         let ScoredRange { pass, range } = rows;
         let batch = pass.batch;
-        if head.cap.is_some() || head.soft.is_some() {
-            bail!("{NO_CANVAS}");
-        }
-        Ok(scores.score(head.matrix, x, ScoredRows { batch, range }, pass.mask)?)
+        let soft = head.soft.map(|table| {
+            let means = pass.kv.means()?;
+            Ok::<_, Error>(SoftHead { table, means })
+        });
+        let head = ScoringHead {
+            matrix: head.matrix,
+            cap: head.cap,
+            soft: soft.transpose()?,
+        };
+        Ok(scores.score(&head, x, ScoredRows { batch, range }, pass.mask)?)
     }
 
     fn download(&self, x: &Array, rows: usize) -> Result<Vec<f32>> {

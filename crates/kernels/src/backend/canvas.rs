@@ -1,32 +1,31 @@
 //! Operations of canvas models (DiffusionGemma) for backends whose arrays are tensors.
 
 use super::rows::Rows;
-use crate::attention::Visible;
+use crate::device::{BatchArrays, CanvasRows};
 use crate::parallel::{self, Shared};
 use crate::storage::f32s_mut;
-use candle_core::{CpuStorage, D, Device, InplaceOp1, Layout, Result, Tensor, bail};
+use candle_core::{CpuStorage, D, DType, Device, InplaceOp1, Layout, Result, Tensor, bail};
 
-/// What the rows of a canvas model have besides those of other models.
-#[derive(Clone, Copy, Debug)]
-pub struct CanvasRows<'a> {
-    /// The slots that each row sees in layers with a window, `[r]`.
-    pub windowed: &'a [Visible],
-    /// The rows of canvases that are denoised, ascending; the other rows are encoded.
-    pub denoised: &'a [u32],
-    /// What the logits of each scored row are divided by.
-    pub scales: &'a [f32],
-    /// The mean embedding of each row under its last distribution, `[r, d]`; zeros without one. Empty
-    /// if no row has one.
-    pub soft: &'a [f32],
+/// What the rows of a pass have besides.
+pub(super) fn rows<'a>(arrays: &BatchArrays<'a>) -> Result<CanvasRows<'a>> {
+    match arrays.canvas {
+        Some(canvas) => Ok(canvas),
+        None => bail!("expected the rows of a canvas model"),
+    }
 }
 
-/// Overwrites an array with numbers.
-pub(super) fn fill(numbers: &[f32], width: usize, out: &mut Rows) -> Result<()> {
-    if width == 0 || !numbers.len().is_multiple_of(width) {
-        bail!("fill: {} numbers are not rows of {width}", numbers.len());
+/// Makes an array zero.
+pub(super) fn clear(shape: (usize, usize), x: &mut Rows) -> Result<()> {
+    x.write(|| Tensor::zeros(shape, DType::F32, &Device::Cpu))
+}
+
+/// Overwrites an array with the mean embeddings of all rows.
+pub(super) fn soft(arrays: &BatchArrays<'_>, width: usize, out: &mut Rows) -> Result<()> {
+    let (soft, shape) = (rows(arrays)?.soft, (arrays.tokens.len(), width));
+    match soft.is_empty() {
+        true => clear(shape, out),
+        false => out.write(|| Tensor::from_slice(soft, shape, &Device::Cpu)),
     }
-    let shape = (numbers.len() / width, width);
-    out.write(|| Tensor::from_slice(numbers, shape, &Device::Cpu))
 }
 
 /// Replaces rows of an array by those of `new`, in order.
@@ -44,9 +43,19 @@ pub(super) fn listed(rows: &[u32], x: &Rows) -> Result<Tensor> {
     x.index_select(&Tensor::from_slice(rows, rows.len(), x.device())?, 0)
 }
 
-/// Multiplies the rows of an array by factors.
-pub(super) fn scale(factors: &[f32], x: &mut Rows) -> Result<()> {
-    let factors = Tensor::from_slice(factors, (factors.len(), 1), &Device::Cpu)?;
+/// Multiplies encoded rows by the first factor, denoised rows by the second.
+pub(super) fn scale(
+    arrays: &BatchArrays<'_>,
+    [encoded, denoised]: [f32; 2],
+    x: &mut Rows,
+) -> Result<()> {
+    let mut factors = vec![encoded; arrays.tokens.len()];
+    for row in rows(arrays)?.denoised {
+        if let Some(factor) = factors.get_mut(*row as usize) {
+            *factor = denoised;
+        }
+    }
+    let factors = Tensor::from_slice(&factors, (factors.len(), 1), &Device::Cpu)?;
     let scaled = x.get()?.broadcast_mul(&factors)?;
     x.write(|| Ok(scaled))
 }

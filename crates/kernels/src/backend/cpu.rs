@@ -248,22 +248,32 @@ impl Backend for Cpu {
         sum.get()?.inplace_op2(&product, &AddRows { rows, weights })
     }
 
-    fn fill(&self, numbers: &[f32], width: usize, out: &mut Rows) -> Result<()> {
-        canvas::fill(numbers, width, out)
+    fn clear(&self, x: &mut Rows, shape: (usize, usize)) -> Result<()> {
+        canvas::clear(shape, x)
     }
 
-    fn norm_add(&self, x: &Rows, norm: Norm<'_, Self>, sum: &mut Rows) -> Result<()> {
+    fn soft(&self, pass: &Pass<'_, Self>, out: &mut Rows, width: usize) -> Result<()> {
+        canvas::soft(pass.arrays, width, out)
+    }
+
+    fn norm_add(&self, (x, _): (&Rows, usize), norm: Norm<'_, Self>, sum: &mut Rows) -> Result<()> {
         let added = (sum.get()? + rms_norm(x.get()?, norm.weight, norm.eps)?)?;
         sum.write(|| Ok(added))
     }
 
-    fn norm_rows(&self, rows: &[u32], norm: Norm<'_, Self>, x: &mut Rows) -> Result<()> {
+    fn norm_denoised(
+        &self,
+        pass: &Pass<'_, Self>,
+        norm: Norm<'_, Self>,
+        x: &mut Rows,
+    ) -> Result<()> {
+        let rows = canvas::rows(pass.arrays)?.denoised;
         let new = rms_norm(&canvas::listed(rows, x)?, norm.weight, norm.eps)?;
         canvas::replace(rows, &new, x)
     }
 
-    fn scale(&self, factors: &[f32], x: &mut Rows) -> Result<()> {
-        canvas::scale(factors, x)
+    fn scale(&self, pass: &Pass<'_, Self>, factors: [f32; 2], x: &mut Rows) -> Result<()> {
+        canvas::scale(pass.arrays, factors, x)
     }
 
     fn score(

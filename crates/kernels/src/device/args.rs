@@ -37,6 +37,7 @@ pub(super) struct Split {
     pub(super) c: u32,
     pub(super) half: u32,
     pub(super) page: u32,
+    pub(super) normed: u32,
     pub(super) eps: f32,
 }
 
@@ -132,8 +133,10 @@ pub(super) struct Head {
     pub(super) partials: u64,
     pub(super) present: u64,
     pub(super) logits: u64,
+    pub(super) plain: u64,
     pub(super) mask: u32,
     pub(super) count: u32,
+    pub(super) cap: f32,
 }
 
 /// `fold_partials`.
@@ -217,6 +220,7 @@ pub(super) struct Gather {
 pub(super) struct Grouped {
     pub(super) x: u64,
     pub(super) matrices: u64,
+    pub(super) scales: u64,
     pub(super) tiles: u64,
     pub(super) out: u64,
     pub(super) step: u32,
@@ -237,4 +241,38 @@ pub(super) struct Mix {
     pub(super) sum: u64,
     pub(super) chosen: u32,
     pub(super) d: u32,
+}
+
+/// `norm_add`, `norm_denoised`, `scale_rows` and `clear_rows`.
+#[repr(C)]
+pub(super) struct Rowwise {
+    pub(super) x: u64,
+    pub(super) weight: u64,
+    pub(super) kinds: u64,
+    pub(super) out: u64,
+    pub(super) d: u32,
+    pub(super) eps: f32,
+    pub(super) encoded: f32,
+    pub(super) denoised: f32,
+}
+
+/// `read_means` and `keep_means`.
+#[repr(C)]
+pub(super) struct Means {
+    pub(super) kept: u64,
+    pub(super) slots: u64,
+    pub(super) kinds: u64,
+    pub(super) scored: u64,
+    pub(super) rows: u64,
+    pub(super) x: u64,
+    pub(super) d: u32,
+}
+
+/// `softmax_*`.
+#[repr(C)]
+pub(super) struct Softmax {
+    pub(super) logits: u64,
+    pub(super) out: u64,
+    pub(super) vocab: u32,
+    pub(super) stride: u32,
 }

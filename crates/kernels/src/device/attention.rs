@@ -8,17 +8,21 @@ use crate::cache::KvSizes;
 use std::ops::Range;
 
 /// Slots of a partition of a context; `PARTITION` of the kernels.
-const PARTITION: usize = 512;
+pub(super) const PARTITION: usize = 512;
 /// Queries of the largest tile: rows with the same page table times query heads of one key head.
 const QUERIES: usize = 64;
 /// Maximum bytes of partial results at a time, unless a single tile has more. Small in tests, so that
 /// their batches take several runs.
 const MOST_BYTES: usize = if cfg!(test) { 16 << 10 } else { 512 << 20 };
 /// Maximum head width.
-const WIDEST: usize = 128;
+const WIDEST: usize = 512;
+/// Maximum head width of the kernels whose warps have whole queries.
+const NARROW: usize = 128;
+/// Queries of a block for wider heads; `WIDE_QUERIES` of the kernels.
+const WIDE_QUERIES: usize = 16;
 
 /// Slots of a chunk; `CHUNK` of the kernels.
-const CHUNK: u32 = 64;
+pub(super) const CHUNK: u32 = 64;
 
 /// A kernel for heads of `width` elements and tiles of `queries` queries. Its shared memory holds
 /// queries, two chunks of keys and values, and offsets of their slots.
@@ -30,6 +34,13 @@ const fn tile(name: &'static str, width: u32, queries: u32) -> Kernel {
     )
 }
 
+/// A kernel for heads of `width` elements. Its shared memory holds queries, a chunk of keys and values,
+/// and its scores; `WIDE_CHUNK` of the kernels is 32.
+const fn wide(name: &'static str, width: u32) -> Kernel {
+    let queries = WIDE_QUERIES as u32;
+    kernel(name, 128, (queries + 2 * 32) * width * 2 + queries * 32 * 4)
+}
+
 const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
     Kernel {
         name,
@@ -38,8 +49,10 @@ const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
     }
 }
 
+/// Head widths of the kernels on tensor cores.
+pub(super) const WIDTHS: [usize; 3] = [32, 64, WIDEST];
 /// By head width, then by queries of a tile: 16, 32, 64.
-const ATTEND: [[Kernel; 3]; 3] = [
+pub(super) const ATTEND: [[Kernel; 3]; 3] = [
     [
         tile("attend_bf16_32x16", 32, 16),
         tile("attend_bf16_32x32", 32, 32),
@@ -56,15 +69,17 @@ const ATTEND: [[Kernel; 3]; 3] = [
         tile("attend_bf16_128x64", 128, 64),
     ],
 ];
-const EXACT: Kernel = kernel("attend_f32", 32, 0);
+/// By head width: 256, 512.
+const WIDE: [Kernel; 2] = [wide("attend_bf16_256", 256), wide("attend_bf16_512", 512)];
+/// By head width: up to [`NARROW`], and wider.
+const EXACT: [Kernel; 2] = [
+    kernel("attend_f32", 32, 0),
+    kernel("attend_f32_wide", 32, 0),
+];
 const COMBINE: [Kernel; 2] = [
     kernel("combine_f32", 128, 0),
     kernel("combine_bf16", 128, 0),
 ];
-#[cfg_attr(
-    not(feature = "cuda"),
-    expect(dead_code, reason = "a driver looks them up")
-)]
 pub(super) const KERNELS: &[Kernel] = &[
     ATTEND[0][0],
     ATTEND[0][1],
@@ -75,7 +90,10 @@ pub(super) const KERNELS: &[Kernel] = &[
     ATTEND[2][0],
     ATTEND[2][1],
     ATTEND[2][2],
-    EXACT,
+    WIDE[0],
+    WIDE[1],
+    EXACT[0],
+    EXACT[1],
     COMBINE[0],
     COMBINE[1],
 ];
@@ -152,6 +170,8 @@ pub struct PoolLayer<'a> {
     pub pool: &'a DevicePool,
     /// The layer, from 0.
     pub layer: usize,
+    /// Whether rows see the window that a canvas model's batch has for some layers.
+    pub windowed: bool,
 }
 
 impl DevicePool {
@@ -184,10 +204,6 @@ impl DevicePool {
     #[must_use]
     pub fn buffer(&self) -> &Buffer {
         &self.buffer
-    }
-
-    pub(super) fn start(&self) -> u64 {
-        self.buffer.range(0, 0).unwrap_or(0)
     }
 
     /// The addresses of a layer's keys and values.
@@ -296,7 +312,12 @@ impl AttentionScratch {
         batch: &DeviceBatch,
         out: &Array,
     ) -> Result<()> {
-        let PoolLayer { pool, layer } = of;
+        let PoolLayer {
+            pool,
+            layer,
+            windowed,
+        } = of;
+        let [visible, reaches, tiles] = Section::seen(windowed);
         let (shape, sizes) = (batch.shape(), pool.sizes());
         let c = sizes.head_width;
         let heads = q.width() / c;
@@ -319,10 +340,10 @@ impl AttentionScratch {
             values,
             partial,
             sums,
-            tiles: 0,
+            tiles: batch.address(tiles, 0)?,
             pages: batch.address(Section::Words, 0)?,
-            reaches: batch.address(Section::Reaches, 0)?,
-            visible: batch.address(Section::Visible, 0)?,
+            reaches: batch.address(reaches, 0)?,
+            visible: batch.address(visible, 0)?,
             heads: heads as u32,
             groups: sizes.groups as u32,
             c: c as u32,
@@ -363,7 +384,7 @@ fn run(
 ) -> Result<()> {
     let (device, sizes) = (pool.device(), pool.sizes());
     let (shape, heads) = (batch.shape(), attend.heads as usize);
-    let at = batch.address(Section::Tiles, tiles.start * TILE_WORDS)?;
+    let at = attend.tiles + (tiles.start * TILE_WORDS * size_of::<u32>()) as u64;
     let last = tiles.end == shape.tiles;
     let attend = args::Attend {
         tiles: at,
@@ -376,9 +397,17 @@ fn run(
         ..*combine
     };
     let (kernel, across) = match sizes.precision {
-        Precision::F32 => (EXACT, shape.tallest * heads),
+        Precision::F32 => {
+            let wide = usize::from(sizes.head_width > NARROW);
+            (EXACT[wide], shape.tallest * heads)
+        }
+        Precision::Bf16 if sizes.head_width > NARROW => {
+            let wide = usize::from(sizes.head_width > 256);
+            let queries = shape.tallest * heads / sizes.groups.max(1);
+            (WIDE[wide], sizes.groups * queries.div_ceil(WIDE_QUERIES))
+        }
         Precision::Bf16 => {
-            let width = [32, 64].iter().filter(|c| sizes.head_width > **c).count();
+            let width = WIDTHS.iter().filter(|c| sizes.head_width > **c).count();
             let queries = shape.tallest * heads / sizes.groups.max(1);
             let size = [16, 32].iter().filter(|size| queries > **size).count();
             (ATTEND[width][size], sizes.groups)

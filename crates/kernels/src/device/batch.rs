@@ -1,6 +1,12 @@
 //! The arrays of a batch, checked and uploaded to a device in one buffer.
 
+mod canvas;
 mod check;
+mod shape;
+
+pub use shape::BatchShape;
+
+pub use canvas::CanvasRows;
 
 use super::array::Buffer;
 use super::{Device, Result, filters, refuse};
@@ -36,6 +42,8 @@ pub struct BatchArrays<'a> {
     pub draws: &'a [Draw],
     /// Source and destination page of each copy.
     pub copies: &'a [(u32, u32)],
+    /// What the rows of a canvas model have besides; `None` for other models.
+    pub canvas: Option<CanvasRows<'a>>,
 }
 
 /// Exclusive upper bounds of a batch's indices, and its tile and padding sizes.
@@ -53,37 +61,9 @@ pub struct BatchLimits {
     pub page: usize,
     /// Maximum rows of an attention tile.
     pub tile: usize,
-    /// Rows and scored rows are padded to a multiple of this, `>= 1`. If it is 2 or more, the number
-    /// of tiles and the context are rounded up too, so that few shapes cover all batches.
+    /// Rows and scored rows are padded to multiples of this, `>= 1`. If it is 2 or more, the number of
+    /// tiles and the context are rounded up too, so that few shapes cover all batches.
     pub pad: usize,
-}
-
-/// The sizes that determine the kernels, grids and addresses of a batch's launches. Batches of the
-/// same shape have the same launches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct BatchShape {
-    /// Number of rows with padding.
-    pub rows: usize,
-    /// Number of scored rows with padding.
-    pub scored: usize,
-    /// Number of attention tiles with padding.
-    pub tiles: usize,
-    /// The first slot after all that any row sees.
-    pub reach: usize,
-    /// Maximum rows of a tile, rounded up in a padded batch.
-    pub tallest: usize,
-    /// Rows are padded to a multiple of this.
-    pub pad: usize,
-    /// Whether a scored row has a filter or wants its most probable tokens.
-    pub filtered: bool,
-}
-
-impl BatchShape {
-    /// The longest context of a padded batch, rounded up.
-    #[must_use]
-    pub fn context(reach: usize) -> usize {
-        reach.max(FEWEST_SLOTS).next_power_of_two()
-    }
 }
 
 /// The sizes that determine the memory of a batch.
@@ -97,17 +77,28 @@ pub struct BatchSizes {
     pub biases: usize,
     /// Words of all sets of allowed tokens.
     pub allowed: usize,
+    /// Whether rows are those of a canvas model.
+    pub canvas: bool,
 }
 
 impl BatchSizes {
     /// Bytes of the largest batch of these sizes without page copies: every row is scored, and has a
     /// tile of its own.
     fn bytes(&self) -> usize {
-        // Token, position, slot, reach; what the row sees; index and settings of a scored row.
-        let row = 4 + VISIBLE_WORDS + 1 + SCORER_WORDS;
-        let tiles = self.rows.checked_next_power_of_two().unwrap_or(usize::MAX);
+        // Token, position, slot; index and settings of a scored row.
+        let row = 3 + 1 + SCORER_WORDS;
+        // What the row sees with its reach, in layers of each kind, and the kind of the row.
+        let (row, kinds) = match self.canvas {
+            true => (row + 2 * (VISIBLE_WORDS + 1) + 1, 2),
+            false => (row + VISIBLE_WORDS + 1, 1),
+        };
+        // A power of two that is no power of four becomes twice as large.
+        let tiles = match self.rows.checked_next_power_of_two() {
+            Some(_) => BatchShape::tiles(self.rows),
+            None => usize::MAX,
+        };
         let words = self.rows.saturating_mul(row);
-        let words = words.saturating_add(tiles.saturating_mul(TILE_WORDS));
+        let words = words.saturating_add(tiles.saturating_mul(kinds * TILE_WORDS));
         let words = words.saturating_add(self.biases.saturating_mul(BIAS_WORDS));
         let words = words.saturating_add(self.pages);
         words
@@ -133,7 +124,7 @@ pub struct DeviceBatch {
     buffer: Option<Buffer>,
     words: Vec<u32>,
     bytes: Vec<u8>,
-    sections: [WordRange; 10],
+    sections: [WordRange; 14],
     shape: BatchShape,
 }
 
@@ -148,23 +139,54 @@ pub(super) enum Section {
     Scored,
     Scorers,
     Tiles,
+    /// What rows see in layers with a window, and the kinds of rows; of canvas models only.
+    Windows,
+    WindowReaches,
+    WindowTiles,
+    Kinds,
     /// Page tables, then biases, then sets of tokens.
     Words,
     Copies,
 }
 
+impl Section {
+    /// What rows see, their reaches, and the tiles of them.
+    pub(super) fn seen(windowed: bool) -> [Self; 3] {
+        match windowed {
+            true => [Self::Windows, Self::WindowReaches, Self::WindowTiles],
+            false => [Self::Visible, Self::Reaches, Self::Tiles],
+        }
+    }
+}
+
 /// Words of what a row sees, of a tile, of a scored row's settings, and of a bias.
 const VISIBLE_WORDS: usize = 4;
 pub(super) const TILE_WORDS: usize = 5;
-pub(super) const SCORER_WORDS: usize = 16;
+pub(super) const SCORER_WORDS: usize = 17;
 const BIAS_WORDS: usize = 3;
 /// Marks an absent number; `NONE` of the kernels.
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 /// Settings of a padding row: no input token, no biases, no allowed set, temperature 0, no filters,
-/// no most probable tokens.
-const IDLE: [u32; SCORER_WORDS] = [NONE, 0, 0, 0, NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-/// Minimum slots of the rounded-up context of a padded batch.
-const FEWEST_SLOTS: usize = 512;
+/// no most probable tokens, logits divided by 1.
+const IDLE: [u32; SCORER_WORDS] = [
+    NONE,
+    0,
+    0,
+    0,
+    NONE,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0x3F80_0000,
+];
 
 /// Whether a scored row wants something besides its record.
 fn is_filtered(arrays: &BatchArrays<'_>) -> bool {
@@ -195,19 +217,23 @@ impl DeviceBatch {
         check::check(arrays, limits)?;
         self.words.clear();
         let pad = limits.pad.max(1);
-        let reach = arrays.visible.iter().map(Visible::reach).max().unwrap_or(0);
+        let windows = arrays.canvas.map_or(&[][..], |of| of.windowed);
+        let visible = arrays.visible.iter().chain(windows);
+        let reach = visible.map(Visible::reach).max().unwrap_or(0);
+        let rows = BatchShape::rows(arrays.tokens.len(), pad);
         self.shape = BatchShape {
-            rows: arrays.tokens.len().next_multiple_of(pad),
-            scored: arrays.scored.len().next_multiple_of(pad),
+            rows,
+            scored: BatchShape::scored(arrays.scored.len(), rows, pad),
             reach: match pad {
                 1 => reach,
                 _ => BatchShape::context(reach),
             },
             pad,
             filtered: is_filtered(arrays),
+            denoised: arrays.canvas.is_some_and(|of| !of.denoised.is_empty()),
+            conditioned: arrays.canvas.is_some_and(|of| !of.conditioned.is_empty()),
             ..BatchShape::default()
         };
-        let rows = self.shape.rows;
         for (section, words, padding) in [
             (Section::Tokens, arrays.tokens, 0),
             (Section::Positions, arrays.positions, 0),
@@ -218,9 +244,12 @@ impl DeviceBatch {
                 to.extend(std::iter::repeat_n(padding, rows - words.len()));
             });
         }
-        self.put_visible(arrays);
+        self.put_visible(arrays.visible, false);
         self.put_scored(arrays);
-        self.put_tiles(arrays, limits);
+        self.put_tiles(arrays, limits, arrays.visible, false);
+        if let Some(canvas) = &arrays.canvas {
+            self.put_canvas(arrays, limits, canvas);
+        }
         self.put(Section::Words, |to| {
             to.extend_from_slice(arrays.pages);
             for bias in arrays.biases {
@@ -234,16 +263,17 @@ impl DeviceBatch {
         self.send(device)
     }
 
-    fn put_visible(&mut self, arrays: &BatchArrays<'_>) {
-        let padding = self.shape.rows - arrays.visible.len();
+    fn put_visible(&mut self, visible: &[Visible], windowed: bool) {
+        let padding = self.shape.rows - visible.len();
         let padded = || {
             let idle = std::iter::repeat_n(Visible::default(), padding);
-            arrays.visible.iter().copied().chain(idle)
+            visible.iter().copied().chain(idle)
         };
-        self.put(Section::Reaches, |to| {
+        let [rows, reaches, _] = Section::seen(windowed);
+        self.put(reaches, |to| {
             to.extend(padded().map(|row| row.reach() as u32));
         });
-        self.put(Section::Visible, |to| {
+        self.put(rows, |to| {
             to.extend(padded().flat_map(Visible::words));
         });
     }
@@ -259,7 +289,8 @@ impl DeviceBatch {
         let set = arrays.set_words as u32;
         let mut first_top = 0;
         self.put(Section::Scorers, |to| {
-            for row in arrays.scorers {
+            for (number, row) in arrays.scorers.iter().enumerate() {
+                let divisor = arrays.canvas.map_or(1.0, |of| of.scales[number]);
                 let draw = &arrays.draws[row.draw as usize];
                 to.extend([
                     row.input,
@@ -273,6 +304,7 @@ impl DeviceBatch {
                     draw.clock,
                 ]);
                 to.extend(filters::words(row, draw, first_top));
+                to.push(divisor.to_bits());
                 first_top += row.tops;
             }
             to.extend(std::iter::repeat_n(IDLE, padding).flatten());
@@ -287,14 +319,21 @@ impl DeviceBatch {
     }
 
     /// Splits segments into tiles of rows; one block of attention processes one tile.
-    fn put_tiles(&mut self, arrays: &BatchArrays<'_>, limits: &BatchLimits) {
+    fn put_tiles(
+        &mut self,
+        arrays: &BatchArrays<'_>,
+        limits: &BatchLimits,
+        seen: &[Visible],
+        windowed: bool,
+    ) {
         let (mut tallest, mut tiles, padded) = (0, 0_usize, limits.pad > 1);
-        self.put(Section::Tiles, |to| {
+        let [.., section] = Section::seen(windowed);
+        self.put(section, |to| {
             for segment in arrays.segments {
                 let (from, end) = (segment.rows.start as usize, segment.rows.end as usize);
                 for row in (from..end).step_by(limits.tile.max(1)) {
                     let rows = limits.tile.min(end - row);
-                    let visible = &arrays.visible[row..row + rows];
+                    let visible = &seen[row..row + rows];
                     let reach = visible.iter().map(Visible::reach).max().unwrap_or(0) as u32;
                     let holes = u32::from(!visible.iter().all(Visible::is_prefix));
                     to.extend([row as u32, rows as u32, segment.pages.start, reach, holes]);
@@ -303,7 +342,7 @@ impl DeviceBatch {
                 }
             }
             if padded {
-                let all = tiles.next_power_of_two();
+                let all = BatchShape::tiles(tiles);
                 // Idle tiles start at the end of the rows, so that the rows of tiles are contiguous.
                 let idle = [arrays.tokens.len() as u32, 0, 0, 0, 0];
                 to.extend(std::iter::repeat_n(idle, all - tiles).flatten());

@@ -4,20 +4,22 @@
 //! does not start without them. This module uses cudarc directly, which opens the driver's library
 //! at run time.
 
+mod errors;
+mod image;
+
+use super::timing::Marks;
 use super::{
-    Captured, DeviceError, DeviceLimits, Driver, Kernel, Result, attention, experts, filters,
-    launch, refuse, rows, score,
+    Captured, DeviceLimits, Driver, Kernel, Result, attention, canvas, experts, filters, launch,
+    refuse, rows, score,
 };
 use cudarc::driver::{result, sys};
+use errors::failed;
+use image::{Image, OLDEST, Release};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::Mutex;
+use std::ptr::null_mut;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Machine code for compute capability 8.0, 8.9 and 9.0, and PTX for later ones.
-static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin"));
-
-/// The lowest compute capability that the kernels support.
-const OLDEST: (i32, i32) = (8, 0);
 /// Dynamic shared memory that a kernel may use without setting an attribute.
 const PLAIN_SHARED: u32 = 48 << 10;
 
@@ -31,6 +33,8 @@ pub(super) struct Cuda {
     module: sys::CUmodule,
     functions: HashMap<&'static str, sys::CUfunction>,
     pinned: Mutex<Pinned>,
+    /// Memory to free after the capture in progress, if there is one.
+    capture: Mutex<Option<Vec<u64>>>,
 }
 
 // SAFETY: a context may be used by every thread that makes it current, which every call does.
@@ -42,18 +46,6 @@ unsafe impl Sync for Cuda {}
 struct Pinned {
     at: *mut u8,
     bytes: usize,
-}
-
-fn failed(what: &str) -> impl FnOnce(result::DriverError) -> DeviceError + '_ {
-    move |error| {
-        let text = error
-            .error_string()
-            .map(|text| text.to_string_lossy().into_owned());
-        DeviceError(format!(
-            "CUDA: {what}: {}",
-            text.unwrap_or_else(|_| "unknown error".into())
-        ))
-    }
 }
 
 impl Cuda {
@@ -83,33 +75,50 @@ impl Cuda {
                 "{name}: expected compute capability 8.0 or later, found {major}.{minor}"
             ));
         }
+        let (image, found) = (Image::of(version), driver_release()?);
+        image.refusal(found).map_or(Ok(()), Err)?;
         let limits = DeviceLimits {
             multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?
                 as usize,
             shared: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
                 as usize,
         };
-        // SAFETY: the device exists; `drop` releases what is created here.
+        // SAFETY: the device exists; `drop` releases what is created here, also after an error.
         unsafe {
             let context = result::primary_ctx::retain(device).map_err(failed("context"))?;
-            result::ctx::set_current(context).map_err(failed("context"))?;
-            let kind = result::stream::StreamKind::NonBlocking;
-            let stream = result::stream::create(kind).map_err(failed("stream"))?;
-            let image = IMAGE.as_ptr().cast::<c_void>();
-            let module = result::module::load_data(image).map_err(failed("kernels"))?;
-            Ok(Self {
+            let mut opened = Self {
                 name,
                 limits,
                 device,
                 context,
-                stream,
-                module,
-                functions: functions(module, limits)?,
+                stream: null_mut(),
+                module: null_mut(),
+                functions: HashMap::new(),
                 pinned: Mutex::new(Pinned {
-                    at: std::ptr::null_mut(),
+                    at: null_mut(),
                     bytes: 0,
                 }),
-            })
+                capture: Mutex::default(),
+            };
+            opened.current()?;
+            let kind = result::stream::StreamKind::NonBlocking;
+            opened.stream = result::stream::create(kind).map_err(failed("stream"))?;
+            let module = result::module::load_data(image.address());
+            opened.module = module.map_err(image.failed(found))?;
+            opened.functions = functions(opened.module, limits)?;
+            Ok(opened)
+        }
+    }
+
+    fn capture(&self) -> MutexGuard<'_, Option<Vec<u64>>> {
+        self.capture.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses what a capture does not allow, before the driver makes the capture invalid.
+    fn check_not_capturing(&self) -> Result<()> {
+        match *self.capture() {
+            Some(_) => refuse("a capture is in progress"),
+            None => Ok(()),
         }
     }
 
@@ -125,11 +134,9 @@ impl Cuda {
 
     /// Calls `f` with `bytes` bytes of pinned memory.
     fn pinned<R>(&self, bytes: usize, f: impl FnOnce(&mut [u8]) -> Result<R>) -> Result<R> {
+        self.check_not_capturing()?;
         self.current()?;
-        let mut pinned = self
-            .pinned
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner());
+        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         if pinned.bytes < bytes {
             self.wait()?;
             let wanted = bytes.next_power_of_two();
@@ -137,7 +144,7 @@ impl Cuda {
             unsafe {
                 if !pinned.at.is_null() {
                     result::free_host(pinned.at.cast()).map_err(failed("pinned memory"))?;
-                    pinned.at = std::ptr::null_mut();
+                    pinned.at = null_mut();
                     pinned.bytes = 0;
                 }
                 let at = result::malloc_host(wanted, 0).map_err(failed("pinned memory"))?;
@@ -149,6 +156,15 @@ impl Cuda {
         // SAFETY: allocated and written above; the lock is held.
         f(unsafe { std::slice::from_raw_parts_mut(pinned.at, bytes) })
     }
+}
+
+/// The newest release of CUDA that the driver supports.
+fn driver_release() -> Result<Release> {
+    let mut version = 0;
+    // SAFETY: the driver writes one number.
+    let read = unsafe { sys::cuDriverGetVersion(&raw mut version) }.result();
+    read.map_err(failed("driver"))?;
+    Ok(Release::of_driver(version))
 }
 
 /// The kernels of a module whose shared memory the device has, with their limits set.
@@ -166,6 +182,7 @@ unsafe fn functions(
         score::KERNELS,
         experts::KERNELS,
         filters::KERNELS,
+        canvas::KERNELS,
     ];
     let mut all = HashMap::new();
     let fits = |kernel: &&Kernel| kernel.shared as usize <= limits.shared;
@@ -196,6 +213,10 @@ impl Driver for Cuda {
         self.limits
     }
 
+    fn lost(&self) -> Option<&str> {
+        errors::lost()
+    }
+
     fn memory(&self) -> Result<(u64, u64)> {
         self.current()?;
         let (free, total) = result::mem_get_info().map_err(failed("memory"))?;
@@ -203,6 +224,7 @@ impl Driver for Cuda {
     }
 
     fn allocate(&self, bytes: usize) -> Result<u64> {
+        self.check_not_capturing()?;
         self.current()?;
         let (free, _) = result::mem_get_info().map_err(failed("memory"))?;
         let what = format!(
@@ -212,11 +234,20 @@ impl Driver for Cuda {
         );
         // SAFETY: allocations are at least 16 bytes long.
         let at = unsafe { result::malloc_sync(bytes) }.map_err(failed(&what))?;
-        self.fill(at, 0, bytes)?;
-        Ok(at)
+        match self.fill(at, 0, bytes) {
+            Ok(()) => Ok(at),
+            Err(error) => {
+                self.free(at);
+                Err(error)
+            }
+        }
     }
 
     fn free(&self, at: u64) {
+        if let Some(later) = &mut *self.capture() {
+            later.push(at);
+            return;
+        }
         // Running kernels may use the memory, so wait first. A failure here cannot be handled.
         if self.current().is_ok() && self.wait().is_ok() {
             // SAFETY: `allocate` returned it, and buffers free it once.
@@ -225,6 +256,7 @@ impl Driver for Cuda {
     }
 
     fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<()> {
+        self.check_not_capturing()?;
         self.current()?;
         // SAFETY: callers name a range of an allocation.
         unsafe { result::memset_d8_async(at, byte, bytes, self.stream) }.map_err(failed("memset"))
@@ -280,19 +312,28 @@ impl Driver for Cuda {
     }
 
     fn begin_capture(&self) -> Result<()> {
+        self.check_not_capturing()?;
         self.current()?;
         use sys::CUstreamCaptureMode as Mode;
         let mode = Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream lives as long as this does.
-        unsafe { result::stream::begin_capture(self.stream, mode) }.map_err(failed("capture"))
+        unsafe { result::stream::begin_capture(self.stream, mode) }.map_err(failed("capture"))?;
+        *self.capture() = Some(Vec::new());
+        Ok(())
     }
 
     fn end_capture(&self) -> Result<Box<dyn Captured>> {
+        let freed = self.capture().take();
         self.current()?;
-        // SAFETY: the stream lives as long as this does; the graph is destroyed here, its instance
-        // by its owner.
+        // SAFETY: the stream lives as long as this does.
+        let graph = unsafe { result::stream::end_capture(self.stream) };
+        freed.into_iter().flatten().for_each(|at| self.free(at));
+        let graph = graph.map_err(failed("capture"))?;
+        if graph.is_null() {
+            return refuse("CUDA: capture: no graph");
+        }
+        // SAFETY: the graph is destroyed here, its instance by its owner.
         unsafe {
-            let graph = result::stream::end_capture(self.stream).map_err(failed("capture"))?;
             let flags = sys::CUgraphInstantiate_flags(0);
             let launches = result::graph::instantiate(graph, flags).map_err(failed("graph"));
             let _ = result::graph::destroy(graph);
@@ -301,6 +342,76 @@ impl Driver for Cuda {
                 context: self.context,
                 stream: self.stream,
             }))
+        }
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        self.current()?;
+        // SAFETY: callers name ranges of allocations.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream) }.map_err(failed("copy"))
+    }
+
+    fn marks(&self) -> Result<Box<dyn Marks>> {
+        let (needed, found) = (Release::TIMED, driver_release()?);
+        if found < needed {
+            return refuse(format!(
+                "expected an NVIDIA driver for CUDA {needed} or later to measure times, found one for \
+                 CUDA {found}"
+            ));
+        }
+        Ok(Box::new(Events {
+            context: self.context,
+            stream: self.stream,
+            all: Vec::new(),
+        }))
+    }
+}
+
+/// Events on the stream. The device is held by the caller.
+struct Events {
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    all: Vec<sys::CUevent>,
+}
+
+// SAFETY: as the device: every call makes the context current.
+unsafe impl Send for Events {}
+
+impl Marks for Events {
+    fn mark(&mut self) -> Result<()> {
+        // SAFETY: context and stream live as long as the device; the event was just created.
+        unsafe {
+            result::ctx::set_current(self.context).map_err(failed("context"))?;
+            let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
+            let event = result::event::create(flags).map_err(failed("event"))?;
+            self.all.push(event);
+            result::event::record(event, self.stream).map_err(failed("event"))
+        }
+    }
+
+    fn seconds(&mut self) -> Result<Vec<f64>> {
+        // SAFETY: as above; the events are on one stream, and recorded.
+        unsafe {
+            result::ctx::set_current(self.context).map_err(failed("context"))?;
+            result::stream::synchronize(self.stream).map_err(failed("step"))?;
+        }
+        let between = |pair: &[sys::CUevent]| {
+            // SAFETY: as above.
+            let ms = unsafe { result::event::elapsed(pair[0], pair[1]) };
+            Ok(f64::from(ms.map_err(failed("event"))?) * 1e-3)
+        };
+        self.all.windows(2).map(between).collect()
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        // SAFETY: each event is destroyed once. A failure here cannot be handled.
+        unsafe {
+            let _ = result::ctx::set_current(self.context);
+            for event in self.all.drain(..) {
+                let _ = result::event::destroy(event);
+            }
         }
     }
 }
@@ -338,20 +449,23 @@ impl Drop for CudaGraph {
 
 impl Drop for Cuda {
     fn drop(&mut self) {
-        let pinned = self
-            .pinned
-            .get_mut()
-            .map_or(std::ptr::null_mut(), |pinned| pinned.at);
+        let pinned = self.pinned.get_mut().map_or(null_mut(), |pinned| pinned.at);
         // SAFETY: buffers hold the device, so none is left; each resource is released once. A failure
         // here cannot be handled.
         unsafe {
             let _ = result::ctx::set_current(self.context);
-            let _ = result::stream::synchronize(self.stream);
+            if !self.stream.is_null() {
+                let _ = result::stream::synchronize(self.stream);
+            }
             if !pinned.is_null() {
                 let _ = result::free_host(pinned.cast());
             }
-            let _ = result::module::unload(self.module);
-            let _ = result::stream::destroy(self.stream);
+            if !self.module.is_null() {
+                let _ = result::module::unload(self.module);
+            }
+            if !self.stream.is_null() {
+                let _ = result::stream::destroy(self.stream);
+            }
             let _ = result::primary_ctx::release(self.device);
         }
     }

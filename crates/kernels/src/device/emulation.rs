@@ -1,10 +1,14 @@
 //! The kernels compiled for the host, run on the calling thread.
 
-use super::{Captured, Driver, Kernel, Result, refuse};
+use super::cost::{self, LaunchCost};
+use super::observe::{Observation, Observations, Report};
+use super::timing::Marks;
+use super::{Captured, Driver, Kernel, Result, TensorSums, refuse};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Bytes before an allocation; they hold its length.
 const HEADER: usize = 256;
@@ -16,11 +20,34 @@ unsafe extern "C" {
         threads: u32,
         shared: u32,
         args: *const u8,
+        options: *const Options,
     ) -> bool;
+}
+
+/// How a kernel is run; `Options` of `cuda/emulate.cpp`.
+#[repr(C)]
+struct Options {
+    sums: u32,
+    /// Start and bytes of the allocations, in ascending order.
+    ranges: *const [u64; 2],
+    count: u64,
+    report: *mut Report,
+}
+
+/// What launches need of their device.
+#[derive(Default)]
+struct Shared {
+    sums: TensorSums,
+    /// Bytes by address.
+    allocations: Mutex<BTreeMap<u64, u64>>,
+    observations: Option<Observations>,
+    /// Microseconds: one for a block, one for a copied KiB.
+    clock: AtomicU64,
 }
 
 /// An emulated device; device addresses are host addresses.
 pub(super) struct Emulation {
+    shared: Arc<Shared>,
     captured: Mutex<Option<Vec<Launch>>>,
     total: u64,
     /// Bytes of all allocations, without their headers.
@@ -29,6 +56,7 @@ pub(super) struct Emulation {
 
 /// A launch with a copy of its argument.
 struct Launch {
+    on: Arc<Shared>,
     kernel: Kernel,
     grid: [u32; 3],
     // Words of eight bytes, the alignment of arguments.
@@ -43,12 +71,62 @@ impl Launch {
         let Kernel {
             threads, shared, ..
         } = self.kernel;
+        let blocks = self.grid.iter().map(|n| u64::from(*n)).product();
+        self.on.clock.fetch_add(blocks, Ordering::Relaxed);
         let (grid, args) = (self.grid.as_ptr(), self.args.as_ptr().cast());
-        // SAFETY: by the caller's promise.
-        match unsafe { asynclane_emulate(name.as_ptr(), grid, threads, shared, args) } {
-            true => Ok(()),
-            false => refuse(format!("no kernel {}", self.kernel.name)),
+        let (mut report, mut ranges) = (None, Vec::new());
+        if self.on.observations.is_some() {
+            ranges.extend(
+                held(&self.on.allocations)
+                    .iter()
+                    .map(|(at, bytes)| [*at, *bytes]),
+            );
+            report = Some(Box::<Report>::default());
         }
+        let options = Options {
+            sums: self.on.sums as u32,
+            ranges: ranges.as_ptr(),
+            count: ranges.len() as u64,
+            report: report
+                .as_mut()
+                .map_or(std::ptr::null_mut(), |report| &raw mut **report),
+        };
+        // SAFETY: by the caller's promise; the options live until it returns.
+        if !unsafe { asynclane_emulate(name.as_ptr(), grid, threads, shared, args, &options) } {
+            return refuse(format!("no kernel {}", self.kernel.name));
+        }
+        if let (Some(observations), Some(report)) = (&self.on.observations, report) {
+            observations.add(Observation {
+                kernel: self.kernel.name,
+                cost: self.cost(),
+                report: *report,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Launch {
+    /// The work of the launch, from its arguments and the batch in the device's memory.
+    fn cost(&self) -> Option<LaunchCost> {
+        let bytes: Vec<u8> = self
+            .args
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        let allocations = held(&self.on.allocations);
+        let words = |at: u64, count: usize| {
+            let (start, length) = allocations.range(..=at).next_back()?;
+            if at + 4 * count as u64 > start + length {
+                return None;
+            }
+            let read = |i| {
+                // SAFETY: it is within an allocation.
+                unsafe { (at as *const u32).add(i).read_unaligned() }
+            };
+            Some((0..count).map(read).collect())
+        };
+        cost::cost(self.kernel, self.grid, &bytes, &words)
     }
 }
 
@@ -60,9 +138,16 @@ impl Captured for Vec<Launch> {
 }
 
 impl Emulation {
-    /// A device with `total` bytes of memory.
-    pub(super) fn new(total: u64) -> Self {
+    /// A device with `total` bytes of memory, whose tensor cores sum like `sums`. Its launches are
+    /// added to `observations`.
+    pub(super) fn new(total: u64, sums: TensorSums, observations: Option<Observations>) -> Self {
+        let shared = Shared {
+            sums,
+            observations,
+            ..Shared::default()
+        };
         Self {
+            shared: Arc::new(shared),
             captured: Mutex::default(),
             total,
             used: AtomicU64::new(0),
@@ -74,9 +159,7 @@ impl Emulation {
     }
 
     fn captured(&self) -> MutexGuard<'_, Option<Vec<Launch>>> {
-        self.captured
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner())
+        held(&self.captured)
     }
 
     /// Refuses operations that a GPU's driver refuses during a capture.
@@ -86,6 +169,10 @@ impl Emulation {
             None => Ok(()),
         }
     }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|broken| broken.into_inner())
 }
 
 fn layout(bytes: usize) -> Result<Layout> {
@@ -123,11 +210,14 @@ impl Driver for Emulation {
                 return refuse(format!("no memory for {bytes} bytes"));
             }
             at.cast::<usize>().write(bytes);
-            Ok(at.add(HEADER) as u64)
+            let at = at.add(HEADER) as u64;
+            held(&self.shared.allocations).insert(at, bytes as u64);
+            Ok(at)
         }
     }
 
     fn free(&self, at: u64) {
+        held(&self.shared.allocations).remove(&at);
         // SAFETY: `allocate` returned it and wrote the length before it.
         unsafe {
             let start = (at as *mut u8).sub(HEADER);
@@ -171,6 +261,7 @@ impl Driver for Emulation {
             *word = u64::from_ne_bytes(all);
         }
         let launch = Launch {
+            on: self.shared.clone(),
             kernel,
             grid,
             args: words,
@@ -193,5 +284,41 @@ impl Driver for Emulation {
             Some(launches) => Ok(Box::new(launches)),
             None => refuse("nothing was captured"),
         }
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        self.check_not_capturing()?;
+        let time = bytes.div_ceil(1 << 10) as u64;
+        self.shared.clock.fetch_add(time, Ordering::Relaxed);
+        // SAFETY: callers name ranges of allocations.
+        unsafe { (to as *mut u8).copy_from(from as *const u8, bytes) };
+        Ok(())
+    }
+
+    fn marks(&self) -> Result<Box<dyn Marks>> {
+        Ok(Box::new(Points {
+            of: self.shared.clone(),
+            at: Vec::new(),
+        }))
+    }
+}
+
+/// Points of the emulated clock.
+struct Points {
+    of: Arc<Shared>,
+    at: Vec<u64>,
+}
+
+impl Marks for Points {
+    fn mark(&mut self) -> Result<()> {
+        self.at.push(self.of.clock.load(Ordering::Relaxed));
+        Ok(())
+    }
+
+    fn seconds(&mut self) -> Result<Vec<f64>> {
+        let pairs = self.at.windows(2);
+        Ok(pairs
+            .map(|pair| (pair[1] - pair[0]) as f64 * 1e-6)
+            .collect())
     }
 }

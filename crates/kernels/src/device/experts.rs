@@ -8,6 +8,7 @@ pub use scratch::ExpertScratch;
 
 use super::array::{Array, Buffer, Precision};
 use super::batch::{DeviceBatch, Section};
+use super::launch::MatrixFormat;
 use super::matrix::DeviceMatrix;
 use super::rows::select;
 use super::{Kernel, Result, args, refuse};
@@ -25,10 +26,6 @@ const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
 const ROUTE: [Kernel; 2] = [kernel("route_f32", 256, 0), kernel("route_bf16", 256, 0)];
 // Two scores per expert.
 const CHOOSE: Kernel = kernel("choose_experts", 32, 2 * 4 * MOST_EXPERTS as u32);
-#[cfg_attr(
-    not(feature = "cuda"),
-    expect(dead_code, reason = "a driver looks them up")
-)]
 pub(super) const KERNELS: &[Kernel] = &[
     ROUTE[0],
     ROUTE[1],
@@ -41,6 +38,10 @@ pub(super) const KERNELS: &[Kernel] = &[
     group::FEW[1],
     group::MANY[0],
     group::MANY[1],
+    group::FEW_INT8[0],
+    group::FEW_INT8[1],
+    group::MANY_INT8[0],
+    group::MANY_INT8[1],
     group::EXACT,
     group::MIX,
 ];
@@ -48,6 +49,8 @@ pub(super) const KERNELS: &[Kernel] = &[
 /// Experts of a layer, and of a row, at most; `MOST_EXPERTS` and `MOST_CHOSEN` of the kernels.
 const MOST_EXPERTS: usize = 1024;
 const MOST_CHOSEN: usize = 32;
+/// Addresses of an expert.
+const ADDRESSES: usize = 4;
 /// Rows and experts of a block of the router.
 const ROUTED: usize = 8;
 
@@ -63,7 +66,14 @@ pub struct ExpertSizes {
     /// Width of an expert.
     pub inner: usize,
     /// The number format of the matrices.
-    pub precision: Precision,
+    pub format: MatrixFormat,
+}
+
+impl ExpertSizes {
+    /// The number format of the products' inputs.
+    pub(super) fn precision(&self) -> Precision {
+        self.format.inputs()
+    }
 }
 
 /// The experts of a layer and their router.
@@ -71,7 +81,7 @@ pub struct DeviceExperts {
     gate: DeviceMatrix,
     /// Keeps the memory that `addresses` names.
     experts: Vec<[DeviceMatrix; 2]>,
-    /// The addresses of each expert's two matrices.
+    /// The addresses of each expert's two matrices, and of their factors.
     addresses: Buffer,
     bias: Option<Buffer>,
     scales: Option<Buffer>,
@@ -99,10 +109,10 @@ impl DeviceExperts {
             chosen: routing.chosen,
             width: down.width(),
             inner: gate_up.width(),
-            precision: gate_up.precision(),
+            format: gate_up.format(),
         };
         check(&sizes, routing.score)?;
-        let mut addresses = Vec::with_capacity(2 * experts.len() * size_of::<u64>());
+        let mut addresses = Vec::with_capacity(ADDRESSES * experts.len() * size_of::<u64>());
         for [gate_up, down] in &experts {
             let gated = gate_up.epilogue().is_gated() && down.epilogue() == Epilogue::None;
             let shapes = [gate_up, down].map(|of| (of.width(), of.k(), of.bias()));
@@ -111,13 +121,13 @@ impl DeviceExperts {
                 (sizes.width, sizes.inner, Ok(0)),
             ];
             let formats = [gate_up, down].map(DeviceMatrix::format);
-            if !gated || shapes != want || formats != [sizes.precision.into(); 2] {
-                return refuse(
-                    "no CUDA kernels for experts of several sizes, with biases or in int8",
-                );
+            if !gated || shapes != want || formats != [sizes.format; 2] {
+                return refuse("no CUDA kernels for experts of several sizes or with biases");
             }
-            for of in [gate_up, down] {
-                addresses.extend(of.address()?.to_ne_bytes());
+            let own = [gate_up.address()?, down.address()?];
+            let factors = [gate_up.factors()?, down.factors()?];
+            for address in own.into_iter().chain(factors) {
+                addresses.extend(address.to_ne_bytes());
             }
         }
         if (gate.width(), gate.k(), gate.precision()) != (sizes.count, sizes.width, Precision::F32)

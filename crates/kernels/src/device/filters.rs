@@ -18,10 +18,6 @@ const FILTER: Kernel = Kernel {
     // Two ranked tokens of sixteen bytes per thread.
     shared: 2 * 256 * 16,
 };
-#[cfg_attr(
-    not(feature = "cuda"),
-    expect(dead_code, reason = "a driver looks them up")
-)]
 pub(super) const KERNELS: &[Kernel] = &[LIST, FILTER];
 
 /// Most probable tokens of a row at most; `MOST_TOPS` of the kernels.

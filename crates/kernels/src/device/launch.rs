@@ -11,9 +11,7 @@ mod tests;
 mod tile;
 
 pub use roofline::{Estimate, Roofline};
-#[cfg(feature = "cuda")]
-pub(super) use tile::KERNELS;
-pub(super) use tile::partial_columns;
+pub(super) use tile::{KERNELS, partial_columns};
 pub use tile::{MatrixFormat, ProductTile};
 
 use std::cmp::Ordering;

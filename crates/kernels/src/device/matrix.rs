@@ -166,6 +166,14 @@ impl DeviceMatrix {
         scale
     }
 
+    /// Sets every byte of the weights.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn fill(&self, byte: u8) -> Result<()> {
+        self.weights.fill(byte)
+    }
+
     /// The width of the result.
     #[must_use]
     pub fn width(&self) -> usize {
@@ -269,19 +277,22 @@ impl DeviceMatrix {
         if x.stride() != stride {
             return refuse(format!("expected rows of {stride}, found {}", x.stride()));
         }
-        let scales = self
-            .scales
-            .as_ref()
-            .map(|scales| scales.range(0, self.n * 4));
         Ok(args::Operands {
             x: x.checked(rows, self.k, self.precision())?,
             w: self.address()?,
-            scales: scales.transpose()?.unwrap_or(0),
+            scales: self.factors()?,
             rows: rows as u32,
             n: self.n as u32,
             k: stride as u32,
             segment: segment(stride) as u32,
         })
+    }
+
+    /// The address of the rows' factors, 0 without them.
+    pub(super) fn factors(&self) -> Result<u64> {
+        let scales = self.scales.as_ref();
+        let scales = scales.map(|scales| scales.range(0, self.n * 4));
+        Ok(scales.transpose()?.unwrap_or(0))
     }
 
     /// The address of the bias, 0 without one.

@@ -19,10 +19,6 @@ const EMBED: [Kernel; 2] = [kernel("embed_f32", 256, 0), kernel("embed_bf16", 25
 const NORM: [Kernel; 2] = [kernel("norm_f32", 256, 128), kernel("norm_bf16", 256, 128)];
 const SPLIT: [Kernel; 2] = [kernel("split_f32", 128, 0), kernel("split_bf16", 128, 0)];
 const COPY: Kernel = kernel("copy_pages", 256, 0);
-#[cfg_attr(
-    not(feature = "cuda"),
-    expect(dead_code, reason = "a driver looks them up")
-)]
 pub(super) const KERNELS: &[Kernel] = &[
     EMBED[0], EMBED[1], NORM[0], NORM[1], SPLIT[0], SPLIT[1], COPY,
 ];
@@ -165,12 +161,13 @@ impl DeviceRope {
     }
 }
 
-/// What is done to the query and key heads of a row.
+/// What is done to the heads of a row.
 #[derive(Clone, Copy)]
 pub struct HeadTransform<'a> {
     /// The rotation at the row's position.
     pub rope: &'a DeviceRope,
-    /// The norm before the rotation, with weights `[h + g, c]`.
+    /// The norm before the rotation, with weights `[h + g, c]`; with weights `[h + 2 g, c]` value heads
+    /// are normalised too.
     pub norm: Option<RowNorm<'a>>,
 }
 
@@ -184,7 +181,7 @@ pub fn split(
     HeadTransform { rope, norm }: HeadTransform<'_>,
     batch: &DeviceBatch,
     q: &Array,
-    PoolLayer { pool, layer }: PoolLayer<'_>,
+    PoolLayer { pool, layer, .. }: PoolLayer<'_>,
 ) -> Result<()> {
     let (rows, sizes) = (batch.rows(), pool.sizes());
     let (groups, c) = (sizes.groups, sizes.head_width);
@@ -196,7 +193,9 @@ pub fn split(
     if qkv.stride() != width {
         return refuse(format!("expected rows of {width}, found {}", qkv.stride()));
     }
-    let weights = norm.map(|norm| norm.weight.range(0, (count + groups) * c * 4));
+    let all = norm.is_some_and(|norm| norm.weight.bytes() >= width * size_of::<f32>());
+    let normed = count + if all { 2 * groups } else { groups };
+    let weights = norm.map(|norm| norm.weight.range(0, normed * c * size_of::<f32>()));
     let (keys, values) = pool.layer(layer)?;
     let args = args::Split {
         qkv: qkv.checked(rows, width, Precision::F32)?,
@@ -212,6 +211,7 @@ pub fn split(
         c: c as u32,
         half: rope.half as u32,
         page: sizes.page as u32,
+        normed: norm.map_or(0, |_| normed as u32),
         eps: norm.map_or(0.0, |norm| norm.eps),
     };
     let grid = [rows as u32, (count + 2 * groups).div_ceil(4) as u32, 1];
@@ -228,25 +228,34 @@ pub fn split(
 /// # Errors
 /// If the device fails.
 pub fn copy_pages(pool: &DevicePool, batch: &DeviceBatch) -> Result<()> {
+    let sizes = pool.sizes();
+    let page = sizes.groups * sizes.page * sizes.head_width * sizes.precision.bytes();
+    copy_in(pool.buffer(), (2 * sizes.layers, sizes.pages, page), batch)
+}
+
+/// Makes the batch's page copies in a buffer `[layers, pages]` of pages of `bytes` bytes.
+pub(super) fn copy_in(
+    buffer: &Buffer,
+    (layers, pages, bytes): (usize, usize, usize),
+    batch: &DeviceBatch,
+) -> Result<()> {
     let count = batch.count(Section::Copies) / 2;
     if count == 0 {
         return Ok(());
     }
-    let sizes = pool.sizes();
-    let bytes = sizes.groups * sizes.page * sizes.head_width * sizes.precision.bytes();
     if !bytes.is_multiple_of(4) {
         return refuse(format!(
             "expected pages of a multiple of 4 bytes, found {bytes}"
         ));
     }
     let args = args::CopyPages {
-        pool: pool.start(),
+        pool: buffer.range(0, layers * pages * bytes)?,
         copies: batch.address(Section::Copies, 0)?,
         count: count as u32,
-        pages: sizes.pages as u32,
+        pages: pages as u32,
         words: (bytes / 4) as u32,
     };
-    let grid = [(bytes / 4).div_ceil(256) as u32, 2 * sizes.layers as u32, 1];
-    // SAFETY: the pool has this layout; pages were checked against it.
-    unsafe { pool.device().launch(COPY, grid, &args) }
+    let grid = [(bytes / 4).div_ceil(256) as u32, layers as u32, 1];
+    // SAFETY: the buffer has this layout; pages were checked against it.
+    unsafe { buffer.device().launch(COPY, grid, &args) }
 }

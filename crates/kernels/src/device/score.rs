@@ -3,8 +3,11 @@
 
 use super::array::{Array, Buffer};
 use super::batch::{DeviceBatch, SCORER_WORDS, Section};
+use super::canvas::{SoftArrays, SoftHead};
 use super::filters::Besides;
-use super::launch::{Division, MatrixFormat, partial_columns};
+#[cfg(test)]
+use super::launch::ProductTile;
+use super::launch::{Division, MatrixFormat, ProductLaunch, partial_columns};
 use super::matrix::DeviceMatrix;
 use super::{Device, Kernel, Result, args, refuse};
 use crate::linear::Epilogue;
@@ -17,16 +20,12 @@ const FOLD: Kernel = Kernel {
     // Two ranked tokens of sixteen bytes per thread.
     shared: 2 * 128 * 16,
 };
-#[cfg_attr(
-    not(feature = "cuda"),
-    expect(dead_code, reason = "a driver looks them up")
-)]
 pub(super) const KERNELS: &[Kernel] = &[FOLD];
 
 /// Bytes of a partial record: one row and one tile of the vocabulary; `Partial` of the kernels.
-const PARTIAL_BYTES: usize = 48;
+pub(super) const PARTIAL_BYTES: usize = 48;
 /// Numbers of a record; `RECORD` of the kernels.
-const FIELDS: usize = 8;
+pub(super) const FIELDS: usize = 8;
 
 /// Records of the scored rows of a batch, and their partial records. The memory is reused.
 #[derive(Default)]
@@ -35,7 +34,34 @@ pub struct DeviceScores {
     partials: Option<Buffer>,
     present: Option<Buffer>,
     besides: Besides,
+    soft: Option<SoftArrays>,
     bytes: Vec<u8>,
+    /// The tile of the LM head's product in a test of tiles; `None`: the fastest.
+    #[cfg(test)]
+    pub(super) tile: Option<&'static ProductTile>,
+}
+
+/// The LM head on a device.
+#[derive(Clone, Copy)]
+pub struct ScoringHead<'a> {
+    /// The matrix `[v, d]`.
+    pub matrix: &'a DeviceMatrix,
+    /// Logits are `cap * tanh(x / cap)` of the product.
+    pub cap: Option<f32>,
+    /// What mean embeddings need, if those of the scored rows are wanted.
+    pub soft: Option<SoftHead<'a>>,
+}
+
+impl<'a> ScoringHead<'a> {
+    /// A head whose logits are the product.
+    #[must_use]
+    pub fn plain(matrix: &'a DeviceMatrix) -> Self {
+        Self {
+            matrix,
+            cap: None,
+            soft: None,
+        }
+    }
 }
 
 /// A range of a batch's scored rows.
@@ -63,6 +89,20 @@ impl DeviceScores {
         grow(&mut self.records, device, records)?;
         grow(&mut self.present, device, present)?;
         grow(&mut self.partials, device, partials)
+    }
+
+    /// Allocates memory for the mean embeddings of `rows` scored rows, which are made with this table.
+    ///
+    /// # Errors
+    /// If the device is out of memory.
+    pub fn reserve_soft(&mut self, table: &DeviceMatrix, rows: usize) -> Result<()> {
+        let most = rows.min(Self::CHUNK);
+        let room = Besides::rows(table.k(), most);
+        if self.soft.as_ref().is_none_or(|soft| !soft.has_room(room)) {
+            self.soft = None;
+            self.soft = Some(SoftArrays::new(table, most)?);
+        }
+        Ok(())
     }
 
     /// Bytes that [`Self::reserve`] allocates for `rows` rows of `vocab` logits: records, logits of
@@ -129,19 +169,19 @@ impl DeviceScores {
     /// Writes the records of a range of at most [`Self::CHUNK`] of the batch's scored rows, and their
     /// most probable tokens. Their normalised hidden states are the first rows of `x [., d]`, padded.
     /// Computes the product with the LM head `[v, d]`, applies biases and sets of allowed tokens, and
-    /// reduces each row. Stores the logits of rows that want more than a record only, and of some rows
-    /// at a time.
+    /// reduces each row. Stores the logits of rows that want more than a record, or a mean embedding,
+    /// only, and of some rows at a time.
     ///
     /// # Errors
     /// If an array has another shape, or the device fails.
     pub fn score(
         &self,
-        lm_head: &DeviceMatrix,
+        head: &ScoringHead<'_>,
         x: &Array,
         scored: ScoredRows<'_>,
         mask: u32,
     ) -> Result<()> {
-        let ScoredRows { batch, range } = scored;
+        let (lm_head, ScoredRows { batch, range }) = (head.matrix, scored);
         let (rows, vocab) = (range.len(), lm_head.width());
         if range.end > batch.scored() || rows > Self::CHUNK || vocab < 3 {
             return refuse(format!("scored rows {range:?} of {}", batch.scored()));
@@ -149,7 +189,7 @@ impl DeviceScores {
         if lm_head.epilogue() != Epilogue::None {
             return refuse("expected an LM head without a gate");
         }
-        let step = match batch.shape().filtered {
+        let step = match batch.shape().filtered || head.soft.is_some() {
             true => Besides::rows(vocab, rows),
             false => rows,
         };
@@ -159,26 +199,37 @@ impl DeviceScores {
                 batch,
                 range: from..end,
             };
-            self.part(lm_head, Inputs { x, first }, part, mask)?;
+            self.part(head, Inputs { x, first }, part, mask)?;
         }
         Ok(())
+    }
+
+    /// The launch of the LM head's product.
+    fn launch(&self, lm_head: &DeviceMatrix, rows: usize) -> ProductLaunch {
+        let launch = lm_head.launch(rows, Division::Whole);
+        #[cfg(test)]
+        if let Some(tile) = self.tile {
+            return ProductLaunch::undivided(tile, launch.sizes);
+        }
+        launch
     }
 
     /// As [`Self::score`], for rows whose logits are stored together.
     fn part(
         &self,
-        lm_head: &DeviceMatrix,
+        head: &ScoringHead<'_>,
         Inputs { x, first }: Inputs<'_>,
         ScoredRows { batch, range }: ScoredRows<'_>,
         mask: u32,
     ) -> Result<()> {
+        let lm_head = head.matrix;
         let (rows, vocab, device) = (range.len(), lm_head.width(), x.device());
         let (Some(records), Some(partials), Some(present)) =
             (&self.records, &self.partials, &self.present)
         else {
             return refuse("no memory was reserved for records");
         };
-        let launch = lm_head.launch(rows, Division::Whole);
+        let launch = self.launch(lm_head, rows);
         let columns = partial_columns(lm_head.format());
         let count = vocab.div_ceil(columns);
         let record = FIELDS * size_of::<f64>();
@@ -197,8 +248,13 @@ impl DeviceScores {
                 true => self.besides.logits(rows, vocab)?,
                 false => 0,
             },
+            plain: match head.soft {
+                Some(_) => self.soft()?.logits(rows)?,
+                None => 0,
+            },
             mask,
             count: count as u32,
+            cap: head.cap.unwrap_or(0.0),
         };
         let fold = args::Fold {
             partials: args.partials,
@@ -220,11 +276,21 @@ impl DeviceScores {
             device.launch(launch.tile.head(), grid, &args)?;
             device.launch(FOLD, [rows as u32, 1, 1], &fold)?;
         }
-        match filtered {
-            true => self
-                .besides
-                .complete(ScoredRows { batch, range }, vocab, (mask, fold.out)),
-            false => Ok(()),
+        let scored = ScoredRows { batch, range };
+        if filtered {
+            self.besides
+                .complete(scored.clone(), vocab, (mask, fold.out))?;
+        }
+        match head.soft {
+            Some(soft) => self.soft()?.keep(soft, scored),
+            None => Ok(()),
+        }
+    }
+
+    fn soft(&self) -> Result<&SoftArrays> {
+        match &self.soft {
+            Some(soft) => Ok(soft),
+            None => refuse("no memory was reserved for mean embeddings"),
         }
     }
 }

@@ -2,15 +2,17 @@
 //! and many rows, boundaries of pages and partitions, poisoned outputs.
 
 mod attention;
+mod canvas;
 mod data;
 mod experts;
+mod large;
 mod products;
 mod rows;
 mod score;
 #[cfg(all(test, feature = "emulation"))]
 mod tests;
 
-use super::{Device, DeviceError, Precision, Result};
+use super::{Device, DeviceError, MatrixFormat, Precision, Result};
 use data::Random;
 
 /// One comparison.
@@ -29,6 +31,16 @@ impl Check {
     #[must_use]
     pub fn holds(&self) -> bool {
         self.error <= self.tolerance
+    }
+
+    /// A check that could not be made: its error is infinite.
+    #[must_use]
+    pub fn failed(what: &str, reason: impl std::fmt::Display) -> Self {
+        Self {
+            name: format!("{what}: {reason}"),
+            error: f64::INFINITY,
+            tolerance: 0.0,
+        }
     }
 
     /// The largest difference of two lists relative to the largest expected number.
@@ -70,20 +82,43 @@ fn cpu<T>(result: candle_core::Result<T>) -> Result<T> {
     result.map_err(|error| DeviceError(format!("on the CPU: {error}")))
 }
 
-/// Compares every kernel in f32 and bf16, with batches of up to `rows` rows.
-///
-/// # Errors
-/// If an operation fails.
-pub fn selftest(device: &Device, rows: usize) -> Result<Vec<Check>> {
-    let (mut random, rows) = (Random(1), rows.max(1));
-    let mut checks = Vec::new();
+/// Takes the checks as they are made.
+struct Tell<'a>(&'a mut dyn FnMut(Check));
+
+impl Tell<'_> {
+    /// The checks of a case. A case that fails is a check that does not hold, and the next one goes on.
+    fn case(&mut self, what: &str, checks: Result<impl IntoIterator<Item = Check>>) {
+        match checks {
+            Ok(checks) => checks.into_iter().for_each(&mut self.0),
+            Err(reason) => (self.0)(Check::failed(what, reason)),
+        }
+    }
+}
+
+/// The sizes of a self-test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SelftestSizes {
+    /// Rows of the largest batches.
+    pub rows: usize,
+    /// Matrices of the size of LLaDA-8B's have at most so many rows, and attention so many slots;
+    /// `usize::MAX` for the whole ones, which take 2 GiB of the device and 6 GiB of the host.
+    pub columns: usize,
+}
+
+/// Compares every kernel in f32 and bf16 with the CPU, and gives each check to `tell` when it is made.
+pub fn selftest(device: &Device, sizes: SelftestSizes, tell: &mut dyn FnMut(Check)) {
+    let (mut random, rows) = (Random(1), sizes.rows.max(1));
+    let mut tell = Tell(tell);
     for precision in [Precision::F32, Precision::Bf16] {
         let on = (device, precision);
-        checks.extend(rows::checks(&mut random, on, rows)?);
-        checks.extend(products::checks(&mut random, on, rows)?);
-        checks.extend(attention::checks(&mut random, on, rows)?);
-        checks.extend(score::checks(&mut random, on)?);
-        checks.extend(experts::checks(&mut random, on, rows)?);
+        rows::checks(&mut random, on, rows, &mut tell);
+        products::checks(&mut random, on, rows, &mut tell);
+        attention::checks(&mut random, on, rows, &mut tell);
+        score::checks(&mut random, on, &mut tell);
+        experts::checks(&mut random, on, rows, &mut tell);
+        canvas::checks(&mut random, on, rows, &mut tell);
     }
-    Ok(checks)
+    for format in [MatrixFormat::Bf16, MatrixFormat::Int8] {
+        large::checks(&mut random, (device, format), sizes.columns, &mut tell);
+    }
 }

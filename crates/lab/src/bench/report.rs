@@ -141,6 +141,10 @@ pub struct Entry {
     /// Share of wall time outside the model, in percent; absent over HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<f64>,
+    /// Share of wall time in which forward passes are launched, in percent; absent where nothing is
+    /// launched. With `overhead`, the host's share of the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launching: Option<f64>,
     /// Rows planned and applied per second of wall time outside the model; absent over HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_rows_per_second: Option<f64>,
@@ -220,6 +224,8 @@ impl Entry {
         let wall: f64 = rounds.iter().map(|t| t.wall.as_secs_f64()).sum();
         let execute: Option<Duration> = rounds.iter().map(|t| t.execute).sum();
         let outside = execute.map(|execute| (wall - execute.as_secs_f64()).max(1e-9));
+        let begin: Duration = rounds.iter().map(|t| t.begin).sum();
+        let launching = round(100.0 * begin.as_secs_f64() / wall.max(1e-9), 2);
         let times: Vec<Times> = rounds.iter().flat_map(|t| &t.times).copied().collect();
         let mib = |bytes: u64| round(bytes as f64 / f64::from(1 << 20), 1);
         let crowds = rounds.iter().map(|t| mib(t.crowd)).collect();
@@ -238,6 +244,7 @@ impl Entry {
             tps: round(median(rounds.iter().map(Tally::tps).collect()), 1),
             ratio: round(median(ratios.collect()), 2),
             overhead: outside.map(|outside| round(100.0 * outside / wall.max(1e-9), 2)),
+            launching: (launching > 0.0).then_some(launching),
             scheduled_rows_per_second: outside.map(|of| round(sum(|t| t.positions) / of, 0)),
             latency: Latency::of(&times),
             resident_mib: rounds.iter().map(|t| mib(t.resident)).collect(),

@@ -38,6 +38,9 @@ pub struct Tally {
     pub wall: Duration,
     /// Wall time inside the executor; `None` if the target does not report it.
     pub execute: Option<Duration>,
+    /// The part of it in which passes are launched; zero for executors that compute while they are
+    /// waited for.
+    pub begin: Duration,
     /// Times of each request.
     pub times: Vec<Times>,
     /// Resident memory of the process at the end of the round, in bytes; 0 where it is unknown.

@@ -1,5 +1,6 @@
 //! The layers of a transformer, and the arrays of its passes.
 
+use super::attention::HeadArrays;
 use super::canvas::{Branches, Sandwich};
 use super::experts::Experts;
 use crate::ModelInfo;
@@ -60,9 +61,10 @@ pub(crate) struct Work<B: Backend> {
     /// The residual stream `[r, d]`.
     pub(super) x: B::Array,
     pub(super) normed: B::Array,
-    pub(super) qkv: B::Array,
-    pub(super) q: B::Array,
-    pub(super) attended: B::Array,
+    /// Of layers with a window and of all layers of models without windows.
+    pub(super) heads: HeadArrays<B>,
+    /// Of a canvas model's layers with full attention.
+    pub(super) full: Option<HeadArrays<B>>,
     pub(super) gated: B::Array,
     /// The same for the expert that processes every row.
     pub(super) shared: Option<B::Array>,
@@ -73,14 +75,17 @@ pub(crate) struct Work<B: Backend> {
 impl<B: Backend> Work<B> {
     /// Allocates arrays for passes of up to `rows` rows.
     pub(crate) fn new(on: &B, info: &ModelInfo, rows: usize) -> Result<Self> {
-        let (d, inner) = (info.width, info.heads * info.head_width);
-        let all = inner + 2 * info.groups * info.head_width;
+        let d = info.width;
+        let heads =
+            |groups, head_width| HeadArrays::new(on, (rows, info.heads), (groups, head_width));
+        let full = info
+            .canvas
+            .map(|canvas| heads(canvas.full_groups, canvas.full_head_width));
         Ok(Self {
             x: on.array(ArrayKind::Sums, rows, d)?,
             normed: on.array(ArrayKind::Inputs, rows, d)?,
-            qkv: on.array(ArrayKind::Sums, rows, all)?,
-            q: on.array(ArrayKind::Queries, rows, inner)?,
-            attended: on.array(ArrayKind::Inputs, rows, inner)?,
+            heads: heads(info.groups, info.head_width)?,
+            full: full.transpose()?,
             gated: on.array(ArrayKind::Inputs, rows, info.mlp_width)?,
             shared: match info.experts.and_then(|experts| experts.shared_width) {
                 Some(width) => Some(on.array(ArrayKind::Inputs, rows, width)?),

@@ -52,18 +52,18 @@ impl<B: Backend> Decoder<B> {
     /// Makes inputs of the embeddings of denoised rows: adds the MLP of the mean embedding of the last
     /// step, if there was one, and normalises the sum.
     pub(super) fn condition(&self, on: &B, pass: &Pass<'_, B>, work: &mut Work<B>) -> Result<()> {
-        let (Some(parts), Some(canvas)) = (&self.canvas, pass.canvas) else {
+        let (Some(parts), Some(canvas)) = (&self.canvas, pass.arrays.canvas) else {
             return Ok(());
         };
         if canvas.denoised.is_empty() {
             return Ok(());
         }
         let rows = on.rows(pass);
-        if !canvas.soft.is_empty() {
+        if !canvas.conditioned.is_empty() {
             let Some(branches) = &mut work.branches else {
                 bail!("a canvas model has arrays for its branches");
             };
-            on.fill(canvas.soft, canvas.soft.len() / rows, &mut branches.one)?;
+            on.soft(pass, &mut branches.one, self.width)?;
             let all = RowSet::First(rows);
             let from = Selection {
                 of: &branches.one,
@@ -73,7 +73,7 @@ impl<B: Backend> Decoder<B> {
             on.norm(from, pass, self.norm(&parts.pre_norm), &mut work.normed)?;
             work.add_mlp(on, &parts.mlp, rows)?;
         }
-        on.norm_rows(canvas.denoised, self.norm(&parts.ones), &mut work.x)
+        on.norm_denoised(pass, self.norm(&parts.ones), &mut work.x)
     }
 
     /// Adds a layer's attention and both of its MLPs to the residual stream.
@@ -92,8 +92,8 @@ impl<B: Backend> Decoder<B> {
             bail!("a canvas model has arrays for its branches");
         };
         let all = RowSet::First(rows);
-        on.linear(&block.out, (&work.attended, rows), &mut one)?;
-        on.norm_add(&one, self.norm(&sandwich.attended), &mut work.x)?;
+        on.linear(&block.out, (&work.heads_of(block).attended, rows), &mut one)?;
+        on.norm_add((&one, rows), self.norm(&sandwich.attended), &mut work.x)?;
         work.norm(on, pass, self.norm(&block.mlp_norm), &all)?;
         clock.lap(Stage::Norm);
         let Mlp::Dense([gate_up, down]) = &block.mlp else {
@@ -110,26 +110,14 @@ impl<B: Backend> Decoder<B> {
         work.norm(on, pass, self.norm(&sandwich.router), &all)?;
         let chosen = sandwich.experts.choose(on, pass, (&work.normed, rows))?;
         work.norm(on, pass, self.norm(&sandwich.before_experts), &all)?;
-        on.fill(&vec![0.0; rows * self.width], self.width, &mut one)?;
+        on.clear(&mut one, (rows, self.width))?;
         let experts = &sandwich.experts;
         experts.add_chosen(on, &chosen, &work.normed, &mut one)?;
-        on.norm_add(&one, self.norm(&sandwich.after_experts), &mut both)?;
-        on.norm_add(&both, self.norm(&sandwich.both), &mut work.x)?;
-        on.scale(&factors(sandwich.scalars, pass, rows), &mut work.x)?;
+        on.norm_add((&one, rows), self.norm(&sandwich.after_experts), &mut both)?;
+        on.norm_add((&both, rows), self.norm(&sandwich.both), &mut work.x)?;
+        on.scale(pass, sandwich.scalars, &mut work.x)?;
         clock.lap(Stage::Linear);
         work.branches = Some(Branches { one, both });
         Ok(())
     }
-}
-
-/// The factor of every row.
-fn factors<B: Backend>([encoded, denoised]: [f32; 2], pass: &Pass<'_, B>, rows: usize) -> Vec<f32> {
-    let mut factors = vec![encoded; rows];
-    let listed = pass.canvas.map_or(&[][..], |canvas| canvas.denoised);
-    for row in listed {
-        if let Some(factor) = factors.get_mut(*row as usize) {
-            *factor = denoised;
-        }
-    }
-    factors
 }

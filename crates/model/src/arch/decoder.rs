@@ -4,7 +4,7 @@ use super::block::{Block, Mlp, Work};
 use super::canvas::CanvasParts;
 use candle_core::Result;
 use kernels::device::RowSet;
-use kernels::{Attention, Backend, Experts, Head, Norm, Pass, ScoredRange, Stage, Storage};
+use kernels::{Backend, Experts, Head, Norm, Pass, ScoredRange, Stage, Storage};
 
 /// The stored weights of a transformer: embedding, layers, final norm, LM head.
 pub(crate) struct Decoder<S: Storage> {
@@ -48,17 +48,12 @@ impl<B: Backend> Decoder<B> {
             let norm = self.norm(&block.attention_norm);
             work.norm(on, pass, norm, &all)?;
             clock.lap(Stage::Norm);
-            on.linear(&block.qkv, (&work.normed, rows), &mut work.qkv)?;
-            clock.lap(Stage::Linear);
-            let attention = self.attention(block);
-            on.split(&attention, pass, &mut work.qkv, &mut work.q)?;
-            on.attend(&attention, pass, &mut work.q, &mut work.attended)?;
-            clock.lap(Stage::Attention);
+            self.attend(on, pass, block, work)?;
             if block.sandwich.is_some() {
                 self.add_branches(on, pass, block, work)?;
                 continue;
             }
-            on.linear_add(&block.out, (&work.attended, rows), &mut work.x)?;
+            on.linear_add(&block.out, (&work.heads.attended, rows), &mut work.x)?;
             clock.lap(Stage::Linear);
             let norm = self.norm(&block.mlp_norm);
             work.norm(on, pass, norm, &all)?;
@@ -113,8 +108,13 @@ impl<B: Backend> Decoder<B> {
         Head {
             matrix: &self.head,
             cap: self.cap(),
-            soft: self.canvas.as_ref().map(|parts| &parts.soft),
+            soft: self.soft(),
         }
+    }
+
+    /// The table that mean embeddings are made with, if the model has them.
+    pub(crate) fn soft(&self) -> Option<&B::Matrix> {
+        self.canvas.as_ref().map(|parts| &parts.soft)
     }
 
     /// The cap of the logits, if they have one.
@@ -126,19 +126,6 @@ impl<B: Backend> Decoder<B> {
         Norm {
             weight,
             eps: self.eps,
-        }
-    }
-
-    fn attention<'a>(&'a self, block: &'a Block<B>) -> Attention<'a, B> {
-        let full = self.canvas.as_ref().filter(|_| block.full);
-        Attention {
-            layer: block.kv,
-            heads: block.heads.heads,
-            groups: block.heads.groups,
-            head_width: block.heads.head_width,
-            angles: full.map_or(&self.angles, |parts| &parts.angles),
-            norm: block.head_norms.as_ref().map(|weight| self.norm(weight)),
-            windowed: !block.full,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The architectures, chosen by `config.json`.
 
+mod attention;
 mod autoregressive;
 mod block;
 mod canvas;

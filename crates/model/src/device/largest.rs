@@ -4,8 +4,7 @@ use super::DeviceConfig;
 use crate::ModelInfo;
 use kernels::device::{AttentionSizes, BatchShape, BatchSizes};
 
-/// Row counts are padded to a multiple of this: the height of a matrix product's tile, which is
-/// computed anyway.
+/// Row counts are padded to multiples of this, see [`BatchShape::rows`].
 pub(super) const ROWS: usize = 64;
 /// Logit biases per sequence to allocate for, in addition to a penalty for every token of its text.
 const BIASES: usize = 512;
@@ -29,7 +28,7 @@ impl LargestStep {
         let rows = positions.max(config.rows as usize).max(1);
         let sequences = (config.sequences as usize).clamp(1, rows);
         Self {
-            rows: rows.next_multiple_of(ROWS),
+            rows: BatchShape::rows(rows, ROWS),
             positions,
             sequences,
             pages: sequences.saturating_mul(config.least_pages() as usize),
@@ -58,6 +57,7 @@ impl LargestStep {
             pages: self.pages,
             biases: self.sequences.saturating_mul(texts),
             allowed: self.sequences.saturating_mul(sets),
+            canvas: info.canvas.is_some(),
         }
     }
 }

@@ -33,8 +33,8 @@ impl DeviceModel {
     /// Copies the weights to the device, tensor by tensor. Blocks of a GGUF file are widened to f32.
     ///
     /// # Errors
-    /// As [`crate::Model::load`]; if the model has experts that share a pool or experts in int8, int4
-    /// matrices or a head width without kernels, or the device is out of memory.
+    /// As [`crate::Model::load`]; if the model has experts that share a pool, int4 matrices or a head
+    /// width without kernels, or the device is out of memory.
     pub fn load(device: &Device, mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
         Self::load_from(device, &mut checkpoint)
     }
@@ -77,11 +77,14 @@ impl DeviceModel {
         &self.warnings
     }
 
-    /// Bytes of keys and values per position in the dtype of the matrices, all layers together.
+    /// Bytes of keys and values per position in the dtype of the matrices, all layers together, and of
+    /// a canvas model's mean embedding.
     #[must_use]
     pub fn kv_bytes_per_position(&self) -> usize {
         let sizes = self.kv_sizes(1, 1);
-        sizes.iter().map(PoolSizes::slot_bytes).sum()
+        let kept: usize = sizes.iter().map(PoolSizes::slot_bytes).sum();
+        let width = self.info.canvas.map_or(0, |_| self.info.width);
+        kept + width * size_of::<f32>()
     }
 
     pub(super) fn kv_sizes(&self, page: usize, pages: usize) -> Vec<PoolSizes> {

@@ -1,26 +1,14 @@
 //! The precision of a model's matrices on a device.
 
 use crate::ModelInfo;
+use kernels::Accelerator;
 use kernels::device::{PoolSizes, Precision};
-use kernels::{Accelerator, WeightDtype};
 
 /// The precision of a model's matrices.
 ///
 /// # Errors
 /// The reason why the model has no device kernels.
 pub(super) fn precision(info: &ModelInfo) -> Result<Precision, String> {
-    if info.canvas.is_some() {
-        return Err(format!(
-            "{}: no CUDA kernels for canvas models",
-            info.family
-        ));
-    }
-    if info.experts.is_some() && info.dtype == WeightDtype::Int8 {
-        return Err(format!(
-            "{}: no CUDA kernels for experts in int8",
-            info.family
-        ));
-    }
     let precision = Accelerator::precision_of(info.dtype).map_err(|error| error.to_string())?;
     for sizes in info.kv_sizes(precision.kv_dtype(), 1, 1) {
         PoolSizes::of(&sizes, precision)

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use step::{Batch, Denoise, Position, Row, Sampling, Score, Slot};
 
 /// Largest difference of a logit from the official one in f32, relative to the largest logit.
-const TOLERANCE: f64 = 1e-5;
+pub const TOLERANCE: f64 = 1e-5;
 /// Pages of 8 slots.
 pub const PAGES: [u32; 6] = [5, 0, 3, 1, 4, 2];
 
@@ -158,11 +158,10 @@ fn executor<B: Host + 'static>(backend: B, case: &Case) -> ModelExecutor<B> {
     ModelExecutor::new(model, sizes).unwrap()
 }
 
-/// The prompt with a first step, a conditioned step, and the first step of the next canvas with the
-/// last one as final text.
-fn steps<B: Host + 'static>(backend: B, case: &Case) -> [f64; 3] {
-    let mut executor = executor(backend, case);
-    let vocab = executor.model().info().vocab_size;
+/// The largest differences from the official logits: of the prompt with a first step, of a conditioned
+/// step, and of the first step of the next canvas with the last one as final text.
+pub fn steps(executor: &mut dyn step::Executor, case: &Case) -> [f64; 3] {
+    let vocab = executor.spec().vocab_size as usize;
     let (prompt, scale) = (case.tokens("prompt"), case.floats("temperature")[0]);
     let [a, b, c] = ["canvas_a", "canvas_b", "canvas_c"].map(|name| case.tokens(name));
     let (start, next) = (prompt.len(), prompt.len() + b.len());
@@ -170,9 +169,9 @@ fn steps<B: Host + 'static>(backend: B, case: &Case) -> [f64; 3] {
     let second = canvas(&b, start, true, vocab);
     let third = [encoded(&b, start), canvas(&c, next, false, vocab)].concat();
     [
-        difference(&mut executor, first, scale, &case.floats("logits_a")),
-        difference(&mut executor, second, scale, &case.floats("logits_b")),
-        difference(&mut executor, third, scale, &case.floats("logits_c")),
+        difference(executor, first, scale, &case.floats("logits_a")),
+        difference(executor, second, scale, &case.floats("logits_b")),
+        difference(executor, third, scale, &case.floats("logits_c")),
     ]
 }
 
@@ -180,8 +179,8 @@ fn steps<B: Host + 'static>(backend: B, case: &Case) -> [f64; 3] {
 fn steps_agree_with_the_official_code() {
     for case in Case::all() {
         for found in [
-            steps(Cpu::default(), &case),
-            steps(Candle::default(), &case),
+            steps(&mut executor(Cpu::default(), &case), &case),
+            steps(&mut executor(Candle::default(), &case), &case),
         ] {
             assert!(
                 found.iter().all(|error| *error < TOLERANCE),

@@ -4,10 +4,10 @@ use crate::canvas::{canvas, encoded, scaled};
 use crate::common::{execute, push};
 use asynclane_model::{Checkpoint, ExecutorConfig, Model, ModelExecutor, WeightDtype};
 use serde_json::json;
-use step::{Batch, Row, TopToken};
+use step::{Batch, Executor, Row, TopToken};
 
 const VOCAB: usize = 64;
-const CANVAS: [u32; 8] = [9, 33, 60, 2, 17, 41, 5, 28];
+pub const CANVAS: [u32; 8] = [9, 33, 60, 2, 17, 41, 5, 28];
 const PROMPT: [u32; 13] = [3, 50, 12, 7, 7, 61, 20, 44, 31, 8, 19, 55, 26];
 /// Pages of 8 slots.
 const PAGES: [u32; 4] = [2, 0, 3, 1];
@@ -20,7 +20,7 @@ const BOUNDS: [(WeightDtype, f64); 3] = [
 ];
 
 /// Random weights whose matrices hold whole groups of four-bit numbers.
-fn executor(dtype: WeightDtype) -> ModelExecutor {
+pub fn checkpoint(dtype: WeightDtype) -> Checkpoint {
     let full = json!({"partial_rotary_factor": 0.25, "rope_theta": 1e6,
         "rope_type": "proportional"});
     let config = json!({
@@ -37,7 +37,11 @@ fn executor(dtype: WeightDtype) -> ModelExecutor {
         },
     });
     let checkpoint = Checkpoint::synthetic(&config.to_string(), 3).unwrap();
-    let model = Model::load(checkpoint.with_dtype(dtype)).unwrap();
+    checkpoint.with_dtype(dtype)
+}
+
+pub fn executor(dtype: WeightDtype) -> ModelExecutor {
+    let model = Model::load(checkpoint(dtype)).unwrap();
     let sizes = ExecutorConfig {
         page_size: 8,
         pages: 8,
@@ -47,8 +51,7 @@ fn executor(dtype: WeightDtype) -> ModelExecutor {
 }
 
 /// The log-probabilities of a canvas's second step, beside another sequence or alone.
-fn second_step(dtype: WeightDtype, others: bool) -> Vec<TopToken> {
-    let mut executor = executor(dtype);
+pub fn second_step(executor: &mut dyn Executor, others: bool) -> Vec<TopToken> {
     let mut last = Vec::new();
     for conditioned in [false, true] {
         let mut batch = Batch::default();
@@ -63,14 +66,14 @@ fn second_step(dtype: WeightDtype, others: bool) -> Vec<TopToken> {
         };
         let denoised = canvas(&CANVAS, PROMPT.len(), conditioned, VOCAB);
         push(&mut batch, [given, denoised].concat(), &PAGES, scaled(0.7));
-        let tops = execute(&mut executor, &batch).tops;
+        let tops = execute(executor, &batch).tops;
         last = tops[tops.len() - CANVAS.len() * (VOCAB - 1)..].to_vec();
     }
     last
 }
 
 /// Log-probabilities by row and token; the token that is not listed is the least probable one.
-fn by_token(tops: &[TopToken]) -> Vec<f64> {
+pub fn by_token(tops: &[TopToken]) -> Vec<f64> {
     let mut all = Vec::with_capacity(CANVAS.len() * VOCAB);
     for tops in tops.chunks(VOCAB - 1) {
         let least = tops.last().map_or(0.0, |top| f64::from(top.logprob));
@@ -84,7 +87,7 @@ fn by_token(tops: &[TopToken]) -> Vec<f64> {
 }
 
 /// Pearson's correlation.
-fn correlation(a: &[f64], b: &[f64]) -> f64 {
+pub fn correlation(a: &[f64], b: &[f64]) -> f64 {
     let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
     let (mean_a, mean_b) = (mean(a), mean(b));
     let product = |x: &[f64], y: &[f64], (of_x, of_y): (f64, f64)| -> f64 {
@@ -98,9 +101,10 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
 
 #[test]
 fn narrow_weights_stay_near_those_in_f32() {
-    let exact = by_token(&second_step(WeightDtype::F32, false));
+    let exact = by_token(&second_step(&mut executor(WeightDtype::F32), false));
     for (dtype, bound) in BOUNDS {
-        let found = correlation(&exact, &by_token(&second_step(dtype, false)));
+        let narrow = by_token(&second_step(&mut executor(dtype), false));
+        let found = correlation(&exact, &narrow);
         assert!(bound < found && found < 1.0, "{dtype:?}: {found}");
     }
 }
@@ -108,7 +112,7 @@ fn narrow_weights_stay_near_those_in_f32() {
 #[test]
 fn narrow_weights_have_the_same_bits_in_every_batch() {
     for dtype in WeightDtype::ALL {
-        let (alone, beside) = (second_step(dtype, false), second_step(dtype, true));
+        let [alone, beside] = [false, true].map(|others| second_step(&mut executor(dtype), others));
         assert_eq!(alone, beside, "{dtype:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! The device executor with emulated kernels, compared with the CPU executor.
 
+mod canvas;
 mod memory;
 
 use crate::backends::{PAGES, batch, shapes};
@@ -8,7 +9,7 @@ use crate::families::rows;
 use crate::official::Case;
 use asynclane_model::{
     Checkpoint, Device, DeviceConfig, DeviceExecutor, DeviceModel, ExecutorConfig, ExpertInfo,
-    ExpertSharing, Files, KvMemory, ModelExecutor, ModelInfo, WeightDtype, selftest,
+    ExpertSharing, Files, KvMemory, ModelExecutor, ModelInfo, SelftestSizes, WeightDtype, selftest,
 };
 use step::{Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Sampling, Score};
 
@@ -280,8 +281,13 @@ fn an_abandoned_pass_does_not_affect_the_next_one() {
 
 #[test]
 fn the_selftest_holds() {
-    let checks = selftest(&Device::emulated(), 70).unwrap();
-    assert_eq!(checks.len(), 154 + 69);
+    let sizes = SelftestSizes {
+        rows: 70,
+        columns: 128,
+    };
+    let mut checks = Vec::new();
+    selftest(&Device::emulated(), sizes, &mut |check| checks.push(check));
+    assert_eq!(checks.len(), 282 + 3 * 3 * 7);
     for check in checks {
         println!(
             "{}: {:.1e} of {:.0e}",
@@ -327,16 +333,12 @@ fn models_without_kernels_are_refused() {
         shared_width: None,
     };
     assert_eq!(with(&|info| info.experts = Some(experts)), None);
-    let in_int8 = |info: &mut ModelInfo| {
-        info.experts = Some(experts);
-        info.dtype = WeightDtype::Int8;
-    };
-    assert!(with(&in_int8).is_some());
     assert!(with(&|info| info.dtype = WeightDtype::Int4).is_some());
     assert_eq!(with(&|info| info.dtype = WeightDtype::Int8), None);
     // Blocks are widened.
     assert_eq!(with(&|info| info.dtype = WeightDtype::Blocks), None);
-    assert!(with(&|info| info.head_width = 256).is_some());
+    assert_eq!(with(&|info| info.head_width = 512), None);
+    assert!(with(&|info| info.head_width = 520).is_some());
 }
 
 /// A tiny checkpoint with experts, in which every expert gets rows.
@@ -353,6 +355,7 @@ fn experts_change_no_bit_among_neighbours_and_in_graphs() {
     for (name, dtype) in [
         ("llada-moe", WeightDtype::F32),
         ("llada2-mini", WeightDtype::Bf16),
+        ("llada2-mini", WeightDtype::Int8),
         ("llada21-bf16", WeightDtype::Bf16),
     ] {
         let load = || {

@@ -1,13 +1,13 @@
 //! Metrics of the engine's steps.
 
-use engine::{ByKind, ByRole, StepReport};
+use engine::{ByKind, ByRole, PhaseTimes, StepReport};
 use prometheus::{Gauge, Histogram, IntCounter};
 
 use super::register::{Distribution, Register};
 use super::seconds;
 
 const KINDS: [&str; 3] = ["prefill", "decode", "refresh"];
-const PHASES: [&str; 4] = ["plan", "execute", "apply", "emit"];
+const PHASES: [&str; 6] = ["plan", "begin", "wait", "execute", "apply", "emit"];
 const ROLES: [&str; 2] = ["generate", "refine"];
 const COUNTS: &[f64] = &[
     1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0,
@@ -38,7 +38,8 @@ pub struct Steps {
     prefix: Prefix,
     rows: Histogram,
     batch: Histogram,
-    durations: [Histogram; 4],
+    durations: [Histogram; 6],
+    host: Gauge,
     fork_lead: Histogram,
     commit_latency: Histogram,
     emit_lag: Histogram,
@@ -94,6 +95,9 @@ const DURATION: Distribution<'_> = Distribution {
     help: "Wall time of the phases of a step",
     bounds: SHORT,
 };
+
+const HOST_SHARE: &str =
+    "Share of the last step in which no forward pass runs: plan, begin and apply";
 
 /// Forward passes that are not among the others, because they predict nothing.
 fn chunks(register: &Register<'_>) -> IntCounter {
@@ -156,6 +160,7 @@ impl Steps {
             rows: register.histogram("positions_per_forward", "Query positions per step", ROWS),
             batch: register.histogram("batch_size", "Sequences per step", COUNTS),
             durations: register.histograms(DURATION, "phase", PHASES),
+            host: register.gauge("step_host_share", HOST_SHARE),
             fork_lead: register.histogram(
                 "fork_lead_steps",
                 "A refine lane's last step minus its sibling's first",
@@ -189,10 +194,19 @@ impl Steps {
             self.rows
                 .observe((rows.prefill + rows.decode + rows.refresh) as f64);
             let times = report.times;
-            let phases = [times.plan, times.execute, times.apply, times.emit];
+            let PhaseTimes {
+                plan,
+                begin,
+                wait,
+                apply,
+                emit,
+            } = times;
+            let phases = [plan, begin, wait, times.execute(), apply, emit];
             for (histogram, time) in self.durations.iter().zip(phases) {
                 histogram.observe(seconds(time));
             }
+            let host = seconds(plan + begin + apply);
+            self.host.set(share(host, seconds(wait)));
         }
         self.prefix.queries.inc_by(report.prompt_tokens);
         self.prefix.hits.inc_by(report.cached_tokens);
@@ -242,6 +256,12 @@ fn add<const N: usize>(counters: &[IntCounter; N], counts: [u64; N]) {
     for (counter, count) in counters.iter().zip(counts) {
         counter.inc_by(count);
     }
+}
+
+/// The share of `part` in `part + rest`; 0 of nothing.
+fn share(part: f64, rest: f64) -> f64 {
+    let all = part + rest;
+    if all > 0.0 { part / all } else { 0.0 }
 }
 
 fn by_kind(counts: ByKind) -> [u64; 3] {

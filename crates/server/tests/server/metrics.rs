@@ -103,6 +103,7 @@ async fn every_documented_name_is_there() {
         ("positions_per_forward histogram", false),
         ("batch_size histogram", false),
         ("step_duration_seconds histogram", false),
+        ("step_host_share gauge", false),
         ("lanes_active gauge", false),
         ("lanes_started_total counter", false),
         ("lanes_forked_total counter", false),

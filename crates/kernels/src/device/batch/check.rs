@@ -1,6 +1,7 @@
 //! The checks of a batch before its upload: a kernel reads only what exists.
 
 use super::{BatchArrays, BatchLimits};
+use crate::attention::Visible;
 use crate::device::{Result, filters, refuse};
 
 /// Checks that all indices are in bounds.
@@ -26,6 +27,13 @@ pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()
         limits.pages * limits.page,
     )?;
     below("scored row", arrays.scored.iter().copied(), rows)?;
+    if let Some(canvas) = &arrays.canvas {
+        if (canvas.windowed.len(), canvas.scales.len()) != (rows, arrays.scored.len()) {
+            return refuse(format!("{} windows for {rows} rows", canvas.windowed.len()));
+        }
+        let listed = canvas.denoised.iter().chain(canvas.conditioned);
+        below("denoised row", listed.copied(), rows)?;
+    }
     below(
         "token",
         arrays.biases.iter().map(|bias| bias.token),
@@ -52,18 +60,25 @@ pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()
             return refuse(format!("{} most probable tokens of {most}", row.tops));
         }
     }
-    check_segments(arrays, limits)
+    check_segments(arrays, arrays.visible, limits)?;
+    match &arrays.canvas {
+        Some(canvas) => check_segments(arrays, canvas.windowed, limits),
+        None => Ok(()),
+    }
 }
 
 /// Checks that the segments cover the rows, and that their pages hold what a row sees.
-fn check_segments(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
+fn check_segments(
+    arrays: &BatchArrays<'_>,
+    visible: &[Visible],
+    limits: &BatchLimits,
+) -> Result<()> {
     let rows = arrays.tokens.len();
     let mut next = 0;
     for segment in arrays.segments {
         let (from, end) = (segment.rows.start as usize, segment.rows.end as usize);
         let table = segment.pages.start as usize..segment.pages.end as usize;
-        let (Some(visible), Some(table)) = (arrays.visible.get(from..end), arrays.pages.get(table))
-        else {
+        let (Some(visible), Some(table)) = (visible.get(from..end), arrays.pages.get(table)) else {
             return refuse("a segment's rows or pages are out of range");
         };
         if from != next

@@ -1,12 +1,12 @@
 //! Rows grouped by expert, and the products of the groups.
 
 use super::super::array::{Array, Precision};
-use super::super::launch::segment;
+use super::super::launch::{MatrixFormat, segment};
 use super::super::matrix::Store;
 use super::super::rows::select;
 use super::super::{Kernel, Result, args, refuse};
 use super::scratch::{Grouped, LOW, TILE_WORDS};
-use super::{DeviceExperts, ExpertScratch, ExpertSizes, kernel};
+use super::{ADDRESSES, DeviceExperts, ExpertScratch, ExpertSizes, kernel};
 use crate::linear::Epilogue;
 
 pub(super) const COUNT: Kernel = kernel("count_experts", 256, 128);
@@ -23,6 +23,17 @@ pub(super) const FEW: [Kernel; 2] = [
 pub(super) const MANY: [Kernel; 2] = [
     kernel("gates_bf16_many", 256, TALL_BYTES),
     kernel("downs_bf16_many", 256, TALL_BYTES),
+];
+const LOW_INT8_BYTES: u32 = 5 * (16 * 2 + 64) * 64;
+const TALL_INT8_BYTES: u32 = 4 * (64 * 2 + 128) * 64;
+/// The same for weights in int8.
+pub(super) const FEW_INT8: [Kernel; 2] = [
+    kernel("gates_int8_few", 64, LOW_INT8_BYTES),
+    kernel("downs_int8_few", 64, LOW_INT8_BYTES),
+];
+pub(super) const MANY_INT8: [Kernel; 2] = [
+    kernel("gates_int8_many", 256, TALL_INT8_BYTES),
+    kernel("downs_int8_many", 256, TALL_INT8_BYTES),
 ];
 pub(super) const EXACT: Kernel = kernel("experts_f32", 256, 2 * 16 * 68 * 4);
 pub(super) const MIX: Kernel = kernel("mix_experts", 256, 0);
@@ -41,11 +52,15 @@ impl ExpertSizes {
             tall,
             broad,
         };
-        match self.precision {
-            Precision::F32 => of([EXACT; 2], 64, 64),
-            // A row's sums are the same in both.
-            Precision::Bf16 if pairs <= LOW * self.count => of(FEW, LOW, 64),
-            Precision::Bf16 => of(MANY, 64, 128),
+        let [few, many] = match self.format {
+            MatrixFormat::F32 => return of([EXACT; 2], 64, 64),
+            MatrixFormat::Bf16 => [FEW, MANY],
+            MatrixFormat::Int8 => [FEW_INT8, MANY_INT8],
+        };
+        // A row's sums are the same in both.
+        match pairs <= LOW * self.count {
+            true => of(few, LOW, 64),
+            false => of(many, 64, 128),
         }
     }
 }
@@ -63,7 +78,7 @@ impl DeviceExperts {
         sum: &Array,
     ) -> Result<()> {
         let sizes = &self.sizes;
-        let x = (x.checked(rows, sizes.width, sizes.precision)?, x.stride());
+        let x = (x.checked(rows, sizes.width, sizes.precision())?, x.stride());
         let sum = sum.checked(rows, sizes.width, Precision::F32)?;
         let Some(grouped) = &scratch.grouped else {
             return refuse("no memory was reserved for experts");
@@ -84,7 +99,7 @@ impl DeviceExperts {
             let skip = |width: usize, bytes: usize| (first * width * bytes) as u64;
             let part = Part {
                 rows: count,
-                x: x.0 + skip(x.1, sizes.precision.bytes()),
+                x: x.0 + skip(x.1, sizes.precision().bytes()),
                 sum: sum + skip(sizes.width, 4),
                 chosen: chosen + skip(sizes.chosen, 4),
                 weights: weights + skip(sizes.chosen, 4),
@@ -116,7 +131,7 @@ impl DeviceExperts {
         let gather = args::Gather {
             x: part.x,
             pairs_at,
-            out: grouped.x.checked(pairs, sizes.width, sizes.precision)?,
+            out: grouped.x.checked(pairs, sizes.width, sizes.precision())?,
             chosen: sizes.chosen as u32,
             k: grouped.x.stride() as u32,
         };
@@ -138,7 +153,7 @@ impl DeviceExperts {
             let experts = [sizes.count as u32, 1, 1];
             device.launch(COUNT, experts, &group)?;
             device.launch(GROUP, experts, &group)?;
-            let gathering = select(GATHER, sizes.precision);
+            let gathering = select(GATHER, sizes.precision());
             device.launch(gathering, [pairs as u32, 1, 1], &gather)?;
             self.products((&tiles, tile_count, tiles_at), grouped)?;
             device.launch(MIX, [part.rows as u32, 1, 1], &mix)
@@ -156,7 +171,11 @@ impl DeviceExperts {
     ) -> Result<()> {
         let sizes = &self.sizes;
         let device = self.gate.device();
-        let addresses = self.addresses.range(0, 2 * sizes.count * 8)?;
+        let addresses = self.addresses.range(0, ADDRESSES * sizes.count * 8)?;
+        let scales = match sizes.format {
+            MatrixFormat::Int8 => addresses + 2 * 8,
+            MatrixFormat::F32 | MatrixFormat::Bf16 => 0,
+        };
         let gate = match self.experts.first().map(|[gate_up, _]| gate_up.epilogue()) {
             Some(Epilogue::GeluGate) => Store::GeluGate,
             _ => Store::Gate,
@@ -170,9 +189,13 @@ impl DeviceExperts {
             let args = args::Grouped {
                 x: x.checked(0, x.width(), x.precision())?,
                 matrices: addresses + number as u64 * 8,
+                scales: match scales {
+                    0 => 0,
+                    first => first + number as u64 * 8,
+                },
                 tiles: tiles_at,
                 out: out.checked(0, out.width(), out.precision())?,
-                step: 2,
+                step: ADDRESSES as u32,
                 n: n as u32,
                 k: x.stride() as u32,
                 stride: out.stride() as u32,

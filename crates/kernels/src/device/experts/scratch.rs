@@ -19,8 +19,9 @@ pub(super) const LOW: usize = 16;
 impl ExpertSizes {
     /// Rows that are grouped at a time.
     pub(super) fn step(&self) -> usize {
-        let row = self.width * (size_of::<f32>() + self.precision.bytes());
-        let row = self.chosen * (row + self.inner * self.precision.bytes());
+        let bytes = self.precision().bytes();
+        let row = self.width * (size_of::<f32>() + bytes);
+        let row = self.chosen * (row + self.inner * bytes);
         (MOST_BYTES / row.max(1) / STEP).max(1) * STEP
     }
 
@@ -66,8 +67,9 @@ impl ExpertScratch {
             chosen,
             width,
             inner,
-            precision,
+            ..
         } = *sizes;
+        let precision = sizes.precision();
         let pairs = sizes.step().min(rows).saturating_mul(chosen);
         let size = size_of::<u32>();
         let room = |buffer: &mut Option<Buffer>, words: usize| {

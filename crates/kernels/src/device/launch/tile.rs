@@ -85,6 +85,25 @@ impl ProductTile {
         self.gemm
     }
 
+    /// The tile of a kernel.
+    pub(in super::super) fn find(kernel: &str) -> Option<&'static Self> {
+        let all = EXACT.iter().chain(&BF16).chain(&INT8);
+        all.into_iter()
+            .find(|tile| [tile.gemm, tile.head].contains(&kernel))
+    }
+
+    /// The tile of a product of grouped rows.
+    pub(in super::super) fn of_group(kernel: &str) -> Option<&'static Self> {
+        match kernel.split_once('_')?.1 {
+            "bf16_few" => Some(&FEW),
+            "bf16_many" => Some(&BF16[0]),
+            "int8_few" => Some(&FEW_INT8),
+            "int8_many" => Some(&INT8[0]),
+            "f32" => Some(&EXACT[0]),
+            _ => None,
+        }
+    }
+
     /// Threads of a block.
     #[must_use]
     pub const fn threads(&self) -> usize {
@@ -168,6 +187,27 @@ const LOW: ProductTile = ProductTile {
     gemm: "gemm_bf16_64x128",
     head: "head_bf16_64x128",
 };
+/// For few rows of every expert; `TileFew` of `cuda/experts.cuh`.
+const FEW: ProductTile = ProductTile {
+    rows: 16,
+    columns: 64,
+    warps: (1, 4),
+    depth: 64,
+    stages: 5,
+    held: false,
+    resident: 4,
+    format: MatrixFormat::Bf16,
+    gemm: "gates_bf16_few",
+    head: "downs_bf16_few",
+};
+/// `TileFewInt8` of `cuda/experts.cuh`.
+const FEW_INT8: ProductTile = ProductTile {
+    warps: (1, 2),
+    format: MatrixFormat::Int8,
+    gemm: "gates_int8_few",
+    head: "downs_int8_few",
+    ..FEW
+};
 /// For many rows on devices with little shared memory.
 const SQUARE: ProductTile = ProductTile {
     rows: 128,
@@ -218,7 +258,6 @@ const INT8: [ProductTile; 3] = [
 ];
 
 /// All kernels of products and of the LM head.
-#[cfg(feature = "cuda")]
 pub(in super::super) const KERNELS: &[Kernel] = &[
     EXACT[0].gemm(),
     EXACT[0].head(),

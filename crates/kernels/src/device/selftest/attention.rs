@@ -5,7 +5,7 @@ use super::super::{
     Precision, Result, RowNorm, split,
 };
 use super::data::{Ends, POSITIONS, Random, Rows, array, poisoned, tensor, values};
-use super::{Check, cpu, rounding};
+use super::{Check, Tell, cpu, rounding};
 use crate::attention::PagedAttention;
 use crate::cache::{Pool, WriteRows};
 use crate::norm::HeadNorm;
@@ -23,7 +23,10 @@ pub(super) struct Shape {
     pub(super) c: usize,
     /// Number of elements of a head that are rotated.
     pub(super) rotated: usize,
+    /// Norms of query and key heads.
     pub(super) norms: bool,
+    /// Norms of value heads too.
+    pub(super) values: bool,
 }
 
 /// Plain heads.
@@ -33,7 +36,36 @@ pub(super) const SHAPE: Shape = Shape {
     c: 32,
     rotated: 32,
     norms: false,
+    values: false,
 };
+
+/// Heads as wide as those of canvas models, in layers with a window and with full attention.
+pub(super) const WIDE: [Shape; 3] = [
+    Shape {
+        heads: 6,
+        groups: 2,
+        c: 136,
+        rotated: 136,
+        norms: true,
+        values: true,
+    },
+    Shape {
+        heads: 4,
+        groups: 4,
+        c: 256,
+        rotated: 256,
+        norms: true,
+        values: false,
+    },
+    Shape {
+        heads: 16,
+        groups: 2,
+        c: 512,
+        rotated: 128,
+        norms: true,
+        values: true,
+    },
+];
 
 impl Shape {
     /// The width of a row's queries, keys and values.
@@ -57,14 +89,15 @@ pub(super) fn checks(
     random: &mut Random,
     on: (&Device, Precision),
     most: usize,
-) -> Result<Vec<Check>> {
-    let mut checks = Vec::new();
+    tell: &mut Tell<'_>,
+) {
     let shape = |heads, groups, c, rotated, norms| Shape {
         heads,
         groups,
         c,
         rotated,
         norms,
+        values: false,
     };
     for shape in [
         shape(1, 1, 8, 8, false),
@@ -74,16 +107,40 @@ pub(super) fn checks(
     ] {
         // Odd lengths, one row, a segment longer than a tile, page boundaries.
         let rows = Rows::new(random, 16, &[(1, 1), (5, 33), (70, 100), (1, 64)]);
-        checks.extend(Case::new(random, on, shape, rows)?.checks()?);
+        tell.case(
+            "attention",
+            Case::new(random, on, shape, rows).and_then(|case| case.checks()),
+        );
     }
     for page in [1, 5, 64] {
         // Contexts of several partitions.
         let rows = Rows::new(random, page, &[(3, 511), (2, 1100), (4, 513)]);
-        checks.extend(Case::new(random, on, SHAPE, rows)?.checks()?);
+        tell.case(
+            "attention",
+            Case::new(random, on, SHAPE, rows).and_then(|case| case.checks()),
+        );
     }
     let rows = Rows::new(random, 16, &[(most, most + 9)]);
-    checks.extend(Case::new(random, on, SHAPE, rows)?.checks()?);
-    Ok(checks)
+    tell.case(
+        "attention",
+        Case::new(random, on, SHAPE, rows).and_then(|case| case.checks()),
+    );
+    for shape in WIDE {
+        // Whole and partial tiles; a context of two partitions.
+        let rows = Rows::new(random, 16, &[(1, 1), (9, 40), (3, 530)]);
+        tell.case(
+            "attention",
+            Case::new(random, on, shape, rows).and_then(|case| case.checks()),
+        );
+    }
+    for shape in [SHAPE, WIDE[0]] {
+        let mut rows = Rows::new(random, 16, &[(9, 40), (2, 700)]);
+        rows.windowed = true;
+        tell.case(
+            "attention",
+            Case::new(random, on, shape, rows).and_then(|case| case.checks()),
+        );
+    }
 }
 
 impl Case {
@@ -112,7 +169,10 @@ impl Case {
         Ok(Self {
             qkv: random.numbers(rows.len() * shape.width()),
             first: 0,
-            norms: random.numbers((shape.heads + shape.groups) * shape.c),
+            norms: random.numbers(match shape.values {
+                true => shape.width(),
+                false => (shape.heads + shape.groups) * shape.c,
+            }),
             shape,
             rows,
             pool,
@@ -142,6 +202,7 @@ impl Case {
         let layer = PoolLayer {
             pool: &self.pool,
             layer: 1,
+            windowed: rows.windowed,
         };
         let q = poisoned(on, (batch.rows(), inner), Ends::Plain)?;
         split(&qkv, heads, &batch, &q, layer)?;
@@ -253,8 +314,10 @@ impl Case {
         let (precision, rows) = (self.precision(), &self.rows);
         let name = |what: &str| {
             let (count, page) = (rows.len(), rows.page);
+            let windows = if rows.windowed { " with windows" } else { "" };
             format!(
-                "{precision:?} {what}: {heads}/{groups} heads of {c}, {count} rows, pages of {page}"
+                "{precision:?} {what}: {heads}/{groups} heads of {c}, {count} rows{windows}, pages of \
+                 {page}"
             )
         };
         let before = self.held()?;

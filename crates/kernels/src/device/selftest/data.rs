@@ -1,6 +1,8 @@
 //! Random numbers and batches.
 
-use super::super::{Array, BatchArrays, BatchLimits, Device, DeviceBatch, Precision, Result};
+use super::super::{
+    Array, BatchArrays, BatchLimits, CanvasRows, Device, DeviceBatch, Precision, Result,
+};
 use super::cpu;
 use crate::attention::{AttentionSegment, Visible};
 use crate::score::{Draw, ScorerRow};
@@ -129,6 +131,8 @@ pub(super) struct Rows {
     pub(super) pages: Vec<u32>,
     pub(super) page: usize,
     pub(super) pool: usize,
+    /// Whether `visible` is what the rows see in layers with a window; in others they see nothing.
+    pub(super) windowed: bool,
 }
 
 impl Rows {
@@ -169,12 +173,19 @@ impl Rows {
 
     /// Uploads the batch with rows padded to a multiple of `pad`.
     pub(super) fn upload(&self, device: &Device, tile: usize, pad: usize) -> Result<DeviceBatch> {
-        let zeros = vec![0; self.len()];
+        let (zeros, nothing) = (vec![0; self.len()], vec![Visible::default(); self.len()]);
         let arrays = BatchArrays {
             tokens: &zeros,
             positions: &self.positions,
             slots: &self.slots,
-            visible: &self.visible,
+            visible: match self.windowed {
+                true => &nothing,
+                false => &self.visible,
+            },
+            canvas: self.windowed.then_some(CanvasRows {
+                windowed: &self.visible,
+                ..NO_CANVAS
+            }),
             segments: &self.segments,
             pages: &self.pages,
             ..NOTHING
@@ -193,6 +204,15 @@ impl Rows {
     }
 }
 
+/// No rows of a canvas model.
+pub(super) const NO_CANVAS: CanvasRows<'_> = CanvasRows {
+    windowed: &[],
+    denoised: &[],
+    conditioned: &[],
+    scales: &[],
+    soft: &[],
+};
+
 /// An empty batch.
 pub(super) const NOTHING: BatchArrays<'_> = BatchArrays {
     tokens: &[],
@@ -208,6 +228,7 @@ pub(super) const NOTHING: BatchArrays<'_> = BatchArrays {
     set_words: 1,
     draws: &[GREEDY],
     copies: &[],
+    canvas: None,
 };
 
 /// Limits for a few tokens on one page.

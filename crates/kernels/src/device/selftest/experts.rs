@@ -1,8 +1,11 @@
 //! Mixtures of experts.
 
-use super::super::{Array, Device, DeviceExperts, DeviceMatrix, ExpertScratch, Precision, Result};
+use super::super::{
+    Array, Device, DeviceExperts, DeviceMatrix, ExpertScratch, MatrixFormat, Precision, Result,
+};
 use super::data::{Ends, Random, array, kept, plain, tensor, values};
-use super::{Check, cpu, rounding};
+use super::{Check, Tell, cpu, rounding};
+use crate::gemm::row_to_bytes;
 use crate::linear::{Epilogue, Linear, Matrix};
 use crate::routing::{RouterScore, Routing};
 use crate::simd::unit::WeightDtype;
@@ -33,7 +36,8 @@ pub(super) fn checks(
     random: &mut Random,
     on: (&Device, Precision),
     most: usize,
-) -> Result<Vec<Check>> {
+    tell: &mut Tell<'_>,
+) {
     let sigmoid = |groups, best| RouterScore::Sigmoid {
         groups,
         best,
@@ -49,15 +53,48 @@ pub(super) fn checks(
         score,
         gate,
     };
-    [
+    let cases = [
         case([1, 3, 1, 40, 8], softmax(false), Epilogue::SiluGate),
         case([most, 33, 4, 72, 24], softmax(true), Epilogue::GeluGate),
         case([most, 6, 3, 64, 70], sigmoid(3, 2), Epilogue::SiluGate),
         case([9, 40, 5, 24, 16], sigmoid(1, 1), Epilogue::SiluGate),
-    ]
-    .into_iter()
-    .map(|case| case.check(random, on))
-    .collect()
+    ];
+    let int8 = (on.1 == Precision::Bf16).then_some(MatrixFormat::Int8);
+    for case in cases {
+        for format in [Some(on.1.into()), int8].into_iter().flatten() {
+            tell.case("experts", case.check(random, (on.0, format)).map(Some));
+        }
+    }
+}
+
+/// Mixtures whose rows begin and end at sectors, with few and with many rows of every expert.
+#[cfg(all(test, feature = "emulation"))]
+pub(super) fn aligned(random: &mut Random, on: (&Device, Precision), tell: &mut Tell<'_>) {
+    for (rows, count, chosen) in [(40, 32, 4), (60, 4, 2)] {
+        let case = Case {
+            rows,
+            count,
+            chosen,
+            width: 128,
+            inner: 64,
+            score: RouterScore::Softmax { normalised: true },
+            gate: Epilogue::GeluGate,
+        };
+        let int8 = (on.1 == Precision::Bf16).then_some(MatrixFormat::Int8);
+        for format in [Some(on.1.into()), int8].into_iter().flatten() {
+            tell.case("experts", case.check(random, (on.0, format)).map(Some));
+        }
+    }
+}
+
+/// Rounds rows of `k` weights to int8, as on the CPU.
+fn round(weight: &mut [f32], k: usize) {
+    for row in weight.chunks_mut(k) {
+        let (bytes, scale) = row_to_bytes(row);
+        for (weight, byte) in row.iter_mut().zip(bytes) {
+            *weight = f32::from(byte) * scale;
+        }
+    }
 }
 
 impl Case {
@@ -89,18 +126,23 @@ impl Case {
         }
     }
 
-    fn check(&self, random: &mut Random, on: (&Device, Precision)) -> Result<Check> {
-        let (device, precision) = on;
-        let (rows, d, numbers) = (self.rows, self.width, self.numbers(random, on)?);
-        let matrix = |weight: &[f32], k, precision, epilogue| {
+    fn check(
+        &self,
+        random: &mut Random,
+        (device, format): (&Device, MatrixFormat),
+    ) -> Result<Check> {
+        let precision = format.inputs();
+        let on = (device, precision);
+        let (rows, d, mut numbers) = (self.rows, self.width, self.numbers(random, on)?);
+        let matrix = |weight: &[f32], k, format, epilogue| {
             let bias = None;
-            DeviceMatrix::new(device, precision, Matrix { weight, k, bias }, epilogue)
+            DeviceMatrix::new(device, format, Matrix { weight, k, bias }, epilogue)
         };
-        let gate = matrix(&numbers.router, d, Precision::F32, Epilogue::None)?;
+        let gate = matrix(&numbers.router, d, MatrixFormat::F32, Epilogue::None)?;
         let experts = numbers.experts.iter().map(|[gate_up, down]| {
             Ok([
-                matrix(gate_up, d, precision, self.gate)?,
-                matrix(down, self.inner, precision, Epilogue::None)?,
+                matrix(gate_up, d, format, self.gate)?,
+                matrix(down, self.inner, format, Epilogue::None)?,
             ])
         });
         let experts = experts.collect::<Result<_>>()?;
@@ -115,9 +157,15 @@ impl Case {
         )?;
         mixture.add((&x, rows), &scratch, &sum)?;
         let name = format!(
-            "{precision:?} experts: {} of {}, {rows} rows of {d}",
+            "{format:?} experts: {} of {}, {rows} rows of {d}",
             self.chosen, self.count
         );
+        if format == MatrixFormat::Int8 {
+            for [gate_up, down] in &mut numbers.experts {
+                round(gate_up, d);
+                round(down, self.inner);
+            }
+        }
         let want = self.on_cpu(&numbers)?;
         // The gated products are rounded too.
         let tolerance = 4.0 * rounding(precision);

@@ -5,7 +5,7 @@ use super::super::{
     norm,
 };
 use super::data::{Ends, Random, TOKENS, array, kept, plain, poisoned, tensor, values};
-use super::{Check, cpu, rounding};
+use super::{Check, Tell, cpu, rounding};
 use crate::norm::rms_norm;
 
 const EPS: f32 = 1e-5;
@@ -14,13 +14,13 @@ pub(super) fn checks(
     random: &mut Random,
     on: (&Device, Precision),
     most: usize,
-) -> Result<Vec<Check>> {
-    let mut checks = vec![copies(on)?];
+    tell: &mut Tell<'_>,
+) {
+    tell.case("copies of pages", copies(on).map(Some));
     for (rows, d) in [(1, 1), (6, 37), (most, 300)] {
-        checks.push(embedding(random, on, (rows, d))?);
-        checks.extend(norms(random, on, (rows, d))?);
+        tell.case("embedding", embedding(random, on, (rows, d)).map(Some));
+        tell.case("norm", norms(random, on, (rows, d)));
     }
-    Ok(checks)
 }
 
 fn embedding(

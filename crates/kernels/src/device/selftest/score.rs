@@ -1,11 +1,13 @@
 //! The LM head and its reduction.
 
+#[cfg(test)]
+use super::super::ProductTile;
 use super::super::{
-    Array, BatchArrays, BatchLimits, Device, DeviceBatch, DeviceMatrix, DeviceScores, Precision,
-    Result, ScoredRows,
+    Array, BatchArrays, BatchLimits, Device, DeviceBatch, DeviceMatrix, DeviceScores, MatrixFormat,
+    Precision, Result, ScoredRows, ScoringHead,
 };
 use super::data::{Ends, GREEDY, LIMITS, NOTHING, Random, array, kept, tensor};
-use super::{Check, cpu};
+use super::{Check, Tell, cpu};
 use crate::attention::{AttentionSegment, Visible};
 use crate::linear::{Epilogue, Matrix};
 use crate::score::{Draw, LogitBias, Scored, Scorer, ScorerRow, Scores, Top, score};
@@ -14,6 +16,7 @@ use std::ops::Range;
 pub(super) const MASK: u32 = 5;
 
 /// Rows of logits and their scorers.
+#[derive(Clone)]
 pub(super) struct Case {
     pub(super) logits: Vec<f32>,
     pub(super) vocab: usize,
@@ -21,17 +24,18 @@ pub(super) struct Case {
     pub(super) biases: Vec<LogitBias>,
     pub(super) allowed: Vec<u32>,
     pub(super) draws: Vec<Draw>,
+    /// See [`DeviceScores`].
+    #[cfg(test)]
+    pub(super) tile: Option<&'static ProductTile>,
 }
 
 /// Records and most probable tokens of rows.
 pub(super) type Records = (Vec<Option<Scored>>, Vec<Top>);
 
-pub(super) fn checks(random: &mut Random, on: (&Device, Precision)) -> Result<Vec<Check>> {
-    let mut checks = Vec::new();
+pub(super) fn checks(random: &mut Random, on: (&Device, Precision), tell: &mut Tell<'_>) {
     for (rows, vocab) in [(1, 8), (24, 33), (24, 130), (70, 1000), (24, 5001)] {
-        checks.extend(Case::new(random, vocab, rows).checks(on)?);
+        tell.case("LM head", Case::new(random, vocab, rows).checks(on));
     }
-    Ok(checks)
 }
 
 /// Settings without filters, then with them.
@@ -110,6 +114,8 @@ impl Case {
             biases,
             allowed,
             draws,
+            #[cfg(test)]
+            tile: None,
         }
     }
 
@@ -130,7 +136,10 @@ impl Case {
     }
 
     /// An LM head that produces these logits from one-hot hidden states.
-    pub(super) fn head(&self, (device, precision): (&Device, Precision)) -> Result<DeviceMatrix> {
+    pub(super) fn head(
+        &self,
+        (device, format): (&Device, impl Into<MatrixFormat>),
+    ) -> Result<DeviceMatrix> {
         let k = self.count();
         let mut weight = vec![0.0; self.vocab * k];
         for (row, logits) in self.logits.chunks(self.vocab).enumerate() {
@@ -143,7 +152,7 @@ impl Case {
             k,
             bias: None,
         };
-        DeviceMatrix::new(device, precision, matrix, Epilogue::None)
+        DeviceMatrix::new(device, format, matrix, Epilogue::None)
     }
 
     /// Hidden states that are one-hot vectors of the row's index.
@@ -196,9 +205,18 @@ impl Case {
     ) -> Result<Records> {
         let (mut scores, mut records, mut tops) = (DeviceScores::default(), vec![], vec![]);
         scores.reserve(head, batch.scored())?;
+        #[cfg(test)]
+        {
+            scores.tile = self.tile;
+        }
         for (range, x) in ranges {
             let range = range.clone();
-            scores.score(head, x, ScoredRows { batch, range }, MASK)?;
+            scores.score(
+                &ScoringHead::plain(head),
+                x,
+                ScoredRows { batch, range },
+                MASK,
+            )?;
         }
         scores.read(self.count(), &mut records)?;
         let listed = self.rows.iter().map(|row| row.tops as usize);
@@ -207,14 +225,24 @@ impl Case {
     }
 
     /// The scores, computed in two ranges, like a step with many rows.
-    pub(super) fn run(&self, on: (&Device, Precision)) -> Result<Records> {
+    pub(super) fn run(&self, (device, precision): (&Device, Precision)) -> Result<Records> {
+        self.run_in((device, precision.into()))
+    }
+
+    /// The same with weights of a number format.
+    pub(super) fn run_in(&self, (device, format): (&Device, MatrixFormat)) -> Result<Records> {
+        let on = (device, format.inputs());
         let count = self.count();
         let ranges = [0..count / 2, count / 2..count].map(|range| {
             let names = self.names(range.clone());
             array(on, &names, count, Ends::Padded).map(|x| (range, x))
         });
         let ranges = ranges.into_iter().collect::<Result<Vec<_>>>()?;
-        self.records(&self.head(on)?, &self.batch(on.0, 1)?, &ranges)
+        self.records(
+            &self.head((device, format))?,
+            &self.batch(device, 1)?,
+            &ranges,
+        )
     }
 
     pub(super) fn checks(&self, on: (&Device, Precision)) -> Result<[Check; 2]> {

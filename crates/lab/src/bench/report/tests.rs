@@ -24,6 +24,7 @@ fn tally(tokens: u64, seconds: u64, right: u64) -> Tally {
         positions: 10 * tokens,
         wall: Duration::from_secs(seconds),
         execute: Some(Duration::from_secs(seconds) * 3 / 4),
+        begin: Duration::from_secs(seconds) / 8,
         times: vec![Times {
             first: Duration::from_millis(10),
             end: Duration::from_millis(10 * tokens),
@@ -104,6 +105,7 @@ fn accuracies_are_sums_over_rounds_and_speeds_medians() {
     // 100, 50 and 300 TPS against 50, 100 and 100: ratios 2, 0.5 and 3.
     assert_eq!((entry.tps, entry.ratio), (100.0, 2.0));
     assert_eq!((entry.tokens, entry.overhead), (600, Some(25.0)));
+    assert_eq!(entry.launching, Some(12.5));
     // 6,000 rows in a quarter of 6 seconds.
     assert_eq!(entry.scheduled_rows_per_second, Some(4000.0));
     let latency = entry.latency.as_ref().unwrap();

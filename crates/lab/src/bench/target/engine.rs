@@ -123,6 +123,8 @@ impl Runner {
         }
         if let Some(step) = self.engine.plan() {
             let executing = Instant::now();
+            self.executor.begin(step.batch())?;
+            turn.tally.begin += executing.elapsed();
             self.executor.execute(step.batch(), output)?;
             if let Some(execute) = &mut turn.tally.execute {
                 *execute += executing.elapsed();

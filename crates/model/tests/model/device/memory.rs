@@ -2,6 +2,7 @@
 
 use super::checkpoint;
 use crate::backends::{batch, shapes};
+use crate::canvas_dtypes;
 use crate::common::{Noise, Store, Tiny, execute};
 use crate::official::Case;
 use asynclane_model::{
@@ -68,6 +69,8 @@ fn computed_bytes_equal_allocated_bytes() {
         seen += check(&open, config(kv), &case.name);
     }
     assert!(seen >= 13, "{seen}");
+    let open = || canvas_dtypes::checkpoint(WeightDtype::F32);
+    assert_eq!(check(&open, config(KvMemory::Bytes(MIB + 13)), "canvas"), 3);
     for (seed, shape) in shapes().iter().enumerate() {
         let tiny = Tiny::new(seed as u64, shape);
         // A context of three tiles, and a row budget below its length.

@@ -1,13 +1,17 @@
 //! Attention: rows without visible slots, batch invariance, refused head widths.
 
-use super::super::attention::{Case, SHAPE};
+use super::super::attention::{Case, SHAPE, Shape, WIDE};
 use super::super::data::{Random, Rows};
 use super::{BOTH, assert_all};
 use crate::Visible;
 use crate::device::{Device, PoolSizes, Precision};
 
 fn case(random: &mut Random, precision: Precision, rows: Rows) -> Case {
-    Case::new(random, (&Device::emulated(), precision), SHAPE, rows).unwrap()
+    case_of(random, precision, SHAPE, rows)
+}
+
+fn case_of(random: &mut Random, precision: Precision, shape: Shape, rows: Rows) -> Case {
+    Case::new(random, (&Device::emulated(), precision), shape, rows).unwrap()
 }
 
 #[test]
@@ -31,14 +35,22 @@ fn a_row_without_visible_slots_is_zero() {
 fn a_row_is_the_same_among_any_others() {
     let mut random = Random(10);
     for precision in BOTH {
-        let rows = Rows::new(&mut random, 16, &[(40, 600), (30, 90)]);
-        let mut case = case(&mut random, precision, rows.clone());
-        let [_, many] = case.run(1).unwrap();
-        for range in [0..1, 5..20, 39..40] {
-            case.keep(&rows, range.clone());
-            let [_, few] = case.run(1).unwrap();
-            let want = &many[range.start * 128..range.end * 128];
-            assert_eq!(few, want, "{precision:?} {range:?}");
+        let narrow = Rows::new(&mut random, 16, &[(40, 600), (30, 90)]);
+        let wide = Rows::new(&mut random, 16, &[(21, 600), (3, 90)]);
+        for (shape, rows, ranges) in [
+            (SHAPE, narrow, [0..1, 5..20, 39..40]),
+            // A block has the queries of some rows of a tile.
+            (WIDE[0], wide, [0..1, 5..20, 20..21]),
+        ] {
+            let width = shape.heads * shape.c;
+            let mut case = case_of(&mut random, precision, shape, rows.clone());
+            let [_, many] = case.run(1).unwrap();
+            for range in ranges {
+                case.keep(&rows, range.clone());
+                let [_, few] = case.run(1).unwrap();
+                let want = &many[range.start * width..range.end * width];
+                assert!(few == want, "{precision:?} {shape:?} {range:?}");
+            }
         }
     }
 }
@@ -69,7 +81,8 @@ fn heads_without_kernels_are_refused() {
     };
     assert!(sizes(12, Precision::F32).check().is_ok());
     assert!(sizes(12, Precision::Bf16).check().is_err());
-    assert!(sizes(136, Precision::Bf16).check().is_err());
+    assert!(sizes(512, Precision::Bf16).check().is_ok());
+    assert!(sizes(520, Precision::Bf16).check().is_err());
     assert!(case.pool.tile(3).is_err());
     assert!(case.pool.tile(2 * 65).is_err());
 }

@@ -1,9 +1,10 @@
 //! Refused batches and ranges.
 
-use super::super::data::{LIMITS, NOTHING, plain};
+use super::super::data::{LIMITS, NO_CANVAS, NOTHING, plain};
 use crate::attention::{AttentionSegment, Visible};
 use crate::device::{
-    Array, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, Precision, RowNorm, RowSet, norm,
+    Array, BatchArrays, BatchLimits, Buffer, CanvasRows, Device, DeviceBatch, Precision, RowNorm,
+    RowSet, norm,
 };
 
 /// Only rows listed in the batch can be gathered.
@@ -96,5 +97,43 @@ fn a_batch_that_indexes_beyond_a_limit_is_refused() {
     ];
     for (i, bad) in bad.iter().enumerate() {
         assert!(sent(bad).is_err(), "{i}");
+    }
+    let rows = CanvasRows {
+        windowed: &[Visible::default(); 2],
+        denoised: &[0, 1],
+        conditioned: &[1],
+        ..NO_CANVAS
+    };
+    let with = |rows| {
+        sent(&BatchArrays {
+            canvas: Some(rows),
+            ..arrays
+        })
+    };
+    assert_eq!(with(rows), Ok(()));
+    let bad = [
+        CanvasRows {
+            windowed: &[Visible::default()],
+            ..rows
+        },
+        CanvasRows {
+            windowed: &[Visible::prefix(5), Visible::default()],
+            ..rows
+        },
+        CanvasRows {
+            denoised: &[2],
+            ..rows
+        },
+        CanvasRows {
+            conditioned: &[2],
+            ..rows
+        },
+        CanvasRows {
+            scales: &[1.0],
+            ..rows
+        },
+    ];
+    for (i, bad) in bad.into_iter().enumerate() {
+        assert!(with(bad).is_err(), "canvas {i}");
     }
 }

@@ -1,0 +1,301 @@
+#include "observe.h"
+#include <algorithm>
+#include <map>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <tuple>
+
+namespace observe {
+
+constexpr unsigned BANKS = 32, WORD = 4, SECTOR = 32;
+constexpr uint32_t SEVERAL = 1u << 31;
+// Failures with a text.
+constexpr uint64_t TOLD = 8;
+
+__thread Observer* current = nullptr;
+
+Observer::Observer(const char* kernel, Span shared, Span args, Report& report,
+                   std::vector<Range> ranges)
+    : kernel(kernel), shared(shared), args(args), report(report), cells(shared.bytes) {
+    for (const Range& range : ranges) allocations.push_back({range, {}, {}, {}});
+}
+
+void Observer::begin_block(const unsigned (&at)[3]) {
+    std::copy(at, at + 3, block);
+    std::fill(cells.begin(), cells.end(), Cell());
+    number++, epoch++;
+}
+
+void Observer::enter(unsigned running, const char* from, size_t bytes) {
+    thread = running;
+    stack = {from, bytes};
+}
+
+void Observer::fail(const char* format, ...) {
+    if (report.failures++ >= TOLD) return;
+    size_t used = strlen(report.text), room = sizeof report.text - used;
+    auto put = [&](int length) {
+        used = std::min(used + std::max(length, 0), sizeof report.text - 1);
+        room = sizeof report.text - used;
+    };
+    put(snprintf(report.text + used, room, "%s, block (%u, %u, %u): thread %u ", kernel, block[0],
+                 block[1], block[2], thread));
+    va_list list;
+    va_start(list, format);
+    put(vsnprintf(report.text + used, room, format, list));
+    va_end(list);
+    put(snprintf(report.text + used, room, "\n"));
+}
+
+// Whether an earlier use of a cell is ordered before the running thread's.
+bool Observer::ordered(const Cell::Use& before) const {
+    return before.epoch < epoch || before.thread == thread ||
+           (before.thread / 32 == thread / 32 && before.order < orders[thread]);
+}
+
+void Observer::read_cell(Cell& cell, size_t at) {
+    if (cell.pending)
+        return fail("reads shared byte %zu before the copy of thread %u is complete", at,
+                    cell.pending - 1);
+    if (!cell.written) return fail("reads shared byte %zu, which nothing was written to", at);
+    if (!ordered(cell.writer))
+        return fail("reads shared byte %zu, which thread %u wrote, without a barrier", at,
+                    cell.writer.thread);
+    for (const Cell::Use& reader : cell.readers)
+        if (reader.epoch == epoch && reader.thread == thread && reader.order == orders[thread])
+            return;
+    // A later write is unordered with one of these readers if it is with any: readers of two warps,
+    // and of one warp the latest of two threads, are enough.
+    Cell::Use *to = nullptr, mine{epoch, orders[thread], uint16_t(thread)};
+    for (Cell::Use& reader : cell.readers)
+        if (reader.epoch < epoch || reader.thread == thread) to = &reader;
+    for (Cell::Use& reader : cell.readers)
+        if (!to && reader.thread / 32 == thread / 32 && reader.order < orders[thread]) to = &reader;
+    if (!to) {
+        unsigned same = 0;
+        for (const Cell::Use& reader : cell.readers) same += reader.thread / 32 == thread / 32;
+        if (same == 0) to = &cell.readers[Cell::READERS - 1];
+    }
+    if (to) *to = mine;
+}
+
+void Observer::write_cell(Cell& cell, size_t at) {
+    if (cell.pending)
+        return fail("writes shared byte %zu before the copy of thread %u is complete", at,
+                    cell.pending - 1);
+    if (cell.written && !ordered(cell.writer))
+        return fail("writes shared byte %zu, which thread %u wrote, without a barrier", at,
+                    cell.writer.thread);
+    for (const Cell::Use& reader : cell.readers)
+        if (reader.epoch && !ordered(reader))
+            return fail("writes shared byte %zu, which thread %u read, without a barrier", at,
+                        reader.thread);
+    cell.writer = {epoch, orders[thread], uint16_t(thread)};
+    cell.written = true;
+}
+
+Observer::Allocation* Observer::find(const void* at) {
+    uint64_t address = uintptr_t(at);
+    auto after = std::upper_bound(
+        allocations.begin(), allocations.end(), address,
+        [](uint64_t address, const Allocation& one) { return address < one.range.start; });
+    if (after == allocations.begin()) return nullptr;
+    Allocation& one = *(after - 1);
+    return address - one.range.start < one.range.bytes ? &one : nullptr;
+}
+
+// Counts sectors of global memory; false if the access is not within the allocation.
+bool Observer::moved(Allocation& of, const Access& one) {
+    size_t first = uintptr_t(one.at) - of.range.start;
+    if (first + one.bytes > of.range.bytes)
+        return fail("accesses %u bytes across the end of an allocation", one.bytes), false;
+    if (of.readers.empty()) {
+        of.readers.resize(of.range.bytes), of.writers.resize(of.range.bytes);
+        for (auto& sectors : of.sectors) sectors.resize(of.range.bytes / SECTOR + 1);
+    }
+    Traffic& traffic = one.write ? report.written : report.read;
+    for (size_t at = first / SECTOR; at <= (first + one.bytes - 1) / SECTOR; at++) {
+        uint32_t& seen = of.sectors[one.write][at];
+        traffic.distinct += seen == 0, traffic.by_blocks += seen != number;
+        seen = number;
+    }
+    return true;
+}
+
+void Observer::global(Allocation& of, const Access& one) {
+    if (!moved(of, one)) return;
+    size_t first = uintptr_t(one.at) - of.range.start;
+    for (size_t at = first; at < first + one.bytes; at++) {
+        uint32_t& seen = one.write ? of.writers[at] : of.readers[at];
+        uint32_t other = (one.write ? of.readers[at] : 0) | of.writers[at];
+        if (other && other != number)
+            return fail("%s byte %zu of an allocation, which another block %s",
+                        one.write ? "writes" : "reads", at, one.write ? "uses" : "writes");
+        seen = number | (seen && seen != number ? SEVERAL : 0);
+    }
+}
+
+void Observer::use(const Access& one) {
+    if (shared.holds(one.at)) {
+        size_t first = shared.offset(one.at);
+        if (first + one.bytes > shared.bytes) return fail("accesses more shared memory than it has");
+        // One failure for each access.
+        uint64_t failures = report.failures;
+        for (size_t at = first; at < first + one.bytes && failures == report.failures; at++)
+            one.write ? write_cell(cells[at], at) : read_cell(cells[at], at);
+    } else if (Allocation* of = find(one.at)) {
+        global(*of, one);
+    } else {
+        fail("%s an address outside of every allocation", one.write ? "writes" : "reads");
+    }
+}
+
+void Observer::access(const Access& one) {
+    // A GPU holds arguments in a cache of constants, and these variables in registers.
+    if (stack.holds(one.at) || args.holds(one.at)) return;
+    log[thread % 32].push_back(one);
+    use(one);
+}
+
+void Observer::copy(const void* to, const void* from, const void* code) {
+    if (from) access({from, 16, false, code, COPY});
+    access({to, 16, true, code, COPY});
+    size_t first = shared.offset(to);
+    for (size_t at = first; at < first + 16 && at < cells.size(); at++)
+        cells[at].pending = uint16_t(thread + 1);
+}
+
+void Observer::copied(const void* to) {
+    size_t first = shared.offset(to);
+    for (size_t at = first; at < first + 16 && at < cells.size(); at++) {
+        cells[at].pending = 0;
+        cells[at].writer = {epoch, orders[thread], uint16_t(thread)};
+    }
+}
+
+void Observer::across(const void* from, const void* code) {
+    Access one{from, 16, false, code, PLAIN};
+    log[thread % 32].push_back(one);
+    Allocation* of = find(from);
+    if (!of) return fail("reads an address outside of every allocation");
+    moved(*of, one);
+}
+
+void Observer::matrix(const void* row, const void* code) {
+    access({row, 16, false, code, MATRIX});
+}
+
+// Passes of the threads of one access to shared memory: threads whose words are in different banks,
+// or in the same word, are served in one.
+void Observer::count_shared(const std::vector<Lane>& lanes) {
+    const Access& one = lanes.front().access;
+    // Eight bytes of half a warp, or sixteen of a quarter, are served at a time.
+    unsigned together = one.bytes > 8 ? 8 : one.bytes > 4 ? 16 : 32;
+    for (size_t next = 0; next < lanes.size();) {
+        size_t banks[BANKS][BANKS];
+        unsigned used[BANKS] = {}, most = 0, phase = lanes[next].lane / together;
+        for (; next < lanes.size() && lanes[next].lane / together == phase; next++) {
+            const Access& access = lanes[next].access;
+            size_t from = shared.offset(access.at);
+            for (size_t at = from / WORD; at <= (from + access.bytes - 1) / WORD; at++) {
+                size_t* words = banks[at % BANKS];
+                unsigned& count = used[at % BANKS];
+                if (std::find(words, words + count, at) == words + count) words[count++] = at;
+                most = std::max(most, count);
+            }
+        }
+        report.passes[one.kind]++;
+        report.conflicts[one.kind] += most - 1;
+    }
+}
+
+// Counts an access of a warp; lanes are in ascending order.
+void Observer::count(const std::vector<Lane>& lanes) {
+    const Access& one = lanes.front().access;
+    if (shared.holds(one.at)) return count_shared(lanes);
+    std::vector<uintptr_t> sectors;
+    for (const Lane& lane : lanes) {
+        uintptr_t from = uintptr_t(lane.access.at);
+        for (uintptr_t at = from / SECTOR; at <= (from + lane.access.bytes - 1) / SECTOR; at++)
+            if (sectors.empty() || sectors.back() != at) sectors.push_back(at);
+    }
+    std::sort(sectors.begin(), sectors.end());
+    size_t distinct = std::unique(sectors.begin(), sectors.end()) - sectors.begin();
+    (one.write ? report.written : report.read).by_warps += distinct;
+}
+
+// Counts the accesses if all lanes went the same way.
+bool Observer::count_together() {
+    for (unsigned lane = 1; lane < 32; lane++) {
+        if (log[lane].size() != log[0].size()) return false;
+        for (size_t i = 0; i < log[0].size(); i++) {
+            const Access &one = log[0][i], &other = log[lane][i];
+            if (one.code != other.code || one.write != other.write ||
+                shared.holds(one.at) != shared.holds(other.at))
+                return false;
+        }
+    }
+    std::vector<Lane> lanes(32);
+    for (size_t i = 0; i < log[0].size(); i++) {
+        for (unsigned lane = 0; lane < 32; lane++) lanes[lane] = {lane, log[lane][i]};
+        count(lanes);
+    }
+    return true;
+}
+
+void Observer::stop() {
+    // The n-th time that lanes reach an instruction since they ran together is one access.
+    using Place = std::tuple<const void*, bool, bool, unsigned>;
+    std::map<Place, std::vector<Lane>> accesses;
+    bool counted = count_together();
+    for (unsigned lane = 0; lane < 32; lane++) {
+        std::map<Place, unsigned> times;
+        for (const Access& one : log[lane]) {
+            if (counted) break;
+            Place place{one.code, one.write, shared.holds(one.at), 0};
+            std::get<3>(place) = times[place]++;
+            accesses[place].push_back({lane, one});
+        }
+        log[lane].clear();
+    }
+    for (const auto& entry : accesses) count(entry.second);
+}
+
+} // namespace observe
+
+// What compilers call with -fsanitize=thread.
+#define HOOK(name, size, write)                                                                    \
+    extern "C" void name(const void* at) {                                                         \
+        if (observe::Observer* observer = observe::current)                                        \
+            observer->access({at, size, write, __builtin_return_address(0), observe::PLAIN});      \
+    }
+#define HOOKS(size)                                                                                \
+    HOOK(__tsan_read##size, size, false)                                                           \
+    HOOK(__tsan_write##size, size, true)                                                           \
+    HOOK(__tsan_unaligned_read##size, size, false)                                                 \
+    HOOK(__tsan_unaligned_write##size, size, true)
+HOOKS(1)
+HOOKS(2)
+HOOKS(4)
+HOOKS(8)
+HOOKS(16)
+
+// Structures, in words.
+static void range(const void* at, size_t bytes, bool write, const void* code) {
+    observe::Observer* observer = observe::current;
+    if (!observer) return;
+    const unsigned char* from = static_cast<const unsigned char*>(at);
+    for (size_t done = 0; done < bytes; done += 4)
+        observer->access({from + done, unsigned(std::min<size_t>(4, bytes - done)), write, code,
+                          observe::PLAIN});
+}
+extern "C" void __tsan_read_range(const void* at, size_t bytes) {
+    range(at, bytes, false, __builtin_return_address(0));
+}
+extern "C" void __tsan_write_range(const void* at, size_t bytes) {
+    range(at, bytes, true, __builtin_return_address(0));
+}
+extern "C" void __tsan_init() {}
+extern "C" void __tsan_func_entry(void*) {}
+extern "C" void __tsan_func_exit() {}

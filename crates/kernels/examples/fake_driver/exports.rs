@@ -1,0 +1,221 @@
+//! The exported functions, with the names and arguments of the driver's.
+
+use crate::driver::{Blocks, CONTEXT, CURRENT, Driver, Needs, call};
+use crate::stream::Work;
+use crate::{Code, INVALID_HANDLE, INVALID_VALUE, words};
+use std::ffi::{CStr, c_char, c_void};
+use std::time::Duration;
+
+/// `CU_DEVICE_ATTRIBUTE_*`.
+const SHARED_PER_BLOCK: u32 = 97;
+const MULTIPROCESSORS: u32 = 16;
+const MAJOR: u32 = 75;
+const MINOR: u32 = 76;
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+const DYNAMIC_SHARED: u32 = 8;
+/// Time between two looks at work that hangs.
+const LOOK: Duration = Duration::from_millis(5);
+const NAME: &[u8] = b"Fake device\0";
+
+/// Writes a result.
+///
+/// # Safety
+/// `to` is null, or valid for a write.
+unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Code> {
+    if to.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// Makes every block that the macro writes an unsafe one, also those that read no pointer.
+///
+/// # Safety
+/// None is needed.
+unsafe fn used(_: ()) {}
+
+/// Functions of the driver: their arguments, what they need, and what they do.
+macro_rules! export {
+    ($($name:ident($($arg:ident: $kind:ty),*) $needs:ident |$driver:ident| $body:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $kind),*) -> Code {
+            call(stringify!($name), Needs::$needs, |$driver: &mut Driver| {
+                // SAFETY: the caller of a driver promises that its arguments are valid.
+                unsafe {
+                    used(());
+                    $body
+                }
+            })
+        }
+    )*};
+}
+
+export! {
+    cuInit(_flags: u32) Nothing |d| { d.init(); Ok(()) };
+    cuDriverGetVersion(to: *mut i32) Nothing |d| put(to, d.plan.version);
+    cuGetErrorName(code: Code, to: *mut *const c_char) Nothing |_d| put_words(code, 0, to);
+    cuGetErrorString(code: Code, to: *mut *const c_char) Nothing |_d| put_words(code, 1, to);
+    cuDeviceGetCount(to: *mut i32) Init |d| put(to, d.plan.devices);
+    cuDeviceGet(to: *mut i32, at: i32) Init |d| { d.check_device(at)?; put(to, at) };
+    cuDeviceGetName(to: *mut c_char, room: i32, at: i32) Init |d| {
+        d.check_device(at)?;
+        let bytes = NAME.len().min(usize::try_from(room).unwrap_or(0));
+        to.cast::<u8>().copy_from_nonoverlapping(NAME.as_ptr(), bytes);
+        Ok(())
+    };
+    cuDeviceGetAttribute(to: *mut i32, which: u32, at: i32) Init |d| {
+        d.check_device(at)?;
+        put(to, match which {
+            MAJOR => d.plan.capability.0,
+            MINOR => d.plan.capability.1,
+            MULTIPROCESSORS => 4,
+            SHARED_PER_BLOCK => 227 << 10,
+            _ => return Err(INVALID_VALUE),
+        })
+    };
+    cuDevicePrimaryCtxRetain(to: *mut u64, at: i32) Init |d| {
+        d.check_device(at)?;
+        put(to, d.retain())
+    };
+    cuDevicePrimaryCtxRelease_v2(at: i32) Init |d| { d.check_device(at)?; d.release() };
+    cuCtxSetCurrent(context: u64) Init |_d| {
+        if context != 0 && context != CONTEXT {
+            return Err(INVALID_HANDLE);
+        }
+        CURRENT.set(context);
+        Ok(())
+    };
+    cuMemGetInfo_v2(free: *mut usize, total: *mut usize) Context |d| {
+        put(free, d.free_bytes() as usize)?;
+        put(total, d.plan.memory as usize)
+    };
+    cuMemAlloc_v2(to: *mut u64, bytes: usize) Context |d| {
+        d.not_in_capture("cuMemAlloc")?;
+        put(to, d.allocate(bytes)?)
+    };
+    cuMemFree_v2(at: u64) Context |d| { d.not_in_capture("cuMemFree")?; d.device.free(at) };
+    cuMemHostAlloc(to: *mut u64, bytes: usize, _flags: u32) Context |d| {
+        d.not_in_capture("cuMemHostAlloc")?;
+        put(to, d.host.allocate(bytes).ok_or(crate::OUT_OF_MEMORY)?)
+    };
+    cuMemFreeHost(at: u64) Context |d| { d.not_in_capture("cuMemFreeHost")?; d.host.free(at) };
+    cuMemsetD8Async(to: u64, byte: u8, bytes: usize, stream: u64) Context |d| {
+        if !d.device.holds(to, bytes) {
+            return Err(INVALID_VALUE);
+        }
+        d.add(stream, Work::Fill { to, byte, bytes })
+    };
+    cuMemcpyHtoDAsync_v2(to: u64, from: *const u8, bytes: usize, stream: u64) Context |d| {
+        // Copies from other memory are not asynchronous; nothing here makes one.
+        if !d.device.holds(to, bytes) || !d.host.holds(from as u64, bytes) {
+            return Err(INVALID_VALUE);
+        }
+        let seen = std::slice::from_raw_parts(from, bytes).into();
+        d.add(stream, Work::Upload { to, from: from as u64, seen })
+    };
+    cuMemcpyDtoHAsync_v2(to: *mut u8, from: u64, bytes: usize, stream: u64) Context |d| {
+        if !d.device.holds(from, bytes) || !d.host.holds(to as u64, bytes) {
+            return Err(INVALID_VALUE);
+        }
+        // Who reads it too early finds this. Copies that wait may still read it.
+        if d.is_idle(stream) {
+            to.write_bytes(0xFF, bytes);
+        }
+        d.add(stream, Work::Download { to: to as u64, from, bytes })
+    };
+    cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) Context |d| {
+        if !d.device.holds(from, bytes) || !d.device.holds(to, bytes) {
+            return Err(INVALID_VALUE);
+        }
+        d.add(stream, Work::Copy { to, from, bytes })
+    };
+    cuEventCreate(to: *mut u64, _flags: u32) Context |d| {
+        let handle = d.handle();
+        d.events.insert(handle, None);
+        put(to, handle)
+    };
+    cuEventRecord(event: u64, stream: u64) Context |d| {
+        *d.events.get_mut(&event).ok_or(INVALID_HANDLE)? = None;
+        d.add(stream, Work::Event(event))
+    };
+    cuEventElapsedTime_v2(to: *mut f32, start: u64, end: u64) Context |d| {
+        put(to, d.elapsed([start, end])?)
+    };
+    cuEventDestroy_v2(event: u64) Init |d| {
+        d.events.remove(&event).map(drop).ok_or(INVALID_HANDLE)
+    };
+    cuModuleLoadData(to: *mut u64, image: *const u8) Context |d| {
+        d.not_in_capture("cuModuleLoadData")?;
+        put(to, d.load(image)?)
+    };
+    cuModuleUnload(module: u64) Context |d| d.unload(module);
+    cuModuleGetFunction(to: *mut u64, module: u64, name: *const c_char) Context |d| {
+        let name = CStr::from_ptr(name).to_string_lossy();
+        put(to, d.function(module, &name)?)
+    };
+    cuFuncSetAttribute(function: u64, which: u32, value: i32) Context |d| {
+        if which != DYNAMIC_SHARED {
+            return Err(INVALID_VALUE);
+        }
+        d.set_shared(function, value)
+    };
+    cuStreamCreate(to: *mut u64, _flags: u32) Context |d| {
+        let handle = d.handle();
+        d.streams.insert(handle, Default::default());
+        put(to, handle)
+    };
+    cuStreamDestroy_v2(stream: u64) Context |d| {
+        d.streams.remove(&stream).map(drop).ok_or(INVALID_HANDLE)
+    };
+    cuLaunchKernel(
+        function: u64,
+        grid_x: u32, grid_y: u32, grid_z: u32,
+        block_x: u32, block_y: u32, block_z: u32,
+        shared: u32, stream: u64,
+        args: *const *const u8, _extra: *const c_void
+    ) Context |d| {
+        let blocks = Blocks {
+            grid: [grid_x, grid_y, grid_z],
+            threads: [block_x, block_y, block_z],
+            shared,
+        };
+        d.launch(function, &blocks, stream, *args)
+    };
+    cuStreamBeginCapture_v2(stream: u64, _mode: u32) Context |d| d.begin_capture(stream);
+    cuStreamEndCapture(stream: u64, to: *mut u64) Context |d| {
+        put(to, 0)?;
+        put(to, d.end_capture(stream)?)
+    };
+    cuGraphInstantiateWithFlags(to: *mut u64, graph: u64, _flags: u64) Context |d| {
+        put(to, d.instantiate(graph)?)
+    };
+    cuGraphDestroy(graph: u64) Init |d| d.destroy_graph(graph);
+    cuGraphExecDestroy(instance: u64) Init |d| d.destroy_instance(instance);
+    cuGraphLaunch(instance: u64, stream: u64) Context |d| d.launch_graph(instance, stream);
+}
+
+/// # Safety
+/// As [`put`].
+unsafe fn put_words(code: Code, which: usize, to: *mut *const c_char) -> Result<(), Code> {
+    let words = words(code).ok_or(INVALID_VALUE)?;
+    // SAFETY: by the caller's promise.
+    unsafe { put(to, words[which].as_ptr().cast()) }
+}
+
+/// Does all work of a stream; waits while it hangs.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuStreamSynchronize(stream: u64) -> Code {
+    loop {
+        let mut done = false;
+        let code = call("cuStreamSynchronize", Needs::Context, |driver| {
+            done = driver.is_done(stream)?;
+            Ok(())
+        });
+        if code != 0 || done {
+            return code;
+        }
+        std::thread::sleep(LOOK);
+    }
+}

@@ -1,0 +1,77 @@
+//! The attention of a layer, and its arrays.
+
+use super::block::{Block, Work};
+use super::decoder::Decoder;
+use candle_core::Result;
+use kernels::{ArrayKind, Attention, Backend, Pass, Stage};
+
+/// The arrays of attention, of the layers of one size.
+pub(super) struct HeadArrays<B: Backend> {
+    pub(super) qkv: B::Array,
+    pub(super) q: B::Array,
+    pub(super) attended: B::Array,
+}
+
+impl<B: Backend> HeadArrays<B> {
+    /// Arrays of `rows` rows, for `heads` query heads and for key/value heads of some width.
+    pub(super) fn new(
+        on: &B,
+        (rows, heads): (usize, usize),
+        (groups, head_width): (usize, usize),
+    ) -> Result<Self> {
+        let inner = heads * head_width;
+        let all = inner + 2 * groups * head_width;
+        Ok(Self {
+            qkv: on.array(ArrayKind::Sums, rows, all)?,
+            q: on.array(ArrayKind::Queries, rows, inner)?,
+            attended: on.array(ArrayKind::Inputs, rows, inner)?,
+        })
+    }
+}
+
+impl<B: Backend> Work<B> {
+    /// The arrays of a layer's attention.
+    pub(super) fn heads_of(&self, block: &Block<B>) -> &HeadArrays<B> {
+        match &self.full {
+            Some(full) if block.full => full,
+            _ => &self.heads,
+        }
+    }
+}
+
+impl<B: Backend> Decoder<B> {
+    /// Overwrites the result of a layer's attention to the normalised rows.
+    pub(super) fn attend(
+        &self,
+        on: &B,
+        pass: &Pass<'_, B>,
+        block: &Block<B>,
+        work: &mut Work<B>,
+    ) -> Result<()> {
+        let rows = on.rows(pass);
+        let HeadArrays { qkv, q, attended } = match &mut work.full {
+            Some(full) if block.full => full,
+            _ => &mut work.heads,
+        };
+        on.linear(&block.qkv, (&work.normed, rows), qkv)?;
+        pass.clock.lap(Stage::Linear);
+        let attention = self.attention(block);
+        on.split(&attention, pass, qkv, q)?;
+        on.attend(&attention, pass, q, attended)?;
+        pass.clock.lap(Stage::Attention);
+        Ok(())
+    }
+
+    fn attention<'a>(&'a self, block: &'a Block<B>) -> Attention<'a, B> {
+        let full = self.canvas.as_ref().filter(|_| block.full);
+        Attention {
+            layer: block.kv,
+            heads: block.heads.heads,
+            groups: block.heads.groups,
+            head_width: block.heads.head_width,
+            angles: full.map_or(&self.angles, |parts| &parts.angles),
+            norm: block.head_norms.as_ref().map(|weight| self.norm(weight)),
+            windowed: !block.full,
+        }
+    }
+}

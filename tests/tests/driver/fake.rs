@@ -1,0 +1,73 @@
+//! A folder with the fake driver, its plan and its log.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use asynclane_tests::process::{binary, command};
+
+pub struct Fake {
+    folder: PathBuf,
+}
+
+impl Fake {
+    /// A driver with this plan.
+    pub fn new(name: &str, plan: &str) -> Self {
+        let folder =
+            std::env::temp_dir().join(format!("fake-driver-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let library = binary()
+            .with_file_name("examples")
+            .join("libfake_driver.so");
+        assert!(
+            library.exists(),
+            "{}: cuda/check builds it",
+            library.display()
+        );
+        std::os::unix::fs::symlink(library, folder.join("libcuda.so.1")).unwrap();
+        let fake = Self { folder };
+        fake.plan(plan);
+        fake
+    }
+
+    /// What the driver does from its next call on.
+    pub fn plan(&self, text: &str) {
+        // Replaced as a whole: the driver reads it at any moment.
+        let (new, plan) = (self.folder.join("new"), self.folder.join("plan"));
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, plan).unwrap();
+    }
+
+    /// The served binary on this driver, about to run.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = command(arguments);
+        command
+            .env("LD_LIBRARY_PATH", &self.folder)
+            .env("FAKE_CUDA_PLAN", self.folder.join("plan"))
+            .env("FAKE_CUDA_LOG", self.folder.join("log"));
+        command
+    }
+
+    /// The driver's log so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    /// Asserts that nothing was misused or left, and that the context was released.
+    pub fn assert_clean(&self) {
+        let log = self.log();
+        for line in log.lines() {
+            assert!(
+                !line.starts_with("leak") && !line.starts_with("misuse"),
+                "{log}"
+            );
+        }
+        assert!(log.lines().any(|line| line == "released"), "{log}");
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
