@@ -207,6 +207,11 @@ impl Numbers {
     }
 }
 
+fn matrix(on: (&Device, Precision), weight: &[f32], k: usize) -> Result<DeviceMatrix> {
+    let bias = None;
+    DeviceMatrix::new(on.0, on.1, Matrix { weight, k, bias }, Epilogue::None)
+}
+
 /// Checks the records of capped and divided logits, the mean embeddings that are kept for their rows,
 /// and that page copies take them along.
 fn soft(
@@ -222,16 +227,8 @@ fn soft(
         table: numbers(d * vocab)?,
         x: numbers(count.next_multiple_of(8) * k)?,
     };
-    let matrix = |weight: &[f32], k: usize| {
-        let bias = None;
-        DeviceMatrix::new(
-            device,
-            precision,
-            Matrix { weight, k, bias },
-            Epilogue::None,
-        )
-    };
-    let (head, table) = (matrix(&of.head, k)?, matrix(&of.table, vocab)?);
+    let on = (device, precision);
+    let (head, table) = (matrix(on, &of.head, k)?, matrix(on, &of.table, vocab)?);
     let means = Means::new(device, (LIMITS.pages, PAGE), d)?;
     let batch = rows.upload(device, 1, &[])?;
     let (mut scores, mut records) = (DeviceScores::default(), Vec::new());
