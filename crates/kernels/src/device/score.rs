@@ -248,10 +248,7 @@ impl DeviceScores {
                 true => self.besides.logits(rows, vocab)?,
                 false => 0,
             },
-            plain: match head.soft {
-                Some(_) => self.soft()?.logits(rows)?,
-                None => 0,
-            },
+            plain: head.soft.map_or(Ok(0), |_| self.soft()?.logits(rows))?,
             mask,
             count: count as u32,
             cap: head.cap.unwrap_or(0.0),
