@@ -104,8 +104,8 @@ struct Kernel {
     shared: u32,
 }
 
-/// Every kernel: its name, the threads of a block and their dynamic shared memory in bytes.
-pub fn kernels() -> impl Iterator<Item = (&'static str, u32, u32)> {
+/// Every kernel.
+fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
     let all = [
         attention::KERNELS,
         canvas::KERNELS,
@@ -115,8 +115,12 @@ pub fn kernels() -> impl Iterator<Item = (&'static str, u32, u32)> {
         rows::KERNELS,
         score::KERNELS,
     ];
-    let all = all.into_iter().flatten();
-    all.map(|kernel| (kernel.name, kernel.threads, kernel.shared))
+    all.into_iter().flatten()
+}
+
+/// Every kernel: its name, the threads of a block and their dynamic shared memory in bytes.
+pub fn kernels() -> impl Iterator<Item = (&'static str, u32, u32)> {
+    all_kernels().map(|kernel| (kernel.name, kernel.threads, kernel.shared))
 }
 
 /// A launch of a kernel by its name, for a driver over the emulation.

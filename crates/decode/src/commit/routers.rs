@@ -24,8 +24,8 @@ const ROUTER: SettingInfo = SettingInfo::name(
 )
 .says(
     "when the first run of masks is checked: span: from min_span masks on; score: at a score of score_on; \
-     hysteresis: from above score_on until below score_off; bandit: as it brought more tokens for each forward \
-     pass so far",
+     hysteresis: from above score_on until below score_off; bandit: if checks brought more \
+     tokens for each forward pass so far",
 );
 /// The estimate of α.
 const ESTIMATE: SettingInfo =
@@ -38,7 +38,7 @@ const ENTROPY_SCALE: SettingInfo = SettingInfo::number("entropy_scale", 0.0..=f6
     .says("factor of an entropy in nats, for scores; the published code divides by ln of the vocabulary's size");
 /// c.
 const PENALTY: SettingInfo =
-    SettingInfo::number("score_penalty", 0.0..=64.0, 1.0).says("what a score loses, in tokens");
+    SettingInfo::number("score_penalty", 0.0..=64.0, 1.0).says("tokens subtracted from a score");
 /// Static or dynamic.
 const PENALTY_FOR: SettingInfo = SettingInfo::name(
     "score_penalty_for",
@@ -56,7 +56,7 @@ const SCORE_OFF: SettingInfo = SettingInfo::number("score_off", -64.0..=64.0, -5
     .says("score below which router hysteresis stops checking");
 /// β.
 const EXPLORATION: SettingInfo = SettingInfo::number("exploration", 0.0..=f64::MAX, 1.0)
-    .says("weight of what router bandit has seldom tried");
+    .says("weight of the bonus that router bandit gives to what it has seldom tried");
 
 /// The settings of a rule that checks as a router says: τ first, and what the router reads.
 pub(super) const SETTINGS: &[SettingInfo] = &[

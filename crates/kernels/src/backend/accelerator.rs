@@ -94,7 +94,7 @@ impl DeviceKv {
         Ok(tiles.into_iter().min().unwrap_or(1))
     }
 
-    /// The keys and values of a layer.
+    /// The keys and values of a layer. `windows`: the batch says what rows see in layers with a window.
     fn layer<B: Backend>(&self, of: &Attention<'_, B>, windows: bool) -> Result<PoolLayer<'_>> {
         let (layer, windowed) = (of.layer, of.windowed && windows);
         let mut left = layer;

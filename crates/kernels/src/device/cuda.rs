@@ -8,10 +8,7 @@ mod errors;
 mod image;
 
 use super::timing::Marks;
-use super::{
-    Captured, DeviceLimits, Driver, Kernel, Result, attention, canvas, experts, filters, launch,
-    refuse, rows, score,
-};
+use super::{Captured, DeviceLimits, Driver, Kernel, Result, all_kernels, refuse};
 use cudarc::driver::{result, sys};
 use errors::failed;
 use image::{Image, OLDEST, Release};
@@ -175,18 +172,9 @@ unsafe fn functions(
     module: sys::CUmodule,
     limits: DeviceLimits,
 ) -> Result<HashMap<&'static str, sys::CUfunction>> {
-    let lists = [
-        rows::KERNELS,
-        launch::KERNELS,
-        attention::KERNELS,
-        score::KERNELS,
-        experts::KERNELS,
-        filters::KERNELS,
-        canvas::KERNELS,
-    ];
     let mut all = HashMap::new();
     let fits = |kernel: &&Kernel| kernel.shared as usize <= limits.shared;
-    for kernel in lists.into_iter().flatten().filter(fits) {
+    for kernel in all_kernels().filter(fits) {
         let name = CString::new(kernel.name).expect("kernel names contain no zero byte");
         // SAFETY: by the caller's promise.
         unsafe {

@@ -89,7 +89,7 @@ impl Graphs {
             Ok(true) => Ok(()),
             Ok(false) => pass(),
             Err(error) => {
-                // An error of the pass itself is none of its graph.
+                // A pass that fails without a graph says nothing about graphs.
                 pass()?;
                 self.refuse(&error);
                 Ok(())
