@@ -28,7 +28,9 @@ END_OF_TEXT, END_OF_TURN = 0, 2
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 TOPICS = (
     "the sea, rain, a bicycle, bread, the moon, a library, winter, music, a garden, trains, honey, maps, "
-    "a river, chess, paper, the sun, cats, glass, a bridge, tea, mountains, clocks, wool, a market, salt"
+    "a river, chess, paper, the sun, cats, glass, a bridge, tea, mountains, clocks, wool, a market, salt, "
+    "dogs, snow, a kite, coffee, the wind, a school, summer, dancing, a forest, ships, milk, stars, an island, "
+    "football, ink, fire, birds, stone, a tower, soup, deserts, mirrors, silk, a village, pepper"
 ).split(", ")
 REQUESTS = (
     "Write one sentence about {}.",
