@@ -1,16 +1,15 @@
 //! Compiles the kernels in `cuda/`: with the feature `cuda` for GPUs by nvcc (`cuda/toolkit` provides
 //! it without an installation), with the feature `emulation` for the host.
 
+#[cfg(any(feature = "cuda", feature = "emulation"))]
+use std::{env, path::PathBuf};
 #[cfg(feature = "cuda")]
-use std::{
-    env,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
-/// Compute capabilities with their own machine code. Later devices use the PTX of the last one.
+/// Compute capabilities that the kernels are compiled for, each with those whose machine code is
+/// assembled from its PTX: the sources do not ask for the capability. Later devices use the last PTX.
 #[cfg(feature = "cuda")]
-const CAPABILITIES: [&str; 4] = ["80", "86", "89", "90"];
+const CAPABILITIES: [(&str, &[&str]); 2] = [("80", &["80", "86", "89"]), ("90", &["90"])];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -21,33 +20,43 @@ fn main() {
     gpu();
 }
 
-/// Compiles the kernels for the host. Every load and store of a kernel calls a function of
-/// `observe.cpp`, so vectorization, which would merge them, is off.
+/// Compiles the kernels for the host, twice. In those of observed launches every load and store calls
+/// a function of `observe.cpp`, so vectorization, which would merge them, is off.
 #[cfg(feature = "emulation")]
 fn emulation() {
     let build = || {
         let mut build = cc::Build::new();
-        build.cpp(true).std("c++17").opt_level(2);
+        build.cpp(true).std("c++17").opt_level(3);
         build
     };
-    let mut kernels = build();
-    kernels
-        .flag("-xc++")
+    let kernels = |folder: &str| {
+        let mut kernels = build();
+        kernels
+            .out_dir(PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join(folder))
+            .flag("-xc++")
+            .flag_if_supported("-Wno-unknown-pragmas");
+        kernels
+    };
+    let mut observed = kernels("observed");
+    observed
+        .define("ASYNCLANE_OBSERVED", None)
         .flag("-fsanitize=thread")
-        .flag_if_supported("--param=tsan-instrument-func-entry-exit=0")
-        .flag_if_supported("-Wno-unknown-pragmas");
+        .flag_if_supported("--param=tsan-instrument-func-entry-exit=0");
     for pass in [
         "tree-vectorize",
         "tree-slp-vectorize",
         "tree-loop-distribute-patterns",
     ] {
-        kernels.flag_if_supported(format!("-fno-{pass}"));
+        observed.flag_if_supported(format!("-fno-{pass}"));
     }
-    kernels.files(["cuda/kernels.cu", "cuda/faulty.cu"]);
+    observed.files(["cuda/kernels.cu", "cuda/faulty.cu"]);
+    let mut plain = kernels("plain");
+    plain.file("cuda/kernels.cu");
     // Kernels register themselves; nothing refers to their object files.
     build()
         .link_lib_modifier("+whole-archive")
-        .objects(kernels.compile_intermediates())
+        .objects(observed.compile_intermediates())
+        .objects(plain.compile_intermediates())
         .files(["cuda/emulate.cpp", "cuda/observe.cpp"])
         .compile("asynclane_emulation");
 }
@@ -67,10 +76,10 @@ fn gpu() {
     let reports = std::thread::scope(|scope| {
         let (ptxas, out) = (&ptxas, &out);
         CAPABILITIES
-            .map(|at| scope.spawn(move || assemble(at, (ptxas, lowered), out)))
+            .map(|(of, all)| scope.spawn(move || compile((of, all), (ptxas, lowered), out)))
             .map(|one| one.join().expect("the assembler's thread ends"))
     });
-    let last = CAPABILITIES[CAPABILITIES.len() - 1];
+    let (last, _) = CAPABILITIES[CAPABILITIES.len() - 1];
     let ptx = out.join(format!("kernels_{last}.ptx"));
     // The driver takes PTX as text that ends with a zero byte.
     let mut text = std::fs::read(&ptx).expect("nvcc wrote it");
@@ -93,14 +102,14 @@ fn gpu() {
     }
 }
 
-/// Compiles and assembles the kernels for one capability. Returns the assembler's report.
+/// Compiles the kernels for one capability and assembles them for `all`. Returns the assembler's
+/// reports.
 #[cfg(feature = "cuda")]
-fn assemble(at: &str, (ptxas, lowered): (&Path, bool), out: &Path) -> String {
-    let path = |kind: &str| out.join(format!("kernels_{at}.{kind}"));
-    let (ptx, code) = (path("ptx"), path("cubin"));
+fn compile((of, all): (&str, &[&str]), (ptxas, lowered): (&Path, bool), out: &Path) -> String {
+    let ptx = out.join(format!("kernels_{of}.ptx"));
     let source = ["-O3", "-std=c++17", "-ptx", "cuda/kernels.cu"].map(str::to_owned);
     let target = [
-        format!("-arch=compute_{at}"),
+        format!("-arch=compute_{of}"),
         format!("--output-file={}", ptx.display()),
     ];
     run(&tool("nvcc"), &[source.to_vec(), target.to_vec()].concat());
@@ -108,14 +117,18 @@ fn assemble(at: &str, (ptxas, lowered): (&Path, bool), out: &Path) -> String {
         let text = std::fs::read_to_string(&ptx).expect("nvcc wrote it");
         std::fs::write(&ptx, older(&text)).expect("OUT_DIR can be written");
     }
-    let arguments = [
-        "-O3".to_owned(),
-        "-v".to_owned(),
-        format!("-arch=sm_{at}"),
-        format!("--output-file={}", code.display()),
-        ptx.display().to_string(),
-    ];
-    run(ptxas, &arguments)
+    let assemble = |at: &&str| {
+        let code = out.join(format!("kernels_{at}.cubin"));
+        let arguments = [
+            "-O3".to_owned(),
+            "-v".to_owned(),
+            format!("-arch=sm_{at}"),
+            format!("--output-file={}", code.display()),
+            ptx.display().to_string(),
+        ];
+        run(ptxas, &arguments)
+    };
+    all.iter().map(assemble).collect()
 }
 
 /// The same PTX in the version of CUDA 12.8, the first that knows compute capability 12.0. The

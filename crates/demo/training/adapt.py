@@ -172,8 +172,8 @@ def measures(net, examples):
     return result
 
 
-def write(net, folder):
-    """A folder with bf16 weights and configuration; returns the checksum of the weights."""
+def write(net, tokenizer, folder):
+    """A folder with bf16 weights, configuration and tokenizer; returns the checksum of the weights."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: t.to(torch.bfloat16).contiguous() for name, t in sorted(net.checkpoint().items())}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -189,6 +189,7 @@ def write(net, folder):
         "torch_dtype": "bfloat16",
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    tokenizer.save(str(folder / "tokenizer.json"))
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
@@ -210,7 +211,7 @@ def main():
     net.load_state_dict(run.average)
     result |= {"steps": run.step, "minutes": round(run.seconds / 60, 1), "after": measures(net, held_out)}
     if options.out:
-        result["sha256"] = write(net, options.out)
+        result["sha256"] = write(net, tokenizer, options.out)
     print(json.dumps(result, indent=2))
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")

@@ -1,6 +1,11 @@
 // The primitives of portable.h on a GPU of compute capability 8.0 or later.
 #pragma once
 #include <math.h>
+#include <string.h>
+
+// Namespaces are for the emulation only.
+#define KERNELS_BEGIN
+#define KERNELS_END
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL(name, Args, count)                                                                  \

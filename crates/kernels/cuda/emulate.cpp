@@ -45,7 +45,7 @@ struct Fiber {
     std::deque<std::vector<Copy>> groups;
     std::vector<Copy> open;
     std::vector<char> stack;
-    uint32_t words[2][8];
+    uint32_t words[2][12];
 };
 
 struct Machine {
@@ -156,6 +156,8 @@ struct Entry {
     void (*body)(const void*);
     size_t bytes;
     unsigned most;
+    // Compiled with instrumentation.
+    bool observed;
 };
 
 static std::vector<Entry>& entries() {
@@ -163,8 +165,9 @@ static std::vector<Entry>& entries() {
     return all;
 }
 
-Registered::Registered(const char* name, void (*body)(const void*), size_t bytes, unsigned most) {
-    entries().push_back({name, body, bytes, most});
+Registered::Registered(const char* name, void (*body)(const void*), size_t bytes, unsigned most,
+                       bool observed) {
+    entries().push_back({name, body, bytes, most, observed});
 }
 
 static void run(const Entry& entry, const uint32_t* grid, uint32_t count, uint32_t shared) {
@@ -286,20 +289,29 @@ void load_matrices(uint32_t* to, const void* row, bool transposed) {
     }
 }
 
+// A number of those that a lane of the warp passed to `multiply`.
+static Number lane_number(unsigned lane, unsigned turn, unsigned at) {
+    Number number(0);
+    memcpy(&number, reinterpret_cast<const Number*>(lane_words(lane, turn)) + at, sizeof number);
+    return number;
+}
+
 void multiply(float* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
     unsigned lane = machine().current % 32;
-    uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    // Two numbers of each word, the lower bits first.
+    auto low = [](uint32_t word) { return Number(word & 0xFFFF); };
+    auto high = [](uint32_t word) { return Number(word >> 16); };
+    Number mine[12] = {low(a[0]), high(a[0]), low(a[1]), high(a[1]), low(a[2]), high(a[2]),
+                       low(a[3]), high(a[3]), low(b0),   high(b0),   low(b1),   high(b1)};
     unsigned turn = exchange(mine, sizeof mine);
     // Layout of A: four lanes per row; the lower and upper eight rows and the lower and upper eight
     // inner indices are in separate registers. Layout of B: four lanes per column.
     Numbers x[2], y[2];
     for (unsigned half = 0; half < 2; half++)
         for (unsigned k = 0; k < 16; k++) {
-            unsigned four = k % 8 / 2, upper = k / 8, high = k % 2 * 16;
-            uint32_t row = lane_words(lane / 4 * 4 + four, turn)[half + 2 * upper];
-            unsigned column = 2 * (lane % 4) + half;
-            x[half].put(k, row >> high);
-            y[half].put(k, lane_words(column * 4 + four, turn)[4 + upper] >> high);
+            unsigned four = k % 8 / 2, upper = k / 8, column = 2 * (lane % 4) + half;
+            x[half].put(k, lane_number(lane / 4 * 4 + four, turn, 2 * (half + 2 * upper) + k % 2));
+            y[half].put(k, lane_number(column * 4 + four, turn, 2 * (4 + upper) + k % 2));
         }
     for (unsigned i = 0; i < 4; i++) c[i] = sum(machine().sums, x[i / 2], y[i % 2], c[i]);
 }
@@ -321,13 +333,14 @@ struct Options {
 extern "C" bool asynclane_emulate(const char* name, const uint32_t* grid, uint32_t threads,
                                   uint32_t shared, const void* args, const Options* options) {
     using namespace emulate;
+    bool observed = options->report;
     for (const Entry& entry : entries()) {
-        if (strcmp(entry.name, name) != 0) continue;
+        if (entry.observed != observed || strcmp(entry.name, name) != 0) continue;
         Machine& all = machine();
         all.args = args;
         all.sums = Sums(options->sums);
         std::unique_ptr<observe::Observer> observer;
-        if (options->report)
+        if (observed)
             observer = std::make_unique<observe::Observer>(
                 name, observe::Span{all.shared, shared}, observe::Span{args, entry.bytes},
                 *options->report,
@@ -344,6 +357,6 @@ extern "C" bool asynclane_emulate(const char* name, const uint32_t* grid, uint32
 // The sum of c and the products of 16 pairs of bf16, as a tensor core makes it.
 extern "C" float asynclane_tensor_sum(uint32_t sums, const uint16_t* a, const uint16_t* b, float c) {
     emulate::Numbers x, y;
-    for (int k = 0; k < 16; k++) x.put(k, a[k]), y.put(k, b[k]);
+    for (int k = 0; k < 16; k++) x.put(k, emulate::Number(a[k])), y.put(k, emulate::Number(b[k]));
     return emulate::sum(emulate::Sums(sums), x, y, c);
 }

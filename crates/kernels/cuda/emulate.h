@@ -19,7 +19,7 @@ unsigned char* shared_memory() __attribute__((const, nothrow));
 // Waits for the other threads of the block, or of the warp.
 void sync();
 void sync_warp();
-// Passes `bytes` <= 32 bytes to the lanes of the warp, and copies those of `lane`.
+// Passes `bytes` <= 48 bytes to the lanes of the warp, and copies those of `lane`.
 void shuffle(void* words, unsigned bytes, unsigned lane);
 uint32_t ballot(bool predicate);
 void copy16(void* to, const void* from, bool real);
@@ -34,18 +34,32 @@ uint16_t round_bits(float x) __attribute__((const, nothrow));
 
 // A kernel with its name, the bytes of its argument, and the most threads of its blocks.
 struct Registered {
-    Registered(const char* name, void (*body)(const void*), size_t bytes, unsigned most);
+    Registered(const char* name, void (*body)(const void*), size_t bytes, unsigned most,
+               bool observed);
 };
 
 } // namespace emulate
+
+// The kernels are compiled twice: for observed launches with instrumentation, for the others without.
+// The two have different namespaces, because the linker keeps one of several equal inline functions.
+#ifdef ASYNCLANE_OBSERVED
+#define KERNELS_BEGIN inline namespace observed {
+constexpr bool OBSERVED = true;
+#else
+#define KERNELS_BEGIN inline namespace plain {
+constexpr bool OBSERVED = false;
+#endif
+#define KERNELS_END }
 
 #define KERNEL(name, Args, count)                                                                  \
     static void name(const Args& a);                                                               \
     static const emulate::Registered name##_entry(                                                 \
         #name, [](const void* args) { name(*static_cast<const Args*>(args)); }, sizeof(Args),      \
-        count);                                                                                    \
+        count, OBSERVED);                                                                                  \
     static void name(const Args& a)
 #define ROOMY_KERNEL(name, Args, count) KERNEL(name, Args, count)
+
+KERNELS_BEGIN
 
 DEVICE unsigned thread() { return emulate::thread(); }
 DEVICE unsigned threads() { return emulate::threads(); }
@@ -108,3 +122,5 @@ PRIMITIVE void load_transposed(uint32_t (&to)[4], const void* row) {
 DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     emulate::multiply(c, a, b0, b1);
 }
+
+KERNELS_END

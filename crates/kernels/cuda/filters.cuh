@@ -5,7 +5,6 @@
 // eight parts of a range of ranks tell in which part the rank is, and the range becomes that part.
 #pragma once
 #include "score.cuh"
-#include <string.h>
 
 // Most probable tokens of a row at most.
 constexpr unsigned MOST_TOPS = 256;

@@ -1,4 +1,7 @@
 // All kernels; compiled for the GPU, and by the host's compiler for tests.
+#include "portable.h"
+
+KERNELS_BEGIN
 #include "attention.cuh"
 #include "attention_wide.cuh"
 #include "canvas.cuh"
@@ -7,3 +10,4 @@
 #include "gemm.cuh"
 #include "rows.cuh"
 #include "score.cuh"
+KERNELS_END

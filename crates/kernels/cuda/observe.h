@@ -1,7 +1,7 @@
 // What a launch does with memory: bytes, races, bank conflicts.
 //
-// kernels.cu is compiled for the host with the instrumentation of ThreadSanitizer but without its
-// runtime: observe.cpp defines the functions that the compiler calls at every load and store.
+// For observed launches kernels.cu is compiled with the instrumentation of ThreadSanitizer but without
+// its runtime: observe.cpp defines the functions that the compiler calls at every load and store.
 // Collective operations (copies, loads of matrices) report what they do themselves.
 #pragma once
 #include <stddef.h>

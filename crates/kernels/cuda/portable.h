@@ -22,6 +22,8 @@ struct alignas(16) Four {
 #include "emulate.h"
 #endif
 
+KERNELS_BEGIN
+
 DEVICE float wide(float x) { return x; }
 
 // Converts a number to the type that a kernel stores.
@@ -58,3 +60,5 @@ template <class T> DEVICE T block_sum(T x, T* scratch) {
     sync();
     return x;
 }
+
+KERNELS_END

@@ -21,18 +21,28 @@ enum Sums : uint32_t {
     EXACT = 2,
 };
 
-// Sixteen bf16: significands * 2^(exponents - 7).
+// A bf16: significand * 2^(exponent - 7). Not finite with the exponent 128.
+struct Number {
+    int16_t significand, exponent;
+
+    explicit Number(uint32_t bits) {
+        int biased = bits >> 7 & 0xFF, fraction = bits & 0x7F;
+        int size = biased ? fraction | 0x80 : fraction;
+        significand = bits & 0x8000 ? -size : size;
+        // A zero is never the term with the largest exponent.
+        exponent = size ? (biased ? biased : 1) - 127 : -1000;
+    }
+};
+
+// Sixteen bf16.
 struct Numbers {
     int32_t significands[16], exponents[16];
     bool finite = true;
 
-    void put(int at, uint32_t bits) {
-        int biased = bits >> 7 & 0xFF, fraction = bits & 0x7F;
-        int significand = biased ? fraction | 0x80 : fraction;
-        significands[at] = bits & 0x8000 ? -significand : significand;
-        // A zero is never the term with the largest exponent.
-        exponents[at] = significand ? (biased ? biased : 1) - 127 : -1000;
-        finite = finite && biased != 0xFF;
+    void put(int at, Number number) {
+        significands[at] = number.significand;
+        exponents[at] = number.exponent;
+        finite = finite && number.exponent != 128;
     }
 
     // Also of numbers that are not finite.
