@@ -20,7 +20,8 @@ fn main() {
     gpu();
 }
 
-/// Whether clippy reads this crate: the files must exist, and nothing is linked or run.
+/// Whether clippy reads this crate: the files must exist, and nothing is linked or run. Cargo gives it
+/// an `OUT_DIR` of its own.
 #[cfg(any(feature = "cuda", feature = "emulation"))]
 fn linted() -> bool {
     let wrapper = env::var_os("RUSTC_WORKSPACE_WRAPPER").map(PathBuf::from);

@@ -57,7 +57,7 @@ fn every_accuracy_on_the_card_is_the_measured_one() {
 fn the_measures_of_the_adapted_model_are_those_of_its_training() {
     let json = include_str!("../training/accuracy/adapt.json");
     let measured: Value = serde_json::from_str(json).expect("a JSON object");
-    let row = |label: &str, value: &dyn Fn(&Value) -> &Value| {
+    let assert_row = |label: &str, value: &dyn Fn(&Value) -> &Value| {
         let figures = [value(&measured["before"]), value(&measured["after"])];
         let row = format!("| {label} | {} | {} |", figures[0], figures[1]);
         assert!(CARD.lines().any(|line| line == row), "no row {row}");
@@ -66,16 +66,16 @@ fn the_measures_of_the_adapted_model_are_those_of_its_training() {
         "next token as the original, %",
         "leading masks that are right",
     ] {
-        row(whole, &|of| &of[whole]);
+        assert_row(whole, &|of| &of[whole]);
     }
     for place in [1, 2, 4, 8] {
-        row(&format!("mask {place} as the original, %"), &|of| {
+        assert_row(&format!("mask {place} as the original, %"), &|of| {
             &of["mask as the original by its place in the window, %"][place - 1]
         });
     }
     for threshold in ["0.5", "0.9"] {
         for measure in ["tokens per forward", "as the original, %"] {
-            row(&format!("threshold {threshold}, {measure}"), &|of| {
+            assert_row(&format!("threshold {threshold}, {measure}"), &|of| {
                 &of["thresholds"][threshold][measure]
             });
         }

@@ -55,7 +55,7 @@ constexpr bool OBSERVED = false;
     static void name(const Args& a);                                                               \
     static const emulate::Registered name##_entry(                                                 \
         #name, [](const void* args) { name(*static_cast<const Args*>(args)); }, sizeof(Args),      \
-        count, OBSERVED);                                                                                  \
+        count, OBSERVED);                                                                          \
     static void name(const Args& a)
 #define ROOMY_KERNEL(name, Args, count) KERNEL(name, Args, count)
 
