@@ -18,11 +18,11 @@ mod tiles;
 mod words;
 
 use crate::parallel::{self, Shared, filled};
-use crate::simd::Simd;
 use crate::simd::blocks::dispatch_blocks;
 use crate::simd::dot::{Columns, Dot, Multiply, MultiplyKernel, RowPointer};
 use crate::simd::tile::by_height;
 use crate::simd::unit::{DotKernel, Unit, dispatch_paired, dispatch_unit};
+use crate::simd::{Simd, amx};
 use encode::Rows;
 pub(crate) use encode::{round_to_bf16, row_to_bytes, scale as row_scale};
 pub(crate) use finish::{Activation, Finish};
@@ -33,7 +33,7 @@ use std::ops::Range;
 /// Words of the inner dimension per pass, so that the rows, a panel of weights and the next panel fit
 /// in the L2 cache.
 const K_BLOCK: usize = 2048;
-/// Maximum rows of one task.
+/// Maximum rows of one task, except for tile units.
 const ROW_BLOCK: usize = 192;
 /// Multiply-adds of words below which a single thread is faster.
 const SERIAL_WORK: usize = 1 << 18;
@@ -118,7 +118,13 @@ impl Product<'_> {
         if m == 0 {
             return;
         }
-        let rows = m.div_ceil(ROW_BLOCK);
+        let rows = m.div_ceil(match weights.unit().tiles() {
+            Some(_) => tiles::block_rows(weights.steps()),
+            None => ROW_BLOCK,
+        });
+        // Blocks of similar height; whole squares of a tile unit.
+        let height = m.div_ceil(rows).next_multiple_of(2 * amx::ROWS);
+        let rows = m.div_ceil(height);
         let panels = weights.panels();
         let wanted = if m * x.stride * panels * weights.unit().panel() < SERIAL_WORK {
             1
@@ -132,7 +138,7 @@ impl Product<'_> {
             let kernel = Block {
                 product: self,
                 x,
-                rows: (block * ROW_BLOCK, ((block + 1) * ROW_BLOCK).min(m)),
+                rows: (block * height, ((block + 1) * height).min(m)),
                 panels: (group * per_task, ((group + 1) * per_task).min(panels)),
                 out,
             };
@@ -258,7 +264,7 @@ impl Block<'_> {
             self.prefetch_output(d, R, corner);
         }
         let stride = self.x.stride;
-        let x = &self.x.words[row * stride + from * D::ROW..];
+        let x = &self.x.words()[row * stride + from * D::ROW..];
         let used = (to - from) * D::ROW;
         assert!(x.len() >= (R - 1) * stride + used, "rows of x");
         // SAFETY: x holds R rows (checked above); the panel holds its steps of two vectors.

@@ -3,12 +3,12 @@
 //! The arithmetic is the same on every instruction set, so the encoding has the same bits everywhere.
 //! A row's encoding depends only on the row.
 
+use super::words::Scratch;
 use crate::parallel::{self, Shared};
 use crate::simd::amx;
 use crate::simd::blocks::{Form, GROUP, ROW, SCALE, SUMS};
 use crate::simd::unit::{PAIR_WORDS, Unit, WeightDtype};
 use crate::simd::{Kernel, Simd, dispatch_on};
-use std::borrow::Cow;
 use std::ops::Range;
 
 /// Largest magnitude of the 8-bit integers.
@@ -52,14 +52,28 @@ fn padded(unit: Unit, m: usize) -> usize {
 
 /// Encoded rows of activations.
 pub(super) struct Rows<'a> {
-    /// `[m, stride]`; a tile unit's last tile of rows and of words is filled up with zeros.
-    pub(super) words: Cow<'a, [u32]>,
+    words: RowWords<'a>,
     pub(super) stride: usize,
     /// One per row; empty if the dtype has no scales.
     pub(super) scales: Vec<f32>,
 }
 
+/// Where encoded rows are.
+enum RowWords<'a> {
+    /// Numbers that need no encoding.
+    Given(&'a [u32]),
+    Encoded(Scratch),
+}
+
 impl<'a> Rows<'a> {
+    /// `[m, stride]`; a tile unit's last tile of rows and of words is filled up with zeros.
+    pub(super) fn words(&self) -> &[u32] {
+        match &self.words {
+            RowWords::Given(words) => words,
+            RowWords::Encoded(words) => words.as_ref(),
+        }
+    }
+
     /// Encodes `x [m, k]`.
     pub(super) fn new(unit: Unit, x: &'a [f32], k: usize) -> Self {
         let (m, dtype) = (x.len() / k, unit.dtype());
@@ -72,17 +86,21 @@ impl<'a> Rows<'a> {
         if dtype == WeightDtype::F32 && !clashes {
             return Self {
                 // SAFETY: f32 and u32 have the same size and alignment, and any bits are a u32.
-                words: Cow::Borrowed(unsafe {
+                words: RowWords::Given(unsafe {
                     std::slice::from_raw_parts(x.as_ptr().cast(), x.len())
                 }),
                 stride: k,
                 scales: Vec::new(),
             };
         }
-        let stride = if clashes { used + 16 } else { used };
-        let mut words = vec![0u32; padded(unit, m) * stride];
+        // Rows of a tile unit are an odd number of cache lines apart: those of a tile are read together.
+        let is_even = unit.tiles().is_some() && used / amx::WORDS % 2 == 0;
+        let stride = if clashes || is_even { used + 16 } else { used };
+        let mut scratch = Scratch::new(padded(unit, m) * stride);
+        let words = &mut scratch.as_mut()[..padded(unit, m) * stride];
+        words[m * stride..].fill(0);
         let mut scales = vec![0.0; if dtype == WeightDtype::Int8 { m } else { 0 }];
-        let (shared, shared_scales) = (Shared::new(&mut words), Shared::new(&mut scales));
+        let (shared, shared_scales) = (Shared::new(words), Shared::new(&mut scales));
         parallel::for_rows(
             m,
             x.len(),
@@ -109,7 +127,7 @@ impl<'a> Rows<'a> {
             },
         );
         Self {
-            words: Cow::Owned(words),
+            words: RowWords::Encoded(scratch),
             stride,
             scales,
         }
@@ -138,7 +156,15 @@ impl Kernel for Encode<'_> {
         let rows = self.x.len() / self.k;
         let stride = self.words.len() / rows.max(1);
         let rows = self.x.chunks_exact(self.k);
+        // What a row's numbers fill in part stays from an earlier use otherwise.
+        let filled = match self.dtype {
+            WeightDtype::F32 => self.k,
+            WeightDtype::Bf16 => self.k / 2,
+            WeightDtype::Int8 => self.k / 4,
+            WeightDtype::Int4 | WeightDtype::Blocks => self.k / GROUP * ROW,
+        };
         for (i, (x, words)) in rows.zip(self.words.chunks_exact_mut(stride)).enumerate() {
+            words[filled..].fill(0);
             match self.dtype {
                 WeightDtype::F32 => words.iter_mut().zip(x).for_each(|(w, x)| *w = x.to_bits()),
                 WeightDtype::Bf16 => round_to_bf16(x, words),

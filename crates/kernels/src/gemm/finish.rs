@@ -89,6 +89,9 @@ fn write<S: Simd>(s: S, out: &mut [MaybeUninit<f32>], [low, high]: [S::F; 2]) {
             s.store(out.as_mut_ptr().cast(), low);
             s.store(out[S::LANES..].as_mut_ptr().cast(), high);
         }
+    } else if out.len() == S::LANES {
+        // SAFETY: exactly one vector long.
+        unsafe { s.store(out.as_mut_ptr().cast(), low) };
     } else {
         let mut lanes = [0.0f32; 2 * MAX_LANES];
         // SAFETY: LANES <= MAX_LANES.

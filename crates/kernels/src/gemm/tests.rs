@@ -256,3 +256,33 @@ fn weights_take_the_bytes_of_their_dtype() {
         assert_eq!(bytes, want, "{unit:?}");
     }
 }
+
+/// Encoded rows are stored where those of the product before were.
+#[test]
+fn an_earlier_product_leaves_no_trace() {
+    for unit in units() {
+        let of = |x: &[f32], k: usize| {
+            let (n, w) = (33, noise(12, 33 * k));
+            let weights = pack(unit, &w, n, k);
+            let product = Product {
+                x,
+                m: x.len() / k,
+                weights: &weights,
+                bias: None,
+                finish: Finish::Store,
+                place: Place::all(n),
+            };
+            product
+                .run()
+                .into_iter()
+                .map(f32::to_bits)
+                .collect::<Vec<_>>()
+        };
+        for (m, k) in [(1, 1), (2, 19), (18, 67), (33, 130)] {
+            let x = noise(13, m * k);
+            let before = of(&x, k);
+            of(&vec![f32::NAN; 40 * 512], 512);
+            assert_eq!(of(&x, k), before, "{unit:?} {m} rows of {k}");
+        }
+    }
+}

@@ -11,16 +11,27 @@ use crate::simd::unit::WeightDtype;
 use crate::simd::{Kernel, Simd, dispatch_on};
 use std::ops::Range;
 
-/// Columns of a panel.
+/// Columns of a panel, and rows of a square.
 const WIDTH: usize = 2 * WORDS;
-/// Words of the inner dimension per pass: that part of a panel, 32 KiB, stays in the L1 cache while
-/// all rows of a task are multiplied by it.
-const SPAN: usize = 256;
-/// Words of the inner dimension from a tile of columns to the one that is prefetched meanwhile.
-const AHEAD: usize = 4 * WORDS;
+/// Words of the inner dimension per pass.
+const SPAN: usize = 512;
+/// Words of the rows of a task per pass: they fit in the L2 cache beside two panels. Many rows take
+/// longer than the next panel needs to arrive from memory.
+const BLOCK_WORDS: usize = 1 << 17;
 
 /// The sums of one row and a panel.
 type Sums = [u32; WIDTH];
+
+/// Maximum rows of one task over an inner dimension of so many words.
+pub(super) fn block_rows(words: usize) -> usize {
+    BLOCK_WORDS / span(words)
+}
+
+/// Words of the inner dimension per pass: passes of similar length.
+fn span(words: usize) -> usize {
+    let passes = words.div_ceil(SPAN).max(1);
+    words.div_ceil(passes).next_multiple_of(WORDS).max(WORDS)
+}
 
 /// Computes the tiles of a task.
 pub(super) fn run(tiles: Tiles, block: &Block<'_>) {
@@ -38,30 +49,68 @@ impl TileKernel for Multiply<'_> {
 
     fn run<U: TileUnit>(self, unit: &mut U) {
         let Block { rows, panels, .. } = *self.block;
-        let weights = self.block.product.weights;
-        let (count, words) = (rows.1 - rows.0, weights.steps());
-        let mut sums = vec![[0; WIDTH]; count.next_multiple_of(ROWS)];
-        // Few rows read a panel once; many rows share a part of it in the cache.
-        let span = if count > 2 * ROWS { SPAN } else { words };
-        for panel in panels.0..panels.1 {
-            for from in (0..words).step_by(span) {
-                let part = from..(from + span).min(words);
-                for row in (0..count).step_by(2 * ROWS) {
-                    let square = Square::new(self.block, panel, row, part.clone());
-                    match weights.unit().dtype() {
-                        WeightDtype::Int8 => square.run::<U, true>(unit, &mut sums[row..]),
-                        _ => square.run::<U, false>(unit, &mut sums[row..]),
-                    }
+        let words = self.block.product.weights.steps();
+        let squares = (rows.1 - rows.0).div_ceil(WIDTH);
+        let span = span(words);
+        // Between two passes the sums of all squares wait here. In a single pass those of a square wait
+        // until the next one has been multiplied: they cannot be read at once.
+        let waiting = if span < words {
+            (panels.1 - panels.0) * squares
+        } else {
+            2
+        };
+        let mut sums = vec![[[0; WIDTH]; WIDTH]; waiting.max(2)];
+        let mut last: Option<(Place, usize)> = None;
+        for from in (0..words).step_by(span) {
+            let part = from..(from + span).min(words);
+            let places = (panels.0..panels.1)
+                .flat_map(|panel| (0..squares).map(move |index| Place { panel, index }));
+            for (number, place) in places.enumerate() {
+                let at = number % sums.len();
+                let square = Square::new(self.block, place, part.clone());
+                let is_bytes = self.block.product.weights.unit().dtype() == WeightDtype::Int8;
+                match (is_bytes, square.is_double) {
+                    (true, true) => square.multiply::<U, true, true>(unit, &sums[at]),
+                    (true, false) => square.multiply::<U, true, false>(unit, &sums[at]),
+                    (false, true) => square.multiply::<U, false, true>(unit, &sums[at]),
+                    (false, false) => square.multiply::<U, false, false>(unit, &sums[at]),
                 }
+                // While the unit still multiplies, the square before is written. A read of sums that were
+                // just stored would wait, also if only the low bits of the addresses are the same.
+                if let Some((place, at)) = last.take() {
+                    self.finish(place, &sums[at]);
+                }
+                square.store(unit, &mut sums[at]);
+                last = (part.end == words).then_some((place, at));
             }
-            let finished = Finished {
-                block: self.block,
-                panel,
-                sums: &sums[..count],
-            };
-            dispatch_on(weights.unit().set(), finished);
+        }
+        if let Some((place, at)) = last {
+            self.finish(place, &sums[at]);
         }
     }
+}
+
+impl Multiply<'_> {
+    /// Writes the sums of a square.
+    fn finish(&self, place: Place, sums: &[Sums; WIDTH]) {
+        let Block { product, rows, .. } = *self.block;
+        let row = place.index * WIDTH;
+        let finished = Finished {
+            block: self.block,
+            panel: place.panel,
+            row: rows.0 + row,
+            sums: &sums[..WIDTH.min(rows.1 - rows.0 - row)],
+        };
+        dispatch_on(product.weights.unit().set(), finished);
+    }
+}
+
+/// A square of a task.
+#[derive(Clone, Copy)]
+struct Place {
+    panel: usize,
+    /// The rows of the task from `32 * index` on.
+    index: usize,
 }
 
 /// One or two tiles of rows times two tiles of columns.
@@ -80,65 +129,87 @@ struct Square<'a> {
     is_first: bool,
     /// Whether there are two tiles of rows.
     is_double: bool,
-    /// Whether the columns have to be fetched: no other square has read them before.
-    fetches: bool,
+    /// This square's share of the next panel in this pass, and its cache lines per tile of words.
+    ahead: (*const u32, usize),
+    /// The result; always the same row before the last pass.
+    output: Output,
 }
 
 impl<'a> Square<'a> {
-    /// The rows of a task from its row `row` on, by the words `part` of a panel.
-    fn new(block: &'a Block<'a>, panel: usize, row: usize, part: Range<usize>) -> Self {
+    /// A square of a task, by the words `part` of its panel.
+    fn new(block: &'a Block<'a>, place: Place, part: Range<usize>) -> Self {
+        let Place { panel, index } = place;
         let (x, weights) = (block.x, block.product.weights);
         assert!(
             part.end <= weights.steps() && part.len().is_multiple_of(WORDS),
             "tiles of words"
         );
-        let count = block.rows.1 - block.rows.0;
+        let (count, row) = (block.rows.1 - block.rows.0, index * WIDTH);
         let is_double = count - row > ROWS;
         let (start, columns) = weights.panel(panel);
-        let rows = &x.words[(block.rows.0 + row) * x.stride + part.start..];
+        let rows = &x.words()[(block.rows.0 + row) * x.stride + part.start..];
         // The last tile is filled up, so a register never reads beyond the rows in memory.
         let read = if is_double { 2 * ROWS } else { count.min(ROWS) };
         assert!(
             rows.len() >= (read - 1) * x.stride + part.len(),
             "tiles of rows"
         );
+        // SAFETY: within the panel, checked above.
+        let columns = unsafe { columns.add(part.start * WIDTH) };
+        // A tile of words has two cache lines for each word of the panel.
+        let lines = (2 * WORDS).div_ceil(count.div_ceil(WIDTH));
+        let share = index * lines * part.len();
+        let next = columns.wrapping_add(weights.panel_words() + share);
+        let mut output = Output::new(block, place);
+        if part.end < weights.steps() {
+            output.stride = 0;
+        }
         Self {
             rows,
             stride: x.stride,
             start,
-            // SAFETY: within the panel, checked above.
-            columns: unsafe { columns.add(part.start * WIDTH) },
+            columns,
             words: part.len(),
             is_first: part.start == 0,
             is_double,
-            fetches: row == 0,
+            ahead: (next, lines),
+            output,
         }
     }
 
-    /// Adds the products to `sums`, which begin with those of the first row.
-    fn run<U: TileUnit, const BYTES: bool>(&self, unit: &mut U, sums: &mut [Sums]) {
-        assert!(
-            sums.len() >= ROWS * if self.is_double { 2 } else { 1 },
-            "sums of all rows"
-        );
-        // SAFETY: the sums of all rows, checked above; the operands, checked when they were chosen.
+    /// Multiplies; the sums, after earlier passes `sums`, stay in registers.
+    fn multiply<U: TileUnit, const BYTES: bool, const DOUBLE: bool>(
+        &self,
+        unit: &mut U,
+        sums: &[Sums; WIDTH],
+    ) {
+        // SAFETY: the sums of two tiles of rows; the operands, checked when they were chosen.
         unsafe {
-            let low = sums.as_mut_ptr().cast::<u32>();
-            let high = low.wrapping_add(ROWS * WIDTH);
             if self.is_first {
                 self.begin::<U, BYTES>(unit);
             } else {
+                let low = sums.as_ptr().cast::<u32>();
                 unit.load::<0>(low, WIDTH);
                 unit.load::<1>(low.add(WORDS), WIDTH);
-                if self.is_double {
+                if DOUBLE {
+                    let high = low.add(ROWS * WIDTH);
                     unit.load::<2>(high, WIDTH);
                     unit.load::<3>(high.add(WORDS), WIDTH);
                 }
             }
-            self.accumulate::<U, BYTES>(unit);
+            self.accumulate::<U, BYTES, DOUBLE>(unit);
+        }
+    }
+
+    /// Stores the sums in registers.
+    fn store<U: TileUnit>(&self, unit: &mut U, sums: &mut [Sums; WIDTH]) {
+        let low = sums.as_mut_ptr().cast::<u32>();
+        // SAFETY: the sums of two tiles of rows.
+        unsafe {
             unit.store::<0>(low, WIDTH);
             unit.store::<1>(low.add(WORDS), WIDTH);
             if self.is_double {
+                let high = low.add(ROWS * WIDTH);
                 unit.store::<2>(high, WIDTH);
                 unit.store::<3>(high.add(WORDS), WIDTH);
             }
@@ -170,27 +241,66 @@ impl<'a> Square<'a> {
     ///
     /// # Safety
     /// The words of the rows and of the panel are readable.
-    unsafe fn accumulate<U: TileUnit, const BYTES: bool>(&self, unit: &mut U) {
-        let rows = self.rows.as_ptr();
-        for word in (0..self.words).step_by(WORDS) {
-            // SAFETY: the caller's promise.
-            unsafe {
-                let column = self.columns.add(word * WIDTH);
-                if self.fetches {
-                    let ahead = column.wrapping_add(AHEAD * WIDTH);
-                    (0..WIDTH).for_each(|line| unit.prefetch(ahead.wrapping_add(line * WORDS)));
+    #[inline(always)]
+    unsafe fn accumulate<U: TileUnit, const BYTES: bool, const DOUBLE: bool>(&self, unit: &mut U) {
+        let (mut row, mut column) = (self.rows.as_ptr(), self.columns);
+        let (mut ahead, lines) = self.ahead;
+        let mut output = self.output;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let end = row.add(self.words);
+            while row < end {
+                for _ in 0..lines {
+                    unit.prefetch(ahead);
+                    ahead = ahead.wrapping_add(WORDS);
                 }
+                unit.prefetch_to_write(output.at);
+                unit.prefetch_to_write(output.at.wrapping_add(output.last));
+                output.at = output.at.wrapping_add(output.stride);
                 unit.load::<4>(column, WIDTH);
-                unit.load::<5>(column.add(WORDS), WIDTH);
-                unit.load::<6>(rows.add(word), self.stride);
+                unit.load::<6>(row, self.stride);
                 multiply::<U, BYTES, 0, 6, 4>(unit);
+                unit.load::<5>(column.add(WORDS), WIDTH);
                 multiply::<U, BYTES, 1, 6, 5>(unit);
-                if self.is_double {
-                    unit.load::<7>(rows.add(ROWS * self.stride + word), self.stride);
+                if DOUBLE {
+                    unit.load::<7>(row.wrapping_add(ROWS * self.stride), self.stride);
                     multiply::<U, BYTES, 2, 7, 4>(unit);
                     multiply::<U, BYTES, 3, 7, 5>(unit);
                 }
+                row = row.add(WORDS);
+                column = column.wrapping_add(WORDS * WIDTH);
             }
+        }
+    }
+}
+
+/// The rows of the result of a square: one is prefetched per tile of words.
+#[derive(Clone, Copy)]
+struct Output {
+    /// The next row.
+    at: *const u32,
+    /// Words from one row to the next.
+    stride: usize,
+    /// Words from the first to the last cache line of a row.
+    last: usize,
+}
+
+impl Output {
+    /// The result of a square.
+    fn new(block: &Block<'_>, square: Place) -> Self {
+        let Block { product, rows, .. } = *block;
+        let width = if product.finish.is_gate() {
+            WORDS
+        } else {
+            WIDTH
+        };
+        let (column, _) = product.place.panel(square.panel, width);
+        let (stride, row) = (product.place.stride, square.index * WIDTH);
+        let at = (rows.0 + row) * stride + column;
+        Self {
+            at: block.out.start().wrapping_add(at).cast(),
+            stride,
+            last: width - WORDS,
         }
     }
 }
@@ -204,11 +314,13 @@ fn multiply<U: TileUnit, const BYTES: bool, const C: u8, const A: u8, const B: u
     }
 }
 
-/// Sums of a panel that are complete.
+/// Sums of a square that are complete.
 struct Finished<'a> {
     block: &'a Block<'a>,
     panel: usize,
-    /// One per row of the task.
+    /// The first row.
+    row: usize,
+    /// One per row.
     sums: &'a [Sums],
 }
 
@@ -217,53 +329,81 @@ impl Kernel for Finished<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Block {
-            product,
-            x,
-            out,
-            rows,
-            ..
-        } = *self.block;
-        let (weights, finish) = (product.weights, product.finish);
-        let width = if finish.is_gate() { WORDS } else { WIDTH };
+        let product = self.block.product;
+        match (product.finish.is_gate(), product.weights.scales(self.panel)) {
+            (true, None) => self.rows::<S, true>(s),
+            (false, None) => self.rows::<S, false>(s),
+            (true, Some(scales)) => self.scaled_rows::<S, true>(s, scales),
+            (false, Some(scales)) => self.scaled_rows::<S, false>(s, scales),
+        }
+    }
+}
+
+impl Finished<'_> {
+    /// Writes rows whose sums are the bits of numbers.
+    #[inline(always)]
+    fn rows<S: Simd, const GATE: bool>(&self, s: S) {
+        for (row, sums) in (self.row..).zip(self.sums) {
+            // SAFETY: as many values as sums.
+            unsafe { self.write::<S, GATE>(s, row, sums.as_ptr().cast()) };
+        }
+    }
+
+    /// Writes rows whose sums are integers.
+    #[inline(always)]
+    fn scaled_rows<S: Simd, const GATE: bool>(&self, s: S, scales: &[f32]) {
+        let Some(scales) = scales.first_chunk::<WIDTH>() else {
+            unreachable!("a scale for every column of a panel")
+        };
+        for (row, sums) in (self.row..).zip(self.sums) {
+            let scale = self.block.x.scale(row);
+            let mut values = [0.0; WIDTH];
+            for i in 0..WIDTH {
+                values[i] = sums[i].cast_signed() as f32 * (scale * scales[i]);
+            }
+            // SAFETY: as many values as sums.
+            unsafe { self.write::<S, GATE>(s, row, values.as_ptr()) };
+        }
+    }
+
+    /// Writes the values of a row.
+    ///
+    /// # Safety
+    /// There are as many as columns of a panel.
+    #[inline(always)]
+    unsafe fn write<S: Simd, const GATE: bool>(&self, s: S, row: usize, values: *const f32) {
+        let Block { product, out, .. } = *self.block;
+        // Vectors of this instruction set may be shorter than a tile.
+        let (width, step, other) = match GATE {
+            true => (WORDS, S::LANES, WORDS),
+            false => (WIDTH, 2 * S::LANES, S::LANES),
+        };
         let (column, count) = product.place.panel(self.panel, width);
-        let n = product.place.stride;
-        let scales = weights.scales(self.panel);
-        let bias = product
-            .bias
-            .map(|bias| &bias[self.panel * WIDTH..][..WIDTH]);
-        for (row, sums) in (rows.0..).zip(self.sums) {
-            let mut values = sums.map(f32::from_bits);
-            if let Some(scales) = scales {
-                let scale = x.scale(row);
-                for i in 0..WIDTH {
-                    values[i] = sums[i].cast_signed() as f32 * (scale * scales[i]);
-                }
+        let at = row * product.place.stride + column;
+        // SAFETY: tasks own disjoint rows or panels.
+        let out = unsafe { out.part(at, count) };
+        let bias = product.bias.map(|bias| &bias[self.panel * WIDTH..]);
+        let bias = bias.and_then(<[f32]>::first_chunk::<WIDTH>);
+        for part in 0..width / step {
+            let from = part * step;
+            if from >= count {
+                break;
             }
-            if let Some(bias) = bias {
-                values
-                    .iter_mut()
-                    .zip(bias)
-                    .for_each(|(value, bias)| *value += bias);
-            }
-            // SAFETY: tasks own disjoint rows or panels.
-            let out = unsafe { out.part(row * n + column, count) };
-            // Vectors of this instruction set may be shorter than a tile.
-            let (step, other) = match finish.is_gate() {
-                true => (S::LANES, WORDS),
-                false => (2 * S::LANES, S::LANES),
+            let part = &mut out[from..count.min(from + step)];
+            // SAFETY: two vectors within the values.
+            let mut vectors = unsafe {
+                let values = values.add(from);
+                [s.load(values), s.load(values.add(other))]
             };
-            for at in (0..count).step_by(step) {
-                let part = &mut out[at..count.min(at + step)];
-                // SAFETY: two vectors within the values.
-                let vectors = unsafe {
-                    [
-                        s.load(values[at..].as_ptr()),
-                        s.load(values[at + other..].as_ptr()),
-                    ]
+            if let Some(bias) = bias {
+                // SAFETY: as above.
+                let added = unsafe {
+                    let bias = bias.as_ptr().add(from);
+                    [s.load(bias), s.load(bias.add(other))]
                 };
-                finish.write(s, row * n + column + at, part, vectors);
+                vectors = [s.add(vectors[0], added[0]), s.add(vectors[1], added[1])];
             }
+            product.finish.write(s, at + from, part, vectors);
         }
     }
 }

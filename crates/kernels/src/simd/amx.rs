@@ -41,8 +41,10 @@ pub(crate) trait TileUnit {
     /// Adds the products of rows `A`, unsigned bytes, and columns `B`, signed bytes, to the 32-bit
     /// sums `C`.
     fn multiply_bytes<const C: u8, const A: u8, const B: u8>(&mut self);
-    /// Prefetches the cache line at `p`, which may be any address.
+    /// Prefetches the cache line at `p`, which may be any address, into the L2 cache.
     fn prefetch(&self, p: *const u32);
+    /// Prefetches the cache line at `p`, which may be any address, for writing.
+    fn prefetch_to_write(&self, p: *const u32);
 }
 
 /// Which tile unit multiplies.

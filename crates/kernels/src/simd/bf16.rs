@@ -2,7 +2,7 @@
 
 use super::Simd;
 use super::avx512::Avx512;
-use super::dot::Dot;
+use super::dot::{Dot, tile_rows};
 use std::arch::x86_64::*;
 
 /// `bf16` with `vdpbf16ps`, which adds the products of two indices in its own order and treats
@@ -33,7 +33,7 @@ impl Dot for Avx512Bf16 {
     type Columns = __m512i;
     const NUMBERS: usize = 2;
     const PARTS: usize = 1;
-    const TILE_ROWS: usize = Avx512::TILE_ROWS;
+    const TILE_ROWS: usize = tile_rows::<Avx512>();
 
     #[inline(always)]
     fn simd(self) -> Avx512 {

@@ -74,6 +74,7 @@ mod x86 {
     use super::{Dot, Simd};
     use crate::simd::avx2::Avx2;
     use crate::simd::avx512::Avx512;
+    use crate::simd::dot::tile_rows;
     use std::arch::x86_64::*;
 
     /// Wraps intrinsics: the token proves that they exist.
@@ -163,7 +164,7 @@ mod x86 {
         type Columns = __m512i;
         const NUMBERS: usize = 4;
         const PARTS: usize = 1;
-        const TILE_ROWS: usize = Avx512::TILE_ROWS;
+        const TILE_ROWS: usize = tile_rows::<Avx512>();
         const STARTS: bool = true;
 
         #[inline(always)]

@@ -176,6 +176,11 @@ impl Columns {
     }
 }
 
+/// Rows of a register tile of words: pointers to more rows than these do not fit in the registers.
+pub(super) const fn tile_rows<S: Simd>() -> usize {
+    if S::TILE_ROWS > 10 { 10 } else { S::TILE_ROWS }
+}
+
 /// Adds `a` (`R` rows of `words` words) times `b` (`words` words of two vectors of columns) to a
 /// tile, in ascending order. Prefetches `b.ahead` if `AHEAD`.
 ///
@@ -224,7 +229,7 @@ impl<S: Simd> Dot for F32<S> {
     type Columns = S::F;
     const NUMBERS: usize = 1;
     const PARTS: usize = 1;
-    const TILE_ROWS: usize = S::TILE_ROWS;
+    const TILE_ROWS: usize = tile_rows::<S>();
 
     #[inline(always)]
     fn simd(self) -> S {
@@ -274,7 +279,7 @@ impl<S: Simd> Dot for WidenedBf16<S> {
     type Columns = S::F;
     const NUMBERS: usize = 2;
     const PARTS: usize = 2;
-    const TILE_ROWS: usize = S::TILE_ROWS;
+    const TILE_ROWS: usize = tile_rows::<S>();
 
     #[inline(always)]
     fn simd(self) -> S {

@@ -94,6 +94,8 @@ impl TileUnit for Model {
     }
 
     fn prefetch(&self, _p: *const u32) {}
+
+    fn prefetch_to_write(&self, _p: *const u32) {}
 }
 
 /// [`bf16`], compiled for processors with a fused multiply-add.

@@ -2,7 +2,7 @@
 
 use super::{ROWS, TileUnit, WORDS};
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid, __cpuid_count, _MM_HINT_T0, _mm_prefetch};
+use std::arch::x86_64::{__cpuid, __cpuid_count, _MM_HINT_ET0, _MM_HINT_T1, _mm_prefetch};
 
 /// Bits of `EDX` of leaf 7: `bf16`, the tiles themselves, bytes.
 const FEATURES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
@@ -150,6 +150,12 @@ impl TileUnit for Processor {
     #[inline(always)]
     fn prefetch(&self, p: *const u32) {
         // SAFETY: a prefetch of any address is allowed.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) };
+    }
+
+    #[inline(always)]
+    fn prefetch_to_write(&self, p: *const u32) {
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(p.cast()) };
     }
 }
