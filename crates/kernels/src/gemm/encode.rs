@@ -66,7 +66,7 @@ enum RowWords<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// `[m, stride]`; a tile unit's last tile of rows and of words is filled up with zeros.
+    /// At least `[m, stride]`; a tile unit's last tile of rows and of words is filled up with zeros.
     pub(super) fn words(&self) -> &[u32] {
         match &self.words {
             RowWords::Given(words) => words,
@@ -94,7 +94,7 @@ impl<'a> Rows<'a> {
             };
         }
         // Rows of a tile unit are an odd number of cache lines apart: those of a tile are read together.
-        let is_even = unit.tiles().is_some() && used / amx::WORDS % 2 == 0;
+        let is_even = unit.tiles().is_some() && (used / amx::WORDS).is_multiple_of(2);
         let stride = if clashes || is_even { used + 16 } else { used };
         let mut scratch = Scratch::new(padded(unit, m) * stride);
         let words = &mut scratch.as_mut()[..padded(unit, m) * stride];

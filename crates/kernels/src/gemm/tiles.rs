@@ -60,14 +60,14 @@ impl TileKernel for Multiply<'_> {
             2
         };
         let mut sums = vec![[[0; WIDTH]; WIDTH]; waiting.max(2)];
-        let mut last: Option<(Place, usize)> = None;
+        let mut last: Option<(SquareId, usize)> = None;
         for from in (0..words).step_by(span) {
             let part = from..(from + span).min(words);
-            let places = (panels.0..panels.1)
-                .flat_map(|panel| (0..squares).map(move |index| Place { panel, index }));
-            for (number, place) in places.enumerate() {
+            let ids = (panels.0..panels.1)
+                .flat_map(|panel| (0..squares).map(move |index| SquareId { panel, index }));
+            for (number, id) in ids.enumerate() {
                 let at = number % sums.len();
-                let square = Square::new(self.block, place, part.clone());
+                let square = Square::new(self.block, id, part.clone());
                 let is_bytes = self.block.product.weights.unit().dtype() == WeightDtype::Int8;
                 match (is_bytes, square.is_double) {
                     (true, true) => square.multiply::<U, true, true>(unit, &sums[at]),
@@ -77,27 +77,27 @@ impl TileKernel for Multiply<'_> {
                 }
                 // While the unit still multiplies, the square before is written. A read of sums that were
                 // just stored would wait, also if only the low bits of the addresses are the same.
-                if let Some((place, at)) = last.take() {
-                    self.finish(place, &sums[at]);
+                if let Some((id, at)) = last.take() {
+                    self.finish(id, &sums[at]);
                 }
                 square.store(unit, &mut sums[at]);
-                last = (part.end == words).then_some((place, at));
+                last = (part.end == words).then_some((id, at));
             }
         }
-        if let Some((place, at)) = last {
-            self.finish(place, &sums[at]);
+        if let Some((id, at)) = last {
+            self.finish(id, &sums[at]);
         }
     }
 }
 
 impl Multiply<'_> {
     /// Writes the sums of a square.
-    fn finish(&self, place: Place, sums: &[Sums; WIDTH]) {
+    fn finish(&self, id: SquareId, sums: &[Sums; WIDTH]) {
         let Block { product, rows, .. } = *self.block;
-        let row = place.index * WIDTH;
+        let row = id.index * WIDTH;
         let finished = Finished {
             block: self.block,
-            panel: place.panel,
+            panel: id.panel,
             row: rows.0 + row,
             sums: &sums[..WIDTH.min(rows.1 - rows.0 - row)],
         };
@@ -105,9 +105,9 @@ impl Multiply<'_> {
     }
 }
 
-/// A square of a task.
+/// Which square of a task.
 #[derive(Clone, Copy)]
-struct Place {
+struct SquareId {
     panel: usize,
     /// The rows of the task from `32 * index` on.
     index: usize,
@@ -137,8 +137,8 @@ struct Square<'a> {
 
 impl<'a> Square<'a> {
     /// A square of a task, by the words `part` of its panel.
-    fn new(block: &'a Block<'a>, place: Place, part: Range<usize>) -> Self {
-        let Place { panel, index } = place;
+    fn new(block: &'a Block<'a>, id: SquareId, part: Range<usize>) -> Self {
+        let SquareId { panel, index } = id;
         let (x, weights) = (block.x, block.product.weights);
         assert!(
             part.end <= weights.steps() && part.len().is_multiple_of(WORDS),
@@ -160,7 +160,7 @@ impl<'a> Square<'a> {
         let lines = (2 * WORDS).div_ceil(count.div_ceil(WIDTH));
         let share = index * lines * part.len();
         let next = columns.wrapping_add(weights.panel_words() + share);
-        let mut output = Output::new(block, place);
+        let mut output = Output::new(block, id);
         if part.end < weights.steps() {
             output.stride = 0;
         }
@@ -287,7 +287,7 @@ struct Output {
 
 impl Output {
     /// The result of a square.
-    fn new(block: &Block<'_>, square: Place) -> Self {
+    fn new(block: &Block<'_>, square: SquareId) -> Self {
         let Block { product, rows, .. } = *block;
         let width = if product.finish.is_gate() {
             WORDS
