@@ -1,4 +1,4 @@
-//! Memory for packed weights.
+//! Memory for packed weights and for encoded rows.
 
 use memmap2::MmapMut;
 use std::cell::Cell;
