@@ -1,5 +1,6 @@
 //! Splits work over the threads of the current team.
 
+pub(crate) mod slice;
 mod team;
 
 pub use team::Team;
