@@ -132,7 +132,8 @@ fn features_that_causal_weights_do_not_support_are_refused_by_name() {
             "d2f",
             "prompt_lookup",
             "wedlm",
-            "wedlm_exact"
+            "wedlm_exact",
+            "wedlm_next"
         ]
     );
 }

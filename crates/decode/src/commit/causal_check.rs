@@ -13,10 +13,10 @@ use crate::settings::SettingInfo;
 
 /// θ.
 const ENTROPY_THRESHOLD: SettingInfo =
-    SettingInfo::number("entropy_threshold", 0.0..=f64::MAX, 1.5)
+    SettingInfo::number("entropy_threshold", 0.0..=f64::MAX, 0.6)
         .says("most entropy of a guessed mask, in nats");
 /// λ.
-const POSITION_PENALTY: SettingInfo = SettingInfo::number("position_penalty", 0.0..=f64::MAX, 0.02)
+const POSITION_PENALTY: SettingInfo = SettingInfo::number("position_penalty", 0.0..=f64::MAX, 0.01)
     .says("nats added for each position after the first guess");
 
 /// Which row checks.

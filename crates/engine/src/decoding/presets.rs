@@ -175,7 +175,18 @@ pub const PRESETS: &[Preset] = &[
             ("schedule", Name("streaming")),
             ("commit", Name("causal_check")),
             ("cache", Name("exact")),
-            ("window", Integer(16)),
+            ("window", Integer(32)),
+        ],
+    },
+    Preset {
+        name: "wedlm_next",
+        summary: "`wedlm_exact` with the text of an ordinary language model: each guess is compared with the next token that the weights predict; causal weights trained on next tokens too, as WeDLM's are",
+        fields: &[
+            ("schedule", Name("streaming")),
+            ("commit", Name("causal_check")),
+            ("cache", Name("exact")),
+            ("window", Integer(32)),
+            ("check", Name("next")),
         ],
     },
     Preset {

@@ -46,6 +46,7 @@ fn every_preset_resolves() {
         ("window_diffusion", "window+top_k+dual"),
         ("wedlm", "streaming+entropy+exact"),
         ("wedlm_exact", "streaming+causal_check+exact"),
+        ("wedlm_next", "streaming+causal_check+exact"),
         ("autoregressive", "streaming+entropy+exact"),
         ("speculative", "speculative+top_k+exact"),
         ("prompt_lookup", "prompt_lookup+top_k+exact"),
