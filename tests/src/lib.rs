@@ -14,3 +14,4 @@ pub mod run;
 pub mod scrape;
 pub mod served;
 pub mod soak;
+pub mod words;

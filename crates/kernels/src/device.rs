@@ -59,6 +59,7 @@ pub use score::{DeviceScores, ScoredRows, ScoringHead};
 pub use selftest::{Check, SelftestSizes, selftest};
 pub use times::{GAP, floor};
 
+use cost::Formula;
 use scratch::Scratch;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -102,6 +103,8 @@ struct Kernel {
     name: &'static str,
     threads: u32,
     shared: u32,
+    /// What its launches have to move and to compute.
+    formula: Formula,
 }
 
 /// Every kernel.
@@ -396,10 +399,13 @@ impl Device {
             threads,
             shared,
         } = launch;
+        let Some(known) = all_kernels().find(|kernel| kernel.name == name) else {
+            return refuse(format!("no kernel {name}"));
+        };
         let kernel = Kernel {
-            name,
             threads,
             shared,
+            ..*known
         };
         // SAFETY: by the caller's promise.
         unsafe { self.driver.launch(kernel, grid, args) }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use asynclane_tests::process::{Server, run, stderr};
 use asynclane_tests::reply::Reply;
+use asynclane_tests::words::with_words;
 use serde_json::{Value, json};
 
 use crate::folder;
@@ -15,8 +16,7 @@ const CHECKPOINTS: [&str; 2] = [
 ];
 const WORDS: [&str; 3] = ["w7 w8 w9", "w11", "w9 w8 w12 w30 w31 w8 w8"];
 
-/// A copy of a checkpoint with a tokenizer that has one word per id, and its mask token, if it has
-/// one.
+/// A copy of a checkpoint with a tokenizer, and its mask token, if it has one.
 fn with_tokenizer(checkpoint: &Path) -> (PathBuf, Option<u64>) {
     let copy = folder(
         checkpoint
@@ -24,31 +24,7 @@ fn with_tokenizer(checkpoint: &Path) -> (PathBuf, Option<u64>) {
             .and_then(|name| name.to_str())
             .unwrap(),
     );
-    for entry in std::fs::read_dir(checkpoint).unwrap() {
-        let path = entry.unwrap().path();
-        std::fs::copy(&path, copy.join(path.file_name().unwrap())).unwrap();
-    }
-    let config = std::fs::read(copy.join("config.json")).unwrap();
-    let config: Value = serde_json::from_slice(&config).unwrap();
-    let text = config.get("text_config").unwrap_or(&config);
-    let size = text["vocab_size"].as_u64().unwrap();
-    let vocabulary: serde_json::Map<String, Value> =
-        (0..size).map(|id| (format!("w{id}"), json!(id))).collect();
-    let mask = config["mask_token_id"].as_u64();
-    let special = |id: u64| {
-        json!({"id": id, "content": format!("w{id}"), "special": true, "single_word": false,
-            "lstrip": false, "rstrip": false, "normalized": false})
-    };
-    let added: Vec<Value> = [Some(1), mask].into_iter().flatten().map(special).collect();
-    let tokenizer = json!({
-        "version": "1.0",
-        "added_tokens": added,
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w6"},
-    });
-    let write = |name: &str, of: &Value| std::fs::write(copy.join(name), of.to_string()).unwrap();
-    write("tokenizer.json", &tokenizer);
-    write("tokenizer_config.json", &json!({"eos_token": "w1"}));
+    let mask = with_words(checkpoint, &copy);
     (copy, mask)
 }
 

@@ -38,6 +38,13 @@ impl Fake {
         std::fs::rename(new, plan).unwrap();
     }
 
+    /// A folder for a model.
+    pub fn model(&self) -> PathBuf {
+        let folder = self.folder.join("model");
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
     /// The served binary on this driver, about to run.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = command(arguments);

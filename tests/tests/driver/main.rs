@@ -5,9 +5,11 @@
 
 mod fake;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use asynclane_tests::process::{Server, run_command, stderr, stdout};
+use asynclane_tests::words::with_words;
 use fake::Fake;
 use serde_json::{Value, json};
 
@@ -29,6 +31,8 @@ const SMALL: [&str; 8] = [
     "8MiB",
 ];
 
+/// Checkpoints of random weights.
+const FIXTURES: &str = "../crates/model/tests/model/fixtures";
 const LISTEN: [&str; 3] = ["serve", "--listen", "127.0.0.1:0"];
 
 fn body(stream: bool) -> Value {
@@ -78,6 +82,41 @@ fn texts_are_those_of_the_cpu_and_graphs_are_used() {
     let log = fake.log();
     assert!(log.contains("calls: cuGraphLaunch "), "{log}");
     fake.assert_clean();
+}
+
+/// Also of a model whose canvases hold noise.
+#[test]
+fn texts_of_models_with_experts_are_those_of_the_cpu() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURES);
+    for (checkpoint, decoder) in [
+        ("families/llada-moe", "balanced"),
+        ("canvas/diffusion-gemma", "canvas,max_denoising_steps=5"),
+    ] {
+        let fake = Fake::new("experts", "seed 5");
+        let folder = fake.model();
+        with_words(&fixtures.join(checkpoint), &folder);
+        let model = ["--model", folder.to_str().unwrap()];
+        let asked = ["generate", "w7 w8 w9 w12", "--raw", "--max-tokens", "16"];
+        let asked = [&asked[..], &["--decoder", decoder]].concat();
+        let ask = |device: &[&str]| {
+            let output = run_command(fake.command(&[&asked[..], &model, device].concat()));
+            assert_eq!(stderr(&output), "", "{checkpoint}");
+            stdout(&output)
+        };
+        let text = ask(&SMALL);
+        assert!(text.split_whitespace().count() > 8, "{checkpoint}: {text}");
+        assert_eq!(text, ask(&["--device", "cpu"]), "{checkpoint}");
+        let log = fake.log();
+        for name in [
+            "cuGraphLaunch",
+            "choose_experts",
+            "experts_f32",
+            "mix_experts",
+        ] {
+            assert!(log.contains(&format!("calls: {name} ")), "{log}");
+        }
+        fake.assert_clean();
+    }
 }
 
 #[test]

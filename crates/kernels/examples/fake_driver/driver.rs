@@ -69,6 +69,7 @@ pub struct Driver {
     instances: BTreeMap<u64, Vec<Work>>,
     /// When each event was reached.
     pub events: BTreeMap<u64, Option<Instant>>,
+    /// Calls, and launches of kernels one by one and into captures.
     calls: BTreeMap<&'static str, u64>,
     handles: u64,
     pub emulated: Device,
@@ -286,6 +287,7 @@ impl Driver {
                 .cast::<u8>()
                 .copy_from_nonoverlapping(args, bytes)
         };
+        *self.calls.entry(function.name).or_default() += 1;
         let launch = Launch {
             kernel: NamedLaunch {
                 name: function.name,

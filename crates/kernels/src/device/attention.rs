@@ -3,7 +3,7 @@
 use super::array::{Array, Buffer, Precision};
 use super::batch::{DeviceBatch, Section, TILE_WORDS};
 use super::rows::select;
-use super::{Device, Kernel, Result, args, refuse};
+use super::{Device, Formula, Kernel, Result, args, refuse};
 use crate::cache::KvSizes;
 use std::ops::Range;
 
@@ -19,7 +19,9 @@ const WIDEST: usize = 512;
 /// Maximum head width of the kernels whose warps have whole queries.
 const NARROW: usize = 128;
 /// Queries of a block for wider heads; `WIDE_QUERIES` of the kernels.
-const WIDE_QUERIES: usize = 16;
+pub(super) const WIDE_QUERIES: usize = 16;
+/// Slots of a chunk for wider heads; `WIDE_CHUNK` of the kernels.
+pub(super) const WIDE_CHUNK: u32 = 32;
 
 /// Slots of a chunk; `CHUNK` of the kernels.
 pub(super) const CHUNK: u32 = 64;
@@ -31,28 +33,35 @@ const fn tile(name: &'static str, width: u32, queries: u32) -> Kernel {
         name,
         2 * queries,
         (queries + 4 * CHUNK) * width * 2 + 2 * CHUNK * 8,
+        Formula::Attend { width },
     )
 }
 
 /// A kernel for heads of `width` elements. Its shared memory holds queries, a chunk of keys and values,
-/// and its scores; `WIDE_CHUNK` of the kernels is 32.
+/// and its scores.
 const fn wide(name: &'static str, width: u32) -> Kernel {
     let queries = WIDE_QUERIES as u32;
-    kernel(name, 128, (queries + 2 * 32) * width * 2 + queries * 32 * 4)
+    kernel(
+        name,
+        128,
+        (queries + 2 * WIDE_CHUNK) * width * 2 + queries * WIDE_CHUNK * 4,
+        Formula::AttendWide { width },
+    )
 }
 
-const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
+const fn kernel(name: &'static str, threads: u32, shared: u32, formula: Formula) -> Kernel {
     Kernel {
         name,
         threads,
         shared,
+        formula,
     }
 }
 
-/// Head widths of the kernels on tensor cores.
-pub(super) const WIDTHS: [usize; 3] = [32, 64, WIDEST];
+/// Head widths of the kernels whose warps have whole queries, but for the last one.
+const WIDTHS: [usize; 2] = [32, 64];
 /// By head width, then by queries of a tile: 16, 32, 64.
-pub(super) const ATTEND: [[Kernel; 3]; 3] = [
+const ATTEND: [[Kernel; 3]; 3] = [
     [
         tile("attend_bf16_32x16", 32, 16),
         tile("attend_bf16_32x32", 32, 32),
@@ -73,12 +82,12 @@ pub(super) const ATTEND: [[Kernel; 3]; 3] = [
 const WIDE: [Kernel; 2] = [wide("attend_bf16_256", 256), wide("attend_bf16_512", 512)];
 /// By head width: up to [`NARROW`], and wider.
 const EXACT: [Kernel; 2] = [
-    kernel("attend_f32", 32, 0),
-    kernel("attend_f32_wide", 32, 0),
+    kernel("attend_f32", 32, 0, Formula::AttendExact),
+    kernel("attend_f32_wide", 32, 0, Formula::AttendExact),
 ];
 const COMBINE: [Kernel; 2] = [
-    kernel("combine_f32", 128, 0),
-    kernel("combine_bf16", 128, 0),
+    kernel("combine_f32", 128, 0, Formula::Combine),
+    kernel("combine_bf16", 128, 0, Formula::Combine),
 ];
 pub(super) const KERNELS: &[Kernel] = &[
     ATTEND[0][0],

@@ -7,23 +7,27 @@ use super::filters::Besides;
 use super::matrix::DeviceMatrix;
 use super::rows::{RowNorm, copy_in, select};
 use super::score::ScoredRows;
-use super::{Device, Kernel, Result, args, refuse};
+use super::{Device, Formula, Kernel, Result, args, refuse};
 
-const fn kernel(name: &'static str, shared: u32) -> Kernel {
+const fn kernel(name: &'static str, shared: u32, formula: Formula) -> Kernel {
     Kernel {
         name,
         threads: 256,
         shared,
+        formula,
     }
 }
 
-const NORM_ADD: Kernel = kernel("norm_add", 128);
-const NORM_DENOISED: Kernel = kernel("norm_denoised", 128);
-const SCALE: Kernel = kernel("scale_rows", 0);
-const CLEAR: Kernel = kernel("clear_rows", 0);
-const READ: Kernel = kernel("read_means", 0);
-const KEEP: Kernel = kernel("keep_means", 0);
-const SOFTMAX: [Kernel; 2] = [kernel("softmax_f32", 128), kernel("softmax_bf16", 128)];
+const NORM_ADD: Kernel = kernel("norm_add", 128, Formula::NormAdd);
+const NORM_DENOISED: Kernel = kernel("norm_denoised", 128, Formula::NormDenoised);
+const SCALE: Kernel = kernel("scale_rows", 0, Formula::Scale);
+const CLEAR: Kernel = kernel("clear_rows", 0, Formula::Clear);
+const READ: Kernel = kernel("read_means", 0, Formula::ReadMeans);
+const KEEP: Kernel = kernel("keep_means", 0, Formula::KeepMeans);
+const SOFTMAX: [Kernel; 2] = [
+    kernel("softmax_f32", 128, Formula::Softmax),
+    kernel("softmax_bf16", 128, Formula::Softmax),
+];
 pub(super) const KERNELS: &[Kernel] = &[
     NORM_ADD,
     NORM_DENOISED,

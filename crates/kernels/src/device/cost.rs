@@ -4,6 +4,7 @@
 //! observes.
 
 mod attention;
+mod canvas;
 mod experts;
 mod filters;
 mod products;
@@ -37,7 +38,8 @@ pub struct LaunchCost {
     pub read: Moved,
     /// Writes to global memory.
     pub written: Moved,
-    /// Sectors of `read` that hold weights, keys or values: no launch before it left them in a cache.
+    /// Sectors of `read` that hold weights, keys, values or mean embeddings of slots: no launch before
+    /// it left them in a cache.
     pub fresh: u64,
     /// Floating-point operations of the products that are asked for.
     pub operations: f64,
@@ -55,7 +57,51 @@ pub struct LaunchCost {
 /// Reads words of device memory that the host uploaded.
 pub(super) type Words<'a> = &'a dyn Fn(u64, usize) -> Option<Vec<u32>>;
 
-/// The work of a launch; `None` if the kernel is unknown or `words` has no data.
+/// What computes the work of a kernel's launch. Every kernel names one.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Formula {
+    Product(&'static ProductTile),
+    /// The products of groups of rows.
+    Grouped(&'static ProductTile),
+    Head(&'static ProductTile),
+    Fold,
+    List,
+    Filter,
+    /// On tensor cores, for heads of up to `width` elements.
+    Attend {
+        width: u32,
+    },
+    AttendWide {
+        width: u32,
+    },
+    AttendExact,
+    Combine,
+    Embed,
+    Norm,
+    Split,
+    Copies,
+    Route,
+    Choose,
+    Count,
+    Group,
+    Gather,
+    Mix,
+    NormAdd,
+    NormDenoised,
+    Scale,
+    Clear,
+    ReadMeans,
+    KeepMeans,
+    Softmax,
+    /// The kernel of `cuda/faulty.cu`, whose work no one asks for.
+    #[cfg(all(test, feature = "emulation"))]
+    Fault,
+}
+
+/// The work of a launch; `None` if `words` does not have the words that it depends on.
+///
+/// # Panics
+/// If `args` is not the argument of the kernel.
 pub(super) fn cost(
     kernel: Kernel,
     grid: [u32; 3],
@@ -64,38 +110,8 @@ pub(super) fn cost(
 ) -> Option<LaunchCost> {
     let wide = if kernel.name.contains("f32") { 4 } else { 2 };
     let launch = Launch { grid, wide };
-    let name = kernel.name;
-    let mut cost = match name {
-        _ if name.starts_with("gemm_") => launch.gemm(&view(args)?, ProductTile::find(name)?),
-        _ if ["gates_", "downs_", "experts_"]
-            .iter()
-            .any(|start| name.starts_with(start)) =>
-        {
-            launch.grouped(&view(args)?, ProductTile::of_group(name)?, words)?
-        }
-        _ if name.starts_with("head_") => {
-            launch.head(&view(args)?, ProductTile::find(name)?, words)?
-        }
-        // Attention of wide heads, and the kernels of canvas models, have no formula.
-        "attend_bf16_256" | "attend_bf16_512" | "attend_f32_wide" => return None,
-        _ if name.starts_with("attend_") => launch.attend(&view(args)?, kernel, words)?,
-        _ if name.starts_with("combine_") => launch.combine(&view(args)?, words)?,
-        _ if name.starts_with("embed_") => launch.embed(&view(args)?, words)?,
-        _ if name.starts_with("norm_") => launch.norm(&view(args)?),
-        _ if name.starts_with("split_") => launch.split(&view(args)?, words)?,
-        _ if name.starts_with("route_") => launch.route(&view(args)?),
-        _ if name.starts_with("gather_") => launch.gather(&view(args)?, words)?,
-        "choose_experts" => launch.choose(&view(args)?, words)?,
-        "count_experts" => launch.count(&view(args)?),
-        "group_rows" => launch.group(&view(args)?, words)?,
-        "mix_experts" => launch.mix(&view(args)?, words)?,
-        "list_tops" => launch.list(&view(args)?, words)?,
-        "filter_rows" => launch.filter(&view(args)?, words)?,
-        "fold_partials" => launch.fold(&view(args)?),
-        "copy_pages" => launch.copies(&view(args)?),
-        _ => return None,
-    };
-    cost.kernel = name;
+    let mut cost = launch.work(kernel, args, words)?;
+    cost.kernel = kernel.name;
     cost.blocks = grid.iter().map(|n| u64::from(*n)).product();
     if cost.instructions == 0.0 {
         // A load or store for every four bytes of a lane, and as many operations.
@@ -106,12 +122,10 @@ pub(super) fn cost(
 }
 
 /// The argument of a kernel.
-fn view<A>(bytes: &[u8]) -> Option<A> {
-    if bytes.len() < size_of::<A>() {
-        return None;
-    }
+fn view<A>(bytes: &[u8]) -> A {
+    assert!(bytes.len() >= size_of::<A>(), "the argument of a kernel");
     // SAFETY: arguments are plain numbers, and all bits are valid.
-    Some(unsafe { bytes.as_ptr().cast::<A>().read_unaligned() })
+    unsafe { bytes.as_ptr().cast::<A>().read_unaligned() }
 }
 
 fn sectors(bytes: u64) -> u64 {
@@ -151,8 +165,16 @@ impl Seen {
 
     /// The running block ends.
     fn end(&mut self) {
-        self.by_blocks += self.block.len() as u64;
-        self.all.append(&mut self.block);
+        self.end_all(1);
+    }
+
+    /// As many blocks with the same sectors end.
+    fn end_all(&mut self, blocks: u64) {
+        self.by_blocks += self.block.len() as u64 * blocks;
+        match blocks {
+            0 => self.block.clear(),
+            _ => self.all.append(&mut self.block),
+        }
     }
 }
 
@@ -170,9 +192,13 @@ struct Sum(Moved);
 impl Sum {
     /// Adds rows of `bytes` bytes: those of all blocks, and the distinct ones.
     fn add(mut self, bytes: u64, by_blocks: u64, distinct: u64) -> Self {
+        self.put(bytes, by_blocks, distinct);
+        self
+    }
+
+    fn put(&mut self, bytes: u64, by_blocks: u64, distinct: u64) {
         self.0.by_blocks += sectors(bytes) * by_blocks;
         self.0.distinct += sectors(bytes) * distinct;
-        self
     }
 
     fn seen(mut self, seen: &Seen) -> Self {
@@ -187,4 +213,43 @@ struct Launch {
     grid: [u32; 3],
     /// Bytes of an element of the kernel's precision.
     wide: u64,
+}
+
+impl Launch {
+    /// The work of a launch without what all kernels have.
+    fn work(&self, kernel: Kernel, args: &[u8], words: Words<'_>) -> Option<LaunchCost> {
+        Some(match kernel.formula {
+            Formula::Product(tile) => self.gemm(&view(args), tile),
+            Formula::Grouped(tile) => self.grouped(&view(args), tile, words)?,
+            Formula::Head(tile) => self.head(&view(args), tile, words)?,
+            Formula::Fold => self.fold(&view(args)),
+            Formula::List => self.list(&view(args), words)?,
+            Formula::Filter => self.filter(&view(args), words)?,
+            Formula::Attend { width } => {
+                self.attend(&view(args), [width, kernel.threads], words)?
+            }
+            Formula::AttendWide { width } => self.attend_wide(&view(args), width, words)?,
+            Formula::AttendExact => self.attend_exact(&view(args), words)?,
+            Formula::Combine => self.combine(&view(args), words)?,
+            Formula::Embed => self.embed(&view(args), words)?,
+            Formula::Norm => self.norm(&view(args)),
+            Formula::Split => self.split(&view(args), words)?,
+            Formula::Copies => self.copies(&view(args)),
+            Formula::Route => self.route(&view(args)),
+            Formula::Choose => self.choose(&view(args), words)?,
+            Formula::Count => self.count(&view(args)),
+            Formula::Group => self.group(&view(args), words)?,
+            Formula::Gather => self.gather(&view(args), words)?,
+            Formula::Mix => self.mix(&view(args), words)?,
+            Formula::NormAdd => self.norm_add(&view(args)),
+            Formula::NormDenoised => self.norm_denoised(&view(args), words)?,
+            Formula::Scale => self.scale(&view(args), words)?,
+            Formula::Clear => self.clear(&view(args)),
+            Formula::ReadMeans => self.read_means(&view(args), words)?,
+            Formula::KeepMeans => self.keep_means(&view(args), words)?,
+            Formula::Softmax => self.softmax(&view(args)),
+            #[cfg(all(test, feature = "emulation"))]
+            Formula::Fault => LaunchCost::default(),
+        })
+    }
 }

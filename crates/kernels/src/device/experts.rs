@@ -11,21 +11,30 @@ use super::batch::{DeviceBatch, Section};
 use super::launch::MatrixFormat;
 use super::matrix::DeviceMatrix;
 use super::rows::select;
-use super::{Kernel, Result, args, refuse};
+use super::{Formula, Kernel, Result, args, refuse};
 use crate::linear::Epilogue;
 use crate::routing::{RouterScore, Routing};
 
-const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
+const fn kernel(name: &'static str, threads: u32, shared: u32, formula: Formula) -> Kernel {
     Kernel {
         name,
         threads,
         shared,
+        formula,
     }
 }
 
-const ROUTE: [Kernel; 2] = [kernel("route_f32", 256, 0), kernel("route_bf16", 256, 0)];
+const ROUTE: [Kernel; 2] = [
+    kernel("route_f32", 256, 0, Formula::Route),
+    kernel("route_bf16", 256, 0, Formula::Route),
+];
 // Two scores per expert.
-const CHOOSE: Kernel = kernel("choose_experts", 32, 2 * 4 * MOST_EXPERTS as u32);
+const CHOOSE: Kernel = kernel(
+    "choose_experts",
+    32,
+    2 * 4 * MOST_EXPERTS as u32,
+    Formula::Choose,
+);
 pub(super) const KERNELS: &[Kernel] = &[
     ROUTE[0],
     ROUTE[1],

@@ -3,7 +3,7 @@
 use super::array::Buffer;
 use super::batch::{SCORER_WORDS, Section};
 use super::score::ScoredRows;
-use super::{Device, Kernel, Result, args, refuse};
+use super::{Device, Formula, Kernel, Result, args, refuse};
 use crate::score::{Draw, ScorerRow, Top};
 
 const LIST: Kernel = Kernel {
@@ -11,12 +11,14 @@ const LIST: Kernel = Kernel {
     threads: 256,
     // Ranks, and a number per thread.
     shared: 256 * (8 + 4),
+    formula: Formula::List,
 };
 const FILTER: Kernel = Kernel {
     name: "filter_rows",
     threads: 256,
     // Two ranked tokens of sixteen bytes per thread.
     shared: 2 * 256 * 16,
+    formula: Formula::Filter,
 };
 pub(super) const KERNELS: &[Kernel] = &[LIST, FILTER];
 

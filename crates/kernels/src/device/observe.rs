@@ -68,7 +68,8 @@ impl Observation {
         self.kernel
     }
 
-    /// The work of the launch by its arguments; `None` for a kernel without a formula.
+    /// The work of the launch by its arguments; `None` if the words that it depends on are not in the
+    /// device's memory.
     #[must_use]
     pub fn cost(&self) -> Option<&LaunchCost> {
         self.cost.as_ref()

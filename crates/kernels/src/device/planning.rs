@@ -17,7 +17,7 @@ pub struct Launches(Arc<Mutex<Listed>>);
 #[derive(Default)]
 struct Listed {
     launches: Vec<LaunchCost>,
-    /// Kernels without a formula that were launched.
+    /// Launched kernels whose work depends on words that the host did not upload.
     unknown: BTreeSet<&'static str>,
 }
 
@@ -26,7 +26,8 @@ impl Launches {
         self.0.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
-    /// Takes the launches so far, and the names of launched kernels whose work is not known.
+    /// Takes the launches so far, and the names of launched kernels whose work depends on what a device
+    /// computes.
     #[must_use]
     pub fn take(&self) -> (Vec<LaunchCost>, Vec<&'static str>) {
         let listed = std::mem::take(&mut *self.listed());

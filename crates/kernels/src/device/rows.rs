@@ -3,22 +3,32 @@
 use super::array::{Array, Buffer, Precision};
 use super::attention::{DevicePool, PoolLayer};
 use super::batch::{DeviceBatch, Section};
-use super::{Device, Kernel, Result, args, refuse};
+use super::{Device, Formula, Kernel, Result, args, refuse};
 use crate::rope::RopeTable;
 use std::ops::Range;
 
-const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
+const fn kernel(name: &'static str, threads: u32, shared: u32, formula: Formula) -> Kernel {
     Kernel {
         name,
         threads,
         shared,
+        formula,
     }
 }
 
-const EMBED: [Kernel; 2] = [kernel("embed_f32", 256, 0), kernel("embed_bf16", 256, 0)];
-const NORM: [Kernel; 2] = [kernel("norm_f32", 256, 128), kernel("norm_bf16", 256, 128)];
-const SPLIT: [Kernel; 2] = [kernel("split_f32", 128, 0), kernel("split_bf16", 128, 0)];
-const COPY: Kernel = kernel("copy_pages", 256, 0);
+const EMBED: [Kernel; 2] = [
+    kernel("embed_f32", 256, 0, Formula::Embed),
+    kernel("embed_bf16", 256, 0, Formula::Embed),
+];
+const NORM: [Kernel; 2] = [
+    kernel("norm_f32", 256, 128, Formula::Norm),
+    kernel("norm_bf16", 256, 128, Formula::Norm),
+];
+const SPLIT: [Kernel; 2] = [
+    kernel("split_f32", 128, 0, Formula::Split),
+    kernel("split_bf16", 128, 0, Formula::Split),
+];
+const COPY: Kernel = kernel("copy_pages", 256, 0, Formula::Copies);
 pub(super) const KERNELS: &[Kernel] = &[
     EMBED[0], EMBED[1], NORM[0], NORM[1], SPLIT[0], SPLIT[1], COPY,
 ];

@@ -9,7 +9,7 @@ use super::filters::Besides;
 use super::launch::ProductTile;
 use super::launch::{Division, MatrixFormat, ProductLaunch, partial_columns};
 use super::matrix::DeviceMatrix;
-use super::{Device, Kernel, Result, args, refuse};
+use super::{Device, Formula, Kernel, Result, args, refuse};
 use crate::linear::Epilogue;
 use crate::score::{Scored, Top};
 use std::ops::Range;
@@ -19,6 +19,7 @@ const FOLD: Kernel = Kernel {
     threads: 128,
     // Two ranked tokens of sixteen bytes per thread.
     shared: 2 * 128 * 16,
+    formula: Formula::Fold,
 };
 pub(super) const KERNELS: &[Kernel] = &[FOLD];
 

@@ -37,9 +37,10 @@ impl StepLoad {
         self.rows.div_ceil(self.lane.max(1))
     }
 
-    /// The launches of this step on a device with these limits, with matrices in `dtype`, in order, with what they move and
-    /// compute; and the names of launched kernels for which that is not known. The executor runs on a
-    /// device that computes nothing; no weight is read.
+    /// The launches of this step on a device with these limits, with matrices in `dtype`, in order, with
+    /// what they move and compute; and the names of launched kernels for which that depends on what a
+    /// device computes, such as the chosen experts. The executor runs on a device that computes nothing;
+    /// no weight is read.
     ///
     /// # Errors
     /// If the model has no device kernels, or the step does not fit into its positions.

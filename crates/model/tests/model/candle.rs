@@ -220,7 +220,7 @@ fn eight_bit_blocks_are_close_and_need_rows_of_whole_blocks() {
 fn the_selftest_of_the_cpu_holds() {
     let mut checks = Vec::new();
     selftest_on_cpu(150, &mut |check| checks.push(check));
-    assert_eq!(checks.len(), 4 * 3 * 7);
+    assert_eq!(checks.len(), 4 * 4 * 7);
     for check in checks {
         println!(
             "{}: {:.1e} of {:.0e}",

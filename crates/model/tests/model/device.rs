@@ -287,7 +287,7 @@ fn the_selftest_holds() {
     };
     let mut checks = Vec::new();
     selftest(&Device::emulated(), sizes, &mut |check| checks.push(check));
-    assert_eq!(checks.len(), 282 + 3 * 3 * 7);
+    assert_eq!(checks.len(), 282 + 3 * 4 * 7);
     for check in checks {
         println!(
             "{}: {:.1e} of {:.0e}",

@@ -1,14 +1,21 @@
 //! Attention and the combination of its partitions.
 
-use super::super::attention::{ATTEND, CHUNK, PARTITION, WIDTHS};
+mod exact;
+mod wide;
+
+use super::super::args;
+use super::super::attention::{CHUNK, PARTITION};
 use super::super::batch::TILE_WORDS;
-use super::super::{Kernel, args};
-use super::{Launch, LaunchCost, PASS, SECTOR, Sum, Words, sectors};
+use super::{Launch, LaunchCost, PASS, SECTOR, Seen, Sum, Words, sectors};
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem::take;
+use std::ops::Range;
 
 /// Heads of a block that combines partitions.
 const HEADS: usize = 4;
+/// Slots by which keys and values are counted; a divisor of every chunk.
+const COUNTED: u64 = 32;
+/// Words of what a row sees; `Visible` of the kernels.
+const VISIBLE_WORDS: usize = 4;
 
 /// The sector of the two sums of a query and partition, `[queries, partitions, 2]`.
 fn sum_sector(query: u64, partition: u64, partitions: u32) -> u64 {
@@ -31,146 +38,231 @@ fn chunks_on_tensor_cores(cost: &mut LaunchCost, chunks: u64, [width, threads]: 
     cost.instructions += tensor / 4096.0 + moved / 512.0 + 10.0 * weights / 32.0;
 }
 
-/// The work of a launch of attention, tile by tile.
+/// A tile of queries; `Tile` of the kernels.
+struct Tile {
+    /// The tile's address.
+    at: u64,
+    row: u64,
+    rows: u64,
+    /// The start of its page table.
+    pages: u64,
+    /// The first slot after all that one of the rows sees.
+    reach: u64,
+    /// Whether one of the rows does not see all slots below.
+    holes: bool,
+    /// The reaches of the rows.
+    reaches: Vec<u32>,
+    /// What the rows see.
+    visible: Vec<[u32; VISIBLE_WORDS]>,
+}
+
+impl Tile {
+    /// Number of partitions with a result.
+    fn partitions(&self) -> u64 {
+        self.reach.div_ceil(PARTITION as u64).max(1)
+    }
+
+    /// The slots of a partition.
+    fn slots(&self, partition: u64) -> Range<u64> {
+        let begin = partition * PARTITION as u64;
+        begin..self.reach.clamp(begin, begin + PARTITION as u64)
+    }
+
+    /// Whether a row has several partitions; those of other rows have results instead of sums.
+    fn is_long(&self, row: u64) -> bool {
+        self.reaches[row as usize] as usize > PARTITION
+    }
+}
+
+/// Equal blocks, one for each head or key head.
+struct Blocks {
+    count: u64,
+    partition: u64,
+    /// The queries of a block, numbered within the tile by row and by the heads of a block.
+    queries: Range<u64>,
+    /// Heads of a block.
+    share: u64,
+    /// The slots whose keys and values are read.
+    slots: Range<u64>,
+    /// Whether what the rows see is read.
+    looks: bool,
+}
+
+/// The work of a launch of attention, block by block.
 struct Attention<'a> {
     a: &'a args::Attend,
-    kernel: Kernel,
+    grid: [u64; 3],
     /// Bytes of an element.
     wide: u64,
-    /// The width of the heads that the kernel is for, on tensor cores.
-    width: Option<u64>,
     /// The row of the first tile.
     first: u64,
     cost: LaunchCost,
     read: Sum,
     written: Sum,
+    /// Tiles, page tables, and what rows see.
+    lists: Seen,
     /// Sectors of the sums of partitions.
     sums: BTreeSet<u64>,
-    /// The most slots of every table of pages.
-    longest: BTreeMap<u64, u64>,
-    rows: u64,
+    /// The number of different slots by their table and [`COUNTED`] slots.
+    held: BTreeMap<(u64, u64), u64>,
 }
 
 impl Attention<'_> {
-    /// Blocks of one run of queries: on tensor cores a block has all heads of a group; otherwise one.
-    fn across(&self) -> u64 {
-        u64::from(match self.width {
-            Some(_) => self.a.groups,
-            None => self.a.heads,
-        })
+    /// Blocks of a tile that end at once.
+    fn idle(&mut self, tile: &Tile, count: u64) {
+        self.lists.touch(tile.at, TILE_WORDS as u64 * 4);
+        self.lists.end_all(count);
     }
 
-    fn tile(&mut self, tile: [u32; TILE_WORDS], reaches: &[u32]) {
-        let [row, count, pages, reach, holes] = tile.map(u64::from);
-        let [heads, c, page] = [self.a.heads, self.a.c, self.a.page].map(u64::from);
-        self.rows += count;
-        let most = self.longest.entry(pages).or_default();
-        *most = reach.max(*most);
-        let runs = if self.width.is_some() { 1 } else { count };
-        let blocks = self.across() * runs;
-        // Rows with one partition have results instead of sums.
-        let long = |query: &u64| reaches[*query as usize] as usize > PARTITION;
-        let partial = (0..count).filter(long).count() as u64;
-        let whole = (count - partial) * heads;
-        let mut written = take(&mut self.written).add(c * self.wide, whole, whole);
-        let mut read = take(&mut self.read);
-        for begin in (0..reach).step_by(PARTITION) {
-            let slots = (reach - begin).min(PARTITION as u64);
-            read = read
-                .add(c * self.wide, count * heads, 0)
-                .add(c * self.wide, 2 * slots * blocks, 0)
-                .add(slots.div_ceil(page) * 4, blocks, 0)
-                .add(SECTOR, 2 * blocks, 0);
-            if holes != 0 {
-                read = read.add(count * 16, blocks, 0);
-            }
-            written = written.add(c * 4, partial * heads, partial * heads);
-            let partition = begin / PARTITION as u64;
-            let queries = (0..count)
-                .filter(long)
-                .map(|query| row - self.first + query);
-            written = self.partition(partition, queries.collect(), written);
-            self.cost.operations += 4.0 * (count * heads * slots * c) as f64;
-            if let Some(width) = self.width {
-                let chunks = slots.div_ceil(CHUNK.into()) * blocks;
-                let threads = self.kernel.threads.into();
-                chunks_on_tensor_cores(&mut self.cost, chunks, [width, threads]);
-            }
-        }
-        (self.read, self.written) = (read, written);
-    }
-
-    /// The two sums of every query of a partition; `rows` count from the first tile's row.
-    fn partition(&mut self, partition: u64, rows: Vec<u64>, mut written: Sum) -> Sum {
-        let (heads, across) = (u64::from(self.a.heads), self.across());
-        let share = heads / across;
-        let mut block = BTreeSet::new();
-        for of in 0..across {
-            for row in &rows {
-                for head in of * share..(of + 1) * share {
-                    let query = row * heads + head;
-                    block.insert(sum_sector(query, partition, self.a.partitions));
-                    if self.width.is_none() {
-                        written = written.add(SECTOR, 1, 0);
-                    }
+    /// What blocks on tensor cores move.
+    fn blocks(&mut self, tile: &Tile, of: &Blocks) {
+        let (heads, c) = (u64::from(self.a.heads), u64::from(self.a.c));
+        let queries = of.queries.end - of.queries.start;
+        let slots = of.slots.end - of.slots.start;
+        self.read.put(c * self.wide, queries * of.count, 0);
+        self.read.put(c * self.wide, 2 * slots * of.count, 0);
+        self.lists(tile, of);
+        self.hold(tile.pages, &of.slots);
+        let rows = of.queries.clone().map(|query| query / of.share);
+        let partial = rows.filter(|row| tile.is_long(*row)).count() as u64;
+        let whole = match of.partition {
+            0 => (queries - partial) * of.count,
+            _ => 0,
+        };
+        self.written.put(c * self.wide, whole, whole);
+        let partial = partial * of.count;
+        self.written.put(c * 4, partial, partial);
+        for group in 0..of.count {
+            let mut block = BTreeSet::new();
+            for query in of.queries.clone() {
+                let (row, head) = (query / of.share, group * of.share + query % of.share);
+                if tile.is_long(row) {
+                    let query = (tile.row - self.first + row) * heads + head;
+                    block.insert(sum_sector(query, of.partition, self.a.partitions));
                 }
             }
-            if self.width.is_some() {
-                written = written.add(SECTOR, block.len() as u64, 0);
-            }
+            self.written.put(SECTOR, block.len() as u64, 0);
             self.sums.append(&mut block);
         }
-        written
+        self.cost.operations += 4.0 * (queries * of.count * slots * c) as f64;
     }
 
-    fn end(mut self, tiles: u64) -> LaunchCost {
-        let [heads, groups, c, page] =
-            [self.a.heads, self.a.groups, self.a.c, self.a.page].map(u64::from);
-        let slots: u64 = self.longest.values().sum();
-        let tables = self.longest.values();
-        let tables: u64 = tables.map(|reach| sectors(reach.div_ceil(page) * 4)).sum();
-        let read = self
-            .read
-            .add(c * self.wide, 0, self.rows * heads)
-            .add(c * self.wide, 0, 2 * slots * groups)
-            .add(SECTOR, 0, tables + sectors(self.rows * 4))
-            .add(tiles, 0, TILE_WORDS as u64 * 4 / 32);
-        self.cost.read = read.0;
+    /// The small numbers that blocks read.
+    fn lists(&mut self, tile: &Tile, of: &Blocks) {
+        let rows = of.queries.start / of.share..of.queries.end.div_ceil(of.share);
+        let (row, count) = (tile.row + rows.start, rows.end - rows.start);
+        let lists = &mut self.lists;
+        lists.touch(tile.at, TILE_WORDS as u64 * 4);
+        // The row of the first tile.
+        lists.touch(self.a.tiles, 4);
+        lists.touch(self.a.reaches + row * 4, count * 4);
+        if of.looks {
+            let bytes = VISIBLE_WORDS as u64 * 4;
+            lists.touch(self.a.visible + row * bytes, count * bytes);
+        }
+        let page = u64::from(self.a.page);
+        let pages = of.slots.start / page..of.slots.end.div_ceil(page);
+        if !of.slots.is_empty() {
+            let at = self.a.pages + (tile.pages + pages.start) * 4;
+            lists.touch(at, (pages.end - pages.start) * 4);
+        }
+        lists.end_all(of.count);
+    }
+
+    /// Remembers slots of a table, from a multiple of [`COUNTED`] on.
+    fn hold(&mut self, table: u64, slots: &Range<u64>) {
+        for first in slots.clone().step_by(COUNTED as usize) {
+            let most = self.held.entry((table, first / COUNTED)).or_default();
+            *most = (slots.end - first).min(COUNTED).max(*most);
+        }
+    }
+
+    /// The work of all tiles.
+    fn end(mut self, rows: u64) -> LaunchCost {
+        let [heads, groups, c] = [self.a.heads, self.a.groups, self.a.c].map(u64::from);
+        let slots: u64 = self.held.values().sum();
+        self.read.put(c * self.wide, 0, rows * heads);
+        self.read.put(c * self.wide, 0, 2 * slots * groups);
+        self.cost.read = self.read.seen(&self.lists).0;
         self.cost.fresh = sectors(c * self.wide) * 2 * slots * groups;
-        self.cost.written = self.written.add(SECTOR, 0, self.sums.len() as u64).0;
+        self.written.put(SECTOR, 0, self.sums.len() as u64);
+        self.cost.written = self.written.0;
         self.cost
     }
 }
 
 impl Launch {
-    pub(super) fn attend(
+    /// The launch, and its tiles.
+    fn attention<'a>(
         &self,
-        a: &args::Attend,
-        kernel: Kernel,
+        a: &'a args::Attend,
         words: Words<'_>,
-    ) -> Option<LaunchCost> {
-        let tiles = words(a.tiles, self.grid[0] as usize * TILE_WORDS)?;
-        let width = ATTEND
-            .iter()
-            .position(|kernels| kernels.iter().any(|one| one.name == kernel.name));
-        let mut all = Attention {
+    ) -> Option<(Attention<'a>, Vec<Tile>)> {
+        let list = words(a.tiles, self.grid[0] as usize * TILE_WORDS)?;
+        let tile = |(number, tile): (usize, &[u32; TILE_WORDS])| {
+            let [row, rows, pages, reach, holes] = tile.map(u64::from);
+            let bytes = VISIBLE_WORDS as u64 * 4;
+            let visible = words(a.visible + row * bytes, rows as usize * VISIBLE_WORDS)?;
+            Some(Tile {
+                at: a.tiles + (number * TILE_WORDS * 4) as u64,
+                row,
+                rows,
+                pages,
+                reach,
+                holes: holes != 0,
+                reaches: words(a.reaches + row * 4, rows as usize)?,
+                visible: visible.as_chunks().0.to_vec(),
+            })
+        };
+        let tiles = list.as_chunks::<TILE_WORDS>().0.iter().enumerate();
+        let tiles = tiles.map(tile).collect::<Option<Vec<_>>>()?;
+        let all = Attention {
             a,
-            kernel,
+            grid: self.grid.map(u64::from),
             wide: self.wide,
-            width: width.map(|at| WIDTHS[at] as u64),
-            first: u64::from(*tiles.first()?),
+            first: tiles.first()?.row,
             cost: LaunchCost::default(),
             read: Sum::default(),
             written: Sum::default(),
+            lists: Seen::default(),
             sums: BTreeSet::new(),
-            longest: BTreeMap::new(),
-            rows: 0,
+            held: BTreeMap::new(),
         };
-        for tile in tiles.as_chunks::<TILE_WORDS>().0 {
-            let reaches = words(a.reaches + u64::from(tile[0]) * 4, tile[1] as usize)?;
-            all.tile(*tile, &reaches);
+        Some((all, tiles))
+    }
+
+    /// Attention of heads whose results fit the registers of a warp; a block of `threads` threads has
+    /// all queries of a tile with the heads of one key head.
+    pub(super) fn attend(
+        &self,
+        a: &args::Attend,
+        [width, threads]: [u32; 2],
+        words: Words<'_>,
+    ) -> Option<LaunchCost> {
+        let (mut all, tiles) = self.attention(a, words)?;
+        let [groups, share] = [a.groups, a.heads / a.groups].map(u64::from);
+        for tile in &tiles {
+            let partitions = match tile.rows {
+                0 => 0,
+                _ => tile.partitions(),
+            };
+            for partition in 0..partitions {
+                let slots = tile.slots(partition);
+                let chunks = (slots.end - slots.start).div_ceil(CHUNK.into()) * groups;
+                chunks_on_tensor_cores(&mut all.cost, chunks, [width, threads].map(u64::from));
+                let of = Blocks {
+                    count: groups,
+                    partition,
+                    queries: 0..tile.rows * share,
+                    share,
+                    looks: tile.holes && !slots.is_empty(),
+                    slots,
+                };
+                all.blocks(tile, &of);
+            }
+            all.idle(tile, (all.grid[2] - partitions) * groups);
         }
-        Some(all.end(self.grid[0].into()))
+        Some(all.end(tiles.iter().map(|tile| tile.rows).sum()))
     }
 
     pub(super) fn combine(&self, a: &args::Combine, words: Words<'_>) -> Option<LaunchCost> {
@@ -184,42 +276,40 @@ impl Launch {
         let [heads, c] = [a.heads, a.c].map(u64::from);
         let (mut read, mut written) = (Sum::default(), Sum::default());
         let (mut sums, mut block) = (BTreeSet::new(), BTreeSet::new());
-        // The first tile, the one after the last, the row's reach.
-        let last = (a.tiles + u64::from(a.count) * TILE_WORDS as u64 * 4) / SECTOR;
-        let tiles = 1 + u64::from(a.rows == 0 && last != a.tiles / SECTOR);
-        let rows = &reaches[first as usize..];
-        for (row, reach) in (0..).zip(rows) {
+        let mut lists = Seen::default();
+        let [most, across] = [self.grid[0], self.grid[1]].map(u64::from);
+        let rows = u64::from(end - first);
+        // The grid has as many rows as the tiles may have.
+        for row in 0..most {
+            lists.touch(a.tiles, 4);
+            if a.rows == 0 {
+                lists.touch(a.tiles + u64::from(a.count) * TILE_WORDS as u64 * 4, 4);
+            }
+            if row < rows {
+                lists.touch(a.reaches + (u64::from(first) + row) * 4, 4);
+            }
+            lists.end_all(across);
+        }
+        for (row, reach) in (0..).zip(&reaches[first as usize..]) {
             // Rows with one partition have their results.
             let count = match u64::from(*reach).div_ceil(PARTITION as u64) {
-                0 | 1 => {
-                    let blocks = heads.div_ceil(HEADS as u64);
-                    read = read.add(SECTOR, blocks * (tiles + 1), 0);
-                    continue;
-                }
+                0 | 1 => continue,
                 count => count,
             };
-            read = read.add(c * 4, count * heads, count * heads);
-            written = written.add(c * self.wide, heads, heads);
+            read.put(c * 4, count * heads, count * heads);
+            written.put(c * self.wide, heads, heads);
             for begin in (0..heads).step_by(HEADS) {
                 for head in begin..heads.min(begin + HEADS as u64) {
                     let at = |part| sum_sector(row * heads + head, part, a.partitions);
                     block.extend((0..count).map(at));
                 }
-                read = read.add(SECTOR, block.len() as u64 + tiles + 1, 0);
+                read.put(SECTOR, block.len() as u64, 0);
                 sums.append(&mut block);
             }
         }
-        let reaches = sectors(rows.len() as u64 * 4);
-        read = read.add(SECTOR, 0, sums.len() as u64 + tiles + reaches);
-        // The grid has as many rows as the tiles may have.
-        let [most, across] = [self.grid[0], self.grid[1]].map(u64::from);
-        read = read.add(
-            SECTOR,
-            most.saturating_sub(rows.len() as u64) * across * tiles,
-            0,
-        );
+        read.put(SECTOR, 0, sums.len() as u64);
         Some(LaunchCost {
-            read: read.0,
+            read: read.seen(&lists).0,
             written: written.0,
             ..LaunchCost::default()
         })

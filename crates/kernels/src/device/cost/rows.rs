@@ -1,6 +1,7 @@
 //! Embedding, norms, the split of queries, keys and values, page copies.
 
 use super::super::args;
+use super::super::batch::NONE;
 use super::{Launch, LaunchCost, SECTOR, Sum, Words, distinct, sectors, spanned};
 
 impl Launch {
@@ -35,20 +36,23 @@ impl Launch {
     pub(super) fn split(&self, a: &args::Split, words: Words<'_>) -> Option<LaunchCost> {
         let [rows, blocks] = [self.grid[0], self.grid[1]].map(u64::from);
         let positions = distinct(words(a.positions, rows as usize)?);
-        let [heads, groups, c, half] = [a.heads, a.groups, a.c, a.half].map(u64::from);
-        let all = heads + 2 * groups;
+        let slots = words(a.slots, rows as usize)?;
+        // Padding rows have queries alone.
+        let idle = slots.iter().filter(|slot| **slot == NONE).count() as u64;
+        let [heads, groups, c, half, normed] =
+            [a.heads, a.groups, a.c, a.half, a.normed].map(u64::from);
+        let sum = |own: u64, of_idle: u64| (rows - idle) * own + idle * of_idle;
+        let all = sum(heads + 2 * groups, heads);
         // Blocks of four heads; the last ones may have only values, which are not rotated.
-        let turning = (heads + groups).div_ceil(4);
-        let mut read = Sum::default()
-            .add(c * 4, rows * all, rows * all)
-            .add(SECTOR, rows * (blocks + turning), 2 * sectors(rows * 4))
-            .add(2 * half * 4, rows * turning, positions);
-        if a.head_norms != 0 {
-            read = read.add(c * 4, rows * (heads + groups), heads + groups);
-        }
+        let turning = sum((heads + groups).div_ceil(4), heads.div_ceil(4));
+        let read = Sum::default()
+            .add(c * 4, all, all)
+            .add(SECTOR, rows * blocks + turning, 2 * sectors(rows * 4))
+            .add(2 * half * 4, turning, positions)
+            .add(c * 4, sum(normed, normed.min(heads)), normed);
         Some(LaunchCost {
             read: read.0,
-            written: Sum::default().add(c * self.wide, rows * all, rows * all).0,
+            written: Sum::default().add(c * self.wide, all, all).0,
             ..LaunchCost::default()
         })
     }

@@ -1,7 +1,7 @@
 //! The tiles that kernels exist for, and the number formats of matrices.
 
-use super::super::Kernel;
 use super::super::array::Precision;
+use super::super::{Formula, Kernel};
 
 /// The number format of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,22 +85,14 @@ impl ProductTile {
         self.gemm
     }
 
-    /// The tile of a kernel.
-    pub(in super::super) fn find(kernel: &str) -> Option<&'static Self> {
-        let all = EXACT.iter().chain(&BF16).chain(&INT8);
-        all.into_iter()
-            .find(|tile| [tile.gemm, tile.head].contains(&kernel))
-    }
-
-    /// The tile of a product of grouped rows.
-    pub(in super::super) fn of_group(kernel: &str) -> Option<&'static Self> {
-        match kernel.split_once('_')?.1 {
-            "bf16_few" => Some(&FEW),
-            "bf16_many" => Some(&BF16[0]),
-            "int8_few" => Some(&FEW_INT8),
-            "int8_many" => Some(&INT8[0]),
-            "f32" => Some(&EXACT[0]),
-            _ => None,
+    /// The tile of a product of grouped rows, for few rows of each expert or for many.
+    pub(in super::super) const fn of_group(format: MatrixFormat, few: bool) -> &'static Self {
+        match (format, few) {
+            (MatrixFormat::F32, _) => &EXACT[0],
+            (MatrixFormat::Bf16, true) => &FEW,
+            (MatrixFormat::Bf16, false) => &BF16[0],
+            (MatrixFormat::Int8, true) => &FEW_INT8,
+            (MatrixFormat::Int8, false) => &INT8[0],
         }
     }
 
@@ -132,23 +124,25 @@ impl ProductTile {
         self.stages * self.stage() + sums
     }
 
-    pub(in super::super) const fn gemm(&self) -> Kernel {
+    pub(in super::super) const fn gemm(&'static self) -> Kernel {
         Kernel {
             name: self.gemm,
             threads: self.threads() as u32,
             shared: self.shared() as u32,
+            formula: Formula::Product(self),
         }
     }
 
     /// The kernel of the LM head. Its logits replace the operands in shared memory, in rows padded
     /// by four.
-    pub(in super::super) const fn head(&self) -> Kernel {
+    pub(in super::super) const fn head(&'static self) -> Kernel {
         let logits = self.rows * (self.columns + 4) * 4;
         let shared = self.shared();
         Kernel {
             name: self.head,
             threads: self.threads() as u32,
             shared: if logits > shared { logits } else { shared } as u32,
+            formula: Formula::Head(self),
         }
     }
 }

@@ -101,9 +101,20 @@ pub(super) fn checks(
     for (rows, vocab) in [(2, 9), (110, 300)] {
         tell.case(
             "mean embeddings",
-            soft(random, on, (Rows::new(rows), vocab)),
+            soft(random, on, (Rows::new(rows), [24, 40, vocab])),
         );
     }
+}
+
+/// The same with rows of whole sectors.
+#[cfg(all(test, feature = "emulation"))]
+pub(super) fn aligned(random: &mut Random, on: (&Device, Precision), tell: &mut Tell<'_>) {
+    let rows = || Rows::new(40);
+    tell.case("rows of a canvas", rowwise(random, on.0, (rows(), 256)));
+    tell.case(
+        "mean embeddings",
+        soft(random, on, (rows(), [64, 128, 256])),
+    );
 }
 
 /// Sums with norms, norms of denoised rows, factors, zeros. They are f32 in both precisions.
@@ -213,13 +224,13 @@ fn matrix(on: (&Device, Precision), weight: &[f32], k: usize) -> Result<DeviceMa
 }
 
 /// Checks the records of capped and divided logits, the mean embeddings that are kept for their rows,
-/// and that page copies take them along.
+/// and that page copies take them along. Hidden states have `k` numbers, embeddings `d`.
 fn soft(
     random: &mut Random,
     (device, precision): (&Device, Precision),
-    (rows, vocab): (Rows, usize),
+    (rows, [k, d, vocab]): (Rows, [usize; 3]),
 ) -> Result<[Check; 3]> {
-    let (k, d, count) = (24, 40, rows.denoised.len());
+    let count = rows.denoised.len();
     let mut numbers = |count: usize| kept(device, &random.numbers(count), precision);
     let of = Numbers {
         k,

@@ -1,18 +1,108 @@
 //! The formulas of a launch's traffic against what the emulation observes.
 
-use super::super::attention::{Case, SHAPE, Shape};
+use super::super::attention::{Case, SHAPE, Shape, WIDE};
 use super::super::data::{Ends, Random, Rows, array, plain, poisoned};
 use super::super::products::{Layer, Sizes};
-use super::super::{experts, score};
+use super::super::{canvas, experts, score};
 use super::{BOTH, assert_all, checks_of};
 use crate::Visible;
 use crate::device::launch::{Division, ProductLaunch};
 use crate::device::matrix::Store;
 use crate::device::{
     Buffer, Device, DevicePool, LaunchCost, MatrixFormat, Moved, Observation, PoolSizes, Precision,
-    ProductTile, RowNorm, RowSet, SECTOR, copy_pages, embed, norm,
+    ProductTile, RowNorm, RowSet, SECTOR, copy_pages, embed, kernels, norm,
 };
 use crate::linear::Epilogue;
+use std::collections::BTreeSet;
+
+/// The kernels of every test below.
+const PRODUCTS: [&str; 7] = [
+    "gemm_bf16_128x128",
+    "gemm_bf16_128x256",
+    "gemm_bf16_64x128",
+    "gemm_f32",
+    "gemm_int8_128x128",
+    "gemm_int8_128x256",
+    "gemm_int8_64x128",
+];
+const ATTENTION: [&str; 17] = [
+    "attend_bf16_128x16",
+    "attend_bf16_128x32",
+    "attend_bf16_128x64",
+    "attend_bf16_256",
+    "attend_bf16_32x16",
+    "attend_bf16_32x32",
+    "attend_bf16_32x64",
+    "attend_bf16_512",
+    "attend_bf16_64x16",
+    "attend_bf16_64x32",
+    "attend_bf16_64x64",
+    "attend_f32",
+    "attend_f32_wide",
+    "combine_bf16",
+    "combine_f32",
+    "split_bf16",
+    "split_f32",
+];
+const ROWS: [&str; 5] = [
+    "copy_pages",
+    "embed_bf16",
+    "embed_f32",
+    "norm_bf16",
+    "norm_f32",
+];
+const HEADS: [&str; 10] = [
+    "filter_rows",
+    "fold_partials",
+    "head_bf16_128x128",
+    "head_bf16_128x256",
+    "head_bf16_64x128",
+    "head_f32",
+    "head_int8_128x128",
+    "head_int8_128x256",
+    "head_int8_64x128",
+    "list_tops",
+];
+const EXPERTS: [&str; 17] = [
+    "choose_experts",
+    "count_experts",
+    "downs_bf16_few",
+    "downs_bf16_many",
+    "downs_int8_few",
+    "downs_int8_many",
+    "experts_f32",
+    "gates_bf16_few",
+    "gates_bf16_many",
+    "gates_int8_few",
+    "gates_int8_many",
+    "gather_bf16",
+    "gather_f32",
+    "group_rows",
+    "mix_experts",
+    "route_bf16",
+    "route_f32",
+];
+const CANVAS: [&str; 8] = [
+    "clear_rows",
+    "keep_means",
+    "norm_add",
+    "norm_denoised",
+    "read_means",
+    "scale_rows",
+    "softmax_bf16",
+    "softmax_f32",
+];
+
+/// Attention on tensor cores whose warps share queries.
+const WIDE_KERNELS: [&str; 2] = ["attend_bf16_256", "attend_bf16_512"];
+
+#[test]
+fn every_kernel_is_compared_with_its_formula() {
+    let all = [&PRODUCTS[..], &ATTENTION, &ROWS, &HEADS, &EXPERTS, &CANVAS];
+    let compared: BTreeSet<&str> = all.concat().into_iter().collect();
+    let kernels: BTreeSet<&str> = kernels().map(|(name, _, _)| name).collect();
+    assert_eq!(compared, kernels);
+}
 
 /// Whether a formula holds within two percent.
 fn agree(formula: u64, observed: u64) -> bool {
@@ -82,16 +172,7 @@ fn products_move_what_their_formulas_say() {
         }
     }
     let whole = observations.take();
-    let kernels = [
-        "gemm_bf16_128x128",
-        "gemm_bf16_128x256",
-        "gemm_bf16_64x128",
-        "gemm_f32",
-        "gemm_int8_128x128",
-        "gemm_int8_128x256",
-        "gemm_int8_64x128",
-    ];
-    assert_formulas(&whole, &kernels);
+    assert_formulas(&whole, &PRODUCTS);
     // Several tiles of columns read x again: the formula is not the size of the operands.
     let again = |one: &Observation| one.read().by_blocks > one.read().distinct * 3 / 2;
     assert!(whole.iter().any(again));
@@ -116,10 +197,16 @@ fn products_move_what_their_formulas_say() {
     assert!(divided.iter().all(sums));
 }
 
+/// Attention with this shape, over rows at the end of their slots.
+fn attend(random: &mut Random, on: (&Device, Precision), shape: Shape, rows: Rows) {
+    Case::new(random, on, shape, rows).unwrap().run(1).unwrap();
+}
+
 #[test]
 fn attention_moves_what_its_formulas_say() {
     let (mut random, (device, observations)) = (Random(32), Device::observed());
     for precision in BOTH {
+        let on = (&device, precision);
         let grouped = Shape {
             heads: 8,
             groups: 2,
@@ -131,28 +218,53 @@ fn attention_moves_what_its_formulas_say() {
         for (shape, segments) in [
             (SHAPE, [(16, 64), (48, 600)]),
             (grouped, [(32, 96), (8, 1100)]),
+            (WIDE[1], [(20, 40), (3, 530)]),
+            (WIDE[2], [(9, 40), (2, 530)]),
         ] {
             let mut rows = Rows::new(&mut random, 16, &segments);
+            // Windows, rows that see nothing, and slots between.
+            rows.windowed = true;
+            attend(&mut random, on, shape, rows.clone());
+            rows.windowed = false;
             let slots = segments
                 .iter()
                 .flat_map(|(rows, slots)| vec![*slots as u32; *rows]);
             rows.visible = slots.map(Visible::prefix).collect();
-            Case::new(&mut random, (&device, precision), shape, rows)
-                .unwrap()
-                .run(1)
-                .unwrap();
+            let case = Case::new(&mut random, on, shape, rows).unwrap();
+            case.run(1).unwrap();
+            // With padding rows and idle tiles.
+            case.run(32).unwrap();
         }
     }
-    let kernels = [
-        "attend_bf16_32x64",
-        "attend_bf16_64x64",
-        "attend_f32",
-        "combine_bf16",
-        "combine_f32",
-        "split_bf16",
-        "split_f32",
-    ];
-    assert_formulas(&observations.take(), &kernels);
+    // Every size of a tile.
+    for c in [32, 64, 128] {
+        for rows in [9, 30, 60] {
+            let shape = Shape {
+                heads: 1,
+                groups: 1,
+                c,
+                rotated: c,
+                ..SHAPE
+            };
+            let rows = Rows::new(&mut random, 16, &[(rows, 70)]);
+            attend(&mut random, (&device, Precision::Bf16), shape, rows);
+        }
+    }
+    let all = observations.take();
+    assert_formulas(&all, &ATTENTION);
+    // Wide heads have no idle warps, so that their passes of shared memory are known too.
+    for one in all
+        .iter()
+        .filter(|one| WIDE_KERNELS.contains(&one.kernel()))
+    {
+        let (passes, conflicts) = (one.passes(), one.conflicts());
+        let observed = passes.copies + passes.matrices + passes.plain + conflicts.plain;
+        let formula = one.cost().unwrap().passes as u64;
+        assert!(
+            agree(formula, observed),
+            "{formula}, {passes:?}, {conflicts:?}"
+        );
+    }
 }
 
 #[test]
@@ -186,14 +298,7 @@ fn rows_move_what_their_formulas_say() {
             copy_pages(&DevicePool::new(&device, sizes).unwrap(), &batch).unwrap();
         }
     }
-    let kernels = [
-        "copy_pages",
-        "embed_bf16",
-        "embed_f32",
-        "norm_bf16",
-        "norm_f32",
-    ];
-    assert_formulas(&observations.take(), &kernels);
+    assert_formulas(&observations.take(), &ROWS);
 }
 
 #[test]
@@ -221,19 +326,7 @@ fn heads_move_what_their_formulas_say() {
             plain.run_in((&device, format)).unwrap();
         }
     }
-    let kernels = [
-        "filter_rows",
-        "fold_partials",
-        "head_bf16_128x128",
-        "head_bf16_128x256",
-        "head_bf16_64x128",
-        "head_f32",
-        "head_int8_128x128",
-        "head_int8_128x256",
-        "head_int8_64x128",
-        "list_tops",
-    ];
-    assert_formulas(&observations.take(), &kernels);
+    assert_formulas(&observations.take(), &HEADS);
 }
 
 #[test]
@@ -243,24 +336,18 @@ fn experts_move_what_their_formulas_say() {
         let on = (&device, precision);
         assert_all(checks_of(|tell| experts::aligned(&mut random, on, tell)));
     }
-    let kernels = [
-        "choose_experts",
-        "count_experts",
-        "downs_bf16_few",
-        "downs_bf16_many",
-        "downs_int8_few",
-        "downs_int8_many",
-        "experts_f32",
-        "gates_bf16_few",
-        "gates_bf16_many",
-        "gates_int8_few",
-        "gates_int8_many",
-        "gather_bf16",
-        "gather_f32",
-        "group_rows",
-        "mix_experts",
-        "route_bf16",
-        "route_f32",
-    ];
-    assert_formulas(&observations.take(), &kernels);
+    assert_formulas(&observations.take(), &EXPERTS);
+}
+
+#[test]
+fn canvases_move_what_their_formulas_say() {
+    let (mut random, (device, observations)) = (Random(40), Device::observed());
+    for precision in BOTH {
+        let on = (&device, precision);
+        assert_all(checks_of(|tell| canvas::aligned(&mut random, on, tell)));
+    }
+    let mut all = observations.take();
+    // The products and records of mean embeddings have tests of their own.
+    all.retain(|one| CANVAS.contains(&one.kernel()));
+    assert_formulas(&all, &CANVAS);
 }

@@ -8,7 +8,7 @@ use super::{BOTH, assert_all, checks_of};
 use crate::device::launch::{Division, ProductLaunch};
 use crate::device::matrix::Store;
 use crate::device::{
-    Buffer, Device, Kernel, MatrixFormat, Observation, Precision, ProductTile, kernels,
+    Buffer, Device, Formula, Kernel, MatrixFormat, Observation, Precision, ProductTile, kernels,
 };
 use crate::linear::Epilogue;
 use std::collections::BTreeSet;
@@ -18,6 +18,7 @@ const FAULTY: Kernel = Kernel {
     name: "faulty",
     threads: 64,
     shared: 8 << 10,
+    formula: Formula::Fault,
 };
 
 #[repr(C)]
