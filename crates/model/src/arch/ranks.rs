@@ -34,3 +34,48 @@ pub(super) fn check(spec: &Spec, ranks: usize) -> Result<(), LoadError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Checkpoint, arch};
+    use kernels::{Counting, Ranks, Storage, WeightDtype};
+
+    const WIDTH: u64 = 256;
+
+    /// Bytes of a model with so many layers on each of `count` ranks.
+    fn bytes(count: usize, layers: usize, dtype: WeightDtype) -> Vec<u64> {
+        let config = format!(
+            r#"{{"architectures": ["LLaDAModelLM"], "d_model": {WIDTH}, "n_heads": 8, "n_kv_heads": 4,
+            "n_layers": {layers}, "mlp_hidden_size": 512, "vocab_size": 300,
+            "max_sequence_length": 64, "mask_token_id": 5, "eos_token_id": 1}}"#
+        );
+        let mut checkpoint = Checkpoint::synthetic(&config, 7).unwrap();
+        let ranks = (0..count).map(|_| Counting::default()).collect();
+        let on = Ranks::new(ranks).unwrap();
+        checkpoint
+            .count(dtype, |checkpoint| {
+                let Checkpoint { config, weights } = checkpoint;
+                arch::load(&on, config, weights).map(|_| ())
+            })
+            .unwrap();
+        on.each().iter().map(Storage::bytes).collect()
+    }
+
+    #[test]
+    fn each_rank_has_its_share_of_the_layers() {
+        for dtype in [WeightDtype::F32, WeightDtype::Bf16, WeightDtype::Int8] {
+            let layer = |count| {
+                let [few, more] = [1, 2].map(|layers| bytes(count, layers, dtype));
+                let each = few.into_iter().zip(more).map(|(few, more)| more - few);
+                each.collect::<Vec<_>>()
+            };
+            // Every rank has the two norms of the residual stream.
+            let norms = 2 * WIDTH * 4;
+            let whole = layer(1)[0] - norms;
+            for count in [2, 4] {
+                let own = whole / count as u64 + norms;
+                assert_eq!(layer(count), vec![own; count], "{}", dtype.name());
+            }
+        }
+    }
+}

@@ -20,14 +20,14 @@ pub const SIZES: ExecutorConfig = ExecutorConfig {
 };
 /// Tokens of a prompt, and of the text that is decoded behind it.
 const PROMPT: usize = 9;
-const TEXT: usize = 12;
+const TEXT: usize = 9;
 /// Page table of a sequence.
 const TABLE: [u32; 3] = [7, 2, 11];
 
 /// The tokens of a text that is decoded greedily, and the outputs of all passes.
 pub type Decoded = (Vec<u32>, Vec<BatchOutput>);
 
-/// Decodes a text: the two most probable masks a pass, or token by token under causal attention.
+/// Decodes a text: the three most probable masks a pass, or token by token under causal attention.
 pub fn decode(executor: &mut dyn Executor) -> Decoded {
     let spec = executor.spec();
     let mut noise = Noise(51);
@@ -79,7 +79,7 @@ fn decode_masks(executor: &mut dyn Executor, mut tokens: Vec<u32>, mask: u32) ->
             let [a, b] = [a, b].map(|at| candidate(at).probability);
             b.total_cmp(&a)
         });
-        for at in open.iter().take(2) {
+        for at in open.iter().take(3) {
             tokens[*at] = candidate(at).token;
         }
         outputs.push(output);
@@ -151,7 +151,18 @@ fn ranks_of_the_processor_change_no_bit_of_any_family() {
     }
     families.sort_unstable();
     families.dedup();
-    println!("{families:?}");
+    // All but those whose layers have experts.
+    let dense = [
+        "dream",
+        "fast-dllm-v2",
+        "llada",
+        "llama",
+        "qwen2",
+        "qwen3",
+        "sdar",
+        "wedlm",
+    ];
+    assert_eq!(families, dense);
 }
 
 #[test]
@@ -207,32 +218,33 @@ fn models_that_ranks_cannot_divide_are_refused() {
         (
             3,
             tiny(json!({})),
-            "3 ranks: expected a multiple of 3 query heads, found 4",
+            "executor: 3 ranks: expected a multiple of 3 query heads, found 4",
         ),
         (
             4,
             tiny(json!({"n_kv_heads": 2})),
-            "4 ranks: expected a multiple of 4 key/value heads, found 2",
+            "executor: 4 ranks: expected a multiple of 4 key/value heads, found 2",
         ),
         (
             3,
             tiny(json!({"n_heads": 3, "d_model": 48, "mlp_hidden_size": 80})),
-            "3 ranks: expected a multiple of 3 columns of the MLP width, found 80",
+            "executor: 3 ranks: expected a multiple of 3 columns of the MLP width, found 80",
         ),
         (
             2,
             case("families/qwen3-moe"),
-            "2 ranks: expected layers without experts, found qwen3-moe with 4 experts in a layer",
+            "executor: 2 ranks: expected layers without experts, found qwen3-moe with 6 experts in a layer",
         ),
         (
             2,
             case("canvas/diffusion-gemma"),
-            "2 ranks: expected a model without canvases of noise, found diffusion-gemma",
+            "executor: 2 ranks: expected a model without canvases of noise, found diffusion-gemma",
         ),
     ] {
         let error = on_ranks(ranks, checkpoint).err().expect(expected);
         assert_eq!(error.to_string(), expected);
     }
     let none = Ranks::<Cpu>::new(Vec::new()).err().unwrap();
-    assert_eq!(none.to_string(), "expected at least one rank, found none");
+    let expected = "expected at least one rank, found none";
+    assert!(none.to_string().starts_with(expected), "{none}");
 }

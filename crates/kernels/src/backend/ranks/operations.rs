@@ -15,6 +15,8 @@ use candle_core::{Result, bail};
 
 /// Why experts are refused.
 const EXPERTS: &str = "ranks divide no mixtures of experts";
+/// Why a product cannot be gathered.
+const ORDER: &str = "expected a matrix whose columns are in the order of the ranks";
 /// Why canvases are refused.
 const CANVAS: &str = "ranks run no models with canvases of noise";
 
@@ -147,14 +149,17 @@ impl<B: Rank> Backend for Ranks<B> {
         out: &mut Self::Array,
     ) -> Result<()> {
         let x = x.whole()?;
-        let matrices = match matrix {
-            RankMatrix::Divided(matrices) => matrices,
+        let each = match matrix {
+            RankMatrix::Divided { in_order, .. } if out.kind == ArrayKind::Inputs && !in_order => {
+                bail!("{ORDER}")
+            }
+            RankMatrix::Divided { each, .. } => each,
             RankMatrix::First(matrix) => {
                 return self.all[0].linear(matrix, (&x[0], rows), out.new_first(&self.all)?);
             }
         };
         let own = out.new_own(&self.all)?;
-        self.each_rank(|on, rank| on.linear(&matrices[rank], (&x[rank], rows), &mut own[rank]))?;
+        self.each_rank(|on, rank| on.linear(&each[rank], (&x[rank], rows), &mut own[rank]))?;
         match out.kind {
             // The next product needs whole rows.
             ArrayKind::Inputs => self.gather(out, rows),
@@ -168,13 +173,15 @@ impl<B: Rank> Backend for Ranks<B> {
         (x, rows): (&Self::Array, usize),
         sum: &mut Self::Array,
     ) -> Result<()> {
-        let RankMatrix::Divided(matrices) = matrix else {
-            bail!("expected a matrix divided among ranks");
+        let each = match matrix {
+            RankMatrix::Divided {
+                each,
+                in_order: true,
+            } => each,
+            _ => bail!("{ORDER}"),
         };
         let (x, own) = (x.whole()?, sum.own_mut()?);
-        self.each_rank(|on, rank| {
-            on.linear_add(&matrices[rank], (&x[rank], rows), &mut own[rank])
-        })?;
+        self.each_rank(|on, rank| on.linear_add(&each[rank], (&x[rank], rows), &mut own[rank]))?;
         self.gather(sum, rows)
     }
 

@@ -11,7 +11,13 @@ pub enum RankMatrix<M> {
     /// On the first rank alone.
     First(M),
     /// Each rank has its rows.
-    Divided(Vec<M>),
+    Divided {
+        /// The matrix of each rank.
+        each: Vec<M>,
+        /// Whether the columns of all ranks, in rank order, are those of a single device: with several
+        /// parts that no gate joins, each rank has some columns of every part.
+        in_order: bool,
+    },
 }
 
 impl<B> Ranks<B> {
@@ -66,7 +72,7 @@ impl<B: Storage> Storage for Ranks<B> {
             return Ok(RankMatrix::First(self.all[0].matrix(matrix)?));
         }
         let (rows, k) = matrix.shape;
-        let divided = self.every(|on, rank| {
+        let each = self.every(|on, rank| {
             let share = Share::new("matrix", rank, (matrix.parts, rows))?;
             let own = Own::of(&share, matrix.numbers, k)?;
             let bias = matrix.bias.map(|bias| share.rows(bias, 1)).transpose()?;
@@ -78,7 +84,11 @@ impl<B: Storage> Storage for Ranks<B> {
                 ..matrix
             })
         });
-        Ok(RankMatrix::Divided(divided?))
+        let joined = if matrix.epilogue.is_gated() { 2 } else { 1 };
+        Ok(RankMatrix::Divided {
+            each: each?,
+            in_order: self.all.len() == 1 || matrix.parts.len() == joined,
+        })
     }
 
     fn angles(&self, spec: AngleSpec) -> Result<Vec<B::Angles>> {

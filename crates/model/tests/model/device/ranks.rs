@@ -4,7 +4,7 @@ use super::sizes;
 use crate::backends::shapes;
 use crate::common::Tiny;
 use crate::official::Case;
-use crate::ranks::{SIZES, decode, several};
+use crate::ranks::{Decoded, SIZES, decode, several};
 use asynclane_model::{
     Accelerator, Checkpoint, Device, DeviceExecutor, DeviceModel, Files, LoadError, Model,
     ModelExecutor, Ranks, WeightDtype,
@@ -23,20 +23,17 @@ fn on_ranks(
     Model::load_on(ranks, checkpoint.with_dtype(dtype).with_kv_dtype(kv))
 }
 
-/// Asserts that `ranks` emulated devices decode with the bits of one.
-fn check(what: &str, (ranks, dtype): (usize, WeightDtype), open: impl Fn() -> Checkpoint) {
-    let what = format!("{what}, {}, {ranks} ranks", dtype.name());
-    let tokens = [3, 9, 27, 14, 30, 2, 11];
-    let all = on_ranks(ranks, dtype, open()).unwrap();
-    let alone = on_ranks(1, dtype, open()).unwrap();
-    let bits = |logits: Vec<f32>| -> Vec<u32> { logits.into_iter().map(f32::to_bits).collect() };
-    let [got, want] = [&all, &alone].map(|of| bits(of.logits(&tokens).unwrap()));
-    assert!(got == want, "{what}: logits");
-    let one = DeviceModel::load(&Device::emulated(), open().with_dtype(dtype)).unwrap();
-    let on_device = sizes(&one);
-    let mut one = DeviceExecutor::new(one, on_device).unwrap();
-    let mut all = ModelExecutor::new(all, SIZES).unwrap();
-    assert_eq!(decode(&mut all), decode(&mut one), "{what}");
+/// Asserts that the ranks of a model have the logits and decode the texts of one emulated device.
+fn check(what: &str, all: Model<Ranks<Accelerator>>, alone: Model<Ranks<Accelerator>>) -> Decoded {
+    let logits = |model: &Model<Ranks<Accelerator>>| -> Vec<u32> {
+        let logits = model.logits(&[3, 9, 27, 14, 30, 2, 11]).unwrap();
+        logits.into_iter().map(f32::to_bits).collect()
+    };
+    assert!(logits(&all) == logits(&alone), "{what}: logits");
+    let run = |model| decode(&mut ModelExecutor::new(model, SIZES).unwrap());
+    let got = run(all);
+    assert_eq!(got, run(alone), "{what}");
+    got
 }
 
 /// Covers biases, grouped heads, head norms, tied heads, and every kind of attention.
@@ -44,35 +41,55 @@ fn check(what: &str, (ranks, dtype): (usize, WeightDtype), open: impl Fn() -> Ch
 fn ranks_change_no_bit_of_any_family() {
     let mut families = Vec::new();
     for case in Case::all() {
-        let open = || Checkpoint::open(&Files::folder(&case.folder)).unwrap();
-        let Ok(model) = on_ranks(2, WeightDtype::F32, open()) else {
-            continue;
+        let load = |count| {
+            let checkpoint = Checkpoint::open(&Files::folder(&case.folder)).unwrap();
+            on_ranks(count, WeightDtype::F32, checkpoint)
         };
-        let family = model.info().family;
+        let Ok(all) = load(2) else { continue };
+        let family = all.info().family;
         if !families.contains(&family) {
             families.push(family);
-            check(&case.name, (2, WeightDtype::F32), open);
+            check(&case.name, all, load(1).unwrap());
         }
     }
-    println!("{families:?}");
+    assert_eq!(families.len(), 8, "{families:?}");
+}
+
+/// Asserts that so many emulated devices decode with the bits of the executor of one device.
+fn check_device(
+    what: &str,
+    (counts, dtype): (&[usize], WeightDtype),
+    open: impl Fn() -> Checkpoint,
+) {
+    let one = DeviceModel::load(&Device::emulated(), open().with_dtype(dtype)).unwrap();
+    let on_device = sizes(&one);
+    let want = decode(&mut DeviceExecutor::new(one, on_device).unwrap());
+    for &count in counts {
+        let what = format!("{what}, {}, {count} ranks", dtype.name());
+        let load = |count| on_ranks(count, dtype, open()).unwrap();
+        assert_eq!(check(&what, load(count), load(1)), want, "{what}");
+    }
 }
 
 #[test]
 fn ranks_change_no_bit_in_any_dtype() {
-    let llada = json!({"d_model": 64, "n_kv_heads": 4, "include_bias": true,
+    let llada = json!({"d_model": 32, "n_kv_heads": 4, "mlp_hidden_size": 40, "include_bias": true,
         "bias_for_layer_norm": false});
     let llada = Tiny::new(17, &llada);
-    let qwen3 = json!({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 64, "head_dim": 16,
-        "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 2,
-        "intermediate_size": 80, "vocab_size": 61, "max_position_embeddings": 64,
+    // Head norms, more query heads than key heads.
+    let sdar = json!({"architectures": ["SDARForCausalLM"], "hidden_size": 32, "head_dim": 8,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 2, "block_size": 4,
+        "intermediate_size": 40, "vocab_size": 61, "max_position_embeddings": 64,
         "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": true,
-        "eos_token_id": 1});
-    for dtype in [WeightDtype::F32, WeightDtype::Bf16, WeightDtype::Int8] {
-        for ranks in [2, 4] {
-            check("llada", (ranks, dtype), || llada.checkpoint());
-            let open = || Checkpoint::synthetic(&qwen3.to_string(), 7).unwrap();
-            check("qwen3", (ranks, dtype), open);
-        }
+        "mask_token_id": 5, "eos_token_id": 1});
+    let sdar = || Checkpoint::synthetic(&sdar.to_string(), 7).unwrap();
+    for (dtype, counts) in [
+        (WeightDtype::F32, [&[2, 4][..], &[2, 4]]),
+        (WeightDtype::Bf16, [&[2], &[4]]),
+        (WeightDtype::Int8, [&[4], &[2]]),
+    ] {
+        check_device("llada", (counts[0], dtype), || llada.checkpoint());
+        check_device("sdar", (counts[1], dtype), sdar);
     }
 }
 
