@@ -63,7 +63,7 @@ impl<B> Ranks<B> {
         &self.all
     }
 
-    /// The numbers that every rank has received from the others.
+    /// What each rank has received from the others so far.
     #[must_use]
     pub fn exchanged(&self) -> Exchanged {
         self.exchange.sum()

@@ -145,7 +145,7 @@ impl Rank for Accelerator {
     }
 }
 
-/// Numbers that every rank has received from the others, of all rows together.
+/// Numbers that each rank has received from the others in all passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exchanged {
     /// Sums, in f32.
