@@ -10,6 +10,7 @@ mod canvas;
 mod counting;
 mod cpu;
 mod experts;
+mod ranks;
 mod rows;
 
 pub use accelerator::{Accelerator, DeviceKv, LayerScratch};
@@ -17,6 +18,7 @@ pub use candle::Candle;
 pub use counting::Counting;
 pub use cpu::Cpu;
 pub use experts::Experts;
+pub use ranks::{Exchanged, Rank, RankArray, RankMatrix, Ranks};
 pub use rows::Rows;
 
 use crate::attention::Visible;
@@ -64,6 +66,20 @@ pub struct Stored<'a> {
     pub dtype: WeightDtype,
     /// The operation on the product.
     pub epilogue: Epilogue,
+    /// Consecutive parts of the rows, each divided evenly where several ranks hold the model
+    /// ([`Ranks`]); empty if the matrix is never divided. Other backends ignore it.
+    pub parts: &'a [usize],
+}
+
+/// Numbers to be stored, such as the weights of a norm.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredVector<'a> {
+    /// How many.
+    pub count: usize,
+    /// The numbers; empty if weights are only counted.
+    pub numbers: &'a [f32],
+    /// As [`Stored::parts`]; empty if every rank holds all numbers.
+    pub parts: &'a [usize],
 }
 
 /// Where weights are stored. Each method takes one kind of weight, as f32 or blocks, and stores it in
@@ -86,11 +102,11 @@ pub trait Storage: Send + Sync {
     /// If it does not fit into memory.
     fn table(&self, table: Table) -> Result<Self::Table>;
 
-    /// Stores `count` numbers; `numbers` is empty if weights are only counted.
+    /// Stores a vector.
     ///
     /// # Errors
-    /// If they do not fit into memory.
-    fn vector(&self, count: usize, numbers: &[f32]) -> Result<Self::Vector>;
+    /// If the sizes do not match, or it does not fit into memory.
+    fn vector(&self, vector: StoredVector<'_>) -> Result<Self::Vector>;
 
     /// Stores a matrix.
     ///
@@ -120,6 +136,11 @@ pub trait Storage: Send + Sync {
 
     /// Bytes of this process's memory that the stored weights take.
     fn bytes(&self) -> u64;
+
+    /// Number of ranks among which heads and the outputs of matrices are divided, at least 1.
+    fn ranks(&self) -> usize {
+        1
+    }
 }
 
 /// What an array holds.

@@ -42,6 +42,7 @@ pub use info::{CanvasInfo, ExpertInfo, ModelInfo};
 pub use kernels::device::{
     Check, Device, DeviceLimits, GAP, LaunchCost, Roofline, SelftestSizes, floor as step_floor,
 };
+pub use kernels::{Accelerator, Exchanged, Ranks};
 pub use kernels::{Candle, Cpu, Host, KvDtype, TileSupport, WeightDtype};
 pub use kernels::{Profile, Stage};
 pub use memory::Memory;

@@ -44,6 +44,12 @@ impl<B: Host> Model<B> {
         })
     }
 
+    /// The backend that it runs on.
+    #[must_use]
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
     /// The model's info.
     #[must_use]
     pub fn info(&self) -> &ModelInfo {

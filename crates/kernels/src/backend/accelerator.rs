@@ -2,7 +2,7 @@
 
 use super::{
     AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Experts, Head, Mixture, Norm, Numbers,
-    Pass, ScoredRange, Selection, Storage, Stored, Table,
+    Pass, ScoredRange, Selection, Storage, Stored, StoredVector, Table,
 };
 use crate::cache::KvSizes;
 use crate::device::{
@@ -202,10 +202,11 @@ impl Storage for Accelerator {
         Ok(stored)
     }
 
-    fn vector(&self, count: usize, numbers: &[f32]) -> Result<Buffer> {
+    fn vector(&self, vector: StoredVector<'_>) -> Result<Buffer> {
+        let bytes = vector.count.saturating_mul(size_of::<f32>());
         Ok(match self.device.is_counting() {
-            true => Buffer::new(&self.device, count.saturating_mul(size_of::<f32>()))?,
-            false => Buffer::floats(&self.device, numbers)?,
+            true => Buffer::new(&self.device, bytes)?,
+            false => Buffer::floats(&self.device, vector.numbers)?,
         })
     }
 
@@ -216,6 +217,7 @@ impl Storage for Accelerator {
             bias,
             dtype,
             epilogue,
+            ..
         } = matrix;
         let Numbers::Floats(weight) = numbers else {
             bail!("no CUDA kernels for blocks");

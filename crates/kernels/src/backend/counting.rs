@@ -1,6 +1,6 @@
 //! Storage that allocates nothing and adds the bytes that [`super::Cpu`] would allocate.
 
-use super::{AngleSpec, Numbers, Storage, Stored, Table};
+use super::{AngleSpec, Numbers, Storage, Stored, StoredVector, Table};
 use crate::linear::Linear;
 use candle_core::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,8 +47,8 @@ impl Storage for Counting {
         Ok(())
     }
 
-    fn vector(&self, count: usize, _: &[f32]) -> Result<()> {
-        self.bytes.add_floats(count);
+    fn vector(&self, vector: StoredVector<'_>) -> Result<()> {
+        self.bytes.add_floats(vector.count);
         Ok(())
     }
 
@@ -98,6 +98,7 @@ mod tests {
                 bias: Some(&bias),
                 dtype,
                 epilogue,
+                parts: &[],
             };
             assert!(on.matrix(matrix).is_ok());
         }
@@ -107,7 +108,12 @@ mod tests {
             numbers,
         };
         assert!(on.table(table).is_ok());
-        assert!(on.vector(9, &of(9)).is_ok());
+        let vector = StoredVector {
+            count: 9,
+            numbers: &of(9),
+            parts: &[],
+        };
+        assert!(on.vector(vector).is_ok());
         let spec = AngleSpec {
             theta: 1e4,
             scaling: None,
@@ -137,6 +143,7 @@ mod tests {
             bias: None,
             dtype: WeightDtype::F32,
             epilogue: Epilogue::SiluGate,
+            parts: &[],
         };
         assert!(Counting::default().matrix(matrix).is_err());
     }

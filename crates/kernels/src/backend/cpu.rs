@@ -5,7 +5,7 @@ use super::counting::Bytes;
 use super::rows::Rows;
 use super::{
     AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Head, Host, Norm, Numbers, Pass,
-    ScoredRange, Selection, Storage, Stored, Table,
+    ScoredRange, Selection, Storage, Stored, StoredVector, Table,
 };
 use crate::attention::PagedAttention;
 use crate::cache::{CopyPages, KvSizes, Pool, WriteRows};
@@ -49,7 +49,8 @@ impl Storage for Cpu {
         Tensor::from_vec(table.numbers, (table.rows, table.width), &Device::Cpu)
     }
 
-    fn vector(&self, count: usize, numbers: &[f32]) -> Result<Vec<f32>> {
+    fn vector(&self, vector: StoredVector<'_>) -> Result<Vec<f32>> {
+        let StoredVector { count, numbers, .. } = vector;
         if numbers.len() != count {
             bail!("{} numbers, expected {count}", numbers.len());
         }
@@ -64,6 +65,7 @@ impl Storage for Cpu {
             bias,
             dtype,
             epilogue,
+            ..
         } = matrix;
         let (rows, k) = shape;
         let stored = match numbers {

@@ -109,6 +109,34 @@ fn equals_plain_loops_on_every_instruction_set() {
     }
 }
 
+/// A column's bits do not depend on the matrix that it is a column of: ranks have some columns each.
+#[test]
+fn columns_have_the_same_bits_in_a_narrower_matrix() {
+    let (m, n, k) = (5, 96, 130);
+    let (x, w) = (noise(11, m * k), noise(12, n * k));
+    for unit in units() {
+        let product = |w: &[f32]| {
+            let n = w.len() / k;
+            let product = Product {
+                x: &x,
+                m,
+                weights: &pack(unit, w, n, k),
+                bias: None,
+                finish: Finish::Store,
+                place: Place::all(n),
+            };
+            product.run()
+        };
+        let whole = product(&w);
+        for columns in [0..48, 48..96, 24..48, 7..20] {
+            let narrow = product(&w[columns.start * k..columns.end * k]);
+            for (narrow, whole) in narrow.chunks(columns.len()).zip(whole.chunks(n)) {
+                assert_eq!(narrow, &whole[columns.clone()], "{unit:?} {columns:?}");
+            }
+        }
+    }
+}
+
 /// Products of some rows have the bits that those rows have in the product of all `count` rows.
 fn assert_same_bits(
     unit: Unit,

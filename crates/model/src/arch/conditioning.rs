@@ -6,7 +6,7 @@ use crate::LoadError;
 use crate::config::CanvasSpec;
 use crate::info::CanvasInfo;
 use crate::memory::floats;
-use kernels::{AngleSpec, Epilogue, Numbers, Storage, Stored, WeightDtype};
+use kernels::{AngleSpec, Epilogue, Numbers, Storage, Stored, StoredVector, WeightDtype};
 
 impl<S: Storage> Loader<'_, S> {
     /// The parts of a canvas model besides its layers; `table` is the embedding table.
@@ -45,6 +45,7 @@ impl<S: Storage> Loader<'_, S> {
             bias: None,
             dtype,
             epilogue: Epilogue::None,
+            parts: &[],
         };
         let besides = floats(2 * d.saturating_mul(vocab));
         let soft = self.stored(self.names.embedding, soft, besides)?;
@@ -60,6 +61,10 @@ impl<S: Storage> Loader<'_, S> {
 
     fn ones(&mut self, count: usize) -> Result<S::Vector, LoadError> {
         let numbers = vec![1.0; if self.weights.reads { count } else { 0 }];
-        self.vector(count, &numbers)
+        self.vector(StoredVector {
+            count,
+            numbers: &numbers,
+            parts: &[],
+        })
     }
 }

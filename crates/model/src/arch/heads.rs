@@ -37,6 +37,7 @@ impl<S: Storage> Loader<'_, S> {
             bias: None,
             dtype: self.weights.dtype,
             epilogue: Epilogue::None,
+            parts: &[],
         };
         self.stored(&name, matrix, besides)
     }
@@ -69,6 +70,7 @@ impl<S: Storage> Loader<'_, S> {
             bias: bias.as_deref(),
             dtype: self.weights.dtype,
             epilogue: Epilogue::None,
+            parts: &[],
         };
         self.whole(&head.name, &held, matrix, besides)
     }

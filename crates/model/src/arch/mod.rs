@@ -17,6 +17,7 @@ mod mixture;
 mod moe;
 mod names;
 mod qwen;
+mod ranks;
 mod shared_heads;
 mod stacked;
 mod tensors;
@@ -102,6 +103,7 @@ pub(crate) fn load<S: Storage>(
     weights: &mut Weights,
 ) -> Result<(Decoder<S>, ModelInfo), LoadError> {
     let (spec, names) = read(config, weights)?;
+    ranks::check(&spec, storage.ranks())?;
     let loader = Loader {
         storage,
         weights: &mut *weights,

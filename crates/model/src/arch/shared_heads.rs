@@ -7,7 +7,7 @@ use crate::LoadError;
 use crate::ModelInfo;
 use crate::config::CanvasSpec;
 use crate::info::CanvasInfo;
-use kernels::{Epilogue, Numbers, Storage, Stored};
+use kernels::{Epilogue, Numbers, Storage, Stored, StoredVector};
 
 /// What the number and the kind of a layer decide.
 #[derive(Clone, Copy)]
@@ -50,6 +50,7 @@ impl<S: Storage> Loader<'_, S> {
             bias: None,
             dtype: self.weights.dtype,
             epilogue: Epilogue::None,
+            parts: &[],
         };
         self.whole(&query, &held, matrix, besides)
     }
@@ -78,7 +79,11 @@ impl<S: Storage> Loader<'_, S> {
         if self.weights.reads {
             all.resize(all.len() + groups * head_width, 1.0);
         }
-        self.vector((heads + 2 * groups) * head_width, &all)
+        self.vector(StoredVector {
+            count: (heads + 2 * groups) * head_width,
+            numbers: &all,
+            parts: &[],
+        })
     }
 }
 

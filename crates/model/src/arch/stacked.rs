@@ -6,7 +6,7 @@ use crate::LoadError;
 use crate::config::ExpertSpec;
 use crate::memory::floats;
 use crate::router::Router;
-use kernels::{Epilogue, Numbers, Storage, Stored, WeightDtype};
+use kernels::{Epilogue, Numbers, Storage, Stored, StoredVector, WeightDtype};
 
 impl<S: Storage> Loader<'_, S> {
     /// The norm of the router's input, which has a scale and the inverse root of the width.
@@ -16,7 +16,11 @@ impl<S: Storage> Loader<'_, S> {
         let mut scale = self.weights.tensor(&name, &[d])?;
         let root = 1.0 / (d as f32).sqrt();
         scale.iter_mut().for_each(|x| *x *= root);
-        self.vector(d, &scale)
+        self.vector(StoredVector {
+            count: d,
+            numbers: &scale,
+            parts: &[],
+        })
     }
 
     /// Experts whose matrices are stored in one tensor each for all gates and ups, and all downs.
@@ -36,6 +40,7 @@ impl<S: Storage> Loader<'_, S> {
             // Routers compute in f32 for every dtype.
             dtype: WeightDtype::F32,
             epilogue: Epilogue::None,
+            parts: &[],
         };
         let gate = self.stored(&gate, matrix, floats(count.saturating_mul(d)))?;
         let scales = format!("{prefix}.router.per_expert_scale");
@@ -75,6 +80,7 @@ impl<S: Storage> Loader<'_, S> {
                 bias: None,
                 dtype: self.weights.dtype,
                 epilogue,
+                parts: &[],
             };
             self.stored(name, matrix, floats(size.saturating_mul(count)))
         });

@@ -3,7 +3,7 @@
 use super::held::Held;
 use super::load::Loader;
 use crate::LoadError;
-use kernels::{Epilogue, Numbers, Storage, Stored, WeightDtype};
+use kernels::{Epilogue, Numbers, Storage, Stored, StoredVector, WeightDtype};
 
 /// A stored matrix `[rows, k]`; the name is without `.weight`.
 pub(super) struct Matrix {
@@ -14,12 +14,14 @@ pub(super) struct Matrix {
 }
 
 impl<S: Storage> Loader<'_, S> {
-    /// Several matrices over the same input of width `k` as one, stacked in order.
+    /// Several matrices over the same input of width `k` as one, stacked in order. `parts` are those of
+    /// [`Stored::parts`].
     pub(super) fn fused(
         &mut self,
         k: usize,
         matrices: &[Matrix],
         epilogue: Epilogue,
+        parts: &[usize],
     ) -> Result<S::Matrix, LoadError> {
         let rows = matrices.iter().map(|m| m.rows).sum::<usize>();
         let biased = matrices.iter().any(|m| m.bias);
@@ -42,6 +44,7 @@ impl<S: Storage> Loader<'_, S> {
             bias,
             dtype: self.weights.dtype,
             epilogue,
+            parts,
         };
         self.whole(name, &held, matrix, besides)
     }
@@ -91,11 +94,15 @@ impl<S: Storage> Loader<'_, S> {
     pub(super) fn norm(&mut self, name: String) -> Result<S::Vector, LoadError> {
         let d = self.spec.info.width;
         let numbers = self.weights.tensor(&format!("{name}.weight"), &[d])?;
-        self.vector(d, &numbers)
+        self.vector(StoredVector {
+            count: d,
+            numbers: &numbers,
+            parts: &[],
+        })
     }
 
-    pub(super) fn vector(&mut self, count: usize, numbers: &[f32]) -> Result<S::Vector, LoadError> {
-        let vector = self.storage.vector(count, numbers);
+    pub(super) fn vector(&mut self, vector: StoredVector<'_>) -> Result<S::Vector, LoadError> {
+        let vector = self.storage.vector(vector);
         self.count(0);
         vector.map_err(failed)
     }

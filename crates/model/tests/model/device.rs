@@ -2,6 +2,7 @@
 
 mod canvas;
 mod memory;
+mod ranks;
 
 use crate::backends::{PAGES, batch, shapes};
 use crate::common::{Noise, Store, Tiny, execute, push, row};

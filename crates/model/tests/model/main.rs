@@ -44,6 +44,8 @@ mod padding;
 #[cfg(test)]
 mod parity;
 #[cfg(test)]
+mod ranks;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod survey;

@@ -1,7 +1,7 @@
 //! Weights as candle holds them.
 
 use super::{Candle, PlainAngles, PlainMatrix};
-use crate::backend::{AngleSpec, Numbers, Storage, Stored, Table};
+use crate::backend::{AngleSpec, Numbers, Storage, Stored, StoredVector, Table};
 use crate::blocks::{BlockRows, BlockType};
 use crate::simd::unit::WeightDtype;
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
@@ -24,9 +24,9 @@ impl Storage for Candle {
         Embedding::from_weights(Tensor::from_vec(table.numbers, shape, &self.device)?)
     }
 
-    fn vector(&self, _: usize, numbers: &[f32]) -> Result<Tensor> {
-        self.bytes.add_floats(numbers.len());
-        self.list(numbers)
+    fn vector(&self, vector: StoredVector<'_>) -> Result<Tensor> {
+        self.bytes.add_floats(vector.numbers.len());
+        self.list(vector.numbers)
     }
 
     fn matrix(&self, matrix: Stored<'_>) -> Result<PlainMatrix> {
