@@ -47,5 +47,5 @@ pub use kernels::{Candle, Cpu, Host, KvDtype, TileSupport, WeightDtype};
 pub use kernels::{Profile, Stage};
 pub use memory::Memory;
 pub use model::Model;
-pub use selftest::{selftest, selftest_on_cpu};
+pub use selftest::{selftest, selftest_of_models, selftest_on_cpu};
 pub use sharing::ExpertSharing;

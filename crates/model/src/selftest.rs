@@ -79,13 +79,19 @@ pub fn selftest_on_cpu(rows: u32, tell: &mut dyn FnMut(Check)) {
 }
 
 /// Compares every kernel on a device with the processor's, in f32, bf16 and int8, with batches of up to
-/// `size.rows` rows, and with matrices of LLaDA-8B's size up to `size.columns`. Then compares the
-/// log-probabilities of complete forward passes, launched directly and from a graph, with those of
-/// candle, and checks that a sequence has the same bits alone and beside other sequences. Gives each
-/// check to `tell` when it is made; what fails is a check that does not hold.
+/// `size.rows` rows, and with matrices of LLaDA-8B's size up to `size.columns`, then whole models
+/// ([`selftest_of_models`]). Gives each check to `tell` when it is made; what fails is a check that does
+/// not hold.
 pub fn selftest(device: &Device, size: SelftestSizes, tell: &mut dyn FnMut(Check)) {
     device::selftest(device, size, tell);
     let rows = u32::try_from(size.rows).unwrap_or(u32::MAX);
+    selftest_of_models(device, rows, tell);
+}
+
+/// Compares the log-probabilities of complete forward passes on a device, launched directly and from a
+/// graph, with those of candle, with batches of up to `rows` rows, and checks that a sequence has the same
+/// bits alone and beside other sequences.
+pub fn selftest_of_models(device: &Device, rows: u32, tell: &mut dyn FnMut(Check)) {
     let tested = |network: Network, format: Format| {
         let checkpoint = network.checkpoint(format.dtype, (format.mlp, rows))?;
         let model = DeviceModel::load(device, checkpoint)?;

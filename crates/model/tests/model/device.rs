@@ -10,7 +10,7 @@ use crate::families::rows;
 use crate::official::Case;
 use asynclane_model::{
     Checkpoint, Device, DeviceConfig, DeviceExecutor, DeviceModel, ExecutorConfig, ExpertInfo,
-    ExpertSharing, Files, KvMemory, ModelExecutor, ModelInfo, SelftestSizes, WeightDtype, selftest,
+    ExpertSharing, Files, KvMemory, ModelExecutor, ModelInfo, WeightDtype, selftest_of_models,
 };
 use step::{Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Sampling, Score};
 
@@ -281,14 +281,10 @@ fn an_abandoned_pass_does_not_affect_the_next_one() {
 }
 
 #[test]
-fn the_selftest_holds() {
-    let sizes = SelftestSizes {
-        rows: 70,
-        columns: 128,
-    };
+fn the_selftest_of_models_holds() {
     let mut checks = Vec::new();
-    selftest(&Device::emulated(), sizes, &mut |check| checks.push(check));
-    assert_eq!(checks.len(), 282 + 3 * 4 * 7);
+    selftest_of_models(&Device::emulated(), 70, &mut |check| checks.push(check));
+    assert_eq!(checks.len(), 3 * 4 * 7);
     for check in checks {
         println!(
             "{}: {:.1e} of {:.0e}",
