@@ -99,10 +99,13 @@ pub(super) fn checks(
     }
     // The logits of 74 scored rows take several runs in tests.
     for (rows, vocab) in [(2, 9), (110, 300)] {
-        tell.case(
-            "mean embeddings",
-            soft(random, on, (Rows::new(rows), [24, 40, vocab])),
-        );
+        let sizes = Sizes {
+            k: 24,
+            d: 40,
+            vocab,
+        };
+        let of = (Rows::new(rows), sizes);
+        tell.case("mean embeddings", soft(random, on, of));
     }
 }
 
@@ -110,11 +113,13 @@ pub(super) fn checks(
 #[cfg(all(test, feature = "emulation"))]
 pub(super) fn aligned(random: &mut Random, on: (&Device, Precision), tell: &mut Tell<'_>) {
     let rows = || Rows::new(40);
+    let sizes = Sizes {
+        k: 64,
+        d: 128,
+        vocab: 256,
+    };
     tell.case("rows of a canvas", rowwise(random, on.0, (rows(), 256)));
-    tell.case(
-        "mean embeddings",
-        soft(random, on, (rows(), [64, 128, 256])),
-    );
+    tell.case("mean embeddings", soft(random, on, (rows(), sizes)));
 }
 
 /// Sums with norms, norms of denoised rows, factors, zeros. They are f32 in both precisions.
@@ -223,12 +228,21 @@ fn matrix(on: (&Device, Precision), weight: &[f32], k: usize) -> Result<DeviceMa
     DeviceMatrix::new(on.0, on.1, Matrix { weight, k, bias }, Epilogue::None)
 }
 
+/// The sizes of a head and its table.
+struct Sizes {
+    /// Numbers of a hidden state.
+    k: usize,
+    /// Numbers of an embedding.
+    d: usize,
+    vocab: usize,
+}
+
 /// Checks the records of capped and divided logits, the mean embeddings that are kept for their rows,
-/// and that page copies take them along. Hidden states have `k` numbers, embeddings `d`.
+/// and that page copies take them along.
 fn soft(
     random: &mut Random,
     (device, precision): (&Device, Precision),
-    (rows, [k, d, vocab]): (Rows, [usize; 3]),
+    (rows, Sizes { k, d, vocab }): (Rows, Sizes),
 ) -> Result<[Check; 3]> {
     let count = rows.denoised.len();
     let mut numbers = |count: usize| kept(device, &random.numbers(count), precision);

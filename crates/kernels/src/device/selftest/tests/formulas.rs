@@ -202,6 +202,23 @@ fn attend(random: &mut Random, on: (&Device, Precision), shape: Shape, rows: Row
     Case::new(random, on, shape, rows).unwrap().run(1).unwrap();
 }
 
+/// Attention with every size of a tile of narrow heads.
+fn narrow_tiles(random: &mut Random, device: &Device) {
+    for c in [32, 64, 128] {
+        for rows in [9, 30, 60] {
+            let shape = Shape {
+                heads: 1,
+                groups: 1,
+                c,
+                rotated: c,
+                ..SHAPE
+            };
+            let rows = Rows::new(random, 16, &[(rows, 70)]);
+            attend(random, (device, Precision::Bf16), shape, rows);
+        }
+    }
+}
+
 #[test]
 fn attention_moves_what_its_formulas_say() {
     let (mut random, (device, observations)) = (Random(32), Device::observed());
@@ -236,20 +253,7 @@ fn attention_moves_what_its_formulas_say() {
             case.run(32).unwrap();
         }
     }
-    // Every size of a tile.
-    for c in [32, 64, 128] {
-        for rows in [9, 30, 60] {
-            let shape = Shape {
-                heads: 1,
-                groups: 1,
-                c,
-                rotated: c,
-                ..SHAPE
-            };
-            let rows = Rows::new(&mut random, 16, &[(rows, 70)]);
-            attend(&mut random, (&device, Precision::Bf16), shape, rows);
-        }
-    }
+    narrow_tiles(&mut random, &device);
     let all = observations.take();
     assert_formulas(&all, &ATTENTION);
     // Wide heads have no idle warps, so that their passes of shared memory are known too.
