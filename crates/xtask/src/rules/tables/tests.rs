@@ -67,7 +67,7 @@ fn paired_rows_show_what_each_solves_alone() {
     let entry = |name: &str, strict: f64, paired: &str| {
         format!(
             r#"{{"name":"{name}","end":90.0,"strict":{strict},"nfe_per_token":1.0,
-            "positions_per_token":2.0,"tps":4.0,"ratio":1.0{paired}}}"#
+            "positions_per_token":6.0,"tps":4.0,"ratio":1.0{paired}}}"#
         )
     };
     let overall = |name: &str, strict: f64| {
@@ -95,8 +95,8 @@ fn paired_rows_show_what_each_solves_alone() {
     let empty = format!("{START}r.json paired -->\n{END}\n");
     let full = rendered(&empty, &[File::new("r.json", &result)]).unwrap();
     for row in [
-        "| `a` | 50.0 | 50.0 | 98.0 | 0.500 |",
-        "| `b` | 49.0 (+1 -3, -2.5 to 0.5) | 49.0 | 98.0 | 0.500 |",
+        "| `a` | 50.0 | 50.0 | 98.0 | 0.500 | 1.000 | 1.500 |",
+        "| `b` | 49.0 (+1 -3, -2.5 to 0.5) | 49.0 | 98.0 | 0.500 | 1.000 | 1.500 |",
     ] {
         assert!(full.contains(row), "{full}");
     }
