@@ -356,7 +356,7 @@ fn guesses_are_checked_up_to_a_stop_token() {
 #[test]
 fn a_window_commits_right_guesses_and_one_token_more() {
     let config = DecoderConfig {
-        commit: commit("causal_check"),
+        commit: commit("causal_check").with("entropy_threshold", 1.5),
         ..with_schedule(schedule("streaming").with("window", 4u32))
     };
     let mut bench = Bench::new(&config, 7);
