@@ -1,6 +1,5 @@
 //! Splits work over the threads of the current team.
 
-pub(crate) mod slice;
 mod team;
 
 pub use team::Team;

@@ -1,10 +1,9 @@
-//! Cells, atomics, locks, threads, their time slices and spinning of the thread team.
+//! Cells, atomics, locks, threads and spinning of the thread team.
 //!
 //! The team names them through this module only. `tests/tests/team` compiles the team's file over
 //! another module of this name, whose items loom controls, and so runs it under every order of its
 //! threads.
 
-pub(crate) use crate::parallel::slice::compute_for_long;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
 pub(crate) use std::thread::{Builder, JoinHandle, Thread, current, park};

@@ -13,6 +13,3 @@ use std::time::Duration;
 pub(crate) fn spin<T>(_limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     look()
 }
-
-/// Time slices do not exist in a model.
-pub(crate) fn compute_for_long() {}

@@ -7,7 +7,7 @@
 use super::{Scope, alone, within};
 use crate::sync::{
     Arc, AtomicBool, AtomicU64, AtomicUsize, Builder, JoinHandle, Mutex, MutexGuard, Thread,
-    UnsafeCell, compute_for_long, current, fence, park, spin,
+    UnsafeCell, current, fence, park, spin,
 };
 use std::any::Any;
 use std::io;
@@ -123,10 +123,7 @@ impl Team {
         for index in 0..helpers {
             let state = team.state.clone();
             let builder = Builder::new().name(format!("kernel-{}", index + 1));
-            let helper = builder.spawn(move || {
-                compute_for_long();
-                within(Scope::Region, || state.help(index));
-            })?;
+            let helper = builder.spawn(move || within(Scope::Region, || state.help(index)))?;
             team.helpers.push(helper);
         }
         Ok(team)
@@ -140,7 +137,6 @@ impl Team {
 
     /// Wakes the helpers and runs `f` on this thread; the regions in it run on this team.
     pub fn install<R>(&self, f: impl FnOnce() -> R) -> R {
-        compute_for_long();
         self.wake();
         within(Scope::Team(self), f)
     }
