@@ -102,7 +102,7 @@ fn paired_rows_show_what_each_solves_alone() {
     }
     let empty = format!("{START}r.json counts -->\n{END}\n");
     let full = rendered(&empty, &[File::new("r.json", &result)]).unwrap();
-    assert!(full.contains("| `b` | 49.0 @ 1.000, 2.0 |"), "{full}");
+    assert!(full.contains("| `b` | 49.0 @ 1.000, 6.0 |"), "{full}");
 }
 
 #[test]
