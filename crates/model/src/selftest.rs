@@ -52,7 +52,7 @@ impl Format {
         Self {
             dtype: WeightDtype::Int8,
             tolerance: 2e-1,
-            canvas: 4e-1,
+            canvas: 6e-1,
             reference: WeightDtype::F32,
             mlp: 200,
         },
