@@ -107,6 +107,15 @@ struct Kernel {
     formula: Formula,
 }
 
+const fn kernel(name: &'static str, threads: u32, shared: u32, formula: Formula) -> Kernel {
+    Kernel {
+        name,
+        threads,
+        shared,
+        formula,
+    }
+}
+
 /// Every kernel.
 fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
     let all = [

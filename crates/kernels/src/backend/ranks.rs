@@ -35,6 +35,9 @@ pub use storage::RankMatrix;
 use candle_core::{Result, bail};
 use rank::Exchange;
 
+/// Why experts are refused.
+const EXPERTS: &str = "ranks divide no mixtures of experts";
+
 /// Backends that hold one model together.
 pub struct Ranks<B> {
     /// At least one.

@@ -3,7 +3,7 @@
 use super::array::{Array, Buffer, Precision};
 use super::batch::{DeviceBatch, Section, TILE_WORDS};
 use super::rows::select;
-use super::{Device, Formula, Kernel, Result, args, refuse};
+use super::{Device, Formula, Kernel, Result, args, kernel, refuse};
 use crate::cache::KvSizes;
 use std::ops::Range;
 
@@ -47,15 +47,6 @@ const fn wide(name: &'static str, width: u32) -> Kernel {
         (queries + 2 * WIDE_CHUNK) * width * 2 + queries * WIDE_CHUNK * 4,
         Formula::AttendWide { width },
     )
-}
-
-const fn kernel(name: &'static str, threads: u32, shared: u32, formula: Formula) -> Kernel {
-    Kernel {
-        name,
-        threads,
-        shared,
-        formula,
-    }
 }
 
 /// Head widths of the kernels whose warps have whole queries, but for the last one.

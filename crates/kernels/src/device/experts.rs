@@ -11,18 +11,9 @@ use super::batch::{DeviceBatch, Section};
 use super::launch::MatrixFormat;
 use super::matrix::DeviceMatrix;
 use super::rows::select;
-use super::{Formula, Kernel, Result, args, refuse};
+use super::{Formula, Kernel, Result, args, kernel, refuse};
 use crate::linear::Epilogue;
 use crate::routing::{RouterScore, Routing};
-
-const fn kernel(name: &'static str, threads: u32, shared: u32, formula: Formula) -> Kernel {
-    Kernel {
-        name,
-        threads,
-        shared,
-        formula,
-    }
-}
 
 const ROUTE: [Kernel; 2] = [
     kernel("route_f32", 256, 0, Formula::Route),

@@ -3,18 +3,9 @@
 use super::array::{Array, Buffer, Precision};
 use super::attention::{DevicePool, PoolLayer};
 use super::batch::{DeviceBatch, Section};
-use super::{Device, Formula, Kernel, Result, args, refuse};
+use super::{Device, Formula, Kernel, Result, args, kernel, refuse};
 use crate::rope::RopeTable;
 use std::ops::Range;
-
-const fn kernel(name: &'static str, threads: u32, shared: u32, formula: Formula) -> Kernel {
-    Kernel {
-        name,
-        threads,
-        shared,
-        formula,
-    }
-}
 
 const EMBED: [Kernel; 2] = [
     kernel("embed_f32", 256, 0, Formula::Embed),

@@ -3,7 +3,8 @@
 use crate::LoadError;
 use crate::config::Spec;
 
-/// Refuses a model that `ranks` ranks cannot divide among them. One rank holds every model.
+/// Refuses a model that `ranks` ranks cannot divide among them. Backends other than `Ranks` have one rank
+/// and divide nothing.
 pub(super) fn check(spec: &Spec, ranks: usize) -> Result<(), LoadError> {
     if ranks == 1 {
         return Ok(());

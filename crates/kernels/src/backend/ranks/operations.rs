@@ -1,9 +1,9 @@
 //! The operations of a pass on ranks.
 
-use super::Ranks;
 use super::array::RankArray;
 use super::rank::{Rank, joined};
 use super::storage::RankMatrix;
+use super::{EXPERTS, Ranks};
 use crate::backend::{
     ArrayKind, Attention, Backend, ExpertRows, Head, Host, Norm, Pass, ScoredRange, Selection,
 };
@@ -13,8 +13,6 @@ use crate::score::Scores;
 use crate::simd::unit::WeightDtype;
 use candle_core::{Result, bail};
 
-/// Why experts are refused.
-const EXPERTS: &str = "ranks divide no mixtures of experts";
 /// Why a product cannot be gathered.
 const ORDER: &str = "expected a matrix whose columns are in the order of the ranks";
 /// Why canvases are refused.

@@ -1,7 +1,7 @@
 //! Weights divided among ranks.
 
-use super::Ranks;
 use super::shares::{Own, Share};
+use super::{EXPERTS, Ranks};
 use crate::backend::{AngleSpec, Experts, Storage, Stored, StoredVector, Table};
 use crate::routing::Routing;
 use candle_core::{Result, bail};
@@ -101,7 +101,7 @@ impl<B: Storage> Storage for Ranks<B> {
         _: Vec<[Self::Matrix; 2]>,
         _: Routing<'_>,
     ) -> Result<Experts<Self>> {
-        bail!("ranks divide no mixtures of experts")
+        bail!("{EXPERTS}")
     }
 
     fn bytes(&self) -> u64 {
