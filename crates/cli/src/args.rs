@@ -334,6 +334,12 @@ pub struct StepsArgs {
     #[arg(long, value_delimiter = ',', default_value = "1024", requires = "steps",
         value_parser = clap::value_parser!(u32).range(32..=4096))]
     pub slots: Vec<u32>,
+    /// Write the steps to this file as JSON.
+    #[arg(long, value_name = "FILE", requires = "steps")]
+    pub json: Option<PathBuf>,
+    /// Time every launch of every product on the CUDA device too, for the file.
+    #[arg(long, requires = "json")]
+    pub launches: bool,
 }
 
 #[derive(Debug, Subcommand)]

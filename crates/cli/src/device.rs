@@ -2,6 +2,7 @@
 
 mod choice;
 mod fit;
+mod measured;
 pub mod selftest;
 pub mod steps;
 
@@ -131,15 +132,15 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
     let sizes = fit::sizes(config, &info)?;
     let executor = DeviceExecutor::new(model, sizes).map_err(refused)?;
     let kernels = match info.dtype {
-        WeightDtype::Bf16 => "bf16 on tensor cores",
-        _ => "f32 without tensor cores",
+        WeightDtype::F32 => "f32 without tensor cores".to_owned(),
+        dtype => format!("{} on tensor cores", dtype.name()),
     };
     Ok(Placed {
         memory: Some(executor.memory()),
         warnings: executor.model().warnings().to_vec(),
         executor: Box::new(executor),
         threads: 1,
-        kernels: kernels.to_owned(),
+        kernels: format!("{kernels} of {}", device.name()),
         device: device.name().to_owned(),
         kv_position,
         info,

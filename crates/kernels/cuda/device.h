@@ -25,7 +25,8 @@ DEVICE void sync() { __syncthreads(); }
 DEVICE void sync_warp() { __syncwarp(); }
 
 DEVICE unsigned char* shared_memory() {
-    extern __shared__ __align__(128) unsigned char bytes[];
+    // Swizzled tiles of products of warpgroups begin at multiples of 1024.
+    extern __shared__ __align__(1024) unsigned char bytes[];
     return bytes;
 }
 
@@ -88,8 +89,10 @@ DEVICE void widen(uint32_t (&to)[2], uint32_t bytes) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         uint32_t pair = __byte_perm(bytes, 0, i == 0 ? 0x4140 : 0x4342);
-        uint32_t low = (pair & 0x007F007Fu) | 0x43004300u;
-        uint32_t less = (pair & 0x00800080u) | 0xC300C300u;
+        // (pair & mask) | exponent in one instruction: with immediate operands it takes two.
+        uint32_t low, less;
+        asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(low) : "r"(pair), "r"(0x007F007Fu), "r"(0x43004300u));
+        asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(less) : "r"(pair), "r"(0x00800080u), "r"(0xC300C300u));
         asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(to[i]) : "r"(low), "r"(0x3F803F80u), "r"(less));
     }
 }
@@ -117,3 +120,5 @@ DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+
+#include "groups_device.h"

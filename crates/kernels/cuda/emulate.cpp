@@ -3,7 +3,7 @@
 // Unspecified behaviour of a GPU is emulated in its extremes: shared memory is poisoned before a
 // block; a warp runs to the next barrier before another warp starts, beginning with the first or the
 // last warp, and blocks likewise; asynchronous copies complete immediately in some launches, and not
-// before the wait in others. A barrier that not all threads reach, or an unaligned address, ends the
+// before the wait in others, and products of warpgroups likewise. A barrier that not all threads reach, or an unaligned address, ends the
 // process.
 #include "portable.h"
 #include "observe.h"
@@ -44,6 +44,11 @@ struct Fiber {
     unsigned turn = 0;
     std::deque<std::vector<Copy>> groups;
     std::vector<Copy> open;
+    // Products of warpgroups: committed groups, and those since.
+    std::deque<std::vector<GroupProduct>> products;
+    std::vector<GroupProduct> begun_products;
+    // Whether products may begin.
+    bool ordered = false;
     std::vector<char> stack;
     uint32_t words[2][12];
 };
@@ -54,7 +59,7 @@ struct Machine {
     unsigned count = 0, block[3] = {}, grid[3] = {}, current = 0, launches = 0;
     jmp_buf home;
     std::vector<Fiber> fibers{MOST_THREADS};
-    unsigned char* shared = static_cast<unsigned char*>(aligned_alloc(128, SHARED));
+    unsigned char* shared = static_cast<unsigned char*>(aligned_alloc(1024, SHARED));
     Sums sums = HOPPER;
     // Not null: the launch is observed.
     observe::Observer* observer = nullptr;
@@ -140,6 +145,9 @@ static void run_block() {
         fiber.turn = 0;
         fiber.groups.clear();
         fiber.open.clear();
+        fiber.products.clear();
+        fiber.begun_products.clear();
+        fiber.ordered = false;
     }
     bool backwards = all.launches % 2 == 1, going = true;
     for (unsigned warps = all.count / 32; going; going = release(State::AtBlock, 0, all.count)) {
@@ -314,6 +322,37 @@ void multiply(float* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
             y[half].put(k, lane_number(column * 4 + four, turn, 2 * (4 + upper) + k % 2));
         }
     for (unsigned i = 0; i < 4; i++) c[i] = sum(machine().sums, x[i / 2], y[i % 2], c[i]);
+}
+
+void group_begin() { self().ordered = true; }
+
+void group_product(const GroupProduct& product) {
+    Machine& all = machine();
+    Fiber& me = self();
+    if (!me.ordered) fail("a product of a warpgroup without group_begin");
+    // A tile begins at a multiple of 1024 bytes.
+    for (const unsigned char* tile : {product.x, product.w})
+        if (uintptr_t(tile) % 1024) fail("a tile of a product not aligned");
+    // Every second pair of launches: immediately.
+    if (all.launches / 2 % 2) product.run(product);
+    me.begun_products.push_back(product);
+}
+
+void group_commit() {
+    Fiber& me = self();
+    me.products.push_back(std::move(me.begun_products));
+    me.begun_products.clear();
+    me.ordered = false;
+}
+
+void group_wait(unsigned newest) {
+    Fiber& me = self();
+    while (me.products.size() > newest) {
+        std::vector<GroupProduct> group = std::move(me.products.front());
+        me.products.pop_front();
+        if (machine().launches / 2 % 2 == 0)
+            for (const GroupProduct& product : group) product.run(product);
+    }
 }
 
 } // namespace emulate

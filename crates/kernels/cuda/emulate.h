@@ -32,6 +32,19 @@ void load_matrices(uint32_t* to, const void* row, bool transposed);
 void multiply(float* c, const uint32_t* a, uint32_t b0, uint32_t b1);
 uint16_t round_bits(float x) __attribute__((const, nothrow));
 
+// A product of a warpgroup, as far as a thread takes part. Passed by value, because observe.cpp knows the
+// memory of the thread's stack only.
+struct GroupProduct {
+    void (*run)(GroupProduct product);
+    float (*sums)[4];
+    const unsigned char *x, *w;
+    unsigned k;
+};
+void group_begin();
+void group_product(const GroupProduct& product);
+void group_commit();
+void group_wait(unsigned newest);
+
 // A kernel with its name, the bytes of its argument, and the most threads of its blocks.
 struct Registered {
     Registered(const char* name, void (*body)(const void*), size_t bytes, unsigned most,
@@ -121,6 +134,34 @@ PRIMITIVE void load_transposed(uint32_t (&to)[4], const void* row) {
 
 DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     emulate::multiply(c, a, b0, b1);
+}
+
+// Products of warpgroups, as groups_device.h defines them. A product is computed when it begins, or not
+// before the wait for it.
+#define WARPGROUPS
+
+DEVICE void group_begin() { emulate::group_begin(); }
+DEVICE void group_commit() { emulate::group_commit(); }
+template <int NEWEST> DEVICE void group_wait() { emulate::group_wait(NEWEST); }
+template <int COUNT> DEVICE void group_done(float (&)[COUNT][4]) {}
+DEVICE void copies_visible() {}
+
+// Of tiles of swizzled rows with 128 bytes; a warp has sixteen rows of x.
+template <int N>
+DEVICE void group_multiply(float (&sums)[N / 8][4], const unsigned char* x, const unsigned char* w,
+                           unsigned k) {
+    auto run = [](emulate::GroupProduct of) {
+        unsigned lane = thread() % 32, row = thread() % 128 / 32 * 16 + lane % 16;
+        uint32_t left[4], right[4];
+        load_matrices(left, of.x + (row * 8 + ((of.k * 2 + lane / 16) ^ row % 8)) * 16);
+        for (unsigned j = 0; j < N / 8; j += 2) {
+            row = j * 8 + lane % 8 + lane / 16 * 8;
+            load_matrices(right, of.w + (row * 8 + ((of.k * 2 + lane / 8 % 2) ^ row % 8)) * 16);
+            multiply(of.sums[j], left, right[0], right[1]);
+            multiply(of.sums[j + 1], left, right[2], right[3]);
+        }
+    };
+    emulate::group_product({run, sums, x, w, k});
 }
 
 KERNELS_END

@@ -8,6 +8,7 @@ KERNELS_BEGIN
 #include "experts.cuh"
 #include "filters.cuh"
 #include "gemm.cuh"
+#include "groups.cuh"
 #include "rows.cuh"
 #include "score.cuh"
 KERNELS_END

@@ -16,6 +16,7 @@ struct Embed {
 template <class T> DEVICE void embed(const Embed& a) {
     const T* from = static_cast<const T*>(a.table) + size_t(a.tokens[block_x()]) * a.d;
     float* to = a.out + size_t(block_x()) * a.d;
+#pragma unroll 4
     for (unsigned i = thread(); i < a.d; i += threads()) to[i] = wide(from[i]);
 }
 KERNEL(embed_f32, Embed, 256) { embed<float>(a); }
@@ -34,16 +35,41 @@ struct Norm {
     float eps;
 };
 
+// Numbers of a row that a thread loads before it uses the first: loads one after the other would take
+// most of the time.
+constexpr unsigned HELD = 16;
+
+// Loads x[first], x[first + threads], .. below `d`, and zeros.
+DEVICE void load_held(float (&to)[HELD], const float* x, unsigned first, unsigned d) {
+#pragma unroll
+    for (unsigned j = 0; j < HELD; j++) {
+        unsigned i = first + j * threads();
+        to[j] = i < d ? x[i] : 0.0f;
+    }
+}
+
 // x / sqrt(mean(x^2) + eps) * weight of one row per block.
 template <class T> DEVICE void norm(const Norm& a) {
     float* scratch = reinterpret_cast<float*>(shared_memory());
     const float* x = a.x + size_t(a.gather ? a.gather[block_x()] : block_x()) * a.d;
-    float sum = 0.0f;
-    for (unsigned i = thread(); i < a.d; i += threads()) sum += x[i] * x[i];
+    const unsigned span = HELD * threads();
+    float sum = 0.0f, held[HELD] = {}, weights[HELD];
+    for (unsigned first = thread(); first < a.d; first += span) {
+        load_held(held, x, first, a.d);
+#pragma unroll
+        for (unsigned j = 0; j < HELD; j++) sum += held[j] * held[j];
+    }
     float factor = 1.0f / sqrtf(block_sum(sum, scratch) / float(a.d) + a.eps);
     T* out = static_cast<T*>(a.out) + size_t(block_x()) * a.stride;
-    for (unsigned i = thread(); i < a.d; i += threads())
-        out[i] = narrow<T>(x[i] * factor * a.weight[i]);
+    for (unsigned first = thread(); first < a.d; first += span) {
+        if (a.d > span) load_held(held, x, first, a.d);
+        load_held(weights, a.weight, first, a.d);
+#pragma unroll
+        for (unsigned j = 0; j < HELD; j++) {
+            unsigned i = first + j * threads();
+            if (i < a.d) out[i] = narrow<T>(held[j] * factor * weights[j]);
+        }
+    }
 }
 KERNEL(norm_f32, Norm, 256) { norm<float>(a); }
 KERNEL(norm_bf16, Norm, 256) { norm<bf16>(a); }

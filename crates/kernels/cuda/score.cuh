@@ -3,6 +3,7 @@
 // combined.
 #pragma once
 #include "gemm.cuh"
+#include "groups.cuh"
 
 // Settings of a scored row.
 struct Scored {
@@ -289,6 +290,10 @@ KERNEL(head_int8_64x128, Head, 256) { head<TileLow<Int8Weights>, 128>(a); }
 KERNEL(head_int8_128x128, Head, 256) { head<TileSquare<Int8Weights>, 128>(a); }
 KERNEL(head_int8_128x256, Head, 256) { head<TileWide<Int8Weights>, 128>(a); }
 KERNEL(head_f32, Head, 256) { head<TileF32, 64>(a); }
+#ifdef WARPGROUPS
+KERNEL(head_bf16_groups_64x128, Head, 256) { head<Groups64x128, 128>(a); }
+KERNEL(head_bf16_groups_128x128, Head, 256) { head<Groups128x128, 128>(a); }
+#endif
 
 struct Fold {
     // [r, count].

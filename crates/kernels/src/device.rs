@@ -3,7 +3,7 @@
 //! The kernels are CUDA C++ (`cuda/` in this crate), compiled with the feature `cuda`. The driver's
 //! library is opened at run time, so that the same binary starts on a machine without a driver. The
 //! feature `emulation` compiles the same sources for the host, to test their arithmetic on a CPU. The
-//! kernels were never run on a GPU.
+//! kernels ran on an H200.
 //!
 //! As in the whole crate, a row's result never depends on the other rows of the batch. Matrix
 //! products sum over the inner dimension in the same order for every tile and number of blocks, and
@@ -58,6 +58,7 @@ pub use rows::{DeviceRope, HeadTransform, RowNorm, RowSet, copy_pages, embed, no
 pub use score::{DeviceScores, ScoredRows, ScoringHead};
 pub use selftest::{Check, SelftestSizes, selftest};
 pub use times::{GAP, floor};
+pub use timing::LaunchTime;
 
 use cost::Formula;
 use scratch::Scratch;
@@ -105,6 +106,14 @@ struct Kernel {
     shared: u32,
     /// What its launches have to move and to compute.
     formula: Formula,
+}
+
+impl Kernel {
+    /// Whether a device has what the kernel needs.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "drivers ask"))]
+    fn runs_on(&self, limits: DeviceLimits) -> bool {
+        self.shared as usize <= limits.shared && (!self.formula.has_groups() || limits.warpgroups)
+    }
 }
 
 const fn kernel(name: &'static str, threads: u32, shared: u32, formula: Formula) -> Kernel {

@@ -74,6 +74,18 @@ impl Geometry {
         Checkpoint::synthetic(&config, 1)
     }
 
+    /// Rows and columns of the matrices of a layer: queries, keys and values; output; gate and up; down.
+    #[must_use]
+    pub fn matrices(&self) -> [(usize, usize); 4] {
+        let Self { width, mlp, .. } = *self;
+        [
+            (3 * width, width),
+            (width, width),
+            (2 * mlp, width),
+            (width, mlp),
+        ]
+    }
+
     /// Floating-point operations of the matrix products of one row, including the LM head.
     #[must_use]
     pub fn operations(&self) -> f64 {
@@ -98,6 +110,9 @@ mod tests {
         let others = info.vocab_size * info.width + (2 * info.layers + 1) * info.width;
         let multiplied = (info.parameters - others) as f64;
         assert_eq!(geometry.operations(), 2.0 * multiplied);
+        let of_layer: usize = geometry.matrices().iter().map(|(n, k)| n * k).sum();
+        let head = info.vocab_size * info.width;
+        assert_eq!(info.layers * of_layer + head, info.parameters - others);
         assert!(Geometry::named("tiny").is_none());
     }
 }

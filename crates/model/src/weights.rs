@@ -197,8 +197,10 @@ impl Weights {
         let first = to.len();
         let read = match &self.source {
             Source::Random { seed } => {
-                if self.reads {
-                    to.append(&mut random(*seed, name, shape));
+                match (self.reads, to.is_empty()) {
+                    (false, _) => {}
+                    (true, true) => *to = random(*seed, name, shape),
+                    (true, false) => to.append(&mut random(*seed, name, shape)),
                 }
                 0
             }

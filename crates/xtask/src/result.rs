@@ -4,6 +4,7 @@ mod diffusion;
 mod ladder;
 mod replicas;
 mod serving;
+mod steps;
 
 use serde::Deserialize;
 
@@ -11,6 +12,7 @@ pub use diffusion::{Diffusion, DiffusionRow};
 pub use ladder::{Ladder, LadderRow};
 pub use replicas::{Day, DayRow, Routing, RoutingRow};
 pub use serving::{Serving, ServingRow};
+pub use steps::{StepRow, Steps};
 
 /// A result file.
 #[derive(Debug, Deserialize)]
@@ -30,6 +32,8 @@ pub enum Report {
     Contexts(Contexts),
     /// Forward passes by their rows, beside other implementations.
     Ladder(Ladder),
+    /// Steps on a GPU beside PyTorch's.
+    Steps(Steps),
     /// Two servers on one file.
     Serving(Serving),
     /// A masked diffusion model on one file.

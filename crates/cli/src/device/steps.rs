@@ -9,7 +9,7 @@ use model::{
     StepTimes, WeightDtype, step_floor,
 };
 
-use super::DeviceChoice;
+use super::{DeviceChoice, measured};
 use crate::args::StepsArgs;
 use crate::exit;
 use crate::names::unknown;
@@ -25,14 +25,16 @@ const PRODUCT: [usize; 3] = [4096, 4096, 12_288];
 
 /// What some launches move and compute, and how long that takes.
 #[derive(Clone, Copy, Default)]
-struct Sum {
-    launches: usize,
+pub(super) struct Sum {
+    pub(super) launches: usize,
     dram: f64,
     l2: f64,
     operations: f64,
     instructions: f64,
-    seconds: f64,
-    measured: f64,
+    /// Estimated.
+    pub(super) seconds: f64,
+    /// 0 if it was not measured.
+    pub(super) measured: f64,
 }
 
 impl Sum {
@@ -51,7 +53,7 @@ impl Sum {
 
     fn line(&self, name: &str, is_measured: bool) -> String {
         let line = format!(
-            "{name:<18} {:>8} {:>9.1} {:>9.1} {:>9.1} {:>9.2} {:>8.3}",
+            "{name:<24} {:>8} {:>9.1} {:>9.1} {:>9.1} {:>9.2} {:>8.3}",
             self.launches,
             self.dram / 1e6,
             self.l2 / 1e6,
@@ -67,12 +69,12 @@ impl Sum {
 }
 
 /// A step and its times.
-struct Step {
-    load: StepLoad,
-    dtype: WeightDtype,
-    launches: Vec<LaunchCost>,
+pub(super) struct Step {
+    pub(super) load: StepLoad,
+    pub(super) dtype: WeightDtype,
+    pub(super) launches: Vec<LaunchCost>,
     unknown: Vec<&'static str>,
-    times: Option<StepTimes>,
+    pub(super) times: Option<StepTimes>,
 }
 
 impl Step {
@@ -114,12 +116,25 @@ impl Step {
         }
     }
 
+    /// What its kernels move and compute, by name.
+    pub(super) fn sums(&self, on: &Roofline) -> BTreeMap<&'static str, Sum> {
+        let measured = self.times.as_ref().map(by_kernel).unwrap_or_default();
+        let names = self.launches.iter().map(|launch| launch.kernel);
+        let sums = names.map(|name| {
+            let of = self.launches.iter().filter(|launch| launch.kernel == name);
+            let measured = measured.get(name).copied().unwrap_or(0.0);
+            let sum = Sum {
+                measured,
+                ..Sum::of(of, on)
+            };
+            (name, sum)
+        });
+        sums.collect()
+    }
+
     /// Its table of kernels.
     fn kernels(&self, on: &Roofline) -> Vec<String> {
-        let mut names: Vec<&str> = self.launches.iter().map(|launch| launch.kernel).collect();
-        names.sort_unstable();
-        names.dedup();
-        let measured = self.times.as_ref().map(by_kernel);
+        let is_measured = self.times.is_some();
         let mut lines = vec![format!(
             "{}, {} rows, {} slots",
             self.dtype.name(),
@@ -127,23 +142,15 @@ impl Step {
             self.load.slots
         )];
         let head = format!(
-            "{:<18} {:>8} {:>9} {:>9} {:>9} {:>9} {:>8}",
+            "{:<24} {:>8} {:>9} {:>9} {:>9} {:>9} {:>8}",
             "kernel", "launches", "DRAM MB", "L2 MB", "GFLOP", "M instr", "ms"
         );
-        lines.push(match &measured {
-            Some(_) => format!("{head} {:>11}", "measured ms"),
-            None => head,
+        lines.push(match is_measured {
+            true => format!("{head} {:>11}", "measured ms"),
+            false => head,
         });
-        for name in names {
-            let of = self.launches.iter().filter(|launch| launch.kernel == name);
-            let mut sum = Sum::of(of, on);
-            let times = measured.as_ref();
-            sum.measured = times
-                .and_then(|times| times.get(name))
-                .copied()
-                .unwrap_or(0.0);
-            lines.push(sum.line(name, measured.is_some()));
-        }
+        let sums = self.sums(on);
+        lines.extend(sums.iter().map(|(name, sum)| sum.line(name, is_measured)));
         if !self.unknown.is_empty() {
             lines.push(format!("not counted: {}", self.unknown.join(", ")));
         }
@@ -210,7 +217,16 @@ pub fn run(args: &StepsArgs, choice: DeviceChoice) -> Result<()> {
     table(&steps, &rates)
         .iter()
         .for_each(|line| tell!("{line}"));
-    Ok(())
+    let Some(file) = &args.json else {
+        return Ok(());
+    };
+    let found = measured::Found {
+        device: device.as_ref(),
+        geometry,
+        rates,
+        launches: if args.launches { &args.rows } else { &[] },
+    };
+    found.write(file, &steps)
 }
 
 fn refused(problem: &str) -> anyhow::Error {

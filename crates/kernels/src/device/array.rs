@@ -39,11 +39,20 @@ impl Precision {
         }
     }
 
-    /// Appends the numbers in their memory format, rounded to nearest even.
-    pub(super) fn encode(self, numbers: &[f32], to: &mut Vec<u8>) {
+    /// Writes the numbers in their memory format, rounded to nearest even, and leaves later bytes as
+    /// they are.
+    pub(super) fn encode(self, numbers: &[f32], to: &mut [u8]) {
         match self {
-            Self::F32 => to.extend(numbers.iter().flat_map(|x| x.to_le_bytes())),
-            Self::Bf16 => to.extend(numbers.iter().flat_map(|x| bf16(*x).to_le_bytes())),
+            Self::F32 => {
+                for (to, x) in to.as_chunks_mut().0.iter_mut().zip(numbers) {
+                    *to = x.to_le_bytes();
+                }
+            }
+            Self::Bf16 => {
+                for (to, x) in to.as_chunks_mut().0.iter_mut().zip(numbers) {
+                    *to = bf16(*x).to_le_bytes();
+                }
+            }
         }
     }
 }
@@ -94,7 +103,7 @@ impl Buffer {
     /// # Errors
     /// As [`Self::upload`].
     pub(super) fn write(&self, numbers: &[f32]) -> Result<()> {
-        let mut bytes = Vec::with_capacity(size_of_val(numbers));
+        let mut bytes = vec![0; size_of_val(numbers)];
         Precision::F32.encode(numbers, &mut bytes);
         self.upload(&bytes)
     }
@@ -227,16 +236,13 @@ impl Array {
                 self.width
             ));
         }
-        let bytes = self.precision.bytes();
-        let mut row = Vec::new();
-        let mut all = Vec::with_capacity(numbers.len() / self.width * self.stride * bytes);
-        for numbers in numbers.chunks_exact(self.width) {
-            row.clear();
-            self.precision.encode(numbers, &mut row);
-            row.resize(self.stride * bytes, 0);
-            all.extend_from_slice(&row);
+        let stride = self.stride * self.precision.bytes();
+        let mut all = vec![0; numbers.len() / self.width * stride];
+        let rows = numbers.chunks_exact(self.width);
+        for (row, to) in rows.zip(all.chunks_exact_mut(stride)) {
+            self.precision.encode(row, to);
         }
-        self.buffer.write_at(first * self.stride * bytes, &all)
+        self.buffer.write_at(first * stride, &all)
     }
 
     /// Reads the first `rows` rows, without padding.

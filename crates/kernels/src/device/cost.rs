@@ -45,6 +45,9 @@ pub struct LaunchCost {
     pub operations: f64,
     /// Floating-point operations of tensor cores, with those of padding in tiles.
     pub tensor: f64,
+    /// Floating-point operations per second of this tile on an H200's tensor cores; 0: those of the
+    /// [`Roofline`](super::Roofline).
+    pub rate: f64,
     /// Passes of warps through shared memory.
     pub passes: f64,
     /// Estimated instructions of warps.
@@ -96,6 +99,16 @@ pub(super) enum Formula {
     /// The kernel of `cuda/faulty.cu`, whose work no one asks for.
     #[cfg(all(test, feature = "emulation"))]
     Fault,
+}
+
+impl Formula {
+    /// Whether warpgroups multiply.
+    pub(super) fn has_groups(self) -> bool {
+        match self {
+            Self::Product(tile) | Self::Head(tile) => tile.groups,
+            _ => false,
+        }
+    }
 }
 
 /// The work of a launch; `None` if `words` does not have the words that it depends on.

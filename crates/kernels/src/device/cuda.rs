@@ -79,6 +79,7 @@ impl Cuda {
                 as usize,
             shared: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
                 as usize,
+            warpgroups: image.has_warpgroups(),
         };
         // SAFETY: the device exists; `drop` releases what is created here, also after an error.
         unsafe {
@@ -164,7 +165,7 @@ fn driver_release() -> Result<Release> {
     Ok(Release::of_driver(version))
 }
 
-/// The kernels of a module whose shared memory the device has, with their limits set.
+/// The kernels of a module that the device can run, with their limits set.
 ///
 /// # Safety
 /// The module is loaded.
@@ -173,7 +174,7 @@ unsafe fn functions(
     limits: DeviceLimits,
 ) -> Result<HashMap<&'static str, sys::CUfunction>> {
     let mut all = HashMap::new();
-    let fits = |kernel: &&Kernel| kernel.shared as usize <= limits.shared;
+    let fits = |kernel: &&Kernel| kernel.runs_on(limits);
     for kernel in all_kernels().filter(fits) {
         let name = CString::new(kernel.name).expect("kernel names contain no zero byte");
         // SAFETY: by the caller's promise.

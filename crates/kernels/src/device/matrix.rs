@@ -6,6 +6,7 @@ use super::scratch::Scratch;
 use super::{Device, Result, args, refuse};
 use crate::gemm::row_to_bytes;
 use crate::linear::{Epilogue, Matrix};
+use crate::parallel::{Shared, for_rows};
 use std::sync::Arc;
 
 /// Elements of a matrix copied at a time.
@@ -83,17 +84,24 @@ impl DeviceMatrix {
             Epilogue::SiluGate | Epilogue::GeluGate => j / 2 + j % 2 * (n / 2),
         };
         let stride = padded(k) * matrix.format.bytes();
-        let step = (PIECE / k).max(1);
-        let (mut bytes, mut scales) = (Vec::new(), Vec::new());
+        let step = (PIECE / k).clamp(1, n.max(1));
+        // The padding of rows stays zero.
+        let (mut bytes, mut scales) = (vec![0; step * stride], vec![0.0; n]);
         for first in (0..n).step_by(step) {
-            bytes.clear();
-            for j in first..(first + step).min(n) {
-                let row = source(j);
-                let from = bytes.len();
-                scales.push(matrix.encode(&weight[row * k..(row + 1) * k], &mut bytes));
-                bytes.resize(from + stride, 0);
-            }
-            matrix.weights.write_at(first * stride, &bytes)?;
+            let count = step.min(n - first);
+            let (rows, factors) = (Shared::new(&mut bytes), Shared::new(&mut scales));
+            for_rows(count, count * k, |range| {
+                for j in range {
+                    let row = source(first + j);
+                    // SAFETY: each row is written once, and both vectors outlive the loop.
+                    let (to, scale) =
+                        unsafe { (rows.part(j * stride, stride), factors.part(first + j, 1)) };
+                    scale[0] = matrix.encode(&weight[row * k..(row + 1) * k], to);
+                }
+            });
+            matrix
+                .weights
+                .write_at(first * stride, &bytes[..count * stride])?;
         }
         if let Some(stored) = &matrix.scales {
             stored.write(&scales)?;
@@ -150,18 +158,19 @@ impl DeviceMatrix {
         })
     }
 
-    /// Appends a row in its memory format; returns its scale.
-    fn encode(&self, row: &[f32], to: &mut Vec<u8>) -> f32 {
+    /// Writes a row in its memory format; returns its scale.
+    fn encode(&self, row: &[f32], to: &mut [u8]) -> f32 {
         if self.format != MatrixFormat::Int8 {
             self.format.inputs().encode(row, to);
             return 1.0;
         }
         let (mut numbers, scale) = row_to_bytes(row);
         numbers.resize(row.len().next_multiple_of(STEP), 0);
-        for step in numbers.as_chunks::<STEP>().0 {
+        let steps = numbers.as_chunks::<STEP>().0.iter();
+        for (step, to) in steps.zip(to.as_chunks_mut::<STEP>().0) {
             // The order of `Int8Weights` in `cuda/gemm.cuh`.
             let order = |i: usize| i / 4 * 2 + i % 2 + i % 4 / 2 * 8;
-            to.extend((0..STEP).map(|i| step[order(i)].cast_unsigned()));
+            *to = std::array::from_fn(|i| step[order(i)].cast_unsigned());
         }
         scale
     }
@@ -214,13 +223,17 @@ impl DeviceMatrix {
 
     /// The launch of a product with `rows` rows.
     pub(super) fn launch(&self, rows: usize, division: Division) -> ProductLaunch {
-        let sizes = ProductSizes {
+        ProductLaunch::choose(self.sizes(rows), self.device().limits(), division)
+    }
+
+    /// The sizes of a product with `rows` rows.
+    pub(super) fn sizes(&self, rows: usize) -> ProductSizes {
+        ProductSizes {
             rows,
             n: self.n,
             k: padded(self.k),
             format: self.format,
-        };
-        ProductLaunch::choose(sizes, self.device().limits(), division)
+        }
     }
 
     /// Runs a launch of this matrix.
@@ -284,7 +297,7 @@ impl DeviceMatrix {
             rows: rows as u32,
             n: self.n as u32,
             k: stride as u32,
-            segment: segment(stride) as u32,
+            segment: segment(self.n, stride) as u32,
         })
     }
 

@@ -268,10 +268,13 @@ impl DeviceScores {
             return refuse(format!("an LM head of {vocab} tokens is too large"));
         }
         let grid = [launch.tall() as u32, across as u32, 1];
+        let Some(kernel) = launch.tile.head() else {
+            return refuse(format!("{} has no LM head", launch.tile.name()));
+        };
         // SAFETY: sizes are those of the arrays; biases and sets of the batch were checked against a
         // vocabulary that is the head's.
         unsafe {
-            device.launch(launch.tile.head(), grid, &args)?;
+            device.launch(kernel, grid, &args)?;
             device.launch(FOLD, [rows as u32, 1, 1], &fold)?;
         }
         let scored = ScoredRows { batch, range };

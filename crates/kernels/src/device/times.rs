@@ -41,11 +41,15 @@ impl LaunchCost {
             true => (flight / (on.memory * on.latency)).min(1.0),
             false => 1.0,
         };
+        let tensor = match self.rate > 0.0 {
+            true => self.rate / Roofline::H200.multiprocessors,
+            false => on.tensor / on.multiprocessors,
+        };
         let times = [
             self.memory_bytes() / (on.memory * filled),
             self.cache_bytes() / on.cache,
             self.cache_bytes() / (busy * on.port),
-            self.tensor * most * on.multiprocessors / on.tensor,
+            self.tensor * most / tensor,
             self.passes * most / clock,
             self.instructions * most / (ISSUED * clock),
         ];
@@ -110,6 +114,12 @@ mod tests {
             ..launch.clone()
         };
         near(&tensor, 1.0);
+        // A tile of half that speed.
+        let slow = LaunchCost {
+            rate: on.tensor / 2.0,
+            ..tensor.clone()
+        };
+        near(&slow, 2.0);
         // 265 blocks take three rounds.
         let odd = LaunchCost {
             blocks: 265,

@@ -1,8 +1,8 @@
 //! Times of launches by the device's own clock.
 
 use super::array::{Array, Precision};
-use super::launch::MatrixFormat;
-use super::matrix::{DeviceMatrix, MatrixSizes};
+use super::launch::{Division, MatrixFormat, ProductLaunch};
+use super::matrix::{DeviceMatrix, MatrixSizes, Store};
 use super::{Buffer, Device, Result, Roofline, refuse};
 use crate::linear::Epilogue;
 use std::sync::PoisonError;
@@ -23,6 +23,17 @@ pub(super) struct Timing {
 
 /// Runs of a kernel whose time is taken.
 const RUNS: usize = 8;
+/// Bytes of the matrices that launches use in turn, so that none is in the L2 cache.
+const ROTATED: usize = 256 << 20;
+
+/// A launch of a product and its time.
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchTime {
+    /// The launch.
+    pub launch: ProductLaunch,
+    /// Its time in a sequence of such launches.
+    pub seconds: f64,
+}
 
 impl Device {
     /// Whether launches are being timed. They must be launched one by one, not as a graph.
@@ -101,19 +112,22 @@ impl Device {
         Ok((2 * bytes * RUNS) as f64 / seconds)
     }
 
-    /// The rates of this device, of which two are measured: its memory, by copies of `bytes` bytes, and
-    /// its tensor cores, by this crate's product of `sizes`. The others are those of an H200 per
-    /// multiprocessor.
+    /// The rates of this device. That of its memory is measured by copies of `bytes` bytes, and that of
+    /// the best products by this crate's product of `sizes`, unless it is slower than what an H200 can.
+    /// The others are those of an H200 per multiprocessor.
     ///
     /// # Errors
     /// If the device fails, has no clock or is out of memory.
     pub fn rates(&self, bytes: usize, sizes: [usize; 3]) -> Result<Roofline> {
-        let tensor = self.product_rate(sizes)?;
+        let (tensor, limits) = (self.product_rate(sizes)?, self.limits());
+        let known = Roofline::of(limits.multiprocessors);
         Ok(Roofline {
             memory: self.copy_rate(bytes)?,
-            peak: tensor,
-            tensor,
-            ..Roofline::of(self.limits().multiprocessors)
+            peak: match limits.warpgroups {
+                true => known.peak.max(tensor),
+                false => tensor,
+            },
+            ..known
         })
     }
 
@@ -138,6 +152,46 @@ impl Device {
         product()?;
         let seconds = self.time(|| (0..RUNS).try_for_each(|_| product()))?;
         Ok((2 * rows * k * n * RUNS) as f64 / seconds)
+    }
+}
+
+impl Device {
+    /// The times of all launches of a product `[rows, k] x [n, k]'` that this device can run.
+    ///
+    /// # Errors
+    /// If the device fails, has no clock or is out of memory.
+    pub fn launch_times(
+        &self,
+        format: MatrixFormat,
+        [rows, n, k]: [usize; 3],
+    ) -> Result<Vec<LaunchTime>> {
+        let sizes = MatrixSizes {
+            rows: n,
+            k,
+            biased: false,
+            epilogue: Epilogue::None,
+        };
+        let count = ROTATED.div_ceil(n * k * format.bytes()).max(2);
+        let matrices = (0..count).map(|_| {
+            let matrix = DeviceMatrix::reserve(self, format, sizes)?;
+            matrix.fill(0x3C)?;
+            Ok(matrix)
+        });
+        let matrices: Vec<DeviceMatrix> = matrices.collect::<Result<_>>()?;
+        let x = Array::padded(self, format.inputs(), rows, k)?;
+        x.buffer().fill(0x3C)?;
+        let out = Array::new(self, Precision::F32, rows, n)?;
+        let launches =
+            ProductLaunch::all(matrices[0].sizes(rows), self.limits(), Division::Divided);
+        let timed = launches.map(|launch| {
+            let run = |matrix: &DeviceMatrix| matrix.run_as(&launch, &x, (&out, Store::Overwrite));
+            matrices.iter().try_for_each(run)?;
+            let all = matrices.iter().cycle().take(count * RUNS);
+            let seconds = self.time(|| all.clone().try_for_each(run))?;
+            let seconds = seconds / (count * RUNS) as f64;
+            Ok(LaunchTime { launch, seconds })
+        });
+        timed.collect()
     }
 }
 
@@ -178,6 +232,26 @@ mod tests {
     }
 
     #[test]
+    fn every_launch_is_timed() {
+        let device = Device::emulated();
+        let times = device.launch_times(MatrixFormat::F32, [2, 128, 320]);
+        let times = times.unwrap();
+        // Whole, and divided in two segments.
+        let blocks: Vec<usize> = times.iter().map(|one| one.launch.blocks()).collect();
+        assert_eq!(blocks, [2, 4, 4]);
+        for LaunchTime { launch, seconds } in times {
+            assert!(
+                near_blocks(seconds, launch.blocks()),
+                "{launch:?}: {seconds}"
+            );
+        }
+    }
+
+    fn near_blocks(seconds: f64, blocks: usize) -> bool {
+        (seconds - blocks as f64 * 1e-6).abs() < 1e-12
+    }
+
+    #[test]
     fn rates_are_work_by_time() {
         let device = Device::emulated();
         // One block, a microsecond; a KiB in a microsecond.
@@ -192,7 +266,7 @@ mod tests {
             "{copies}"
         );
         let rates = device.rates(64 << 10, [4, 64, 8]).unwrap();
-        assert_eq!((rates.memory, rates.peak), (copies, products));
+        assert_eq!((rates.memory, rates.peak), (copies, Roofline::H200.peak));
         assert_eq!(rates.cache, Roofline::H200.cache);
         assert!(Device::counting().copy_rate(1).is_err());
     }

@@ -24,6 +24,7 @@ mod registry;
 mod replicas;
 mod routers;
 mod serving;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -131,6 +132,7 @@ fn table(report: &Report) -> String {
         Report::Forward(report) => forward::table(report),
         Report::Contexts(report) => contexts::table(report),
         Report::Ladder(report) => ladder::table(report),
+        Report::Steps(report) => steps::table(report),
         Report::Serving(report) => serving::table(report),
         Report::Diffusion(report) => diffusion::table(report),
         Report::Routers(report) => routers::table(report),

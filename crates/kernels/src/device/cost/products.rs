@@ -72,20 +72,24 @@ impl Launch {
     /// Adds what `tile` computes; `inner`: the inner elements of all tiles.
     fn compute(&self, cost: &mut LaunchCost, tile: &ProductTile, inner: f64) {
         let outputs = (tile.rows * tile.columns) as f64;
-        let stages = tile.stages.max(2) - 1;
-        cost.ahead = [(stages * tile.stage()) as f64, tile.resident as f64];
+        cost.ahead = [(tile.ahead() * tile.stage()) as f64, tile.resident as f64];
         if self.wide == 2 {
+            cost.rate = tile.rate;
             let (down, across) = tile.warps;
             cost.tensor = 2.0 * inner * outputs;
             let steps = inner / tile.depth as f64;
             let copied = tile.stage() as f64;
-            // Every warp loads its rows and columns.
+            // Every warp loads its rows and columns, or every warpgroup.
             let bytes = across * tile.rows * 2 + down * tile.columns * tile.format.bytes();
             let loaded = (bytes * tile.depth) as f64;
             cost.passes = steps * (copied + loaded) / PASS as f64;
-            // Copies of 16 bytes per lane, loads of four matrices, products of 16 x 8 x 16.
+            // Copies of 16 bytes per lane; of warps also loads of four matrices, and products of
+            // 16 x 8 x 16.
             let products = cost.tensor / (2 * 16 * 8 * 16) as f64;
-            cost.instructions = steps * (copied + loaded) / 512.0 + products;
+            cost.instructions = match tile.groups {
+                true => steps * copied / 512.0,
+                false => steps * (copied + loaded) / 512.0 + products,
+            };
         } else {
             cost.instructions = inner * outputs / 32.0 * 1.5;
         }

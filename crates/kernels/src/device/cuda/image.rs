@@ -17,16 +17,16 @@ struct MachineCode {
     bytes: &'static Aligned<[u8]>,
 }
 
-/// The machine code of a file of the build script.
+/// The machine code of a file of the build script. That for compute capability 9.0 has the kernels of
+/// warpgroups (`90a`).
 macro_rules! machine_code {
-    ($major:literal, $minor:literal) => {
+    ($major:literal, $minor:literal, $file:literal) => {
         MachineCode {
             capability: ($major, $minor),
             bytes: &Aligned(*include_bytes!(concat!(
                 env!("OUT_DIR"),
                 "/kernels_",
-                $major,
-                $minor,
+                $file,
                 ".cubin"
             ))),
         }
@@ -35,10 +35,10 @@ macro_rules! machine_code {
 
 /// In ascending order.
 static MACHINE_CODE: [MachineCode; 4] = [
-    machine_code!(8, 0),
-    machine_code!(8, 6),
-    machine_code!(8, 9),
-    machine_code!(9, 0),
+    machine_code!(8, 0, "80"),
+    machine_code!(8, 6, "86"),
+    machine_code!(8, 9, "89"),
+    machine_code!(9, 0, "90a"),
 ];
 /// PTX for later devices, ends with a zero byte.
 static PTX: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/kernels.ptx.0")));
@@ -91,6 +91,7 @@ impl std::fmt::Display for Release {
 pub(super) struct Image {
     bytes: &'static Aligned<[u8]>,
     needed: Release,
+    warpgroups: bool,
 }
 
 impl Image {
@@ -106,12 +107,19 @@ impl Image {
             Some(code) => Self {
                 bytes: code.bytes,
                 needed: Release::new(assembler().major, 0),
+                warpgroups: code.capability == (9, 0),
             },
             None => Self {
                 bytes: PTX,
                 needed: ptx_release(&PTX.0),
+                warpgroups: false,
             },
         }
+    }
+
+    /// Whether it has the kernels of warpgroups.
+    pub(super) fn has_warpgroups(self) -> bool {
+        self.warpgroups
     }
 
     /// The address that the driver reads.

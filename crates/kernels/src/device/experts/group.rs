@@ -217,7 +217,7 @@ impl DeviceExperts {
                 n: n as u32,
                 k: x.stride() as u32,
                 stride: out.stride() as u32,
-                segment: segment(x.stride()) as u32,
+                segment: segment(n, x.stride()) as u32,
                 finish: [gate, Store::Overwrite][number] as u32,
             };
             let across = n.div_ceil(tiles.broad) as u32;

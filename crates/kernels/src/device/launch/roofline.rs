@@ -5,7 +5,7 @@ use super::{MatrixFormat, ProductLaunch, ProductSizes};
 /// Multiprocessors of the device that the numbers are of.
 const MULTIPROCESSORS: f64 = 132.0;
 
-/// The limits of a device. The numbers of an H200 are not this project's measurements.
+/// The limits of a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Roofline {
     /// Number of multiprocessors.
@@ -20,10 +20,12 @@ pub struct Roofline {
     pub shared: f64,
     /// Multiplications and additions per second in bf16, of the best products.
     pub peak: f64,
-    /// Multiplications and additions per second that `mma.sync` reaches.
+    /// Multiplications and additions per second of attention.
     pub tensor: f64,
     /// Seconds from a request to memory to its answer.
     pub latency: f64,
+    /// Seconds until the last block of a divided tile knows that it is the last one.
+    pub gather: f64,
 }
 
 /// The parts of a launch's time, in seconds. Those up to `work` overlap.
@@ -57,7 +59,9 @@ impl Estimate {
 }
 
 impl Roofline {
-    /// An H200, as measured by others.
+    /// An H200. Memory and tensor cores were measured; the cache, the latency and the time of a division
+    /// are those with which the choice of launches is nearly the fastest of those measured
+    /// (`tests/bench/h200/launches.json`).
     pub const H200: Self = Self::of(132);
 
     /// A device with the rates of an H200 per multiprocessor.
@@ -68,14 +72,14 @@ impl Roofline {
         let clock = 1.755e9;
         Self {
             multiprocessors,
-            memory: 4.3e12 * share,
-            cache: 10e12 * share,
+            memory: 4.2e12 * share,
+            cache: 8e12 * share,
             port: 64.0 * clock,
             shared: 128.0 * clock,
             peak: 790e12 * share,
-            // 62 % of the dense peak of 989e12.
-            tensor: 613e12 * share,
-            latency: 1e-6,
+            tensor: 270e12 * share,
+            latency: 2e-6,
+            gather: 4e-6,
         }
     }
 
@@ -96,12 +100,12 @@ impl Roofline {
         let busy = blocks.min(self.multiprocessors);
         let tiles = self.longest(launch);
         let flight = blocks.min(self.multiprocessors * tile.resident as f64)
-            * ((tile.stages.max(2) - 1) * tile.stage()) as f64;
+            * (tile.ahead() * tile.stage()) as f64;
         let filled = (flight / (self.memory * self.latency)).min(1.0);
         let weights = (n * k * format.bytes()) as f64;
         let cache = launch.cache_bytes() as f64;
         let area = (tile.rows * tile.columns) as f64;
-        let tensor = self.tensor / self.multiprocessors;
+        let tensor = tile.rate / MULTIPROCESSORS;
         let sums = (launch.slots() * tile.rows * tile.columns * 4) as f64;
         Estimate {
             memory: weights / (self.memory * filled),
@@ -111,7 +115,7 @@ impl Roofline {
             start: self.latency,
             end: match launch.divided() {
                 0 => 0.0,
-                _ => sums / self.port,
+                _ => sums / self.port + self.gather,
             },
         }
     }

@@ -2,6 +2,7 @@
 
 use super::super::array::Precision;
 use super::super::{Formula, Kernel};
+use super::DeviceLimits;
 
 /// The number format of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,8 +53,15 @@ pub struct ProductTile {
     pub rows: usize,
     /// Columns.
     pub columns: usize,
-    /// Rows and columns of warps.
+    /// Rows and columns of warps, or of warpgroups.
     pub warps: (usize, usize),
+    /// Whether warpgroups multiply (`cuda/groups.cuh`), which devices of compute capability 9.0 can.
+    pub groups: bool,
+    /// Whether it is for products of one segment only.
+    pub single: bool,
+    /// Multiplications and additions per second on an H200 for which the choice of launches is nearly
+    /// the fastest of those measured (`tests/bench/h200/launches.json`).
+    pub rate: f64,
     /// Inner elements of a stage.
     pub depth: usize,
     /// Stages in shared memory; all but one are in flight.
@@ -65,11 +73,22 @@ pub struct ProductTile {
     /// The number format of the matrix.
     pub format: MatrixFormat,
     gemm: &'static str,
-    head: &'static str,
+    head: Option<&'static str>,
 }
 
 impl ProductTile {
-    /// The tiles of a number format, the smallest first.
+    /// Stages that are on their way while one is multiplied.
+    #[must_use]
+    pub const fn ahead(&self) -> usize {
+        // Warpgroups may still read the stage before.
+        match self.stages {
+            0..=2 => 1,
+            stages if self.groups => stages - 2,
+            stages => stages - 1,
+        }
+    }
+
+    /// The tiles of a number format, those of warps before those of warpgroups, the smallest first.
     #[must_use]
     pub fn all(format: MatrixFormat) -> &'static [Self] {
         match format {
@@ -99,7 +118,8 @@ impl ProductTile {
     /// Threads of a block.
     #[must_use]
     pub const fn threads(&self) -> usize {
-        self.warps.0 * self.warps.1 * 32
+        let unit = if self.groups { 128 } else { 32 };
+        self.warps.0 * self.warps.1 * unit
     }
 
     /// Bytes of a stage.
@@ -133,17 +153,31 @@ impl ProductTile {
         }
     }
 
-    /// The kernel of the LM head. Its logits replace the operands in shared memory, in rows padded
-    /// by four.
-    pub(in super::super) const fn head(&'static self) -> Kernel {
+    /// The kernel of the LM head, if there is one. Its logits replace the operands in shared memory, in
+    /// rows padded by four.
+    pub(in super::super) const fn head(&'static self) -> Option<Kernel> {
         let logits = self.rows * (self.columns + 4) * 4;
         let shared = self.shared();
-        Kernel {
-            name: self.head,
-            threads: self.threads() as u32,
-            shared: if logits > shared { logits } else { shared } as u32,
-            formula: Formula::Head(self),
+        match self.head {
+            Some(name) => Some(Kernel {
+                name,
+                threads: self.threads() as u32,
+                shared: if logits > shared { logits } else { shared } as u32,
+                formula: Formula::Head(self),
+            }),
+            None => None,
         }
+    }
+
+    /// Whether the LM head has a kernel with this tile.
+    pub(super) const fn has_head(&self) -> bool {
+        self.head.is_some()
+    }
+
+    /// Whether a device has what the tile needs.
+    #[must_use]
+    pub fn runs_on(&self, limits: DeviceLimits) -> bool {
+        self.shared() <= limits.shared && (!self.groups || limits.warpgroups)
     }
 }
 
@@ -159,13 +193,16 @@ const EXACT: [ProductTile; 1] = [ProductTile {
     rows: 64,
     columns: 64,
     warps: (4, 2),
+    groups: false,
+    single: false,
+    rate: 30e12,
     depth: 16,
     stages: 1,
     held: false,
     resident: 2,
     format: MatrixFormat::F32,
     gemm: "gemm_f32",
-    head: "head_f32",
+    head: Some("head_f32"),
 }];
 
 /// For few rows.
@@ -173,33 +210,39 @@ const LOW: ProductTile = ProductTile {
     rows: 64,
     columns: 128,
     warps: (2, 4),
+    groups: false,
+    single: false,
+    rate: 235e12,
     depth: 64,
     stages: 4,
     held: false,
     resident: 2,
     format: MatrixFormat::Bf16,
     gemm: "gemm_bf16_64x128",
-    head: "head_bf16_64x128",
+    head: Some("head_bf16_64x128"),
 };
 /// For few rows of every expert; `TileFew` of `cuda/experts.cuh`.
 const FEW: ProductTile = ProductTile {
     rows: 16,
     columns: 64,
     warps: (1, 4),
+    groups: false,
+    single: false,
+    rate: 150e12,
     depth: 64,
     stages: 5,
     held: false,
     resident: 4,
     format: MatrixFormat::Bf16,
     gemm: "gates_bf16_few",
-    head: "downs_bf16_few",
+    head: Some("downs_bf16_few"),
 };
 /// `TileFewInt8` of `cuda/experts.cuh`.
 const FEW_INT8: ProductTile = ProductTile {
     warps: (1, 2),
     format: MatrixFormat::Int8,
     gemm: "gates_int8_few",
-    head: "downs_int8_few",
+    head: Some("downs_int8_few"),
     ..FEW
 };
 /// For many rows on devices with little shared memory.
@@ -207,46 +250,114 @@ const SQUARE: ProductTile = ProductTile {
     rows: 128,
     columns: 128,
     warps: (2, 4),
+    groups: false,
+    single: false,
+    rate: 270e12,
     depth: 64,
     stages: 3,
     held: false,
     resident: 1,
     format: MatrixFormat::Bf16,
     gemm: "gemm_bf16_128x128",
-    head: "head_bf16_128x128",
+    head: Some("head_bf16_128x128"),
 };
 /// For many rows.
 const WIDE: ProductTile = ProductTile {
     rows: 128,
     columns: 256,
     warps: (2, 4),
+    groups: false,
+    single: false,
+    rate: 260e12,
     depth: 32,
     stages: 4,
     held: true,
     resident: 1,
     format: MatrixFormat::Bf16,
     gemm: "gemm_bf16_128x256",
-    head: "head_bf16_128x256",
+    head: Some("head_bf16_128x256"),
 };
 
-const BF16: [ProductTile; 3] = [LOW, SQUARE, WIDE];
+/// For warpgroups: few rows and few columns.
+const GROUPS_64X64: ProductTile = ProductTile {
+    rows: 64,
+    columns: 64,
+    warps: (1, 2),
+    groups: true,
+    single: false,
+    rate: 305e12,
+    depth: 64,
+    stages: 6,
+    held: false,
+    resident: 2,
+    format: MatrixFormat::Bf16,
+    gemm: "gemm_bf16_groups_64x64",
+    head: None,
+};
+const GROUPS_64X128: ProductTile = ProductTile {
+    columns: 128,
+    rate: 365e12,
+    resident: 1,
+    gemm: "gemm_bf16_groups_64x128",
+    head: Some("head_bf16_groups_64x128"),
+    ..GROUPS_64X64
+};
+const GROUPS_64X192: ProductTile = ProductTile {
+    columns: 192,
+    single: true,
+    rate: 430e12,
+    resident: 1,
+    gemm: "gemm_bf16_groups_64x192",
+    ..GROUPS_64X64
+};
+const GROUPS_128X128: ProductTile = ProductTile {
+    rows: 128,
+    columns: 128,
+    warps: (2, 1),
+    stages: 4,
+    rate: 425e12,
+    resident: 1,
+    gemm: "gemm_bf16_groups_128x128",
+    head: Some("head_bf16_groups_128x128"),
+    ..GROUPS_64X64
+};
+const GROUPS_128X192: ProductTile = ProductTile {
+    columns: 192,
+    stages: 5,
+    single: true,
+    rate: 600e12,
+    gemm: "gemm_bf16_groups_128x192",
+    head: None,
+    ..GROUPS_128X128
+};
+
+const BF16: [ProductTile; 8] = [
+    LOW,
+    SQUARE,
+    WIDE,
+    GROUPS_64X64,
+    GROUPS_64X128,
+    GROUPS_64X192,
+    GROUPS_128X128,
+    GROUPS_128X192,
+];
 const INT8: [ProductTile; 3] = [
     ProductTile {
         format: MatrixFormat::Int8,
         gemm: "gemm_int8_64x128",
-        head: "head_int8_64x128",
+        head: Some("head_int8_64x128"),
         ..LOW
     },
     ProductTile {
         format: MatrixFormat::Int8,
         gemm: "gemm_int8_128x128",
-        head: "head_int8_128x128",
+        head: Some("head_int8_128x128"),
         ..SQUARE
     },
     ProductTile {
         format: MatrixFormat::Int8,
         gemm: "gemm_int8_128x256",
-        head: "head_int8_128x256",
+        head: Some("head_int8_128x256"),
         ..WIDE
     },
 ];
@@ -254,17 +365,32 @@ const INT8: [ProductTile; 3] = [
 /// All kernels of products and of the LM head.
 pub(in super::super) const KERNELS: &[Kernel] = &[
     EXACT[0].gemm(),
-    EXACT[0].head(),
+    headed(&EXACT[0]),
     BF16[0].gemm(),
-    BF16[0].head(),
+    headed(&BF16[0]),
     BF16[1].gemm(),
-    BF16[1].head(),
+    headed(&BF16[1]),
     BF16[2].gemm(),
-    BF16[2].head(),
+    headed(&BF16[2]),
+    BF16[3].gemm(),
+    BF16[4].gemm(),
+    headed(&BF16[4]),
+    BF16[5].gemm(),
+    BF16[6].gemm(),
+    headed(&BF16[6]),
+    BF16[7].gemm(),
     INT8[0].gemm(),
-    INT8[0].head(),
+    headed(&INT8[0]),
     INT8[1].gemm(),
-    INT8[1].head(),
+    headed(&INT8[1]),
     INT8[2].gemm(),
-    INT8[2].head(),
+    headed(&INT8[2]),
 ];
+
+/// The kernel of the LM head of a tile that has one.
+const fn headed(tile: &'static ProductTile) -> Kernel {
+    match tile.head() {
+        Some(kernel) => kernel,
+        None => panic!("the tile has no kernel of the LM head"),
+    }
+}

@@ -1,0 +1,163 @@
+// Matrix products of warpgroups in bf16: four warps that multiply tiles in shared memory, asynchronously.
+// Devices of compute capability 9.0 only. Sums have the bits of gemm.cuh: the same segments, summed in the
+// same order by the same tensor cores.
+#pragma once
+#include "gemm.cuh"
+
+#ifdef WARPGROUPS
+
+// Inner elements and bytes of a row of a stage.
+constexpr unsigned GROUP_INNER = 64, GROUP_BYTES = 128;
+
+// The copies of a thread for a stage of COUNT rows, by 256 threads.
+template <int COUNT> struct Copies {
+    static constexpr unsigned PIECES = GROUP_BYTES / 16, STEP = 256 / PIECES, EACH = COUNT / STEP;
+    static_assert(COUNT % STEP == 0, "every thread makes the same number of copies");
+    // The next source of the first copy, and from a copy to the next.
+    const unsigned char* from;
+    size_t jump;
+    // Offset of the first copy in the stage.
+    unsigned to;
+    // Bit i: the row of copy i exists.
+    uint32_t real = 0;
+
+    DEVICE Copies(const unsigned char* rows, unsigned exist, size_t stride) {
+        unsigned row = thread() / PIECES, piece = thread() % PIECES;
+#pragma unroll
+        for (unsigned i = 0; i < EACH; i++)
+            if (row + i * STEP < exist) real |= 1u << i;
+        from = rows + (real ? row * stride : 0) + piece * 16;
+        jump = STEP * stride;
+        to = swizzle<PIECES>(row, piece) * 16;
+    }
+
+    // Copies the next stage.
+    DEVICE void fetch(unsigned char* stage) {
+        const unsigned char* at = from;
+#pragma unroll
+        for (unsigned i = 0; i < EACH; i++) {
+            bool is_real = real >> i & 1;
+            if (i > 0 && is_real) at += jump;
+            copy16(stage + to + i * STEP * GROUP_BYTES, at, is_real);
+        }
+        from += GROUP_BYTES;
+    }
+};
+
+// The stages of a part: STAGES buffers of XS rows of x and WS rows of w. While the tensor cores read the
+// stage before, STAGES - 2 stages are on their way.
+template <int XS, int WS, int STAGES> struct Stages {
+    static constexpr unsigned X_STAGE = XS * GROUP_BYTES, STAGE = X_STAGE + WS * GROUP_BYTES;
+    Copies<XS> x;
+    Copies<WS> w;
+    unsigned step, end, put = 0, at = 0;
+
+    DEVICE void next() {
+        if (step < end) {
+            unsigned char* to = shared_memory() + put * STAGE;
+            x.fetch(to);
+            w.fetch(to + X_STAGE);
+        }
+        copies_commit();
+        step++;
+        put = put + 1 == STAGES ? 0 : put + 1;
+    }
+
+    DEVICE void begin() {
+#pragma unroll
+        for (int i = 0; i < STAGES - 2; i++) next();
+    }
+
+    // Waits for the next stage, and starts the copies of one that all warpgroups have finished. They wait
+    // for their products of the stage before the last one first.
+    DEVICE const unsigned char* take() {
+        copies_wait<STAGES - 3>();
+        copies_visible();
+        sync();
+        next();
+        const unsigned char* stage = shared_memory() + at * STAGE;
+        at = at + 1 == STAGES ? 0 : at + 1;
+        return stage;
+    }
+};
+
+// The sums of one thread, COUNT times four, of products of one segment.
+template <int COUNT> struct SingleSums {
+    static constexpr int SIZE = COUNT * 256;
+    float sums[COUNT][4] = {};
+
+    DEVICE void close(const Part&, unsigned) {}
+    DEVICE bool gather(const Part&) { return true; }
+};
+template <bool SINGLE, int COUNT> struct SumsOf {
+    using Type = Sums<COUNT, 256, 0>;
+};
+template <int COUNT> struct SumsOf<true, COUNT> {
+    using Type = SingleSums<COUNT>;
+};
+
+// A tile of BM rows and BN columns on two warpgroups, in bf16. With 128 rows each has half of the rows,
+// with 64 half of the columns. SINGLE: for products of one segment, which leaves registers for more sums.
+template <int BM, int BN, int STAGES, bool SINGLE>
+struct TileGroups : SumsOf<SINGLE, BM * BN / 1024>::Type {
+    static constexpr int ROWS = BM, COLUMNS = BN;
+    // Columns of a warpgroup.
+    static constexpr int OWN = BM == 64 ? BN / 2 : BN;
+
+    DEVICE static unsigned group_row() { return BM == 64 ? 0 : thread() / 128 * 64; }
+    DEVICE static unsigned group_column() { return BM == 64 ? thread() / 128 * OWN : 0; }
+
+    DEVICE void run(const Operands& of, const Part& part) {
+        unsigned row = part.row * BM, column = part.column * BN;
+        unsigned each = of.segment / GROUP_INNER, all = of.k / GROUP_INNER;
+        unsigned step = part.first * each, end = part.end * each < all ? part.end * each : all;
+        size_t stride = size_t(of.k) * 2, before = size_t(step) * GROUP_BYTES;
+        auto x = static_cast<const unsigned char*>(of.x) + row * stride + before;
+        auto w = static_cast<const unsigned char*>(of.w) + column * stride + before;
+        Stages<BM, BN, STAGES> stages{Copies<BM>(x, of.rows - row, stride),
+                                      Copies<BN>(w, of.n - column, stride), step, end};
+        stages.begin();
+        unsigned segment = part.first;
+        while (step < end) {
+            unsigned stop = step + each < end ? step + each : end;
+            for (; step < stop; step++) {
+                const unsigned char* stage = stages.take();
+                group_begin();
+#pragma unroll
+                for (unsigned k = 0; k < GROUP_INNER / 16; k++)
+                    group_multiply<OWN>(this->sums, stage + group_row() * GROUP_BYTES,
+                                        stage + (BM + group_column()) * GROUP_BYTES, k);
+                group_commit();
+                // The products of the stage before.
+                group_wait<1>();
+            }
+            group_wait<0>();
+            group_done(this->sums);
+            this->close(part, segment++);
+        }
+    }
+
+    template <class F> DEVICE void each(F f) {
+#pragma unroll
+        for (int j = 0; j < OWN / 8; j++) {
+            unsigned row = group_row() + thread() % 128 / 32 * 16 + thread() % 32 / 4;
+            unsigned column = group_column() + j * 8 + thread() % 4 * 2;
+            const float(&sums)[4] = this->sums[j];
+            f(row, column, sums[0], sums[1]);
+            f(row + 8, column, sums[2], sums[3]);
+        }
+    }
+};
+
+// The tiles of src/device/launch/tile.rs.
+using Groups64x64 = TileGroups<64, 64, 6, false>;
+using Groups64x128 = TileGroups<64, 128, 6, false>;
+using Groups64x192 = TileGroups<64, 192, 6, true>;
+using Groups128x128 = TileGroups<128, 128, 4, false>;
+using Groups128x192 = TileGroups<128, 192, 5, true>;
+KERNEL(gemm_bf16_groups_64x64, Gemm, 256) { gemm<Groups64x64, bf16>(a); }
+KERNEL(gemm_bf16_groups_64x128, Gemm, 256) { gemm<Groups64x128, bf16>(a); }
+KERNEL(gemm_bf16_groups_64x192, Gemm, 256) { gemm<Groups64x192, bf16>(a); }
+KERNEL(gemm_bf16_groups_128x128, Gemm, 256) { gemm<Groups128x128, bf16>(a); }
+KERNEL(gemm_bf16_groups_128x192, Gemm, 256) { gemm<Groups128x192, bf16>(a); }
+#endif

@@ -1,0 +1,74 @@
+// Products of warpgroups on a GPU.
+#pragma once
+
+// Products of warpgroups exist in machine code for compute capability 9.0 only.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define WARPGROUPS
+
+// Orders a warpgroup's accesses to registers before its products.
+DEVICE void group_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Ends a group of products.
+DEVICE void group_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Waits for the warpgroup's products, except those of the last NEWEST groups.
+template <int NEWEST> DEVICE void group_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(NEWEST) : "memory");
+}
+// After a wait: keeps the compiler from moving the use of sums before it.
+template <int COUNT> DEVICE void group_done(float (&sums)[COUNT][4]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) asm volatile("" : "+f"(sums[i][j])::"memory");
+}
+// Makes this thread's finished copies visible to products.
+DEVICE void copies_visible() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Describes step `k` of sixteen inner elements of a tile of swizzled rows with 128 bytes: its address, the
+// distance of eight rows, both in units of 16 bytes, and the swizzle.
+DEVICE uint64_t group_tile(const unsigned char* tile, unsigned k) {
+    return uint64_t(1) << 62 | uint64_t(64) << 32 | uint64_t(1) << 16 |
+           ((shared_address(tile) & 0x3FFFF) >> 4) + 2 * k;
+}
+
+#define REGISTERS_16 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define REGISTERS_32 \
+    REGISTERS_16 ", " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define REGISTERS_48 \
+    REGISTERS_32 ", " \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define REGISTERS_64 \
+    REGISTERS_48 ", " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define REGISTERS_96 \
+    REGISTERS_64 ", " \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define SUMS_4(i) "+f"(sums[i][0]), "+f"(sums[i][1]), "+f"(sums[i][2]), "+f"(sums[i][3])
+#define SUMS_16(i) SUMS_4(i), SUMS_4(i + 1), SUMS_4(i + 2), SUMS_4(i + 3)
+#define SUMS_32(i) SUMS_16(i), SUMS_16(i + 4)
+#define SUMS_48(i) SUMS_32(i), SUMS_16(i + 8)
+#define SUMS_64(i) SUMS_32(i), SUMS_32(i + 8)
+#define SUMS_96(i) SUMS_64(i), SUMS_32(i + 16)
+
+// sums [64, N] += x [64, 16] w [N, 16]', asynchronously; tiles of rows with 128 bytes. Of 64 rows a warp
+// has sixteen, whose sums are those of `multiply` for every eight columns.
+template <int N>
+DEVICE void group_multiply(float (&sums)[N / 8][4], const unsigned char* x, const unsigned char* w,
+                           unsigned k);
+#define GROUP_MULTIPLY(N, COUNT, AT, NEXT)                                                         \
+    template <>                                                                                    \
+    DEVICE void group_multiply<N>(float(&sums)[N / 8][4], const unsigned char* x,                  \
+                                  const unsigned char* w, unsigned k) {                            \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" REGISTERS_##COUNT \
+                     "}, %" #AT ", %" #NEXT ", 1, 1, 1, 0, 0;"                                     \
+                     : SUMS_##COUNT(0)                                                             \
+                     : "l"(group_tile(x, k)), "l"(group_tile(w, k)));                              \
+    }
+GROUP_MULTIPLY(32, 16, 16, 17)
+GROUP_MULTIPLY(64, 32, 32, 33)
+GROUP_MULTIPLY(96, 48, 48, 49)
+GROUP_MULTIPLY(128, 64, 64, 65)
+GROUP_MULTIPLY(192, 96, 96, 97)
+#endif
