@@ -15,7 +15,14 @@ const CAPABILITIES: [(&str, &[&str]); 3] =
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=cuda");
+    // The documents and scripts of the folder are not compiled.
+    let sources = std::fs::read_dir("cuda").expect("the folder of the kernels");
+    for source in sources.map(|entry| entry.expect("an entry of it").path()) {
+        let kind = source.extension().and_then(|kind| kind.to_str());
+        if matches!(kind, Some("cu" | "cuh" | "cpp" | "h")) {
+            println!("cargo::rerun-if-changed={}", source.display());
+        }
+    }
     #[cfg(feature = "emulation")]
     emulation();
     #[cfg(feature = "cuda")]

@@ -436,7 +436,11 @@ impl Report {
             Self::Decoders(report) => std::slice::from_ref(&report.task),
             Self::Infill(_) | Self::Peers(_) | Self::Forward(_) => &[],
             Self::Routers(_) | Self::Routing(_) | Self::Day(_) => &[],
-            Self::Contexts(_) | Self::Ladder(_) | Self::Serving(_) | Self::Diffusion(_) => &[],
+            Self::Contexts(_)
+            | Self::Ladder(_)
+            | Self::Steps(_)
+            | Self::Serving(_)
+            | Self::Diffusion(_) => &[],
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The arguments of kernels, with the layouts of `cuda/*.cuh`. Addresses are device addresses.
+//! The arguments of kernels, with the layouts of `cuda/*.cuh`. Addresses are device addresses. `pad` is 0
+//! and completes the last eight bytes, which are read as bytes like the others.
 
 /// `embed_*`.
 #[repr(C)]
@@ -7,6 +8,7 @@ pub(super) struct Embed {
     pub(super) tokens: u64,
     pub(super) out: u64,
     pub(super) d: u32,
+    pub(super) pad: u32,
 }
 
 /// `norm_*`.
@@ -19,6 +21,7 @@ pub(super) struct Norm {
     pub(super) d: u32,
     pub(super) stride: u32,
     pub(super) eps: f32,
+    pub(super) pad: u32,
 }
 
 /// `split_*`.
@@ -39,6 +42,7 @@ pub(super) struct Split {
     pub(super) page: u32,
     pub(super) normed: u32,
     pub(super) eps: f32,
+    pub(super) pad: u32,
 }
 
 /// `copy_pages`.
@@ -49,6 +53,7 @@ pub(super) struct CopyPages {
     pub(super) count: u32,
     pub(super) pages: u32,
     pub(super) words: u32,
+    pub(super) pad: u32,
 }
 
 /// The operands of a matrix product.
@@ -105,6 +110,7 @@ pub(super) struct Attend {
     pub(super) scale: f32,
     pub(super) out: u64,
     pub(super) stride: u32,
+    pub(super) pad: u32,
 }
 
 /// `combine_*`.
@@ -137,6 +143,7 @@ pub(super) struct Head {
     pub(super) mask: u32,
     pub(super) count: u32,
     pub(super) cap: f32,
+    pub(super) pad: u32,
 }
 
 /// `fold_partials`.
@@ -149,6 +156,7 @@ pub(super) struct Fold {
     pub(super) count: u32,
     pub(super) columns: u32,
     pub(super) vocab: u32,
+    pub(super) pad: u32,
 }
 
 /// `filter_rows`.
@@ -161,6 +169,7 @@ pub(super) struct Filters {
     pub(super) vocab: u32,
     pub(super) mask: u32,
     pub(super) digits: u32,
+    pub(super) pad: u32,
 }
 
 /// `route_*`.
@@ -172,6 +181,7 @@ pub(super) struct Route {
     pub(super) rows: u32,
     pub(super) experts: u32,
     pub(super) k: u32,
+    pub(super) pad: u32,
 }
 
 /// `choose_experts`.
@@ -266,6 +276,7 @@ pub(super) struct Means {
     pub(super) rows: u64,
     pub(super) x: u64,
     pub(super) d: u32,
+    pub(super) pad: u32,
 }
 
 /// `softmax_*`.

@@ -335,6 +335,7 @@ impl AttentionScratch {
         let sums = grown(&mut self.sums, device, sums)?;
         let (keys, values) = pool.layer(layer)?;
         let attend = args::Attend {
+            pad: 0,
             q: q.checked(shape.rows, heads * c, sizes.precision)?,
             keys,
             values,
@@ -387,6 +388,7 @@ fn run(
     let at = attend.tiles + (tiles.start * TILE_WORDS * size_of::<u32>()) as u64;
     let last = tiles.end == shape.tiles;
     let attend = args::Attend {
+        pad: 0,
         tiles: at,
         ..*attend
     };

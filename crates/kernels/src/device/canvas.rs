@@ -174,6 +174,7 @@ impl Means {
             return refuse(format!("embeddings of {} numbers", self.width));
         }
         Ok(args::Means {
+            pad: 0,
             kept: self.kept.range(0, slots * self.width * size_of::<f32>())?,
             slots: batch.address(Section::Slots, 0)?,
             kinds: kinds(batch)?,
@@ -200,6 +201,7 @@ impl Means {
     /// Keeps the first rows of `x [r, d]`, f32, as the mean embeddings of a range of scored rows.
     fn keep(&self, ScoredRows { batch, range }: ScoredRows<'_>, x: &Array) -> Result<()> {
         let args = args::Means {
+            pad: 0,
             scored: batch.address(Section::Scored, range.start)?,
             rows: batch.address(Section::Scorers, range.start * SCORER_WORDS)?,
             ..self.args(batch, x, range.len())?

@@ -186,6 +186,7 @@ impl DeviceExperts {
         }
         scratch.reserve(device, &self.sizes, rows)?;
         let route = args::Route {
+            pad: 0,
             x: x.checked(rows, self.sizes.width, x.precision())?,
             gate: self.gate.address()?,
             logits: scratch.logits(rows * count)?,

@@ -116,6 +116,7 @@ impl Besides {
         };
         let device = tops.device();
         let args = args::Filters {
+            pad: 0,
             logits: self.logits(range.len(), vocab)?,
             rows: batch.address(Section::Scorers, range.start * SCORER_WORDS)?,
             out,

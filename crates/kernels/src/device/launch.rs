@@ -128,9 +128,9 @@ impl ProductLaunch {
         division: Division,
     ) -> impl Iterator<Item = Self> {
         let fits = move |tile: &&ProductTile| {
-            let is_scored = division == Division::Whole;
-            let is_summed = segment(sizes.n, sizes.k) < sizes.k;
-            tile.runs_on(limits) && !(is_scored && !tile.has_head()) && !(is_summed && tile.single)
+            let scores = division == Division::Divided || tile.has_head();
+            let sums = !tile.single || segment(sizes.n, sizes.k) >= sizes.k;
+            scores && sums && tile.runs_on(limits)
         };
         let tiles = ProductTile::all(sizes.format).iter().filter(fits);
         tiles.flat_map(move |tile| Self::candidates(tile, sizes, limits, division))

@@ -42,6 +42,7 @@ pub fn embed(table: &Array, batch: &DeviceBatch, out: &Array) -> Result<()> {
         return refuse("expected an embedding table without padding");
     }
     let args = args::Embed {
+        pad: 0,
         table: table.checked(table.rows(), d, table.precision())?,
         tokens: batch.address(Section::Tokens, 0)?,
         out: out.checked(rows, d, Precision::F32)?,
@@ -101,6 +102,7 @@ pub fn norm(
         return refuse(format!("{rows} rows of an array of {}", x.rows()));
     }
     let args = args::Norm {
+        pad: 0,
         x: x.checked(x.rows(), d, Precision::F32)?,
         weight: norm.weight.range(0, d * 4)?,
         gather,
@@ -199,6 +201,7 @@ pub fn split(
     let weights = norm.map(|norm| norm.weight.range(0, normed * c * size_of::<f32>()));
     let (keys, values) = pool.layer(layer)?;
     let args = args::Split {
+        pad: 0,
         qkv: qkv.checked(rows, width, Precision::F32)?,
         head_norms: weights.transpose()?.unwrap_or(0),
         angles: rope.angles.range(0, rope.positions * 2 * rope.half * 4)?,
@@ -250,6 +253,7 @@ pub(super) fn copy_in(
         ));
     }
     let args = args::CopyPages {
+        pad: 0,
         pool: buffer.range(0, layers * pages * bytes)?,
         copies: batch.address(Section::Copies, 0)?,
         count: count as u32,

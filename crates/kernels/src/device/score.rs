@@ -239,6 +239,7 @@ impl DeviceScores {
         of.x += (first * x.stride() * x.precision().bytes()) as u64;
         of.rows = rows as u32;
         let args = args::Head {
+            pad: 0,
             of,
             bias: lm_head.bias()?,
             rows: batch.address(Section::Scorers, range.start * SCORER_WORDS)?,
@@ -255,6 +256,7 @@ impl DeviceScores {
             cap: head.cap.unwrap_or(0.0),
         };
         let fold = args::Fold {
+            pad: 0,
             partials: args.partials,
             present: args.present,
             rows: args.rows,

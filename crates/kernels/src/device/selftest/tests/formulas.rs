@@ -190,14 +190,21 @@ fn products_move_what_their_formulas_say() {
         let layer = Layer::new(&mut random, on, Sizes { r, k, n }).unwrap();
         let matrix = layer.on((&device, format), Epilogue::None).unwrap();
         let out = poisoned((&device, Precision::F32), (r, n), Ends::Plain).unwrap();
+        let sizes = matrix.launch(r, Division::Whole).sizes;
+        let launch = ProductLaunch {
+            whole: 0,
+            lead: 1,
+            ..ProductLaunch::undivided(&ProductTile::all(format)[0], sizes)
+        };
+        let x = layer.rows(on, 0..r).unwrap();
         matrix
-            .product(&layer.rows(on, 0..r).unwrap(), r, &out)
+            .run_as(&launch, &x, (&out, Store::Overwrite))
             .unwrap();
     }
     let divided = observations.take();
     assert_formulas(
         &divided,
-        &["gemm_bf16_groups_64x64", "gemm_f32", "gemm_int8_64x128"],
+        &["gemm_bf16_64x128", "gemm_f32", "gemm_int8_64x128"],
     );
     // Divided tiles read the sums that they wrote.
     let sums = |one: &Observation| one.written().distinct > 136 * 24 * 4 / SECTOR * 2;
