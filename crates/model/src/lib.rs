@@ -40,8 +40,8 @@ pub use geometry::Geometry;
 pub use gguf::TokenizerJson;
 pub use info::{CanvasInfo, ExpertInfo, ModelInfo};
 pub use kernels::device::{
-    Check, Device, DeviceLimits, GAP, LaunchCost, LaunchTime, MatrixFormat, Roofline,
-    SelftestSizes, floor as step_floor,
+    Check, Device, DeviceLimits, Division, GAP, LaunchCost, LaunchTime, MatrixFormat,
+    ProductLaunch, ProductSizes, Roofline, SelftestSizes, floor as step_floor,
 };
 pub use kernels::{Accelerator, Exchanged, Ranks};
 pub use kernels::{Candle, Cpu, Host, KvDtype, TileSupport, WeightDtype};
