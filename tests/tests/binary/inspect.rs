@@ -304,7 +304,7 @@ fn steps_of_llada_8b_are_near_their_floor() {
     assert!(text.contains("A model, nothing was measured"), "{text}");
     assert!(!text.contains("not counted"), "{text}");
     let found = steps(&text);
-    let bounds = [("bf16", [1.3, 1.8]), ("int8", [1.7, 1.8])];
+    let bounds = [("bf16", [1.35, 2.05]), ("int8", [3.3, 3.6])];
     let rows = ["64", "256"];
     let want = bounds
         .iter()
@@ -369,8 +369,9 @@ fn the_kernels_of_a_step_are_listed() {
             (ms - number(&step[5])).abs() < 1e-3 * kernels.len() as f64,
             "{text}"
         );
-        let product = format!("gemm_{}_64x128", words[0]);
-        assert!(kernels.iter().any(|words| words[0] == product), "{text}");
+        let product = format!("gemm_{}_", words[0]);
+        let is_product = |words: &Vec<&str>| words[0].starts_with(&product);
+        assert!(kernels.iter().any(is_product), "{text}");
     }
 }
 

@@ -131,7 +131,7 @@ mod tests {
             products.entry((is_int8, rows, n, k)).or_default().push(one);
         }
         assert!(products.len() >= 40, "{} products", products.len());
-        let (mut chosen, mut least) = (0.0, 0.0);
+        let (mut chosen, mut least, mut unmeasured) = (0.0, 0.0, 0);
         for ((is_int8, rows, n, k), all) in products {
             let format = if is_int8 {
                 MatrixFormat::Int8
@@ -147,9 +147,15 @@ mod tests {
                     && number(one, "lead") == launch.lead
             };
             let us = |one: &Value| one["us"].as_f64().unwrap();
-            chosen += us(all.iter().find(same).unwrap());
+            let Some(found) = all.iter().find(same) else {
+                unmeasured += 1;
+                continue;
+            };
+            chosen += us(found);
             least += all.iter().map(|one| us(one)).fold(f64::INFINITY, f64::min);
         }
+        // 128x192 was not measured with 512 rows.
+        assert_eq!(unmeasured, 2);
         assert!(chosen < 1.03 * least, "{chosen} of {least} us");
     }
 }

@@ -358,7 +358,7 @@ mod tests {
         step.times = Some(StepTimes {
             step: 4.0 * floor,
             launches: vec![
-                ("head_bf16_64x128", 0.25e-3),
+                ("head_bf16_groups_64x128", 0.25e-3),
                 ("norm_bf16", 1e-3),
                 ("norm_bf16", 2e-3),
             ],

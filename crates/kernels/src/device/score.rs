@@ -270,13 +270,10 @@ impl DeviceScores {
             return refuse(format!("an LM head of {vocab} tokens is too large"));
         }
         let grid = [launch.tall() as u32, across as u32, 1];
-        let Some(kernel) = launch.tile.head() else {
-            return refuse(format!("{} has no LM head", launch.tile.name()));
-        };
         // SAFETY: sizes are those of the arrays; biases and sets of the batch were checked against a
         // vocabulary that is the head's.
         unsafe {
-            device.launch(kernel, grid, &args)?;
+            device.launch(kernel_of(&launch)?, grid, &args)?;
             device.launch(FOLD, [rows as u32, 1, 1], &fold)?;
         }
         let scored = ScoredRows { batch, range };
@@ -295,6 +292,14 @@ impl DeviceScores {
             Some(soft) => Ok(soft),
             None => refuse("no memory was reserved for mean embeddings"),
         }
+    }
+}
+
+/// The kernel of the LM head of a launch.
+fn kernel_of(launch: &ProductLaunch) -> Result<Kernel> {
+    match launch.tile.head() {
+        Some(kernel) => Ok(kernel),
+        None => refuse(format!("{} has no LM head", launch.tile.name())),
     }
 }
 
