@@ -4,7 +4,9 @@
 //! never by their inputs: a rank computes some columns of every product, each summed over the whole
 //! inner dimension in the order of a single device. Before a product that needs whole rows, the ranks
 //! gather the columns of all ranks in rank order. Nothing is summed across ranks, so results do not
-//! depend on their number.
+//! depend on their number. One exception: a GPU sums a matrix of 8,192 rows or more in one segment
+//! ([`segment`](crate::device::segment)); if a rank has fewer rows of it, the last bits of a sum differ
+//! from those of one device.
 //!
 //! Of attention, a rank has its share of the query heads and of the key/value heads with their keys and
 //! values. Every rank holds the whole residual stream. What is not divided lies on the first rank: the
