@@ -91,8 +91,12 @@ DEVICE void widen(uint32_t (&to)[2], uint32_t bytes) {
         uint32_t pair = __byte_perm(bytes, 0, i == 0 ? 0x4140 : 0x4342);
         // (pair & mask) | exponent in one instruction: with immediate operands it takes two.
         uint32_t low, less;
-        asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(low) : "r"(pair), "r"(0x007F007Fu), "r"(0x43004300u));
-        asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(less) : "r"(pair), "r"(0x00800080u), "r"(0xC300C300u));
+        asm("lop3.b32 %0, %1, %2, %3, 0xEA;"
+            : "=r"(low)
+            : "r"(pair), "r"(0x007F007Fu), "r"(0x43004300u));
+        asm("lop3.b32 %0, %1, %2, %3, 0xEA;"
+            : "=r"(less)
+            : "r"(pair), "r"(0x00800080u), "r"(0xC300C300u));
         asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(to[i]) : "r"(low), "r"(0x3F803F80u), "r"(less));
     }
 }

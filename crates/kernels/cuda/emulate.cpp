@@ -3,8 +3,8 @@
 // Unspecified behaviour of a GPU is emulated in its extremes: shared memory is poisoned before a
 // block; a warp runs to the next barrier before another warp starts, beginning with the first or the
 // last warp, and blocks likewise; asynchronous copies complete immediately in some launches, and not
-// before the wait in others, and products of warpgroups likewise. A barrier that not all threads reach, or an unaligned address, ends the
-// process.
+// before the wait in others, and products of warpgroups likewise. A barrier that not all threads reach,
+// or an unaligned address, ends the process.
 #include "portable.h"
 #include "observe.h"
 #include "sums.h"

@@ -110,7 +110,6 @@ struct Kernel {
 
 impl Kernel {
     /// Whether a device has what the kernel needs.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "drivers ask"))]
     fn runs_on(&self, limits: DeviceLimits) -> bool {
         self.shared as usize <= limits.shared && (!self.formula.has_groups() || limits.warpgroups)
     }

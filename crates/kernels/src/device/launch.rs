@@ -21,7 +21,7 @@ const SHORTEST: usize = 256;
 /// Maximum number of segments.
 const MOST_SEGMENTS: usize = 4;
 /// Rows of a matrix from which on a sum has one segment.
-const WIDE: usize = 8192;
+const ONE_SEGMENT_ROWS: usize = 8192;
 /// Segments have a multiple of this many inner elements.
 const STEP: usize = 64;
 /// Maximum bytes of the partial sums of a launch.
@@ -80,7 +80,7 @@ pub enum Division {
 /// that four blocks can share a tile. Depends on the matrix `[n, k]` alone.
 #[must_use]
 pub fn segment(n: usize, k: usize) -> usize {
-    if n >= WIDE {
+    if n >= ONE_SEGMENT_ROWS {
         return k.next_multiple_of(STEP).max(SHORTEST);
     }
     let part = k.div_ceil(MOST_SEGMENTS).next_multiple_of(STEP);
@@ -127,7 +127,7 @@ impl ProductLaunch {
         limits: DeviceLimits,
         division: Division,
     ) -> impl Iterator<Item = Self> {
-        let fits = move |tile: &&ProductTile| {
+        let fits = move |tile: &&'static ProductTile| {
             let scores = division == Division::Divided || tile.has_head();
             let sums = !tile.single || segment(sizes.n, sizes.k) >= sizes.k;
             scores && sums && tile.runs_on(limits)

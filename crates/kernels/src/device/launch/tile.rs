@@ -60,7 +60,8 @@ pub struct ProductTile {
     /// Whether it is for products of one segment only.
     pub single: bool,
     /// Multiplications and additions per second on an H200 for which the choice of launches is nearly
-    /// the fastest of those measured (`tests/bench/h200/launches.json`).
+    /// the fastest of those measured (`tests/bench/h200/launches.json`); of f32 and of
+    /// grouped rows, which are not in that file, assumed.
     pub rate: f64,
     /// Inner elements of a stage.
     pub depth: usize,
@@ -175,9 +176,8 @@ impl ProductTile {
     }
 
     /// Whether a device has what the tile needs.
-    #[must_use]
-    pub fn runs_on(&self, limits: DeviceLimits) -> bool {
-        self.shared() <= limits.shared && (!self.groups || limits.warpgroups)
+    pub(super) fn runs_on(&'static self, limits: DeviceLimits) -> bool {
+        self.gemm().runs_on(limits)
     }
 }
 
