@@ -1,6 +1,7 @@
 //! Runs requests through an engine without a thread.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,12 +45,17 @@ fn executor_on<B: model::Host + 'static>(backend: B, pages: u32) -> Box<dyn Exec
     let files = model::Files::folder(golden::checkpoint());
     let checkpoint = model::Checkpoint::open(&files).expect("the checkpoint is valid");
     let model = model::Model::load_on(backend, checkpoint).expect("the model loads");
-    let sizes = model::ExecutorConfig {
+    Box::new(model::ModelExecutor::new(model, sizes(pages)).expect("the pages fit into memory"))
+}
+
+/// `pages` KV pages of 16 slots, and one thread: the tests of a target run beside each other, one per
+/// processor, and threads that wait for their part of a pass would take the time of another test's.
+pub fn sizes(pages: u32) -> model::ExecutorConfig {
+    model::ExecutorConfig {
         page_size: 16,
         pages,
-        threads: None,
-    };
-    Box::new(model::ModelExecutor::new(model, sizes).expect("the pages fit into memory"))
+        threads: NonZeroUsize::new(1),
+    }
 }
 
 /// An engine over `executor` with room for every request of a test.

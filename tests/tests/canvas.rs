@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use std::time::Duration;
 
-use asynclane_tests::run::{engine, request, run, run_on};
+use asynclane_tests::run::{engine, request, run, run_on, sizes};
 use decode::{Constraint, ConstraintError};
 use engine::{Draw, Event, StepTrace};
-use model::{Checkpoint, ExecutorConfig, Files, Host, Model, ModelExecutor};
+use model::{Checkpoint, Files, Host, Model, ModelExecutor};
 use serde::Deserialize;
 use step::{Attention, BatchOutput, Executor, noise_token};
 
@@ -107,12 +107,7 @@ fn cases() -> [(PathBuf, Samples); 2] {
 fn executor<B: Host + 'static>(backend: B, folder: &Path) -> ModelExecutor<B> {
     let checkpoint = Checkpoint::open(&Files::folder(folder)).expect("a checkpoint");
     let model = Model::load_on(backend, checkpoint).expect("it loads");
-    let sizes = ExecutorConfig {
-        page_size: 16,
-        pages: 128,
-        threads: None,
-    };
-    ModelExecutor::new(model, sizes).expect("it fits")
+    ModelExecutor::new(model, sizes(128)).expect("it fits")
 }
 
 fn requests(samples: &[Sample], ends: &[u32], attention: Attention) -> Vec<engine::Request> {

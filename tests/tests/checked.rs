@@ -18,8 +18,7 @@ fn executor(files: &Files, page_size: u32) -> ModelExecutor {
     let checkpoint = Checkpoint::open(files).expect("a checkpoint");
     let sizes = ExecutorConfig {
         page_size,
-        pages: 2048,
-        threads: None,
+        ..run::sizes(2048)
     };
     let model = Model::load(checkpoint).expect("it loads");
     ModelExecutor::new(model, sizes).expect("it fits")

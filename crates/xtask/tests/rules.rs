@@ -6,7 +6,7 @@ use asynclane_xtask::imports::{circles, imports};
 use asynclane_xtask::rules::dependencies::{Edge, Graph, check_graph, walls_of};
 use asynclane_xtask::rules::paths::{check_document, known};
 use asynclane_xtask::rules::supply::{Package, Policy, check_lock, check_packages};
-use asynclane_xtask::rules::{budgets, layout, source};
+use asynclane_xtask::rules::{budgets, doctests, layout, source};
 use asynclane_xtask::syntax::Syntax;
 use asynclane_xtask::{File, Problem};
 
@@ -112,6 +112,29 @@ fn unsafe_and_accelerators_stay_in_kernels() {
     assert_eq!(in_file("crates/model/src/map.rs", map), []);
     let twice = format!("{map}{}", &map[7..]);
     assert_eq!(in_file("crates/model/src/map.rs", &twice), [("unsafe", 3)]);
+}
+
+#[test]
+fn crates_without_examples_compile_none() {
+    let check = |manifest: &str, source: &str| {
+        let files = [
+            File::new("crates/a/Cargo.toml", manifest),
+            File::new("crates/a/src/lib.rs", source),
+        ];
+        doctests::of_files(&files)
+            .iter()
+            .map(|problem| (problem.path.clone(), problem.line))
+            .collect::<Vec<_>>()
+    };
+    let (on, off) = ("[package]\n", "[lib]\ndoctest = false\n");
+    let (plain, text) = ("//! A.\n", "//! A.\n//! ```text\n//! x\n//! ```\n");
+    let example = "//! A.\n/// ```\n/// a::f();\n/// ```\nfn f() {}\n";
+    for none in [plain, text] {
+        assert_eq!(check(off, none), []);
+        assert_eq!(check(on, none), [("crates/a/Cargo.toml".to_owned(), 0)]);
+    }
+    assert_eq!(check(on, example), []);
+    assert_eq!(check(off, example), [("crates/a/src/lib.rs".to_owned(), 2)]);
 }
 
 #[test]

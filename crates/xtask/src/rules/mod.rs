@@ -2,6 +2,7 @@
 
 pub mod budgets;
 pub mod dependencies;
+pub mod doctests;
 pub mod layout;
 pub mod paths;
 pub mod source;
@@ -27,6 +28,10 @@ pub const ALL: &[Rule] = &[
     Rule {
         name: "dependencies",
         check: dependencies::check,
+    },
+    Rule {
+        name: "doctests",
+        check: |repository| Ok(doctests::check(repository)),
     },
     Rule {
         name: "budgets",
