@@ -1,6 +1,7 @@
-"""A running server against the public PyTorch code of Fast-dLLM, in turns, on the same problems.
+"""Running servers against the public PyTorch code of Fast-dLLM, in turns, on the same problems.
 
     python fast_dllm.py --repo Fast-dLLM --url http://127.0.0.1:8000 --json result.json
+    python fast_dllm.py --repo Fast-dLLM --url f32=http://127.0.0.1:8001 int8=http://127.0.0.1:8002
 
 Theirs: `generate_with_dual_cache`, one prompt after the other, as they publish it. Ours: the same
 chat prompts as streams of /v1/chat/completions, as many in flight as --concurrency says. Both count
@@ -66,8 +67,15 @@ def ask(url, body):
     return text, usage["completion_tokens"], usage["diffusion"]["forwards"]
 
 
-def ours(prompts, concurrency, options):
-    """Answers of the server, so many streams at a time."""
+def named(url):
+    """A server and the name of its rows: `NAME=URL`, or a URL alone."""
+    name, separator, rest = url.partition("=")
+    return (name + " ", rest) if separator and "/" not in name else ("", url)
+
+
+def ours(prompts, side, options):
+    """Answers of a server, so many streams at a time."""
+    url, concurrency = side
     bodies = [
         {
             "model": options.model, "messages": [{"role": "user", "content": prompt}],
@@ -77,7 +85,7 @@ def ours(prompts, concurrency, options):
         for prompt in prompts
     ]
     with ThreadPoolExecutor(concurrency) as pool:
-        return list(pool.map(lambda body: ask(options.url, body), bodies))
+        return list(pool.map(lambda body: ask(url, body), bodies))
 
 
 def timed(run):
@@ -90,7 +98,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repo", type=Path, required=True, help="a clone of NVlabs/Fast-dLLM")
     parser.add_argument("--checkpoint", type=Path, default=ROOT / "crates/demo/checkpoint")
-    parser.add_argument("--url", default="http://127.0.0.1:8000")
+    parser.add_argument(
+        "--url", type=named, nargs="+", default=[("", "http://127.0.0.1:8000")],
+        help="our servers, each a URL or NAME=URL; all must be up, one at a time is asked",
+    )
     parser.add_argument("--model", default="demo")
     parser.add_argument("--preset", default="asynclane", help="what the server decodes with")
     parser.add_argument("--task", default="sums")
@@ -110,18 +121,23 @@ def main():
     drawn = problems(options.task, 1, options.problems, "eval")
     prompts = [problem["prompt"] for problem in drawn]
     sides = {f"Fast-dLLM dual cache, {options.dtype}": None}
-    sides |= {f"{options.preset} c={count}": count for count in options.concurrency}
+    sides |= {
+        f"{options.preset} {name}c={count}": (url, count)
+        for name, url in options.url
+        for count in options.concurrency
+    }
     speeds, answers = {name: [] for name in sides}, {name: [] for name in sides}
     theirs.answer(prompts[0], options)
-    ours(prompts[:1], 1, options)
+    for _, url in options.url:
+        ours(prompts[:1], (url, 1), options)
     size = -(-len(prompts) // options.rounds)
     for begin in range(0, len(prompts), size):
         part = prompts[begin : begin + size]
-        for name, count in sides.items():
-            if count is None:
+        for name, side in sides.items():
+            if side is None:
                 run = lambda: [theirs.answer(prompt, options) for prompt in part]  # noqa: E731
             else:
-                run = lambda: ours(part, count, options)  # noqa: E731
+                run = lambda: ours(part, side, options)  # noqa: E731
             got, seconds = timed(run)
             answers[name] += got
             speeds[name].append(sum(tokens for _, tokens, _ in got) / seconds)
