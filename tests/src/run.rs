@@ -97,6 +97,22 @@ pub fn run(executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Outcome> 
     run_on(&mut engine(executor), executor, requests)
 }
 
+/// As [`run`], on two executors beside each other, each with half of the requests. A long run has both
+/// processors, also where it is the last of its target.
+pub fn run_in_halves(
+    executor: impl Fn() -> Box<dyn Executor> + Sync,
+    mut requests: Vec<Request>,
+) -> Vec<Outcome> {
+    let second = requests.split_off(requests.len() / 2);
+    let half = |requests| run(&mut *executor(), requests);
+    let (mut outcomes, others) = std::thread::scope(|scope| {
+        let others = scope.spawn(|| half(second));
+        (half(requests), others.join().expect("every request runs"))
+    });
+    outcomes.extend(others);
+    outcomes
+}
+
 /// As [`run`], for a vocabulary in which the tokens `newlines` are line feeds.
 pub fn run_with_newlines(
     executor: &mut dyn Executor,

@@ -33,13 +33,12 @@ fn renewing(cache: &str) -> CacheConfig {
 
 fn outcomes(settings: &str, change: impl Fn(&mut Request)) -> Vec<Outcome> {
     let goldens = golden::load();
-    let mut executor = run::executor(1024);
     let requests = goldens.rows.iter().step_by(2).map(|row| {
         let mut request = run::request(&row.prompt_ids, BUDGET, &goldens.stop_ids, settings);
         change(&mut request);
         request
     });
-    run::run(&mut *executor, requests.collect())
+    run::run_in_halves(|| run::executor(1024), requests.collect())
 }
 
 fn reduced(lanes: &ScheduleConfig, cache: &CacheConfig) -> Vec<Outcome> {
