@@ -8,6 +8,8 @@ use step::{Batch, BatchOutput, Executor, PageId, Position, Row, Sampling, Score,
 pub const PAGE: u32 = 16;
 /// Minimum forward passes of a measurement, and the time after which it ends. Results are medians.
 const LEAST: (usize, Duration) = (5, Duration::from_secs(2));
+/// The same where passes are so long that this time is over before: of thousands of rows.
+const LONG: (usize, Duration) = (2, Duration::from_secs(20));
 /// Bytes of a measurement of the bandwidth, more than processors cache.
 const READ: usize = 256 << 20;
 /// Maximum forward passes of a measurement.
@@ -69,15 +71,30 @@ fn pass(executor: &mut ModelExecutor, batch: &Batch) {
     done.expect("a valid batch");
 }
 
+/// Whether a measurement goes on after so many passes in so much time.
+fn wants_more(passes: usize, time: Duration) -> bool {
+    match passes {
+        _ if passes < LONG.0 => true,
+        _ if passes < LEAST.0 => time < LONG.1,
+        _ => time < LEAST.1 && passes < MOST,
+    }
+}
+
 /// Measures passes and the peak alternately; `operations` is the count for one row.
 pub fn measure(executor: &mut ModelExecutor, batch: &Batch, operations: f64) -> Measured {
-    (0..3).for_each(|_| pass(executor, batch));
+    let begin = Instant::now();
+    for _ in 0..3 {
+        pass(executor, batch);
+        if begin.elapsed() >= LEAST.1 {
+            break;
+        }
+    }
     let operations = 1e-9 * operations * batch.rows.len() as f64;
     let (mut times, mut products, mut passes) = (vec![], vec![], vec![]);
     let (mut peaks, mut in_products) = (vec![], vec![]);
     let mut stages = Stage::ALL.map(|_| vec![]);
     let begin = Instant::now();
-    while times.len() < LEAST.0 || (begin.elapsed() < LEAST.1 && times.len() < MOST) {
+    while wants_more(times.len(), begin.elapsed()) {
         let before = executor.peak();
         executor.start_profile();
         let start = Instant::now();
