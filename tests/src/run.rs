@@ -33,29 +33,33 @@ pub fn tokenizer() -> text::Tokenizer {
 
 /// The goldens' checkpoint in f32 on the CPU, with `pages` KV pages of 16 slots.
 pub fn executor(pages: u32) -> Box<dyn Executor> {
-    executor_on(model::Cpu::default(), pages)
+    executor_on(model::Cpu::default(), pages, None)
+}
+
+/// As [`executor`], with one thread, for [`run_in_halves`].
+pub fn single(pages: u32) -> Box<dyn Executor> {
+    executor_on(model::Cpu::default(), pages, NonZeroUsize::new(1))
 }
 
 /// As [`executor`], on candle.
 pub fn candle(pages: u32) -> Box<dyn Executor> {
-    executor_on(model::Candle::default(), pages)
+    executor_on(model::Candle::default(), pages, None)
 }
 
-fn executor_on<B: model::Host + 'static>(backend: B, pages: u32) -> Box<dyn Executor> {
+fn executor_on<B: model::Host + 'static>(
+    backend: B,
+    pages: u32,
+    threads: Option<NonZeroUsize>,
+) -> Box<dyn Executor> {
     let files = model::Files::folder(golden::checkpoint());
     let checkpoint = model::Checkpoint::open(&files).expect("the checkpoint is valid");
     let model = model::Model::load_on(backend, checkpoint).expect("the model loads");
-    Box::new(model::ModelExecutor::new(model, sizes(pages)).expect("the pages fit into memory"))
-}
-
-/// `pages` KV pages of 16 slots, and one thread: the tests of a target run beside each other, one per
-/// processor, and threads that wait for their part of a pass would take the time of another test's.
-pub fn sizes(pages: u32) -> model::ExecutorConfig {
-    model::ExecutorConfig {
+    let sizes = model::ExecutorConfig {
         page_size: 16,
         pages,
-        threads: NonZeroUsize::new(1),
-    }
+        threads,
+    };
+    Box::new(model::ModelExecutor::new(model, sizes).expect("the pages fit into memory"))
 }
 
 /// An engine over `executor` with room for every request of a test.
@@ -97,8 +101,8 @@ pub fn run(executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Outcome> 
     run_on(&mut engine(executor), executor, requests)
 }
 
-/// As [`run`], on two executors beside each other, each with half of the requests. A long run has both
-/// processors, also where it is the last of its target.
+/// As [`run`], on two executors beside each other, each with half of the requests: two threads that do
+/// not wait for each other in every pass.
 pub fn run_in_halves(
     executor: impl Fn() -> Box<dyn Executor> + Sync,
     mut requests: Vec<Request>,

@@ -18,7 +18,8 @@ fn executor(files: &Files, page_size: u32) -> ModelExecutor {
     let checkpoint = Checkpoint::open(files).expect("a checkpoint");
     let sizes = ExecutorConfig {
         page_size,
-        ..run::sizes(2048)
+        pages: 2048,
+        threads: None,
     };
     let model = Model::load(checkpoint).expect("it loads");
     ModelExecutor::new(model, sizes).expect("it fits")

@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use asynclane_tests::run::{Outcome, request, run, run_in_chunks, run_with_newlines, sizes};
+use asynclane_tests::run::{Outcome, request, run, run_in_chunks, run_with_newlines};
 use engine::Finished;
-use model::{Checkpoint, DeviceModel, Files, Model, ModelExecutor, ModelInfo, WeightDtype};
+use model::{
+    Checkpoint, DeviceModel, ExecutorConfig, Files, Model, ModelExecutor, ModelInfo, WeightDtype,
+};
 use serde::Deserialize;
 use step::{Attention, Bias, Readout};
 
@@ -50,7 +52,12 @@ fn executor_in_blocks(folder: &Path, length: u32) -> ModelExecutor {
 }
 
 fn executor_of(model: Model) -> ModelExecutor {
-    ModelExecutor::new(model, sizes(256)).expect("it fits")
+    let sizes = ExecutorConfig {
+        page_size: 16,
+        pages: 256,
+        threads: None,
+    };
+    ModelExecutor::new(model, sizes).expect("it fits")
 }
 
 fn load(folder: &Path) -> Model {

@@ -100,12 +100,12 @@ fn differences(goldens: &Goldens, name: &str, run: &Run, outcome: &Outcome) -> V
 
 /// Compares all problems of one run on the kernels of the CPU.
 fn compare(name: &str, extra: &str) -> usize {
-    compare_on(|| run::executor(2048), name, extra, golden::load())
+    compare_on(|| run::single(2048), name, extra, golden::load())
 }
 
 /// As [`compare`], one problem in two: for runs that compute the whole canvas in every step.
 fn compare_half(name: &str, extra: &str) -> usize {
-    compare_on(|| run::executor(2048), name, extra, sample(2))
+    compare_on(|| run::single(2048), name, extra, sample(2))
 }
 
 /// Compares one problem in six of one run on candle, which is slow.

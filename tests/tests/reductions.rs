@@ -38,7 +38,7 @@ fn outcomes(settings: &str, change: impl Fn(&mut Request)) -> Vec<Outcome> {
         change(&mut request);
         request
     });
-    run::run_in_halves(|| run::executor(1024), requests.collect())
+    run::run_in_halves(|| run::single(1024), requests.collect())
 }
 
 fn reduced(lanes: &ScheduleConfig, cache: &CacheConfig) -> Vec<Outcome> {
