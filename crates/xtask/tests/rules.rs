@@ -121,7 +121,7 @@ fn crates_without_examples_compile_none() {
             File::new("crates/a/Cargo.toml", manifest),
             File::new("crates/a/src/lib.rs", source),
         ];
-        doctests::of_files(&files)
+        doctests::check(&files)
             .iter()
             .map(|problem| (problem.path.clone(), problem.line))
             .collect::<Vec<_>>()

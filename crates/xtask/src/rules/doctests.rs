@@ -2,18 +2,13 @@
 //! crate without examples costs as long as a check of it.
 
 use crate::problem::Problem;
-use crate::repository::{File, Repository};
+use crate::repository::File;
 
 /// What the manifest of a crate without examples says.
 const OFF: &str = "doctest = false";
 
 /// Crates whose manifest and examples disagree.
-pub fn check(repository: &Repository) -> Vec<Problem> {
-    of_files(&repository.files)
-}
-
-/// As [`check`], for a list of files.
-pub fn of_files(files: &[File]) -> Vec<Problem> {
+pub fn check(files: &[File]) -> Vec<Problem> {
     let manifests = files.iter().filter(|file| {
         let path = file.path.strip_prefix("crates/");
         path.is_some_and(|path| path.matches('/').count() == 1 && path.ends_with("/Cargo.toml"))

@@ -31,7 +31,7 @@ pub const ALL: &[Rule] = &[
     },
     Rule {
         name: "doctests",
-        check: |repository| Ok(doctests::check(repository)),
+        check: |repository| Ok(doctests::check(&repository.files)),
     },
     Rule {
         name: "budgets",
