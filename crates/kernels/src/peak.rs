@@ -52,14 +52,15 @@ impl DotKernel for Chains {
         // Small numbers in every dtype.
         let words = black_box([0x3F01_3F01u32; MAX_LANES]);
         // SAFETY: LANES <= MAX_LANES.
-        let (row, columns) = (d.row(words[0], 0), unsafe { d.columns(words.as_ptr(), 0) });
-        let mut chains = [d.zero(); CHAINS];
+        let columns = [unsafe { d.columns(words.as_ptr(), 0) }; 2];
+        let mut chains = [[d.zero(); 2]; CHAINS / 2];
         for _ in 0..STEPS {
-            for chain in &mut chains {
-                *chain = d.multiply(row, columns, *chain);
+            for pair in &mut chains {
+                // SAFETY: a word.
+                unsafe { d.add_products((words.as_ptr(), 0), 0, columns, pair) };
             }
         }
-        for chain in chains {
+        for chain in chains.into_iter().flatten() {
             let mut sums = [0u32; MAX_LANES];
             // SAFETY: LANES <= MAX_LANES.
             unsafe { d.store(sums.as_mut_ptr(), chain) };

@@ -63,10 +63,8 @@ pub(super) unsafe fn accumulate<S: Simd, N: KvNumber, const R: usize>(
         unsafe {
             let low = N::load(s, b.low.add(step * b.stride));
             let high = N::load(s, b.high.add(step * b.stride));
-            for r in 0..R {
-                let x = s.splat(*rows[r].add(step));
-                sums[r][0] = s.fma(x, low, sums[r][0]);
-                sums[r][1] = s.fma(x, high, sums[r][1]);
+            for (row, sums) in rows.iter().zip(&mut sums) {
+                s.add_products(*row, step, [low, high], sums);
             }
         }
     }

@@ -80,7 +80,7 @@ impl<'a> Rows<'a> {
         let used = match unit.form() {
             Some(_) => k.div_ceil(GROUP) * ROW,
             None if unit.is_paired() => steps(unit, k) * PAIR_WORDS,
-            None => steps(unit, k),
+            None => steps(unit, k) * unit.parts(),
         };
         let clashes = m > 1 && used.is_multiple_of(CLASHING);
         if dtype == WeightDtype::F32 && !clashes {
@@ -118,6 +118,7 @@ impl<'a> Rows<'a> {
                 };
                 let encode = Encode {
                     dtype,
+                    parts: unit.parts(),
                     x: &x[from * k..to * k],
                     k,
                     words,
@@ -142,6 +143,8 @@ impl<'a> Rows<'a> {
 /// Some rows on one thread.
 struct Encode<'a> {
     dtype: WeightDtype,
+    /// Words for what fills one in a column.
+    parts: usize,
     x: &'a [f32],
     k: usize,
     words: &'a mut [u32],
@@ -159,19 +162,28 @@ impl Kernel for Encode<'_> {
         // What a row's numbers fill in part stays from an earlier use otherwise.
         let filled = match self.dtype {
             WeightDtype::F32 => self.k,
-            WeightDtype::Bf16 => self.k / 2,
-            WeightDtype::Int8 => self.k / 4,
+            WeightDtype::Bf16 => self.k / 2 * self.parts,
+            WeightDtype::Int8 => self.k / 4 * self.parts,
             WeightDtype::Int4 | WeightDtype::Blocks => self.k / GROUP * ROW,
         };
         for (i, (x, words)) in rows.zip(self.words.chunks_exact_mut(stride)).enumerate() {
             words[filled..].fill(0);
             match self.dtype {
                 WeightDtype::F32 => words.iter_mut().zip(x).for_each(|(w, x)| *w = x.to_bits()),
+                WeightDtype::Bf16 if self.parts == 2 => words
+                    .iter_mut()
+                    .zip(x)
+                    .for_each(|(word, &x)| *word = u32::from(to_bf16(x)) << 16),
                 WeightDtype::Bf16 => round_to_bf16(x, words),
                 WeightDtype::Int8 => {
                     let (scale, inverse) = scale(x);
                     let offset = ROUND.to_bits().wrapping_sub(OFFSET as u32);
-                    round_to_bytes(x, (inverse, offset), words);
+                    let (bytes, _) = words.split_at_mut(self.k.div_ceil(4));
+                    bytes[self.k / 4..].fill(0);
+                    round_to_bytes(x, (inverse, offset), bytes);
+                    if self.parts == 2 {
+                        split_bytes(&mut words[..2 * self.k.div_ceil(4)]);
+                    }
                     self.scales[i] = scale;
                 }
                 WeightDtype::Int4 | WeightDtype::Blocks => {
@@ -189,9 +201,25 @@ pub(crate) fn round_to_bf16(x: &[f32], words: &mut [u32]) {
     // SAFETY: a word is two halves, which need no more alignment.
     let (_, halves, _) = unsafe { words.align_to_mut::<u16>() };
     for (half, &x) in halves.iter_mut().zip(x) {
-        let bits = x.to_bits();
-        let rounded = bits.wrapping_add(0x7FFF + ((bits >> 16) & 1)) >> 16;
-        *half = if x.is_nan() { 0x7FC0 } else { rounded as u16 };
+        *half = to_bf16(x);
+    }
+}
+
+#[inline(always)]
+fn to_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7FFF + ((bits >> 16) & 1)) >> 16;
+    if x.is_nan() { 0x7FC0 } else { rounded as u16 }
+}
+
+/// Widens the bytes in the first half of `words` to 16 bits: of each word, bytes 0 and 2 come first,
+/// then bytes 1 and 3.
+#[inline(always)]
+fn split_bytes(words: &mut [u32]) {
+    for i in (0..words.len() / 2).rev() {
+        let word = words[i];
+        words[2 * i] = word & 0x00FF_00FF;
+        words[2 * i + 1] = word >> 8 & 0x00FF_00FF;
     }
 }
 

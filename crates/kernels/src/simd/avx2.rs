@@ -1,7 +1,7 @@
 //! AVX2 with FMA: eight `f32` lanes.
 
 use super::Simd;
-use std::arch::x86_64::*;
+use std::arch::{asm, x86_64::*};
 
 /// Proof that the processor has AVX2 and FMA.
 #[derive(Clone, Copy)]
@@ -27,8 +27,8 @@ impl Simd for Avx2 {
     type F = __m256;
     type D = __m256d;
     const LANES: usize = 8;
-    // Four rows leave registers for a word of each: with six, sums are spilled in every step.
-    const TILE_ROWS: usize = 4;
+    // Twelve sums, two vectors of columns and a number of a row fill fifteen of sixteen registers.
+    const TILE_ROWS: usize = 6;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m256 {
@@ -79,6 +79,17 @@ impl Simd for Avx2 {
         safe!(_mm256_fmadd_ps(a, b, c))
     }
     #[inline(always)]
+    unsafe fn add_products(
+        self,
+        row: *const f32,
+        at: usize,
+        columns: [__m256; 2],
+        sums: &mut [__m256; 2],
+    ) {
+        // SAFETY: `self` proves the instruction set; the rest is the caller's promise.
+        unsafe { add_products(row, at, columns, sums) };
+    }
+    #[inline(always)]
     fn sum(self, x: __m256) -> f32 {
         safe!({
             let four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
@@ -105,7 +116,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn load_bf16(self, p: *const u32, upper: bool) -> __m256 {
         safe!({
-            let words = _mm256_loadu_si256(p.cast());
+            let words = load_again(p);
             _mm256_castsi256_ps(if upper {
                 _mm256_and_si256(words, _mm256_set1_epi32(!0xFFFF))
             } else {
@@ -167,4 +178,53 @@ impl Simd for Avx2 {
             _mm256_castsi256_pd(_mm256_slli_epi64::<52>(exponent))
         })
     }
+}
+
+/// [`Simd::add_products`]. As intrinsics, the numbers of all rows would be loaded first, and sums would
+/// be spilled.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn add_products(
+    row: *const f32,
+    at: usize,
+    [first, second]: [__m256; 2],
+    [low, high]: &mut [__m256; 2],
+) {
+    // SAFETY: the number is readable by the caller's promise.
+    unsafe {
+        asm!(
+            "vbroadcastss {x}, dword ptr [{row} + 4 * {at}]",
+            "vfmadd231ps {low}, {x}, {first}",
+            "vfmadd231ps {high}, {x}, {second}",
+            x = out(ymm_reg) _,
+            row = in(reg) row,
+            at = in(reg) at,
+            first = in(ymm_reg) first,
+            second = in(ymm_reg) second,
+            low = inout(ymm_reg) *low,
+            high = inout(ymm_reg) *high,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+}
+
+/// Eight words from memory, in every call: kept for the other number of each word, they would take
+/// registers that sums need.
+///
+/// # Safety
+/// The words are readable.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn load_again(p: *const u32) -> __m256i {
+    let words;
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "vmovdqu {words}, ymmword ptr [{p}]",
+            words = out(ymm_reg) words,
+            p = in(reg) p,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    words
 }

@@ -66,6 +66,14 @@ struct Share<S: Simd> {
     sum: usize,
 }
 
+/// Sums of the products of a group in integers.
+struct Sums<U: Integers, const R: usize> {
+    /// As [`Integers::add_products`] has them.
+    few: [[U::I; 2]; R],
+    /// Of 32 bits.
+    sums: [[U::I; 2]; R],
+}
+
 /// A step of two vectors of columns.
 #[derive(Clone, Copy)]
 struct Step<S: Simd> {
@@ -78,6 +86,11 @@ struct Step<S: Simd> {
 impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
     /// Groups of a step.
     const COUNT: usize = if FINE { FINE_GROUPS } else { 1 };
+    /// Parts of a group that are summed at once: at most those of a scale.
+    const SUMMED: usize = match (BITS, integers::parts::<U>(BITS)) {
+        (6, 5..) => 4,
+        (_, parts) => parts,
+    };
 
     /// Scales and minimums at the beginning of a step.
     // Closures over vectors are avoided here and below: one that is not inlined is compiled without
@@ -166,30 +179,38 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
         u.or(low, u.and(more, mask))
     }
 
-    /// Adds the products of the codes `4 P .. 4 P + 4` to sums.
+    /// Adds the products of the codes `4 P .. 4 P + 4` to sums: to `few` until these are full or a scale
+    /// ends, then those to `sums`.
     #[inline(always)]
     unsafe fn part<const P: u32, const R: usize>(
         self,
-        sums: &mut [[U::I; 2]; R],
+        Sums { few, sums }: &mut Sums<U, R>,
         rows: &[*const u32; R],
         (from, stride): (*const u32, usize),
     ) {
+        let u = self.0;
         // SAFETY: the caller's promise.
         unsafe {
             let low = self.codes::<P>(from, stride);
             let high = self.codes::<P>(from.wrapping_add(U::S::LANES), stride);
-            for (sums, row) in sums.iter_mut().zip(rows) {
-                let x = self.0.row(*row.wrapping_add(P as usize));
-                *sums = match BITS {
-                    8 => [
-                        self.0.multiply_bytes(low, x, sums[0]),
-                        self.0.multiply_bytes(high, x, sums[1]),
-                    ],
-                    _ => [
-                        self.0.multiply(low, x, sums[0]),
-                        self.0.multiply(high, x, sums[1]),
-                    ],
-                };
+            if BITS == 8 {
+                for (sums, row) in sums.iter_mut().zip(rows) {
+                    let x = u.row(*row.wrapping_add(P as usize));
+                    sums[0] = u.multiply_bytes(low, x, sums[0]);
+                    sums[1] = u.multiply_bytes(high, x, sums[1]);
+                }
+                return;
+            }
+            for (few, row) in few.iter_mut().zip(rows) {
+                u.add_products((*row, P as usize), [low, high], few);
+            }
+        }
+        let done = P as usize + 1;
+        if done.is_multiple_of(Self::SUMMED) {
+            for (few, sums) in few.iter_mut().zip(sums) {
+                sums[0] = u.add_sums(few[0], sums[0]);
+                sums[1] = u.add_sums(few[1], sums[1]);
+                *few = [u.zero(); 2];
             }
         }
     }
@@ -233,7 +254,10 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
         let codes = of.from.wrapping_add((first + group * BITS) * of.stride);
         let codes = (codes, of.stride);
         let zeros = [[self.0.zero(); 2]; R];
-        let mut sums = zeros;
+        let mut sums = Sums {
+            few: zeros,
+            sums: zeros,
+        };
         // SAFETY: the caller's promise.
         unsafe {
             self.part::<0, R>(&mut sums, rows, codes);
@@ -244,14 +268,14 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
                 let affine = self.affine(of, group, 0);
                 self.fold(
                     tile,
-                    &sums,
+                    &sums.sums,
                     rows,
                     Share {
                         affine,
                         sum: SUMS[1],
                     },
                 );
-                sums = zeros;
+                sums.sums = zeros;
             }
             self.part::<4, R>(&mut sums, rows, codes);
             self.part::<5, R>(&mut sums, rows, codes);
@@ -263,7 +287,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
                 (0, SUMS[0])
             };
             let affine = self.affine(of, group, part);
-            self.fold(tile, &sums, rows, Share { affine, sum });
+            self.fold(tile, &sums.sums, rows, Share { affine, sum });
         }
     }
 }
@@ -379,7 +403,7 @@ fn on_avx512<K: MultiplyKernel, const BITS: usize, const FINE: bool>(kernel: K) 
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 fn on_avx2<K: MultiplyKernel, const BITS: usize, const FINE: bool>(kernel: K) {
     kernel.run(Groups::<_, BITS, FINE>(Avx2Integers::here()));
 }

@@ -72,10 +72,10 @@ pub(super) use x86::{Avx2Bytes, Avx512Bytes};
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::{Dot, Simd};
-    use crate::simd::avx2::Avx2;
+    use crate::simd::avx2::{Avx2, load_again};
     use crate::simd::avx512::Avx512;
     use crate::simd::dot::tile_rows;
-    use std::arch::x86_64::*;
+    use std::arch::{asm, x86_64::*};
 
     /// Wraps intrinsics: the token proves that they exist.
     macro_rules! safe {
@@ -86,7 +86,7 @@ mod x86 {
     }
 
     /// Eight-bit integers with AVX2: multiplies pairs of every second index as 16-bit integers, which
-    /// cannot overflow.
+    /// cannot overflow. A row's word is two: the bytes 0 and 2, and the bytes 1 and 3, as 16-bit integers.
     #[derive(Clone, Copy)]
     pub(in crate::simd) struct Avx2Bytes(pub(in crate::simd) Avx2);
 
@@ -97,6 +97,7 @@ mod x86 {
         type Columns = __m256i;
         const NUMBERS: usize = 4;
         const PARTS: usize = 2;
+        const SPLIT: bool = true;
         const TILE_ROWS: usize = 6;
         const STARTS: bool = true;
 
@@ -117,14 +118,13 @@ mod x86 {
             safe!(_mm256_storeu_si256(p.cast(), sum));
         }
         #[inline(always)]
-        fn row(self, word: u32, part: usize) -> __m256i {
-            let two = (word >> (8 * part)) & 0x00FF_00FF;
-            safe!(_mm256_set1_epi32(two.cast_signed()))
+        fn row(self, word: u32, _: usize) -> __m256i {
+            safe!(_mm256_set1_epi32(word.cast_signed()))
         }
         #[inline(always)]
         unsafe fn columns(self, p: *const u32, part: usize) -> __m256i {
             safe!({
-                let words = _mm256_loadu_si256(p.cast());
+                let words = load_again(p);
                 let high = if part == 0 {
                     _mm256_slli_epi16::<8>(words)
                 } else {
@@ -138,10 +138,51 @@ mod x86 {
             safe!(_mm256_add_epi32(sum, _mm256_madd_epi16(row, columns)))
         }
         #[inline(always)]
+        unsafe fn add_products(
+            self,
+            (row, at): (*const u32, usize),
+            _: usize,
+            columns: [__m256i; 2],
+            sums: &mut [__m256i; 2],
+        ) {
+            // SAFETY: `self` proves the instruction set; the rest is the caller's promise.
+            unsafe { add_products(row, at, columns, sums) };
+        }
+        #[inline(always)]
         fn value(self, sum: __m256i, row: f32, columns: __m256) -> __m256 {
             let s = self.0;
             let scales = s.mul(s.splat(row), columns);
             s.mul(safe!(_mm256_cvtepi32_ps(sum)), scales)
+        }
+    }
+
+    /// [`Dot::add_products`]. In this order all registers are in use: see `avx2::add_products`.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn add_products(
+        row: *const u32,
+        at: usize,
+        [first, second]: [__m256i; 2],
+        [low, high]: &mut [__m256i; 2],
+    ) {
+        // SAFETY: the word is readable by the caller's promise.
+        unsafe {
+            asm!(
+                "vpbroadcastd {x}, dword ptr [{row} + 4 * {at}]",
+                "vpmaddwd {products}, {x}, {first}",
+                "vpaddd {low}, {low}, {products}",
+                "vpmaddwd {x}, {x}, {second}",
+                "vpaddd {high}, {high}, {x}",
+                x = out(ymm_reg) _,
+                products = out(ymm_reg) _,
+                row = in(reg) row,
+                at = in(reg) at,
+                first = in(ymm_reg) first,
+                second = in(ymm_reg) second,
+                low = inout(ymm_reg) *low,
+                high = inout(ymm_reg) *high,
+                options(nostack, readonly, preserves_flags),
+            );
         }
     }
 

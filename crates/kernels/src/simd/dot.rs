@@ -20,6 +20,9 @@ pub(crate) trait Dot: Copy {
     const NUMBERS: usize;
     /// Multiplications per word, each of `NUMBERS / PARTS` inner indices.
     const PARTS: usize;
+    /// Whether each part of a row's word is a word of its own, which needs no instruction to take apart
+    /// (`Unit::parts`).
+    const SPLIT: bool = false;
     /// Rows of a register tile of `2 * LANES` columns.
     const TILE_ROWS: usize;
     /// Whether panels begin with start values of the sums.
@@ -33,12 +36,31 @@ pub(crate) trait Dot: Copy {
     /// # Safety
     /// `LANES` words from `p` on are writable.
     unsafe fn store(self, p: *mut u32, sum: Self::Sum);
+    /// Part `part` of a row's word; the word of a part if [`Self::SPLIT`].
     fn row(self, word: u32, part: usize) -> Self::Row;
     /// # Safety
     /// `LANES` words from `p` on are readable.
     unsafe fn columns(self, p: *const u32, part: usize) -> Self::Columns;
     /// `sum + row * columns`.
     fn multiply(self, row: Self::Row, columns: Self::Columns, sum: Self::Sum) -> Self::Sum;
+    /// Adds part `part` of word `at` of `row` times two vectors of columns to two sums. The word counts
+    /// parts if [`Self::SPLIT`].
+    ///
+    /// # Safety
+    /// The word is readable.
+    #[inline(always)]
+    unsafe fn add_products(
+        self,
+        (row, at): (*const u32, usize),
+        part: usize,
+        columns: [Self::Columns; 2],
+        sums: &mut [Self::Sum; 2],
+    ) {
+        // SAFETY: the caller's promise.
+        let x = self.row(unsafe { *row.add(at) }, part);
+        sums[0] = self.multiply(x, columns[0], sums[0]);
+        sums[1] = self.multiply(x, columns[1], sums[1]);
+    }
     /// The values of finished sums, multiplied by the scales of the row and of the columns if the
     /// dtype has scales.
     fn value(self, sum: Self::Sum, row: f32, columns: <Self::S as Simd>::F)
@@ -96,7 +118,7 @@ impl<D: Dot> Multiply for D {
     type Sum = D::Sum;
     const TILE_ROWS: usize = D::TILE_ROWS;
     const STARTS: bool = D::STARTS;
-    const ROW: usize = 1;
+    const ROW: usize = if D::SPLIT { D::PARTS } else { 1 };
     const COLUMN: usize = 1;
 
     #[inline(always)]
@@ -207,10 +229,9 @@ pub(crate) unsafe fn accumulate<D: Dot, const R: usize, const AHEAD: bool>(
             unsafe {
                 let low = d.columns(b.low.add(p * b.stride), part);
                 let high = d.columns(b.high.add(p * b.stride), part);
-                for r in 0..R {
-                    let x = d.row(*rows[r].add(p), part);
-                    sums[r][0] = d.multiply(x, low, sums[r][0]);
-                    sums[r][1] = d.multiply(x, high, sums[r][1]);
+                let at = if D::SPLIT { p * D::PARTS + part } else { p };
+                for (row, sums) in rows.iter().zip(&mut sums) {
+                    d.add_products((*row, at), part, [low, high], sums);
                 }
             }
         }
@@ -263,12 +284,24 @@ impl<S: Simd> Dot for F32<S> {
         self.0.fma(row, columns, sum)
     }
     #[inline(always)]
+    unsafe fn add_products(
+        self,
+        (row, at): (*const u32, usize),
+        _: usize,
+        columns: [S::F; 2],
+        sums: &mut [S::F; 2],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.add_products(row.cast(), at, columns, sums) };
+    }
+    #[inline(always)]
     fn value(self, sum: S::F, _: f32, _: S::F) -> S::F {
         sum
     }
 }
 
-/// `bf16` without a multiply instruction: widened exactly to f32, then multiplied like [`F32`].
+/// `bf16` without a multiply instruction: widened exactly to f32, then multiplied like [`F32`]. Rows
+/// are widened once, columns in every tile.
 #[derive(Clone, Copy)]
 pub(crate) struct WidenedBf16<S>(pub(crate) S);
 
@@ -279,6 +312,7 @@ impl<S: Simd> Dot for WidenedBf16<S> {
     type Columns = S::F;
     const NUMBERS: usize = 2;
     const PARTS: usize = 2;
+    const SPLIT: bool = true;
     const TILE_ROWS: usize = tile_rows::<S>();
 
     #[inline(always)]
@@ -300,13 +334,8 @@ impl<S: Simd> Dot for WidenedBf16<S> {
         unsafe { self.0.store(p.cast(), sum) }
     }
     #[inline(always)]
-    fn row(self, word: u32, part: usize) -> S::F {
-        let bits = if part == 0 {
-            word << 16
-        } else {
-            word & 0xFFFF_0000
-        };
-        self.0.splat(f32::from_bits(bits))
+    fn row(self, word: u32, _: usize) -> S::F {
+        self.0.splat(f32::from_bits(word))
     }
     #[inline(always)]
     unsafe fn columns(self, p: *const u32, part: usize) -> S::F {
@@ -316,6 +345,17 @@ impl<S: Simd> Dot for WidenedBf16<S> {
     #[inline(always)]
     fn multiply(self, row: S::F, columns: S::F, sum: S::F) -> S::F {
         self.0.fma(row, columns, sum)
+    }
+    #[inline(always)]
+    unsafe fn add_products(
+        self,
+        (row, at): (*const u32, usize),
+        _: usize,
+        columns: [S::F; 2],
+        sums: &mut [S::F; 2],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.add_products(row.cast(), at, columns, sums) };
     }
     #[inline(always)]
     fn value(self, sum: S::F, _: f32, _: S::F) -> S::F {

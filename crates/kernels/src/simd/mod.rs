@@ -66,6 +66,24 @@ pub(crate) trait Simd: Copy {
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a * b + c`, fused if the instruction set supports it.
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// Adds the number `at` of `row` times two vectors to two sums. An implementation keeps the order
+    /// of calls where a tile needs every register.
+    ///
+    /// # Safety
+    /// The number is readable.
+    #[inline(always)]
+    unsafe fn add_products(
+        self,
+        row: *const f32,
+        at: usize,
+        columns: [Self::F; 2],
+        sums: &mut [Self::F; 2],
+    ) {
+        // SAFETY: the caller's promise.
+        let x = self.splat(unsafe { *row.add(at) });
+        sums[0] = self.fma(x, columns[0], sums[0]);
+        sums[1] = self.fma(x, columns[1], sums[1]);
+    }
     /// Sum of the lanes, always in the same order.
     fn sum(self, x: Self::F) -> f32;
     /// The largest lane.
@@ -161,7 +179,7 @@ pub(crate) trait Kernel {
 pub enum InstructionSet {
     /// AVX-512 F and DQ.
     Avx512,
-    /// AVX2 and FMA.
+    /// AVX2, FMA and F16C.
     Avx2,
     /// NEON.
     Neon,
@@ -229,7 +247,9 @@ fn is_avx512() -> bool {
 /// Whether this processor supports [`InstructionSet::Avx2`].
 fn is_avx2() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    return is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c");
     #[cfg(not(target_arch = "x86_64"))]
     false
 }
@@ -257,7 +277,7 @@ pub(crate) fn dispatch_on<K: Kernel>(set: InstructionSet, kernel: K) -> K::Outpu
             return unsafe { run_avx512(kernel) };
         }
         if set == InstructionSet::Avx2 && widest != InstructionSet::Portable {
-            // SAFETY: the processor has AVX2 and FMA (every AVX-512 one does).
+            // SAFETY: the processor has AVX2, FMA and F16C (every AVX-512 one does).
             return unsafe { run_avx2(kernel) };
         }
     }

@@ -234,6 +234,15 @@ impl Unit {
         matches!(self, Self::NeonBf16 | Self::NeonPairBytes)
     }
 
+    /// Words of a row for each word of a column: several if each part of a row's word is a word of its
+    /// own (`Dot::SPLIT`).
+    pub(crate) fn parts(self) -> usize {
+        match self {
+            Self::WidenedBf16(_) | Self::Avx2Bytes => 2,
+            _ => 1,
+        }
+    }
+
     /// Whether this processor has the instructions of words.
     fn is_supported(self) -> bool {
         match self {

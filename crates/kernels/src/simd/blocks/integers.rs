@@ -35,6 +35,27 @@ pub(crate) trait Integers: Copy {
     fn multiply_bytes(self, codes: Self::I, row: Self::Row, sum: Self::I) -> Self::I {
         self.multiply(codes, row, sum)
     }
+    /// Whether [`Self::add_products`] has sums of 16 bits: two in a word, which hold the products of
+    /// [`parts`] words.
+    const NARROW: bool = false;
+    /// Adds the products of two vectors of codes of at most six bits and word `at` of `row` to two sums.
+    ///
+    /// # Safety
+    /// The word is readable.
+    #[inline(always)]
+    unsafe fn add_products(
+        self,
+        (row, at): (*const u32, usize),
+        codes: [Self::I; 2],
+        sums: &mut [Self::I; 2],
+    ) {
+        // SAFETY: the caller's promise.
+        let x = self.row(unsafe { *row.wrapping_add(at) });
+        sums[0] = self.multiply(codes[0], x, sums[0]);
+        sums[1] = self.multiply(codes[1], x, sums[1]);
+    }
+    /// `sum` plus the sums of [`Self::add_products`].
+    fn add_sums(self, few: Self::I, sum: Self::I) -> Self::I;
     /// The signed words as f32.
     fn floats(self, x: Self::I) -> <Self::S as Simd>::F;
     /// Reads `LANES` finite numbers of 16 bits.
@@ -51,6 +72,21 @@ pub(crate) trait Integers: Copy {
     ) -> <Self::S as Simd>::F;
 }
 
+/// Words of a row whose products with codes of `bits` bits [`Integers::add_products`] sums: all of a
+/// group, or as many as 16 bits hold.
+pub(super) const fn parts<U: Integers>(bits: usize) -> usize {
+    if !U::NARROW {
+        return 8;
+    }
+    // Two products for each word.
+    let most = 2 * 127 * ((1 << bits) - 1);
+    match i16::MAX as usize / most {
+        8.. => 8,
+        4.. => 4,
+        _ => 2,
+    }
+}
+
 /// The value of a finite number of 16 bits.
 pub(crate) fn half(bits: u16) -> f32 {
     // The exponent has 15 less than in 16 bits; the product with a power of two is exact, also of
@@ -60,7 +96,7 @@ pub(crate) fn half(bits: u16) -> f32 {
 }
 
 /// The bits of 2^112.
-pub(super) const EXPAND: u32 = 0x7780_0000;
+const EXPAND: u32 = 0x7780_0000;
 
 #[cfg(test)]
 mod tests {

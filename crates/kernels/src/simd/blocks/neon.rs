@@ -205,6 +205,10 @@ impl<P: Products> Integers for NeonIntegers<P> {
         bits(self.0, self.1.multiply_bytes(codes, row, sums(self.0, sum)))
     }
     #[inline(always)]
+    fn add_sums(self, few: Words, sum: Words) -> Words {
+        safe!([vaddq_u32(sum[0], few[0]), vaddq_u32(sum[1], few[1])])
+    }
+    #[inline(always)]
     fn floats(self, x: Words) -> [float32x4_t; 2] {
         let [low, high] = sums(self.0, x);
         safe!([vcvtq_f32_s32(low), vcvtq_f32_s32(high)])

@@ -59,6 +59,10 @@ impl Integers for PortableIntegers {
         })
     }
     #[inline(always)]
+    fn add_sums(self, few: Self::I, sum: Self::I) -> Self::I {
+        std::array::from_fn(|i| sum[i].wrapping_add(few[i]))
+    }
+    #[inline(always)]
     fn floats(self, x: Self::I) -> [f32; N] {
         x.map(|x| x.cast_signed() as f32)
     }

@@ -1,10 +1,10 @@
 //! AVX2, and AVX-512 with VNNI.
 
-use super::integers::{EXPAND, Integers};
+use super::integers::Integers;
 use crate::simd::Simd;
 use crate::simd::avx2::Avx2;
 use crate::simd::avx512::Avx512;
-use std::arch::x86_64::*;
+use std::arch::{asm, x86_64::*};
 
 /// Wraps intrinsics: the token proves that they exist.
 macro_rules! safe {
@@ -14,13 +14,14 @@ macro_rules! safe {
     };
 }
 
-/// Words with AVX2: multiplies pairs of every second byte as 16-bit integers, which cannot overflow.
+/// Words with AVX2: sums products of codes in 16 bits. Codes of eight bits are multiplied in pairs of
+/// every second byte as 16-bit integers, which cannot overflow.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2Integers(Avx2);
 
 impl Avx2Integers {
     /// The token; only callable where the instructions are enabled.
-    #[target_feature(enable = "avx2,fma")]
+    #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn here() -> Self {
         Self(Avx2::here())
     }
@@ -31,6 +32,7 @@ impl Integers for Avx2Integers {
     type I = __m256i;
     type Row = [__m256i; 2];
     const TILE_ROWS: usize = 4;
+    const NARROW: bool = true;
 
     #[inline(always)]
     fn simd(self) -> Avx2 {
@@ -79,23 +81,63 @@ impl Integers for Avx2Integers {
         })
     }
     #[inline(always)]
+    unsafe fn add_products(
+        self,
+        (row, at): (*const u32, usize),
+        codes: [__m256i; 2],
+        sums: &mut [__m256i; 2],
+    ) {
+        // SAFETY: `self` proves the instruction set; the rest is the caller's promise.
+        unsafe { add_products(row, at, codes, sums) };
+    }
+    #[inline(always)]
+    fn add_sums(self, few: __m256i, sum: __m256i) -> __m256i {
+        safe!(_mm256_add_epi32(
+            sum,
+            _mm256_madd_epi16(few, _mm256_set1_epi16(1))
+        ))
+    }
+    #[inline(always)]
     fn floats(self, x: __m256i) -> __m256 {
         safe!(_mm256_cvtepi32_ps(x))
     }
     #[inline(always)]
     unsafe fn halves(self, p: *const u16) -> __m256 {
-        safe!({
-            let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
-            let magnitude = _mm256_slli_epi32::<13>(self.and(bits, 0x7FFF));
-            let expand = _mm256_castsi256_ps(_mm256_set1_epi32(EXPAND.cast_signed()));
-            let magnitude = _mm256_mul_ps(_mm256_castsi256_ps(magnitude), expand);
-            let sign = _mm256_slli_epi32::<16>(self.and(bits, 0x8000));
-            _mm256_or_ps(magnitude, _mm256_castsi256_ps(sign))
-        })
+        safe!(_mm256_cvtph_ps(_mm_loadu_si128(p.cast())))
     }
     #[inline(always)]
     fn fused(self, a: __m256, b: __m256, c: __m256) -> __m256 {
         self.0.fma(a, b, c)
+    }
+}
+
+/// [`Integers::add_products`]. In this order all registers are in use: see `avx2::add_products`.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn add_products(
+    row: *const u32,
+    at: usize,
+    [first, second]: [__m256i; 2],
+    [low, high]: &mut [__m256i; 2],
+) {
+    // SAFETY: the word is readable by the caller's promise.
+    unsafe {
+        asm!(
+            "vpbroadcastd {x}, dword ptr [{row} + 4 * {at}]",
+            "vpmaddubsw {products}, {first}, {x}",
+            "vpaddw {low}, {low}, {products}",
+            "vpmaddubsw {x}, {second}, {x}",
+            "vpaddw {high}, {high}, {x}",
+            x = out(ymm_reg) _,
+            products = out(ymm_reg) _,
+            row = in(reg) row,
+            at = in(reg) at,
+            first = in(ymm_reg) first,
+            second = in(ymm_reg) second,
+            low = inout(ymm_reg) *low,
+            high = inout(ymm_reg) *high,
+            options(nostack, readonly, preserves_flags),
+        );
     }
 }
 
@@ -153,6 +195,10 @@ impl Integers for Avx512Integers {
     #[inline(always)]
     fn multiply(self, codes: __m512i, row: __m512i, sum: __m512i) -> __m512i {
         safe!(_mm512_dpbusd_epi32(sum, codes, row))
+    }
+    #[inline(always)]
+    fn add_sums(self, few: __m512i, sum: __m512i) -> __m512i {
+        safe!(_mm512_add_epi32(sum, few))
     }
     #[inline(always)]
     fn floats(self, x: __m512i) -> __m512 {
