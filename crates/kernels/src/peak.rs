@@ -2,7 +2,7 @@
 
 use crate::parallel;
 use crate::simd::amx::{ROWS, TileKernel, TileUnit, WORDS, dispatch_tiles};
-use crate::simd::dot::Dot;
+use crate::simd::dot::{Dot, RowPart};
 use crate::simd::unit::{DotKernel, Unit, WeightDtype, dispatch_unit};
 use crate::simd::{MAX_LANES, Simd};
 use std::hint::black_box;
@@ -53,11 +53,16 @@ impl DotKernel for Chains {
         let words = black_box([0x3F01_3F01u32; MAX_LANES]);
         // SAFETY: LANES <= MAX_LANES.
         let columns = [unsafe { d.columns(words.as_ptr(), 0) }; 2];
+        let of = RowPart {
+            row: words.as_ptr(),
+            at: 0,
+            part: 0,
+        };
         let mut chains = [[d.zero(); 2]; CHAINS / 2];
         for _ in 0..STEPS {
             for pair in &mut chains {
                 // SAFETY: a word.
-                unsafe { d.add_products((words.as_ptr(), 0), 0, columns, pair) };
+                unsafe { d.add_products(of, columns, pair) };
             }
         }
         for chain in chains.into_iter().flatten() {

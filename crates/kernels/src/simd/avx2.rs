@@ -184,12 +184,8 @@ impl Simd for Avx2 {
 /// be spilled.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn add_products(
-    row: *const f32,
-    at: usize,
-    [first, second]: [__m256; 2],
-    [low, high]: &mut [__m256; 2],
-) {
+unsafe fn add_products(row: *const f32, at: usize, columns: [__m256; 2], sums: &mut [__m256; 2]) {
+    let ([first, second], [low, high]) = (columns, sums);
     // SAFETY: the number is readable by the caller's promise.
     unsafe {
         asm!(

@@ -74,7 +74,7 @@ mod x86 {
     use super::{Dot, Simd};
     use crate::simd::avx2::{Avx2, load_again};
     use crate::simd::avx512::Avx512;
-    use crate::simd::dot::tile_rows;
+    use crate::simd::dot::{RowPart, tile_rows};
     use std::arch::{asm, x86_64::*};
 
     /// Wraps intrinsics: the token proves that they exist.
@@ -138,15 +138,9 @@ mod x86 {
             safe!(_mm256_add_epi32(sum, _mm256_madd_epi16(row, columns)))
         }
         #[inline(always)]
-        unsafe fn add_products(
-            self,
-            (row, at): (*const u32, usize),
-            _: usize,
-            columns: [__m256i; 2],
-            sums: &mut [__m256i; 2],
-        ) {
+        unsafe fn add_products(self, of: RowPart, columns: [__m256i; 2], sums: &mut [__m256i; 2]) {
             // SAFETY: `self` proves the instruction set; the rest is the caller's promise.
-            unsafe { add_products(row, at, columns, sums) };
+            unsafe { add_products(of.row, of.at, columns, sums) };
         }
         #[inline(always)]
         fn value(self, sum: __m256i, row: f32, columns: __m256) -> __m256 {
@@ -162,9 +156,10 @@ mod x86 {
     unsafe fn add_products(
         row: *const u32,
         at: usize,
-        [first, second]: [__m256i; 2],
-        [low, high]: &mut [__m256i; 2],
+        columns: [__m256i; 2],
+        sums: &mut [__m256i; 2],
     ) {
+        let ([first, second], [low, high]) = (columns, sums);
         // SAFETY: the word is readable by the caller's promise.
         unsafe {
             asm!(

@@ -43,21 +43,19 @@ pub(crate) trait Dot: Copy {
     unsafe fn columns(self, p: *const u32, part: usize) -> Self::Columns;
     /// `sum + row * columns`.
     fn multiply(self, row: Self::Row, columns: Self::Columns, sum: Self::Sum) -> Self::Sum;
-    /// Adds part `part` of word `at` of `row` times two vectors of columns to two sums. The word counts
-    /// parts if [`Self::SPLIT`].
+    /// Adds a part of a row's word times two vectors of columns to two sums.
     ///
     /// # Safety
     /// The word is readable.
     #[inline(always)]
     unsafe fn add_products(
         self,
-        (row, at): (*const u32, usize),
-        part: usize,
+        of: RowPart,
         columns: [Self::Columns; 2],
         sums: &mut [Self::Sum; 2],
     ) {
         // SAFETY: the caller's promise.
-        let x = self.row(unsafe { *row.add(at) }, part);
+        let x = self.row(unsafe { *of.row.add(of.at) }, of.part);
         sums[0] = self.multiply(x, columns[0], sums[0]);
         sums[1] = self.multiply(x, columns[1], sums[1]);
     }
@@ -65,6 +63,17 @@ pub(crate) trait Dot: Copy {
     /// dtype has scales.
     fn value(self, sum: Self::Sum, row: f32, columns: <Self::S as Simd>::F)
     -> <Self::S as Simd>::F;
+}
+
+/// A part of a word of a row.
+#[derive(Clone, Copy)]
+pub(crate) struct RowPart {
+    /// First word of the row.
+    pub(crate) row: *const u32,
+    /// The word; it counts parts if [`Dot::SPLIT`].
+    pub(crate) at: usize,
+    /// The part.
+    pub(crate) part: usize,
 }
 
 /// The multiplier of packed panels: of words, or of steps of several words.
@@ -230,8 +239,8 @@ pub(crate) unsafe fn accumulate<D: Dot, const R: usize, const AHEAD: bool>(
                 let low = d.columns(b.low.add(p * b.stride), part);
                 let high = d.columns(b.high.add(p * b.stride), part);
                 let at = if D::SPLIT { p * D::PARTS + part } else { p };
-                for (row, sums) in rows.iter().zip(&mut sums) {
-                    d.add_products((*row, at), part, [low, high], sums);
+                for (&row, sums) in rows.iter().zip(&mut sums) {
+                    d.add_products(RowPart { row, at, part }, [low, high], sums);
                 }
             }
         }
@@ -284,15 +293,9 @@ impl<S: Simd> Dot for F32<S> {
         self.0.fma(row, columns, sum)
     }
     #[inline(always)]
-    unsafe fn add_products(
-        self,
-        (row, at): (*const u32, usize),
-        _: usize,
-        columns: [S::F; 2],
-        sums: &mut [S::F; 2],
-    ) {
+    unsafe fn add_products(self, of: RowPart, columns: [S::F; 2], sums: &mut [S::F; 2]) {
         // SAFETY: the caller's promise.
-        unsafe { self.0.add_products(row.cast(), at, columns, sums) };
+        unsafe { self.0.add_products(of.row.cast(), of.at, columns, sums) };
     }
     #[inline(always)]
     fn value(self, sum: S::F, _: f32, _: S::F) -> S::F {
@@ -347,15 +350,9 @@ impl<S: Simd> Dot for WidenedBf16<S> {
         self.0.fma(row, columns, sum)
     }
     #[inline(always)]
-    unsafe fn add_products(
-        self,
-        (row, at): (*const u32, usize),
-        _: usize,
-        columns: [S::F; 2],
-        sums: &mut [S::F; 2],
-    ) {
+    unsafe fn add_products(self, of: RowPart, columns: [S::F; 2], sums: &mut [S::F; 2]) {
         // SAFETY: the caller's promise.
-        unsafe { self.0.add_products(row.cast(), at, columns, sums) };
+        unsafe { self.0.add_products(of.row.cast(), of.at, columns, sums) };
     }
     #[inline(always)]
     fn value(self, sum: S::F, _: f32, _: S::F) -> S::F {

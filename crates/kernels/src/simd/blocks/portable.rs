@@ -15,7 +15,8 @@ impl Integers for PortableIntegers {
     type S = Portable;
     type I = [u32; N];
     type Row = [i32; 4];
-    const TILE_ROWS: usize = Portable::TILE_ROWS;
+    // Every height costs each build time, and few processors run this code.
+    const TILE_ROWS: usize = 1;
 
     #[inline(always)]
     fn simd(self) -> Portable {

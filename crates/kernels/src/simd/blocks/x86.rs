@@ -114,12 +114,8 @@ impl Integers for Avx2Integers {
 /// [`Integers::add_products`]. In this order all registers are in use: see `avx2::add_products`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn add_products(
-    row: *const u32,
-    at: usize,
-    [first, second]: [__m256i; 2],
-    [low, high]: &mut [__m256i; 2],
-) {
+unsafe fn add_products(row: *const u32, at: usize, codes: [__m256i; 2], sums: &mut [__m256i; 2]) {
+    let ([first, second], [low, high]) = (codes, sums);
     // SAFETY: the word is readable by the caller's promise.
     unsafe {
         asm!(
