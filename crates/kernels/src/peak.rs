@@ -21,7 +21,8 @@ const TILE_STEPS: usize = 1 << 14;
 /// team, in 10^9 operations per second. The efficiency of [`crate::Linear`] is relative to it. A
 /// multiply-add counts as two operations. A measurement takes one or two milliseconds. If the
 /// processor has other load or changes its clock, alternate it with the measurements it is compared
-/// to. Codes in groups are multiplied as 8-bit integers on vectors.
+/// to. Codes in groups are measured as 8-bit integers on vectors; on AVX2, their products can exceed that
+/// rate, because codes are summed in 16 bits.
 #[must_use]
 pub fn peak(dtype: WeightDtype) -> f64 {
     let (threads, unit) = (parallel::threads(), Unit::of_peak(dtype));
