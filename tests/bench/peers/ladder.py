@@ -73,7 +73,7 @@ def products(ours, options):
                 torch.nn.functional.linear(inputs[weight.shape[1]], weight)
             samples.append(time.perf_counter() - started)
         times[rows] = 1e3 * statistics.median(samples)
-        # Without AVX-512, products in bf16 are one thread's plain loops.
+        # Without AVX-512, products in bf16 would take minutes.
         if sum(samples) > PATIENCE:
             break
     return times

@@ -143,7 +143,7 @@ impl<'a> Rows<'a> {
 /// Some rows on one thread.
 struct Encode<'a> {
     dtype: WeightDtype,
-    /// Words for what fills one in a column.
+    /// As [`Unit::parts`].
     parts: usize,
     x: &'a [f32],
     k: usize,
@@ -178,7 +178,7 @@ impl Kernel for Encode<'_> {
                 WeightDtype::Int8 => {
                     let (scale, inverse) = scale(x);
                     let offset = ROUND.to_bits().wrapping_sub(OFFSET as u32);
-                    let (bytes, _) = words.split_at_mut(self.k.div_ceil(4));
+                    let bytes = &mut words[..self.k.div_ceil(4)];
                     bytes[self.k / 4..].fill(0);
                     round_to_bytes(x, (inverse, offset), bytes);
                     if self.parts == 2 {
@@ -205,6 +205,7 @@ pub(crate) fn round_to_bf16(x: &[f32], words: &mut [u32]) {
     }
 }
 
+/// The upper half of the bits, rounded to nearest even; NaN stays NaN.
 #[inline(always)]
 fn to_bf16(x: f32) -> u16 {
     let bits = x.to_bits();

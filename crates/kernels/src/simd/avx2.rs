@@ -180,29 +180,52 @@ impl Simd for Avx2 {
     }
 }
 
-/// [`Simd::add_products`]. As intrinsics, the numbers of all rows would be loaded first, and sums would
-/// be spilled.
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn add_products(row: *const f32, at: usize, columns: [__m256; 2], sums: &mut [__m256; 2]) {
-    let ([first, second], [low, high]) = (columns, sums);
-    // SAFETY: the number is readable by the caller's promise.
-    unsafe {
-        asm!(
-            "vbroadcastss {x}, dword ptr [{row} + 4 * {at}]",
-            "vfmadd231ps {low}, {x}, {first}",
-            "vfmadd231ps {high}, {x}, {second}",
-            x = out(ymm_reg) _,
-            row = in(reg) row,
-            at = in(reg) at,
-            first = in(ymm_reg) first,
-            second = in(ymm_reg) second,
-            low = inout(ymm_reg) *low,
-            high = inout(ymm_reg) *high,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
+/// Defines `add_products`: a word of a row, read into all lanes of `x`, times the vectors `first` and
+/// `second`, added to the sums `low` and `high` by the instructions that are given; further names are
+/// registers for them. As intrinsics, the words of all rows of a tile would be loaded first, and sums
+/// would be spilled.
+macro_rules! define_add_products {
+    ($vector:ty, $word:ty, [$($instruction:literal),+] $(, $register:ident)*) => {
+        /// # Safety
+        /// Word `at` of `row` is readable.
+        #[inline]
+        #[target_feature(enable = "avx2,fma")]
+        unsafe fn add_products(
+            row: *const $word,
+            at: usize,
+            columns: [$vector; 2],
+            sums: &mut [$vector; 2],
+        ) {
+            let ([first, second], [low, high]) = (columns, sums);
+            // SAFETY: the caller's promise.
+            unsafe {
+                std::arch::asm!(
+                    "vbroadcastss {x}, dword ptr [{row} + 4 * {at}]",
+                    $($instruction,)+
+                    x = out(ymm_reg) _,
+                    $($register = out(ymm_reg) _,)*
+                    row = in(reg) row,
+                    at = in(reg) at,
+                    first = in(ymm_reg) first,
+                    second = in(ymm_reg) second,
+                    low = inout(ymm_reg) *low,
+                    high = inout(ymm_reg) *high,
+                    options(nostack, readonly, preserves_flags),
+                );
+            }
+        }
+    };
 }
+pub(super) use define_add_products;
+
+define_add_products!(
+    __m256,
+    f32,
+    [
+        "vfmadd231ps {low}, {x}, {first}",
+        "vfmadd231ps {high}, {x}, {second}"
+    ]
+);
 
 /// Eight words from memory, in every call: kept for the other number of each word, they would take
 /// registers that sums need.

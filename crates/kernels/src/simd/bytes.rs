@@ -72,10 +72,10 @@ pub(super) use x86::{Avx2Bytes, Avx512Bytes};
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::{Dot, Simd};
-    use crate::simd::avx2::{Avx2, load_again};
+    use crate::simd::avx2::{Avx2, define_add_products, load_again};
     use crate::simd::avx512::Avx512;
     use crate::simd::dot::{RowPart, tile_rows};
-    use std::arch::{asm, x86_64::*};
+    use std::arch::x86_64::*;
 
     /// Wraps intrinsics: the token proves that they exist.
     macro_rules! safe {
@@ -150,36 +150,17 @@ mod x86 {
         }
     }
 
-    /// [`Dot::add_products`]. In this order all registers are in use: see `avx2::add_products`.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn add_products(
-        row: *const u32,
-        at: usize,
-        columns: [__m256i; 2],
-        sums: &mut [__m256i; 2],
-    ) {
-        let ([first, second], [low, high]) = (columns, sums);
-        // SAFETY: the word is readable by the caller's promise.
-        unsafe {
-            asm!(
-                "vpbroadcastd {x}, dword ptr [{row} + 4 * {at}]",
-                "vpmaddwd {products}, {x}, {first}",
-                "vpaddd {low}, {low}, {products}",
-                "vpmaddwd {x}, {x}, {second}",
-                "vpaddd {high}, {high}, {x}",
-                x = out(ymm_reg) _,
-                products = out(ymm_reg) _,
-                row = in(reg) row,
-                at = in(reg) at,
-                first = in(ymm_reg) first,
-                second = in(ymm_reg) second,
-                low = inout(ymm_reg) *low,
-                high = inout(ymm_reg) *high,
-                options(nostack, readonly, preserves_flags),
-            );
-        }
-    }
+    define_add_products!(
+        __m256i,
+        u32,
+        [
+            "vpmaddwd {products}, {x}, {first}",
+            "vpaddd {low}, {low}, {products}",
+            "vpmaddwd {x}, {x}, {second}",
+            "vpaddd {high}, {high}, {x}"
+        ],
+        products
+    );
 
     /// Eight-bit integers with AVX-512 VNNI: four products per lane and instruction.
     #[derive(Clone, Copy)]

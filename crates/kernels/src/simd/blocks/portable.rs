@@ -15,7 +15,7 @@ impl Integers for PortableIntegers {
     type S = Portable;
     type I = [u32; N];
     type Row = [i32; 4];
-    // Every height costs each build time, and few processors run this code.
+    // Each further height costs compile time, and few processors run this code.
     const TILE_ROWS: usize = 1;
 
     #[inline(always)]

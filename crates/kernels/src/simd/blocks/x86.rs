@@ -2,9 +2,9 @@
 
 use super::integers::Integers;
 use crate::simd::Simd;
-use crate::simd::avx2::Avx2;
+use crate::simd::avx2::{Avx2, define_add_products};
 use crate::simd::avx512::Avx512;
-use std::arch::{asm, x86_64::*};
+use std::arch::x86_64::*;
 
 /// Wraps intrinsics: the token proves that they exist.
 macro_rules! safe {
@@ -111,31 +111,17 @@ impl Integers for Avx2Integers {
     }
 }
 
-/// [`Integers::add_products`]. In this order all registers are in use: see `avx2::add_products`.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn add_products(row: *const u32, at: usize, codes: [__m256i; 2], sums: &mut [__m256i; 2]) {
-    let ([first, second], [low, high]) = (codes, sums);
-    // SAFETY: the word is readable by the caller's promise.
-    unsafe {
-        asm!(
-            "vpbroadcastd {x}, dword ptr [{row} + 4 * {at}]",
-            "vpmaddubsw {products}, {first}, {x}",
-            "vpaddw {low}, {low}, {products}",
-            "vpmaddubsw {x}, {second}, {x}",
-            "vpaddw {high}, {high}, {x}",
-            x = out(ymm_reg) _,
-            products = out(ymm_reg) _,
-            row = in(reg) row,
-            at = in(reg) at,
-            first = in(ymm_reg) first,
-            second = in(ymm_reg) second,
-            low = inout(ymm_reg) *low,
-            high = inout(ymm_reg) *high,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-}
+define_add_products!(
+    __m256i,
+    u32,
+    [
+        "vpmaddubsw {products}, {first}, {x}",
+        "vpaddw {low}, {low}, {products}",
+        "vpmaddubsw {x}, {second}, {x}",
+        "vpaddw {high}, {high}, {x}"
+    ],
+    products
+);
 
 /// Words with AVX-512 VNNI: four products per lane and instruction.
 #[derive(Clone, Copy)]
