@@ -39,6 +39,8 @@ struct GroupProduct {
     float (*sums)[4];
     const unsigned char *x, *w;
     unsigned k;
+    // The four registers of w, if w is null.
+    const uint32_t* left;
 };
 void group_begin();
 void group_product(const GroupProduct& product);
@@ -161,7 +163,24 @@ DEVICE void group_multiply(float (&sums)[N / 8][4], const unsigned char* x, cons
             multiply(of.sums[j + 1], left, right[2], right[3]);
         }
     };
-    emulate::group_product({run, sums, x, w, k});
+    emulate::group_product({run, sums, x, w, k, nullptr});
+}
+
+// w in registers, which the product reads when it is computed.
+template <int N>
+DEVICE void group_multiply_left(float (&sums)[N / 8][4], const uint32_t (&w)[4], const unsigned char* x,
+                                unsigned k) {
+    auto run = [](emulate::GroupProduct of) {
+        unsigned lane = thread() % 32;
+        uint32_t left[4] = {of.left[0], of.left[1], of.left[2], of.left[3]}, right[4];
+        for (unsigned j = 0; j < N / 8; j += 2) {
+            unsigned row = j * 8 + lane % 8 + lane / 16 * 8;
+            load_matrices(right, of.x + (row * 8 + ((of.k * 2 + lane / 8 % 2) ^ row % 8)) * 16);
+            multiply(of.sums[j], left, right[0], right[1]);
+            multiply(of.sums[j + 1], left, right[2], right[3]);
+        }
+    };
+    emulate::group_product({run, sums, x, nullptr, k, w});
 }
 
 KERNELS_END

@@ -6,13 +6,14 @@
 
 #ifdef WARPGROUPS
 
-// Inner elements and bytes of a row of a stage.
+// Inner elements of a stage, and bytes of a row of a stage in bf16.
 constexpr unsigned GROUP_INNER = 64, GROUP_BYTES = 128;
 
-// The copies of a thread for a stage of COUNT rows, by 256 threads.
-template <int COUNT> struct Copies {
-    static constexpr unsigned PIECES = GROUP_BYTES / 16, STEP = 256 / PIECES, EACH = COUNT / STEP;
-    static_assert(COUNT % STEP == 0, "every thread makes the same number of copies");
+// The copies of a thread for a stage of COUNT rows of BYTES bytes, by THREADS threads.
+template <int COUNT, unsigned BYTES, int THREADS> struct Copies {
+    static constexpr unsigned PIECES = BYTES / 16, STEP = THREADS / PIECES;
+    static constexpr unsigned EACH = (COUNT + STEP - 1) / STEP;
+    static_assert(STEP % 8 == 0, "the copies of a thread are swizzled alike");
     // The next source of the first copy, and from a copy to the next.
     const unsigned char* from;
     size_t jump;
@@ -36,20 +37,21 @@ template <int COUNT> struct Copies {
         const unsigned char* at = from;
 #pragma unroll
         for (unsigned i = 0; i < EACH; i++) {
+            if (COUNT % STEP != 0 && thread() / PIECES + i * STEP >= COUNT) break;
             bool is_real = real >> i & 1;
             if (i > 0 && is_real) at += jump;
-            copy16(stage + to + i * STEP * GROUP_BYTES, at, is_real);
+            copy16(stage + to + i * STEP * BYTES, at, is_real);
         }
-        from += GROUP_BYTES;
+        from += BYTES;
     }
 };
 
-// The stages of a part: STAGES buffers of XS rows of x and WS rows of w. While the tensor cores read the
-// stage before, STAGES - 2 stages are on their way.
-template <int XS, int WS, int STAGES> struct Stages {
-    static constexpr unsigned X_STAGE = XS * GROUP_BYTES, STAGE = X_STAGE + WS * GROUP_BYTES;
-    Copies<XS> x;
-    Copies<WS> w;
+// The stages of a part: STAGES buffers of XS rows of x and WS rows of w, of W_BYTES bytes. While the tensor
+// cores read the stage before, STAGES - 2 stages are on their way.
+template <int XS, int WS, unsigned W_BYTES, int STAGES, int THREADS> struct Stages {
+    static constexpr unsigned X_STAGE = XS * GROUP_BYTES, STAGE = X_STAGE + WS * W_BYTES;
+    Copies<XS, GROUP_BYTES, THREADS> x;
+    Copies<WS, W_BYTES, THREADS> w;
     unsigned step, end, put = 0, at = 0;
 
     DEVICE void next() {
@@ -82,24 +84,24 @@ template <int XS, int WS, int STAGES> struct Stages {
 };
 
 // The sums of one thread, COUNT times four, of products of one segment.
-template <int COUNT> struct SingleSums {
-    static constexpr int SIZE = COUNT * 256;
+template <int COUNT, int THREADS> struct SingleSums {
+    static constexpr int SIZE = COUNT * THREADS;
     float sums[COUNT][4] = {};
 
     DEVICE void close(const Part&, unsigned) {}
     DEVICE bool gather(const Part&) { return true; }
 };
-template <bool SINGLE, int COUNT> struct SumsOf {
-    using Type = Sums<COUNT, 256, 0>;
+template <bool SINGLE, int COUNT, int THREADS> struct SumsOf {
+    using Type = Sums<COUNT, THREADS, 0>;
 };
-template <int COUNT> struct SumsOf<true, COUNT> {
-    using Type = SingleSums<COUNT>;
+template <int COUNT, int THREADS> struct SumsOf<true, COUNT, THREADS> {
+    using Type = SingleSums<COUNT, THREADS>;
 };
 
 // A tile of BM rows and BN columns on two warpgroups, in bf16. With 128 rows each has half of the rows,
 // with 64 half of the columns. SINGLE: for products of one segment, which leaves registers for more sums.
 template <int BM, int BN, int STAGES, bool SINGLE>
-struct TileGroups : SumsOf<SINGLE, BM * BN / 1024>::Type {
+struct TileGroups : SumsOf<SINGLE, BM * BN / 1024, 256>::Type {
     static constexpr int ROWS = BM, COLUMNS = BN;
     // Columns of a warpgroup.
     static constexpr int OWN = BM == 64 ? BN / 2 : BN;
@@ -114,8 +116,8 @@ struct TileGroups : SumsOf<SINGLE, BM * BN / 1024>::Type {
         size_t stride = size_t(of.k) * 2, before = size_t(step) * GROUP_BYTES;
         auto x = static_cast<const unsigned char*>(of.x) + row * stride + before;
         auto w = static_cast<const unsigned char*>(of.w) + column * stride + before;
-        Stages<BM, BN, STAGES> stages{Copies<BM>(x, of.rows - row, stride),
-                                      Copies<BN>(w, of.n - column, stride), step, end};
+        Stages<BM, BN, GROUP_BYTES, STAGES, 256> stages{{x, of.rows - row, stride},
+                                                        {w, of.n - column, stride}, step, end};
         stages.begin();
         unsigned segment = part.first;
         while (step < end) {

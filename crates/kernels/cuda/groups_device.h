@@ -66,9 +66,26 @@ DEVICE void group_multiply(float (&sums)[N / 8][4], const unsigned char* x, cons
                      : SUMS_##COUNT(0)                                                             \
                      : "l"(group_tile(x, k)), "l"(group_tile(w, k)));                              \
     }
+
+// sums [64, N] += w [64, 16] x [N, 16]', asynchronously: w in registers, x in a tile of rows with 128 bytes.
+// Of 64 rows a warp has sixteen, in the layout of `multiply`.
+template <int N>
+DEVICE void group_multiply_left(float (&sums)[N / 8][4], const uint32_t (&w)[4], const unsigned char* x,
+                                unsigned k);
+#define GROUP_MULTIPLY_LEFT(N, COUNT, AT, B, C, D, TILE)                                           \
+    template <>                                                                                    \
+    DEVICE void group_multiply_left<N>(float(&sums)[N / 8][4], const uint32_t(&w)[4],              \
+                                       const unsigned char* x, unsigned k) {                       \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" REGISTERS_##COUNT \
+                     "}, {%" #AT ", %" #B ", %" #C ", %" #D "}, %" #TILE ", 1, 1, 1, 0;"           \
+                     : SUMS_##COUNT(0)                                                             \
+                     : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "l"(group_tile(x, k)));         \
+    }
 GROUP_MULTIPLY(32, 16, 16, 17)
 GROUP_MULTIPLY(64, 32, 32, 33)
 GROUP_MULTIPLY(96, 48, 48, 49)
 GROUP_MULTIPLY(128, 64, 64, 65)
 GROUP_MULTIPLY(192, 96, 96, 97)
+GROUP_MULTIPLY_LEFT(64, 32, 32, 33, 34, 35, 36)
+GROUP_MULTIPLY_LEFT(128, 64, 64, 65, 66, 67, 68)
 #endif

@@ -9,6 +9,7 @@ KERNELS_BEGIN
 #include "filters.cuh"
 #include "gemm.cuh"
 #include "groups.cuh"
+#include "groups_int8.cuh"
 #include "rows.cuh"
 #include "score.cuh"
 KERNELS_END

@@ -24,7 +24,7 @@ const UNIT: u32 = 256;
 /// The blocks of a kernel that must fit onto a multiprocessor of [`DEVICES`], so that one loads while
 /// another computes. Tiles on tensor cores fill the shared memory; with 0 a device has too little for
 /// one, or no warpgroups, and the kernel is not loaded there.
-const WANTED: [(&str, [u32; 4]); 71] = [
+const WANTED: [(&str, [u32; 4]); 80] = [
     ("attend_bf16_128x16", [2, 1, 1, 3]),
     ("attend_bf16_128x32", [2, 1, 1, 3]),
     ("attend_bf16_128x64", [2, 1, 1, 2]),
@@ -71,6 +71,11 @@ const WANTED: [(&str, [u32; 4]); 71] = [
     ("gemm_int8_128x128", [1, 1, 1, 1]),
     ("gemm_int8_128x256", [0, 0, 0, 1]),
     ("gemm_int8_64x128", [2, 1, 1, 2]),
+    ("gemm_int8_groups_128x128", [0, 0, 0, 1]),
+    ("gemm_int8_groups_128x192", [0, 0, 0, 1]),
+    ("gemm_int8_groups_128x256", [0, 0, 0, 1]),
+    ("gemm_int8_groups_64x128", [0, 0, 0, 2]),
+    ("gemm_int8_groups_64x256", [0, 0, 0, 1]),
     ("group_rows", [8, 6, 6, 8]),
     ("head_bf16_128x128", [1, 1, 1, 1]),
     ("head_bf16_128x256", [0, 0, 0, 1]),
@@ -81,6 +86,10 @@ const WANTED: [(&str, [u32; 4]); 71] = [
     ("head_int8_128x128", [1, 1, 1, 1]),
     ("head_int8_128x256", [0, 0, 0, 1]),
     ("head_int8_64x128", [2, 1, 1, 2]),
+    ("head_int8_groups_128x128", [0, 0, 0, 1]),
+    ("head_int8_groups_128x256", [0, 0, 0, 1]),
+    ("head_int8_groups_64x128", [0, 0, 0, 2]),
+    ("head_int8_groups_64x256", [0, 0, 0, 1]),
     ("keep_means", [8, 6, 6, 8]),
     ("list_tops", [4, 4, 4, 4]),
     ("mix_experts", [8, 6, 6, 8]),

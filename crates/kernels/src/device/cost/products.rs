@@ -1,10 +1,10 @@
 //! Matrix products, the LM head and its reduction.
 
-use super::super::ProductTile;
 use super::super::args;
 use super::super::batch::{NONE, SCORER_WORDS};
 use super::super::launch::partial_columns;
 use super::super::score::{FIELDS, PARTIAL_BYTES};
+use super::super::{MatrixFormat, ProductTile};
 use super::{Launch, LaunchCost, PASS, SECTOR, Seen, Sum, Words, sectors, spanned};
 use std::collections::BTreeSet;
 
@@ -75,20 +75,20 @@ impl Launch {
         cost.ahead = [(tile.ahead() * tile.stage()) as f64, tile.resident as f64];
         if self.wide == 2 {
             cost.rate = tile.rate;
-            let (down, across) = tile.warps;
             cost.tensor = 2.0 * inner * outputs;
             let steps = inner / tile.depth as f64;
             let copied = tile.stage() as f64;
-            // Every warp loads its rows and columns, or every warpgroup.
-            let bytes = across * tile.rows * 2 + down * tile.columns * tile.format.bytes();
-            let loaded = (bytes * tile.depth) as f64;
+            let loaded = (tile.read() * tile.depth) as f64;
             cost.passes = steps * (copied + loaded) / PASS as f64;
             // Copies of 16 bytes per lane; of warps also loads of four matrices, and products of
             // 16 x 8 x 16.
             let products = cost.tensor / (2 * 16 * 8 * 16) as f64;
-            cost.instructions = match tile.groups {
-                true => steps * copied / 512.0,
-                false => steps * (copied + loaded) / 512.0 + products,
+            let weights = (tile.columns * tile.depth) as f64;
+            cost.instructions = match (tile.groups, tile.format) {
+                // Weights are loaded once, and four take eight instructions to widen.
+                (true, MatrixFormat::Int8) => steps * (copied + weights + 32.0 * weights) / 512.0,
+                (true, _) => steps * copied / 512.0,
+                (false, _) => steps * (copied + loaded) / 512.0 + products,
             };
         } else {
             cost.instructions = inner * outputs / 32.0 * 1.5;

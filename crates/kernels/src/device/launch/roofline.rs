@@ -1,6 +1,6 @@
 //! Estimated times of launches.
 
-use super::{MatrixFormat, ProductLaunch, ProductSizes};
+use super::{ProductLaunch, ProductSizes};
 
 /// Multiprocessors of the device that the numbers are of.
 const MULTIPROCESSORS: f64 = 132.0;
@@ -132,18 +132,12 @@ impl Roofline {
 /// Bytes that a tile writes to shared memory and reads from it.
 fn shared_bytes(launch: &ProductLaunch) -> f64 {
     let (tile, k) = (launch.tile, launch.sizes.k);
-    let (down, across) = tile.warps;
     let weight = tile.format.bytes();
     let input = tile.format.inputs().bytes();
-    // Every warp reads its rows and its columns.
-    let read = match tile.format {
-        MatrixFormat::F32 => 0,
-        _ => tile.rows * across * input + tile.columns * down * weight,
-    };
     let written = tile.rows * input + tile.columns * weight;
     let sums = match tile.held {
         true => (launch.segments() - 1) * 2 * tile.rows * tile.columns * 4,
         false => 0,
     };
-    ((read + written) * k + sums) as f64
+    ((tile.read() + written) * k + sums) as f64
 }

@@ -55,7 +55,8 @@ pub struct ProductTile {
     pub columns: usize,
     /// Rows and columns of warps, or of warpgroups.
     pub warps: (usize, usize),
-    /// Whether warpgroups multiply (`cuda/groups.cuh`), which devices of compute capability 9.0 can.
+    /// Whether warpgroups multiply (`cuda/groups.cuh`, `cuda/groups_int8.cuh`), which devices of
+    /// compute capability 9.0 can.
     pub groups: bool,
     /// Whether it is for products of one segment only.
     pub single: bool,
@@ -131,6 +132,21 @@ impl ProductTile {
             MatrixFormat::F32 => (self.rows + self.columns + 8) * self.depth * 4,
             MatrixFormat::Bf16 => (self.rows + self.columns) * self.depth * 2,
             MatrixFormat::Int8 => (self.rows * 2 + self.columns) * self.depth,
+        }
+    }
+
+    /// Bytes of shared memory that the tile's warps or warpgroups read for an inner element. Tiles in f32
+    /// are not counted.
+    #[must_use]
+    pub const fn read(&self) -> usize {
+        let (down, across) = self.warps;
+        match self.format {
+            MatrixFormat::F32 => 0,
+            // A product with 64 columns in registers reads all rows.
+            MatrixFormat::Int8 if self.groups => self.rows * self.columns / 64 * 2 + self.columns,
+            // Every warp reads its rows and its columns.
+            MatrixFormat::Int8 => self.rows * across * 2 + self.columns * down,
+            MatrixFormat::Bf16 => (self.rows * across + self.columns * down) * 2,
         }
     }
 
@@ -331,6 +347,53 @@ const GROUPS_128X192: ProductTile = ProductTile {
     ..GROUPS_128X128
 };
 
+/// For warpgroups in int8, whose weights are widened in registers (`cuda/groups_int8.cuh`).
+const WIDENED_64X128: ProductTile = ProductTile {
+    columns: 128,
+    rate: 300e12,
+    format: MatrixFormat::Int8,
+    gemm: "gemm_int8_groups_64x128",
+    head: Some("head_int8_groups_64x128"),
+    ..GROUPS_64X64
+};
+const WIDENED_64X256: ProductTile = ProductTile {
+    columns: 256,
+    stages: 8,
+    rate: 350e12,
+    resident: 1,
+    gemm: "gemm_int8_groups_64x256",
+    head: Some("head_int8_groups_64x256"),
+    ..WIDENED_64X128
+};
+const WIDENED_128X128: ProductTile = ProductTile {
+    rows: 128,
+    stages: 8,
+    rate: 400e12,
+    resident: 1,
+    gemm: "gemm_int8_groups_128x128",
+    head: Some("head_int8_groups_128x128"),
+    ..WIDENED_64X128
+};
+const WIDENED_128X192: ProductTile = ProductTile {
+    columns: 192,
+    warps: (1, 3),
+    single: true,
+    stages: 7,
+    rate: 500e12,
+    gemm: "gemm_int8_groups_128x192",
+    head: None,
+    ..WIDENED_128X128
+};
+const WIDENED_128X256: ProductTile = ProductTile {
+    columns: 256,
+    single: true,
+    stages: 6,
+    rate: 550e12,
+    gemm: "gemm_int8_groups_128x256",
+    head: Some("head_int8_groups_128x256"),
+    ..WIDENED_128X128
+};
+
 const BF16: [ProductTile; 8] = [
     LOW,
     SQUARE,
@@ -341,7 +404,7 @@ const BF16: [ProductTile; 8] = [
     GROUPS_128X128,
     GROUPS_128X192,
 ];
-const INT8: [ProductTile; 3] = [
+const INT8: [ProductTile; 8] = [
     ProductTile {
         format: MatrixFormat::Int8,
         gemm: "gemm_int8_64x128",
@@ -360,6 +423,11 @@ const INT8: [ProductTile; 3] = [
         head: Some("head_int8_128x256"),
         ..WIDE
     },
+    WIDENED_64X128,
+    WIDENED_64X256,
+    WIDENED_128X128,
+    WIDENED_128X192,
+    WIDENED_128X256,
 ];
 
 /// All kernels of products and of the LM head.
@@ -385,6 +453,15 @@ pub(in super::super) const KERNELS: &[Kernel] = &[
     headed(&INT8[1]),
     INT8[2].gemm(),
     headed(&INT8[2]),
+    INT8[3].gemm(),
+    headed(&INT8[3]),
+    INT8[4].gemm(),
+    headed(&INT8[4]),
+    INT8[5].gemm(),
+    headed(&INT8[5]),
+    INT8[6].gemm(),
+    INT8[7].gemm(),
+    headed(&INT8[7]),
 ];
 
 /// The kernel of the LM head of a tile that has one.

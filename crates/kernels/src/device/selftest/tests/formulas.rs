@@ -16,7 +16,7 @@ use crate::linear::Epilogue;
 use std::collections::BTreeSet;
 
 /// The kernels of every test below.
-const PRODUCTS: [&str; 12] = [
+const PRODUCTS: [&str; 17] = [
     "gemm_bf16_128x128",
     "gemm_bf16_128x256",
     "gemm_bf16_64x128",
@@ -29,6 +29,11 @@ const PRODUCTS: [&str; 12] = [
     "gemm_int8_128x128",
     "gemm_int8_128x256",
     "gemm_int8_64x128",
+    "gemm_int8_groups_128x128",
+    "gemm_int8_groups_128x192",
+    "gemm_int8_groups_128x256",
+    "gemm_int8_groups_64x128",
+    "gemm_int8_groups_64x256",
 ];
 const ATTENTION: [&str; 17] = [
     "attend_bf16_128x16",
@@ -56,7 +61,7 @@ const ROWS: [&str; 5] = [
     "norm_bf16",
     "norm_f32",
 ];
-const HEADS: [&str; 12] = [
+const HEADS: [&str; 16] = [
     "filter_rows",
     "fold_partials",
     "head_bf16_128x128",
@@ -68,6 +73,10 @@ const HEADS: [&str; 12] = [
     "head_int8_128x128",
     "head_int8_128x256",
     "head_int8_64x128",
+    "head_int8_groups_128x128",
+    "head_int8_groups_128x256",
+    "head_int8_groups_64x128",
+    "head_int8_groups_64x256",
     "list_tops",
 ];
 const EXPERTS: [&str; 17] = [
