@@ -83,22 +83,17 @@ DEVICE Four read_across(const Four* from) {
     return to;
 }
 
-// Widens four signed bytes exactly to bf16: bytes 0 and 1 to to[0], bytes 2 and 3 to to[1]. In bf16,
-// 128 + its low seven bits minus 128, or 256 for a byte with the highest bit, is exact.
-DEVICE void widen(uint32_t (&to)[2], uint32_t bytes) {
+// Widens four weights in int8 exactly to bf16, in parts of 64: the first two to to[0], the others to to[1].
+// In the word, bits 0 to 6, 16 to 22, 8 to 14 and 24 to 30 are their sizes, and 15, 31, 23 and 7 their
+// signs. A sign and a size alone are the bf16 size * 2^-133.
+DEVICE void widen(uint32_t (&to)[2], uint32_t word) {
+    uint32_t pairs[2] = {word & 0x807F807Fu, __funnelshift_r(word, word, 8) & 0x807F807Fu};
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        uint32_t pair = __byte_perm(bytes, 0, i == 0 ? 0x4140 : 0x4342);
-        // (pair & mask) | exponent in one instruction: with immediate operands it takes two.
-        uint32_t low, less;
-        asm("lop3.b32 %0, %1, %2, %3, 0xEA;"
-            : "=r"(low)
-            : "r"(pair), "r"(0x007F007Fu), "r"(0x43004300u));
-        asm("lop3.b32 %0, %1, %2, %3, 0xEA;"
-            : "=r"(less)
-            : "r"(pair), "r"(0x00800080u), "r"(0xC300C300u));
-        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(to[i]) : "r"(low), "r"(0x3F803F80u), "r"(less));
-    }
+    for (int i = 0; i < 2; i++)
+        // Times 2^127, minus 0.
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;"
+            : "=r"(to[i])
+            : "r"(pairs[i]), "r"(0x7F007F00u), "r"(0x80008000u));
 }
 
 // Loads four 8x8 matrices of bf16. Lane l passes the address of row l % 8 of matrix l / 8. Of matrix

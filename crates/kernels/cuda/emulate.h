@@ -122,9 +122,14 @@ PRIMITIVE Four read_across(const Four* from) {
     return to;
 }
 
-DEVICE void widen(uint32_t (&to)[2], uint32_t bytes) {
-    for (int i = 0; i < 4; i += 2)
-        to[i / 2] = pack(int8_t(bytes >> 8 * i), int8_t(bytes >> 8 * (i + 1)));
+DEVICE void widen(uint32_t (&to)[2], uint32_t word) {
+    constexpr unsigned SIZES[4] = {0, 16, 8, 24}, SIGNS[4] = {15, 31, 23, 7};
+    float all[4];
+    for (int i = 0; i < 4; i++) {
+        float size = float(word >> SIZES[i] & 0x7F) / 64.0f;
+        all[i] = word >> SIGNS[i] & 1 ? -size : size;
+    }
+    to[0] = pack(all[0], all[1]), to[1] = pack(all[2], all[3]);
 }
 
 PRIMITIVE void load_matrices(uint32_t (&to)[4], const void* row) {

@@ -177,8 +177,8 @@ struct Bf16Weights {
     }
 };
 
-// Weights in int8, widened exactly. Of sixteen inner elements, lane l takes 2 l, 2 l + 1, 2 l + 8 and
-// 2 l + 9 (l < 4), which are adjacent in memory.
+// Weights in int8, widened exactly in parts of 64. Of sixteen inner elements, lane l takes 2 l, 2 l + 1,
+// 2 l + 8 and 2 l + 9 (l < 4), which are a word in memory.
 struct Int8Weights {
     static constexpr int BYTES = 1;
 

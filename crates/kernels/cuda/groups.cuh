@@ -6,80 +6,85 @@
 
 #ifdef WARPGROUPS
 
-// Inner elements of a stage, and bytes of a row of a stage in bf16.
+// Inner elements of a step, and bytes of a row of a step in bf16.
 constexpr unsigned GROUP_INNER = 64, GROUP_BYTES = 128;
 
-// The copies of a thread for a stage of COUNT rows of BYTES bytes, by THREADS threads.
+// The copies of a thread for a step of COUNT rows of BYTES bytes, by THREADS threads.
 template <int COUNT, unsigned BYTES, int THREADS> struct Copies {
     static constexpr unsigned PIECES = BYTES / 16, STEP = THREADS / PIECES;
     static constexpr unsigned EACH = (COUNT + STEP - 1) / STEP;
     static_assert(STEP % 8 == 0, "the copies of a thread are swizzled alike");
-    // The next source of the first copy, and from a copy to the next.
+    // Where the step begins, the same in all threads; and the sources of the copies, relative to it.
     const unsigned char* from;
-    size_t jump;
-    // Offset of the first copy in the stage.
+    uint32_t sources[EACH];
+    // Offset of the first copy in the step.
     unsigned to;
     // Bit i: the row of copy i exists.
     uint32_t real = 0;
 
-    DEVICE Copies(const unsigned char* rows, unsigned exist, size_t stride) {
+    DEVICE Copies(const unsigned char* rows, unsigned exist, size_t stride) : from(rows) {
         unsigned row = thread() / PIECES, piece = thread() % PIECES;
 #pragma unroll
-        for (unsigned i = 0; i < EACH; i++)
-            if (row + i * STEP < exist) real |= 1u << i;
-        from = rows + (real ? row * stride : 0) + piece * 16;
-        jump = STEP * stride;
+        for (unsigned i = 0; i < EACH; i++) {
+            bool is_real = row + i * STEP < exist;
+            real |= is_real << i;
+            sources[i] = is_real ? (row + i * STEP) * uint32_t(stride) + piece * 16 : 0;
+        }
         to = swizzle<PIECES>(row, piece) * 16;
     }
 
-    // Copies the next stage.
-    DEVICE void fetch(unsigned char* stage) {
-        const unsigned char* at = from;
+    // Copies the next step.
+    DEVICE void fetch(unsigned char* start) {
 #pragma unroll
         for (unsigned i = 0; i < EACH; i++) {
             if (COUNT % STEP != 0 && thread() / PIECES + i * STEP >= COUNT) break;
-            bool is_real = real >> i & 1;
-            if (i > 0 && is_real) at += jump;
-            copy16(stage + to + i * STEP * BYTES, at, is_real);
+            copy16(start + to + i * STEP * BYTES, from + sources[i], real >> i & 1);
         }
         from += BYTES;
     }
 };
 
-// The stages of a part: STAGES buffers of XS rows of x and WS rows of w, of W_BYTES bytes. While the tensor
-// cores read the stage before, STAGES - 2 stages are on their way.
-template <int XS, int WS, unsigned W_BYTES, int STAGES, int THREADS> struct Stages {
-    static constexpr unsigned X_STAGE = XS * GROUP_BYTES, STAGE = X_STAGE + WS * W_BYTES;
+// The steps of a part, in STAGES buffers of STEPS steps each: XS rows of x, then WS rows of w of W_BYTES
+// bytes. While the tensor cores read the stage before, FIRST stages are on their way.
+template <int XS, int WS, unsigned W_BYTES, int STAGES, int STEPS, int THREADS> struct Stages {
+    static constexpr unsigned X_BYTES = XS * GROUP_BYTES, SIZE = X_BYTES + WS * W_BYTES;
+    static constexpr int FIRST = STAGES - 2;
     Copies<XS, GROUP_BYTES, THREADS> x;
     Copies<WS, W_BYTES, THREADS> w;
-    unsigned step, end, put = 0, at = 0;
+    // The next step to fetch, and the end of all.
+    unsigned step, end;
+    // Buffers, in steps, to fetch to and to take from.
+    unsigned put = 0, at = 0;
 
     DEVICE void next() {
-        if (step < end) {
-            unsigned char* to = shared_memory() + put * STAGE;
-            x.fetch(to);
-            w.fetch(to + X_STAGE);
+#pragma unroll
+        for (unsigned i = 0; i < STEPS; i++) {
+            if (step + i >= end) break;
+            unsigned char* to = shared_memory() + (put + i) * SIZE;
+            x.fetch(to), w.fetch(to + X_BYTES);
         }
         copies_commit();
-        step++;
-        put = put + 1 == STAGES ? 0 : put + 1;
+        step += STEPS;
+        put = put + STEPS == STAGES * STEPS ? 0 : put + STEPS;
     }
 
     DEVICE void begin() {
 #pragma unroll
-        for (int i = 0; i < STAGES - 2; i++) next();
+        for (int i = 0; i < FIRST; i++) next();
     }
 
-    // Waits for the next stage, and starts the copies of one that all warpgroups have finished. They wait
-    // for their products of the stage before the last one first.
+    // The next step. At the beginning of a stage, waits for it, and starts the copies of one that all
+    // warpgroups have finished: they wait for their products of the step before the last one first.
     DEVICE const unsigned char* take() {
-        copies_wait<STAGES - 3>();
-        copies_visible();
-        sync();
-        next();
-        const unsigned char* stage = shared_memory() + at * STAGE;
-        at = at + 1 == STAGES ? 0 : at + 1;
-        return stage;
+        if (STEPS == 1 || at % STEPS == 0) {
+            copies_wait<FIRST - 1>();
+            copies_visible();
+            sync();
+            next();
+        }
+        const unsigned char* taken = shared_memory() + at * SIZE;
+        at = at + 1 == STAGES * STEPS ? 0 : at + 1;
+        return taken;
     }
 };
 
@@ -116,8 +121,8 @@ struct TileGroups : SumsOf<SINGLE, BM * BN / 1024, 256>::Type {
         size_t stride = size_t(of.k) * 2, before = size_t(step) * GROUP_BYTES;
         auto x = static_cast<const unsigned char*>(of.x) + row * stride + before;
         auto w = static_cast<const unsigned char*>(of.w) + column * stride + before;
-        Stages<BM, BN, GROUP_BYTES, STAGES, 256> stages{{x, of.rows - row, stride},
-                                                        {w, of.n - column, stride}, step, end};
+        Stages<BM, BN, GROUP_BYTES, STAGES, 1, 256> stages{
+            {x, of.rows - row, stride}, {w, of.n - column, stride}, step, end};
         stages.begin();
         unsigned segment = part.first;
         while (step < end) {
@@ -157,9 +162,11 @@ using Groups64x128 = TileGroups<64, 128, 6, false>;
 using Groups64x192 = TileGroups<64, 192, 6, true>;
 using Groups128x128 = TileGroups<128, 128, 4, false>;
 using Groups128x192 = TileGroups<128, 192, 5, true>;
+using Groups128x256 = TileGroups<128, 256, 4, true>;
 KERNEL(gemm_bf16_groups_64x64, Gemm, 256) { gemm<Groups64x64, bf16>(a); }
 KERNEL(gemm_bf16_groups_64x128, Gemm, 256) { gemm<Groups64x128, bf16>(a); }
 KERNEL(gemm_bf16_groups_64x192, Gemm, 256) { gemm<Groups64x192, bf16>(a); }
 KERNEL(gemm_bf16_groups_128x128, Gemm, 256) { gemm<Groups128x128, bf16>(a); }
 KERNEL(gemm_bf16_groups_128x192, Gemm, 256) { gemm<Groups128x192, bf16>(a); }
+KERNEL(gemm_bf16_groups_128x256, Gemm, 256) { gemm<Groups128x256, bf16>(a); }
 #endif

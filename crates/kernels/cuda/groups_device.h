@@ -45,12 +45,17 @@ DEVICE uint64_t group_tile(const unsigned char* tile, unsigned k) {
     REGISTERS_64 ", " \
     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define REGISTERS_128 \
+    REGISTERS_96 ", " \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define SUMS_4(i) "+f"(sums[i][0]), "+f"(sums[i][1]), "+f"(sums[i][2]), "+f"(sums[i][3])
 #define SUMS_16(i) SUMS_4(i), SUMS_4(i + 1), SUMS_4(i + 2), SUMS_4(i + 3)
 #define SUMS_32(i) SUMS_16(i), SUMS_16(i + 4)
 #define SUMS_48(i) SUMS_32(i), SUMS_16(i + 8)
 #define SUMS_64(i) SUMS_32(i), SUMS_32(i + 8)
 #define SUMS_96(i) SUMS_64(i), SUMS_32(i + 16)
+#define SUMS_128(i) SUMS_64(i), SUMS_64(i + 16)
 
 // sums [64, N] += x [64, 16] w [N, 16]', asynchronously; tiles of rows with 128 bytes. Of 64 rows a warp
 // has sixteen, whose sums are those of `multiply` for every eight columns.
@@ -86,6 +91,7 @@ GROUP_MULTIPLY(64, 32, 32, 33)
 GROUP_MULTIPLY(96, 48, 48, 49)
 GROUP_MULTIPLY(128, 64, 64, 65)
 GROUP_MULTIPLY(192, 96, 96, 97)
+GROUP_MULTIPLY(256, 128, 128, 129)
 GROUP_MULTIPLY_LEFT(64, 32, 32, 33, 34, 35, 36)
 GROUP_MULTIPLY_LEFT(128, 64, 64, 65, 66, 67, 68)
 #endif

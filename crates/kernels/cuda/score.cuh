@@ -294,10 +294,9 @@ KERNEL(head_f32, Head, 256) { head<TileF32, 64>(a); }
 #ifdef WARPGROUPS
 KERNEL(head_bf16_groups_64x128, Head, 256) { head<Groups64x128, 128>(a); }
 KERNEL(head_bf16_groups_128x128, Head, 256) { head<Groups128x128, 128>(a); }
+KERNEL(head_bf16_groups_128x256, Head, 256) { head<Groups128x256, 128>(a); }
 KERNEL(head_int8_groups_64x128, Head, 256) { head<Widened64x128, 128>(a); }
-KERNEL(head_int8_groups_64x256, Head, 256) { head<Widened64x256, 128>(a); }
 KERNEL(head_int8_groups_128x128, Head, 256) { head<Widened128x128, 128>(a); }
-KERNEL(head_int8_groups_128x256, Head, 256) { head<Widened128x256, 128>(a); }
 #endif
 
 struct Fold {

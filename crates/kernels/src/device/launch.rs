@@ -127,12 +127,15 @@ impl ProductLaunch {
         limits: DeviceLimits,
         division: Division,
     ) -> impl Iterator<Item = Self> {
+        let all = ProductTile::all(sizes.format);
+        // Tiles of warps are never faster.
+        let by_groups = limits.warpgroups && all.iter().any(|tile| tile.groups);
         let fits = move |tile: &&'static ProductTile| {
             let scores = division == Division::Divided || tile.has_head();
             let sums = !tile.single || segment(sizes.n, sizes.k) >= sizes.k;
-            scores && sums && tile.runs_on(limits)
+            scores && sums && tile.groups == by_groups && tile.runs_on(limits)
         };
-        let tiles = ProductTile::all(sizes.format).iter().filter(fits);
+        let tiles = all.iter().filter(fits);
         tiles.flat_map(move |tile| Self::candidates(tile, sizes, limits, division))
     }
 

@@ -15,6 +15,10 @@ const PIECE: usize = 1 << 22;
 /// Inner elements of a step of tensor cores.
 const STEP: usize = 16;
 
+/// Kernels widen weights in int8 in parts of this, so that widening takes few instructions; the factors of
+/// the rows make up for it.
+const PARTS: f32 = 64.0;
+
 /// A matrix `[n, k]` and its bias.
 pub struct DeviceMatrix {
     /// Rows of `padded(k)` elements; the padding is zero.
@@ -169,10 +173,11 @@ impl DeviceMatrix {
         let steps = numbers.as_chunks::<STEP>().0.iter();
         for (step, to) in steps.zip(to.as_chunks_mut::<STEP>().0) {
             // The order of `Int8Weights` in `cuda/gemm.cuh`.
-            let order = |i: usize| i / 4 * 2 + i % 2 + i % 4 / 2 * 8;
-            *to = std::array::from_fn(|i| step[order(i)].cast_unsigned());
+            for (lane, word) in to.as_chunks_mut().0.iter_mut().enumerate() {
+                *word = word_of([0, 1, 8, 9].map(|i| step[2 * lane + i]));
+            }
         }
-        scale
+        scale * PARTS
     }
 
     /// Sets every byte of the weights.
@@ -352,4 +357,11 @@ impl DeviceMatrix {
     pub fn format(&self) -> MatrixFormat {
         self.format
     }
+}
+
+/// The word of four weights in int8, from -127 to 127: their sizes and, in the highest bits of the bytes,
+/// their signs, where `widen` of `cuda/device.h` expects them.
+fn word_of([a, b, c, d]: [i8; 4]) -> [u8; 4] {
+    let byte = |size: i8, sign: i8| size.unsigned_abs() | u8::from(sign < 0) << 7;
+    [byte(a, d), byte(c, a), byte(b, c), byte(d, b)]
 }

@@ -85,8 +85,8 @@ impl Launch {
             let products = cost.tensor / (2 * 16 * 8 * 16) as f64;
             let weights = (tile.columns * tile.depth) as f64;
             cost.instructions = match (tile.groups, tile.format) {
-                // Weights are loaded once, and four take eight instructions to widen.
-                (true, MatrixFormat::Int8) => steps * (copied + weights + 32.0 * weights) / 512.0,
+                // Weights are loaded once, and four take five instructions to widen.
+                (true, MatrixFormat::Int8) => steps * (copied + weights + 20.0 * weights) / 512.0,
                 (true, _) => steps * copied / 512.0,
                 (false, _) => steps * (copied + loaded) / 512.0 + products,
             };

@@ -301,7 +301,7 @@ const GROUPS_64X64: ProductTile = ProductTile {
     warps: (1, 2),
     groups: true,
     single: false,
-    rate: 305e12,
+    rate: 265e12,
     depth: 64,
     stages: 6,
     held: false,
@@ -312,7 +312,7 @@ const GROUPS_64X64: ProductTile = ProductTile {
 };
 const GROUPS_64X128: ProductTile = ProductTile {
     columns: 128,
-    rate: 365e12,
+    rate: 350e12,
     resident: 1,
     gemm: "gemm_bf16_groups_64x128",
     head: Some("head_bf16_groups_64x128"),
@@ -321,7 +321,7 @@ const GROUPS_64X128: ProductTile = ProductTile {
 const GROUPS_64X192: ProductTile = ProductTile {
     columns: 192,
     single: true,
-    rate: 430e12,
+    rate: 415e12,
     resident: 1,
     gemm: "gemm_bf16_groups_64x192",
     ..GROUPS_64X64
@@ -331,7 +331,7 @@ const GROUPS_128X128: ProductTile = ProductTile {
     columns: 128,
     warps: (2, 1),
     stages: 4,
-    rate: 425e12,
+    rate: 525e12,
     resident: 1,
     gemm: "gemm_bf16_groups_128x128",
     head: Some("head_bf16_groups_128x128"),
@@ -341,35 +341,46 @@ const GROUPS_128X192: ProductTile = ProductTile {
     columns: 192,
     stages: 5,
     single: true,
-    rate: 600e12,
+    rate: 700e12,
     gemm: "gemm_bf16_groups_128x192",
     head: None,
     ..GROUPS_128X128
 };
 
+const GROUPS_128X256: ProductTile = ProductTile {
+    columns: 256,
+    stages: 4,
+    rate: 630e12,
+    gemm: "gemm_bf16_groups_128x256",
+    head: Some("head_bf16_groups_128x256"),
+    ..GROUPS_128X192
+};
+
 /// For warpgroups in int8, whose weights are widened in registers (`cuda/groups_int8.cuh`).
 const WIDENED_64X128: ProductTile = ProductTile {
     columns: 128,
-    rate: 300e12,
+    depth: 128,
+    rate: 350e12,
+    resident: 1,
     format: MatrixFormat::Int8,
     gemm: "gemm_int8_groups_64x128",
     head: Some("head_int8_groups_64x128"),
     ..GROUPS_64X64
 };
-const WIDENED_64X256: ProductTile = ProductTile {
-    columns: 256,
-    stages: 8,
-    rate: 350e12,
-    resident: 1,
-    gemm: "gemm_int8_groups_64x256",
-    head: Some("head_int8_groups_64x256"),
+const WIDENED_64X192: ProductTile = ProductTile {
+    columns: 192,
+    warps: (1, 3),
+    stages: 5,
+    rate: 375e12,
+    gemm: "gemm_int8_groups_64x192",
+    head: None,
     ..WIDENED_64X128
 };
 const WIDENED_128X128: ProductTile = ProductTile {
     rows: 128,
+    depth: 64,
     stages: 8,
-    rate: 400e12,
-    resident: 1,
+    rate: 550e12,
     gemm: "gemm_int8_groups_128x128",
     head: Some("head_int8_groups_128x128"),
     ..WIDENED_64X128
@@ -379,22 +390,13 @@ const WIDENED_128X192: ProductTile = ProductTile {
     warps: (1, 3),
     single: true,
     stages: 7,
-    rate: 500e12,
+    rate: 580e12,
     gemm: "gemm_int8_groups_128x192",
     head: None,
     ..WIDENED_128X128
 };
-const WIDENED_128X256: ProductTile = ProductTile {
-    columns: 256,
-    single: true,
-    stages: 6,
-    rate: 550e12,
-    gemm: "gemm_int8_groups_128x256",
-    head: Some("head_int8_groups_128x256"),
-    ..WIDENED_128X128
-};
 
-const BF16: [ProductTile; 8] = [
+const BF16: [ProductTile; 9] = [
     LOW,
     SQUARE,
     WIDE,
@@ -403,8 +405,9 @@ const BF16: [ProductTile; 8] = [
     GROUPS_64X192,
     GROUPS_128X128,
     GROUPS_128X192,
+    GROUPS_128X256,
 ];
-const INT8: [ProductTile; 8] = [
+const INT8: [ProductTile; 7] = [
     ProductTile {
         format: MatrixFormat::Int8,
         gemm: "gemm_int8_64x128",
@@ -424,10 +427,9 @@ const INT8: [ProductTile; 8] = [
         ..WIDE
     },
     WIDENED_64X128,
-    WIDENED_64X256,
+    WIDENED_64X192,
     WIDENED_128X128,
     WIDENED_128X192,
-    WIDENED_128X256,
 ];
 
 /// All kernels of products and of the LM head.
@@ -447,6 +449,8 @@ pub(in super::super) const KERNELS: &[Kernel] = &[
     BF16[6].gemm(),
     headed(&BF16[6]),
     BF16[7].gemm(),
+    BF16[8].gemm(),
+    headed(&BF16[8]),
     INT8[0].gemm(),
     headed(&INT8[0]),
     INT8[1].gemm(),
@@ -456,12 +460,9 @@ pub(in super::super) const KERNELS: &[Kernel] = &[
     INT8[3].gemm(),
     headed(&INT8[3]),
     INT8[4].gemm(),
-    headed(&INT8[4]),
     INT8[5].gemm(),
     headed(&INT8[5]),
     INT8[6].gemm(),
-    INT8[7].gemm(),
-    headed(&INT8[7]),
 ];
 
 /// The kernel of the LM head of a tile that has one.

@@ -22,6 +22,7 @@ const PRODUCTS: [&str; 17] = [
     "gemm_bf16_64x128",
     "gemm_bf16_groups_128x128",
     "gemm_bf16_groups_128x192",
+    "gemm_bf16_groups_128x256",
     "gemm_bf16_groups_64x128",
     "gemm_bf16_groups_64x192",
     "gemm_bf16_groups_64x64",
@@ -31,9 +32,8 @@ const PRODUCTS: [&str; 17] = [
     "gemm_int8_64x128",
     "gemm_int8_groups_128x128",
     "gemm_int8_groups_128x192",
-    "gemm_int8_groups_128x256",
     "gemm_int8_groups_64x128",
-    "gemm_int8_groups_64x256",
+    "gemm_int8_groups_64x192",
 ];
 const ATTENTION: [&str; 17] = [
     "attend_bf16_128x16",
@@ -61,22 +61,21 @@ const ROWS: [&str; 5] = [
     "norm_bf16",
     "norm_f32",
 ];
-const HEADS: [&str; 16] = [
+const HEADS: [&str; 15] = [
     "filter_rows",
     "fold_partials",
     "head_bf16_128x128",
     "head_bf16_128x256",
     "head_bf16_64x128",
     "head_bf16_groups_128x128",
+    "head_bf16_groups_128x256",
     "head_bf16_groups_64x128",
     "head_f32",
     "head_int8_128x128",
     "head_int8_128x256",
     "head_int8_64x128",
     "head_int8_groups_128x128",
-    "head_int8_groups_128x256",
     "head_int8_groups_64x128",
-    "head_int8_groups_64x256",
     "list_tops",
 ];
 const EXPERTS: [&str; 17] = [
