@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// Elements of a matrix copied at a time.
 const PIECE: usize = 1 << 22;
 
+/// Maximum inner elements: kernels compute offsets within a tile in 32 bits.
+const MOST_INNER: usize = 1 << 23;
+
 /// Inner elements of a step of tensor cores.
 const STEP: usize = 16;
 
@@ -141,7 +144,8 @@ impl DeviceMatrix {
         let floats = || Buffer::new(device, n.saturating_mul(size_of::<f32>()));
         let numbers = n.checked_mul(padded(k));
         let bytes = numbers.and_then(|numbers| numbers.checked_mul(format.bytes()));
-        let Some(bytes) = bytes.filter(|_| n.max(padded(k)) <= i32::MAX as usize) else {
+        let fits = n <= i32::MAX as usize && padded(k) <= MOST_INNER;
+        let Some(bytes) = bytes.filter(|_| fits) else {
             return refuse(format!("a matrix of {n} rows of {k} numbers is too large"));
         };
         let weights = Buffer::new(device, bytes)?;
