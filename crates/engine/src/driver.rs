@@ -137,10 +137,11 @@ impl Driver {
     /// idle and all handles are gone.
     fn receive(&mut self) -> bool {
         if self.engine.is_idle() || self.blocked {
-            self.flush();
+            // Before the events, so that a client that has its answer finds the engine at rest.
             if self.engine.is_idle() {
                 self.shared.heartbeat.rest();
             }
+            self.flush();
             if !self.wait(None) && self.engine.is_idle() {
                 return false;
             }
@@ -273,7 +274,10 @@ impl Driver {
         let beginning = Instant::now();
         let begun = guarded(|| self.executor.begin(batch));
         let begin = beginning.elapsed();
-        self.flush();
+        if self.flush() {
+            // A pass occupies every processor; what the events have woken runs first.
+            std::thread::yield_now();
+        }
         let executing = Instant::now();
         let (executor, output) = (&mut self.executor, &mut self.output);
         let result = begun.and_then(|()| guarded(|| executor.execute(step.batch(), output)));
@@ -297,9 +301,9 @@ impl Driver {
         true
     }
 
-    /// Hands events to their streams. Never blocks: a stream has room for every event that its
-    /// sequence can have.
-    fn flush(&mut self) {
+    /// Hands events to their streams; false if there were none. Never blocks: a stream has room for
+    /// every event that its sequence can have.
+    fn flush(&mut self) -> bool {
         let emitting = Instant::now();
         let mut sent = false;
         while let Some((id, event)) = self.engine.poll_event() {
@@ -316,11 +320,8 @@ impl Driver {
                 self.clients.remove(&id);
             }
         }
-        if sent {
-            // A pass occupies every processor; what the events have woken runs first.
-            std::thread::yield_now();
-        }
         self.emit_time += emitting.elapsed();
+        sent
     }
 
     fn publish(&mut self) {
