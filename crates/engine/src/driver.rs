@@ -275,7 +275,7 @@ impl Driver {
         let begun = guarded(|| self.executor.begin(batch));
         let begin = beginning.elapsed();
         if self.flush() {
-            // A pass occupies every processor; what the events have woken runs first.
+            // A pass on the CPU occupies every processor; what the events have woken runs first.
             std::thread::yield_now();
         }
         let executing = Instant::now();

@@ -331,7 +331,7 @@ void group_product(const GroupProduct& product) {
     Fiber& me = self();
     if (!me.ordered) fail("a product of a warpgroup without group_begin");
     // A tile begins at a multiple of 1024 bytes.
-    for (const unsigned char* tile : {product.x, product.w})
+    for (const unsigned char* tile : {product.left, product.right})
         if (uintptr_t(tile) % 1024) fail("a tile of a product not aligned");
     // Every second pair of launches: immediately.
     if (all.launches / 2 % 2) product.run(product);

@@ -37,10 +37,10 @@ uint16_t round_bits(float x) __attribute__((const, nothrow));
 struct GroupProduct {
     void (*run)(GroupProduct product);
     float (*sums)[4];
-    const unsigned char *x, *w;
+    // Tiles; the left operand may be in four registers instead.
+    const unsigned char *left, *right;
     unsigned k;
-    // The four registers of w, if w is null.
-    const uint32_t* left;
+    const uint32_t* registers;
 };
 void group_begin();
 void group_product(const GroupProduct& product);
@@ -153,39 +153,44 @@ template <int NEWEST> DEVICE void group_wait() { emulate::group_wait(NEWEST); }
 template <int COUNT> DEVICE void group_done(float (&)[COUNT][4]) {}
 DEVICE void copies_visible() {}
 
-// Of tiles of swizzled rows with 128 bytes; a warp has sixteen rows of x.
+// Where a piece of sixteen bytes begins in a tile of swizzled rows with 128 bytes.
+DEVICE const unsigned char* group_piece(const unsigned char* tile, unsigned row, unsigned piece) {
+    return tile + (row * 8 + (piece ^ row % 8)) * 16;
+}
+
+// Adds the products of a warp's sixteen rows of the left operand and all columns of the right one.
+template <int N> DEVICE void add_group(const emulate::GroupProduct& of, const uint32_t (&left)[4]) {
+    unsigned lane = thread() % 32;
+    uint32_t right[4];
+    for (unsigned j = 0; j < N / 8; j += 2) {
+        unsigned row = j * 8 + lane % 8 + lane / 16 * 8;
+        load_matrices(right, group_piece(of.right, row, of.k * 2 + lane / 8 % 2));
+        multiply(of.sums[j], left, right[0], right[1]);
+        multiply(of.sums[j + 1], left, right[2], right[3]);
+    }
+}
+
 template <int N>
 DEVICE void group_multiply(float (&sums)[N / 8][4], const unsigned char* x, const unsigned char* w,
                            unsigned k) {
     auto run = [](emulate::GroupProduct of) {
         unsigned lane = thread() % 32, row = thread() % 128 / 32 * 16 + lane % 16;
-        uint32_t left[4], right[4];
-        load_matrices(left, of.x + (row * 8 + ((of.k * 2 + lane / 16) ^ row % 8)) * 16);
-        for (unsigned j = 0; j < N / 8; j += 2) {
-            row = j * 8 + lane % 8 + lane / 16 * 8;
-            load_matrices(right, of.w + (row * 8 + ((of.k * 2 + lane / 8 % 2) ^ row % 8)) * 16);
-            multiply(of.sums[j], left, right[0], right[1]);
-            multiply(of.sums[j + 1], left, right[2], right[3]);
-        }
+        uint32_t left[4];
+        load_matrices(left, group_piece(of.left, row, of.k * 2 + lane / 16));
+        add_group<N>(of, left);
     };
     emulate::group_product({run, sums, x, w, k, nullptr});
 }
 
-// w in registers, which the product reads when it is computed.
+// Reads the registers when the product is computed.
 template <int N>
 DEVICE void group_multiply_left(float (&sums)[N / 8][4], const uint32_t (&w)[4], const unsigned char* x,
                                 unsigned k) {
     auto run = [](emulate::GroupProduct of) {
-        unsigned lane = thread() % 32;
-        uint32_t left[4] = {of.left[0], of.left[1], of.left[2], of.left[3]}, right[4];
-        for (unsigned j = 0; j < N / 8; j += 2) {
-            unsigned row = j * 8 + lane % 8 + lane / 16 * 8;
-            load_matrices(right, of.x + (row * 8 + ((of.k * 2 + lane / 8 % 2) ^ row % 8)) * 16);
-            multiply(of.sums[j], left, right[0], right[1]);
-            multiply(of.sums[j + 1], left, right[2], right[3]);
-        }
+        uint32_t left[4] = {of.registers[0], of.registers[1], of.registers[2], of.registers[3]};
+        add_group<N>(of, left);
     };
-    emulate::group_product({run, sums, x, nullptr, k, w});
+    emulate::group_product({run, sums, nullptr, x, k, w});
 }
 
 KERNELS_END

@@ -18,8 +18,8 @@ const MOST_INNER: usize = 1 << 23;
 /// Inner elements of a step of tensor cores.
 const STEP: usize = 16;
 
-/// Kernels widen weights in int8 in parts of this, so that widening takes few instructions; the factors of
-/// the rows make up for it.
+/// Kernels widen weights in int8 in parts of this (`widen` of `cuda/device.h`), so that widening takes few
+/// instructions; the factors of the rows make up for it.
 const PARTS: f32 = 64.0;
 
 /// A matrix `[n, k]` and its bias.

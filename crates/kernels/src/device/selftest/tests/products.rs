@@ -4,7 +4,7 @@ use super::super::data::{Ends, Random, array, poisoned};
 use super::super::products::{Layer, Sizes};
 use crate::device::launch::{Division, MatrixFormat, ProductLaunch, ProductTile};
 use crate::device::matrix::Store;
-use crate::device::{Device, Precision};
+use crate::device::{Device, DeviceMatrix, MatrixSizes, Precision};
 use crate::linear::Epilogue;
 
 /// The number of rows determines the launch, but no bit of a result.
@@ -113,4 +113,22 @@ fn arrays_of_another_shape_are_refused() {
     assert!(matrix.product(&unpadded, 4, &out(4, 8)).is_err());
     let wide = poisoned(f32s, (4, 16), Ends::Padded).unwrap();
     assert!(matrix.product(&wide, 4, &out(4, 8)).is_err());
+}
+
+#[test]
+fn a_matrix_too_wide_for_offsets_within_a_tile_is_refused() {
+    let device = Device::emulated();
+    let sizes = MatrixSizes {
+        rows: 1,
+        k: (1 << 23) + 1,
+        biased: false,
+        epilogue: Epilogue::None,
+    };
+    let refused = DeviceMatrix::reserve(&device, MatrixFormat::Int8, sizes).err();
+    assert!(refused.is_some_and(|error| error.0.contains("too large")));
+    let fits = MatrixSizes {
+        k: 1 << 23,
+        ..sizes
+    };
+    assert!(DeviceMatrix::reserve(&device, MatrixFormat::Int8, fits).is_ok());
 }
