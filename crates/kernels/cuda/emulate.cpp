@@ -23,6 +23,18 @@ constexpr unsigned MOST_THREADS = 1024;
 constexpr size_t STACK = 64 << 10;
 constexpr size_t SHARED = 228 << 10;
 
+// A point in a thread to go back to. The compiler's own functions save no signal mask and unwind
+// nothing, which would take longer than most steps between two barriers.
+#if defined(__GNUC__) && !defined(__clang__)
+using Point = void* [5];
+#define SAVE(point) __builtin_setjmp(point)
+#define RESUME(point) __builtin_longjmp(point, 1)
+#else
+using Point = jmp_buf;
+#define SAVE(point) _setjmp(point)
+#define RESUME(point) _longjmp(point, 1)
+#endif
+
 enum class State { Ready, AtWarp, AtBlock, Done };
 
 struct Copy {
@@ -37,7 +49,7 @@ struct Copy {
 };
 
 struct Fiber {
-    jmp_buf at;
+    Point at;
     State state = State::Done;
     bool begun = false;
     // Index of the exchange area that the next exchange of the warp uses.
@@ -53,12 +65,19 @@ struct Fiber {
     uint32_t words[2][12];
 };
 
+// The matrices that the lanes of a warp multiply.
+struct Operands {
+    Numbers rows[16], columns[8];
+};
+
 struct Machine {
     void (*body)(const void*) = nullptr;
     const void* args = nullptr;
     unsigned count = 0, block[3] = {}, grid[3] = {}, current = 0, launches = 0;
-    jmp_buf home;
+    Point home;
     std::vector<Fiber> fibers{MOST_THREADS};
+    // Two of each warp, in turn.
+    std::vector<Operands> operands{2 * MOST_THREADS / 32};
     unsigned char* shared = static_cast<unsigned char*>(aligned_alloc(1024, SHARED));
     Sums sums = HOPPER;
     // Not null: the launch is observed.
@@ -83,7 +102,7 @@ static Fiber& self() { return machine().fibers[machine().current]; }
 static void leave(State state) {
     Fiber& me = self();
     me.state = state;
-    if (!_setjmp(me.at)) _longjmp(machine().home, 1);
+    if (!SAVE(me.at)) RESUME(machine().home);
 }
 
 static void fiber_main() {
@@ -99,8 +118,8 @@ static void enter(unsigned number) {
     all.current = number;
     if (fiber.stack.empty()) fiber.stack.resize(STACK);
     if (all.observer) all.observer->enter(number, fiber.stack.data(), STACK);
-    if (_setjmp(all.home)) return;
-    if (fiber.begun) _longjmp(fiber.at, 1);
+    if (SAVE(all.home)) return;
+    if (fiber.begun) RESUME(fiber.at);
     fiber.begun = true;
     ucontext_t context;
     getcontext(&context);
@@ -297,31 +316,27 @@ void load_matrices(uint32_t* to, const void* row, bool transposed) {
     }
 }
 
-// A number of those that a lane of the warp passed to `multiply`.
-static Number lane_number(unsigned lane, unsigned turn, unsigned at) {
-    Number number(0);
-    memcpy(&number, reinterpret_cast<const Number*>(lane_words(lane, turn)) + at, sizeof number);
-    return number;
-}
-
 void multiply(float* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
-    unsigned lane = machine().current % 32;
+    Machine& all = machine();
+    Fiber& me = self();
+    unsigned lane = all.current % 32, row = lane / 4, column = 2 * (lane % 4);
+    Operands& of = all.operands[2 * (all.current / 32) + me.turn++ % 2];
     // Two numbers of each word, the lower bits first.
-    auto low = [](uint32_t word) { return Number(word & 0xFFFF); };
-    auto high = [](uint32_t word) { return Number(word >> 16); };
-    Number mine[12] = {low(a[0]), high(a[0]), low(a[1]), high(a[1]), low(a[2]), high(a[2]),
-                       low(a[3]), high(a[3]), low(b0),   high(b0),   low(b1),   high(b1)};
-    unsigned turn = exchange(mine, sizeof mine);
+    auto put = [&](Numbers& numbers, unsigned k, uint32_t word) {
+        numbers.put(k, Number(word & 0xFFFF));
+        numbers.put(k + 1, Number(word >> 16));
+    };
     // Layout of A: four lanes per row; the lower and upper eight rows and the lower and upper eight
     // inner indices are in separate registers. Layout of B: four lanes per column.
-    Numbers x[2], y[2];
-    for (unsigned half = 0; half < 2; half++)
-        for (unsigned k = 0; k < 16; k++) {
-            unsigned four = k % 8 / 2, upper = k / 8, column = 2 * (lane % 4) + half;
-            x[half].put(k, lane_number(lane / 4 * 4 + four, turn, 2 * (half + 2 * upper) + k % 2));
-            y[half].put(k, lane_number(column * 4 + four, turn, 2 * (4 + upper) + k % 2));
-        }
-    for (unsigned i = 0; i < 4; i++) c[i] = sum(machine().sums, x[i / 2], y[i % 2], c[i]);
+    for (unsigned upper = 0; upper < 2; upper++) {
+        unsigned k = 8 * upper + 2 * (lane % 4);
+        put(of.rows[row], k, a[2 * upper]);
+        put(of.rows[row + 8], k, a[2 * upper + 1]);
+        put(of.columns[row], k, upper ? b1 : b0);
+    }
+    leave(State::AtWarp);
+    for (unsigned i = 0; i < 4; i++)
+        c[i] = sum(all.sums, of.rows[row + 8 * (i / 2)], of.columns[column + i % 2], c[i]);
 }
 
 void group_begin() { self().ordered = true; }

@@ -37,12 +37,16 @@ struct Number {
 // Sixteen bf16.
 struct Numbers {
     int32_t significands[16], exponents[16];
-    bool finite = true;
 
     void put(int at, Number number) {
         significands[at] = number.significand;
         exponents[at] = number.exponent;
-        finite = finite && number.exponent != 128;
+    }
+
+    bool finite() const {
+        int32_t most = 0;
+        for (int32_t exponent : exponents) most = exponent > most ? exponent : most;
+        return most < 128;
     }
 
     // Also of numbers that are not finite.
@@ -69,7 +73,7 @@ inline float toward_zero(double x) {
 
 // One fused sum of COUNT products from `first` on and c, with BITS fraction bits.
 template <int COUNT, int BITS>
-float fused(const Numbers& x, const Numbers& y, int first, float c) {
+__attribute__((always_inline)) inline float fused(const Numbers& x, const Numbers& y, int first, float c) {
     // The sum before may have overflowed.
     if (!isfinite(c)) return c;
     uint32_t word;
@@ -84,19 +88,28 @@ float fused(const Numbers& x, const Numbers& y, int first, float c) {
     }
     int below = most - exponent < 63 ? most - exponent : 63;
     last = last << (BITS - 23) >> below;
-    int64_t total = word >> 31 ? -last : last;
+    // Sixteen products of 16 bits, and at most 11 bits more, fit.
+    int32_t products = 0;
     for (int k = 0; k < COUNT; k++) {
         int32_t product = x.significands[first + k] * y.significands[first + k];
         int32_t size = (product < 0 ? -product : product) << (BITS - 14);
         int away = most - exponents[k] < 31 ? most - exponents[k] : 31;
-        total += product < 0 ? -(size >> away) : size >> away;
+        products += product < 0 ? -(size >> away) : size >> away;
     }
+    int64_t total = products + (word >> 31 ? -last : last);
     return toward_zero(double(total) * power(most - BITS));
 }
 
+// Compiled for AVX2 too, which has shifts of eight numbers by different counts.
+#if defined(__x86_64__) && defined(__GLIBC__)
+#define CLONED __attribute__((target_clones("avx2", "default")))
+#else
+#define CLONED
+#endif
+
 // c plus the sum of sixteen products.
-inline float sum(Sums sums, const Numbers& x, const Numbers& y, float c) {
-    if (sums == EXACT || !x.finite || !y.finite || !isfinite(c)) {
+CLONED inline float sum(Sums sums, const Numbers& x, const Numbers& y, float c) {
+    if (sums == EXACT || !x.finite() || !y.finite() || !isfinite(c)) {
         double total = c;
         for (int k = 0; k < 16; k++) total += x.value(k) * y.value(k);
         return float(total);

@@ -105,10 +105,14 @@ impl Product<'_> {
         // SAFETY: every tile writes its rows and columns, and the tiles of all products cover them.
         unsafe {
             filled(m * place.stride, |out| {
-                let encoded = Rows::new(products[0].weights.unit(), x, products[0].weights.k());
-                products
-                    .iter()
-                    .for_each(|product| product.fill(&encoded, out));
+                let parts = |product: &Self| product.weights.unit().parts();
+                for products in products.chunk_by(|a, b| parts(a) == parts(b)) {
+                    let weights = products[0].weights;
+                    let encoded = Rows::new(weights.unit(), x, weights.k());
+                    products
+                        .iter()
+                        .for_each(|product| product.fill(&encoded, out));
+                }
             })
         }
     }
@@ -289,11 +293,18 @@ impl Block<'_> {
     }
 
     /// The span of a panel that starts at `from`. Each tile that uses it prefetches a share of the
-    /// same span of the next panel.
+    /// same span of the next panel. A single row reads memory as fast as it can be read, and may
+    /// prefetch this panel.
     #[inline(always)]
     fn columns<D: Multiply>(&self, from: *const u32, steps: usize, row: usize) -> Columns {
         let panel = Columns::panel(from, D::S::LANES);
         let rows = self.rows.1 - self.rows.0;
+        if let (1, Some(near)) = (rows, D::S::NEAR) {
+            return Columns {
+                ahead: (from.wrapping_add(near), D::COLUMN * panel.stride),
+                ..panel
+            };
+        }
         let tiles = rows.div_ceil(D::TILE_ROWS);
         let tile = (row - self.rows.0) * tiles / rows;
         let step = (D::COLUMN * panel.stride).div_ceil(tiles);

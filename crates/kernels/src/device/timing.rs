@@ -160,10 +160,16 @@ impl Device {
     ///
     /// # Errors
     /// If the device fails, has no clock or is out of memory.
-    pub fn launch_times(
+    pub fn launch_times(&self, format: MatrixFormat, sizes: [usize; 3]) -> Result<Vec<LaunchTime>> {
+        self.rotated_launch_times(format, sizes, ROTATED)
+    }
+
+    /// As [`Self::launch_times`]; launches use matrices of `rotated` bytes in turn.
+    fn rotated_launch_times(
         &self,
         format: MatrixFormat,
         [rows, n, k]: [usize; 3],
+        rotated: usize,
     ) -> Result<Vec<LaunchTime>> {
         let sizes = MatrixSizes {
             rows: n,
@@ -171,7 +177,7 @@ impl Device {
             biased: false,
             epilogue: Epilogue::None,
         };
-        let count = ROTATED.div_ceil(n * k * format.bytes()).max(2);
+        let count = rotated.div_ceil(n * k * format.bytes()).max(2);
         let matrices = (0..count).map(|_| {
             let matrix = DeviceMatrix::reserve(self, format, sizes)?;
             matrix.fill(0x3C)?;
@@ -234,7 +240,7 @@ mod tests {
     #[test]
     fn every_launch_is_timed() {
         let device = Device::emulated();
-        let times = device.launch_times(MatrixFormat::F32, [2, 128, 320]);
+        let times = device.rotated_launch_times(MatrixFormat::F32, [2, 128, 320], 1 << 19);
         let times = times.unwrap();
         // Whole, and divided in two segments.
         let blocks: Vec<usize> = times.iter().map(|one| one.launch.blocks()).collect();

@@ -6,7 +6,7 @@
 use super::words::Scratch;
 use crate::parallel::{self, Shared};
 use crate::simd::amx;
-use crate::simd::blocks::{Form, GROUP, ROW, SCALE, SUMS};
+use crate::simd::blocks::{Form, GROUP, INTEGERS, SCALE, SUMS, row_words};
 use crate::simd::unit::{PAIR_WORDS, Unit, WeightDtype};
 use crate::simd::{Kernel, Simd, dispatch_on};
 use std::ops::Range;
@@ -78,7 +78,7 @@ impl<'a> Rows<'a> {
     pub(super) fn new(unit: Unit, x: &'a [f32], k: usize) -> Self {
         let (m, dtype) = (x.len() / k, unit.dtype());
         let used = match unit.form() {
-            Some(_) => k.div_ceil(GROUP) * ROW,
+            Some(_) => k.div_ceil(GROUP) * row_words(unit.parts()),
             None if unit.is_paired() => steps(unit, k) * PAIR_WORDS,
             None => steps(unit, k) * unit.parts(),
         };
@@ -164,7 +164,7 @@ impl Kernel for Encode<'_> {
             WeightDtype::F32 => self.k,
             WeightDtype::Bf16 => self.k / 2 * self.parts,
             WeightDtype::Int8 => self.k / 4 * self.parts,
-            WeightDtype::Int4 | WeightDtype::Blocks => self.k / GROUP * ROW,
+            WeightDtype::Int4 | WeightDtype::Blocks => self.k / GROUP * row_words(self.parts),
         };
         for (i, (x, words)) in rows.zip(self.words.chunks_exact_mut(stride)).enumerate() {
             words[filled..].fill(0);
@@ -187,8 +187,13 @@ impl Kernel for Encode<'_> {
                     self.scales[i] = scale;
                 }
                 WeightDtype::Int4 | WeightDtype::Blocks => {
-                    let groups = x.chunks(GROUP).zip(words.chunks_exact_mut(ROW));
-                    groups.for_each(|(x, words)| round_group(x, words));
+                    let groups = words.chunks_exact_mut(row_words(self.parts));
+                    for (x, words) in x.chunks(GROUP).zip(groups) {
+                        round_group(x, &mut words[..row_words(1)]);
+                        if self.parts == 2 {
+                            split_signed_bytes(&mut words[INTEGERS..]);
+                        }
+                    }
                 }
             }
         }
@@ -224,6 +229,17 @@ fn split_bytes(words: &mut [u32]) {
     }
 }
 
+/// As [`split_bytes`]; the bytes are signed.
+#[inline(always)]
+fn split_signed_bytes(words: &mut [u32]) {
+    split_bytes(words);
+    // SAFETY: a word is two halves, which need no more alignment.
+    let (_, halves, _) = unsafe { words.align_to_mut::<i16>() };
+    for half in halves {
+        *half = i16::from(*half as i8);
+    }
+}
+
 /// The scale of the 8-bit integers for `x`, and its inverse. Both are zero for a row of zeros. The
 /// scale of a row with a non-finite value is not finite.
 #[inline(always)]
@@ -253,16 +269,16 @@ pub(super) fn round_to_bytes(x: &[f32], (inverse, zero): (f32, u32), words: &mut
 #[inline(always)]
 fn round_group(x: &[f32], words: &mut [u32]) {
     let (scale, inverse) = scale(x);
-    let (integers, facts) = words.split_at_mut(SCALE);
+    let (facts, integers) = words.split_at_mut(INTEGERS);
     round_to_bytes(x, (inverse, ROUND.to_bits()), integers);
     // SAFETY: a word is four bytes.
     let (_, bytes, _) = unsafe { integers.align_to::<i8>() };
     let sum = |bytes: &[i8]| bytes.iter().map(|&byte| i32::from(byte)).sum::<i32>();
     let (first, last) = bytes.split_at(GROUP / 2);
     let sums = [sum(first), sum(last)];
-    facts[0] = scale.to_bits();
+    facts[SCALE] = scale.to_bits();
     for (at, sum) in SUMS.into_iter().zip([sums[0] + sums[1], sums[0], sums[1]]) {
-        facts[at - SCALE] = (scale * sum as f32).to_bits();
+        facts[at] = (scale * sum as f32).to_bits();
     }
 }
 

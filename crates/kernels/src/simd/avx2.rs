@@ -29,6 +29,7 @@ impl Simd for Avx2 {
     const LANES: usize = 8;
     // Twelve sums, two vectors of columns and a number of a row fill fifteen of sixteen registers.
     const TILE_ROWS: usize = 6;
+    const NEAR: Option<usize> = Some(1024);
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m256 {
@@ -37,6 +38,10 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn prefetch(self, p: *const u32) {
         safe!(_mm_prefetch::<_MM_HINT_T1>(p.cast()));
+    }
+    #[inline(always)]
+    fn prefetch_once(self, p: *const u32) {
+        safe!(_mm_prefetch::<_MM_HINT_NTA>(p.cast()));
     }
     #[inline(always)]
     fn prefetch_to_write(self, p: *const u32) {
@@ -180,17 +185,23 @@ impl Simd for Avx2 {
     }
 }
 
-/// Defines `add_products`: a word of a row, read into all lanes of `x`, times the vectors `first` and
+/// Defines a function of this name: a word of a row, read into all lanes of `x`, times the vectors `first` and
 /// `second`, added to the sums `low` and `high` by the instructions that are given; further names are
 /// registers for them. As intrinsics, the words of all rows of a tile would be loaded first, and sums
 /// would be spilled.
 macro_rules! define_add_products {
-    ($vector:ty, $word:ty, [$($instruction:literal),+] $(, $register:ident)*) => {
+    (
+        $(#[$doc:meta])*
+        $visible:vis $name:ident, $vector:ty, $word:ty,
+        [$($instruction:literal),+] $(, $register:ident)*
+    ) => {
+        $(#[$doc])*
+        ///
         /// # Safety
         /// Word `at` of `row` is readable.
         #[inline]
         #[target_feature(enable = "avx2,fma")]
-        unsafe fn add_products(
+        $visible unsafe fn $name(
             row: *const $word,
             at: usize,
             columns: [$vector; 2],
@@ -219,6 +230,8 @@ macro_rules! define_add_products {
 pub(super) use define_add_products;
 
 define_add_products!(
+    /// Of `f32`.
+    add_products,
     __m256,
     f32,
     [

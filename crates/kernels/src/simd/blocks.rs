@@ -5,8 +5,10 @@
 //! exact. They are added to a sum in f32 group by group: `sum + codes * (scale * row's scale)`, then
 //! `+ minimum * row's sum`, each rounded once, so every instruction set yields the same bits.
 //!
-//! A step of a row is 12 words for each group: 8 words of integers, the scale, the scale times the sum
-//! of the integers, and the same for the first and for the second 16 integers.
+//! A step of a row has, for each group, four words of numbers and then its integers. The numbers are the
+//! scale, the scale times the sum of the integers, and the same for the first and for the second 16
+//! integers. The integers are 8 words of four bytes, or where [`row_parts`] is 2, 16 words: for each
+//! four integers two words of 16 bits each, integers 0 and 2, then integers 1 and 3.
 //!
 //! A step of a column is a group or, in fine forms, eight of them. It begins with a scale and a
 //! minimum, numbers of 16 bits. In fine forms, four words with 16 factors follow: two for each group,
@@ -25,7 +27,7 @@ mod portable;
 mod x86;
 
 use super::Simd;
-use super::dot::{Columns, Multiply, MultiplyKernel, RowPointer};
+use super::dot::{Columns, Multiply, MultiplyKernel, RowPointer, prefetch};
 pub(crate) use form::{ByteSet, Form};
 use integers::Integers;
 #[cfg(target_arch = "aarch64")]
@@ -36,12 +38,17 @@ use x86::{Avx2Integers, Avx512Integers};
 
 /// Numbers of a group.
 pub(crate) const GROUP: usize = 32;
-/// Words of a group of a row.
-pub(crate) const ROW: usize = 12;
 /// Position of the scale in a group of a row.
-pub(crate) const SCALE: usize = 8;
+pub(crate) const SCALE: usize = 0;
 /// Positions of the scaled sums of all, the first 16 and the last 16 integers of a group.
-pub(crate) const SUMS: [usize; 3] = [9, 10, 11];
+pub(crate) const SUMS: [usize; 3] = [1, 2, 3];
+/// Position of the integers in a group of a row.
+pub(crate) const INTEGERS: usize = 4;
+
+/// Words of a group of a row with so many words for each four integers.
+pub(crate) const fn row_words(parts: usize) -> usize {
+    INTEGERS + parts * GROUP / 4
+}
 /// Groups of a step of a fine form.
 const FINE_GROUPS: usize = 8;
 /// Words before the groups of a step of a fine form.
@@ -86,6 +93,8 @@ struct Step<S: Simd> {
 impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
     /// Groups of a step.
     const COUNT: usize = if FINE { FINE_GROUPS } else { 1 };
+    /// Words of a row for each four integers.
+    const PARTS: usize = if BITS == 8 { U::BYTE_PARTS } else { 1 };
     /// Parts of a group that are summed at once: at most those of a scale.
     const SUMMED: usize = match (BITS, integers::parts::<U>(BITS)) {
         (6, 5..) => 4,
@@ -193,16 +202,15 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
         unsafe {
             let low = self.codes::<P>(from, stride);
             let high = self.codes::<P>(from.wrapping_add(U::S::LANES), stride);
+            let at = INTEGERS + P as usize * Self::PARTS;
             if BITS == 8 {
                 for (sums, row) in sums.iter_mut().zip(rows) {
-                    let x = u.row(*row.wrapping_add(P as usize));
-                    sums[0] = u.multiply_bytes(low, x, sums[0]);
-                    sums[1] = u.multiply_bytes(high, x, sums[1]);
+                    u.add_byte_products((*row, at), [low, high], sums);
                 }
                 return;
             }
             for (few, row) in few.iter_mut().zip(rows) {
-                u.add_products((*row, P as usize), [low, high], few);
+                u.add_products((*row, at), [low, high], few);
             }
         }
         let done = P as usize + 1;
@@ -297,7 +305,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Multiply for Groups<U, BI
     type Sum = <U::S as Simd>::F;
     const TILE_ROWS: usize = U::TILE_ROWS;
     const STARTS: bool = false;
-    const ROW: usize = Self::COUNT * ROW;
+    const ROW: usize = Self::COUNT * row_words(Self::PARTS);
     const COLUMN: usize = if FINE {
         FINE_HEAD + FINE_GROUPS * BITS
     } else {
@@ -339,8 +347,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Multiply for Groups<U, BI
         let (ahead, fetched) = b.ahead;
         for step in 0..steps {
             for line in (0..fetched).step_by(16) {
-                let s = self.simd();
-                s.prefetch(ahead.wrapping_add(step * fetched + line));
+                prefetch::<U::S, R>(self.simd(), ahead.wrapping_add(step * fetched + line));
             }
             let from = b.low.wrapping_add(step * Self::COLUMN * b.stride);
             // SAFETY: the words of a step of the columns and of the rows, by the caller's promise.
@@ -348,7 +355,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Multiply for Groups<U, BI
                 let head = self.head(from);
                 let stride = b.stride;
                 for group in 0..Self::COUNT {
-                    let at = (step * Self::COUNT + group) * ROW;
+                    let at = (step * Self::COUNT + group) * row_words(Self::PARTS);
                     let rows: [*const u32; R] =
                         std::array::from_fn(|r| a.first.wrapping_add(r * a.stride + at));
                     self.group(&mut sums, &rows, Step { from, stride, head }, group);

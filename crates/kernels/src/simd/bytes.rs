@@ -67,7 +67,7 @@ impl Dot for PortableBytes {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{Avx2Bytes, Avx512Bytes};
+pub(super) use x86::{Avx2Bytes, Avx512Bytes, add_pair_products};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
@@ -140,7 +140,7 @@ mod x86 {
         #[inline(always)]
         unsafe fn add_products(self, of: RowPart, columns: [__m256i; 2], sums: &mut [__m256i; 2]) {
             // SAFETY: `self` proves the instruction set; the rest is the caller's promise.
-            unsafe { add_products(of.row, of.at, columns, sums) };
+            unsafe { add_pair_products(of.row, of.at, columns, sums) };
         }
         #[inline(always)]
         fn value(self, sum: __m256i, row: f32, columns: __m256) -> __m256 {
@@ -151,6 +151,8 @@ mod x86 {
     }
 
     define_add_products!(
+        /// Of 16-bit integers: sums of two products in 32 bits.
+        pub(in crate::simd) add_pair_products,
         __m256i,
         u32,
         [

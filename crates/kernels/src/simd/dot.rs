@@ -212,6 +212,16 @@ pub(super) const fn tile_rows<S: Simd>() -> usize {
     if S::TILE_ROWS > 10 { 10 } else { S::TILE_ROWS }
 }
 
+/// Prefetches a cache line of the columns that `R` rows are multiplied by.
+#[inline(always)]
+pub(super) fn prefetch<S: Simd, const R: usize>(s: S, p: *const u32) {
+    if R == 1 {
+        s.prefetch_once(p);
+    } else {
+        s.prefetch(p);
+    }
+}
+
 /// Adds `a` (`R` rows of `words` words) times `b` (`words` words of two vectors of columns) to a
 /// tile, in ascending order. Prefetches `b.ahead` if `AHEAD`.
 ///
@@ -231,7 +241,7 @@ pub(crate) unsafe fn accumulate<D: Dot, const R: usize, const AHEAD: bool>(
     let (ahead, step) = b.ahead;
     for p in 0..words {
         if AHEAD {
-            d.simd().prefetch(ahead.wrapping_add(p * step));
+            prefetch::<D::S, R>(d.simd(), ahead.wrapping_add(p * step));
         }
         for part in 0..D::PARTS {
             // SAFETY: p < words.

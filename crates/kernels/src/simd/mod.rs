@@ -44,11 +44,19 @@ pub(crate) trait Simd: Copy {
     const TILE_ROWS: usize;
     /// Whether pairs of `bf16` are multiplied by one instruction.
     const PAIRS: bool = false;
+    /// Words ahead at which a single row prefetches the panel that it reads. `None`: it prefetches the
+    /// next panel, as several rows do.
+    const NEAR: Option<usize> = None;
 
     fn splat(self, x: f32) -> Self::F;
     /// Prefetches the cache line at `p`, which may be any address.
     #[inline(always)]
     fn prefetch(self, _p: *const u32) {}
+    /// As [`Self::prefetch`], for memory that is read once.
+    #[inline(always)]
+    fn prefetch_once(self, p: *const u32) {
+        self.prefetch(p);
+    }
     /// Prefetches the cache line at `p`, which may be any address, for writing.
     #[inline(always)]
     fn prefetch_to_write(self, _p: *const u32) {}

@@ -235,10 +235,10 @@ impl Unit {
     }
 
     /// Words of a row for each word of a column: several if each part of a row's word is a word of its
-    /// own (`Dot::SPLIT`).
+    /// own (`Dot::SPLIT`). With codes, words for each four integers (`Integers::BYTE_PARTS`).
     pub(crate) fn parts(self) -> usize {
         match self {
-            Self::WidenedBf16(_) | Self::Avx2Bytes => 2,
+            Self::WidenedBf16(_) | Self::Avx2Bytes | Self::Blocks(ByteSet::Avx2, Form::Eight) => 2,
             _ => 1,
         }
     }

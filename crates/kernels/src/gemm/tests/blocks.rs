@@ -140,6 +140,34 @@ fn codes_have_the_same_products_on_every_instruction_set() {
 }
 
 #[test]
+fn products_of_several_forms_are_those_of_each() {
+    let (m, n, k) = (5, 24, 512);
+    let x = noise(11, m * k);
+    for set in ByteSet::available() {
+        let cases = cases(set, (n, k));
+        let products = cases.iter().enumerate().map(|(i, case)| Product {
+            x: &x,
+            m,
+            weights: &case.weights,
+            bias: None,
+            finish: Finish::Store,
+            place: Place {
+                first: i * n,
+                count: n,
+                stride: cases.len() * n,
+            },
+        });
+        let got = Product::run_all(&products.collect::<Vec<_>>());
+        for (i, case) in cases.iter().enumerate() {
+            let want = product(&case.weights, &x, n);
+            for (got, want) in got.chunks_exact(cases.len() * n).zip(want.chunks_exact(n)) {
+                assert_eq!(got[i * n..][..n], *want, "{}", case.name);
+            }
+        }
+    }
+}
+
+#[test]
 fn largest_codes_and_rows_do_not_overflow() {
     let k = 256;
     for set in ByteSet::available() {

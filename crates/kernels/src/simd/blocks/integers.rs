@@ -9,8 +9,6 @@ pub(crate) trait Integers: Copy {
     type S: Simd;
     /// A vector of words.
     type I: Copy;
-    /// Four integers of a row in all lanes, in the form that `multiply` takes.
-    type Row: Copy;
     /// Rows of a tile of `2 * LANES` columns.
     const TILE_ROWS: usize;
 
@@ -25,16 +23,6 @@ pub(crate) trait Integers: Copy {
     fn left(self, x: Self::I, bits: u32) -> Self::I;
     /// Shifts each word right by fewer than 32 bits; zeros come in.
     fn right(self, x: Self::I, bits: u32) -> Self::I;
-    /// Four signed bytes of a row.
-    fn row(self, word: u32) -> Self::Row;
-    /// `sum` plus the products of four codes of at most seven bits and four signed bytes, of -127 to
-    /// 127.
-    fn multiply(self, codes: Self::I, row: Self::Row, sum: Self::I) -> Self::I;
-    /// As [`Self::multiply`]; the codes are unsigned bytes.
-    #[inline(always)]
-    fn multiply_bytes(self, codes: Self::I, row: Self::Row, sum: Self::I) -> Self::I {
-        self.multiply(codes, row, sum)
-    }
     /// Whether [`Self::add_products`] has sums of 16 bits: two in a word, which hold the products of
     /// [`parts`] words.
     const NARROW: bool = false;
@@ -42,18 +30,25 @@ pub(crate) trait Integers: Copy {
     ///
     /// # Safety
     /// The word is readable.
-    #[inline(always)]
     unsafe fn add_products(
         self,
-        (row, at): (*const u32, usize),
+        of: (*const u32, usize),
         codes: [Self::I; 2],
         sums: &mut [Self::I; 2],
-    ) {
-        // SAFETY: the caller's promise.
-        let x = self.row(unsafe { *row.wrapping_add(at) });
-        sums[0] = self.multiply(codes[0], x, sums[0]);
-        sums[1] = self.multiply(codes[1], x, sums[1]);
-    }
+    );
+    /// Words of a row for each four integers that are multiplied with codes of eight bits.
+    const BYTE_PARTS: usize = 1;
+    /// Adds the products of two vectors of codes of eight bits and the words of a row from `at` on,
+    /// [`Self::BYTE_PARTS`], to two sums of 32 bits.
+    ///
+    /// # Safety
+    /// The words are readable.
+    unsafe fn add_byte_products(
+        self,
+        of: (*const u32, usize),
+        codes: [Self::I; 2],
+        sums: &mut [Self::I; 2],
+    );
     /// `sum` plus the sums of [`Self::add_products`].
     fn add_sums(self, few: Self::I, sum: Self::I) -> Self::I;
     /// The signed words as f32.
@@ -71,6 +66,53 @@ pub(crate) trait Integers: Copy {
         c: <Self::S as Simd>::F,
     ) -> <Self::S as Simd>::F;
 }
+
+/// Products of four integers of a row, which are broadcast to all lanes.
+pub(super) trait Broadcast: Integers {
+    /// Four integers of a row in all lanes, in the form that `multiply` takes.
+    type Row: Copy;
+
+    /// Four signed bytes of a row, of -127 to 127.
+    fn row(self, word: u32) -> Self::Row;
+    /// `sum` plus the products of four codes of at most seven bits and four integers.
+    fn multiply(self, codes: Self::I, row: Self::Row, sum: Self::I) -> Self::I;
+    /// As [`Self::multiply`]; the codes are unsigned bytes.
+    #[inline(always)]
+    fn multiply_bytes(self, codes: Self::I, row: Self::Row, sum: Self::I) -> Self::I {
+        self.multiply(codes, row, sum)
+    }
+}
+
+/// The products of [`Integers`] by those of [`Broadcast`].
+macro_rules! products_by_broadcast {
+    () => {
+        #[inline(always)]
+        unsafe fn add_products(
+            self,
+            (row, at): (*const u32, usize),
+            codes: [Self::I; 2],
+            sums: &mut [Self::I; 2],
+        ) {
+            // SAFETY: the caller's promise.
+            let x = self.row(unsafe { *row.wrapping_add(at) });
+            sums[0] = self.multiply(codes[0], x, sums[0]);
+            sums[1] = self.multiply(codes[1], x, sums[1]);
+        }
+        #[inline(always)]
+        unsafe fn add_byte_products(
+            self,
+            (row, at): (*const u32, usize),
+            codes: [Self::I; 2],
+            sums: &mut [Self::I; 2],
+        ) {
+            // SAFETY: the caller's promise.
+            let x = self.row(unsafe { *row.wrapping_add(at) });
+            sums[0] = self.multiply_bytes(codes[0], x, sums[0]);
+            sums[1] = self.multiply_bytes(codes[1], x, sums[1]);
+        }
+    };
+}
+pub(super) use products_by_broadcast;
 
 /// Words of a row whose products with codes of `bits` bits [`Integers::add_products`] sums: all of a
 /// group, or as many as 16 bits hold.

@@ -1,6 +1,6 @@
 //! NEON, alone and with `dotprod` and `i8mm`.
 
-use super::integers::Integers;
+use super::integers::{Broadcast, Integers, products_by_broadcast};
 use crate::simd::Simd;
 use crate::simd::neon::{Neon, sdot, usdot};
 use std::arch::aarch64::*;
@@ -15,14 +15,14 @@ macro_rules! safe {
 
 /// How codes are multiplied.
 pub(super) trait Products: Copy {
-    /// As [`Integers::Row`].
+    /// As [`Broadcast::Row`].
     type Row: Copy;
 
-    /// As [`Integers::row`].
+    /// As [`Broadcast::row`].
     fn row(self, word: u32) -> Self::Row;
-    /// As [`Integers::multiply`].
+    /// As [`Broadcast::multiply`].
     fn multiply(self, codes: Words, row: Self::Row, sum: Sums) -> Sums;
-    /// As [`Integers::multiply_bytes`].
+    /// As [`Broadcast::multiply_bytes`].
     #[inline(always)]
     fn multiply_bytes(self, codes: Words, row: Self::Row, sum: Sums) -> Sums {
         self.multiply(codes, row, sum)
@@ -150,7 +150,6 @@ impl Products for Mixed {
 impl<P: Products> Integers for NeonIntegers<P> {
     type S = Neon;
     type I = Words;
-    type Row = P::Row;
     // The integer sums of four rows leave registers for codes and for a part of the sums in f32.
     const TILE_ROWS: usize = 4;
 
@@ -192,18 +191,7 @@ impl<P: Products> Integers for NeonIntegers<P> {
             [vshlq_u32(x[0], bits), vshlq_u32(x[1], bits)]
         })
     }
-    #[inline(always)]
-    fn row(self, word: u32) -> P::Row {
-        self.1.row(word)
-    }
-    #[inline(always)]
-    fn multiply(self, codes: Words, row: P::Row, sum: Words) -> Words {
-        bits(self.0, self.1.multiply(codes, row, sums(self.0, sum)))
-    }
-    #[inline(always)]
-    fn multiply_bytes(self, codes: Words, row: P::Row, sum: Words) -> Words {
-        bits(self.0, self.1.multiply_bytes(codes, row, sums(self.0, sum)))
-    }
+    products_by_broadcast!();
     #[inline(always)]
     fn add_sums(self, few: Words, sum: Words) -> Words {
         safe!([vaddq_u32(sum[0], few[0]), vaddq_u32(sum[1], few[1])])
@@ -231,6 +219,23 @@ impl<P: Products> Integers for NeonIntegers<P> {
         c: [float32x4_t; 2],
     ) -> [float32x4_t; 2] {
         self.0.fma(a, b, c)
+    }
+}
+
+impl<P: Products> Broadcast for NeonIntegers<P> {
+    type Row = P::Row;
+
+    #[inline(always)]
+    fn row(self, word: u32) -> P::Row {
+        self.1.row(word)
+    }
+    #[inline(always)]
+    fn multiply(self, codes: Words, row: P::Row, sum: Words) -> Words {
+        bits(self.0, self.1.multiply(codes, row, sums(self.0, sum)))
+    }
+    #[inline(always)]
+    fn multiply_bytes(self, codes: Words, row: P::Row, sum: Words) -> Words {
+        bits(self.0, self.1.multiply_bytes(codes, row, sums(self.0, sum)))
     }
 }
 

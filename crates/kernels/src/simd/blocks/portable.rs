@@ -1,6 +1,6 @@
 //! The target's baseline instructions.
 
-use super::integers::{Integers, half};
+use super::integers::{Broadcast, Integers, half, products_by_broadcast};
 use crate::simd::Simd;
 use crate::simd::portable::Portable;
 
@@ -14,7 +14,6 @@ pub(super) struct PortableIntegers;
 impl Integers for PortableIntegers {
     type S = Portable;
     type I = [u32; N];
-    type Row = [i32; 4];
     // Each further height costs compile time, and few processors run this code.
     const TILE_ROWS: usize = 1;
 
@@ -47,18 +46,7 @@ impl Integers for PortableIntegers {
     fn right(self, x: Self::I, bits: u32) -> Self::I {
         x.map(|x| x >> bits)
     }
-    #[inline(always)]
-    fn row(self, word: u32) -> [i32; 4] {
-        word.to_le_bytes().map(|byte| i32::from(byte as i8))
-    }
-    #[inline(always)]
-    fn multiply(self, codes: Self::I, row: [i32; 4], sum: Self::I) -> Self::I {
-        std::array::from_fn(|i| {
-            let [a, b, c, d] = codes[i].to_le_bytes().map(i32::from);
-            let products = a * row[0] + b * row[1] + c * row[2] + d * row[3];
-            sum[i].wrapping_add_signed(products)
-        })
-    }
+    products_by_broadcast!();
     #[inline(always)]
     fn add_sums(self, few: Self::I, sum: Self::I) -> Self::I {
         std::array::from_fn(|i| sum[i].wrapping_add(few[i]))
@@ -76,5 +64,22 @@ impl Integers for PortableIntegers {
     #[inline(always)]
     fn fused(self, a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
         std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+}
+
+impl Broadcast for PortableIntegers {
+    type Row = [i32; 4];
+
+    #[inline(always)]
+    fn row(self, word: u32) -> [i32; 4] {
+        word.to_le_bytes().map(|byte| i32::from(byte as i8))
+    }
+    #[inline(always)]
+    fn multiply(self, codes: Self::I, row: [i32; 4], sum: Self::I) -> Self::I {
+        std::array::from_fn(|i| {
+            let [a, b, c, d] = codes[i].to_le_bytes().map(i32::from);
+            let products = a * row[0] + b * row[1] + c * row[2] + d * row[3];
+            sum[i].wrapping_add_signed(products)
+        })
     }
 }

@@ -1,9 +1,10 @@
 //! AVX2, and AVX-512 with VNNI.
 
-use super::integers::Integers;
+use super::integers::{Broadcast, Integers, products_by_broadcast};
 use crate::simd::Simd;
 use crate::simd::avx2::{Avx2, define_add_products};
 use crate::simd::avx512::Avx512;
+use crate::simd::bytes::add_pair_products;
 use std::arch::x86_64::*;
 
 /// Wraps intrinsics: the token proves that they exist.
@@ -15,7 +16,7 @@ macro_rules! safe {
 }
 
 /// Words with AVX2: sums products of codes in 16 bits. Codes of eight bits are multiplied in pairs of
-/// every second byte as 16-bit integers, which cannot overflow.
+/// every second byte as 16-bit integers, which cannot overflow; the words of a row hold such pairs.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2Integers(Avx2);
 
@@ -30,9 +31,9 @@ impl Avx2Integers {
 impl Integers for Avx2Integers {
     type S = Avx2;
     type I = __m256i;
-    type Row = [__m256i; 2];
     const TILE_ROWS: usize = 4;
     const NARROW: bool = true;
+    const BYTE_PARTS: usize = 2;
 
     #[inline(always)]
     fn simd(self) -> Avx2 {
@@ -63,24 +64,6 @@ impl Integers for Avx2Integers {
         safe!(_mm256_srlv_epi32(x, _mm256_set1_epi32(bits.cast_signed())))
     }
     #[inline(always)]
-    fn row(self, word: u32) -> [__m256i; 2] {
-        safe!({
-            let all = _mm256_set1_epi32(word.cast_signed());
-            let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(all));
-            [even, _mm256_srai_epi16::<8>(all)]
-        })
-    }
-    #[inline(always)]
-    fn multiply(self, codes: __m256i, row: [__m256i; 2], sum: __m256i) -> __m256i {
-        safe!({
-            let even = _mm256_and_si256(codes, _mm256_set1_epi16(0xFF));
-            let odd = _mm256_srli_epi16::<8>(codes);
-            let even = _mm256_madd_epi16(even, row[0]);
-            let odd = _mm256_madd_epi16(odd, row[1]);
-            _mm256_add_epi32(sum, _mm256_add_epi32(even, odd))
-        })
-    }
-    #[inline(always)]
     unsafe fn add_products(
         self,
         (row, at): (*const u32, usize),
@@ -89,6 +72,22 @@ impl Integers for Avx2Integers {
     ) {
         // SAFETY: `self` proves the instruction set; the rest is the caller's promise.
         unsafe { add_products(row, at, codes, sums) };
+    }
+    #[inline(always)]
+    unsafe fn add_byte_products(
+        self,
+        (row, at): (*const u32, usize),
+        codes: [__m256i; 2],
+        sums: &mut [__m256i; 2],
+    ) {
+        // SAFETY: `self` proves the instruction set; the rest is the caller's promise.
+        unsafe {
+            let ([low, high], byte) = (codes, _mm256_set1_epi16(0xFF));
+            let even = [_mm256_and_si256(low, byte), _mm256_and_si256(high, byte)];
+            let odd = [_mm256_srli_epi16::<8>(low), _mm256_srli_epi16::<8>(high)];
+            add_pair_products(row, at, even, sums);
+            add_pair_products(row, at + 1, odd, sums);
+        }
     }
     #[inline(always)]
     fn add_sums(self, few: __m256i, sum: __m256i) -> __m256i {
@@ -112,6 +111,8 @@ impl Integers for Avx2Integers {
 }
 
 define_add_products!(
+    /// Of unsigned and signed bytes: sums of two products in 16 bits.
+    add_products,
     __m256i,
     u32,
     [
@@ -138,7 +139,6 @@ impl Avx512Integers {
 impl Integers for Avx512Integers {
     type S = Avx512;
     type I = __m512i;
-    type Row = __m512i;
     // The integer sums of eight rows leave registers for codes and for a part of the sums in f32.
     const TILE_ROWS: usize = 8;
 
@@ -170,14 +170,7 @@ impl Integers for Avx512Integers {
     fn right(self, x: __m512i, bits: u32) -> __m512i {
         safe!(_mm512_srlv_epi32(x, _mm512_set1_epi32(bits.cast_signed())))
     }
-    #[inline(always)]
-    fn row(self, word: u32) -> __m512i {
-        safe!(_mm512_set1_epi32(word.cast_signed()))
-    }
-    #[inline(always)]
-    fn multiply(self, codes: __m512i, row: __m512i, sum: __m512i) -> __m512i {
-        safe!(_mm512_dpbusd_epi32(sum, codes, row))
-    }
+    products_by_broadcast!();
     #[inline(always)]
     fn add_sums(self, few: __m512i, sum: __m512i) -> __m512i {
         safe!(_mm512_add_epi32(sum, few))
@@ -193,5 +186,18 @@ impl Integers for Avx512Integers {
     #[inline(always)]
     fn fused(self, a: __m512, b: __m512, c: __m512) -> __m512 {
         self.0.fma(a, b, c)
+    }
+}
+
+impl Broadcast for Avx512Integers {
+    type Row = __m512i;
+
+    #[inline(always)]
+    fn row(self, word: u32) -> __m512i {
+        safe!(_mm512_set1_epi32(word.cast_signed()))
+    }
+    #[inline(always)]
+    fn multiply(self, codes: __m512i, row: __m512i, sum: __m512i) -> __m512i {
+        safe!(_mm512_dpbusd_epi32(sum, codes, row))
     }
 }
