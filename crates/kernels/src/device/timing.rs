@@ -168,9 +168,10 @@ impl Device {
     fn rotated_launch_times(
         &self,
         format: MatrixFormat,
-        [rows, n, k]: [usize; 3],
+        sizes: [usize; 3],
         rotated: usize,
     ) -> Result<Vec<LaunchTime>> {
+        let [rows, n, k] = sizes;
         let sizes = MatrixSizes {
             rows: n,
             k,
