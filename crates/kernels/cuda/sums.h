@@ -88,7 +88,7 @@ __attribute__((always_inline)) inline float fused(const Numbers& x, const Number
     }
     int below = most - exponent < 63 ? most - exponent : 63;
     last = last << (BITS - 23) >> below;
-    // Sixteen products of 16 bits, and at most 11 bits more, fit.
+    // At most 16 * 255 * 255 * 2^11, which is below 2^31.
     int32_t products = 0;
     for (int k = 0; k < COUNT; k++) {
         int32_t product = x.significands[first + k] * y.significands[first + k];

@@ -293,8 +293,8 @@ impl Block<'_> {
     }
 
     /// The span of a panel that starts at `from`. Each tile that uses it prefetches a share of the
-    /// same span of the next panel. A single row reads memory as fast as it can be read, and may
-    /// prefetch this panel.
+    /// same span of the next panel. A single row prefetches this panel instead if [`Simd::NEAR`] says
+    /// how far ahead.
     #[inline(always)]
     fn columns<D: Multiply>(&self, from: *const u32, steps: usize, row: usize) -> Columns {
         let panel = Columns::panel(from, D::S::LANES);

@@ -29,6 +29,7 @@ impl Simd for Avx2 {
     const LANES: usize = 8;
     // Twelve sums, two vectors of columns and a number of a row fill fifteen of sixteen registers.
     const TILE_ROWS: usize = 6;
+    // Measured among 512 to 4,096 words.
     const NEAR: Option<usize> = Some(1024);
 
     #[inline(always)]

@@ -86,8 +86,12 @@ pub(super) trait Broadcast: Integers {
 /// The products of [`Integers`] by those of [`Broadcast`].
 macro_rules! products_by_broadcast {
     () => {
+        products_by_broadcast!(add_products by multiply);
+        products_by_broadcast!(add_byte_products by multiply_bytes);
+    };
+    ($name:ident by $multiply:ident) => {
         #[inline(always)]
-        unsafe fn add_products(
+        unsafe fn $name(
             self,
             (row, at): (*const u32, usize),
             codes: [Self::I; 2],
@@ -95,20 +99,8 @@ macro_rules! products_by_broadcast {
         ) {
             // SAFETY: the caller's promise.
             let x = self.row(unsafe { *row.wrapping_add(at) });
-            sums[0] = self.multiply(codes[0], x, sums[0]);
-            sums[1] = self.multiply(codes[1], x, sums[1]);
-        }
-        #[inline(always)]
-        unsafe fn add_byte_products(
-            self,
-            (row, at): (*const u32, usize),
-            codes: [Self::I; 2],
-            sums: &mut [Self::I; 2],
-        ) {
-            // SAFETY: the caller's promise.
-            let x = self.row(unsafe { *row.wrapping_add(at) });
-            sums[0] = self.multiply_bytes(codes[0], x, sums[0]);
-            sums[1] = self.multiply_bytes(codes[1], x, sums[1]);
+            sums[0] = self.$multiply(codes[0], x, sums[0]);
+            sums[1] = self.$multiply(codes[1], x, sums[1]);
         }
     };
 }
