@@ -73,6 +73,13 @@ def named(url):
     return (name + " ", rest) if separator and "/" not in name else ("", url)
 
 
+def decoding(text):
+    """The request's field `diffusion` of a preset and settings, as in `fast,lookahead=4`."""
+    preset, *settings = text.split(",")
+    pairs = (setting.split("=", 1) for setting in settings)
+    return {"preset": preset} | {key: json.loads(value) for key, value in pairs}
+
+
 def ours(prompts, side, options):
     """Answers of a server, so many streams at a time."""
     url, concurrency = side
@@ -80,7 +87,7 @@ def ours(prompts, side, options):
         {
             "model": options.model, "messages": [{"role": "user", "content": prompt}],
             "max_tokens": options.budget, "temperature": 0, "stream": True,
-            "stream_options": {"include_usage": True}, "diffusion": {"preset": options.preset},
+            "stream_options": {"include_usage": True}, "diffusion": decoding(options.preset),
         }
         for prompt in prompts
     ]
@@ -103,7 +110,10 @@ def main():
         help="our servers, each a URL or NAME=URL; all must be up, one at a time is asked",
     )
     parser.add_argument("--model", default="demo")
-    parser.add_argument("--preset", default="asynclane", help="what the server decodes with")
+    parser.add_argument(
+        "--preset", default="asynclane",
+        help="what the server decodes with, and numeric settings: `fast,lookahead=4`",
+    )
     parser.add_argument("--task", default="sums")
     parser.add_argument("--problems", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=5)

@@ -6,8 +6,12 @@
 use super::product::Vectors;
 use super::task::Task;
 use super::{CHUNK, as_usize};
-use crate::cache::KvNumber;
+use crate::cache::{KvNumber, PoolShape};
+use crate::simd::Simd;
 use std::ops::Range;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 impl<N: KvNumber> Task<'_, N> {
     /// Offset of this key head in the page of a logical slot, in either pool.
@@ -69,6 +73,21 @@ impl<N: KvNumber> Task<'_, N> {
                 }
             }
             slot += len;
+        }
+    }
+
+    /// Prefetches the keys, then the values, of the logical slots `slots`: the pages of a sequence are
+    /// apart, and the values are fetched while scores are computed.
+    #[inline(always)]
+    pub(super) fn prefetch<S: Simd>(&self, s: S, slots: Range<usize>) {
+        let PoolShape { page, block, .. } = self.view.shape;
+        for pool in [self.view.k, self.view.v] {
+            for page in slots.start / page..slots.end.div_ceil(page) {
+                let first = self.page_of(page * self.view.shape.page);
+                for at in (0..block).step_by(LINE / size_of::<N>()) {
+                    s.prefetch(pool.as_ptr().wrapping_add(first + at).cast());
+                }
+            }
         }
     }
 

@@ -85,6 +85,7 @@ impl<N: KvNumber> Kernel for Task<'_, N> {
             self.find_keys(S::LANES, slots.clone());
             self.find_values(2 * S::LANES, slots.clone());
             self.read_scales(slots.clone());
+            self.prefetch(s, slots.clone());
             let mut query = 0;
             while query < queries {
                 let height = tile_height::<S, N>(queries - query);
