@@ -98,16 +98,21 @@ fn differences(goldens: &Goldens, name: &str, run: &Run, outcome: &Outcome) -> V
     found
 }
 
+/// One problem in so many.
+fn one_in(count: usize) -> Goldens {
+    let mut goldens = golden::load();
+    goldens.rows = goldens.rows.into_iter().step_by(count).collect();
+    goldens
+}
+
 /// Compares all problems of one run on the kernels of the CPU.
 fn compare(name: &str, extra: &str) -> usize {
     compare_on(|| run::single(2048), name, extra, golden::load())
 }
 
-/// Compares one problem in six of one run on candle, which is slow.
+/// Compares some problems of one run on candle, which is slow.
 fn compare_on_candle(name: &str, extra: &str) -> usize {
-    let mut goldens = golden::load();
-    goldens.rows = goldens.rows.into_iter().step_by(6).collect();
-    compare_on(|| run::candle(2048), name, extra, goldens)
+    compare_on(|| run::candle(2048), name, extra, one_in(8))
 }
 
 /// Compares the problems of one run; those with a tiny margin may differ and are listed.
@@ -155,7 +160,14 @@ const PUBLISHED: &str = ",early_stop=false";
 
 #[test]
 fn vanilla() {
-    assert!(compare("vanilla_steps64", PUBLISHED) >= 45);
+    // A forward pass per token: half of the problems take as long as all of the other runs.
+    let some = compare_on(
+        || run::single(2048),
+        "vanilla_steps64",
+        PUBLISHED,
+        one_in(2),
+    );
+    assert!(some >= 22);
 }
 
 #[test]
@@ -215,15 +227,15 @@ fn fused_open() {
 
 #[test]
 fn threshold_on_candle() {
-    assert!(compare_on_candle("threshold0.9", PUBLISHED) >= 7);
+    assert!(compare_on_candle("threshold0.9", PUBLISHED) >= 5);
 }
 
 #[test]
 fn dual_on_candle() {
-    assert!(compare_on_candle("dual0.9", PUBLISHED) >= 7);
+    assert!(compare_on_candle("dual0.9", PUBLISHED) >= 5);
 }
 
 #[test]
 fn snapshot_on_candle() {
-    assert!(compare_on_candle("asynclane_snapshot", "") >= 7);
+    assert!(compare_on_candle("asynclane_snapshot", "") >= 5);
 }

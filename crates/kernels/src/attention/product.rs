@@ -63,8 +63,8 @@ pub(super) unsafe fn accumulate<S: Simd, N: KvNumber, const R: usize>(
         unsafe {
             let low = N::load(s, b.low.add(step * b.stride));
             let high = N::load(s, b.high.add(step * b.stride));
-            for (row, sums) in rows.iter().zip(&mut sums) {
-                s.add_products(*row, step, [low, high], sums);
+            for r in 0..R {
+                s.add_products(rows[r], step, [low, high], &mut sums[r]);
             }
         }
     }

@@ -204,21 +204,21 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
             let high = self.codes::<P>(from.wrapping_add(U::S::LANES), stride);
             let at = INTEGERS + P as usize * Self::PARTS;
             if BITS == 8 {
-                for (sums, row) in sums.iter_mut().zip(rows) {
-                    u.add_byte_products((*row, at), [low, high], sums);
+                for r in 0..R {
+                    u.add_byte_products((rows[r], at), [low, high], &mut sums[r]);
                 }
                 return;
             }
-            for (few, row) in few.iter_mut().zip(rows) {
-                u.add_products((*row, at), [low, high], few);
+            for r in 0..R {
+                u.add_products((rows[r], at), [low, high], &mut few[r]);
             }
         }
         let done = P as usize + 1;
         if done.is_multiple_of(Self::SUMMED) {
-            for (few, sums) in few.iter_mut().zip(sums) {
-                sums[0] = u.add_sums(few[0], sums[0]);
-                sums[1] = u.add_sums(few[1], sums[1]);
-                *few = [u.zero(); 2];
+            for r in 0..R {
+                sums[r][0] = u.add_sums(few[r][0], sums[r][0]);
+                sums[r][1] = u.add_sums(few[r][1], sums[r][1]);
+                few[r] = [u.zero(); 2];
             }
         }
     }

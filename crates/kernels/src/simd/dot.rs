@@ -249,8 +249,9 @@ pub(crate) unsafe fn accumulate<D: Dot, const R: usize, const AHEAD: bool>(
                 let low = d.columns(b.low.add(p * b.stride), part);
                 let high = d.columns(b.high.add(p * b.stride), part);
                 let at = if D::SPLIT { p * D::PARTS + part } else { p };
-                for (&row, sums) in rows.iter().zip(&mut sums) {
-                    d.add_products(RowPart { row, at, part }, [low, high], sums);
+                for r in 0..R {
+                    let row = rows[r];
+                    d.add_products(RowPart { row, at, part }, [low, high], &mut sums[r]);
                 }
             }
         }
