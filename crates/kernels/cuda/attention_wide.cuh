@@ -55,7 +55,7 @@ template <int C> struct WideFolded {
         highest = fmaxf(highest, shuffle_xor(highest, 2));
         // A row that has seen no slot yet has no largest score to subtract.
         float base = highest == -INFINITY ? 0.0f : highest;
-        float fade = exp2f(most[half] - base);
+        float fade = power2(most[half] - base);
         most[half] = highest;
         sum[half] *= fade;
 #pragma unroll
@@ -64,7 +64,7 @@ template <int C> struct WideFolded {
         for (unsigned j = 0; j < WIDE_CHUNK / 8; j++)
 #pragma unroll
             for (unsigned i = 0; i < 2; i++) {
-                float weight = exp2f(s[j][2 * half + i] - base);
+                float weight = power2(s[j][2 * half + i] - base);
                 s[j][2 * half + i] = weight;
                 sum[half] += weight;
             }
@@ -94,11 +94,25 @@ template <int C> struct WideFolded {
     }
 };
 
+// Writes two elements of a query's partial result.
+DEVICE void put(const Attend& a, size_t query, unsigned part, unsigned column, float x, float y) {
+    float* to = a.partial + (query * a.parts + part) * a.c;
+    if (column < a.c) to[column] = x;
+    if (column + 1 < a.c) to[column + 1] = y;
+}
+
+// Writes two elements of a query's result; `column` is even.
+DEVICE void finish(const Attend& a, size_t query, unsigned column, float x, float y) {
+    if (column >= a.c) return;
+    size_t at = query / a.heads * a.stride + query % a.heads * a.c + column;
+    *reinterpret_cast<uint32_t*>(static_cast<bf16*>(a.out) + at) = pack(x, y);
+}
+
 // Writes the results of the lane's two rows: `mine` are their queries in the tile, `seen` their ends.
 template <int C, class F>
 DEVICE void finish_wide(const Attend& a, const WideFolded<C>& folded, const unsigned (&mine)[2],
                         const unsigned (&seen)[2], F number) {
-    unsigned lane = thread() % 32, partition = block_z();
+    unsigned lane = thread() % 32, part = block_z();
     unsigned column = thread() / 32 * WideFolded<C>::OWN + lane % 4 * 2;
     size_t first = size_t(a.tiles[0].row) * a.heads;
 #pragma unroll
@@ -109,7 +123,7 @@ DEVICE void finish_wide(const Attend& a, const WideFolded<C>& folded, const unsi
         if (mine[half] == NONE) continue;
         size_t query = number(mine[half]);
         if (seen[half] <= PARTITION) {
-            if (partition > 0) continue;
+            if (part > 0) continue;
             bool none = folded.most[half] == -INFINITY;
 #pragma unroll
             for (unsigned j = 0; j < WideFolded<C>::OWN / 8; j++)
@@ -120,10 +134,10 @@ DEVICE void finish_wide(const Attend& a, const WideFolded<C>& folded, const unsi
         query -= first;
 #pragma unroll
         for (unsigned j = 0; j < WideFolded<C>::OWN / 8; j++)
-            put(a, query, partition, column + j * 8, folded.out[j][2 * half],
+            put(a, query, part, column + j * 8, folded.out[j][2 * half],
                 folded.out[j][2 * half + 1]);
         if (thread() < 32 && lane % 4 == 0) {
-            float* to = a.sums + (query * a.partitions + partition) * 2;
+            float* to = a.sums + (query * a.parts + part) * 2;
             to[0] = folded.most[half];
             to[1] = sum;
         }

@@ -51,6 +51,13 @@ DEVICE uint32_t pack(float low, float high) {
 template <class T> DEVICE T narrow(float x);
 template <> DEVICE bf16 narrow<bf16>(float x) { return bf16{uint16_t(pack(x, 0.0f))}; }
 
+// 2^x within two units in the last place; 0 below 2^-126.
+DEVICE float power2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 DEVICE uint32_t shared_address(const void* at) { return uint32_t(__cvta_generic_to_shared(at)); }
 
 // Copies 16 bytes to shared memory asynchronously, or writes zeros if not `real`. Done when

@@ -102,6 +102,7 @@ DEVICE float as_float(uint32_t bits) {
 }
 
 DEVICE float wide(bf16 x) { return as_float(uint32_t(x.bits) << 16); }
+DEVICE float power2(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 DEVICE uint32_t pack(float low, float high) {
     return emulate::round_bits(low) | uint32_t(emulate::round_bits(high)) << 16;
 }

@@ -30,11 +30,16 @@ DEVICE float wide(float x) { return x; }
 template <class T> DEVICE T narrow(float x);
 template <> DEVICE float narrow<float>(float x) { return x; }
 
+// The bits of piece numbers that are flipped in a row; the same eight rows further on.
+template <int PIECES> DEVICE unsigned flip(unsigned row) {
+    constexpr unsigned SPAN = PIECES < 8 ? PIECES : 8;
+    return row / (8 / SPAN) % SPAN;
+}
+
 // Number of a 16-byte piece of a row in a tile of rows with PIECES pieces. The pieces are swizzled by
 // row, so that copies and matrix loads have no bank conflicts.
 template <int PIECES> DEVICE unsigned swizzle(unsigned row, unsigned piece) {
-    constexpr unsigned SPAN = PIECES < 8 ? PIECES : 8;
-    return row * PIECES + (piece ^ (row / (8 / SPAN) % SPAN));
+    return row * PIECES + (piece ^ flip<PIECES>(row));
 }
 
 DEVICE float silu(float x) { return x / (1.0f + expf(-x)); }

@@ -7,8 +7,8 @@
 //!
 //! As in the whole crate, a row's result never depends on the other rows of the batch. Matrix
 //! products sum over the inner dimension in the same order for every tile and number of blocks, and
-//! attention uses partitions of a fixed length. cuBLAS is not used because it chooses its algorithm by
-//! the number of rows.
+//! attention uses segments and partitions of fixed lengths. cuBLAS is not used because it chooses its
+//! algorithm by the number of rows.
 //!
 //! A step is one upload (the batch's arrays in one buffer) and one download (its records, and the most
 //! probable tokens of rows that want them).

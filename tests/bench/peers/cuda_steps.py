@@ -1,12 +1,13 @@
 """A step of LLaDA-8B on a CUDA device: PyTorch's time beside that of `asynclane inspect device --steps`.
 
     python cuda_steps.py --asynclane target/release/asynclane --json result.json
+    python cuda_steps.py --steps steps.json --json result.json
 
 LLaDA-8B's sizes with random weights in bf16: sequences of 32 rows, each of which sees `--slots` slots
 of its sequence's KV cache. The step writes the rows' keys and values, attends, multiplies, and returns
 each row's best logit, its token and the log-sum-exp. PyTorch's products and its scaled dot product
 attention, captured as a CUDA graph; the median of `--runs` replays, by events. `--asynclane` is a binary
-that was built with `--features cuda`.
+that was built with `--features cuda`; `--steps` is a file that its `inspect device --steps --json` wrote.
 """
 
 import argparse
@@ -95,12 +96,16 @@ def seconds(model, rows, slots, runs):
     return statistics.median(times)
 
 
-def ours(binary, rows, slots):
+def ours(options):
     """Our steps, as the file of `inspect device --steps` has them."""
+    if options.steps:
+        steps = json.loads(options.steps.read_text())["steps"]
+        wanted = [step for step in steps if step["slots"] == options.slots]
+        return [step for step in wanted if step["rows"] in options.rows]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "steps.json"
-        command = [binary, "inspect", "device", "--steps", "--geometry", "llada-8b", "--json", file]
-        command += ["--rows", ",".join(map(str, rows)), "--slots", str(slots), "--device", "cuda"]
+        command = [options.asynclane, "inspect", "device", "--steps", "--geometry", "llada-8b", "--json", file]
+        command += ["--rows", ",".join(map(str, options.rows)), "--slots", str(options.slots), "--device", "cuda"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return json.loads(file.read_text())["steps"]
 
@@ -115,7 +120,9 @@ def theirs(rows, slots, runs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--asynclane", type=Path, required=True, help="our binary")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--asynclane", type=Path, help="our binary")
+    source.add_argument("--steps", type=Path, help="our steps, measured before")
     parser.add_argument("--rows", type=int, nargs="+", default=[32, 64, 128, 256, 512, 1024])
     parser.add_argument("--slots", type=int, default=1024)
     parser.add_argument("--runs", type=int, default=15)
@@ -123,7 +130,7 @@ def main():
     options = parser.parse_args()
     if any(rows % LANE for rows in options.rows):
         sys.exit(f"--rows: expected multiples of {LANE}")
-    steps = ours(options.asynclane, options.rows, options.slots)
+    steps = ours(options)
     torch_ms = theirs(options.rows, options.slots, options.runs)
     table = [
         {key: step[key] for key in ("dtype", "rows", "slots", "floor_ms")}

@@ -1,5 +1,5 @@
 //! Golden outputs over HTTP, with the settings of `golden::settings`. The engine's test,
-//! `tests/goldens.rs`, compares all problems; here a part of them shows that a request reaches the
+//! `tests/goldens.rs`, compares more problems; here a part of them shows that a request reaches the
 //! engine with the same settings and that the answer tells the same cost.
 
 use std::sync::OnceLock;

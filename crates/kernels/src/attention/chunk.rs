@@ -76,14 +76,14 @@ impl<N: KvNumber> Task<'_, N> {
         }
     }
 
-    /// Prefetches the keys, then the values, of the logical slots `slots`: the pages of a sequence are
-    /// apart, and the values are fetched while scores are computed.
+    /// Prefetches the pages of the logical slots `slots`, first the keys, then the values, which are
+    /// needed after the scores. The pages of a sequence lie apart.
     #[inline(always)]
     pub(super) fn prefetch<S: Simd>(&self, s: S, slots: Range<usize>) {
         let PoolShape { page, block, .. } = self.view.shape;
         for pool in [self.view.k, self.view.v] {
-            for page in slots.start / page..slots.end.div_ceil(page) {
-                let first = self.page_of(page * self.view.shape.page);
+            for slot in (slots.start / page * page..slots.end).step_by(page) {
+                let first = self.page_of(slot);
                 for at in (0..block).step_by(LINE / size_of::<N>()) {
                     s.prefetch(pool.as_ptr().wrapping_add(first + at).cast());
                 }

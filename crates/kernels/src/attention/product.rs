@@ -63,6 +63,7 @@ pub(super) unsafe fn accumulate<S: Simd, N: KvNumber, const R: usize>(
         unsafe {
             let low = N::load(s, b.low.add(step * b.stride));
             let high = N::load(s, b.high.add(step * b.stride));
+            // Not `zip`, which is a call in development builds (`lto` in Cargo.toml).
             for r in 0..R {
                 s.add_products(rows[r], step, [low, high], &mut sums[r]);
             }

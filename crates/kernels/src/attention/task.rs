@@ -82,10 +82,10 @@ impl<N: KvNumber> Kernel for Task<'_, N> {
         let end = rows.iter().map(Visible::reach).max().unwrap_or(0);
         for start in (0..end).step_by(CHUNK) {
             let slots = start..(start + CHUNK).min(end);
+            self.prefetch(s, slots.clone());
             self.find_keys(S::LANES, slots.clone());
             self.find_values(2 * S::LANES, slots.clone());
             self.read_scales(slots.clone());
-            self.prefetch(s, slots.clone());
             let mut query = 0;
             while query < queries {
                 let height = tile_height::<S, N>(queries - query);

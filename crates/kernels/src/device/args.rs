@@ -106,11 +106,11 @@ pub(super) struct Attend {
     pub(super) groups: u32,
     pub(super) c: u32,
     pub(super) page: u32,
-    pub(super) partitions: u32,
+    pub(super) parts: u32,
+    pub(super) span: u32,
     pub(super) scale: f32,
-    pub(super) out: u64,
     pub(super) stride: u32,
-    pub(super) pad: u32,
+    pub(super) out: u64,
 }
 
 /// `combine_*`.
@@ -125,8 +125,10 @@ pub(super) struct Combine {
     pub(super) rows: u32,
     pub(super) heads: u32,
     pub(super) c: u32,
-    pub(super) partitions: u32,
+    pub(super) parts: u32,
+    pub(super) span: u32,
     pub(super) stride: u32,
+    pub(super) pad: u32,
 }
 
 /// `head_*`.

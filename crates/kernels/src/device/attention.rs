@@ -8,7 +8,12 @@ use crate::cache::KvSizes;
 use std::ops::Range;
 
 /// Slots of a partition of a context; `PARTITION` of the kernels.
-pub(super) const PARTITION: usize = 512;
+const PARTITION: usize = 512;
+/// Slots of a segment of a partition; `SEGMENT` of the kernels.
+const SEGMENT: usize = 128;
+/// Blocks with a partition each up to which they have a segment each: so many keep half of an H200's
+/// multiprocessors busy. Small in tests, so that their batches have blocks of both kinds.
+const FEW_BLOCKS: usize = if cfg!(test) { 4 } else { 64 };
 /// Queries of the largest tile: rows with the same page table times query heads of one key head.
 const QUERIES: usize = 64;
 /// Maximum bytes of partial results at a time, unless a single tile has more. Small in tests, so that
@@ -250,10 +255,22 @@ impl AttentionSizes {
         QUERIES / (self.heads / self.groups.max(1)).max(1)
     }
 
-    /// Partial results of one row: one per head and partition.
-    fn row(&self) -> usize {
+    /// Partial results of one row: one per head and part of `span` slots.
+    fn row(&self, span: usize) -> usize {
+        let parts = self.reach.div_ceil(span).max(1);
+        self.heads.saturating_mul(parts)
+    }
+
+    /// Slots of a part, of which a block has one: a segment if there are few tiles on tensor cores,
+    /// otherwise a partition. The speed depends on it and no bit.
+    fn span(&self, precision: Precision, tiles: usize) -> usize {
         let partitions = self.reach.div_ceil(PARTITION).max(1);
-        self.heads.saturating_mul(partitions)
+        let blocks = tiles.saturating_mul(self.groups).saturating_mul(partitions);
+        let divided = precision == Precision::Bf16 && self.head_width <= NARROW;
+        match divided && blocks <= FEW_BLOCKS {
+            true => SEGMENT,
+            false => PARTITION,
+        }
     }
 
     /// Maximum number of partial results at a time.
@@ -261,23 +278,29 @@ impl AttentionSizes {
         MOST_BYTES / ((self.head_width + 2) * size_of::<f32>())
     }
 
-    /// Number of tiles processed at a time so that their partial results fit; at least one.
-    fn tiles(&self) -> usize {
-        (self.most() / self.row().saturating_mul(self.tile()).max(1)).max(1)
+    /// Number of tiles processed at a time so that their partial results fit; at least one. Those of
+    /// segments always fit.
+    fn tiles(&self, span: usize) -> usize {
+        match span {
+            SEGMENT => usize::MAX,
+            _ => (self.most() / self.row(span).saturating_mul(self.tile()).max(1)).max(1),
+        }
     }
 
     /// Bytes of the partial results and of their sums, for all rows or for the rows processed at a
     /// time. Monotonic in the number of rows and slots.
     #[must_use]
     pub fn bytes(&self) -> [usize; 2] {
-        let one = self.row().saturating_mul(self.tile());
-        let results = self.rows.saturating_mul(self.row());
-        let results = results.min(one.max(self.most()));
+        let one = self.row(PARTITION).saturating_mul(self.tile());
+        let results = |span| self.rows.saturating_mul(self.row(span));
+        let whole = results(PARTITION).min(one.max(self.most()));
+        let divided = results(SEGMENT).min(FEW_BLOCKS * QUERIES * (PARTITION / SEGMENT));
+        let results = whole.max(divided);
         [self.head_width, 2].map(|width| results.saturating_mul(width * size_of::<f32>()))
     }
 }
 
-/// Memory for the partial results of partitions, reused between passes.
+/// Memory for the partial results of parts, reused between passes.
 #[derive(Default)]
 pub struct AttentionScratch {
     partial: Option<Buffer>,
@@ -334,8 +357,8 @@ impl AttentionScratch {
         let partial = grown(&mut self.partial, device, partial)?;
         let sums = grown(&mut self.sums, device, sums)?;
         let (keys, values) = pool.layer(layer)?;
+        let span = needed.span(sizes.precision, shape.tiles);
         let attend = args::Attend {
-            pad: 0,
             q: q.checked(shape.rows, heads * c, sizes.precision)?,
             keys,
             values,
@@ -349,7 +372,8 @@ impl AttentionScratch {
             groups: sizes.groups as u32,
             c: c as u32,
             page: sizes.page as u32,
-            partitions: shape.reach.div_ceil(PARTITION).max(1) as u32,
+            parts: shape.reach.div_ceil(span).max(1) as u32,
+            span: span as u32,
             scale: (std::f64::consts::LOG2_E / (c as f64).sqrt()) as f32,
             out: out.checked(shape.rows, heads * c, sizes.precision)?,
             stride: out.stride() as u32,
@@ -364,10 +388,12 @@ impl AttentionScratch {
             rows: 0,
             heads: heads as u32,
             c: c as u32,
-            partitions: attend.partitions,
+            parts: attend.parts,
+            span: attend.span,
             stride: attend.stride,
+            pad: 0,
         };
-        let step = needed.tiles();
+        let step = needed.tiles(span).min(shape.tiles.max(1));
         for first in (0..shape.tiles).step_by(step) {
             let tiles = first..(first + step).min(shape.tiles);
             self::run(pool, batch, (&attend, &combine), tiles)?;
@@ -376,7 +402,7 @@ impl AttentionScratch {
     }
 }
 
-/// Computes the attention of the rows of some tiles and combines their partitions.
+/// Computes the attention of the rows of some tiles and combines their parts.
 fn run(
     pool: &DevicePool,
     batch: &DeviceBatch,
@@ -388,7 +414,6 @@ fn run(
     let at = attend.tiles + (tiles.start * TILE_WORDS * size_of::<u32>()) as u64;
     let last = tiles.end == shape.tiles;
     let attend = args::Attend {
-        pad: 0,
         tiles: at,
         ..*attend
     };
@@ -415,10 +440,10 @@ fn run(
             (ATTEND[width][size], sizes.groups)
         }
     };
-    if across > 65_535 || attend.partitions > 65_535 {
+    if across > 65_535 || attend.parts > 65_535 {
         return refuse(format!(
-            "attention grid too large: {heads} heads, {} partitions",
-            attend.partitions
+            "attention grid too large: {heads} heads, {} parts of contexts",
+            attend.parts
         ));
     }
     // The padding rows of the batch come after the last tile.
@@ -427,9 +452,9 @@ fn run(
     // SAFETY: sizes are those of the arrays; the batch was checked against the pool's pages, and its
     // tiles have at most `tile` rows.
     unsafe {
-        let grid = [tiles.len() as u32, across as u32, attend.partitions];
+        let grid = [tiles.len() as u32, across as u32, attend.parts];
         device.launch(kernel, grid, &attend)?;
-        if attend.partitions == 1 {
+        if attend.parts == 1 {
             return Ok(());
         }
         let grid = [rows, heads.div_ceil(4) as u32, 1];
@@ -467,10 +492,19 @@ mod tests {
         for reach in (0..20).map(|i| 512 << i) {
             let (few, many) = (sizes(64, reach), sizes(1 << 20, reach));
             assert!(sum(few) <= sum(many) && last <= sum(many), "{reach}");
-            let one = many.row() * many.tile() * 130 * 4;
-            assert!(sum(many) <= one.max(MOST_BYTES), "{reach}");
+            let result = 130 * 4;
+            let one = many.row(PARTITION) * many.tile() * result;
+            let divided = FEW_BLOCKS * QUERIES * (PARTITION / SEGMENT) * result;
+            assert!(sum(many) <= one.max(MOST_BYTES).max(divided), "{reach}");
             // The tiles processed at a time fit.
-            assert!(many.tiles() * one <= sum(many).max(one), "{reach}");
+            assert!(many.tiles(PARTITION) * one <= sum(many).max(one), "{reach}");
+            for rows in [1, 2, 8, 64] {
+                let sizes = sizes(rows, reach);
+                let span = sizes.span(Precision::Bf16, rows.div_ceil(sizes.tile()));
+                let rows = rows.min(sizes.tiles(span).saturating_mul(sizes.tile()));
+                let results = rows * sizes.row(span);
+                assert!(results * result <= sum(sizes), "{reach}, {rows} rows");
+            }
             last = sum(many);
         }
     }

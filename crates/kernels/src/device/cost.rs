@@ -34,6 +34,8 @@ pub struct LaunchCost {
     pub kernel: &'static str,
     /// Number of blocks.
     pub blocks: u64,
+    /// Blocks of them that end at once.
+    pub idle: u64,
     /// Reads from global memory.
     pub read: Moved,
     /// Writes to global memory.
@@ -238,9 +240,10 @@ impl Launch {
             Formula::Fold => self.fold(&view(args)),
             Formula::List => self.list(&view(args), words)?,
             Formula::Filter => self.filter(&view(args), words)?,
-            Formula::Attend { width } => {
-                self.attend(&view(args), [width, kernel.threads], words)?
-            }
+            Formula::Attend { width } => LaunchCost {
+                ahead: attention::ahead(kernel, width),
+                ..self.attend(&view(args), [width, kernel.threads], words)?
+            },
             Formula::AttendWide { width } => self.attend_wide(&view(args), width, words)?,
             Formula::AttendExact => self.attend_exact(&view(args), words)?,
             Formula::Combine => self.combine(&view(args), words)?,

@@ -29,24 +29,29 @@ impl LaunchCost {
 
     /// The estimated time in seconds: the longest of the times of DRAM, L2 cache, tensor cores, shared
     /// memory and instructions, the first answer of the memory, and [`GAP`]. What multiprocessors do is
-    /// limited by the one with the most blocks.
+    /// limited by the one with the most blocks; requests to memory by the blocks that fit at a time, and
+    /// the last ones take as long as the others.
     #[must_use]
     pub fn seconds(&self, on: &Roofline) -> f64 {
-        let blocks = self.blocks as f64;
+        let blocks = self.blocks.saturating_sub(self.idle).max(1) as f64;
         let (busy, clock) = (blocks.min(on.multiprocessors), on.shared / PASS);
         let most = (blocks / on.multiprocessors).ceil() / blocks;
         let [ahead, resident] = self.ahead;
-        let flight = blocks.min(on.multiprocessors * resident) * ahead;
-        let filled = match flight > 0.0 {
-            true => (flight / (on.memory * on.latency)).min(1.0),
-            false => 1.0,
+        let room = on.multiprocessors * resident;
+        let flight = blocks.min(room) * ahead;
+        let (filled, rounds) = match flight > 0.0 {
+            true => (
+                (flight / (on.memory * on.latency)).min(1.0),
+                (blocks / room).ceil() * room / blocks.max(room),
+            ),
+            false => (1.0, 1.0),
         };
         let tensor = match self.rate > 0.0 {
             true => self.rate / Roofline::H200.multiprocessors,
             false => on.tensor / on.multiprocessors,
         };
         let times = [
-            self.memory_bytes() / (on.memory * filled),
+            self.memory_bytes() / (on.memory * filled) * rounds,
             self.cache_bytes() / on.cache,
             self.cache_bytes() / (busy * on.port),
             self.tensor * most / tensor,
@@ -109,6 +114,14 @@ mod tests {
             ..memory.clone()
         };
         near(&half, (64 << 20) as f64 / on.memory);
+        // Of 396 blocks 265 are at work, and 264 fit at a time.
+        let idle = LaunchCost {
+            blocks: 396,
+            idle: 131,
+            ahead: [1e6, 2.0],
+            ..memory.clone()
+        };
+        near(&idle, 2.0 * 264.0 / 265.0 * (32 << 20) as f64 / on.memory);
         let tensor = LaunchCost {
             tensor: on.tensor,
             ..launch.clone()

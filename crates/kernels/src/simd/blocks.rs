@@ -203,6 +203,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
             let low = self.codes::<P>(from, stride);
             let high = self.codes::<P>(from.wrapping_add(U::S::LANES), stride);
             let at = INTEGERS + P as usize * Self::PARTS;
+            // Not `zip`, which is a call in development builds (`lto` in Cargo.toml).
             if BITS == 8 {
                 for r in 0..R {
                     u.add_byte_products((rows[r], at), [low, high], &mut sums[r]);

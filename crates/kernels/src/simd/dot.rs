@@ -249,6 +249,7 @@ pub(crate) unsafe fn accumulate<D: Dot, const R: usize, const AHEAD: bool>(
                 let low = d.columns(b.low.add(p * b.stride), part);
                 let high = d.columns(b.high.add(p * b.stride), part);
                 let at = if D::SPLIT { p * D::PARTS + part } else { p };
+                // Not `zip`, which is a call in development builds (`lto` in Cargo.toml).
                 for r in 0..R {
                     let row = rows[r];
                     d.add_products(RowPart { row, at, part }, [low, high], &mut sums[r]);

@@ -1,25 +1,26 @@
-//! Attention and the combination of its partitions.
+//! Attention and the combination of its parts.
 
 mod exact;
 mod wide;
 
+use super::super::Kernel;
 use super::super::args;
-use super::super::attention::{CHUNK, PARTITION};
+use super::super::attention::CHUNK;
 use super::super::batch::TILE_WORDS;
 use super::{Launch, LaunchCost, PASS, SECTOR, Seen, Sum, Words, sectors};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Heads of a block that combines partitions.
+/// Heads of a block that combines parts.
 const HEADS: usize = 4;
 /// Slots by which keys and values are counted; a divisor of every chunk.
 const COUNTED: u64 = 32;
 /// Words of what a row sees; `Visible` of the kernels.
 const VISIBLE_WORDS: usize = 4;
 
-/// The sector of the two sums of a query and partition, `[queries, partitions, 2]`.
-fn sum_sector(query: u64, partition: u64, partitions: u32) -> u64 {
-    (query * u64::from(partitions) + partition) * 8 / SECTOR
+/// The sector of the two sums of a query and part, `[queries, parts, 2]`.
+fn sum_sector(query: u64, part: u64, parts: u32) -> u64 {
+    (query * u64::from(parts) + part) * 8 / SECTOR
 }
 
 /// Adds what tensor cores compute for chunks of slots with all queries of a block of `threads`
@@ -38,6 +39,15 @@ fn chunks_on_tensor_cores(cost: &mut LaunchCost, chunks: u64, [width, threads]: 
     cost.instructions += tensor / 4096.0 + moved / 512.0 + 10.0 * weights / 32.0;
 }
 
+/// Bytes that a block requests ahead: a chunk of keys and values. How many blocks a multiprocessor of an
+/// H200 has at a time: its shared memory allows so many, of which a block takes a KiB more than it asks
+/// for.
+pub(super) fn ahead(kernel: Kernel, width: u32) -> [f64; 2] {
+    let chunk = 2 * CHUNK * width * 2;
+    let blocks = (228 << 10) / (kernel.shared + (1 << 10));
+    [chunk, blocks].map(f64::from)
+}
+
 /// A tile of queries; `Tile` of the kernels.
 struct Tile {
     /// The tile's address.
@@ -48,6 +58,8 @@ struct Tile {
     pages: u64,
     /// The first slot after all that one of the rows sees.
     reach: u64,
+    /// Slots of a part.
+    span: u64,
     /// Whether one of the rows does not see all slots below.
     holes: bool,
     /// The reaches of the rows.
@@ -57,27 +69,27 @@ struct Tile {
 }
 
 impl Tile {
-    /// Number of partitions with a result.
-    fn partitions(&self) -> u64 {
-        self.reach.div_ceil(PARTITION as u64).max(1)
+    /// Number of parts with a result.
+    fn parts(&self) -> u64 {
+        self.reach.div_ceil(self.span).max(1)
     }
 
-    /// The slots of a partition.
-    fn slots(&self, partition: u64) -> Range<u64> {
-        let begin = partition * PARTITION as u64;
-        begin..self.reach.clamp(begin, begin + PARTITION as u64)
+    /// The slots of a part.
+    fn slots(&self, part: u64) -> Range<u64> {
+        let begin = part * self.span;
+        begin..self.reach.clamp(begin, begin + self.span)
     }
 
-    /// Whether a row has several partitions; those of other rows have results instead of sums.
+    /// Whether a row has several parts; those of other rows have results instead of sums.
     fn is_long(&self, row: u64) -> bool {
-        self.reaches[row as usize] as usize > PARTITION
+        u64::from(self.reaches[row as usize]) > self.span
     }
 }
 
 /// Equal blocks, one for each head or key head.
 struct Blocks {
     count: u64,
-    partition: u64,
+    part: u64,
     /// The queries of a block, numbered within the tile by row and by the heads of a block.
     queries: Range<u64>,
     /// Heads of a block.
@@ -101,7 +113,7 @@ struct Attention<'a> {
     written: Sum,
     /// Tiles, page tables, and what rows see.
     lists: Seen,
-    /// Sectors of the sums of partitions.
+    /// Sectors of the sums of parts.
     sums: BTreeSet<u64>,
     /// The number of different slots by their table and [`COUNTED`] slots.
     held: BTreeMap<(u64, u64), u64>,
@@ -110,6 +122,7 @@ struct Attention<'a> {
 impl Attention<'_> {
     /// Blocks of a tile that end at once.
     fn idle(&mut self, tile: &Tile, count: u64) {
+        self.cost.idle += count;
         self.lists.touch(tile.at, TILE_WORDS as u64 * 4);
         self.lists.end_all(count);
     }
@@ -125,7 +138,7 @@ impl Attention<'_> {
         self.hold(tile.pages, &of.slots);
         let rows = of.queries.clone().map(|query| query / of.share);
         let partial = rows.filter(|row| tile.is_long(*row)).count() as u64;
-        let whole = match of.partition {
+        let whole = match of.part {
             0 => (queries - partial) * of.count,
             _ => 0,
         };
@@ -138,7 +151,7 @@ impl Attention<'_> {
                 let (row, head) = (query / of.share, group * of.share + query % of.share);
                 if tile.is_long(row) {
                     let query = (tile.row - self.first + row) * heads + head;
-                    block.insert(sum_sector(query, of.partition, self.a.partitions));
+                    block.insert(sum_sector(query, of.part, self.a.parts));
                 }
             }
             self.written.put(SECTOR, block.len() as u64, 0);
@@ -209,6 +222,7 @@ impl Launch {
                 rows,
                 pages,
                 reach,
+                span: a.span.into(),
                 holes: holes != 0,
                 reaches: words(a.reaches + row * 4, rows as usize)?,
                 visible: visible.as_chunks().0.to_vec(),
@@ -242,17 +256,17 @@ impl Launch {
         let (mut all, tiles) = self.attention(a, words)?;
         let [groups, share] = [a.groups, a.heads / a.groups].map(u64::from);
         for tile in &tiles {
-            let partitions = match tile.rows {
+            let parts = match tile.rows {
                 0 => 0,
-                _ => tile.partitions(),
+                _ => tile.parts(),
             };
-            for partition in 0..partitions {
-                let slots = tile.slots(partition);
+            for part in 0..parts {
+                let slots = tile.slots(part);
                 let chunks = (slots.end - slots.start).div_ceil(CHUNK.into()) * groups;
                 chunks_on_tensor_cores(&mut all.cost, chunks, [width, threads].map(u64::from));
                 let of = Blocks {
                     count: groups,
-                    partition,
+                    part,
                     queries: 0..tile.rows * share,
                     share,
                     looks: tile.holes && !slots.is_empty(),
@@ -260,7 +274,7 @@ impl Launch {
                 };
                 all.blocks(tile, &of);
             }
-            all.idle(tile, (all.grid[2] - partitions) * groups);
+            all.idle(tile, (all.grid[2] - parts) * groups);
         }
         Some(all.end(tiles.iter().map(|tile| tile.rows).sum()))
     }
@@ -291,8 +305,8 @@ impl Launch {
             lists.end_all(across);
         }
         for (row, reach) in (0..).zip(&reaches[first as usize..]) {
-            // Rows with one partition have their results.
-            let count = match u64::from(*reach).div_ceil(PARTITION as u64) {
+            // Rows with one part have their results.
+            let count = match u64::from(*reach).div_ceil(a.span.into()) {
                 0 | 1 => continue,
                 count => count,
             };
@@ -300,7 +314,7 @@ impl Launch {
             written.put(c * self.wide, heads, heads);
             for begin in (0..heads).step_by(HEADS) {
                 for head in begin..heads.min(begin + HEADS as u64) {
-                    let at = |part| sum_sector(row * heads + head, part, a.partitions);
+                    let at = |part| sum_sector(row * heads + head, part, a.parts);
                     block.extend((0..count).map(at));
                 }
                 read.put(SECTOR, block.len() as u64, 0);

@@ -11,6 +11,7 @@ use crate::cache::{Pool, WriteRows};
 use crate::norm::HeadNorm;
 use crate::rope::{AngleSpec, Rope, RopeTable};
 use candle_core::{Device as Cpu, Tensor};
+use std::ops::Range;
 
 const EPS: f32 = 1e-6;
 const THETA: f64 = 1e4;
@@ -123,7 +124,11 @@ pub(super) fn checks(
     let rows = Rows::new(random, 16, &[(most, most + 9)]);
     tell.case(
         "attention",
-        Case::new(random, on, SHAPE, rows).and_then(|case| case.checks()),
+        Case::new(random, on, SHAPE, rows).and_then(|mut case| {
+            let mut checks = case.checks()?;
+            checks.push(case.alone(0..most.div_ceil(8))?);
+            Ok(checks)
+        }),
     );
     for shape in WIDE {
         // Whole and partial tiles; a context of two partitions.
@@ -181,6 +186,37 @@ impl Case {
 
     fn precision(&self) -> Precision {
         self.pool.sizes().precision
+    }
+
+    /// Keeps some rows of the first segment of `all`.
+    pub(super) fn keep(&mut self, all: &Rows, range: Range<usize>) {
+        self.rows = all.clone();
+        self.first = range.start * self.shape.width();
+        for list in [&mut self.rows.positions, &mut self.rows.slots] {
+            *list = list[range.clone()].to_vec();
+        }
+        self.rows.visible = all.visible[range.clone()].to_vec();
+        self.rows.segments.truncate(1);
+        self.rows.segments[0].rows = 0..range.len() as u32;
+    }
+
+    /// Whether rows of the first segment have the same bits without the others: blocks have other
+    /// parts of contexts then.
+    fn alone(&mut self, range: Range<usize>) -> Result<Check> {
+        let (all, width) = (self.rows.clone(), self.shape.heads * self.shape.c);
+        let [_, many] = self.run(1)?;
+        self.keep(&all, range.clone());
+        let [_, few] = self.run(1)?;
+        let same = few == many[range.start * width..range.end * width];
+        Ok(Check {
+            name: format!(
+                "{:?} attention of {} rows alone",
+                self.precision(),
+                range.len()
+            ),
+            error: f64::from(u8::from(!same)),
+            tolerance: 0.0,
+        })
     }
 
     /// Queries and attention results of all rows; rows are padded to a multiple of `pad`.

@@ -2,7 +2,6 @@
 //! its reach.
 
 use super::super::super::args;
-use super::super::super::attention::PARTITION;
 use super::super::{Launch, LaunchCost, SECTOR, Words, sectors};
 use super::{Attention, Blocks, Tile, VISIBLE_WORDS, sum_sector};
 use std::collections::BTreeMap;
@@ -33,15 +32,16 @@ struct Exact<'a> {
 }
 
 impl Exact<'_> {
-    /// The partitions of a row, for all of its heads.
+    /// The parts of a row, for all of its heads.
     fn row(&mut self, tile: &Tile, row: u64) {
         let reach = u64::from(tile.reaches[row as usize]);
         let [heads, c] = [self.all.a.heads, self.all.a.c].map(u64::from);
-        let partitions = reach.div_ceil(PARTITION as u64).max(1);
+        let span = tile.span;
+        let parts = reach.div_ceil(span).max(1);
         let mut looked = false;
-        for partition in 0..partitions {
-            let begin = partition * PARTITION as u64;
-            let slots = begin..reach.min(begin + PARTITION as u64);
+        for part in 0..parts {
+            let begin = part * span;
+            let slots = begin..reach.min(begin + span);
             let keys = self.slots(tile, row, &slots);
             let read = &mut self.all.read;
             // A block whose query sees none of the slots does not read it.
@@ -49,10 +49,10 @@ impl Exact<'_> {
             read.put(c * 4, heads * (keys + slots.end - slots.start), 0);
             looked |= keys > 0;
             self.all.cost.operations += 4.0 * (heads * (slots.end - slots.start) * c) as f64;
-            self.written(tile, row, partition);
+            self.written(tile, row, part);
             let of = Blocks {
                 count: heads,
-                partition,
+                part,
                 queries: row..row + 1,
                 share: 1,
                 looks: tile.holes && !slots.is_empty(),
@@ -61,11 +61,11 @@ impl Exact<'_> {
             self.all.lists(tile, &of);
         }
         self.queries += heads * u64::from(looked);
-        // Blocks of the row after its last partition.
+        // Blocks of the row after its last part.
         let lists = &mut self.all.lists;
         lists.touch(tile.at, super::TILE_WORDS as u64 * 4);
         lists.touch(self.all.a.reaches + (tile.row + row) * 4, 4);
-        lists.end_all(heads * (self.all.grid[2] - partitions));
+        lists.end_all(heads * (self.all.grid[2] - parts));
     }
 
     /// The number of keys of these slots that a row reads.
@@ -86,14 +86,14 @@ impl Exact<'_> {
     }
 
     /// The results of a row.
-    fn written(&mut self, tile: &Tile, row: u64, partition: u64) {
+    fn written(&mut self, tile: &Tile, row: u64, part: u64) {
         let [heads, c] = [self.all.a.heads, self.all.a.c].map(u64::from);
         self.all.written.put(c * 4, heads, heads);
         if tile.is_long(row) {
             self.all.written.put(SECTOR, heads, 0);
             let first = (tile.row - self.all.first + row) * heads;
-            let partitions = self.all.a.partitions;
-            let sums = (first..first + heads).map(|query| sum_sector(query, partition, partitions));
+            let parts = self.all.a.parts;
+            let sums = (first..first + heads).map(|query| sum_sector(query, part, parts));
             self.all.sums.extend(sums);
         }
     }
@@ -115,8 +115,8 @@ impl Launch {
         let [heads, groups, c] = [a.heads, a.groups, a.c].map(u64::from);
         for tile in &tiles {
             (0..tile.rows).for_each(|row| of.row(tile, row));
-            let [_, rows, partitions] = of.all.grid;
-            of.all.idle(tile, (rows - tile.rows * heads) * partitions);
+            let [_, rows, parts] = of.all.grid;
+            of.all.idle(tile, (rows - tile.rows * heads) * parts);
         }
         let Exact {
             mut all,

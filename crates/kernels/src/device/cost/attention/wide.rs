@@ -10,9 +10,9 @@ use std::ops::Range;
 /// Warps of a block.
 const WARPS: u64 = 4;
 
-/// The slots of a partition that the rows' queries are multiplied with.
-fn slots(tile: &Tile, rows: Range<u64>, partition: u64) -> Range<u64> {
-    let all = tile.slots(partition);
+/// The slots of a part that the rows' queries are multiplied with.
+fn slots(tile: &Tile, rows: Range<u64>, part: u64) -> Range<u64> {
+    let all = tile.slots(part);
     let starts = rows.map(|row| {
         let [begin, end, ..] = tile.visible[row as usize];
         u64::from(begin.min(end))
@@ -60,13 +60,13 @@ impl Launch {
             for base in (0..queries).step_by(WIDE_QUERIES) {
                 let own = base..queries.min(base + WIDE_QUERIES as u64);
                 let rows = own.start / share..own.end.div_ceil(share);
-                for partition in 0..tile.partitions() {
-                    let slots = slots(tile, rows.clone(), partition);
+                for part in 0..tile.parts() {
+                    let slots = slots(tile, rows.clone(), part);
                     let chunks = (slots.end - slots.start).div_ceil(WIDE_CHUNK.into());
                     compute(&mut all.cost, [groups, chunks], width.into());
                     let of = Blocks {
                         count: groups,
-                        partition,
+                        part,
                         queries: own.clone(),
                         share,
                         slots,

@@ -30,7 +30,8 @@ fn a_row_without_visible_slots_is_zero() {
     }
 }
 
-/// A row has the same bits in a batch of many rows, of few rows, which has smaller tiles, and alone.
+/// A row has the same bits in a batch of many rows, of few rows, which has smaller tiles and whose
+/// blocks have segments, and alone.
 #[test]
 fn a_row_is_the_same_among_any_others() {
     let mut random = Random(10);
@@ -52,20 +53,6 @@ fn a_row_is_the_same_among_any_others() {
                 assert!(few == want, "{precision:?} {shape:?} {range:?}");
             }
         }
-    }
-}
-
-impl Case {
-    /// Keeps some rows of the first segment of `all`.
-    fn keep(&mut self, all: &Rows, range: std::ops::Range<usize>) {
-        self.rows = all.clone();
-        self.first = range.start * self.shape.width();
-        for list in [&mut self.rows.positions, &mut self.rows.slots] {
-            *list = list[range.clone()].to_vec();
-        }
-        self.rows.visible = all.visible[range.clone()].to_vec();
-        self.rows.segments.truncate(1);
-        self.rows.segments[0].rows = 0..range.len() as u32;
     }
 }
 

@@ -276,6 +276,9 @@ fn attention_moves_what_its_formulas_say() {
         }
     }
     narrow_tiles(&mut random, &device);
+    // Blocks with a segment each.
+    let rows = Rows::new(&mut random, 16, &[(9, 640)]);
+    attend(&mut random, (&device, Precision::Bf16), SHAPE, rows);
     let all = observations.take();
     assert_formulas(&all, &ATTENTION);
     // Wide heads have no idle warps, so that their passes of shared memory are known too.

@@ -138,6 +138,7 @@ fn attention(device: &Device) {
         }
         run([6, 2, 24], &[(5, 33), (40, 100)]);
         run([7, 1, 64], &[(1, 1), (3, 600)]);
+        run([4, 2, 128], &[(30, 700)]);
         for shape in WIDE {
             let rows = Rows::new(&mut random, 8, &[(9, 40), (3, 530)]);
             let case = Case::new(&mut random, on, shape, rows).unwrap();
