@@ -10,6 +10,7 @@
 #include "portable.h"
 
 constexpr unsigned PARTITION = 512, SEGMENT = 128, CHUNK = 64;
+
 // Consecutive rows with the same page table.
 struct Tile {
     uint32_t row, rows;

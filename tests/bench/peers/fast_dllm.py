@@ -24,7 +24,7 @@ ROOT = HERE.parents[2]
 sys.path.insert(0, str(ROOT / "crates/demo/training"))
 
 from problems import grades, problems  # noqa: E402
-from shared import chunks  # noqa: E402
+from shared import all_chunks  # noqa: E402
 from tokenizer import END, END_OF_TURN, MASK, chat  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
 
@@ -60,7 +60,7 @@ class Theirs:
 def ask(url, body):
     """One streamed answer: its text, its tokens and its forward passes."""
     text, usage = "", {}
-    for chunk in chunks(f"{url}/v1/chat/completions", body):
+    for chunk in all_chunks(f"{url}/v1/chat/completions", body):
         usage = chunk.get("usage") or usage
         for choice in chunk["choices"]:
             text += choice["delta"].get("content") or ""
