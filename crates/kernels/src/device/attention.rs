@@ -378,25 +378,10 @@ impl AttentionScratch {
             out: out.checked(shape.rows, heads * c, sizes.precision)?,
             stride: out.stride() as u32,
         };
-        let combine = args::Combine {
-            partial,
-            sums,
-            reaches: attend.reaches,
-            out: attend.out,
-            tiles: 0,
-            count: 0,
-            rows: 0,
-            heads: heads as u32,
-            c: c as u32,
-            parts: attend.parts,
-            span: attend.span,
-            stride: attend.stride,
-            pad: 0,
-        };
         let step = needed.tiles(span).min(shape.tiles.max(1));
         for first in (0..shape.tiles).step_by(step) {
             let tiles = first..(first + step).min(shape.tiles);
-            self::run(pool, batch, (&attend, &combine), tiles)?;
+            self::run(pool, batch, &attend, tiles)?;
         }
         Ok(())
     }
@@ -406,7 +391,7 @@ impl AttentionScratch {
 fn run(
     pool: &DevicePool,
     batch: &DeviceBatch,
-    (attend, combine): (&args::Attend, &args::Combine),
+    attend: &args::Attend,
     tiles: Range<usize>,
 ) -> Result<()> {
     let (device, sizes) = (pool.device(), pool.sizes());
@@ -416,12 +401,6 @@ fn run(
     let attend = args::Attend {
         tiles: at,
         ..*attend
-    };
-    let combine = args::Combine {
-        tiles: at,
-        count: tiles.len() as u32,
-        rows: if last { shape.rows as u32 } else { 0 },
-        ..*combine
     };
     let (kernel, across) = match sizes.precision {
         Precision::F32 => {
@@ -449,17 +428,32 @@ fn run(
     // The padding rows of the batch come after the last tile.
     let most = tiles.len() * shape.tallest + if last { shape.pad } else { 0 };
     let rows = most.min(shape.rows) as u32;
+    let combine = args::Combine {
+        partial: attend.partial,
+        sums: attend.sums,
+        reaches: attend.reaches,
+        out: attend.out,
+        tiles: at,
+        count: tiles.len() as u32,
+        rows: if last { shape.rows as u32 } else { 0 },
+        heads: attend.heads,
+        c: attend.c,
+        parts: attend.parts,
+        span: attend.span,
+        stride: attend.stride,
+        pad: 0,
+    };
     // SAFETY: sizes are those of the arrays; the batch was checked against the pool's pages, and its
     // tiles have at most `tile` rows.
     unsafe {
         let grid = [tiles.len() as u32, across as u32, attend.parts];
         device.launch(kernel, grid, &attend)?;
-        if attend.parts == 1 {
-            return Ok(());
+        if attend.parts > 1 {
+            let grid = [rows, heads.div_ceil(4) as u32, 1];
+            device.launch(select(COMBINE, sizes.precision), grid, &combine)?;
         }
-        let grid = [rows, heads.div_ceil(4) as u32, 1];
-        device.launch(select(COMBINE, sizes.precision), grid, &combine)
     }
+    Ok(())
 }
 
 /// The address of a buffer of at least `bytes` bytes; grows the buffer if needed.
