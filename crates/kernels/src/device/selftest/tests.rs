@@ -39,7 +39,7 @@ fn the_emulation_matches_the_cpu() {
     let large = 5 * 2 + 2 + 5;
     assert_eq!(
         checks.len(),
-        2 * (10 + 16 + 65 + 10 + 4 + 14) + 6 + 4 + 2 * large
+        2 * (10 + 16 + 66 + 10 + 4 + 14) + 6 + 4 + 2 * large
     );
     for what in [
         "embedding",
