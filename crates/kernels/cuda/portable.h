@@ -30,7 +30,7 @@ DEVICE float wide(float x) { return x; }
 template <class T> DEVICE T narrow(float x);
 template <> DEVICE float narrow<float>(float x) { return x; }
 
-// The bits of piece numbers that are flipped in a row; the same eight rows further on.
+// The bits of piece numbers that are flipped in a row. Rows that are eight apart have the same.
 template <int PIECES> DEVICE unsigned flip(unsigned row) {
     constexpr unsigned SPAN = PIECES < 8 ? PIECES : 8;
     return row / (8 / SPAN) % SPAN;

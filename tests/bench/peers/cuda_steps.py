@@ -100,8 +100,11 @@ def ours(options):
     """Our steps, as the file of `inspect device --steps` has them."""
     if options.steps:
         steps = json.loads(options.steps.read_text())["steps"]
-        wanted = [step for step in steps if step["slots"] == options.slots]
-        return [step for step in wanted if step["rows"] in options.rows]
+        wanted = [step for step in steps if step["slots"] == options.slots and step["rows"] in options.rows]
+        missing = set(options.rows) - {step["rows"] for step in wanted}
+        if missing:
+            sys.exit(f"{options.steps}: no step of {sorted(missing)} rows and {options.slots} slots")
+        return wanted
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "steps.json"
         command = [options.asynclane, "inspect", "device", "--steps", "--geometry", "llada-8b", "--json", file]

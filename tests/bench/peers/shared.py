@@ -40,7 +40,7 @@ def chunks(url, body):
 
 
 def all_chunks(url, body):
-    """The same after the end of the stream: takes less of the processors that the server computes on."""
+    """The same, parsed after the end of the stream: takes less processor time while the server computes."""
     with asked(url, body) as stream:
         return list(parsed(stream.read().splitlines()))
 

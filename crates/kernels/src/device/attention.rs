@@ -11,8 +11,9 @@ use std::ops::Range;
 const PARTITION: usize = 512;
 /// Slots of a segment of a partition; `SEGMENT` of the kernels.
 const SEGMENT: usize = 128;
-/// Blocks with a partition each up to which they have a segment each: so many keep half of an H200's
-/// multiprocessors busy. Small in tests, so that their batches have blocks of both kinds.
+/// If at most so many blocks had a partition each, they have a segment each, because so many keep only
+/// half of an H200's multiprocessors busy. Small in tests, so that their batches have blocks of both
+/// kinds.
 const FEW_BLOCKS: usize = if cfg!(test) { 4 } else { 64 };
 /// Queries of the largest tile: rows with the same page table times query heads of one key head.
 const QUERIES: usize = 64;
@@ -471,6 +472,7 @@ fn grown(buffer: &mut Option<Buffer>, device: &Device, bytes: usize) -> Result<u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn scratch_memory_grows_with_rows_and_contexts_up_to_its_limit() {
@@ -492,14 +494,34 @@ mod tests {
             assert!(sum(many) <= one.max(MOST_BYTES).max(divided), "{reach}");
             // The tiles processed at a time fit.
             assert!(many.tiles(PARTITION) * one <= sum(many).max(one), "{reach}");
-            for rows in [1, 2, 8, 64] {
-                let sizes = sizes(rows, reach);
-                let span = sizes.span(Precision::Bf16, rows.div_ceil(sizes.tile()));
-                let rows = rows.min(sizes.tiles(span).saturating_mul(sizes.tile()));
-                let results = rows * sizes.row(span);
-                assert!(results * result <= sum(sizes), "{reach}, {rows} rows");
-            }
             last = sum(many);
         }
+    }
+
+    /// What the tiles of a run write fits, whether their blocks have segments or partitions.
+    #[test]
+    fn scratch_memory_holds_the_results_of_a_run() {
+        let mut spans = BTreeSet::new();
+        for (heads, groups) in [(1, 1), (4, 1), (64, 1), (2, 2), (32, 8)] {
+            for reach in [128, 512, 1024, 2048, 16 << 10] {
+                for rows in [1, 2, 8, 64, 500] {
+                    let sizes = AttentionSizes {
+                        rows,
+                        heads,
+                        groups,
+                        head_width: 128,
+                        reach,
+                    };
+                    let span = sizes.span(Precision::Bf16, rows.div_ceil(sizes.tile()));
+                    let rows = rows.min(sizes.tiles(span).saturating_mul(sizes.tile()));
+                    let results = rows * sizes.row(span);
+                    let width = (sizes.head_width + 2) * size_of::<f32>();
+                    let held: usize = sizes.bytes().iter().sum();
+                    assert!(results * width <= held, "{sizes:?}, {span} slots");
+                    spans.insert(span);
+                }
+            }
+        }
+        assert_eq!(spans, BTreeSet::from([SEGMENT, PARTITION]));
     }
 }
