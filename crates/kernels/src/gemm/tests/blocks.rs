@@ -108,9 +108,8 @@ fn assert_same_bits(
 #[test]
 fn a_row_has_the_same_bits_in_every_product_with_codes() {
     for set in ByteSet::available() {
-        for (n, k, count) in [(40, 256, 400), (20, 5888, 30)] {
-            assert_same_bits(set, (n, k), count, (1..=26).chain([191, 193]));
-        }
+        assert_same_bits(set, (40, 256), 400, (1..=26).chain([191, 193]));
+        assert_same_bits(set, (20, 5888), 30, (1..=13).chain([26]));
     }
 }
 
