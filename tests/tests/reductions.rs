@@ -33,7 +33,7 @@ fn renewing(cache: &str) -> CacheConfig {
 
 fn outcomes(settings: &str, change: impl Fn(&mut Request)) -> Vec<Outcome> {
     let goldens = golden::load();
-    let requests = goldens.rows.iter().step_by(4).map(|row| {
+    let requests = goldens.rows.iter().step_by(8).map(|row| {
         let mut request = run::request(&row.prompt_ids, BUDGET, &goldens.stop_ids, settings);
         change(&mut request);
         request
