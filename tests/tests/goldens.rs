@@ -172,7 +172,7 @@ fn vanilla() {
 
 #[test]
 fn threshold() {
-    // Whole canvases, too.
+    // Every forward pass computes the whole canvas here, too.
     compare_on(|| run::single(2048), "threshold0.9", PUBLISHED, one_in(2));
 }
 

@@ -16,7 +16,7 @@ const SAFE_MARGIN: f64 = 1e-4;
 const CONNECTIONS: usize = 16;
 /// Blocks of the budget: the maximum of empty passes of the official cached samplers.
 const BLOCKS: u64 = 4;
-/// One problem in twelve is asked for, some of every task.
+/// One problem in twelve is asked for, from the seventh on: some of every task.
 const STRIDE: usize = 12;
 /// Maximum answers of a run that end with neither a stop token nor the budget: their last lane ran out
 /// of steps with masks left before the stop token that had cut the canvas.
@@ -115,7 +115,7 @@ fn cost(name: &str, run: &Run, reply: &Reply, whole_canvas: bool) -> Vec<String>
     counts.into_iter().filter_map(differs).collect()
 }
 
-/// Compares one problem in `STRIDE` of one run; those with a tiny margin may differ and are listed.
+/// Compares every `STRIDE`-th problem of one run; those with a tiny margin may differ and are listed.
 /// Returns how many are different.
 fn compare(name: &str, whole_canvas: bool) -> usize {
     let mut goldens = golden::load();
