@@ -20,13 +20,14 @@ mod words;
 use crate::parallel::{self, Shared, filled};
 use crate::simd::blocks::dispatch_blocks;
 use crate::simd::dot::{Columns, Dot, Multiply, MultiplyKernel, RowPointer};
-use crate::simd::tile::by_height;
+use crate::simd::tile::{MAX_TILE_ROWS, by_height};
 use crate::simd::unit::{DotKernel, Unit, dispatch_paired, dispatch_unit};
 use crate::simd::{Simd, amx};
 use encode::Rows;
 pub(crate) use encode::{round_to_bf16, row_to_bytes, scale as row_scale};
 pub(crate) use finish::{Activation, Finish};
 pub(crate) use packed::{Column, Packed};
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -183,11 +184,36 @@ impl MultiplyKernel for Block<'_> {
     }
 }
 
-/// Where a tile begins.
+/// Where a tile begins, and its rows.
 #[derive(Clone, Copy)]
 struct Corner {
     row: usize,
     panel: usize,
+    height: usize,
+}
+
+/// What a tile is the product of: all of it is readable.
+struct Operands<'a> {
+    /// Number of rows.
+    height: usize,
+    /// Steps of the inner dimension.
+    steps: usize,
+    rows: RowPointer,
+    columns: Columns,
+    read: PhantomData<&'a [u32]>,
+}
+
+impl Operands<'_> {
+    /// Adds the products of `R` rows to their sums.
+    #[inline(always)]
+    fn multiply<D: Multiply, const R: usize>(&self, d: D, sums: &mut [[D::Sum; 2]]) {
+        let tile = match sums.first_chunk_mut::<R>() {
+            Some(tile) if const { R <= D::TILE_ROWS } && R == self.height => tile,
+            _ => unreachable!("tiles are at most as high as the registers allow"),
+        };
+        // SAFETY: R rows and two vectors of columns, for each step.
+        unsafe { d.accumulate(tile, self.steps, self.rows, self.columns) };
+    }
 }
 
 impl Block<'_> {
@@ -225,71 +251,86 @@ impl Block<'_> {
             // Tiles of similar height: a low tile would read the panel for little work.
             let left = self.rows.1 - row;
             let height = left.div_ceil(left.div_ceil(D::TILE_ROWS));
-            let corner = Corner { row, panel };
-            by_height!(height, self.tile::<D, _>(d, corner, span.clone(), partial));
+            self.tile(d, Corner { row, panel, height }, span.clone(), partial);
             row += height;
         }
     }
 
-    /// Multiplies `R` rows by the steps `span` of one panel.
+    /// Multiplies the rows of a tile by the steps `span` of one panel. Only the multiplication is
+    /// compiled for every height.
     #[inline(always)]
-    fn tile<D: Multiply, const R: usize>(
-        &self,
-        d: D,
-        corner: Corner,
-        span: Range<usize>,
-        partial: &mut [u32],
-    ) {
-        if const { R > D::TILE_ROWS } {
-            unreachable!("tiles are at most as high as the registers allow");
-        }
-        let Corner { row, panel } = corner;
-        let Range {
-            start: from,
-            end: to,
-        } = span;
+    fn tile<D: Multiply>(&self, d: D, corner: Corner, span: Range<usize>, partial: &mut [u32]) {
         let (width, weights) = (2 * D::S::LANES, self.product.weights);
-        let (start, words) = weights.panel(panel);
-        let waiting = (row - self.rows.0) * width;
-        let mut tile = [[d.zero(); 2]; R];
-        for (r, sums) in tile.iter_mut().enumerate() {
-            for (half, sum) in sums.iter_mut().enumerate() {
-                if from > 0 {
-                    let at = waiting + r * width + half * D::S::LANES;
-                    // SAFETY: a slice of one vector.
-                    *sum = unsafe { d.load(partial[at..at + D::S::LANES].as_ptr()) };
-                } else if D::STARTS {
-                    // SAFETY: a panel's start values are two vectors.
-                    *sum = unsafe { d.load(start.add(half * D::S::LANES)) };
-                }
+        let from = (corner.row - self.rows.0) * width;
+        let waiting = partial.get_mut(from..from + corner.height * width);
+        let mut sums = [const { MaybeUninit::uninit() }; MAX_TILE_ROWS];
+        let sums = &mut sums[..corner.height];
+        let (start, _) = weights.panel(corner.panel);
+        for (r, sums) in sums.iter_mut().enumerate() {
+            sums.write(match &waiting {
+                Some(waiting) if span.start > 0 => Self::load(d, &waiting[r * width..]),
+                // SAFETY: a panel's start values are two vectors.
+                _ if D::STARTS => unsafe { [d.load(start), d.load(start.add(D::S::LANES))] },
+                _ => [d.zero(); 2],
+            });
+        }
+        // SAFETY: written above.
+        let sums = unsafe { sums.assume_init_mut() };
+        if span.end == weights.steps() {
+            self.prefetch_output(d, corner);
+        }
+        let operands = self.operands::<D>(corner, span.clone());
+        by_height!(corner.height, operands.multiply::<D, _>(d, sums));
+        if span.end == weights.steps() {
+            self.finish(d, sums, corner);
+        } else if let Some(waiting) = waiting {
+            for (sums, to) in sums.iter().zip(waiting.chunks_exact_mut(width)) {
+                Self::store(d, *sums, to);
             }
         }
-        if to == weights.steps() {
-            self.prefetch_output(d, R, corner);
-        }
-        let stride = self.x.stride;
-        let x = &self.x.words()[row * stride + from * D::ROW..];
-        let used = (to - from) * D::ROW;
-        assert!(x.len() >= (R - 1) * stride + used, "rows of x");
-        // SAFETY: x holds R rows (checked above); the panel holds its steps of two vectors.
+    }
+
+    /// The sums of a row that wait between passes.
+    #[inline(always)]
+    fn load<D: Multiply>(d: D, from: &[u32]) -> [D::Sum; 2] {
+        let (low, high) = from[..2 * D::S::LANES].split_at(D::S::LANES);
+        // SAFETY: slices of one vector.
+        unsafe { [d.load(low.as_ptr()), d.load(high.as_ptr())] }
+    }
+
+    #[inline(always)]
+    fn store<D: Multiply>(d: D, sums: [D::Sum; 2], to: &mut [u32]) {
+        let (low, high) = to[..2 * D::S::LANES].split_at_mut(D::S::LANES);
+        // SAFETY: slices of one vector.
         unsafe {
-            let b = self.columns::<D>(words.add(from * D::COLUMN * width), to - from, row);
-            let rows = RowPointer {
+            d.store(low.as_mut_ptr(), sums[0]);
+            d.store(high.as_mut_ptr(), sums[1]);
+        }
+    }
+
+    /// The rows of a tile and the steps `span` of its panel.
+    #[inline(always)]
+    fn operands<D: Multiply>(&self, corner: Corner, span: Range<usize>) -> Operands<'_> {
+        let (weights, stride) = (self.product.weights, self.x.stride);
+        let (_, words) = weights.panel(corner.panel);
+        let x = &self.x.words()[corner.row * stride + span.start * D::ROW..];
+        let used = span.len() * D::ROW;
+        assert!(
+            x.len() >= (corner.height - 1) * stride + used && span.end <= weights.steps(),
+            "rows of x"
+        );
+        // SAFETY: a panel has two vectors for each word of its steps.
+        let from = unsafe { words.add(span.start * D::COLUMN * 2 * D::S::LANES) };
+        Operands {
+            height: corner.height,
+            steps: span.len(),
+            rows: RowPointer {
                 first: x.as_ptr(),
                 stride,
-            };
-            d.accumulate(&mut tile, to - from, rows, b);
+            },
+            columns: self.columns::<D>(from, span.len(), corner.row),
+            read: PhantomData,
         }
-        if to < weights.steps() {
-            let vectors = tile.into_iter().flatten();
-            let waiting = partial[waiting..].chunks_exact_mut(D::S::LANES);
-            for (sum, to) in vectors.zip(waiting) {
-                // SAFETY: a slice of one vector.
-                unsafe { d.store(to.as_mut_ptr(), sum) };
-            }
-            return;
-        }
-        self.finish(d, &tile, row, panel);
     }
 
     /// The span of a panel that starts at `from`. Each tile that uses it prefetches a share of the
@@ -330,13 +371,8 @@ impl Block<'_> {
 
     /// Writes a finished tile.
     #[inline(always)]
-    fn finish<D: Multiply, const R: usize>(
-        &self,
-        d: D,
-        tile: &[[D::Sum; 2]; R],
-        row: usize,
-        panel: usize,
-    ) {
+    fn finish<D: Multiply>(&self, d: D, tile: &[[D::Sum; 2]], corner: Corner) {
+        let Corner { row, panel, .. } = corner;
         let (s, wide, place) = (d.simd(), 2 * D::S::LANES, self.product.place);
         let (column, count) = place.panel(panel, self.width::<D>());
         let (n, finish) = (place.stride, self.product.finish);
@@ -366,13 +402,13 @@ impl Block<'_> {
         }
     }
 
-    /// Prefetches the output of a tile of `rows` rows from `row` on, for writing.
+    /// Prefetches the output of a tile, for writing.
     #[inline(always)]
-    fn prefetch_output<D: Multiply>(&self, d: D, rows: usize, corner: Corner) {
+    fn prefetch_output<D: Multiply>(&self, d: D, corner: Corner) {
         let (n, width) = (self.product.place.stride, self.width::<D>());
         let start = corner.row * n + self.product.place.first + corner.panel * width;
         let out = self.out.start().wrapping_add(start);
-        for r in 0..rows {
+        for r in 0..corner.height {
             for line in (0..width).step_by(16) {
                 d.simd()
                     .prefetch_to_write(out.wrapping_add(r * n + line).cast());

@@ -1,12 +1,12 @@
 //! Attention of some rows of one segment, for the query heads of one key head.
 
-use super::product::{Factors, accumulate, accumulate_pairs};
+use super::product::{Factors, Vectors, accumulate, accumulate_pairs};
 use super::seen::Seen;
-use super::values::ValuePanel;
+use super::values::OutputPanel;
 use super::{CHUNK, View, Visible};
 use crate::cache::KvNumber;
 use crate::gemm::round_to_bf16;
-use crate::simd::tile::Tile;
+use crate::simd::tile::{MAX_TILE_ROWS, Tile, by_height};
 use crate::simd::{Kernel, MAX_LANES, Simd, math};
 use std::ops::Range;
 
@@ -47,8 +47,8 @@ impl<N: KvNumber> Scratch<N> {
             k: vec![N::default(); CHUNK * c],
             v: vec![N::default(); CHUNK * wide],
             scales: [[0.0; CHUNK]; 2],
-            p: vec![0.0; 12 * CHUNK],
-            words: [vec![0; queries * c / 2], vec![0; 12 * CHUNK / 2]],
+            p: vec![0.0; MAX_TILE_ROWS * CHUNK],
+            words: [vec![0; queries * c / 2], vec![0; MAX_TILE_ROWS * CHUNK / 2]],
             o: vec![0.0; queries * wide],
             max: vec![0.0; queries],
             sum: vec![0.0; queries],
@@ -89,15 +89,7 @@ impl<N: KvNumber> Kernel for Task<'_, N> {
             let mut query = 0;
             while query < queries {
                 let height = tile_height::<S, N>(queries - query);
-                let slots = slots.clone();
-                match height {
-                    1 => self.fold::<S, 1>(s, query, slots),
-                    2 => self.fold::<S, 2>(s, query, slots),
-                    4 => self.fold::<S, 4>(s, query, slots),
-                    6 => self.fold::<S, 6>(s, query, slots),
-                    8 => self.fold::<S, 8>(s, query, slots),
-                    _ => self.fold::<S, 12>(s, query, slots),
-                }
+                self.fold(s, query..query + height, slots.clone());
                 query += height;
             }
         }
@@ -105,9 +97,16 @@ impl<N: KvNumber> Kernel for Task<'_, N> {
     }
 }
 
+/// The `i`-th pair of vectors of slots of a chunk.
+#[derive(Clone, Copy)]
+struct Scores<N> {
+    i: usize,
+    keys: Vectors<N>,
+}
+
 /// Whether tiles of so many rows are compiled: few heights where narrow numbers are widened, which is
 /// for processors without AVX-512 BF16.
-const fn is_compiled<S: Simd, N: KvNumber>(rows: usize) -> bool {
+pub(super) const fn is_compiled<S: Simd, N: KvNumber>(rows: usize) -> bool {
     let few = N::NARROW && !S::PAIRS;
     let fits = match rows {
         1 | 4 => true,
@@ -163,53 +162,63 @@ impl<N: KvNumber> Task<'_, N> {
         }
     }
 
-    /// Processes the chunk of `slots` for `R` queries, starting with `query`.
+    /// Processes the chunk of `slots` for the queries of a tile.
     #[inline(always)]
-    fn fold<S: Simd, const R: usize>(&mut self, s: S, query: usize, slots: Range<usize>) {
+    fn fold<S: Simd>(&mut self, s: S, queries: Range<usize>, slots: Range<usize>) {
+        let mut seen = [Seen::default(); MAX_TILE_ROWS];
+        let seen = &mut seen[..queries.len()];
+        for (seen, query) in seen.iter_mut().zip(queries.clone()) {
+            *seen = self.seen(query, slots.start);
+        }
+        let most = seen.iter().map(|seen| seen.end).max().unwrap_or(0);
+        let vectors = slots.len().div_ceil(S::LANES);
+        for i in 0..most.div_ceil(2 * S::LANES) {
+            let keys = self.keys(S::LANES, i, vectors);
+            let scores = Scores { i, keys };
+            by_height!(queries.len(), self.score::<S, _>(s, queries.start, scores));
+        }
+        let mut factors = [1.0; MAX_TILE_ROWS];
+        for (r, (factor, seen)) in factors.iter_mut().zip(&*seen).enumerate() {
+            *factor = self.weigh(s, r, queries.start + r, *seen);
+        }
+        for i in 0..self.view.shape.c.div_ceil(2 * S::LANES) {
+            let query = queries.start;
+            self.mix(s, OutputPanel { i, query }, &factors, seen);
+        }
+    }
+
+    /// Writes the scores of `R` queries, from `query` on, for a pair of vectors of slots.
+    #[inline(always)]
+    fn score<S: Simd, const R: usize>(&mut self, s: S, query: usize, of: Scores<N>) {
         // No such tile is asked for: this compiles none.
         if const { !is_compiled::<S, N>(R) } {
             return;
         }
-        let (c, panel) = (self.view.shape.c, 2 * S::LANES);
-        let mut seen = [Seen::default(); R];
-        for (r, seen) in seen.iter_mut().enumerate() {
-            *seen = self.seen(query + r, slots.start);
-        }
-        let most = seen.iter().map(|seen| seen.end).max().unwrap_or(0);
-        for i in 0..most.div_ceil(panel) {
-            let mut tile = Tile::<S, R>::zero(s);
+        let (c, Scores { i, keys }) = (self.view.shape.c, of);
+        let mut tile = Tile::<S, R>::zero(s);
+        if self.in_pairs::<S>() {
+            let words = &self.scratch.words[0][query * c / 2..(query + R) * c / 2];
+            let queries = Factors {
+                first: words.as_ptr(),
+                stride: c / 2,
+            };
+            // SAFETY: R rows of c / 2 words, the vectors c numbers each.
+            unsafe { accumulate_pairs(s, &mut tile, c / 2, queries, keys) };
+        } else {
             let q = &self.scratch.q[query * c..(query + R) * c];
-            let keys = self.keys(S::LANES, i, slots.len().div_ceil(S::LANES));
-            if self.in_pairs::<S>() {
-                let words = &self.scratch.words[0][query * c / 2..(query + R) * c / 2];
-                let queries = Factors {
-                    first: words.as_ptr(),
-                    stride: c / 2,
-                };
-                // SAFETY: R rows of c / 2 words, the vectors c numbers each.
-                unsafe { accumulate_pairs(s, &mut tile, c / 2, queries, keys) };
-            } else {
-                let queries = Factors {
-                    first: q.as_ptr(),
-                    stride: c,
-                };
-                // SAFETY: q has R rows of c values, the vectors c numbers each.
-                unsafe { accumulate(s, &mut tile, c, queries, keys) };
-            }
-            self.scale_scores(s, &mut tile, i);
-            for r in 0..R {
-                let row = Tile::<S, 1> {
-                    sums: [tile.sums[r]],
-                };
-                row.store(s, &mut self.scratch.p[r * CHUNK + i * panel..]);
-            }
+            let queries = Factors {
+                first: q.as_ptr(),
+                stride: c,
+            };
+            // SAFETY: q has R rows of c values, the vectors c numbers each.
+            unsafe { accumulate(s, &mut tile, c, queries, keys) };
         }
-        let mut factors = [1.0; R];
-        for (r, factor) in factors.iter_mut().enumerate() {
-            *factor = self.weigh(s, r, query + r, seen[r]);
-        }
-        for i in 0..c.div_ceil(panel) {
-            self.mix::<S, R>(s, ValuePanel { i, row: query }, factors, seen);
+        self.scale_scores(s, &mut tile, i);
+        for r in 0..R {
+            let row = Tile::<S, 1> {
+                sums: [tile.sums[r]],
+            };
+            row.store(s, &mut self.scratch.p[r * CHUNK + i * 2 * S::LANES..]);
         }
     }
 

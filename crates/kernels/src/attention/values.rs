@@ -3,17 +3,24 @@
 use super::CHUNK;
 use super::product::{Factors, Vectors, accumulate, accumulate_pairs};
 use super::seen::Seen;
-use super::task::Task;
+use super::task::{Task, is_compiled};
 use crate::cache::KvNumber;
 use crate::simd::Simd;
-use crate::simd::tile::Tile;
+use crate::simd::tile::{MAX_TILE_ROWS, Tile, by_height};
 use std::ops::Range;
 
-/// The `i`-th panel of the columns of values, for rows from `row` on.
+/// The `i`-th panel of the columns of results, for queries from `query` on.
 #[derive(Clone, Copy)]
-pub(super) struct ValuePanel {
+pub(super) struct OutputPanel {
     pub(super) i: usize,
-    pub(super) row: usize,
+    pub(super) query: usize,
+}
+
+/// The `i`-th panel of the columns of values, for rows of the tile from `row` on.
+#[derive(Clone, Copy)]
+struct ValuePanel {
+    i: usize,
+    row: usize,
 }
 
 /// The values of adjacent slots of the chunk.
@@ -31,44 +38,67 @@ impl<N> Run<N> {
 }
 
 impl<N: KvNumber> Task<'_, N> {
-    /// Adds the weighted values of one panel of columns to `R` queries.
+    /// Adds the weighted values of a panel to the queries of a tile: one for each of `seen`.
     #[inline(always)]
-    pub(super) fn mix<S: Simd, const R: usize>(
+    pub(super) fn mix<S: Simd>(
         &mut self,
         s: S,
-        at: ValuePanel,
-        factors: [f32; R],
-        seen: [Seen; R],
+        at: OutputPanel,
+        factors: &[f32; MAX_TILE_ROWS],
+        seen: &[Seen],
     ) {
-        let ValuePanel { i, row: query } = at;
-        let panel = 2 * S::LANES;
-        let at = (i * self.scratch.max.len() + query) * panel;
-        let mut tile = Tile::<S, R>::zero(s);
-        tile.load(s, &self.scratch.o[at..at + R * panel]);
-        for (sums, factor) in tile.sums.iter_mut().zip(factors) {
-            for sum in sums {
-                *sum = s.mul(*sum, s.splat(factor));
-            }
-        }
         let mut common = seen.iter().map(Seen::prefix).min().unwrap_or(0);
         if self.in_pairs::<S>() {
             // The pairs of a row do not depend on what other rows see.
             common -= common % 2;
         }
-        self.add_values(s, &mut tile, ValuePanel { i, row: 0 }, 0..common);
+        let rescale = (factors, common);
+        by_height!(seen.len(), self.mix_common::<S, _>(s, at, rescale));
         // Rows that see more slots continue separately, in the same order of slots.
         for (r, seen) in seen.iter().enumerate() {
             if seen.end > common {
-                let mut row = Tile::<S, 1> {
-                    sums: [tile.sums[r]],
-                };
+                let from = self.output(at, S::LANES) + r * 2 * S::LANES;
+                let panel = ValuePanel { i: at.i, row: r };
+                let mut row = Tile::<S, 1>::zero(s);
+                row.load(s, &self.scratch.o[from..]);
                 for run in seen.runs(common) {
-                    self.add_values(s, &mut row, ValuePanel { i, row: r }, run);
+                    self.add_values(s, &mut row, panel, run);
                 }
-                tile.sums[r] = row.sums[0];
+                row.store(s, &mut self.scratch.o[from..]);
             }
         }
-        tile.store(s, &mut self.scratch.o[at..at + R * panel]);
+    }
+
+    /// Rescales the results of `R` queries, and adds the values of the slots below `common`, which all
+    /// of them see.
+    #[inline(always)]
+    fn mix_common<S: Simd, const R: usize>(
+        &mut self,
+        s: S,
+        at: OutputPanel,
+        (factors, common): (&[f32; MAX_TILE_ROWS], usize),
+    ) {
+        // No such tile is asked for: this compiles none.
+        if const { !is_compiled::<S, N>(R) } {
+            return;
+        }
+        let from = self.output(at, S::LANES);
+        let mut tile = Tile::<S, R>::zero(s);
+        tile.load(s, &self.scratch.o[from..]);
+        for r in 0..R {
+            for half in 0..2 {
+                tile.sums[r][half] = s.mul(tile.sums[r][half], s.splat(factors[r]));
+            }
+        }
+        let panel = ValuePanel { i: at.i, row: 0 };
+        self.add_values(s, &mut tile, panel, 0..common);
+        tile.store(s, &mut self.scratch.o[from..]);
+    }
+
+    /// Position of a panel of results.
+    #[inline(always)]
+    fn output(&self, at: OutputPanel, lanes: usize) -> usize {
+        (at.i * self.scratch.max.len() + at.query) * 2 * lanes
     }
 
     /// Adds a panel of the values of some slots of the chunk, weighted by the chunk's rows from

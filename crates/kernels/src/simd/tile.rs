@@ -52,7 +52,11 @@ impl<S: Simd, const R: usize> Tile<S, R> {
     }
 }
 
-/// Calls a method generic over the tile height with `$height` (1..=12) as its last parameter.
+/// Rows of the highest tile.
+pub(crate) const MAX_TILE_ROWS: usize = 12;
+
+/// Calls a method generic over the tile height with `$height` (1 to [`MAX_TILE_ROWS`]) as its last
+/// parameter.
 macro_rules! by_height {
     ($height:expr, $this:ident.$f:ident::<$s:ident, _>($($arg:expr),*)) => {
         match $height {
