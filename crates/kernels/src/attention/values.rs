@@ -85,9 +85,9 @@ impl<N: KvNumber> Task<'_, N> {
         let from = self.output(at, S::LANES);
         let mut tile = Tile::<S, R>::zero(s);
         tile.load(s, &self.scratch.o[from..]);
-        for r in 0..R {
-            for half in 0..2 {
-                tile.sums[r][half] = s.mul(tile.sums[r][half], s.splat(factors[r]));
+        for (sums, factor) in tile.sums.iter_mut().zip(factors) {
+            for sum in sums {
+                *sum = s.mul(*sum, s.splat(*factor));
             }
         }
         let panel = ValuePanel { i: at.i, row: 0 };
