@@ -102,7 +102,8 @@ fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Ba
         wait_order: Arc::new(engine::ByPriority),
         capabilities: engine::Capabilities::default(),
     };
-    let decoding = engine::decoding::DecodingSpec::parse(engine::decoding::DEFAULT_PRESET);
+    let (engine, _) =
+        engine::spawn(&config, executor, metrics.observer()).expect("the system gives a thread");
     let model = ServedModel {
         id: MODEL.to_owned(),
         created: 1_760_000_000,
@@ -111,11 +112,9 @@ fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Ba
         fingerprint: "0.1.0-cpu-f32".to_owned(),
         stop_tokens: vec![1, 4],
         defaults: SamplingDefaults::default(),
-        decoding: decoding.expect("the default preset is valid"),
+        decoders: engine::decoding::Decoders::of(engine.limits().kind()),
         formats: Formats::default(),
     };
-    let (engine, _) =
-        engine::spawn(&config, executor, metrics.observer()).expect("the system gives a thread");
     Backend {
         engine,
         tokenizer,

@@ -29,7 +29,7 @@ fn runner() -> (Runner, impl Fn(&str) -> Decoding) {
         let resolved = spec.suited_to(weights).resolve();
         resolved.expect("the weights support them")
     };
-    (Runner::new(loaded, &config), decoding)
+    (Runner::new(loaded, &config).expect("a decoder"), decoding)
 }
 
 fn problems() -> Vec<Problem> {

@@ -16,7 +16,7 @@ fn runner(draft_model: &str, draft_decoder: &str) -> Runner {
     draft_model.clone_into(&mut config.model.draft_model);
     draft_decoder.clone_into(&mut config.model.draft_decoder);
     let loaded = cli::load::load(&config).expect("the pair is embedded");
-    Runner::new(loaded, &config)
+    Runner::new(loaded, &config).expect("a decoder")
 }
 
 /// What answers cost: forward passes of the verifier, and the draft model's part.

@@ -74,7 +74,10 @@ struct Loop<'a> {
 impl Loop<'_> {
     /// The greedy text after `prompt`, one token per forward.
     fn decode(model: &Model, prompt: &[u32]) -> Vec<u32> {
-        let end = prompt.len() + BUDGET;
+        let end = match model.info().attention {
+            Attention::Blocks(length) => (prompt.len() + BUDGET).next_multiple_of(length as usize),
+            _ => prompt.len() + BUDGET,
+        };
         let mut tokens = prompt.to_vec();
         tokens.resize(end, model.info().mask.unwrap_or(OPEN));
         let mut canvas = Loop { model, tokens };
@@ -89,7 +92,7 @@ impl Loop<'_> {
             }
             Attention::Blocks(length) => canvas.fill_blocks(prompt.len()..end, length as usize),
         }
-        canvas.tokens.split_off(prompt.len())
+        canvas.tokens[prompt.len()..][..BUDGET].to_vec()
     }
 
     /// Fills blocks from left to right. If predictions are read at the previous row, the first place of a

@@ -107,7 +107,8 @@ fn model(args: &InspectArgs) -> Result<()> {
     );
     memory(&config, &mut checkpoint, info)?;
     let weights = config.weights(info)?;
-    let decoder = config.served_decoding(weights)?.to_string();
+    let decoders = config.decoders(weights)?;
+    let decoder = decoders.spec(&decoders.blank()).to_string();
     tell!("presets          {}", presets(weights, &decoder));
     tell!("decoder          {decoder}");
     Ok(())

@@ -21,18 +21,18 @@ const KEYS: [(&str, &str); 6] = [
     ("/confidence_threshold", "confidence_threshold"),
 ];
 
-/// `spec` with the published settings where it has none.
+/// The settings that a model's folder publishes.
 ///
 /// # Errors
 /// A file that cannot be read, a value of the wrong type or out of range.
-pub fn with_published(spec: DecodingSpec, folder: &Path) -> Result<DecodingSpec> {
+pub fn settings(folder: &Path) -> Result<DecodingSpec> {
+    let mut published = DecodingSpec::default();
     let bytes = match std::fs::read(folder.join(FILE)) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(spec),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(published),
         Err(error) => return Err(refused(error)),
     };
     let config: Json = serde_json::from_slice(&bytes).map_err(refused)?;
-    let mut published = spec.blank();
     for (key, name) in KEYS {
         let value = match config.pointer(key) {
             None | Some(Json::Null) => continue,
@@ -43,7 +43,7 @@ pub fn with_published(spec: DecodingSpec, folder: &Path) -> Result<DecodingSpec>
         };
         published.set(name, value).map_err(refused)?;
     }
-    Ok(spec.suggested(&published))
+    Ok(published)
 }
 
 /// A number of the file, or what was found instead.
@@ -60,6 +60,8 @@ fn refused(what: impl std::fmt::Display) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use anyhow::Context;
+    use engine::decoding::{Decoders, WeightKind};
+    use step::{Attention, Readout};
 
     use super::*;
 
@@ -71,8 +73,17 @@ mod tests {
         ));
         std::fs::create_dir_all(&folder).context("a folder")?;
         std::fs::write(folder.join(FILE), content).context("a file")?;
-        let spec = DecodingSpec::parse("canvas,t_min=0.5")?;
-        let read = with_published(spec, &folder).map(|spec| spec.to_string());
+        let weights = WeightKind {
+            attention: Attention::Canvas(256),
+            readout: Readout::Own,
+            edits: false,
+            drafts: false,
+        };
+        let configured = DecodingSpec::parse("t_min=0.5")?;
+        let read = settings(&folder).map(|published| {
+            let decoders = Decoders::new(weights, configured, published);
+            decoders.spec(&decoders.blank()).to_string()
+        });
         std::fs::remove_dir_all(&folder).context("no folder")?;
         read
     }
@@ -87,9 +98,8 @@ mod tests {
             "canvas,t_min=0.5,entropy_bound=0.3,max_denoising_steps=12,t_max=1,stability_threshold=2"
         );
         assert_eq!(read("{}").expect("it reads"), "canvas,t_min=0.5");
-        let spec = DecodingSpec::parse("canvas").expect("a preset");
-        let absent = with_published(spec.clone(), Path::new("/no such folder"));
-        assert_eq!(absent.expect("no file, no settings"), spec);
+        let absent = settings(Path::new("/no such folder")).expect("no file");
+        assert!(absent.is_empty(), "{absent}");
     }
 
     #[test]

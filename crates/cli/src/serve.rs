@@ -220,7 +220,7 @@ pub fn install(
     let (engine, thread) =
         engine::spawn_with_drafter(&engine_config, loaded.executor, drafter, observer)?;
     let refused = |error| exit::failure(exit::CONFIG, format!("model.decoder: {error}"));
-    let decoding = model.decoding.resolve()?;
+    let decoding = model.decoders.resolve(&model.decoders.blank())?;
     engine.limits().admit_decoder(&decoding).map_err(refused)?;
     let backend = Backend {
         engine,
@@ -251,7 +251,7 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
         ),
         stop_tokens: loaded.stop_tokens.clone(),
         defaults: sampling(loaded),
-        decoding: config.served_decoding(loaded.weights)?,
+        decoders: config.decoders(loaded.weights)?,
         formats: config.formats()?,
     })
 }
@@ -372,8 +372,11 @@ fn prefix_cache(loaded: &Loaded, config: &Config) -> &'static str {
 
 /// The default decoder as `preset,key=value`.
 fn served_decoder(config: &Config, loaded: &Loaded) -> String {
-    let suited = config.served_decoding(loaded.weights);
-    suited.map_or_else(|error| error.to_string(), |spec| spec.to_string())
+    let decoders = config.decoders(loaded.weights);
+    decoders.map_or_else(
+        |error| error.to_string(),
+        |of| of.spec(&of.blank()).to_string(),
+    )
 }
 
 #[cfg(test)]

@@ -77,15 +77,27 @@ impl Limits {
         }
     }
 
-    /// Offsets that are decoded for `max_tokens` after a prompt: whole canvases, if the model decodes
-    /// such, as far as its positions go.
-    pub fn budget(&self, prompt: u32, max_tokens: u32) -> u32 {
-        let Attention::Canvas(length) = self.attention else {
-            return max_tokens;
+    /// Offsets that are decoded for `max_tokens` after a prompt: whole canvases, whole blocks or the whole
+    /// window behind the last token, as far as the model's positions go. So a text that ends at
+    /// `max_tokens` is the beginning of every longer one. Under full attention every row sees the end of the canvas,
+    /// which is the request's.
+    pub fn budget(&self, prompt: u32, max_tokens: u32, decoding: &Decoding) -> u32 {
+        if max_tokens == 0 {
+            return 0;
+        }
+        let up = |total: u32, length: u32| total.div_ceil(length.max(1)).saturating_mul(length);
+        let whole = match self.attention {
+            Attention::Full => return max_tokens,
+            Attention::Canvas(length) => up(max_tokens, length),
+            Attention::BlocksAfterPrompt(length) => up(max_tokens, decoding.lane_within(length)),
+            Attention::Blocks(length) => {
+                let total = prompt.saturating_add(max_tokens);
+                let first = prompt - prompt % length.max(1);
+                let lanes = up(total - first, decoding.lane_within(length));
+                lanes - (prompt - first)
+            }
+            Attention::Causal => max_tokens.saturating_add(decoding.behind()),
         };
-        let whole = max_tokens
-            .div_ceil(length.max(1))
-            .saturating_mul(length.max(1));
         let room = self.max_model_len.saturating_sub(prompt);
         whole.min(room.max(max_tokens))
     }
@@ -224,7 +236,7 @@ impl Limits {
         (decoding.cache.info().pages)(&Footprint {
             page_size: self.page_size,
             prompt,
-            budget: self.budget(prompt, budget),
+            budget: self.budget(prompt, budget, decoding),
             attention: self.attention,
             readout: self.readout,
             schedule: &decoding.decoder.schedule,

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use engine::Handle;
-use engine::decoding::{Decoding, DecodingSpec, WeightKind};
+use engine::decoding::Decoders;
 use step::TokenId;
 use text::{ChatTemplate, ReasoningFormat, Tokenizer, ToolFormat};
 
-use crate::error::ApiError;
 use crate::metrics::Metrics;
 
 /// Sampling defaults of the model.
@@ -63,8 +62,8 @@ pub struct ServedModel {
     pub stop_tokens: Vec<TokenId>,
     /// Sampling of a request that sets none.
     pub defaults: SamplingDefaults,
-    /// Decoder of a request that names no preset.
-    pub decoding: DecodingSpec,
+    /// What the settings of a request mean.
+    pub decoders: Decoders,
     /// How its answers are written and read.
     pub formats: Formats,
 }
@@ -89,38 +88,6 @@ impl Backend {
             let template = self.tokenizer.chat_template();
             let source = template.map_or("", ChatTemplate::source);
             ToolFormat::of_template(source)
-        })
-    }
-
-    /// The decoder of a request that names none and has a grammar or penalties, which tokens that may
-    /// change cannot follow: the configured one, unless it rewrites tokens.
-    ///
-    /// # Errors
-    /// As [`Self::default_decoding`].
-    pub fn decoding_without_edits(&self, configured: Decoding) -> Result<Decoding, ApiError> {
-        if !configured.edits() {
-            return Ok(configured);
-        }
-        let weights = WeightKind {
-            edits: false,
-            ..self.engine.limits().kind()
-        };
-        let spec = DecodingSpec::default().suited_to(weights);
-        spec.resolve().map_err(|error| {
-            tracing::error!(%error, "the model has no decoder without edits");
-            ApiError::internal()
-        })
-    }
-
-    /// The decoder of a request that names none.
-    ///
-    /// # Errors
-    /// `internal_error` if the configured settings do not go together; `asynclane serve` refuses
-    /// them at its start.
-    pub fn default_decoding(&self) -> Result<Decoding, ApiError> {
-        self.model.decoding.resolve().map_err(|error| {
-            tracing::error!(%error, "the configured decoder cannot be used");
-            ApiError::internal()
         })
     }
 }

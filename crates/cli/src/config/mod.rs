@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
-use engine::decoding::{Decoding, DecodingSpec, WeightKind};
+use engine::decoding::{Decoders, Decoding, DecodingSpec, WeightKind};
 use model::{ExpertSharing, KvDtype, ModelInfo, WeightDtype};
 use server::Formats;
 use step::Attention;
@@ -78,32 +78,32 @@ impl Config {
         Err(exit::failure(code, lines.join("\n")))
     }
 
-    /// The default decoder of weights of a kind.
+    /// The default decoder as the operator names it; nothing by default.
     ///
     /// # Errors
     /// A setting that is unknown or out of range.
-    pub fn decoding(&self, weights: WeightKind) -> Result<DecodingSpec> {
-        let named = match self.model.decoder.as_str() {
-            AUTO => "",
-            named => named,
-        };
-        Ok(DecodingSpec::parse(named)?.suited_to(weights))
+    pub fn decoding(&self) -> Result<DecodingSpec> {
+        Ok(match self.model.decoder.as_str() {
+            AUTO => DecodingSpec::default(),
+            named => DecodingSpec::parse(named)?,
+        })
     }
 
-    /// The default decoder of the configured model, whose weights are of this kind. The folder of a
-    /// canvas model may have settings for it.
+    /// What settings of decoders mean for the configured model, whose weights are of this kind. The
+    /// folder of a canvas model may have settings for it.
     ///
     /// # Errors
     /// A setting that is unknown or out of range, in the configuration or in the folder.
-    pub fn served_decoding(&self, weights: WeightKind) -> Result<DecodingSpec> {
-        let spec = self.decoding(weights)?;
-        match weights.attention {
+    pub fn decoders(&self, weights: WeightKind) -> Result<Decoders> {
+        let configured = self.decoding()?;
+        let published = match weights.attention {
             Attention::Canvas(_) => {
                 let folder = hub::folder(&self.model.path)?;
-                published::with_published(spec, Path::new(&*folder))
+                published::settings(Path::new(&*folder))?
             }
-            _ => Ok(spec),
-        }
+            _ => DecodingSpec::default(),
+        };
+        Ok(Decoders::new(weights, configured, published))
     }
 
     /// How weights were trained, from a model's properties and the key `model.edits`.
@@ -132,8 +132,8 @@ impl Config {
             (AUTO, _) => "",
             (named, _) => named,
         };
-        let spec = DecodingSpec::parse(named).map(|spec| spec.suited_to(weights));
-        let decoding = spec.and_then(|spec| spec.resolve());
+        let spec = DecodingSpec::parse(named);
+        let decoding = spec.and_then(|spec| Decoders::of(weights).resolve(&spec));
         decoding
             .map_err(|error| exit::failure(exit::CONFIG, format!("model.draft_decoder: {error}")))
     }

@@ -1,6 +1,6 @@
 //! Checks of ranges and combinations; types are already checked.
 
-use engine::decoding::WeightKind;
+use engine::decoding::{Decoders, WeightKind};
 use model::KvDtype;
 use step::{Attention, Readout};
 
@@ -157,7 +157,7 @@ impl Config {
                 edits: true,
                 drafts: true,
             };
-            Ok::<_, anyhow::Error>(self.decoding(weights)?.resolve()?)
+            Ok::<_, anyhow::Error>(Decoders::of(weights).resolve(&self.decoding()?)?)
         });
         match decoders {
             [Err(error), Err(_), Err(_), Err(_), Err(_)] => Some(error.to_string()),

@@ -70,7 +70,8 @@ fn request(args: &GenerateArgs, config: &Config, loaded: &Loaded, prompt: &str) 
         );
         return Err(exit::failure(exit::USAGE, message));
     }
-    let decoding = config.served_decoding(loaded.weights)?.resolve()?;
+    let decoders = config.decoders(loaded.weights)?;
+    let decoding = decoders.resolve(&decoders.blank())?;
     Ok(Request {
         sampling: Sampling {
             temperature: args.temperature,

@@ -24,7 +24,8 @@ pub static INFO: CommitInfo = CommitInfo {
     build: |of, _| Box::new(Factor::new(of.number(&FACTOR))),
 };
 
-/// The n most confident masks, n the largest with c_(m) >= 1 - f / (m + 1) for all 2 <= m <= n.
+/// The n most confident masks, n the largest with c_(m) >= 1 - f / (m + 1) for all 2 <= m <= n. The
+/// last mask of a lane is committed with all others that pass, as the published code does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factor {
     factor: f64,
@@ -44,7 +45,8 @@ impl CommitRule for Factor {
             let least = 1.0 - self.factor / (f64::from(as_count(rank)) + 2.0);
             rank > 0 && masks[*index].candidate.probability < least
         };
-        let mut ranks = chosen.iter().enumerate();
+        let others = chosen.len().saturating_sub(1);
+        let mut ranks = chosen[..others].iter().enumerate();
         if let Some(rank) = ranks.position(|(rank, index)| fails(rank, index)) {
             chosen.truncate(rank);
         }

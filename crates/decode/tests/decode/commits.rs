@@ -97,23 +97,26 @@ fn top_k_sees_differences_below_single_precision() {
     assert_eq!(chosen(TopK::new(2), &close), [11, 12]);
 }
 
-/// 1 - 1/3 = 0.667 for two, 1 - 1/4 = 0.75 for three, 0.8 for four tokens at once.
+/// 1 - 1/3 = 0.667 for two, 1 - 1/4 = 0.75 for three, 0.8 for four tokens at once; the last mask comes
+/// with all others.
 #[test]
 fn factor_asks_more_of_more_tokens() {
     assert_eq!(chosen(Factor::new(1.0), &[0.7, 0.2, 0.9, 0.7]), [10, 12]);
     assert_eq!(
-        chosen(Factor::new(1.0), &[0.76, 0.2, 0.9, 0.75]),
+        chosen(Factor::new(1.0), &[0.76, 0.2, 0.9, 0.75, 0.1]),
         [10, 12, 13]
     );
+    assert_eq!(chosen(Factor::new(1.0), &[0.9, 0.1]), [10, 11]);
+    assert_eq!(chosen(Factor::new(1.0), &[0.9, 0.1, 0.8]), [10, 11, 12]);
     assert_eq!(
         chosen(Factor::new(1.0), &[0.1, 0.3, 0.2]),
         [11],
         "one is always allowed"
     );
-    assert_eq!(chosen(Factor::new(2.0), &[0.5, 0.3, 0.4]), [10, 12]);
+    assert_eq!(chosen(Factor::new(2.0), &[0.5, 0.3, 0.4, 0.1]), [10, 12]);
     // The third fails 0.75, so the fourth is not considered.
     assert_eq!(
-        chosen(Factor::new(1.0), &[0.9, 0.8, 0.7, 0.99]),
+        chosen(Factor::new(1.0), &[0.9, 0.8, 0.7, 0.99, 0.79]),
         [10, 11, 13]
     );
 }

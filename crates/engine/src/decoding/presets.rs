@@ -222,6 +222,7 @@ pub const PRESETS: &[Preset] = &[
             ("commit", Name("threshold")),
             ("cache", Name("exact")),
             ("threshold", Number(0.95)),
+            ("prune", Flag(false)),
         ],
     },
     Preset {
@@ -234,6 +235,7 @@ pub const PRESETS: &[Preset] = &[
             ("threshold", Number(0.9)),
             ("add_block_threshold", Number(0.1)),
             ("active_block_threshold", Number(0.95)),
+            ("prune", Flag(false)),
         ],
     },
     Preset {
@@ -243,6 +245,7 @@ pub const PRESETS: &[Preset] = &[
             ("schedule", Name("block_wise")),
             ("commit", Name("self_speculative")),
             ("cache", Name("exact")),
+            ("prune", Flag(false)),
         ],
     },
     Preset {
@@ -294,18 +297,19 @@ const fn fast_dllm(cache: &'static str) -> [Setting; 4] {
 }
 
 /// LLaDA2.1's joint threshold decoding.
-const fn editing(threshold: f64, edit_threshold: f64) -> [Setting; 5] {
+const fn editing(threshold: f64, edit_threshold: f64) -> [Setting; 6] {
     [
         ("schedule", Name("block_wise")),
         ("commit", Name("edit")),
         ("cache", Name("exact")),
         ("threshold", Number(threshold)),
         ("edit_threshold", Number(edit_threshold)),
+        ("prune", Flag(false)),
     ]
 }
 
 /// WeDLM's decoder at the position penalty of its authors.
-const fn streaming(window: i64, entropy_threshold: f64) -> [Setting; 7] {
+const fn streaming(window: i64, entropy_threshold: f64) -> [Setting; 8] {
     [
         ("schedule", Name("streaming")),
         ("commit", Name("entropy")),
@@ -314,6 +318,7 @@ const fn streaming(window: i64, entropy_threshold: f64) -> [Setting; 7] {
         ("entropy_threshold", Number(entropy_threshold)),
         ("position_penalty", Number(0.02)),
         ("below", Flag(true)),
+        ("prune", Flag(false)),
     ]
 }
 
@@ -342,6 +347,20 @@ impl WeightKind {
             (Attention::Blocks(_), _) if self.edits => "editing",
             (Attention::Blocks(_), _) => "block_causal",
             (Attention::Canvas(_), _) => "canvas",
+        }
+    }
+
+    /// The preset of a request that names none and that the rule of [`Self::default_preset`] excludes:
+    /// with a grammar or penalties.
+    pub fn plain_preset(self) -> &'static str {
+        match (self.attention, self.readout) {
+            (Attention::Causal, Readout::Own) => "wedlm",
+            (Attention::Blocks(_), _) => "block_causal",
+            _ => Self {
+                drafts: false,
+                ..self
+            }
+            .default_preset(),
         }
     }
 

@@ -147,6 +147,11 @@ impl DecodingSpec {
         self.set.iter().map(|entry| (entry.name, entry.value))
     }
 
+    /// Whether nothing was set.
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty()
+    }
+
     /// The names that the caller set.
     pub(super) fn named(&self) -> impl Iterator<Item = &'static str> {
         let named = self.set.iter().filter(|entry| entry.named);

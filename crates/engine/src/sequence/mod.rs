@@ -98,7 +98,7 @@ impl Sequence {
         let mut effects = Vec::with_capacity(EFFECTS);
         let (prompt, suffix) = (request.prompt.len(), request.suffix.len());
         let given = as_count(prompt.saturating_add(suffix));
-        let budget = limits.budget(given, request.max_tokens);
+        let budget = limits.budget(given, request.max_tokens, &request.decoding);
         let layout = Layout::new(prompt, suffix, budget);
         let input = Input {
             budget,
@@ -138,7 +138,7 @@ impl Sequence {
         };
         let policy = (cache.info().build)(cache.settings(), &input);
         let prompt = layout.given();
-        let promised = limits.worst_case_pages(prompt, budget, &request.decoding);
+        let promised = limits.worst_case_pages(prompt, request.max_tokens, &request.decoding);
         Self {
             id,
             broken: None,

@@ -87,7 +87,7 @@ fn an_answer_is_part_of_the_next_prompt() {
 /// Unused cached pages are given to sequences that need them, the least recently used first.
 #[test]
 fn cached_pages_never_keep_a_sequence_out() {
-    let mut lab = lab(Attention::Causal, 14);
+    let mut lab = lab(Attention::Causal, 18);
     let mut hits = 0;
     for round in 0..6u32 {
         let texts = [prompt(20), (40..60).collect(), prompt(20)];

@@ -120,7 +120,7 @@ impl Fleet {
         self.note(loaded.kernels.clone());
         self.keep(row, &loaded.tokenizer);
         Ok(match row.target {
-            BenchTarget::Engine | BenchTarget::Sim => Box::new(Runner::new(loaded, &config)),
+            BenchTarget::Engine | BenchTarget::Sim => Box::new(Runner::new(loaded, &config)?),
             BenchTarget::Http => {
                 let local = Local::start(&runtime, loaded, &config)?;
                 Box::new(Server::local(runtime, local)?)

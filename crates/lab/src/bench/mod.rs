@@ -144,7 +144,7 @@ fn infill(
     }
     let loaded = cli::load::load(config)?;
     let machine = format!("{}, {}", cli::device::processor(), loaded.kernels);
-    let mut runner = Runner::new(loaded, config);
+    let mut runner = Runner::new(loaded, config)?;
     let mut decoders = Vec::new();
     for Listed { decoder, optional } in listed {
         if decoder.model.is_some() {

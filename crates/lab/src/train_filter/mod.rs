@@ -116,7 +116,7 @@ fn read(path: &Path) -> Result<Vec<String>> {
 
 /// Generates the reference decoder's answers and replays them.
 fn examples(args: &TrainFilterArgs, config: &Config, prompts: &[Vec<String>]) -> Result<Sets> {
-    let mut runner = Runner::new(load::load(config)?, config);
+    let mut runner = Runner::new(load::load(config)?, config)?;
     let decoding = reference(args.block_length)?;
     let mut sets = Sets::default();
     for (number, family) in prompts.iter().enumerate() {

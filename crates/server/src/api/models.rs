@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use decode::{CommitInfo, SettingInfo, Settings};
-use engine::decoding::{Registry, Value};
+use engine::decoding::{Decoders, Preset, Value};
 use serde::Serialize;
 use serde_json::{Map, Value as JsonValue, json};
 
@@ -74,7 +74,7 @@ fn model(backend: &Backend) -> Model<'_> {
         owned_by: &served.owner,
         max_model_len: backend.engine.limits().max_model_len,
         demo: served.is_demo,
-        diffusion: diffusion(&backend.engine.limits(), served.decoding.registry()),
+        diffusion: diffusion(&backend.engine.limits(), &served.decoders),
     }
 }
 
@@ -82,7 +82,8 @@ fn model(backend: &Backend) -> Model<'_> {
 const OTHER_WEIGHTS: &str = "needs weights that were trained with another attention";
 
 /// The schedules, commit rules, caches and presets of `diffusion`, and why some are unavailable.
-fn diffusion(limits: &engine::Limits, registry: &Registry) -> JsonValue {
+fn diffusion(limits: &engine::Limits, decoders: &Decoders) -> JsonValue {
+    let registry = decoders.registry();
     let schedules = registry.schedules().iter().map(|schedule| {
         json!({
             "name": schedule.name,
@@ -116,7 +117,7 @@ fn diffusion(limits: &engine::Limits, registry: &Registry) -> JsonValue {
         })
     });
     json!({
-        "presets": presets(limits),
+        "presets": presets(limits, decoders),
         "schedules": schedules.collect::<JsonValue>(),
         "commits": commits.collect::<JsonValue>(),
         "caches": caches.collect::<JsonValue>(),
@@ -140,28 +141,29 @@ fn names(settings: &[SettingInfo]) -> JsonValue {
     settings.iter().map(|setting| setting.name).collect()
 }
 
-/// The presets for the model's attention, with their settings.
-fn presets(limits: &engine::Limits) -> Map<String, JsonValue> {
-    let value = |value: &Value<'static>| match *value {
+/// The presets for the model's weights, with their settings and the length of their blocks.
+fn presets(limits: &engine::Limits, decoders: &Decoders) -> Map<String, JsonValue> {
+    let value = |value: Value<'static>| match value {
         Value::Name(name) => json!(name),
         Value::Integer(number) => json!(number),
         Value::Number(number) => json!(number),
         Value::Flag(flag) => json!(flag),
     };
-    let settings = |fields: &[(&str, Value<'static>)]| {
-        fields
-            .iter()
-            .map(|(name, set)| ((*name).to_owned(), value(set)))
-            .collect::<Map<_, _>>()
+    let full = |preset: &Preset| {
+        let fields = preset.fields.iter();
+        let mut settings: Map<_, _> = fields
+            .map(|(name, set)| ((*name).to_owned(), value(*set)))
+            .collect();
+        let mut spec = decoders.blank();
+        let named = spec.set("preset", Value::Name(preset.name));
+        let decoding = named.and_then(|()| decoders.resolve(&spec)).ok();
+        let length = decoding.and_then(|of| of.decoder.schedule.settings().get(BLOCK_LENGTH));
+        if let Some(length) = length {
+            settings.insert(BLOCK_LENGTH.to_owned(), value(length));
+        }
+        (preset.name.to_owned(), JsonValue::Object(settings))
     };
-    limits
-        .kind()
-        .presets()
-        .map(|preset| {
-            (
-                preset.name.to_owned(),
-                JsonValue::Object(settings(preset.fields)),
-            )
-        })
-        .collect()
+    limits.kind().presets().map(full).collect()
 }
+
+const BLOCK_LENGTH: &str = "block_length";

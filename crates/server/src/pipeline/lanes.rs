@@ -49,7 +49,7 @@ impl Lanes {
         let given = request.prompt.len() + request.suffix.len();
         let given = u32::try_from(given).unwrap_or(u32::MAX);
         let input = Input {
-            budget: limits.budget(given, request.max_tokens),
+            budget: limits.budget(given, request.max_tokens, &request.decoding),
             stops: &request.stop_tokens,
             classes: std::sync::Arc::default(),
             code_prompt: request.code_prompt,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use engine::decoding::{Decoding, WeightKind};
+use engine::decoding::{Decoding, Decoders};
 use engine::{Drafter, Engine, Event, Request, SequenceId};
 use step::{BatchOutput, Executor};
 use text::Tokenizer;
@@ -26,7 +26,7 @@ pub struct Runner {
     drafter: Option<Drafter>,
     tokenizer: Arc<Tokenizer>,
     stop_tokens: Vec<u32>,
-    weights: WeightKind,
+    decoders: Decoders,
 }
 
 /// A sequence in flight.
@@ -46,20 +46,24 @@ struct Turn {
 
 impl Runner {
     /// A runner over a loaded model.
-    pub fn new(loaded: Loaded, config: &Config) -> Self {
+    ///
+    /// # Errors
+    /// Settings of the decoder, in the configuration or in the model's folder.
+    pub fn new(loaded: Loaded, config: &Config) -> Result<Self> {
+        let decoders = config.decoders(loaded.weights)?;
         let config = load::engine_config(config, &loaded);
         let mut engine = Engine::new(&config, loaded.executor.spec());
         if loaded.draft.is_some() {
             engine.hand_out_drafts();
         }
-        Self {
+        Ok(Self {
             engine,
             executor: loaded.executor,
             drafter: loaded.draft.map(|draft| draft.drafter(&config)),
             tokenizer: loaded.tokenizer,
             stop_tokens: loaded.stop_tokens,
-            weights: loaded.weights,
-        }
+            decoders,
+        })
     }
 
     /// Runs all `requests` as they arrive; returns the counts and every answer's tokens.
@@ -161,10 +165,9 @@ impl Runner {
         })
     }
 
-    /// The request of a row. What its decoder does not name is as the server sets it for these weights:
-    /// blocks as long as the model's.
+    /// The request of a row, resolved as the server does.
     fn asked(&self, ask: &Ask<'_>) -> Result<Request> {
-        let decoding = ask.decoder.spec.suited_to(self.weights).resolve();
+        let decoding = self.decoders.resolve(&ask.decoder.spec);
         let decoding = decoding.map_err(|error| exit::failure(exit::USAGE, error.to_string()))?;
         self.ask(ask.text, ask.max_tokens, &decoding)
     }

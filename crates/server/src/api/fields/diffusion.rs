@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use decode::Feature;
 use engine::decoding::{
-    Decoding, DecodingSpec, FieldKind, Registry, SettingKind, SpecError, SpecFault, Value,
+    Decoders, Decoding, DecodingSpec, FieldKind, Registry, SettingKind, SpecError, SpecFault, Value,
 };
 use schemars::json_schema;
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -71,18 +72,17 @@ fn summary(registry: &Registry, name: &str) -> Option<&'static str> {
     found.next().map(|setting| setting.summary)
 }
 
-/// The settings of a request over `default`; alone if they name a preset, which is complete.
+/// The settings that a request names.
 ///
 /// # Errors
 /// Unknown settings, type and range faults; `param` is `diffusion.<setting>`.
-pub fn spec(given: Option<&Diffusion>, default: &DecodingSpec) -> Result<DecodingSpec, ApiError> {
+pub fn spec(given: Option<&Diffusion>, decoders: &Decoders) -> Result<DecodingSpec, ApiError> {
+    let mut spec = decoders.blank();
     let Some(Diffusion(Members(given))) = given else {
-        return Ok(default.clone());
+        return Ok(spec);
     };
-    let mut spec = default.blank();
-    let mut is_complete = false;
     for (name, setting) in given {
-        let known = default.registry().field(name);
+        let known = decoders.registry().field(name);
         let value = match (setting, known) {
             (Setting::Name(name), _) => Value::Name(name),
             (Setting::Integer(number), _) => Value::Integer(*number),
@@ -98,21 +98,25 @@ pub fn spec(given: Option<&Diffusion>, default: &DecodingSpec) -> Result<Decodin
             // The name is refused, whatever the value.
             (_, None) => Value::Flag(false),
         };
-        is_complete |= name == "preset";
         spec.set(name, value).map_err(fault)?;
     }
-    Ok(match is_complete {
-        true => spec,
-        false => spec.over(default),
-    })
+    Ok(spec)
 }
 
-/// The decoder that `spec` describes.
+/// The decoder of a request that names the settings `given` and asks for `features`.
 ///
 /// # Errors
 /// Settings that do not go together.
-pub fn resolve(spec: &DecodingSpec) -> Result<Decoding, ApiError> {
-    spec.resolve().map_err(fault)
+pub fn resolve(
+    given: &DecodingSpec,
+    decoders: &Decoders,
+    features: &[Feature],
+) -> Result<Decoding, ApiError> {
+    let decoding = match given.is_empty() {
+        true => decoders.default_for(features),
+        false => decoders.resolve(given),
+    };
+    decoding.map_err(fault)
 }
 
 fn fault(error: SpecError) -> ApiError {

@@ -1,5 +1,6 @@
 //! The fields that both OpenAI endpoints share, and their conversion to a [`Generation`].
 
+use decode::Feature;
 use engine::Penalties;
 use engine::decoding::DecodingSpec;
 use schemars::JsonSchema;
@@ -156,7 +157,7 @@ impl Shared {
             min_tokens: fields.min_tokens.map_or(0, Int::count),
         };
         optional.biases(vocab_size)?;
-        let spec = diffusion::spec(fields.diffusion.as_ref(), &backend.model.decoding)?;
+        let spec = diffusion::spec(fields.diffusion.as_ref(), &backend.model.decoders)?;
         Ok(Self {
             fields,
             optional,
@@ -216,7 +217,6 @@ impl Shared {
         self.check_min_tokens(own.max_tokens)?;
         stops::check_size(&self.stops.strings)?;
         let structured = self.grammars.one(&self.stops)?;
-        let decoding = diffusion::resolve(&self.spec)?;
         let calls = backend.tool_format();
         let reads_calls = own.tools.as_ref().is_some_and(Tools::is_active);
         let reasoning = own.tools.as_ref().and(backend.model.formats.reasoning);
@@ -227,13 +227,15 @@ impl Shared {
                 structured
             }
         };
-        check_model(Some(&self.fields.model.0), backend)?;
         let penalties = self.optional.penalties();
-        let needs_final_tokens = structured.is_some() || penalties != Penalties::default();
-        let decoding = match self.fields.diffusion.is_none() && needs_final_tokens {
-            true => backend.decoding_without_edits(decoding)?,
-            false => decoding,
-        };
+        let asked = [
+            (Feature::Grammar, structured.is_some()),
+            (Feature::Penalties, penalties != Penalties::default()),
+        ];
+        let asked = asked.into_iter().filter(|(_, asked)| *asked);
+        let features: Vec<Feature> = asked.map(|(feature, _)| feature).collect();
+        let decoding = diffusion::resolve(&self.spec, &backend.model.decoders, &features)?;
+        check_model(Some(&self.fields.model.0), backend)?;
         let fields = self.fields;
         let options = AnswerOptions {
             return_token_ids: fields.return_token_ids.unwrap_or(false),

@@ -181,7 +181,7 @@ pub fn server_with(options: Options) -> Server {
         fingerprint: "0.1.0-sim".to_owned(),
         stop_tokens: vec![STOP, 4],
         defaults: SamplingDefaults::default(),
-        decoding: engine::decoding::DecodingSpec::default(),
+        decoders: engine::decoding::Decoders::of(engine.limits().kind()),
         formats: options.formats,
     };
     let state = AppState::new(options.settings);
