@@ -46,7 +46,7 @@ impl Endpoint for EchoGenerate {
                 prompt: "text",
                 max_tokens: "max_tokens",
             },
-            ..Generation::new(input, backend.default_decoding()?)
+            ..Generation::new(input, backend.default_decoding(&[])?)
         };
         Ok((Self { text }, generation))
     }

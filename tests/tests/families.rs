@@ -156,6 +156,8 @@ struct Sample {
     /// The tokens that end a text.
     #[serde(default)]
     stops: Vec<u32>,
+    /// The budget of a text that may end before it; otherwise the text fills it.
+    budget: Option<u32>,
     /// Length of the blocks after the prompt, if the sampler lets full attention see no later ones.
     prompt_blocks: Option<u32>,
 }
@@ -167,7 +169,7 @@ struct Samples {
 
 impl Sample {
     fn request(&self, mask: Option<u32>) -> engine::Request {
-        let budget = self.tokens.len() as u32;
+        let budget = self.budget.unwrap_or(self.tokens.len() as u32);
         let mut request = request(&self.prompt, budget, &self.stops, &self.settings);
         // Random weights may predict the mask token, which the official samplers exclude.
         request.biases.extend(mask.map(Bias::ban));

@@ -408,7 +408,9 @@ impl Decoder {
             self.commit_expected_end(effects);
             self.prune(born, effects);
         }
-        self.cut_at_limit(effects);
+        if settled {
+            self.cut_at_limit(effects);
+        }
         self.state.tree.tick();
         if settled {
             self.schedule.advance(&mut self.state, effects);

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use decode::Feature;
 use engine::Handle;
-use engine::decoding::Decoders;
+use engine::decoding::{Decoders, Decoding};
 use step::TokenId;
 use text::{ChatTemplate, ReasoningFormat, Tokenizer, ToolFormat};
 
+use crate::error::ApiError;
 use crate::metrics::Metrics;
 
 /// Sampling defaults of the model.
@@ -88,6 +90,17 @@ impl Backend {
             let template = self.tokenizer.chat_template();
             let source = template.map_or("", ChatTemplate::source);
             ToolFormat::of_template(source)
+        })
+    }
+    /// The decoder of a request that names none and asks for `features`.
+    ///
+    /// # Errors
+    /// `internal_error` if the configured settings do not go together; `asynclane serve` refuses
+    /// them at its start.
+    pub fn default_decoding(&self, features: &[Feature]) -> Result<Decoding, ApiError> {
+        self.model.decoders.default_for(features).map_err(|error| {
+            tracing::error!(%error, "the configured decoder cannot be used");
+            ApiError::internal()
         })
     }
 }

@@ -62,9 +62,36 @@ fn every_family_answers_from_a_folder() {
             let streamed = Reply::of_events(events);
             assert_eq!(streamed.choices, Reply::of_answer(&plain).choices, "{name}");
         }
+        assert_the_default_by_name(&server, name);
         served += 1;
     }
     assert_eq!(served, 30);
+}
+
+/// A request that names the server's default preset has the tokens of one that names none.
+fn assert_the_default_by_name(server: &Server, model: &str) {
+    let served = server.client().get("/v1/models").json();
+    let preset = &served["data"][0]["diffusion"]["default"];
+    let ids = |diffusion: Value| {
+        let body = json!({
+            "model": model, "prompt": "w8 w9", "max_tokens": 45, "temperature": 0, "seed": 7,
+            "return_token_ids": true, "diffusion": diffusion,
+        });
+        let answer = server.client().post("/v1/completions", &body).json();
+        let ids = answer["choices"][0]["token_ids"].clone();
+        assert!(ids.is_array(), "{model}: {answer}");
+        ids
+    };
+    let named = ids(json!({"preset": preset}));
+    assert_eq!(named, ids(json!({})), "{model}: {preset}");
+    assert_eq!(named, ids(Value::Null), "{model}: {preset}");
+}
+
+#[test]
+fn the_default_preset_by_name_is_the_default_of_the_embedded_models() {
+    for model in ["demo", "demo-wedlm", "demo-sdar"] {
+        assert_the_default_by_name(&Server::start(&["--model", model]), model);
+    }
 }
 
 #[test]

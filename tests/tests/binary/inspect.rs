@@ -162,7 +162,7 @@ fn memory_and_presets_of_a_model_are_printed() {
     for (case, presets) in [
         (
             "wedlm-7b",
-            "wedlm (default), wedlm_exact, wedlm_next, autoregressive, prompt_lookup, block_causal, d2f",
+            "wedlm, wedlm_exact, wedlm_next (default), autoregressive, prompt_lookup, block_causal, d2f",
         ),
         ("sdar-16-tied", "block_causal (default), d2f, s2d2"),
     ] {

@@ -232,7 +232,7 @@ fn a_model_larger_than_the_memory() {
 fn a_decoder_that_the_weights_do_not_support() {
     for (model, decoder, instead) in [
         ("demo", "wedlm", "balanced"),
-        ("demo-wedlm", "balanced", "wedlm"),
+        ("demo-wedlm", "balanced", "wedlm_next"),
         ("demo-sdar", "wedlm", "block_causal"),
         ("demo", "vanilla,commit=edit", "force"),
     ] {

@@ -113,7 +113,7 @@ fn features_that_causal_weights_do_not_support_are_refused_by_name() {
     assert_eq!(
         refused(json!({"preset": "balanced"})),
         "diffusion.cache: diffusion.cache fused does not go with this model's causal attention: \
-         use preset wedlm"
+         use preset wedlm_next"
     );
     let infill = json!({"model": "demo-wedlm", "prompt": "Tom has", "suffix": " coins."});
     let error = server.client().post("/v1/completions", &infill).error();

@@ -2,10 +2,10 @@
 
 use decode::{Feature, Value};
 
-use super::presets::WeightKind;
+use super::Decoding;
+use super::presets::{DEFAULT, WeightKind};
 use super::registry::Registry;
 use super::spec::{DecodingSpec, SpecError};
-use super::Decoding;
 
 /// What a decoder depends on besides the request: the weights, the operator's settings, and those that
 /// are published with the weights. Requests, the command line and the laboratory all resolve their
@@ -36,6 +36,12 @@ impl Decoders {
     /// The members and fields that names refer to.
     pub fn registry(&self) -> &Registry {
         self.configured.registry()
+    }
+
+    /// The preset of a request that names nothing.
+    pub fn default_preset(&self) -> &'static str {
+        let spec = self.spec(&self.blank());
+        spec.name("preset").unwrap_or(DEFAULT)
     }
 
     /// No settings yet: those of a request that names none.

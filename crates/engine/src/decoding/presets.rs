@@ -341,7 +341,7 @@ impl WeightKind {
         match (self.attention, self.readout) {
             (Attention::Causal, _) if self.drafts => "speculative",
             (Attention::Full, _) => DEFAULT,
-            (Attention::Causal, Readout::Own) => "wedlm",
+            (Attention::Causal, Readout::Own) => "wedlm_next",
             (Attention::Causal, Readout::Previous) => "autoregressive",
             (Attention::BlocksAfterPrompt(_), _) => "d2f",
             (Attention::Blocks(_), _) if self.edits => "editing",

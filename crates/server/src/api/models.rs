@@ -117,6 +117,7 @@ fn diffusion(limits: &engine::Limits, decoders: &Decoders) -> JsonValue {
         })
     });
     json!({
+        "default": decoders.default_preset(),
         "presets": presets(limits, decoders),
         "schedules": schedules.collect::<JsonValue>(),
         "commits": commits.collect::<JsonValue>(),

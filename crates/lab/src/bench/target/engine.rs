@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use engine::decoding::{Decoding, Decoders};
+use engine::decoding::{Decoders, Decoding};
 use engine::{Drafter, Engine, Event, Request, SequenceId};
 use step::{BatchOutput, Executor};
 use text::Tokenizer;

@@ -13,6 +13,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::schema::schema;
 use super::types::Members;
+use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode, clip};
 
 /// The settings by name.
@@ -109,14 +110,13 @@ pub fn spec(given: Option<&Diffusion>, decoders: &Decoders) -> Result<DecodingSp
 /// Settings that do not go together.
 pub fn resolve(
     given: &DecodingSpec,
-    decoders: &Decoders,
+    backend: &Backend,
     features: &[Feature],
 ) -> Result<Decoding, ApiError> {
-    let decoding = match given.is_empty() {
-        true => decoders.default_for(features),
-        false => decoders.resolve(given),
-    };
-    decoding.map_err(fault)
+    match given.is_empty() {
+        true => backend.default_decoding(features),
+        false => backend.model.decoders.resolve(given).map_err(fault),
+    }
 }
 
 fn fault(error: SpecError) -> ApiError {

@@ -234,7 +234,7 @@ impl Shared {
         ];
         let asked = asked.into_iter().filter(|(_, asked)| *asked);
         let features: Vec<Feature> = asked.map(|(feature, _)| feature).collect();
-        let decoding = diffusion::resolve(&self.spec, &backend.model.decoders, &features)?;
+        let decoding = diffusion::resolve(&self.spec, backend, &features)?;
         check_model(Some(&self.fields.model.0), backend)?;
         let fields = self.fields;
         let options = AnswerOptions {
