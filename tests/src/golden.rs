@@ -97,7 +97,7 @@ pub fn settings(run: &str, task: &str) -> Option<String> {
     };
     let lanes = "preset=asynclane,commit=threshold,threshold=0.9,draft_threshold=0.9,\
                  block_length=32,lookahead=32,min_fill=0.5,min_clock=2,refresh_margin=64,\
-                 lane_budget=true";
+                 lane_budget=true,lone_stops=true";
     let asynclane = |rest: &str| format!("{lanes},fork={fork},{rest}");
     let threshold = |cache: &str| format!("{block},commit=threshold,threshold=0.9,cache={cache}");
     Some(match run {

@@ -12,6 +12,8 @@ pub enum Boundary {
     Sentence(NumericPeriod),
     /// The end of a settled code line.
     Newline,
+    /// As `Sentence`, but nowhere in code.
+    Prose(NumericPeriod),
     /// Newline inside a code fence or after a code-shaped prompt, else sentence.
     Auto(NumericPeriod),
 }
@@ -31,7 +33,7 @@ pub(crate) struct Finder<'a> {
     pub(crate) canvas: &'a Canvas,
     pub(crate) classes: &'a TokenClasses,
     pub(crate) boundary: Boundary,
-    /// Whether the prompt looks like code; only `Boundary::Auto` reads it.
+    /// Whether the prompt looks like code; `Sentence` and `Newline` do not read it.
     pub(crate) code: bool,
 }
 
@@ -49,6 +51,9 @@ impl Finder<'_> {
         match self.boundary {
             Boundary::Sentence(numeric) => self.ends_sentence(offset, numeric),
             Boundary::Newline => self.ends_code_line(offset),
+            Boundary::Prose(numeric) => {
+                self.ends_sentence(offset, numeric) && !self.in_code(offset)
+            }
             // `in_code` reads all the text before the offset: first rule out other tokens.
             Boundary::Auto(_) if !self.is_delimiter(offset) => false,
             Boundary::Auto(numeric) => {

@@ -15,4 +15,8 @@ pub struct DecoderConfig {
     /// Whether the sequence ends once its emitted prefix reaches a stop token; off only for the
     /// published form of the block-wise samplers, which fill the whole canvas.
     pub early_stop: bool,
+    /// Whether a step may commit stop tokens alone while a mask is left of them. Otherwise it commits
+    /// the worthiest other mask too: at the far end of an open lane a rule would spend step after step on
+    /// stop tokens that come nearer.
+    pub lone_stops: bool,
 }

@@ -54,6 +54,7 @@ pub struct Decoder {
     rule: Box<dyn CommitRule>,
     prune: bool,
     early_stop: bool,
+    lone_stops: bool,
     /// The first step of a lane commits its first mask alone.
     first_alone: bool,
     guard: Option<Guard>,
@@ -131,6 +132,7 @@ impl Decoder {
             }),
             prune: config.prune,
             early_stop: config.early_stop || guard.is_some(),
+            lone_stops: config.lone_stops,
             first_alone: false,
             guard,
             failure: None,

@@ -78,7 +78,8 @@ fn a_long_prompt_comes_in_chunks() {
     let [split, whole] = [&*rows, "0"]
         .map(|rows| Server::start(&["--model", "demo-wedlm", "--prefill-chunk", rows]));
     let asked = |server: &Server| {
-        let body = ask(&system, "Reverse the list 4, 7, 1.", &json!({}));
+        let wedlm = json!({"preset": "wedlm"});
+        let body = ask(&system, "Reverse the list 4, 7, 1.", &wedlm);
         Reply::of_answer(&server.client().post(CHAT, &body).json())
     };
     let (ours, theirs) = (asked(&split), asked(&whole));

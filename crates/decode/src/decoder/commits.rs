@@ -37,9 +37,33 @@ impl Decoder {
             self.chosen.clear();
             self.chosen.push(0);
         } else if self.rule.denoising(lane.clock).is_none() && !self.rule.waits() {
+            if !self.lone_stops {
+                self.accompany_stops();
+            }
             self.choose_required();
         }
         true
+    }
+
+    /// Adds the worthiest other mask if the rule has chosen nothing but stop tokens that a mask is left
+    /// of.
+    fn accompany_stops(&mut self) {
+        let canvas = &self.state.canvas;
+        let is_early = |mask: &Proposal| {
+            canvas.is_stop(mask.candidate.token) && canvas.frontier() < mask.offset
+        };
+        let worth = |mask: &Proposal| match is_early(mask) {
+            true => f64::NEG_INFINITY,
+            false => self.rule.worth(mask),
+        };
+        let must = !self.chosen.is_empty() || self.schedule.commits_anywhere();
+        let mut chosen = self.chosen.iter();
+        if must && chosen.all(|index| is_early(&self.masks[*index])) {
+            let best = commit::best_by(&self.masks, worth);
+            if !is_early(&self.masks[best]) {
+                self.chosen.push(best);
+            }
+        }
     }
 
     /// Adds the masks of one lane to `masks`.

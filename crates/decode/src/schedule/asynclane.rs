@@ -22,8 +22,8 @@ const LOOKAHEAD: SettingInfo = SettingInfo::integer("lookahead", 0..=256, 32)
 const DRAFT_THRESHOLD: SettingInfo = SettingInfo::number("draft_threshold", 0.0..=1.0, 0.9)
     .says("confidence that a draft in the lookahead needs");
 const FORK: SettingInfo =
-    SettingInfo::name("fork", &["auto", "sentence", "newline", "off"], "auto")
-        .says("where lanes fork; auto: at newlines in code, at sentences elsewhere");
+    SettingInfo::name("fork", &["auto", "sentence", "prose", "newline", "off"], "auto")
+        .says("where lanes fork; auto: at newlines in code, at sentences elsewhere; prose: at sentences, but not in code");
 const NUMERIC: SettingInfo = SettingInfo::name("numeric", &["next", "strict"], "next")
     .says("next: the next token decides whether a full stop after a digit ends a sentence; strict: it never does");
 /// ρ_min.
@@ -123,6 +123,7 @@ impl AsyncLaneConfig {
             fork: match of.name(&FORK) {
                 "off" => None,
                 "sentence" => Some(Boundary::Sentence(numeric)),
+                "prose" => Some(Boundary::Prose(numeric)),
                 "newline" => Some(Boundary::Newline),
                 _ => Some(Boundary::Auto(numeric)),
             },

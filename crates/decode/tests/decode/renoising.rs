@@ -19,6 +19,7 @@ fn config(settings: &[(&'static str, f64)], steps: u32) -> DecoderConfig {
         commit,
         prune: true,
         early_stop: true,
+        lone_stops: true,
     }
 }
 

@@ -178,6 +178,7 @@ impl<'a> Script<'a> {
                 commit,
                 prune: true,
                 early_stop: true,
+                lone_stops: true,
             },
             count("budget"),
         )

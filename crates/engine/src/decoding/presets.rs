@@ -65,6 +65,8 @@ pub const PRESETS: &[Preset] = &[
             ("threshold", Number(0.9)),
             ("draft_threshold", Number(0.9)),
             ("lookahead", Integer(32)),
+            ("fork", Name("prose")),
+            ("lone_stops", Flag(false)),
         ],
     },
     Preset {
@@ -82,7 +84,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "vanilla",
-        summary: "LLaDA's sampler: one token per forward pass over the whole canvas",
+        summary: "LLaDA's sampler: one token per forward pass over the whole canvas, which a stop token cuts",
         fields: &[
             ("schedule", Name("block_wise")),
             ("commit", Name("top_k")),
@@ -92,12 +94,12 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "fast_dllm",
-        summary: "Fast-dLLM's threshold rule without a cache",
+        summary: "Fast-dLLM's threshold rule without a cache, ended at the first stop token",
         fields: &fast_dllm("none"),
     },
     Preset {
         name: "fast_dllm_prefix",
-        summary: "Fast-dLLM with the prefix cache",
+        summary: "Fast-dLLM with the prefix cache, ended at the first stop token",
         fields: &fast_dllm("prefix"),
     },
     Preset {
@@ -119,7 +121,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "adablock",
-        summary: "AdaBlock-dLLM: blocks that end at an expected delimiter, dual cache",
+        summary: "AdaBlock-dLLM: blocks that end at an expected delimiter, dual cache, ended at the first stop token",
         fields: &[
             ("schedule", Name("adaptive_block")),
             ("commit", Name("threshold")),
@@ -130,7 +132,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "d3llm",
-        summary: "d3LLM's multi-block decoding without training: entropy rule, dual cache",
+        summary: "d3LLM's multi-block decoding without training: entropy rule, dual cache, ended at the first stop token",
         fields: &[
             ("schedule", Name("multi_block")),
             ("commit", Name("entropy")),
@@ -141,7 +143,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "dream",
-        summary: "Dream's sampler: one block, the lowest entropy first, one token per forward pass",
+        summary: "Dream's sampler: one block, the lowest entropy first, one token per forward pass, ended at the first stop token",
         fields: &[
             ("schedule", Name("block_wise")),
             ("commit", Name("scheduled")),
@@ -152,7 +154,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "window_diffusion",
-        summary: "Window-Diffusion: 16 masks may be committed and 64 are read; the whole canvas every 32 forward passes",
+        summary: "Window-Diffusion: 16 masks may be committed and 64 are read; the whole canvas every 32 forward passes; ended at the first stop token",
         fields: &[
             ("schedule", Name("window")),
             ("commit", Name("top_k")),
@@ -272,7 +274,7 @@ pub const PRESETS: &[Preset] = &[
 type Setting = (&'static str, Value<'static>);
 
 /// AsyncLane as this server runs it: drafts only where the model is sure.
-const fn bounded(left_rows: i64) -> [Setting; 9] {
+const fn bounded(left_rows: i64) -> [Setting; 10] {
     [
         ("schedule", Name("asynclane")),
         ("commit", Name("entropy_bound")),
@@ -283,6 +285,7 @@ const fn bounded(left_rows: i64) -> [Setting; 9] {
         ("entropy_threshold", Number(0.15)),
         ("draft_threshold", Number(0.99)),
         ("lookahead", Integer(8)),
+        ("lone_stops", Flag(false)),
     ]
 }
 

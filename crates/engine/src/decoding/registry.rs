@@ -79,12 +79,14 @@ pub(super) static PRUNE: SettingInfo =
     SettingInfo::flag("prune", true).says("a committed stop token cuts the canvas after it");
 pub(super) static EARLY_STOP: SettingInfo = SettingInfo::flag("early_stop", true)
     .says("generation ends at the stop token; false requires `block_wise` and `prune` false");
+pub(super) static LONE_STOPS: SettingInfo = SettingInfo::flag("lone_stops", true)
+    .says("a step may commit stop tokens alone while a mask is left of them; otherwise the best other mask comes too");
 pub(super) static MAX_FORWARDS: SettingInfo =
     SettingInfo::integer("max_forwards", 1..=UNBOUNDED, 1)
         .derived("no limit")
         .says("generation ends after this many forward passes");
 
-static GENERAL: [&SettingInfo; 3] = [&PRUNE, &EARLY_STOP, &MAX_FORWARDS];
+static GENERAL: [&SettingInfo; 4] = [&PRUNE, &EARLY_STOP, &LONE_STOPS, &MAX_FORWARDS];
 
 static BUILTIN: LazyLock<Registry> = LazyLock::new(|| {
     let built = Registry::new(SCHEDULES, COMMITS, CACHES);

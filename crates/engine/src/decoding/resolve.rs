@@ -6,7 +6,7 @@ use decode::{
 };
 
 use super::Decoding;
-use super::registry::{self, EARLY_STOP, MAX_FORWARDS, PRUNE, Registry};
+use super::registry::{self, EARLY_STOP, LONE_STOPS, MAX_FORWARDS, PRUNE, Registry};
 use super::spec::{DecodingSpec, SpecError, SpecFault, error};
 use crate::cache::CacheInfo;
 
@@ -51,6 +51,7 @@ impl Resolver<'_> {
         if !early_stop && (!schedule.info().shape.fills_canvas || prune) {
             return Err(self.refuse_filling());
         }
+        let lone_stops = self.flag(&LONE_STOPS, same_schedule);
         let max_forwards = self.spec.get(MAX_FORWARDS.name);
         let label = format!("{}+{}+{}", schedule.name(), commit.name(), cache.name());
         Ok(Decoding {
@@ -59,6 +60,7 @@ impl Resolver<'_> {
                 commit,
                 prune,
                 early_stop,
+                lone_stops,
             },
             cache,
             max_forwards: max_forwards.and_then(|limit| limit.as_count()),

@@ -202,7 +202,7 @@ fn a_cache_that_the_weights_do_not_go_with_is_refused() {
     };
     assert_eq!(
         refused("balanced", CAUSAL),
-        "cache fused does not go with this model's causal attention: use preset wedlm"
+        "cache fused does not go with this model's causal attention: use preset wedlm_next"
     );
     assert_eq!(
         refused("vanilla", BLOCKS),

@@ -102,6 +102,7 @@ fn nothing_set_is_the_default_preset() {
         commit: commit("entropy_bound").with("entropy_threshold", 0.15),
         prune: true,
         early_stop: true,
+        lone_stops: false,
     };
     assert_eq!(found.decoder, decoder);
     let fused = cache("fused").with("refresh", 32u32).with("rows", "open");

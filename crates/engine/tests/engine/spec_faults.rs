@@ -317,7 +317,7 @@ fn fields_that_nobody_reads_are_refused() {
             "threshold",
             "min_tokens_per_step",
         ];
-        let stops = ["prune", "early_stop", "max_forwards"];
+        let stops = ["prune", "early_stop", "lone_stops", "max_forwards"];
         let read = general.contains(&field.name) || stops.contains(&field.name);
         let refused = spec
             .resolve()

@@ -135,7 +135,7 @@ fn candidates() -> Vec<String> {
     );
     names.extend(OTHERS.iter().map(|name| (*name).to_owned()));
     names.extend(BOUNDS.iter().map(|bound| {
-        format!("{REFERENCE},commit=entropy_bound,entropy_threshold={bound},draft_threshold=0.99")
+        format!("{REFERENCE},commit=entropy_bound,entropy_threshold={bound},draft_threshold=0.99,fork=auto")
     }));
     names.extend(THRESHOLDS.iter().flat_map(|at| {
         LOOKAHEADS.iter().map(move |seen| {

@@ -45,6 +45,7 @@ pub fn lanes(of: &AsyncLaneConfig) -> ScheduleConfig {
         None => ("off", NumericPeriod::Next),
         Some(Boundary::Sentence(numeric)) => ("sentence", numeric),
         Some(Boundary::Newline) => ("newline", NumericPeriod::Next),
+        Some(Boundary::Prose(numeric)) => ("prose", numeric),
         Some(Boundary::Auto(numeric)) => ("auto", numeric),
     };
     let numeric = match numeric {
@@ -85,6 +86,7 @@ pub fn with_schedule(schedule: ScheduleConfig) -> DecoderConfig {
         commit: commit("threshold"),
         prune: true,
         early_stop: true,
+        lone_stops: true,
     }
 }
 

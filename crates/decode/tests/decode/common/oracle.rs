@@ -15,15 +15,20 @@ pub fn is_valid_delimiter(canvas: &Canvas, offset: Offset, boundary: Boundary, c
     match boundary {
         Boundary::Sentence(numeric) => sentence(canvas, offset, numeric),
         Boundary::Newline => newline(canvas, offset),
-        Boundary::Auto(numeric) => {
-            let fences = known(canvas, Offset::ZERO, offset).matches("```").count();
-            if fences % 2 == 1 || (fences == 0 && code) {
-                newline(canvas, offset)
-            } else {
-                sentence(canvas, offset, numeric)
-            }
+        Boundary::Prose(numeric) => {
+            !in_code(canvas, offset, code) && sentence(canvas, offset, numeric)
         }
+        Boundary::Auto(numeric) => match in_code(canvas, offset, code) {
+            true => newline(canvas, offset),
+            false => sentence(canvas, offset, numeric),
+        },
     }
+}
+
+/// Inside a fence, or without one after a prompt of code.
+fn in_code(canvas: &Canvas, offset: Offset, code: bool) -> bool {
+    let fences = known(canvas, Offset::ZERO, offset).matches("```").count();
+    fences % 2 == 1 || (fences == 0 && code)
 }
 
 /// A full stop; after a digit only if what follows is known and no digit.

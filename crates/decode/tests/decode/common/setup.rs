@@ -228,6 +228,7 @@ impl Rest {
             commit,
             prune,
             early_stop,
+            lone_stops: self.budget.is_multiple_of(2),
         };
         Setup {
             config,
@@ -312,6 +313,7 @@ fn boundary() -> impl Strategy<Value = Boundary> {
         prop_oneof![
             Just(Boundary::Sentence(numeric)),
             Just(Boundary::Newline),
+            Just(Boundary::Prose(numeric)),
             Just(Boundary::Auto(numeric))
         ]
     })

@@ -146,6 +146,7 @@ impl Law {
             commit,
             prune,
             early_stop: true,
+            lone_stops: true,
         };
         let input = Input {
             seed: 0,

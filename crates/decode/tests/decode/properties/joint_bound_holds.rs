@@ -13,6 +13,7 @@ proptest! {
     fn a_step_pays_for_all_lanes_and_drafts(setup in asynclane_setup(), bound in 0.0..3.0f64) {
         let mut setup = setup;
         setup.config.commit = commit("joint_bound").with("entropy_threshold", bound);
+        setup.config.lone_stops = true;
         setup.config.schedule = setup.config.schedule.with("lane_budget", false);
         check(&setup, bound)?;
     }

@@ -24,6 +24,7 @@ proptest! {
                 commit,
                 prune,
                 early_stop: true,
+                lone_stops: true,
             };
             run(&config, budget, &|canvas: &[Option<TokenId>], at| says(seed, steady, canvas, at))
         };
@@ -44,6 +45,7 @@ fn guesses_that_come_true_save_forwards() {
         commit,
         prune: true,
         early_stop: true,
+        lone_stops: true,
     };
     let fixed = |_: &[Option<TokenId>], at: Offset| (id("a"), 0.9 - f64::from(at.get()) / 1000.0);
     assert_eq!(run(&config(commit("top_k")), 32, &fixed).forwards, 32);

@@ -1,6 +1,6 @@
 //! Property 6: no refine lane commits a stop token; no draft is a stop token.
 
-use asynclane_decode::{CommitKind, Effect, Role};
+use asynclane_decode::{CommitInput, CommitKind, DecoderConfig, Effect, Role, Span, TokenId};
 use proptest::prelude::*;
 
 use crate::common::{STOPS, Setup, Walk, cases, setup};
@@ -14,6 +14,51 @@ proptest! {
     fn only_generate_lanes_commit_stop_tokens_of_their_own(setup in setup()) {
         check(&setup)?;
     }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// Without lone stops, a step whose commits are all stop tokens had no other mask to commit, or
+    /// filled every mask left of the first one.
+    #[test]
+    fn no_step_is_spent_on_a_stop_token_behind_a_mask(setup in setup()) {
+        let setup = Setup {
+            config: DecoderConfig { lone_stops: false, ..setup.config },
+            ..setup
+        };
+        check_alone(&setup)?;
+    }
+}
+
+fn check_alone(setup: &Setup) -> Result<(), TestCaseError> {
+    let rule = setup.config.commit.build(&CommitInput::default());
+    if rule.waits() || rule.denoising(0).is_some() {
+        return Ok(());
+    }
+    for record in &Walk::run(setup).steps {
+        let commits = record.effects.iter().filter_map(|effect| match effect {
+            Effect::Commit { offset, token, .. } => Some((*offset, *token)),
+            _ => None,
+        });
+        let commits: Vec<_> = commits.collect();
+        let is_stop = |token: &TokenId| STOPS.contains(token);
+        if commits.is_empty() || !commits.iter().all(|(_, token)| is_stop(token)) {
+            continue;
+        }
+        let (before, first) = (&record.canvas_before, commits.iter().map(|of| of.0).min());
+        let first = first.expect("one commit at least");
+        let open = before.first_uncommitted(Span::first(first.get()));
+        let others = record.proposals.iter().filter(|mask| {
+            let owned = record
+                .lanes
+                .iter()
+                .any(|lane| lane.range.contains(mask.offset));
+            owned && before.is_mask(mask.offset) && !is_stop(&mask.candidate.token)
+        });
+        prop_assert!(open.is_none() || others.count() == 0, "{:?}", commits);
+    }
+    Ok(())
 }
 
 fn check(setup: &Setup) -> Result<(), TestCaseError> {
