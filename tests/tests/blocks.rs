@@ -1,9 +1,10 @@
 //! The block-causal demo model (SDAR's architecture) on trained weights: its answers are right by every
-//! decoder of blocks, and rules that verify need fewer forward passes than one token at a time.
+//! decoder of blocks, and rules that verify need fewer forward passes than one token at a time. On it
+//! and on the causal demo model a text that its budget cuts is the beginning of the longer one.
 
 use cli::config::Config;
 use engine::Request;
-use engine::decoding::{Decoding, DecodingSpec};
+use engine::decoding::{Decoders, Decoding, DecodingSpec};
 use lab::bench::{Runner, closed};
 use lab::grade::grade;
 use lab::problems::{Problem, Split, Task, generate};
@@ -17,17 +18,20 @@ const BUDGET: u32 = 128;
 /// Of ten problems, the least that are right as a whole.
 const LEAST: usize = 8;
 
-/// The model, and what decoders of it resolve to.
+/// The block-causal model, and what decoders of it resolve to.
 fn runner() -> (Runner, impl Fn(&str) -> Decoding) {
+    runner_of("demo-sdar", DEFAULT)
+}
+
+fn runner_of(model: &str, default: &str) -> (Runner, impl Fn(&str) -> Decoding) {
     let mut config = Config::default();
-    "demo-sdar".clone_into(&mut config.model.path);
+    model.clone_into(&mut config.model.path);
     let loaded = cli::load::load(&config).expect("it is embedded");
-    let weights = loaded.weights;
-    assert_eq!(weights.default_preset(), DEFAULT);
+    let decoders = Decoders::of(loaded.weights);
+    assert_eq!(decoders.default_preset(), default);
     let decoding = move |settings: &str| {
         let spec = DecodingSpec::parse(settings).expect("settings");
-        let resolved = spec.suited_to(weights).resolve();
-        resolved.expect("the weights support them")
+        decoders.resolve(&spec).expect("the weights support them")
     };
     (Runner::new(loaded, &config).expect("a decoder"), decoding)
 }
@@ -96,4 +100,41 @@ fn verified_drafts_are_the_answers_of_one_token_at_a_time() {
     let verified = answers(&mut runner, &problems, &settings);
     assert_eq!(verified.answers, one.answers);
     assert!(verified.forwards < one.forwards);
+}
+
+/// Budgets that end inside of a block or a window: both are computed whole, and the text is cut.
+#[test]
+fn a_text_that_its_budget_cuts_begins_the_longer_one() {
+    const LONG: u32 = 64;
+    for (model, default, decoders) in [
+        ("demo-sdar", DEFAULT, &["block_causal", "d2f", "s2d2"][..]),
+        (
+            "demo-wedlm",
+            "wedlm_next",
+            &["wedlm", "wedlm_exact", "wedlm_next", "autoregressive"],
+        ),
+    ] {
+        let (mut runner, decoding) = runner_of(model, default);
+        let problems = problems();
+        for settings in decoders {
+            let decoding = decoding(settings);
+            let mut texts = |budget: &dyn Fn(usize) -> u32| {
+                let asked = problems.iter().enumerate().map(|(at, problem)| {
+                    runner
+                        .ask(&problem.prompt, budget(at), &decoding)
+                        .expect("it encodes")
+                });
+                let requests: Vec<Request> = asked.collect();
+                let arrivals = closed(requests.len(), 5);
+                runner.run(requests, arrivals).expect("every step runs").1
+            };
+            let long = texts(&|_| LONG);
+            let short = texts(&|at| 1 + (at as u32 * 7) % (LONG - 1));
+            for (at, (short, long)) in short.iter().zip(&long).enumerate() {
+                let budget = 1 + (at * 7) % (LONG as usize - 1);
+                let expected = &long[..budget.min(long.len())];
+                assert_eq!(short, expected, "{model}, {settings}, {budget} tokens");
+            }
+        }
+    }
 }

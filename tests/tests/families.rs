@@ -158,6 +158,11 @@ struct Sample {
     stops: Vec<u32>,
     /// The budget of a text that may end before it; otherwise the text fills it.
     budget: Option<u32>,
+    /// Above 0 with the noise of this project.
+    #[serde(default)]
+    temperature: f32,
+    #[serde(default)]
+    seed: u64,
     /// Length of the blocks after the prompt, if the sampler lets full attention see no later ones.
     prompt_blocks: Option<u32>,
 }
@@ -171,6 +176,8 @@ impl Sample {
     fn request(&self, mask: Option<u32>) -> engine::Request {
         let budget = self.budget.unwrap_or(self.tokens.len() as u32);
         let mut request = request(&self.prompt, budget, &self.stops, &self.settings);
+        request.sampling.temperature = self.temperature;
+        request.sampling.seed = self.seed;
         // Random weights may predict the mask token, which the official samplers exclude.
         request.biases.extend(mask.map(Bias::ban));
         request

@@ -42,10 +42,13 @@ fn outcomes(settings: &str, change: impl Fn(&mut Request)) -> Vec<Outcome> {
 }
 
 fn reduced(lanes: &ScheduleConfig, cache: &CacheConfig) -> Vec<Outcome> {
-    outcomes("asynclane,threshold=0.9,prune=false", |request| {
-        request.decoding.decoder.schedule = lanes.clone();
-        request.decoding.cache = cache.clone();
-    })
+    outcomes(
+        "asynclane,threshold=0.9,prune=false,lone_stops=true",
+        |request| {
+            request.decoding.decoder.schedule = lanes.clone();
+            request.decoding.cache = cache.clone();
+        },
+    )
 }
 
 fn block_wise(block_length: u32, cache: &str) -> Vec<Outcome> {
