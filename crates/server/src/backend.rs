@@ -87,8 +87,7 @@ impl Backend {
     pub fn tool_format(&self) -> ToolFormat {
         self.model.formats.tools.unwrap_or_else(|| {
             let template = self.tokenizer.chat_template();
-            let source = template.map_or("", ChatTemplate::source);
-            ToolFormat::of_template(source)
+            ToolFormat::of_template(template.map_or("", ChatTemplate::tool_source))
         })
     }
 

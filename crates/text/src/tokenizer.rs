@@ -10,7 +10,7 @@ use tokenizers::{AddedToken, Encoding, Tokenizer as HfTokenizer};
 use crate::classify::classify;
 use crate::detokenizer::{Detokenizer, SpecialTokens};
 use crate::reach::longest_token_bytes;
-use crate::settings::Settings;
+use crate::settings::{Settings, TemplateSource};
 use crate::stages::Sections;
 use crate::vocabulary::Vocabulary;
 use crate::{ChatTemplate, TextError, TokenId, TokenizerFiles, split_files};
@@ -31,7 +31,7 @@ pub struct Tokenizer {
     prepend: Option<TokenId>,
     append: Option<TokenId>,
     longest_token_bytes: Option<usize>,
-    chat: Result<ChatTemplate, TextError>,
+    chat: Option<ChatTemplate>,
 }
 
 /// A special token with a role; it has no id if the vocabulary does not contain it.
@@ -53,8 +53,8 @@ impl Tokenizer {
     /// Builds the tokenizer from `files`.
     ///
     /// # Errors
-    /// If a file is missing or malformed; the error names file, key, expected and found. An
-    /// invalid chat template is not an error here: [`Self::chat_template`] reports it.
+    /// If a file is missing or malformed, or the chat template can answer no chat; the error names
+    /// file, key or line, expected and found.
     pub fn new(files: &TokenizerFiles) -> Result<Self, TextError> {
         let settings = Settings::read(files)?;
         let mut hf = match &files.tokenizer {
@@ -80,9 +80,12 @@ impl Tokenizer {
         let added = encode_with(&hf, "", true)?;
         let prepend = id(&bos).filter(|id| added.get_ids().first() != Some(id));
         let append = id(&eos).filter(|id| added.get_ids().last() != Some(id));
-        let chat = match settings.template {
-            None => Err(TextError::NoChatTemplate),
-            Some((file, source)) => ChatTemplate::new(file, source, &settings.roles),
+        let compiled =
+            |found: TemplateSource| ChatTemplate::new(found.file, found.source, &settings.roles);
+        let chat = settings.template.map(compiled).transpose()?;
+        let chat = match (chat, settings.tool_template) {
+            (Some(chat), Some(tools)) => Some(chat.with_tools(compiled(tools)?)),
+            (chat, _) => chat,
         };
         Ok(Self {
             classes: Arc::new(classes(&vocabulary)),
@@ -194,9 +197,9 @@ impl Tokenizer {
     /// The chat template.
     ///
     /// # Errors
-    /// [`TextError::NoChatTemplate`], or the compile error of the template.
+    /// [`TextError::NoChatTemplate`].
     pub fn chat_template(&self) -> Result<&ChatTemplate, TextError> {
-        self.chat.as_ref().map_err(Clone::clone)
+        self.chat.as_ref().ok_or(TextError::NoChatTemplate)
     }
 
     /// Text of the token that begins a text.

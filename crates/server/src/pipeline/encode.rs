@@ -249,7 +249,7 @@ fn fitting<'a>(
     let has_calls = |message: &Message| message.role == "tool" || !message.calls.is_empty();
     let needs_tools = !chat.tools.is_empty() || chat.messages.iter().any(has_calls);
     Ok(
-        match needs_tools && !tokenizer.chat_template()?.has_tools() {
+        match needs_tools && !tokenizer.chat_template()?.has_tools(!chat.tools.is_empty()) {
             true => Cow::Owned(plain_conversation(chat, calls)),
             false => Cow::Borrowed(chat),
         },
@@ -343,13 +343,13 @@ fn encode_fault(error: TextError, field: &str) -> ApiError {
             field,
             "cannot be encoded by this model",
         ),
-        TextError::Render(_) => ApiError::field(
-            ErrorCode::InvalidValue,
-            field,
-            "cannot be put into the chat template",
-        ),
+        TextError::Render(why) => {
+            tracing::warn!(reason = %why, "the chat template failed");
+            let rest = format!("cannot be put into the chat template: {}", clip(&why));
+            ApiError::field(ErrorCode::InvalidValue, field, rest)
+        }
         TextError::Io { .. } | TextError::Malformed { .. } | TextError::Value { .. } => {
-            tracing::error!(%error, "the chat template is unusable");
+            tracing::error!(%error, "the tokenizer is unusable");
             ApiError::internal()
         }
     }

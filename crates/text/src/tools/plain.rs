@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::ToolFormat;
-use crate::python_json::to_json;
+use crate::python_json::{Style, to_json};
 use crate::{Conversation, Message};
 
 /// `conversation` for a template that knows no tools: a system text lists the tools and says how to
@@ -122,5 +122,5 @@ fn gemma_arguments(arguments: &str) -> String {
 /// `value` on one line, as templates write it.
 fn line(value: &Value) -> String {
     // A JSON value always has a text.
-    to_json(value, None).unwrap_or_else(|_| json!(null).to_string())
+    to_json(value, &Style::default()).unwrap_or_else(|_| json!(null).to_string())
 }

@@ -15,4 +15,5 @@ mod load;
 mod schema;
 mod stop;
 mod stream;
+mod templates;
 mod tools;

@@ -354,7 +354,7 @@ fn a_template_sees_tools_calls_and_variables() {
     });
     let tokenizer = tokenizer.unwrap();
     let template = tokenizer.chat_template().unwrap();
-    assert!(template.has_tools());
+    assert!(template.has_tools(true));
     let text = template.render_conversation(&conversation(), true).unwrap();
     assert_eq!(
         text,
@@ -365,7 +365,7 @@ fn a_template_sees_tools_calls_and_variables() {
 
 #[test]
 fn a_template_without_tools_gets_plain_text() {
-    assert!(!DEMO_PAIR.ours.chat_template().unwrap().has_tools());
+    assert!(!DEMO_PAIR.ours.chat_template().unwrap().has_tools(true));
     let plain = plain_conversation(&conversation(), ToolFormat::Hermes);
     let texts: Vec<_> = plain
         .messages
