@@ -7,7 +7,7 @@ use engine::Limits;
 use step::TokenId;
 use text::{Conversation, Message, TextError, Tokenizer, ToolFormat, plain_conversation};
 
-use crate::error::{ApiError, ErrorCode, clip};
+use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::code::is_code_shaped;
 use crate::pipeline::generation::{Generation, Input};
 use crate::pipeline::pools::Wanted;
@@ -335,7 +335,7 @@ fn encode_fault(error: TextError, field: &str) -> ApiError {
             ApiError::field(ErrorCode::UnsupportedParameter, field, rest)
         }
         TextError::Refused(why) => {
-            let rest = format!("was refused by the chat template: {}", clip(&why));
+            let rest = format!("was refused by the chat template: {why}");
             ApiError::field(ErrorCode::InvalidValue, field, rest)
         }
         TextError::Encode(_) => ApiError::field(
@@ -345,7 +345,7 @@ fn encode_fault(error: TextError, field: &str) -> ApiError {
         ),
         TextError::Render(why) => {
             tracing::warn!(reason = %why, "the chat template failed");
-            let rest = format!("cannot be put into the chat template: {}", clip(&why));
+            let rest = format!("cannot be put into the chat template: {why}");
             ApiError::field(ErrorCode::InvalidValue, field, rest)
         }
         TextError::Io { .. } | TextError::Malformed { .. } | TextError::Value { .. } => {

@@ -512,15 +512,15 @@ async fn a_chat_that_the_template_cannot_hold_says_why_and_one_that_it_refuses_s
     for (fields, expected) in [
         (
             with("system", "a"),
-            "messages: cannot be put into the chat template: chat_template.jinja: line 2: ",
+            "messages cannot be put into the chat template: chat_template.jinja: line 2: ",
         ),
         (
             with("user", "x"),
-            "messages: was refused by the chat template: no x",
+            "messages was refused by the chat template: no x",
         ),
         (
             json!({"chat_template_kwargs": {"strftime_now": "soon"}}),
-            "messages: was refused by the chat template: strftime_now: expected a date such as ",
+            "messages was refused by the chat template: strftime_now: expected a date such as ",
         ),
     ] {
         let (status, answer) = server.post(CHAT, &chat(fields)).await;
