@@ -96,7 +96,7 @@ pub struct Model {
     /// How the draft model decodes: `auto`, or a preset and settings.
     pub draft_decoder: String,
     /// How calls of functions are written: `auto`, as the chat template shows them, or `hermes`,
-    /// `llama3_json`, `llada2`, `gemma`, `json`.
+    /// `llama3_json`, `llada2`, `gemma`, `json`, `qwen3_coder`.
     pub tool_parser: String,
     /// How reasoning is marked in answers: `none`, or `think`.
     pub reasoning_parser: String,

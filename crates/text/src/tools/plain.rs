@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::ToolFormat;
+use super::{ToolFormat, tags};
 use crate::python_json::{Style, to_json};
 use crate::{Conversation, Message};
 
@@ -82,6 +82,14 @@ fn written(format: ToolFormat, name: &str, arguments: &str) -> String {
             gemma_arguments(arguments),
             marks.close
         ),
+        ToolFormat::Qwen3Coder => {
+            let members = match serde_json::from_str(arguments) {
+                Ok(Value::Object(members)) => members,
+                _ => Map::from_iter([("KEY".to_owned(), json!("value"))]),
+            };
+            let call = tags::written(name, &members);
+            format!("{}\n{call}{}", marks.open.unwrap_or_default(), marks.close)
+        }
         _ => {
             let open = marks.open.map_or(String::new(), |open| format!("{open}\n"));
             let key = marks.arguments;

@@ -15,5 +15,6 @@ mod load;
 mod schema;
 mod stop;
 mod stream;
+mod tags;
 mod templates;
 mod tools;

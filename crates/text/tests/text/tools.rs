@@ -402,10 +402,21 @@ fn formats_are_found_in_templates() {
             ToolFormat::Llama3Json,
         ),
         ("{{ '<|tool_call>' }}", ToolFormat::Gemma),
+        (
+            "<tool_call>\n<function=f>\n<parameter=a>\n</parameter>\n</function>\n</tool_call>",
+            ToolFormat::Qwen3Coder,
+        ),
         ("{{ messages }}", ToolFormat::Hermes),
     ];
     for (source, format) in cases {
-        assert_eq!(ToolFormat::of_template(source), format, "{source}");
+        assert_eq!(ToolFormat::of_template(source), Ok(format), "{source}");
+    }
+    for (source, mark) in [
+        ("<function=f>{json}</function>", "<function="),
+        ("{{ '[TOOL_CALLS] ' }}", "[TOOL_CALLS]"),
+        ("<tool_call>{{ c.name }}<arg_key>", "<arg_key>"),
+    ] {
+        assert_eq!(ToolFormat::of_template(source), Err(mark));
     }
     for (name, format) in ToolFormat::NAMES {
         assert_eq!(ToolFormat::named(name), Some(format));
