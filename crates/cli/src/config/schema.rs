@@ -21,6 +21,8 @@ pub struct Config {
     pub model: Model,
     /// Structured output.
     pub structured: Structured,
+    /// How texts of requests are read.
+    pub text: Text,
     /// Batching and KV memory.
     pub engine: Engine,
     /// The log and the export of spans.
@@ -109,6 +111,14 @@ pub struct Structured {
     /// Whether objects may have members that their JSON schema does not name, as the specification
     /// says.
     pub open_objects: bool,
+}
+
+/// `[text]`
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Text {
+    /// Whether the name of a control token in a text of a chat is plain text.
+    pub split_control_tokens: bool,
 }
 
 /// `[engine]`

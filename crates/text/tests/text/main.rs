@@ -4,6 +4,7 @@
 mod chat;
 mod chat_limits;
 mod classes;
+mod cut;
 mod demo_template;
 mod detokenize;
 mod encode;

@@ -67,6 +67,8 @@ pub struct Options {
     pub formats: Formats,
     /// Another chat template than the checkpoint's.
     pub template: Option<&'static str>,
+    /// Whether names of control tokens in a chat are plain text.
+    pub split_control_tokens: bool,
     /// Holds every pass until opened.
     pub gate: Option<Gate>,
     /// Passes that fail.
@@ -84,6 +86,7 @@ impl Default for Options {
             settings: Settings::default(),
             formats: Formats::default(),
             template: None,
+            split_control_tokens: false,
             gate: None,
             failing: Vec::new(),
             engine_dies: false,
@@ -144,7 +147,11 @@ pub fn server() -> Server {
 }
 
 pub fn server_with(options: Options) -> Server {
-    let tokenizer = Arc::new(tokenizer_with(options.template));
+    let mut tokenizer = tokenizer_with(options.template);
+    if options.split_control_tokens {
+        tokenizer.split_control_tokens().unwrap();
+    }
+    let tokenizer = Arc::new(tokenizer);
     let metrics = Metrics::new(&MetricsConfig {
         model_name: MODEL.to_owned(),
         backend: "sim".to_owned(),
