@@ -22,12 +22,13 @@ const GGUF: &str = ".gguf";
 /// In the names of the files of a model that is split: `-00001-of-00003.gguf`.
 const PART: &str = "-of-0";
 /// Optional files, read beside configuration and weights.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 8] = [
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
+    "additional_chat_templates/tool_use.jinja",
     "vocab.json",
     "merges.txt",
 ];

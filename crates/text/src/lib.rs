@@ -10,6 +10,7 @@
 mod arena;
 mod chat;
 mod classify;
+mod cut;
 mod detokenizer;
 mod error;
 mod files;

@@ -21,6 +21,8 @@ pub struct Config {
     pub model: Model,
     /// Structured output.
     pub structured: Structured,
+    /// How texts of requests are read.
+    pub text: Text,
     /// Batching and KV memory.
     pub engine: Engine,
     /// The log and the export of spans.
@@ -96,7 +98,7 @@ pub struct Model {
     /// How the draft model decodes: `auto`, or a preset and settings.
     pub draft_decoder: String,
     /// How calls of functions are written: `auto`, as the chat template shows them, or `hermes`,
-    /// `llama3_json`, `llada2`, `gemma`, `json`.
+    /// `llama3_json`, `llada2`, `gemma`, `json`, `qwen3_coder`.
     pub tool_parser: String,
     /// How reasoning is marked in answers: `none`, or `think`.
     pub reasoning_parser: String,
@@ -109,6 +111,14 @@ pub struct Structured {
     /// Whether objects may have members that their JSON schema does not name, as the specification
     /// says.
     pub open_objects: bool,
+}
+
+/// `[text]`
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Text {
+    /// Whether the name of a control token in a text of a chat is plain text.
+    pub split_control_tokens: bool,
 }
 
 /// `[engine]`

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use text::{ReasoningFormat, ToolFormat};
 
 use crate::common::translated::wide;
-use crate::common::{chat, events, server, server_with};
+use crate::common::{Options, chat, events, server, server_with};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -478,4 +478,23 @@ async fn faults_name_the_field() {
         );
     }
     server.until_idle().await;
+}
+
+#[tokio::test]
+async fn tools_are_refused_where_the_template_shows_another_format() {
+    let template = Some("{{ tools }}{% if false %}[TOOL_CALLS]{% endif %}{{ messages }}");
+    let server = server_with(Options { template, ..wide() });
+    let body = chat(json!({"tools": tools()}));
+    let (status, answer) = server.post("/v1/chat/completions", &body).await;
+    assert_eq!(status, 400, "{answer}");
+    assert_eq!(answer["error"]["code"], "unsupported_parameter");
+    assert_eq!(answer["error"]["param"], "tools");
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("[TOOL_CALLS]"), "{message}");
+    for extra in [json!({}), json!({"tools": tools(), "tool_choice": "none"})] {
+        server.chat(extra).await;
+    }
+    let mut options = wide();
+    (options.template, options.formats.tools) = (template, Some(ToolFormat::Json));
+    server_with(options).chat(json!({"tools": tools()})).await;
 }

@@ -10,7 +10,7 @@ use minijinja::machinery::{CodeGenerator, Instruction, Instructions, Token, pars
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Error, ErrorKind, Value};
 
-use super::guard::{COMPARE, JOIN, MADE, REPEAT};
+use super::guard::{COMPARE, ITERATE, JOIN, MADE, ORDER, REMAINDER, REPEAT};
 
 /// Most bytes of a template.
 const SOURCE: usize = 256 * 1024;
@@ -36,9 +36,11 @@ impl Program {
         source: &str,
         syntax: &SyntaxConfig,
     ) -> Result<Self, Error> {
+        // Jinja2 knows one line end.
+        let source = &source.replace("\r\n", "\n").replace('\r', "\n");
         check(source, syntax)?;
         // The instructions borrow from the source; a process loads few templates.
-        let source: &'static str = Box::leak(source.to_owned().into_boxed_str());
+        let source: &'static str = Box::leak(without_generation(source, syntax)?.into_boxed_str());
         let template = parse(source, name, syntax.clone())?;
         let mut generator = CodeGenerator::new(name, source);
         generator.compile_stmt(&template);
@@ -89,6 +91,28 @@ fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// `source` with the blocks of transformers that mark an assistant's text as blocks that only have a
+/// scope of their own. White space around tags stays.
+fn without_generation(source: &str, syntax: &SyntaxConfig) -> Result<String, Error> {
+    let (mut made, mut end, mut opens) = (String::with_capacity(source.len()), 0, false);
+    for token in tokenize(source, false, syntax.clone()) {
+        let (token, span) = token?;
+        let tag = match token {
+            Token::Ident("generation") if opens => "with",
+            Token::Ident("endgeneration") if opens => "endwith",
+            _ => "",
+        };
+        if !tag.is_empty() {
+            made.push_str(&source[end..span.start_offset as usize]);
+            made.push_str(tag);
+            end = span.end_offset as usize;
+        }
+        opens = matches!(token, Token::BlockStart);
+    }
+    made.push_str(&source[end..]);
+    Ok(made)
 }
 
 /// Refuses products of constant texts or lists, which the engine computes when it compiles.
@@ -213,14 +237,13 @@ fn surrounded(instruction: &Instruction<'static>) -> Vec<Instruction<'static>> {
         }
         Instruction::StringConcat | Instruction::Add => pair(JOIN),
         Instruction::Mul => pair(REPEAT),
+        Instruction::Rem => vec![Instruction::BuildList(Some(2)), filter(REMAINDER)],
+        Instruction::Lt | Instruction::Lte | Instruction::Gt | Instruction::Gte => pair(ORDER),
         Instruction::Eq
         | Instruction::Ne
-        | Instruction::Lt
-        | Instruction::Lte
-        | Instruction::Gt
-        | Instruction::Gte
         | Instruction::In
         | Instruction::CompareAndPreserve(_) => pair(COMPARE),
+        Instruction::PushLoop(_) => vec![filter(ITERATE), instruction.clone()],
         Instruction::Slice
         | Instruction::BuildMap(_)
         | Instruction::BuildList(_)

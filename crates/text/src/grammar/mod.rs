@@ -8,6 +8,7 @@ mod limits;
 mod schema;
 mod source;
 mod table;
+mod tags;
 mod tools;
 mod work;
 

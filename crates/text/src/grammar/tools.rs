@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::closed::close_objects;
-use super::gemma;
 use super::source::{json_schema, quoted};
+use super::{gemma, tags};
 use crate::ToolFormat;
-use crate::tools::Marks;
+use crate::tools::{FUNCTION_END, Marks};
 
 /// Most calls of one answer.
 const MAX_CALLS: usize = 16;
@@ -58,6 +58,7 @@ pub(super) fn source(grammar: &ToolGrammar) -> Result<String, String> {
     let mut source = String::new();
     let lead = match grammar.format {
         ToolFormat::Gemma => "call:",
+        ToolFormat::Qwen3Coder => "\n<function=",
         ToolFormat::Hermes | ToolFormat::Llada2 => "\n{\"name\": \"",
         ToolFormat::Llama3Json | ToolFormat::Json => "{\"name\": \"",
     };
@@ -109,11 +110,13 @@ pub(super) fn source(grammar: &ToolGrammar) -> Result<String, String> {
 fn functions(source: &mut String, grammar: &ToolGrammar, marks: Marks) -> Result<(), String> {
     let end = quoted(&match grammar.format {
         ToolFormat::Gemma => marks.close.to_owned(),
+        ToolFormat::Qwen3Coder => format!("{FUNCTION_END}{}", marks.close),
         _ => format!("}}{}", marks.close),
     });
     let one = |(index, tool): (usize, &Tool)| {
         let head = match grammar.format {
             ToolFormat::Gemma => quoted(&tool.name),
+            ToolFormat::Qwen3Coder => quoted(&format!("{}>\n", tool.name)),
             _ => quoted(&format!("{}\", \"{}\": ", tool.name, marks.arguments)),
         };
         format!("{head} args_{index} {end}")
@@ -124,6 +127,7 @@ fn functions(source: &mut String, grammar: &ToolGrammar, marks: Marks) -> Result
         let name = format!("args_{index}");
         match grammar.format {
             ToolFormat::Gemma => gemma::rules(source, &name, &tool.parameters)?,
+            ToolFormat::Qwen3Coder => tags::rules(source, &name, &tool.parameters)?,
             _ => line(source, &name, &inline(&object(&tool.parameters))),
         }
     }
@@ -143,7 +147,7 @@ fn object(schema: &Value) -> Value {
 }
 
 /// A rule with the JSON of `schema`, whose objects are closed.
-fn inline(schema: &Value) -> String {
+pub(super) fn inline(schema: &Value) -> String {
     let mut schema = schema.clone();
     close_objects(&mut schema);
     format!("%json {}", json_schema(schema))

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::ToolFormat;
-use crate::python_json::to_json;
+use super::{ToolFormat, tags};
+use crate::python_json::{Style, to_json};
 use crate::{Conversation, Message};
 
 /// `conversation` for a template that knows no tools: a system text lists the tools and says how to
@@ -82,6 +82,14 @@ fn written(format: ToolFormat, name: &str, arguments: &str) -> String {
             gemma_arguments(arguments),
             marks.close
         ),
+        ToolFormat::Qwen3Coder => {
+            let members = match serde_json::from_str(arguments) {
+                Ok(Value::Object(members)) => members,
+                _ => Map::from_iter([("KEY".to_owned(), json!("value"))]),
+            };
+            let call = tags::written(name, &members);
+            format!("{}\n{call}{}", marks.open.unwrap_or_default(), marks.close)
+        }
         _ => {
             let open = marks.open.map_or(String::new(), |open| format!("{open}\n"));
             let key = marks.arguments;
@@ -122,5 +130,5 @@ fn gemma_arguments(arguments: &str) -> String {
 /// `value` on one line, as templates write it.
 fn line(value: &Value) -> String {
     // A JSON value always has a text.
-    to_json(value, None).unwrap_or_else(|_| json!(null).to_string())
+    to_json(value, &Style::default()).unwrap_or_else(|_| json!(null).to_string())
 }

@@ -4,6 +4,7 @@
 mod chat;
 mod chat_limits;
 mod classes;
+mod cut;
 mod demo_template;
 mod detokenize;
 mod encode;
@@ -15,4 +16,6 @@ mod load;
 mod schema;
 mod stop;
 mod stream;
+mod tags;
+mod templates;
 mod tools;

@@ -65,6 +65,10 @@ impl Drop for OpenAtEnd {
 pub struct Options {
     pub settings: Settings,
     pub formats: Formats,
+    /// Another chat template than the checkpoint's.
+    pub template: Option<&'static str>,
+    /// Whether names of control tokens in a chat are plain text.
+    pub split_control_tokens: bool,
     /// Holds every pass until opened.
     pub gate: Option<Gate>,
     /// Passes that fail.
@@ -81,6 +85,8 @@ impl Default for Options {
         Self {
             settings: Settings::default(),
             formats: Formats::default(),
+            template: None,
+            split_control_tokens: false,
             gate: None,
             failing: Vec::new(),
             engine_dies: false,
@@ -122,11 +128,17 @@ pub struct Server {
 }
 
 pub fn tokenizer() -> Tokenizer {
+    tokenizer_with(None)
+}
+
+fn tokenizer_with(template: Option<&str>) -> Tokenizer {
     let folder = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../tests/goldens/checkpoint"
     );
-    let files = TokenizerFiles::read(std::path::Path::new(folder)).unwrap();
+    let mut files = TokenizerFiles::read(std::path::Path::new(folder)).unwrap();
+    let template = template.map(|text| text.as_bytes().to_vec());
+    files.chat_template = template.or(files.chat_template);
     Tokenizer::new(&files).unwrap()
 }
 
@@ -135,7 +147,11 @@ pub fn server() -> Server {
 }
 
 pub fn server_with(options: Options) -> Server {
-    let tokenizer = Arc::new(tokenizer());
+    let mut tokenizer = tokenizer_with(options.template);
+    if options.split_control_tokens {
+        tokenizer.split_control_tokens().unwrap();
+    }
+    let tokenizer = Arc::new(tokenizer);
     let metrics = Metrics::new(&MetricsConfig {
         model_name: MODEL.to_owned(),
         backend: "sim".to_owned(),
