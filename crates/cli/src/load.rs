@@ -365,6 +365,7 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
         row_budget: config.engine.row_budget,
         long_quantum: config.long_quantum(),
         prefill_chunk: config.engine.prefill_chunk,
+        grammar_timeout: config.grammar_timeout(),
         prefix_cache: config.engine.prefix_cache,
         max_model_len: Some(loaded.max_model_len(config)),
         classes: loaded.tokenizer.classes(),

@@ -186,6 +186,7 @@ pub fn settings(config: &Config, keys: ApiKeys, address: SocketAddr) -> Settings
         stall_after: Duration::from_secs(config.engine.stall_after),
         drain_delay: Duration::from_secs(config.server.drain_delay),
         drain_timeout: Duration::from_secs(config.server.drain_timeout),
+        grammar_timeout: config.grammar_timeout(),
         cors: config.server.cors,
         ..Settings::default()
     }
