@@ -113,11 +113,11 @@ fn the_environment_says_where_the_hub_and_its_cache_are() {
         ("HF_TOKEN", " "),
         ("HF_HUB_OFFLINE", "0"),
     ]);
-    assert_eq!(plain.cache.path(), Path::new("/h/hub"));
+    assert_eq!(plain.cache, Path::new("/h/hub"));
     assert_eq!((plain.token, plain.offline), (None, false));
     assert_eq!(plain.endpoint, ENDPOINT);
     let cache = hub(&[("XDG_CACHE_HOME", "/c")]).cache;
-    assert_eq!(cache.path(), Path::new("/c/huggingface/hub"));
+    assert_eq!(cache, Path::new("/c/huggingface/hub"));
     let all = hub(&[
         ("HF_HOME", "/h"),
         ("HF_HUB_CACHE", "/elsewhere"),
@@ -125,7 +125,7 @@ fn the_environment_says_where_the_hub_and_its_cache_are() {
         ("HF_ENDPOINT", "http://127.0.0.1:1/"),
         ("HF_HUB_OFFLINE", "TRUE"),
     ]);
-    assert_eq!(all.cache.path(), Path::new("/elsewhere"));
+    assert_eq!(all.cache, Path::new("/elsewhere"));
     assert_eq!(all.token.as_deref(), Some("canary"));
     assert_eq!(all.endpoint, "http://127.0.0.1:1");
     assert!(all.offline);
