@@ -14,6 +14,7 @@ use http::{Client, Fault, Patience, is_digest};
 use store::{Source, Store};
 
 mod http;
+mod links;
 mod store;
 
 /// The Hub's address if `HF_ENDPOINT` is not set.
@@ -123,14 +124,27 @@ fn is_word(part: &str) -> bool {
 /// at `path` and it is an id. Missing files are downloaded.
 ///
 /// # Errors
-/// One line: no network, not found or private, offline and not cached, no safetensors.
+/// One line: no network, not found or private, offline and not cached, no safetensors, a link that leads
+/// out of the folder.
 pub fn folder(path: &str) -> Result<Cow<'_, str>> {
     let id = match Id::parse(path) {
         Some(id) if !Path::new(path).exists() => id,
-        _ => return Ok(Cow::Borrowed(path)),
+        _ => {
+            let named = Path::new(path);
+            match is_gguf(path) {
+                true => links::check(named.parent().unwrap_or(Path::new(".")), Some(named))?,
+                false => links::check(named, None)?,
+            }
+            return Ok(Cow::Borrowed(path));
+        }
     };
     let hub = Hub::from_env(|name| std::env::var(name).ok())?;
     let found = hub.snapshot(id)?;
+    let snapshot = match found.is_dir() {
+        true => Some(&*found),
+        false => found.parent(),
+    };
+    snapshot.map_or(Ok(()), |folder| links::check(folder, None))?;
     Ok(Cow::Owned(found.to_string_lossy().into_owned()))
 }
 
@@ -346,7 +360,7 @@ impl Hub {
             Fault::Refused(what) => format!("{name}: the answer of {endpoint} is refused: {what}"),
             Fault::Disk(error) => format!("{name}: {}: {error}", self.cache.display()),
             Fault::Network(error) => {
-                let error = error.replace('\n', " ");
+                let error = error.replace(&self.endpoint, &endpoint).replace('\n', " ");
                 format!("{name}: no such folder, and not downloaded from {endpoint}: {error}")
             }
         }

@@ -24,6 +24,7 @@ use crate::exit;
 use crate::hub;
 use crate::kv;
 use crate::memory::{self, Needs};
+use crate::names::escaped;
 use crate::progress;
 
 pub use draft::DraftModel;
@@ -136,7 +137,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let info = placed.info;
     let tokenizer = Arc::new(prepare(words, &info));
     for warning in &placed.warnings {
-        say!("warning: {warning}");
+        say!("warning: {}", escaped(&warning.to_string(), ""));
     }
     let is_demo = Embedded::named(&config.model.path).is_some();
     let folder = hub::served_name(&config.model.path);

@@ -12,11 +12,17 @@ pub fn unknown(names: &[&str], found: &str) -> String {
 /// `text`, of a file or an answer, on one line of a terminal: control characters are escaped, and the
 /// line ends after 200 characters.
 pub fn shown(text: &str) -> String {
-    let escape = |c: char| match c.is_control() {
+    let cut: String = text.chars().take(200).collect();
+    escaped(&cut, "")
+}
+
+/// `text` without effect on a terminal: control characters are escaped, but for those in `kept`.
+pub fn escaped(text: &str, kept: &str) -> String {
+    let escape = |c: char| match c.is_control() && !kept.contains(c) {
         true => c.escape_default().to_string(),
         false => c.to_string(),
     };
-    text.chars().take(200).map(escape).collect()
+    text.chars().map(escape).collect()
 }
 
 /// The address `url` without the name and password before its host.

@@ -151,3 +151,25 @@ fn shards_are_those_of_an_index_that_loading_accepts() {
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn a_password_of_the_endpoint_is_shown_nowhere() {
+    let variable = |name: &str| match name {
+        "HF_ENDPOINT" => Some("http://me:secret@mirror:1/hub".to_owned()),
+        "HF_HOME" => Some("/h".to_owned()),
+        _ => None,
+    };
+    let hub = Hub::from_env(variable).unwrap();
+    let id = Id::parse("a/b").unwrap();
+    for fault in [
+        Fault::Status(404),
+        Fault::Status(401),
+        Fault::Status(503),
+        Fault::Network("no way to http://me:secret@mirror:1/hub/api".to_owned()),
+        Fault::Refused("x".to_owned()),
+    ] {
+        let reason = hub.reason(id, &fault);
+        assert!(reason.contains("http://mirror:1/hub"), "{reason}");
+        assert!(!reason.contains("secret"), "{reason}");
+    }
+}

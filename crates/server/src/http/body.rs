@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ORIGIN};
 use engine::ClientId;
 use futures_util::StreamExt;
 use tokio::time::Instant;
@@ -46,7 +46,7 @@ pub async fn read(request: Request, state: &AppState) -> Result<Received, ApiErr
         return Err(too_large(settings));
     }
     let client = client_of(request.extensions());
-    let room = (declared, state.bytes().share(), client);
+    let room = (declared, state.bytes().share(client), client);
     let all = collect(request.into_body(), settings, room);
     tokio::time::timeout(settings.body_timeout, all)
         .await
@@ -112,7 +112,9 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
         essence.trim().eq_ignore_ascii_case("application/json")
     };
     let mut types = headers.get_all(CONTENT_TYPE).iter();
-    if types.all(|value| value.to_str().is_ok_and(json)) {
+    // A page of any site may send a body without a type and is not asked first.
+    let is_named = headers.contains_key(CONTENT_TYPE) || !headers.contains_key(ORIGIN);
+    if is_named && types.all(|value| value.to_str().is_ok_and(json)) {
         return Ok(());
     }
     let message = "the content-type must be application/json";

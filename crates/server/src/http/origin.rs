@@ -79,6 +79,8 @@ fn is_loopback(authority: &[u8]) -> bool {
         Some(bracketed) => {
             let (address, rest) = bracketed.split_once(']').unwrap_or((bracketed, "]"));
             let address = address.parse::<Ipv6Addr>();
+            // Also an address of IPv4 in its form of IPv6.
+            let address = address.map(|address| address.to_canonical());
             (address.is_ok_and(|address| address.is_loopback()), rest)
         }
         None => {
@@ -131,6 +133,8 @@ mod tests {
             "[::1]",
             "[::1]:65535",
             "[0:0:0:0:0:0:0:1]:80",
+            "[::ffff:127.0.0.1]:8000",
+            "[::ffff:7f00:1]",
         ] {
             assert!(is_loopback(authority.as_bytes()), "{authority}");
         }
@@ -158,6 +162,8 @@ mod tests {
             "[::1",
             "[::1]8000",
             "[::2]:80",
+            "[::ffff:128.0.0.1]",
+            "[::127.0.0.1]",
             "[127.0.0.1]",
             "localhost/",
             " localhost",
