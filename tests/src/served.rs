@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use server::{
     AppState, Backend, Formats, Metrics, MetricsConfig, Route, SamplingDefaults, ServedModel,

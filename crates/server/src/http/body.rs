@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ORIGIN};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use engine::ClientId;
 use futures_util::StreamExt;
 use tokio::time::Instant;
@@ -112,9 +112,7 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
         essence.trim().eq_ignore_ascii_case("application/json")
     };
     let mut types = headers.get_all(CONTENT_TYPE).iter();
-    // A page of any site may send a body without a type and is not asked first.
-    let is_named = headers.contains_key(CONTENT_TYPE) || !headers.contains_key(ORIGIN);
-    if is_named && types.all(|value| value.to_str().is_ok_and(json)) {
+    if types.all(|value| value.to_str().is_ok_and(json)) {
         return Ok(());
     }
     let message = "the content-type must be application/json";
