@@ -25,6 +25,7 @@ use crate::exit;
 use crate::hub;
 use crate::kv;
 use crate::memory::{self, Needs};
+use crate::names::escaped;
 use crate::progress;
 
 pub use draft::DraftModel;
@@ -137,7 +138,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let info = placed.info;
     let tokenizer = Arc::new(prepare(words, &info, config)?);
     for warning in &placed.warnings {
-        say!("warning: {warning}");
+        say!("warning: {}", escaped(&warning.to_string(), ""));
     }
     let is_demo = Embedded::named(&config.model.path).is_some();
     let folder = hub::served_name(&config.model.path);
@@ -366,6 +367,7 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
         row_budget: config.engine.row_budget,
         long_quantum: config.long_quantum(),
         prefill_chunk: config.engine.prefill_chunk,
+        grammar_timeout: config.grammar_timeout(),
         prefix_cache: config.engine.prefix_cache,
         max_model_len: Some(loaded.max_model_len(config)),
         classes: loaded.tokenizer.classes(),

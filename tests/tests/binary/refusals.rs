@@ -263,3 +263,43 @@ fn a_missing_device() {
         &["model.device", "auto, cpu, cuda", "\"tpu\""],
     );
 }
+
+/// A disk without room: the output is lost, and the exit status says so.
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written() {
+    for arguments in [
+        &["inspect", "--model", "demo"][..],
+        &["completions", "bash"],
+        &["serve", "--print-config"],
+        &["generate", "--model", "demo", "--max-tokens", "4", "Hi"],
+        &["--help"],
+    ] {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let mut command = asynclane_tests::process::command(arguments);
+        command.stdout(full).stderr(std::process::Stdio::piped());
+        let output = command.spawn().unwrap().wait_with_output().unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(74),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+    }
+}
+
+/// A template that reads another file of the machine, for all clients to see.
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_out_of_the_folder() {
+    let folder = checkpoint("link", |_| {});
+    std::os::unix::fs::symlink("/etc/passwd", folder.join("chat_template.jinja")).unwrap();
+    let message = refusal(&folder, 65);
+    names(
+        &message,
+        &[
+            "chat_template.jinja: expected a link inside",
+            "found one to /etc/passwd",
+        ],
+    );
+}

@@ -105,12 +105,15 @@ pub struct Model {
 }
 
 /// `[structured]`
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Structured {
     /// Whether objects may have members that their JSON schema does not name, as the specification
     /// says.
     pub open_objects: bool,
+    /// Seconds for the compilation of a grammar, and for its work on one step of a sequence; 0 = no
+    /// limit.
+    pub timeout: u64,
 }
 
 /// `[text]`
@@ -207,6 +210,15 @@ impl Default for Model {
             draft_decoder: AUTO.to_owned(),
             tool_parser: AUTO.to_owned(),
             reasoning_parser: NONE.to_owned(),
+        }
+    }
+}
+
+impl Default for Structured {
+    fn default() -> Self {
+        Self {
+            open_objects: false,
+            timeout: 3,
         }
     }
 }

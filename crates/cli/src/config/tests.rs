@@ -229,6 +229,19 @@ fn what_is_printed_resolves_to_itself_and_shows_no_key() {
 }
 
 #[test]
+fn a_password_of_the_collector_is_not_printed() {
+    let set = "--otlp-endpoint=http://me:secret@collector:4318";
+    let (config, origins) = served(&[set], &[]).unwrap();
+    let text = print::text(&config, &origins, false).unwrap();
+    assert!(!text.contains("secret"), "{text}");
+    assert!(text.contains("\"http://collector:4318\""), "{text}");
+    assert!(
+        text.contains("# a password before the host of otlp_endpoint: ***"),
+        "{text}"
+    );
+}
+
+#[test]
 fn prefills_and_refreshes_have_half_of_the_rows_unless_told_otherwise() {
     let mut config = Config::default();
     assert_eq!(config.long_quantum(), 1024);

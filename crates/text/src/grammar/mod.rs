@@ -4,6 +4,7 @@ mod cache;
 mod closed;
 mod constraint;
 mod gemma;
+mod lark;
 mod limits;
 mod schema;
 mod source;
@@ -167,12 +168,16 @@ impl Grammars {
     }
 }
 
-/// Compiles `source`; between the two stages of the compiler, checks the work of one transition of
+/// Compiles `source`, whose dialect is checked before; between the two stages of the compiler, checks the work of one transition of
 /// its lexer. Also returns an estimate of the bytes of the result.
 fn parser(
     factory: &ParserFactory,
     source: TopLevelGrammar,
 ) -> Result<(TokenParser, usize), String> {
+    let sources = source.grammars.iter();
+    sources
+        .filter_map(|grammar| grammar.lark_grammar.as_deref())
+        .try_for_each(lark::check)?;
     let limits = factory.limits().clone();
     let (grammar, lexer) = GrammarInit::Serialized(source)
         .to_internal(Some(factory.tok_env().clone()), limits)

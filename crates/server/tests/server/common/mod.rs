@@ -3,6 +3,7 @@
 pub mod translated;
 
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use asynclane_server::{
     ApiKeys, AppState, Backend, Formats, Metrics, MetricsConfig, SamplingDefaults, ServedModel,
@@ -178,6 +179,7 @@ pub fn server_with(options: Options) -> Server {
         row_budget: 4096,
         long_quantum: 100_000,
         prefill_chunk: 0,
+        grammar_timeout: Duration::ZERO,
         prefix_cache: true,
         max_model_len: None,
         classes: tokenizer.classes(),
