@@ -21,6 +21,8 @@ pub struct Admitted {
     pub prompts: Vec<Prompt>,
     /// The grammar of every choice, at its start.
     pub constraint: Option<Box<dyn Constraint>>,
+    /// What calls do not follow of the schemas of tools, by path.
+    pub unenforced: Vec<String>,
 }
 
 /// Reads a request with `read`, encodes its prompts and compiles its grammar. Work on a body of
@@ -94,6 +96,7 @@ fn encoded(
         generation,
         prompts,
         constraint: None,
+        unenforced: Vec::new(),
     })
 }
 
@@ -113,9 +116,10 @@ async fn compiled(
         field: Some(structured.field),
     };
     let compile = move |_: &Wanted| grammars.compile(&backend, &structured);
-    let constraint = Some(state.pools().compile.run(origin, compile).await?);
+    let (constraint, unenforced) = state.pools().compile.run(origin, compile).await?;
     Ok(Admitted {
-        constraint,
+        constraint: Some(constraint),
+        unenforced,
         ..admitted
     })
 }

@@ -6,6 +6,7 @@ mod constraint;
 mod gemma;
 mod lark;
 mod limits;
+mod normal;
 mod schema;
 mod source;
 mod table;
@@ -26,7 +27,7 @@ use cache::Cache;
 use constraint::GrammarConstraint;
 use limits::{STACK_BYTES, check, one_line, parser_limits};
 use table::TokenTable;
-pub use tools::{Tool, ToolGrammar, ToolUse};
+pub use tools::{Follow, Tool, ToolGrammar, ToolUse};
 
 /// The specification of a structured output.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +35,9 @@ pub enum GrammarSpec {
     /// Any JSON object.
     JsonObject,
     /// JSON that conforms to this schema, at most 1 MiB. `$ref` must point into the schema
-    /// itself. A known but unsupported keyword is an error; an unknown keyword is ignored.
+    /// itself. A keyword that cannot be followed is an error with its path, and so is a whole number
+    /// beyond 2^53 in `const`, `enum` or a bound that no double holds. Unknown keywords and formats are
+    /// annotations.
     JsonSchema(Value),
     /// [`Self::JsonSchema`], where objects that name their members have no others, unless the
     /// schema says so or joins them with other schemas.

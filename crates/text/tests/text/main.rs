@@ -13,6 +13,7 @@ mod grammar;
 mod grammar_limits;
 mod grammar_work;
 mod load;
+mod normal;
 mod schema;
 mod stop;
 mod stream;

@@ -1,7 +1,7 @@
 //! Calls in tags, as Qwen3-Coder and Nemotron write them.
 
 use asynclane_text::{
-    CallPart, CallStream, Conversation, GrammarSpec, Grammars, Message, Tool, ToolFormat,
+    CallPart, CallStream, Conversation, Follow, GrammarSpec, Grammars, Message, Tool, ToolFormat,
     ToolGrammar, ToolUse, plain_conversation,
 };
 use decode::Constraint;
@@ -31,6 +31,7 @@ fn start(parameters: Value, mode: ToolUse) -> Result<Box<dyn Constraint>, String
     let tool = |name: &str, parameters: Value| Tool {
         name: name.to_owned(),
         parameters,
+        follow: Follow::Wholly,
     };
     let grammar = ToolGrammar {
         format: ToolFormat::Qwen3Coder,

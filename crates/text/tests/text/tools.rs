@@ -1,9 +1,9 @@
 //! Calls of functions: their grammars, and the reading of answers.
 
 use asynclane_text::{
-    CallPart, CallStream, Conversation, GrammarSpec, Grammars, Message, PastCall, ReasoningPart,
-    ReasoningStream, Tokenizer, TokenizerFiles, Tool, ToolFormat, ToolGrammar, ToolUse,
-    plain_conversation,
+    CallPart, CallStream, Conversation, Follow, GrammarSpec, Grammars, Message, PastCall,
+    ReasoningPart, ReasoningStream, Tokenizer, TokenizerFiles, Tool, ToolFormat, ToolGrammar,
+    ToolUse, plain_conversation,
 };
 use decode::Constraint;
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ fn tools() -> Vec<Tool> {
     let tool = |name: &str, parameters: Value| Tool {
         name: name.to_owned(),
         parameters,
+        follow: Follow::Wholly,
     };
     vec![
         tool("add", add),
