@@ -6,6 +6,7 @@ mod constraint;
 mod gemma;
 mod lark;
 mod limits;
+mod names;
 mod normal;
 mod schema;
 mod source;
@@ -165,7 +166,11 @@ impl Grammars {
             parser.unwrap_or_else(|_| Err(failed(&"the grammar compiler failed")))
         });
         let (parser, size) = compiled?;
-        let mut start = GrammarConstraint::new(Matcher::new(Ok(parser)), Arc::clone(&self.table));
+        let mut start = GrammarConstraint::new(
+            Matcher::new(Ok(parser)),
+            Arc::clone(&self.table),
+            names::Names::of(spec),
+        );
         start.check_start().map_err(|error| failed(&error.0))?;
         Ok((start, size))
     }

@@ -233,3 +233,36 @@ fn what_cannot_be_followed_is_told_by_its_path() {
         assert!(line.contains(told), "{line}");
     }
 }
+
+/// Names that the schema leaves open, in any spelling, at any depth, and behind the mark of a call.
+#[test]
+fn no_object_has_a_name_twice() {
+    let any = json!({"type": "object", "additionalProperties": true});
+    for spec in [GrammarSpec::JsonObject, schema(any.clone())] {
+        let start = DEMO.compile(&spec);
+        for (text, held) in [
+            (
+                r#"{"a": 1, "b": {"a": 2}, "c": [{"a": 1}, {"a": 2}]}"#,
+                true,
+            ),
+            (r#"{"a": 1, "a": 2}"#, false),
+            (r#"{"a": 1, "\u0061": 2}"#, false),
+            (r#"{"b": {"a": 2, "a\"": 3, "a": 4}}"#, false),
+            (r#"{"b": "a", "a": "b"}"#, true),
+            (r#"{"c": [{"a": 1, "a": 2}]}"#, false),
+        ] {
+            assert_eq!(DEMO.accepts(&*start, text), held, "{text}");
+        }
+    }
+    for mode in [ToolUse::Auto, ToolUse::Required] {
+        let start = DEMO.compile(&tools(&any, Follow::Wholly, mode));
+        let call = |arguments: &str| {
+            format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {arguments}}}\n</tool_call>")
+        };
+        assert!(DEMO.accepts(&*start, &call(r#"{"a": 1, "b": 2}"#)));
+        assert!(!DEMO.accepts(&*start, &call(r#"{"a": 1, "a": 2}"#)));
+    }
+    // Free text is no JSON.
+    let start = DEMO.compile(&tools(&any, Follow::Wholly, ToolUse::Auto));
+    assert!(DEMO.accepts(&*start, r#"{"a": 1, "a": 2}"#));
+}
