@@ -87,6 +87,12 @@ pub(crate) struct Origin {
     pub field: Option<&'static str>,
 }
 
+/// What a job holds until it ends or is given up.
+struct Held {
+    _place: Option<Place>,
+    _turn: Turn,
+}
+
 /// Tells a job whether its request still waits for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted(Weak<()>);
@@ -180,7 +186,11 @@ impl Pool {
         })?;
         let (answers, answer) = oneshot::channel();
         // Not a part of the request, which may end before the job.
-        tokio::spawn(self.watch(origin, end, (place, turn), answers));
+        let held = Held {
+            _place: place,
+            _turn: turn,
+        };
+        tokio::spawn(self.watch(origin, end, held, answers));
         let answer = answer.await;
         drop(request);
         answer.map_err(|_| ApiError::internal())?
@@ -196,7 +206,7 @@ impl Pool {
         &self,
         origin: Origin,
         mut end: oneshot::Receiver<Result<T, ApiError>>,
-        held: (Option<Place>, Turn),
+        held: Held,
         answers: oneshot::Sender<Result<T, ApiError>>,
     ) -> impl Future<Output = ()> + Send + use<T> {
         let (limit, name) = (self.limit, self.name);
