@@ -19,6 +19,9 @@ pub(crate) const WAITING_GRAMMARS: u32 = 32;
 /// Longest time for reading and encoding one body: far more than the longest one takes.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Parts in which the time of a job is counted.
+const PARTS: u32 = 4;
+
 /// The pools of a server.
 #[derive(Debug)]
 pub(crate) struct Pools {
@@ -212,11 +215,7 @@ impl Pool {
         let (limit, name) = (self.limit, self.name);
         let turns = Arc::clone(&self.turns);
         async move {
-            let ended = match limit.is_zero() {
-                true => Ok((&mut end).await),
-                false => tokio::time::timeout(limit, &mut end).await,
-            };
-            if let Ok(done) = ended {
+            if let Some(done) = within(limit, &mut end).await {
                 drop(held);
                 let _ = answers.send(done.unwrap_or_else(|_| Err(ApiError::internal())));
                 return;
@@ -244,6 +243,22 @@ impl Pool {
         ApiError::busy(message, jobs)
     }
 }
+
+/// The end of a job, if it comes within `limit`, zero = at any time. A pause of the process counts as a
+/// part of the limit.
+async fn within<T>(limit: Duration, mut end: &mut oneshot::Receiver<T>) -> Option<Ended<T>> {
+    if limit.is_zero() {
+        return Some(end.await);
+    }
+    for _ in 0..PARTS {
+        if let Ok(ended) = tokio::time::timeout(limit / PARTS, &mut end).await {
+            return Some(ended);
+        }
+    }
+    None
+}
+
+type Ended<T> = Result<T, oneshot::error::RecvError>;
 
 /// Refuses work for the pool `name` while too many of its threads are stuck.
 ///
