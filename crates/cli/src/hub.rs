@@ -8,7 +8,7 @@ use anyhow::Result;
 use model::{Checkpoint, Files};
 use serde::Deserialize;
 
-use crate::names::{shown, without_password};
+use crate::names::{escaped, shown, without_password};
 use crate::{exit, progress};
 use http::{Client, Fault, Patience, is_digest};
 use store::{Source, Store};
@@ -362,6 +362,7 @@ impl Hub {
             Fault::Disk(error) => format!("{name}: {}: {error}", self.cache.display()),
             Fault::Network(error) => {
                 let error = error.replace(&self.endpoint, &endpoint).replace('\n', " ");
+                let error = escaped(&error, "");
                 format!("{name}: no such folder, and not downloaded from {endpoint}: {error}")
             }
         }

@@ -179,14 +179,15 @@ impl Driver {
             if closed && (self.engine.is_idle() || !self.pool.is_busy()) {
                 return false;
             }
+            if self.give_up_jobs() {
+                return true;
+            }
             let now = Instant::now();
-            let first = [until, self.pool.deadline(now)].into_iter().flatten().min();
+            let first = [until, self.pool.next_look()].into_iter().flatten().min();
             match first.map(|first| first.saturating_duration_since(now)) {
                 None => std::thread::park(),
-                Some(Duration::ZERO) => {
-                    self.give_up_jobs();
-                    return !closed || self.pool.is_busy();
-                }
+                Some(Duration::ZERO) if until.is_some_and(|until| until <= now) => return !closed,
+                Some(Duration::ZERO) => {}
                 Some(rest) => std::thread::park_timeout(rest),
             }
         }
@@ -206,17 +207,14 @@ impl Driver {
         }
     }
 
-    /// Ends the sequences whose grammars take too long.
-    fn give_up_jobs(&mut self) {
+    /// Ends the sequences whose grammars take too long; false if there are none.
+    fn give_up_jobs(&mut self) -> bool {
         let now = Instant::now();
-        if self
-            .pool
-            .deadline(now)
-            .is_none_or(|deadline| now < deadline)
-        {
-            return;
+        if !self.pool.is_due(now) {
+            return false;
         }
         let GivenUp { late, left } = self.pool.give_up(now);
+        let ended = !late.is_empty() || !left.is_empty();
         let PoolLoad {
             stuck, most_stuck, ..
         } = self.pool.monitor().load();
@@ -237,6 +235,7 @@ impl Driver {
             let message = format!("no thread is left for its grammar: {stuck} are stuck");
             self.engine.end(id, Event::Failed { message });
         }
+        ended
     }
 
     /// Gives the engine's jobs to the pool.

@@ -7,7 +7,8 @@
 //!
 //! The limits of a grammar bound one job, as long as its library counts what it does. A job that runs
 //! longer than the pool's limit all the same is given up, and another thread takes the place of the
-//! one that runs it. As many threads as the pool has may be replaced, at least two; one more is not.
+//! one that runs it. Its time is counted in looks, a fixed part of the limit apart, so that a pause of
+//! the process is one look. As many threads as the pool has may be replaced, at least two; one more is not.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,6 +24,9 @@ use tokio::sync::mpsc;
 use crate::client_queue::ClientQueue;
 use crate::sequence::{GrammarJob, SequenceId};
 
+/// Looks in the limit of a job, which is given up at the next one.
+const LOOKS: u32 = 4;
+
 /// The threads and the jobs that they have.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -33,6 +37,8 @@ pub(crate) struct Pool {
     jobs: usize,
     /// Longest time of one job; zero = no limit.
     limit: Duration,
+    /// When the jobs are looked at again.
+    next_look: Option<Instant>,
 }
 
 /// What a pool of threads does.
@@ -83,11 +89,18 @@ struct Shared {
     most_stuck: u32,
 }
 
+#[derive(Debug)]
+struct Running {
+    sequence: SequenceId,
+    /// How often it was found running.
+    looks: u32,
+}
+
 #[derive(Debug, Default)]
 struct Jobs {
     queue: ClientQueue<GrammarJob>,
-    /// By thread, the sequence of the job that it runs, and when the job began.
-    running: BTreeMap<u64, (SequenceId, Instant)>,
+    /// The jobs that run, by thread.
+    running: BTreeMap<u64, Running>,
     /// Threads that take jobs.
     threads: u32,
     /// Threads of jobs that were given up and have not ended.
@@ -118,6 +131,7 @@ impl Pool {
             sender,
             jobs: 0,
             limit,
+            next_look: None,
         };
         let mut jobs = pool.shared.jobs();
         (0..threads).try_for_each(|_| pool.start_thread(&mut jobs))?;
@@ -160,27 +174,29 @@ impl Pool {
         }
     }
 
-    /// The first moment from `now` on at which [`Self::give_up`] may have something to do; `None` if
-    /// there is no job or none is ever given up.
-    pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
+    /// Whether the jobs are to be looked at again ([`Self::give_up`]).
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         if self.limit.is_zero() || !self.is_busy() {
-            return None;
+            self.next_look = None;
+            return false;
         }
+        let next = *self.next_look.get_or_insert(now + self.limit / LOOKS);
         let jobs = self.shared.jobs();
-        if jobs.threads == 0 && !jobs.queue.is_empty() {
-            return Some(now);
-        }
-        let begun = jobs.running.values().map(|(_, begun)| *begun);
-        // A job that no thread has begun may begin now.
-        Some(begun.min().unwrap_or(now) + self.limit)
+        now >= next || jobs.threads == 0 && !jobs.queue.is_empty()
     }
 
-    /// Gives up the jobs that are over their time at `now` and replaces their threads.
+    /// When [`Self::is_due`] is next true, as far as it has been asked.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        self.next_look
+    }
+
+    /// Looks at the jobs: gives up those that have run too long and replaces their threads.
     pub(crate) fn give_up(&mut self, now: Instant) -> GivenUp {
+        self.next_look = Some(now + self.limit / LOOKS);
         let mut jobs = self.shared.jobs();
-        let is_late = |begun: Instant| now.saturating_duration_since(begun) >= self.limit;
-        let late = jobs.running.extract_if(.., |_, (_, begun)| is_late(*begun));
-        let late: Vec<SequenceId> = late.map(|(_, (sequence, _))| sequence).collect();
+        jobs.running.values_mut().for_each(|job| job.looks += 1);
+        let late = jobs.running.extract_if(.., |_, job| job.looks > LOOKS);
+        let late: Vec<SequenceId> = late.map(|(_, job)| job.sequence).collect();
         jobs.threads -= as_count(late.len());
         jobs.stuck += as_count(late.len());
         let most = self.shared.threads + self.shared.most_stuck;
@@ -253,8 +269,8 @@ impl Shared {
         let jobs = self.bell.wait_while(self.jobs(), waits);
         let mut jobs = jobs.unwrap_or_else(PoisonError::into_inner);
         let job = jobs.queue.pop()?;
-        jobs.running
-            .insert(number, (job.sequence(), Instant::now()));
+        let sequence = job.sequence();
+        jobs.running.insert(number, Running { sequence, looks: 0 });
         Some(job)
     }
 
@@ -291,5 +307,40 @@ fn work(shared: &Shared, ended: &mpsc::UnboundedSender<GrammarJob>, number: u64)
             Fate::InTime | Fate::Late => {}
             Fate::Replaced => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_given_up_after_its_time_and_not_after_a_pause() {
+        let limit = Duration::from_secs(4);
+        let mut pool = Pool::new(limit).expect("the system gives threads");
+        let begun = Instant::now();
+        assert!(!pool.is_due(begun), "there is no job");
+        pool.jobs = 1;
+        let running = Running {
+            sequence: SequenceId(7),
+            looks: 0,
+        };
+        // The number of no thread.
+        pool.shared.jobs().running.insert(u64::MAX, running);
+        assert!(!pool.is_due(begun));
+        let mut now = begun + Duration::from_secs(3600);
+        for _ in 0..LOOKS {
+            assert!(pool.is_due(now));
+            assert_eq!(pool.give_up(now), GivenUp::default());
+            assert!(!pool.is_due(now), "once a look");
+            now += limit / LOOKS;
+        }
+        assert!(pool.is_due(now));
+        let late = vec![SequenceId(7)];
+        let left = Vec::new();
+        assert_eq!(pool.give_up(now), GivenUp { late, left });
+        let load = pool.monitor().load();
+        assert_eq!((load.stuck, load.running), (1, 0));
+        assert!(!pool.is_due(now + limit), "there is no job");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use asynclane_tests::process::{run, stderr};
+use asynclane_tests::process::{Server, run, stderr};
 use serde_json::{Value, json};
 
 use crate::folder;
@@ -301,5 +301,22 @@ fn a_link_that_leads_out_of_the_folder() {
             "chat_template.jinja: expected a link inside",
             "found one to /etc/passwd",
         ],
+    );
+}
+
+/// A template that fails for every chat is told at the start; completions need none.
+#[test]
+fn a_template_that_can_never_answer() {
+    let folder = checkpoint("include", |_| {});
+    std::fs::write(folder.join("chat_template.jinja"), "{% include 'x' %}").unwrap();
+    let server = Server::start(&["--model", folder.to_str().expect("the path is UTF-8")]);
+    let name = folder.file_name().unwrap().to_str().unwrap();
+    let body = json!({"model": name, "prompt": "a", "max_tokens": 2});
+    assert_eq!(server.client().post("/v1/completions", &body).status, 200);
+    server.signal("TERM");
+    let (_, log) = server.wait();
+    names(
+        &log,
+        &["warning: no chat will be answered, the chat template fails: "],
     );
 }

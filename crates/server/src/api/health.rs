@@ -30,9 +30,9 @@ pub fn routes() -> [Route; 5] {
 /// threads are stuck: what needs that pool gets 503, all else is served.
 async fn health(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     let age = state.engine_age()?.as_secs_f64();
-    let loads = state.pool_loads();
-    let is_degraded = loads.iter().any(|(_, load)| load.is_exhausted());
-    let pools = loads.into_iter().map(|(name, load)| {
+    let all = state.pool_loads();
+    let is_degraded = all.iter().any(|(_, load)| load.is_exhausted());
+    let pools = all.into_iter().map(|(name, load)| {
         let counts = json!({
             "running": load.running,
             "waiting": load.waiting,

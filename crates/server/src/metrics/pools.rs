@@ -29,9 +29,9 @@ impl Pools {
         Self(gauges)
     }
 
-    /// Sets them to `loads`, by the pools' names.
-    pub fn set(&self, loads: &[(&'static str, PoolLoad)]) {
-        for (pool, load) in loads {
+    /// Sets them to what the pools do, by the pools' names.
+    pub fn set(&self, pools: &[(&'static str, PoolLoad)]) {
+        for (pool, load) in pools {
             let counts = [load.running, load.waiting, load.stuck];
             for (state, count) in STATES.iter().zip(counts) {
                 self.0.with_label_values(&[pool, state]).set(count.into());

@@ -19,6 +19,9 @@ pub(crate) const WAITING_GRAMMARS: u32 = 32;
 /// Longest time for reading and encoding one body: far more than the longest one takes.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Parts in which the time of a job is counted.
+const PARTS: u32 = 4;
+
 /// The pools of a server.
 #[derive(Debug)]
 pub(crate) struct Pools {
@@ -85,6 +88,12 @@ pub(crate) struct Origin {
     pub client: ClientId,
     /// The field that asks for the work; `None` = the request as a whole.
     pub field: Option<&'static str>,
+}
+
+/// What a job holds until it ends or is given up.
+struct Held {
+    _place: Option<Place>,
+    _turn: Turn,
 }
 
 /// Tells a job whether its request still waits for it.
@@ -180,7 +189,11 @@ impl Pool {
         })?;
         let (answers, answer) = oneshot::channel();
         // Not a part of the request, which may end before the job.
-        tokio::spawn(self.watch(origin, end, (place, turn), answers));
+        let held = Held {
+            _place: place,
+            _turn: turn,
+        };
+        tokio::spawn(self.watch(origin, end, held, answers));
         let answer = answer.await;
         drop(request);
         answer.map_err(|_| ApiError::internal())?
@@ -196,17 +209,13 @@ impl Pool {
         &self,
         origin: Origin,
         mut end: oneshot::Receiver<Result<T, ApiError>>,
-        held: (Option<Place>, Turn),
+        held: Held,
         answers: oneshot::Sender<Result<T, ApiError>>,
     ) -> impl Future<Output = ()> + Send + use<T> {
         let (limit, name) = (self.limit, self.name);
         let turns = Arc::clone(&self.turns);
         async move {
-            let ended = match limit.is_zero() {
-                true => Ok((&mut end).await),
-                false => tokio::time::timeout(limit, &mut end).await,
-            };
-            if let Ok(done) = ended {
+            if let Some(done) = within(limit, &mut end).await {
                 drop(held);
                 let _ = answers.send(done.unwrap_or_else(|_| Err(ApiError::internal())));
                 return;
@@ -234,6 +243,22 @@ impl Pool {
         ApiError::busy(message, jobs)
     }
 }
+
+/// The end of a job, if it comes within `limit`, zero = at any time. A pause of the process counts as a
+/// part of the limit.
+async fn within<T>(limit: Duration, mut end: &mut oneshot::Receiver<T>) -> Option<Ended<T>> {
+    if limit.is_zero() {
+        return Some(end.await);
+    }
+    for _ in 0..PARTS {
+        if let Ok(ended) = tokio::time::timeout(limit / PARTS, &mut end).await {
+            return Some(ended);
+        }
+    }
+    None
+}
+
+type Ended<T> = Result<T, oneshot::error::RecvError>;
 
 /// Refuses work for the pool `name` while too many of its threads are stuck.
 ///

@@ -161,6 +161,21 @@ async fn work_that_does_not_end_is_given_up() {
     assert_eq!(pool.run(of(3), |_| Ok(7)).await, Ok(7));
 }
 
+/// Time in which the process does not run is at most a part of a job's time.
+#[tokio::test(start_paused = true)]
+async fn a_pause_of_the_process_gives_up_no_work() {
+    let pool = Pool::new("test", 1, Duration::from_secs(240));
+    let (job, starts, release) = held();
+    let mut running = Box::pin(pool.run(ANY, job));
+    assert!(timeout(Duration::ZERO, &mut running).await.is_err());
+    starts.recv().unwrap();
+    tokio::task::yield_now().await;
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    tokio::time::resume();
+    drop(release);
+    assert_eq!(timeout(LATE, running).await.unwrap(), Ok(1));
+}
+
 /// Six slow grammars of one client make another one wait for one of them.
 #[tokio::test]
 async fn clients_take_turns() {
