@@ -100,7 +100,7 @@ fn every_problem_of_every_file_is_named_with_its_place() {
     let lines = lines(&error);
     let expected = [
         "all-0.toml:4:13 engine.kv_memory: expected a string, found integer `512`",
-        "all-0.toml:5:2 servre: expected one of engine, model, server, structured, telemetry, found \"servre\" (did you mean \"server\"?)",
+        "all-0.toml:5:2 servre: expected one of engine, model, server, structured, telemetry, text, found \"servre\" (did you mean \"server\"?)",
         "all-1.toml:1:9 model: expected a table, found integer",
         "all-1.toml:4:8 server.cors: expected a boolean, found string \"no\"",
         "all-1.toml:3:1 server.lisen: expected one of",

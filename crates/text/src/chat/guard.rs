@@ -212,7 +212,11 @@ pub(super) fn install(environment: &mut Environment<'_>) {
             jinja::remainder(&a, &b)
         })
     });
-    environment.add_filter(ITERATE, jinja::iterated);
+    environment.add_filter(ITERATE, |value: Value| {
+        let bytes = value.as_str().map_or(0, str::len) as u64;
+        meter::make(bytes.saturating_mul(ITEM))?;
+        jinja::iterated(value)
+    });
     environment.add_filter(MADE, |value: Value| meter::made(&value).map(|()| value));
     environment.set_unknown_method_callback(|state, value, name, args| {
         let mut all = vec![value.clone()];

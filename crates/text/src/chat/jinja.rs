@@ -213,10 +213,11 @@ pub(super) fn remainder(a: &Value, b: &Value) -> Result<Value, Error> {
     }
 }
 
-/// Checks what a loop goes over.
+/// What a loop goes over; of a text its characters, because the engine does not know their number.
 pub(super) fn iterated(value: Value) -> Result<Value, Error> {
-    match value.is_none() {
-        true => Err(invalid("expected a list in a loop, found none")),
-        false => Ok(value),
+    match value.as_str() {
+        _ if value.is_none() => Err(invalid("expected a list in a loop, found none")),
+        Some(text) => Ok(text.chars().map(Value::from).collect()),
+        None => Ok(value),
     }
 }

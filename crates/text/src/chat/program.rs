@@ -19,6 +19,8 @@ const SOURCE: usize = 256 * 1024;
 const TOKENS: usize = 1_500;
 /// Most `elif` tags of a template: each is nested in the one before.
 const BRANCHES: usize = 500;
+/// Most bytes, and items, of all products of constants.
+const PRODUCTS: u64 = 64 * 1024;
 /// Marks a filter that the engine finds by its name each time.
 const BY_NAME: u8 = u8::MAX;
 
@@ -68,13 +70,13 @@ fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
             "expected at most {SOURCE} bytes, found {found}"
         )));
     }
-    let (mut tag, mut branches) = (Vec::new(), 0);
+    let (mut tag, mut branches, mut products) = (Vec::new(), 0, PRODUCTS);
     for token in tokenize(source, false, syntax.clone()) {
         let (token, _) = token?;
         match token {
             Token::TemplateData(_) => {}
             Token::VariableStart | Token::BlockStart => tag.clear(),
-            Token::VariableEnd | Token::BlockEnd => check_products(&tag)?,
+            Token::VariableEnd | Token::BlockEnd => check_products(&tag, &mut products)?,
             token => {
                 let is_branch = tag.is_empty() && matches!(token, Token::Ident("elif"));
                 branches += usize::from(is_branch);
@@ -115,8 +117,25 @@ fn without_generation(source: &str, syntax: &SyntaxConfig) -> Result<String, Err
     Ok(made)
 }
 
-/// Refuses products of constant texts or lists, which the engine computes when it compiles.
-fn check_products(tag: &[Token<'_>]) -> Result<(), Error> {
+/// Refuses products of constant texts or lists, which the engine computes when it compiles, if they
+/// are larger than what is `left` for all tags.
+fn check_products(tag: &[Token<'_>], left: &mut u64) -> Result<(), Error> {
+    if !tag.iter().any(|token| matches!(token, Token::Mul)) {
+        return Ok(());
+    }
+    // No product of the constants of this tag is larger, whatever their order.
+    let factor = |token: &Token<'_>| match token {
+        Token::Int(number) => number.saturating_add(1),
+        Token::Str(text) => text.len() as u64 + 1,
+        Token::String(text) => text.len() as u64 + 1,
+        Token::Int128(_) | Token::Float(_) | Token::Pow => u64::MAX,
+        _ => 1,
+    };
+    let largest = tag.iter().map(factor).fold(1, u64::saturating_mul);
+    if let Some(rest) = left.checked_sub(largest) {
+        *left = rest;
+        return Ok(());
+    }
     let products = tag
         .iter()
         .enumerate()
@@ -128,7 +147,7 @@ fn check_products(tag: &[Token<'_>]) -> Result<(), Error> {
         let is = |kind: Operand| operands.contains(&kind);
         if is(Operand::Sequence) && !is(Operand::Variable) {
             return Err(refused(
-                "expected no product of constant texts or lists".to_owned(),
+                "expected no large product of constant texts or lists".to_owned(),
             ));
         }
     }

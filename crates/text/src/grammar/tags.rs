@@ -20,6 +20,21 @@ const NEUTRAL: [&str; 9] = [
     "readOnly",
     "writeOnly",
 ];
+/// Formats that restrict a text; other ones are annotations.
+const FORMATS: [&str; 12] = [
+    "date-time",
+    "time",
+    "date",
+    "duration",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "uuid",
+    "uri",
+    "json-pointer",
+    "regex",
+];
 /// Keywords of a function's parameters as a whole.
 const WHOLE: [&str; 8] = [
     "type",
@@ -131,7 +146,15 @@ impl Writer<'_> {
         }
         let mut rules = Vec::new();
         if kinds.meet(Kinds::TEXT) {
-            known(members, &["type", "minLength", "maxLength", "pattern"])?;
+            known(
+                members,
+                &["type", "format", "minLength", "maxLength", "pattern"],
+            )?;
+            if let Some(format) = members.get("format").and_then(Value::as_str)
+                && FORMATS.contains(&format)
+            {
+                return Err(unsupported(&format!("the format {format}")));
+            }
             rules.push(self.text(members, all.nested())?);
         }
         if kinds == Kinds::TEXT {

@@ -32,7 +32,7 @@ pub enum ToolFormat {
 }
 
 /// Marks of calls in formats that are not written here.
-const FOREIGN: [&str; 12] = [
+const FOREIGN: [&str; 14] = [
     "<function=",
     "[TOOL_CALLS]",
     "<｜tool▁call▁begin｜>",
@@ -44,7 +44,9 @@ const FOREIGN: [&str; 12] = [
     "<toolcall>",
     "<|START_ACTION|>",
     "<invoke name=",
-    "Action: ```json",
+    "<tool_calls>",
+    "functools[",
+    "Action:",
 ];
 
 impl ToolFormat {

@@ -81,6 +81,8 @@ fn growing_values_are_refused_before_they_are_made() {
         "{{ messages[0].content * 4000000000 }}".to_owned(),
         "{{ 'ab' * 100000000 }}".to_owned(),
         "{{ ('ab' ~ 'c') * (10 * 10000000) }}".to_owned(),
+        "{{ 'a' * 30000 }}".repeat(5_000),
+        "{{ 'ab' * 2 ** 40 }}".to_owned(),
         format!("{{% set a = ['x'] %}}{lists}{{{{ a }}}}"),
         format!("{{% set a = ['x'] %}}{lists}{{{{ a == a }}}}"),
         format!("{{% set a = ['x'] %}}{lists}{{{{ a | tojson }}}}"),

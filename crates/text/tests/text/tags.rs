@@ -13,7 +13,7 @@ fn schema() -> Value {
     json!({
         "type": "object",
         "properties": {
-            "path": {"type": "string", "description": "a path"},
+            "path": {"type": "string", "description": "a path", "format": "path"},
             "unit": {"$ref": "#/$defs/unit"},
             "size": {"type": "integer", "minimum": 1, "maximum": 20},
             "flags": {"type": "array", "items": {"$ref": "#/$defs/unit"}},
@@ -185,7 +185,10 @@ fn calls_in_tags_stand_among_free_text() {
 fn what_tags_cannot_follow_is_refused_by_name() {
     let one = |schema: Value| json!({"properties": {"a": schema}});
     for (schema, named) in [
-        (one(json!({"type": "string", "format": "date"})), "format"),
+        (
+            one(json!({"type": "string", "format": "date"})),
+            "the format date",
+        ),
         (
             one(json!({"type": "string", "pattern": "^a|b$"})),
             "patterns with |",
