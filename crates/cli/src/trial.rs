@@ -34,7 +34,8 @@ pub fn run(loaded: &mut Loaded, config: &Config) -> Result<()> {
         Ok(ids) => ids,
         Err(_) => loaded.tokenizer.encode(TEXT, true)?,
     };
-    let decoding = config.served_decoding(loaded.weights)?.resolve()?;
+    let decoders = config.decoders(loaded.weights)?;
+    let decoding = decoders.resolve(&decoders.blank())?;
     let request = Request {
         stop_tokens: loaded.stop_tokens.clone(),
         ..Request::new(prompt, 1, decoding)
