@@ -4,8 +4,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use engine::Limits;
+use serde_json::json;
 use step::TokenId;
-use text::{Conversation, Message, TextError, Tokenizer, ToolFormat, plain_conversation};
+use text::{
+    ChatTemplate, Conversation, Message, TextError, Tokenizer, ToolFormat, plain_conversation,
+};
 
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::pipeline::code::is_code_shaped;
@@ -237,7 +240,27 @@ fn chat_text(
     calls: ToolFormat,
 ) -> Result<String, TextError> {
     let chat = fitting(tokenizer, chat, calls)?;
-    tokenizer.chat_template()?.render_conversation(&chat, true)
+    rendered(tokenizer.chat_template()?, &chat, true)
+}
+
+/// `chat` in `template`. Where the template cannot show arguments that are a text, they are an object
+/// whose only member `arguments` is that text.
+fn rendered(template: &ChatTemplate, chat: &Conversation, open: bool) -> Result<String, TextError> {
+    template.render_conversation(chat, open).or_else(|error| {
+        let (mut chat, mut has_texts) = (chat.clone(), false);
+        let calls = chat
+            .messages
+            .iter_mut()
+            .flat_map(|message| &mut message.calls);
+        for call in calls.filter(|call| call.arguments.is_string()) {
+            call.arguments = json!({"arguments": call.arguments.take()});
+            has_texts = true;
+        }
+        match has_texts {
+            true => template.render_conversation(&chat, open),
+            false => Err(error),
+        }
+    })
 }
 
 /// A chat as the model's template can show it.
@@ -270,8 +293,8 @@ fn open_chat_text(
     if let Some(last) = marked.messages.last_mut() {
         MARK.clone_into(&mut last.content);
     }
-    let marked = template.render_conversation(&marked, false)?;
-    let text = template.render_conversation(&chat, false)?;
+    let marked = rendered(template, &marked, false)?;
+    let text = rendered(template, &chat, false)?;
     let open = marked
         .rsplit_once(MARK)
         .and_then(|(_, closing)| text.strip_suffix(closing));

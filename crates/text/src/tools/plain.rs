@@ -1,6 +1,6 @@
 //! Tools for a chat template that knows none: they become plain text.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::ToolFormat;
 use crate::python_json::to_json;
@@ -48,7 +48,11 @@ pub fn plain_conversation(conversation: &Conversation, format: ToolFormat) -> Co
 fn instructions(tools: &[Value], format: ToolFormat) -> String {
     let function = |tool: &Value| line(tool.get("function").unwrap_or(tool));
     let lines: Vec<String> = tools.iter().map(function).collect();
-    let call = written(format, "NAME", "{..}");
+    let arguments = match format {
+        ToolFormat::Gemma => "{key:value}",
+        _ => "{..}",
+    };
+    let call = written(format, "NAME", arguments);
     format!(
         "Functions:\n{}\nTo call one, answer:\n{call}",
         lines.join("\n")
@@ -62,7 +66,11 @@ fn with_calls(message: &Message, format: ToolFormat) -> Message {
         parts.push(message.content.clone());
     }
     for call in &message.calls {
-        let arguments = line(&Value::Object(call.arguments.clone()));
+        let arguments = match (&call.arguments, format) {
+            (Value::String(text), _) => text.clone(),
+            (given, ToolFormat::Gemma) => gemma(given),
+            (given, _) => line(given),
+        };
         parts.push(written(format, &call.name, &arguments));
     }
     Message {
@@ -77,11 +85,7 @@ fn with_calls(message: &Message, format: ToolFormat) -> Message {
 fn written(format: ToolFormat, name: &str, arguments: &str) -> String {
     let marks = format.marks();
     match format {
-        ToolFormat::Gemma => format!(
-            "<|tool_call>call:{name}{}{}",
-            gemma_arguments(arguments),
-            marks.close
-        ),
+        ToolFormat::Gemma => format!("<|tool_call>call:{name}{arguments}{}", marks.close),
         _ => {
             let open = marks.open.map_or(String::new(), |open| format!("{open}\n"));
             let key = marks.arguments;
@@ -93,29 +97,20 @@ fn written(format: ToolFormat, name: &str, arguments: &str) -> String {
     }
 }
 
-/// JSON arguments as Gemma writes them; another text stays as it is.
-fn gemma_arguments(arguments: &str) -> String {
-    fn value(given: &Value) -> String {
-        match given {
-            Value::String(text) => format!("<|\"|>{text}<|\"|>"),
-            Value::Array(items) => {
-                let items: Vec<String> = items.iter().map(value).collect();
-                format!("[{}]", items.join(","))
-            }
-            Value::Object(members) => object(members),
-            other => other.to_string(),
+/// `value` as Gemma writes it.
+fn gemma(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("<|\"|>{text}<|\"|>"),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(gemma).collect();
+            format!("[{}]", items.join(","))
         }
-    }
-    fn object(members: &Map<String, Value>) -> String {
-        let members = members.iter();
-        let members: Vec<String> = members
-            .map(|(name, given)| format!("{name}:{}", value(given)))
-            .collect();
-        format!("{{{}}}", members.join(","))
-    }
-    match serde_json::from_str(arguments) {
-        Ok(Value::Object(members)) => object(&members),
-        _ => "{key:value}".to_owned(),
+        Value::Object(members) => {
+            let members = members.iter();
+            let members = members.map(|(name, value)| format!("{name}:{}", gemma(value)));
+            format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+        }
+        other => other.to_string(),
     }
 }
 

@@ -65,6 +65,8 @@ impl Drop for OpenAtEnd {
 pub struct Options {
     pub settings: Settings,
     pub formats: Formats,
+    /// The chat template instead of the checkpoint's.
+    pub template: Option<&'static str>,
     /// Holds every pass until opened.
     pub gate: Option<Gate>,
     /// Passes that fail.
@@ -81,6 +83,7 @@ impl Default for Options {
         Self {
             settings: Settings::default(),
             formats: Formats::default(),
+            template: None,
             gate: None,
             failing: Vec::new(),
             engine_dies: false,
@@ -122,11 +125,16 @@ pub struct Server {
 }
 
 pub fn tokenizer() -> Tokenizer {
+    tokenizer_with(None)
+}
+
+fn tokenizer_with(template: Option<&str>) -> Tokenizer {
     let folder = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../tests/goldens/checkpoint"
     );
-    let files = TokenizerFiles::read(std::path::Path::new(folder)).unwrap();
+    let mut files = TokenizerFiles::read(std::path::Path::new(folder)).unwrap();
+    files.chat_template = template.map(|source| source.as_bytes().to_vec());
     Tokenizer::new(&files).unwrap()
 }
 
@@ -135,7 +143,7 @@ pub fn server() -> Server {
 }
 
 pub fn server_with(options: Options) -> Server {
-    let tokenizer = Arc::new(tokenizer());
+    let tokenizer = Arc::new(tokenizer_with(options.template));
     let metrics = Metrics::new(&MetricsConfig {
         model_name: MODEL.to_owned(),
         backend: "sim".to_owned(),
