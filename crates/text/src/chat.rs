@@ -4,6 +4,7 @@ mod conversation;
 mod guard;
 mod meter;
 mod program;
+mod variables;
 
 use std::error::Error as _;
 

@@ -111,6 +111,8 @@ pub struct OwnFields {
     pub continued: bool,
     /// The functions that the answer may call; `None` on an endpoint without any.
     pub tools: Option<Tools>,
+    /// Hints without effect.
+    pub ignored: Vec<&'static str>,
 }
 
 /// How an answer is shaped.
@@ -271,6 +273,7 @@ impl Shared {
             logprobs: own.logprobs.map(Tops::byte),
             priority: self.optional.priority(),
             names: own.names,
+            ignored: own.ignored,
             ..Generation::new(own.input, decoding)
         };
         Ok((options, generation))

@@ -325,7 +325,7 @@ pub fn chat(extra: Value) -> Value {
     )
 }
 
-fn merge(mut base: Value, extra: Value) -> Value {
+pub fn merge(mut base: Value, extra: Value) -> Value {
     let Value::Object(extra) = extra else {
         return base;
     };
